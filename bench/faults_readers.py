@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import data
-from faults.readers import Tally, read
+from faults.readers import ParseErrors, read
 from faults.readers.flight import parse_dump
 from faults.readers.lines import split_lines
 
@@ -67,7 +67,7 @@ def _large_dump() -> dict[str, Any]:
     ]
     dump = pickle.dumps({"version": "2.10", "pg_config": {}, "pg_status": {}, "entries": entries}, protocol=2)
     started = time.process_time()
-    found = parse_dump(dump, tally=Tally())
+    found = parse_dump(dump, tally=ParseErrors())
     return {
         "what": f"pickled dump of {len(found.entries)} operations with stacks",
         "size_mb": round(len(dump) / 1e6, 2),
@@ -82,7 +82,7 @@ def _gigabyte_line() -> dict[str, Any]:
             yield chunk
         yield b"\n{}\n"
 
-    tally = Tally()
+    tally = ParseErrors()
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.process_time()
     lines = list(split_lines(chunks(), source="coll", tally=tally))

@@ -10,7 +10,7 @@ from fleet.documents import Frozen
 from fleet.solvers import Solver, SolveStatus
 from planner.explain.alternatives import Alternative
 from planner.explain.break_even import BreakEven
-from planner.explain.ideal_bound import PerfectBound
+from planner.explain.ideal_bound import IdealBound
 from planner.explain.iis import Conflict
 from planner.explain.power_prices import DomainWatts
 from planner.explain.prices import Prices
@@ -123,7 +123,7 @@ class Plan(Frozen):
         default=(), description="At what price GPU types that the plan leaves out would enter it."
     )
     conflicts: tuple[Conflict, ...] = Field(default=(), description="Of an infeasible request: what cannot all hold.")
-    perfect: PerfectBound | None = Field(default=None, description="What no scheduler could do without.")
+    perfect: IdealBound | None = Field(default=None, description="What no scheduler could do without.")
     explanation: tuple[str, ...] = ()
     inputs: tuple[InputAge, ...] = ()
     solver: Solver

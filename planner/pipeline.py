@@ -17,10 +17,10 @@ from planner.explain.explanation import explain, premises
 from planner.explain.what_if import SolveTime, WhatIf
 from planner.hysteresis import keep_running
 from planner.options.builder import candidates
-from planner.options.expert_imbalance import spread_in_words
+from planner.options.expert_imbalance import spread_text
 from planner.options.search import Candidate
 from planner.policy import ExplainLevel, Horizon
-from planner.problem_builder import mix_problem
+from planner.problem_builder import build_problem
 from planner.request import PlanRequest
 from planner.rollout_report import RolloutReport, rollout_report
 from planner.routing_weights import routing_weights
@@ -48,7 +48,7 @@ def plan(
     offers = prices.offers if request.offers is None else request.offers
     found = candidates(request, gpus=gpus, models=models, offers=offers, profiles=request.profiles)
     what_if = WhatIf(
-        problem=mix_problem(request, found),
+        problem=build_problem(request, found),
         solver=request.solver,
         limits=Limits(time_limit_s=request.time_limit_s, relative_gap=request.relative_gap),
         deadline_s=clock_s() + request.time_limit_s,
@@ -66,7 +66,7 @@ def plan(
         *explained.lines,
         *validation_in_words(proven),
         *premises(request, found, left_out=_left_out(request, offers)),
-        *(spread_in_words(spread, option) for options in spreads.values() for option, spread in options.items()),
+        *(spread_text(spread, option) for options in spreads.values() for option, spread in options.items()),
     )
     allocation = tuple(report.allocations(request, found, solution))
     return Plan(

@@ -9,8 +9,8 @@ from pydantic import Field, StringConstraints, model_validator
 from fleet.documents import Frozen, RuleError, Violation
 from planner.objectives import Objective
 
-Word = Annotated[str, StringConstraints(min_length=1, max_length=250, pattern=r"^\S(.*\S)?$")]
-Words = Annotated[tuple[Word, ...], Field(min_length=1, max_length=10_000)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=250, pattern=r"^\S(.*\S)?$")]
+Names = Annotated[tuple[Name, ...], Field(min_length=1, max_length=10_000)]
 Usd = Annotated[float, Field(ge=0, le=1e9)]
 
 
@@ -108,9 +108,9 @@ class Horizon(Frozen):
 class PowerDomain(Frozen):
     """A feed that some of the replicas hang on."""
 
-    name: Word
+    name: Name
     limit_w: float = Field(ge=0, le=1e9)
-    members: Words | None = Field(
+    members: Names | None = Field(
         default=None, description="Offer ids, or workload/option for options given outright; absent: everything."
     )
 
@@ -118,19 +118,19 @@ class PowerDomain(Frozen):
 class Quota(Frozen):
     """A cap on GPUs over several offers; every field that is given narrows which."""
 
-    name: Word
+    name: Name
     gpus: int = Field(ge=0, le=10_000_000)
-    provider: Word | None = None
-    region: Word | None = None
-    gpu: Word | None = None
-    members: Words | None = Field(default=None, description="Offer ids, or workload/option.")
+    provider: Name | None = None
+    region: Name | None = None
+    gpu: Name | None = None
+    members: Names | None = Field(default=None, description="Offer ids, or workload/option.")
 
 
 class Running(Frozen):
     """Replicas that run now."""
 
-    workload: Word
-    option: Word
+    workload: Name
+    option: Name
     replicas: int = Field(ge=0, le=1_000_000)
 
 

@@ -16,7 +16,7 @@ from planner.explain import power_prices
 from planner.objectives import OBJECTIVES
 from planner.options.builder import candidates
 from planner.policy import PowerDomain
-from planner.problem_builder import mix_problem
+from planner.problem_builder import build_problem
 from planner.request import PlanRequest
 from power.caps import Terms, effective_limits, feed_headroom
 from power.tree import PowerTree
@@ -64,7 +64,7 @@ def usd_per_kw_h(
         goals = " or ".join(name for name, objective in OBJECTIVES.items() if objective.counts_price)
         raise RuleError([(("policy", "goal"), f"must be {goals} to price watts, got {request.policy.goal}")])
     found = candidates(request, gpus=gpus, models=models, offers=offers, profiles=request.profiles)
-    problem = mix_problem(request, found)
+    problem = build_problem(request, found)
     return dict(power_prices.usd_per_kw_h(problem, limits=limits or Limits(time_limit_s=request.time_limit_s)))
 
 

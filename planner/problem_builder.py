@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from planner.options.constraints import Parts, change, held, limits, losses
+from planner.options.constraints import ProblemParts, change, held, limits, losses
 from planner.options.rule_scopes import carbon_g_per_kwh, uptime
 from planner.options.search import Candidate
 from planner.options.variants import plannable
@@ -12,7 +12,7 @@ from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
 from planner.request import PlanRequest
 
 
-def mix_problem(request: PlanRequest, candidates: Sequence[Candidate]) -> MixProblem:
+def build_problem(request: PlanRequest, candidates: Sequence[Candidate]) -> MixProblem:
     """Options stand in the order of the candidates.  All options of an offer draw on one supply."""
     loads = tuple(
         Load(workload.name, workload.bucket_rates_rps(), workload.min_replicas, request.utilisation or 1.0)
@@ -33,7 +33,7 @@ def mix_problem(request: PlanRequest, candidates: Sequence[Candidate]) -> MixPro
         )
         for candidate in candidates
     )
-    parts = Parts(candidates, options, tuple(supplies.values()))
+    parts = ProblemParts(candidates, options, tuple(supplies.values()))
     return MixProblem(
         loads,
         parts.supplies,
@@ -75,7 +75,7 @@ def _routes(candidates: Sequence[Candidate], loads: Sequence[Load]) -> Iterator[
         whole = Leg(o, plannable(_flat(candidate), demand_rps), candidate.worst_rps)
         if candidate.role == "both":
             yield Route(candidate.name, candidate.workload, (whole,))
-        for feed in candidate.feeds:
+        for feed in candidate.decode_targets:
             d = position_of[candidate.workload, feed.decode]
             decode = candidates[d]
             prefilling = Leg(o, feed.rates_rps, feed.worst_rps)

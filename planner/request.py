@@ -29,14 +29,14 @@ MAX_REPLICAS_PER_BUCKET = 1e5
 
 Level = Annotated[float, Field(ge=0.3, le=1)]
 Spare = Annotated[int, Field(ge=0, le=64)]
-Word = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^\S(.*\S)?$")]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^\S(.*\S)?$")]
 
 
 class GivenOption(Frozen):
     """A way to run a replica whose throughput is known: one that was measured, or one to try out."""
 
-    name: Word
-    gpu: Word  # a name of the GPU catalogue
+    name: Name
+    gpu: Name  # a name of the GPU catalogue
     gpus: int = Field(default=1, ge=1, le=1024, description="GPUs of one replica.")
     price_usd_per_h: float = Field(ge=0, le=1e6, description="Of one replica, all its GPUs together.")
     max_rps: Table = Field(
@@ -51,8 +51,8 @@ class Workload(Frozen):
 
     model_config = ConfigDict(serialize_by_alias=True)
 
-    name: Word
-    model: Word | None = Field(default=None, description="Of the model catalogue; needed unless options are given.")
+    name: Name
+    model: Name | None = Field(default=None, description="Of the model catalogue; needed unless options are given.")
     rate_rps: Rate | None = Field(default=None, description="Mean arrival rate; this or demand, or a trace that says.")
     demand: DemandSeries | None = Field(default=None, description="A series of rates; it is planned at its peak.")
     size_source: SizeSource = Field(

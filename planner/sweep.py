@@ -56,12 +56,12 @@ class Sweep(Frozen):
     points: tuple[SweepPoint, ...]
 
 
-Question = tuple[dict[str, float], PlanRequest, PriceSheet]
+GridRequest = tuple[dict[str, float], PlanRequest, PriceSheet]
 
 
-def questions(
+def grid_requests(
     request: PlanRequest, prices: PriceSheet, axes: Sequence[Axis], *, gpus: GpuCatalogue | None = None
-) -> tuple[Question, ...]:
+) -> tuple[GridRequest, ...]:
     """Every request of the grid, without explanation, and the factors that made it.
 
     `gpus` says which names of a GPU type are one and the same.  RuleError names the axis, and where a factor leads out
@@ -72,7 +72,7 @@ def questions(
     turns = [(axis, _meant(axis, request, prices, known)) for axis in axes]
     grid = product(*(axis.factors for axis in axes))
     bare = request.explained(ExplainLevel.NONE)
-    return tuple(_turned(bare, prices, turns, factors) for factors in grid)
+    return tuple(_scaled_request(bare, prices, turns, factors) for factors in grid)
 
 
 def point(factors: dict[str, float], answer: Plan) -> SweepPoint:
@@ -91,7 +91,7 @@ def point(factors: dict[str, float], answer: Plan) -> SweepPoint:
     )
 
 
-def gathered(axes: Sequence[Axis], points: Sequence[SweepPoint], *, goal: Objective = COST) -> Sweep:
+def mark_front(axes: Sequence[Axis], points: Sequence[SweepPoint], *, goal: Objective = COST) -> Sweep:
     """The points with those on the Pareto front marked."""
     worlds: dict[tuple[float, ...], list[SweepPoint]] = {}
     for one in points:
@@ -103,7 +103,7 @@ def gathered(axes: Sequence[Axis], points: Sequence[SweepPoint], *, goal: Object
 
 def _front(axes: Sequence[Axis], points: Sequence[SweepPoint], goal: Objective) -> Iterator[SweepPoint]:
     holding = [one for one in points if one.cost_usd_per_h is not None and one.verified is not False]
-    merits = [(*_asked(axes, one), *_achieved(one, goal)) for one in holding]
+    merits = [(*_demanded(axes, one), *_achieved(one, goal)) for one in holding]
     distinct = set(merits)
     for one, mine in zip(holding, merits, strict=True):
         if not any(other != mine and all(a >= b for a, b in zip(other, mine, strict=True)) for other in distinct):
@@ -123,7 +123,7 @@ def _prices(axes: Sequence[Axis], point: SweepPoint) -> tuple[float, ...]:
     return tuple(point.factors[axis.name] for axis in axes if axis.knob.harder_upwards is None)
 
 
-def _asked(axes: Sequence[Axis], point: SweepPoint) -> tuple[float, ...]:
+def _demanded(axes: Sequence[Axis], point: SweepPoint) -> tuple[float, ...]:
     """How much a point asks for on each axis; more is harder."""
     return tuple(
         point.factors[axis.name] * (1 if axis.knob.harder_upwards else -1)
@@ -132,9 +132,9 @@ def _asked(axes: Sequence[Axis], point: SweepPoint) -> tuple[float, ...]:
     )
 
 
-def _turned(
+def _scaled_request(
     request: PlanRequest, prices: PriceSheet, turns: Sequence[tuple[Axis, Names]], factors: Sequence[float]
-) -> Question:
+) -> GridRequest:
     for position, ((axis, names), factor) in enumerate(zip(turns, factors, strict=True)):
         try:
             request = _TURN[axis.knob](request, names, factor)

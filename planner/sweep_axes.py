@@ -39,7 +39,7 @@ class Axis(Frozen):
         return str(self.knob) if self.subject is None else f"{self.knob}:{self.subject}"
 
     @classmethod
-    def parsed(cls, text: str) -> Self:
+    def parse(cls, text: str) -> Self:
         """`rate=1,2,4`, `slo:chat=0.5:2:7` (from 0.5 to 2 in 7 steps of equal ratio)."""
         name, _, values = text.partition("=")
         knob, _, subject = name.strip().partition(":")

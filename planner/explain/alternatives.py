@@ -51,7 +51,7 @@ def improved(what_if: WhatIf, found: Sequence[Alternative], solution: MixSolutio
     return _cheapest_first(better)
 
 
-def in_words(found: Sequence[Alternative]) -> Iterator[str]:
+def as_text(found: Sequence[Alternative]) -> Iterator[str]:
     """One line each, as far as they can still be read."""
     yield from map(_line, found[:MAX_LINES])
     if (more := len(found) - MAX_LINES) > 0:

@@ -50,7 +50,7 @@ def break_evens(what_if: WhatIf, solution: MixSolution) -> tuple[BreakEven, ...]
     return tuple(sorted(found, key=lambda entry: -entry.factor))
 
 
-def in_words(entry: BreakEven) -> str:
+def as_text(entry: BreakEven) -> str:
     """One line."""
     name = f"{entry.gpu} is not used"
     if not entry.factor and entry.proven:

@@ -37,7 +37,7 @@ class Kind(StrEnum):
 
 Ease = Callable[[MixProblem, float], MixProblem]
 Slack = Callable[[Sequence[int], Sequence[int]], float]  # of units and replicas
-Words = Callable[[float], str]
+EasingText = Callable[[float], str]
 
 LIMITS_IN_TURN = {
     LimitKind.QUOTA: Kind.QUOTA,
@@ -57,7 +57,7 @@ class Requirement:
     grain: float  # the finest amount told apart; 0 where any is
     most: float  # the amount that leaves nothing of it; infinite where none does
     ease: Ease  # by an amount; an infinite one drops it
-    easing: Words  # what it is to ease it by an amount
+    easing: EasingText  # what it is to ease it by an amount
     slack: Slack | None = None  # how far counts stay within it; None where counts do not tell
     position: int = 0  # of the workload, supply or limit it is about
 
@@ -71,7 +71,7 @@ def requirements(problem: MixProblem) -> tuple[Requirement, ...]:
     return (
         *map(partial(_demand, problem), sorted({w for w, _ in problem.buckets()})),
         *(_stock(problem, f) for f, supply in enumerate(problem.supplies) if supply.available is not None),
-        *(_limit(problem, position) for position, limit in enumerate(problem.limits) if _is_asked_for(limit)),
+        *(_limit(problem, position) for position, limit in enumerate(problem.limits) if _is_requested(limit)),
         *(_min_replicas(problem, w) for w, load in enumerate(problem.loads) if load.min_replicas),
         *_moves(problem),
         *_survival(problem),
@@ -135,7 +135,7 @@ def _limit(problem: MixProblem, position: int) -> Requirement:
     limit = problem.limits[position]
     if limit.kind is LimitKind.SPOT:
         return _spot(problem, position)
-    name, step, grain, easing = _cap_in_words(limit)
+    name, step, grain, easing = _cap_text(limit)
 
     def ease(eased: MixProblem, amount: float) -> MixProblem:
         known = eased.limits[position]
@@ -148,12 +148,12 @@ def _limit(problem: MixProblem, position: int) -> Requirement:
     )
 
 
-def _is_asked_for(limit: Limit) -> bool:
+def _is_requested(limit: Limit) -> bool:
     """A quota counts what is hired; one on replicas alone is a question's way to leave options out."""
     return bool(limit.units if limit.kind is LimitKind.QUOTA else limit.units or limit.replicas)
 
 
-def _cap_in_words(limit: Limit) -> tuple[str, float, float, Words]:
+def _cap_text(limit: Limit) -> tuple[str, float, float, EasingText]:
     """Name, step, grain and the words for easing it."""
     if limit.kind is LimitKind.POWER:
         name = f"the power limit of {limit.name} ({limit.at_most / W_PER_KW:.6g} kW)"
@@ -227,7 +227,7 @@ def _moves(problem: MixProblem) -> Iterator[Requirement]:
 
         name = f"at most {plural(most, 'replica')} {verb}"
         yield Requirement(
-            kind, name, 1, 1, inf, partial(_ease_moves, field=field), partial(_moves_in_words, verb=verb), slack
+            kind, name, 1, 1, inf, partial(_ease_moves, field=field), partial(_moves_text, verb=verb), slack
         )
 
 
@@ -238,7 +238,7 @@ def _ease_moves(problem: MixProblem, amount: float, *, field: str) -> MixProblem
     return replace(problem, change=replace(problem.change, **changes))
 
 
-def _moves_in_words(amount: float, *, verb: str) -> str:
+def _moves_text(amount: float, *, verb: str) -> str:
     return f"{plural(amount, 'replica')} more {verb}"
 
 

@@ -13,7 +13,7 @@ from planner.explain.alternatives import Alternative
 from planner.explain.break_even import BreakEven
 from planner.explain.constraints import Kind
 from planner.explain.deltas import negligible
-from planner.explain.ideal_bound import PerfectBound
+from planner.explain.ideal_bound import IdealBound
 from planner.explain.iis import Conflict
 from planner.explain.power_prices import DomainWatts, domain_watts
 from planner.explain.prices import Prices
@@ -40,7 +40,7 @@ class Explanation(Frozen):
     runners_up: tuple[RunnerUp, ...] = ()
     break_evens: tuple[BreakEven, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
-    perfect: PerfectBound | None = None
+    perfect: IdealBound | None = None
     power_domains: tuple[DomainWatts, ...] = ()
 
 
@@ -108,14 +108,14 @@ def _of_a_mix(
     next_best = runner_up.runners_up(what_if, solution)
     others = tuple(alternatives.improved(what_if, others, solution))
     unused = break_even.break_evens(what_if, solution)
-    bound = _perfect(problem, request, candidates, solution)
+    bound = _ideal_bound(problem, request, candidates, solution)
     lines = chain(
         [summary(problem, solution)],
-        prices.in_words(binding, problem) if solution.status.has_mix else (),
-        alternatives.in_words(others),
-        (runner_up.in_words(mix, problem) for mix in next_best),
-        map(break_even.in_words, unused),
-        [ideal_bound.in_words(bound)] if solution.status.has_mix and any(problem.buckets()) else (),
+        prices.as_text(binding, problem) if solution.status.has_mix else (),
+        alternatives.as_text(others),
+        (runner_up.as_text(mix, problem) for mix in next_best),
+        map(break_even.as_text, unused),
+        [ideal_bound.as_text(bound)] if solution.status.has_mix and any(problem.buckets()) else (),
     )
     return Explanation(
         lines=tuple(lines),
@@ -133,10 +133,10 @@ def _short(
 ) -> Explanation:
     """The parts that need no further mix."""
     problem = what_if.problem
-    bound = _perfect(problem, request, candidates, solution)
+    bound = _ideal_bound(problem, request, candidates, solution)
     lines = [summary(problem, solution)]
     if solution.status.has_mix and any(problem.buckets()):
-        lines.append(ideal_bound.in_words(bound))
+        lines.append(ideal_bound.as_text(bound))
     return Explanation(
         lines=tuple(lines),
         perfect=bound,
@@ -147,7 +147,7 @@ def _short(
 def _of_nothing(what_if: WhatIf, request: PlanRequest, solution: MixSolution) -> Explanation:
     problem = what_if.problem
     found = iis.conflicts(what_if, relaxed=request.policy.explain is ExplainLevel.FULL)
-    lines = [summary(problem, solution), *map(iis.in_words, found)]
+    lines = [summary(problem, solution), *map(iis.as_text, found)]
     if len(found) > 1:
         lines.insert(1, f"there are {len(found)} conflicts, and each must be settled:")
     if not found:
@@ -169,10 +169,10 @@ def _unserved(problem: MixProblem, request: PlanRequest, missing: Shortage | Non
         yield f"{workload.name}, bucket {bucket}: {unserved} stay unserved when as much as possible is served"
 
 
-def _perfect(
+def _ideal_bound(
     problem: MixProblem, request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
-) -> PerfectBound:
-    return ideal_bound.perfect_bound(
+) -> IdealBound:
+    return ideal_bound.find_ideal_bound(
         problem,
         solution,
         hardware=[spec_sheets.hardware(candidate) for candidate in candidates],

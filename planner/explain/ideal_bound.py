@@ -28,7 +28,7 @@ Floats = npt.NDArray[np.float64]
 FLOPS_PER_PARAMETER = 2  # a multiplication and an addition
 
 
-class LeastNeed(Frozen):
+class MinimumNeed(Frozen):
     """What no scheduler can do with less."""
 
     gpus: int = Field(ge=0, description="Of whichever types.")
@@ -38,11 +38,11 @@ class LeastNeed(Frozen):
     cost_usd_per_h: float = Field(ge=0)
 
 
-class PerfectBound(Frozen):
+class IdealBound(Frozen):
     """How much of a plan no better scheduling could save."""
 
-    scheduler: LeastNeed = Field(description="A perfect scheduler with the plan's rates.")
-    system: LeastNeed | None = Field(
+    scheduler: MinimumNeed = Field(description="A perfect scheduler with the plan's rates.")
+    system: MinimumNeed | None = Field(
         default=None,
         description="A perfect system by the data sheets; absent where a model is not known, and where measured rates "
         "beat the data sheets, as cached prompts can.",
@@ -97,13 +97,13 @@ def mean_work(
     return Work(float(np.mean(flops)), kv_bytes * float(np.mean(read)))
 
 
-def perfect_bound(
+def find_ideal_bound(
     problem: MixProblem,
     solution: MixSolution | None = None,
     *,
     hardware: Sequence[Hardware],
     work: Sequence[Sequence[Work] | None],
-) -> PerfectBound:
+) -> IdealBound:
     """Both bounds, and a plan's distance from them.  `hardware` is per option, `work` per load and bucket.
 
     The system's bound needs the work of every load with demand.
@@ -116,7 +116,7 @@ def perfect_bound(
     gpus = None if compared is None or cost is None else _gpus(compared, hardware)
     if system is not None and gpus is not None and cost is not None and _undercuts(gpus, cost, system):
         system = None  # the plan shows that the premise, every token computed, does not hold
-    return PerfectBound(
+    return IdealBound(
         scheduler=scheduler,
         system=system,
         plan_gpus=gpus,
@@ -125,7 +125,7 @@ def perfect_bound(
     )
 
 
-def in_words(bound: PerfectBound) -> str:
+def as_text(bound: IdealBound) -> str:
     """One line."""
     plan = "" if bound.plan_gpus is None else f", the plan has {bound.plan_gpus}"
     line = (
@@ -140,9 +140,9 @@ def in_words(bound: PerfectBound) -> str:
     )
 
 
-def _by_tables(problem: MixProblem, hardware: Sequence[Hardware]) -> LeastNeed:
+def _by_tables(problem: MixProblem, hardware: Sequence[Hardware]) -> MinimumNeed:
     gpus = [entry.gpus for entry in hardware]
-    return LeastNeed(
+    return MinimumNeed(
         gpus=_whole(_best(problem, gpus) or 0.0),
         gpus_of_one_type={
             name: need
@@ -157,7 +157,7 @@ def _best(problem: MixProblem, weights: Sequence[float], *, only: str | None = N
     """Each bucket on the route that weighs least; None where a bucket has none."""
     needed = []
     for w, b in problem.buckets():
-        routes = (r for r in problem.routes if r.load == w and r.serves(b) and _stands_on(problem, r, only))
+        routes = (r for r in problem.routes if r.load == w and r.serves(b) and _uses_only(problem, r, only))
         per_route = [_weight(problem, route, b, weights) for route in routes]
         if not per_route:
             return None
@@ -171,13 +171,13 @@ def _weight(problem: MixProblem, route: Route, bucket: int, weights: Sequence[fl
     return fsum(rate_rps / leg.max_rps[bucket] * weights[leg.option] for leg in route.legs)
 
 
-def _stands_on(problem: MixProblem, route: Route, gpu: str | None) -> bool:
+def _uses_only(problem: MixProblem, route: Route, gpu: str | None) -> bool:
     return gpu is None or all(problem.options[leg.option].gpu == gpu for leg in route.legs)
 
 
 def _by_data_sheets(
     problem: MixProblem, hardware: Sequence[Hardware], work: Sequence[Sequence[Work] | None]
-) -> LeastNeed:
+) -> MinimumNeed:
     """Arithmetic and traffic each at their cheapest; they overlap, so the dearer of the two counts."""
     prices = [price / entry.gpus for price, entry in zip(_replica_prices(problem), hardware, strict=True)]
     everything = range(len(hardware))
@@ -185,7 +185,7 @@ def _by_data_sheets(
     for name in sorted({option.gpu for option in problem.options}):
         options = [o for o in everything if problem.options[o].gpu == name]
         per_type[name] = _slower(problem, hardware, work, options, weights=[1.0] * len(hardware))
-    return LeastNeed(
+    return MinimumNeed(
         gpus=_whole(_slower(problem, hardware, work, everything, weights=[1.0] * len(hardware))),
         gpus_of_one_type=per_type,
         cost_usd_per_h=_slower(problem, hardware, work, everything, weights=prices),
@@ -228,11 +228,11 @@ def _gpus(solution: MixSolution, hardware: Sequence[Hardware]) -> int:
     return sum(count * entry.gpus for count, entry in zip(solution.replicas, hardware, strict=True))
 
 
-def _undercuts(gpus: int, cost_usd_per_h: float, need: LeastNeed) -> bool:
+def _undercuts(gpus: int, cost_usd_per_h: float, need: MinimumNeed) -> bool:
     return gpus < need.gpus or cost_usd_per_h < need.cost_usd_per_h * (1 - ROUNDING)
 
 
-def _above(cost_usd_per_h: float | None, need: LeastNeed) -> float | None:
+def _above(cost_usd_per_h: float | None, need: MinimumNeed) -> float | None:
     if cost_usd_per_h is None or need.cost_usd_per_h < NEGLIGIBLE:
         return None
     return max(0.0, (cost_usd_per_h - need.cost_usd_per_h) / need.cost_usd_per_h)  # less is rounding

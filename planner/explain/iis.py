@@ -14,14 +14,15 @@ from functools import reduce
 from fleet.documents import Frozen
 from planner.explain.constraints import Kind, Requirement, requirements, without
 from planner.explain.deltas import listed
-from planner.explain.hitting_set import Set, smallest_hitting_set
-from planner.explain.relaxations import WayOut, ways_out
+from planner.explain.relaxations import LeastRelaxation, least_relaxations
 from planner.explain.what_if import OutOfTimeError, WhatIf
 from planner.objectives import COST
 from planner.problem import MixProblem
 from planner.solve.solution import MixSolution
 
 MAX_CONFLICTS = 3  # apart from one another; more than anyone can keep in mind
+
+Set = frozenset[int]
 
 
 class Proof(StrEnum):
@@ -37,7 +38,7 @@ class Conflict(Frozen):
     requirements: tuple[str, ...]
     kinds: tuple[Kind, ...]
     proof: Proof
-    ways_out: tuple[WayOut, ...] = ()
+    ways_out: tuple[LeastRelaxation, ...] = ()
 
 
 def conflicts(what_if: WhatIf, *, relaxed: bool = True) -> tuple[Conflict, ...]:
@@ -63,7 +64,7 @@ def conflicts(what_if: WhatIf, *, relaxed: bool = True) -> tuple[Conflict, ...]:
     return tuple(_conflict(what_if, strict, members, proof, found, relaxed=relaxed) for members, proof in found)
 
 
-def in_words(conflict: Conflict) -> str:
+def as_text(conflict: Conflict) -> str:
     """One line."""
     line = _cannot_hold(conflict)
     settled = [way.easing for way in conflict.ways_out]
@@ -173,7 +174,7 @@ def _conflict(
         requirements=tuple(part.name for part in members),
         kinds=tuple(part.kind for part in members),
         proof=proof,
-        ways_out=tuple(ways_out(what_if, problem, members)) if relaxed else (),
+        ways_out=tuple(least_relaxations(what_if, problem, members)) if relaxed else (),
     )
 
 
@@ -188,3 +189,24 @@ def _strict(problem: MixProblem) -> MixProblem:
         return problem
     idle = (replace(load, rate_rps=(0.0,) * len(load.rate_rps), min_replicas=0) for load in problem.loads)
     return replace(problem, objective=COST, loads=tuple(idle))
+
+
+def smallest_hitting_set(sets: Sequence[Set]) -> Set:
+    """By iterative deepening: try every set of one member, then of two, and so on.  None of the sets may be empty."""
+    size = 0
+    while (found := _within(sets, frozenset(), size)) is None:
+        size += 1
+    return found
+
+
+def _within(sets: Sequence[Set], chosen: Set, left: int) -> Set | None:
+    open_sets = [members for members in sets if members.isdisjoint(chosen)]
+    if not open_sets:
+        return chosen
+    if not left:
+        return None
+    fewest: Set = min(open_sets, key=len)
+    for member in sorted(fewest):
+        if (found := _within(open_sets, chosen | {member}, left - 1)) is not None:
+            return found
+    return None

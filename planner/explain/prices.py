@@ -60,7 +60,7 @@ def prices(what_if: WhatIf, solution: MixSolution) -> Prices:
     return Prices(binding=tuple(ranked), saves_together=search.together, complete=not search.cut_short)
 
 
-def in_words(found: Prices, problem: MixProblem) -> Iterator[str]:
+def as_text(found: Prices, problem: MixProblem) -> Iterator[str]:
     """One line per requirement that binds."""
     for price in found.binding:
         yield _line(price, problem)

@@ -17,7 +17,7 @@ ROUNDING = 1e-6  # of a number of grains
 COARSE = 100  # grains to a step, where a limit cannot be aimed at
 
 
-class WayOut(Frozen):
+class LeastRelaxation(Frozen):
     """The least by which one requirement would have to give."""
 
     kind: Kind
@@ -27,7 +27,9 @@ class WayOut(Frozen):
     least: bool = Field(description="Whether it is proven that less would not do.")
 
 
-def ways_out(what_if: WhatIf, problem: MixProblem, members: Sequence[Requirement]) -> Iterator[WayOut]:
+def least_relaxations(
+    what_if: WhatIf, problem: MixProblem, members: Sequence[Requirement]
+) -> Iterator[LeastRelaxation]:
     """Of each that could settle the matter on its own; those for which time ran out are left out."""
     for part in members:
         try:
@@ -36,7 +38,7 @@ def ways_out(what_if: WhatIf, problem: MixProblem, members: Sequence[Requirement
             continue
         if found is not None:
             amount, least = found
-            yield WayOut(
+            yield LeastRelaxation(
                 kind=part.kind,
                 requirement=part.name,
                 amount=amount if isfinite(amount) else None,

@@ -52,7 +52,7 @@ def runners_up(what_if: WhatIf, solution: MixSolution, *, count: int = RUNNERS_U
     )
 
 
-def in_words(runner_up: RunnerUp, problem: MixProblem) -> str:
+def as_text(runner_up: RunnerUp, problem: MixProblem) -> str:
     """One line."""
     mix = ", ".join(f"{count} x {name}" for name, count in runner_up.replicas.items()) or "nothing"
     line = f"next without {listed(runner_up.without, 'and')}: {mix} at {runner_up.cost_usd_per_h:.2f} $/h"

@@ -10,8 +10,8 @@ from fleet.gpus import GpuCatalogue, GpuSpec
 from fleet.models import ModelCatalogue
 from fleet.offers import Offer
 from planner.expert_loads import model_violations
-from planner.options.dominance import Stakes, undominated_offers
-from planner.options.enumeration import FULL_CLOCK, Menu
+from planner.options.dominance import CostFactors, undominated_offers
+from planner.options.enumeration import FULL_CLOCK, ConfigSpace
 from planner.options.measured_overrides import Measurements
 from planner.options.rule_scopes import (
     Rule,
@@ -73,10 +73,10 @@ def candidates(
     return tuple(found)
 
 
-def stakes_of(request: PlanRequest) -> Stakes:
+def cost_factors_of(request: PlanRequest) -> CostFactors:
     """What the request counts beside price."""
     change = request.policy.change
-    return Stakes(
+    return CostFactors(
         power=bool(request.power_domains) or request.policy.goal.counts_power,
         moves=request.policy.goal.counts_switching or change.max_started is not None or change.max_stopped is not None,
         nodes=Failure.NODE in request.policy.survive,
@@ -102,7 +102,7 @@ def _needed(request: PlanRequest, offers: list[Offer], *, gpus: GpuCatalogue) ->
     def pinned(offer: Offer) -> bool:
         return any(option.startswith(f"{offer.id}/") for option in running)
 
-    return undominated_offers(offers, stakes=stakes_of(request), traits=traits, pinned=pinned)
+    return undominated_offers(offers, cost_factors=cost_factors_of(request), traits=traits, pinned=pinned)
 
 
 def _search(
@@ -123,8 +123,8 @@ def _search(
         at = "workloads", position, "expert_loads"
         _refuse(((*at, *path), message) for path, message in model_violations(workload.expert_loads, model))
 
-    def menu(gpu: GpuSpec) -> Menu:
-        return Menu(
+    def config_space(gpu: GpuSpec) -> ConfigSpace:
+        return ConfigSpace(
             workload.precisions,
             workload.kv_precisions,
             _levels(request, gpu),
@@ -134,7 +134,7 @@ def _search(
     held = frozenset(entry.option for entry in request.current or () if entry.workload == workload.name)
     measured = None if profiles is None else Measurements(profiles, workload.buckets, workload.slo)
     table = VariantTable(workload, model, workload.slo, estimator, measured)
-    return Search(position, table, menu, stakes_of(request), held)
+    return Search(position, table, config_space, cost_factors_of(request), held)
 
 
 def _redundant_experts(workload: Workload) -> tuple[int, ...] | None:
@@ -195,6 +195,9 @@ def _unlisted_power(request: PlanRequest, *, gpus: GpuCatalogue) -> Iterator[tup
                 at: Path = ("workloads", w, "options", o, "gpu")
                 for path, reason in unknown_gpus([(at, option.gpu)], gpus):
                     yield path, f"{reason}; {needs[0]} needs its data sheet"
+                gpu = gpus.index.get(folded(option.gpu))
+                if gpu is not None and gpu.tdp_w is None:
+                    yield at, f"no source states tdp_w of GPU {gpu.name!r}; {needs[0]} needs it"
 
 
 def _oversize(request: PlanRequest, placed: Sequence[Placed]) -> Iterator[tuple[Path, str]]:
@@ -206,7 +209,7 @@ def _oversize(request: PlanRequest, placed: Sequence[Placed]) -> Iterator[tuple[
 def _too_many(request: PlanRequest, found: Sequence[Candidate]) -> Iterator[tuple[Path, str]]:
     """What the ILP would have to hold: routes times buckets."""
     buckets = [len(workload.bucket_rates_rps()) for workload in request.workloads]
-    routes = ((candidate.role == "both") + len(candidate.feeds) for candidate in found)
+    routes = ((candidate.role == "both") + len(candidate.decode_targets) for candidate in found)
     yield from _beyond(sum(count * buckets[candidate.workload] for count, candidate in zip(routes, found, strict=True)))
 
 

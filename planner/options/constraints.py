@@ -13,7 +13,7 @@ from planner.request import PlanRequest
 
 
 @dataclass(frozen=True)
-class Parts:
+class ProblemParts:
     """Of a mix problem in the making; options stand in the order of the candidates."""
 
     candidates: Sequence[Candidate]
@@ -44,7 +44,7 @@ class Parts:
         return [o for o, option in enumerate(self.options) if option.supply in supplies]
 
 
-def limits(request: PlanRequest, parts: Parts) -> Iterator[Limit]:
+def limits(request: PlanRequest, parts: ProblemParts) -> Iterator[Limit]:
     """Quotas, power domains, the spot share and the budget."""
     for quota in request.quotas:
         gpus = {f: parts.gpus_per_unit(f) for f in parts.covered_supplies(quota)}
@@ -58,7 +58,7 @@ def limits(request: PlanRequest, parts: Parts) -> Iterator[Limit]:
         yield Limit("budget", LimitKind.BUDGET, budget, units=prices)
 
 
-def losses(request: PlanRequest, parts: Parts) -> Iterator[Loss]:
+def losses(request: PlanRequest, parts: ProblemParts) -> Iterator[Loss]:
     """Failures to survive.  A node is an instance, or a replica of an option given outright.
 
     A replica over several instances goes down with any of them.
@@ -95,7 +95,7 @@ def held(request: PlanRequest) -> dict[tuple[str, str], int]:
     return counts
 
 
-def _spot_share(share: float, parts: Parts) -> Iterator[Limit]:
+def _spot_share(share: float, parts: ProblemParts) -> Iterator[Limit]:
     """GPUs on spot at most this share of all: `Σ_spot (1 - share) - Σ_rest share <= 0`."""
     spot = {f for f, c in parts.behind.items() if c.offer is not None and c.offer.market is Market.SPOT}
     if spot and share < 1:

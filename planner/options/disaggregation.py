@@ -21,7 +21,7 @@ from planner.performance.open_loop import LINK_REACHED
 from planner.performance.rates import Estimate
 
 FIRST_TOKEN_SHARE = 0.25  # of an end-to-end limit, where nothing is said about the first token
-WORTHWHILE = 1.1  # a pair may cost a tenth more per request than the best: whole numbers may still favour it
+MAX_COST_RATIO = 1.1  # a pair may cost a tenth more per request than the best: whole numbers may still favour it
 MAX_PAIRS = 48  # of one workload; beyond that they only repeat one another
 
 
@@ -88,7 +88,7 @@ def together(one: Offer, other: Offer) -> bool:
 
 def link_gb_per_s(gpu: GpuSpec, gpus: int) -> float:
     """What a replica sends or takes: one host link per GPU."""
-    return gpu.pcie_gb_per_s * gpus
+    return gpu.host_link_gb_per_s * gpus
 
 
 def within_link(estimate: Estimate, config: ReplicaConfig, *, input_tokens: int) -> Estimate:
@@ -111,7 +111,7 @@ def slower_link_gb_per_s(prefill: tuple[GpuSpec, int], decode: tuple[GpuSpec, in
     return None if takes >= sends else takes / prefill[1]
 
 
-def worthwhile(
+def cheap_pairs(
     pairs: Sequence[Pair],
     *,
     prefills: Sequence[Leg],
@@ -130,7 +130,9 @@ def worthwhile(
     unlimited += [[option.usd_per_krequest(b) for b in buckets] for option in others if not option.limited]
     least = [min((row[position] for row in unlimited), default=inf) for position in range(len(buckets))]
     excess = [min(map(_excess, row, least), default=inf) for row in costs]
-    kept = sorted((p for p in range(len(pairs)) if excess[p] <= WORTHWHILE), key=lambda p: (excess[p], min(costs[p])))
+    kept = sorted(
+        (p for p in range(len(pairs)) if excess[p] <= MAX_COST_RATIO), key=lambda p: (excess[p], min(costs[p]))
+    )
     return [pairs[p] for p in sorted(kept[:MAX_PAIRS])]
 
 

@@ -22,7 +22,7 @@ from fleet.offers import Offer
 
 
 @dataclass(frozen=True, slots=True)
-class Stakes:
+class CostFactors:
     """What a request counts beside price."""
 
     power: bool = False  # by its goal or on a feed
@@ -30,7 +30,7 @@ class Stakes:
     nodes: bool = False  # their loss must be survived
 
     @property
-    def admits(self) -> bool:
+    def allows_removal(self) -> bool:
         """Whether anything may be left out at all."""
         return not (self.nodes and (self.power or self.moves))
 
@@ -72,39 +72,46 @@ class Rated(Protocol):
 RatedT = TypeVar("RatedT", bound=Rated)
 
 
-def undominated(variants: Iterable[RatedT], *, stakes: Stakes, pinned: Callable[[RatedT], bool]) -> list[RatedT]:
+def undominated(
+    variants: Iterable[RatedT], *, cost_factors: CostFactors, pinned: Callable[[RatedT], bool]
+) -> list[RatedT]:
     """Those that a best mix may need, in their order; of equals the first.  What is pinned stays."""
     found = list(variants)
-    if not stakes.admits:
+    if not cost_factors.allows_removal:
         return found
     return [
         b
         for position, b in enumerate(found)
         if pinned(b)
         or not any(
-            dominates(a, b, stakes=stakes) and (other < position or not dominates(b, a, stakes=stakes))
+            dominates(a, b, cost_factors=cost_factors)
+            and (other < position or not dominates(b, a, cost_factors=cost_factors))
             for other, a in enumerate(found)
             if other != position
         )
     ]
 
 
-def dominates(a: Rated, b: Rated, *, stakes: Stakes) -> bool:
+def dominates(a: Rated, b: Rated, *, cost_factors: CostFactors) -> bool:
     """Whether replicas of `a` on the GPUs of one of `b` do all that it does."""
     times, rest = divmod(b.gpus, a.gpus)
-    if rest or (times != 1 and (stakes.moves or stakes.nodes)):
+    if rest or (times != 1 and (cost_factors.moves or cost_factors.nodes)):
         return False
     serves = all(times * ours >= theirs for ours, theirs in zip(a.rates_rps, b.rates_rps, strict=True))
     holds = all(times * ours >= theirs for ours, theirs in zip(a.worst_rps, b.worst_rps, strict=True))
-    return serves and holds and (not stakes.power or _draws_no_more(a, b, times=times))
+    return serves and holds and (not cost_factors.power or _draws_no_more(a, b, times=times))
 
 
 def undominated_offers(
-    offers: Iterable[Offer], *, stakes: Stakes, traits: Callable[[Offer], Hashable], pinned: Callable[[Offer], bool]
+    offers: Iterable[Offer],
+    *,
+    cost_factors: CostFactors,
+    traits: Callable[[Offer], Hashable],
+    pinned: Callable[[Offer], bool],
 ) -> list[Offer]:
     """Offers that a best mix may need, in their order.  `traits` holds all that a rule of the request may look at."""
     found = list(offers)
-    if not stakes.admits:
+    if not cost_factors.allows_removal:
         return found
     ceiling: dict[Hashable, tuple[float, int]] = {}  # per kind the cheapest without a limit, the first of equals
     kinds = [(offer.gpu, offer.gpus_per_instance, traits(offer)) for offer in found]

@@ -113,7 +113,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Menu:
+class ConfigSpace:
     """What a request leaves to choose from."""
 
     precisions: tuple[WeightPrecision, ...] | None = None  # None: the GPU's own 16 bit, which changes no answers
@@ -127,9 +127,11 @@ class Menu:
         return (sixteen_bit(gpu),) if self.precisions is None else tuple(dict.fromkeys(self.precisions))
 
 
-def shapes(model: ModelArchitecture, gpu: GpuSpec, *, gpus_per_instance: int, menu: Menu) -> Iterator[Shape]:
+def shapes(
+    model: ModelArchitecture, gpu: GpuSpec, *, gpus_per_instance: int, config_space: ConfigSpace
+) -> Iterator[Shape]:
     """All shapes of a model on instances of this size, narrow ones and full clocks first."""
-    for precision in menu.precisions_on(gpu):
+    for precision in config_space.precisions_on(gpu):
         probe = ReplicaConfig(model=model, gpu=gpu, precision=precision)
         if probe.arithmetic is None or probe.base_arithmetic is None:
             continue
@@ -139,12 +141,14 @@ def shapes(model: ModelArchitecture, gpu: GpuSpec, *, gpus_per_instance: int, me
             gpu,
             gpus_per_instance=gpus_per_instance,
             over_instances=spilling,
-            redundant_experts=menu.redundant_experts,
+            redundant_experts=config_space.redundant_experts,
         ):
-            for kv_precision in dict.fromkeys(menu.kv_precisions):
+            for kv_precision in dict.fromkeys(config_space.kv_precisions):
                 plain = Shape(layout, precision, kv_precision)
-                for role in menu.roles:
-                    yield from (replace(plain, role=role, clock=level) for level in sorted(set(menu.levels))[::-1])
+                for role in config_space.roles:
+                    yield from (
+                        replace(plain, role=role, clock=level) for level in sorted(set(config_space.levels))[::-1]
+                    )
 
 
 def layouts(

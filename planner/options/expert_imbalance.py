@@ -79,7 +79,7 @@ class SpreadTable:
         )
 
 
-def spread_in_words(spread: ExpertSpread, option: str) -> str:
+def spread_text(spread: ExpertSpread, option: str) -> str:
     """What the plan takes for granted about it."""
     where = f"{option}: {spread.slots} expert slots on {spread.gpus} GPUs"
     busiest = f"the busiest carries {spread.expert_imbalance:.3f} times the mean"

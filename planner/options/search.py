@@ -13,8 +13,8 @@ from fleet.gpus import GpuSpec
 from fleet.models import ModelArchitecture
 from fleet.offers import Offer
 from planner.options import disaggregation
-from planner.options.dominance import Stakes, undominated
-from planner.options.enumeration import FULL_CLOCK, Menu, Shape
+from planner.options.dominance import CostFactors, undominated
+from planner.options.enumeration import FULL_CLOCK, ConfigSpace, Shape
 from planner.options.expert_imbalance import ExpertSpread
 from planner.options.variants import Variant, VariantTable
 from planner.performance.config import Role
@@ -29,7 +29,7 @@ Placed = tuple[Offer, GpuSpec]
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class DecodeTarget:
     """A decode option that a prefill option may hand its requests to, and what each of its replicas then carries."""
 
     decode: str
@@ -51,7 +51,7 @@ class Candidate:
     model: ModelArchitecture | None = None  # None: given outright, for a model that nobody needs to know
     shape: Shape | None = None  # None: given outright
     worst_rps: tuple[float, ...] | None = None  # row by row; None: not known to err
-    feeds: tuple[Feed, ...] = ()  # of a prefill option
+    decode_targets: tuple[DecodeTarget, ...] = ()  # of a prefill option
     spread: ExpertSpread | None = None  # of its experts over GPUs, where whole experts are
     given_gpu: str = ""  # as a given option names it
 
@@ -78,7 +78,7 @@ class Candidate:
     @property
     def power(self) -> ReplicaPower | None:
         """The power of one replica; None without a data sheet."""
-        if self.gpu is None:
+        if self.gpu is None or self.gpu.tdp_w is None:
             return None
         return replica_power(self.gpu, gpus=self.gpus, level=FULL_CLOCK if self.shape is None else self.shape.clock)
 
@@ -89,8 +89,8 @@ class Search:
 
     position: int
     table: VariantTable
-    menu: Callable[[GpuSpec], Menu]
-    stakes: Stakes
+    config_space: Callable[[GpuSpec], ConfigSpace]
+    cost_factors: CostFactors
     held: frozenset[str]  # names of options that run now, and stay to be chosen from
     tried: dict[tuple[str, Shape], Variant] = field(default_factory=dict)
     unable: dict[str, str] = field(default_factory=dict)  # GPU types without a single shape, and why
@@ -119,14 +119,17 @@ class Search:
             yield self._candidate(offer, variant)
 
     def _variants(self, offer: Offer, gpu: GpuSpec, role: Role) -> list[Variant]:
-        menu = replace(self.menu(gpu), roles=(role,))
-        found = self.table.on(gpu, gpus_per_instance=offer.gpus_per_instance, menu=menu)
+        if gpu.tdp_w is None or gpu.pcie_gb_per_s is None:
+            self.unable[gpu.name] = "no source states its power and host link (tdp_w, pcie_gb_per_s)"
+            return []
+        config_space = replace(self.config_space(gpu), roles=(role,))
+        found = self.table.on(gpu, gpus_per_instance=offer.gpus_per_instance, config_space=config_space)
         self.tried.update({(gpu.name, variant.shape): variant for variant in found})
         if not found:
-            self.unable[gpu.name] = f"computes in none of {', '.join(menu.precisions_on(gpu))}"
+            self.unable[gpu.name] = f"computes in none of {', '.join(config_space.precisions_on(gpu))}"
         return undominated(
             (variant for variant in found if variant.serves_anything),
-            stakes=self.stakes,
+            cost_factors=self.cost_factors,
             pinned=lambda variant: _option_name(offer, variant) in self.held,
         )
 
@@ -150,7 +153,7 @@ class Search:
         prefills = [candidate for placed in offers for candidate in self._offered(placed, "prefill")]
         decodes = [candidate for placed in offers for candidate in self._offered(placed, "decode")]
         every = list(self._pairs(prefills, decodes))
-        pairs = disaggregation.worthwhile(
+        pairs = disaggregation.cheap_pairs(
             every,
             prefills=list(map(self._leg, prefills)),
             decodes=list(map(self._leg, decodes)),
@@ -159,11 +162,13 @@ class Search:
         )
         pairs += [pair for pair in every if self._runs(prefills[pair.prefill], decodes[pair.decode], pair, pairs)]
         for p, prefill in enumerate(prefills):
-            feeds = [
-                Feed(decodes[pair.decode].name, pair.rates_rps, pair.worst_rps) for pair in pairs if pair.prefill == p
+            decode_targets = [
+                DecodeTarget(decodes[pair.decode].name, pair.rates_rps, pair.worst_rps)
+                for pair in pairs
+                if pair.prefill == p
             ]
-            if feeds:
-                yield replace(prefill, feeds=tuple(feeds))
+            if decode_targets:
+                yield replace(prefill, decode_targets=tuple(decode_targets))
         used = {pair.decode for pair in pairs}
         yield from (decode for d, decode in enumerate(decodes) if d in used)
 

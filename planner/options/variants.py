@@ -13,7 +13,7 @@ from fleet.models import ModelArchitecture
 from fleet.sizes.histogram import Bucket
 from fleet.slo import Slo, Statistic
 from planner.options import disaggregation
-from planner.options.enumeration import Menu, Shape, shapes
+from planner.options.enumeration import ConfigSpace, Shape, shapes
 from planner.options.expert_imbalance import ExpertSpread, SpreadTable
 from planner.options.measured_overrides import Measurements
 from planner.performance.coefficients import builtin_coefficients
@@ -107,9 +107,9 @@ class VariantTable:
         """Row by row."""
         return tuple(self.workload.buckets.buckets())
 
-    def on(self, gpu: GpuSpec, *, gpus_per_instance: int, menu: Menu) -> list[Variant]:
+    def on(self, gpu: GpuSpec, *, gpus_per_instance: int, config_space: ConfigSpace) -> list[Variant]:
         """Every variant on instances of this size."""
-        found = shapes(self.model, gpu, gpus_per_instance=gpus_per_instance, menu=menu)
+        found = shapes(self.model, gpu, gpus_per_instance=gpus_per_instance, config_space=config_space)
         return [self.variant(gpu, shape) for shape in found]
 
     def variant(self, gpu: GpuSpec, shape: Shape, *, kv_link_gb_per_s: float | None = None) -> Variant:
@@ -153,8 +153,10 @@ class VariantTable:
     def _estimates(self, config: ReplicaConfig) -> list[Estimate]:
         sizes = [bucket.edge for bucket in self.buckets]
         if config.role == "both":
-            at_edge = self._asked(config, self.slo, sizes)
-            return list(map(_lower, at_edge, self._asked_short(config))) if _limits_slow_tokens(self.slo) else at_edge
+            at_edge = self._estimated_sizes(config, self.slo, sizes)
+            return (
+                list(map(_lower, at_edge, self._estimated_short(config))) if _limits_slow_tokens(self.slo) else at_edge
+            )
         limits = [disaggregation.role_slo(self.slo, config.role, output_tokens=outputs) for _, outputs in sizes]
         found: dict[int, Estimate] = {}
         for slo in dict.fromkeys(limits):
@@ -162,19 +164,19 @@ class VariantTable:
             if slo is None:
                 found |= dict.fromkeys(positions, Estimate(0.0, "the end-to-end limit leaves no time to decode"))
             else:
-                estimates = self._asked(config, slo, [sizes[position] for position in positions])
+                estimates = self._estimated_sizes(config, slo, [sizes[position] for position in positions])
                 found |= dict(zip(positions, estimates, strict=True))
         return [
             disaggregation.within_link(found[position], config, input_tokens=inputs)
             for position, (inputs, _) in enumerate(sizes)
         ]
 
-    def _asked_short(self, config: ReplicaConfig) -> list[Estimate]:
+    def _estimated_short(self, config: ReplicaConfig) -> list[Estimate]:
         """At half a bucket's output: a prompt that others bring hits the time per token of a short answer harder."""
         sizes = [(bucket.edge[0], max(2, round(bucket.middle[1]))) for bucket in self.buckets]
-        return self._asked(config, self.slo, sizes)
+        return self._estimated_sizes(config, self.slo, sizes)
 
-    def _asked(self, config: ReplicaConfig, slo: Slo, sizes: Sequence[Size]) -> list[Estimate]:
+    def _estimated_sizes(self, config: ReplicaConfig, slo: Slo, sizes: Sequence[Size]) -> list[Estimate]:
         return list(self.estimator(config, slo, sizes=sizes, arrival_cv=self.workload.arrival_cv))
 
 

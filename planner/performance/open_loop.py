@@ -206,7 +206,7 @@ class OpenLoop:
         if self.config.role != "prefill":
             return np.zeros(1)
         config = self.config
-        link = config.gpu.pcie_gb_per_s if config.kv_link_gb_per_s is None else config.kv_link_gb_per_s
+        link = config.gpu.host_link_gb_per_s if config.kv_link_gb_per_s is None else config.kv_link_gb_per_s
         tokens = self.demand.input_tokens.ravel()
         sent = [config.model.kv_cache_bytes(tokens=int(n), kv_bytes=KV_BYTES[config.kv_precision]) for n in tokens]
         return np.array(sent)[:, None] / (LINK_REACHED * link * 1e9 * config.gpus)

@@ -175,7 +175,7 @@ def _may_hold_spare(problem: MixProblem, units: Sequence[int]) -> bool:
 
 def _without_spare(model: ilp.MixModel, *, solver: Solver, deadline: Deadline) -> ilp.MixModel:
     """P2; P1's counts where the time does not suffice for it."""
-    ceiling = sum((x.varValue or 0.0) * weight for x, weight in ilp.goal_terms(model))
+    ceiling = sum((x.varValue or 0.0) * weight for x, weight in ilp.objective_terms(model))
     ceiling += OVERLOAD_TOLERANCE * max(1.0, abs(ceiling))
     if _is_by_cuts(model.problem):
         return resilience.fewest_gpus(model, ceiling=ceiling, solver=solver, deadline=deadline) or model

@@ -97,6 +97,6 @@ def _config(candidate: Candidate, *, kv_link_gb_per_s: float | None = None) -> R
 
 def _transfer_token_s(config: ReplicaConfig) -> float:
     """Transfer time of one prompt token's cache over the slower of the two host links."""
-    link_gb_per_s = config.gpu.pcie_gb_per_s if config.kv_link_gb_per_s is None else config.kv_link_gb_per_s
+    link_gb_per_s = config.gpu.host_link_gb_per_s if config.kv_link_gb_per_s is None else config.kv_link_gb_per_s
     token_bytes = config.model.kv_bytes_per_token(kv_bytes=KV_BYTES[config.kv_precision])
     return token_bytes / (link_gb_per_s * 1e9 * config.gpus * LINK_REACHED)

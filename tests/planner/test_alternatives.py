@@ -1,10 +1,10 @@
 """Why not only X, in words that fit the goal: what serves less is not cheaper, it does less."""
 
-from planner.explain.alternatives import in_words, single_gpu_plans
+from planner.explain.alternatives import as_text, single_gpu_plans
 from planner.explain.constraints import Kind
 from planner.explain.deltas import negligible
 from planner.explain.prices import Basis, Price, Prices
-from planner.explain.prices import in_words as prices_in_words
+from planner.explain.prices import as_text as prices_in_words
 from planner.objectives import SERVED
 from planner.problem import MixProblem
 from planner.request import PlanRequest
@@ -13,7 +13,7 @@ from tests.planner.requests import given
 
 
 def lines(problem: MixProblem) -> list[str]:
-    return list(in_words(single_gpu_plans(what_if(problem), PlanRequest.model_validate(given()), solved(problem))))
+    return list(as_text(single_gpu_plans(what_if(problem), PlanRequest.model_validate(given()), solved(problem))))
 
 
 class TestServed:

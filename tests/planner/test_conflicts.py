@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from fleet.solvers import SolveStatus
 from planner.explain.constraints import Kind, Requirement, requirements, without
-from planner.explain.hitting_set import smallest_hitting_set
-from planner.explain.iis import Conflict, Proof, conflicts, in_words
-from planner.explain.relaxations import WayOut
+from planner.explain.iis import Conflict, Proof, as_text, conflicts, smallest_hitting_set
+from planner.explain.relaxations import LeastRelaxation
 from planner.objectives import SERVED
 from planner.problem import Change, Limit, LimitKind, Load, Loss, MixProblem, Supply
 from tests.planner.inquiries import budget, limited_problems, power, solved, three_types, what_if
@@ -33,7 +32,7 @@ def the(problem: MixProblem) -> Conflict:
     return conflict
 
 
-def way(conflict: Conflict, kind: Kind) -> WayOut:
+def way(conflict: Conflict, kind: Kind) -> LeastRelaxation:
     return next(way for way in conflict.ways_out if way.kind is kind)
 
 
@@ -132,14 +131,14 @@ class TestWaysOut:
     def test_what_would_not_do_alone_is_no_way_out(self) -> None:
         """Without the large types the longest requests have nowhere to go, however many small ones there are."""
         conflict = the(three_types(stock=(2, 0, 0)))
-        assert "2 more L4" not in in_words(conflict)
+        assert "2 more L4" not in as_text(conflict)
         assert all("L4" not in out.easing for out in conflict.ways_out)
 
 
 class TestWords:
     def test_two_that_cannot_both_hold(self) -> None:
         problem = three_types(stock=(None, None, None), limits=(power(1500.0),))
-        assert in_words(the(problem)) == (
+        assert as_text(the(problem)) == (
             "the demand of chat (30 rps) and the power limit of row-2 (1.5 kW) cannot both hold; any one of these "
             f"would do: {way(the(problem), Kind.DEMAND).easing} or 0.372 kW more for row-2"
         )
@@ -148,7 +147,7 @@ class TestWords:
         loads = (Load("w", (1.0,), min_replicas=5),)
         limit = Limit("budget", LimitKind.BUDGET, 8.0, units={0: 2.0})
         problem = mix_of(loads, (Supply("f", 2.0),), (Way("o", "A", 0, 0, (9.0,)),), limits=(limit,))
-        assert in_words(the(problem)) == (
+        assert as_text(the(problem)) == (
             "the budget (8.00 $/h) and at least 5 replicas of w cannot both hold; any one of these would do: "
             "2.00 $/h more budget or 1 replica fewer required of w"
         )
@@ -169,7 +168,7 @@ class TestWords:
         problem = three_types(stock=(0, 3, 3), losses=(Loss("zone b", {2: None}),))
         conflict = the(problem)
         assert Kind.ZONE_LOSS in conflict.kinds
-        assert "not surviving the loss of zone b" in in_words(conflict)
+        assert "not surviving the loss of zone b" in as_text(conflict)
 
     def test_several_conflicts_are_told_apart(self) -> None:
         problem = three_types(stock=(None, None, None), limits=(power(1500.0), budget(10.0)))

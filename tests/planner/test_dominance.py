@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fleet.offers import Offer
 from fleet.solvers import Limits, Solver
 from planner.objectives import COST, ENERGY, Objective
-from planner.options.dominance import Stakes, dominates, undominated, undominated_offers
+from planner.options.dominance import CostFactors, dominates, undominated, undominated_offers
 from planner.problem import Change, Leg, Limit, LimitKind, Load, Loss, MixProblem, ReplicaOption, Route, Supply
 from planner.solve.dispatch import solve_mix
 from planner.solve.routing import OVERLOAD_TOLERANCE
@@ -44,9 +44,9 @@ class Case:
     more: dict[str, Any]
 
     @property
-    def stakes(self) -> Stakes:
+    def cost_factors(self) -> CostFactors:
         change: Change = self.more.get("change", Change())
-        return Stakes(
+        return CostFactors(
             power=self.goal.counts_power or "limits" in self.more,
             moves=self.goal.counts_switching or change.max_started is not None,
             nodes="losses" in self.more,
@@ -115,7 +115,7 @@ def cases(draw: st.DrawFn) -> Case:
 @settings(max_examples=120, deadline=None)
 @given(cases())
 def test_the_optimum_is_the_same_with_and_without_what_is_left_out(case: Case) -> None:
-    kept = undominated(case.variants, stakes=case.stakes, pinned=lambda variant: variant.held > 0)
+    kept = undominated(case.variants, cost_factors=case.cost_factors, pinned=lambda variant: variant.held > 0)
     assume(len(kept) < len(case.variants))
     whole, thinned = (
         solve_mix(case.problem(variants), solver=Solver.HIGHS, limits=LIMITS) for variants in (case.variants, kept)
@@ -136,47 +136,47 @@ def plain(gpus: int, *rates_rps: float, **more: Any) -> Plain:
 class TestDominates:
     def test_two_narrow_ones_do_what_a_wide_one_does(self) -> None:
         narrow, wide = plain(1, 2, 1), plain(2, 4, 1.5)
-        assert dominates(narrow, wide, stakes=Stakes())
-        assert not dominates(wide, narrow, stakes=Stakes())
+        assert dominates(narrow, wide, cost_factors=CostFactors())
+        assert not dominates(wide, narrow, cost_factors=CostFactors())
 
     def test_a_bucket_that_only_the_wide_one_serves_keeps_it(self) -> None:
-        assert not dominates(plain(1, 2, 0), plain(2, 3, 0.1), stakes=Stakes())
+        assert not dominates(plain(1, 2, 0), plain(2, 3, 0.1), cost_factors=CostFactors())
 
     def test_the_worst_rate_counts_too(self) -> None:
-        assert not dominates(plain(1, 2, worst_rps=(1,)), plain(1, 2, worst_rps=(1.5,)), stakes=Stakes())
+        assert not dominates(plain(1, 2, worst_rps=(1,)), plain(1, 2, worst_rps=(1.5,)), cost_factors=CostFactors())
 
     def test_the_expected_rate_counts_where_the_worst_is_equal(self) -> None:
-        assert not dominates(plain(1, 2, worst_rps=(1,)), plain(1, 3, worst_rps=(1,)), stakes=Stakes())
+        assert not dominates(plain(1, 2, worst_rps=(1,)), plain(1, 3, worst_rps=(1,)), cost_factors=CostFactors())
 
     @pytest.mark.parametrize("better", [{"idle_w": 99.0, "busy_w": 199.0}, {"busy_w": 199.0}, {"limit_w": 249.0}])
     def test_less_power_of_any_kind_keeps_it_where_power_counts(self, better: dict[str, float]) -> None:
         watts = {"idle_w": 100.0, "busy_w": 200.0, "limit_w": 250.0}
         one, other = plain(1, 2, **watts), plain(1, 2, **(watts | better))
-        assert not dominates(one, other, stakes=Stakes(power=True))
-        assert dominates(one, other, stakes=Stakes())
+        assert not dominates(one, other, cost_factors=CostFactors(power=True))
+        assert dominates(one, other, cost_factors=CostFactors())
 
     def test_watts_count_only_where_power_does(self) -> None:
         hot, cool = plain(1, 2, idle_w=10, busy_w=300, limit_w=300), plain(1, 2, idle_w=10, busy_w=200, limit_w=200)
-        assert dominates(hot, cool, stakes=Stakes())
-        assert not dominates(hot, cool, stakes=Stakes(power=True))
-        assert dominates(cool, hot, stakes=Stakes(power=True))
+        assert dominates(hot, cool, cost_factors=CostFactors())
+        assert not dominates(hot, cool, cost_factors=CostFactors(power=True))
+        assert dominates(cool, hot, cost_factors=CostFactors(power=True))
 
     def test_more_replicas_are_more_starts(self) -> None:
-        assert not dominates(plain(1, 2), plain(2, 4), stakes=Stakes(moves=True))
+        assert not dominates(plain(1, 2), plain(2, 4), cost_factors=CostFactors(moves=True))
 
 
 class TestUndominated:
     def test_of_equals_the_first_stays(self) -> None:
         twins = [plain(1, 2, idle_w=1), plain(1, 2, idle_w=2)]
-        assert undominated(twins, stakes=Stakes(), pinned=lambda _: False) == twins[:1]
+        assert undominated(twins, cost_factors=CostFactors(), pinned=lambda _: False) == twins[:1]
 
     def test_what_is_pinned_stays(self) -> None:
         twins = [plain(1, 2), plain(1, 2, held=1)]
-        assert undominated(twins, stakes=Stakes(), pinned=lambda variant: variant.held > 0) == twins
+        assert undominated(twins, cost_factors=CostFactors(), pinned=lambda variant: variant.held > 0) == twins
 
     def test_nothing_goes_where_nodes_and_watts_both_count(self) -> None:
         twins = [plain(1, 2), plain(1, 2)]
-        assert undominated(twins, stakes=Stakes(power=True, nodes=True), pinned=lambda _: False) == twins
+        assert undominated(twins, cost_factors=CostFactors(power=True, nodes=True), pinned=lambda _: False) == twins
 
 
 def offers_of(*written: dict[str, Any]) -> list[Offer]:
@@ -188,14 +188,16 @@ class TestOffers:
         offers = offers_of(
             offer("a", "L4", 3), offer("b", "L4", 2), offer("c", "L4", 1, available=4), offer("d", "L4", 2.5, quota=1)
         )
-        kept = undominated_offers(offers, stakes=Stakes(), traits=lambda _: None, pinned=lambda _: False)
+        kept = undominated_offers(offers, cost_factors=CostFactors(), traits=lambda _: None, pinned=lambda _: False)
         assert [each.id for each in kept] == ["b", "c"]
 
     def test_other_gpus_sizes_and_traits_are_never_equal(self) -> None:
         offers = offers_of(
             offer("a", "L4", 1), offer("b", "A10G", 2), offer("c", "L4", 9, gpus_per_instance=4), offer("d", "L4", 3)
         )
-        kept = undominated_offers(offers, stakes=Stakes(), traits=lambda each: each.id == "d", pinned=lambda _: False)
+        kept = undominated_offers(
+            offers, cost_factors=CostFactors(), traits=lambda each: each.id == "d", pinned=lambda _: False
+        )
         assert kept == offers
 
     @settings(max_examples=15, deadline=None)
@@ -237,5 +239,7 @@ class TestOffers:
 
 
 def test_the_offers_of_the_tests_all_differ() -> None:
-    kept = undominated_offers(offers_of(*OFFERS), stakes=Stakes(), traits=lambda _: None, pinned=lambda _: False)
+    kept = undominated_offers(
+        offers_of(*OFFERS), cost_factors=CostFactors(), traits=lambda _: None, pinned=lambda _: False
+    )
     assert len(kept) == len(OFFERS)

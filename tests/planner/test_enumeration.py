@@ -8,7 +8,7 @@ from fleet.errors import DocumentError
 from fleet.gpus import GpuSpec, builtin_gpus
 from fleet.models import ModelArchitecture, builtin_models
 from planner.options.builder import candidates
-from planner.options.enumeration import HOST_GPUS, Layout, Menu, Shape, shapes, sixteen_bit
+from planner.options.enumeration import HOST_GPUS, ConfigSpace, Layout, Shape, shapes, sixteen_bit
 from planner.performance.config import WeightPrecision
 from planner.request import PlanRequest
 from tests.planner.estimators import simple
@@ -17,7 +17,7 @@ from tests.planner.requests import from_offers, offer
 GPUS, MODELS = builtin_gpus(), builtin_models()
 DENSE = MODELS.get("Llama-3.1-8B")
 GPUS3 = ["T4", "L4", "A10G"]
-EVERYTHING = Menu(
+EVERYTHING = ConfigSpace(
     precisions=("bf16", "fp16", "fp8", "fp4", "int8-wo", "int4-wo"),
     kv_precisions=("bf16", "fp8"),
     levels=(0.7, 1.0),
@@ -25,7 +25,7 @@ EVERYTHING = Menu(
 )
 
 
-def named(model: str, gpu: str, gpus_per_instance: int, menu: Menu = Menu()) -> list[str]:
+def named(model: str, gpu: str, gpus_per_instance: int, menu: ConfigSpace = ConfigSpace()) -> list[str]:
     spec = GPUS.get(gpu)
     return [
         shape.name(spec) for shape in shapes(MODELS.get(model), spec, gpus_per_instance=gpus_per_instance, menu=menu)
@@ -60,7 +60,7 @@ class TestPrecisions:
         ("precision", "gpus"), [("bf16", ["L4", "A10G"]), ("fp8", ["L4", "A10G"]), ("fp16", GPUS3)]
     )
     def test_only_what_the_gpu_computes_or_unpacks(self, precision: WeightPrecision, gpus: list[str]) -> None:
-        menu = Menu(precisions=(precision,))
+        menu = ConfigSpace(precisions=(precision,))
         assert [gpu for gpu in GPUS3 if named("Llama-3.1-8B", gpu, 1, menu)] == gpus
 
     def test_names_say_precision_cache_role_and_clock(self) -> None:

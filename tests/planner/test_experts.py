@@ -22,14 +22,14 @@ from placement.imbalance import imbalance
 from placement.layout import Layout
 from planner import PlanRequest
 from planner.options.builder import candidates
-from planner.options.enumeration import Menu, shapes
+from planner.options.enumeration import ConfigSpace, shapes
 from planner.options.expert_imbalance import (
     ASSUMED_IMBALANCE,
     POOR_BOUND,
     ExpertSpread,
     SpreadSource,
     SpreadTable,
-    spread_in_words,
+    spread_text,
 )
 from planner.performance.config import ReplicaConfig
 from planner.performance.kv_memory import cache_sequences
@@ -160,19 +160,19 @@ class TestThroughput:
 
 class TestOptions:
     def test_recorded_loads_bring_redundant_experts_to_choose_from(self) -> None:
-        menu = Menu(redundant_experts=(0, 1))
+        menu = ConfigSpace(redundant_experts=(0, 1))
         names = [shape.name(H100) for shape in shapes(MIXTURE, H100, gpus_per_instance=8, menu=menu)]
         assert {"tp1-dp8-ep8", "tp1-dp8-ep8-red8", "tp4-ep4-red4"} <= set(names)
         assert len(set(names)) == len(names)
 
     def test_without_them_there_are_none(self) -> None:
-        names = [shape.name(H100) for shape in shapes(MIXTURE, H100, gpus_per_instance=8, menu=Menu())]
+        names = [shape.name(H100) for shape in shapes(MIXTURE, H100, gpus_per_instance=8, menu=ConfigSpace())]
         assert not any("red" in name for name in names)
 
     @pytest.mark.parametrize(("experts", "redundant"), [(60, {4, 12}), (128, {0, 8}), (9, {7, 15})])
     def test_experts_that_do_not_divide_get_the_next_multiple_of_slots(self, experts: int, redundant: set[int]) -> None:
         model = MIXTURE.model_copy(update={"experts": experts})
-        menu = Menu(redundant_experts=(0, 1))
+        menu = ConfigSpace(redundant_experts=(0, 1))
         found = {
             shape.layout.redundant_experts
             for shape in shapes(model, H100, gpus_per_instance=8, menu=menu)
@@ -182,7 +182,7 @@ class TestOptions:
         assert all((experts + more) % 8 == 0 for more in found)
 
     def test_no_gpu_holds_an_expert_twice(self) -> None:
-        menu = Menu(redundant_experts=(0, 7, 8))
+        menu = ConfigSpace(redundant_experts=(0, 7, 8))
         found = {shape.layout.redundant_experts for shape in shapes(FEW, H100, gpus_per_instance=8, menu=menu)}
         assert max(found) == 8 * 8 - 8
 
@@ -250,16 +250,16 @@ class TestWords:
     )
 
     def test_a_poor_bound_is_said_with_what_would_lift_it(self) -> None:
-        words = spread_in_words(self.SPREAD, "here/h100x8/tp8-ep8")
+        words = spread_text(self.SPREAD, "here/h100x8/tp8-ep8")
         assert "no placement does with less than 1.600" in words
         assert "it takes 16 slots (1 more per GPU)" in words
 
     def test_one_that_nothing_lifts_is_said_too(self) -> None:
-        words = spread_in_words(self.SPREAD.model_copy(update={"enough_slots": None}), "o")
+        words = spread_text(self.SPREAD.model_copy(update={"enough_slots": None}), "o")
         assert "up to 8 redundant experts per GPU do not bring that to 1.05" in words
 
     def test_a_good_one_needs_no_advice(self) -> None:
-        words = spread_in_words(self.SPREAD.model_copy(update={"bound": POOR_BOUND}), "o")
+        words = spread_text(self.SPREAD.model_copy(update={"bound": POOR_BOUND}), "o")
         assert words.endswith("no placement does with less than 1.050")
 
     def test_the_advised_slots_do_lift_it(self) -> None:

@@ -11,7 +11,7 @@ from fleet.solvers import SolveStatus
 from planner.answer import Plan
 from planner.options.builder import candidates
 from planner.problem import LimitKind, MixProblem
-from planner.problem_builder import mix_problem
+from planner.problem_builder import build_problem
 from planner.request import PlanRequest
 from tests.planner.estimators import simple
 from tests.planner.requests import from_offers, given, offer, solved
@@ -31,7 +31,7 @@ def problem_of(*offers: dict[str, Any], **rules: Any) -> MixProblem:
     found = candidates(
         request, gpus=builtin_gpus(), models=builtin_models(), offers=request.offers or (), estimator=simple
     )
-    return mix_problem(request, found)
+    return build_problem(request, found)
 
 
 def violations_of(request: dict[str, Any]) -> dict[str, str]:

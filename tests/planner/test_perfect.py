@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from bench.roofline import Replica, steady_state
 from fleet.gpus import builtin_gpus
 from fleet.models import ModelArchitecture, builtin_models
-from planner.explain.ideal_bound import Hardware, PerfectBound, Work, in_words, perfect_bound, request_work
+from planner.explain.ideal_bound import Hardware, IdealBound, Work, as_text, find_ideal_bound, request_work
 from planner.objectives import SERVED
 from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
 from tests.planner.inquiries import limited_problems, solved, three_types
 from tests.planner.mixes import Way, mix_of
 
 
-def bound_of(problem: MixProblem, **more: object) -> PerfectBound:
+def bound_of(problem: MixProblem, **more: object) -> IdealBound:
     hardware = [Hardware(1e15, 1e12)] * len(problem.options)
-    return perfect_bound(problem, solved(problem), hardware=hardware, work=[None] * len(problem.loads), **more)
+    return find_ideal_bound(problem, solved(problem), hardware=hardware, work=[None] * len(problem.loads), **more)
 
 
 class TestScheduler:
@@ -45,7 +45,7 @@ class TestScheduler:
             assert bound.scheduler.cost_usd_per_h <= plan.cost_usd_per_h + 1e-6
             assert bound.scheduler.gpus <= sum(plan.replicas)
             assert bound.above_scheduler is None or bound.above_scheduler >= 0
-            assert "-" not in in_words(bound)
+            assert "-" not in as_text(bound)
 
     def test_a_plan_fuller_than_its_tables_is_held_against_as_full_a_scheduler(self) -> None:
         problem = mix_of((Load("w", (6.0,), utilisation=1.5),), (Supply("f", 1.0),), (Way("o", "A", 0, 0, (1.0,)),))
@@ -72,7 +72,7 @@ class TestScheduler:
 
     def test_a_replica_s_gpus_count(self) -> None:
         problem = mix_of((Load("w", (4.0,)),), (Supply("f", 8.0, slots=8),), (Way("o", "A", 0, 0, (1.0,), slots=2),))
-        bound = perfect_bound(problem, hardware=[Hardware(1.0, 1.0, gpus=2)], work=[None])
+        bound = find_ideal_bound(problem, hardware=[Hardware(1.0, 1.0, gpus=2)], work=[None])
         assert (bound.scheduler.gpus, bound.scheduler.cost_usd_per_h, bound.plan_gpus) == (8, 8.0, None)
 
     def test_both_legs_of_a_split_count(self) -> None:
@@ -150,7 +150,7 @@ class TestSystem:
         )
         hardware = Hardware(sheet.dense_tflops["bf16"] * 1e12, sheet.bandwidth_gb_per_s * 1e9, gpus)
         work = request_work(model, input_tokens=input_tokens, output_tokens=output_tokens)
-        bound = perfect_bound(problem, hardware=[hardware], work=[[work]])
+        bound = find_ideal_bound(problem, hardware=[hardware], work=[[work]])
         assert bound.system is not None
         assert bound.system.cost_usd_per_h <= bound.scheduler.cost_usd_per_h
         assert bound.system.gpus <= bound.scheduler.gpus
@@ -162,7 +162,7 @@ class TestSystem:
             (Way("a", "A", 0, 0, (1.0,)), Way("b", "B", 0, 1, (1.0,))),
         )
         hardware = [Hardware(100.0, 10.0), Hardware(200.0, 50.0)]
-        bound = perfect_bound(problem, hardware=hardware, work=[[Work(60.0, 10.0)]])
+        bound = find_ideal_bound(problem, hardware=hardware, work=[[Work(60.0, 10.0)]])
         assert bound.system is not None
         assert bound.system.gpus_of_one_type == {"A": 10.0, "B": 3.0}
         assert bound.system.gpus == 3
@@ -171,7 +171,7 @@ class TestSystem:
     def test_a_plan_that_beats_the_data_sheets_has_no_such_bound(self) -> None:
         problem = mix_of((Load("w", (10.0,)),), (Supply("a", 1.0),), (Way("a", "A", 0, 0, (10.0,)),))
         kept, beaten = (
-            perfect_bound(problem, solved(problem), hardware=[Hardware(flops, 1.0)], work=[[Work(60.0, 0.0)]])
+            find_ideal_bound(problem, solved(problem), hardware=[Hardware(flops, 1.0)], work=[[Work(60.0, 0.0)]])
             for flops in (600.0, 100.0)
         )
         assert kept.system is not None
@@ -181,10 +181,10 @@ class TestSystem:
     def test_words(self) -> None:
         problem = three_types()
         bound = bound_of(problem)
-        assert in_words(bound).startswith(
+        assert as_text(bound).startswith(
             "no scheduler with these rates could do with less than 3 GPUs, the plan has 4, or "
         )
-        assert f"(the plan is {bound.above_scheduler:.1%} above)" in in_words(bound)
+        assert f"(the plan is {bound.above_scheduler:.1%} above)" in as_text(bound)
 
 
 def _model(name: str) -> ModelArchitecture:

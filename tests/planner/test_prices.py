@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from planner.explain.constraints import Kind, requirements
-from planner.explain.prices import Basis, Price, Prices, in_words, prices
+from planner.explain.prices import Basis, Price, Prices, as_text, prices
 from planner.objectives import ENERGY
 from planner.problem import Change, Limit, LimitKind, Load, Loss, MixProblem, Supply
 from tests.planner.inquiries import cost, limited_problems, power, solved, three_types, what_if
@@ -59,7 +59,7 @@ class TestPrices:
     def test_a_limit_that_does_not_bind_is_not_listed(self) -> None:
         problem = three_types(stock=(None, None, 9), limits=(power(99_000.0),))
         assert priced(problem).binding == ()
-        assert list(in_words(priced(problem), problem)) == ["no limit binds: the demand alone sets the price"]
+        assert list(as_text(priced(problem), problem)) == ["no limit binds: the demand alone sets the price"]
 
 
 class TestKinds:
@@ -68,7 +68,7 @@ class TestKinds:
         saved = (cost(problem) or 0) - (cost(three_types(stock=(None, 3, 2))) or 0)
         price = only(problem, Kind.STOCK)
         assert price.saves == pytest.approx(saved)
-        assert f"the stock of H100 (1) binds: 1 more H100 would save {saved:.2f} $/h" in in_words(
+        assert f"the stock of H100 (1) binds: 1 more H100 would save {saved:.2f} $/h" in as_text(
             priced(problem), problem
         )
 
@@ -128,7 +128,7 @@ class TestKinds:
         price = only(safe, Kind.NODE_LOSS)
         assert price.step is None
         assert price.saves == pytest.approx(extra)
-        assert f"surviving the loss of any one node costs {extra:.2f} $/h" in in_words(priced(safe), safe)
+        assert f"surviving the loss of any one node costs {extra:.2f} $/h" in as_text(priced(safe), safe)
 
     def test_margins(self) -> None:
         problem = three_types(stock=(None, None, None), rate_rps=60.0)
@@ -147,7 +147,7 @@ class TestKinds:
             for option, watts in zip(problem.options, (72.0, 400.0, 700.0), strict=True)
         )
         problem = replace(problem, options=options)
-        (line, *_) = in_words(priced(problem), problem)
+        (line, *_) = as_text(priced(problem), problem)
         assert line.endswith(" W")
 
 
@@ -158,7 +158,7 @@ class TestWithoutTime:
         assert not found.complete
         assert {(price.kind, price.basis) for price in found.binding} == {(Kind.STOCK, Basis.ESTIMATE)}
         assert all(price.saves > 0 for price in found.binding)
-        assert all("estimated" in line for line in in_words(found, problem))
+        assert all("estimated" in line for line in as_text(found, problem))
 
     def test_a_shadow_price_is_what_more_stock_saves_in_fractions(self) -> None:
         """With a hundred times the demand, rounding to whole units hardly matters."""

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from fleet.solvers import SolveStatus
 from planner import PlanRequest
 from planner.explain import what_if as what_if_module
+from planner.explain.alternatives import as_text as alternatives_in_words
 from planner.explain.alternatives import improved, single_gpu_plans
-from planner.explain.alternatives import in_words as alternatives_in_words
 from planner.explain.break_even import BreakEven, break_evens
-from planner.explain.break_even import in_words as price_in_words
-from planner.explain.runner_up import RunnerUp, in_words, runners_up, type_names
+from planner.explain.break_even import as_text as price_in_words
+from planner.explain.runner_up import RunnerUp, as_text, runners_up, type_names
 from planner.explain.what_if import avoiding
 from planner.problem import Change, Load, MixProblem, Supply
 from planner.solve.fixed_counts import at_counts
@@ -76,7 +76,7 @@ class TestRunnersUp:
         problem = three_types()
         first = others(problem)[0]
         extra = first.cost_usd_per_h - 12.12
-        assert in_words(first, problem).endswith(
+        assert as_text(first, problem).endswith(
             f"{first.cost_usd_per_h:.2f} $/h, {extra:.2f} $/h ({extra / 12.12:.1%}) more"
         )
 
@@ -124,7 +124,7 @@ class TestCutOff:
         assert mixes
         for mix in mixes:
             assert not mix.proven
-            assert "not proven" in in_words(mix, problem)
+            assert "not proven" in as_text(mix, problem)
             for entry in found:
                 if entry.cost_usd_per_h is not None and entry.gpu not in mix.without:
                     assert mix.cost_usd_per_h <= entry.cost_usd_per_h + 1e-9

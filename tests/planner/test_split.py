@@ -19,7 +19,7 @@ from planner.performance.config import ReplicaConfig
 from planner.performance.open_loop import LINK_REACHED
 from planner.performance.rates import Estimate
 from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
-from planner.problem_builder import mix_problem
+from planner.problem_builder import build_problem
 from planner.request import PlanRequest
 from planner.solve.dispatch import solve_mix
 from planner.solve.solution import MixSolution
@@ -41,7 +41,7 @@ def found(request: PlanRequest) -> tuple[Candidate, ...]:
 
 
 def solution_of(request: PlanRequest) -> tuple[MixProblem, MixSolution]:
-    problem = mix_problem(request, found(request))
+    problem = build_problem(request, found(request))
     return problem, solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
 
 
@@ -128,7 +128,7 @@ class TestWorthwhile:
             for d in range(len(decodes))
         ]
         buckets = range(len(prefills[0].rates_rps))
-        chosen = disaggregation.worthwhile(pairs, prefills=prefills, decodes=decodes, others=others, buckets=buckets)
+        chosen = disaggregation.cheap_pairs(pairs, prefills=prefills, decodes=decodes, others=others, buckets=buckets)
         return {(pair.prefill, pair.decode) for pair in chosen}
 
     def test_of_ten_by_ten_the_cheap_ones_stay(self) -> None:
@@ -230,7 +230,7 @@ class TestPlans:
             "H20",
         )
         offers = [offer(f"here/{gpu.lower()}", gpu, 1.0 + number) for number, gpu in enumerate(types)]
-        problem = mix_problem(request_of(*offers), found(request_of(*offers)))
+        problem = build_problem(request_of(*offers), found(request_of(*offers)))
         pairs = [route for route in problem.routes if len(route.legs) == 2]
         assert 1 <= len(pairs) <= 10
         used = {leg.option for route in problem.routes for leg in route.legs}
@@ -241,14 +241,14 @@ class TestPlans:
         zoned = [COMPUTE | {"id": "a/one", "zone": "a"}, BANDWIDTH | {"id": "b/one", "zone": "b"}]
         for each in found(request_of(COMPUTE, near, far, *zoned)):
             assert each.offer is not None
-            for feed in each.feeds:
+            for feed in each.decode_targets:
                 sides = {each.name.split("/")[0], feed.decode.split("/")[0]}
                 assert sides not in ({"here", "far"}, {"near", "far"}, {"a", "b"})
                 assert "far" not in sides or sides == {"far"}
 
     def test_both_sides_keep_the_cache_in_one_precision(self) -> None:
         for each in found(request_of(COMPUTE, BANDWIDTH, kv_precisions=["bf16", "fp8"])):
-            for feed in each.feeds:
+            for feed in each.decode_targets:
                 assert ("kv8" in each.name) == ("kv8" in feed.decode)
 
 

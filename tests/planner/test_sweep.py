@@ -10,7 +10,7 @@ from fleet.offers import PriceSheet, builtin_prices
 from fleet.solvers import SolveStatus
 from planner import PlanRequest
 from planner.objectives import ENERGY, SERVED
-from planner.sweep import SweepPoint, gathered, point, questions
+from planner.sweep import SweepPoint, grid_requests, mark_front, point
 from planner.sweep_axes import Axis, Knob
 from tests.planner.requests import from_offers, given, solved
 
@@ -29,10 +29,10 @@ def at(cost: float | None, **factors: float) -> SweepPoint:
 
 class TestAxis:
     def test_a_list_of_factors(self) -> None:
-        assert Axis.parsed("rate=0.5,1,2") == Axis(knob=Knob.RATE, factors=(0.5, 1, 2))
+        assert Axis.parse("rate=0.5,1,2") == Axis(knob=Knob.RATE, factors=(0.5, 1, 2))
 
     def test_a_range_has_steps_of_equal_ratio(self) -> None:
-        axis = Axis.parsed("price:H100=0.5:2:3")
+        axis = Axis.parse("price:H100=0.5:2:3")
         assert (axis.name, axis.factors) == ("price:H100", (0.5, 1.0, 2.0))
 
     @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ class TestAxis:
     )
     def test_anything_else_is_refused_in_words(self, text: str) -> None:
         with pytest.raises(RuleError, match="expected"):
-            Axis.parsed(text)
+            Axis.parse(text)
 
 
 class TestQuestions:
@@ -64,8 +64,8 @@ class TestQuestions:
                 ).power_domains
             }
         )
-        axes = [Axis.parsed("rate=2"), Axis.parsed("price:L4=3"), Axis.parsed("power:row=0.5")]
-        ((factors, turned, prices),) = questions(asked, builtin_prices(), axes)
+        axes = [Axis.parse("rate=2"), Axis.parse("price:L4=3"), Axis.parse("power:row=0.5")]
+        ((factors, turned, prices),) = grid_requests(asked, builtin_prices(), axes)
         assert factors == {"rate": 2, "price:L4": 3, "power:row": 0.5}
         assert turned.workloads[0].rate_rps == 60
         small, large = turned.workloads[0].options or ()
@@ -84,13 +84,13 @@ class TestQuestions:
             "slo": {"ttft_ms": {"p99": 2000}, "tpot_ms": {"mean": 40}},
         }
         asked = PlanRequest.model_validate({"workloads": [workload]})
-        ((_, turned, _),) = questions(asked, builtin_prices(), [Axis.parsed("slo=0.5")])
+        ((_, turned, _),) = grid_requests(asked, builtin_prices(), [Axis.parse("slo=0.5")])
         assert turned.workloads[0].slo is not None
         assert [limit for _, _, limit in turned.workloads[0].slo.limits()] == [1000, 20]
 
     def test_axes_multiply_to_a_grid(self) -> None:
-        axes = [Axis.parsed("rate=1,2,3"), Axis.parsed("price=1,2")]
-        assert len(questions(request(), NO_PRICES, axes)) == 6
+        axes = [Axis.parse("rate=1,2,3"), Axis.parse("price=1,2")]
+        assert len(grid_requests(request(), NO_PRICES, axes)) == 6
 
     @pytest.mark.parametrize(
         ("axes", "complaint"),
@@ -109,30 +109,30 @@ class TestQuestions:
     )
     def test_what_cannot_be_turned_is_named(self, axes: list[str], complaint: str) -> None:
         with pytest.raises(RuleError, match=complaint):
-            questions(request(), NO_PRICES, [Axis.parsed(text) for text in axes])
+            grid_requests(request(), NO_PRICES, [Axis.parse(text) for text in axes])
 
     def test_objectives_keep_to_their_range(self) -> None:
         asked = PlanRequest.model_validate(from_offers())
         with pytest.raises(RuleError, match=r"axes\[0\]: slo=1e\+09 leads out of .*less than or equal to"):
-            questions(asked, NO_PRICES, [Axis.parsed("slo=1,1e9")])
+            grid_requests(asked, NO_PRICES, [Axis.parse("slo=1,1e9")])
 
     def test_a_rate_that_no_option_can_be_counted_for_is_refused(self) -> None:
         """The request's own rules hold at every point, not only the ranges of its fields."""
         with pytest.raises(RuleError, match=r"rate=20000 leads out of .*is too little for"):
-            questions(request(), NO_PRICES, [Axis.parsed("rate=20000")])
+            grid_requests(request(), NO_PRICES, [Axis.parse("rate=20000")])
 
     def test_a_trace_without_a_rate_turns_as_a_series(self) -> None:
         rows = "".join(f"{second},300,100\n" for second in range(600))
         changes = {"buckets": {"trace_csv": f"time,input_tokens,output_tokens\n{rows}"}, "rate_rps": None}
         one = PlanRequest.model_validate(given(**changes, options=ONE_SIZE))
-        once, twice = (turned for _, turned, _ in questions(one, NO_PRICES, [Axis.parsed("rate=1,2")]))
+        once, twice = (turned for _, turned, _ in grid_requests(one, NO_PRICES, [Axis.parse("rate=1,2")]))
         assert once == one  # the trace as it was recorded
         assert one.workloads[0].planned_rps == pytest.approx(1.0, rel=0.01)
         assert twice.workloads[0].planned_rps == pytest.approx(2 * one.workloads[0].planned_rps)
 
     @pytest.mark.parametrize("name", ["H100", "H100-SXM", "h100 sxm"])
     def test_a_gpu_goes_by_any_name_of_the_catalogue(self, name: str) -> None:
-        ((_, turned, prices),) = questions(request(), builtin_prices(), [Axis.parsed(f"price:{name}=2")])
+        ((_, turned, prices),) = grid_requests(request(), builtin_prices(), [Axis.parse(f"price:{name}=2")])
         small, large = turned.workloads[0].options or ()
         assert (small.price_usd_per_h, large.price_usd_per_h) == (0.8, 8)
         gpus = builtin_gpus()
@@ -144,19 +144,19 @@ class TestQuestions:
 class TestFront:
     def test_a_point_that_another_serves_more_for_less_is_off_the_front(self) -> None:
         axes = [Axis(knob=Knob.RATE, factors=(1, 2, 3))]
-        found = gathered(axes, [at(10, rate=1), at(9, rate=2), at(None, rate=3)])
+        found = mark_front(axes, [at(10, rate=1), at(9, rate=2), at(None, rate=3)])
         assert [one.pareto for one in found.points] == [False, True, False]
 
     def test_prices_are_not_a_choice(self) -> None:
         axes = [Axis(knob=Knob.RATE, factors=(1,)), Axis(knob=Knob.PRICE, factors=(1, 2))]
-        found = gathered(axes, [at(10, rate=1, price=1), at(20, rate=1, price=2)])
+        found = mark_front(axes, [at(10, rate=1, price=1), at(20, rate=1, price=2)])
         assert [one.pareto for one in found.points] == [True, True]
 
     def test_a_plan_whose_replay_failed_is_not_on_it_and_beats_nothing(self) -> None:
         axes = [Axis(knob=Knob.RATE, factors=(1, 2))]
         failed = at(9, rate=2).model_copy(update={"verified": False})
         held = at(10, rate=1).model_copy(update={"verified": True})
-        assert [one.pareto for one in gathered(axes, [held, failed]).points] == [True, False]
+        assert [one.pareto for one in mark_front(axes, [held, failed]).points] == [True, False]
 
     def test_where_demand_may_go_unserved_what_is_served_counts(self) -> None:
         axes = [Axis(knob=Knob.RATE, factors=(1, 2, 3))]
@@ -164,18 +164,18 @@ class TestFront:
             at(cost, rate=rate).model_copy(update={"goal_value": served})
             for rate, cost, served in ((1, 8, 20.0), (2, 8, 15.0), (3, 8, 15.0))
         ]
-        assert [one.pareto for one in gathered(axes, points, goal=SERVED).points] == [True, False, True]
-        assert [one.pareto for one in gathered(axes, points).points] == [False, False, True]
+        assert [one.pareto for one in mark_front(axes, points, goal=SERVED).points] == [True, False, True]
+        assert [one.pareto for one in mark_front(axes, points).points] == [False, False, True]
 
     def test_of_what_is_used_less_is_better(self) -> None:
         axes = [Axis(knob=Knob.RATE, factors=(1, 2))]
         points = [at(8, rate=rate).model_copy(update={"goal_value": watts}) for rate, watts in ((1, 500.0), (2, 700.0))]
-        assert [one.pareto for one in gathered(axes, points, goal=ENERGY).points] == [True, True]
+        assert [one.pareto for one in mark_front(axes, points, goal=ENERGY).points] == [True, True]
 
     @drawn(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 9)), min_size=1, max_size=12))
     def test_the_front_beats_all_others_and_none_of_itself(self, drawn_points: list[tuple[int, int, int]]) -> None:
         axes = [Axis(knob=Knob.RATE, factors=(1,)), Axis(knob=Knob.SLO, factors=(1,))]
-        found = gathered(axes, [at(cost, rate=rate, slo=slo) for rate, slo, cost in drawn_points])
+        found = mark_front(axes, [at(cost, rate=rate, slo=slo) for rate, slo, cost in drawn_points])
 
         def key(one: SweepPoint) -> tuple[float, float, float]:
             return -one.factors["rate"], one.factors["slo"], one.cost_usd_per_h or 0.0

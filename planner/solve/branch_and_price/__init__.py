@@ -5,6 +5,6 @@ needs it only now and then imports it late.
 """
 
 from planner.solve.branch_and_price.search import Progress
-from planner.solve.branch_and_price.solve import Solved, decomposes, solve_and_tell, solve_decomposed
+from planner.solve.branch_and_price.solve import Solved, decomposes, solve_decomposed, solve_with_progress
 
-__all__ = ["Progress", "Solved", "decomposes", "solve_and_tell", "solve_decomposed"]
+__all__ = ["Progress", "Solved", "decomposes", "solve_decomposed", "solve_with_progress"]

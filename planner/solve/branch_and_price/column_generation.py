@@ -32,7 +32,7 @@ class Node:
     counts: Mapping[int, tuple[Floats, Floats]] = field(default_factory=dict)  # block -> least, most; else all
 
 
-class Generation:
+class ColumnGeneration:
     """All blocks and the master between them."""
 
     def __init__(self, blocks: Sequence[Block], coupling: Coupling, *, precision: float) -> None:

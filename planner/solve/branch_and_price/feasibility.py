@@ -19,7 +19,7 @@ SOLVER_TOLERANCE = 1e-9
 Flags = npt.NDArray[np.bool_]
 
 
-class Service:
+class FeasibilityTest:
     """The linear program of one block, kept warm from counts to counts.
 
     Columns: a share per route and bucket, the unserved share per bucket, the overload that all options share.  Either
@@ -35,7 +35,7 @@ class Service:
         self._solver.setOptionValue("dual_feasibility_tolerance", SOLVER_TOLERANCE)
         self._solver.passModel(self._program())
 
-    def worth_if_missing(self, counts: Floats) -> Floats | None:
+    def price_of_missing(self, counts: Floats) -> Floats | None:
         """None where the counts serve all demand; else prices per replica at which they are worth too little."""
         block = self._block
         if not block.bucket_of:

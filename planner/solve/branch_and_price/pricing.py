@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.solve.branch_and_price.blocks import Block, Floats
 from planner.solve.branch_and_price.covering import Cover, cheapest_cover
-from planner.solve.branch_and_price.feasibility import Service
+from planner.solve.branch_and_price.feasibility import FeasibilityTest
 
 MAX_ROWS = 200  # cover rows kept
 ACTIVE_ROWS = 20  # of these, how many a search begins with: the last to have mattered, since prices move little
@@ -39,7 +39,7 @@ class Pricer:
 
     def __post_init__(self) -> None:
         """The least replicas of each load are cover rows from the start, and stay."""
-        self._service = Service(self.block)
+        self._service = FeasibilityTest(self.block)
         self._new: list[Floats] = []
         self._lasting = []
         for options, count in self.block.fewest:
@@ -83,7 +83,7 @@ class Pricer:
         key = counts.tobytes()
         if key in self.known:
             return True
-        worth = self._service.worth_if_missing(counts)
+        worth = self._service.price_of_missing(counts)
         if worth is None:
             self.known[key] = counts
             self._new.append(counts)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from planner.solve.branch_and_price.blocks import Floats
-from planner.solve.branch_and_price.column_generation import Generation, Node, most_cost
+from planner.solve.branch_and_price.column_generation import ColumnGeneration, Node, most_cost
 from planner.solve.branch_and_price.incumbent import Incumbent
 from planner.solve.branch_and_price.master import Mixture
 
@@ -46,7 +46,7 @@ class Progress:
 class Search:
     """Best bound first.  The clock is asked between rounds of pricing."""
 
-    generation: Generation
+    generation: ColumnGeneration
     incumbent: Incumbent
     relative_gap: float
     seconds_left: Callable[[], float]
@@ -66,7 +66,7 @@ class Search:
             nodes += 1
             root = node if nodes == 1 else root
             if mixture is not None:
-                self._look_for_mixes(node)
+                self._search_mixes(node)
             if mixture is None or node.bound >= self.cutoff():
                 left_aside = min(left_aside, node.bound)
                 continue
@@ -103,7 +103,7 @@ class Search:
         self.incumbent.offer([np.rint(counts) for counts in mixture.counts])
         return []
 
-    def _look_for_mixes(self, node: Node) -> None:
+    def _search_mixes(self, node: Node) -> None:
         """Run the integer master, now and then, over more columns than the relaxation asked for."""
         master = self.generation.master
         if len(master.columns) < GROWTH * self._columns_tried:

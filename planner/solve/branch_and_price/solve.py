@@ -9,7 +9,7 @@ import numpy as np
 from fleet.solvers import Limits, SolverError, SolveStatus
 from planner.problem import MixProblem
 from planner.solve.branch_and_price.blocks import Block, Floats, blocks_of, coupling_of
-from planner.solve.branch_and_price.column_generation import Generation
+from planner.solve.branch_and_price.column_generation import ColumnGeneration
 from planner.solve.branch_and_price.incumbent import Incumbent, cheapest_units
 from planner.solve.branch_and_price.search import Progress, Search
 from planner.solve.routing import route
@@ -45,10 +45,10 @@ def decomposes(problem: MixProblem) -> bool:
 
 def solve_decomposed(problem: MixProblem, *, limits: Limits, clock_s: Callable[[], float]) -> MixSolution:
     """The cheapest mix and a proven bound, for a problem that `decomposes`."""
-    return solve_and_tell(problem, limits=limits, clock_s=clock_s).solution
+    return solve_with_progress(problem, limits=limits, clock_s=clock_s).solution
 
 
-def solve_and_tell(problem: MixProblem, *, limits: Limits, clock_s: Callable[[], float]) -> Solved:
+def solve_with_progress(problem: MixProblem, *, limits: Limits, clock_s: Callable[[], float]) -> Solved:
     """The same with what it took."""
     started_s = clock_s()
     blocks = blocks_of(problem)
@@ -61,7 +61,9 @@ def solve_and_tell(problem: MixProblem, *, limits: Limits, clock_s: Callable[[],
         return limits.time_limit_s - reserve_s - (clock_s() - started_s)
 
     coupling = coupling_of(problem, blocks)
-    generation = Generation(blocks, coupling, precision=max(MIN_PRECISION, PRECISION_PER_GAP * limits.relative_gap))
+    generation = ColumnGeneration(
+        blocks, coupling, precision=max(MIN_PRECISION, PRECISION_PER_GAP * limits.relative_gap)
+    )
     incumbent = Incumbent(blocks, coupling)
     search = Search(generation, incumbent, limits.relative_gap, seconds_left)
     progress = search.run()
@@ -74,7 +76,7 @@ def solve_and_tell(problem: MixProblem, *, limits: Limits, clock_s: Callable[[],
     return Solved(_solution(problem, incumbent, counts, status=status, bound=progress.bound), progress)
 
 
-def _without_spare(generation: Generation, position: int, counts: Floats) -> Floats:
+def _without_spare(generation: ColumnGeneration, position: int, counts: Floats) -> Floats:
     """Drop replicas that the block does not need; the largest first, since they free most."""
     pricer, coupling = generation.pricers[position], generation.coupling
     use = coupling.replicas[:, pricer.block.options].sum(axis=0)

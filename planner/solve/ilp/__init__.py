@@ -13,10 +13,10 @@ from planner.solve.ilp.programs import (
     cheapest_serving,
     fewest_gpus,
     fewest_gpus_of_counts,
-    goal_terms,
     least_missing,
     most_even,
     most_served,
+    objective_terms,
 )
 
 __all__ = [
@@ -28,9 +28,9 @@ __all__ = [
     "cheapest_serving",
     "fewest_gpus",
     "fewest_gpus_of_counts",
-    "goal_terms",
     "least_missing",
     "left_of",
     "most_even",
     "most_served",
+    "objective_terms",
 ]

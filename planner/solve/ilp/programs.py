@@ -20,7 +20,7 @@ def cheapest(problem: MixProblem, *, routes: Collection[int], losses: Mapping[in
     c.add_limit(model)
     c.add_started(model)
     c.add_left(model, losses)
-    model.optimise(goal_terms(model))
+    model.optimise(objective_terms(model))
     return model
 
 
@@ -65,7 +65,7 @@ def most_served(problem: MixProblem) -> MixModel:
     """P5: the most demand that can be served inside every limit, in requests per second."""
     model = with_counts(problem, routes=range(len(problem.routes)))
     c.add_demand_at_most(model)
-    _add_standing(model)
+    _add_serving_limits(model)
     model.program.sense = pulp.LpMaximize
     model.optimise(c.served_terms(model))
     return model
@@ -76,7 +76,7 @@ def cheapest_serving(problem: MixProblem, *, served_rps: float) -> MixModel:
     model = with_counts(problem, routes=range(len(problem.routes)))
     c.add_demand_at_most(model)
     c.add_served(model, served_rps)
-    _add_standing(model)
+    _add_serving_limits(model)
     model.optimise((m, problem.supplies[f].price_usd_per_h) for f, m in model.units.items())
     return model
 
@@ -95,7 +95,7 @@ def cheapest_counts(
     c.add_limit(model)
     c.add_started(model)
     c.add_left(model, losses)
-    model.optimise(goal_terms(model))
+    model.optimise(objective_terms(model))
     return model
 
 
@@ -114,7 +114,7 @@ def fewest_gpus_of_counts(
     return model
 
 
-def goal_terms(model: MixModel) -> list[tuple[Variable, float]]:
+def objective_terms(model: MixModel) -> list[tuple[Variable, float]]:
     """What the goal minimises."""
     return [(x, weight) for x, weight in _weighted(model) if weight]
 
@@ -157,12 +157,12 @@ def _add_fewest(model: MixModel, *, units: Sequence[int], ceiling: float, losses
     c.add_started(model)
     c.add_left(model, losses)
     if not problem.objective.is_price_only:
-        c.add_ceiling(model, goal_terms(model), ceiling)
+        c.add_ceiling(model, objective_terms(model), ceiling)
     hired = [(m, problem.supplies[f].slots) for f, m in model.units.items()]
     model.optimise([*hired, *((n, problem.options[o].slots) for o, n in model.replicas.items())])
 
 
-def _add_standing(model: MixModel) -> None:
+def _add_serving_limits(model: MixModel) -> None:
     """What counts must hold to even if they serve only part of the demand."""
     c.add_capacity(model)
     c.add_running(model)

@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 KINDS = highspy.HighsModelStatus
 
 
-class LoadedMix:
+class HighsMix:
     """One model and its values last found."""
 
     def __init__(self, model: MixModel, *, solver: Solver, seed: int) -> None:

@@ -48,7 +48,7 @@ def applies(problem: MixProblem, routes: Collection[int]) -> bool:
 
 
 @dataclass(frozen=True)
-class Worth:
+class BucketValues:
     """One line per route: loads `a / h` per bucket, prices and what a count is worth at most."""
 
     routes: tuple[int, ...]
@@ -147,7 +147,7 @@ def _largest(curve: _Curve, *, room: float, lost: int) -> int:
     return low
 
 
-def worth_of(problem: MixProblem, *, routes: Collection[int], limits: Limits) -> Worth | None:
+def bucket_values(problem: MixProblem, *, routes: Collection[int], limits: Limits) -> BucketValues | None:
     """By the relaxation without failures and limits; None where even that serves nothing."""
     chosen = tuple(routes)
     options = tuple(problem.routes[r].legs[0].option for r in chosen)
@@ -163,7 +163,7 @@ def worth_of(problem: MixProblem, *, routes: Collection[int], limits: Limits) ->
     found = _relaxation(load, node / per_node, stock, limits)
     if found is None:
         return None
-    return Worth(chosen, options, load, node / per_node, per_node, node, *found[:1], stock, found[1])
+    return BucketValues(chosen, options, load, node / per_node, per_node, node, *found[:1], stock, found[1])
 
 
 def _loads(problem: MixProblem, routes: tuple[int, ...]) -> Floats:
@@ -220,7 +220,7 @@ def _relaxation(load: Floats, cost: Floats, stock: Floats, limits: Limits) -> tu
     return price, np.array(solution.col_value)[shares:]
 
 
-def undominated(problem: MixProblem, worth: Worth) -> list[int]:
+def undominated(problem: MixProblem, worth: BucketValues) -> list[int]:
     """Routes that are not worse in every way than another, of which there is no end and which stands in the same zones.
 
     Its replicas could all be the other's: as many, on no more nodes, of which a failure takes no more.
@@ -251,7 +251,7 @@ def _is_zone(loss: Loss) -> bool:
     return all(count is None for count in loss.lost.values())
 
 
-def simple_mix(worth: Worth, *, zones: Collection[Collection[int]]) -> dict[int, int] | None:
+def simple_mix(worth: BucketValues, *, zones: Collection[Collection[int]]) -> dict[int, int] | None:
     """Replicas of the cheapest mix of one or two options each of which takes everything, and so mostly survives.
 
     One option alone takes one node more than it needs, where no zone strikes it.  Limits are not looked at.
@@ -282,29 +282,29 @@ def _apart(one: int, other: int, zones: Collection[Collection[int]]) -> bool:
 
 
 @dataclass(frozen=True)
-class View:
+class ScenarioValues:
     """What is worth what to those who must do without a zone, or without none."""
 
     zone: frozenset[int]  # options
-    worth: Worth
+    worth: BucketValues
 
 
-def views_of(problem: MixProblem, *, routes: Collection[int], limits: Limits) -> list[View]:
+def scenario_values(problem: MixProblem, *, routes: Collection[int], limits: Limits) -> list[ScenarioValues]:
     """Of everything first, then of what each zone leaves; none where nothing serves even before a failure."""
-    whole = worth_of(problem, routes=routes, limits=limits)
+    whole = bucket_values(problem, routes=routes, limits=limits)
     if whole is None:
         return []
-    views = [View(frozenset(), whole)]
+    views = [ScenarioValues(frozenset(), whole)]
     for loss in problem.losses:
         zone = frozenset(o for o, count in loss.lost.items() if count is None)
         if zone:
             left = [r for r in routes if problem.routes[r].legs[0].option not in zone]
-            worth = worth_of(problem, routes=left, limits=limits)
-            views += [] if worth is None else [View(zone, worth)]
+            worth = bucket_values(problem, routes=left, limits=limits)
+            views += [] if worth is None else [ScenarioValues(zone, worth)]
     return views
 
 
-def candidates(views: Sequence[View], *, most: int) -> list[int]:
+def candidates(views: Sequence[ScenarioValues], *, most: int) -> list[int]:
     """Routes among which a good mix is likely.
 
     Those of the relaxation, the cheapest alone, and the cheapest that take everything; also without each zone.
@@ -321,7 +321,9 @@ def candidates(views: Sequence[View], *, most: int) -> list[int]:
     return [worth.routes[i] for i in sorted(chosen)]
 
 
-def most_replicas(views: Sequence[View], *, cutoff_usd_per_h: float, lost: Mapping[int, int]) -> dict[int, int]:
+def most_replicas(
+    views: Sequence[ScenarioValues], *, cutoff_usd_per_h: float, lost: Mapping[int, int]
+) -> dict[int, int]:
     """Per option, the largest count in any mix that costs no more than the cutoff."""
     whole = views[0].worth
     most = whole.most_replicas(cutoff_usd_per_h, lost)
@@ -336,7 +338,7 @@ def most_replicas(views: Sequence[View], *, cutoff_usd_per_h: float, lost: Mappi
     return most
 
 
-def prices_in(view: View, whole: Worth) -> Floats:
+def prices_in(view: ScenarioValues, whole: BucketValues) -> Floats:
     """Prices per replica of every option; what stands in the zone is so dear that no bucket wants it."""
     prices = dict(zip(view.worth.options, view.worth.price, strict=True))
     value = view.worth.bucket_usd_per_h

@@ -19,7 +19,7 @@ CUTS_PER_ROUND = 3  # known cuts added per scenario and round
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class ViolatedCut:
     """A row that some counts break: a cut in a scenario."""
 
     scenario: int
@@ -51,7 +51,7 @@ class Scenarios:
         need = self.cuts.need(cut, self.rates)
         return np.minimum(cut.weights, need), need
 
-    def broken(self, left: Mapping[int, Floats], *, tolerance: float) -> Iterator[Broken]:
+    def broken(self, left: Mapping[int, Floats], *, tolerance: float) -> Iterator[ViolatedCut]:
         """Known cuts that what is left breaks; where there is none, a new one if there is one."""
         asked: set[bytes] = set()
         for k, counts in left.items():
@@ -62,13 +62,13 @@ class Scenarios:
             asked.add(counts.tobytes())
             found = self._unreached(counts) or self.cuts.find(counts, self.rates)
             if found is not None and found[1] > tolerance:
-                yield Broken(k, *found)
+                yield ViolatedCut(k, *found)
 
-    def broken_known(self, scenario: int, counts: Floats, *, tolerance: float) -> Iterator[Broken]:
+    def broken_known(self, scenario: int, counts: Floats, *, tolerance: float) -> Iterator[ViolatedCut]:
         """The known cuts that what a failure leaves breaks most."""
         for position, missing in self.cuts.most_violated_known(counts, self.rates, most=CUTS_PER_ROUND):
             if missing > tolerance:
-                yield Broken(scenario, position, missing)
+                yield ViolatedCut(scenario, position, missing)
 
     def add_price(self, weights: Floats) -> int | None:
         """The cut of given prices of a replica's time; None where they say nothing."""

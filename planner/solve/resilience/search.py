@@ -18,8 +18,8 @@ from fleet.solvers import Deadline, Outcome, Solver, SolveStatus
 from planner.problem import Loss, MixProblem
 from planner.solve import ilp
 from planner.solve.resilience import presolve
-from planner.solve.resilience.highs_model import LoadedMix
-from planner.solve.resilience.scenarios import NOTHING_LOST, Broken, Scenarios
+from planner.solve.resilience.highs_model import HighsMix
+from planner.solve.resilience.scenarios import NOTHING_LOST, Scenarios, ViolatedCut
 from planner.solve.routing import survives
 
 Floats = npt.NDArray[np.float64]
@@ -46,7 +46,7 @@ class Found:
 
 
 @dataclass
-class Rounds:
+class CutRounds:
     """One program on its way to counts that survive."""
 
     model: ilp.MixModel
@@ -58,10 +58,10 @@ class Rounds:
     best_value: float = float("inf")
     bound: float = -float("inf")
     ended: bool = False
-    loaded: LoadedMix = field(init=False)
+    loaded: HighsMix = field(init=False)
 
     def __post_init__(self) -> None:
-        self.loaded = LoadedMix(self.model, solver=self.solver, seed=self.deadline.limits.seed)
+        self.loaded = HighsMix(self.model, solver=self.solver, seed=self.deadline.limits.seed)
         self._rows: set[tuple[int, int]] = set()
 
     def run(self, *, start: Sequence[int] | None = None) -> Found:
@@ -120,7 +120,7 @@ class Rounds:
         left = self.scenarios.left(counts)
         if self._cut(left, tolerance=EXACT) or not _survives(self.model.problem, counts):
             return False
-        value = sum(self.loaded.value(x) * weight for x, weight in ilp.goal_terms(self.model))
+        value = sum(self.loaded.value(x) * weight for x, weight in ilp.objective_terms(self.model))
         if value < self.best_value:
             self.best, self.best_value = self.loaded.values, value
         return True
@@ -185,7 +185,7 @@ class Rounds:
         scenarios = [*self.scenarios.losses, *([NOTHING_LOST] if self.serves_by_cuts else [])]
         return sum(self._add_row(k, position) for k in scenarios)
 
-    def _add(self, broken: Broken) -> int:
+    def _add(self, broken: ViolatedCut) -> int:
         if len(self.scenarios.losses) <= ALL_SCENARIOS and len(self._rows) < MANY_ROWS:
             return self.add_everywhere(broken.position)
         return self._add_row(broken.scenario, broken.position)
@@ -218,13 +218,15 @@ class Rounds:
 def solve(problem: MixProblem, *, routes: Collection[int], solver: Solver, deadline: Deadline) -> Found:
     """P1 with all the problem's failures; each is in it from the start, by the rows that matter."""
     if presolve.applies(problem, routes):
-        views = presolve.views_of(problem, routes=routes, limits=deadline.rest())
+        views = presolve.scenario_values(problem, routes=routes, limits=deadline.rest())
         if views:
             return _reduced(problem, views, solver, deadline)
     return _rounds(problem, routes, solver, deadline).run()
 
 
-def _reduced(problem: MixProblem, views: Sequence[presolve.View], solver: Solver, deadline: Deadline) -> Found:
+def _reduced(
+    problem: MixProblem, views: Sequence[presolve.ScenarioValues], solver: Solver, deadline: Deadline
+) -> Found:
     """Few options first, then what a cheaper mix than the best of those may use."""
     worth, zones = views[0].worth, [view.zone for view in views[1:]]
     kept, most, start = presolve.undominated(problem, worth), None, None
@@ -264,7 +266,7 @@ def _holds(problem: MixProblem, counts: tuple[int, ...]) -> bool:
 
 
 def _may_be_cheaper(
-    problem: MixProblem, views: Sequence[presolve.View], routes: Sequence[int], counts: Sequence[int]
+    problem: MixProblem, views: Sequence[presolve.ScenarioValues], routes: Sequence[int], counts: Sequence[int]
 ) -> tuple[list[int], dict[int, int]]:
     """Routes and counts of mixes no dearer than this one."""
     cost_usd_per_h = sum(
@@ -304,7 +306,7 @@ def fewest_gpus(found: ilp.MixModel, *, ceiling: float, solver: Solver, deadline
         losses=_losses(problem, found.options),
     )
     scenarios = Scenarios(problem, routes=model.routes, losses=_losses(problem, model.options))
-    answer = Rounds(model, scenarios, solver, deadline, serves_by_cuts=by_cuts).run()
+    answer = CutRounds(model, scenarios, solver, deadline, serves_by_cuts=by_cuts).run()
     return answer.model if answer.outcome.status.has_mix else None
 
 
@@ -314,9 +316,9 @@ def _rounds(
     solver: Solver,
     deadline: Deadline,
     *,
-    views: Sequence[presolve.View] = (),
+    views: Sequence[presolve.ScenarioValues] = (),
     most: Mapping[int, int] | None = None,
-) -> Rounds:
+) -> CutRounds:
     options = sorted({leg.option for r in routes for leg in problem.routes[r].legs})
     losses = _losses(problem, options)
     by_cuts = _by_cuts(problem)
@@ -326,7 +328,7 @@ def _rounds(
         else ilp.cheapest(problem, routes=routes, losses=losses)
     )
     scenarios = Scenarios(problem, routes=routes, losses=losses)
-    rounds = Rounds(model, scenarios, solver, deadline, serves_by_cuts=by_cuts)
+    rounds = CutRounds(model, scenarios, solver, deadline, serves_by_cuts=by_cuts)
     rounds.bound = max((view.worth.least_usd_per_h for view in views), default=-float("inf"))
     if scenarios.is_servable:
         for view in views:

@@ -62,7 +62,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Listed:
+class CandidateList:
     """Combinations and their cost, the cheapest first; `is_complete` where there are no others."""
 
     counts: Floats  # (combination, class)
@@ -83,7 +83,7 @@ class _Partial:
         return _Partial(self.counts[kept], self.spent_usd_per_h[kept], self.have[:, kept])
 
 
-def listed(box: Box, rows: Sequence[Row], *, at_most_usd_per_h: float, room: int) -> Listed:
+def list_candidates(box: Box, rows: Sequence[Row], *, at_most_usd_per_h: float, room: int) -> CandidateList:
     """The combinations inside the box.  Where they outgrow the room, every so-manieth goes on."""
     limit = at_most_usd_per_h * (1 + ROUNDING)
     growth = _Growth(box, np.array([row.weights for row in rows]), np.array([row.least for row in rows]), limit)
@@ -95,7 +95,7 @@ def listed(box: Box, rows: Sequence[Row], *, at_most_usd_per_h: float, room: int
         is_complete &= every == 1
         partial = growth.kept(growth.grown(partial, int(group), ways, every=every), decided=decided)
     order = np.argsort(partial.spent_usd_per_h, kind="stable")
-    return Listed(partial.counts[order], partial.spent_usd_per_h[order], is_complete)
+    return CandidateList(partial.counts[order], partial.spent_usd_per_h[order], is_complete)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def row_at(units: Floats, prices: Floats) -> Row:
     return Row(prices, float(cost.min(axis=0).sum()) * (1 - SAFETY))
 
 
-class Service:
+class FeasibilityTest:
     """The linear program of one reduced table: `a[g, b]` units of a class per bucket, infinite where it cannot."""
 
     def __init__(self, units: Floats, prices_usd_per_h: Floats, *, limits: Limits) -> None:
@@ -50,7 +50,7 @@ class Service:
         self._rows = np.arange(len(units), dtype=np.int32)
         self._below = np.full(len(units), -highspy.kHighsInf)
 
-    def broken_row(self, counts: Floats) -> Row | None:
+    def violated_row(self, counts: Floats) -> Row | None:
         """A row that these units break, or None where they carry the demand."""
         self._highs.changeRowsBounds(len(counts), self._rows, self._below, counts)
         self._highs.run()

@@ -25,7 +25,7 @@ class _State:
     rest: Floats  # per bucket, the share not yet served
 
 
-def good_mix(classes: Classes, prices_usd_per_h: Floats) -> npt.NDArray[np.int64] | None:
+def initial_mix(classes: Classes, prices_usd_per_h: Floats) -> npt.NDArray[np.int64] | None:
     """Units per offer of a mix that serves everything, or None where the search found none."""
     prices = np.maximum(prices_usd_per_h, classes.cheapest_usd_per_h)
     stock = np.zeros(len(classes.units))

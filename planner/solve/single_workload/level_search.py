@@ -14,21 +14,21 @@ import numpy as np
 
 from fleet.solvers import Limits
 from planner.solve.single_workload.bounds import SLACK, Projections
-from planner.solve.single_workload.candidates import Box, listed
-from planner.solve.single_workload.feasibility import OutOfTimeError, Row, Service, row_at
+from planner.solve.single_workload.candidates import Box, list_candidates
+from planner.solve.single_workload.feasibility import FeasibilityTest, OutOfTimeError, Row, row_at
 from planner.solve.single_workload.presolve import Classes
 from planner.solve.single_workload.table import Floats
 
 FIRST_STEP = 0.25  # part of the gap
 RAISED, LOWERED = 3.0, 0.3  # the step's change after a list that fitted, and after one that did not
-LISTS, LIST_S = 20, 0.05  # how many at most, and what one may take: pure code has no clock
-QUESTIONS, QUESTION_S = 120, 0.005
-QUESTIONS_OF_SAMPLE = 8  # to a list that is not complete
-ROOM = 40_000  # combinations at once
+MAX_LISTS, LIST_S = 20, 0.05  # how many at most, and what one may take: pure code has no clock
+MAX_TESTS, TEST_S = 120, 0.005
+MAX_TESTS_OF_SAMPLE = 8  # to a list that is not complete
+MAX_CANDIDATES = 40_000  # combinations at once
 
 
 @dataclass(frozen=True, slots=True)
-class Sifted:
+class LevelResult:
     """The best counts found, if any, and what no mix is below; `is_complete`: none is better."""
 
     counts: Floats | None
@@ -36,7 +36,7 @@ class Sifted:
     is_complete: bool
 
 
-class Sieve:
+class LevelSearch:
     """One reduced table, and the rows learnt about it."""
 
     def __init__(self, classes: Classes, projections: Projections, prices: Floats, *, limits: Limits) -> None:
@@ -44,14 +44,14 @@ class Sieve:
         self._classes, self._projections = classes, projections
         self._rows: list[Row] = [row_at(classes.units, prices)]
         self._prices, self._limits = np.maximum(prices, classes.cheapest_usd_per_h), limits
-        self._lists_left = min(LISTS, int(limits.time_limit_s / 2 / LIST_S))
-        self._questions_left = min(QUESTIONS, int(limits.time_limit_s / 2 / QUESTION_S))
+        self._lists_left = min(MAX_LISTS, int(limits.time_limit_s / 2 / LIST_S))
+        self._tests_left = min(MAX_TESTS, int(limits.time_limit_s / 2 / TEST_S))
 
     @cached_property
-    def _service(self) -> Service:
-        return Service(self._classes.units, self._prices, limits=self._limits)
+    def _service(self) -> FeasibilityTest:
+        return FeasibilityTest(self._classes.units, self._prices, limits=self._limits)
 
-    def sifted(self, *, bound_usd_per_h: float, target_usd_per_h: float, below: Callable[[float], float]) -> Sifted:
+    def run(self, *, bound_usd_per_h: float, target_usd_per_h: float, below: Callable[[float], float]) -> LevelResult:
         """The cheapest mix that costs at most the target; `below` says what to aim at after a mix of some cost."""
         best: Floats | None = None
         bound, target = bound_usd_per_h, target_usd_per_h
@@ -63,31 +63,33 @@ class Sieve:
             except OutOfTimeError:
                 break
             if found is None or (found.counts is not None and found.is_complete):
-                return found or Sifted(best, bound, is_complete=False)
+                return found or LevelResult(best, bound, is_complete=False)
             if found.counts is not None:
                 best, target = found.counts, below(found.bound_usd_per_h)
             bound, step = (max(bound, level), step * RAISED) if found.is_complete else (bound, step * LOWERED)
             if bound >= target:
-                return Sifted(best, bound, is_complete=True)
-        return Sifted(best, bound, is_complete=False)
+                return LevelResult(best, bound, is_complete=True)
+        return LevelResult(best, bound, is_complete=False)
 
-    def _cheapest(self, level: float) -> Sifted | None:
+    def _cheapest(self, level: float) -> LevelResult | None:
         """The cheapest mix up to a level, or of a sample; None where no questions are left."""
         least, most = self._projections.ranges(level * (1 + SLACK))
         if np.any(least > most):
-            return Sifted(None, level, is_complete=True)
-        candidates = listed(Box(self._classes, least, most), self._rows, at_most_usd_per_h=level, room=ROOM)
+            return LevelResult(None, level, is_complete=True)
+        candidates = list_candidates(
+            Box(self._classes, least, most), self._rows, at_most_usd_per_h=level, room=MAX_CANDIDATES
+        )
         counts, costs = candidates.counts, candidates.cost_usd_per_h
         asked = 0
-        while len(counts) and (candidates.is_complete or asked < QUESTIONS_OF_SAMPLE):
-            if asked >= self._questions_left:
+        while len(counts) and (candidates.is_complete or asked < MAX_TESTS_OF_SAMPLE):
+            if asked >= self._tests_left:
                 return None
             asked += 1
-            row = self._service.broken_row(counts[0])
+            row = self._service.violated_row(counts[0])
             if row is None:
-                return Sifted(counts[0], float(costs[0]), candidates.is_complete)
+                return LevelResult(counts[0], float(costs[0]), candidates.is_complete)
             self._rows.append(row)
             kept = counts @ row.weights >= row.least
             counts, costs = counts[kept], costs[kept]
-        self._questions_left -= asked
-        return Sifted(None, level, candidates.is_complete)
+        self._tests_left -= asked
+        return LevelResult(None, level, candidates.is_complete)

@@ -55,7 +55,7 @@ class Classes:
         )
 
 
-def reduced(table: Table) -> Classes:
+def presolved(table: Table) -> Classes:
     """The classes of a table that can be in a cheapest mix."""
     classes = _merge_buckets(_classes(table))
     return classes.only(np.flatnonzero(~_dominated(classes)))

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from fleet.solvers import Limits, Outcome, SolveStatus
 from planner.solve.single_workload import program
 from planner.solve.single_workload.bounds import SLACK, Projections, projections
-from planner.solve.single_workload.initial_solution import good_mix, offers_of
-from planner.solve.single_workload.level_search import Sieve
-from planner.solve.single_workload.presolve import Classes, reduced
+from planner.solve.single_workload.initial_solution import initial_mix, offers_of
+from planner.solve.single_workload.level_search import LevelSearch
+from planner.solve.single_workload.presolve import Classes, presolved
 from planner.solve.single_workload.table import Floats, Table
 
 AIMS = (0.45, 1.0)  # parts of the gap; the optimum lies in the lower half of it about as often as not
@@ -37,18 +37,18 @@ def cheapest(table: Table, *, limits: Limits) -> Mix:
     """The cheapest units that carry a workload; none where there is no demand."""
     if not len(table.buckets):
         return _mix(table, SolveStatus.OPTIMAL, 0.0)
-    classes = reduced(table)
+    classes = presolved(table)
     if not np.isfinite(classes.units).any(axis=0).all():
         return _mix(table, SolveStatus.INFEASIBLE, np.inf)
     prices = _prices(classes, limits)
     if prices is None:
         return _mix(table, SolveStatus.INFEASIBLE, np.inf)
     found = projections(classes, prices)
-    state = _State(good_mix(classes, prices), max(0.0, found.bound_usd_per_h * (1 - SLACK)), ended=True)
+    state = _State(initial_mix(classes, prices), max(0.0, found.bound_usd_per_h * (1 - SLACK)), ended=True)
     if state.units is None:
-        return _answer(table, classes, _unaided(classes, state, limits))
+        return _answer(table, classes, _proven_by_initial_mix(classes, state, limits))
     each = replace(limits, time_limit_s=limits.time_limit_s / (1 + len(AIMS)))
-    state = _sifted(table, classes, found, state, prices=prices, limits=each)
+    state = _searched_by_level(table, classes, found, state, prices=prices, limits=each)
     for aim in AIMS:
         state = _improved(table, classes, found, state, aim=aim, limits=each)
     return _answer(table, classes, state)
@@ -69,14 +69,14 @@ def _prices(classes: Classes, limits: Limits) -> Floats | None:
     return program.capacity_prices(classes, limits=limits)
 
 
-def _unaided(classes: Classes, state: _State, limits: Limits) -> _State:
+def _proven_by_initial_mix(classes: Classes, state: _State, limits: Limits) -> _State:
     """HiGHS on everything: the beam found nothing, mostly because stock is tight or too little."""
     everything = np.zeros(len(classes.units)), np.full(len(classes.units), np.inf)
     run = program.cheapest(classes, everything, start=None, limits=limits)
     return _State(run.units, max(state.bound, run.bound_usd_per_h), run.ended)
 
 
-def _sifted(
+def _searched_by_level(
     table: Table, classes: Classes, found: Projections, state: _State, *, prices: Floats, limits: Limits
 ) -> _State:
     """The optimum where the mixes better than the best known can be listed; else what listing some of them proves."""
@@ -91,17 +91,17 @@ def _sifted(
     left, inside = classes.only(kept), np.isin(classes.offer_class, kept)
     if np.any(least > most) or not np.isfinite(left.units).any(axis=0).all():
         return replace(state, bound=max(state.bound, target))
-    sieve = Sieve(left, found.only(kept), prices[kept], limits=limits)
-    sifted = sieve.sifted(
+    sieve = LevelSearch(left, found.only(kept), prices[kept], limits=limits)
+    run = sieve.run(
         bound_usd_per_h=state.bound,
         target_usd_per_h=target,
         below=lambda cost_usd_per_h: _target(table, cost_usd_per_h, limits)[0],
     )
     units = state.units
-    if sifted.counts is not None:
+    if run.counts is not None:
         units = np.zeros(len(classes.stock), dtype=np.int64)
-        units[inside] = offers_of(left, sifted.counts)
-    return replace(state, units=units, bound=max(state.bound, sifted.bound_usd_per_h))
+        units[inside] = offers_of(left, run.counts)
+    return replace(state, units=units, bound=max(state.bound, run.bound_usd_per_h))
 
 
 def _improved(

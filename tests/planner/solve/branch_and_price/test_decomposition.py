@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fleet.solvers import Limits, Solver, SolveStatus
 from planner.objectives import ENERGY
 from planner.problem import Change, Leg, Limit, LimitKind, Load, Loss, MixProblem, ReplicaOption, Route, Supply
-from planner.solve.branch_and_price import decomposes, solve_and_tell, solve_decomposed
+from planner.solve.branch_and_price import decomposes, solve_decomposed, solve_with_progress
 from planner.solve.dispatch import solve_mix
 from planner.solve.solution import MixSolution
 from tests.planner.mixes import Way, cheapest_by_trying, mix_of, mix_problems
@@ -144,7 +144,7 @@ def test_more_stock_is_never_dearer(problem: MixProblem, position: int) -> None:
 @given(shared_problems())
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_same_problem_gets_the_same_answer(problem: MixProblem) -> None:
-    assert solve_and_tell(problem, limits=PATIENT, clock_s=frozen) == solve_and_tell(
+    assert solve_with_progress(problem, limits=PATIENT, clock_s=frozen) == solve_with_progress(
         problem, limits=PATIENT, clock_s=frozen
     )
 

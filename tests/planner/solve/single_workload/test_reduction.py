@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planner.problem import MixProblem
 from planner.solve.single_workload import Table
 from planner.solve.single_workload.bounds import projections
-from planner.solve.single_workload.presolve import reduced
+from planner.solve.single_workload.presolve import presolved
 from tests.planner.solve.single_workload.tables import carries, plain_problems
 from tests.planner.solve.single_workload.test_search import table_of
 
@@ -27,23 +27,23 @@ def table(units: list[list[float]], prices: list[float], stock: list[float] | No
 
 class TestClasses:
     def test_offers_of_one_table_are_one_class_the_cheapest_first(self) -> None:
-        classes = reduced(table([[1.0, 2.0]] * 3, [3.0, 2.0, 1.0], [np.inf, 4, 2]))
+        classes = presolved(table([[1.0, 2.0]] * 3, [3.0, 2.0, 1.0], [np.inf, 4, 2]))
         assert classes.units.shape[0] == 1
         assert classes.offer_option.tolist() == [2, 1, 0]
 
     def test_an_offer_dearer_than_an_unlimited_one_goes(self) -> None:
-        classes = reduced(table([[1.0, 2.0]] * 3, [3.0, 2.0, 1.0], [np.inf, np.inf, 2]))
+        classes = presolved(table([[1.0, 2.0]] * 3, [3.0, 2.0, 1.0], [np.inf, np.inf, 2]))
         assert classes.offer_option.tolist() == [2, 1]
 
     def test_a_dominated_option_goes(self) -> None:
-        classes = reduced(table([[1.0, 2.0], [1.0, 3.0], [2.0, 1.0]], [1.0, 1.0, 5.0]))
+        classes = presolved(table([[1.0, 2.0], [1.0, 3.0], [2.0, 1.0]], [1.0, 1.0, 5.0]))
         assert classes.offer_option.tolist() == [0, 2]
 
     def test_one_of_two_with_stock_is_no_reason_to_drop_the_other(self) -> None:
-        assert len(reduced(table([[1.0, 2.0], [1.0, 3.0]], [1.0, 1.0], [5, np.inf])).units) == 2
+        assert len(presolved(table([[1.0, 2.0], [1.0, 3.0]], [1.0, 1.0], [5, np.inf])).units) == 2
 
     def test_proportional_buckets_are_one(self) -> None:
-        classes = reduced(table([[1.0, 2.0, 5.0], [3.0, 6.0, 1.0]], [1.0, 1.0]))
+        classes = presolved(table([[1.0, 2.0, 5.0], [3.0, 6.0, 1.0]], [1.0, 1.0]))
         assert sorted(map(tuple, classes.units.T.tolist())) == [(3.0, 9.0), (5.0, 1.0)]
 
 
@@ -55,7 +55,7 @@ class TestProjections:
     ) -> None:
         whole = table_of(problem)
         assume(len(whole.buckets) > 0)
-        classes = reduced(whole)
+        classes = presolved(whole)
         assume(len(classes.units) > 0 and bool(np.isfinite(classes.units).any(axis=0).all()))
         unlimited = classes.unlimited_usd_per_h
         prices = np.where(np.isfinite(unlimited), worth * unlimited, 2 * classes.cheapest_usd_per_h)
@@ -78,5 +78,5 @@ class TestProjections:
                 assert np.all((least <= per_class) & (per_class <= high))
 
     def test_the_bound_is_each_bucket_at_its_cheapest(self) -> None:
-        classes = reduced(table([[1.0, 5.0], [4.0, 1.0]], [2.0, 3.0]))
+        classes = presolved(table([[1.0, 5.0], [4.0, 1.0]], [2.0, 3.0]))
         assert projections(classes, classes.unlimited_usd_per_h).bound_usd_per_h == pytest.approx(2.0 + 3.0)

@@ -12,8 +12,8 @@ from planner.problem import Change, Limit, LimitKind, Load, Loss, MixProblem, Su
 from planner.solve import ilp, single_workload
 from planner.solve.dispatch import solve_mix
 from planner.solve.routing import route
-from planner.solve.single_workload.initial_solution import good_mix
-from planner.solve.single_workload.presolve import reduced
+from planner.solve.single_workload.initial_solution import initial_mix
+from planner.solve.single_workload.presolve import presolved
 from tests.planner.mixes import Way, mix_of
 from tests.planner.solve.single_workload.tables import cheapest_by_trying, plain_problems
 
@@ -101,9 +101,9 @@ class TestStart:
     def test_the_mix_to_start_from_carries_the_demand(self, problem: MixProblem) -> None:
         table = table_of(problem)
         assume(len(table.buckets) > 0)
-        classes = reduced(table)
+        classes = presolved(table)
         assume(len(classes.units) > 0 and bool(np.isfinite(classes.units).any(axis=0).all()))
-        units = good_mix(classes, classes.cheapest_usd_per_h)
+        units = initial_mix(classes, classes.cheapest_usd_per_h)
         assume(units is not None)
         assert units is not None
         assert np.all(units <= classes.stock)

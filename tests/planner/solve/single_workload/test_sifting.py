@@ -12,9 +12,9 @@ from planner.problem import MixProblem
 from planner.solve import single_workload
 from planner.solve.single_workload import candidates, level_search, program
 from planner.solve.single_workload.bounds import projections
-from planner.solve.single_workload.candidates import Box, listed
-from planner.solve.single_workload.feasibility import Row, Service, row_at
-from planner.solve.single_workload.presolve import Classes, reduced
+from planner.solve.single_workload.candidates import Box, list_candidates
+from planner.solve.single_workload.feasibility import FeasibilityTest, Row, row_at
+from planner.solve.single_workload.presolve import Classes, presolved
 from planner.solve.single_workload.table import Floats
 from tests.planner.solve.single_workload.tables import carries, plain_problems
 from tests.planner.solve.single_workload.test_search import random_problem, table_of
@@ -27,7 +27,7 @@ def classes_of(problem: MixProblem) -> Classes:
     """The reduced table of a problem that some mix can serve, as far as stock allows."""
     whole = table_of(problem)
     assume(len(whole.buckets) > 0)
-    classes = reduced(whole)
+    classes = presolved(whole)
     assume(len(classes.units) > 0 and bool(np.isfinite(classes.units).any(axis=0).all()))
     return classes
 
@@ -57,7 +57,7 @@ class TestRows:
     def test_units_carry_the_demand_exactly_if_they_break_no_row(self, problem: MixProblem, units: list[int]) -> None:
         classes = classes_of(problem)
         counts = np.array(units[: len(classes.units)], dtype=float)
-        row = Service(classes.units, classes.cheapest_usd_per_h, limits=LIMITS).broken_row(counts)
+        row = FeasibilityTest(classes.units, classes.cheapest_usd_per_h, limits=LIMITS).violated_row(counts)
         assert (row is None) == carries(unlimited(classes), tuple(units[: len(classes.units)]))
 
     @settings(max_examples=40, deadline=None)
@@ -80,7 +80,7 @@ class TestLists:
     ) -> None:
         classes = classes_of(problem)
         box, rows, money = self.drawn(classes, data)
-        found = listed(box, rows, at_most_usd_per_h=money, room=10_000)
+        found = list_candidates(box, rows, at_most_usd_per_h=money, room=10_000)
         ranges = [np.arange(low, high + 1) for low, high in zip(box.least, box.most, strict=True)]
         expected = {
             counts: cost
@@ -102,10 +102,10 @@ class TestLists:
     def test_without_room_it_is_a_part_of_that_and_says_so(self, problem: MixProblem, data: st.DataObject) -> None:
         classes = classes_of(problem)
         box, rows, money = self.drawn(classes, data)
-        whole = listed(box, rows, at_most_usd_per_h=money, room=10_000)
+        whole = list_candidates(box, rows, at_most_usd_per_h=money, room=10_000)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(candidates, "SAMPLE", 2)
-            part = listed(box, rows, at_most_usd_per_h=money, room=4)
+            part = list_candidates(box, rows, at_most_usd_per_h=money, room=4)
         assert {tuple(counts) for counts in part.counts.tolist()} <= {tuple(counts) for counts in whole.counts.tolist()}
         assert len(part.counts) == len(whole.counts) or not part.is_complete
 
@@ -131,10 +131,10 @@ class TestSieve:
         self, monkeypatch: pytest.MonkeyPatch, room: int, seed: int
     ) -> None:
         table = table_of(random_problem(seed=seed, options=6, buckets=10, rate_rps=60))
-        monkeypatch.setattr(level_search, "LISTS", 0)
+        monkeypatch.setattr(level_search, "MAX_LISTS", 0)
         by_branching = single_workload.cheapest(table, limits=LIMITS)
         monkeypatch.undo()
-        monkeypatch.setattr(level_search, "ROOM", room)
+        monkeypatch.setattr(level_search, "MAX_CANDIDATES", room)
         monkeypatch.setattr(candidates, "SAMPLE", 4)
         by_lists = single_workload.cheapest(table, limits=LIMITS)
         assert by_lists.outcome.status is by_branching.outcome.status is SolveStatus.OPTIMAL
@@ -153,12 +153,12 @@ class TestSieve:
     def test_what_it_could_not_decide_is_a_true_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
         table = table_of(random_problem(seed=4, options=10, buckets=20, rate_rps=300))
         optimum = table.cost_usd_per_h(single_workload.cheapest(table, limits=LIMITS).units)
-        monkeypatch.setattr(level_search, "ROOM", 20)
+        monkeypatch.setattr(level_search, "MAX_CANDIDATES", 20)
         monkeypatch.setattr(candidates, "SAMPLE", 4)
-        classes = reduced(table)
+        classes = presolved(table)
         prices: Floats = classes.unlimited_usd_per_h
         found = projections(classes, prices)
-        sieve = level_search.Sieve(classes, found, prices, limits=LIMITS)
+        sieve = level_search.LevelSearch(classes, found, prices, limits=LIMITS)
         start = found.bound_usd_per_h * (1 - 1e-9)
-        sifted = sieve.sifted(bound_usd_per_h=start, target_usd_per_h=2 * optimum, below=lambda cost: cost - 0.01)
-        assert start <= sifted.bound_usd_per_h <= optimum + 1e-6
+        run = sieve.run(bound_usd_per_h=start, target_usd_per_h=2 * optimum, below=lambda cost: cost - 0.01)
+        assert start <= run.bound_usd_per_h <= optimum + 1e-6
