@@ -16,7 +16,7 @@ from api.schemas.names import GpuName, Name, PartKey, PartName, Replicas, Text
 from api.schemas.probes import HealthProbe, PlainUrl, Seconds
 from api.schemas.target_state import Approval, Digest, TargetMemory
 from fleet.documents import Frozen, RuleError, Violation, validation_problems
-from planner.request import Word
+from planner.request import Name as WorkloadName
 
 ServeName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f/]+$")]
 
@@ -169,7 +169,7 @@ Application = Annotated[RayServeApplication | RayClusterGroups | RayTrainRun, Be
 class TargetSpec(Frozen):
     """What an operator says of a target."""
 
-    workload: Word = Field(description="The workload of the plan that this application serves.")
+    workload: WorkloadName = Field(description="The workload of the plan that this application serves.")
     application: Application
     mode: Mode = Mode.OBSERVE
     plan_id: str | None = Field(default=None, max_length=64, description="The plan to carry out; null: only look.")

@@ -16,6 +16,7 @@ from api.server.middleware import BodyLimit, HeadAsGet, LoopbackOnly, Observed
 from api.server.openapi import add_openapi
 from api.server.problems import add_problem_handlers
 from api.server.routes import (
+    api_docs,
     audit,
     diagnoses,
     fault_paths,
@@ -71,7 +72,7 @@ def create_app(
         version=version("fleetwright"),
         summary="Plans, places, caps and heals GPU fleets.",
         lifespan=_lifespan(service, bootstrap_token, show_first_token),
-        docs_url=None,  # its page loads scripts from another site; /openapi.json has everything
+        docs_url=None,  # FastAPI's page loads scripts from another site; see `routes.api_docs`
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -82,6 +83,7 @@ def create_app(
     )
     for router in (
         health.router,
+        api_docs.router,
         catalogue_routes(),
         result_routes(),
         power_trees.router,
