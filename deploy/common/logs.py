@@ -1,4 +1,4 @@
-"""Logs of guard and agents: one JSON object a line on stderr, without the service's parts."""
+"""Logs of every process but the API: one JSON object per line on stderr, without dependencies of the API."""
 
 import logging
 import sys
@@ -7,18 +7,18 @@ import structlog
 
 
 def configure_logs(*, level: str) -> None:
-    """Send our own records and every library's to stderr."""
+    """Send this package's records to stderr, and warnings and errors of libraries."""
     least = logging.getLevelNamesMapping()[level]
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            # Without local variables, which may hold secrets.
+            # Without local variables, which may contain secrets.
             structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False)),
             structlog.processors.JSONRenderer(default=str),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(least),
-        # Where stderr is when something is said, not when this was called: whoever replaced it in between may be gone.
+        # Read stderr at each record: a program that replaced stderr at the time of this call may have closed it since.
         logger_factory=lambda *_: structlog.WriteLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )

@@ -1,7 +1,5 @@
-"""The controller as a detached actor of a Ray cluster, and one watcher actor on each of its nodes.
+"""The controller as a detached actor of a Ray cluster, and one node actor on each of the cluster's nodes.
 
-`names` and `wire` are what actors are called and what is said to them, as plain JSON; `cluster` is all that is asked of
-Ray, behind one small port.  `looping` and `controlling` run the controller in a thread of its own, `host` is the actor
-around them.  `watchers` and `keeping` say which nodes need a watcher and see to it; `node_watcher` is the actor of one
-node, which looks at sockets, Ray's workers and GPUs and acts on nothing.  `commands` start, stop, upgrade and list.
+`lifecycle` starts, stops, upgrades and lists controllers from outside.  `controller_actor` runs the controller in a
+thread and supervises the node actors; `node_actor` records sockets, workers and GPUs of its node and writes to nothing.
 """

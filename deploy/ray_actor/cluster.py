@@ -1,79 +1,22 @@
-"""All that is asked of Ray: nodes, named actors, calls on them.  Ray is an extra and is loaded when first used.
+"""`Cluster` on Ray, which is an extra and is loaded on first use.
 
-Everything is public API of Ray but the map of draining nodes, for which there is none; tests/cluster holds Ray to it.
+All calls are public API of Ray except the list of draining nodes, for which there is none; tests/cluster checks it
+against Ray.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from deploy.common.errors import ActuationError, UnreachableError
 from deploy.common.executors import UnreachableClusterError, refuse_silence
+from deploy.common.text import reason_of
+from deploy.ray_actor.interface import ActorExistsError, ActorNotFoundError, NodeFacts, RayMissingError
 
 HEAD_RESOURCE: Final = "node:__internal_head__"
 ACCELERATOR_LABEL: Final = "ray.io/accelerator-type"
 _PORTS: Final = ("NodeManagerPort", "ObjectManagerPort", "MetricsExportPort", "RuntimeEnvAgentPort")
-_HOST_THREADS: Final = 4  # an answer must not wait for a stop
-_MAX_PENDING: Final = 2  # calls on a watcher that does not answer
-
-
-class NoRayError(ActuationError):
-    """Ray is not installed here."""
-
-
-class TakenError(ActuationError):
-    """An actor of that name is there already."""
-
-
-class NoActorError(ActuationError):
-    """No actor of that name, or it has ended."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeFacts:
-    """One living node."""
-
-    node_id: str
-    name: str
-    address: str
-    is_head: bool = False
-    draining: bool = False
-    gpus: int = 0
-    accelerator: str | None = None
-    ports: frozenset[int] = frozenset()  # of Ray's daemons
-
-
-class Cluster(Protocol):
-    """What controllers and commands ask of a cluster.  Names are those of one namespace."""
-
-    def nodes(self) -> tuple[NodeFacts, ...]:
-        """Those that are alive."""
-        ...
-
-    def names(self) -> frozenset[str]:
-        """Actors that live, or that Ray is starting again."""
-        ...
-
-    def start_host(self, name: str, *args: Any, node_id: str | None, runtime_env: Mapping[str, Any] | None) -> None:
-        """A controller, on this node where that can be.  Raises TakenError."""
-        ...
-
-    def start_watcher(self, name: str, *args: Any, node_id: str) -> None:
-        """A watcher, on this node or nowhere.  Raises TakenError."""
-        ...
-
-    def call(self, name: str, method: str, *, timeout_s: float) -> Any:
-        """What an actor answers.  Raises NoActorError, UnreachableError."""
-        ...
-
-    def call_all(self, method: str, args: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
-        """What many actors answer, each told one thing; those that do not answer are missing."""
-        ...
-
-    def kill(self, name: str) -> None:
-        """End an actor for good; none of that name is as good."""
-        ...
 
 
 @dataclass(slots=True)
@@ -84,50 +27,54 @@ class RayCluster:
     _handles: dict[str, Any] = field(default_factory=dict)
 
     def nodes(self) -> tuple[NodeFacts, ...]:
-        """Those that are alive."""
+        """The nodes that are alive."""
         draining = draining_nodes()
         return tuple(_facts(node, draining) for node in _ray().nodes() if node["Alive"])
 
     def names(self) -> frozenset[str]:
-        """Actors that live, or that Ray is starting again."""
+        """Actors that live, or that Ray restarts."""
         return frozenset(_ray().util.list_named_actors())
 
-    def start_host(self, name: str, *args: Any, node_id: str | None, runtime_env: Mapping[str, Any] | None) -> None:
-        """A controller, on this node where that can be."""
-        more = {} if runtime_env is None else {"runtime_env": dict(runtime_env)}
-        placed = {} if node_id is None else {"scheduling_strategy": _affinity(node_id, soft=True)}
-        host = import_module("deploy.ray_actor.controller_actor").ControllerHost
-        self._create(
-            host, name, args, max_restarts=-1, max_task_retries=-1, max_concurrency=_HOST_THREADS, **placed, **more
-        )
-
-    def start_watcher(self, name: str, *args: Any, node_id: str) -> None:
-        """A watcher, on this node or nowhere."""
-        watcher = import_module("deploy.ray_actor.node_actor").NodeWatcher
-        placed = _affinity(node_id, soft=False)
-        self._create(watcher, name, args, max_restarts=0, max_pending_calls=_MAX_PENDING, scheduling_strategy=placed)
+    def create(
+        self,
+        actor_class: type,
+        name: str,
+        *args: Any,
+        node_id: str | None,
+        pinned: bool,
+        options: Mapping[str, Any],
+    ) -> None:
+        """Create a detached actor on a node: only there if `pinned`, else preferably there."""
+        placed = {} if node_id is None else {"scheduling_strategy": _affinity(node_id, soft=not pinned)}
+        fixed = {"name": name, "namespace": self.namespace, "lifetime": "detached", "num_cpus": 0}
+        try:
+            self._handles[name] = _ray().remote(actor_class).options(**fixed, **placed, **options).remote(*args)
+        except ValueError as error:  # ActorAlreadyExistsError is one
+            if "already taken" in str(error):
+                raise ActorExistsError(f"an actor {name} exists already") from error
+            raise ActuationError(f"Ray does not start {name}: {reason_of(error)}") from error
 
     def call(self, name: str, method: str, *, timeout_s: float) -> Any:
-        """What an actor answers."""
+        """The result of a method of an actor."""
         try:
             return _ray().get(getattr(self._handle(name), method).remote(), timeout=timeout_s)
         except _ray().exceptions.GetTimeoutError as error:
             raise UnreachableError(f"actor {name} does not answer within {timeout_s:g} s") from error
         except _ray().exceptions.RayActorError as error:
             self._handles.pop(name, None)
-            raise NoActorError(f"actor {name} has ended: {_first_line(error)}") from error
+            raise ActorNotFoundError(f"actor {name} has ended: {reason_of(error)}") from error
         except _ray().exceptions.RayError as error:
-            raise UnreachableError(f"actor {name}: {_first_line(error)}") from error
+            raise UnreachableError(f"actor {name}: {reason_of(error)}") from error
 
     def call_all(self, method: str, args: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
-        """What many actors answer, each told one thing; those that do not answer are missing."""
+        """The results of a method of many actors; actors that do not respond are missing."""
         name_of: dict[Any, str] = {}
-        for name, told in args.items():
+        for name, argument in args.items():
             try:
-                name_of[getattr(self._handle(name), method).remote(told)] = name
+                name_of[getattr(self._handle(name), method).remote(argument)] = name
             except _ray().exceptions.PendingCallsLimitExceeded:
-                continue  # the limit is the handle's, so it is kept
-            except (NoActorError, _ray().exceptions.RayError):
+                continue  # the handle counts pending calls, so it stays
+            except (ActorNotFoundError, _ray().exceptions.RayError):
                 self._handles.pop(name, None)
         if not name_of:
             return {}
@@ -141,10 +88,10 @@ class RayCluster:
         return answers
 
     def kill(self, name: str) -> None:
-        """End an actor for good; none of that name is as good."""
+        """End an actor for good; without effect where there is none."""
         try:
             _ray().kill(self._handle(name), no_restart=True)
-        except NoActorError:
+        except ActorNotFoundError:
             return
         finally:
             self._handles.pop(name, None)
@@ -154,54 +101,45 @@ class RayCluster:
             try:
                 self._handles[name] = _ray().get_actor(name, namespace=self.namespace)
             except ValueError as error:
-                raise NoActorError(f"no actor {name} in the namespace {self.namespace}") from error
+                raise ActorNotFoundError(f"no actor {name} in the namespace {self.namespace}") from error
         return self._handles[name]
-
-    def _create(self, cls: type, name: str, args: tuple[Any, ...], **options: Any) -> None:
-        placed = {"name": name, "namespace": self.namespace, "lifetime": "detached", "num_cpus": 0}
-        try:
-            self._handles[name] = _ray().remote(cls).options(**placed, **options).remote(*args)
-        except ValueError as error:  # ActorAlreadyExistsError is one
-            if "already taken" in str(error):
-                raise TakenError(f"an actor {name} is there already") from error
-            raise ActuationError(f"Ray does not start {name}: {_first_line(error)}") from error
 
 
 def join(address: str, *, namespace: str) -> RayCluster:
-    """The cluster at an address, as a driver of it.  Raises NoRayError, UnreachableClusterError."""
+    """Join the cluster at an address as a driver.  Raises RayMissingError, UnreachableClusterError."""
     ray = _ray()
     refuse_silence(address)
     try:
         ray.init(address=address, namespace=namespace, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise UnreachableClusterError(f"no Ray cluster at {address}: {_first_line(error)}") from error
+        raise UnreachableClusterError(f"no Ray cluster at {address}: {reason_of(error)}") from error
     return RayCluster(namespace)
 
 
 def leave() -> None:
-    """Let go of the cluster; detached actors stay."""
+    """Leave the cluster; detached actors stay."""
     _ray().shutdown()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where an actor finds itself."""
+class Placement:
+    """Where an actor runs."""
 
     node_id: str
     namespace: str
     restarted: bool
 
 
-def own_place() -> Place:
-    """Asked from inside an actor."""
+def own_placement() -> Placement:
+    """The placement of the actor that calls this."""
     context = _ray().get_runtime_context()
-    return Place(context.get_node_id(), context.namespace, bool(context.was_current_actor_reconstructed))
+    return Placement(context.get_node_id(), context.namespace, bool(context.was_current_actor_reconstructed))
 
 
 def draining_nodes() -> frozenset[str]:
-    """Nodes that take no new work.  The one private import: Ray tells its own libraries, and nobody else.
+    """Nodes that take no new work, from the one private Ray API of this package.
 
-    By way of `ray://` it cannot be asked: none is known then, and Ray itself places nothing on one that drains.
+    A `ray://` client has no access to it and gets an empty set; Ray itself places nothing on a draining node.
     """
     if import_module("ray.util.client").ray.is_connected():
         return frozenset()
@@ -232,8 +170,4 @@ def _ray() -> Any:
     try:
         return import_module("ray")
     except ImportError as error:
-        raise NoRayError("joining a Ray cluster needs an extra: pip install 'fleetwright[ray]'") from error
-
-
-def _first_line(said: object) -> str:
-    return next(iter(str(said).strip().splitlines()), type(said).__name__)[:300]
+        raise RayMissingError("joining a Ray cluster needs an extra: pip install 'fleetwright[ray]'") from error

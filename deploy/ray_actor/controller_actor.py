@@ -1,7 +1,7 @@
-"""The actor that has a controller: one of a name and generation, detached, started again by Ray whenever it ends.
+"""The actor that runs a controller: detached, named by name and generation, restarted by Ray whenever it ends.
 
-Its loop begins when the actor does, so a restart needs nobody: after a crash it waits for the lease of the one that
-crashed, which nobody gave back, and goes on.
+Its loop starts with the actor, so a restart needs no command: after a crash the controller waits until the lease of the
+crashed one expires, and continues.
 """
 
 import os
@@ -11,25 +11,25 @@ from importlib.metadata import version
 from typing import Any
 
 from deploy.common.logs import configure_logs
-from deploy.ray_actor.cluster import RayCluster, own_place
+from deploy.ray_actor.cluster import RayCluster, own_placement
 from deploy.ray_actor.controller_work import ControllerWork
 from deploy.ray_actor.loop_thread import LoopThread
-from deploy.ray_actor.messages import HostReport, HostSettings
-from deploy.ray_actor.names import HostName
-from deploy.ray_actor.node_supervisor import Keeper
+from deploy.ray_actor.messages import ControllerActorSettings, ControllerReport
+from deploy.ray_actor.names import ControllerName
+from deploy.ray_actor.node_supervisor import NodeSupervisor
 
 
-class ControllerHost:
-    """What is called by name from outside: `status`, `stop`, `resume`."""
+class ControllerActor:
+    """Called by name from outside: `status`, `stop`, `resume`."""
 
     def __init__(self, name: str, generation: int, told: dict[str, Any]) -> None:
         configure_logs(level="INFO")
-        self._settings = HostSettings.model_validate(told)
-        self._place = own_place()
+        self._settings = ControllerActorSettings.model_validate(told)
+        self._place = own_placement()
         self._work = ControllerWork(self._settings)
         self._loop = LoopThread(self._work.run)
-        self._keeper = Keeper(
-            HostName(name, generation),
+        self._keeper = NodeSupervisor(
+            ControllerName(name, generation),
             cluster=RayCluster(self._place.namespace),
             settings=self._settings.watch,
             own_node_id=self._place.node_id,
@@ -38,10 +38,10 @@ class ControllerHost:
         self.resume()
 
     def status(self) -> dict[str, Any]:
-        """What it is, and what it has done since its process began."""
+        """The state of the controller since its process started."""
         done = self._work.progress()
         age_s = None if done.last_round_s is None else time.monotonic() - done.last_round_s
-        report = HostReport(
+        report = ControllerReport(
             version=version("fleetwright"),
             state=self._loop.state,
             standing=done.role.value,
@@ -60,18 +60,18 @@ class ControllerHost:
         return report.model_dump(mode="json")
 
     def stop(self) -> dict[str, Any]:
-        """End the loop well: the lease is given back.  The actor stays, and can be told to resume."""
+        """End the loop and release the lease.  The actor stays, and `resume` starts the loop again."""
         self._keeper.stop()
         self._loop.stop()
         return self.status()
 
     def resume(self) -> dict[str, Any]:
-        """Begin, or go on after a stop; again does no harm."""
+        """Start the loop where it does not run."""
         self._loop.start()
         self._keeper.start()
         return self.status()
 
     def _leave(self) -> None:
-        """End here, so that Ray begins it again on another node: only what was not meant to end is started again."""
+        """End this process, so that Ray starts the actor on another node: Ray restarts only what ended unexpectedly."""
         self._loop.stop()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -23,7 +23,7 @@ from deploy.common.leader_election import Leadership, LeaseRole, LeaseSettings, 
 from deploy.controller.controller import Controller, ControllerSettings
 from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.prometheus_health import prometheus_health
-from deploy.ray_actor.messages import HostSettings
+from deploy.ray_actor.messages import ControllerActorSettings
 
 log = structlog.get_logger()
 
@@ -63,7 +63,12 @@ class CountedMetrics(ControllerMetrics):
 class ControllerWork:
     """One controller's work, for `LoopThread`."""
 
-    def __init__(self, settings: HostSettings, *, client: Callable[[HostSettings], AsyncClient] | None = None) -> None:
+    def __init__(
+        self,
+        settings: ControllerActorSettings,
+        *,
+        client: Callable[[ControllerActorSettings], AsyncClient] | None = None,
+    ) -> None:
         self.holder = new_holder()
         self._settings, self._client = settings, client or _client
         self._registry = CollectorRegistry()
@@ -152,11 +157,11 @@ class ControllerWork:
             await asyncio.sleep(BIND_RETRY_S)
 
 
-def _client(settings: HostSettings) -> AsyncClient:
+def _client(settings: ControllerActorSettings) -> AsyncClient:
     """The token is read at each attempt, because it may have been replaced."""
     token = token_from_file(settings.token_file) if settings.token_file else token_from_environment(os.environ)
     return AsyncClient(settings.url, token=token)
 
 
-def _kubernetes(settings: HostSettings) -> KubernetesAccess | None:
+def _kubernetes(settings: ControllerActorSettings) -> KubernetesAccess | None:
     return KubernetesAccess(kubeconfig=settings.kubeconfig) if settings.kubernetes or settings.kubeconfig else None

@@ -1,13 +1,13 @@
-"""Start, stop, upgrade, list: what is done to controllers on Ray from outside.
+"""Start, stop, upgrade and list controllers on Ray.
 
-    start     creates generation 1 and waits until its loop runs; one that does not come up is taken away again
-    upgrade   creates the next generation beside the old one, which leads on until the new one runs and follows; then
-              the old one gives the lease back, the new one takes it, and the old one ends.  Whatever goes wrong before
-              that takes the new one away and lets the old one go on
-    stop      ends every generation of a name, each well, and their watchers
+    start     creates generation 1 and waits until its loop runs; removes it where it does not start
+    upgrade   creates the next generation beside the old one, which leads until the new one runs and follows.  Then the
+              old one releases the lease, the new one takes it, and the old one ends.  Where anything fails before that,
+              the new one is removed and the old one continues
+    stop      ends every generation of a name and its node actors, and releases the lease
 
-Each may be broken off anywhere and run again: what is there is read from the cluster, and the lease sees to it that one
-leads at any time.
+Each command may be interrupted anywhere and repeated: it reads the state from the cluster, and the lease ensures that
+one controller leads at any time.
 """
 
 import time
@@ -21,33 +21,35 @@ from pydantic import BaseModel, ValidationError
 
 from deploy.common.errors import ActuationError, UnreachableError
 from deploy.common.leader_election import LeaseRole
-from deploy.ray_actor.cluster import Cluster, NoActorError, TakenError
-from deploy.ray_actor.messages import HostReport, HostSettings, HostState, WatchSettings
-from deploy.ray_actor.names import HostName, hosts_among, watchers_among
+from deploy.ray_actor.controller_actor import ControllerActor
+from deploy.ray_actor.interface import ActorExistsError, ActorNotFoundError, Cluster
+from deploy.ray_actor.messages import ControllerActorSettings, ControllerReport, LoopState, NodeActorSettings
+from deploy.ray_actor.names import ControllerName, controllers_among, node_actors_among
 
 log = structlog.get_logger()
 
-STOP_S: Final = 45.0  # for a loop to end well
+STOP_S: Final = 45.0  # for a loop to end
 LOOK_S: Final = 0.2
+THREADS: Final = 4  # of the controller actor: a status must not wait for a stop
 
 
-class ExistsError(ActuationError):
-    """A controller of that name is there, and is not what was asked for."""
+class ControllerExistsError(ActuationError):
+    """A controller of that name exists, with another version or other settings."""
 
 
-class NotThereError(ActuationError):
-    """No controller of that name."""
+class ControllerNotFoundError(ActuationError):
+    """There is no controller of that name."""
 
 
-class NotUpError(ActuationError):
-    """The new controller did not come up, and was taken away again."""
+class StartFailedError(ActuationError):
+    """The new controller did not start, and was removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long to wait, and how time goes by."""
+    """Timeouts, and the clock that they use."""
 
-    up_s: float = 60.0  # for a controller to come up, and then to lead
+    up_s: float = 60.0  # for a controller to start, and then to lead
     answer_s: float = 10.0
     steady_s: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -55,43 +57,45 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One controller: what it is called, what it says, or why it says nothing."""
+    """One controller with its report, or the reason why it gives none."""
 
-    name: HostName
+    name: ControllerName
     node_name: str | None
-    report: HostReport | None
+    report: ControllerReport | None
     message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a start or an upgrade."""
+    """The result of a start or an upgrade."""
 
-    name: HostName
-    report: HostReport
-    changed: bool  # false: it was so before
+    name: ControllerName
+    report: ControllerReport
+    changed: bool  # false: the controller was there before
 
 
-class Conductor:
+class Lifecycle:
     """The commands, on one cluster."""
 
     def __init__(self, cluster: Cluster, *, patience: Patience | None = None) -> None:
         self._cluster = cluster
         self._patience = patience or Patience()
 
-    def start(self, name: str, settings: HostSettings, *, runtime_env: Mapping[str, Any] | None = None) -> Outcome:
-        """A controller of that name; one that is there and is the same will do.  Raises ExistsError, NotUpError."""
+    def start(
+        self, name: str, settings: ControllerActorSettings, *, runtime_env: Mapping[str, Any] | None = None
+    ) -> Outcome:
+        """Create a controller, unless the same one runs.  Raises ControllerExistsError, StartFailedError."""
         if there := self._hosts(name):
             return self._same(there[-1], settings)
-        host = HostName(name, 1)
+        host = ControllerName(name, 1)
         try:
             self._create(host, settings, runtime_env)
-        except TakenError:  # by another start at the same time
+        except ActorExistsError:  # by a concurrent start
             return self._same(host, settings)
         return Outcome(host, self._up(host), changed=True)
 
-    def stop(self, name: str) -> list[HostName]:
-        """End all of that name; which there were.  None is as good."""
+    def stop(self, name: str) -> list[ControllerName]:
+        """End every generation of the name; returns those that existed."""
         there = self._hosts(name)
         for host in there:
             self._end(host)
@@ -102,14 +106,17 @@ class Conductor:
     def upgrade(
         self, name: str, changes: Mapping[str, Any], *, runtime_env: Mapping[str, Any] | None = None
     ) -> Outcome:
-        """The next generation, with the old one's settings but for `changes`.  Raises NotThereError, NotUpError."""
+        """Replace a controller by the next generation, with `changes` to its settings.
+
+        Raises ControllerNotFoundError, StartFailedError.
+        """
         there = self._hosts(name)
         if not there:
-            raise NotThereError(f"no controller {name}; start it first")
+            raise ControllerNotFoundError(f"no controller {name}; start it first")
         old = there[-1]
         before = self._report(old)
         settings = settings_of(before.settings, changes)
-        new = HostName(name, old.generation + 1)
+        new = ControllerName(name, old.generation + 1)
         self._create(new, settings, runtime_env)
         self._up(new)
         self._hand_over(old, new, led=before.standing == LeaseRole.LEADER)
@@ -121,70 +128,90 @@ class Conductor:
     def listing(self) -> list[Listed]:
         """All controllers of the namespace."""
         node_names = {node.node_id: node.name for node in self._cluster.nodes()}
-        return [self._listed(host, node_names) for host in hosts_among(self._cluster.names())]
+        return [self._listed(host, node_names) for host in controllers_among(self._cluster.names())]
 
-    def _listed(self, host: HostName, node_names: Mapping[str, str]) -> Listed:
+    def _listed(self, host: ControllerName, node_names: Mapping[str, str]) -> Listed:
         try:
             report = self._report(host)
         except ActuationError as error:
             return Listed(host, None, None, str(error))
         return Listed(host, node_names.get(report.node_id, report.node_id), report, report.error)
 
-    def _same(self, host: HostName, settings: HostSettings) -> Outcome:
-        """What is there, if it is what was asked for."""
+    def _same(self, host: ControllerName, settings: ControllerActorSettings) -> Outcome:
+        """The existing controller, if it has this version and these settings."""
         report = self._report(host)
         here = version("fleetwright")
         if report.version != here:
-            raise ExistsError(
-                f"controller {host} runs version {report.version}, this is {here}: `controller upgrade` brings it here"
+            raise ControllerExistsError(
+                f"controller {host} runs version {report.version}, this is {here}: `controller upgrade` installs it"
             )
-        if report.state is HostState.STOPPED:
-            raise ExistsError(f"controller {host} is stopped: `controller stop` takes it away, then it can be started")
+        if report.state is LoopState.STOPPED:
+            raise ControllerExistsError(
+                f"controller {host} is stopped: remove it with `controller stop`, then start it"
+            )
         if differing := _differing(report.settings, settings.model_dump(mode="json")):
-            raise ExistsError(
+            raise ControllerExistsError(
                 f"controller {host} already runs, with other settings ({', '.join(differing)}): "
                 "`controller upgrade` changes them"
             )
         return Outcome(host, report, changed=False)
 
-    def _create(self, host: HostName, settings: HostSettings, runtime_env: Mapping[str, Any] | None) -> None:
+    def _create(
+        self, host: ControllerName, settings: ControllerActorSettings, runtime_env: Mapping[str, Any] | None
+    ) -> None:
         nodes = self._cluster.nodes()
         head = next((node.node_id for node in nodes if node.is_head and not node.draining), None)
         told = settings.model_dump(mode="json")
-        self._cluster.start_host(str(host), host.name, host.generation, told, node_id=head, runtime_env=runtime_env)
+        options: dict[str, Any] = {
+            "max_restarts": -1,
+            "max_task_retries": -1,
+            "max_concurrency": THREADS,
+        }
+        if runtime_env is not None:
+            options["runtime_env"] = dict(runtime_env)
+        self._cluster.create(
+            ControllerActor,
+            str(host),
+            host.name,
+            host.generation,
+            told,
+            node_id=head,
+            pinned=False,
+            options=options,
+        )
 
-    def _up(self, host: HostName) -> HostReport:
-        """Wait until it runs and knows who leads; else it is taken away again."""
+    def _up(self, host: ControllerName) -> ControllerReport:
+        """Wait until the controller runs and knows its role; else remove it."""
         try:
             return self._waited_for(host)
-        except (NotUpError, NoActorError) as error:
+        except (StartFailedError, ActorNotFoundError) as error:
             self._end(host)
-            raise NotUpError(str(error)) from error
+            raise StartFailedError(str(error)) from error
 
-    def _waited_for(self, host: HostName) -> HostReport:
-        reason = "it does not answer"
+    def _waited_for(self, host: ControllerName) -> ControllerReport:
+        reason = "it does not respond"
         for timeout_s in self._looks(self._patience.up_s):
             try:
                 report = self._report(host, timeout_s=timeout_s)
             except UnreachableError as error:
                 reason = str(error)
                 continue
-            if report.state is HostState.FAILED:
-                raise NotUpError(f"controller {host} does not come up: {report.error}")
-            if report.state is HostState.RUNNING and report.standing != LeaseRole.UNKNOWN:
+            if report.state is LoopState.FAILED:
+                raise StartFailedError(f"controller {host} does not start: {report.error}")
+            if report.state is LoopState.RUNNING and report.standing != LeaseRole.UNKNOWN:
                 return report
-            reason = f"it is {report.state}, and whether it leads is {report.standing}"
-        raise NotUpError(f"controller {host} is not up after {self._patience.up_s:g} s: {reason}")
+            reason = f"it is {report.state}, its role is {report.standing}"
+        raise StartFailedError(f"controller {host} is not up after {self._patience.up_s:g} s: {reason}")
 
-    def _hand_over(self, old: HostName, new: HostName, *, led: bool) -> None:
-        """The old one stops; when the new one does not lead in its stead, the old one goes on."""
+    def _hand_over(self, old: ControllerName, new: ControllerName, *, led: bool) -> None:
+        """Stop the old controller; where the new one does not lead then, the old one resumes."""
         try:
             self._cluster.call(str(old), "stop", timeout_s=STOP_S)
         except ActuationError as error:
             log.warning("old_controller_does_not_stop", controller=str(old), reason=str(error))
-            self._kill(old)  # its lease ends by itself
+            self._kill(old)  # its lease expires
         if not led:
-            return  # another one leads, and goes on
+            return  # another controller leads and continues
         seen = "nothing"
         for timeout_s in self._looks(self._patience.up_s):
             try:
@@ -195,75 +222,75 @@ class Conductor:
             if seen == LeaseRole.LEADER:
                 return
         if seen == LeaseRole.FOLLOWER:
-            return  # a third one was quicker
+            return  # a third controller took the lease
         self._end(new)
         self._call_quietly(old, "resume")
-        raise NotUpError(f"controller {new} does not lead after {self._patience.up_s:g} s ({seen}); {old} goes on")
+        raise StartFailedError(
+            f"controller {new} does not lead after {self._patience.up_s:g} s ({seen}); {old} continues"
+        )
 
-    def _end(self, host: HostName) -> None:
-        """Well, if it answers."""
+    def _end(self, host: ControllerName) -> None:
+        """Stop the loop where the actor responds, then end the actor."""
         self._call_quietly(host, "stop")
         self._kill(host)
 
-    def _kill(self, host: HostName) -> None:
+    def _kill(self, host: ControllerName) -> None:
         self._cluster.kill(str(host))
 
-    def _end_watchers(self, name: str, *, but_of: HostName | None = None) -> None:
-        for watcher in watchers_among(self._cluster.names()):
+    def _end_watchers(self, name: str, *, but_of: ControllerName | None = None) -> None:
+        for watcher in node_actors_among(self._cluster.names()):
             if watcher.host.name == name and watcher.host != but_of:
                 self._cluster.kill(str(watcher))
 
-    def _wait_gone(self, hosts: Iterable[HostName]) -> None:
-        """One that is being created while others are ended is seen here, and its watchers too."""
+    def _wait_gone(self, hosts: Iterable[ControllerName]) -> None:
+        """Wait for the actors to disappear; node actors that were being created meanwhile are ended too."""
         ended = {host.name for host in hosts}
         for _timeout_s in self._looks(self._patience.up_s):
             names = self._cluster.names()
-            left = [each for each in hosts_among(names) if each in hosts]
-            watchers = [each for each in watchers_among(names) if each.host.name in ended]
+            left = [each for each in controllers_among(names) if each in hosts]
+            watchers = [each for each in node_actors_among(names) if each.host.name in ended]
             if not left and not watchers:
                 return
             for watcher in watchers:
                 self._cluster.kill(str(watcher))
-        raise UnreachableError(
-            f"told to end, and still there after {self._patience.up_s:g} s: {', '.join(sorted(ended))}"
-        )
+        raise UnreachableError(f"ended, and still there after {self._patience.up_s:g} s: {', '.join(sorted(ended))}")
 
-    def _call_quietly(self, host: HostName, method: str) -> None:
+    def _call_quietly(self, host: ControllerName, method: str) -> None:
         try:
             self._cluster.call(str(host), method, timeout_s=STOP_S)
         except ActuationError as error:
             log.warning("controller_does_not_answer", controller=str(host), asked=method, reason=str(error))
 
-    def _report(self, host: HostName, *, timeout_s: float | None = None) -> HostReport:
+    def _report(self, host: ControllerName, *, timeout_s: float | None = None) -> ControllerReport:
         said = self._cluster.call(str(host), "status", timeout_s=timeout_s or self._patience.answer_s)
         try:
-            return HostReport.model_validate(said)
+            return ControllerReport.model_validate(said)
         except ValidationError as error:
             raise UnreachableError(
-                f"controller {host} says what is not understood: {error.errors()[0]['msg']}"
+                f"controller {host} returned an invalid report: {error.errors()[0]['msg']}"
             ) from error
 
-    def _hosts(self, name: str) -> list[HostName]:
-        return [host for host in hosts_among(self._cluster.names()) if host.name == name]
+    def _hosts(self, name: str) -> list[ControllerName]:
+        return [host for host in controllers_among(self._cluster.names()) if host.name == name]
 
     def _looks(self, most_s: float) -> Iterable[float]:
-        """Again and again for so long; each says how long one look may take."""
+        """Poll for this long; yields the time that one poll may take."""
         until_s = self._patience.steady_s() + most_s
         while (left_s := until_s - self._patience.steady_s()) > 0.0:
             yield min(self._patience.answer_s, max(LOOK_S, left_s))
             self._patience.sleep(LOOK_S)
 
 
-def settings_of(before: Mapping[str, Any], changes: Mapping[str, Any]) -> HostSettings:
-    """What another version was told, as far as this one knows it, and what is told now."""
-    known = _known(before, HostSettings)
+def settings_of(before: Mapping[str, Any], changes: Mapping[str, Any]) -> ControllerActorSettings:
+    """The settings of another version, as far as this version knows them, with `changes`."""
+    known = _known(before, ControllerActorSettings)
     if isinstance(known.get("watch"), Mapping):
-        known["watch"] = _known(known["watch"], WatchSettings)
-    return HostSettings.model_validate(merged(known, changes))
+        known["watch"] = _known(known["watch"], NodeActorSettings)
+    return ControllerActorSettings.model_validate(merged(known, changes))
 
 
 def merged(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes over what was; what is said of watching is changed field by field."""
+    """The changes over the settings before; those of node actors change field by field."""
     after = {**before, **changes}
     if isinstance(changes.get("watch"), Mapping):
         after["watch"] = {**(before.get("watch") or {}), **changes["watch"]}

@@ -1,6 +1,6 @@
-"""Asynchronous work in a thread of its own, which begins again after whatever ends it, until it is told to stop.
+"""Asynchronous work in a thread, restarted after a failure until it is stopped.
 
-An actor answers in its own threads; the work's event loop is not theirs, so neither waits for the other.
+An actor's methods run in other threads than the work's event loop, so neither waits for the other.
 """
 
 import asyncio
@@ -10,21 +10,22 @@ from typing import Any, Final, cast
 
 import structlog
 
-from deploy.ray_actor.messages import HostState
+from deploy.common.text import reason_of
+from deploy.ray_actor.messages import LoopState
 
 log = structlog.get_logger()
 
 AGAIN_S: Final = 5.0  # after a failure
-STOP_S: Final = 30.0  # for the work to end well
+STOP_S: Final = 30.0  # for the work to end
 
 Work = Callable[[Callable[[], None]], Coroutine[Any, Any, None]]
 
 
 class LoopThread:
-    """Runs `work(begun)` for ever: it calls `begun` once it is set up, and ends well when it is cancelled.
+    """Runs `work(begun)` for ever: the work calls `begun` once it is set up, and ends when it is cancelled.
 
-    Of both words the last one holds, and there are never two at work: where a start comes while work that was told to
-    stop has yet to end, it begins anew right after that end, however long it takes.
+    The last of `start` and `stop` holds, and the work never runs twice at once: where `start` comes while stopped work
+    has not ended yet, the work starts again right after that end.
     """
 
     def __init__(
@@ -33,28 +34,28 @@ class LoopThread:
         self._work, self._again_s, self._sleep = work, again_s, sleep
         self._lock = threading.Lock()  # of these three
         self._wanted = False
-        self._thread: threading.Thread | None = None  # until it has seen that it is not wanted
-        self._cancel: Callable[[], object] | None = None  # what is at work, and has not been told to stop
-        self.state = HostState.STARTING
+        self._thread: threading.Thread | None = None  # until it finds that it is not wanted
+        self._cancel: Callable[[], object] | None = None  # of running work that was not stopped
+        self.state = LoopState.STARTING
         self.error: str | None = None
 
     def start(self) -> None:
-        """Begin; again does no harm."""
+        """Start the work where it does not run."""
         with self._lock:
             if self._wanted:
                 return
-            self._wanted, self.state, self.error = True, HostState.STARTING, None
+            self._wanted, self.state, self.error = True, LoopState.STARTING, None
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
                 self._thread.start()
 
     def stop(self, *, timeout_s: float = STOP_S) -> bool:
-        """End well; whether it has ended.  Again does no harm: what is about to end well is not disturbed."""
+        """Stop the work; returns whether it has ended.  A repeated call does not disturb work that is ending."""
         with self._lock:
             self._wanted = False
             thread, cancel, self._cancel = self._thread, self._cancel, None
             if thread is None:
-                self.state = HostState.STOPPED
+                self.state = LoopState.STOPPED
                 return True
             if cancel is not None:
                 cancel()
@@ -74,11 +75,11 @@ class LoopThread:
     def _goes_on(self) -> bool:
         with self._lock:
             if not self._wanted:
-                self._thread, self.state = None, HostState.STOPPED
+                self._thread, self.state = None, LoopState.STOPPED
             return self._wanted
 
     async def _life(self) -> None:
-        """Until told to stop."""
+        """Run the work until it is stopped."""
         loop, task = asyncio.get_running_loop(), cast("asyncio.Task[None]", asyncio.current_task())
         with self._lock:
             if not self._wanted:
@@ -88,7 +89,7 @@ class LoopThread:
             while True:
                 reason = await self._once()
                 if task.cancelling():
-                    return  # told to stop, whatever the work has made of that
+                    return  # stopped, however the work reacted
                 self._failed(reason)
                 await self._sleep(self._again_s)
         except asyncio.CancelledError:
@@ -98,7 +99,7 @@ class LoopThread:
                 self._cancel = None
 
     async def _once(self) -> str:
-        """Why it ended: whatever it was but being told to does not end the thread."""
+        """The reason why the work ended."""
         try:
             await self._work(self._begun)
         except Exception as error:  # noqa: BLE001 - the next try may do better, and nobody else would make one
@@ -106,15 +107,8 @@ class LoopThread:
         return "it ended by itself"
 
     def _begun(self) -> None:
-        self.error, self.state = None, HostState.RUNNING  # whoever sees a state sees what belongs to it
+        self.error, self.state = None, LoopState.RUNNING  # in this order, for readers of both
 
     def _failed(self, reason: str) -> None:
-        self.error, self.state = reason, HostState.FAILED
+        self.error, self.state = reason, LoopState.FAILED
         log.error("controller_failed", reason=reason, again_s=self._again_s)
-
-
-def reason_of(error: BaseException) -> str:
-    """In one line; of several the first."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__

@@ -1,8 +1,7 @@
-"""What is said to the actors, and what they say of themselves.
+"""Settings of the actors and their reports.
 
-It travels as plain JSON: an upgrade has two versions of this module speak to each other.  No secret is among it, for
-Ray keeps an actor's arguments as long as the actor lives, where whoever may use the cluster can read them: a token is
-named by a file, or comes from the environment of the node.
+They are plain JSON, because two versions of this module communicate during an upgrade.  They contain no secret, because
+every user of the cluster can read an actor's arguments: a token is a file name, or comes from the node's environment.
 """
 
 from datetime import datetime
@@ -19,7 +18,7 @@ from fleet.documents import Frozen
 
 def _absolute(path: Path) -> Path:
     if not path.is_absolute():
-        raise ValueError("expected an absolute path, as the cluster's nodes have it")
+        raise ValueError("expected an absolute path on the cluster's nodes")
     return path
 
 
@@ -38,43 +37,43 @@ RemotePath = Annotated[Path, AfterValidator(_absolute)]
 HttpUrl = Annotated[str, AfterValidator(_http)]
 
 
-class GpuLook(StrEnum):
-    """Which GPUs watchers look at."""
+class GpuSource(StrEnum):
+    """The GPUs that node actors read."""
 
     NONE = "none"
-    AUTO = "auto"  # by whichever driver answers, on nodes that Ray believes to have GPUs
-    SIMULATED = "simulated"  # as many as Ray believes in
+    AUTO = "auto"  # by the driver that responds, on nodes with Ray GPUs
+    SIMULATED = "simulated"  # as many as the node has Ray GPUs
 
 
-class WatchSettings(Frozen):
-    """What a watcher does on its node."""
+class NodeActorSettings(Frozen):
+    """The work of a node actor."""
 
     hz: Annotated[float, Field(ge=0.1, le=100.0)] = 4.0
-    send: HttpUrl | None = None  # URL of a job's watcher, `fleetwright faults watch`
+    send: HttpUrl | None = None  # URL of a job's fault monitor, `fleetwright faults monitor`
     send_token_file: RemotePath | None = None
     folder: RemotePath | None = None  # a recording, on each node
-    inbox: RemotePath | None = None  # what ranks say of themselves: a Unix socket on each node
+    inbox: RemotePath | None = None  # a Unix socket on each node for reports of ranks
     ranks_per_node: Annotated[int, Field(ge=1, le=64)] = 8
-    gpus: GpuLook = GpuLook.AUTO
+    gpus: GpuSource = GpuSource.AUTO
 
 
-class HostSettings(Frozen):
-    """What a controller on Ray is told."""
+class ControllerActorSettings(Frozen):
+    """The settings of a controller on Ray."""
 
-    url: HttpUrl = DEFAULT_URL  # as the actor reaches it
-    token_file: RemotePath | None = None  # as the actor's node has it; else FLEETWRIGHT_TOKEN[_FILE] of that node
+    url: HttpUrl = DEFAULT_URL  # reachable from the actor
+    token_file: RemotePath | None = None  # on the actor's node; else FLEETWRIGHT_TOKEN[_FILE] of that node
     period_s: Annotated[float, Field(ge=0.1, le=3600.0)] = 5.0
     lease_s: Annotated[float, Field(ge=1.0, le=3600.0)] = 15.0
     observe_only: bool = False
-    kubernetes: bool = False  # RayClusters too, on the cluster that the actor's node takes for its own
+    kubernetes: bool = False  # drive RayClusters too, on the Kubernetes cluster of the actor's node
     kubeconfig: RemotePath | None = None  # the same, with this kubeconfig of that node
     metrics_host: str = "127.0.0.1"
     metrics_port: Annotated[int, Field(ge=0, le=65_535)] = 0  # 0: none
-    watch: WatchSettings | None = WatchSettings()  # None: no watchers
+    watch: NodeActorSettings | None = NodeActorSettings()  # None: no node actors
 
 
-class WatchOrder(Frozen):
-    """What a watcher is told at each turn: the same again changes nothing."""
+class NodeActorConfig(Frozen):
+    """The configuration of a node actor, sent at each turn; an unchanged one has no effect."""
 
     index: int
     node_name: str
@@ -82,20 +81,20 @@ class WatchOrder(Frozen):
     ignored_ports: tuple[int, ...] = ()
     gpus: int = 0
     accelerator: str | None = None
-    settings: WatchSettings
+    settings: NodeActorSettings
 
 
-class HostState(StrEnum):
-    """What became of a controller's loop."""
+class LoopState(StrEnum):
+    """The state of a controller's loop."""
 
     STARTING = "starting"
     RUNNING = "running"
-    FAILED = "failed"  # it is tried again
+    FAILED = "failed"  # and will be restarted
     STOPPED = "stopped"
 
 
 class _Said(BaseModel):
-    """What another version may say more of."""
+    """A report; another version may add fields."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -109,8 +108,8 @@ class WorkerReport(_Said):
     state: str  # as the kernel calls it: R, S, D, T, ...
 
 
-class WatcherReport(_Said):
-    """What a watcher says of its node."""
+class NodeReport(_Said):
+    """The report of a node actor."""
 
     node_id: str
     node_name: str = ""
@@ -123,29 +122,29 @@ class WatcherReport(_Said):
     peers: int = 0
     workers: tuple[WorkerReport, ...] = ()
     workers_left_out: int = 0
-    gpus: dict[str, Any] | None = None  # as `GET /v1/gpus` of an agent
+    gpus: dict[str, Any] | None = None  # in the form of an agent's `GET /v1/gpus`
     message: str | None = None
 
     @property
     def stopped(self) -> int:
-        """Workers that somebody stopped: alive to Ray, and doing nothing."""
+        """Stopped workers, which Ray considers alive."""
         return sum(worker.state in {"T", "t"} for worker in self.workers)
 
 
-class HostReport(_Said):
-    """What a controller says of itself."""
+class ControllerReport(_Said):
+    """The report of a controller."""
 
     version: str
-    state: HostState
+    state: LoopState
     standing: str
     holder: str
     pid: int
     node_id: str
     restarted: bool = False
-    since: datetime | None = None  # it leads
+    since: datetime | None = None  # of leading
     rounds: int = 0
     rounds_failed: int = 0
     last_round_age_s: float | None = None
     error: str | None = None
     settings: dict[str, Any]
-    watchers: tuple[WatcherReport, ...] = ()
+    watchers: tuple[NodeReport, ...] = ()

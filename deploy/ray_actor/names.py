@@ -1,7 +1,7 @@
-"""What the actors are called, so that whoever lists them knows all there is to know of who belongs to whom.
+"""The names of the actors, from which a list of actors shows which belong together.
 
-NAME.gGENERATION                          a controller; each upgrade begins the next generation
-NAME.gGENERATION.watch.INDEX.NODE         its watcher on a node; INDEX is the node's in what it records
+NAME.gGENERATION                          a controller; each upgrade creates the next generation
+NAME.gGENERATION.watch.INDEX.NODE         its node actor on a node; INDEX is the node's index in recordings
 """
 
 import re
@@ -13,8 +13,8 @@ _WATCHER = re.compile(rf"{_HOST.pattern}\.watch\.(?P<index>[0-9]{{1,5}})\.(?P<no
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class HostName:
-    """Of a controller's actor."""
+class ControllerName:
+    """The name of a controller's actor."""
 
     name: str
     generation: int
@@ -24,10 +24,10 @@ class HostName:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class WatcherName:
-    """Of a node's watcher."""
+class NodeActorName:
+    """The name of a node actor."""
 
-    host: HostName
+    host: ControllerName
     index: int
     node_id: str
 
@@ -35,17 +35,17 @@ class WatcherName:
         return f"{self.host}.watch.{self.index}.{self.node_id}"
 
 
-def hosts_among(names: Iterable[str]) -> list[HostName]:
+def controllers_among(names: Iterable[str]) -> list[ControllerName]:
     """The controllers, by name and generation."""
     found = (_HOST.fullmatch(name) for name in names)
-    return sorted(HostName(each["name"], int(each["generation"])) for each in found if each)
+    return sorted(ControllerName(each["name"], int(each["generation"])) for each in found if each)
 
 
-def watchers_among(names: Iterable[str]) -> list[WatcherName]:
-    """The watchers, by controller and index."""
+def node_actors_among(names: Iterable[str]) -> list[NodeActorName]:
+    """The node actors, by controller and index."""
     found = (_WATCHER.fullmatch(name) for name in names)
     return sorted(
-        WatcherName(HostName(each["name"], int(each["generation"])), int(each["index"]), each["node_id"])
+        NodeActorName(ControllerName(each["name"], int(each["generation"])), int(each["index"]), each["node_id"])
         for each in found
         if each
     )

@@ -1,7 +1,7 @@
-"""The actor of one node: it records what the node's sockets and workers say, reads its GPUs, and acts on nothing.
+"""The actor of one node: it records sockets and workers, reads the GPUs, and writes to nothing.
 
-Its controller tells it at each turn what to look at and hears what was seen; one that is not told anything for long has
-no controller any more, and ends by itself.
+The controller sends its configuration at each turn and gets a report.  A node actor without a controller exits after
+some minutes.
 """
 
 import os
@@ -12,22 +12,22 @@ from typing import Any, Final
 from deploy.common.logs import configure_logs
 from deploy.node_agent.gpu.node import GpuNode
 from deploy.node_agent.gpu.reporting import report_of
-from deploy.ray_actor.messages import WatcherReport, WatchOrder
+from deploy.ray_actor.messages import NodeActorConfig, NodeReport
 from deploy.ray_actor.node_gpus import gpus_of
 from deploy.ray_actor.recording import NodeRecording
 from fleet.errors import FleetwrightError
 
 ORPHANED_S: Final = 600.0
-LOOK_S: Final = 10.0  # at whether it is
+LOOK_S: Final = 10.0  # between two checks for a controller
 
 
-class NodeWatcher:
-    """What its controller calls: `tend`."""
+class NodeActor:
+    """The controller calls `tend`."""
 
     def __init__(self, node_id: str) -> None:
         configure_logs(level="WARNING")
         self._node_id = node_id
-        self._order: WatchOrder | None = None
+        self._order: NodeActorConfig | None = None
         self._recording: NodeRecording | None = None
         self._gpus: GpuNode | None = None
         self._message: str | None = None
@@ -35,23 +35,23 @@ class NodeWatcher:
         threading.Thread(target=self._end_when_orphaned, name="orphan", daemon=True).start()
 
     def tend(self, told: dict[str, Any]) -> dict[str, Any]:
-        """Look at this from now on, and say what was seen until now."""
+        """Take a configuration and return a report."""
         self._heard_s = time.monotonic()
-        order = WatchOrder.model_validate(told)
+        order = NodeActorConfig.model_validate(told)
         if order != self._order:
             self._begin(order)
         return self._report(order).model_dump(mode="json")
 
     def close(self) -> None:
-        """Write out what was seen, and let go of everything."""
+        """Write out what was recorded and release everything."""
         if self._recording is not None:
             self._recording.close()
             self._recording = None
         self._end_gpus()
         self._order = None
 
-    def _begin(self, order: WatchOrder) -> None:
-        """Anew; what cannot be looked at is said, and the rest is looked at."""
+    def _begin(self, order: NodeActorConfig) -> None:
+        """Start with another configuration; a source that fails is reported, and the others work."""
         before, self._order, problems = self._order, order, []
         if self._recording is not None:
             self._recording.close()
@@ -70,9 +70,9 @@ class NodeWatcher:
             problems.append(f"no GPU telemetry: {error}")
         self._message = "; ".join(problems) or None
 
-    def _report(self, order: WatchOrder) -> WatcherReport:
+    def _report(self, order: NodeActorConfig) -> NodeReport:
         recording, gpus = self._recording, self._gpus
-        return WatcherReport(
+        return NodeReport(
             node_id=self._node_id,
             node_name=order.node_name,
             index=order.index,
@@ -99,5 +99,5 @@ class NodeWatcher:
         os._exit(0)
 
 
-def _gpus_told(order: WatchOrder) -> tuple[object, ...]:
+def _gpus_told(order: NodeActorConfig) -> tuple[object, ...]:
     return order.settings.gpus, order.gpus, order.accelerator, order.node_name

@@ -1,4 +1,4 @@
-"""A node's recorder as a watcher has it: sockets where peers can be told apart, workers, what ranks say."""
+"""The recorder of a node actor: sockets where peers have different addresses, workers, reports of ranks."""
 
 import threading
 import time
@@ -6,25 +6,25 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from deploy.common.token_file import read_token_file
-from deploy.ray_actor.messages import WatchOrder
+from deploy.ray_actor.messages import NodeActorConfig
 from deploy.ray_actor.workers import RayWorkers
 from deploy.telemetry.folder import RecordingFolder
 from deploy.telemetry.inbox import LateInbox
 from deploy.telemetry.peers import Peers
-from deploy.telemetry.recorder import Recorder, Sink, Tally
+from deploy.telemetry.recorder import Recorder, RecorderStats, Sink
 from deploy.telemetry.sender import Sender
 from deploy.telemetry.sockets import SocketSource
 from deploy.telemetry.sources import Source
-from faults.readers import Tally as Malformed
-from faults.readers.job_map import Places
+from faults.readers import RecorderStats as Malformed
+from faults.readers.job_map import JobMap
 
 HELD_S = 1.0  # as `fleetwright faults record` has it
 
 
 class NodeRecording:
-    """Records from its making until it is closed."""
+    """Records from construction until `close`."""
 
-    def __init__(self, order: WatchOrder, *, raylet_pid: int) -> None:
+    def __init__(self, order: NodeActorConfig, *, raylet_pid: int) -> None:
         self._malformed = Malformed()
         self._stop = threading.Event()
         period_s = 1.0 / order.settings.hz
@@ -41,33 +41,33 @@ class NodeRecording:
         self._thread.start()
 
     @property
-    def tally(self) -> Tally:
-        """What was done until now."""
+    def tally(self) -> RecorderStats:
+        """Counters until now."""
         return self._recorder.tally
 
     def failures(self) -> Mapping[str, int]:
-        """What went wrong, how often."""
+        """Failures by kind."""
         return {**self.tally.failures, **self._malformed.counts()}
 
     def close(self) -> None:
-        """Write out what was seen."""
+        """Write out what was recorded."""
         self._stop.set()
         self._thread.join()
 
-    def _inbox(self, order: WatchOrder, *, period_s: float) -> list[Source]:
+    def _inbox(self, order: NodeActorConfig, *, period_s: float) -> list[Source]:
         if order.settings.inbox is None:
             return []
-        return [LateInbox(order.settings.inbox, places=_places(order), tally=self._malformed, period_s=period_s)]
+        return [LateInbox(order.settings.inbox, job_map=_places(order), tally=self._malformed, period_s=period_s)]
 
 
-def _places(order: WatchOrder) -> Places:
-    """Ranks fill the nodes one after the other."""
+def _places(order: NodeActorConfig) -> JobMap:
+    """Ranks fill the nodes one after another."""
     nodes = 1 + max(order.index, *order.peers.values(), 0)
     per_node = order.settings.ranks_per_node
-    return Places(nodes, tuple(rank // per_node for rank in range(nodes * per_node)), hosts=order.peers)
+    return JobMap(nodes, tuple(rank // per_node for rank in range(nodes * per_node)), hosts=order.peers)
 
 
-def _sockets(order: WatchOrder, *, period_s: float) -> SocketSource:
+def _sockets(order: NodeActorConfig, *, period_s: float) -> SocketSource:
     ignored = set(order.ignored_ports)
     if order.settings.send is not None and (port := urlsplit(order.settings.send).port) is not None:
         ignored.add(port)
@@ -79,7 +79,7 @@ def _sockets(order: WatchOrder, *, period_s: float) -> SocketSource:
     )
 
 
-def _sinks(order: WatchOrder) -> list[Sink]:
+def _sinks(order: NodeActorConfig) -> list[Sink]:
     settings, sinks = order.settings, list[Sink]()
     if settings.folder is not None:
         places = _places(order)

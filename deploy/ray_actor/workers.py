@@ -1,8 +1,8 @@
-"""Ray's workers on one node: which processes they are, and what the kernel says of them.
+"""The Ray workers of one node: their processes and the states of these in the kernel.
 
-Workers are children of the raylet, as a watcher itself is, and are titled `ray::WHAT`.  Each has a slot while it lives,
-and a rank by its node's index and slot.  One that ends is no news from here, for Ray knows, and ends workers as it
-likes; one that is stopped or hangs in the kernel is, for Ray takes it to be well.
+Workers are children of the raylet, as the node actor is, with titles `ray::NAME`.  Each has a slot while it lives, and
+a rank from its node's index and its slot.  The end of a worker is not reported, because Ray handles it; a worker that
+is stopped or hangs in the kernel is, because Ray considers it alive.
 """
 
 import os
@@ -17,9 +17,9 @@ from faults.observations import Observation, Process
 
 SCAN_S: Final = 2.0
 TITLE: Final = b"ray::"
-# Of Ray itself and of this package: no work of the cluster's users.
+# Workers of Ray and of this package, which do no work of the cluster's users.
 NOBODYS: Final = frozenset(
-    {"IDLE", "SPILL_IDLE", "RESTORE_IDLE", "DashboardAgent", "RuntimeEnvAgent", "ControllerHost", "NodeWatcher"}
+    {"IDLE", "SPILL_IDLE", "RESTORE_IDLE", "DashboardAgent", "RuntimeEnvAgent", "ControllerActor", "NodeActor"}
 )
 
 
@@ -49,7 +49,7 @@ class RayWorkers:
         self._source = self._source_of()
 
     def look(self, now_s: float) -> list[Observation]:
-        """One observation a worker."""
+        """One observation per worker."""
         if self._steady_s() - self._scanned_s >= SCAN_S:
             self._scanned_s = self._steady_s()
             self._scan()
@@ -58,7 +58,7 @@ class RayWorkers:
         return observations
 
     def close(self) -> None:
-        """Give back what was opened."""
+        """Release what was opened."""
         self._source.close()
 
     def _report(self, rank: int, process: Process) -> WorkerReport:
@@ -83,14 +83,14 @@ class RayWorkers:
 
 
 def workers_of(raylet_pid: int, *, proc: Path = PROC) -> Iterator[tuple[int, str]]:
-    """The workers with work, by process id, and what Ray calls them."""
+    """The workers with work, by process id, and their titles."""
     for entry in proc.iterdir():
         if entry.name.isdecimal() and _parent(entry) == raylet_pid and (title := _title(entry)) not in {None, *NOBODYS}:
             yield int(entry.name), str(title)
 
 
 def _parent(process: Path) -> int | None:
-    """Of a process that may have ended meanwhile."""
+    """None where the process has ended meanwhile."""
     try:
         fields = (process / "stat").read_bytes().rpartition(b")")[2].split(None, 2)
     except OSError:

@@ -14,9 +14,9 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from deploy.ray_actor.cluster import RayCluster as Joined
-from deploy.ray_actor.lifecycle import Conductor, NotUpError
-from deploy.ray_actor.messages import GpuLook, HostSettings, WatcherReport, WatchSettings
-from deploy.ray_actor.names import HostName, hosts_among, watchers_among
+from deploy.ray_actor.lifecycle import Lifecycle, StartFailedError
+from deploy.ray_actor.messages import GpuSource, ControllerActorSettings, NodeReport, NodeActorSettings
+from deploy.ray_actor.names import ControllerName, controllers_among, node_actors_among
 from tests.testbed.processes import LOOPBACK, free_ports
 from tests.testbed.ray_cluster import RayCluster, RayNode, check_machine, running_ray_cluster
 from tests.testbed.ray_controllers import NAME, conducting, joined_cluster, leader
@@ -47,7 +47,7 @@ def joined(cluster: RayCluster) -> Iterator[Joined]:
 
 
 @pytest.fixture
-def conductor(joined: Joined) -> Iterator[Conductor]:
+def conductor(joined: Joined) -> Iterator[Lifecycle]:
     with conducting(joined) as conductor:
         yield conductor
 
@@ -59,15 +59,15 @@ def server(start_server: StartServer, sqlite_url: str) -> Server:
 
 
 @pytest.fixture
-def settings(server: Server, tmp_path: Path) -> HostSettings:
+def settings(server: Server, tmp_path: Path) -> ControllerActorSettings:
     token_file = tmp_path / "for-the-actor"
     token_file.write_text(ADMIN_TOKEN)
-    watch = WatchSettings(gpus=GpuLook.SIMULATED)
+    watch = NodeActorSettings(gpus=GpuSource.SIMULATED)
     (port,) = free_ports(1)
-    return HostSettings(url=server.url, token_file=token_file, period_s=0.5, metrics_port=port, watch=watch)
+    return ControllerActorSettings(url=server.url, token_file=token_file, period_s=0.5, metrics_port=port, watch=watch)
 
 
-def watcher_on(conductor: Conductor, name: str) -> WatcherReport | None:
+def watcher_on(conductor: Lifecycle, name: str) -> NodeReport | None:
     """What the watcher of a node says, if it has one."""
     reports = [one.report for one in conductor.listing() if one.report is not None]
     found = [each for report in reports for each in report.watchers if each.node_name == name and each.answers]
@@ -75,12 +75,12 @@ def watcher_on(conductor: Conductor, name: str) -> WatcherReport | None:
 
 
 def test_it_starts_once_and_comes_back_when_its_process_is_killed(
-    conductor: Conductor, settings: HostSettings, server: Server
+    conductor: Lifecycle, settings: ControllerActorSettings, server: Server
 ) -> None:
     settings = settings.model_copy(update={"lease_s": 6.0})  # which the one that is killed does not give back
     assert conductor.start(NAME, settings).changed
     one, first = leader(conductor, lambda report: report.rounds > 0)
-    assert (one.name, one.node_name) == (HostName(NAME, 1), "head")
+    assert (one.name, one.node_name) == (ControllerName(NAME, 1), "head")
     assert not conductor.start(NAME, settings).changed
 
     os.kill(first.pid, signal.SIGKILL)
@@ -92,7 +92,7 @@ def test_it_starts_once_and_comes_back_when_its_process_is_killed(
 
 
 def test_each_node_has_a_watcher_while_it_takes_work(
-    conductor: Conductor, joined: Joined, settings: HostSettings, cluster: RayCluster
+    conductor: Lifecycle, joined: Joined, settings: ControllerActorSettings, cluster: RayCluster
 ) -> None:
     conductor.start(NAME, settings)
     node_id = cluster.change_nodes([EXTRA])["extra"]
@@ -118,24 +118,24 @@ def test_each_node_has_a_watcher_while_it_takes_work(
 
 
 def test_an_upgrade_hands_over_or_leaves_all_as_it_was_and_a_stop_leaves_nothing(
-    conductor: Conductor, joined: Joined, settings: HostSettings, server: Server
+    conductor: Lifecycle, joined: Joined, settings: ControllerActorSettings, server: Server
 ) -> None:
     conductor.start(NAME, settings)
     leader(conductor)
 
-    assert conductor.upgrade(NAME, {"observe_only": True}).name == HostName(NAME, 2)
+    assert conductor.upgrade(NAME, {"observe_only": True}).name == ControllerName(NAME, 2)
     second, after = leader(conductor)
     wait_for(lambda: counts_of(settings.metrics_port), lambda text: LEADING in text, what="metrics of the new one")
-    assert HostSettings.model_validate(after.settings) == settings.model_copy(update={"observe_only": True})
+    assert ControllerActorSettings.model_validate(after.settings) == settings.model_copy(update={"observe_only": True})
 
-    with pytest.raises(NotUpError, match=r"controller\.g3 does not come up: token file /nowhere: No such file"):
+    with pytest.raises(StartFailedError, match=r"controller\.g3 does not start: token file /nowhere: No such file"):
         conductor.upgrade(NAME, {"token_file": "/nowhere"})
     one, kept = leader(conductor)
     assert (one.name, kept.pid) == (second.name, after.pid)
 
-    assert conductor.stop(NAME) == [HostName(NAME, 2)]
-    assert hosts_among(joined.names()) == []
-    assert watchers_among(joined.names()) == []
+    assert conductor.stop(NAME) == [ControllerName(NAME, 2)]
+    assert controllers_among(joined.names()) == []
+    assert node_actors_among(joined.names()) == []
     with server.client() as client:
         assert client.get_lease("controller").document.holder is None
     assert conductor.stop(NAME) == []
@@ -149,7 +149,7 @@ def counts_of(port: int) -> str:
         return ""
 
 
-def stopped_one(conductor: Conductor, node_id: str) -> None:
+def stopped_one(conductor: Lifecycle, node_id: str) -> None:
     """A worker that somebody stops is alive to Ray, and told by the watcher."""
     sleeper = ray.remote(num_cpus=0)(Sleeper).options(
         scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False)
@@ -184,4 +184,4 @@ def drain(cluster: RayCluster, node_id: str) -> None:
 
 
 def watcher_nodes(joined: Joined) -> set[str]:
-    return {each.node_id for each in watchers_among(joined.names())}
+    return {each.node_id for each in node_actors_among(joined.names())}

@@ -6,8 +6,8 @@ from typing import Final
 
 from deploy.common.leader_election import LeaseRole
 from deploy.ray_actor.cluster import RayCluster, join, leave
-from deploy.ray_actor.lifecycle import Conductor, Listed, Patience
-from deploy.ray_actor.messages import HostReport
+from deploy.ray_actor.lifecycle import Lifecycle, Listed, Patience
+from deploy.ray_actor.messages import ControllerReport
 from tests.testbed.waiting import PATIENCE_S, wait_for
 
 NAME: Final = "controller"
@@ -24,16 +24,18 @@ def joined_cluster(address: str) -> Iterator[RayCluster]:
 
 
 @contextmanager
-def conducting(joined: RayCluster) -> Iterator[Conductor]:
+def conducting(joined: RayCluster) -> Iterator[Lifecycle]:
     """The commands, with more patience; no controller is left at the end."""
-    conductor = Conductor(joined, patience=Patience(up_s=PATIENCE_S, answer_s=PATIENCE_S))
+    conductor = Lifecycle(joined, patience=Patience(up_s=PATIENCE_S, answer_s=PATIENCE_S))
     try:
         yield conductor
     finally:
         conductor.stop(NAME)
 
 
-def leader(conductor: Conductor, wanted: Callable[[HostReport], object] = bool) -> tuple[Listed, HostReport]:
+def leader(
+    conductor: Lifecycle, wanted: Callable[[ControllerReport], object] = bool
+) -> tuple[Listed, ControllerReport]:
     """The one controller there is, once it leads and is as wanted."""
 
     def leads(there: list[Listed]) -> object:

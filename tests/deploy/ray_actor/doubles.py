@@ -6,8 +6,10 @@ from importlib.metadata import version
 from typing import Any
 
 from deploy.common.errors import UnreachableError
-from deploy.ray_actor.cluster import NoActorError, NodeFacts, TakenError
-from deploy.ray_actor.messages import HostReport, HostSettings, HostState
+from deploy.ray_actor.controller_actor import ControllerActor
+from deploy.ray_actor.interface import ActorExistsError, ActorNotFoundError, NodeFacts
+from deploy.ray_actor.messages import ControllerActorSettings, ControllerReport, LoopState
+from deploy.ray_actor.node_actor import NodeActor
 
 VERSION = version("fleetwright")
 
@@ -18,11 +20,11 @@ def node(name: str, **facts: Any) -> NodeFacts:
 
 
 @dataclass
-class HostDouble:
+class ControllerDouble:
     """A controller that says what it is told to."""
 
     told: dict[str, Any]
-    state: HostState = HostState.RUNNING
+    state: LoopState = LoopState.RUNNING
     standing: str = "leads"
     version: str = VERSION
     error: str | None = None
@@ -31,7 +33,7 @@ class HostDouble:
 
     def status(self) -> dict[str, Any]:
         """As the real one."""
-        report = HostReport(
+        report = ControllerReport(
             version=self.version,
             state=self.state,
             standing=self.standing,
@@ -46,12 +48,12 @@ class HostDouble:
     def stop(self) -> None:
         """As the real one: then it leads no more."""
         self.heard.append("stop")
-        self.state, self.standing = HostState.STOPPED, "unknown"
+        self.state, self.standing = LoopState.STOPPED, "unknown"
 
     def resume(self) -> None:
         """As the real one."""
         self.heard.append("resume")
-        self.state, self.standing = HostState.RUNNING, "leads"
+        self.state, self.standing = LoopState.RUNNING, "leads"
 
 
 @dataclass
@@ -75,15 +77,24 @@ class ClusterDouble:
         """Of all actors."""
         return frozenset(self.actors)
 
-    def start_host(self, name: str, *args: Any, node_id: str | None, runtime_env: Mapping[str, Any] | None) -> None:
-        """A double of a controller."""
-        _name, _generation, told = args
-        self._place(name, HostDouble(told, **(self.made.pop(0) if self.made else {})), node_id)
-        self.told[name] = runtime_env
-
-    def start_watcher(self, name: str, *args: Any, node_id: str) -> None:
-        """A watcher that answers what `answers` says."""
-        self._place(name, args, node_id)
+    def create(
+        self,
+        actor_class: type,
+        name: str,
+        *args: Any,
+        node_id: str | None,
+        pinned: bool,
+        options: Mapping[str, Any],
+    ) -> None:
+        """A double of a controller, or a node actor that returns its entry of `answers`."""
+        assert pinned is (actor_class is NodeActor)
+        if actor_class is NodeActor:
+            self._place(name, args, node_id)
+            return
+        assert actor_class is ControllerActor
+        _name, _generation, settings = args
+        self._place(name, ControllerDouble(settings, **(self.made.pop(0) if self.made else {})), node_id)
+        self.told[name] = options.get("runtime_env")
 
     def call(self, name: str, method: str, *, timeout_s: float) -> Any:
         """Of a controller."""
@@ -105,24 +116,24 @@ class ClusterDouble:
         if not self.immortal:
             self.actors.pop(name, None)
 
-    def host(self, name: str) -> HostDouble:
+    def host(self, name: str) -> ControllerDouble:
         """A controller's double."""
         found = self.actors[name]
-        assert isinstance(found, HostDouble)
+        assert isinstance(found, ControllerDouble)
         return found
 
-    def running(self, name: str, settings: HostSettings | None = None, **made: Any) -> HostDouble:
+    def running(self, name: str, settings: ControllerActorSettings | None = None, **made: Any) -> ControllerDouble:
         """A controller that was there before."""
-        double = HostDouble((settings or HostSettings()).model_dump(mode="json"), **made)
+        double = ControllerDouble((settings or ControllerActorSettings()).model_dump(mode="json"), **made)
         self._place(name, double, None)
         return double
 
     def _place(self, name: str, actor: Any, node_id: str | None) -> None:
         if name in self.actors:
-            raise TakenError(f"an actor {name} is there already")
+            raise ActorExistsError(f"an actor {name} exists already")
         self.actors[name], self.placed[name] = actor, node_id
 
     def _actor(self, name: str) -> Any:
         if name not in self.actors:
-            raise NoActorError(f"no actor {name}")
+            raise ActorNotFoundError(f"no actor {name}")
         return self.actors[name]

@@ -3,24 +3,24 @@
 import threading
 from typing import Any
 
-from deploy.ray_actor.messages import WatcherReport, WatchSettings
-from deploy.ray_actor.names import HostName
-from deploy.ray_actor.node_supervisor import Keeper
+from deploy.ray_actor.messages import NodeActorSettings, NodeReport
+from deploy.ray_actor.names import ControllerName
+from deploy.ray_actor.node_supervisor import NodeSupervisor
 from tests.deploy.ray_actor.doubles import ClusterDouble, node
 from tests.testbed.waiting import wait_for
 
-HOST = HostName("controller", 1)
+HOST = ControllerName("controller", 1)
 A, B = "controller.g1.watch.0.a0", "controller.g1.watch.1.b0"
 
 
 def said(name: str, index: int, **more: Any) -> dict[str, Any]:
-    return WatcherReport(node_id=f"{name}0", node_name=name, index=index, looks=3).model_dump(mode="json") | more
+    return NodeReport(node_id=f"{name}0", node_name=name, index=index, looks=3).model_dump(mode="json") | more
 
 
-def keeper(cluster: ClusterDouble, *, own: str = "a0", left: list[str] | None = None, **options: Any) -> Keeper:
+def keeper(cluster: ClusterDouble, *, own: str = "a0", left: list[str] | None = None, **options: Any) -> NodeSupervisor:
     leave = (lambda: None) if left is None else (lambda: left.append("left"))
-    settings = options.pop("settings", WatchSettings())
-    return Keeper(HOST, cluster=cluster, settings=settings, own_node_id=own, leave=leave, **options)
+    settings = options.pop("settings", NodeActorSettings())
+    return NodeSupervisor(HOST, cluster=cluster, settings=settings, own_node_id=own, leave=leave, **options)
 
 
 def test_nodes_get_watchers_and_what_they_say_is_kept() -> None:
@@ -52,7 +52,7 @@ def test_one_whose_words_are_not_understood_is_told_of() -> None:
     keeping.turn()
     (report,) = keeping.reports
     assert not report.answers
-    assert "not understood" in (report.message or "")
+    assert "the report is invalid" in (report.message or "")
 
 
 def test_what_a_newer_version_says_more_is_left_out() -> None:
@@ -64,10 +64,10 @@ def test_what_a_newer_version_says_more_is_left_out() -> None:
 
 def test_one_that_cannot_be_started_does_not_hold_the_others_up() -> None:
     class Refusing(ClusterDouble):
-        def start_watcher(self, name: str, *args: Any, node_id: str) -> None:
+        def create(self, actor_class: type, name: str, *args: Any, node_id: str | None, **more: Any) -> None:
             if node_id == "a0":
                 raise RuntimeError("the node is gone")
-            super().start_watcher(name, *args, node_id=node_id)
+            super().create(actor_class, name, *args, node_id=node_id, **more)
 
     cluster = Refusing(there=(node("a"), node("b")), answers={"b0": said("b", 1)})
     keeping = keeper(cluster)

@@ -12,7 +12,7 @@ from api.client import AsyncClient, ClientSettingsError, UnauthorizedError
 from api.schemas.tokens import Scope
 from deploy.common.leader_election import LeaseRole
 from deploy.ray_actor.controller_work import ControllerWork, Progress
-from deploy.ray_actor.messages import HostSettings
+from deploy.ray_actor.messages import ControllerActorSettings
 from tests.testbed.processes import LOOPBACK, free_ports
 from tests.testbed.service import TOKENS, RunningService
 from tests.testbed.waiting import PATIENCE_S
@@ -20,7 +20,7 @@ from tests.testbed.waiting import PATIENCE_S
 pytestmark = pytest.mark.anyio
 
 
-def client_of(service: RunningService, scope: Scope | None) -> Callable[[HostSettings], AsyncClient]:
+def client_of(service: RunningService, scope: Scope | None) -> Callable[[ControllerActorSettings], AsyncClient]:
     """A client of a service in this process."""
     transport = httpx.ASGITransport(service.app, raise_app_exceptions=False)
     return lambda _settings: AsyncClient(
@@ -41,7 +41,7 @@ async def until(wanted: Callable[[], object]) -> None:
 
 
 async def test_it_leads_while_it_runs_and_gives_the_lease_back(sqlite_service: RunningService) -> None:
-    controlling = ControllerWork(HostSettings(period_s=0.1), client=client_of(sqlite_service, Scope.ADMIN))
+    controlling = ControllerWork(ControllerActorSettings(period_s=0.1), client=client_of(sqlite_service, Scope.ADMIN))
     begun = asyncio.Event()
     running = asyncio.create_task(controlling.run(begun.set))
     await until(lambda: leads_on(controlling.progress()) or running.done())
@@ -53,12 +53,12 @@ async def test_it_leads_while_it_runs_and_gives_the_lease_back(sqlite_service: R
 
     assert running.cancelled()
     assert controlling.progress().role is LeaseRole.UNKNOWN
-    async with client_of(sqlite_service, Scope.ADMIN)(HostSettings()) as api:
+    async with client_of(sqlite_service, Scope.ADMIN)(ControllerActorSettings()) as api:
         assert (await api.get_lease("controller")).document.holder is None
 
 
 async def test_a_token_that_is_not_taken_is_told_before_it_begins(sqlite_service: RunningService) -> None:
-    controlling = ControllerWork(HostSettings(), client=client_of(sqlite_service, None))
+    controlling = ControllerWork(ControllerActorSettings(), client=client_of(sqlite_service, None))
     with pytest.raises(UnauthorizedError):
         await controlling.run(lambda: pytest.fail("it began"))
 
@@ -66,7 +66,7 @@ async def test_a_token_that_is_not_taken_is_told_before_it_begins(sqlite_service
 async def test_a_token_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "token"
     with pytest.raises(ClientSettingsError, match=f"token file {missing}: No such file or directory"):
-        await ControllerWork(HostSettings(token_file=missing)).run(lambda: pytest.fail("it began"))
+        await ControllerWork(ControllerActorSettings(token_file=missing)).run(lambda: pytest.fail("it began"))
 
 
 async def test_metrics_are_served_once_the_port_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ async def test_metrics_are_served_once_the_port_is_free(monkeypatch: pytest.Monk
         (port,) = free_ports(1)  # none that a connection of somebody else may have in between
         taken.bind((LOOPBACK, port))
         taken.listen()
-        serving = ControllerWork(HostSettings(metrics_port=port))._served_metrics()
+        serving = ControllerWork(ControllerActorSettings(metrics_port=port))._served_metrics()
         async with serving, httpx.AsyncClient(trust_env=False) as http:
             await asyncio.sleep(0)
             taken.close()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from deploy.ray_actor.loop_thread import LoopThread, Work
-from deploy.ray_actor.messages import HostState
+from deploy.ray_actor.messages import LoopState
 from tests.testbed.waiting import PATIENCE_S, wait_for
 
 Run = Callable[[Work], LoopThread]
@@ -48,10 +48,10 @@ class Endless:
 def test_it_runs_until_it_is_stopped_and_ends_well(run: Run) -> None:
     work = Endless()
     loop = run(work)
-    wait_for(lambda: loop.state, lambda state: state is HostState.RUNNING, what="running work")
+    wait_for(lambda: loop.state, lambda state: state is LoopState.RUNNING, what="running work")
     loop.start()
     assert loop.stop(timeout_s=PATIENCE_S)
-    assert (loop.state, work.begun, work.ended) == (HostState.STOPPED, 1, 1)
+    assert (loop.state, work.begun, work.ended) == (LoopState.STOPPED, 1, 1)
     assert loop.stop(timeout_s=PATIENCE_S)
 
 
@@ -68,7 +68,7 @@ def test_a_stop_right_after_the_start_is_a_stop(run: Run) -> None:
     work = Endless()
     loop = run(work)
     assert loop.stop(timeout_s=PATIENCE_S)
-    assert loop.state is HostState.STOPPED
+    assert loop.state is LoopState.STOPPED
     assert work.begun == work.ended
 
 
@@ -101,7 +101,7 @@ def stopping(run: Run) -> Iterator[tuple[LoopThread, Slow]]:
     """A loop that was told to stop and has yet to end."""
     work = Slow()
     loop = run(work)
-    wait_for(lambda: loop.state, lambda state: state is HostState.RUNNING, what="running work")
+    wait_for(lambda: loop.state, lambda state: state is LoopState.RUNNING, what="running work")
     assert not loop.stop(timeout_s=0.0)
     yield loop, work
     work.released.set()
@@ -111,9 +111,9 @@ def test_a_start_before_the_end_of_what_was_stopped_begins_anew_after_it(stoppin
     loop, work = stopping
     loop.start()
     loop.start()
-    assert (loop.state, work.begun, work.ended) == (HostState.STARTING, 1, 0)
+    assert (loop.state, work.begun, work.ended) == (LoopState.STARTING, 1, 0)
     work.released.set()
-    wait_for(lambda: loop.state, lambda state: state is HostState.RUNNING, what="running work")
+    wait_for(lambda: loop.state, lambda state: state is LoopState.RUNNING, what="running work")
     assert (work.begun, work.ended, work.most_at_work) == (2, 1, 1)
 
 
@@ -125,27 +125,27 @@ def test_stopped_once_more_before_its_end_it_ends_undisturbed_and_stays_so(stopp
     assert work.ended == 0
     work.released.set()
     assert loop.stop(timeout_s=PATIENCE_S)
-    assert (loop.state, work.begun, work.ended) == (HostState.STOPPED, 1, 1)
+    assert (loop.state, work.begun, work.ended) == (LoopState.STOPPED, 1, 1)
 
 
 def test_work_that_fails_as_it_ends_is_not_begun_again(run: Run) -> None:
     work = Slow(fails=True)
     work.released.set()
     loop = run(work)
-    wait_for(lambda: loop.state, lambda state: state is HostState.RUNNING, what="running work")
+    wait_for(lambda: loop.state, lambda state: state is LoopState.RUNNING, what="running work")
     assert loop.stop(timeout_s=PATIENCE_S)
-    assert (loop.state, work.begun, work.ended) == (HostState.STOPPED, 1, 1)
+    assert (loop.state, work.begun, work.ended) == (LoopState.STOPPED, 1, 1)
 
 
 def test_one_that_was_never_started_is_stopped() -> None:
     loop = LoopThread(Endless())
     assert loop.stop()
-    assert loop.state is HostState.STOPPED
+    assert loop.state is LoopState.STOPPED
 
 
 def test_what_fails_is_told_and_begun_again() -> None:
     failures = iter(["no answer from the service\nat all", "again"])
-    told: list[tuple[HostState, str | None]] = []
+    told: list[tuple[LoopState, str | None]] = []
     endless = Endless()
 
     async def work(begun: Callable[[], None]) -> None:
@@ -156,11 +156,11 @@ def test_what_fails_is_told_and_begun_again() -> None:
 
     loop = LoopThread(work, again_s=0.01)
     loop.start()
-    wait_for(lambda: loop.state, lambda state: state is HostState.RUNNING, what="running work")
+    wait_for(lambda: loop.state, lambda state: state is LoopState.RUNNING, what="running work")
     assert told == [
-        (HostState.STARTING, None),
-        (HostState.FAILED, "no answer from the service"),
-        (HostState.FAILED, "again"),
+        (LoopState.STARTING, None),
+        (LoopState.FAILED, "no answer from the service"),
+        (LoopState.FAILED, "again"),
     ]
     assert loop.error is None
     assert loop.stop(timeout_s=PATIENCE_S)
