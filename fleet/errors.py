@@ -3,6 +3,7 @@
 FleetwrightError
 ├── DocumentError         a file or body breaks its rules: one Problem per defect, each naming field and allowed range
 ├── UnknownNameError      no catalogue has this name: carries the nearest names
+├── UnstatedFigureError   no source states a figure of a GPU that a calculation needs (fleet.gpus)
 ├── SolverError           the solver failed or contradicted itself (fleet.solvers)
 ├── ApiError              the service refused with an RFC 9457 problem, or did not answer (api.client)
 ├── StoreError            the database refused (api.store)

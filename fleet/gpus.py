@@ -13,9 +13,10 @@ from pydantic import Field, model_validator
 
 from fleet.catalogues import Catalogue, Entry, shipped_document
 from fleet.documents import Path, RuleError, read_model
+from fleet.errors import FleetwrightError
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8", "int4"]
-LinkKind = Literal["pcie", "nvlink3", "nvlink4", "nvlink5", "infinity-fabric"]
+LinkKind = Literal["pcie", "nvlink2", "nvlink3", "nvlink4", "nvlink5", "infinity-fabric", "roce", "ici", "neuronlink"]
 
 Tflops = Annotated[float, Field(gt=0, le=1_000_000)]
 GbPerS = Annotated[float, Field(gt=0, le=1_000_000)]
@@ -26,13 +27,22 @@ MIB = 1024 * 1024
 MAX_CAP_OVER_TDP = 2.0  # boards accept limits of at most a third above their rating; twice is a typing error
 
 
+class UnstatedFigureError(FleetwrightError):
+    """A figure that a calculation needs and that no source of the catalogue states."""
+
+    def __init__(self, *, gpu: str, figure: str) -> None:
+        super().__init__(f"no source states {figure} of GPU {gpu!r}; add it in your own GPU catalogue")
+        self.gpu = gpu
+        self.figure = figure
+
+
 class GpuSpec(Entry):
     """One accelerator board.  Bandwidths are per direction, compute is dense (without structured sparsity)."""
 
     vendor: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
     architecture: Annotated[str, Field(min_length=1)]
     compute_capability: str | None = None  # CUDA's "9.0", LLVM's "gfx942"
-    form_factor: Literal["sxm", "pcie", "oam", "superchip"]
+    form_factor: Literal["sxm", "pcie", "oam", "superchip", "chip"]
     ray_accelerator: str | None = None  # the value of `ray.io/accelerator-type`; several GPUs may share it
 
     memory_gb: Annotated[float, Field(gt=0, le=100_000)]  # as on the datasheet
@@ -40,7 +50,7 @@ class GpuSpec(Entry):
     bandwidth_gb_per_s: GbPerS
     dense_tflops: Annotated[Mapping[Precision, Tflops], Field(min_length=1)]  # a precision without a source is absent
 
-    tdp_w: Watts
+    tdp_w: Watts | None = None
     cap_min_w: Watts | None = None
     cap_max_w: Watts | None = None
     clock_min_mhz: Megahertz | None = None
@@ -49,7 +59,7 @@ class GpuSpec(Entry):
     link: LinkKind  # scale-up link; `pcie` when the GPU has no other
     link_gb_per_s: GbPerS  # one GPU to all its peers together
     link_domain_gpus: Annotated[int, Field(ge=1, le=10_000)]  # GPUs reachable over the link, including this one
-    pcie_gb_per_s: GbPerS
+    pcie_gb_per_s: GbPerS | None = None  # to the host
 
     source: Annotated[str, Field(min_length=1)]
     date: dt.date  # when the row was last checked against its source
@@ -60,6 +70,20 @@ class GpuSpec(Entry):
         if self.memory_visible_mib is not None:
             return self.memory_visible_mib * MIB
         return int(self.memory_gb * 1e9)
+
+    @property
+    def rated_w(self) -> float:
+        """`tdp_w`; UnstatedFigureError where no source states it."""
+        if self.tdp_w is None:
+            raise UnstatedFigureError(gpu=self.name, figure="tdp_w")
+        return self.tdp_w
+
+    @property
+    def host_link_gb_per_s(self) -> float:
+        """`pcie_gb_per_s`; UnstatedFigureError where no source states it."""
+        if self.pcie_gb_per_s is None:
+            raise UnstatedFigureError(gpu=self.name, figure="pcie_gb_per_s")
+        return self.pcie_gb_per_s
 
     @model_validator(mode="after")
     def _is_physical(self) -> Self:
@@ -83,12 +107,11 @@ def builtin_gpus() -> GpuCatalogue:
 
 
 def _range_violations(gpu: GpuSpec) -> Iterator[tuple[Path, str]]:
-    cap_limit_w = gpu.tdp_w * MAX_CAP_OVER_TDP
-    if gpu.cap_max_w is not None and gpu.cap_max_w > cap_limit_w:
-        limit = f"must be at most {MAX_CAP_OVER_TDP:g} x tdp_w ({cap_limit_w:g})"
+    if gpu.cap_max_w is not None and gpu.tdp_w is not None and gpu.cap_max_w > gpu.tdp_w * MAX_CAP_OVER_TDP:
+        limit = f"must be at most {MAX_CAP_OVER_TDP:g} x tdp_w ({gpu.tdp_w * MAX_CAP_OVER_TDP:g})"
         yield ("cap_max_w",), f"{limit}, got {gpu.cap_max_w:g}"
     cap_ceiling_w = gpu.tdp_w if gpu.cap_max_w is None else gpu.cap_max_w
-    if gpu.cap_min_w is not None and gpu.cap_min_w > cap_ceiling_w:
+    if gpu.cap_min_w is not None and cap_ceiling_w is not None and gpu.cap_min_w > cap_ceiling_w:
         ceiling = "tdp_w" if gpu.cap_max_w is None else "cap_max_w"
         yield ("cap_min_w",), f"must be at most {ceiling} ({cap_ceiling_w:g}), got {gpu.cap_min_w:g}"
     if gpu.clock_min_mhz is not None and gpu.clock_max_mhz is not None and gpu.clock_min_mhz > gpu.clock_max_mhz:
@@ -98,4 +121,5 @@ def _range_violations(gpu: GpuSpec) -> Iterator[tuple[Path, str]]:
         bounds = f"must be from half of memory_gb ({min_mib:.0f}) to all of it in GiB ({max_mib:.0f})"
         yield ("memory_visible_mib",), f"{bounds}, got {gpu.memory_visible_mib}"
     if gpu.link == "pcie" and gpu.link_gb_per_s != gpu.pcie_gb_per_s:
-        yield ("link_gb_per_s",), f"must equal pcie_gb_per_s ({gpu.pcie_gb_per_s:g}) when link is pcie"
+        stated = "" if gpu.pcie_gb_per_s is None else f" ({gpu.pcie_gb_per_s:g})"
+        yield ("link_gb_per_s",), f"must equal pcie_gb_per_s{stated} when link is pcie"

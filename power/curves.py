@@ -116,17 +116,17 @@ class PowerCurve:
 
     def cap_w(self, clock: float = FULL_CLOCK) -> float:
         """The board limit that goes with a clock: the rating at full clock, within what the board lets be set."""
-        wanted = self.gpu.tdp_w if clock > FULL_CLOCK - FULL_POWER_MARGIN else self.busy_w(clock).high
+        wanted = self.gpu.rated_w if clock > FULL_CLOCK - FULL_POWER_MARGIN else self.busy_w(clock).high
         return max(wanted, self.gpu.cap_min_w or 0.0)
 
     def server_w(self, gpu_w: float) -> Watts:
         """The server's share for one GPU that draws so much."""
         server = self.server
-        mid, spread = server.base_share_of_tdp * self.gpu.tdp_w + server.share_of_gpu * gpu_w, server.spread
+        mid, spread = server.base_share_of_tdp * self.gpu.rated_w + server.share_of_gpu * gpu_w, server.spread
         return Watts(mid * spread.low, mid, mid * spread.high)
 
     def _of_tdp(self, share: Spread) -> Watts:
-        return Watts(*(self.gpu.tdp_w * each for each in (share.low, share.mid, share.high)))
+        return Watts(*(self.gpu.rated_w * each for each in (share.low, share.mid, share.high)))
 
 
 @dataclass(frozen=True, slots=True)

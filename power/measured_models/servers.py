@@ -33,9 +33,9 @@ def server_model(
         low, high = engine.batches
         message = f"must lie near the batches that were measured, {low:g} to {high:g}, got {together}"
         raise RuleError([(("together",), message)])
-    prompt_w = gpu.tdp_w * (engine.prompt_share or curves.board(gpu).busy_share.high)
+    prompt_w = gpu.rated_w * (engine.prompt_share or curves.board(gpu).busy_share.high)
     exponent = clock_exponent(engine.share(together), engine.idle_share, curves.clock)
-    server, clock, idle_w = curves.server, curves.clock, engine.idle_share * gpu.tdp_w
+    server, clock, idle_w = curves.server, curves.clock, engine.idle_share * gpu.rated_w
     return ServerModel(
         name=f"{engine.gpus}x{gpu.name} {engine.model} {engine.layout}"[:100].strip(),
         gpus=engine.gpus,
@@ -43,9 +43,9 @@ def server_model(
         prompt=Draw(
             floor_w=clock.floor_share * prompt_w, rise_w=(1 - clock.floor_share) * prompt_w, exponent=clock.exponent
         ),
-        token=Draw(floor_w=idle_w, rise_w=engine.rise_share * gpu.tdp_w, exponent=exponent),
+        token=Draw(floor_w=idle_w, rise_w=engine.rise_share * gpu.rated_w, exponent=exponent),
         token_batch_exponent=_exponent_up_to(engine, together),
-        base_w=server.base_share_of_tdp * gpu.tdp_w * engine.gpus,
+        base_w=server.base_share_of_tdp * gpu.rated_w * engine.gpus,
         beside=1 + server.share_of_gpu,
         parked_w=PARKED_W_PER_BOARD * engine.gpus,
         wake_s=BLOOM_A100.wake_s,

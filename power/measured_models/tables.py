@@ -119,7 +119,7 @@ class _Table:
                 continue
             split = (f"{name[0].upper()}P{row[name]}" for name in LAYOUT if row.get(name, "1") not in ("", "1"))
             layout = " ".join((*split, *filter(None, (row.get("weight_precision"), row.get("task")))))
-            share = watts / count / gpu.tdp_w
+            share = watts / count / gpu.rated_w
             yield ServingPoint(
                 gpu.name, row["model_id"], layout, int(count), max(1.0, batch), share, rate, itl_ms / 1e3, active, total
             )
