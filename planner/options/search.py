@@ -61,6 +61,13 @@ class Candidate:
         return self.given_gpu if self.gpu is None else self.gpu.name
 
     @property
+    def data_sheet(self) -> GpuSpec:
+        """Of the GPU, for options whose rates are predicted: their GPU is in the catalogue."""
+        if self.gpu is None:
+            raise AssertionError(f"{self.name} was given in the request")
+        return self.gpu
+
+    @property
     def folded_gpu_names(self) -> frozenset[str]:
         """All names of the GPU, for comparisons."""
         return frozenset({folded(self.given_gpu)} if self.gpu is None else self.gpu.folded_names)
@@ -175,8 +182,10 @@ class Search:
     def _pairs(self, prefills: Sequence[Candidate], decodes: Sequence[Candidate]) -> Iterator[disaggregation.Pair]:
         for (p, prefill), (d, decode) in product(enumerate(prefills), enumerate(decodes)):
             if _may_pair(prefill, decode):
-                link = disaggregation.slower_link_gb_per_s((_spec(prefill), prefill.gpus), (_spec(decode), decode.gpus))
-                fed = self.table.variant(_spec(prefill), _shape(prefill), kv_link_gb_per_s=link)
+                link = disaggregation.slower_link_gb_per_s(
+                    (prefill.data_sheet, prefill.gpus), (decode.data_sheet, decode.gpus)
+                )
+                fed = self.table.variant(prefill.data_sheet, _shape(prefill), kv_link_gb_per_s=link)
                 if any(ours and theirs for ours, theirs in zip(fed.rates_rps, self._rates(decode), strict=True)):
                     yield disaggregation.Pair(p, d, fed.rates_rps, fed.worst_rps)
 
@@ -186,7 +195,7 @@ class Search:
         return prefill.name in self.held and decode.name in self.held and pair not in kept
 
     def _rates(self, candidate: Candidate) -> tuple[float, ...]:
-        return self.table.variant(_spec(candidate), _shape(candidate)).rates_rps
+        return self.table.variant(candidate.data_sheet, _shape(candidate)).rates_rps
 
     def _leg(self, candidate: Candidate) -> disaggregation.Leg:
         supply = candidate.supply
@@ -224,12 +233,6 @@ def _shape(candidate: Candidate) -> Shape:
     if candidate.shape is None:
         raise AssertionError(f"{candidate.name} was given outright")
     return candidate.shape
-
-
-def _spec(candidate: Candidate) -> GpuSpec:
-    if candidate.gpu is None:
-        raise AssertionError(f"{candidate.name} was given in the request")
-    return candidate.gpu
 
 
 def known_power(candidate: Candidate) -> ReplicaPower:

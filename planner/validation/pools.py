@@ -61,7 +61,7 @@ def _pool(request: PlanRequest, candidates: Sequence[Candidate], route: Route, r
         return ReplayPool(route.name, replicas[o], _costs(_config(candidates[o]), size))
     p, d = (leg.option for leg in route.legs)
     prefill, decode = candidates[p], candidates[d]
-    link = slower_link_gb_per_s((prefill.gpu, prefill.gpus), (decode.gpu, decode.gpus))
+    link = slower_link_gb_per_s((prefill.data_sheet, prefill.gpus), (decode.data_sheet, decode.gpus))
     sent = _config(prefill, kv_link_gb_per_s=link)
     return SplitPool(
         route.name,
@@ -87,11 +87,11 @@ def _mean_size(workload: Workload) -> tuple[int, int]:
 
 
 def _config(candidate: Candidate, *, kv_link_gb_per_s: float | None = None) -> ReplicaConfig:
-    if candidate.gpu is None or candidate.shape is None or candidate.model is None:
+    if candidate.shape is None or candidate.model is None:
         raise AssertionError(f"{candidate.name} has given rates")
     imbalance = 1.0 if candidate.spread is None else candidate.spread.expert_imbalance
     return candidate.shape.config(
-        candidate.model, candidate.gpu, expert_imbalance=imbalance, kv_link_gb_per_s=kv_link_gb_per_s
+        candidate.model, candidate.data_sheet, expert_imbalance=imbalance, kv_link_gb_per_s=kv_link_gb_per_s
     )
 
 

@@ -15,8 +15,8 @@ from planner.objectives import COST, COST_AND_SWITCHING, ENERGY, Objective
 from planner.problem import Leg, Limit, Load, Loss, MixProblem, ReplicaOption, Route, Supply
 from planner.solve.dispatch import solve_mix
 from planner.solve.routing import route, survives
-from tests.planner.inquiries import budget, power, three_types
 from tests.planner.mixes import Way, mix_of
+from tests.planner.small_problems import budget, power, three_types
 
 LIMITS = Limits(time_limit_s=20.0)
 

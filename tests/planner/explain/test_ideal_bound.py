@@ -12,8 +12,8 @@ from fleet.models import ModelArchitecture, builtin_models
 from planner.explain.ideal_bound import Hardware, IdealBound, Work, as_text, find_ideal_bound, request_work
 from planner.objectives import SERVED
 from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
-from tests.planner.inquiries import limited_problems, solved, three_types
 from tests.planner.mixes import Way, mix_of
+from tests.planner.small_problems import limited_problems, solved, three_types
 
 
 def bound_of(problem: MixProblem, **more: object) -> IdealBound:

@@ -36,7 +36,7 @@ class TestGivenOptions:
     def test_cost_power_and_hires_add_up(self) -> None:
         plan = solved(given())
         assert plan.cost_usd_per_h == pytest.approx(sum(hire.cost_usd_per_h for hire in plan.hires))
-        assert plan.power_w == sum(entry.power_w for entry in plan.allocation)
+        assert plan.power_w == sum(entry.power_w or 0.0 for entry in plan.allocation)
         assert {hire.name: hire.units for hire in plan.hires} == {
             f"chat/{entry.option}": entry.count for entry in plan.allocation
         }
@@ -46,6 +46,7 @@ class TestGivenOptions:
         (entry,) = solved(given(options=options)).allocation
         boards_w = 2 * 700 * entry.count
         assert entry.gpus_per_replica == 2
+        assert entry.power_w is not None
         assert boards_w < entry.power_w < 2 * boards_w  # their share of the server too
 
     def test_headroom_takes_more_replicas(self) -> None:

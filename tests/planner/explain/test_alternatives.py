@@ -8,8 +8,8 @@ from planner.explain.prices import as_text as prices_in_words
 from planner.objectives import SERVED
 from planner.problem import MixProblem
 from planner.request import PlanRequest
-from tests.planner.inquiries import solved, three_types, what_if
 from tests.planner.requests import given
+from tests.planner.small_problems import solved, three_types, what_if
 
 
 def lines(problem: MixProblem) -> list[str]:

@@ -9,8 +9,8 @@ from planner.explain.constraints import Kind, requirements
 from planner.explain.prices import Basis, Price, Prices, as_text, prices
 from planner.objectives import ENERGY
 from planner.problem import Change, Limit, LimitKind, Load, Loss, MixProblem, Supply
-from tests.planner.inquiries import cost, limited_problems, power, solved, three_types, what_if
 from tests.planner.mixes import Way, mix_of
+from tests.planner.small_problems import cost, limited_problems, power, solved, three_types, what_if
 
 
 def priced(problem: MixProblem) -> Prices:

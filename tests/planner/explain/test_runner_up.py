@@ -18,9 +18,9 @@ from planner.explain.what_if import avoiding
 from planner.problem import Change, Load, MixProblem, Supply
 from planner.solve.fixed_counts import at_counts
 from planner.solve.solution import MixSolution
-from tests.planner.inquiries import budget, cost, limited_problems, solved, three_types, what_if
 from tests.planner.mixes import Way, mix_of
 from tests.planner.requests import given as given_request
+from tests.planner.small_problems import budget, cost, limited_problems, solved, three_types, what_if
 
 
 def others(problem: MixProblem, *, count: int = 3) -> tuple[RunnerUp, ...]:

@@ -15,8 +15,8 @@ from planner.problem import Limit, LimitKind, Load, MixProblem, Supply
 from planner.solve import ilp
 from planner.solve.dispatch import DECOMPOSED_LOADS, solve_mix
 from planner.solve.solution import MixSolution
-from tests.planner.inquiries import three_types
 from tests.planner.mixes import Way, cheapest_by_trying, mix_of, mix_problems, reached_by
+from tests.planner.small_problems import three_types
 
 LIMITS = Limits(time_limit_s=20)
 PATIENCE_S = (

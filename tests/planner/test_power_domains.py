@@ -10,7 +10,7 @@ from fleet.models import builtin_models
 from planner import PlanRequest
 from planner.power_domains import power_domains, usd_per_kw_h
 from power.caps import Terms, effective_limits, feed_headroom, plan_caps, reweighted
-from power.tree import DecodeTarget, PowerTree
+from power.tree import Feed, PowerTree
 from tests.planner.requests import given, solved
 from tests.power.trees import group, row, two_rows
 
@@ -26,7 +26,7 @@ def priced(**changes: Any) -> dict[str, float]:
 def test_feeds_become_power_domains_with_all_that_stands_below_them() -> None:
     tree = two_rows(pdu_w=110_000.0, row_w=60_000.0)
     by_name = {limit.feed: limit.limit_w for limit in effective_limits(tree, feed_headroom(tree))}
-    names = [name for name in tree.hierarchy.decode_targets if name != "pdu"]
+    names = [name for name in tree.hierarchy.feeds if name != "pdu"]
     domains = power_domains(tree, members={names[0]: ["chat/hot"], names[1]: ["chat/cool", "chat/hot"]})
     assert {one.name: one.limit_w for one in domains} == by_name
     members = {one.name: one.members for one in domains}
@@ -36,12 +36,12 @@ def test_feeds_become_power_domains_with_all_that_stands_below_them() -> None:
 
 
 def test_a_feed_without_servers_has_what_it_may_draw() -> None:
-    decode_targets = [
-        DecodeTarget(name="ups", kind="ups", limit_w=9000.0),
-        DecodeTarget(name="row", kind="row", parent="ups"),
+    feeds = [
+        Feed(name="ups", kind="ups", limit_w=9000.0),
+        Feed(name="row", kind="row", parent="ups"),
     ]
-    limited = decode_targets[0].model_copy(update={"budget_w": (8000.0, 7000.0)})
-    tree = PowerTree(periods=2, decode_targets=(limited, decode_targets[1]))
+    limited = feeds[0].model_copy(update={"budget_w": (8000.0, 7000.0)})
+    tree = PowerTree(periods=2, feeds=(limited, feeds[1]))
     (domain,) = power_domains(tree)  # a chain: all stands on all of it
     assert (domain.name, domain.limit_w, domain.members) == ("ups", 7000.0, None)
 
@@ -57,7 +57,7 @@ def test_who_stands_where_must_be_known() -> None:
 
 
 def test_a_plan_keeps_to_a_feed_and_says_what_a_kilowatt_is_worth() -> None:
-    tree = PowerTree(periods=1, decode_targets=(DecodeTarget(name="row-1", kind="row", limit_w=2500.0),))
+    tree = PowerTree(periods=1, feeds=(Feed(name="row-1", kind="row", limit_w=2500.0),))
     domains = [domain.model_dump() for domain in power_domains(tree)]
     plan = solved(given(options=[HOT, COOL]), power_domains=domains)
     assert {entry.option for entry in plan.allocation} == {"hot", "cool"}

@@ -9,9 +9,8 @@ from planner.problem import Change, Leg, Limit, LimitKind, Load, Loss, MixProble
 from planner.solve import ilp
 from planner.solve.ilp import constraints
 
-FORMULATION = (Path(__file__).resolve().parents[2] / "docs" / "explanation" / "planner" / "formulation.md").read_text(
-    encoding="utf-8"
-)
+DOCS = Path(__file__).resolve().parents[4] / "docs" / "explanation" / "planner"
+FORMULATION = (DOCS / "formulation.md").read_text(encoding="utf-8")
 
 PROBLEM = MixProblem(
     loads=(Load("w", (2.0, 0.001), min_replicas=1),),

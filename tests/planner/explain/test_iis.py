@@ -14,8 +14,8 @@ from planner.explain.iis import Conflict, Proof, as_text, conflicts, smallest_hi
 from planner.explain.relaxations import LeastRelaxation
 from planner.objectives import SERVED
 from planner.problem import Change, Limit, LimitKind, Load, Loss, MixProblem, Supply
-from tests.planner.inquiries import budget, limited_problems, power, solved, three_types, what_if
 from tests.planner.mixes import Way, mix_of
+from tests.planner.small_problems import budget, limited_problems, power, solved, three_types, what_if
 
 
 def holds(problem: MixProblem) -> bool:

@@ -99,6 +99,7 @@ class TestLink:
 
     def test_the_slower_side_sets_the_pace(self) -> None:
         l4, h100 = GPUS.get("L4"), GPUS.get("H100-SXM")
+        assert l4.pcie_gb_per_s is not None
         assert disaggregation.slower_link_gb_per_s((l4, 1), (h100, 1)) is None
         assert disaggregation.slower_link_gb_per_s((h100, 1), (l4, 1)) == l4.pcie_gb_per_s
         assert disaggregation.slower_link_gb_per_s((h100, 2), (l4, 1)) == l4.pcie_gb_per_s / 2

@@ -160,30 +160,33 @@ class TestThroughput:
 
 class TestOptions:
     def test_recorded_loads_bring_redundant_experts_to_choose_from(self) -> None:
-        menu = ConfigSpace(redundant_experts=(0, 1))
-        names = [shape.name(H100) for shape in shapes(MIXTURE, H100, gpus_per_instance=8, menu=menu)]
+        config_space = ConfigSpace(redundant_experts=(0, 1))
+        names = [shape.name(H100) for shape in shapes(MIXTURE, H100, gpus_per_instance=8, config_space=config_space)]
         assert {"tp1-dp8-ep8", "tp1-dp8-ep8-red8", "tp4-ep4-red4"} <= set(names)
         assert len(set(names)) == len(names)
 
     def test_without_them_there_are_none(self) -> None:
-        names = [shape.name(H100) for shape in shapes(MIXTURE, H100, gpus_per_instance=8, menu=ConfigSpace())]
+        names = [shape.name(H100) for shape in shapes(MIXTURE, H100, gpus_per_instance=8, config_space=ConfigSpace())]
         assert not any("red" in name for name in names)
 
     @pytest.mark.parametrize(("experts", "redundant"), [(60, {4, 12}), (128, {0, 8}), (9, {7, 15})])
     def test_experts_that_do_not_divide_get_the_next_multiple_of_slots(self, experts: int, redundant: set[int]) -> None:
         model = MIXTURE.model_copy(update={"experts": experts})
-        menu = ConfigSpace(redundant_experts=(0, 1))
+        config_space = ConfigSpace(redundant_experts=(0, 1))
         found = {
             shape.layout.redundant_experts
-            for shape in shapes(model, H100, gpus_per_instance=8, menu=menu)
+            for shape in shapes(model, H100, gpus_per_instance=8, config_space=config_space)
             if shape.layout.expert_parallel == 8
         }
         assert found == redundant
         assert all((experts + more) % 8 == 0 for more in found)
 
     def test_no_gpu_holds_an_expert_twice(self) -> None:
-        menu = ConfigSpace(redundant_experts=(0, 7, 8))
-        found = {shape.layout.redundant_experts for shape in shapes(FEW, H100, gpus_per_instance=8, menu=menu)}
+        config_space = ConfigSpace(redundant_experts=(0, 7, 8))
+        found = {
+            shape.layout.redundant_experts
+            for shape in shapes(FEW, H100, gpus_per_instance=8, config_space=config_space)
+        }
         assert max(found) == 8 * 8 - 8
 
 

@@ -25,10 +25,11 @@ EVERYTHING = ConfigSpace(
 )
 
 
-def named(model: str, gpu: str, gpus_per_instance: int, menu: ConfigSpace = ConfigSpace()) -> list[str]:
+def named(model: str, gpu: str, gpus_per_instance: int, config_space: ConfigSpace = ConfigSpace()) -> list[str]:
     spec = GPUS.get(gpu)
     return [
-        shape.name(spec) for shape in shapes(MODELS.get(model), spec, gpus_per_instance=gpus_per_instance, menu=menu)
+        shape.name(spec)
+        for shape in shapes(MODELS.get(model), spec, gpus_per_instance=gpus_per_instance, config_space=config_space)
     ]
 
 
@@ -60,8 +61,8 @@ class TestPrecisions:
         ("precision", "gpus"), [("bf16", ["L4", "A10G"]), ("fp8", ["L4", "A10G"]), ("fp16", GPUS3)]
     )
     def test_only_what_the_gpu_computes_or_unpacks(self, precision: WeightPrecision, gpus: list[str]) -> None:
-        menu = ConfigSpace(precisions=(precision,))
-        assert [gpu for gpu in GPUS3 if named("Llama-3.1-8B", gpu, 1, menu)] == gpus
+        config_space = ConfigSpace(precisions=(precision,))
+        assert [gpu for gpu in GPUS3 if named("Llama-3.1-8B", gpu, 1, config_space)] == gpus
 
     def test_names_say_precision_cache_role_and_clock(self) -> None:
         shape = Shape(Layout(tensor_parallel=8, expert_parallel=8), "fp8", "fp8", 0.7, "decode")
@@ -77,7 +78,7 @@ class TestPrecisions:
 def test_names_are_unique_and_replicas_tile_instances(
     model: ModelArchitecture, gpu: GpuSpec, gpus_per_instance: int
 ) -> None:
-    found = list(shapes(model, gpu, gpus_per_instance=gpus_per_instance, menu=EVERYTHING))
+    found = list(shapes(model, gpu, gpus_per_instance=gpus_per_instance, config_space=EVERYTHING))
     names = [shape.name(gpu) for shape in found]
     assert len(set(names)) == len(names) == len(set(found))
     for shape in found:
