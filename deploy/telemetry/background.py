@@ -14,7 +14,7 @@ END_S = 10 * MAX_SLEEP_S  # to write out what was seen
 
 
 @contextmanager
-def recording_beside(recorder: Recorder) -> Iterator[None]:
+def record_in_background(recorder: Recorder) -> Iterator[None]:
     """Look until the block ends.  Whatever becomes of the recorder, the block goes on."""
     stop = threading.Event()
     thread = threading.Thread(target=_run, args=(recorder, stop), name="recorder", daemon=True)
@@ -30,7 +30,7 @@ def recording_beside(recorder: Recorder) -> Iterator[None]:
         stop.set()
         thread.join(END_S)
         tally = recorder.tally
-        log.info("recorded", looks=tally.looks, observations=tally.observations, late_looks=tally.late_looks)
+        log.info("recorded", looks=tally.looks, observations=tally.observations, late_polls=tally.late_polls)
 
 
 def _run(recorder: Recorder, stop: threading.Event) -> None:

@@ -32,7 +32,7 @@ COLUMNS: Final = len(Socket._fields)
 MAX_BODY_BYTES: Final = 256 * 1024
 MAX_BYTES: Final = 8 * 1024 * 1024  # of a batch, unpacked
 MAX_PEERS: Final = 100_000
-MAX_LOOKS: Final = 1000
+MAX_POLLS: Final = 1000
 MAX_OTHERS: Final = 50_000
 
 
@@ -115,11 +115,11 @@ def decode(body: bytes, *, held_of: HeldOf) -> tuple[Batch, Held]:
         raise BaseMissingError("builds on a batch that is not held")
     before = held or NOTHING
     samples: list[Sample] = []
-    for run in _list(document, "looks", most=MAX_LOOKS):
+    for run in _list(document, "looks", most=MAX_POLLS):
         samples += _samples(run, before, node=node, sent_s=sent_s)
         before = Held(number, samples[-1].peers, samples[-1].rows)
-    if len(samples) > MAX_LOOKS:
-        raise WireError(f"expected at most {MAX_LOOKS} looks")
+    if len(samples) > MAX_POLLS:
+        raise WireError(f"expected at most {MAX_POLLS} looks")
     rank, prober = _rank(document), _is_of_a_prober(document)
     found = _list(document, "others", most=MAX_OTHERS)
     others = _others(found, node=node, rank=rank, prober=prober, sent_s=sent_s)
@@ -141,7 +141,7 @@ def _run(run: list[Sample], before: Held, *, sent_s: float) -> list[Any]:
 
 
 def _samples(run: Any, before: Held, *, node: int, sent_s: float) -> list[Sample]:
-    if type(run) is not list or len(run) != 3 or type(run[0]) is not list or not 0 < len(run[0]) <= MAX_LOOKS:
+    if type(run) is not list or len(run) != 3 or type(run[0]) is not list or not 0 < len(run[0]) <= MAX_POLLS:
         raise WireError("expected looks as times, peers, rows")
     offsets_ms, packed_peers, packed_rows = run
     if any(type(offset) is not int or abs(offset) > 86_400_000 for offset in offsets_ms):

@@ -10,9 +10,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from faults.observations import DeviceCounter, Observation
-from faults.readers import Tally
+from faults.readers import ParseErrors
 from faults.readers.dcgm import parse_dcgm
-from faults.readers.job_map import Places
+from faults.readers.job_map import JobMap
 from faults.readers.xpu_timer import parse_xpu_timer
 
 MAX_BYTES: Final = 8 * 1024 * 1024
@@ -52,20 +52,20 @@ class ExporterSource:
         return before is None or before.values != values
 
 
-def dcgm_source(url: str, *, node: int, places: Places, tally: Tally) -> ExporterSource:
+def dcgm_source(url: str, *, node: int, job_map: JobMap, tally: ParseErrors) -> ExporterSource:
     """dcgm-exporter's, by default on port 9400."""
 
     def parse(chunks: Iterable[bytes], now_s: float) -> Iterator[Observation]:
-        return parse_dcgm(chunks, at_s=now_s, node=node, places=places, tally=tally)
+        return parse_dcgm(chunks, at_s=now_s, node=node, job_map=job_map, tally=tally)
 
     return ExporterSource("dcgm", url, parse=parse)
 
 
-def xpu_timer_source(url: str, *, places: Places, tally: Tally) -> ExporterSource:
+def xpu_timer_source(url: str, *, job_map: JobMap, tally: ParseErrors) -> ExporterSource:
     """xpu_timer's, by default on port 18889."""
 
     def parse(chunks: Iterable[bytes], now_s: float) -> Iterator[Observation]:
-        return parse_xpu_timer(chunks, at_s=now_s, places=places, tally=tally)
+        return parse_xpu_timer(chunks, at_s=now_s, job_map=job_map, tally=tally)
 
     return ExporterSource("xpu_timer", url, parse=parse)
 

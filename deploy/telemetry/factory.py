@@ -22,9 +22,9 @@ from deploy.telemetry.recorder import Recorder, Sink
 from deploy.telemetry.sender import Sender
 from deploy.telemetry.sockets import SocketSource
 from deploy.telemetry.sources import Source
-from deploy.telemetry.threaded_source import Aside
-from faults.readers import Tally
-from faults.readers.job_map import Places
+from deploy.telemetry.threaded_source import ThreadedSource
+from faults.readers import ParseErrors
+from faults.readers.job_map import JobMap
 from fleet.documents import RuleError
 
 MAX_HELD: Final = 16  # looks
@@ -60,11 +60,11 @@ class Recording:
     held_s: float = 0.0  # for how long what is no news may be held back, so that it is read and written together
 
     @property
-    def places(self) -> Places:
+    def job_map(self) -> JobMap:
         """The job's ranks on its nodes, addresses included."""
         ranks = range(self.peers.nodes * self.ranks_per_node)
         rank_node = tuple(rank // self.ranks_per_node for rank in ranks)
-        return Places(self.peers.nodes, rank_node, hosts=self.peers.node_of)
+        return JobMap(self.peers.nodes, rank_node, hosts=self.peers.node_of)
 
 
 def settle_memory() -> None:
@@ -73,14 +73,14 @@ def settle_memory() -> None:
     gc.freeze()
 
 
-def recorder_of(recording: Recording, *, started_s: float, tally: Tally | None = None) -> Recorder:
+def recorder_of(recording: Recording, *, started_s: float, tally: ParseErrors | None = None) -> Recorder:
     """Opens everything it needs, or nothing: raises OSError where it may not, FleetwrightError where it must not.
 
     `tally` counts what was malformed.
     """
     if recording.probes_only and recording.probe_bytes is None:
         raise RuleError([(("probe_bytes",), "expected the size of a train, where there is nothing but probes")])
-    tally = tally or Tally()
+    tally = tally or ParseErrors()
     held = 1 if recording.probes_only else min(MAX_HELD, max(1, round(recording.held_s / recording.period_s)))
     with ExitStack() as opened:
         sockets = SocketSource(
@@ -113,36 +113,36 @@ def _own_ports(recording: Recording) -> frozenset[int]:
     return frozenset({parts.port or _PORTS.get(parts.scheme, 80)})
 
 
-def _sources(recording: Recording, tally: Tally, sockets: SocketSource) -> Iterator[Source]:
+def _sources(recording: Recording, tally: ParseErrors, sockets: SocketSource) -> Iterator[Source]:
     """Each opened as it is asked for."""
     if recording.probes_only:
         yield Talking(sockets)
         yield from _probers(recording, tally, sockets)
         return
-    node, places, period_s = recording.node, recording.places, recording.period_s
+    node, job_map, period_s = recording.node, recording.job_map, recording.period_s
     if recording.pid_of:
         yield ProcessSource(node=node, pid_of=recording.pid_of, period_s=period_s)
     if recording.inbox is not None:
-        yield Inbox(recording.inbox, places=places, tally=tally, period_s=period_s)
+        yield Inbox(recording.inbox, job_map=job_map, tally=tally, period_s=period_s)
     yield from _probers(recording, tally, sockets)
-    yield from (Aside(source, take_period_s=period_s) for source in _slow_sources(recording, tally))
+    yield from (ThreadedSource(source, take_period_s=period_s) for source in _slow_sources(recording, tally))
 
 
-def _slow_sources(recording: Recording, tally: Tally) -> Iterator[Source]:
-    node, places = recording.node, recording.places
+def _slow_sources(recording: Recording, tally: ParseErrors) -> Iterator[Source]:
+    node, job_map = recording.node, recording.job_map
     if recording.infiniband is not None:
         yield PortSource(node=node, tally=tally, root=recording.infiniband)
     if recording.flights is not None:
-        yield FlightSource(recording.flights, places=places, tally=tally)
+        yield FlightSource(recording.flights, job_map=job_map, tally=tally)
     if recording.dcgm is not None:
-        yield dcgm_source(recording.dcgm, node=node, places=places, tally=tally)
+        yield dcgm_source(recording.dcgm, node=node, job_map=job_map, tally=tally)
     if recording.xpu_timer is not None:
-        yield xpu_timer_source(recording.xpu_timer, places=places, tally=tally)
+        yield xpu_timer_source(recording.xpu_timer, job_map=job_map, tally=tally)
     if recording.ras is not None:
-        yield RasSource(places=places, tally=tally, address=recording.ras)
+        yield RasSource(job_map=job_map, tally=tally, address=recording.ras)
 
 
-def _probers(recording: Recording, tally: Tally, sockets: SocketSource) -> list[Source]:
+def _probers(recording: Recording, tally: ParseErrors, sockets: SocketSource) -> list[Source]:
     """One, or none where none is asked for."""
     if recording.probe_bytes is None:
         return []
@@ -163,10 +163,10 @@ def _sinks(recording: Recording, *, started_s: float) -> list[Sink]:
     sinks: list[Sink] = []
     if recording.folder is not None:
         known = {
-            "n": len(recording.places.rank_node),
+            "n": len(recording.job_map.rank_node),
             "t_go": started_s,
             "sample_hz": round(1.0 / recording.period_s, 6),
-            "rank_node": list(recording.places.rank_node),
+            "rank_node": list(recording.job_map.rank_node),
         }
         run = known | dict(recording.run)
         refuse_other_run(recording.folder, run=run)

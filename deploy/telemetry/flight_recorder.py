@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from faults.observations import Observation
-from faults.readers import Tally
+from faults.readers import ParseErrors
 from faults.readers.documents import MAX_BYTES
 from faults.readers.flight import Dump, flights, parse_dump
 from faults.readers.flight.dump import SOURCE
-from faults.readers.job_map import Places
+from faults.readers.job_map import JobMap
 from faults.readers.parse_errors import MalformedError
 from faults.readers.recording_files import dump_rank
 
@@ -28,9 +28,9 @@ class FlightSource:
 
     name = "flight"
 
-    def __init__(self, folder: Path, *, places: Places, tally: Tally, period_s: float = 1.0) -> None:
+    def __init__(self, folder: Path, *, job_map: JobMap, tally: ParseErrors, period_s: float = 1.0) -> None:
         self.period_s = period_s
-        self._folder, self._places, self._tally = folder, places, tally
+        self._folder, self._places, self._tally = folder, job_map, tally
         self._growing: dict[Path, _Version] = {}
         self._read: dict[Path, _Version] = {}
 
@@ -44,7 +44,7 @@ class FlightSource:
                     content = self._content(path)
                     if content is not None:
                         dumps[rank] = parse_dump(content, tally=self._tally)
-        return list(flights(dumps, at_s=now_s, places=self._places, tally=self._tally))
+        return list(flights(dumps, at_s=now_s, job_map=self._places, tally=self._tally))
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from faults.observations import Observation
-from faults.readers import Tally
-from faults.readers.job_map import Places
+from faults.readers import ParseErrors
+from faults.readers.job_map import JobMap
 from faults.readers.parse_errors import MalformedError
 from faults.readers.rank_jsonl import parse_collective, parse_heartbeat
 
@@ -35,9 +35,9 @@ class Inbox:
 
     name = "inbox"
 
-    def __init__(self, path: Path, *, places: Places, tally: Tally, period_s: float = 0.25) -> None:
+    def __init__(self, path: Path, *, job_map: JobMap, tally: ParseErrors, period_s: float = 0.25) -> None:
         self.period_s = period_s
-        self._path, self._places, self._tally = path, places, tally
+        self._path, self._places, self._tally = path, job_map, tally
         path.parent.mkdir(parents=True, exist_ok=True)
         _make_way(path)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -58,7 +58,7 @@ class Inbox:
         for _ in range(len(self._waiting)):
             for line in self._waiting.popleft().splitlines():
                 with self._tally.skipping(SOURCE):
-                    seen += told_by_rank(line, places=self._places)
+                    seen += parse_rank_line(line, job_map=self._places)
         return seen
 
     def close(self) -> None:
@@ -95,9 +95,9 @@ class LateInbox:
 
     name = Inbox.name
 
-    def __init__(self, path: Path, *, places: Places, tally: Tally, period_s: float = 0.25) -> None:
+    def __init__(self, path: Path, *, job_map: JobMap, tally: ParseErrors, period_s: float = 0.25) -> None:
         self.period_s = period_s
-        self._open = partial(Inbox, path, places=places, tally=tally, period_s=period_s)
+        self._open = partial(Inbox, path, job_map=job_map, tally=tally, period_s=period_s)
         self._inbox: Inbox | None = None
         with contextlib.suppress(FileExistsError):
             self._inbox = self._open()
@@ -133,7 +133,7 @@ def _is_dead(path: Path) -> bool:
         return asking.connect_ex(str(path)) == errno.ECONNREFUSED
 
 
-def told_by_rank(line: bytes, *, places: Places) -> list[Observation]:
+def parse_rank_line(line: bytes, *, job_map: JobMap) -> list[Observation]:
     """A line of a datagram, read.  Raises MalformedError."""
     try:
         record = json.loads(line)
@@ -143,4 +143,4 @@ def told_by_rank(line: bytes, *, places: Places) -> list[Observation]:
         raise MalformedError("not a record of a rank") from error
     if type(rank) is not int:
         raise MalformedError("not a record of a rank")
-    return parse(line, rank=rank, places=places)
+    return parse(line, rank=rank, job_map=job_map)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from faults.observations import Observation
-from faults.readers import Tally
+from faults.readers import ParseErrors
 from faults.readers.ib_ports import MAX_CHARACTERS, MAX_FILES, parse_ports
 
 SYSFS: Final = Path("/sys/class/infiniband")
@@ -16,7 +16,7 @@ class PortSource:
 
     name = "ports"
 
-    def __init__(self, *, node: int, tally: Tally, root: Path = SYSFS, period_s: float = 5.0) -> None:
+    def __init__(self, *, node: int, tally: ParseErrors, root: Path = SYSFS, period_s: float = 5.0) -> None:
         self.period_s = period_s
         self._node, self._tally, self._root = node, tally, root
 

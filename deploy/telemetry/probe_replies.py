@@ -19,7 +19,7 @@ LATEST_S: Final = 1e11  # of a clock
 LONGEST_S: Final = 60.0  # of a train's second half
 
 
-class _Word(NamedTuple):
+class _Reply(NamedTuple):
     node: int  # that received the train
     number: int
     size_bytes: int
@@ -41,7 +41,7 @@ class Awaited:
 
     def taken(self, message: bytes, of: int | None) -> tuple[int, ProbeReturned] | None:
         """Whose word it is, and what it says; None: no word of the node `of`, or on no train that waits for one."""
-        word = _Word(*WORD.unpack(message)[1:]) if is_word(message) else None
+        word = _Reply(*WORD.unpack(message)[1:]) if is_reply(message) else None
         if word is None or word.node != of or word.size_bytes != self._size_bytes or not _is_sane(word):
             return None
         waiting = self._sent.get(word.node, ())
@@ -52,12 +52,12 @@ class Awaited:
         return word.node, ProbeReturned(word.size_bytes, word.sent_s, word.received_s, tail_s)
 
 
-def is_word(message: bytes) -> bool:
+def is_reply(message: bytes) -> bool:
     """By its mark and its size."""
     return len(message) == WORD.size and message.startswith(MARK)
 
 
-def word_of(node: int, number: int, probe: Probe) -> bytes | None:
+def reply_of(node: int, number: int, probe: Probe) -> bytes | None:
     """What `node` says of a train that came; None where that was smaller than the word."""
     if probe.size_bytes < WORD.size:
         return None
@@ -65,6 +65,6 @@ def word_of(node: int, number: int, probe: Probe) -> bytes | None:
     return WORD.pack(MARK, node, number, probe.size_bytes, probe.sent_s, probe.received_s, tail_s)
 
 
-def _is_sane(word: _Word) -> bool:
+def _is_sane(word: _Reply) -> bool:
     known = isfinite(word.received_s) and 0.0 <= word.received_s < LATEST_S
     return known and (isnan(word.tail_s) or 0.0 < word.tail_s <= LONGEST_S)

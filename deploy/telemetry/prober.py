@@ -35,9 +35,9 @@ from typing import Final, NamedTuple
 
 from deploy.telemetry.netlink import enter_namespace
 from deploy.telemetry.peers import Peers
-from deploy.telemetry.probe_replies import Awaited, is_word, word_of
+from deploy.telemetry.probe_replies import Awaited, is_reply, reply_of
 from faults.observations import Observation, Probe, ProbeReturned
-from faults.readers import Tally
+from faults.readers import ParseErrors
 from fleet.documents import RuleError
 
 PORT: Final = 9405
@@ -104,13 +104,13 @@ class Prober:
         period_s: float = 0.25,
         namespace: Path | None = None,
         port: int = PORT,
-        tally: Tally | None = None,
+        tally: ParseErrors | None = None,
         talking: Callable[[], Iterable[int]] = tuple,
     ) -> None:
         self.period_s = period_s
         self._node, self._size_bytes, self._port = node, size_bytes, port
         self._nodes, self._every_s, self._talking = peers.nodes, every_s, talking
-        self._tally = tally or Tally()
+        self._tally = tally or ParseErrors()
         self._address_of = _addresses(peers)
         self._neighbours = tuple(neighbours(node, peers))
         self._node_of = {str(ipaddress.ip_address(address)): of for address, of in peers.node_of.items()}
@@ -190,7 +190,7 @@ class Prober:
     def _taken(self, message: bytes, address: str, stamp_s: float) -> tuple[int, Probe | ProbeReturned] | None:
         """The neighbour and its probe, once all of a train is there; or its word of ours."""
         of = self._node_of.get(address)
-        if is_word(message):
+        if is_reply(message):
             word = self._awaited.taken(message, of)
             if word is None:
                 self._tally.add(WHAT, "none of ours")
@@ -216,7 +216,7 @@ class Prober:
 
     def _answered(self, head: _Head, probe: Probe) -> Probe:
         """The sender is told: one datagram for a whole train, and none that waits."""
-        word = word_of(self._node, head.number, probe)
+        word = reply_of(self._node, head.number, probe)
         where = self._address_of[head.node]
         if word is not None and head.node != self._node:
             try:

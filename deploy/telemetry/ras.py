@@ -4,9 +4,9 @@ import socket
 from typing import Final
 
 from faults.observations import Observation
-from faults.readers import Tally
-from faults.readers.communicators import Members
-from faults.readers.job_map import Places
+from faults.readers import ParseErrors
+from faults.readers.communicators import Communicators
+from faults.readers.job_map import JobMap
 from faults.readers.nccl_ras import parse_ras
 
 ADDRESS: Final = ("localhost", 28028)
@@ -21,16 +21,16 @@ class RasSource:
     name = "ras"
 
     def __init__(
-        self, *, places: Places, tally: Tally, address: tuple[str, int] = ADDRESS, period_s: float = 10.0
+        self, *, job_map: JobMap, tally: ParseErrors, address: tuple[str, int] = ADDRESS, period_s: float = 10.0
     ) -> None:
         self.period_s = period_s
-        self._places, self._tally, self._address = places, tally, address
-        self._members = Members(places)
+        self._places, self._tally, self._address = job_map, tally, address
+        self._members = Communicators(job_map)
 
     def look(self, now_s: float) -> list[Observation]:
         """One observation for each rank of each communicator."""
         answer = ask(self._address)
-        return list(parse_ras(answer, at_s=now_s, places=self._places, members=self._members, tally=self._tally))
+        return list(parse_ras(answer, at_s=now_s, job_map=self._places, members=self._members, tally=self._tally))
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -77,11 +77,11 @@ class RecorderClock:
 
 
 @dataclass(slots=True)
-class Tally:
+class RecorderStats:
     """What a recorder did."""
 
     looks: int = 0
-    late_looks: int = 0  # periods without a look
+    late_polls: int = 0  # periods without a look
     observations: int = 0
     failures: Counter[str] = field(default_factory=Counter)
 
@@ -98,14 +98,14 @@ class Recorder:
         period_s: float = 0.25,
         clock: RecorderClock | None = None,
     ) -> None:
-        self.tally = Tally()
+        self.tally = RecorderStats()
         self._sockets, self._sources, self.sinks = sockets, tuple(sources), tuple(sinks)
         self._period_s = period_s
         self._clock = clock or RecorderClock()
         self._turn: int | None = None  # the period that the last look was for
         self._round = Round(self._sources, steady_s=self._clock.steady_s())
 
-    def run(self, stop: Event, *, duration_s: float | None = None) -> Tally:
+    def run(self, stop: Event, *, duration_s: float | None = None) -> RecorderStats:
         """Look until told to stop, or for so long; closes everything.  Who tells it waits for up to MAX_SLEEP_S."""
         ends_s = inf if duration_s is None else self._clock.steady_s() + duration_s
         try:
@@ -188,6 +188,6 @@ class Recorder:
         turn = floor(now_s / self._period_s) + 1
         if self._turn is not None:
             # A clock that was set back, or far ahead, says nothing of periods that were missed.
-            self.tally.late_looks += max(0, turn - self._turn - 1) if turn - self._turn < MAX_LATE else 0
+            self.tally.late_polls += max(0, turn - self._turn - 1) if turn - self._turn < MAX_LATE else 0
         self._turn = turn
         return turn * self._period_s - now_s

@@ -15,7 +15,7 @@ FAILED: Final = "failed"  # phase of a heartbeat, as `fleetwright.collectives` s
 CPU_EVERY_S: Final = 1.0
 
 
-class SocketNews:
+class SocketChanges:
     """Whether somebody should know at once: a peer is gone, or the kernel has begun to wait for one."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class SocketNews:
         return gone or self._backoff > waited
 
 
-class ProcessNews:
+class ProcessChanges:
     """Leaves out a process that goes on as before: its state changes seldom, its CPU time always."""
 
     def __init__(self) -> None:

@@ -13,13 +13,13 @@ import structlog
 
 from deploy.telemetry.batch_codec import Held, encode
 from deploy.telemetry.diag import Sample
-from deploy.telemetry.sampling_budget import Alarms, ProcessNews, SocketNews, affordable, thinned
+from deploy.telemetry.sampling_budget import Alarms, ProcessChanges, SocketChanges, affordable, thinned
 from faults.observations import Collective, Heartbeat, Observation, PointToPoint, Probe, ProbeReturned, Process
 from fleetwright.telemetry.batch_sender import MAX_OTHERS, MAX_WAIT_S, MIN_WAIT_S, OTHER_BYTES, BatchSender
 
 log = structlog.get_logger()
 
-MAX_LOOKS: Final = 64
+MAX_POLLS: Final = 64
 KEPT_S: Final = 60.0
 SHARE_OF_LOOKS: Final = 0.5  # of a batch's bytes, while it has other observations too
 REPEATED: Final = (Collective, Heartbeat, PointToPoint, Probe, ProbeReturned, Process)
@@ -49,9 +49,9 @@ class Sender(BatchSender[Content]):
         self._node, self._prober = node, prober
         self._held: Held | None = None  # that the monitor holds
         self._encoded: Held | None = None  # that it will hold after the batch under way
-        self._samples: deque[Sample] = deque(maxlen=MAX_LOOKS)
+        self._samples: deque[Sample] = deque(maxlen=MAX_POLLS)
         self._others: deque[Observation] = deque(maxlen=MAX_OTHERS)
-        self._sockets, self._processes, self._alarms = SocketNews(), ProcessNews(), Alarms()
+        self._sockets, self._processes, self._alarms = SocketChanges(), ProcessChanges(), Alarms()
         self._look_bytes = 120.0  # measured size of one poll in a batch
         super().__init__(
             url,
@@ -86,7 +86,7 @@ class Sender(BatchSender[Content]):
         share = SHARE_OF_LOOKS if others else 1.0
         kept = thinned(samples, max(1, int(share * self._budget / self._look_bytes)))
         paid = affordable(others, self._affordable(reserved_bytes=len(kept) * self._look_bytes))
-        self.sent.thinned_looks += len(samples) - len(kept)
+        self.sent.thinned_polls += len(samples) - len(kept)
         self.sent.dropped += len(others) - len(paid)
         return Content(kept, paid)
 
@@ -95,7 +95,7 @@ class Sender(BatchSender[Content]):
 
     def _new_session(self, content: Content) -> Content:
         """Without the polls: they are of two clocks."""
-        self.sent.thinned_looks += len(content.samples)
+        self.sent.thinned_polls += len(content.samples)
         return content._replace(samples=[])
 
     def _forget_base(self) -> bool:

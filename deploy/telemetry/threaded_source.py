@@ -12,7 +12,7 @@ from faults.observations import Observation
 MAX_WAITING: Final = 10_000  # observations; the oldest go first
 
 
-class Aside:
+class ThreadedSource:
     """Hands over what the source has seen since the last look, and the newest of its failures."""
 
     def __init__(self, source: Source, *, take_period_s: float) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.telemetry.batch_codec import MAX_LOOKS, MAX_OTHERS, encode
+from deploy.telemetry.batch_codec import MAX_OTHERS, MAX_POLLS, encode
 from deploy.telemetry.diag import Sample
 from deploy.telemetry.inbox import LateInbox
 from deploy.telemetry.peers import Peers
@@ -21,12 +21,12 @@ from deploy.telemetry.recorder import Recorder
 from deploy.telemetry.sockets import SocketSource
 from deploy.telemetry.sources import Source
 from faults.observations import Observation
-from faults.readers import Tally
-from faults.readers.job_map import Places
+from faults.readers import ParseErrors
+from faults.readers.job_map import JobMap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EyeSpec:
+class NodeRecorderSpec:
     """What one eye looks at."""
 
     node: int  # its index in the job
@@ -43,7 +43,7 @@ class Held:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._samples: deque[Sample] = deque(maxlen=MAX_LOOKS)
+        self._samples: deque[Sample] = deque(maxlen=MAX_POLLS)
         self._others: deque[Observation] = deque(maxlen=MAX_OTHERS)
 
     def is_due(self) -> bool:
@@ -75,10 +75,10 @@ class Held:
         return found
 
 
-class Eye:
+class NodeRecorderActor:
     """The actor."""
 
-    def __init__(self, spec: EyeSpec) -> None:
+    def __init__(self, spec: NodeRecorderSpec) -> None:
         self._spec, self._held, self._stop = spec, Held(), threading.Event()
         self._session, self._number = secrets.token_hex(4), 0
         recorder = Recorder(sockets=_sockets(spec), sources=_sources(spec), sinks=[self._held], period_s=spec.period_s)
@@ -106,15 +106,15 @@ class Eye:
         self._thread.join(timeout=2.0)
 
 
-def _sockets(spec: EyeSpec) -> SocketSource | None:
+def _sockets(spec: NodeRecorderSpec) -> SocketSource | None:
     if not spec.address_of:
         return None
     return SocketSource(node=spec.node, peers=Peers(spec.address_of))
 
 
-def _sources(spec: EyeSpec) -> list[Source]:
+def _sources(spec: NodeRecorderSpec) -> list[Source]:
     sources: list[Source] = [ProcessSource(node=spec.node, pid_of=spec.pid_of, period_s=spec.period_s)]
     if spec.inbox is not None:
-        places = Places(spec.nodes, spec.rank_node)
-        sources.append(LateInbox(Path(spec.inbox), places=places, tally=Tally(), period_s=spec.period_s))
+        places = JobMap(spec.nodes, spec.rank_node)
+        sources.append(LateInbox(Path(spec.inbox), job_map=places, tally=ParseErrors(), period_s=spec.period_s))
     return sources

@@ -3,7 +3,7 @@
 docs/faults/localisation.md and docs/faults/stragglers.md say what they do with a window; here windows are made.
 """
 
-from faults.large_jobs.detector import JobwideDetector
+from faults.large_jobs.detector import LargeJobDetector
 from faults.large_jobs.settings import JobwideSettings
 
 __all__ = ["JobwideDetector", "JobwideSettings"]

@@ -71,7 +71,7 @@ class _Fitted:
         return diagnoses
 
 
-class JobwideDetector:
+class LargeJobDetector:
     """A `Detector` of one job, whose leaves may be known."""
 
     def __init__(self, job: Job, settings: JobwideSettings | None = None) -> None:

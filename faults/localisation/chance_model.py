@@ -24,7 +24,7 @@ import numpy as np
 
 from faults.fabric import NOWHERE, Fabric, Floats, Ints
 from faults.localisation.entities import Entities, Kind
-from faults.localisation.window_arrays import Board
+from faults.localisation.window_arrays import WindowArrays
 
 MIN = 0.5  # nats: no reason is free
 ACCUSES = 0.7  # nats in one window
@@ -34,7 +34,7 @@ NEARLY_ALL = 0.75  # of the nats
 def price_of_chance(  # noqa: PLR0917 - arrays of one window
     fabric: Fabric,
     all_of: Entities,
-    board: Board,
+    arrays: WindowArrays,
     explained: Floats,
     entity: int,
     slowdown: float,
@@ -52,13 +52,13 @@ def price_of_chance(  # noqa: PLR0917 - arrays of one window
     mine = all_of.edges_of(entity)
     share = all_of.share[all_of.first[entity] : all_of.first[entity + 1]]
     predicted = share * slowdown
-    gain = windows * (_loss(board, mine, 0.0 * predicted) - _loss(board, mine, predicted))
+    gain = windows * (_loss(arrays, mine, 0.0 * predicted) - _loss(arrays, mine, predicted))
     accuses = gain > windows * ACCUSES
     uplinks = {}
     for edge in mine[accuses]:
         for kind, number in ((Kind.UP, int(fabric.up[edge])), (Kind.DOWN, int(fabric.down[edge]))):
             if number != NOWHERE and (kind, number) not in uplinks:
-                uplinks[kind, number] = cable + _witness(all_of, board, explained, int(edge), kind, mine, slowdown)
+                uplinks[kind, number] = cable + _witness(all_of, arrays, explained, int(edge), kind, mine, slowdown)
     which = int(all_of.which[entity])
     ports = np.flatnonzero(fabric.node == which) if all_of.kind[entity] == Kind.NODE else np.array([which])
     payments = _payments(fabric, mine[accuses], gain[accuses], uplinks, odd)
@@ -66,11 +66,11 @@ def price_of_chance(  # noqa: PLR0917 - arrays of one window
     return sum(_together(fabric, alike, back) for alike in _by_way_back(fabric, ports, payments)), int(accuses.sum())
 
 
-def rests_on_one_pair(all_of: Entities, board: Board, entity: int, slowdown: float) -> bool:
+def rests_on_one_pair(all_of: Entities, arrays: WindowArrays, entity: int, slowdown: float) -> bool:
     """Whether a host is accused by one pair of NICs alone, both ways taken together: then the link may be to blame."""
     mine = all_of.edges_of(entity)
     share = all_of.share[all_of.first[entity] : all_of.first[entity + 1]]
-    gain = np.maximum(_loss(board, mine, 0.0 * share) - _loss(board, mine, share * slowdown), 0.0)
+    gain = np.maximum(_loss(arrays, mine, 0.0 * share) - _loss(arrays, mine, share * slowdown), 0.0)
     pair = all_of.pair[mine]
     back = all_of.pairs.back[pair]
     both = np.unique(np.where(back >= 0, np.minimum(pair, back), pair), return_inverse=True)[1]
@@ -154,7 +154,7 @@ def hashed_nats(flows: int, cables: int, nats: float) -> float:
 
 
 def _witness(  # noqa: PLR0917 - arrays of one window
-    all_of: Entities, board: Board, explained: Floats, edge: int, kind: Kind, mine: np.ndarray, slowdown: float
+    all_of: Entities, arrays: WindowArrays, explained: Floats, edge: int, kind: Kind, mine: np.ndarray, slowdown: float
 ) -> float:
     """Nats by which the other edges on the same cable speak against its being congested."""
     around = all_of.entity[all_of.begin[edge] : all_of.begin[edge + 1]]
@@ -162,13 +162,13 @@ def _witness(  # noqa: PLR0917 - arrays of one window
     others = np.setdiff1d(all_of.edges_of(cable), mine)
     if not others.size:
         return 0.0
-    would = np.maximum(explained[others], slowdown * board.misfit[cable])  # at the least felt
-    against = _loss(board, others, would) - _loss(board, others, explained[others])
+    would = np.maximum(explained[others], slowdown * arrays.misfit[cable])  # at the least felt
+    against = _loss(arrays, others, would) - _loss(arrays, others, explained[others])
     return max(0.0, float(against.sum()))
 
 
-def _loss(board: Board, edges: np.ndarray, predicted: Floats) -> Floats:
+def _loss(arrays: WindowArrays, edges: np.ndarray, predicted: Floats) -> Floats:
     """As `board` has it, without the softness; an edge not heard has none."""
-    residual, scale, tail = board.residual[edges], board.scale[edges], board.tail[edges]
+    residual, scale, tail = arrays.residual[edges], arrays.scale[edges], arrays.tail[edges]
     loss = 0.5 * (tail + 1.0) * np.log1p(((residual - predicted) / scale) ** 2 / tail)
     return np.where(np.isfinite(loss), loss, 0.0)

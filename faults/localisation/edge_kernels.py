@@ -9,10 +9,10 @@ from numba import boolean, float32, float64, int8, int32, int64, types, void
 from numpy.typing import NDArray
 
 from faults.localisation.history import Measures, Usual
-from faults.localisation.kernel import BOARD
+from faults.localisation.kernel import WINDOW_ARRAYS
 from faults.localisation.scratch import Read, Ways
 from faults.localisation.sums import READ, WAYS, gathered, per_entity
-from faults.localisation.window_arrays import Board
+from faults.localisation.window_arrays import WindowArrays
 from fleet.numba_cache import jit_entry, jit_inner
 
 _F, _H, _I, _B = float64[::1], float32[::1], int32[::1], boolean[::1]
@@ -20,7 +20,7 @@ _MEASURES = types.NamedTuple([_F, _F, _F, _F, float64, float64, float64], Measur
 _USUAL = types.NamedUniTuple(_H, 4, Usual)  # type: ignore[no-untyped-call]
 NU = 4.0
 NEVER_ODD = 1e9
-LOUD = 2.0  # scales: what is less is not odd, and no link is looked at for it
+OUTLYING = 2.0  # scales: what is less is not odd, and no link is looked at for it
 LOOKS_ODD = 2.5  # scales
 SLAB = 0.3  # mean log slowdown of an odd edge
 PEAK_T4 = 0.375  # density of t4 at 0
@@ -46,45 +46,45 @@ def _standing_out(  # noqa: PLR0917 - compiled code takes no keywords
     pair: NDArray[np.int32],
     link_nats: NDArray[np.float64],
     of: Measures,
-    board: Board,
+    arrays: WindowArrays,
     feels: NDArray[np.float64],
     read: Read,
 ) -> None:
     """Clipped scores to be summed; what it costs to call odd what is loud."""
-    heard, loud = 0, 0
+    observed, outlying = 0, 0
     for edge in range(feels.size):
-        residual, scale = board.residual[edge], board.scale[edge]
-        read.much[edge], board.odd[edge] = 0.0, NEVER_ODD
+        residual, scale = arrays.residual[edge], arrays.scale[edge]
+        read.much[edge], arrays.odd[edge] = 0.0, NEVER_ODD
         if residual != residual:  # noqa: PLR0124 - NaN
             continue
-        heard += 1
+        observed += 1
         read.much[edge] = feels[edge] * min(of.clip, max(-of.clip, residual / scale))
-        if residual > LOUD * scale:
-            read.loud[loud] = edge
-            loud += 1
-            board.odd[edge] = _odd(residual, scale, of.odd_price - link_nats[pair[edge]])
-    read.counts[0], read.counts[1] = heard, loud
+        if residual > OUTLYING * scale:
+            read.outlying[outlying] = edge
+            outlying += 1
+            arrays.odd[edge] = _odd(residual, scale, of.odd_price - link_nats[pair[edge]])
+    read.counts[0], read.counts[1] = observed, outlying
 
 
 @jit_inner
-def _score(board: Board, ways: Ways, feels: NDArray[np.float64], full: NDArray[np.float64], read: Read) -> None:
+def _score(arrays: WindowArrays, ways: Ways, feels: NDArray[np.float64], full: NDArray[np.float64], read: Read) -> None:
     """From sums to scores, of what was heard."""
     gathered(ways, read.much, read.sums)
     per_entity(ways, read.sums, ways.leak, read.score)
     read.norm[:] = 0.0
     if read.counts[0] < feels.size:
         for edge in range(feels.size):
-            residual = board.residual[edge]
+            residual = arrays.residual[edge]
             read.much[edge] = 0.0 if residual == residual else feels[edge] ** 2  # noqa: PLR0124 - NaN
         gathered(ways, read.much, read.sums)
         per_entity(ways, read.sums, ways.leak * ways.leak, read.norm)
     for k in range(full.size):
         norm = full[k] - read.norm[k]
-        read.heard[k] = norm > UNHEARD
+        read.observed[k] = norm > UNHEARD
         read.score[k] = read.score[k] / np.sqrt(norm) if norm > UNHEARD else 0.0
 
 
-@jit_entry(void(_F, _B, int8[::1], _I, _F, _MEASURES, _USUAL, BOARD, WAYS, _F, _F, READ))
+@jit_entry(void(_F, _B, int8[::1], _I, _F, _MEASURES, _USUAL, WINDOW_ARRAYS, WAYS, _F, _F, READ))
 def measure(  # noqa: PLR0917 - compiled code takes no keywords
     slowdown: NDArray[np.float64],
     foreign: NDArray[np.bool_],  # empty: none seen
@@ -93,7 +93,7 @@ def measure(  # noqa: PLR0917 - compiled code takes no keywords
     link_nats: NDArray[np.float64],  # per pair
     of: Measures,
     usual: Usual,
-    board: Board,  # residual, scale, tail and odd are filled
+    arrays: WindowArrays,  # residual, scale, tail and odd are filled
     ways: Ways,
     feels: NDArray[np.float64],  # per edge
     full: NDArray[np.float64],  # per entity: sum of its edges' squared shares
@@ -110,45 +110,45 @@ def measure(  # noqa: PLR0917 - compiled code takes no keywords
             value = np.nan
         held = usual.held[edge]
         unknown = 1.0 / (apart[kind] + usual.windows[edge] * per_window[kind])
-        noise = of.noise2[kind] * of.loud[kind] / (held + 1.0)
+        noise = of.noise2[kind] * of.outlying[kind] / (held + 1.0)
         variance = noise + unknown
         mean = value
         if held > 0.0:
             mean = usual.held_mean[edge] + (value - usual.held_mean[edge]) / (held + 1.0)
         new = noise / variance
-        read.said[edge] = value
-        board.residual[edge] = mean - usual.mean[edge]
-        board.scale[edge] = np.sqrt(variance)
-        board.tail[edge] = 1.0 / (flat + (1.0 / NU - flat) * new)
+        read.measured[edge] = value
+        arrays.residual[edge] = mean - usual.mean[edge]
+        arrays.scale[edge] = np.sqrt(variance)
+        arrays.tail[edge] = 1.0 / (flat + (1.0 / NU - flat) * new)
         read.fresh[edge] = 0.0 if held > 0.0 else new
-    _standing_out(pair, link_nats, of, board, feels, read)
-    _score(board, ways, feels, full, read)
+    _standing_out(pair, link_nats, of, arrays, feels, read)
+    _score(arrays, ways, feels, full, read)
 
 
-@jit_entry(void(BOARD, int64[::1], _F, _F))
-def predict(board: Board, who: NDArray[np.int64], x: NDArray[np.float64], most: NDArray[np.float64]) -> None:
+@jit_entry(void(WINDOW_ARRAYS, int64[::1], _F, _F))
+def predict(arrays: WindowArrays, who: NDArray[np.int64], x: NDArray[np.float64], most: NDArray[np.float64]) -> None:
     """What the entities of `who` predict of their edges, as far as it is more than is there already."""
     for k in who:
-        for at in range(board.first[k], board.first[k + 1]):
-            edge = board.edge[at]
-            most[edge] = max(most[edge], board.share[at] * x[k])
+        for at in range(arrays.first[k], arrays.first[k + 1]):
+            edge = arrays.edge[at]
+            most[edge] = max(most[edge], arrays.share[at] * x[k])
 
 
-@jit_entry(void(BOARD, int64[::1], _B))
-def mark(board: Board, who: NDArray[np.int64], found: NDArray[np.bool_]) -> None:
+@jit_entry(void(WINDOW_ARRAYS, int64[::1], _B))
+def mark(arrays: WindowArrays, who: NDArray[np.int64], found: NDArray[np.bool_]) -> None:
     """All edges of `who`."""
     for k in who:
-        for at in range(board.first[k], board.first[k + 1]):
-            found[board.edge[at]] = True
+        for at in range(arrays.first[k], arrays.first[k + 1]):
+            found[arrays.edge[at]] = True
 
 
-@jit_entry(void(int8[::1], _MEASURES, _USUAL, BOARD, _F, int64[::1], _F, _F))
+@jit_entry(void(int8[::1], _MEASURES, _USUAL, WINDOW_ARRAYS, _F, int64[::1], _F, _F))
 def alone(  # noqa: PLR0917 - compiled code takes no keywords
     traffic: NDArray[np.int8],
     of: Measures,
     usual: Usual,
-    board: Board,
-    said: NDArray[np.float64],
+    arrays: WindowArrays,
+    measured: NDArray[np.float64],
     who: NDArray[np.int64],
     x: NDArray[np.float64],  # per `who`
     nats: NDArray[np.float64],
@@ -157,32 +157,32 @@ def alone(  # noqa: PLR0917 - compiled code takes no keywords
     for m in range(who.size):
         k = who[m]
         total = 0.0
-        for at in range(board.first[k], board.first[k + 1]):
-            edge = board.edge[at]
-            left = said[edge] - usual.mean[edge]
+        for at in range(arrays.first[k], arrays.first[k + 1]):
+            edge = arrays.edge[at]
+            left = measured[edge] - usual.mean[edge]
             if left != left:  # noqa: PLR0124 - NaN
                 continue
             kind = traffic[edge]
             noise = of.noise2[kind]
             unknown = 1.0 / (1.0 / of.spread2[kind] + usual.windows[edge] / noise)
-            variance = noise * of.loud[kind] + unknown
-            much = board.share[at] * x[m]
-            soft2 = (board.misfit[k] * much) ** 2
+            variance = noise * of.outlying[kind] + unknown
+            much = arrays.share[at] * x[m]
+            soft2 = (arrays.misfit[k] * much) ** 2
             total += 2.5 * np.log(
                 (1.0 + left * left / (NU * variance)) / (1.0 + (left - much) ** 2 / (NU * (variance + soft2)))
             ) - 0.5 * np.log(1.0 + soft2 / variance)
-        nats[m] = total * board.weight[k]
+        nats[m] = total * arrays.weight[k]
 
 
-@jit_entry(void(int8[::1], _F, _F, float64, float64, BOARD, _F, _B, _USUAL, _H, _USUAL, _H))
+@jit_entry(void(int8[::1], _F, _F, float64, float64, WINDOW_ARRAYS, _F, _B, _USUAL, _H, _USUAL, _H))
 def learn(  # noqa: PLR0917 - compiled code takes no keywords
     traffic: NDArray[np.int8],
     ratio: NDArray[np.float64],  # per kind: noise over spread, squared
     worth: NDArray[np.float64],  # per kind: of this window, in windows as ever; less when it was loud
     warm: float,
     memory: float,
-    board: Board,
-    said: NDArray[np.float64],
+    arrays: WindowArrays,
+    measured: NDArray[np.float64],
     doubtful: NDArray[np.bool_],
     old: Usual,
     before: NDArray[np.float32],
@@ -190,15 +190,15 @@ def learn(  # noqa: PLR0917 - compiled code takes no keywords
     after: NDArray[np.float32],
 ) -> None:
     """Believe a little more in what was not explained, of limited size; hold back what a young edge is suspected of."""
-    for edge in range(said.size):
+    for edge in range(measured.size):
         windows, held = old.windows[edge], old.held[edge]
         new.mean[edge], new.windows[edge] = old.mean[edge], windows
         new.held[edge], new.held_mean[edge], after[edge] = held, old.held_mean[edge], before[edge]
-        residual = board.residual[edge]
+        residual = arrays.residual[edge]
         if residual != residual:  # noqa: PLR0124 - NaN
             continue
-        after[edge] = np.float32(said[edge])
-        z = residual / board.scale[edge]
+        after[edge] = np.float32(measured[edge])
+        z = residual / arrays.scale[edge]
         young = windows < warm
         if doubtful[edge] or (young and abs(z) > FAR):
             if young:
@@ -208,7 +208,7 @@ def learn(  # noqa: PLR0917 - compiled code takes no keywords
         else:
             much = worth[traffic[edge]]
             windows = np.float32(min(windows + much, memory))
-            step = min(WINSOR, max(-WINSOR, z)) * board.scale[edge] * much / (windows + ratio[traffic[edge]])
+            step = min(WINSOR, max(-WINSOR, z)) * arrays.scale[edge] * much / (windows + ratio[traffic[edge]])
             new.mean[edge] = np.float32(old.mean[edge] + step)
             new.windows[edge] = windows
         new.held[edge], new.held_mean[edge] = np.float32(0.0), np.float32(0.0)

@@ -43,7 +43,7 @@ def gather(  # noqa: PLR0917 - arrays of one window
     evidence: Floats,
     alone: Floats,
     fresh: Floats,
-    heard: NDArray[np.bool_],
+    observed: NDArray[np.bool_],
     from_s: float,
 ) -> Suspicion:
     """One window more: `who` was looked at, `x` was chosen, `evidence` is in nats per looked-at entity, `alone` that of
@@ -53,7 +53,7 @@ def gather(  # noqa: PLR0917 - arrays of one window
     slots = all_of.slots
     new = Suspicion(np.empty(slots), np.empty(slots), np.empty(slots, np.uint32), np.empty(len(all_of)))
     evidence_kernel.gather(
-        all_of.slot, all_of.first, all_of.edge, who, x, evidence, alone, fresh, heard, from_s, before.nats,
+        all_of.slot, all_of.first, all_of.edge, who, x, evidence, alone, fresh, observed, from_s, before.nats,
         before.since, before.hits, before.chosen, new.nats, new.since, new.hits, new.chosen,
     )  # fmt: skip
     return new

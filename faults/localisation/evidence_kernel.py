@@ -55,7 +55,7 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
     evidence: NDArray[np.float64],  # per `who`
     alone: NDArray[np.float64],
     fresh: NDArray[np.float64],  # per edge
-    heard: NDArray[np.bool_],  # per entity
+    observed: NDArray[np.bool_],  # per entity
     from_s: float,
     nats: NDArray[np.float64],  # before, per slot
     since: NDArray[np.float64],
@@ -72,7 +72,7 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
         new_hits[s] = hits[s] << _ONE
     for k in range(slot.size):
         new_chosen[k] = FADES * chosen[k]
-        if heard[k]:
+        if observed[k]:
             new_nats[slot[k]] = -TOLL - nats[slot[k]] / 2.0
     _chosen(slot, who, x, evidence, new_nats, new_chosen)
     share = np.ones(nats.size)

@@ -17,7 +17,7 @@ Place = tuple[Scope, int | None, int | None, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class FaultRate:
     """Of one job."""
 
     count: float = 0.0  # of faults told

@@ -49,7 +49,7 @@ class Measures(NamedTuple):
     level: Floats
     noise2: Floats  # squared scale
     spread2: Floats
-    loud: Floats  # times noise2, in this window
+    outlying: Floats  # times noise2, in this window
     spread_tail: float
     odd_price: float
     clip: float  # scales: one wild edge is not many
@@ -68,8 +68,8 @@ class History:
 
     def young(self, settings: LocaliserSettings) -> bool:
         """Whether the peers' spread still rules."""
-        heard = self.age[self.age > 0]
-        return not heard.size or int(heard.min()) <= 2 * settings.warm_windows
+        observed = self.age[self.age > 0]
+        return not observed.size or int(observed.min()) <= 2 * settings.warm_windows
 
 
 def start(edges: int, settings: LocaliserSettings, *, kinds: int) -> History:
@@ -112,7 +112,7 @@ def measures(
     settings: LocaliserSettings,
 ) -> tuple[History, Floats, Floats]:
     """(scales brought up to date, level per kind, how much louder than usual each kind is in this window)."""
-    level, loud = np.zeros(len(of_kind)), np.ones(len(of_kind))
+    level, outlying = np.zeros(len(of_kind)), np.ones(len(of_kind))
     noise, spread = history.noise.copy(), history.spread.copy()
     age, stale = history.age.copy(), history.stale.copy()
     for kind, edges in enumerate(of_kind):
@@ -121,7 +121,7 @@ def measures(
         if sample.total is None:
             continue
         if sample.own is not None and edges.size >= MANY:
-            loud[kind] = sample.own**2 if sample.own > LOUDER else 1.0
+            outlying[kind] = sample.own**2 if sample.own > LOUDER else 1.0
             moved = max(1.0, sample.moved / noise[kind]) if sample.moved is not None else np.inf
             stale[kind] = stale[kind] + 1 if sample.own > STALE * moved else 0
         guess = 0 if edges.size >= MANY else GUESS
@@ -129,8 +129,8 @@ def measures(
         age[kind] += 1
     known = replace(history, noise=noise, spread=spread, age=age, stale=stale)
     if stale.max() >= TWICE:
-        known, loud = _forgotten(known, settings), np.ones(len(of_kind))
-    return known, level, loud
+        known, outlying = _forgotten(known, settings), np.ones(len(of_kind))
+    return known, level, outlying
 
 
 def _sample(history: History, kind: int, edges: Ints, slowdown: Floats, foreign: NDArray[np.bool_] | None) -> _Sample:

@@ -12,11 +12,11 @@ import numpy as np
 from numba import float64, int32, types
 from numpy.typing import NDArray
 
-from faults.localisation.window_arrays import MAX, Board
+from faults.localisation.window_arrays import MAX, WindowArrays
 from fleet.numba_cache import jit_entry, jit_inner
 
 _I, _F = int32[::1], float64[::1]
-BOARD = types.NamedTuple([_I, _I, _F, _I, _I, *(_F for _ in range(9))], Board)  # type: ignore[no-untyped-call]
+WINDOW_ARRAYS = types.NamedTuple([_I, _I, _F, _I, _I, *(_F for _ in range(9))], WindowArrays)  # type: ignore[no-untyped-call]
 STEPS = 4  # of reweighted least squares: beyond, x moves by less than a hundredth
 ADDED = 4  # replacements for one that is taken out
 SWEEPS = 3  # of exchanges
@@ -35,15 +35,15 @@ def _loss(gap: float, soft: float, scale: float, tail: float, odd: float) -> flo
 
 
 @jit_inner
-def _without(board: Board, x: NDArray[np.float64], edge: int, k: int) -> tuple[float, float]:
+def _without(arrays: WindowArrays, x: NDArray[np.float64], edge: int, k: int) -> tuple[float, float]:
     """What explains an edge if k does not: predicted slowdown and its softness."""
     most, soft = 0.0, 0.0
-    for at in range(board.begin[edge], board.begin[edge + 1]):
-        other = board.entity[at]
+    for at in range(arrays.begin[edge], arrays.begin[edge + 1]):
+        other = arrays.entity[at]
         if other != k and x[other] > 0.0:
-            much = board.part[at] * x[other]
+            much = arrays.part[at] * x[other]
             if much > most:
-                most, soft = much, board.misfit[other] * much
+                most, soft = much, arrays.misfit[other] * much
     return most, soft
 
 
@@ -63,15 +63,15 @@ def _middle(values: NDArray[np.float64], count: int) -> float:
 
 
 @jit_inner
-def _start(board: Board, k: int) -> float:
+def _start(arrays: WindowArrays, k: int) -> float:
     """Median of what its edges would have it be."""
-    first, last = board.first[k], board.first[k + 1]
+    first, last = arrays.first[k], arrays.first[k + 1]
     wanted = np.empty(last - first)
     count = 0
     for at in range(first, last):
-        r = board.residual[board.edge[at]]
-        if r == r and board.share[at] >= 0.5:  # noqa: PLR0124 - NaN
-            wanted[count] = r / board.share[at]
+        r = arrays.residual[arrays.edge[at]]
+        if r == r and arrays.share[at] >= 0.5:  # noqa: PLR0124 - NaN
+            wanted[count] = r / arrays.share[at]
             count += 1
     if count == 0:
         return 0.0
@@ -79,58 +79,58 @@ def _start(board: Board, k: int) -> float:
 
 
 @jit_inner
-def _better(board: Board, x: NDArray[np.float64], k: int, much: float) -> float:
+def _better(arrays: WindowArrays, x: NDArray[np.float64], k: int, much: float) -> float:
     """One step of reweighted least squares from `much`, on the edges of which k would be the narrowest."""
     up, down = 0.0, 0.0
-    for at in range(board.first[k], board.first[k + 1]):
-        edge = board.edge[at]
-        r = board.residual[edge]
+    for at in range(arrays.first[k], arrays.first[k + 1]):
+        edge = arrays.edge[at]
+        r = arrays.residual[edge]
         if r != r:  # noqa: PLR0124 - NaN
             continue
-        share = board.share[at]
-        base, _ = _without(board, x, edge, k)
+        share = arrays.share[at]
+        base, _ = _without(arrays, x, edge, k)
         if share * much < base:
             continue
-        s2 = board.scale[edge] ** 2 + (board.misfit[k] * share * much) ** 2
+        s2 = arrays.scale[edge] ** 2 + (arrays.misfit[k] * share * much) ** 2
         gap = r - share * much
-        w = (board.tail[edge] + 1.0) / (s2 * board.tail[edge] + gap * gap)
+        w = (arrays.tail[edge] + 1.0) / (s2 * arrays.tail[edge] + gap * gap)
         up += w * share * r
         down += w * share * share
     return min(MAX, up / down) if down > 0.0 else 0.0
 
 
 @jit_inner
-def _gain(board: Board, x: NDArray[np.float64], k: int, much: float) -> float:
+def _gain(arrays: WindowArrays, x: NDArray[np.float64], k: int, much: float) -> float:
     """Nats that the edges win by x_k = much against x_k = 0."""
     total = 0.0
-    soft_share = board.misfit[k]
-    for at in range(board.first[k], board.first[k + 1]):
-        edge = board.edge[at]
-        r = board.residual[edge]
+    soft_share = arrays.misfit[k]
+    for at in range(arrays.first[k], arrays.first[k + 1]):
+        edge = arrays.edge[at]
+        r = arrays.residual[edge]
         if r != r:  # noqa: PLR0124 - NaN
             continue
-        base, soft = _without(board, x, edge, k)
-        with_k = board.share[at] * much
+        base, soft = _without(arrays, x, edge, k)
+        with_k = arrays.share[at] * much
         if with_k <= base:
             continue
-        s, tail, odd = board.scale[edge], board.tail[edge], board.odd[edge]
+        s, tail, odd = arrays.scale[edge], arrays.tail[edge], arrays.odd[edge]
         total += _loss(r - base, soft, s, tail, odd) - _loss(r - with_k, soft_share * with_k, s, tail, odd)
-    won: float = total * board.weight[k]
+    won: float = total * arrays.weight[k]
     return won
 
 
 @jit_inner
-def _best(board: Board, x: NDArray[np.float64], k: int, start: float) -> tuple[float, float]:
+def _best(arrays: WindowArrays, x: NDArray[np.float64], k: int, start: float) -> tuple[float, float]:
     """(gain, x_k) at the best x_k, everything else as it is; gain before the price."""
-    much = min(MAX, max(board.least[0], x[k] if x[k] > 0.0 else start))
+    much = min(MAX, max(arrays.least[0], x[k] if x[k] > 0.0 else start))
     top, top_much = -1e9, 0.0
     for step in range(STEPS + 1):
-        gain = _gain(board, x, k, much)
-        if step == 0 and x[k] <= 0.0 and gain < board.price[k] - HOPELESS:
+        gain = _gain(arrays, x, k, much)
+        if step == 0 and x[k] <= 0.0 and gain < arrays.price[k] - HOPELESS:
             return gain, much
         if gain > top:
             top, top_much = gain, much
-        much = max(board.least[0], _better(board, x, k, much))
+        much = max(arrays.least[0], _better(arrays, x, k, much))
     return top, top_much
 
 
@@ -147,13 +147,13 @@ class Pile(NamedTuple):
 
 
 @jit_inner
-def _near(board: Board, pile: Pile, k: int) -> int:
+def _near(arrays: WindowArrays, pile: Pile, k: int) -> int:
     """Gather the candidates that share an edge with k, k among them; how many."""
     count = 0
-    for at in range(board.first[k], board.first[k + 1]):
-        edge = board.edge[at]
-        for inner in range(board.begin[edge], board.begin[edge + 1]):
-            m = pile.place[board.entity[inner]]
+    for at in range(arrays.first[k], arrays.first[k + 1]):
+        edge = arrays.edge[at]
+        for inner in range(arrays.begin[edge], arrays.begin[edge + 1]):
+            m = pile.place[arrays.entity[inner]]
             if m >= 0 and pile.mark[m] == 0:
                 pile.mark[m] = 1
                 pile.near[count] = m
@@ -164,7 +164,7 @@ def _near(board: Board, pile: Pile, k: int) -> int:
 
 
 @jit_inner
-def _set_right(board: Board, x: NDArray[np.float64], pile: Pile, count: int, keep: int, banned: int) -> float:  # noqa: PLR0917
+def _set_right(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile, count: int, keep: int, banned: int) -> float:  # noqa: PLR0917
     """Refit the chosen among the near ones, dropping those that no longer pay, then value the others; how far it
     fell."""
     fell = 0.0
@@ -175,14 +175,14 @@ def _set_right(board: Board, x: NDArray[np.float64], pile: Pile, count: int, kee
             if (x[k] > 0.0) != (turn == 0):
                 pile.gains[m] = NEVER
                 continue
-            before = _gain(board, x, k, x[k]) if turn == 0 else 0.0
-            gain, much = _best(board, x, k, pile.starts[m])
+            before = _gain(arrays, x, k, x[k]) if turn == 0 else 0.0
+            gain, much = _best(arrays, x, k, pile.starts[m])
             if turn == 1:
-                pile.gains[m] = NEVER if m == banned else gain - board.price[k]
+                pile.gains[m] = NEVER if m == banned else gain - arrays.price[k]
                 pile.muches[m] = much
-            elif gain <= board.price[k] and m != keep:
+            elif gain <= arrays.price[k] and m != keep:
                 x[k] = 0.0
-                fell += board.price[k] - before
+                fell += arrays.price[k] - before
             else:
                 x[k] = much
                 fell += gain - before
@@ -190,23 +190,23 @@ def _set_right(board: Board, x: NDArray[np.float64], pile: Pile, count: int, kee
 
 
 @jit_inner
-def _grow(board: Board, x: NDArray[np.float64], pile: Pile, count: int, banned: int, limit: int) -> float:  # noqa: PLR0917
+def _grow(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile, count: int, banned: int, limit: int) -> float:  # noqa: PLR0917
     """Set the near ones right and add the best candidate, as long as one pays; how far the objective fell."""
     fell, keep = 0.0, -1
     for _ in range(limit):
-        fell += _set_right(board, x, pile, count, keep, banned)
+        fell += _set_right(arrays, x, pile, count, keep, banned)
         keep = int(np.argmax(pile.gains))
         if pile.gains[keep] <= 0.0:
             break
         k = pile.who[keep]
         x[k] = pile.muches[keep]
         fell += pile.gains[keep]
-        count = _near(board, pile, k)
+        count = _near(arrays, pile, k)
     return fell
 
 
 @jit_inner
-def _search(board: Board, x: NDArray[np.float64], pile: Pile) -> None:
+def _search(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile) -> None:
     """All at once from what was believed; then each chosen one is taken out, and stays out if others do better."""
     size = pile.who.size
     kept, kept_gains, kept_muches = np.empty(size), np.empty(size), np.empty(size)
@@ -220,10 +220,10 @@ def _search(board: Board, x: NDArray[np.float64], pile: Pile) -> None:
                     continue
                 for i in range(size):
                     kept[i], kept_gains[i], kept_muches[i] = x[pile.who[i]], pile.gains[i], pile.muches[i]
-                fell = board.price[k] - _gain(board, x, k, x[k])
+                fell = arrays.price[k] - _gain(arrays, x, k, x[k])
                 x[k] = 0.0
-                count = _near(board, pile, k)
-            fell += _grow(board, x, pile, count, m, ADDED if m >= 0 else 4 * size)
+                count = _near(arrays, pile, k)
+            fell += _grow(arrays, x, pile, count, m, ADDED if m >= 0 else 4 * size)
             if m >= 0 and fell <= 1e-6:
                 for i in range(size):
                     x[pile.who[i]], pile.gains[i], pile.muches[i] = kept[i], kept_gains[i], kept_muches[i]
@@ -233,9 +233,9 @@ def _search(board: Board, x: NDArray[np.float64], pile: Pile) -> None:
             break
 
 
-@jit_entry(types.void(BOARD, _I, _F, _F, _F))
+@jit_entry(types.void(WINDOW_ARRAYS, _I, _F, _F, _F))
 def solve(
-    board: Board,
+    arrays: WindowArrays,
     who: NDArray[np.int32],
     starts: NDArray[np.float64],
     x: NDArray[np.float64],
@@ -249,15 +249,15 @@ def solve(
         place[who[m]] = m
         near[m] = m
     pile = Pile(who, starts, place, np.full(who.size, NEVER), np.zeros(who.size), near, mark)
-    _search(board, x, pile)
+    _search(arrays, x, pile)
     for m in range(who.size):
         k = who[m]
         starts[m] = x[k] if x[k] > 0.0 else pile.muches[m]
-        evidence[m] = _gain(board, x, k, starts[m])
+        evidence[m] = _gain(arrays, x, k, starts[m])
 
 
-@jit_entry(types.void(BOARD, _I, _F))
-def typical(board: Board, who: NDArray[np.int32], out: NDArray[np.float64]) -> None:
+@jit_entry(types.void(WINDOW_ARRAYS, _I, _F))
+def typical(arrays: WindowArrays, who: NDArray[np.int32], out: NDArray[np.float64]) -> None:
     """What the middle one of its edges would have each entity be."""
     for m in range(who.size):
-        out[m] = _start(board, who[m])
+        out[m] = _start(arrays, who[m])

@@ -19,11 +19,11 @@ from numba import boolean, float32, float64, int32, types, uint32, void
 from numpy.typing import NDArray
 
 from faults.localisation.entities import Elsewhere, Links, Pairs
-from faults.localisation.kernel import BOARD
+from faults.localisation.kernel import WINDOW_ARRAYS
 from faults.localisation.probes import Reading
 from faults.localisation.scratch import Read
 from faults.localisation.sums import READ
-from faults.localisation.window_arrays import Board
+from faults.localisation.window_arrays import WindowArrays
 from fleet.numba_cache import jit_entry, jit_inner
 
 _F, _H, _I = float64[::1], float32[::1], int32[::1]
@@ -35,7 +35,7 @@ _ELSEWHERE = types.NamedUniTuple(_F, 2, Elsewhere)  # type: ignore[no-untyped-ca
 _PAIRS = types.NamedTuple([_I, _I, _I, _F, float64], Pairs)  # type: ignore[no-untyped-call]
 SLOWDOWNS = np.log(np.array([1.2, 1.3, 1.45, 1.75, 2.4, 4.5]))
 COUNT = 6
-SPEAKS = 1.0  # nats in one window
+SUPPORTS = 1.0  # nats in one window
 MAX = 200.0
 MIN = 0.7  # nats: less is not remembered
 ODD_SCALES = 6.0
@@ -45,11 +45,11 @@ PROBE_MISFIT = 0.15
 
 
 @jit_inner
-def _add(board: Board, edge: int, feels: float, cable: float, totals: NDArray[np.float64]) -> None:
+def _add(arrays: WindowArrays, edge: int, feels: float, cable: float, totals: NDArray[np.float64]) -> None:
     """The log likelihood ratios of one edge, whose cable is slow by `cable` or not at all: what is slower counts."""
-    nu = board.tail[edge]
-    unit = 1.0 / np.sqrt(board.scale[edge] ** 2 + (MISFIT * cable) ** 2)
-    left = (board.residual[edge] - cable) * unit
+    nu = arrays.tail[edge]
+    unit = 1.0 / np.sqrt(arrays.scale[edge] ** 2 + (MISFIT * cable) ** 2)
+    left = (arrays.residual[edge] - cable) * unit
     half = 0.5 * (nu + 1.0)
     null = 1.0 + left * left / nu
     for i in range(COUNT):
@@ -74,7 +74,7 @@ def _probe(probed: Reading, pair: int, totals: NDArray[np.float64], both: NDArra
 
 
 @jit_inner
-def _acquits(probed: Reading, pair: int) -> bool:
+def _clears(probed: Reading, pair: int) -> bool:
     """Whether the probe of a pair is clearly as usual."""
     if not probed.residual.size:
         return False
@@ -83,10 +83,10 @@ def _acquits(probed: Reading, pair: int) -> bool:
 
 
 @jit_inner
-def _speaks(board: Board, edge: int, elsewhere: Elsewhere) -> bool:
-    residual = board.residual[edge]
-    heard: bool = residual == residual and elsewhere.by_others[edge] <= 0.0  # noqa: PLR0124 - NaN
-    return heard
+def _counts(arrays: WindowArrays, edge: int, elsewhere: Elsewhere) -> bool:
+    residual = arrays.residual[edge]
+    observed: bool = residual == residual and elsewhere.by_others[edge] <= 0.0  # noqa: PLR0124 - NaN
+    return observed
 
 
 @jit_inner
@@ -103,7 +103,7 @@ def _nats(totals: NDArray[np.float64]) -> tuple[float, int]:
 
 @jit_inner
 def _look(  # noqa: PLR0917 - compiled code takes no keywords
-    board: Board,
+    arrays: WindowArrays,
     pair: NDArray[np.int32],
     elsewhere: Elsewhere,
     read: Read,
@@ -115,8 +115,8 @@ def _look(  # noqa: PLR0917 - compiled code takes no keywords
     for p in range(probed.residual.size):
         looked[p] = probed.residual[p] > PROBE_LOOK * probed.scale[p]
     strange = 0
-    for edge in read.loud[: read.counts[1]]:
-        residual, scale, much = board.residual[edge], board.scale[edge], elsewhere.by_all[edge]
+    for edge in read.outlying[: read.counts[1]]:
+        residual, scale, much = arrays.residual[edge], arrays.scale[edge], elsewhere.by_all[edge]
         if elsewhere.by_others[edge] <= 0.0:
             looked[pair[edge]] = True
         strange += residual - much > ODD_SCALES * np.sqrt(scale * scale + (MISFIT * much) ** 2)
@@ -125,7 +125,7 @@ def _look(  # noqa: PLR0917 - compiled code takes no keywords
 
 @jit_inner
 def _pair(  # noqa: PLR0917 - compiled code takes no keywords
-    board: Board,
+    arrays: WindowArrays,
     pairs: Pairs,
     p: int,
     elsewhere: Elsewhere,
@@ -135,27 +135,27 @@ def _pair(  # noqa: PLR0917 - compiled code takes no keywords
     totals: NDArray[np.float64],
 ) -> tuple[int, float, bool]:
     """Fill what traffic says of each slowdown; (edges that speak, their mean share of what is new, any was heard)."""
-    count, share, heard = 0, 0.0, False
+    count, share, observed = 0, 0.0, False
     totals[:] = 0.0
     for at in range(pairs.first[p], pairs.first[p + 1]):
         edge = pairs.edge[at]
-        heard |= not np.isnan(board.residual[edge])
-        if _speaks(board, edge, elsewhere):
+        observed |= not np.isnan(arrays.residual[edge])
+        if _counts(arrays, edge, elsewhere):
             count += 1
             share += fresh[edge] if windows[edge] >= warm else 0.0
-            _add(board, edge, pairs.feels[edge], elsewhere.by_all[edge], totals)
+            _add(arrays, edge, pairs.feels[edge], elsewhere.by_all[edge], totals)
     back = pairs.back[p]
     if count and back >= 0:
         for at in range(pairs.first[back], pairs.first[back + 1]):
             edge = pairs.edge[at]
-            if _speaks(board, edge, elsewhere):
-                _add(board, edge, pairs.leak * pairs.feels[edge], elsewhere.by_all[edge], totals)
-    return count, share / max(count, 1), heard
+            if _counts(arrays, edge, elsewhere):
+                _add(arrays, edge, pairs.leak * pairs.feels[edge], elsewhere.by_all[edge], totals)
+    return count, share / max(count, 1), observed
 
 
 @jit_entry(
     void(
-        BOARD,
+        WINDOW_ARRAYS,
         _PAIRS,
         _I,
         _ELSEWHERE,
@@ -174,7 +174,7 @@ def _pair(  # noqa: PLR0917 - compiled code takes no keywords
     )
 )
 def gather(  # noqa: PLR0917 - compiled code takes no keywords
-    board: Board,
+    arrays: WindowArrays,
     pairs: Pairs,
     pair: NDArray[np.int32],  # per edge
     elsewhere: Elsewhere,
@@ -183,7 +183,7 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
     warm: float,  # windows; of a younger edge nothing is new
     probed: Reading,  # empty: nobody probes
     most: NDArray[np.float64],  # per pair: nats that its probes may add
-    aside: NDArray[np.bool_],  # per pair: the fit of probes has a slow host or leaf on its way
+    explained_pairs: NDArray[np.bool_],  # per pair: the fit of probes has a slow host or leaf on its way
     slow: NDArray[np.float64],  # per pair: filled with the slowdown that fits best
     old: Links,
     from_s: float,
@@ -193,18 +193,20 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
 ) -> None:
     """One window more."""
     totals, both, looked = np.empty(COUNT), np.empty(COUNT), np.empty(old.nats.size, np.bool_)
-    odd[0] = _look(board, pair, elsewhere, read, probed, looked)
+    odd[0] = _look(arrays, pair, elsewhere, read, probed, looked)
     for p in range(old.nats.size):
         known = old.nats[p]
         new.hits[p], new.since[p], new.nats[p], slow[p] = old.hits[p] << _ONE, old.since[p], 0.0, 0.0
         new.probed[p], new.quiet[p], traffic[p] = 0.0, old.quiet[p] << _ONE, np.nan
-        if (known <= 0.0 and not looked[p]) or _acquits(probed, p):
+        if (known <= 0.0 and not looked[p]) or _clears(probed, p):
             continue
-        count, share, heard = _pair(board, pairs, p, elsewhere, read.fresh, windows, warm, totals)
+        count, share, observed = _pair(arrays, pairs, p, elsewhere, read.fresh, windows, warm, totals)
         by_probe = _probe(probed, p, totals, both)
-        if aside[p] or (not count and (heard or not by_probe)):  # explained, or not heard: nothing is learnt
+        if explained_pairs[p] or (
+            not count and (observed or not by_probe)
+        ):  # explained, or not heard: nothing is learnt
             new.nats[p], new.probed[p] = known, old.probed[p]
-            if not heard:
+            if not observed:
                 new.quiet[p] |= _ONE
             continue
         nats, best = _nats(totals)
@@ -222,7 +224,7 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
         if total > MIN:
             new.nats[p], new.probed[p] = total, min(most[p], told) if goes_on < begins else old.probed[p] + more
         slow[p] = SLOWDOWNS[best]
-        if nats + told > SPEAKS:
+        if nats + told > SUPPORTS:
             new.hits[p] |= _ONE
         if known <= 0.0:
             new.since[p] = from_s

@@ -20,14 +20,14 @@ from faults.localisation import probes as probing
 from faults.localisation import scratch
 from faults.localisation.chance_model import rests_on_one_pair
 from faults.localisation.entities import Elsewhere, Indices, Kind, Links, entities, links_of
-from faults.localisation.fault_rate import Rate
-from faults.localisation.priors import CROWDED, Prices, board_of, candidates, counted, inflation
-from faults.localisation.probe_confirmation import SecondLook
+from faults.localisation.fault_rate import FaultRate
+from faults.localisation.priors import CROWDED, Prices, candidates, counted, inflation, window_arrays
+from faults.localisation.probe_confirmation import ProbeConfirmation
 from faults.localisation.probe_fit import ProbeFit, reported
 from faults.localisation.reporting import Key, Named, merged, update
 from faults.localisation.settings import LocaliserSettings
-from faults.localisation.significance import Trial, accused_hosts, accused_links, accused_switches
-from faults.localisation.window_arrays import Board
+from faults.localisation.significance import Trial, significant_hosts, significant_links, significant_switches
+from faults.localisation.window_arrays import WindowArrays
 
 CLIP = 5.0  # scales: one wild edge is not many
 _NOTHING = np.zeros(0, bool)
@@ -43,17 +43,17 @@ class LocaliserState:
     prices: Prices
     slow: Floats  # per entity: what was believed in the last window (log)
     links: Links
-    heard: NDArray[np.uint32]  # per node: whether its own agent was heard, newest window in the lowest bit
+    observed: NDArray[np.uint32]  # per node: whether its own agent was heard, newest window in the lowest bit
     quiet: np.uint32  # whether nobody talked, likewise
     named: Mapping[Key, Named]
     probes: probing.Probes
-    rate: Rate
+    rate: FaultRate
 
 
 class _Reading(NamedTuple):
     """One window against history."""
 
-    board: Board
+    arrays: WindowArrays
     of: usual.Measures
     read: scratch.Read
 
@@ -70,7 +70,7 @@ class _Fit(NamedTuple):
 class _Probed(NamedTuple):
     """What was probed in one window."""
 
-    said: Floats
+    measured: Floats
     known: usual.History
     level: float
     reading: probing.Reading
@@ -101,7 +101,7 @@ class Localiser:
         )
         self._some_pairs = probing.samples(self.entities.pairs.back.size)
         self._edge_ways = scratch.ways(fabric, self.entities)
-        self._room, self._columns = scratch.read(self._edge_ways), np.empty((7, len(fabric)))
+        self._buffers, self._columns = scratch.read(self._edge_ways), np.empty((7, len(fabric)))
         self.first_edge = self.entities.pairs.edge[self.entities.pairs.first[:-1]]
         self.pair_ends = _pair_ends(fabric, self.entities.pair, self.entities.pairs.back.size)
 
@@ -114,11 +114,11 @@ class Localiser:
             prices=Prices(self.settings.congested, self.settings.odd, CROWDED, np.ones(len(Kind)), 0),
             slow=np.zeros(len(self.entities)),
             links=links_of(pairs),
-            heard=np.zeros(int(self.fabric.node.max()) + 1, np.uint32),
+            observed=np.zeros(int(self.fabric.node.max()) + 1, np.uint32),
             quiet=np.uint32(0),
             named=MappingProxyType({}),
             probes=probing.start(pairs, self.settings),
-            rate=Rate(),
+            rate=FaultRate(),
         )
 
     def step(
@@ -133,24 +133,24 @@ class Localiser:
         known, reading = self._read(state, window)
         fit, prices = self._fit(state, reading) if talks else (self._no_fit(), state.prices)
         x = fit.x
-        board = reading.board._replace(weight=1.0 / prices.inflation[self.entities.kind] ** 2)
-        reading = reading._replace(board=board)
-        explained = self._predict(board, x, self._columns[4])
+        arrays = reading.arrays._replace(weight=1.0 / prices.inflation[self.entities.kind] ** 2)
+        reading = reading._replace(arrays=arrays)
+        explained = self._predict(arrays, x, self._columns[4])
         suspects = self._suspects(state, known, reading, fit, window) if talks else evidence_of.silent(state.suspicion)
-        doubtful = self._doubtful(board, x, suspects)
+        doubtful = self._doubtful(arrays, x, suspects)
         probed = self._probed(state.probes, window)
-        aside = np.zeros(self.first_edge.size, bool) if probe_fit is None else probe_fit.explained
+        explained_pairs = np.zeros(self.first_edge.size, bool) if probe_fit is None else probe_fit.explained
         links, of_links = self._links(
-            state, known, reading, self._elsewhere(board, x, explained), probed, aside, window.from_s
+            state, known, reading, self._elsewhere(arrays, x, explained), probed, explained_pairs, window.from_s
         )
-        traffic = np.where(aside, np.nan, of_links.traffic)  # what hosts and leaves explain is no weather
+        traffic = np.where(explained_pairs, np.nan, of_links.traffic)  # what hosts and leaves explain is no weather
         before, state = state, LocaliserState(
             history=self._learnt(known, reading, doubtful) if talks else state.history,
             suspicion=suspects,
             prices=counted(prices, self.entities, x, of_links.odd) if talks else state.prices,
             slow=x,
             links=links,
-            heard=self._heard(state.heard, window),
+            observed=self._observed(state.observed, window),
             quiet=(state.quiet << np.uint32(1)) | np.uint32(not talks),
             named=state.named,
             probes=state.probes if probed is None else self._taught(state.probes, probed, traffic, doubtful, links),
@@ -158,9 +158,9 @@ class Localiser:
         )  # fmt: skip
         second = None
         if probed is not None:
-            second = SecondLook(self.fabric, self._ways, probed.reading, state.probes, self.settings)
+            second = ProbeConfirmation(self.fabric, self._ways, probed.reading, state.probes, self.settings)
         young = known.young(self.settings)
-        trial = Trial(board, explained, of_links.slow, window, young=young, second=second)
+        trial = Trial(arrays, explained, of_links.slow, window, young=young, second=second)
         after, diagnoses = self._name(state, trial, probe_fit)
         return (after if talks else replace(after, slow=before.slow)), diagnoses
 
@@ -172,7 +172,7 @@ class Localiser:
         after = replace(
             state,
             suspicion=evidence_of.silent(state.suspicion),
-            heard=state.heard << np.uint32(1),
+            observed=state.observed << np.uint32(1),
             quiet=(state.quiet << np.uint32(1)) | np.uint32(1),
             named=MappingProxyType(named),
         )
@@ -184,40 +184,40 @@ class Localiser:
     def _read(self, state: LocaliserState, window: Window) -> tuple[usual.History, _Reading]:
         from faults.localisation.edge_kernels import measure  # noqa: PLC0415 - compiles
 
-        known, level, loud = usual.measures(
+        known, level, outlying = usual.measures(
             state.history, window.slowdown, window.foreign, self._of_kind, self.settings
         )
-        board = board_of(
+        arrays = window_arrays(
             self.entities, self.settings, self._misfit, state.prices,
             believed=state.slow, nats=state.suspicion.nats, window_s=window.to_s - window.from_s,
-            room=self._columns[:4],
+            buffers=self._columns[:4],
         )  # fmt: skip
         of = usual.Measures(
-            level, known.noise**2 + usual.MIN_SCALE**2, known.spread**2, loud, self.settings.spread_tail,
+            level, known.noise**2 + usual.MIN_SCALE**2, known.spread**2, outlying, self.settings.spread_tail,
             state.prices.odd_edge, CLIP,
         )  # fmt: skip
         foreign = _NOTHING if window.foreign is None else window.foreign
         measure(
-            window.slowdown, foreign, self._traffic, self.entities.pair, state.links.nats, of, known.usual, board,
-            self._edge_ways, self.entities.pairs.feels, self.entities.full, self._room,
+            window.slowdown, foreign, self._traffic, self.entities.pair, state.links.nats, of, known.usual, arrays,
+            self._edge_ways, self.entities.pairs.feels, self.entities.full, self._buffers,
         )  # fmt: skip
-        return known, _Reading(board, of, self._room)
+        return known, _Reading(arrays, of, self._buffers)
 
     def _fit(self, state: LocaliserState, reading: _Reading) -> tuple[_Fit, Prices]:
         from faults.localisation.kernel import solve, typical  # noqa: PLC0415 - compiles
 
         prices = inflation(state.prices, self.entities, reading.read.score)
-        board = reading.board._replace(weight=1.0 / prices.inflation[self.entities.kind] ** 2)
+        arrays = reading.arrays._replace(weight=1.0 / prices.inflation[self.entities.kind] ** 2)
         who = candidates(self.entities, self.settings, prices, reading.read.score, state.slow, state.suspicion.nats)
         starts = np.empty(who.size)
-        typical(board, who, starts)
-        kept = (starts >= board.least[0] / 2.0) | (state.slow[who] > 0.0)  # half of its edges must be slow at all
+        typical(arrays, who, starts)
+        kept = (starts >= arrays.least[0] / 2.0) | (state.slow[who] > 0.0)  # half of its edges must be slow at all
         who, starts = who[kept], starts[kept]
         x = np.zeros(len(self.entities))
         x[who] = state.slow[who]
         evidence = np.zeros(who.size)
         if who.size:
-            solve(board, who, starts, x, evidence)
+            solve(arrays, who, starts, x, evidence)
         return _Fit(who.astype(np.int64), x, starts, evidence), prices
 
     def _suspects(
@@ -225,29 +225,37 @@ class Localiser:
     ) -> evidence_of.Suspicion:
         alone, read = self._alone(reading, known, fit), reading.read
         return evidence_of.gather(
-            state.suspicion, self.entities, fit.who, fit.x, fit.evidence, alone, read.fresh, read.heard, window.from_s
+            state.suspicion,
+            self.entities,
+            fit.who,
+            fit.x,
+            fit.evidence,
+            alone,
+            read.fresh,
+            read.observed,
+            window.from_s,
         )
 
     def _alone(self, reading: _Reading, known: usual.History, fit: _Fit) -> Floats:
         from faults.localisation.edge_kernels import alone  # noqa: PLC0415 - compiles
 
         nats = np.empty(fit.who.size)
-        alone(self._traffic, reading.of, known.usual, reading.board, reading.read.said, fit.who, fit.much, nats)
+        alone(self._traffic, reading.of, known.usual, reading.arrays, reading.read.measured, fit.who, fit.much, nats)
         return nats
 
-    def _predict(self, board: Board, x: Floats, most: Floats) -> Floats:
+    def _predict(self, arrays: WindowArrays, x: Floats, most: Floats) -> Floats:
         """Per edge; into room that is there."""
         from faults.localisation.edge_kernels import predict  # noqa: PLC0415 - compiles
 
         most[:] = 0.0
-        predict(board, np.flatnonzero(x), x, most)
+        predict(arrays, np.flatnonzero(x), x, most)
         return most
 
     def _probed(self, before: probing.Probes, window: Window) -> _Probed | None:
-        said = probing.per_pair(window, self.first_edge)
-        if said is None:
+        measured = probing.per_pair(window, self.first_edge)
+        if measured is None:
             return None
-        return _Probed(said, *probing.read(before.history, said, self._some_pairs, self.settings))
+        return _Probed(measured, *probing.read(before.history, measured, self._some_pairs, self.settings))
 
     def _taught(
         self, before: probing.Probes, probed: _Probed, traffic: Floats, doubtful: NDArray[np.bool_], links: Links
@@ -257,7 +265,7 @@ class Localiser:
 
     def _links(  # noqa: PLR0917 - arrays of one window
         self, state: LocaliserState, known: usual.History, reading: _Reading, elsewhere: Elsewhere,
-        probed: _Probed | None, aside: NDArray[np.bool_], from_s: float,
+        probed: _Probed | None, explained_pairs: NDArray[np.bool_], from_s: float,
     ) -> tuple[Links, _OfLinks]:  # fmt: skip
         from faults.localisation.links import gather  # noqa: PLC0415 - compiles
 
@@ -267,26 +275,26 @@ class Localiser:
         told = _NO_PROBES if probed is None else probed.reading
         most = self._ways.most(state.probes.strange)
         gather(
-            reading.board, self.entities.pairs, self.entities.pair, elsewhere, reading.read,
-            known.usual.windows, float(self.settings.warm_windows), told, most, aside, slow,
+            reading.arrays, self.entities.pairs, self.entities.pair, elsewhere, reading.read,
+            known.usual.windows, float(self.settings.warm_windows), told, most, explained_pairs, slow,
             state.links, from_s, new, odd, traffic,
         )  # fmt: skip
         return new, _OfLinks(slow, traffic, float(odd[0]))
 
-    def _elsewhere(self, board: Board, x: Floats, explained: Floats) -> Elsewhere:
+    def _elsewhere(self, arrays: WindowArrays, x: Floats, explained: Floats) -> Elsewhere:
         """What is explained of each edge by anything that more than one pair of NICs accuses."""
         cables = self.entities.of_kind[Kind.UP].start
         hosts = np.flatnonzero(x[: self.entities.of_kind[Kind.NODE].stop])
-        alone = [entity for entity in hosts if rests_on_one_pair(self.entities, board, int(entity), float(x[entity]))]
+        alone = [entity for entity in hosts if rests_on_one_pair(self.entities, arrays, int(entity), float(x[entity]))]
         if not x[cables:].any() and not alone:
             return Elsewhere(explained, explained)
         told = x.copy()
         told[alone] = 0.0
-        by_all = self._predict(board, told, self._columns[5])
+        by_all = self._predict(arrays, told, self._columns[5])
         told[cables:] = 0.0
-        return Elsewhere(by_all, self._predict(board, told, self._columns[6]))
+        return Elsewhere(by_all, self._predict(arrays, told, self._columns[6]))
 
-    def _doubtful(self, board: Board, x: Floats, suspects: evidence_of.Suspicion) -> NDArray[np.bool_]:
+    def _doubtful(self, arrays: WindowArrays, x: Floats, suspects: evidence_of.Suspicion) -> NDArray[np.bool_]:
         """Edges of what is slow or suspected: nothing is to be learnt of them now."""
         from faults.localisation.edge_kernels import mark  # noqa: PLC0415 - compiles
 
@@ -294,7 +302,7 @@ class Localiser:
         if suspected.any():
             doubted |= suspected[self.entities.slot]
         found = np.zeros(len(self.fabric), bool)
-        mark(board, np.flatnonzero(doubted), found)
+        mark(arrays, np.flatnonzero(doubted), found)
         return found
 
     def _learnt(self, known: usual.History, reading: _Reading, doubtful: NDArray[np.bool_]) -> usual.History:
@@ -302,15 +310,15 @@ class Localiser:
 
         new = usual.Usual(*(np.empty(len(self.fabric), np.float32) for _ in usual.Usual._fields))
         before = np.empty(len(self.fabric), np.float32)
-        worth = np.where(known.age > 1, 1.0 / reading.of.loud, 0.0)  # whether the first was loud nobody can tell
+        worth = np.where(known.age > 1, 1.0 / reading.of.outlying, 0.0)  # whether the first was loud nobody can tell
         learn(
             self._traffic, (known.noise / known.spread) ** 2, worth, float(self.settings.warm_windows),
-            float(self.settings.memory_windows), reading.board, reading.read.said, doubtful, known.usual,
+            float(self.settings.memory_windows), reading.arrays, reading.read.measured, doubtful, known.usual,
             known.before, new, before,
         )  # fmt: skip
         return replace(known, usual=new, before=before)
 
-    def _heard(self, before: NDArray[np.uint32], window: Window) -> NDArray[np.uint32]:
+    def _observed(self, before: NDArray[np.uint32], window: Window) -> NDArray[np.uint32]:
         told = np.zeros(before.size, np.uint32)
         told[self._sender[np.isfinite(window.slowdown)]] = 1
         return np.asarray((before << np.uint32(1)) | told)
@@ -318,9 +326,9 @@ class Localiser:
     def _name(
         self, state: LocaliserState, trial: Trial, probe_fit: ProbeFit | None
     ) -> tuple[LocaliserState, tuple[Diagnosis, ...]]:
-        hosts, alive_hosts = accused_hosts(self.fabric, self.entities, self.settings, state, trial)
-        switches, alive_switches = accused_switches(self.entities, self.settings, state, trial)
-        pairs, alive_pairs = accused_links(self.pair_ends, self.entities, self.settings, state, trial)
+        hosts, alive_hosts = significant_hosts(self.fabric, self.entities, self.settings, state, trial)
+        switches, alive_switches = significant_switches(self.entities, self.settings, state, trial)
+        pairs, alive_pairs = significant_links(self.pair_ends, self.entities, self.settings, state, trial)
         named = update(
             state.named,
             merged([*hosts, *switches, *pairs]),

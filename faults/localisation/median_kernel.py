@@ -64,29 +64,29 @@ def told(  # noqa: PLR0917 - compiled code takes no keywords
 ) -> None:
     """Fill (level, scatter beside the peers, moved since the window before, scatter beside what is usual), as medians
     without units; NaN: cannot be told."""
-    heard, room = np.empty(edges.size, np.int64), np.empty(edges.size)
+    observed, buffers = np.empty(edges.size, np.int64), np.empty(edges.size)
     count = 0
     for edge in edges:
         if np.isfinite(slowdown[edge]) and not (foreign.size and foreign[edge]):
-            heard[count] = edge
-            room[count] = slowdown[edge] - mean[edge]
+            observed[count] = edge
+            buffers[count] = slowdown[edge] - mean[edge]
             count += 1
     out[:] = np.nan
-    out[0] = median(room, count)
+    out[0] = median(buffers, count)
     for at in range(count):
-        room[at] = abs(slowdown[heard[at]] - out[0])
-    out[1] = median(room, count)
+        buffers[at] = abs(slowdown[observed[at]] - out[0])
+    out[1] = median(buffers, count)
     if noise2 <= 0.0:
         return
     moved = 0
     for at in range(count):
-        step = abs(slowdown[heard[at]] - out[0] - before[heard[at]])
+        step = abs(slowdown[observed[at]] - out[0] - before[observed[at]])
         if np.isfinite(step):
-            room[moved] = step
+            buffers[moved] = step
             moved += 1
-    out[2] = median(room, moved)
+    out[2] = median(buffers, moved)
     for at in range(count):
-        edge = heard[at]
+        edge = observed[at]
         scale = np.sqrt(noise2 + 1.0 / (1.0 / spread2 + windows[edge] / noise2))
-        room[at] = abs(slowdown[edge] - out[0] - mean[edge]) / scale
-    out[3] = median(room, count)
+        buffers[at] = abs(slowdown[edge] - out[0] - mean[edge]) / scale
+    out[3] = median(buffers, count)

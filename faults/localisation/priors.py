@@ -13,7 +13,7 @@ import numpy as np
 from faults.fabric import Floats
 from faults.localisation.entities import Entities, Kind
 from faults.localisation.settings import LocaliserSettings
-from faults.localisation.window_arrays import Board
+from faults.localisation.window_arrays import WindowArrays
 
 CLIPPED_T4 = 1.29  # standard deviation of t(4) / scale, clipped at 5
 LEFT = 0.1587  # the share below one standard deviation
@@ -48,18 +48,18 @@ class Prices:
         return float(np.log((1.0 - self.odd) / self.odd))
 
 
-def board_of(
+def window_arrays(
     all_of: Entities, settings: LocaliserSettings, misfit: Floats, prices: Prices, *, believed: Floats, nats: Floats,
-    window_s: float, room: Floats,
-) -> Board:  # fmt: skip
+    window_s: float, buffers: Floats,
+) -> WindowArrays:  # fmt: skip
     """One window, ready to be measured; `room`: four rows of all edges."""
     cables = all_of.of_kind[Kind.UP].start
     price = np.empty(len(all_of))
     broken = settings.price(cables, window_s)
     price[:cables] = np.maximum(BELIEVED, broken - nats[all_of.slot[:cables]])
     price[cables:] = np.where(believed[cables:] > 0.0, STAYS, prices.cable)
-    residual, scale, tail, odd = room
-    return Board(
+    residual, scale, tail, odd = buffers
+    return WindowArrays(
         first=all_of.first, edge=all_of.edge, share=all_of.share,
         begin=all_of.begin, entity=all_of.entity, part=all_of.part,
         misfit=misfit, weight=np.ones(len(all_of)), price=price,
@@ -115,14 +115,14 @@ def _left(values: Floats) -> tuple[float, float]:
     return float(ordered[low]), float(ordered[middle])
 
 
-def shared_nats(all_of: Entities, board: Board, prices: Prices, entity: int, slowdown: float) -> float:
+def shared_nats(all_of: Entities, arrays: WindowArrays, prices: Prices, entity: int, slowdown: float) -> float:
     """Most that a slowdown proves, however long it is seen, where the edges of an entity share noise with a memory.
 
     The sum of n edges scatters `inflation` times as wide as independent ones would: the shared part has the variance
     (inflation^2 - 1) s^2 / n, and lies between the slowdown and zero by so many of its standard deviations.
     """
     mine = slice(int(all_of.first[entity]), int(all_of.first[entity + 1]))
-    scale = board.scale[all_of.edge[mine]]
+    scale = arrays.scale[all_of.edge[mine]]
     share = all_of.share[mine]
     spare = float(prices.inflation[all_of.kind[entity]]) ** 2 - 1.0
     variance = spare * CLIPPED_T4**2 / max(float((share**2 / scale**2).sum()), 1e-12)

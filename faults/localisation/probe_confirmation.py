@@ -44,16 +44,16 @@ class Look:
     lasted: float  # windows, as if it had been as slow all the time as it was at most
 
     @property
-    def agrees(self) -> bool:
+    def confirms(self) -> bool:
         return self.most and self.nats >= AGREES
 
     @property
-    def acquits(self) -> bool:
+    def clears(self) -> bool:
         return not self.most and self.nats <= AGAINST
 
 
 @dataclass(frozen=True, slots=True)
-class SecondLook:
+class ProbeConfirmation:
     """Of one window; None where nobody probes."""
 
     fabric: Fabric

@@ -18,12 +18,12 @@ LONGEST = 250  # windows that a run is counted
 
 @jit_entry(void(_F, _H, _H, float64, float64, float64, float64, _F, _F, _F))
 def measure(  # noqa: PLR0917 - compiled code takes no keywords
-    said: NDArray[np.float64],
+    measured: NDArray[np.float64],
     mean: NDArray[np.float32],
     windows: NDArray[np.float32],
     noise2: float,
     spread2: float,
-    loud: float,
+    outlying: float,
     spread_tail: float,
     residual: NDArray[np.float64],
     scale: NDArray[np.float64],
@@ -31,12 +31,12 @@ def measure(  # noqa: PLR0917 - compiled code takes no keywords
 ) -> None:
     """As edges are read: `sweep.measure`."""
     flat = 1.0 / spread_tail
-    for pair in range(said.size):
+    for pair in range(measured.size):
         unknown = 1.0 / (1.0 / spread2 + windows[pair] / noise2)
-        variance = noise2 * loud + unknown
-        residual[pair] = said[pair] - mean[pair]
+        variance = noise2 * outlying + unknown
+        residual[pair] = measured[pair] - mean[pair]
         scale[pair] = np.sqrt(variance)
-        tail[pair] = 1.0 / (flat + (1.0 / NU - flat) * noise2 * loud / variance)
+        tail[pair] = 1.0 / (flat + (1.0 / NU - flat) * noise2 * outlying / variance)
 
 
 @jit_entry(void(_F, _F, _H, _H, _B, _F, _B, _U, float64, float64, float64, float64, _H, _H, _U, _F))

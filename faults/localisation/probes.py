@@ -63,7 +63,7 @@ class Probed(Protocol):
     """What was probed in one window, as read."""
 
     @property
-    def said(self) -> Floats: ...
+    def measured(self) -> Floats: ...
     @property
     def known(self) -> History: ...
     @property
@@ -123,19 +123,28 @@ def per_pair(window: Window, edge: Indices) -> Floats | None:
     """What was probed, by the first edge of each pair; pairs with foreign traffic say nothing."""
     if window.probed is None:
         return None
-    said = window.probed[edge]
-    return said if window.foreign is None else np.where(window.foreign[edge], np.nan, said)
+    measured = window.probed[edge]
+    return measured if window.foreign is None else np.where(window.foreign[edge], np.nan, measured)
 
 
-def read(before: History, said: Floats, sample: Indices, settings: LocaliserSettings) -> tuple[History, float, Reading]:
+def read(
+    before: History, measured: Floats, sample: Indices, settings: LocaliserSettings
+) -> tuple[History, float, Reading]:
     """(scales brought up to date, level of this window, what it says)."""
     from faults.localisation.probe_kernels import measure  # noqa: PLC0415 - compiles
 
-    known, level, loud = usual.measures(before, said, None, (sample.astype(np.int64),), settings)
-    reading = Reading(*np.empty((3, said.size)))
+    known, level, outlying = usual.measures(before, measured, None, (sample.astype(np.int64),), settings)
+    reading = Reading(*np.empty((3, measured.size)))
     noise2, spread2 = known.noise[0] ** 2 + usual.MIN_SCALE**2, known.spread[0] ** 2
     measure(
-        said - level[0], known.usual.mean, known.usual.windows, noise2, spread2, loud[0], settings.spread_tail, *reading
+        measured - level[0],
+        known.usual.mean,
+        known.usual.windows,
+        noise2,
+        spread2,
+        outlying[0],
+        settings.spread_tail,
+        *reading,
     )
     return known, float(level[0]), reading
 
@@ -156,5 +165,5 @@ def learnt(  # noqa: PLR0917 - arrays of one window
     )  # fmt: skip
     fresh = old._replace(mean=mean, windows=windows)
     strange = Strange(*(MEMORY * was + now for was, now in zip(before.strange, counts, strict=True)))
-    history = usual.replaced(known, fresh, (probed.said - probed.level).astype(np.float32))
+    history = usual.replaced(known, fresh, (probed.measured - probed.level).astype(np.float32))
     return Probes(history, run, strange, (probed.reading.residual, *before.last)[:KEPT])

@@ -14,7 +14,7 @@ _DIRECTION = {Kind.TX: Direction.TX, Kind.RX: Direction.RX, Kind.NIC: Direction.
 
 
 @dataclass(frozen=True, slots=True)
-class Accused:
+class Finding:
     """One suspect that passed every test in this window."""
 
     kind: Kind | None  # None: a link
@@ -35,76 +35,76 @@ class Named:
     quiet: int = 0
 
 
-def key_of(accused: Accused) -> Key:
+def key_of(finding: Finding) -> Key:
     """What makes two accusations the same fault."""
-    if accused.kind is None:
-        return Scope.LINK, accused.which, accused.peer
-    if accused.kind in _DIRECTION:
-        return Scope.NODE, accused.which, -1
-    return (Scope.LEAF if accused.kind is Kind.LEAF else Scope.UPLINK), switch_of(accused), -1
+    if finding.kind is None:
+        return Scope.LINK, finding.which, finding.peer
+    if finding.kind in _DIRECTION:
+        return Scope.NODE, finding.which, -1
+    return (Scope.LEAF if finding.kind is Kind.LEAF else Scope.UPLINK), switch_of(finding), -1
 
 
-def switch_of(accused: Accused) -> str:
+def switch_of(finding: Finding) -> str:
     """The name of a leaf or an uplink by its number in the fabric."""
-    return f"{'leaf' if accused.kind is Kind.LEAF else 'uplink'}-{accused.which}"
+    return f"{'leaf' if finding.kind is Kind.LEAF else 'uplink'}-{finding.which}"
 
 
-def diagnosis(accused: Accused, *, detected_s: float) -> Diagnosis:
+def diagnosis(finding: Finding, *, detected_s: float) -> Diagnosis:
     """In words."""
-    scope, _, _ = key_of(accused)
-    node = accused.which if scope in (Scope.NODE, Scope.LINK) else None
-    direction = None if accused.kind is None else _DIRECTION.get(accused.kind)
+    scope, _, _ = key_of(finding)
+    node = finding.which if scope in (Scope.NODE, Scope.LINK) else None
+    direction = None if finding.kind is None else _DIRECTION.get(finding.kind)
     if scope is Scope.LINK:
         direction = Direction.FORWARD
     return Diagnosis(
         fault=FaultClass.COMM_SLOW,
         scope=scope,
         node=node,
-        peer=accused.peer if scope is Scope.LINK else None,
-        switch=switch_of(accused) if scope in (Scope.LEAF, Scope.UPLINK) else None,
+        peer=finding.peer if scope is Scope.LINK else None,
+        switch=switch_of(finding) if scope in (Scope.LEAF, Scope.UPLINK) else None,
         direction=direction,
-        onset_s=accused.since_s,
+        onset_s=finding.since_s,
         detected_s=detected_s,
-        isolate=accused.isolate,
-        confidence=round(float(1.0 / (1.0 + np.exp(-min(accused.nats, 50.0)))), 4),
-        reason=_reason(accused, scope),
+        isolate=finding.isolate,
+        confidence=round(float(1.0 / (1.0 + np.exp(-min(finding.nats, 50.0)))), 4),
+        reason=_reason(finding, scope),
         evidence=EVIDENCE,
     )
 
 
-def _reason(accused: Accused, scope: Scope) -> str:
-    times = f"{np.exp(accused.slowdown):.2f} times slower than usual"
+def _reason(finding: Finding, scope: Scope) -> str:
+    times = f"{np.exp(finding.slowdown):.2f} times slower than usual"
     if scope is Scope.LINK:
-        return f"{times} from node {accused.which} to node {accused.peer}; nothing else of either is"
-    what = {Scope.NODE: f"node {accused.which}", Scope.LEAF: "a leaf switch", Scope.UPLINK: "a leaf-spine cable"}[scope]
-    return f"{accused.edges} edges of {what} are {times}, on ways that share nothing else"
+        return f"{times} from node {finding.which} to node {finding.peer}; nothing else of either is"
+    what = {Scope.NODE: f"node {finding.which}", Scope.LEAF: "a leaf switch", Scope.UPLINK: "a leaf-spine cable"}[scope]
+    return f"{finding.edges} edges of {what} are {times}, on ways that share nothing else"
 
 
-def merged(found: Iterable[Accused]) -> dict[Key, Accused]:
+def merged(found: Iterable[Finding]) -> dict[Key, Finding]:
     """One accusation per fault: the NICs of a node are one."""
-    best: dict[Key, Accused] = {}
-    for accused in found:
-        key = key_of(accused)
-        if key not in best or accused.nats > best[key].nats:
-            kind = accused.kind
+    best: dict[Key, Finding] = {}
+    for finding in found:
+        key = key_of(finding)
+        if key not in best or finding.nats > best[key].nats:
+            kind = finding.kind
             if key in best and kind in _DIRECTION and kind is not best[key].kind:
                 kind = Kind.NODE
-            best[key] = replace(accused, kind=kind, isolate=accused.isolate or (key in best and best[key].isolate))
+            best[key] = replace(finding, kind=kind, isolate=finding.isolate or (key in best and best[key].isolate))
     return best
 
 
 def update(
-    named: Mapping[Key, Named], accused: Mapping[Key, Accused], alive: frozenset[Key], *, now_s: float, forget: int
+    named: Mapping[Key, Named], finding: Mapping[Key, Finding], alive: frozenset[Key], *, now_s: float, forget: int
 ) -> dict[Key, Named]:
     """Who is named after this window.  `alive`: nothing new is proven, yet this window still speaks for it."""
     after: dict[Key, Named] = {}
     for key, old in named.items():
-        if key in accused:
-            fresh = diagnosis(accused[key], detected_s=old.diagnosis.detected_s)
+        if key in finding:
+            fresh = diagnosis(finding[key], detected_s=old.diagnosis.detected_s)
             after[key] = Named(fresh.model_copy(update={"onset_s": old.diagnosis.onset_s}))
         elif key in alive or old.quiet + 1 < forget:
             after[key] = replace(old, quiet=0 if key in alive else old.quiet + 1)
-    for key, new in accused.items():
+    for key, new in finding.items():
         if key not in after:
             after[key] = Named(diagnosis(new, detected_s=now_s))
     return after

@@ -42,11 +42,11 @@ class Sums(NamedTuple):
 class Read(NamedTuple):
     """One window against what is usual."""
 
-    said: Floats  # per edge: without the level
+    measured: Floats  # per edge: without the level
     fresh: Floats  # per edge: share of the variance that is new in each window
-    heard: NDArray[np.bool_]  # per entity: any of its edges
+    observed: NDArray[np.bool_]  # per entity: any of its edges
     score: Floats  # per entity: weighted sum of clipped standard scores, in standard deviations
-    loud: Indices  # edges that stand out, as many as are counted
+    outlying: Indices  # edges that stand out, as many as are counted
     counts: NDArray[np.int64]  # edges that were heard, and that are loud
     much: Floats  # per edge: what is summed
     norm: Floats  # per entity: sum of squared shares
@@ -67,11 +67,11 @@ def read(of: Ways) -> Read:
     """Of a fabric."""
     edges, entities = of.source.size, of.kind.size
     return Read(
-        said=np.empty(edges),
+        measured=np.empty(edges),
         fresh=np.empty(edges),
-        heard=np.empty(entities, bool),
+        observed=np.empty(entities, bool),
         score=np.empty(entities),
-        loud=np.empty(edges, np.int32),
+        outlying=np.empty(edges, np.int32),
         counts=np.empty(2, np.int64),
         much=np.empty(edges),
         norm=np.empty(entities),

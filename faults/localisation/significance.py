@@ -12,21 +12,21 @@ from faults.fabric import Fabric, Floats, Ints, Window
 from faults.localisation.chance_model import price_of_chance
 from faults.localisation.entities import Entities, Kind, Links
 from faults.localisation.evidence import Suspicion, direction_of, outlasts, recent_hits, run_of_hits
-from faults.localisation.fault_rate import Rate
+from faults.localisation.fault_rate import FaultRate
 from faults.localisation.priors import Prices, shared_nats
-from faults.localisation.probe_confirmation import SecondLook, windows_slow
+from faults.localisation.probe_confirmation import ProbeConfirmation, windows_slow
 from faults.localisation.probes import KEPT
-from faults.localisation.reporting import Accused, Key, Named, key_of
+from faults.localisation.reporting import Finding, Key, Named, key_of
 from faults.localisation.settings import LocaliserSettings
-from faults.localisation.window_arrays import Board
+from faults.localisation.window_arrays import WindowArrays
 
 REMEMBERED = 32  # windows whose hits are kept
 LONGER = 1.2  # times a hiccup: no noise of probes makes up that
-MOSTLY = 0.8  # of the windows in which a cable that is no weather accuses, or probes were slow all through
+MIN_SHARE = 0.8  # of the windows in which a cable that is no weather accuses, or probes were slow all through
 CROWD = 3  # nodes of one leaf that are accused in the same window: that is the leaf, however it was fitted
 
 
-class Believed(Protocol):
+class FitState(Protocol):
     """What is remembered, as far as it is needed here."""
 
     @property
@@ -38,32 +38,32 @@ class Believed(Protocol):
     @property
     def links(self) -> Links: ...
     @property
-    def heard(self) -> NDArray[np.uint32]: ...
+    def observed(self) -> NDArray[np.uint32]: ...
     @property
     def quiet(self) -> np.uint32: ...
     @property
     def named(self) -> Mapping[Key, Named]: ...
     @property
-    def rate(self) -> Rate: ...
+    def rate(self) -> FaultRate: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One window as it was fitted."""
 
-    board: Board
+    arrays: WindowArrays
     explained: Floats  # per edge
     link_slow: Floats  # per pair
     window: Window
     young: bool  # the peers' spread still rules
-    second: SecondLook | None  # None: nobody probes
+    second: ProbeConfirmation | None  # None: nobody probes
 
     @property
     def window_s(self) -> float:
         return self.window.to_s - self.window.from_s
 
 
-Found = tuple[list[Accused], set[Key]]
+Found = tuple[list[Finding], set[Key]]
 
 
 def _persists(hits: np.uint32, quiet: np.uint32, settings: LocaliserSettings, trial: Trial) -> bool:
@@ -81,7 +81,7 @@ def _outlasts(hits: np.uint32, quiet: np.uint32, settings: LocaliserSettings, tr
     longer = lasted * trial.window_s >= LONGER * settings.hiccup_s
     if longer and recent_hits(hits, wanted - 1, quiet) >= wanted - 1:
         return True
-    through = longer and lasted >= MOSTLY * KEPT
+    through = longer and lasted >= MIN_SHARE * KEPT
     return outlasts(hits, quiet, wanted, spare=settings.spare_windows if through else 0)
 
 
@@ -92,8 +92,8 @@ def _stretches(hits: np.uint32, quiet: np.uint32, settings: LocaliserSettings, t
     return count >= wanted - 1 and windows >= wanted
 
 
-def accused_hosts(
-    fabric: Fabric, all_of: Entities, settings: LocaliserSettings, state: Believed, trial: Trial
+def significant_hosts(
+    fabric: Fabric, all_of: Entities, settings: LocaliserSettings, state: FitState, trial: Trial
 ) -> Found:
     """Nodes, by any of their NICs, and those that this window still speaks for."""
     count = all_of.of_kind[Kind.NODE].stop
@@ -101,7 +101,7 @@ def accused_hosts(
     bar = settings.node_bar(count, trial.window_s, young=trial.young)
     every_h = state.rate.every_h(settings.fault_every_h)
     price = settings.price(all_of.of_kind[Kind.LEAF].stop, trial.window_s, every_h=every_h)
-    found: list[Accused] = []
+    found: list[Finding] = []
     alive: set[Key] = set()
     leaves: list[set[int]] = []
     suspected = _suspected_leaves(all_of, state, settings.hits(trial.window_s))
@@ -112,48 +112,48 @@ def accused_hosts(
         which = int(all_of.which[entity])
         node = which if kind is Kind.NODE else int(fabric.node[which])
         nats = float(state.suspicion.nats[slot])
-        accused = Accused(
+        finding = Finding(
             kind=kind, which=node, peer=-1, slowdown=float(state.slow[entity]), nats=nats - price, edges=0,
             since_s=float(state.suspicion.since[slot]),
         )  # fmt: skip
-        alive.add(key_of(accused))
+        alive.add(key_of(finding))
         hits = state.suspicion.hits[slot]
         look = (
-            None if trial.second is None or nats < bar / 2.0 else trial.second.at(all_of, int(entity), accused.slowdown)
+            None if trial.second is None or nats < bar / 2.0 else trial.second.at(all_of, int(entity), finding.slowdown)
         )
-        agrees = look is not None and look.agrees
+        confirms = look is not None and look.confirms
         lasts = _persists(hits, state.quiet, settings, trial)
-        if agrees:
+        if confirms:
             lasts |= _outlasts(hits, state.quiet, settings, trial, look.lasted if look else 0.0)
-        more = min(look.nats, bar / 2.0) if look is not None and agrees else 0.0
-        if nats + more < bar or not lasts or (look is not None and look.acquits):
+        more = min(look.nats, bar / 2.0) if look is not None and confirms else 0.0
+        if nats + more < bar or not lasts or (look is not None and look.clears):
             continue
         chance, edges = price_of_chance(
-            fabric, all_of, trial.board, trial.explained, int(entity), float(state.slow[entity]),
+            fabric, all_of, trial.arrays, trial.explained, int(entity), float(state.slow[entity]),
             odd=state.prices.odd_edge, cable=state.prices.cable, crowded=state.prices.crowded,
             windows=1 if trial.young else recent_hits(hits, settings.hits(trial.window_s), state.quiet),
         )  # fmt: skip
-        shared = shared_nats(all_of, trial.board, state.prices, int(entity), accused.slowdown)
+        shared = shared_nats(all_of, trial.arrays, state.prices, int(entity), finding.slowdown)
         if min(chance, shared) + more < bar:
             continue
         told = kind if kind is Kind.NODE else direction_of(all_of, state.suspicion, slot)
-        if look is not None and agrees and kind is not Kind.NODE:
+        if look is not None and confirms and kind is not Kind.NODE:
             told = look.told
         ports = np.flatnonzero(fabric.node == node) if kind is Kind.NODE else [which]
         behind = {int(fabric.leaf[port]) for port in ports}
-        own = _own(hits, state, node, settings, trial, quick=agrees, lasted=look.lasted if look else 0.0)
-        sure = own and (look is None or agrees)
+        own = _own(hits, state, node, settings, trial, quick=confirms, lasted=look.lasted if look else 0.0)
+        sure = own and (look is None or confirms)
         isolate = bool(sure and hits & 1 and not behind & suspected)
         if kind is not Kind.NODE and not isolate and behind & believed:
             continue
-        found.append(replace(accused, kind=told, edges=edges, isolate=isolate))
+        found.append(replace(finding, kind=told, edges=edges, isolate=isolate))
         leaves.append(behind)
     return _without_crowds(found, leaves), alive
 
 
 def _own(
     hits: np.uint32,
-    state: Believed,
+    state: FitState,
     node: int,
     settings: LocaliserSettings,
     trial: Trial,
@@ -162,33 +162,33 @@ def _own(
     lasted: float,
 ) -> bool:
     """Whether the agent of a node was heard in the windows that accuse it."""
-    mine = hits & state.heard[node]
+    mine = hits & state.observed[node]
     slow = _persists(mine, state.quiet, settings, trial)
     return slow or (quick and _outlasts(mine, state.quiet, settings, trial, lasted))
 
 
-def _suspected_leaves(all_of: Entities, state: Believed, windows: int) -> set[int]:
+def _suspected_leaves(all_of: Entities, state: FitState, windows: int) -> set[int]:
     """Leaves that are slow, or were just now: what their nodes show proves nothing of the nodes."""
     of = all_of.of_kind[Kind.LEAF]
     recent = (state.suspicion.hits[all_of.slot[of]] & np.uint32((1 << 2 * windows) - 1)) > 0
     return {int(which) for which in all_of.which[of][recent | (state.slow[of] > 0.0)]}
 
 
-def _without_crowds(found: list[Accused], leaves: list[set[int]]) -> list[Accused]:
+def _without_crowds(found: list[Finding], leaves: list[set[int]]) -> list[Finding]:
     """Leave out those whose leaf is shared by too many others."""
     nodes: dict[int, set[int]] = {}
-    for accused, of in zip(found, leaves, strict=True):
+    for finding, of in zip(found, leaves, strict=True):
         for leaf in of:
-            nodes.setdefault(leaf, set()).add(accused.which)
+            nodes.setdefault(leaf, set()).add(finding.which)
     crowded = {leaf for leaf, inside in nodes.items() if leaf >= 0 and len(inside) > CROWD}
-    return [accused for accused, of in zip(found, leaves, strict=True) if not of & crowded]
+    return [finding for finding, of in zip(found, leaves, strict=True) if not of & crowded]
 
 
-def accused_switches(all_of: Entities, settings: LocaliserSettings, state: Believed, trial: Trial) -> Found:
+def significant_switches(all_of: Entities, settings: LocaliserSettings, state: FitState, trial: Trial) -> Found:
     """Leaves at once; cables when they have been slow for so long that it is no weather."""
     leaves = all_of.of_kind[Kind.LEAF]
     bar = settings.node_bar(leaves.stop - leaves.start, trial.window_s, young=trial.young)
-    found: list[Accused] = []
+    found: list[Finding] = []
     alive: set[Key] = set()
     chosen = leaves.start + np.flatnonzero(state.slow[leaves.start :])
     old = trial.window.to_s - state.suspicion.since[all_of.slot[chosen]] >= settings.lasting_s
@@ -196,27 +196,29 @@ def accused_switches(all_of: Entities, settings: LocaliserSettings, state: Belie
         slot = int(all_of.slot[entity])
         kind = Kind(int(all_of.kind[entity]))
         nats, since_s = float(state.suspicion.nats[slot]), float(state.suspicion.since[slot])
-        accused = Accused(
+        finding = Finding(
             kind=kind, which=int(all_of.which[entity]), peer=-1, slowdown=float(state.slow[entity]), nats=nats,
             edges=int(all_of.edges_of(int(entity)).size), since_s=since_s,
         )  # fmt: skip
-        alive.add(key_of(accused))
+        alive.add(key_of(finding))
         if kind is Kind.LEAF:
-            sure = shared_nats(all_of, trial.board, state.prices, int(entity), accused.slowdown) >= bar
+            sure = shared_nats(all_of, trial.arrays, state.prices, int(entity), finding.slowdown) >= bar
         else:
             windows = min(REMEMBERED, int(settings.lasting_s / trial.window_s))
-            sure = recent_hits(state.suspicion.hits[slot], windows) >= MOSTLY * windows
+            sure = recent_hits(state.suspicion.hits[slot], windows) >= MIN_SHARE * windows
         if nats >= bar and sure and _persists(state.suspicion.hits[slot], state.quiet, settings, trial):
-            found.append(accused)
+            found.append(finding)
     return found, alive
 
 
-def accused_links(ends: Ints, all_of: Entities, settings: LocaliserSettings, state: Believed, trial: Trial) -> Found:
+def significant_links(
+    ends: Ints, all_of: Entities, settings: LocaliserSettings, state: FitState, trial: Trial
+) -> Found:
     """Pairs of nodes, one way: of both ways the one that says more."""
     links, back = state.links, all_of.pairs.back
     bar = settings.link_bar(links.nats.size, trial.window_s, young=trial.young)
     price = settings.price(links.nats.size, trial.window_s, every_h=state.rate.every_h(settings.fault_every_h))
-    found: list[Accused] = []
+    found: list[Finding] = []
     alive: set[Key] = set()
     for pair in np.flatnonzero(links.nats >= bar / 2.0):
         if (
@@ -225,16 +227,16 @@ def accused_links(ends: Ints, all_of: Entities, settings: LocaliserSettings, sta
             or (back[pair] >= 0 and links.nats[back[pair]] > links.nats[pair])
         ):
             continue
-        accused = Accused(
+        finding = Finding(
             kind=None, which=int(ends[0, pair]), peer=int(ends[1, pair]), slowdown=float(trial.link_slow[pair]),
             nats=float(links.nats[pair]) - price, edges=1, since_s=float(links.since[pair]),
         )  # fmt: skip
-        alive.add(key_of(accused))
+        alive.add(key_of(finding))
         hits, quiet = links.hits[pair], links.quiet[pair]
         lasts = _persists(hits, quiet, settings, trial) or _stretches(hits, quiet, settings, trial)
         if links.probed[pair] > 0.0:
             lasted = windows_slow([last[[pair]] for last in trial.second.probes.last]) if trial.second else 0.0
             lasts |= _outlasts(hits, quiet, settings, trial, lasted)
         if links.nats[pair] >= bar and lasts:
-            found.append(accused)
+            found.append(finding)
     return found, alive

@@ -17,7 +17,7 @@ NU = 4.0
 MAX = 6.0  # log slowdown: 400 times; beyond it is a hang
 
 
-class Board(NamedTuple):
+class WindowArrays(NamedTuple):
     """One window, ready to be explained."""
 
     first: NDArray[np.int32]

@@ -3,14 +3,14 @@
 Nothing here opens a file or a socket: bytes and lines are arguments.  docs/faults/observations.md
 """
 
-from faults.readers.communicators import Members
+from faults.readers.communicators import Communicators
 from faults.readers.dcgm import parse_dcgm
 from faults.readers.flight import flights, parse_dump
 from faults.readers.ib_ports import parse_ports
-from faults.readers.job_map import Places
+from faults.readers.job_map import JobMap
 from faults.readers.lines import LineReader
 from faults.readers.nccl_ras import parse_ras, parse_ras_events
-from faults.readers.parse_errors import MalformedError, Tally
+from faults.readers.parse_errors import MalformedError, ParseErrors
 from faults.readers.recording import Recording, read
 from faults.readers.recording_files import line_reader
 from faults.readers.xpu_timer import parse_xpu_timer

@@ -4,18 +4,18 @@ NCCL numbers ranks within each communicator.  In one as large as the job they ar
 it is learned which process is which rank, and then known in the smaller ones.
 """
 
-from faults.readers.job_map import Places
+from faults.readers.job_map import JobMap
 
 MAX_PROCESSES = 1 << 17
 
 Process = tuple[str, int, int]  # host, pid, GPU
 
 
-class Members:
+class Communicators:
     """Remembers the processes of the largest communicator."""
 
-    def __init__(self, places: Places) -> None:
-        self._ranks = len(places.rank_node)
+    def __init__(self, job_map: JobMap) -> None:
+        self._ranks = len(job_map.rank_node)
         self._rank_of: dict[Process, int] = {}
 
     def learn(self, process: Process, *, rank: int, size: int) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from faults.observations import DeviceCounter, Observation
-from faults.readers.job_map import Places
-from faults.readers.parse_errors import MalformedError, Tally
+from faults.readers.job_map import JobMap
+from faults.readers.parse_errors import MalformedError, ParseErrors
 from faults.readers.prometheus import Sample, parse_samples
 
 SOURCE: Final = "dcgm"
@@ -47,19 +47,19 @@ COUNTED_ERRORS: Final = ("DCGM_EXP_XID_ERRORS_COUNT", "DCGM_FI_DEV_XID_ERRORS_AC
 
 
 def parse_dcgm(
-    chunks: Iterable[bytes], *, at_s: float, node: int, places: Places, tally: Tally
+    chunks: Iterable[bytes], *, at_s: float, node: int, job_map: JobMap, tally: ParseErrors
 ) -> Iterator[Observation]:
     """One scrape.  `node` is whose exporter it was; where the job's hosts are known, the sample's own label counts."""
     for sample in parse_samples(chunks, prefixes=("DCGM_FI_DEV_", "DCGM_EXP_"), source=SOURCE, tally=tally):
         with tally.skipping(SOURCE):
             device = _device(sample)
             if device is not None:
-                yield Observation(at_s, _node(sample, node=node, places=places), device)
+                yield Observation(at_s, _node(sample, node=node, job_map=job_map), device)
 
 
-def _node(sample: Sample, *, node: int, places: Places) -> int:
+def _node(sample: Sample, *, node: int, job_map: JobMap) -> int:
     host = sample.labels.get("Hostname")
-    return places.host(host) if host is not None and places.hosts else places.known(node)
+    return job_map.host(host) if host is not None and job_map.hosts else job_map.known(node)
 
 
 def _device(sample: Sample) -> DeviceCounter | None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from faults.observations import Observation, Port
 from faults.readers.fields import MAX
-from faults.readers.parse_errors import MalformedError, Tally
+from faults.readers.parse_errors import MalformedError, ParseErrors
 
 SOURCE: Final = "port"
 MAX_CHARACTERS: Final = 256  # of one value
@@ -24,7 +24,7 @@ _RATE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) Gb/sec\b.*")
 Texts = dict[str, str]
 
 
-def parse_ports(files: Mapping[str, str], *, at_s: float, node: int, tally: Tally) -> Iterator[Observation]:
+def parse_ports(files: Mapping[str, str], *, at_s: float, node: int, tally: ParseErrors) -> Iterator[Observation]:
     """The ports of a node; `files` are the texts by path.  Paths of other files are left."""
     ports: dict[tuple[str, int], Texts] = defaultdict(dict)
     for path, text in list(files.items())[:MAX_FILES]:
@@ -36,7 +36,7 @@ def parse_ports(files: Mapping[str, str], *, at_s: float, node: int, tally: Tall
             yield Observation(at_s, node, _port(device, port, texts, tally=tally))
 
 
-def _port(device: str, port: int, texts: Texts, *, tally: Tally) -> Port:
+def _port(device: str, port: int, texts: Texts, *, tally: ParseErrors) -> Port:
     state = _STATE.fullmatch(texts.get("state", "").strip()[:MAX_CHARACTERS])
     rate = _RATE.fullmatch(texts.get("rate", "").strip()[:MAX_CHARACTERS])
     if state is None:

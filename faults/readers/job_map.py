@@ -8,7 +8,7 @@ from faults.readers.parse_errors import MalformedError
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class JobMap:
     """The node of each rank; times in files are made relative to `zero_s`."""
 
     nodes: int

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from faults.observations import Observation
-from faults.readers.parse_errors import MalformedError, Tally
+from faults.readers.parse_errors import MalformedError, ParseErrors
 
 MAX_LINE_BYTES = 4 * 1024 * 1024  # a look at 16,384 peers is about 1.6 MB
 TOO_LONG = "line too long"
@@ -17,7 +17,7 @@ class Splitter:
     waits for its rest, or for `end`.
     """
 
-    def __init__(self, *, source: str, tally: Tally, most_bytes: int = MAX_LINE_BYTES) -> None:
+    def __init__(self, *, source: str, tally: ParseErrors, most_bytes: int = MAX_LINE_BYTES) -> None:
         self._source = source
         self._tally = tally
         self._most_bytes = most_bytes
@@ -52,7 +52,7 @@ class Splitter:
 
 
 def split_lines(
-    chunks: Iterable[bytes], *, source: str, tally: Tally, most_bytes: int = MAX_LINE_BYTES
+    chunks: Iterable[bytes], *, source: str, tally: ParseErrors, most_bytes: int = MAX_LINE_BYTES
 ) -> Iterator[bytes]:
     """All lines of a stream that ends."""
     splitter = Splitter(source=source, tally=tally, most_bytes=most_bytes)
@@ -68,7 +68,7 @@ class LineReader:
     source: str  # the kind of file
     parse: Callable[[bytes], list[Observation]]  # may raise MalformedError
     splitter: Splitter
-    tally: Tally
+    tally: ParseErrors
 
     def feed(self, chunk: bytes) -> Iterator[Observation]:
         """What the lines completed by this chunk say."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from faults.observations import Collective, Observation, OperationDuration
 from faults.readers.fields import MAX_INDEX, Record, items, mapping, number, parse_record, text, whole
-from faults.readers.job_map import Places
+from faults.readers.job_map import JobMap
 from faults.readers.parse_errors import MalformedError
 
 MAX_CHANNELS: Final = 1024
@@ -32,9 +32,9 @@ class _Dump:
 class InspectorLines:
     """Reads the lines of one process, which is one rank of the job."""
 
-    def __init__(self, *, rank: int, places: Places) -> None:
+    def __init__(self, *, rank: int, job_map: JobMap) -> None:
         self._rank = rank
-        self._places = places
+        self._places = job_map
         self._dump: _Dump | None = None
 
     def parse(self, line: bytes) -> list[Observation]:

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from faults.observations import Observation, OperationCounts
-from faults.readers.communicators import Members, Process
+from faults.readers.communicators import Communicators, Process
 from faults.readers.documents import most_values, whole_document
 from faults.readers.fields import MAX_INDEX, Record, items, mapping, parse_record, text, whole
-from faults.readers.job_map import Places
-from faults.readers.parse_errors import MalformedError, Tally
+from faults.readers.job_map import JobMap
+from faults.readers.parse_errors import MalformedError, ParseErrors
 
 SOURCE: Final = "ras"
 MAX_OPS: Final = 64  # kinds of collective
@@ -22,7 +22,7 @@ _NO_ERROR: Final = (0, 7)  # ncclSuccess, ncclInProgress
 
 
 def parse_ras(
-    content: bytes | Iterable[bytes], *, at_s: float, places: Places, members: Members, tally: Tally
+    content: bytes | Iterable[bytes], *, at_s: float, job_map: JobMap, members: Communicators, tally: ParseErrors
 ) -> Iterator[Observation]:
     """One answer to a status request.  Lines before the JSON (the protocol's OK) are left."""
     with tally.skipping(SOURCE):
@@ -33,7 +33,7 @@ def parse_ras(
         # The largest first: it says who is who in the others.
         for each in sorted(communicators, key=_size, reverse=True):
             with tally.skipping(SOURCE):
-                yield from _communicator(each, at_s=at_s, places=places, members=members, tally=tally)
+                yield from _communicator(each, at_s=at_s, job_map=job_map, members=members, tally=tally)
 
 
 def _size(communicator: Record) -> int:
@@ -42,7 +42,7 @@ def _size(communicator: Record) -> int:
 
 
 def _communicator(
-    found: Record, *, at_s: float, places: Places, members: Members, tally: Tally
+    found: Record, *, at_s: float, job_map: JobMap, members: Communicators, tally: ParseErrors
 ) -> Iterator[Observation]:
     group = f"{text(found, 'hash')}/{text(found, 'secondary_hash', missing='')}"
     size = whole(found, "size", most=MAX_INDEX)
@@ -56,14 +56,16 @@ def _communicator(
             members.learn(process, rank=whole(each, "rank", most=MAX_INDEX), size=size)
             status = mapping(each, "status")
             values = OperationCounts(group, size, _ops(each), _lost(status) if missing else _state(status))
-            yield _seen(process, values, at_s=at_s, places=places, members=members)
+            yield _seen(process, values, at_s=at_s, job_map=job_map, members=members)
 
 
-def _seen(process: Process, values: OperationCounts, *, at_s: float, places: Places, members: Members) -> Observation:
+def _seen(
+    process: Process, values: OperationCounts, *, at_s: float, job_map: JobMap, members: Communicators
+) -> Observation:
     rank = members.rank(process)
-    if rank is None and not places.hosts:
+    if rank is None and not job_map.hosts:
         raise MalformedError("of a process that is not known")
-    node = places.host(process[0]) if rank is None else places.node(rank)
+    node = job_map.host(process[0]) if rank is None else job_map.node(rank)
     return Observation(at_s, node, values, rank=rank)
 
 
@@ -92,7 +94,7 @@ def _lost(status: Record) -> str:
 
 
 def parse_ras_events(
-    data: bytes, *, at_s: float, places: Places, members: Members, tally: Tally
+    data: bytes, *, at_s: float, job_map: JobMap, members: Communicators, tally: ParseErrors
 ) -> Iterator[Observation]:
     """What `MONITOR` has written up to now: processes that RAS has lost.  Other events are left."""
     for event in _objects(data, tally=tally):
@@ -100,7 +102,7 @@ def parse_ras_events(
             if text(event, "event") != DEAD:
                 continue
             for process in _processes(mapping(event, "peer")):
-                yield _seen(process, OperationCounts("", 0, (), "dead"), at_s=at_s, places=places, members=members)
+                yield _seen(process, OperationCounts("", 0, (), "dead"), at_s=at_s, job_map=job_map, members=members)
 
 
 def _processes(peer: Record) -> list[Process]:
@@ -111,7 +113,7 @@ def _processes(peer: Record) -> list[Process]:
     return [(text(peer, "host"), _signed(peer, "pid"), gpu) for gpu in gpus]
 
 
-def _objects(data: bytes, *, tally: Tally) -> Iterator[dict[str, Any]]:
+def _objects(data: bytes, *, tally: ParseErrors) -> Iterator[dict[str, Any]]:
     """JSON objects one after the other, with whatever between them."""
     decoder = json.JSONDecoder()
     told = most_values(whole_document(data)).decode(errors="replace")

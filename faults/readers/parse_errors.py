@@ -10,7 +10,7 @@ class MalformedError(Exception):
     """A record that breaks its format; the message is the kind of defect, without the offending value."""
 
 
-class Tally:
+class ParseErrors:
     """How many malformed records of which kind a source had."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from faults.readers.fields import MAX_TEXT
 from faults.readers.lines import split_lines
-from faults.readers.parse_errors import MalformedError, Tally
+from faults.readers.parse_errors import MalformedError, ParseErrors
 
 MAX_LINE_BYTES = 64 * 1024
 MAX_LABELS = 64
@@ -28,7 +28,9 @@ class Sample(NamedTuple):
     value: float
 
 
-def parse_samples(chunks: Iterable[bytes], *, prefixes: tuple[str, ...], source: str, tally: Tally) -> Iterator[Sample]:
+def parse_samples(
+    chunks: Iterable[bytes], *, prefixes: tuple[str, ...], source: str, tally: ParseErrors
+) -> Iterator[Sample]:
     """The samples whose names begin with one of the prefixes; all others are left unread."""
     wanted = tuple(prefix.encode() for prefix in prefixes)
     for line in split_lines(chunks, source=source, tally=tally, most_bytes=MAX_LINE_BYTES):

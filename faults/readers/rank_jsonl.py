@@ -11,11 +11,11 @@ from faults.readers.fields import (
     text,
     whole,
 )
-from faults.readers.job_map import Places
+from faults.readers.job_map import JobMap
 from faults.readers.parse_errors import MalformedError
 
 
-def parse_heartbeat(line: bytes, *, rank: int, places: Places) -> list[Observation]:
+def parse_heartbeat(line: bytes, *, rank: int, job_map: JobMap) -> list[Observation]:
     """`{"t", "rank", "enq", "done", "op", "step", "phase"}`."""
     record = parse_record(line)
     if whole(record, "rank", most=MAX_INDEX) != rank:
@@ -30,10 +30,10 @@ def parse_heartbeat(line: bytes, *, rank: int, places: Places) -> list[Observati
         step=whole(record, "step"),
         phase=text(record, "phase"),
     )
-    return [Observation(places.time(moment(record, "t")), places.node(rank), beat, rank=rank)]
+    return [Observation(job_map.time(moment(record, "t")), job_map.node(rank), beat, rank=rank)]
 
 
-def parse_collective(line: bytes, *, rank: int, places: Places) -> list[Observation]:
+def parse_collective(line: bytes, *, rank: int, job_map: JobMap) -> list[Observation]:
     """`{"seq", "op", "n", "t0", "t1", "step"}`, or a point-to-point exchange.
 
     A finished operation is known when it is finished, not when it began.  A line whose t1 is null says that the rank
@@ -41,9 +41,9 @@ def parse_collective(line: bytes, *, rank: int, places: Places) -> list[Observat
     """
     record = parse_record(line)
     if record.get("op") == "p2p":
-        return [_pass(record, rank=rank, places=places)]
-    arrived_s = places.time(moment(record, "t0"))
-    finished_s = None if record.get("t1") is None else places.time(moment(record, "t1"))
+        return [_pass(record, rank=rank, job_map=job_map)]
+    arrived_s = job_map.time(moment(record, "t0"))
+    finished_s = None if record.get("t1") is None else job_map.time(moment(record, "t1"))
     if finished_s is not None and finished_s < arrived_s:
         raise MalformedError("t1 is before t0")
     values = Collective(
@@ -55,13 +55,13 @@ def parse_collective(line: bytes, *, rank: int, places: Places) -> list[Observat
         step=optional_whole(record, "step"),
         group=text(record, "group", missing=""),
     )
-    return [Observation(arrived_s if finished_s is None else finished_s, places.node(rank), values, rank=rank)]
+    return [Observation(arrived_s if finished_s is None else finished_s, job_map.node(rank), values, rank=rank)]
 
 
-def _pass(record: Record, *, rank: int, places: Places) -> Observation:
+def _pass(record: Record, *, rank: int, job_map: JobMap) -> Observation:
     source, to = whole(record, "src", most=MAX_INDEX), whole(record, "dst", most=MAX_INDEX)
-    called_s = places.time(moment(record, "t0"))
-    received_s, sent_s = places.time(moment(record, "tr")), places.time(moment(record, "ts"))
+    called_s = job_map.time(moment(record, "t0"))
+    received_s, sent_s = job_map.time(moment(record, "tr")), job_map.time(moment(record, "ts"))
     if min(received_s, sent_s) < called_s:
         raise MalformedError("tr or ts is before t0")
     values = PointToPoint(
@@ -73,4 +73,4 @@ def _pass(record: Record, *, rank: int, places: Places) -> Observation:
         sent_s=sent_s,
         step=optional_whole(record, "step"),
     )
-    return Observation(max(received_s, sent_s), places.node(rank), values, rank=rank, peer=places.node(source))
+    return Observation(max(received_s, sent_s), job_map.node(rank), values, rank=rank, peer=job_map.node(source))

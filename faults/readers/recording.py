@@ -14,8 +14,8 @@ from faults.observations import Observation
 from faults.observations.jsonl import KINDS
 from faults.readers.documents import whole_document
 from faults.readers.flight import Dump, flights, parse_dump
-from faults.readers.job_map import Places
-from faults.readers.parse_errors import MalformedError, Tally
+from faults.readers.job_map import JobMap
+from faults.readers.parse_errors import MalformedError, ParseErrors
 from faults.readers.recording_files import dump_rank, line_reader
 from faults.readers.run import RUN, Run, parse_run
 from fleet.documents import RuleError
@@ -45,17 +45,17 @@ class Recording:
 
 def read(files: Mapping[str, Content]) -> Recording:
     """Read a folder's files by name.  Only `run.json` must be usable: else a RuleError says what is wrong with it."""
-    tally = Tally()
+    tally = ParseErrors()
     run = parse_run(_document(files[RUN])) if RUN in files else _no_run()
     dumps = list(_dumps(files, tally=tally))
     t_go_s = _t_go_s(run, dumps)
     latest_s = DAY_S + (LONGEST_S if run.duration_s is None else run.duration_s)
     job = run.job
-    places = Places(job.nodes, job.rank_node, zero_s=t_go_s, earliest_s=-DAY_S, latest_s=latest_s)
-    found = [seen for name in sorted(files) for seen in _lines(name, files[name], places=places, tally=tally)]
-    dumps = list(_of_the_job(dumps, places=places, t_go_s=t_go_s, tally=tally))
-    dumped_s = _dumped_s(run, dumps, t_go_s=t_go_s, places=places, tally=tally)
-    asked = [flights(each, at_s=dumped_s, places=places, groups=job.groups, tally=tally) for each in _rounds(dumps)]
+    job_map = JobMap(job.nodes, job.rank_node, zero_s=t_go_s, earliest_s=-DAY_S, latest_s=latest_s)
+    found = [seen for name in sorted(files) for seen in _lines(name, files[name], job_map=job_map, tally=tally)]
+    dumps = list(_of_the_job(dumps, job_map=job_map, t_go_s=t_go_s, tally=tally))
+    dumped_s = _dumped_s(run, dumps, t_go_s=t_go_s, job_map=job_map, tally=tally)
+    asked = [flights(each, at_s=dumped_s, job_map=job_map, groups=job.groups, tally=tally) for each in _rounds(dumps)]
     found += dict.fromkeys(chain.from_iterable(asked))
     return Recording(job, t_go_s, tuple(_in_order(found, tally=tally)), tally.counts())
 
@@ -71,14 +71,14 @@ def _document(content: Content) -> bytes:
         raise RuleError([((), f"{RUN} is {error}, expected at most {MAX_RUN_BYTES:,} bytes")]) from error
 
 
-def _lines(name: str, content: Content, *, places: Places, tally: Tally) -> Iterable[Observation]:
-    reader = line_reader(name, places=places, tally=tally)
+def _lines(name: str, content: Content, *, job_map: JobMap, tally: ParseErrors) -> Iterable[Observation]:
+    reader = line_reader(name, job_map=job_map, tally=tally)
     if reader is None:
         return ()
     return reader.all((content,) if isinstance(content, bytes) else content)
 
 
-def _dumps(files: Mapping[str, Content], *, tally: Tally) -> Iterator[tuple[int, Dump]]:
+def _dumps(files: Mapping[str, Content], *, tally: ParseErrors) -> Iterator[tuple[int, Dump]]:
     for name in sorted(files):
         rank = dump_rank(name)
         if rank is not None:
@@ -109,27 +109,29 @@ def _t_go_s(run: Run, dumps: Iterable[tuple[int, Dump]]) -> float:
 
 
 def _of_the_job(
-    dumps: Iterable[tuple[int, Dump]], *, places: Places, t_go_s: float, tally: Tally
+    dumps: Iterable[tuple[int, Dump]], *, job_map: JobMap, t_go_s: float, tally: ParseErrors
 ) -> Iterator[tuple[int, Dump]]:
     """Dumps of the job's time: what another clock wrote would come centuries too late."""
     for rank, dump in dumps:
         with tally.skipping("fr"):
-            places.near(dump.last_s - t_go_s)
+            job_map.near(dump.last_s - t_go_s)
             yield rank, dump
 
 
-def _dumped_s(run: Run, dumps: Iterable[tuple[int, Dump]], *, t_go_s: float, places: Places, tally: Tally) -> float:
+def _dumped_s(
+    run: Run, dumps: Iterable[tuple[int, Dump]], *, t_go_s: float, job_map: JobMap, tally: ParseErrors
+) -> float:
     """A dump does not say when it was made: not before the last thing that any of them tells of."""
     told_s = max((dump.last_s - t_go_s for _, dump in dumps), default=0.0)
     if run.dumped_s is not None:
         with tally.skipping("run"):
-            told_s = max(told_s, places.near(run.dumped_s - t_go_s))
+            told_s = max(told_s, job_map.near(run.dumped_s - t_go_s))
     elif run.t_go_s is not None and run.duration_s is not None:
         told_s = max(told_s, run.duration_s - DUMPED_BEFORE_END_S)
     return told_s
 
 
-def _in_order(found: list[Observation], *, tally: Tally) -> Iterator[Observation]:
+def _in_order(found: list[Observation], *, tally: ParseErrors) -> Iterator[Observation]:
     """By when it was known; at one moment by kind and place, whatever the order of files and lines.
 
     What was written twice is told once.

@@ -8,10 +8,10 @@ from faults.observations import Observation, on_clock_of
 from faults.observations.jsonl import KINDS, from_values
 from faults.observations.timestamps import moments_of
 from faults.readers.fields import MAX_INDEX, moment, optional_whole, parse_record, text, whole
-from faults.readers.job_map import Places
+from faults.readers.job_map import JobMap
 from faults.readers.lines import LineReader, Splitter
 from faults.readers.nccl_inspector import InspectorLines
-from faults.readers.parse_errors import MalformedError, Tally
+from faults.readers.parse_errors import MalformedError, ParseErrors
 from faults.readers.rank_jsonl import parse_collective, parse_heartbeat
 from faults.readers.run import RUN
 from faults.readers.sockets import parse_look
@@ -20,7 +20,7 @@ _LINES = re.compile(r"(coll_rank|hb_rank|tcp_node|seen_node|inspector_rank)(\d{1
 _DUMP = re.compile(r"(?:fr_rank|fr_|st_|nccl_trace_rank_|comm_lib_trace_rank_)(\d{1,6})(?:\.json|\.pickle)?")
 
 
-def line_reader(name: str, *, places: Places, tally: Tally) -> LineReader | None:
+def line_reader(name: str, *, job_map: JobMap, tally: ParseErrors) -> LineReader | None:
     """The reader of a file of a recording folder; None: the name is not one of its files of lines."""
     match = _LINES.fullmatch(name)
     if match is None:
@@ -28,11 +28,11 @@ def line_reader(name: str, *, places: Places, tally: Tally) -> LineReader | None
     kind, index = match[1], int(match[2])
     source = kind.split("_")[0]
     parse: dict[str, Callable[[bytes], list[Observation]]] = {
-        "coll_rank": partial(parse_collective, rank=index, places=places),
-        "hb_rank": partial(parse_heartbeat, rank=index, places=places),
-        "tcp_node": partial(parse_look, node=index, places=places, tally=tally),
-        "seen_node": partial(parse_seen, node=index, places=places),
-        "inspector_rank": InspectorLines(rank=index, places=places).parse,
+        "coll_rank": partial(parse_collective, rank=index, job_map=job_map),
+        "hb_rank": partial(parse_heartbeat, rank=index, job_map=job_map),
+        "tcp_node": partial(parse_look, node=index, job_map=job_map, tally=tally),
+        "seen_node": partial(parse_seen, node=index, job_map=job_map),
+        "inspector_rank": InspectorLines(rank=index, job_map=job_map).parse,
     }
     return LineReader(source, parse[kind], Splitter(source=source, tally=tally), tally)
 
@@ -43,7 +43,7 @@ def dump_rank(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def parse_seen(line: bytes, *, node: int, places: Places) -> list[Observation]:
+def parse_seen(line: bytes, *, node: int, job_map: JobMap) -> list[Observation]:
     """`{"t", "node", "rank", "peer", "kind", "v"}`: anything that has no file of its own; "v" are the kind's values."""
     record = parse_record(line)
     if whole(record, "node", most=MAX_INDEX) != node:
@@ -56,13 +56,13 @@ def parse_seen(line: bytes, *, node: int, places: Places) -> list[Observation]:
         values = from_values(kind, record.get("v"))
     except ValueError as error:
         raise MalformedError("v are not the kind's values") from error
-    seen = on_clock_of(Observation(moment(record, "t"), node, values, rank, peer), places.zero_s)
+    seen = on_clock_of(Observation(moment(record, "t"), node, values, rank, peer), job_map.zero_s)
     for at_s in moments_of(seen):
-        places.near(at_s)
+        job_map.near(at_s)
     for index in (node, peer):
-        places.known(0 if index is None else index)
+        job_map.known(0 if index is None else index)
     for index in seen.ranks:
-        places.node(index)
+        job_map.node(index)
     return [seen]
 
 

@@ -4,14 +4,14 @@ from typing import Any
 
 from faults.observations import Observation, Socket, SocketPoll
 from faults.readers.fields import MAX, MAX_INDEX, items, moment, parse_record, whole
-from faults.readers.job_map import Places
-from faults.readers.parse_errors import MalformedError, Tally
+from faults.readers.job_map import JobMap
+from faults.readers.parse_errors import MalformedError, ParseErrors
 
 SOURCE = "tcp"
 COLUMNS = 1 + len(Socket._fields)  # the peer, then what the kernel counts
 
 
-def parse_look(line: bytes, *, node: int, places: Places, tally: Tally) -> list[Observation]:
+def parse_look(line: bytes, *, node: int, job_map: JobMap, tally: ParseErrors) -> list[Observation]:
     """`{"t", "node", "c": [[peer, connections, ...], ...]}`: the look, then each peer that could be read.
 
     A peer of null is everybody outside the job.  Columns that a later writer appends are left.
@@ -19,13 +19,13 @@ def parse_look(line: bytes, *, node: int, places: Places, tally: Tally) -> list[
     record = parse_record(line)
     if whole(record, "node", most=MAX_INDEX) != node:
         raise MalformedError("of another node than its file")
-    places.known(node)
-    at_s = places.time(moment(record, "t"))
+    job_map.known(node)
+    at_s = job_map.time(moment(record, "t"))
     rows = items(record, "c")
     found = [Observation(at_s, node, SocketPoll(peers=len(rows)))]
     for row in rows:
         try:
-            found.append(_row(row, at_s=at_s, node=node, nodes=places.nodes))
+            found.append(_row(row, at_s=at_s, node=node, nodes=job_map.nodes))
         except MalformedError as error:  # no context manager: this runs once per peer and look
             tally.add(SOURCE, str(error))
     return found

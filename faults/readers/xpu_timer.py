@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from faults.observations import ExternalFinding, Observation
-from faults.readers.job_map import Places
-from faults.readers.parse_errors import MalformedError, Tally
+from faults.readers.job_map import JobMap
+from faults.readers.parse_errors import MalformedError, ParseErrors
 from faults.readers.prometheus import Sample, parse_samples
 
 SOURCE: Final = "xpu_timer"
@@ -23,15 +23,17 @@ WHAT: Final[Mapping[str, str]] = {
 KIND_LABELS: Final = ("operation", "dtype", "transport", "level")  # tell one kernel's metrics from another's
 
 
-def parse_xpu_timer(chunks: Iterable[bytes], *, at_s: float, places: Places, tally: Tally) -> Iterator[Observation]:
+def parse_xpu_timer(
+    chunks: Iterable[bytes], *, at_s: float, job_map: JobMap, tally: ParseErrors
+) -> Iterator[Observation]:
     """One scrape of a node's exporter, which speaks for all of its ranks."""
     for sample in parse_samples(chunks, prefixes=("XPU_TIMER_",), source=SOURCE, tally=tally):
         if sample.name in WHAT:
             with tally.skipping(SOURCE):
-                yield _told(sample, at_s=at_s, places=places)
+                yield _told(sample, at_s=at_s, job_map=job_map)
 
 
-def _told(sample: Sample, *, at_s: float, places: Places) -> Observation:
+def _told(sample: Sample, *, at_s: float, job_map: JobMap) -> Observation:
     text = sample.labels.get("rank", "")
     if not text.isascii() or not text.isdecimal() or len(text) > 6:
         raise MalformedError("rank label is no rank")
@@ -39,4 +41,4 @@ def _told(sample: Sample, *, at_s: float, places: Places) -> Observation:
         raise MalformedError("value is no number in range")
     kind = "/".join(sample.labels[label] for label in KIND_LABELS if label in sample.labels)
     what = f"{WHAT[sample.name]} {kind}" if kind else WHAT[sample.name]
-    return Observation(at_s, places.node(int(text)), ExternalFinding(SOURCE, what, sample.value), rank=int(text))
+    return Observation(at_s, job_map.node(int(text)), ExternalFinding(SOURCE, what, sample.value), rank=int(text))

@@ -47,7 +47,7 @@ class Late:
     from_start: bool  # no change was seen: it stands apart from its peers since the beginning
 
 
-class Gaps:
+class ComputeGaps:
     """One CUSUM per rank, fed once per finished step."""
 
     def __init__(self, ranks: int, settings: SlowSettings) -> None:

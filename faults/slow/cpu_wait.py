@@ -26,7 +26,7 @@ class Waited(NamedTuple):
     until_s: float
 
 
-class Cores:
+class CpuWaits:
     """Run-queue times of all ranks."""
 
     def __init__(self, ranks: int) -> None:

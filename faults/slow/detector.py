@@ -18,15 +18,15 @@ from faults.observations import (
     ProbeReturned,
     Process,
 )
-from faults.slow.compute_gaps import Gaps, Late
-from faults.slow.cpu_wait import Cores
+from faults.slow.compute_gaps import ComputeGaps, Late
+from faults.slow.cpu_wait import CpuWaits
 from faults.slow.diagnoses import (
     PASSES,
     PROBES,
     WAITING,
     Hypothesis,
     Named,
-    Wire,
+    NetworkFault,
     named,
     of_foreign,
     of_rank,
@@ -35,10 +35,10 @@ from faults.slow.diagnoses import (
     of_workload,
 )
 from faults.slow.findings import Slow
-from faults.slow.network_detector import Looked, Wires
+from faults.slow.network_detector import Evaluated, NetworkDetector
 from faults.slow.one_way_delays import Delays
 from faults.slow.persistence import Confirmed, Persistence
-from faults.slow.probe_likelihood import Accuser
+from faults.slow.probe_likelihood import ProbeEvidence
 from faults.slow.queue_location import LEG_NATS, MIN_BYTES, SECOND_LEG, Waiting, Waits
 from faults.slow.settings import SlowSettings
 from faults.slow.sockets import Sockets, is_of_sockets
@@ -66,14 +66,14 @@ class SlowDetector:
         self._job, self._settings = job, s
         nodes = job.nodes if job.nodes <= s.most_nodes else 0  # whose pairs are watched
         self._sockets = Sockets(nodes, 2 * s.window_s + 1.0)
-        self._wires = Wires(self._sockets, s)
+        self._wires = NetworkDetector(self._sockets, s)
         self._delays = Delays(nodes, keep_s=2 * RIPE * s.window_s, ripe_s=RIPE * s.window_s)
-        self._accuser = Accuser(nodes, keep_s=2 * RIPE * s.window_s, ripe_s=RIPE * s.window_s)
+        self._accuser = ProbeEvidence(nodes, keep_s=2 * RIPE * s.window_s, ripe_s=RIPE * s.window_s)
         self._ends = ProbeDeduplicator(nodes, most=nodes * nodes)
         self._waiting = Waiting(self._sockets, s)
-        self._steps, self._gaps, self._cores = Steps(ranks), Gaps(ranks, s), Cores(ranks)
+        self._steps, self._gaps, self._cores = Steps(ranks), ComputeGaps(ranks, s), CpuWaits(ranks)
         self._accused: Persistence[Slow] = Persistence(1, 1, 2 * s.every_s)  # before the harm gate
-        self._slow: Persistence[Wire] = Persistence(s.hits, s.of, s.gone_s)
+        self._slow: Persistence[NetworkFault] = Persistence(s.hits, s.of, s.gone_s)
         self._late: Persistence[Late] = Persistence(s.late_hits, s.of, s.gone_s)
         self._foreign: Persistence[tuple[int, int]] = Persistence(s.hits, s.of, s.gone_s)
         self._unread: Persistence[int] = Persistence(s.hits, s.of, s.gone_s)
@@ -121,7 +121,7 @@ class SlowDetector:
         self._diagnoses = tuple(self._words(now_s))
         return self._diagnoses
 
-    def _look(self, now_s: float) -> Looked | None:
+    def _look(self, now_s: float) -> Evaluated | None:
         suspected, ripe_s = self._suspected(), RIPE * self._settings.window_s
         self._delays.ripen(now_s, suspected=suspected)
         self._waiting.take(now_s, suspected=suspected, ripe_s=ripe_s)
@@ -156,7 +156,7 @@ class SlowDetector:
         elif self._onset_s is None:
             self._onset_s = now_s - self._settings.window_s
 
-    def _explanations(self, looked: Looked | None, now_s: float) -> None:
+    def _explanations(self, looked: Evaluated | None, now_s: float) -> None:
         """What is not hardware."""
         self._foreign.look(now_s, {} if looked is None else {pair: pair for pair in looked.foreign})
         self._unread.look(now_s, {} if looked is None else {node: node for node in looked.unread})
@@ -187,7 +187,7 @@ class SlowDetector:
             return s.false_per_window
         return min(s.false_given_harm, s.false_per_window / max(measured.chance, 1e-9))
 
-    def _harmful(self, looked: Looked, late: Sequence[Late], now_s: float) -> dict[Hashable, Wire]:
+    def _harmful(self, looked: Evaluated, late: Sequence[Late], now_s: float) -> dict[Hashable, NetworkFault]:
         """What has passed the harm gate, by where it belongs."""
         self._accused.look(now_s, {slow.key: slow for slow in looked.slow})
         if not looked.slow or looked.foreign:  # what others' bytes cost is no wire's fault
@@ -201,13 +201,13 @@ class SlowDetector:
             now_s - s.window_s, now_s, now_mbit=looked.bandwidth_mbit, usual_mbit=looked.usual_mbit,
             clocks_apart_s=self._delays.clocks_apart_s(),
         )  # fmt: skip
-        passed: dict[Hashable, Wire] = {}
+        passed: dict[Hashable, NetworkFault] = {}
         for slow in sorted(looked.slow, key=lambda each: -each.saved):
             ratio = self._costs(slow, measured)
             if ratio is None or (measured is not None and _may_wait_for_others(slow, measured, looked.unheard)):
                 continue
             seen, own = self._seen_of(slow, waits), slow.own and measured is not None
-            wire = Wire(slow, _likely(slow, waits), seen, ratio, own, looked.unheard)
+            wire = NetworkFault(slow, _likely(slow, waits), seen, ratio, own, looked.unheard)
             passed.setdefault(self._site(slow), wire)
         return passed
 
@@ -250,7 +250,7 @@ class SlowDetector:
         yield from (of_unread(each) for each in self._unread.confirmed())
         yield from (of_workload(each) for each in self._lost.confirmed())
 
-    def _called(self, wire: Confirmed[Wire], now_s: float) -> Named:
+    def _called(self, wire: Confirmed[NetworkFault], now_s: float) -> Named:
         before = self._named.get(wire.key)
         if before is None:
             return Named(*named(wire.found)[:2], at_s=wire.confirmed_s)

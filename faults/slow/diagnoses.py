@@ -37,7 +37,7 @@ Hypothesis = tuple[int, int | None, Direction]
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class NetworkFault:
     """A slow wire of one look, with the log likelihood of all that it could be and what it costs."""
 
     slow: Slow
@@ -48,12 +48,12 @@ class Wire:
     unheard: frozenset[int] = frozenset()  # nodes whose own counters are not told
 
 
-def telling(found: Sequence[Wire]) -> Sequence[Wire]:
+def telling(found: Sequence[NetworkFault]) -> Sequence[NetworkFault]:
     """The looks that count: once probes have spoken, those in which they did."""
     return [wire for wire in found if wire.slow.probed] or found
 
 
-def named(looks: Sequence[Wire]) -> Hypothesis:
+def named(looks: Sequence[NetworkFault]) -> Hypothesis:
     """What all looks together make likeliest; a link, unless a NIC is clearly likelier or probes have spoken."""
     found = telling(looks)
     sums: dict[Hypothesis, float] = {}
@@ -72,7 +72,7 @@ class Named:
     peer: int | None
     at_s: float
 
-    def again(self, looks: Sequence[Wire], *, now_s: float) -> "Named":
+    def again(self, looks: Sequence[NetworkFault], *, now_s: float) -> "Named":
         """The same; or a NIC for its link once probes say so, as clearly as it takes to take a node out."""
         node, peer, _ = named(looks)
         if self.peer is None or peer is not None or node not in (self.node, self.peer):
@@ -80,7 +80,7 @@ class Named:
         return Named(node, None, now_s) if telling(looks)[0].slow.probed and _no_link(looks, node) else self
 
 
-def direction(looks: Sequence[Wire], node: int) -> Direction:
+def direction(looks: Sequence[NetworkFault], node: int) -> Direction:
     """Of a NIC."""
     found = telling(looks)
     tx, rx, both = (
@@ -92,7 +92,7 @@ def direction(looks: Sequence[Wire], node: int) -> Direction:
     return Direction.TX if tx > rx else Direction.RX
 
 
-def of_wire(confirmed: Confirmed[Wire], place: Named, window_s: float, *, alone: bool = True) -> Diagnosis:
+def of_wire(confirmed: Confirmed[NetworkFault], place: Named, window_s: float, *, alone: bool = True) -> Diagnosis:
     """A slow NIC or link.  `alone`: no switch may be the cause of it."""
     found = confirmed.found
     node, peer = place.node, place.peer
@@ -197,7 +197,7 @@ def of_workload(confirmed: Confirmed[Lost]) -> Diagnosis:
     )
 
 
-def _no_link(looks: Sequence[Wire], node: int) -> bool:
+def _no_link(looks: Sequence[NetworkFault], node: int) -> bool:
     """Whether one of its links alone is so much less likely that the node may be taken out for it."""
     found = telling(looks)
     sums: dict[bool, dict[Hypothesis, float]] = {True: {}, False: {}}
@@ -209,7 +209,7 @@ def _no_link(looks: Sequence[Wire], node: int) -> bool:
     return max(sums[True].values(), default=0.0) >= link + ISOLATE_NATS
 
 
-def _both_ways_or_seen(found: Sequence[Wire], seen: set[str]) -> bool:
+def _both_ways_or_seen(found: Sequence[NetworkFault], seen: set[str]) -> bool:
     """Over TCP a slow NIC slows row and column; one of them alone needs one-way evidence before a node is taken out."""
     both = np.median([wire.slow.entity.leak for wire in found]) > 0
     return bool(both or seen)

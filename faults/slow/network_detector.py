@@ -41,7 +41,7 @@ class _Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class Evaluated:
     """What one window said."""
 
     slow: tuple[Slow, ...]
@@ -52,7 +52,7 @@ class Looked:
     unheard: frozenset[int] = frozenset()  # nodes whose own counters are not told
 
 
-class Wires:
+class NetworkDetector:
     """Baselines of all pairs, and the fit of the window that ends now."""
 
     def __init__(self, sockets: Sockets, settings: SlowSettings) -> None:
@@ -78,7 +78,7 @@ class Wires:
         *,
         suspected: bool,
         false_per_window: float,
-    ) -> Looked | None:
+    ) -> Evaluated | None:
         """The windows that end now: one that is quick, and one twice as long whose noise is less."""
         s = self._settings
         span = self._sockets.span(now_s - s.window_s, now_s, counted=True)
@@ -101,7 +101,7 @@ class Wires:
         self._history.add(short.log, accused=accused, suspected=suspected or bool(foreign))
         unread = tuple(int(j) for j in np.flatnonzero(short.unread.any(axis=0)))
         unheard = frozenset(int(i) for i in np.flatnonzero(~np.isfinite(span.seconds)))
-        return Looked(slow, mbit, mbit if usual is None else np.exp(usual.log_mbit), foreign, unread, unheard)
+        return Evaluated(slow, mbit, mbit if usual is None else np.exp(usual.log_mbit), foreign, unread, unheard)
 
     def _changed(self, now_s: float) -> Floats:
         """Of log bandwidth, from the first half of the window to the second."""

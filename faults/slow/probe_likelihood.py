@@ -178,7 +178,7 @@ class View:
         return Probed(self.nodes, self.own, self.pairs, out, into)
 
 
-class Accuser:
+class ProbeEvidence:
     """Probes of all pairs, judged at each look."""
 
     def __init__(self, nodes: int, *, keep_s: float, ripe_s: float) -> None:

@@ -23,7 +23,7 @@ STALE: Final = 0.25  # of a size: when the filter that knows of none has learnt 
 
 
 @dataclass(frozen=True, slots=True)
-class Bank:
+class CusumBank:
     """Per size and node."""
 
     evidence: Floats
@@ -34,24 +34,24 @@ class Bank:
     total: Floats  # lateness in them
 
 
-class Heard(NamedTuple):
+class Observed(NamedTuple):
     """One window, as the filter saw it that knows of no slowdown."""
 
-    heard: NDArray[np.bool_]
+    observed: NDArray[np.bool_]
     expected: Floats
     surprise: Floats  # 0 where not heard
     from_s: float
 
 
-def start(sizes: int, nodes: int) -> Bank:
+def start(sizes: int, nodes: int) -> CusumBank:
     """Nothing looked at."""
     zero = np.zeros((sizes, nodes))
-    return Bank(zero, zero, zero, zero, zero, zero)
+    return CusumBank(zero, zero, zero, zero, zero, zero)
 
 
 def step(
-    bank: Bank,
-    seen: Heard,
+    bank: CusumBank,
+    seen: Observed,
     after: Validity,
     gain: Gain,
     *,
@@ -59,24 +59,24 @@ def step(
     keep: float,
     pause_density: float,
     most: float,
-) -> Bank:
+) -> CusumBank:
     """`after`: what the filter that knows of no slowdown knows now."""
     sway = keep * bank.sway
     apart = sizes[:, None] - seen.expected + (bank.usual + sway)  # what the two filters differ by
     surprise = seen.surprise - apart
     pause = pause_density * sqrt(2.0 * pi) * gain.deviation  # densities but for what all sizes have in common
     said = _log_density(surprise / gain.deviation, pause) - _log_density(seen.surprise / gain.deviation, pause)
-    evidence = bank.evidence + np.minimum(said, most) * seen.heard
+    evidence = bank.evidence + np.minimum(said, most) * seen.observed
     live = (evidence > 0.0) & (apart >= STALE * sizes[:, None])
     limit = WINSOR * gain.deviation
     cut = np.minimum(np.maximum(surprise, -limit), limit)
-    return Bank(
+    return CusumBank(
         evidence * live,
         np.where(live, bank.usual + gain.usual * cut, after.usual),
         np.where(live, sway + gain.sway * cut, after.sway),
         np.where(bank.evidence > 0.0, bank.since_s, seen.from_s),
-        (bank.count + seen.heard) * live,
-        (bank.total + (surprise + sizes[:, None]) * seen.heard) * live,
+        (bank.count + seen.observed) * live,
+        (bank.total + (surprise + sizes[:, None]) * seen.observed) * live,
     )
 
 

@@ -55,7 +55,7 @@ class Scales:
     long_blocks: int
     before: Floats  # per node
     sums: Floats
-    heard: Floats
+    observed: Floats
     past: Floats  # block means, the last one first
     block_s: float
 
@@ -87,23 +87,23 @@ def by_window(known: Scales, late: Floats, settings: StragglerSettings) -> Scale
 
 
 def by_block(
-    known: Scales, late: Floats, heard: NDArray[np.bool_], window_s: float, settings: StragglerSettings
+    known: Scales, late: Floats, observed: NDArray[np.bool_], window_s: float, settings: StragglerSettings
 ) -> Scales:
     """`late`: with pauses cut off.  After each minute, what nodes wander by."""
     known = replace(
         known,
-        sums=known.sums + np.where(heard, late, 0.0),
-        heard=known.heard + heard,
+        sums=known.sums + np.where(observed, late, 0.0),
+        observed=known.observed + observed,
         block_s=known.block_s + window_s,
     )
     if known.block_s + window_s / 2.0 < BLOCK_S:
         return known
     windows = known.block_s / window_s
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(known.heard > windows / 2.0, known.sums / known.heard, np.nan)
+        mean = np.where(known.observed > windows / 2.0, known.sums / known.observed, np.nan)
     found = _wandering(known, mean, windows, settings)
     zero = np.zeros(mean.size)
-    return replace(found, past=np.vstack([mean, known.past[:-1]]), sums=zero, heard=zero, block_s=0.0)
+    return replace(found, past=np.vstack([mean, known.past[:-1]]), sums=zero, observed=zero, block_s=0.0)
 
 
 def _wandering(known: Scales, mean: Floats, windows: float, settings: StragglerSettings) -> Scales:

@@ -24,7 +24,7 @@ POLISHES: Final = 2
 MIN: Final = 1e-4
 
 
-class Kin:
+class Peers:
     """Nodes by what they have in common, laid out once so that medians are one sort."""
 
     def __init__(self, label: Ints) -> None:
@@ -37,17 +37,17 @@ class Kin:
         self._place = self.row * self.most + column
         self._each = np.arange(self.size.size)
 
-    def heard(self, heard: NDArray[np.bool_]) -> Ints:
+    def observed(self, observed: NDArray[np.bool_]) -> Ints:
         """How many are heard, per label."""
-        return np.bincount(self.row[heard], minlength=self.size.size)
+        return np.bincount(self.row[observed], minlength=self.size.size)
 
-    def medians(self, values: Floats, heard: Ints) -> Floats:
+    def medians(self, values: Floats, observed: Ints) -> Floats:
         """Of what is heard, per label; NaN where nobody is."""
         cells = np.full(self.size.size * self.most, np.nan)
         cells[self._place] = values
         table = cells.reshape(self.size.size, self.most)
         table.sort(axis=1)  # NaN last
-        low, high = np.maximum((heard - 1) // 2, 0), np.minimum(heard // 2, self.most - 1)
+        low, high = np.maximum((observed - 1) // 2, 0), np.minimum(observed // 2, self.most - 1)
         return np.asarray((table[self._each, low] + table[self._each, high]) / 2.0)
 
 
@@ -64,12 +64,12 @@ class Roles:
         return cls(np.zeros(nodes, np.int64), np.arange(nodes))
 
     @cached_property
-    def by_stage(self) -> Kin:
-        return Kin(self.stage)
+    def by_stage(self) -> Peers:
+        return Peers(self.stage)
 
     @cached_property
-    def by_replica(self) -> Kin:
-        return Kin(self.replica)
+    def by_replica(self) -> Peers:
+        return Peers(self.replica)
 
     def alone(self, few: int) -> NDArray[np.bool_]:
         """Nodes whose role has too few to say what is usual."""
@@ -83,12 +83,12 @@ def common(gap: Floats, roles: Roles, *, few: int, noise: float) -> Floats:
     late and the others once half of its replicas have more data.  Of a replica that has enough nodes, but too few of
     which are heard, nobody can tell what its data adds.
     """
-    heard = np.isfinite(gap)
-    stages = roles.by_stage.heard(heard)
+    observed = np.isfinite(gap)
+    stages = roles.by_stage.observed(observed)
     level = _level(gap, roles, stages, few)
     if roles.by_replica.most < REPLICA_FEW:
         return level
-    replicas = roles.by_replica.heard(heard & np.isfinite(level))
+    replicas = roles.by_replica.observed(observed & np.isfinite(level))
     row, known = roles.by_replica.row, replicas >= REPLICA_FEW
     for _ in range(POLISHES):
         middle = np.where(known, roles.by_replica.medians(gap - level, replicas), 0.0)
@@ -98,24 +98,24 @@ def common(gap: Floats, roles: Roles, *, few: int, noise: float) -> Floats:
     return np.asarray(level + _shrunk(middle, replicas, known, noise)[row])
 
 
-def _level(gap: Floats, roles: Roles, heard: Ints, few: int) -> Floats:
+def _level(gap: Floats, roles: Roles, observed: Ints, few: int) -> Floats:
     """Median per role; of all, where a role has too few nodes.
 
     Where it has enough and too few are heard, nothing is known: what all have in common is not what the role has.
     """
     by = roles.by_stage
-    level = np.where(heard >= few, by.medians(gap, heard), np.nan)
+    level = np.where(observed >= few, by.medians(gap, observed), np.nan)
     if (alone := by.size < few).any():
         level[alone] = median(gap)
     return np.asarray(level[by.row])
 
 
-def _shrunk(middle: Floats, heard: Ints, known: NDArray[np.bool_], noise: float) -> Floats:
+def _shrunk(middle: Floats, observed: Ints, known: NDArray[np.bool_], noise: float) -> Floats:
     """What each replica explains."""
     if not known.any():
         return middle
     error2 = np.zeros(middle.size)
-    error2[known] = EFFICIENCY * noise**2 / heard[known]
+    error2[known] = EFFICIENCY * noise**2 / observed[known]
     between = max((MAD * median(np.abs(middle[known]))) ** 2 - float(error2[known].mean()), 0.0)
     share = between / np.maximum(between + error2, MIN**2)
     share[middle**2 > STANDS_OUT**2 * error2] = 1.0

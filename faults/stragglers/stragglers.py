@@ -22,7 +22,7 @@ from faults.stragglers import cusum as of_bank
 from faults.stragglers import kalman as of_belief
 from faults.stragglers import noise_scales, peers
 from faults.stragglers.consecutive_windows import alike, windows_of
-from faults.stragglers.cusum import Bank, Heard
+from faults.stragglers.cusum import CusumBank, Observed
 from faults.stragglers.kalman import Validity
 from faults.stragglers.noise_scales import Scales
 from faults.stragglers.peers import Roles
@@ -43,7 +43,7 @@ class StragglerState:
 
     scales: Scales
     belief: Validity
-    bank: Bank
+    bank: CusumBank
     shift: Floats  # what named nodes are known to be late by
     lately: tuple[Floats, ...]  # lateness in the windows of the last minute, the newest first; NaN where not heard
     run: Floats  # large windows in a row
@@ -52,7 +52,7 @@ class StragglerState:
     crossed: NDArray[np.bool_]  # whether the job stood within it
     large_share: float  # of all windows
     resumed_share: float  # of windows: the job stood before
-    heard: NDArray[np.bool_]  # in the last window
+    observed: NDArray[np.bool_]  # in the last window
     quiet: Mapping[int, int]  # named nodes: for how many windows nothing spoke for it
     named: Mapping[int, Diagnosis]
     now_s: float | None
@@ -120,49 +120,51 @@ class Stragglers:
 
     def _learn(self, state: StragglerState, late: Floats, now_s: float, window_s: float) -> StragglerState:
         known, settings = state.scales, self.settings
-        heard = np.isfinite(late)
+        observed = np.isfinite(late)
         seconds = window_s + state.silent_s
         before = of_belief.ahead(state.belief, known, settings, alone=self._alone, seconds=seconds, window_s=window_s)
         deviation = of_belief.deviation(before, known.noise)
-        beside = np.where(heard, late - before.usual - before.sway, state.shift)
+        beside = np.where(observed, late - before.usual - before.sway, state.shift)
         surprise = beside - state.shift
-        large = heard & (surprise > settings.large * deviation)
-        gain, after = of_belief.gain(before, heard & ~large & (state.shift == 0.0), deviation)
+        large = observed & (surprise > settings.large * deviation)
+        gain, after = of_belief.gain(before, observed & ~large & (state.shift == 0.0), deviation)
         limit = of_belief.WINSOR * gain.deviation
         cut = np.minimum(np.maximum(surprise, -limit), limit)
         after = replace(after, usual=before.usual + gain.usual * cut, sway=before.sway + gain.sway * cut)
         bars = settings.bars(self.nodes, window_s)
         keep = math.exp(-seconds / settings.wander_memory_s)
         bank = of_bank.step(
-            state.bank, Heard(heard, before.usual + before.sway, surprise, now_s - window_s), after, gain,
+            state.bank, Observed(observed, before.usual + before.sway, surprise, now_s - window_s), after, gain,
             sizes=self._sizes, keep=keep, most=bars[-1] / settings.least(window_s),
             pause_density=state.large_share / settings.pause,
         )  # fmt: skip
         bank = replace(bank, evidence=np.minimum(bank.evidence, MAX * bars[-1]))
         kept = max(round(RECENT_S / window_s), 1)
-        goes_on, resumed = (state.run > 0.0) & (large | ~heard), state.silent_s > 0.0
+        goes_on, resumed = (state.run > 0.0) & (large | ~observed), state.silent_s > 0.0
         return replace(
             state,
-            scales=noise_scales.by_block(known, late - surprise + cut, heard, window_s, settings),
+            scales=noise_scales.by_block(known, late - surprise + cut, observed, window_s, settings),
             belief=after,
             bank=bank,
-            lately=(np.where(heard, beside, np.nan), *state.lately)[:kept],
-            run=np.where(heard, np.where(large, state.run + 1.0, 0.0), state.run),
-            run_total=np.where(heard, np.where(large, state.run_total + surprise, 0.0), state.run_total),
+            lately=(np.where(observed, beside, np.nan), *state.lately)[:kept],
+            run=np.where(observed, np.where(large, state.run + 1.0, 0.0), state.run),
+            run_total=np.where(observed, np.where(large, state.run_total + surprise, 0.0), state.run_total),
             span=np.where(goes_on, state.span + round(seconds / window_s), np.where(large, 1.0, 0.0)),
             crossed=goes_on & (state.crossed | resumed),
-            large_share=_share(state.large_share, large, heard),
+            large_share=_share(state.large_share, large, observed),
             resumed_share=state.resumed_share + RESUMED_RATE * (float(resumed) - state.resumed_share),
-            heard=heard,
+            observed=observed,
             now_s=now_s,
             silent_s=0.0,
         )
 
-    def _name(self, state: StragglerState, now_s: float, window_s: float) -> tuple[StragglerState, tuple[Diagnosis, ...]]:
+    def _name(
+        self, state: StragglerState, now_s: float, window_s: float
+    ) -> tuple[StragglerState, tuple[Diagnosis, ...]]:
         named, quiet = dict(state.named), dict(state.quiet)
         for node in list(named):
             lately = float(state.recent(np.array([node]), len(state.lately))[0])
-            still = not state.heard[node] or lately > RECOVERED * state.shift[node]
+            still = not state.observed[node] or lately > RECOVERED * state.shift[node]
             quiet[node] = 0 if still else quiet[node] + 1
             if quiet[node] >= self.settings.forget_windows:
                 state = _recovered(state, node, doubtful=not named[node].isolate)
@@ -192,7 +194,7 @@ class Stragglers:
         )  # fmt: skip
         runs = np.where(same, windows_of(settings, window_s), np.where(state.crossed, across, run))
         enough = (bank.evidence >= bars[:, None]) & (bank.count >= least)
-        long = state.heard & (same | ((state.run >= runs) & (state.span >= least)))  # silence is no large window
+        long = state.observed & (same | ((state.run >= runs) & (state.span >= least)))  # silence is no large window
         found = []
         for node in np.flatnonzero(enough.any(axis=0) | long).tolist():
             size = int(np.argmax(enough[:, node] * bank.evidence[:, node]))
@@ -213,7 +215,7 @@ class Stragglers:
         """
         node = found.node
         same: Ints = np.flatnonzero(self.roles.replica == self.roles.replica[node])
-        others = same[(same != node) & (state.heard[same])]
+        others = same[(same != node) & (state.observed[same])]
         late = float(_lately(state, np.array([node]), found.size, found.windows)[0])
         if min(late, found.late) <= self.settings.alike * self._sizes[0]:  # it is no longer late
             return False
@@ -281,7 +283,7 @@ def _recovered(state: StragglerState, node: int, *, doubtful: bool) -> Straggler
     return replace(state, shift=shift, belief=replace(state.belief, usual2=usual2))
 
 
-def _share(before: float, large: NDArray[np.bool_], heard: NDArray[np.bool_]) -> float:
+def _share(before: float, large: NDArray[np.bool_], observed: NDArray[np.bool_]) -> float:
     """How often a node's window is large, pauses above all; slow faults are too few to tell."""
-    rate = min(1.0, float(heard.sum()) / LARGE_MEMORY)
-    return before if not rate else before + rate * (float(large.sum()) / float(heard.sum()) - before)
+    rate = min(1.0, float(observed.sum()) / LARGE_MEMORY)
+    return before if not rate else before + rate * (float(large.sum()) / float(observed.sum()) - before)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from fleetwright.collectives.sinks import Line
+from fleetwright.collectives.records import Line
 
 COMPUTE, COMM, INIT, FAILED, DONE = "compute", "comm", "init", "failed", "done"  # phases
 LONG_S: Final = 1.0  # under way for so long, an operation is told of before it is through

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from fleetwright.collectives.sinks import Line, Outlet
+from fleetwright.collectives.records import Line
+from fleetwright.collectives.sinks import Outlet
 
 MAX_WAITING: Final = 4096
 TURN_S: Final = 0.05  # between looks at the queue and at what is under way

@@ -8,7 +8,7 @@ from fleetwright.collectives.queue import Journal, Tally
 from fleetwright.collectives.sinks import Outlet
 
 
-class Telling:
+class RankReporter:
     """How far a rank is, and the journal that carries it out.  `look` is called some times a second in its thread."""
 
     def __init__(

@@ -6,13 +6,12 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, TextIO
+from typing import Final, Protocol, TextIO
 
 from fleetwright.collectives.http_fallback import HttpFallback, parse_address
+from fleetwright.collectives.records import Line
 
 log = logging.getLogger(__name__)
-
-Line = dict[str, Any]
 
 VARIABLE: Final = "FLEETWRIGHT_COLLECTIVES"  # a folder, or unix:PATH of the recorder's inbox and what follows it
 MAX_BYTES: Final = 32 * 1024  # of a datagram

@@ -21,7 +21,7 @@ from typing import Any, Final
 from fleetwright.collectives.point_to_point import Ended, Passes, watched_work
 from fleetwright.collectives.progress import Operation, group_text
 from fleetwright.collectives.queue import Tally
-from fleetwright.collectives.rank_reporter import Telling
+from fleetwright.collectives.rank_reporter import RankReporter
 from fleetwright.collectives.sinks import Nowhere, Outlet, outlet_of
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Watch:
 
     def __init__(self, dist: Any, *, outlet: Outlet, rank: int, heartbeat_s: float = 0.5) -> None:
         self._dist = dist
-        self.telling = Telling(outlet, rank=rank, heartbeat_s=heartbeat_s, look=self._poll)
+        self.telling = RankReporter(outlet, rank=rank, heartbeat_s=heartbeat_s, look=self._poll)
         self._progress, self._journal = self.telling.progress, self.telling.journal
         self._passes = Passes(lambda line: self._journal.put("coll", lambda: line), now_s=self._progress.now_s)
         self._watched_work = watched_work(dist.Work)

@@ -29,7 +29,7 @@ from ray.train.v2._internal.execution.callback import (
 )
 from ray.train.v2._internal.execution.context import get_train_context
 
-from fleetwright.collectives.rank_reporter import Telling
+from fleetwright.collectives.rank_reporter import RankReporter
 from fleetwright.collectives.sinks import outlet_of
 from fleetwright.collectives.torch_ops import watch
 
@@ -43,7 +43,7 @@ NODE_FIELD: Final = "{node}"
 class WorkerWatch:
     """This worker under watch: who tells of it, and how many reports were made, those of lives before this one too."""
 
-    def __init__(self, telling: Telling, *, reports: int, close: Callable[[bool], None]) -> None:
+    def __init__(self, telling: RankReporter, *, reports: int, close: Callable[[bool], None]) -> None:
         self.telling, self._close = telling, close
         self._reports = reports
 
@@ -141,7 +141,7 @@ def _of_torch(to: str | None, heartbeat_s: float) -> WorkerWatch | None:
 
 def _of_ray(to: str | None, heartbeat_s: float) -> WorkerWatch:
     rank = ray.train.get_context().get_world_rank()
-    telling = Telling(outlet_of(to, rank=rank), rank=rank, heartbeat_s=heartbeat_s)
+    telling = RankReporter(outlet_of(to, rank=rank), rank=rank, heartbeat_s=heartbeat_s)
     telling.progress.step = _reports()
     telling.journal.start()
     return WorkerWatch(telling, reports=_reports(), close=lambda well: telling.close(well=well))

@@ -33,7 +33,7 @@ ANSWER_S: Final = 2.0
 PATIENCE_S: Final = 600.0  # a run that never checkpoints is resized all the same
 
 
-def board_says() -> int | None:
+def requested_workers() -> int | None:
     """What is asked for on the board of this process's run; None: nothing, or it does not answer."""
     if TrainProcess.board is None:
         return None
@@ -51,7 +51,7 @@ class ResizableScalingPolicy(ElasticScalingPolicy):  # type: ignore[misc]
         self,
         scaling_config: Any,
         *,
-        asked: Callable[[], int | None] = board_says,
+        asked: Callable[[], int | None] = requested_workers,
         steady_s: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(scaling_config)

@@ -44,7 +44,7 @@ class SendStats:
     batches: int = 0
     body_bytes: int = 0
     wire_bytes: int = 0  # with the request's head
-    thinned_looks: int = 0  # socket polls
+    thinned_polls: int = 0  # socket polls
     dropped: int = 0  # other observations
     failed: int = 0  # batches
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from faults.readers.documents import most_values, whole_document
 from faults.readers.fields import MAX_INDEX, Record, items, mapping, parse_json, text, whole
-from faults.readers.parse_errors import MalformedError, Tally
+from faults.readers.parse_errors import MalformedError, ParseErrors
 from fleet.safe_pickle import PickleError, UnsafePickleError, read_pickle
 
 SOURCE = "fr"
@@ -60,7 +60,7 @@ class Dump:
         return self.last_ns / 1e9
 
 
-def parse_dump(content: bytes | Iterable[bytes], *, tally: Tally) -> Dump:
+def parse_dump(content: bytes | Iterable[bytes], *, tally: ParseErrors) -> Dump:
     """A dump in JSON or as a pickle, whichever it is."""
     data = whole_document(content)
     found = parse_pickle(data) if data[:1] == PICKLE else parse_json(most_values(data))
@@ -130,7 +130,7 @@ def _stamp(found: Record, key: str) -> int:
     return 0 if found.get(key) is None else whole(found, key)
 
 
-def _statuses(found: Record, *, tally: Tally) -> dict[int, Status]:
+def _statuses(found: Record, *, tally: ParseErrors) -> dict[int, Status]:
     statuses = {}
     for key, value in list(mapping(found, "pg_status").items())[:MAX_GROUPS]:
         with tally.skipping(SOURCE):
@@ -157,7 +157,7 @@ def _decimal(value: Any) -> int:
     return int(value)
 
 
-def _members(found: Record, *, tally: Tally) -> dict[str, tuple[int, ...]]:
+def _members(found: Record, *, tally: ParseErrors) -> dict[str, tuple[int, ...]]:
     """gloo's dumps know one group without a name, some of them with no ranks in it."""
     members = {}
     for name, config in list(mapping(found, "pg_config").items())[:MAX_GROUPS]:

@@ -11,8 +11,8 @@ from itertools import groupby
 
 from faults.observations import FlightProgress, Observation
 from faults.readers.flight.dump import NOT_TIMED, SOURCE, Dump, Entry
-from faults.readers.job_map import Places
-from faults.readers.parse_errors import Tally
+from faults.readers.job_map import JobMap
+from faults.readers.parse_errors import ParseErrors
 
 DEFAULT_GROUP = "default_pg"  # torch's description of the group of all ranks
 _PAIR = re.compile(r"(send|recv) (\d{1,6})(?:->|<-)(\d{1,6})")
@@ -21,24 +21,24 @@ Ranks = tuple[int, ...]
 
 
 def flights(
-    dumps: Mapping[int, Dump], *, at_s: float, places: Places, groups: Iterable[Ranks] = (), tally: Tally
+    dumps: Mapping[int, Dump], *, at_s: float, job_map: JobMap, groups: Iterable[Ranks] = (), tally: ParseErrors
 ) -> Iterator[Observation]:
     """What the dumps of some ranks say, known at `at_s`.  `groups` are those that the job is known to have."""
-    members = _members(dumps, everybody=tuple(range(len(places.rank_node))), groups=tuple(groups))
+    members = _members(dumps, everybody=tuple(range(len(job_map.rank_node))), groups=tuple(groups))
     for rank, dump in sorted(dumps.items()):
         with tally.skipping(SOURCE):
-            yield from [*_of_rank(dump, rank=rank, at_s=at_s, places=places, members=members)]
+            yield from [*_of_rank(dump, rank=rank, at_s=at_s, job_map=job_map, members=members)]
 
 
 def _of_rank(
-    dump: Dump, *, rank: int, at_s: float, places: Places, members: Mapping[str, Ranks]
+    dump: Dump, *, rank: int, at_s: float, job_map: JobMap, members: Mapping[str, Ranks]
 ) -> Iterator[Observation]:
-    node = places.node(rank)
+    node = job_map.node(rank)
     for (_, group, pair), found in groupby(sorted(dump.entries, key=_stream), key=_stream):
         entries = list(found)
         ranks = _pair_ranks(pair, members.get(group, ())) if entries[0].point_to_point else members.get(group, ())
-        values = _flight(entries, name=_name(group, pair, ranks), ranks=ranks, places=places)
-        yield Observation(at_s, node, values, rank=rank, peer=_peer(pair, ranks, rank=rank, places=places))
+        values = _flight(entries, name=_name(group, pair, ranks), ranks=ranks, job_map=job_map)
+        yield Observation(at_s, node, values, rank=rank, peer=_peer(pair, ranks, rank=rank, job_map=job_map))
     told = {entry.group_id for entry in dump.entries}
     for group_id, status in sorted(dump.status.items()):
         if group_id not in told:
@@ -58,7 +58,7 @@ def _stream(entry: Entry) -> tuple[int, str, tuple[int, ...]]:
     return entry.group_id, entry.group, (here, there) if match[1] == "send" else (there, here)
 
 
-def _flight(entries: Sequence[Entry], *, name: str, ranks: Ranks, places: Places) -> FlightProgress:
+def _flight(entries: Sequence[Entry], *, name: str, ranks: Ranks, job_map: JobMap) -> FlightProgress:
     entered = max(entry.seq for entry in entries)
     open_ones = [entry for entry in entries if not entry.finished]
     first = min(open_ones, key=lambda entry: entry.seq, default=None)
@@ -70,7 +70,7 @@ def _flight(entries: Sequence[Entry], *, name: str, ranks: Ranks, places: Places
         started=max(timed, default=0) if timed or entries[0].backend == "nccl" else NOT_TIMED,
         finished=entered if first is None else max(first.seq - 1, 0),
         op=None if first is None else first.op,
-        since_s=None if first is None else places.time(first.called_ns / 1e9),
+        since_s=None if first is None else job_map.time(first.called_ns / 1e9),
     )
 
 
@@ -103,7 +103,7 @@ def _name(group: str, pair: tuple[int, ...], ranks: Ranks) -> str:
     return f"{group} {ranks[0]}->{ranks[1]}" if ranks else f"{group} p2p {'->'.join(map(str, pair))}"
 
 
-def _peer(pair: tuple[int, ...], ranks: Ranks, *, rank: int, places: Places) -> int | None:
+def _peer(pair: tuple[int, ...], ranks: Ranks, *, rank: int, job_map: JobMap) -> int | None:
     if not pair or rank not in ranks:
         return None
-    return places.node(ranks[1] if ranks[0] == rank else ranks[0])
+    return job_map.node(ranks[1] if ranks[0] == rank else ranks[0])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from faults.readers import Tally
+from faults.readers import ParseErrors
 from tests.deploy.telemetry.loopback import free_port
 
 
@@ -12,5 +12,5 @@ def port() -> int:
 
 
 @pytest.fixture
-def tally() -> Tally:
-    return Tally()
+def tally() -> ParseErrors:
+    return ParseErrors()

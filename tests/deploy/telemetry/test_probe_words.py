@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploy.telemetry.peers import Peers
-from deploy.telemetry.probe_replies import MARK, MAX_AWAITED, WORD, Awaited, is_word, word_of
+from deploy.telemetry.probe_replies import MARK, MAX_AWAITED, WORD, Awaited, is_reply, reply_of
 from deploy.telemetry.prober import HEAD, MIN_BYTES, Prober, train
 from deploy.telemetry.prober import MARK as TRAIN
 from faults.observations import Observation, Probe, ProbeReturned
-from faults.readers import Tally
+from faults.readers import ParseErrors
 from tests.deploy.telemetry.loopback import ADDRESSES, HERE, arrived
 
 SIZE_BYTES = 10_000
@@ -27,7 +27,7 @@ def stack() -> Iterator[ExitStack]:
         yield opened
 
 
-def prober(stack: ExitStack, node: int, port: int, tally: Tally, peers: Peers = TWO) -> Prober:
+def prober(stack: ExitStack, node: int, port: int, tally: ParseErrors, peers: Peers = TWO) -> Prober:
     made = Prober(node=node, peers=peers, size_bytes=SIZE_BYTES, port=port, tally=tally)
     stack.callback(made.close)
     return made
@@ -56,7 +56,7 @@ def heard(listener: socket.socket) -> list[bytes]:
     return [message for message in found if not message.startswith(TRAIN)]
 
 
-def test_both_ends_tell_the_same_of_a_train_each_as_its_own(stack: ExitStack, port: int, tally: Tally) -> None:
+def test_both_ends_tell_the_same_of_a_train_each_as_its_own(stack: ExitStack, port: int, tally: ParseErrors) -> None:
     sender, receiver = prober(stack, 0, port, tally), prober(stack, 1, port, tally)
     sender.look(100.0)
     (seen,) = [each for each in told(receiver, 100.1) if isinstance(each.values, Probe)]
@@ -66,7 +66,7 @@ def test_both_ends_tell_the_same_of_a_train_each_as_its_own(stack: ExitStack, po
     assert (word.at_s, tally.counts()) == (100.2, {})
 
 
-def test_every_train_gets_one_word_and_a_word_gets_none(stack: ExitStack, port: int, tally: Tally) -> None:
+def test_every_train_gets_one_word_and_a_word_gets_none(stack: ExitStack, port: int, tally: ParseErrors) -> None:
     sender, receiver = prober(stack, 0, port, tally), prober(stack, 1, port, tally)
     found: list[Observation] = []
     for turn in range(24):
@@ -79,7 +79,7 @@ def test_every_train_gets_one_word_and_a_word_gets_none(stack: ExitStack, port: 
 
 
 def test_only_a_whole_train_of_a_peer_is_answered_by_less_than_it_was(
-    stack: ExitStack, port: int, tally: Tally
+    stack: ExitStack, port: int, tally: ParseErrors
 ) -> None:
     receiver, peer = prober(stack, 0, port, tally), by_hand(stack, 1, port)
     stranger = by_hand(stack, 2, port)
@@ -95,12 +95,12 @@ def test_only_a_whole_train_of_a_peer_is_answered_by_less_than_it_was(
         peer.sendto(datagram, (ADDRESSES[0], port))
     told(receiver, 101.0)
     (word,) = heard(peer)
-    assert is_word(word)
+    assert is_reply(word)
     assert len(word) < MIN_BYTES
     assert WORD.unpack(word)[1:5] == (0, 7, SIZE_BYTES, 5.0)
 
 
-def test_nobody_is_answered_in_the_name_of_oneself(stack: ExitStack, port: int, tally: Tally) -> None:
+def test_nobody_is_answered_in_the_name_of_oneself(stack: ExitStack, port: int, tally: ParseErrors) -> None:
     own = prober(stack, 0, port, tally)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as forger:
         forger.bind((ADDRESSES[0], 0))
@@ -111,7 +111,7 @@ def test_nobody_is_answered_in_the_name_of_oneself(stack: ExitStack, port: int, 
     assert tally.counts() == {}
 
 
-def test_a_word_is_taken_from_whom_the_train_went_to_and_once(stack: ExitStack, port: int, tally: Tally) -> None:
+def test_a_word_is_taken_from_whom_the_train_went_to_and_once(stack: ExitStack, port: int, tally: ParseErrors) -> None:
     sender = prober(stack, 0, port, tally, HERE)
     peer, other = by_hand(stack, 1, port), by_hand(stack, 2, port)
     sender.look(100.0)
@@ -130,7 +130,7 @@ def test_a_word_is_taken_from_whom_the_train_went_to_and_once(stack: ExitStack, 
     assert heard(other) == []
 
 
-def test_a_word_that_cannot_be_sent_costs_the_reading_nothing(stack: ExitStack, port: int, tally: Tally) -> None:
+def test_a_word_that_cannot_be_sent_costs_the_reading_nothing(stack: ExitStack, port: int, tally: ParseErrors) -> None:
     class Deaf(Prober):
         """Whose words find no way."""
 
@@ -162,7 +162,7 @@ def awaiting() -> Awaited:
 
 @pytest.mark.parametrize("tail_s", [None, 0.0013])
 def test_a_word_says_what_was_measured_bit_for_bit(tail_s: float | None) -> None:
-    word = word_of(1, 7, TRUE._replace(tail_s=tail_s))
+    word = reply_of(1, 7, TRUE._replace(tail_s=tail_s))
     assert word is not None
     assert awaiting().taken(word, 1) == (1, ProbeReturned(*TRUE._replace(tail_s=tail_s)))
 
@@ -211,7 +211,7 @@ def test_of_each_peer_only_the_newest_trains_wait_for_a_word() -> None:
 class Fed(Prober):
     """Hears what it is given."""
 
-    def __init__(self, messages: list[tuple[bytes, str]], tally: Tally) -> None:
+    def __init__(self, messages: list[tuple[bytes, str]], tally: ParseErrors) -> None:
         self._messages = messages
         super().__init__(node=0, peers=TWO, size_bytes=SIZE_BYTES, port=0, tally=tally)
         self._awaited.sent(1, 7, TRUE.sent_s)
@@ -239,7 +239,7 @@ addresses = st.sampled_from([*ADDRESSES, "10.9.9.9"])
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(words | st.binary(max_size=80) | words.map(lambda word: word[:-1]), addresses), max_size=6))
 def test_whatever_comes_nothing_raises_and_nothing_untrue_is_told(messages: list[tuple[bytes, str]]) -> None:
-    tally = Tally()
+    tally = ParseErrors()
     fed = Fed(messages, tally)
     found = fed.look(100.0)
     fed.close()
@@ -250,4 +250,4 @@ def test_whatever_comes_nothing_raises_and_nothing_untrue_is_told(messages: list
         assert math.isfinite(values.received_s)
         assert values.tail_s is None or 0.0 < values.tail_s < math.inf
         assert any(address == ADDRESSES[1] for _message, address in messages)
-    assert tally.total >= sum(is_word(message) for message, _address in messages) - len(returned)
+    assert tally.total >= sum(is_reply(message) for message, _address in messages) - len(returned)

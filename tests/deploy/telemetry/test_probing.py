@@ -26,7 +26,7 @@ from deploy.telemetry.prober import (
     train,
 )
 from faults.observations import Observation, Probe
-from faults.readers import Tally
+from faults.readers import ParseErrors
 from fleet.documents import RuleError
 from tests.deploy.telemetry.loopback import ADDRESSES, HERE, arrived
 
@@ -34,7 +34,7 @@ SIZE_BYTES = 10_000
 
 
 @pytest.fixture
-def probers(port: int, tally: Tally) -> Iterator[list[Prober]]:
+def probers(port: int, tally: ParseErrors) -> Iterator[list[Prober]]:
     with ExitStack() as stack:
         made = [Prober(node=node, peers=HERE, size_bytes=SIZE_BYTES, port=port, tally=tally) for node in range(3)]
         for prober in made:
@@ -66,7 +66,7 @@ def test_the_receivers_own_spacing_is_of_the_second_half(probers: list[Prober]) 
     assert 0.0 < probe.tail_s < probe.received_s - probe.sent_s
 
 
-def test_trains_of_a_pair_leave_by_several_ports(port: int, tally: Tally) -> None:
+def test_trains_of_a_pair_leave_by_several_ports(port: int, tally: ParseErrors) -> None:
     """As a fabric that hashes ports sees them: each pair takes as many ways as there are ports."""
     with ExitStack() as stack:
         sender = Prober(node=0, peers=HERE, size_bytes=64, port=port, tally=tally)
@@ -97,7 +97,9 @@ def test_what_is_told_is_when_it_was_sent_and_when_the_kernel_had_all_of_it(prob
     assert before_s - 1e-3 <= probe.sent_s <= probe.received_s <= looked_s
 
 
-def test_a_train_with_a_gap_is_counted_and_the_next_one_told(probers: list[Prober], port: int, tally: Tally) -> None:
+def test_a_train_with_a_gap_is_counted_and_the_next_one_told(
+    probers: list[Prober], port: int, tally: ParseErrors
+) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.bind((ADDRESSES[1], 0))
         for number, lost in ((1, 3), (2, None)):
@@ -123,7 +125,7 @@ FORGED = [
 
 
 @pytest.mark.parametrize("datagram", FORGED, ids=range(len(FORGED)))
-def test_what_is_no_probe_is_counted(datagram: bytes, probers: list[Prober], port: int, tally: Tally) -> None:
+def test_what_is_no_probe_is_counted(datagram: bytes, probers: list[Prober], port: int, tally: ParseErrors) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.bind((ADDRESSES[1], 0))
         sender.sendto(datagram, (ADDRESSES[0], port))
@@ -206,8 +208,8 @@ def test_of_many_peers_none_is_left_out_and_none_preferred() -> None:
 @pytest.mark.parametrize("count", [2, 3, 7, 8])
 def test_a_pair_has_the_same_place_in_every_look(count: int) -> None:
     looks = sent_to(0, range(1, 1 + count), looks=200)[1:]
-    places = {(other, look.index(other)) for look in looks for other in look}
-    assert len(places) == count
+    job_map = {(other, look.index(other)) for look in looks for other in look}
+    assert len(job_map) == count
 
 
 def test_where_all_talk_with_all_a_node_takes_in_one_train_a_turn() -> None:

@@ -85,7 +85,7 @@ def test_looks_fall_on_whole_periods_and_late_ones_are_counted() -> None:
     recorder = Recorder(sockets=None, sinks=[], period_s=0.25, clock=clock)
     waits = [recorder._until_next_s() for _ in range(3)]
     assert waits == pytest.approx([0.15, 0.24, 0.15])
-    assert recorder.tally.late_looks == 2  # 10.5 and 10.75
+    assert recorder.tally.late_polls == 2  # 10.5 and 10.75
 
 
 def test_a_process_is_followed_to_its_end(sleeper: subprocess.Popen[bytes]) -> None:

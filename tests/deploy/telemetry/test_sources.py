@@ -16,22 +16,22 @@ from deploy.telemetry.flight_recorder import FlightSource
 from deploy.telemetry.inbox import Inbox, LateInbox
 from deploy.telemetry.ports import PortSource
 from deploy.telemetry.ras import RasSource
-from deploy.telemetry.threaded_source import Aside
+from deploy.telemetry.threaded_source import ThreadedSource
 from faults.observations import DeviceCounter, Heartbeat, Observation, OperationCounts, Port
-from faults.readers import Tally
-from faults.readers.job_map import Places
+from faults.readers import ParseErrors
+from faults.readers.job_map import JobMap
 from fleetwright.collectives.sinks import Datagrams
 from tests.deploy.telemetry.servers import Answer, http_server, raw_server
 from tests.testbed.waiting import wait_for
 
-PLACES = Places(2, (0, 1), hosts={"127.0.0.1": 0, "10.0.0.2": 1})
+PLACES = JobMap(2, (0, 1), hosts={"127.0.0.1": 0, "10.0.0.2": 1})
 BEAT = {"t": 5.0, "rank": 1, "enq": 3, "done": 2, "op": "all_reduce", "step": 1, "phase": "comm"}
 XID = 'DCGM_FI_DEV_XID_ERRORS{{gpu="0",UUID="GPU-1",device="nvidia0"}} {}\n'
 
 
 @pytest.fixture
-def inbox(tmp_path: Path, tally: Tally) -> Iterator[Inbox]:
-    made = Inbox(tmp_path / "inbox", places=PLACES, tally=tally)
+def inbox(tmp_path: Path, tally: ParseErrors) -> Iterator[Inbox]:
+    made = Inbox(tmp_path / "inbox", job_map=PLACES, tally=tally)
     yield made
     made.close()
 
@@ -44,7 +44,7 @@ def test_what_a_rank_says_is_heard(inbox: Inbox, tmp_path: Path) -> None:
     assert (seen.node, seen.rank, seen.values) == (1, 1, Heartbeat(3, 2, "all_reduce", 1, "comm"))
 
 
-def test_what_anybody_else_says_is_counted(inbox: Inbox, tmp_path: Path, tally: Tally) -> None:
+def test_what_anybody_else_says_is_counted(inbox: Inbox, tmp_path: Path, tally: ParseErrors) -> None:
     lines = [b"{", b"[1]", b'{"k":"hb"}', b'{"k":"hb","rank":"1"}', b'{"k":"rm","rank":1}', b"[" * 60_000]
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as stranger:
         for line in lines:
@@ -59,7 +59,9 @@ def test_what_anybody_else_says_is_counted(inbox: Inbox, tmp_path: Path, tally: 
     assert seen == []
 
 
-def test_an_empty_datagram_is_counted_and_what_follows_is_heard(inbox: Inbox, tmp_path: Path, tally: Tally) -> None:
+def test_an_empty_datagram_is_counted_and_what_follows_is_heard(
+    inbox: Inbox, tmp_path: Path, tally: ParseErrors
+) -> None:
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as stranger:
         stranger.sendto(b"", str(tmp_path / "inbox"))
     with closing(Datagrams(str(tmp_path / "inbox"), rank=1)) as outlet:
@@ -70,25 +72,25 @@ def test_an_empty_datagram_is_counted_and_what_follows_is_heard(inbox: Inbox, tm
     assert tally.counts() == {"inbox: empty datagram": 1}
 
 
-def test_the_path_is_taken_away_at_the_end(tmp_path: Path, tally: Tally) -> None:
-    Inbox(tmp_path / "inbox", places=PLACES, tally=tally).close()
+def test_the_path_is_taken_away_at_the_end(tmp_path: Path, tally: ParseErrors) -> None:
+    Inbox(tmp_path / "inbox", job_map=PLACES, tally=tally).close()
     assert not (tmp_path / "inbox").exists()
 
 
-def test_what_a_killed_recorder_left_at_the_path_goes(tmp_path: Path, tally: Tally) -> None:
+def test_what_a_killed_recorder_left_at_the_path_goes(tmp_path: Path, tally: ParseErrors) -> None:
     path = tmp_path / "inbox"
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as dead:
         dead.bind(str(path))
-    with closing(Inbox(path, places=PLACES, tally=tally)) as inbox, closing(Datagrams(str(path), rank=1)) as outlet:
+    with closing(Inbox(path, job_map=PLACES, tally=tally)) as inbox, closing(Datagrams(str(path), rank=1)) as outlet:
         outlet.put("hb", BEAT)
         outlet.flush()
         assert wait_for(lambda: inbox.look(0.0), what="heartbeat")
 
 
-def test_an_inbox_that_is_another_recorders_stays_its(inbox: Inbox, tmp_path: Path, tally: Tally) -> None:
+def test_an_inbox_that_is_another_recorders_stays_its(inbox: Inbox, tmp_path: Path, tally: ParseErrors) -> None:
     path = tmp_path / "inbox"
     with pytest.raises(FileExistsError, match=f"{path} is a socket that another process listens to"):
-        Inbox(path, places=PLACES, tally=tally)
+        Inbox(path, job_map=PLACES, tally=tally)
     with closing(Datagrams(str(path), rank=1)) as outlet:
         outlet.put("hb", BEAT)
         outlet.flush()
@@ -96,7 +98,7 @@ def test_an_inbox_that_is_another_recorders_stays_its(inbox: Inbox, tmp_path: Pa
 
 
 @pytest.mark.parametrize("said", ["is a file", "is a folder", "is a symbolic link"])
-def test_what_is_no_socket_stays_at_the_path(tmp_path: Path, tally: Tally, said: str) -> None:
+def test_what_is_no_socket_stays_at_the_path(tmp_path: Path, tally: ParseErrors, said: str) -> None:
     path, kept = tmp_path / "inbox", tmp_path / "kept"
     kept.write_text("precious")
     if said == "is a folder":
@@ -106,14 +108,14 @@ def test_what_is_no_socket_stays_at_the_path(tmp_path: Path, tally: Tally, said:
     else:
         path.symlink_to(kept)
     with pytest.raises(FileExistsError, match=f"{path} {said}"):
-        Inbox(path, places=PLACES, tally=tally)
+        Inbox(path, job_map=PLACES, tally=tally)
     assert sorted(found.name for found in tmp_path.iterdir()) == ["inbox", "kept"]
     assert path.is_dir() or path.read_text() == "precious"
 
 
-def test_a_late_inbox_waits_for_its_path(inbox: Inbox, tmp_path: Path, tally: Tally) -> None:
+def test_a_late_inbox_waits_for_its_path(inbox: Inbox, tmp_path: Path, tally: ParseErrors) -> None:
     path = tmp_path / "inbox"
-    with closing(LateInbox(path, places=PLACES, tally=tally)) as late:
+    with closing(LateInbox(path, job_map=PLACES, tally=tally)) as late:
         with pytest.raises(FileExistsError, match="another process listens to"):
             late.look(0.0)
         inbox.close()
@@ -125,7 +127,7 @@ def test_a_late_inbox_waits_for_its_path(inbox: Inbox, tmp_path: Path, tally: Ta
     assert not path.exists()
 
 
-def test_an_exporter_tells_a_value_once_and_again_when_it_changes(tally: Tally) -> None:
+def test_an_exporter_tells_a_value_once_and_again_when_it_changes(tally: ParseErrors) -> None:
     codes = iter(["0", "0", "79"])
 
     def answer(path: str, _headers: dict[str, str], _body: bytes) -> Answer:
@@ -133,7 +135,7 @@ def test_an_exporter_tells_a_value_once_and_again_when_it_changes(tally: Tally) 
         return 200, XID.format(next(codes)).encode()
 
     with http_server(answer) as url:
-        source = dcgm_source(f"{url}/metrics", node=1, places=PLACES, tally=tally)
+        source = dcgm_source(f"{url}/metrics", node=1, job_map=PLACES, tally=tally)
         told = [[seen.values for seen in source.look(float(at))] for at in range(3)]
     assert [len(values) for values in told] == [1, 0, 1]
     (xid,) = told[2]
@@ -142,9 +144,9 @@ def test_an_exporter_tells_a_value_once_and_again_when_it_changes(tally: Tally) 
 
 
 @pytest.mark.parametrize("status", [404, 500])
-def test_an_exporter_that_answers_otherwise_is_a_failure(status: int, tally: Tally) -> None:
+def test_an_exporter_that_answers_otherwise_is_a_failure(status: int, tally: ParseErrors) -> None:
     with http_server(lambda *_: (status, b"no")) as url, pytest.raises(OSError, match=f"answered {status}"):
-        xpu_timer_source(url, places=PLACES, tally=tally).look(0.0)
+        xpu_timer_source(url, job_map=PLACES, tally=tally).look(0.0)
 
 
 def test_an_exporter_that_is_none_is_a_failure() -> None:
@@ -155,7 +157,7 @@ def test_an_exporter_that_is_none_is_a_failure() -> None:
         list(scrape(f"http://{host}:{port}/metrics"))
 
 
-def test_a_scrape_that_breaks_off_is_a_failure_and_what_it_said_is_told_by_the_next(tally: Tally) -> None:
+def test_a_scrape_that_breaks_off_is_a_failure_and_what_it_said_is_told_by_the_next(tally: ParseErrors) -> None:
     body = XID.format(79).encode()
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
     answers = iter([head + body[:-1], head + body])
@@ -165,7 +167,7 @@ def test_a_scrape_that_breaks_off_is_a_failure_and_what_it_said_is_told_by_the_n
         connection.sendall(next(answers))
 
     with raw_server(serve) as (host, port):
-        source = dcgm_source(f"http://{host}:{port}/metrics", node=1, places=PLACES, tally=tally)
+        source = dcgm_source(f"http://{host}:{port}/metrics", node=1, job_map=PLACES, tally=tally)
         with pytest.raises(OSError, match="cut off"):
             source.look(1.0)
         (seen,) = source.look(2.0)
@@ -184,31 +186,31 @@ def ras_server(said: bytes, asked: list[bytes]) -> Callable[[socket.socket], Non
     return serve
 
 
-def test_ras_is_asked_for_json_and_what_it_says_of_nothing_is_counted(tally: Tally) -> None:
+def test_ras_is_asked_for_json_and_what_it_says_of_nothing_is_counted(tally: ParseErrors) -> None:
     asked: list[bytes] = []
     with raw_server(ras_server(b"NCCL version 2.28.7 ...\n", asked)) as address:
-        assert RasSource(places=PLACES, tally=tally, address=address).look(1.0) == []
+        assert RasSource(job_map=PLACES, tally=tally, address=address).look(1.0) == []
     assert asked == [b"SET FORMAT json\nVERBOSE STATUS\n"]
     assert sum(tally.counts().values()) > 0
 
 
-def test_counts_of_ras_become_observations(tally: Tally) -> None:
+def test_counts_of_ras_become_observations(tally: ParseErrors) -> None:
     ranks = [
         {"rank": at, "host": host, "pid": 9, "cuda_dev": 0, "nvml_dev": 0, "collective_counts": {"AllReduce": 40 + at}}
         for at, host in enumerate(PLACES.hosts)
     ]
     said = {"nccl_version": "2.30.7", "communicators": [{"hash": "0x2", "size": 2, "ranks": ranks}], "ras": {}}
     with raw_server(ras_server(json.dumps(said).encode(), [])) as address:
-        seen = RasSource(places=PLACES, tally=tally, address=address).look(1.0)
+        seen = RasSource(job_map=PLACES, tally=tally, address=address).look(1.0)
     counts = [(one.rank, one.values.ops) for one in seen if isinstance(one.values, OperationCounts)]
     assert counts == [(0, (("AllReduce", 40),)), (1, (("AllReduce", 41),))]
 
 
-def test_ras_that_is_away_is_a_failure(tally: Tally) -> None:
+def test_ras_that_is_away_is_a_failure(tally: ParseErrors) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = ("127.0.0.1", server.getsockname()[1])
     with pytest.raises(ConnectionError):
-        RasSource(places=PLACES, tally=tally, address=address).look(1.0)
+        RasSource(job_map=PLACES, tally=tally, address=address).look(1.0)
 
 
 DUMP = {
@@ -219,8 +221,8 @@ DUMP = {
 }
 
 
-def test_a_dump_is_read_once_when_it_has_stopped_growing(tmp_path: Path, tally: Tally) -> None:
-    source = FlightSource(tmp_path, places=PLACES, tally=tally)
+def test_a_dump_is_read_once_when_it_has_stopped_growing(tmp_path: Path, tally: ParseErrors) -> None:
+    source = FlightSource(tmp_path, job_map=PLACES, tally=tally)
     path = tmp_path / "fr_rank1.json"
     text = json.dumps(DUMP)
     path.write_text(text[:50])
@@ -233,7 +235,7 @@ def test_a_dump_is_read_once_when_it_has_stopped_growing(tmp_path: Path, tally: 
 
 
 def test_a_dump_that_cannot_be_read_is_counted_tried_again_and_costs_the_others_nothing(
-    tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tally: ParseErrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for rank in (0, 1):
         (tmp_path / f"fr_rank{rank}.json").write_text(json.dumps(DUMP))
@@ -245,7 +247,7 @@ def test_a_dump_that_cannot_be_read_is_counted_tried_again_and_costs_the_others_
         return opened(path, *args, **kwargs)
 
     monkeypatch.setattr(Path, "open", refusing)
-    source = FlightSource(tmp_path, places=PLACES, tally=tally)
+    source = FlightSource(tmp_path, job_map=PLACES, tally=tally)
     assert source.look(1.0) == []
     assert [seen.rank for seen in source.look(2.0)] == [1]
     assert tally.counts() == {"fr: dump that cannot be read": 1}
@@ -253,7 +255,7 @@ def test_a_dump_that_cannot_be_read_is_counted_tried_again_and_costs_the_others_
     assert [seen.rank for at_s in (3.0, 4.0) for seen in source.look(at_s)] == [0]
 
 
-def test_ports_are_read_from_sysfs(tmp_path: Path, tally: Tally) -> None:
+def test_ports_are_read_from_sysfs(tmp_path: Path, tally: ParseErrors) -> None:
     port = tmp_path / "mlx5_0/ports/1"
     for name, text in {"state": "4: ACTIVE\n", "rate": "400 Gb/sec (4X NDR)\n", "counters/link_downed": "3\n"}.items():
         (port / name).parent.mkdir(parents=True, exist_ok=True)
@@ -285,7 +287,7 @@ class Slow:
 
 def test_a_slow_source_never_holds_up_a_look_and_its_failure_is_told_once() -> None:
     slow = Slow()
-    aside = Aside(slow, take_period_s=0.25)
+    aside = ThreadedSource(slow, take_period_s=0.25)
     began_s = time.monotonic()
     assert aside.look(0.0) == []
     assert time.monotonic() - began_s < 1.0

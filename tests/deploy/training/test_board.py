@@ -94,7 +94,9 @@ def test_an_attempt_is_told_from_its_start_to_its_end(board: RunStatusActor, tol
     assert board.look().places == running.places
 
 
-def test_steps_and_checkpoints_are_told_and_the_first_of_an_attempt_is_kept(board: RunStatusActor, told: RunStatusCallback) -> None:
+def test_steps_and_checkpoints_are_told_and_the_first_of_an_attempt_is_kept(
+    board: RunStatusActor, told: RunStatusCallback
+) -> None:
     told.after_worker_group_training_start(group("x"))
     told.after_report(SimpleNamespace(checkpoint="c"), [{"step": 9}])
     told.after_report(SimpleNamespace(checkpoint=None), [{"step": 19}])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploy.telemetry.batch_codec import decode
-from deploy.training.node_recorder_actor import Eye, EyeSpec
+from deploy.training.node_recorder_actor import NodeRecorderActor, NodeRecorderSpec
 from faults.observations import Heartbeat, Observation, Process
 from fleetwright.collectives.sinks import outlet_of
 from tests.testbed.waiting import wait_for
@@ -29,8 +29,8 @@ def pid() -> Iterator[int]:
 
 
 @pytest.fixture
-def eye(pid: int, tmp_path: Path) -> Iterator[Eye]:
-    spec = EyeSpec(
+def eye(pid: int, tmp_path: Path) -> Iterator[NodeRecorderActor]:
+    spec = NodeRecorderSpec(
         node=1,
         nodes=2,
         rank_node=(0, 0, 1, 1),
@@ -39,19 +39,19 @@ def eye(pid: int, tmp_path: Path) -> Iterator[Eye]:
         inbox=str(tmp_path / "inbox"),
         period_s=0.02,
     )
-    eye = Eye(spec)
+    eye = NodeRecorderActor(spec)
     yield eye
     eye.close()
 
 
-def seen(eye: Eye) -> list[Observation]:
+def seen(eye: NodeRecorderActor) -> list[Observation]:
     """Since the last time, as a watcher reads it."""
     batch, _held = decode(eye.take(), held_of=lambda _node, _session: None)
     assert (batch.node, batch.malformed) == (1, 0)
     return list(batch.others)
 
 
-def test_it_sees_a_rank_stop(eye: Eye, pid: int) -> None:
+def test_it_sees_a_rank_stop(eye: NodeRecorderActor, pid: int) -> None:
     def states() -> set[str]:
         return {each.values.state for each in seen(eye) if isinstance(each.values, Process) and each.rank == RANK}
 
@@ -60,7 +60,7 @@ def test_it_sees_a_rank_stop(eye: Eye, pid: int) -> None:
     wait_for(states, lambda states: "T" in states, what="stopped process")
 
 
-def test_it_hears_what_ranks_of_its_node_say(eye: Eye, tmp_path: Path) -> None:
+def test_it_hears_what_ranks_of_its_node_say(eye: NodeRecorderActor, tmp_path: Path) -> None:
     outlet = outlet_of(f"unix:{tmp_path}/inbox", rank=RANK)
     beat = {"t": 1_800_000_000.0, "rank": RANK, "enq": 5, "done": 5, "op": None, "step": 4, "phase": "compute"}
     outlet.put("hb", beat)

@@ -17,8 +17,8 @@ from deploy.fault_monitor.loop import MonitorClock, MonitorLoop
 from deploy.fault_monitor.metrics import MonitorMetrics
 from deploy.fault_monitor.outputs import JsonLines
 from deploy.telemetry.batch_codec import encode
-from deploy.training.node_recorder_actor import EyeSpec
-from deploy.training.run_monitor import RunsWatch
+from deploy.training.node_recorder_actor import NodeRecorderSpec
+from deploy.training.run_monitor import RunMonitor
 from deploy.training.run_status import RunsObserved
 from faults.observations import Heartbeat, Observation, Process
 from fleetwright.ray_train.run_status import RankLocation, RunPhase, RunView
@@ -29,11 +29,11 @@ PERIOD_S = 0.25
 
 
 @dataclass
-class Eye:
+class NodeRecorderActor:
     """One that shows what a test says."""
 
     node_id: str
-    spec: EyeSpec
+    spec: NodeRecorderSpec
     state: str = "R"
     beats: bool = True
     closed: bool = False
@@ -75,11 +75,11 @@ class Ward:
     def __init__(self) -> None:
         self.now_s = ZERO_S
         self.runs: tuple[RunView, ...] = ()
-        self.eyes: list[Eye] = []
+        self.eyes: list[NodeRecorderActor] = []
         self.told = io.StringIO()
         self.doomed: set[tuple[str, int]] = set()
         self.names: list[Sequence[str]] = []
-        self.watch = RunsWatch(
+        self.watch = RunMonitor(
             look=self._look,
             open_eye=self._open,
             make_loop=self._make,
@@ -103,8 +103,8 @@ class Ward:
     async def _look(self) -> RunsObserved:
         return RunsObserved(runs=self.runs)
 
-    def _open(self, node_id: str, spec: EyeSpec) -> Eye:
-        self.eyes.append(Eye(node_id, spec))
+    def _open(self, node_id: str, spec: NodeRecorderSpec) -> NodeRecorderActor:
+        self.eyes.append(NodeRecorderActor(node_id, spec))
         return self.eyes[-1]
 
     def _make(self, file: JobConfig, names: Sequence[str]) -> tuple[MonitorLoop, None]:

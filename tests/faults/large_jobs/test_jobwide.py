@@ -13,7 +13,7 @@ import pytest
 from faults.detector import Job, JobFabric
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.fabric import Floats
-from faults.large_jobs import JobwideDetector, JobwideSettings
+from faults.large_jobs import JobwideSettings, LargeJobDetector
 from faults.monitor import FaultMonitor
 from faults.observations import Observation, ProbeReturned
 from faults.observations.probe_dedup import MAX_OPEN
@@ -33,7 +33,7 @@ class Played:
 
     def __init__(self, *, leaves: bool = True) -> None:
         job = job_of(SMALL, leaves=leaves)
-        self.stream, self.detector = Stream(SMALL, seed=1), JobwideDetector(job)
+        self.stream, self.detector = Stream(SMALL, seed=1), LargeJobDetector(job)
         self.said: dict[tuple[object, ...], Diagnosis] = {}
         self.now: Sequence[Diagnosis] = ()
         self.now_s = 0.0
@@ -79,7 +79,8 @@ def test_a_healthy_job_is_silent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "direction"), [(FaultKind.SLOW_TX, Direction.TX), (FaultKind.SLOW_RX, Direction.RX), (FaultKind.SLOW_NIC, Direction.BOTH)]
+    ("what", "direction"),
+    [(FaultKind.SLOW_TX, Direction.TX), (FaultKind.SLOW_RX, Direction.RX), (FaultKind.SLOW_NIC, Direction.BOTH)],
 )
 def test_a_slow_nic_is_named_with_its_direction(what: FaultKind, direction: Direction) -> None:
     found = happened(what, 5, 1.5)
@@ -182,7 +183,7 @@ def looks(nodes: int, peers: int, window: int) -> list[Observation]:
 
 def test_a_judgement_of_256_nodes_takes_little() -> None:
     nodes = 256
-    detector = JobwideDetector(
+    detector = LargeJobDetector(
         Job(nodes, tuple(range(nodes)), fabric=JobFabric(tuple(f"{n // 32}" for n in range(nodes))))
     )
     took_s = []
@@ -197,7 +198,7 @@ def test_a_judgement_of_256_nodes_takes_little() -> None:
 
 def test_memory_does_not_grow_with_what_is_wrong_in_a_stream() -> None:
     settings = JobwideSettings(most_pairs=40)
-    detector = JobwideDetector(Job(16, tuple(range(16))), settings)
+    detector = LargeJobDetector(Job(16, tuple(range(16))), settings)
     rng = np.random.default_rng(5)
     for _ in range(5_000):
         at_s = float(rng.choice([rng.uniform(0.0, 20.0), 1e12, -1e12, np.nan, np.inf]))
@@ -211,7 +212,7 @@ def test_memory_does_not_grow_with_what_is_wrong_in_a_stream() -> None:
 
 def test_memory_does_not_grow_with_trains_that_one_end_alone_tells_of() -> None:
     settings = JobwideSettings(most_pairs=40)
-    detector = JobwideDetector(Job(16, tuple(range(16))), settings)
+    detector = LargeJobDetector(Job(16, tuple(range(16))), settings)
     rng = np.random.default_rng(5)
     for _ in range(5_000):
         node, peer = (int(each) for each in rng.integers(-2, 18, 2))
@@ -220,7 +221,7 @@ def test_memory_does_not_grow_with_trains_that_one_end_alone_tells_of() -> None:
 
 
 def test_one_word_by_a_clock_far_ahead_blinds_nobody() -> None:
-    detector = JobwideDetector(job_of(SMALL))
+    detector = LargeJobDetector(job_of(SMALL))
     detector.observe(Observation(1e12, 0, socket(0, 0), peer=1))
     detector.evaluate(1.0)
     for one in Stream(SMALL, seed=1).windows(3):

@@ -7,7 +7,7 @@ import pytest
 
 from faults.detector import Job
 from faults.diagnosis import Diagnosis, Direction, Scope
-from faults.large_jobs import JobwideDetector
+from faults.large_jobs import LargeJobDetector
 from faults.large_jobs.pairs import Sum, Trains
 from faults.large_jobs.settings import JobwideSettings
 from faults.large_jobs.traffic_graph import settled, window
@@ -84,7 +84,7 @@ def judged(slow: FaultEvent, *, felt_by: int | None, end: End = End.RECEIVER) ->
     """
     of = cluster()
     stream, rng = Stream(of, seed=5), np.random.default_rng(6)
-    detector = JobwideDetector(job_of(of))
+    detector = LargeJobDetector(job_of(of))
     found: dict[tuple[object, ...], Diagnosis] = {}
     for _ in range(24):
         from_s = stream.at_s
@@ -130,7 +130,7 @@ def test_a_train_that_both_ends_tell_of_counts_once_in_a_window() -> None:
     for every in (1, 2):
         of = cluster()
         stream, rng = Stream(of, seed=5), np.random.default_rng(6)
-        detector, found = JobwideDetector(job_of(of)), dict[object, Diagnosis]()
+        detector, found = LargeJobDetector(job_of(of)), dict[object, Diagnosis]()
         for _ in range(24):
             from_s = stream.at_s
             sick = from_s >= SLOW.from_s
@@ -152,7 +152,7 @@ def test_probes_as_usual_acquit_in_a_stream() -> None:
 def test_probes_tell_a_sender_while_the_job_stands() -> None:
     of = cluster()
     stream, rng = Stream(of, seed=5), np.random.default_rng(6)
-    detector = JobwideDetector(job_of(of))
+    detector = LargeJobDetector(job_of(of))
     told: list[list[Diagnosis]] = []
     for at in range(20):
         from_s, stands = stream.at_s, at >= 12

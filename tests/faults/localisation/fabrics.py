@@ -51,9 +51,9 @@ class Weather:
 
     def window(self, slow: Floats | float = 0.0) -> Window:
         """The next one; `slow` per edge, log."""
-        said = self.usual + slow + self.noise * self.rng.standard_t(4, len(self.fabric))
+        measured = self.usual + slow + self.noise * self.rng.standard_t(4, len(self.fabric))
         self.at_s += WINDOW_S
-        return Window(from_s=self.at_s - WINDOW_S, to_s=self.at_s, slowdown=said)
+        return Window(from_s=self.at_s - WINDOW_S, to_s=self.at_s, slowdown=measured)
 
 
 def slow_tx(fabric: Fabric, nic: int, factor: float, leak: float = 0.3) -> Floats:

@@ -9,7 +9,7 @@ from faults.fabric import Floats
 from faults.localisation.entities import Entities, Kind, entities
 from faults.localisation.kernel import solve, typical
 from faults.localisation.settings import LocaliserSettings
-from faults.localisation.window_arrays import MAX, Board
+from faults.localisation.window_arrays import MAX, WindowArrays
 from tests.faults.localisation.fabrics import rails, slow_leaf, slow_rx, slow_tx, slow_uplink
 
 SLACK = 0.3  # nats: the fit finds a slowdown by least squares, which leaves the softness out
@@ -17,10 +17,10 @@ FABRIC = rails(nodes=8, ports=1, leaf_nodes=4, spines=2, peers=3)
 ALL = entities(FABRIC, LocaliserSettings())
 
 
-def board(all_of: Entities, residual: Floats) -> Board:
+def arrays(all_of: Entities, residual: Floats) -> WindowArrays:
     cable = all_of.kind >= Kind.UP
     edges = residual.size
-    return Board(
+    return WindowArrays(
         first=all_of.first, edge=all_of.edge, share=all_of.share, begin=all_of.begin, entity=all_of.entity,
         part=all_of.part, misfit=np.where(cable, 0.3, 0.1), weight=np.ones(len(all_of)),
         price=np.where(cable, 5.0, 9.0), residual=residual, scale=np.full(edges, 0.04), tail=np.full(edges, 4.0),
@@ -28,7 +28,7 @@ def board(all_of: Entities, residual: Floats) -> Board:
     )  # fmt: skip
 
 
-def objective(given: Board, x: Floats) -> float:
+def objective(given: WindowArrays, x: Floats) -> float:
     """Written down again, without the kernel."""
     total = float(given.price[x > 0.0].sum())
     for edge, residual in enumerate(given.residual):
@@ -43,7 +43,7 @@ def objective(given: Board, x: Floats) -> float:
     return total
 
 
-def fitted(given: Board) -> Floats:
+def fitted(given: WindowArrays) -> Floats:
     x, who = np.zeros(given.price.size), np.arange(given.price.size, dtype=np.int32)
     starts = np.empty(who.size)
     typical(given, who, starts)
@@ -51,7 +51,7 @@ def fitted(given: Board) -> Floats:
     return x
 
 
-def brute(given: Board, most: int) -> float:
+def brute(given: WindowArrays, most: int) -> float:
     """The best of all sets of up to `most` entities, each set's slowdowns by coordinate search over a fine grid."""
     grid = np.arange(0.08, 0.8, 0.04)
     best = objective(given, np.zeros(given.price.size))
@@ -83,21 +83,21 @@ SLOW = {
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_single_entity_is_better(what: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    given = board(ALL, SLOW[what] + 0.03 * rng.standard_t(4, len(FABRIC)))
+    given = arrays(ALL, SLOW[what] + 0.03 * rng.standard_t(4, len(FABRIC)))
     assert objective(given, fitted(given)) <= brute(given, 1) + SLACK
 
 
 def test_no_pair_is_better() -> None:
     rng = np.random.default_rng(3)
     slow = np.maximum(slow_tx(FABRIC, 2, 1.5), slow_uplink(FABRIC, int(FABRIC.up.max()), 1.6))
-    given = board(ALL, slow + 0.03 * rng.standard_t(4, len(FABRIC)))
+    given = arrays(ALL, slow + 0.03 * rng.standard_t(4, len(FABRIC)))
     few = np.flatnonzero(np.isin(ALL.kind, [Kind.TX, Kind.UP, Kind.LEAF]))
     others = np.setdiff1d(np.arange(len(ALL)), few)
     given.price[others] = 1e6  # as if not there, for both
     assert objective(given, fitted(given)) <= brute_among(given, few) + SLACK
 
 
-def brute_among(given: Board, few: np.ndarray) -> float:
+def brute_among(given: WindowArrays, few: np.ndarray) -> float:
     best = np.inf
     for chosen in itertools.combinations(few, 2):
         x = np.zeros(given.price.size)
@@ -108,9 +108,9 @@ def brute_among(given: Board, few: np.ndarray) -> float:
 
 
 def test_slowdowns_are_bounded() -> None:
-    given = board(ALL, np.full(len(FABRIC), 50.0))
+    given = arrays(ALL, np.full(len(FABRIC), 50.0))
     assert fitted(given).max() <= MAX
 
 
 def test_all_silent_is_nothing_to_explain() -> None:
-    assert not fitted(board(ALL, np.full(len(FABRIC), np.nan))).any()
+    assert not fitted(arrays(ALL, np.full(len(FABRIC), np.nan))).any()

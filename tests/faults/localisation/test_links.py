@@ -14,7 +14,7 @@ from faults.localisation import LocalisationDetector, LocaliserSettings
 from faults.localisation import history as usual
 from faults.localisation import probes as probing
 from faults.localisation.entities import entities
-from faults.localisation.fault_rate import Rate
+from faults.localisation.fault_rate import FaultRate
 from tests.faults.localisation.fabrics import Weather, rails, slow_uplink
 
 FABRIC = rails()
@@ -87,13 +87,13 @@ def diagnosis(node: int) -> Diagnosis:
 
 
 def test_what_is_told_for_long_is_one_fault() -> None:
-    rate = Rate().told([diagnosis(1)]).told([diagnosis(1), diagnosis(2)]).told([diagnosis(2)])
+    rate = FaultRate().told([diagnosis(1)]).told([diagnosis(1), diagnosis(2)]).told([diagnosis(2)])
     assert rate.count == 2.0
     assert rate.told([diagnosis(1), diagnosis(2)]).count == 3.0  # again, after it was taken back
 
 
 def test_a_quiet_day_forgets_a_storm() -> None:
-    rate = Rate()
+    rate = FaultRate()
     for node in range(8):
         rate = rate.told([diagnosis(node)])
     stormy = rate.after(125.0).every_h(2.4)
@@ -105,11 +105,11 @@ def test_a_quiet_day_forgets_a_storm() -> None:
 
 @given(st.integers(0, 50), st.floats(0.0, 1e6))
 def test_the_more_often_something_breaks_the_less_the_next_has_to_prove(count: int, seconds: float) -> None:
-    settings, rate = LocaliserSettings(), Rate(count=float(count)).after(seconds)
+    settings, rate = LocaliserSettings(), FaultRate(count=float(count)).after(seconds)
     more = rate.told([diagnosis(1)])
     prices = [settings.price(1000, 5.0, every_h=of.every_h(settings.fault_every_h)) for of in (rate, more)]
     assert prices[1] <= prices[0]
-    assert settings.price(1000, 5.0) == settings.price(1000, 5.0, every_h=Rate().every_h(settings.fault_every_h))
+    assert settings.price(1000, 5.0) == settings.price(1000, 5.0, every_h=FaultRate().every_h(settings.fault_every_h))
 
 
 def test_weather_over_several_ways_is_dearer_and_within_a_leaf_dearest() -> None:
@@ -139,9 +139,9 @@ def test_where_many_are_heard_the_first_guess_of_their_spread_counts_for_nothing
         usual_of = 0.01 * rng.standard_t(4, edges)
         history, of_kind = usual.start(edges, settings, kinds=1), usual.samples(np.zeros(edges, np.int64), 1)
         for _ in range(3):
-            said = usual_of + 0.005 * rng.standard_t(4, edges)
-            history, level, _ = usual.measures(history, said, None, of_kind, settings)
-            history = replace(history, before=(said - level[0]).astype(np.float32))
+            measured = usual_of + 0.005 * rng.standard_t(4, edges)
+            history, level, _ = usual.measures(history, measured, None, of_kind, settings)
+            history = replace(history, before=(measured - level[0]).astype(np.float32))
         spreads.append(float(history.spread[0]))
     assert spreads[0] == pytest.approx(0.01, rel=0.15)
     assert spreads[1] > 0.02

@@ -10,7 +10,7 @@ from faults.diagnosis import Diagnosis, Direction, Scope
 from faults.fabric import NOWHERE, Fabric, Floats
 from faults.localisation import LocalisationDetector, LocaliserSettings
 from faults.localisation.entities import Kind
-from faults.localisation.reporting import Accused, Named, diagnosis, key_of
+from faults.localisation.reporting import Finding, Named, diagnosis, key_of
 from tests.faults.localisation.fabrics import Weather, rails, slow_leaf
 
 FABRIC = rails()
@@ -45,9 +45,9 @@ class Watched:
 
     def believe(self, node: int, *, confidence: float) -> None:
         """As if traffic had accused a node and were no surer of it."""
-        accused = Accused(kind=Kind.TX, which=node, peer=-1, slowdown=0.2, nats=0.0, edges=3, since_s=0.0)
-        unsure = diagnosis(accused, detected_s=0.0).model_copy(update={"confidence": confidence})
-        traffic = replace(self._state.traffic, named={key_of(accused): Named(unsure)})
+        finding = Finding(kind=Kind.TX, which=node, peer=-1, slowdown=0.2, nats=0.0, edges=3, since_s=0.0)
+        unsure = diagnosis(finding, detected_s=0.0).model_copy(update={"confidence": confidence})
+        traffic = replace(self._state.traffic, named={key_of(finding): Named(unsure)})
         self._state = replace(self._state, traffic=traffic)
 
 

@@ -29,25 +29,25 @@ def fabrics(draw: st.DrawFn) -> Fabric:
 @given(fabrics(), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.3, 0.9, 1.0]))
 def test_scores_are_the_weighted_sums_over_the_edges_of_each_entity(fabric: Fabric, seed: int, silent: float) -> None:
     rng = np.random.default_rng(seed)
-    said = 0.05 * rng.standard_t(3, len(fabric))
-    said[rng.random(len(fabric)) < silent] = np.nan
+    measured = 0.05 * rng.standard_t(3, len(fabric))
+    measured[rng.random(len(fabric)) < silent] = np.nan
     localiser = Localiser(fabric)
     before = localiser.start()
-    _, reading = localiser._read(before, Window(0.0, 10.0, said))
-    of, board, read = localiser.entities, reading.board, reading.read
-    z = np.clip(board.residual / board.scale, -5.0, 5.0)
+    _, reading = localiser._read(before, Window(0.0, 10.0, measured))
+    of, arrays, read = localiser.entities, reading.arrays, reading.read
+    z = np.clip(arrays.residual / arrays.scale, -5.0, 5.0)
     for entity in range(len(of)):
         mine = slice(of.first[entity], of.first[entity + 1])
         share, of_edge = of.share[mine], z[of.edge[mine]]
-        heard = np.isfinite(of_edge)
-        norm = float((share[heard] ** 2).sum())
-        assert bool(read.heard[entity]) is (norm > UNHEARD)
-        wanted = float((share[heard] * of_edge[heard]).sum()) / norm**0.5 if norm > UNHEARD else 0.0
+        observed = np.isfinite(of_edge)
+        norm = float((share[observed] ** 2).sum())
+        assert bool(read.observed[entity]) is (norm > UNHEARD)
+        wanted = float((share[observed] * of_edge[observed]).sum()) / norm**0.5 if norm > UNHEARD else 0.0
         assert read.score[entity] == pytest.approx(wanted, abs=1e-6)
     with np.errstate(invalid="ignore"):
-        loud = np.flatnonzero(board.residual > 2.0 * board.scale)
-    assert read.counts.tolist() == [int(np.isfinite(said).sum()), loud.size]
-    assert read.loud[: loud.size].tolist() == loud.tolist()
+        outlying = np.flatnonzero(arrays.residual > 2.0 * arrays.scale)
+    assert read.counts.tolist() == [int(np.isfinite(measured).sum()), outlying.size]
+    assert read.outlying[: outlying.size].tolist() == outlying.tolist()
 
 
 def test_nothing_of_the_room_is_kept_in_a_state() -> None:
@@ -66,21 +66,21 @@ def test_nothing_of_the_room_is_kept_in_a_state() -> None:
 @given(st.lists(st.floats(-10.0, 10.0) | st.just(float("nan")), max_size=80), st.integers(0, 2**32 - 1))
 def test_medians_are_medians(values: list[float], seed: int) -> None:
     rng = np.random.default_rng(seed)
-    said = np.array(values)
-    foreign = rng.random(said.size) < 0.2
-    mean, before = rng.standard_normal((2, said.size)).astype(np.float32)
-    windows = rng.integers(0, 9, said.size).astype(np.float32)
-    before[rng.random(said.size) < 0.2] = np.nan
-    edges, out = np.arange(said.size), np.empty(4)
-    told(said, foreign, edges, mean, windows, before, 0.04, 0.25, out)
-    heard = np.isfinite(said) & ~foreign
-    if not heard.any():
+    measured = np.array(values)
+    foreign = rng.random(measured.size) < 0.2
+    mean, before = rng.standard_normal((2, measured.size)).astype(np.float32)
+    windows = rng.integers(0, 9, measured.size).astype(np.float32)
+    before[rng.random(measured.size) < 0.2] = np.nan
+    edges, out = np.arange(measured.size), np.empty(4)
+    told(measured, foreign, edges, mean, windows, before, 0.04, 0.25, out)
+    observed = np.isfinite(measured) & ~foreign
+    if not observed.any():
         assert np.isnan(out).all()
         return
-    said, mean, before, windows = said[heard], mean[heard], before[heard], windows[heard]
-    level = np.median(said - mean)
-    step = np.abs(said - level - before)
+    measured, mean, before, windows = measured[observed], mean[observed], before[observed], windows[observed]
+    level = np.median(measured - mean)
+    step = np.abs(measured - level - before)
     scale = np.sqrt(0.04 + 1.0 / (1.0 / 0.25 + windows / 0.04))
     step = step[np.isfinite(step)]
-    wanted = [level, np.median(np.abs(said - level)), np.median(step) if step.size else np.nan]
-    np.testing.assert_allclose(out, [*wanted, np.median(np.abs(said - level - mean) / scale)], rtol=1e-6)
+    wanted = [level, np.median(np.abs(measured - level)), np.median(step) if step.size else np.nan]
+    np.testing.assert_allclose(out, [*wanted, np.median(np.abs(measured - level - mean) / scale)], rtol=1e-6)

@@ -10,21 +10,21 @@ import pytest
 from faults.observations import FlightProgress, Observation
 from faults.readers import read
 from faults.readers.flight import Dump, flights, parse_dump
-from faults.readers.job_map import Places
-from faults.readers.parse_errors import MalformedError, Tally
+from faults.readers.job_map import JobMap
+from faults.readers.parse_errors import MalformedError, ParseErrors
 from tests.faults.readers import made
 
 FORMS = {"json": lambda found: json.dumps(found).encode(), "pickle": lambda found: pickle.dumps(found, protocol=2)}
-PLACES = Places(3, (0, 1, 2), zero_s=made.T_GO_S)
+PLACES = JobMap(3, (0, 1, 2), zero_s=made.T_GO_S)
 
 
-def parsed(found: dict[str, Any], *, form: str = "json", tally: Tally | None = None) -> Dump:
-    return parse_dump(FORMS[form](found), tally=tally or Tally())
+def parsed(found: dict[str, Any], *, form: str = "json", tally: ParseErrors | None = None) -> Dump:
+    return parse_dump(FORMS[form](found), tally=tally or ParseErrors())
 
 
 def told(*dumps: dict[str, Any], groups: tuple[tuple[int, ...], ...] = ()) -> list[Observation]:
     by_rank = {rank: parsed(each) for rank, each in enumerate(dumps)}
-    return list(flights(by_rank, at_s=9.0, places=PLACES, groups=groups, tally=Tally()))
+    return list(flights(by_rank, at_s=9.0, job_map=PLACES, groups=groups, tally=ParseErrors()))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -35,7 +35,7 @@ def test_nccl_says_what_has_started_and_what_is_done(form: str) -> None:
         made.waiting(collective_seq_id=3, state="scheduled", time_discovered_started_ns=None),
     )
 
-    (seen,) = flights({1: parsed(dump, form=form)}, at_s=9.0, places=PLACES, tally=Tally())
+    (seen,) = flights({1: parsed(dump, form=form)}, at_s=9.0, job_map=PLACES, tally=ParseErrors())
 
     assert seen == Observation(9.0, 1, FlightProgress("0", (0, 1, 2), 3, 2, 1, "all_reduce", 3.0), rank=1)
 
@@ -52,7 +52,7 @@ def test_gloo_only_retires_what_is_done(form: str) -> None:
         },
     )
 
-    (seen,) = flights({0: parsed(dump, form=form)}, at_s=9.0, places=PLACES, tally=Tally())
+    (seen,) = flights({0: parsed(dump, form=form)}, at_s=9.0, job_map=PLACES, tally=ParseErrors())
 
     assert seen.values == FlightProgress("0", (0, 1, 2), 8, -1, 7, "all_reduce", 0.0)
 
@@ -123,7 +123,7 @@ def test_a_pair_is_numbered_within_its_group() -> None:
     sends = {"profiling_name": "nccl:send 0->1", "process_group": ["9", "mesh_pp"], "is_p2p": True, "p2p_seq_id": 6}
 
     (seen,) = flights(
-        {1: parsed(made.dump(made.waiting(**sends), pg_config=config))}, at_s=9.0, places=PLACES, tally=Tally()
+        {1: parsed(made.dump(made.waiting(**sends), pg_config=config))}, at_s=9.0, job_map=PLACES, tally=ParseErrors()
     )
 
     assert isinstance(seen.values, FlightProgress)
@@ -173,7 +173,7 @@ def test_json_leaves_an_empty_list_of_entries_out() -> None:
     ],
 )
 def test_a_broken_entry_is_counted_and_the_others_stand(form: str, broken: Any, defect: str) -> None:
-    tally = Tally()
+    tally = ParseErrors()
 
     found = parsed(made.dump(made.entry(), broken, made.entry(collective_seq_id=2)), form=form, tally=tally)
 
@@ -196,7 +196,7 @@ def test_a_broken_entry_is_counted_and_the_others_stand(form: str, broken: Any, 
 )
 def test_what_is_no_dump_is_refused(content: bytes, defect: str) -> None:
     with pytest.raises(MalformedError, match=f"^{defect}$"):
-        parse_dump(content, tally=Tally())
+        parse_dump(content, tally=ParseErrors())
 
 
 def test_a_hostile_dump_in_a_recording_is_counted_and_the_rest_is_read() -> None:

@@ -2,18 +2,18 @@
 
 import pytest
 
-from faults.readers import Places, Tally, line_reader, read
+from faults.readers import JobMap, ParseErrors, line_reader, read
 from faults.readers.recording_files import dump_rank, is_recorded
 from tests.faults.readers import made
 
-PLACES = Places(made.RANKS, (0, 1, 2), zero_s=made.T_GO_S)
+PLACES = JobMap(made.RANKS, (0, 1, 2), zero_s=made.T_GO_S)
 
 
 @pytest.mark.parametrize("name", ["coll_rank1.jsonl", "hb_rank1.jsonl", "tcp_node1.jsonl"])
 def test_a_growing_file_gives_what_its_whole_gives(name: str) -> None:
     data = made.folder()[name]
-    tally = Tally()
-    reader = line_reader(name, places=PLACES, tally=tally)
+    tally = ParseErrors()
+    reader = line_reader(name, job_map=PLACES, tally=tally)
     assert reader is not None
 
     found = [seen for at in range(0, len(data), 100) for seen in reader.feed(data[at : at + 100])]
@@ -25,7 +25,7 @@ def test_a_growing_file_gives_what_its_whole_gives(name: str) -> None:
 
 
 def test_a_line_is_told_when_it_is_whole() -> None:
-    reader = line_reader("hb_rank0.jsonl", places=PLACES, tally=Tally())
+    reader = line_reader("hb_rank0.jsonl", job_map=PLACES, tally=ParseErrors())
     assert reader is not None
     line = made.lines(made.heartbeats(0)[:1])
 
@@ -34,8 +34,8 @@ def test_a_line_is_told_when_it_is_whole() -> None:
 
 
 def test_names_of_files() -> None:
-    assert line_reader("run.json", places=PLACES, tally=Tally()) is None
-    assert line_reader("hb_rank0.jsonl.tmp", places=PLACES, tally=Tally()) is None
+    assert line_reader("run.json", job_map=PLACES, tally=ParseErrors()) is None
+    assert line_reader("hb_rank0.jsonl.tmp", job_map=PLACES, tally=ParseErrors()) is None
     assert {
         name: dump_rank(name) for name in ("fr_rank3.json", "fr_rank12.pickle", "fr_0", "st_7", "nccl_trace_rank_4")
     } == {

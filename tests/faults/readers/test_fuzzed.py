@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faults.observations import Observation, from_line, to_line
-from faults.readers import Tally, read
-from faults.readers.communicators import Members
+from faults.readers import ParseErrors, read
+from faults.readers.communicators import Communicators
 from faults.readers.dcgm import parse_dcgm
 from faults.readers.ib_ports import parse_ports
-from faults.readers.job_map import Places
+from faults.readers.job_map import JobMap
 from faults.readers.nccl_ras import parse_ras, parse_ras_events
 from faults.readers.xpu_timer import parse_xpu_timer
 from tests.faults.readers import made
@@ -26,7 +26,7 @@ from tests.faults.readers.test_inspector import COLLECTIVE, PROXY, SEND, marker,
 from tests.faults.readers.test_ports import FILES, ROOT
 from tests.faults.readers.test_ras import answer, communicator, lost, rank
 
-PLACES = Places(3, (0, 1, 2), hosts={"10.0.0.1": 0, "10.0.0.2": 1, "b": 2})
+PLACES = JobMap(3, (0, 1, 2), hosts={"10.0.0.1": 0, "10.0.0.2": 1, "b": 2})
 VALUES: list[Any] = [
     None,
     True,
@@ -51,11 +51,11 @@ class Source(NamedTuple):
     """A good file, and who reads it."""
 
     good: bytes
-    read: Callable[[bytes, Tally], Iterable[Observation]]
+    read: Callable[[bytes, ParseErrors], Iterable[Observation]]
 
 
-def recorded(name: str) -> Callable[[bytes, Tally], Iterable[Observation]]:
-    def of(data: bytes, tally: Tally) -> Iterable[Observation]:
+def recorded(name: str) -> Callable[[bytes, ParseErrors], Iterable[Observation]]:
+    def of(data: bytes, tally: ParseErrors) -> Iterable[Observation]:
         recording = read({"run.json": made.run(), name: data})
         for kind, times in recording.malformed.items():
             tally.add("all", kind, times=times)
@@ -86,7 +86,7 @@ DCGM = b'DCGM_FI_DEV_XID_ERRORS{gpu="3",Hostname="b"} 79\nDCGM_FI_DEV_ECC_DBE_VO
 XPU = b'XPU_TIMER_COMMON_HANG{ip="1.2.3.4",rank="1"} 1\nXPU_TIMER_MM_KERNEL_FLOPS{operation="Matmul",rank="0"} 345.5\n'
 
 
-def parse_texts(data: bytes, tally: Tally) -> Iterable[Observation]:
+def parse_texts(data: bytes, tally: ParseErrors) -> Iterable[Observation]:
     text = data.decode(errors="replace")
     texts = {
         **FILES,
@@ -108,14 +108,16 @@ SOURCES = {
         recorded("inspector_rank1.jsonl"),
     ),
     "ras": Source(
-        RAS, lambda data, tally: parse_ras(data, at_s=0.0, places=PLACES, members=Members(PLACES), tally=tally)
+        RAS, lambda data, tally: parse_ras(data, at_s=0.0, job_map=PLACES, members=Communicators(PLACES), tally=tally)
     ),
     "events": Source(
         EVENT * 3,
-        lambda data, tally: parse_ras_events(data, at_s=0.0, places=PLACES, members=Members(PLACES), tally=tally),
+        lambda data, tally: parse_ras_events(
+            data, at_s=0.0, job_map=PLACES, members=Communicators(PLACES), tally=tally
+        ),
     ),
-    "dcgm": Source(DCGM, lambda data, tally: parse_dcgm([data], at_s=0.0, node=0, places=PLACES, tally=tally)),
-    "xpu_timer": Source(XPU, lambda data, tally: parse_xpu_timer([data], at_s=0.0, places=PLACES, tally=tally)),
+    "dcgm": Source(DCGM, lambda data, tally: parse_dcgm([data], at_s=0.0, node=0, job_map=PLACES, tally=tally)),
+    "xpu_timer": Source(XPU, lambda data, tally: parse_xpu_timer([data], at_s=0.0, job_map=PLACES, tally=tally)),
     "ports": Source(b"4: ACTIVE\n", parse_texts),
 }
 
@@ -161,7 +163,7 @@ def _swapped(row: bytes, chance: random.Random) -> bytes:
 
 def test_good_files_have_no_violation() -> None:
     for name in SOURCES.keys() - {"ports", "seen"}:
-        tally = Tally()
+        tally = ParseErrors()
         assert len(list(SOURCES[name].read(SOURCES[name].good, tally))) > 0
         assert tally.counts() == {}
 
@@ -171,7 +173,7 @@ def test_good_files_have_no_violation() -> None:
 @given(st.randoms(use_true_random=False))
 def test_damaged_files_give_observations_or_counts(name: str, chance: random.Random) -> None:
     source = SOURCES[name]
-    tally = Tally()
+    tally = ParseErrors()
 
     found = list(source.read(damage(source.good, chance), tally))
 
@@ -188,7 +190,7 @@ def test_damaged_files_give_observations_or_counts(name: str, chance: random.Ran
 @given(st.binary(max_size=300))
 def test_any_bytes_at_all(data: bytes) -> None:
     for source in SOURCES.values():
-        assert all(isinstance(seen, Observation) for seen in source.read(data, Tally()))
+        assert all(isinstance(seen, Observation) for seen in source.read(data, ParseErrors()))
 
 
 @settings(max_examples=12, deadline=None)

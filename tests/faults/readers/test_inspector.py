@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from faults.observations import Collective, OperationDuration
-from faults.readers import Tally, read
-from faults.readers.job_map import Places
+from faults.readers import ParseErrors, read
+from faults.readers.job_map import JobMap
 from faults.readers.nccl_inspector import InspectorLines
 from faults.readers.parse_errors import MalformedError
 from tests.faults.readers import made
 
-PLACES = Places(3, (0, 1, 2), zero_s=made.T_GO_S)
+PLACES = JobMap(3, (0, 1, 2), zero_s=made.T_GO_S)
 DUMPED_S = 5.0
 HEADER = {"id": "0x7f8c", "comm_name": "unknown", "rank": 1, "n_ranks": 3, "nnodes": 3}
 METADATA = {
@@ -65,7 +65,7 @@ def marker(*, size: int = 3, coll: int = 0, p2p: int = 0, proxy: int = 0) -> dic
 
 
 def parsed(*records: dict[str, Any], rank: int = 1) -> list[Any]:
-    lines = InspectorLines(rank=rank, places=PLACES)
+    lines = InspectorLines(rank=rank, job_map=PLACES)
     return [seen for record in records for seen in lines.parse(json.dumps(record).encode())]
 
 
@@ -89,7 +89,7 @@ def test_a_line_past_what_its_marker_announced_belongs_to_nobody() -> None:
 
 
 def test_lines_behind_a_marker_that_cannot_be_read_are_not_given_to_the_one_before() -> None:
-    lines = InspectorLines(rank=1, places=PLACES)
+    lines = InspectorLines(rank=1, job_map=PLACES)
     lines.parse(json.dumps(marker(coll=2)).encode())
     broken = marker(coll=1)
     broken["header"]["id"] = 5
@@ -161,4 +161,4 @@ def test_a_recording_may_hold_an_inspectors_file() -> None:
 
     assert len(recording.observations) == 1
     assert recording.malformed == {"inspector: operation outside a dump": 1}
-    assert Tally().total == 0
+    assert ParseErrors().total == 0

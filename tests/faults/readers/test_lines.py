@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faults.readers.lines import TOO_LONG, Splitter, split_lines
-from faults.readers.parse_errors import Tally
+from faults.readers.parse_errors import ParseErrors
 
 KILOBYTE = 1024
 
 
 def test_a_line_without_its_end_waits_for_the_rest() -> None:
-    splitter = Splitter(source="x", tally=Tally())
+    splitter = Splitter(source="x", tally=ParseErrors())
 
     assert list(splitter.feed(b"one\ntw")) == [b"one"]
     assert list(splitter.feed(b"o\n")) == [b"two"]
@@ -22,15 +22,15 @@ def test_a_line_without_its_end_waits_for_the_rest() -> None:
 
 
 def test_what_follows_the_last_end_is_a_line_when_the_stream_ends() -> None:
-    assert list(split_lines([b"one\ntwo"], source="x", tally=Tally())) == [b"one", b"two"]
+    assert list(split_lines([b"one\ntwo"], source="x", tally=ParseErrors())) == [b"one", b"two"]
 
 
 def test_empty_lines_are_left() -> None:
-    assert list(split_lines([b"\n \n\r\none\r\n\n"], source="x", tally=Tally())) == [b"one\r"]
+    assert list(split_lines([b"\n \n\r\none\r\n\n"], source="x", tally=ParseErrors())) == [b"one\r"]
 
 
 def test_a_line_past_the_limit_is_counted_once_and_the_next_is_read() -> None:
-    tally = Tally()
+    tally = ParseErrors()
     chunks = [b"a" * KILOBYTE] * 10 + [b"\nshort\n"]
 
     assert list(split_lines(chunks, source="x", tally=tally, most_bytes=4 * KILOBYTE)) == [b"short"]
@@ -46,7 +46,7 @@ def test_an_endless_line_costs_no_more_than_the_limit() -> None:
 
     tracemalloc.start()
     try:
-        found = list(split_lines(endless(), source="x", tally=Tally(), most_bytes=1 << 20))
+        found = list(split_lines(endless(), source="x", tally=ParseErrors(), most_bytes=1 << 20))
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -58,9 +58,9 @@ def test_an_endless_line_costs_no_more_than_the_limit() -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=10), st.integers(1, 40))
 def test_chunks_may_be_cut_anywhere(data: bytes, cuts: list[int], most_bytes: int) -> None:
-    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    chunks = [data[start:end] for start, end in pairwise(places)]
-    whole, cut = Tally(), Tally()
+    job_map = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    chunks = [data[start:end] for start, end in pairwise(job_map)]
+    whole, cut = ParseErrors(), ParseErrors()
 
     in_one = list(split_lines([data], source="x", tally=whole, most_bytes=most_bytes))
 

@@ -6,24 +6,24 @@ from typing import Any
 import pytest
 
 from faults.observations import DeviceCounter, ExternalFinding
-from faults.readers import Tally
+from faults.readers import ParseErrors
 from faults.readers.dcgm import parse_dcgm
-from faults.readers.job_map import Places
+from faults.readers.job_map import JobMap
 from faults.readers.prometheus import Sample, parse_samples
 from faults.readers.xpu_timer import parse_xpu_timer
 from tests.faults.readers import made
 
-PLACES = Places(2, (0, 1))
+PLACES = JobMap(2, (0, 1))
 LABELS = 'gpu="3",UUID="GPU-96be",pci_bus_id="00000000:08:00.0",device="nvidia3",modelName="H100",Hostname="b"'
 XPU = sorted((made.PUBLIC / "third_party" / "dlrover_xpu_timer").glob("*.prom"))
 
 
-def samples(text: str, tally: Tally | None = None) -> list[Sample]:
-    return list(parse_samples([text.encode()], prefixes=("a",), source="x", tally=tally or Tally()))
+def samples(text: str, tally: ParseErrors | None = None) -> list[Sample]:
+    return list(parse_samples([text.encode()], prefixes=("a",), source="x", tally=tally or ParseErrors()))
 
 
-def devices(text: str, *, tally: Tally | None = None, places: Places = PLACES) -> list[Any]:
-    return list(parse_dcgm([text.encode()], at_s=1.0, node=1, places=places, tally=tally or Tally()))
+def devices(text: str, *, tally: ParseErrors | None = None, job_map: JobMap = PLACES) -> list[Any]:
+    return list(parse_dcgm([text.encode()], at_s=1.0, node=1, job_map=job_map, tally=tally or ParseErrors()))
 
 
 def test_samples_with_and_without_labels() -> None:
@@ -54,7 +54,7 @@ def test_labels_may_hold_braces_quotes_and_line_ends() -> None:
     ],
 )
 def test_malformed_samples_are_counted(line: str, defect: str | None) -> None:
-    tally = Tally()
+    tally = ParseErrors()
 
     assert [found.name for found in samples(line + "\na 1\n", tally)][-1] == "a"
     assert tally.counts() == ({} if defect is None else {f"x: {defect}": 1})
@@ -95,7 +95,7 @@ def test_error_counters() -> None:
 
 @pytest.mark.parametrize("blank", [2147483632, 2147483634, 140737488355328, 9223372036854775794])
 def test_what_dcgm_calls_blank_is_no_value(blank: int) -> None:
-    tally = Tally()
+    tally = ParseErrors()
 
     assert devices(f"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{{LABELS}}} {blank}\n", tally=tally) == []
     assert tally.total == 0
@@ -114,7 +114,7 @@ def test_what_dcgm_calls_blank_is_no_value(blank: int) -> None:
     ],
 )
 def test_malformed_device_samples_are_counted(line: str, defect: str) -> None:
-    tally = Tally()
+    tally = ParseErrors()
 
     assert devices(line, tally=tally) == []
     assert tally.counts() == {f"dcgm: {defect}": 1}
@@ -122,11 +122,11 @@ def test_malformed_device_samples_are_counted(line: str, defect: str) -> None:
 
 def test_the_host_label_says_which_node_where_hosts_are_known() -> None:
     line = f"DCGM_FI_DEV_XID_ERRORS{{{LABELS}}} 0\n"
-    tally = Tally()
+    tally = ParseErrors()
 
     assert [seen.node for seen in devices(line)] == [1]
-    assert [seen.node for seen in devices(line, places=Places(2, (0, 1), hosts={"a": 1, "b": 0}))] == [0]
-    assert devices(line, places=Places(2, (0, 1), hosts={"a": 1}), tally=tally) == []
+    assert [seen.node for seen in devices(line, job_map=JobMap(2, (0, 1), hosts={"a": 1, "b": 0}))] == [0]
+    assert devices(line, job_map=JobMap(2, (0, 1), hosts={"a": 1}), tally=tally) == []
     assert tally.counts() == {"dcgm: of a host that the job has not": 1}
 
 
@@ -139,9 +139,9 @@ XPU_TIMER_COMMON_HANG{rank="2"} 1
 XPU_TIMER_COMMON_HANG{rank="0"} NaN
 exposer_scrapes_total 6174
 """
-    tally = Tally()
+    tally = ParseErrors()
 
-    seen = list(parse_xpu_timer([text.encode()], at_s=1.0, places=PLACES, tally=tally))
+    seen = list(parse_xpu_timer([text.encode()], at_s=1.0, job_map=PLACES, tally=tally))
 
     assert [(each.node, each.rank, each.values) for each in seen] == [
         (1, 1, ExternalFinding("xpu_timer", "hang", 1.0)),
@@ -157,8 +157,8 @@ exposer_scrapes_total 6174
 @pytest.mark.skipif(not XPU, reason="the public fixtures are not at hand")
 @pytest.mark.parametrize("path", XPU, ids=lambda path: path.stem)
 def test_public_fixtures_of_xpu_timer(path: Path) -> None:
-    tally = Tally()
-    seen = list(parse_xpu_timer([path.read_bytes()], at_s=1.0, places=Places(1, (0,) * 8), tally=tally))
+    tally = ParseErrors()
+    seen = list(parse_xpu_timer([path.read_bytes()], at_s=1.0, job_map=JobMap(1, (0,) * 8), tally=tally))
 
     hung = {each.rank for each in seen if each.values == ExternalFinding("xpu_timer", "hang", 1.0)}
     expected = {"hang_xpu_timer_metric_all": set(range(8)), "hang_xpu_timer_metric_some": {0, 2, 5}}

@@ -3,7 +3,7 @@
 import pytest
 
 from faults.observations import Observation, Port
-from faults.readers import Tally
+from faults.readers import ParseErrors
 from faults.readers.ib_ports import parse_ports
 
 ROOT = "/sys/class/infiniband/mlx5_0/ports/1"
@@ -20,7 +20,7 @@ FILES = {
 
 
 def test_state_rate_and_counters_of_a_port() -> None:
-    tally = Tally()
+    tally = ParseErrors()
 
     (seen,) = parse_ports(FILES, at_s=2.0, node=3, tally=tally)
 
@@ -37,7 +37,7 @@ def test_ports_come_in_order_and_half_rates_are_read() -> None:
         for name, text in (("state", "1: DOWN"), ("rate", "2.5 Gb/sec (1X SDR)"))
     }
 
-    ports = [seen.values for seen in parse_ports(texts, at_s=0.0, node=0, tally=Tally())]
+    ports = [seen.values for seen in parse_ports(texts, at_s=0.0, node=0, tally=ParseErrors())]
 
     assert ports == [Port(device, port, "DOWN", 2.5, ()) for device in ("bnxt_re0", "mlx5_1") for port in (1, 2)]
 
@@ -56,7 +56,7 @@ def test_ports_come_in_order_and_half_rates_are_read() -> None:
     ],
 )
 def test_malformed_texts_are_counted(name: str, text: str, defect: str, ports: int) -> None:
-    tally = Tally()
+    tally = ParseErrors()
 
     assert len(list(parse_ports({**FILES, f"{ROOT}/{name}": text}, at_s=0.0, node=0, tally=tally))) == ports
     assert tally.counts() == {f"port: {defect}": 1}

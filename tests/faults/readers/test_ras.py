@@ -4,13 +4,13 @@ import json
 from typing import Any
 
 from faults.observations import Observation, OperationCounts
-from faults.readers import Tally
-from faults.readers.communicators import Members
-from faults.readers.job_map import Places
+from faults.readers import ParseErrors
+from faults.readers.communicators import Communicators
+from faults.readers.job_map import JobMap
 from faults.readers.nccl_ras import parse_ras, parse_ras_events
 
 HOSTS = {"10.0.0.1": 0, "10.0.0.2": 1}
-PLACES = Places(2, (0, 0, 1, 1), hosts=HOSTS)
+PLACES = JobMap(2, (0, 0, 1, 1), hosts=HOSTS)
 
 
 def rank(index: int, job_rank: int, **changed: Any) -> dict[str, Any]:
@@ -54,8 +54,10 @@ def answer(*communicators: Any) -> bytes:
     return json.dumps({"nccl_version": "2.30.7", "communicators": list(communicators), "ras": {}}).encode()
 
 
-def told(data: bytes, *, tally: Tally | None = None, places: Places = PLACES) -> list[Observation]:
-    return list(parse_ras(data, at_s=3.0, places=places, members=Members(places), tally=tally or Tally()))
+def told(data: bytes, *, tally: ParseErrors | None = None, job_map: JobMap = PLACES) -> list[Observation]:
+    return list(
+        parse_ras(data, at_s=3.0, job_map=job_map, members=Communicators(job_map), tally=tally or ParseErrors())
+    )
 
 
 def test_counts_of_each_rank() -> None:
@@ -99,7 +101,7 @@ def test_what_ras_thinks_of_a_rank() -> None:
 
 
 def test_malformed_parts_are_counted_and_the_rest_stands() -> None:
-    tally = Tally()
+    tally = ParseErrors()
     found = communicator(
         rank(0, 0), 5, rank(1, 1, collective_counts={"AllReduce": -4}), rank(9, 2, host="10.9.9.9"), size=4
     )
@@ -115,15 +117,15 @@ def test_malformed_parts_are_counted_and_the_rest_stands() -> None:
 
 def test_what_is_no_answer_is_counted() -> None:
     for data in (b"", b"ERROR: Unknown command", b"{", b"{}", b"[" * 1000, b'{"communicators": 5}'):
-        tally = Tally()
+        tally = ParseErrors()
         assert told(data, tally=tally) == []
         assert tally.total == 1
 
 
 def test_events_name_processes_that_are_lost() -> None:
-    members = Members(PLACES)
+    members = Communicators(PLACES)
     status = answer(communicator(*(rank(index, index) for index in range(4)), size=4))
-    assert len(list(parse_ras(status, at_s=1.0, places=PLACES, members=members, tally=Tally()))) == 4
+    assert len(list(parse_ras(status, at_s=1.0, job_map=PLACES, members=members, tally=ParseErrors()))) == 4
     peer = {"host": "10.0.0.2", "pid": 503, "cuda_devs": [1], "nvml_devs": [1]}
     events = [
         {"timestamp": "2026-11-21 13:07:06", "group": "LIFECYCLE", "event": "PEER_NEW", "peer": peer, "details": ""},
@@ -131,9 +133,9 @@ def test_events_name_processes_that_are_lost() -> None:
         {"event": "PEER_DEAD", "peer": {"addr": "10.0.0.1<28028>"}, "details": ""},
     ]
     data = b"RAS monitor\n" + b"\n".join(json.dumps(event, indent=2).encode() for event in events)
-    tally = Tally()
+    tally = ParseErrors()
 
-    seen = list(parse_ras_events(data, at_s=3.0, places=PLACES, members=members, tally=tally))
+    seen = list(parse_ras_events(data, at_s=3.0, job_map=PLACES, members=members, tally=tally))
 
     assert [(each.node, each.rank) for each in seen] == [(1, 3), (0, None)]
     assert {each.values for each in seen} == {OperationCounts("", 0, (), "dead")}

@@ -8,7 +8,7 @@ from faults.detector import Job
 from faults.diagnosis import FaultClass, Scope
 from faults.observations import Collective, Observation, Process
 from faults.slow import SlowDetector
-from faults.slow.cpu_wait import Cores
+from faults.slow.cpu_wait import CpuWaits
 
 RANKS, STEP_S, LONGER_S = 6, 0.2, 0.05
 
@@ -39,7 +39,7 @@ def test_only_who_computes_longer_is_named(*, waits: bool, named: set[tuple[Faul
 
 
 def test_what_the_kernel_does_not_tell_is_not_known() -> None:
-    cores = Cores(2)
+    cores = CpuWaits(2)
     assert cores.waited(0, 1.0, 5.0) is None
     for at_s in (1.0, 2.0, 3.0):
         cores.observe(Observation(at_s, 0, Process(1, "R", 0.0, 1, None), rank=0))
@@ -50,7 +50,7 @@ def test_what_the_kernel_does_not_tell_is_not_known() -> None:
 
 
 def test_a_new_process_counts_from_its_own_start() -> None:
-    cores = Cores(3)
+    cores = CpuWaits(3)
     for at_s, waited_s in ((1.0, 50.0), (2.0, 50.5), (3.0, 0.0), (4.5, 0.3)):
         for rank in range(3):
             cores.observe(Observation(at_s, rank, Process(1, "R", 0.0, 1, waited_s * (rank == 0)), rank=rank))
@@ -59,7 +59,7 @@ def test_a_new_process_counts_from_its_own_start() -> None:
 
 @given(st.lists(st.tuples(st.integers(-1, 3), st.floats(0, 50), st.floats(0, 1e6)), max_size=60), st.floats(0, 60))
 def test_any_order_of_anything_is_taken(looks: list[tuple[int, float, float]], since_s: float) -> None:
-    cores = Cores(3)
+    cores = CpuWaits(3)
     for rank, at_s, waited_s in looks:
         cores.observe(Observation(at_s, 0, Process(1, "R", 0.0, 1, waited_s), rank=rank))
     told = [cores.waited(rank, since_s, 50.0) for rank in range(3)]

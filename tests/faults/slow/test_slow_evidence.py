@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from faults.diagnosis import Direction
 from faults.observations import Collective, Heartbeat, Observation, PointToPoint, Socket, SocketPoll
 from faults.slow.baselines import classes, common
-from faults.slow.compute_gaps import Gaps
+from faults.slow.compute_gaps import ComputeGaps
 from faults.slow.one_way_delays import Delays
 from faults.slow.persistence import Persistence
 from faults.slow.queue_location import Waiting, Waits
@@ -63,7 +63,7 @@ def test_what_slows_a_whole_class_is_common_and_a_gain_is_not() -> None:
     assert common(np.array([[-2.0, -2.0, -2.0, 0.0]]), kind)[0, 0] == 0.0
 
 
-def run_steps(gaps: Gaps, extra_s: dict[int, float], steps: range, seed: int = 0) -> None:
+def run_steps(gaps: ComputeGaps, extra_s: dict[int, float], steps: range, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     for step in steps:
         for rank in range(4):
@@ -74,7 +74,7 @@ def run_steps(gaps: Gaps, extra_s: dict[int, float], steps: range, seed: int = 0
 
 
 def test_a_rank_that_begins_to_lag_is_found_and_no_other() -> None:
-    gaps = Gaps(4, SlowSettings(warm_up_s=0.001))
+    gaps = ComputeGaps(4, SlowSettings(warm_up_s=0.001))
     run_steps(gaps, {}, range(60))
     assert gaps.late(0.2) == []
     run_steps(gaps, {2: 0.03}, range(60, 80))
@@ -84,14 +84,14 @@ def test_a_rank_that_begins_to_lag_is_found_and_no_other() -> None:
 
 
 def test_a_rank_that_lagged_from_the_start_is_found_by_its_peers() -> None:
-    gaps = Gaps(4, SlowSettings(warm_up_s=0.001))
+    gaps = ComputeGaps(4, SlowSettings(warm_up_s=0.001))
     run_steps(gaps, {1: 0.05}, range(40))
     (late,) = gaps.late(0.2)
     assert (late.rank, late.from_start) == (1, True)
 
 
 def test_one_long_pause_is_no_straggler() -> None:
-    gaps = Gaps(4, SlowSettings(warm_up_s=0.001))
+    gaps = ComputeGaps(4, SlowSettings(warm_up_s=0.001))
     run_steps(gaps, {}, range(60))
     run_steps(gaps, {3: 0.9}, range(60, 61))
     run_steps(gaps, {}, range(61, 66), seed=1)

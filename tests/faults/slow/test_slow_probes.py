@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from faults.diagnosis import Direction
 from faults.observations import Observation, Probe
-from faults.slow.diagnoses import Hypothesis, Named, Wire, direction, named
+from faults.slow.diagnoses import Hypothesis, Named, NetworkFault, direction, named
 from faults.slow.findings import Slow
 from faults.slow.merge import joined
-from faults.slow.probe_likelihood import Accuser, View
+from faults.slow.probe_likelihood import ProbeEvidence, View
 from faults.slow.probe_ratios import BASELINE, Probes, mode
 from faults.slow.sparse_fit import Entity
 
@@ -53,7 +53,7 @@ def observations(
 
 
 def looked(seen: list[Observation], until_s: float, suspected_from_s: float) -> tuple[View, ...]:
-    accuser, at = Accuser(NODES, keep_s=10.0, ripe_s=5.0), 0
+    accuser, at = ProbeEvidence(NODES, keep_s=10.0, ripe_s=5.0), 0
     views: tuple[View, ...] = ()
     for now_s in np.arange(0.5, until_s + 0.01, 0.5):
         while at < len(seen) and seen[at].at_s <= now_s:
@@ -110,7 +110,7 @@ def test_without_tails_offsets_of_clocks_leave_a_change_as_it_is() -> None:
 def test_healthy_wires_are_hardly_ever_accused_however_often_trains_meet_the_job(beside: float) -> None:
     """Of 240 looks one may accuse somebody for a moment; harm and persistence come on top."""
     seen = observations(lambda *_: 1.0, 120.0, beside=beside)
-    accuser, at, found = Accuser(NODES, keep_s=10.0, ripe_s=5.0), 0, 0
+    accuser, at, found = ProbeEvidence(NODES, keep_s=10.0, ripe_s=5.0), 0, 0
     for now_s in np.arange(0.5, 120.0, 0.5):
         while at < len(seen) and seen[at].at_s <= now_s:
             accuser.observe(seen[at])
@@ -170,9 +170,9 @@ def test_sockets_that_take_a_link_for_its_nic_do_not_outweigh_trains_that_accuse
 def test_once_probes_have_spoken_looks_at_sockets_alone_count_no_more() -> None:
     sender, busiest = (3, None, Direction.TX), (3, 2, Direction.FORWARD)
 
-    def wire(nats: dict[Hypothesis, float], *, probed: bool) -> Wire:
+    def wire(nats: dict[Hypothesis, float], *, probed: bool) -> NetworkFault:
         slow = Slow(Entity(3, None, Direction.TX, 0.3), 0.2, own=True, probed=probed)
-        return Wire(slow, nats, (), 1.2, measured=True)
+        return NetworkFault(slow, nats, (), 1.2, measured=True)
 
     sockets = wire({sender: 10.0, busiest: 40.0}, probed=False)
     probes = wire({sender: 14.0, busiest: 9.0}, probed=True)

@@ -75,12 +75,12 @@ def test_two_of_a_replica_cannot_tell_data_from_hardware() -> None:
     assert job.named == {5, 5 + 24}
 
 
-@pytest.mark.parametrize(("stages", "heard"), [(3, 1), (3, 2), (8, 1), (8, 3)])
-def test_where_too_few_of_a_replica_are_heard_nobody_is_named(stages: int, heard: int) -> None:
+@pytest.mark.parametrize(("stages", "observed"), [(3, 1), (3, 2), (8, 1), (8, 3)])
+def test_where_too_few_of_a_replica_are_heard_nobody_is_named(stages: int, observed: int) -> None:
     of = roles(stages, 24)
     job = Job(of, 4)
     job.windows(HISTORY)
-    silent = (of.replica == 5) & (of.stage >= heard)
+    silent = (of.replica == 5) & (of.stage >= observed)
     job.windows(40, one(of, 5, 0.10), silent=silent)
     assert not job.named
     job.windows(40, one(of, 5, 0.10))

@@ -11,7 +11,7 @@ from faults.fabric import Floats
 from faults.stragglers import StragglerSettings, noise_scales
 from faults.stragglers import cusum as of_bank
 from faults.stragglers import kalman as of_belief
-from faults.stragglers.cusum import Bank, Heard
+from faults.stragglers.cusum import CusumBank, Observed
 from faults.stragglers.kalman import Validity
 from faults.stragglers.noise_scales import Scales
 
@@ -34,7 +34,7 @@ def covariance(windows: int, wander: float) -> Floats:
     return np.asarray((of_belief.ODD * SPREAD) ** 2 + sway + NOISE**2 * np.eye(windows))
 
 
-def through(late: Floats, wander: float, *, pause: float = 1e-12) -> tuple[Validity, Bank, float]:
+def through(late: Floats, wander: float, *, pause: float = 1e-12) -> tuple[Validity, CusumBank, float]:
     """(what is known, the bank, log-likelihood) after all windows; the bank is never set back below zero here."""
     belief, bank, likelihood = of_belief.start(1), of_bank.start(1, 1), 0.0
     keep = exp(-WINDOW_S / SETTINGS.wander_memory_s)
@@ -42,18 +42,18 @@ def through(late: Floats, wander: float, *, pause: float = 1e-12) -> tuple[Valid
         before = of_belief.ahead(
             belief, known(wander=wander), SETTINGS, alone=ALONE, seconds=WINDOW_S, window_s=WINDOW_S
         )
-        heard = np.array([bool(np.isfinite(each))])
-        gain, after = of_belief.gain(before, heard, of_belief.deviation(before, NOISE))
+        observed = np.array([bool(np.isfinite(each))])
+        gain, after = of_belief.gain(before, observed, of_belief.deviation(before, NOISE))
         expected = before.usual + before.sway
-        surprise = np.where(heard, each - expected, 0.0)
+        surprise = np.where(observed, each - expected, 0.0)
         belief = Validity(
             before.usual + gain.usual * surprise, before.sway + gain.sway * surprise,
             after.usual2, after.both, after.sway2,
         )  # fmt: skip
-        if heard[0]:
+        if observed[0]:
             likelihood -= 0.5 * float((surprise[0] / gain.deviation[0]) ** 2) + log(gain.deviation[0])
         bank = of_bank.step(
-            bank, Heard(heard, expected, surprise, at * WINDOW_S), belief, gain,
+            bank, Observed(observed, expected, surprise, at * WINDOW_S), belief, gain,
             sizes=np.array([SIZE]), keep=keep, pause_density=pause, most=1e9,
         )  # fmt: skip
     return belief, bank, likelihood
@@ -72,9 +72,9 @@ def test_surprises_are_the_whole_likelihood(seed: int, windows: int, wander: flo
     late = rng.multivariate_normal(np.zeros(windows), matrix)
     late = np.clip(late, -2.0 * SPREAD, 2.0 * SPREAD)
     lost = rng.random(windows) < 0.2
-    heard = ~lost
+    observed = ~lost
     _, _, likelihood = through(np.where(lost, np.nan, late), wander)
-    exact = gaussian(late[heard], matrix[np.ix_(heard, heard)])
+    exact = gaussian(late[observed], matrix[np.ix_(observed, observed)])
     assert likelihood == pytest.approx(exact, abs=1e-3 * windows)
 
 
@@ -156,9 +156,9 @@ def test_jitter_that_stays_for_a_minute_counts_as_more() -> None:
 def test_a_block_in_which_too_few_are_heard_changes_no_noise() -> None:
     found, rng = job(6, nodes=128, sticky=0.3), np.random.default_rng(7)
     before = found.rough
-    heard = np.arange(128) < 80
+    observed = np.arange(128) < 80
     for _ in range(24):
-        late = np.where(heard, NOISE * rng.standard_normal(128), np.nan)
-        found = noise_scales.by_block(found, np.where(heard, late, 0.0), heard, WINDOW_S, StragglerSettings())
+        late = np.where(observed, NOISE * rng.standard_normal(128), np.nan)
+        found = noise_scales.by_block(found, np.where(observed, late, 0.0), observed, WINDOW_S, StragglerSettings())
     assert before > 1.3 * NOISE
     assert found.rough == before

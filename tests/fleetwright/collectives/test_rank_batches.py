@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from deploy.telemetry.batch_codec import decode, encode
-from deploy.telemetry.inbox import told_by_rank
-from faults.readers.job_map import Places
+from deploy.telemetry.inbox import parse_rank_line
+from faults.readers.job_map import JobMap
 from fleetwright.collectives.rank_batches import affordable, row_of, shifted
 from fleetwright.telemetry.batch_format import pack
 
@@ -27,14 +27,14 @@ PASS = {"k": "coll", "rank": 5, "op": "p2p", "src": 3, "dst": 6, "n": 8, "t0": 1
         "ts": 1_800_000_002.25, "step": 3}  # fmt: skip
 
 
-class TwoRanksANode(Places):
+class TwoRanksANode(JobMap):
     def node(self, rank: int) -> int:
         return rank // 2
 
 
 @pytest.mark.parametrize("line", [BEAT, DONE, ARRIVED, PASS])
 def test_the_codec_reads_the_same_from_a_rank_as_from_its_recorder(line: dict[str, Any]) -> None:
-    observations = told_by_rank(json.dumps(line).encode(), places=TwoRanksANode(100, ()))
+    observations = parse_rank_line(json.dumps(line).encode(), job_map=TwoRanksANode(100, ()))
     by_recorder, _ = encode([], observations, session="s", number=1, held=None, node=2, sent_s=SENT_S, rank=5)
     rows = [shifted(row_of(line, node=2, ranks_per_node=2), SENT_S)]
     by_rank = pack(session="s", number=1, base=None, node=2, sent_s=SENT_S, looks=[], others=rows, rank=5)

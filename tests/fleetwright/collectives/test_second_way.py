@@ -16,8 +16,8 @@ from deploy.telemetry.batch_codec import Batch, decode
 from deploy.telemetry.inbox import Inbox
 from deploy.telemetry.jsonl import line_of
 from faults.observations import Heartbeat, Observation, on_clock_of
-from faults.readers import Tally
-from faults.readers.job_map import Places
+from faults.readers import ParseErrors
+from faults.readers.job_map import JobMap
 from fleetwright.collectives import http_fallback, watch
 from fleetwright.collectives.http_fallback import HttpFallback, MonitorAddress, parse_address
 from fleetwright.collectives.sinks import Datagrams, Ways
@@ -38,7 +38,7 @@ BEAT = {"t": 1_800_000_000.0, "rank": RANK, "enq": 5, "done": 5, "op": None, "st
 
 
 def inbox_at(path: Path) -> Inbox:
-    return Inbox(path, places=Places(4, (0, 1, 2, 3)), tally=Tally())
+    return Inbox(path, job_map=JobMap(4, (0, 1, 2, 3)), tally=ParseErrors())
 
 
 def outlet_to(path: Path, url: str, **said: str) -> tuple[Datagrams, HttpFallback]:

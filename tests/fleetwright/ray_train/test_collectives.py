@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fleetwright.collectives.rank_reporter import Telling
+from fleetwright.collectives.rank_reporter import RankReporter
 from fleetwright.collectives.sinks import Lines
 
 ray_train = pytest.importorskip(
@@ -23,7 +23,7 @@ class Worker:
 
     def __init__(self, folder: Path, *, reports: int = 0) -> None:
         self.folder = folder
-        telling = Telling(Lines(folder, rank=1), rank=1, heartbeat_s=60.0)
+        telling = RankReporter(Lines(folder, rank=1), rank=1, heartbeat_s=60.0)
         self.watched = ray_train.WorkerWatch(telling, reports=reports, close=lambda well: telling.close(well=well))
 
     def lines(self, kind: str) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from faults.diagnosis import Direction, FaultClass, Scope, Verdict
+from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from tests.testbed.lab.experiment import Experiment
 from tests.testbed.lab.injections import Kind
 from tests.testbed.lab.watching import Stamped
@@ -65,35 +65,35 @@ def expected_of(experiment: Experiment) -> Expected | None:
 
 def judge(expected: Expected | None, said: Sequence[Stamped], *, began_s: float | None = None) -> Outcome:
     """Hold what was said against what was done.  `began_s` is when the fault really began, if that was measured."""
-    hardware = [stamped for stamped in said if stamped.verdict.scope is not Scope.WORKLOAD]
+    hardware = [stamped for stamped in said if stamped.diagnosis.scope is not Scope.WORKLOAD]
     if expected is None:
         return Outcome(
             class_right=not hardware,
             place_right=not hardware,
             direction_right=not hardware,
             detect_s=None,
-            wrong_isolations=sum(stamped.verdict.isolate for stamped in hardware),
+            wrong_isolations=sum(stamped.diagnosis.isolate for stamped in hardware),
             wrong_verdicts=len(hardware),
         )
-    placed = [stamped for stamped in hardware if _place_is_right(expected, stamped.verdict)]
-    right = next((stamped for stamped in placed if stamped.verdict.fault is expected.fault), None)
+    placed = [stamped for stamped in hardware if _place_is_right(expected, stamped.diagnosis)]
+    right = next((stamped for stamped in placed if stamped.diagnosis.fault is expected.fault), None)
     onset_s = expected.at_s if began_s is None else began_s
     return Outcome(
-        class_right=any(stamped.verdict.fault is expected.fault for stamped in hardware),
+        class_right=any(stamped.diagnosis.fault is expected.fault for stamped in hardware),
         place_right=bool(placed),
-        direction_right=right is not None and expected.direction in (None, right.verdict.direction),
+        direction_right=right is not None and expected.direction in (None, right.diagnosis.direction),
         detect_s=None if right is None else right.said_s - onset_s,
-        wrong_isolations=sum(_isolates_wrongly(expected, stamped.verdict) for stamped in hardware),
-        wrong_verdicts=len(hardware) - sum(stamped.verdict.fault is expected.fault for stamped in placed),
+        wrong_isolations=sum(_isolates_wrongly(expected, stamped.diagnosis) for stamped in hardware),
+        wrong_verdicts=len(hardware) - sum(stamped.diagnosis.fault is expected.fault for stamped in placed),
     )
 
 
-def _place_is_right(expected: Expected, verdict: Verdict) -> bool:
+def _place_is_right(expected: Expected, diagnosis: Diagnosis) -> bool:
     if expected.peer is None:
-        return verdict.node == expected.node and verdict.scope in {Scope.NODE, Scope.RANK}
-    return verdict.scope is Scope.LINK and {verdict.node, verdict.peer} == {expected.node, expected.peer}
+        return diagnosis.node == expected.node and diagnosis.scope in {Scope.NODE, Scope.RANK}
+    return diagnosis.scope is Scope.LINK and {diagnosis.node, diagnosis.peer} == {expected.node, expected.peer}
 
 
-def _isolates_wrongly(expected: Expected, verdict: Verdict) -> bool:
+def _isolates_wrongly(expected: Expected, diagnosis: Diagnosis) -> bool:
     """Another node, or a node for what is a link's fault."""
-    return verdict.isolate and (verdict.node != expected.node or expected.peer is not None)
+    return diagnosis.isolate and (diagnosis.node != expected.node or expected.peer is not None)

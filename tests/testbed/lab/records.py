@@ -6,7 +6,8 @@ from typing import Final
 
 from fleetwright.collectives.progress import Progress
 from fleetwright.collectives.queue import Journal
-from fleetwright.collectives.sinks import Line, outlet_of
+from fleetwright.collectives.records import Line
+from fleetwright.collectives.sinks import outlet_of
 from tests.testbed.lab.collectives import Bytes, Floats, Library, Passed
 
 BEAT_S: Final = 0.5

@@ -2,7 +2,7 @@
 
 import pytest
 
-from faults.diagnosis import Direction, FaultClass, Scope, Verdict
+from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from tests.testbed.lab.experiment import Experiment
 from tests.testbed.lab.injections import Injection
 from tests.testbed.lab.judging import expected_of, judge
@@ -23,7 +23,7 @@ def said(
     isolate: bool = True,
     at_s: float = 8.0,
 ) -> Stamped:
-    verdict = Verdict(
+    diagnosis = Diagnosis(
         fault=fault,
         scope=scope,
         node=node,
@@ -35,7 +35,7 @@ def said(
         confidence=0.9,
         reason="said by a test",
     )
-    return Stamped(verdict, at_s)
+    return Stamped(diagnosis, at_s)
 
 
 def experiment(*injections: Injection, inner: tuple[Inner, ...] = ()) -> Experiment:
@@ -73,8 +73,8 @@ def test_a_cut_link_is_named_from_either_end_but_no_node_may_be_isolated_for_it(
 
 
 def test_a_second_accusation_counts_beside_the_right_one() -> None:
-    verdicts = [said(FaultClass.COMM_SLOW, 3, direction=Direction.TX), said(FaultClass.COMM_SLOW, 2, at_s=9.0)]
-    outcome = judge(expected_of(experiment(SLOW_TX)), verdicts)
+    diagnoses = [said(FaultClass.COMM_SLOW, 3, direction=Direction.TX), said(FaultClass.COMM_SLOW, 2, at_s=9.0)]
+    outcome = judge(expected_of(experiment(SLOW_TX)), diagnoses)
     assert outcome.place_right
     assert (outcome.wrong_isolations, outcome.wrong_verdicts) == (1, 1)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Protocol
 
 from faults.detector import Detector, Job
-from faults.diagnosis import Verdict
+from faults.diagnosis import Diagnosis
 from faults.observations import Observation
-from faults.readers import Tally
-from faults.readers.job_map import Places
+from faults.readers import ParseErrors
+from faults.readers.job_map import JobMap
 from faults.readers.lines import LineReader
 from faults.readers.recording_files import line_reader
 
@@ -28,9 +28,9 @@ class Watch(Protocol):
 class Tail:
     """The lines that were added to a recording since the last time, as observations."""
 
-    def __init__(self, folder: Path, *, places: Places) -> None:
-        self._folder, self._places = folder, places
-        self._tally = Tally()
+    def __init__(self, folder: Path, *, job_map: JobMap) -> None:
+        self._folder, self._job_map = folder, job_map
+        self._tally = ParseErrors()
         self._readers: dict[str, tuple[LineReader, int]] = {}
 
     @property
@@ -43,7 +43,7 @@ class Tail:
 
     def _of(self, path: Path) -> Iterator[Observation]:
         if path.name not in self._readers:
-            made = line_reader(path.name, places=self._places, tally=self._tally)
+            made = line_reader(path.name, job_map=self._job_map, tally=self._tally)
             if made is None:
                 return
             self._readers[path.name] = (made, 0)
@@ -59,7 +59,7 @@ class Tail:
 class Stamped:
     """A verdict, and when it came out by the wall clock: seconds after the job's start."""
 
-    verdict: Verdict
+    diagnosis: Diagnosis
     said_s: float
 
 
@@ -68,7 +68,7 @@ class LiveWatch:
     """Feeds a detector and keeps what it says, each verdict once, with when that really was."""
 
     make: Callable[[Job], Detector]
-    verdicts: list[Stamped] = field(default_factory=list)
+    diagnoses: list[Stamped] = field(default_factory=list)
     slowest_turn_s: float = 0.0
     malformed: int = 0
     _detector: Detector | None = None
@@ -77,7 +77,7 @@ class LiveWatch:
 
     def begin(self, *, folder: Path, started_s: float, job: Job) -> None:
         self._detector, self._started_s = self.make(job), started_s
-        self._tail = Tail(folder, places=Places(job.nodes, job.rank_node, zero_s=started_s))
+        self._tail = Tail(folder, job_map=JobMap(job.nodes, job.rank_node, zero_s=started_s))
 
     def turn(self) -> None:
         """Take in what is new and judge."""
@@ -86,9 +86,9 @@ class LiveWatch:
         began_s = time.perf_counter()
         for seen in self._tail.new():
             self._detector.see(seen)
-        for verdict in self._detector.judge(time.time() - self._started_s):
-            if all(not _same(verdict, stamped.verdict) for stamped in self.verdicts):
-                self.verdicts.append(Stamped(verdict, time.time() - self._started_s))
+        for diagnosis in self._detector.judge(time.time() - self._started_s):
+            if all(not _same(diagnosis, stamped.diagnosis) for stamped in self.diagnoses):
+                self.diagnoses.append(Stamped(diagnosis, time.time() - self._started_s))
         self.malformed = self._tail.malformed
         self.slowest_turn_s = max(self.slowest_turn_s, time.perf_counter() - began_s)
 
@@ -97,7 +97,7 @@ def _known_s(observation: Observation) -> float:
     return observation.at_s
 
 
-def _same(one: Verdict, other: Verdict) -> bool:
+def _same(one: Diagnosis, other: Diagnosis) -> bool:
     """The same fault, told again."""
     keys = ("fault", "scope", "node", "peer", "switch")
     return all(getattr(one, key) == getattr(other, key) for key in keys)
