@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fleetwright.collectives.records import Line
-from fleetwright.collectives.sinks import Outlet
+from fleetwright.collectives.sinks import Sink
 
 MAX_WAITING: Final = 4096
 TURN_S: Final = 0.05  # between looks at the queue and at what is under way
@@ -18,7 +18,7 @@ AT_ONCE_S: Final = 0.5  # that the job waits at most, and only where an operatio
 
 
 @dataclass(slots=True)
-class Tally:
+class QueueStats:
     """What became of the records."""
 
     written: int = 0
@@ -26,20 +26,20 @@ class Tally:
     failed: int = 0  # the outlet refused, or a record could not be made
 
 
-class Journal:
+class RecordQueue:
     """Records of one rank on their way out."""
 
     def __init__(
         self,
-        outlet: Outlet,
+        sink: Sink,
         *,
         beat: Callable[[], Line],
         poll: Callable[[], None],
         heartbeat_s: float = 0.5,
         most_waiting: int = MAX_WAITING,
     ) -> None:
-        self.tally = Tally()
-        self._outlet = outlet
+        self.tally = QueueStats()
+        self._outlet = sink
         self._beat, self._poll = beat, poll
         self._turns = max(1, round(heartbeat_s / TURN_S))
         self._turn_s = heartbeat_s / self._turns

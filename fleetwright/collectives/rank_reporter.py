@@ -4,24 +4,24 @@ from collections.abc import Callable
 from functools import partial
 
 from fleetwright.collectives.progress import Operation, Progress
-from fleetwright.collectives.queue import Journal, Tally
-from fleetwright.collectives.sinks import Outlet
+from fleetwright.collectives.queue import RecordQueue, QueueStats
+from fleetwright.collectives.sinks import Sink
 
 
 class RankReporter:
     """How far a rank is, and the journal that carries it out.  `look` is called some times a second in its thread."""
 
     def __init__(
-        self, outlet: Outlet, *, rank: int, heartbeat_s: float = 0.5, look: Callable[[], None] = lambda: None
+        self, sink: Sink, *, rank: int, heartbeat_s: float = 0.5, look: Callable[[], None] = lambda: None
     ) -> None:
         self.progress = Progress(rank)
-        self.journal = Journal(outlet, beat=self.progress.beat, poll=self._poll, heartbeat_s=heartbeat_s)
+        self.queue = RecordQueue(sink, beat=self.progress.beat, poll=self._poll, heartbeat_s=heartbeat_s)
         self._look = look
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> QueueStats:
         """Records written, dropped and failed."""
-        return self.journal.tally
+        return self.queue.tally
 
     def begin(self, op: str, *, group: str = "", size_bytes: int = 0) -> Operation:
         """The rank calls a collective."""
@@ -31,20 +31,20 @@ class RankReporter:
         """It is through."""
         finished_s = self.progress.end(operation)
         if finished_s is not None:
-            self.journal.put("coll", partial(operation.line, finished_s))
+            self.queue.put("coll", partial(operation.line, finished_s))
 
     def fail(self, operation: Operation | None) -> None:
         """It raised, or a send or receive did (None)."""
         if self.progress.fail(operation):
-            self.journal.beat_now()
+            self.queue.beat_now()
 
     def close(self, *, well: bool) -> None:
         """Write what is left; where the rank ended well, say that it is done."""
         if well:
             self.progress.close()
-        self.journal.close()
+        self.queue.close()
 
     def _poll(self) -> None:
         self._look()
         for line in self.progress.long_under_way():
-            self.journal.put("coll", lambda line=line: line)  # type: ignore[misc]
+            self.queue.put("coll", lambda line=line: line)  # type: ignore[misc]

@@ -18,7 +18,7 @@ MAX_BYTES: Final = 32 * 1024  # of a datagram
 _UNIX: Final = "unix:"
 
 
-class Outlet(Protocol):
+class Sink(Protocol):
     """Takes lines in; may raise OSError, and the line is then dropped and counted."""
 
     def put(self, kind: str, line: Line) -> None:
@@ -34,7 +34,7 @@ class Outlet(Protocol):
         ...
 
 
-class Lines:
+class FolderSink:
     """Files of a recording folder: hb_rank{r}.jsonl, coll_rank{r}.jsonl."""
 
     def __init__(self, folder: Path, *, rank: int) -> None:
@@ -59,7 +59,7 @@ class Lines:
 
 
 @dataclass(slots=True)
-class Ways:
+class RouteCounts:
     """How many records went which way."""
 
     inbox: int = 0
@@ -67,7 +67,7 @@ class Ways:
     refused: int = 0  # by both, or by the inbox where there is no second way: lost
 
 
-class Datagrams:
+class InboxSink:
     """The inbox of the node's recorder, a Unix datagram socket: found by its path from any network namespace.
 
     Lines go together, as many as fit.  A full or absent inbox refuses at once, so nothing here ever waits; what it
@@ -75,7 +75,7 @@ class Datagrams:
     """
 
     def __init__(self, path: str, *, rank: int, fallback: HttpFallback | None = None) -> None:
-        self.ways = Ways()
+        self.counts = RouteCounts()
         self._path, self._rank, self._fallback = path, rank, fallback
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)  # noqa: FBT003 - the standard library's
@@ -99,11 +99,11 @@ class Datagrams:
             self._socket.sendto(b"\n".join(held), self._path)
         except OSError:
             if self._fallback is None or not self._fallback.take(held):
-                self.ways.refused += len(held)
+                self.counts.refused += len(held)
                 raise
-            self.ways.direct += len(held)
+            self.counts.direct += len(held)
         else:
-            self.ways.inbox += len(held)
+            self.counts.inbox += len(held)
 
     def close(self) -> None:
         """Close the socket, and see to it that the second way has sent what it was given."""
@@ -111,12 +111,12 @@ class Datagrams:
         if self._fallback is None:
             return
         self._fallback.close()
-        if self.ways.direct:
-            ways, lost = self.ways, self._fallback.lost
-            log.info("records: %d by the inbox, %d directly, %d of them lost", ways.inbox, ways.direct, lost)
+        if self.counts.direct:
+            counts, lost = self.counts, self._fallback.lost
+            log.info("records: %d by the inbox, %d directly, %d of them lost", counts.inbox, counts.direct, lost)
 
 
-class Nowhere:
+class NullSink:
     """In place of an outlet that could not be had."""
 
     def put(self, kind: str, line: Line) -> None:
@@ -129,12 +129,12 @@ class Nowhere:
         """Nothing is open."""
 
 
-def outlet_of(said: str | None, *, rank: int) -> Outlet:
+def sink_from(said: str | None, *, rank: int) -> Sink:
     """From what the caller or the environment names: a folder, or `unix:`, a path and maybe a watcher after a comma."""
     place = said or os.environ.get(VARIABLE)
     if not place:
         raise ValueError(f"nowhere to write to: name a folder or unix:PATH, or set {VARIABLE}")
     if place.startswith(_UNIX):
         path, comma, watcher = place.removeprefix(_UNIX).partition(",")
-        return Datagrams(path, rank=rank, fallback=HttpFallback(parse_address(watcher), rank=rank) if comma else None)
-    return Lines(Path(place), rank=rank)
+        return InboxSink(path, rank=rank, fallback=HttpFallback(parse_address(watcher), rank=rank) if comma else None)
+    return FolderSink(Path(place), rank=rank)

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from fleetwright.collectives.point_to_point import Ended, Passes, watched_work
 from fleetwright.collectives.progress import Operation, group_text
-from fleetwright.collectives.queue import Tally
+from fleetwright.collectives.queue import QueueStats
 from fleetwright.collectives.rank_reporter import RankReporter
-from fleetwright.collectives.sinks import Nowhere, Outlet, outlet_of
+from fleetwright.collectives.sinks import NullSink, Sink, sink_from
 
 log = logging.getLogger(__name__)
 
@@ -56,20 +56,20 @@ PASSES: Final = {"send": True, "recv": False}
 class Watch:
     """One rank under watch.  `step(n)` is optional; `close()` puts torch back as it was."""
 
-    def __init__(self, dist: Any, *, outlet: Outlet, rank: int, heartbeat_s: float = 0.5) -> None:
+    def __init__(self, dist: Any, *, sink: Sink, rank: int, heartbeat_s: float = 0.5) -> None:
         self._dist = dist
-        self.telling = RankReporter(outlet, rank=rank, heartbeat_s=heartbeat_s, look=self._poll)
-        self._progress, self._journal = self.telling.progress, self.telling.journal
-        self._passes = Passes(lambda line: self._journal.put("coll", lambda: line), now_s=self._progress.now_s)
+        self.reporter = RankReporter(sink, rank=rank, heartbeat_s=heartbeat_s, look=self._poll)
+        self._progress, self._queue = self.reporter.progress, self.reporter.queue
+        self._passes = Passes(lambda line: self._queue.put("coll", lambda: line), now_s=self._progress.now_s)
         self._watched_work = watched_work(dist.Work)
         self._polled: deque[tuple[Operation, Callable[[], bool]]] = deque()
         self._groups: dict[str, tuple[str, list[int]]] = {}
         self._before: dict[str, Any] = {}
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> QueueStats:
         """Records written, dropped and failed."""
-        return self.telling.tally
+        return self.reporter.tally
 
     @property
     def active(self) -> bool:
@@ -84,7 +84,7 @@ class Watch:
                 self._before[name] = vars(group_type)[name]
                 around = self._collective if name in OPERATIONS else self._half
                 setattr(group_type, name, around(name, getattr(group_type, name)))
-        self._journal.start()
+        self._queue.start()
         return self
 
     def step(self, number: int) -> None:
@@ -101,13 +101,13 @@ class Watch:
         for name, method in self._before.items():
             setattr(self._dist.ProcessGroup, name, method)
         self._before = {}
-        self.telling.close(well=sys.exc_info()[0] is None if well is None else well)
+        self.reporter.close(well=sys.exc_info()[0] is None if well is None else well)
 
     def begin(self, op: str, group: Any, tensors: Sequence[Any]) -> Operation | None:
         """An operation is called, with its output and its input; None where that could not be told."""
         try:
             text, _ranks = self._group(group)
-            return self.telling.begin(op, group=text, size_bytes=max(map(size_of, tensors), default=0))
+            return self.reporter.begin(op, group=text, size_bytes=max(map(size_of, tensors), default=0))
         except Exception:  # noqa: BLE001 - the job goes on
             self.tally.failed += 1
             return None
@@ -172,7 +172,7 @@ class Watch:
                 return
             self._passes.forget(half)
             if not isinstance(raised, REFUSALS):
-                self.telling.fail(None)
+                self.reporter.fail(None)
 
         return ended
 
@@ -189,16 +189,16 @@ class Watch:
             return self._watched_work(work, partial(self._ended, begun))
         except Exception:  # noqa: BLE001 - the job goes on
             self.tally.failed += 1
-            self.telling.end(begun)
+            self.reporter.end(begun)
             return work
 
     def _ended(self, begun: Operation, *, raised: BaseException | None) -> None:
         if raised is None:
-            self.telling.end(begun)
+            self.reporter.end(begun)
         elif isinstance(raised, REFUSALS):
             self._progress.withdraw(begun)
         else:
-            self.telling.fail(begun)
+            self.reporter.fail(begun)
 
     def _poll_until(self, begun: Operation, done: Callable[[], bool]) -> None:
         self._polled.append((begun, done))
@@ -223,10 +223,10 @@ class Watch:
             except Exception:  # noqa: BLE001 - it raised, or its communicator was aborted
                 if self._progress.fail(begun):
                     beat = self._progress.beat()
-                    self._journal.put("hb", lambda beat=beat: beat)  # type: ignore[misc]
+                    self._queue.put("hb", lambda beat=beat: beat)  # type: ignore[misc]
                 continue
             if over:
-                self.telling.end(begun)
+                self.reporter.end(begun)
             else:
                 self._polled.append((begun, done))
 
@@ -277,9 +277,9 @@ def watch(dist: Any, *, to: str | None = None, rank: int | None = None, heartbea
         return known
     number = dist.get_rank() if rank is None else rank
     try:
-        begun = Watch(dist, outlet=outlet_of(to, rank=number), rank=number, heartbeat_s=heartbeat_s).start()
+        begun = Watch(dist, sink=sink_from(to, rank=number), rank=number, heartbeat_s=heartbeat_s).start()
     except (OSError, ValueError) as error:
         log.warning("collectives are not watched: %s", error)
-        return Watch(dist, outlet=Nowhere(), rank=number, heartbeat_s=heartbeat_s)
+        return Watch(dist, sink=NullSink(), rank=number, heartbeat_s=heartbeat_s)
     _started[id(dist)] = begun
     return begun

@@ -2,7 +2,7 @@
 
 from api.cli.common.stored_results import StoredResults
 from api.cli.common.tables import Column, number
-from api.cli.faults.simulate import print_score
+from api.cli.faults.simulate_output import print_score
 from api.schemas.faults import FaultSimulationRecord, FaultSimulationSummary
 
 FAULT_SIMULATIONS: StoredResults[FaultSimulationRecord, FaultSimulationSummary] = StoredResults(

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from fleetwright.collectives.progress import Progress
-from fleetwright.collectives.queue import Journal
+from fleetwright.collectives.queue import RecordQueue
 from fleetwright.collectives.records import Line
-from fleetwright.collectives.sinks import outlet_of
+from fleetwright.collectives.sinks import sink_from
 from tests.testbed.lab.collectives import Bytes, Floats, Library, Passed
 
 BEAT_S: Final = 0.5
@@ -19,10 +19,10 @@ class RecordedLibrary:
     def __init__(self, library: Library, *, rank: int, size: int, to: str) -> None:
         self._library, self._progress = library, Progress(rank)
         self._before, self._after = (rank - 1) % size, (rank + 1) % size
-        self._journal = Journal(
-            outlet_of(to, rank=rank), beat=self._progress.beat, poll=self._tell_long, heartbeat_s=BEAT_S
+        self._queue = RecordQueue(
+            sink_from(to, rank=rank), beat=self._progress.beat, poll=self._tell_long, heartbeat_s=BEAT_S
         )
-        self._journal.start()
+        self._queue.start()
 
     def step(self, number: int) -> None:
         self._progress.step = number
@@ -62,7 +62,7 @@ class RecordedLibrary:
             yield
         except ConnectionError:
             beat = {**self._progress.beat(), "phase": "failed"}
-            self._journal.put("hb", lambda: beat)
+            self._queue.put("hb", lambda: beat)
             raise
 
     def _tell_long(self) -> None:
@@ -70,4 +70,4 @@ class RecordedLibrary:
             self._put(line)
 
     def _put(self, line: Line) -> None:
-        self._journal.put("coll", lambda: line)
+        self._queue.put("coll", lambda: line)
