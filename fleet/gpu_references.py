@@ -1,4 +1,4 @@
-"""Names that one document gives for things in another: the GPU types that offers and topologies mention."""
+"""GPU names in offers and topologies: resolution against the catalogue."""
 
 from collections.abc import Iterable, Iterator
 from typing import Protocol
@@ -8,7 +8,7 @@ from fleet.errors import DocumentError, Problem, UnknownNameError
 
 
 class GpuNames(Protocol):
-    """What this needs of a GPU catalogue."""
+    """The interface of a GPU catalogue."""
 
     def get(self, name: str, /) -> object:
         """The GPU of this name, or UnknownNameError."""
@@ -16,7 +16,7 @@ class GpuNames(Protocol):
 
 
 def unknown_gpus(mentions: Iterable[Violation], gpus: GpuNames) -> Iterator[Violation]:
-    """The mentions (where, name) that the catalogue cannot resolve, each with the reason; a name is looked up once."""
+    """The mentions (path, name) that the catalogue cannot resolve, each with the reason."""
     reasons: dict[str, str | None] = {}
     for path, name in mentions:
         if name not in reasons:
@@ -27,7 +27,7 @@ def unknown_gpus(mentions: Iterable[Violation], gpus: GpuNames) -> Iterator[Viol
 
 
 def require_known_gpus(document: Document, mentions: Iterable[Violation], gpus: GpuNames) -> None:
-    """Raise DocumentError, with lines, when a document mentions a GPU that the catalogue does not hold."""
+    """Raise DocumentError, with lines, when a document mentions an unknown GPU."""
     problems: list[Problem] = [document.problem(path, reason) for path, reason in unknown_gpus(mentions, gpus)]
     if problems:
         raise DocumentError(name=document.name, problems=problems)

@@ -81,7 +81,7 @@ class Switch(Frozen):
         if self.rail is not None and self.tier is not Tier.LEAF:
             yield ("rail",), f"only a leaf serves a rail, this is a {self.tier}"
         if self.uplinks and self.tier is Tier.CORE:
-            yield ("uplinks",), "nothing stands above a core switch"
+            yield ("uplinks",), "a core switch has no uplinks"
         if sum(map(count, self.uplinks)) > MAX_UPLINKS:
             yield ("uplinks",), f"allowed: at most {MAX_UPLINKS} switches"
 

@@ -24,7 +24,7 @@ def count(series: str) -> int:
     low, high = match.groups()
     names = int(high) - int(low) + 1
     if not 1 <= names <= MAX_RANGE:
-        raise ValueError(f"the range [{low}-{high}] must run upwards and stand for at most {MAX_RANGE} names")
+        raise ValueError(f"the range [{low}-{high}] must rise and have at most {MAX_RANGE} names")
     return names
 
 

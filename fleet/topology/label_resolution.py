@@ -56,7 +56,7 @@ class Claims:
         stated, by = claim.above.setdefault(level, (upper, machine))
         if stated != upper:
             where = (
-                f"{claim.kind} {claim.name!r} stands in {level} {upper!r} here and in {level} {stated!r} on {by.name}"
+                f"{claim.kind} {claim.name!r} is in {level} {upper!r} here and in {level} {stated!r} on {by.name}"
             )
             self._contradict(machine, where)
 

@@ -18,7 +18,7 @@ from fleet.topology.expansion import Expansion
 ROUNDING = 1e-9  # relative; sums of decimal watts are not exact in binary
 
 
-def circles(every: Expansion) -> Iterator[Violation]:
+def cycles(every: Expansion) -> Iterator[Violation]:
     """Cycles of power domains, each once."""
     parents = {placed.part.name: placed.part.parent for placed in every.domains}
     paths = {placed.part.name: placed.path for placed in every.domains}
@@ -31,7 +31,7 @@ def circles(every: Expansion) -> Iterator[Violation]:
             name = parents[name]
         if name is not None and name in walked:
             circle = list(walked)[list(walked).index(name) :]
-            yield (*paths[name], "parent"), f"goes round in a circle: {' > '.join((*circle, name))}"
+            yield (*paths[name], "parent"), f"is a cycle: {' > '.join((*circle, name))}"
         settled.update(walked)
 
 
@@ -48,7 +48,7 @@ def sums(every: Expansion) -> Iterator[Violation]:
             message = (
                 f"{domain.kind} {domain.name!r} may carry {allowed_w:,.10g} W "
                 f"(limit {domain.limit_w:,.10g} W x oversubscription {domain.oversubscription:g}), "
-                f"but {total_w:,.10g} W hang on it (domains {domains_w:,.10g} W, nodes {nodes_w:,.10g} W); "
+                f"but {total_w:,.10g} W are on it (domains {domains_w:,.10g} W, nodes {nodes_w:,.10g} W); "
                 f"allowed: a limit of at least {total_w / domain.oversubscription:,.10g} W, "
                 f"or an oversubscription of at least {total_w / domain.limit_w:.4g}"
             )

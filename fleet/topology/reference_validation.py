@@ -34,7 +34,7 @@ class _Lookup:
         if found is not None and found.site == site:
             return None
         if found is not None:
-            return f"{what} {name!r} stands in site {found.site!r}, expected one of site {site!r}"
+            return f"{what} {name!r} is in site {found.site!r}, expected one of site {site!r}"
         return f"no {what} {name!r} in site {site!r}{self._hint(name, known, site)}"
 
     def _hint(self, name: str, known: Mapping[str, Placed[PartT]], site: str) -> str:
@@ -55,7 +55,7 @@ def _parent(
         yield path, why
     elif (above := domains[part.parent].part.kind).level > part.kind.level:
         allowed = ", ".join(kind for kind in PowerKind if kind.level <= part.kind.level)
-        yield path, f"a {part.kind} cannot hang on a {above} ({part.parent!r}), allowed: {allowed}"
+        yield path, f"a {part.kind} cannot be on a {above} ({part.parent!r}), allowed: {allowed}"
 
 
 def _uplinks(switch: Placed[Switch], switches: Mapping[str, Placed[Switch]], lookup: _Lookup) -> Iterator[Violation]:

@@ -11,7 +11,7 @@ from itertools import islice
 from fleet.documents import MAX_PROBLEMS, Violation, dotted
 from fleet.topology.elements import Node, PowerDomain, Site
 from fleet.topology.expansion import Expansion, PartT, Placed, size, write_out
-from fleet.topology.power_validation import circles, sums
+from fleet.topology.power_validation import cycles, sums
 from fleet.topology.reference_validation import references
 
 MAX_PARTS = 200_000
@@ -20,13 +20,13 @@ MAX_PARTS = 200_000
 def violations(sites: Sequence[Site]) -> Iterator[Violation]:
     """The violations of the first broken rule."""
     if (parts := size(sites)) > MAX_PARTS:
-        yield ("sites",), f"stands for {parts:,} domains, switches and nodes, allowed: at most {MAX_PARTS:,}"
+        yield ("sites",), f"has {parts:,} domains, switches and nodes, allowed: at most {MAX_PARTS:,}"
         return
     if twice := list(_sites_listed_twice(sites)):
         yield from twice
         return
     written_out = write_out(sites)
-    for rule in (_parts_listed_twice, references, circles, sums):
+    for rule in (_parts_listed_twice, references, cycles, sums):
         if found := list(islice(rule(written_out), MAX_PROBLEMS)):
             yield from found
             return
@@ -44,11 +44,11 @@ def _parts_listed_twice(every: Expansion) -> Iterator[Violation]:
     kinds = {placed.part.name: placed.part.kind for placed in every.domains}
 
     def domain_place(placed: Placed[PowerDomain]) -> str:
-        return f"hangs on {placed.part.parent}" if placed.part.parent else f"is a feed of site {placed.site}"
+        return f"is on {placed.part.parent}" if placed.part.parent else f"is a feed of site {placed.site}"
 
     def node_place(placed: Placed[Node]) -> str:
         domain = placed.part.power_domain
-        return f"stands in {kinds.get(domain, 'power domain')} {domain}" if domain else f"stands in site {placed.site}"
+        return f"is in {kinds.get(domain, 'power domain')} {domain}" if domain else f"is in site {placed.site}"
 
     yield from _listed_twice(every.domains, "power domain", domain_place)
     yield from _listed_twice(every.switches, "switch", lambda placed: f"is listed in site {placed.site}")

@@ -1,4 +1,4 @@
-"""The rate that a replica sustains when nobody measured it: a calibrated roofline of the engine's steps.
+"""The predicted rate of a replica without measurements: a calibrated roofline of the engine's steps.
 
 `highest_rates` is the planner's entry, `step_costs` the replay's, and `planner.performance.fitting.fit` fits the
 coefficients.  docs/explanation/planner/performance.md has the formulas.

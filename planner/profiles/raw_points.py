@@ -27,7 +27,7 @@ PRECISIONS: Mapping[str, str] = {
     "awq": "int4",
     "gptq": "int4",
 }
-ABSENT = "is required: the file does not say, so it has to be given beside it"
+ABSENT = "is required: the file does not state it, so give it as an option"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

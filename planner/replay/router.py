@@ -31,7 +31,7 @@ class Balancing(StrEnum):
 def options_of(
     stream: Stream, buckets: SizeBuckets, routing: Routing, options: Sequence[str], *, rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """The position of each request's option; NOBODY where its bucket has no weights."""
+    """The position of each request's option; NONE_INDEX where its bucket has no weights."""
     weights = _weights(buckets, routing, options)
     rows = np.searchsorted(buckets.input_tokens, stream.input_tokens).clip(max=len(buckets.input_tokens) - 1)
     columns = np.searchsorted(buckets.output_tokens, stream.output_tokens).clip(max=len(buckets.output_tokens) - 1)

@@ -28,7 +28,7 @@ class ReplayResult:
     warm_up_s: float
     seed: int
     balancing: Balancing
-    option: Tokens  # position in `options`, NOBODY where the bucket has no weights
+    option: Tokens  # position in `options`, NONE_INDEX where the bucket has no weights
     options: tuple[str, ...]
     ttft_s: Seconds
     tpot_s: Seconds

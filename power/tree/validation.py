@@ -13,7 +13,7 @@ from fleet.errors import nearest_names
 from fleet.topology.elements import Node
 from fleet.topology.expansion import Expansion, Placed
 from fleet.topology.hostlist import count, expand
-from fleet.topology.power_validation import circles, sums
+from fleet.topology.power_validation import cycles, sums
 from fleet.topology.reference_validation import references
 from power.server_model import ServerModel
 from power.tree.elements import Feed, ServerGroup, length
@@ -35,7 +35,7 @@ def violations(
             yield from found
             return
     every = _written_out(feeds, groups, servers, tree)
-    for rule in (references(every), circles(every), _too_deep(feeds), sums(every)):
+    for rule in (references(every), cycles(every), _too_deep(feeds), sums(every)):
         if found := list(islice(rule, MAX_PROBLEMS)):
             yield from found
             return

@@ -1,4 +1,4 @@
-"""Demand over time: no request is lost or made up by looking at it in other steps."""
+"""Demand over time: form, totals and scaling."""
 
 from datetime import UTC, datetime
 

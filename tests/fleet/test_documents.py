@@ -369,7 +369,7 @@ class TestFrozen:
             Thing.model_validate({"title": "x", "made_on": made_on})
 
     def test_building_on_it_many_times_changes_nothing(self) -> None:
-        """pydantic hands out the schema of an inner model again and again; what is added to it is added once."""
+        """pydantic returns the schema of an inner model many times; the additions to it happen once."""
         for _ in range(300):
             TypeAdapter(list[Thing])
         assert TypeAdapter(list[Thing]).validate_python([{"title": "x", "made_on": "2026-11-21"}])[0].made_on

@@ -1,4 +1,4 @@
-"""The exception tree: what each error says and carries."""
+"""The exception tree: messages and attributes."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What is kept of a compiled function counts only while nothing it was made of has changed."""
+"""A cached compilation is valid only while its sources and constants are unchanged."""
 
 import os
 import subprocess

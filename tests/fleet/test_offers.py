@@ -1,4 +1,4 @@
-"""Offers: the sheet that is shipped, and what a user's own may say."""
+"""Offers: the shipped sheet, and the rules for a user's sheet."""
 
 from datetime import date
 from math import log

@@ -121,7 +121,7 @@ class TestWaves:
         assert "power" in plan.reason
 
     def test_the_order_that_frees_room_is_found(self) -> None:
-        """Starting the replica that nobody needs first would block the rack for good."""
+        """Starting the replica that no workload needs first would block the rack forever."""
         problem = mix_of(
             loads=(Load("a", (4.0,)), Load("b", (1.0,))),
             supplies=(Supply("rack", 1.0, available=6),),

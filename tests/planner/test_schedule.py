@@ -26,7 +26,7 @@ def counts(replicas: tuple[Count, ...]) -> dict[tuple[str, str], int]:
 
 
 def two(*, periods: int = 4, **changes: object) -> dict[str, object]:
-    """Two workloads whose options go by the same names: one over four hours, one over one or what `changes` say."""
+    """Two workloads with options of the same names: one over four hours, one over one hour, or as `changes` state."""
     first = given(rate_rps=None, demand={"step_s": 3600, "rates_rps": [10, 60, 10, 60]})["workloads"][0]
     second = {"name": "code", "rate_rps": None, "demand": {"step_s": 900, "rates_rps": [3, 4, 5, 20]}, **changes}
     return {"workloads": [first, first | second], "horizon": {"periods": periods, "warm_up_min": 30}}

@@ -65,7 +65,7 @@ class TestTrees:
             (
                 {"feeds": [tree()["feeds"][0], tree()["feeds"][1] | {"limit_w": 600_000.0}]},
                 "feeds[0].limit_w",
-                "600,000 W hang on it",
+                "600,000 W are on it",
             ),
             (
                 {"feeds": [tree()["feeds"][0], tree()["feeds"][1] | {"budget_w": 200_001.0}]},

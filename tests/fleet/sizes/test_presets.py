@@ -164,7 +164,7 @@ class TestFitting:
     @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
     def test_the_shipped_figures_are_those_of_the_trace(self, source: Source) -> None:
         if not SHARED.is_dir():
-            pytest.skip("the public traces are not here; scripts/fit_size_presets.py says where they are published")
+            pytest.skip("the public traces are absent; scripts/fit_size_presets.py names their sources")
         inputs, outputs = sizes_of(source, SHARED)
         entry = preset(source.name)
         assert entry.requests == len(inputs)

@@ -1,4 +1,4 @@
-"""Sizes said in three ways: each is read as what it is, and resolves to a histogram."""
+"""The three forms of request sizes, and the histogram that each resolves to."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A hall to try things in, documents in few words, and random sound topologies."""
+"""A sample topology, helpers for short documents, and random valid topologies."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ def problems(text: str) -> list[str]:
 
 
 def site(**parts: Sequence[str]) -> str:
-    """A document with one site, one line per part: the first part of the first kind stands on line 5."""
+    """A document with one site, one line per element: the first element of the first kind is on line 5."""
     lines = ["sites:", "  - name: north", "    zone: z"]
     for kind, entries in parts.items():
         lines += [f"    {kind}:", *(f"      - {{{entry}}}" for entry in entries)]

@@ -211,17 +211,17 @@ class TestContradictions:
             (
                 place(rack="r1", row="a"),
                 place(rack="r1", row="b"),
-                "nodes[1].metadata.labels: node n2: rack 'r1' stands in row 'b' here and in row 'a' on n1",
+                "nodes[1].metadata.labels: node n2: rack 'r1' is in row 'b' here and in row 'a' on n1",
             ),
             (
                 place(row="a", site="x"),
                 place(row="a", site="y"),
-                "nodes[1].metadata.labels: node n2: row 'a' stands in site 'y' here and in site 'x' on n1",
+                "nodes[1].metadata.labels: node n2: row 'a' is in site 'y' here and in site 'x' on n1",
             ),
             (
                 place(rack="r", pdu="p", row="a"),
                 place(row="a", pdu="q"),
-                "nodes[1].metadata.labels: node n2: row 'a' stands in pdu 'q' here and in pdu 'p' on n1",
+                "nodes[1].metadata.labels: node n2: row 'a' is in pdu 'q' here and in pdu 'p' on n1",
             ),
             (
                 place(row="a"),
@@ -231,7 +231,7 @@ class TestContradictions:
             (
                 place(leaf="l", site="x"),
                 place(leaf="l", site="y"),
-                "nodes[1].metadata.labels: node n2: leaf 'l' stands in site 'y' here and in site 'x' on n1",
+                "nodes[1].metadata.labels: node n2: leaf 'l' is in site 'y' here and in site 'x' on n1",
             ),
         ],
     )
@@ -253,11 +253,11 @@ class TestContradictions:
     def test_a_contradiction_that_takes_three_to_tell_is_found(self) -> None:
         labels = [place(rack="r", pdu="p"), place(rack="r", row="a"), place(row="a", pdu="q")]
         nodes = [kube_node(f"n{number}", labels=each) for number, each in enumerate(labels)]
-        with pytest.raises(DocumentError, match="node n0: row 'a' stands in pdu 'p' here and in pdu 'q' on n2"):
+        with pytest.raises(DocumentError, match="node n0: row 'a' is in pdu 'p' here and in pdu 'q' on n2"):
             topology_from_kubernetes_nodes(nodes)
 
     def test_two_nodes_of_one_name_are_refused(self) -> None:
-        with pytest.raises(DocumentError, match=r"labels of the Ray cluster: .*node 'n' stands in site"):
+        with pytest.raises(DocumentError, match=r"labels of the Ray cluster: .*node 'n' is in site"):
             topology_from_ray_nodes([ray_node(name, labels=place(node="n")) for name in ("a", "b")])
 
     def test_a_value_that_cannot_be_a_name_is_refused(self) -> None:
@@ -298,7 +298,7 @@ def test_every_reading_is_either_refused_or_says_what_the_labels_say(hall: list[
     try:
         found = topology_from_kubernetes_nodes(nodes)
     except DocumentError as error:
-        assert "stands in" in str(error)  # noqa: PT017 - only some random halls contradict themselves
+        assert "is in" in str(error)  # noqa: PT017 - only some random halls contradict themselves
         return
     missing = unknown(found)
     for number, levels in enumerate(hall):

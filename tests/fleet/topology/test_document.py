@@ -47,7 +47,7 @@ class TestForm:
             ("nodes: [{name: n, gpu: L4}]", "gpus: must be 1 to 128 on a node with L4 GPUs"),
             ('nodes: [{name: n, leaves: ["l[00-64]"]}]', "leaves: allowed: at most 64 leaves, one per rail"),
             ("network: [{name: s, tier: spine, rail: 1}]", "rail: only a leaf serves a rail, this is a spine"),
-            ("network: [{name: c, tier: core, uplinks: [d]}]", "uplinks: nothing stands above a core switch"),
+            ("network: [{name: c, tier: core, uplinks: [d]}]", "uplinks: a core switch has no uplinks"),
         ],
     )
     def test_a_part_out_of_range_is_refused(self, part: str, problem: str) -> None:
@@ -62,12 +62,12 @@ class TestForm:
     @pytest.mark.parametrize("name", ["a[2-1]", "a[0-4096]"])
     def test_a_range_runs_upwards_and_is_bounded(self, name: str) -> None:
         (problem,) = problems(site(nodes=[f'name: "{name}"']))
-        assert f"must run upwards and stand for at most {MAX_RANGE} names" in problem
+        assert f"must rise and have at most {MAX_RANGE} names" in problem
 
     def test_ranges_cannot_be_piled_up(self) -> None:
         many = [f'name: "n{position}-[0001-4096]"' for position in range(49)]
         assert problems(site(nodes=many)) == [
-            "line 1: sites: stands for 200,704 domains, switches and nodes, allowed: at most 200,000"
+            "line 1: sites: has 200,704 domains, switches and nodes, allowed: at most 200,000"
         ]
 
     @given(topologies())

@@ -1,4 +1,4 @@
-"""What must hold between the parts of a topology, and in which words it is refused."""
+"""The rules between elements of a topology, and their error messages."""
 
 import time
 from typing import Any
@@ -16,7 +16,7 @@ class TestUniqueNames:
     def test_a_node_in_two_rows_names_both_places(self) -> None:
         rows = ["name: row-a, kind: row", "name: row-b, kind: row"]
         nodes = ["name: n1, power_domain: row-a", "name: n2, power_domain: row-a", "name: n1, power_domain: row-b"]
-        in_a, in_b = "stands in row row-a", "stands in row row-b"
+        in_a, in_b = "is in row row-a", "is in row row-b"
         assert problems(site(power=rows, nodes=nodes)) == [
             f"line 8: sites[0].nodes[0]: node 'n1' {in_a} here, but {in_b} at sites[0].nodes[2]",
             f"line 10: sites[0].nodes[2]: node 'n1' {in_b} here, but {in_a} at sites[0].nodes[0]",
@@ -26,19 +26,19 @@ class TestUniqueNames:
         text = site(power=["name: r, kind: rack, parent: a", "name: a, kind: row", "name: r, kind: rack, parent: b"])
         first, second = problems(text)
         assert (
-            first == "line 5: sites[0].power[0]: power domain 'r' hangs on a here, but hangs on b at sites[0].power[2]"
+            first == "line 5: sites[0].power[0]: power domain 'r' is on a here, but is on b at sites[0].power[2]"
         )
-        assert second.startswith("line 7: sites[0].power[2]: power domain 'r' hangs on b here")
+        assert second.startswith("line 7: sites[0].power[2]: power domain 'r' is on b here")
 
     def test_ranges_that_overlap_are_found(self) -> None:
         found = problems(site(nodes=['name: "n-[1-3]"', 'name: "n-[3-4]"']))
         assert len(found) == 2
-        assert all("node 'n-3' stands in site north here" in problem for problem in found)
+        assert all("node 'n-3' is in site north here" in problem for problem in found)
 
     def test_names_are_unique_across_sites(self) -> None:
         (first, _) = problems("sites:\n  - {name: a, nodes: [{name: n}]}\n  - {name: b, nodes: [{name: n}]}\n")
         assert first == (
-            "line 2: sites[0].nodes[0]: node 'n' stands in site a here, but stands in site b at sites[1].nodes[0]"
+            "line 2: sites[0].nodes[0]: node 'n' is in site a here, but is in site b at sites[1].nodes[0]"
         )
 
     def test_a_site_listed_twice_is_refused(self) -> None:
@@ -62,7 +62,7 @@ class TestReferences:
             ),
             (
                 {"power": ["name: r, kind: rack", "name: p, kind: pdu, parent: r"]},
-                "line 6: sites[0].power[1].parent: a pdu cannot hang on a rack ('r'), allowed: ups, pdu",
+                "line 6: sites[0].power[1].parent: a pdu cannot be on a rack ('r'), allowed: ups, pdu",
             ),
             (
                 {"network": ["name: s, tier: spine"], "nodes": ["name: n, leaves: [s]"]},
@@ -94,20 +94,20 @@ class TestReferences:
     def test_a_part_of_another_site_is_out_of_reach(self) -> None:
         first, second = "{name: a, power: [{name: r, kind: rack}]}", "{name: b, nodes: [{name: n, power_domain: r}]}"
         assert problems(f"sites:\n  - {first}\n  - {second}\n") == [
-            "line 3: sites[1].nodes[0].power_domain: power domain 'r' stands in site 'a', expected one of site 'b'"
+            "line 3: sites[1].nodes[0].power_domain: power domain 'r' is in site 'a', expected one of site 'b'"
         ]
 
 
 class TestCircles:
     def test_a_domain_cannot_feed_itself(self) -> None:
         assert problems(site(power=["name: p, kind: pdu, parent: p"])) == [
-            "line 5: sites[0].power[0].parent: goes round in a circle: p > p"
+            "line 5: sites[0].power[0].parent: is a cycle: p > p"
         ]
 
     def test_each_circle_is_named_once_wherever_one_enters_it(self) -> None:
         power = ["name: x, kind: pdu, parent: a", "name: a, kind: pdu, parent: b", "name: b, kind: pdu, parent: c"]
         assert problems(site(power=[*power, "name: c, kind: pdu, parent: a", "name: y, kind: rack, parent: c"])) == [
-            "line 6: sites[0].power[1].parent: goes round in a circle: a > b > c > a"
+            "line 6: sites[0].power[1].parent: is a cycle: a > b > c > a"
         ]
 
     def test_many_circles_are_refused_in_no_time(self) -> None:
@@ -123,14 +123,14 @@ class TestSums:
         (problem,) = problems(site(power=power))
         assert problem == (
             "line 5: sites[0].power[0].limit_w: row 'a' may carry 1,000 W (limit 1,000 W x oversubscription 1), "
-            "but 1,200 W hang on it (domains 1,200 W, nodes 0 W); "
+            "but 1,200 W are on it (domains 1,200 W, nodes 0 W); "
             "allowed: a limit of at least 1,200 W, or an oversubscription of at least 1.2"
         )
 
     def test_nodes_may_not_exceed_their_rack(self) -> None:
         power, nodes = ["name: r, kind: rack, limit_w: 20000"], ['name: "n[1-2]", power_domain: r, nominal_w: 10200']
         (problem,) = problems(site(power=power, nodes=nodes))
-        assert "20,400 W hang on it (domains 0 W, nodes 20,400 W)" in problem
+        assert "20,400 W are on it (domains 0 W, nodes 20,400 W)" in problem
 
     def test_what_is_declared_is_allowed_to_the_watt(self) -> None:
         power = ["name: r, kind: rack, limit_w: 20000, oversubscription: 1.02"]
@@ -146,7 +146,7 @@ class TestSums:
         power = ["name: a, kind: row, limit_w: 900", "name: r, kind: rack, parent: a", "name: s, kind: rack, parent: a"]
         nodes = ["name: n1, power_domain: r, nominal_w: 500", "name: n2, power_domain: s, nominal_w: 500"]
         (problem,) = problems(site(power=power, nodes=nodes))
-        assert "1,000 W hang on it (domains 1,000 W, nodes 0 W)" in problem
+        assert "1,000 W are on it (domains 1,000 W, nodes 0 W)" in problem
 
     def test_nodes_without_a_nameplate_count_nothing(self) -> None:
         read(site(power=["name: r, kind: rack, limit_w: 1"], nodes=["name: n, power_domain: r"]))
@@ -181,4 +181,4 @@ class TestSums:
         if sum(loads_w) <= limit_w * ratio:
             read(text)
         else:
-            assert f"{sum(loads_w):,} W hang on it" in problems(text)[0]
+            assert f"{sum(loads_w):,} W are on it" in problems(text)[0]

@@ -1,4 +1,4 @@
-"""Whether what stands holds out until anything hired is warm."""
+"""Whether the initial replicas serve until hired ones are warm."""
 
 from dataclasses import replace
 

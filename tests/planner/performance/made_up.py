@@ -55,7 +55,7 @@ def rows(*, noise: float = 0.0, seed: int = 0) -> Iterator[dict[str, str]]:
 
 
 def row(**given: object) -> dict[str, str]:
-    """One aggregated fp8 run on eight GPUs unless told otherwise."""
+    """One aggregated fp8 run on eight GPUs, with changes."""
     usual: Mapping[str, object] = {
         "id": "run",
         "silicon_data_source": "source_file=made-up.csv; measured=2026-03-01T00:00:00Z",

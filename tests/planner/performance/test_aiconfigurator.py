@@ -1,4 +1,4 @@
-"""Rows of public measurements: what is read, what is put right, what is left out and why."""
+"""Rows of public measurements: interpretation, corrections and rejections."""
 
 from collections.abc import Iterable
 

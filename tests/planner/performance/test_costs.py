@@ -1,4 +1,4 @@
-"""What the replay is told an iteration costs."""
+"""The iteration costs for the replay."""
 
 from dataclasses import replace
 
@@ -43,9 +43,9 @@ def test_a_decode_iteration_takes_what_the_model_predicts_without_prompts(config
 
 @pytest.mark.parametrize("config", [DENSE, MIXTURE])
 def test_a_lone_first_token_takes_what_the_model_predicts(config: ReplicaConfig) -> None:
-    """But never less than its own iterations: what is predicted is rounded up to them.
+    """At least its own iterations: the prediction is rounded up to them.
 
-    Where physics holds a busy iteration up, which hides a share of a prompt, one without decoding is slower by it.
+    A floor on a busy iteration, which hides a share of a prompt, slows an iteration without decoding in proportion.
     """
     costs = step_costs(config, input_tokens=SIZE[0], output_tokens=SIZE[1], batch=1)
     loop = loop_of(config)

@@ -31,7 +31,7 @@ def fitted(noise: float) -> Coefficients:
 
 
 def test_it_finds_the_physics_and_the_slower_engine() -> None:
-    """Without noise what is left is what the terms cannot say and their shrinkage."""
+    """Without noise only the shrinkage and effects outside the terms remain."""
     found = predict(sample(0.0), fitted(0.0))
     assert mape(found.tpot_s, sample(0.0).tpot_s) < 0.02
     assert mape(found.ttft_s, sample(0.0).ttft_s) < 0.05

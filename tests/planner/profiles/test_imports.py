@@ -1,4 +1,4 @@
-"""Every tool's file gives the same kind of points, and a broken one names the field in the tool's own words."""
+"""Every tool's file gives the same kind of points, and an error names the field as the tool does."""
 
 import json
 from datetime import date
@@ -101,7 +101,7 @@ class TestVllm:
         ("change", "problem"),
         [
             ({"gpu": "H1000"}, "line 1: gpu: unknown GPU 'H1000'; nearest: H100"),
-            ({"gpu": None}, "line 1: gpu: is required: the file does not say, so it has to be given beside it"),
+            ({"gpu": None}, "line 1: gpu: is required: the file does not state it, so give it as an option"),
             ({"mean_ttft_ms": -1.0}, "line 1: mean_ttft_ms: input should be greater than 0, got -1.0"),
             ({"p99_tpot_ms": "fast"}, "line 1: p99_tpot_ms: expected a number, got 'fast'"),
             ({"p99_tpot_ms": 5.0}, "line 1: p99_tpot_ms: 5 is below a lower percentile, expected at least 11.5"),
@@ -134,7 +134,7 @@ class TestSglang:
 
     def test_older_results_name_no_model(self) -> None:
         old = {key: value for key, value in SGLANG.items() if key != "server_info"}
-        with pytest.raises(DocumentError, match="model: is required: the file does not say"):
+        with pytest.raises(DocumentError, match="model: is required: the file does not state it"):
             read(samples.text(old), H100)
         assert one(samples.text(old), Given(gpu="H100", model="My-Own", tensor_parallel=2)).model == "My-Own"
 

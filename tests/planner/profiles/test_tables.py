@@ -76,7 +76,7 @@ class TestSweep:
         assert sweep([point(1, 50, rate=0.3, closed=True)]).cannot_serve
 
     def test_saturation_gives_no_credit(self) -> None:
-        """Past saturation the rate falls: what was last held stands."""
+        """Past saturation the rate falls; the last sustained rate counts."""
         found = sweep([point(4, 30), point(8, 60, rate=3.5)])
         assert (found.rate_rps, found.high_rps) == (4, 4)
 
@@ -133,7 +133,7 @@ def true_rate(size: tuple[float, float], a: float = 1.0, b: float = 8.0) -> floa
 
 
 def measured_at(*sizes: tuple[float, float]) -> list[MeasuredPoint]:
-    """Two runs around the true rate of each size, so close that the sweep says just that."""
+    """Two runs around the true rate of each size, so close that the sweep gives exactly that rate."""
     loads = [(size, true_rate(size)) for size in sizes]
     return [run for size, rate in loads for run in (point(rate, 40, size=size), point(rate * 1.021, 80, size=size))]
 

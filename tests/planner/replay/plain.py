@@ -16,7 +16,7 @@ Size = tuple[float, int, int]  # arrival, input tokens, output tokens
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """What the engine knows of a request."""
+    """The engine's state of a request."""
 
     ready_s: float
     input_tokens: int

@@ -82,7 +82,7 @@ class TestConservation:
 
 
 class TestTheory:
-    """Engines so plain that queueing theory knows the answer."""
+    """Engines simple enough for exact results of queueing theory."""
 
     ONE_BY_ONE = costs(request_s=0.0, max_sequences=1, chunk_tokens=500)  # each iteration reads one whole prompt
     SERVICE_S = step_s(ONE_BY_ONE, decoding=0.0, cached_tokens=0.0, prompt_tokens=500.0, pairs=500 * 499 / 2)

@@ -1,4 +1,4 @@
-"""The kernel is compiled late, kept on disk where that is possible, and made anew when its arithmetic changes."""
+"""The kernel is compiled late, cached on disk where possible, and compiled again when its arithmetic changes."""
 
 import subprocess
 import sys

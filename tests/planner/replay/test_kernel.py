@@ -81,7 +81,7 @@ class TestAgainstThePlainSimulator:
         assert found.results[0].preemptions == sum(one.preemptions for one in expected.engines) > 0
 
     def test_a_full_cache_is_among_the_cases(self) -> None:
-        """Two sequences that outgrow a cache together: the later one is pushed out, and read anew in one go."""
+        """Two sequences outgrow a cache together: the later one is preempted, and its prompt is read again at once."""
         engine = replace(PLAIN, cache_tokens=20, max_sequences=4, chunk_tokens=16, request_s=0.0)
         sizes = [(0.0, 5, 10), (0.0, 5, 10)]
         expected = plain.simulate(sizes, engine, replicas=1, balancing=Balancing.ROUND_ROBIN)

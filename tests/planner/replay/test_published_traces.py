@@ -1,4 +1,4 @@
-"""An hour of published traces, where they are at hand: nothing is lost, and the plain simulator says the same."""
+"""An hour of published traces, where present: no request is lost, and the plain simulator agrees."""
 
 import gzip
 import os
@@ -23,7 +23,7 @@ def hour(request: pytest.FixtureRequest) -> Stream:
     for place in PLACES:
         if place is not None and (path := Path(place) / request.param).is_file():
             return Stream.of_trace(read_trace(gzip.decompress(path.read_bytes()).decode(), name=request.param))
-    pytest.skip(f"{request.param} is not at hand: FLEETWRIGHT_POWER_DATA can name its folder")
+    pytest.skip(f"{request.param} is absent: FLEETWRIGHT_POWER_DATA can name its folder")
 
 
 def test_every_request_of_the_hour_is_served(hour: Stream) -> None:

@@ -92,7 +92,7 @@ class TestReplay:
         assert not np.array_equal(one.ttft_s, other.ttft_s)
 
     def test_a_pool_draws_the_same_whatever_stands_beside_it(self) -> None:
-        """So that taking a replica from one option tells of that option alone."""
+        """Removing a replica of one option affects that option alone."""
         one = replay(mixed(), self.POOLS, EVEN, BUCKETS, seed=1, balancing=Balancing.POWER_OF_TWO)
         more = replay(mixed(), (pool(2, "A"), pool(5, "B")), EVEN, BUCKETS, seed=1, balancing=Balancing.POWER_OF_TWO)
         on_a = one.option == 0
@@ -224,7 +224,7 @@ class TestTightness:
         assert not found.spare
 
     def test_a_better_routing_of_the_rest_counts(self) -> None:
-        """One replica of B cannot take half of the short requests, but A has room for them."""
+        """One replica of B cannot serve half of the short requests, but A has free capacity for them."""
         counts = {"A": 8, "B": 2}
         stream = mixed(6000, rate_rps=12.0)
         pools: list[Pool] = [pool(8, "A"), ReplayPool("B", 2, costs(fixed_s=0.03))]

@@ -115,7 +115,7 @@ class TestDays:
         share=st.floats(0.0, 0.999),
     )
     def test_moments_turn_the_demand_around(self, rates: list[float], share: float) -> None:
-        """So many requests are expected up to the moment when so many are expected."""
+        """The expected number of requests up to a time equals the integral of the series."""
         demand = DemandSeries(step_s=10.0, rates_rps=tuple(rates))
         expected = share * demand.requests
         moment_s = float(moments(np.array([expected]), demand)[0])

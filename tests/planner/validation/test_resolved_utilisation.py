@@ -1,4 +1,4 @@
-"""Trimming: what the replay does without is let go, and what is left is proven at the utilisation it needs."""
+"""Pruning: spare replicas are removed, and the rest is solved at the utilisation that it needs."""
 
 import pytest
 from hypothesis import given

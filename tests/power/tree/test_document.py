@@ -70,7 +70,7 @@ def test_the_spread_is_that_of_the_farthest_quantile() -> None:
         ("limit_w: 500000", "limit_w: -500000", "feeds[0].limit_w: input should be greater than 0"),
         ("limit_w: 500000", "limit_w: 400000", "feeds[0].limit_w: ups 'ups' may carry 400,000 W"),
         ("oversubscription: 1.4", "oversubscription: 1.2", "feeds[1].limit_w: row 'row-1' may carry 278,400 W"),
-        ("kind: ups, limit_w", "kind: ups, parent: row-1, limit_w", "feeds[0].parent: a ups cannot hang on a row"),
+        ("kind: ups, limit_w", "kind: ups, parent: row-1, limit_w", "feeds[0].parent: a ups cannot be on a row"),
         (", 0.7], p95", "], p95", "groups[0].load: must give all quantiles for as many periods, got 2 and 3"),
         ("p99: [0.6, 0.8", "p99: [0.6, 0.65", "groups[0].load.p99: must be at least p95 in every period"),
         ("periods: 3", "periods: 4", "feeds[1].budget_w: must be one figure or one for each of 4 periods, got 3"),
@@ -89,7 +89,7 @@ def test_whatever_is_wrong_is_named(old: str, new: str, said: str) -> None:
 
 def test_a_circle_is_named() -> None:
     text = TREE.replace("kind: ups,", "kind: row, parent: row-1,")
-    with pytest.raises(DocumentError, match="goes round in a circle: ups > row-1 > ups"):
+    with pytest.raises(DocumentError, match="is a cycle: ups > row-1 > ups"):
         read(text)
 
 
