@@ -50,7 +50,7 @@ def test_the_house_as_it_stands_keeps_its_plan(house: Path) -> None:
         ("planner", "import socket", PURE),
         ("power", "import asyncio", PURE),
         ("deploy/common", "import deploy.controller", CIRCLES),
-        ("planner/options", "import planner.solve", CIRCLES),
+        ("faults/observations", "import faults.monitor", CIRCLES),
         ("fleet", "import planner", LAYERS),
         ("placement", "from planner import plan", LAYERS),
         ("power", "import faults", LAYERS),
