@@ -27,7 +27,7 @@ class RayTrainActuator:
     async def observe(self) -> Observation:
         """Read requested and training workers.  Between two worker groups no worker trains."""
         view = await self.calls.call(self._name, self.runs.look_at, self.run.run)
-        requested = view.asked_workers if view.asked_workers is not None else view.most_workers
+        requested = view.requested_workers if view.requested_workers is not None else view.most_workers
         running = len(view.places) if view.phase is RunPhase.RUNNING else 0
         bounds = Bounds(
             self._replicas(view.least_workers), self._replicas(view.most_workers), f"{FIELD} of {self._name}"

@@ -39,7 +39,7 @@ class RecordQueue:
         most_waiting: int = MAX_WAITING,
     ) -> None:
         self.tally = QueueStats()
-        self._outlet = sink
+        self._sink = sink
         self._beat, self._poll = beat, poll
         self._turns = max(1, round(heartbeat_s / TURN_S))
         self._turn_s = heartbeat_s / self._turns
@@ -66,7 +66,7 @@ class RecordQueue:
         if self._thread.is_alive():
             self._thread.join(timeout=1.0)
         self.beat_now()
-        self._guarded(self._outlet.close)
+        self._guarded(self._sink.close)
 
     def beat_now(self) -> None:
         """A heartbeat from the caller's own thread, for the process may end before the journal's next turn."""
@@ -88,11 +88,11 @@ class RecordQueue:
         wrote = False
         while self._waiting:
             kind, line = self._waiting.popleft()
-            if self._guarded(lambda kind=kind, line=line: self._outlet.put(kind, line())):  # type: ignore[misc]
+            if self._guarded(lambda kind=kind, line=line: self._sink.put(kind, line())):  # type: ignore[misc]
                 self.tally.written += 1
                 wrote = True
         if wrote:
-            self._guarded(self._outlet.flush)
+            self._guarded(self._sink.flush)
 
     def _run(self) -> None:
         turn = 0

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from fleetwright.collectives.progress import Operation, Progress
-from fleetwright.collectives.queue import RecordQueue, QueueStats
+from fleetwright.collectives.queue import QueueStats, RecordQueue
 from fleetwright.collectives.sinks import Sink
 
 

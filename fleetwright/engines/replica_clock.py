@@ -65,7 +65,7 @@ class ReplicaClock:
         """Take the clock of a plan out of what Serve hands over; without one, the full clock."""
         said = user_config.get(KEY, FULL) if isinstance(user_config, Mapping) else FULL
         if isinstance(said, bool) or not isinstance(said, int | float) or not 0 < said <= FULL:
-            self._tell(f"{KEY} must be above 0 and at most 1, got {said!r}; the full clock is taken")
+            self._warn_once(f"{KEY} must be above 0 and at most 1, got {said!r}; the full clock is taken")
             said = FULL
         self.set(float(said))
 
@@ -114,7 +114,7 @@ class ReplicaClock:
                 return self._failed(str(error))
             except (AgentError, UnknownGpusError) as error:
                 return self._failed(str(error))
-            return self._heard(report, wanted)
+            return self._received(report, wanted)
 
     def _ordered(self, agent: Agent, wanted: float) -> dict[str, Any]:
         if wanted >= FULL and self._held:
@@ -140,7 +140,7 @@ class ReplicaClock:
         listed = [Gpu(str(gpu["uuid"]), str(gpu["name"])) for gpu in report.get("gpus", ())]
         return own_gpus(listed, environment=self._environment, local=self._local)
 
-    def _heard(self, report: Mapping[str, Any], wanted: float) -> float:
+    def _received(self, report: Mapping[str, Any], wanted: float) -> float:
         if self._said and self._failures:
             _LOG.info("the agent answers again")
         self._failures, self._said = 0, ""
@@ -153,7 +153,7 @@ class ReplicaClock:
         return self._lease_s / 3 if shown else self._again_s(self._unshown)
 
     def _failed(self, reason: str) -> float:
-        self._tell(f"the plan's clock does not reach the GPUs: {reason}")
+        self._warn_once(f"the plan's clock does not reach the GPUs: {reason}")
         self._failures += 1
         return self._again_s(self._failures)
 
@@ -161,7 +161,7 @@ class ReplicaClock:
         """Soon, then ever more rarely, but never so rarely that the lease runs out."""
         return min(self._lease_s / 3, SETTLE_S * 2.0 ** min(times - 1, 10))
 
-    def _tell(self, reason: str) -> None:
+    def _warn_once(self, reason: str) -> None:
         if reason != self._said:
             self._said = reason
             _LOG.warning("%s", reason)

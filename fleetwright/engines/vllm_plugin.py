@@ -60,18 +60,18 @@ def register() -> None:
 
 def placed_policy(own: Any, source: PlacementFile, *, agree: Agreement) -> Any:
     """vLLM's policy class with our placement before it."""
-    told: set[str] = set()
+    reported: set[str] = set()
 
-    def tell(reason: str) -> None:
-        if reason not in told:  # the balancer runs for months
-            told.add(reason)
+    def warn_once(reason: str) -> None:
+        if reason not in reported:  # the balancer runs for months
+            reported.add(reason)
             _LOG.warning("placement %s is not used: %s", source.path, reason)
 
     def read(shape: MapShape) -> Ints | None:
         try:
             return source.read(shape)
         except Exception as error:  # noqa: BLE001 - other workers wait for this one, whatever its file holds
-            tell(describe(error))
+            warn_once(describe(error))
             return None
 
     class PlacedEplbPolicy(own):  # type: ignore[misc]
@@ -89,7 +89,7 @@ def placed_policy(own: Any, source: PlacementFile, *, agree: Agreement) -> Any:
         ) -> Any:
             shape = MapShape(int(weight.shape[0]), int(weight.shape[1]), num_replicas, num_ranks)
             current = None if old_global_expert_indices is None else as_map(old_global_expert_indices)
-            wanted = agreed_map(read(shape), current, shape=shape, agree=agree, tell=tell)
+            wanted = agreed_map(read(shape), current, shape=shape, agree=agree, warn_once=warn_once)
             if wanted is None:
                 return super().rebalance_experts(
                     weight, num_replicas, num_groups, num_nodes, num_ranks, old_global_expert_indices
@@ -102,7 +102,7 @@ def placed_policy(own: Any, source: PlacementFile, *, agree: Agreement) -> Any:
 
 
 def agreed_map(
-    found: Ints | None, current: Ints | None, *, shape: MapShape, agree: Agreement, tell: Callable[[str], None]
+    found: Ints | None, current: Ints | None, *, shape: MapShape, agree: Agreement, warn_once: Callable[[str], None]
 ) -> Ints | None:
     """What all workers return: the map that all of them found, or the one now loaded; None for vLLM's own policy."""
     smallest, largest = agree(NONE if found is None else fingerprint(found))
@@ -110,7 +110,7 @@ def agreed_map(
         if found is None or current is None:
             return found
         return settled(found, current, gpus=shape.gpus)
-    tell("workers found different files; experts stay where they are until all find the same")
+    warn_once("workers found different files; experts stay where they are until all find the same")
     if current is None or current.shape != (shape.layers, shape.slots) or (current < 0).any():
         return None
     return current

@@ -30,7 +30,7 @@ from ray.train.v2._internal.execution.callback import (
 from ray.train.v2._internal.execution.context import get_train_context
 
 from fleetwright.collectives.rank_reporter import RankReporter
-from fleetwright.collectives.sinks import outlet_of
+from fleetwright.collectives.sinks import sink_from
 from fleetwright.collectives.torch_ops import watch
 
 log = logging.getLogger(__name__)
@@ -43,25 +43,25 @@ NODE_FIELD: Final = "{node}"
 class WorkerWatch:
     """This worker under watch: who tells of it, and how many reports were made, those of lives before this one too."""
 
-    def __init__(self, telling: RankReporter, *, reports: int, close: Callable[[bool], None]) -> None:
-        self.telling, self._close = telling, close
+    def __init__(self, reporter: RankReporter, *, reports: int, close: Callable[[bool], None]) -> None:
+        self.reporter, self._close = reporter, close
         self._reports = reports
 
     @contextmanager
     def waiting(self, op: str) -> Iterator[None]:
         """Around what waits for every worker."""
-        begun = self.telling.begin(op)
+        begun = self.reporter.begin(op)
         try:
             yield
         except BaseException:
-            self.telling.fail(begun)
+            self.reporter.fail(begun)
             raise
-        self.telling.end(begun)
+        self.reporter.end(begun)
 
     def step_over(self) -> None:
         """A report is made.  A step that the job has set itself stands."""
-        if self.telling.progress.step in (None, self._reports):
-            self.telling.progress.step = self._reports + 1
+        if self.reporter.progress.step in (None, self._reports):
+            self.reporter.progress.step = self._reports + 1
         self._reports += 1
 
     def close(self, *, well: bool) -> None:
@@ -69,18 +69,18 @@ class WorkerWatch:
         self._close(well)
 
 
-class _Here:
+class _Worker:
     """Of this process: at most one worker of Ray Train."""
 
     watched: WorkerWatch | None = None
 
 
-def watch_here(to: str | None, heartbeat_s: float) -> str:
+def watch_worker(to: str | None, heartbeat_s: float) -> str:
     """In a worker; says what came of it."""
     if to is not None:
         to = to.replace(NODE_FIELD, ray.get_runtime_context().get_node_id())
     try:
-        _Here.watched = _of_torch(to, heartbeat_s) or _of_ray(to, heartbeat_s)
+        _Worker.watched = _of_torch(to, heartbeat_s) or _of_ray(to, heartbeat_s)
     except (OSError, ValueError) as error:
         log.warning("the worker is not watched: %s", error)
         return "nowhere to write to"
@@ -98,7 +98,7 @@ class WatchWorkers(ReplicaGroupCallback, WorkerGroupCallback, WorkerCallback, Tr
     def after_execution_group_start(self, execution_group: Any) -> None:
         """All workers are ready; a failure here is told and forgotten."""
         try:
-            found = execution_group.execute(watch_here, self._to, self._heartbeat_s)
+            found = execution_group.execute(watch_worker, self._to, self._heartbeat_s)
         except Exception:
             log.exception("workers are not watched")
             return
@@ -108,8 +108,8 @@ class WatchWorkers(ReplicaGroupCallback, WorkerGroupCallback, WorkerCallback, Tr
     def on_report(self) -> Iterator[None]:
         """In a worker: from the call of `ray.train.report` to its end, an upload included."""
         yield
-        if _Here.watched is not None:
-            _Here.watched.step_over()
+        if _Worker.watched is not None:
+            _Worker.watched.step_over()
 
     @contextmanager
     def on_checkpoint_sync(self) -> Iterator[None]:
@@ -119,10 +119,10 @@ class WatchWorkers(ReplicaGroupCallback, WorkerGroupCallback, WorkerCallback, Tr
 
     def before_worker_shutdown(self) -> None:
         """In a worker: it did well if its training function has returned."""
-        if _Here.watched is not None:
+        if _Worker.watched is not None:
             runner = get_train_context().execution_context.training_thread_runner
-            _Here.watched.close(well=not runner.is_running() and runner.get_error() is None)
-            _Here.watched = None
+            _Worker.watched.close(well=not runner.is_running() and runner.get_error() is None)
+            _Worker.watched = None
 
 
 def _of_torch(to: str | None, heartbeat_s: float) -> WorkerWatch | None:
@@ -136,15 +136,15 @@ def _of_torch(to: str | None, heartbeat_s: float) -> WorkerWatch | None:
     watched = watch(dist, to=to, heartbeat_s=heartbeat_s)
     if not watched.active:
         raise ValueError("torch's process group could not be watched")
-    return WorkerWatch(watched.telling, reports=_reports(), close=lambda well: watched.close(well=well))
+    return WorkerWatch(watched.reporter, reports=_reports(), close=lambda well: watched.close(well=well))
 
 
 def _of_ray(to: str | None, heartbeat_s: float) -> WorkerWatch:
     rank = ray.train.get_context().get_world_rank()
-    telling = RankReporter(outlet_of(to, rank=rank), rank=rank, heartbeat_s=heartbeat_s)
-    telling.progress.step = _reports()
-    telling.journal.start()
-    return WorkerWatch(telling, reports=_reports(), close=lambda well: telling.close(well=well))
+    reporter = RankReporter(sink_from(to, rank=rank), rank=rank, heartbeat_s=heartbeat_s)
+    reporter.progress.step = _reports()
+    reporter.queue.start()
+    return WorkerWatch(reporter, reports=_reports(), close=lambda well: reporter.close(well=well))
 
 
 def _reports() -> int:
@@ -168,8 +168,8 @@ def _watch_function(name: str, op: str) -> None:
 
 @contextmanager
 def _waiting(op: str) -> Iterator[None]:
-    if _Here.watched is None:
+    if _Worker.watched is None:
         yield
         return
-    with _Here.watched.waiting(op):
+    with _Worker.watched.waiting(op):
         yield

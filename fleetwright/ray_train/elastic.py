@@ -35,13 +35,13 @@ PATIENCE_S: Final = 600.0  # a run that never checkpoints is resized all the sam
 
 def requested_workers() -> int | None:
     """What is asked for on the board of this process's run; None: nothing, or it does not answer."""
-    if TrainProcess.board is None:
+    if TrainProcess.status_actor is None:
         return None
     try:
-        view: RunView = ray.get(TrainProcess.board.look.remote(), timeout=ANSWER_S)
+        view: RunView = ray.get(TrainProcess.status_actor.look.remote(), timeout=ANSWER_S)
     except (GetTimeoutError, RayError):
         return None
-    return view.asked_workers
+    return view.requested_workers
 
 
 class ResizableScalingPolicy(ElasticScalingPolicy):  # type: ignore[misc]

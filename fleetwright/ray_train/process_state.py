@@ -6,6 +6,6 @@ from typing import Any
 class TrainProcess:
     """At most one run per process."""
 
-    board: Any = None
+    status_actor: Any = None
     workers: int = 0  # of the group that trains
     checkpoints: int = 0  # since the process began

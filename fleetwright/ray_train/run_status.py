@@ -50,7 +50,7 @@ class RunView:
     attempt_step: int | None = None  # the first that this attempt reported
     least_workers: int = 1
     most_workers: int = 1
-    asked_workers: int | None = None  # by whoever moves capacity; None: as many as may be
+    requested_workers: int | None = None  # by whoever moves capacity; None: as many as may be
 
     def places_on(self, node_ids: frozenset[str]) -> tuple[RankLocation, ...]:
         """Ranks on these nodes."""
@@ -108,7 +108,7 @@ class RunStatusActor:
 
     def ask(self, workers: int | None) -> None:
         """How many workers the run may have from its next safe point on."""
-        self._view = replace(self._view, asked_workers=workers)
+        self._view = replace(self._view, requested_workers=workers)
 
     def end_workers(self, attempt: int, node_ids: frozenset[str]) -> int:
         """Kill this attempt's workers on these nodes, frozen ones too: Ray kills by SIGKILL through the raylet."""

@@ -27,27 +27,27 @@ class RunStatusCallback(ControllerCallback, WorkerGroupCallback, ReportCallback)
     """A callback for `ray.train.RunConfig(callbacks=[...])`."""
 
     def __init__(self) -> None:
-        self._board: Any = None
+        self._actor: Any = None
         self._reports = 0
 
     def after_controller_start(self, train_run_context: Any) -> None:
         """The run begins."""
-        with _guarded():
+        with _logging_errors():
             scaling = train_run_context.scaling_config
-            self._board = create_run_status_actor(
+            self._actor = create_run_status_actor(
                 train_run_context.get_run_config().name,
                 least_workers=scaling.min_workers,
                 most_workers=scaling.max_workers,
             )
-            TrainProcess.board = self._board
+            TrainProcess.status_actor = self._actor
 
     def before_worker_group_start(self, worker_group_context: Any) -> None:
         """Workers are about to be asked for."""
-        self._tell("starting", dict(worker_group_context.resources_per_worker))
+        self._call_actor("starting", dict(worker_group_context.resources_per_worker))
 
     def after_worker_group_training_start(self, worker_group: Any) -> None:
         """All workers train."""
-        with _guarded():
+        with _logging_errors():
             workers = {worker.distributed_context.world_rank: worker for worker in worker_group.get_workers()}
             places = tuple(
                 RankLocation(
@@ -59,41 +59,41 @@ class RunStatusCallback(ControllerCallback, WorkerGroupCallback, ReportCallback)
                 for rank, worker in sorted(workers.items())
             )
             TrainProcess.workers = len(places)
-            self._tell("running", places, {rank: worker.actor for rank, worker in workers.items()})
+            self._call_actor("running", places, {rank: worker.actor for rank, worker in workers.items()})
 
     def before_worker_group_shutdown(self, worker_group: Any) -> None:  # noqa: ARG002 - Ray's signature
         """Workers are about to be ended, whatever the reason."""
-        self._tell("ending")
+        self._call_actor("ending")
 
     def before_worker_group_abort(self, worker_group_context: Any) -> None:  # noqa: ARG002 - Ray's signature
         """Likewise, because the user interrupts."""
-        self._tell("ending")
+        self._call_actor("ending")
 
     def after_report(self, training_report: Any, metrics: list[dict[str, Any]]) -> None:
         """All workers have reported."""
-        with _guarded():
+        with _logging_errors():
             self._reports += 1
             said = next((each["step"] for each in metrics if type(each.get("step")) is int), None)
             step = said if said is not None and said >= 0 else self._reports
             checkpoint = training_report.checkpoint is not None
             if checkpoint:
                 TrainProcess.checkpoints += 1
-            if self._board is not None:
-                self._board.reported.remote(step, checkpoint=checkpoint)
+            if self._actor is not None:
+                self._actor.reported.remote(step, checkpoint=checkpoint)
 
     async def before_controller_shutdown(self) -> None:
         """The run is over."""
-        if self._board is not None:
-            self._board.over.remote()
+        if self._actor is not None:
+            self._actor.over.remote()
 
-    def _tell(self, method: str, *args: Any) -> None:
-        if self._board is not None:
-            with _guarded():
-                ray.get(getattr(self._board, method).remote(*args), timeout=ANSWER_S)
+    def _call_actor(self, method: str, *args: Any) -> None:
+        if self._actor is not None:
+            with _logging_errors():
+                ray.get(getattr(self._actor, method).remote(*args), timeout=ANSWER_S)
 
 
 @contextmanager
-def _guarded() -> Iterator[None]:
+def _logging_errors() -> Iterator[None]:
     try:
         yield
     except Exception:

@@ -20,7 +20,7 @@ from deploy.telemetry.threaded_source import ThreadedSource
 from faults.observations import DeviceCounter, Heartbeat, Observation, OperationCounts, Port
 from faults.readers import ParseErrors
 from faults.readers.job_map import JobMap
-from fleetwright.collectives.sinks import Datagrams
+from fleetwright.collectives.sinks import InboxSink
 from tests.deploy.telemetry.servers import Answer, http_server, raw_server
 from tests.testbed.waiting import wait_for
 
@@ -37,9 +37,9 @@ def inbox(tmp_path: Path, tally: ParseErrors) -> Iterator[Inbox]:
 
 
 def test_what_a_rank_says_is_heard(inbox: Inbox, tmp_path: Path) -> None:
-    with closing(Datagrams(str(tmp_path / "inbox"), rank=1)) as outlet:
-        outlet.put("hb", BEAT)
-        outlet.flush()
+    with closing(InboxSink(str(tmp_path / "inbox"), rank=1)) as sink:
+        sink.put("hb", BEAT)
+        sink.flush()
     (seen,) = wait_for(lambda: inbox.look(0.0), what="heartbeat")
     assert (seen.node, seen.rank, seen.values) == (1, 1, Heartbeat(3, 2, "all_reduce", 1, "comm"))
 
@@ -64,9 +64,9 @@ def test_an_empty_datagram_is_counted_and_what_follows_is_heard(
 ) -> None:
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as stranger:
         stranger.sendto(b"", str(tmp_path / "inbox"))
-    with closing(Datagrams(str(tmp_path / "inbox"), rank=1)) as outlet:
-        outlet.put("hb", BEAT)
-        outlet.flush()
+    with closing(InboxSink(str(tmp_path / "inbox"), rank=1)) as sink:
+        sink.put("hb", BEAT)
+        sink.flush()
     (seen,) = wait_for(lambda: inbox.look(0.0), what="heartbeat")
     assert seen.rank == 1
     assert tally.counts() == {"inbox: empty datagram": 1}
@@ -81,9 +81,9 @@ def test_what_a_killed_recorder_left_at_the_path_goes(tmp_path: Path, tally: Par
     path = tmp_path / "inbox"
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as dead:
         dead.bind(str(path))
-    with closing(Inbox(path, job_map=PLACES, tally=tally)) as inbox, closing(Datagrams(str(path), rank=1)) as outlet:
-        outlet.put("hb", BEAT)
-        outlet.flush()
+    with closing(Inbox(path, job_map=PLACES, tally=tally)) as inbox, closing(InboxSink(str(path), rank=1)) as sink:
+        sink.put("hb", BEAT)
+        sink.flush()
         assert wait_for(lambda: inbox.look(0.0), what="heartbeat")
 
 
@@ -91,9 +91,9 @@ def test_an_inbox_that_is_another_recorders_stays_its(inbox: Inbox, tmp_path: Pa
     path = tmp_path / "inbox"
     with pytest.raises(FileExistsError, match=f"{path} is a socket that another process listens to"):
         Inbox(path, job_map=PLACES, tally=tally)
-    with closing(Datagrams(str(path), rank=1)) as outlet:
-        outlet.put("hb", BEAT)
-        outlet.flush()
+    with closing(InboxSink(str(path), rank=1)) as sink:
+        sink.put("hb", BEAT)
+        sink.flush()
     assert wait_for(lambda: inbox.look(0.0), what="heartbeat")
 
 
@@ -120,9 +120,9 @@ def test_a_late_inbox_waits_for_its_path(inbox: Inbox, tmp_path: Path, tally: Pa
             late.look(0.0)
         inbox.close()
         assert late.look(0.0) == []
-        with closing(Datagrams(str(path), rank=1)) as outlet:
-            outlet.put("hb", BEAT)
-            outlet.flush()
+        with closing(InboxSink(str(path), rank=1)) as sink:
+            sink.put("hb", BEAT)
+            sink.flush()
         assert wait_for(lambda: late.look(0.0), what="heartbeat")
     assert not path.exists()
 

@@ -38,7 +38,7 @@ class OneBoard(RunStatusReader):
     def ask(self, run: str, workers: int | None) -> None:
         assert run == "llm"
         assert self.now is not None
-        self.now = replace(self.now, asked_workers=workers)
+        self.now = replace(self.now, requested_workers=workers)
 
 
 async def test_it_speaks_of_replicas_and_asks_for_workers() -> None:
@@ -53,10 +53,10 @@ async def test_it_speaks_of_replicas_and_asks_for_workers() -> None:
     (step,) = plan_changes(wanted={"H100": 2}, observation=seen, max_step=10)
     await actuator.apply(step)
     assert board.now is not None
-    assert board.now.asked_workers == 4
+    assert board.now.requested_workers == 4
     waiting = await actuator.observe()
     assert not verify(wanted={"H100": 2}, observation=waiting)
-    board.now = replace(view(4), asked_workers=4)
+    board.now = replace(view(4), requested_workers=4)
     assert verify(wanted={"H100": 2}, observation=await actuator.observe())
 
 
@@ -70,7 +70,7 @@ async def test_what_it_cannot_have_is_refused_with_what_it_can() -> None:
     with pytest.raises(PlanUnusableError, match="cannot have 10 workers; allowed: 2 to 8"):
         await RayTrainActuator(board, RUN).apply(Step(part="H100", replicas_before=4, replicas_after=5))
     assert board.now is not None
-    assert board.now.asked_workers is None
+    assert board.now.requested_workers is None
     fixed = await RayTrainActuator(OneBoard(view(8, least_workers=8)), RUN).observe()
     assert fixed.note is not None
     assert "not a range" in fixed.note

@@ -58,7 +58,7 @@ def board(monkeypatch: pytest.MonkeyPatch) -> RunStatusActor:
     monkeypatch.setattr(status_callback, "create_run_status_actor", lambda *_args, **_named: Near(board))
     monkeypatch.setattr(ray, "get", lambda answer, timeout: answer)  # noqa: ARG005 - Ray's signature
     monkeypatch.setattr(TrainProcess, "checkpoints", 0)
-    monkeypatch.setattr(TrainProcess, "board", None)
+    monkeypatch.setattr(TrainProcess, "status_actor", None)
     return board
 
 

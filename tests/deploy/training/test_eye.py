@@ -12,7 +12,7 @@ import pytest
 from deploy.telemetry.batch_codec import decode
 from deploy.training.node_recorder_actor import NodeRecorderActor, NodeRecorderSpec
 from faults.observations import Heartbeat, Observation, Process
-from fleetwright.collectives.sinks import outlet_of
+from fleetwright.collectives.sinks import sink_from
 from tests.testbed.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -61,11 +61,11 @@ def test_it_sees_a_rank_stop(eye: NodeRecorderActor, pid: int) -> None:
 
 
 def test_it_hears_what_ranks_of_its_node_say(eye: NodeRecorderActor, tmp_path: Path) -> None:
-    outlet = outlet_of(f"unix:{tmp_path}/inbox", rank=RANK)
+    sink = sink_from(f"unix:{tmp_path}/inbox", rank=RANK)
     beat = {"t": 1_800_000_000.0, "rank": RANK, "enq": 5, "done": 5, "op": None, "step": 4, "phase": "compute"}
-    outlet.put("hb", beat)
-    outlet.flush()
-    outlet.close()
+    sink.put("hb", beat)
+    sink.flush()
+    sink.close()
 
     def beats() -> list[Observation]:
         return [each for each in seen(eye) if isinstance(each.values, Heartbeat)]

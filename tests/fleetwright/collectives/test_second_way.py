@@ -20,7 +20,7 @@ from faults.readers import ParseErrors
 from faults.readers.job_map import JobMap
 from fleetwright.collectives import http_fallback, watch
 from fleetwright.collectives.http_fallback import HttpFallback, MonitorAddress, parse_address
-from fleetwright.collectives.sinks import Datagrams, Ways
+from fleetwright.collectives.sinks import InboxSink, RouteCounts
 from fleetwright.telemetry.batch_format import PATH
 from fleetwright.telemetry.http_post import HttpPoster
 from tests.deploy.fault_monitor.batches import batches
@@ -41,18 +41,18 @@ def inbox_at(path: Path) -> Inbox:
     return Inbox(path, job_map=JobMap(4, (0, 1, 2, 3)), tally=ParseErrors())
 
 
-def outlet_to(path: Path, url: str, **said: str) -> tuple[Datagrams, HttpFallback]:
+def sink_to(path: Path, url: str, **said: str) -> tuple[InboxSink, HttpFallback]:
     fields = "".join(f",{name}={value}" for name, value in said.items())
     way = HttpFallback(parse_address(f"{url}{fields}"), rank=RANK)
-    return Datagrams(str(path), rank=RANK, fallback=way), way
+    return InboxSink(str(path), rank=RANK, fallback=way), way
 
 
-def tell(outlet: Datagrams, told: list[Observation], *, zero_s: float) -> None:
+def tell(sink: InboxSink, told: list[Observation], *, zero_s: float) -> None:
     """What the rank itself would say of it."""
     for seen in told:
         file, line = line_of(on_clock_of(seen, -zero_s))
-        outlet.put(file.partition("_")[0], line)
-    outlet.flush()
+        sink.put(file.partition("_")[0], line)
+    sink.flush()
 
 
 def tell_of_others(watcher: Served, *, zero_s: float) -> None:
@@ -83,14 +83,14 @@ def collecting(status: int = 204) -> Iterator[tuple[str, list[Batch]]]:
 
 def test_while_the_inbox_takes_records_nothing_goes_directly(tmp_path: Path) -> None:
     inbox = inbox_at(tmp_path / "inbox")
-    outlet, way = outlet_to(tmp_path / "inbox", "http://127.0.0.1:1")
+    sink, way = sink_to(tmp_path / "inbox", "http://127.0.0.1:1")
     for _ in range(2):
-        outlet.put("hb", BEAT)
-        outlet.flush()
+        sink.put("hb", BEAT)
+        sink.flush()
         wait_for(lambda: inbox.look(0.0), what="heartbeat")
-    outlet.close()
+    sink.close()
     inbox.close()
-    assert (outlet.ways, way.taken) == (Ways(inbox=2), 0)
+    assert (sink.counts, way.taken) == (RouteCounts(inbox=2), 0)
 
 
 @pytest.mark.parametrize("leaves_its_path", [False, True])
@@ -102,28 +102,28 @@ def test_a_rank_whose_recorder_is_gone_is_known_until_it_is_back_and_then_by_it(
     told = [seen for seen in HANGS.told() if seen.rank == RANK]
     before, after = told[:30], told[30:]
     with served(JobConfig(name="told", nodes=4), zero_s=zero_s, token=SECRET) as watcher:
-        outlet, way = outlet_to(path, watcher.url, token_file=str(tmp_path / "token"))
+        sink, way = sink_to(path, watcher.url, token_file=str(tmp_path / "token"))
         inbox = inbox_at(path)
-        tell(outlet, before, zero_s=zero_s)
+        tell(sink, before, zero_s=zero_s)
         inbox.close()
         if leaves_its_path:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as killed:
                 killed.bind(str(path))
-        tell(outlet, after, zero_s=zero_s)
-        assert outlet.ways == Ways(inbox=len(before), direct=len(after))
+        tell(sink, after, zero_s=zero_s)
+        assert sink.counts == RouteCounts(inbox=len(before), direct=len(after))
         wait_for(lambda: watcher.metric("observations_total") == len(after), what="records of the rank")
         tell_of_others(watcher, zero_s=zero_s)
         wait_for(lambda: isolations(watcher), what="verdict")
         diagnosis = isolations(watcher)[RANK]
         back = inbox_at(path)
-        outlet.put("hb", BEAT)
-        outlet.flush()
+        sink.put("hb", BEAT)
+        sink.flush()
         wait_for(lambda: back.look(0.0), what="heartbeat by the inbox")
-        outlet.close()
+        sink.close()
         back.close()
     assert diagnosis["fault"] == "noncomm-hang"
     assert "heartbeat" in diagnosis["evidence"]  # its own word: its silence alone would isolate nobody
-    assert outlet.ways == Ways(inbox=len(before) + 1, direct=len(after))
+    assert sink.counts == RouteCounts(inbox=len(before) + 1, direct=len(after))
     assert (way.taken, way.lost) == (len(after), 0)
 
 
@@ -141,11 +141,11 @@ def test_the_end_of_a_job_sends_its_last_word_directly(tmp_path: Path) -> None:
 
 def test_a_wrong_secret_costs_the_records_and_nothing_else(tmp_path: Path) -> None:
     with collecting(status=401) as (url, _came):
-        outlet, way = outlet_to(tmp_path / "none", url)
-        outlet.put("hb", BEAT)
-        outlet.flush()
-        outlet.close()
-    assert (outlet.ways, way.lost) == (Ways(direct=1), 1)
+        sink, way = sink_to(tmp_path / "none", url)
+        sink.put("hb", BEAT)
+        sink.flush()
+        sink.close()
+    assert (sink.counts, way.lost) == (RouteCounts(direct=1), 1)
 
 
 def test_a_watcher_that_is_away_costs_the_records_and_nothing_else(tmp_path: Path) -> None:
@@ -163,10 +163,10 @@ def test_the_end_of_a_job_does_not_wait_for_a_watcher_that_never_answers(
 ) -> None:
     monkeypatch.setattr(http_fallback, "CLOSE_S", 0.01)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        outlet, way = outlet_to(tmp_path / "none", f"http://127.0.0.1:{listener.getsockname()[1]}")
-        outlet.put("hb", BEAT)
-        outlet.flush()
-        outlet.close()
+        sink, way = sink_to(tmp_path / "none", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        sink.put("hb", BEAT)
+        sink.flush()
+        sink.close()
         assert way._thread is not None
         assert way._thread.is_alive()
         assert way._thread.daemon
@@ -177,12 +177,12 @@ def test_what_has_no_room_on_the_second_way_is_refused_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_fallback, "MAX_WAITING", 0)
-    outlet, way = outlet_to(tmp_path / "none", "http://127.0.0.1:1")
-    outlet.put("hb", BEAT)
+    sink, way = sink_to(tmp_path / "none", "http://127.0.0.1:1")
+    sink.put("hb", BEAT)
     with pytest.raises(FileNotFoundError):
-        outlet.flush()
-    outlet.close()
-    assert (outlet.ways, way.taken) == (Ways(refused=1), 0)
+        sink.flush()
+    sink.close()
+    assert (sink.counts, way.taken) == (RouteCounts(refused=1), 0)
 
 
 def test_a_line_that_nobody_can_read_is_lost_alone() -> None:

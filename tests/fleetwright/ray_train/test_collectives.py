@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleetwright.collectives.rank_reporter import RankReporter
-from fleetwright.collectives.sinks import Lines
+from fleetwright.collectives.sinks import FolderSink
 
 ray_train = pytest.importorskip(
     "fleetwright.ray_train.collectives", reason="ray.train is not there", exc_type=ImportError
@@ -23,8 +23,8 @@ class Worker:
 
     def __init__(self, folder: Path, *, reports: int = 0) -> None:
         self.folder = folder
-        telling = RankReporter(Lines(folder, rank=1), rank=1, heartbeat_s=60.0)
-        self.watched = ray_train.WorkerWatch(telling, reports=reports, close=lambda well: telling.close(well=well))
+        reporter = RankReporter(FolderSink(folder, rank=1), rank=1, heartbeat_s=60.0)
+        self.watched = ray_train.WorkerWatch(reporter, reports=reports, close=lambda well: reporter.close(well=well))
 
     def lines(self, kind: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.folder / f"{kind}_rank1.jsonl").read_text().splitlines()]
@@ -80,7 +80,7 @@ def test_reports_count_steps_and_go_on_where_the_last_life_ended(tmp_path: Path)
 
 def test_a_job_that_counts_its_steps_itself_is_left_to_it(tmp_path: Path) -> None:
     worker = Worker(tmp_path)
-    worker.watched.telling.progress.step = 700
+    worker.watched.reporter.progress.step = 700
     worker.watched.step_over()
     worker.watched.close(well=True)
     assert worker.lines("hb")[-1]["step"] == 700
@@ -89,8 +89,8 @@ def test_a_job_that_counts_its_steps_itself_is_left_to_it(tmp_path: Path) -> Non
 def test_without_a_place_to_write_to_the_worker_trains_unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLEETWRIGHT_COLLECTIVES", raising=False)
     monkeypatch.setattr(ray_train, "_of_torch", lambda _to, _heartbeat_s: None)
-    monkeypatch.setattr(ray_train, "_of_ray", lambda to, _heartbeat_s: ray_train.outlet_of(to, rank=0))
-    assert ray_train.watch_here(None, 0.5) == "nowhere to write to"
+    monkeypatch.setattr(ray_train, "_of_ray", lambda to, _heartbeat_s: ray_train.sink_from(to, rank=0))
+    assert ray_train.watch_worker(None, 0.5) == "nowhere to write to"
     callback = ray_train.WatchWorkers()
     with callback.on_report(), callback.on_checkpoint_sync():
         pass

@@ -91,9 +91,9 @@ def _extra_ms(event: Inner, rng: random.Random) -> float:
 def _library(plan: Plan, rank: int, folder: Path) -> Library:
     size = plan.workload.ranks
     if plan.workload.library == "gloo":
-        return GlooLibrary(rank=rank, size=size, store=folder / "store", to=plan.outlet(rank))
+        return GlooLibrary(rank=rank, size=size, store=folder / "store", to=plan.sink(rank))
     library = own_library(rank=rank, size=size, address=plan.addresses.__getitem__)
-    return RecordedLibrary(library, rank=rank, size=size, to=plan.outlet(rank))
+    return RecordedLibrary(library, rank=rank, size=size, to=plan.sink(rank))
 
 
 def _dump_before_end(library: GlooLibrary, plan: Plan, rank: int) -> None:

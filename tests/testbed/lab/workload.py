@@ -51,7 +51,7 @@ class Plan:
     records: str  # the folder for what the ranks record
     outlets: tuple[str, ...] = ()  # where each rank's own records go, if not into that folder
 
-    def outlet(self, rank: int) -> str:
+    def sink(self, rank: int) -> str:
         """What `fleetwright.collectives` is told."""
         return self.outlets[rank] if self.outlets else self.records
 
