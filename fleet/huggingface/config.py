@@ -15,7 +15,7 @@ from fleet.documents import Path, dotted, validation_problems
 from fleet.errors import DocumentError, Problem
 from fleet.huggingface.families import FAMILIES, Family
 from fleet.huggingface.keys import HfKeys
-from fleet.parameters import gated_mlp, grouped_attention, latent_attention, linear
+from fleet.huggingface.parameters import gated_mlp, grouped_attention, latent_attention, linear
 
 SUPPORTED_MODEL_TYPES = tuple(sorted(FAMILIES))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fleet.huggingface.keys import HfKeys
-from fleet.parameters import gated_mlp
+from fleet.huggingface.parameters import gated_mlp
 
 LayerRule = Callable[[HfKeys, int], bool]  # is this layer, counted from 0, one of them?
 

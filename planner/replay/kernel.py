@@ -285,8 +285,8 @@ def _in_flight(state: Record, now_s: float) -> int:
 def simulate(packed: Records, replicas: Records, requests: Records, slots: Slots, candidates: Slots) -> None:
     """Send each request to the least busy replica among those that its router considers, and run all to the end.
 
-    `requests` are in order of arrival.  `candidates` has a column per considered replica.  Its rows name them, request by
-    request; without rows they are the next in turn after the last chosen.  One column and no rows is round robin.
+    `requests` are in order of arrival.  `candidates` has a column per considered replica.  Its rows name them, request
+    by request; without rows they are the next in turn after the last chosen.  One column and no rows is round robin.
     """
     costs, count, turn = packed[0], len(replicas), 0
     choices = candidates.shape[1]
