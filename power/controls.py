@@ -1,7 +1,7 @@
-"""What a policy can turn, and what a server can be doing: the words that policies, guard and simulator share.
+"""The controls of a policy and the phases of a server, shared by policies, guard and simulator.
 
-A lever is a clock, as a share of the full one, for the servers of one priority while they are in one phase.  Reading a
-prompt is bound by arithmetic and draws the most; writing tokens is bound by memory, so its clock costs little speed.
+A control is the clock of one priority in one phase, as a share of the full clock.  Reading a prompt is compute-bound
+and draws the most.  Writing tokens is memory-bound, so a lower clock costs little speed.
 """
 
 from enum import IntEnum
@@ -12,14 +12,14 @@ FULL_CLOCK = 1.0
 
 
 class Priority(IntEnum):
-    """Who waits first.  Higher is kept whole longer."""
+    """Priority of requests; high priority slows down last."""
 
     LOW = 0
     HIGH = 1
 
 
 class Phase(IntEnum):
-    """What a server is doing; the columns of counts and of tables of watts."""
+    """Phase of a server: an index into counts and power tables."""
 
     IDLE = 0
     TOKEN = 1  # writing tokens for one request or several
@@ -29,7 +29,7 @@ class Phase(IntEnum):
 
 
 class Clocks(NamedTuple):
-    """One clock for each lever."""
+    """One clock for each control."""
 
     low_token: float = FULL_CLOCK
     high_token: float = FULL_CLOCK
@@ -48,7 +48,7 @@ class Clocks(NamedTuple):
         return FULL_CLOCK
 
     def slower(self, other: "Clocks") -> "Clocks":
-        """The lower of two, lever by lever."""
+        """Return the lower clock of each control."""
         return Clocks(*map(min, self, other))
 
 
@@ -72,7 +72,7 @@ class Routing(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """All that a policy asks for at one moment."""
+    """Everything that a policy decides at one moment."""
 
     clocks: Clocks = Clocks()
     # A prompt waits while the row, as modelled, would draw more than this with it.

@@ -1,10 +1,10 @@
-"""What a GPU board draws, by its load and by its clock, and what a lower clock costs in speed.
+"""The power of a GPU board by load and clock, and the cost in speed of a lower clock.
 
-Board power at full clock is `idle + (busy - idle) * load^g`: a serving engine that has anything to do draws most of
-what it draws at full load.  A clock `c`, as a share of the full one, leaves `f + (1 - f) * c^a` of that.  A phase whose
-time follows the clock with sensitivity `k` takes `1 + k * (1/c - 1)` times as long.  The shares are fitted on public
-measurements and ship with their spread, source and date (docs/power/phases.md); a board that nobody has measured gets
-the pooled shares of its rated power with wider spreads, and `measured` says so.
+Board power at full clock is `idle + (busy - idle) * load^g`.  A clock `c`, as a share of the full clock, leaves
+`f + (1 - f) * c^a` of that power.  A phase with clock sensitivity `k` takes `1 + k * (1/c - 1)` times as long.  The
+shares are fitted on public measurements and ship with their spread, source and date
+(docs/explanation/power/measured-models.md).  A board without measurements gets the pooled shares of its rated power
+with wider spreads, and `measured` is False.
 """
 
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ Bound = Literal["compute", "memory"]
 
 @dataclass(frozen=True, slots=True)
 class Watts:
-    """A power with the range that holds nine of ten models."""
+    """A power with the range of nine of ten models."""
 
     low: float
     mid: float
     high: float
 
     def times(self, factor: float) -> "Watts":
-        """So many alike, all erring together: the spread is over models, and they run the same one."""
+        """Return the power of so many equal boards; they run the same model, so their errors are the same."""
         return Watts(self.low * factor, self.mid * factor, self.high * factor)
 
 
@@ -66,7 +66,7 @@ class PowerCurve:
         )
 
     def power_w(self, load: float, clock: float = FULL_CLOCK) -> Watts:
-        """At a load, the share of the highest rate that is asked for."""
+        """Return the power at a load, as a share of the highest rate."""
         idle, busy = self.idle_w, self.busy_w(clock)
         if load <= 0:
             return idle
@@ -79,7 +79,8 @@ class PowerCurve:
         )
 
     def standing_w(self, clock: float = FULL_CLOCK) -> float:
-        """Where the line through quarter and full load meets no load: what a linear program may add per replica."""
+        """Return the intercept of the line through quarter and full load, which a linear program may add per
+        replica."""
         quarter, full = self.power_w(QUARTER_LOAD, clock).mid, self.busy_w(clock).mid
         return full - (full - quarter) / (1 - QUARTER_LOAD)
 
@@ -90,7 +91,7 @@ class PowerCurve:
         return Spread(low=low, mid=mid, high=high)
 
     def clock_under(self, limit_w: float) -> float | None:
-        """The highest clock at which 95 % of models stay under a limit; None where none in the fitted range does."""
+        """Return the highest clock at which 95 % of models stay under a limit; None if no fitted clock does."""
         if self.busy_w().high <= limit_w:
             return FULL_CLOCK
         low, high = self.clock.lowest, FULL_CLOCK
@@ -131,7 +132,7 @@ class PowerCurve:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPower:
-    """What one replica draws, all its GPUs together, and its share of their servers beside."""
+    """The power of one replica: all its GPUs, and its share of their servers."""
 
     gpus: int
     clock: float
@@ -156,7 +157,7 @@ class ReplicaPower:
 
     @property
     def limit_w(self) -> float:
-        """What a feed must carry for it: GPUs and server at full load, for nine of ten models no more."""
+        """Return what a feed must carry for one replica: GPUs and server at full load, for nine of ten models."""
         return self.busy_w.high + self.server_busy_w.mid
 
 
@@ -169,7 +170,7 @@ def power_curve(gpu: GpuSpec, *, shares: PowerShares | None = None) -> PowerCurv
 def replica_power(
     gpu: GpuSpec, *, gpus: int, level: float = FULL_CLOCK, shares: PowerShares | None = None
 ) -> ReplicaPower:
-    """What a replica of so many GPUs draws at a clock level."""
+    """Return the power of a replica of so many GPUs at a clock."""
     curve = power_curve(gpu, shares=shares)
     idle, standing_w, busy = curve.idle_w, curve.standing_w(level), curve.busy_w(level)
     return ReplicaPower(

@@ -1,5 +1,4 @@
-"""What a server draws and how fast it works, by phase, clock and batch: the numbers that a row is simulated and
-planned with.
+"""The power and speed of a server by phase, clock and batch, for simulation and planning.
 
     GPU, reading a prompt     floor + rise * clock^a
     GPU, writing tokens       floor + rise * clock^a * batch^b
@@ -7,7 +6,7 @@ planned with.
     prompt of p tokens        (s0 + s1*p + s2*p^2) * (1 + k_prompt * (1/clock - 1))
     one token, n together     t0 * (1 + g * (n - 1)) * max(1 + k_token * (1/clock - 1), floor_time / clock)
 
-The last factor: at low clocks even memory-bound work waits for arithmetic.
+The last factor: at low clocks even memory-bound work becomes compute-bound.
 """
 
 from typing import Annotated
@@ -55,7 +54,7 @@ class ServerModel(Frozen):
     prompt_sensitivity: Sensitivity = 1.0
     token_sensitivity: Sensitivity = 0.15
     token_floor_time: Annotated[float, Field(ge=0, le=1)] = 0.5
-    most_together: Annotated[int, Field(ge=1, le=1024)] = 1  # requests that memory holds
+    most_together: Annotated[int, Field(ge=1, le=1024)] = 1  # requests that fit in memory
     full_clock_mhz: Annotated[float, Field(gt=0, le=10_000)]
     brake_clock: Clock  # what the power brake leaves
 
@@ -103,10 +102,11 @@ class ServerModel(Frozen):
 
 
 # A DGX A100 of 8 x 80 GB that serves BLOOM-176B.  Times: fitted on splitwise-sim's perf_model.csv (MIT, 8f99e7d); idle
-# GPU: the same repository.  Board and server watts: fitted to 2.1 kW idle and 5.7 kW at the peak (POLCA, arXiv
-# 2308.12908, recalled); exponents assumed, swept in bench.  Parked, assumed: switched off but for its BMC; to wake it
-# boots and loads the weights.  Together: in 16 bits BLOOM's weights take 352 GB and a token of context 4.0 MB (keys and
-# values of 70 layers of 14336), so beside weights and a tenth kept free 640 GB hold six of the longest requests of
+# GPU: the same repository.  Board and server power: fitted to 2.1 kW idle and 5.7 kW at the peak (POLCA, arXiv
+# 2308.12908, recalled); exponents assumed, varied in bench.  Parked, assumed: off but for its BMC; waking boots the
+# server and loads the weights.  Together: in 16 bits BLOOM's weights take 352 GB and a token of context 4.0 MB (keys
+# and
+# values of 70 layers of 14336), so with a tenth of 640 GB free the rest fits six of the longest requests of
 # POLCA's mix (8704 tokens).  Brake: POLCA's 288 of 1410 MHz.
 BLOOM_A100 = ServerModel(
     name="8xA100-80GB BLOOM-176B",

@@ -1,4 +1,4 @@
-"""What is known of a row at a moment: the meter's word, and what routers and agents say their servers are doing."""
+"""Telemetry of a row: meter readings, budgets, and the input of a policy."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,7 +14,7 @@ class Reading(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """What a row may draw, as the planner last said it.  An expired one is not believed."""
+    """The power that a row may draw, until the budget expires."""
 
     limit_w: float
     expires_at_s: float
@@ -22,7 +22,7 @@ class Budget(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation:
-    """What a policy decides on.  All of it may be late; `now_s` says what time it is."""
+    """The input of a policy.  All of it may be late; `now_s` is the present time."""
 
     now_s: float
     reading: Reading

@@ -1,6 +1,6 @@
-"""Which clocks and budgets hold a power tree at the least loss, and how many servers more it would carry.
+"""Cap plans: the clocks and budgets that keep a power tree within its limits at the least loss, and its headroom.
 
-`plan_caps` is the one entry.  The formulation is in docs/power/caps.md.
+`plan_caps` is the entry point.  Formulation: docs/explanation/power/caps.md.
 """
 
 from power.caps.budgets import DomainBudget, domain_budgets

@@ -1,7 +1,7 @@
-"""Firm budgets: what each feed may draw so that its parent is safe even if every child draws all it may.
+"""Budgets of feeds that stay safe even if every child draws its full budget.
 
 Top down, a feed's budget is split into `mean_i + s * spread_i` per child, with the one `s >= 0` at which they add up to
-the budget; no child gets more than its own limit.  The split by spread leaves every child the same chance of touching.
+the budget; no child gets more than its own limit.  Every child is then equally likely to reach its budget.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ class DomainBudget(Frozen):
 
 
 class Needs(NamedTuple):
-    """Of a feed: what is drawn under it, and what it may draw by itself."""
+    """The children of a feed: the power under each, and what each may draw."""
 
     mean_w: float
     spread_w: float
@@ -51,7 +51,7 @@ class Needs(NamedTuple):
 def domain_budgets(
     tree: PowerTree, plan: CapPlan, *, starts_at_s: float, grace_s: float = 0.0
 ) -> tuple[DomainBudget, ...]:
-    """Of every feed with a budget, for every period; none of a plan without a choice: what was in force stays."""
+    """Return the budget of every feed and period; empty for a plan without a choice."""
     if not plan.status.has_mix:
         return ()
     step_s = tree.period_h * SECONDS_PER_H
@@ -70,7 +70,7 @@ def domain_budgets(
 
 
 def firm(hierarchy: Hierarchy, draws: Sequence[Draw], limits: Mapping[str, float | None]) -> dict[str, float]:
-    """Feed -> what it may draw; infinite where neither it nor any feed above has a limit."""
+    """Return what each feed may draw; infinite if neither it nor a feed above has a limit."""
     needs = {name: _needs(draws, members, limits.get(name)) for name, members in hierarchy.below.items()}
     found: dict[str, float] = {}
     for name in hierarchy.top_down():
@@ -86,7 +86,7 @@ def firm(hierarchy: Hierarchy, draws: Sequence[Draw], limits: Mapping[str, float
 
 
 def split(budget_w: float, needs: Sequence[Needs]) -> list[float]:
-    """Shares of a budget that add up to it, or to all that can be used."""
+    """Return shares of a budget that add up to the budget, or to all that the children can use."""
     means, spreads, limits = (np.array(column, dtype=np.float64) for column in zip(*needs, strict=True))
     if limits.sum() <= budget_w:
         return [float(limit) for limit in limits]

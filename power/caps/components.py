@@ -1,5 +1,6 @@
-"""A cap problem cut into independent ones: feeds that hold whatever is chosen are dropped, and what is left falls apart
-into the trees under the highest feeds that may not hold."""
+"""Independent components of a cap problem: feeds that no choice can exceed are dropped, and the rest splits into the
+trees under the highest remaining feeds.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,12 +15,12 @@ class Part:
     """A problem of some of the classes and feeds of a larger one."""
 
     problem: CapProblem
-    classes: tuple[int, ...]  # where its classes stand in the larger one
+    classes: tuple[int, ...]  # index of its classes in the whole problem
     feeds: tuple[int, ...]
 
 
 def parts(whole: CapProblem) -> Iterator[Part]:
-    """Classes in none of them are free to take their first option."""
+    """Split a problem; a class in no component takes its first option."""
     by_menu: dict[int, Draw] = {}
     for menu in whole.options:
         if id(menu) not in by_menu:  # classes of a group share one

@@ -1,8 +1,9 @@
-"""What a feed is worth to whoever counts servers by their nameplates: the planner (docs/power/caps.md, section 7).
+"""Effective limits of feeds for the planner, which counts servers by nameplate (docs/explanation/power/caps.md,
+section 7).
 
-    effective limit = nameplates of the servers there + of those that may be added at the risk
+    effective limit = nameplates of the servers on the feed + of those that may be added at the risk
 
-It lies above the limit as far as the servers' peaks do not fall together, and, with caps, as far as clocks may go down.
+The effective limit exceeds the limit because peaks do not coincide and, with caps, because clocks may go down.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +24,7 @@ class EffectiveLimit(Frozen):
     feed: str
     limit_w: float  # effective: what nameplates may add up to
     carried_w: float | None  # the least that it may draw in any period
-    servers: int  # that this stands for
+    servers: int  # that this limit counts
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class _Mix:
 def effective_limits(
     tree: PowerTree, rooms: Iterable[FeedRoom], *, capped: bool = True, cautious: bool = True
 ) -> tuple[EffectiveLimit, ...]:
-    """Of every feed that limits anything; `cautious` takes the low end of the interval."""
+    """Return the limit of every feed that limits anything; `cautious` takes the low end of the interval."""
     found = []
     for one in rooms:
         growth = one.capped if capped else one.uncapped
@@ -59,11 +60,12 @@ def effective_limits(
 
 
 def reweighted(tree: PowerTree, plan: CapPlan, usd_per_kw_h: Mapping[str, float]) -> PowerTree:
-    """The tree with losses in $/h, as far as the planner has said what a kW is worth.
+    """Return the tree with losses in $/h, using the planner's price of a kW.
 
-    On a feed where a kW would save the planner so many $/h and this plan so many servers' slack, a server's slack is
-    worth the ratio.  Weights of the classes there are multiplied with it; a class under several such feeds goes by the
-    dearest; one under none goes by the mean of the others, so that a price moves watts and no priority is lost.
+    On a feed where a kW saves the planner so many $/h and this plan so many servers' slack, a server's slack is
+    worth the ratio.  The weights of the classes on the feed are multiplied by the ratio.  A class under several such
+    feeds
+    takes the highest, one under none takes the mean of the others, so that a price moves power and no priority is lost.
     """
     worth = _usd_per_loss(plan, usd_per_kw_h)
     if not worth:
@@ -75,7 +77,7 @@ def reweighted(tree: PowerTree, plan: CapPlan, usd_per_kw_h: Mapping[str, float]
         by_group[one.group.name] = max(by_group.get(one.group.name, 0.0), mine)
     groups = tuple(_weighted(group, by_group[group.name]) for group in tree.groups)
     fields = {name: getattr(tree, name) for name in PowerTree.model_fields}
-    return PowerTree(**{**fields, "groups": groups})  # anew: a copy would keep what it has worked out
+    return PowerTree(**{**fields, "groups": groups})  # a copy would keep cached properties
 
 
 def _usd_per_loss(plan: CapPlan, usd_per_kw_h: Mapping[str, float]) -> dict[str, float]:

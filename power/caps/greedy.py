@@ -1,7 +1,6 @@
-"""A good choice without a solver: start where every feed holds, then give back clock wherever there is room.
+"""A good choice without a solver: start where every feed holds, then raise clocks while the limits allow.
 
-It is what a plan falls back on when time is up, and with the relaxation's bound it tells which options no better choice
-can contain.
+A plan falls back on this choice at the time limit.  With the bound of the relaxation it also excludes options.
 """
 
 from collections.abc import Sequence
@@ -32,7 +31,7 @@ class Tally:
                 self.sums[position] += self._parts[g][choice[g]]
 
     def fits(self, g: int, option: int) -> bool:
-        """Whether all feeds above a class hold with another option of it."""
+        """Return whether all feeds above a class stay within their limits with another option of the class."""
         change = self._parts[g][option] - self._parts[g][self.choice[g]]
         for position in self.above[g]:
             mean, own, common = (self.sums[position] + change).tolist()
@@ -58,7 +57,7 @@ def broken(problem: CapProblem, choice: Choice) -> list[int]:
 
 
 def descend(problem: CapProblem, start: Choice) -> Choice:
-    """From a choice that holds to one that no class alone can better; the largest saving first."""
+    """Improve a feasible choice, class by class with the largest saving first, until no single class improves it."""
     tally = Tally(problem, start)
     losses = [[option.loss for option in menu] for menu in problem.options]
     for _ in range(MAX_PASSES):
@@ -79,7 +78,7 @@ def rounded(problem: CapProblem, shares: Sequence[npt.NDArray[np.float64]]) -> C
 
 
 def _better(tally: Tally, g: int, losses: Sequence[float]) -> bool:
-    """Options stand with the least loss first."""
+    """Return the first option of each class that fits; options are sorted by loss."""
     for option in range(tally.choice[g]):
         if losses[option] < losses[tally.choice[g]] and tally.fits(g, option):
             tally.take(g, option)

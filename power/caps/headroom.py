@@ -1,7 +1,7 @@
-"""How many servers more each feed would carry at a risk, and how many watts lie idle there.
+"""Headroom of each feed: how many more servers it carries at a risk, and how many watts are stranded.
 
-New servers take a share of their feed's load as those do that are there: every class under it grows by the same factor.
-A feed holds `n` more where its own peak and that of every feed above it stay within their limits in every period.
+Every class under the feed grows by the same factor.  The headroom is `n` if the peaks of the feed and of every feed
+above stay within their limits in every period.
 """
 
 from dataclasses import dataclass
@@ -40,13 +40,13 @@ class Growth(Frozen):
 
     servers: Figure = Field(description="That could be added; below 0 where those that are there are too many.")
     stranded_w: Figure = Field(description="Least over the periods of what the feeds on the way leave unused today.")
-    limited_by: str | None = Field(description="The feed that would be full first; absent: none has a limit.")
+    limited_by: str | None = Field(description="The feed that reaches its limit first; absent: no feed has a limit.")
     period: int | None
     risk: Figure | None = Field(default=None, description="Sampled, with so many more: chance above the limit; 95 %.")
 
 
 class FeedRoom(Frozen):
-    """What a feed could take."""
+    """The headroom of a feed."""
 
     feed: str
     servers: int = Field(description="That hang on it now.")

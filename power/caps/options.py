@@ -1,6 +1,6 @@
-"""The settings that a class may be given, each with its draw and its loss; those beaten in all are left out.
+"""The options of a class, each with its power and its loss; dominated options are dropped.
 
-loss = weight * servers * expected busy share * (slowdown - 1) / slack        servers whose slack is used up
+loss = weight * servers * expected busy share * (slowdown - 1) / slack        servers with their slack used up
 """
 
 from collections.abc import Iterator, Sequence
@@ -55,10 +55,10 @@ def emergency_options(one: ServerClass, period: int, *, terms: Terms, correlatio
 
 
 def not_beaten(found: Sequence[Option], *, sigmas: float) -> tuple[Option, ...]:
-    """Without those in whose place another raises no feed's peak, at no more loss; the least loss first."""
+    """Drop options that another can replace without raising any feed's peak or the loss; sort by loss."""
     ranked = sorted(found, key=lambda option: (option.loss, *option.draw))
     draws = np.array([option.draw for option in ranked])
-    # [i, j]: i in the place of j, before which it stands
+    # [i, j]: option i replaces option j
     beats = np.triu(_raises_w(draws[:, None, :], draws[None, :, :], sigmas) <= ROUNDING * draws[None, :, 0], k=1)
     return tuple(option for option, column in zip(ranked, beats.T, strict=True) if not column.any())
 

@@ -1,4 +1,4 @@
-"""A power tree and terms in, a cap plan out.  The formulation is in docs/power/caps.md."""
+"""The entry point of cap planning.  Formulation: docs/explanation/power/caps.md."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ DEFAULT_LIMITS = Limits(time_limit_s=120.0, relative_gap=1e-2)
 def plan_caps(
     tree: PowerTree, *, terms: Terms | None = None, solver: Solver = Solver.HIGHS, limits: Limits = DEFAULT_LIMITS
 ) -> CapPlan:
-    """Clocks per class and period, budgets per feed and period, what a watt is worth where."""
+    """Plan clocks per class and period, and budgets and prices per feed and period."""
     started_s = limits.clock_s()
     run = _Run(States(tree, terms or Terms()), solver, Deadline.of(limits))
     periods = tuple(run.period(period) for period in range(tree.periods))
@@ -93,7 +93,7 @@ class _Run:
         return CapAnswer(status, found, None if found is None else whole.loss(found), bound, prices, excess)
 
     def _part(self, part: Part, period: int) -> CapAnswer:
-        """Periods alike are solved once."""
+        """Equal periods are solved once."""
         if part.problem not in self.known:
             limits = self.deadline.rest(2 / (2 + self.states.tree.periods - period))
             self.known[part.problem] = solve(part.problem, solver=self.solver, limits=limits)

@@ -1,7 +1,7 @@
-"""What a class of equal servers draws at a pair of clocks, as a random quantity (docs/power/caps.md, section 2).
+"""The power of a class of equal servers at a pair of clocks, as a random variable (docs/explanation/power/caps.md, 2).
 
-A server of the class is writing tokens with chance `b (1-q) s_token`, reading a prompt with chance `b q s_prompt`, else
-idle; `b` is the busy share at full clock, itself forecast with an error that is shared with other classes in part.
+A server writes tokens with probability `b (1-q) s_token`, reads a prompt with probability `b q s_prompt`, and is idle
+otherwise.  `b` is the busy share at full clock.  Its forecast error is partly shared with other classes.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ class Draw(NamedTuple):
     """Watts of a class: its mean, and the two parts of its spread."""
 
     mean_w: float
-    own_w: float  # standard deviation of what is independent of all other classes
+    own_w: float  # standard deviation of the part that is independent of all other classes
     common_w: float  # standard deviation of what goes up and down with all other classes
 
 

@@ -1,8 +1,8 @@
-"""The cap program of one period: one setting per class, every feed within its limit at the risk, at the least loss.
+"""The cap program of one period: one option per class, every feed within its limit at the risk, at the least loss.
 
-The peak of a feed is `sum of means + sigmas * sqrt(sum of own^2 + (sum of common)^2)`, convex in the choices.  It is
-held by planes that touch it from below (Duran and Grossmann 1986, outer approximation): solve, add a plane wherever the
-choice breaks the true limit, and solve again.  Every plane holds for all choices, so each program's bound is proven.
+The peak of a feed is `sum of means + sigmas * sqrt(sum of own^2 + (sum of common)^2)`, convex in the choices.
+Tangent planes bound it from below (outer approximation, Duran and Grossmann 1986): solve, add a plane wherever the
+choice violates the true limit, and solve again.  Every plane is valid for all choices, so each bound is proven.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class CapProblem:
     sigmas: float
 
     def loss(self, choice: Choice) -> float:
-        """Servers whose slack is used up."""
+        """Return the number of servers with their slack used up."""
         return sum(self.options[g][o].loss for g, o in enumerate(choice))
 
     def peak_w(self, feed: FeedLimit, choice: Choice) -> float:
@@ -53,7 +53,7 @@ class CapProblem:
 
 @dataclass(frozen=True)
 class Spreads:
-    """Where a plane touches: own spread by class, and the common one."""
+    """The point of tangency of a plane: own spread by class, and the common spread."""
 
     own_w: dict[int, float]
     common_w: float
@@ -137,7 +137,7 @@ def add_one(model: CapModel) -> None:
 
 
 def add_peak(model: CapModel, position: int, choice: Choice) -> None:
-    """peak[d,k]: a plane that touches a feed's peak at a choice, within the limit."""
+    """Add peak[d,k]: a tangent plane of a feed's peak at a choice, within the limit."""
     feed = model.problem.feeds[position]
     draws = {g: model.problem.options[g][choice[g]].draw for g in feed.members}
     own = {g: draw.own_w for g, draw in draws.items()}
@@ -175,7 +175,7 @@ def mixed(problem: CapProblem, position: int, shares: Sequence[Floats]) -> tuple
 
 
 def scale_w(limit_w: float) -> float:
-    """What a feed's rows are divided by, so that tolerances are shares of its limit."""
+    """Return the divisor of a feed's rows, so that tolerances are shares of its limit."""
     return max(1.0, limit_w)
 
 

@@ -1,4 +1,4 @@
-"""The answers of one period as the plan's own values."""
+"""The report of one period of a cap plan."""
 
 from math import isfinite
 
@@ -35,7 +35,7 @@ def period_caps(states: States, period: int, solved: Solved, lost: Solved | None
 
 
 def draws_of(solved: Solved) -> list[Draw]:
-    """Of each class, at the choice; at its first option where there is none."""
+    """Return the option of each class in the choice; without a choice the first option."""
     problem, answer = solved
     choice = answer.choice or (0,) * len(problem.options)
     return [menu[o].draw for menu, o in zip(problem.options, choice, strict=True)]
@@ -100,7 +100,7 @@ def _feeds(states: States, period: int, solved: Solved, lost: Solved | None) -> 
 
 
 def _one_side(states: States, period: int, lost: Solved | None) -> dict[str, dict[str, float]]:
-    """What a feed's figures are once a side is lost."""
+    """Return the figures of a feed after the loss of a side."""
     if lost is None or lost[1].choice is None:
         return {}
     hierarchy, draws = states.tree.hierarchy, draws_of(lost)

@@ -1,4 +1,4 @@
-"""What a cap plan says: per period the clocks of each class, what each feed draws, may draw and is worth; conflicts."""
+"""A cap plan: per period the clocks of each class, the power, limit and price of each feed, and conflicts."""
 
 from pydantic import Field
 
@@ -21,7 +21,7 @@ class ClassCaps(Frozen):
     token_clock: float
     prompt_clock: float
     slowdown: float = Field(description="Of a request, at these clocks.")
-    loss: float = Field(description="Servers whose slack is used up.")
+    loss: float = Field(description="Servers with their slack used up.")
     lost_token_clock: float | None = Field(default=None, description="When a side of its feeds is lost.")
     lost_prompt_clock: float | None = None
 
@@ -35,12 +35,12 @@ class FeedCaps(Frozen):
     """One feed in one period."""
 
     name: str
-    limit_w: float | None = Field(description="What it may draw; absent: not known.")
+    limit_w: float | None = Field(description="Limit of the feed; absent: not known.")
     uncapped_peak_w: float = Field(description="At full clock, at the risk.")
     peak_w: float = Field(description="At the clocks chosen, at the risk.")
     budget_w: float | None = Field(description="Firm: the budgets below a feed add up to no more than its own.")
     budget_risk: float | None = Field(description="Chance that it would draw more than that budget at a moment.")
-    loss_per_kw: float = Field(default=0.0, ge=0, description="What one more kW would save, by the relaxation.")
+    loss_per_kw: float = Field(default=0.0, ge=0, description="Loss that one more kW would save, by the relaxation.")
     lost_limit_w: float | None = Field(default=None, description="When a side is lost, here or above.")
     lost_peak_w: float | None = None
     lost_budget_w: float | None = None
@@ -48,7 +48,7 @@ class FeedCaps(Frozen):
 
 
 class Conflict(Frozen):
-    """A feed that no choice of clocks holds."""
+    """A feed that exceeds its limit with every choice of clocks."""
 
     period: int
     feed: str
@@ -70,7 +70,7 @@ class PeriodCaps(Frozen):
     feeds: tuple[FeedCaps, ...]
 
     def loss_per_kw(self, feed: str) -> float:
-        """What one more kW there would save; nothing on a feed that is not known."""
+        """Return the loss that one more kW on this feed would save; 0 for an unknown feed."""
         return next((one.loss_per_kw for one in self.feeds if one.name == feed), 0.0)
 
 
@@ -83,7 +83,7 @@ class CapPlan(Frozen):
     loss: float | None = Field(description="Mean over the periods, the time on one side included.")
     bound: float | None
     gap: float | None = Field(description="(loss - bound) / loss.")
-    binding: str | None = Field(description="The feed whose watts are dearest over the day.")
+    binding: str | None = Field(description="The feed with the highest price times limit over the day.")
     period_h: float = Field(description="Length of a period.")
     periods: tuple[PeriodCaps, ...]
     conflicts: tuple[Conflict, ...] = ()
@@ -95,7 +95,8 @@ class CapPlan(Frozen):
 
 
 def row_clocks(caps: PeriodCaps, classes: tuple[ServerClass, ...], feed: str) -> Clocks:
-    """For a row's policy, which has one clock per lever: of the classes under the feed the lowest."""
+    """Return the lowest clocks of the classes under the feed, for the policy of a row, which has one clock per
+    control."""
     lowest: dict[str, float] = {}
     for one, chosen in zip(classes, caps.classes, strict=True):
         if feed not in one.feeds:

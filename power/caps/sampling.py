@@ -1,7 +1,8 @@
-"""The normal law checked by sampling: how often a feed's power is really above a limit, its servers drawn one by one.
+"""Sampled check of the normal distribution: how often the power of a feed exceeds a limit with servers drawn one by
+one.
 
-Forecast errors follow one common factor, cut so that no server is busy for less than none or more than all of the time;
-how many of a class's servers are in which phase follows a multinomial law.  The interval is Wilson's (1927), 95 %.
+Forecast errors have one common factor, truncated so that busy shares stay from 0 to 1.  The phases of a class's servers
+follow a multinomial distribution.  The interval is Wilson's (1927), 95 %.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ NORMAL_95 = 1.959964
 
 
 class Running(NamedTuple):
-    """A class as it is run in a period."""
+    """A class at its clocks in a period."""
 
     one: ServerClass
     busy: Busy
@@ -28,7 +29,7 @@ class Running(NamedTuple):
 
 
 class Chance(NamedTuple):
-    """A share of the samples and what it stands for."""
+    """A share of the samples with its interval."""
 
     low: float
     mid: float

@@ -1,8 +1,7 @@
-"""The cap problem of a period, with both sides of every 2N feed there, and with one of them lost.
+"""The cap problem of a period in two scenarios: with both sides of every 2N feed, and with one side lost.
 
-Losing a side of a feed leaves one for everything under it.  The plan for that state is carried out under the highest 2N
-feed above the loss: each feed there is held to what one side carries, and no class raises any peak over what it was
-before, so that feeds further up hold too.
+After the loss, every feed under the highest 2N feed above the loss must fit one side.  No class raises any peak above
+its value before the loss, so that feeds further up stay within their limits.
 """
 
 from collections.abc import Mapping
@@ -36,7 +35,7 @@ class States:
         return self._problem(tuple(menus[one.group.name] for one in hierarchy.classes), limits)
 
     def one_side(self, period: int, before: CapProblem, choice: Choice) -> CapProblem | None:
-        """After a loss, from a choice before it; None where no feed has two sides."""
+        """Return the problem after a loss, given the choice before it; None if no feed has two sides."""
         hierarchy = self.tree.hierarchy
         if not any(one.two_sided for one in hierarchy.classes):
             return None
@@ -61,7 +60,7 @@ class States:
         return tuple(o for o in menu if raises_no_peak(o.draw, now.draw, sigmas=self.terms.sigmas)) or (now,)
 
     def _menus(self, period: int, *, emergency: bool) -> dict[str, Menu]:
-        """Of each group: its classes differ only in where they stand."""
+        """Return the options of each group; its classes differ only in their feed."""
         made: dict[str, Menu] = {}
         make = emergency_options if emergency else options
         for one in self.tree.hierarchy.classes:

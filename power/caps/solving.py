@@ -1,5 +1,7 @@
-"""Solving the cap program: the relaxation and its bound, a choice near it, then the whole numbers that are still in
-question; prices, or what conflicts and by how much."""
+"""Solving of the cap program: the relaxation with its bound and prices, a choice nearby, then the integer program on
+the
+options that remain; or the conflicts with their excess.
+"""
 
 from dataclasses import dataclass, replace
 from math import inf
@@ -16,14 +18,14 @@ NEGLIGIBLE = 1e-9  # servers; less is the solver's rounding
 
 @dataclass(frozen=True)
 class CapAnswer:
-    """How one period ended.  Without a choice the caller keeps what holds now."""
+    """The result of one period.  Without a choice the caller keeps the present clocks."""
 
     status: SolveStatus
     choice: Choice | None
     loss: float | None
     bound: float  # proven: no choice loses less
     prices: dict[int, float]  # per feed: loss saved per watt more, by the relaxation
-    excess_w: dict[int, float]  # where nothing holds: the least watts in all that are missing, and where
+    excess_w: dict[int, float]  # if infeasible: the least total excess in watts, by feed
 
 
 def solve(problem: CapProblem, *, solver: Solver, limits: Limits) -> CapAnswer:
@@ -40,13 +42,13 @@ def solve(problem: CapProblem, *, solver: Solver, limits: Limits) -> CapAnswer:
 
 
 class _Search:
-    """One problem on its way to an answer."""
+    """The state of one problem while it is solved."""
 
     def __init__(self, problem: CapProblem, solver: Solver, deadline: Deadline) -> None:
         self.problem = problem
         self.solver = solver
         self.deadline = deadline
-        self.kept = tuple(tuple(range(len(menu))) for menu in problem.options)  # options still in question
+        self.kept = tuple(tuple(range(len(menu))) for menu in problem.options)  # options not excluded yet
         self.touched: list[tuple[int, Spreads]] = []
         self.bound = 0.0  # no loss is negative
         least = problem.least()
@@ -56,7 +58,7 @@ class _Search:
 
     @property
     def close_enough(self) -> bool:
-        """Whether the gap asked for is reached."""
+        """Return whether the requested gap is reached."""
         if self.best is None:
             return False
         loss = self.problem.loss(self.best)
@@ -87,7 +89,7 @@ class _Search:
         return SolveStatus.OPTIMAL
 
     def whole(self) -> None:
-        """One option per class, of those still in question: planes until the true limits hold."""
+        """Solve the integer program on the remaining options; add planes until the true limits hold."""
         menus = tuple(tuple(menu[o] for o in kept) for menu, kept in zip(self.problem.options, self.kept, strict=True))
         model = CapModel(replace(self.problem, options=menus))
         for position, at in self.touched:
@@ -95,7 +97,7 @@ class _Search:
         for _ in range(MAX_ROUNDS):
             outcome = run(model.program, solver=self.solver, limits=self.deadline.rest())
             if outcome.status is SolveStatus.INFEASIBLE:
-                # Of the options that a better choice might contain, none makes one: the best known is the best.
+                # No remaining option gives a better choice, so the incumbent is optimal.
                 self.status = SolveStatus.OPTIMAL if self.best is not None else SolveStatus.INFEASIBLE
                 self.bound = inf if self.best is None else self.problem.loss(self.best)
                 return
@@ -109,7 +111,7 @@ class _Search:
                 add_peak(model, position, model.chosen())
 
     def _consider(self, model: CapModel, status: SolveStatus) -> list[int]:
-        """Take what a run found where it holds and is better; else the feeds that it breaks."""
+        """Accept a choice if it is feasible and better; else return the feeds that it violates."""
         choice = tuple(kept[o] for kept, o in zip(self.kept, model.chosen(), strict=True))
         wrong = broken(self.problem, choice)
         if not wrong:
@@ -119,7 +121,7 @@ class _Search:
         return wrong
 
     def answer(self) -> CapAnswer:
-        """What was found."""
+        """Return the result."""
         if self.best is None:
             return self.nothing() if self.status is SolveStatus.INFEASIBLE else self._unknown()
         loss = self.problem.loss(self.best)
@@ -129,7 +131,7 @@ class _Search:
         return CapAnswer(status, self.best, loss, min(loss, self.bound), prices, {})
 
     def nothing(self) -> CapAnswer:
-        """No choice holds: the one that goes past its limits by the fewest watts, and where it does."""
+        """Return the choice with the least total excess, and its conflicts."""
         return CapAnswer(
             SolveStatus.INFEASIBLE, None, None, inf, {}, _missing_w(self.problem, self.solver, self.deadline)
         )
@@ -138,7 +140,7 @@ class _Search:
         return CapAnswer(SolveStatus.TIME_LIMIT, None, None, self.bound, {}, {})
 
     def _leave_out(self, relaxed: CapModel) -> None:
-        """Options whose reduced cost alone would make a choice worse than the best one known."""
+        """Exclude options whose reduced cost alone exceeds the gap to the incumbent."""
         room = inf if self.best is None else self.problem.loss(self.best) - self.bound
         self.kept = tuple(
             tuple(o for o, cost in enumerate(costs.tolist()) if cost <= room + NEGLIGIBLE)
@@ -165,7 +167,7 @@ def _missing_w(problem: CapProblem, solver: Solver, deadline: Deadline) -> dict[
 
 
 def _hidden_w(model: CapModel, position: int, choice: Choice) -> float:
-    """What a feed draws past its limit and past what the program admits to."""
+    """Return the power of a feed beyond its limit and beyond the excess in the program."""
     feed = model.problem.feeds[position]
     admitted_w = (model.excess[position].varValue or 0.0) * scale_w(feed.limit_w)
     return model.problem.peak_w(feed, choice) - feed.limit_w * (1 + HOLDS) - admitted_w

@@ -1,4 +1,4 @@
-"""What is asked of a cap plan: the risk it may take, the clocks it may choose from, the slack of each priority."""
+"""The terms of a cap plan: its risk, the clocks to choose from, the slack of each priority."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -28,7 +28,7 @@ class Terms(Frozen):
     training_clocks: Levels = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
     slack: Slack = Slack()
     within_slo: bool = Field(
-        default=False, description="Never slow a class by more than its slack, even to hold a feed."
+        default=False, description="Never slow a class by more than its slack, even to keep a feed within its limit."
     )
     lost_share: float = Field(default=1e-3, ge=0, le=1, description="Of the time, on one side of a 2N feed.")
 

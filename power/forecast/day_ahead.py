@@ -1,9 +1,9 @@
-"""The next day's power by steps, with quantiles, from whole past days.
+"""The power of the next day by steps, with quantiles, from whole past days.
 
-docs/power/forecast.md has the formulas.  Several courses are drawn, each a weighted mean of past days, by how long it
-remembers and by how much a day of the same kind counts for more, smoothed by harmonics and shifted by half of what
-yesterday lay off; they are mixed by how near each has been so far.  Quantiles come from forecasting each past day from
-those before it: what a whole day was off, widened as few days allow (Student's t), and what its steps were off beside.
+Formulas: docs/explanation/power/forecast.md.  Each profile is a weighted mean of past days.  Profiles differ in memory
+and in the weight of days of the same kind, are smoothed by harmonics, and shifted by half of yesterday's deviation.
+They are mixed by their errors so far.  Quantiles come from forecasting each past day from the days before it: the error
+of the whole day, widened for few days (Student's t), and the error of each step.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ from power.forecast.history import DAY_S, Steps
 
 DAY_QUANTILES = (0.5, 0.9, 0.99)
 MIN_DAYS = 4
-MAX_DAYS = 42  # of the past that are looked at
+MAX_DAYS = 42  # past days used
 HALF_LIVES = (1.5, 4.0, np.inf)  # days
 OTHER_KIND = (1.0, 0.3, 0.03)  # weight of a day of another kind than the one forecast
 HARMONICS = 8
 SHIFT = 0.5  # of what yesterday lay off
 SHARPNESS = 8  # a course that was half as near as the best counts 2^-8 of it
-SHRINK = 0.5  # of the mean error of past days that is believed to stay
+SHRINK = 0.5  # of the mean error of past days that persists
 FIRST_TRIED = 2  # days before the first one that is forecast for its error
 DRAWS = 101  # of a day's error, evenly over its distribution
 WEEK = 7
@@ -59,7 +59,7 @@ class DayForecast:
 def next_day(history: Steps, *, quantiles: Sequence[float] = DAY_QUANTILES) -> DayForecast:
     """The 24 hours after the last step, from all whole days before it."""
     RuleError.raise_for(
-        (("quantiles", i), f"must lie between 0 and 1, got {each:g}")
+        (("quantiles", i), f"must be between 0 and 1, got {each:g}")
         for i, each in enumerate(quantiles)
         if not 0 < each < 1
     )
@@ -73,15 +73,16 @@ def next_day(history: Steps, *, quantiles: Sequence[float] = DAY_QUANTILES) -> D
 
 
 def _whole_days(history: Steps) -> Floats:
-    """[day, step], the last one ending with the history; steps that nobody metered are filled along the day."""
+    """Return [day, step], the last day ending with the history; steps without a reading are interpolated within the
+    day."""
     per_day = history.per_day
     days = min(len(history.watts) // per_day, MAX_DAYS)
     table = history.watts[len(history.watts) - days * per_day :].reshape(days, per_day)
     full = np.isfinite(table).mean(axis=1) >= FULL_SHARE
     if full.sum() < MIN_DAYS or not full[-1]:
-        need = f"must hold at least {MIN_DAYS} whole days and the last one"
+        need = f"must have at least {MIN_DAYS} whole days and the last one"
         raise RuleError([(("watts",), f"{need}, got {int(full.sum())} of {days}")])
-    # A missing day takes the course of the one before it, as the kinds of days are told apart by their places.
+    # A missing day repeats the one before it, so that the kinds of days keep their positions.
     first = int(np.argmax(full))
     table, full = table[first:].copy(), full[first:]
     steps = np.arange(per_day)
@@ -92,7 +93,7 @@ def _whole_days(history: Steps) -> Floats:
 
 
 def _weekday_after(history: Steps, weekday: int) -> int:
-    """The day of the week in which most of the next 24 hours lie."""
+    """Return the weekday that covers most of the next 24 hours."""
     middle_s = history.second_of_day + len(history.watts) * history.step_s + DAY_S / 2
     return (weekday + int(middle_s // DAY_S)) % WEEK
 
@@ -152,9 +153,9 @@ def _smooth(course: Floats) -> Floats:
 
 
 def _errors(off: Sequence[Floats]) -> Floats:
-    """What a step may lie off: each error of a whole day with each error of a step beside it."""
+    """Return the errors of a step: each error of a whole day combined with each error of a step."""
     of_days = np.array([float(each.mean()) for each in off])
-    few = (1 + 1 / len(off)) ** 0.5  # the next day is one more draw beside so many
+    few = (1 + 1 / len(off)) ** 0.5  # the next day is one more draw
     of_steps = few * np.concatenate([each - each.mean() for each in off])
     bias = SHRINK * float(of_days.mean())
     freedom = max(1, len(off) - 1)

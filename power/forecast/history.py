@@ -1,4 +1,4 @@
-"""Power as it was metered: from a CSV text to readings, and from readings to even steps.
+"""Metered power: from CSV text to readings, and from readings to even steps.
 
 The header names a column of times (`time`, `time_s`, `at_s` or `timestamp`: seconds, or ISO 8601) and one of watts
 (`watts`, `power_w`, `row_w`, `row_power_watts` or `value`).  Other columns are ignored.

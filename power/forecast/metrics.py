@@ -1,4 +1,4 @@
-"""How good quantile forecasts were: pinball loss and coverage; and what a row's forecast said at each reading."""
+"""Quality of quantile forecasts (pinball loss, coverage), and the forecasts of a row at each reading."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ class Score:
     quantile: float
     coverage: float  # share of outcomes at or below it; honest where it equals the quantile
     pinball_w: float  # mean; the least belongs to the true quantile
-    mean_w: float  # of what was forecast: what a margin costs
+    mean_w: float  # of the forecasts: the cost of a margin
 
 
 def score(forecast_w: Floats, outcome_w: Floats, *, quantile: float) -> Score:
-    """Hold forecasts of one quantile against what came."""
+    """Score forecasts of one quantile against the outcomes."""
     off = outcome_w - forecast_w
     return Score(
         quantile=quantile,
@@ -42,7 +42,7 @@ def highest_rise_w(watts: Floats, lag: int) -> Floats:
 def replayed(
     at_s: Floats, watts: Floats, *, step_s: float = 2.0, drivers_w: Sequence[Sequence[float]] | None = None
 ) -> Floats:
-    """[reading, lag, quantile]: the rise that the forecast said at each reading, knowing only those up to it."""
+    """Return [reading, lag, quantile]: the rise forecast at each reading from the readings up to it."""
     forecast = RowForecast.start(step_s=step_s, drivers=len(drivers_w[0]) if drivers_w else 0)
     now = forecast.layout.now
     said = np.empty((len(watts), TARGETS // 2 * len(QUANTILES)))

@@ -1,13 +1,13 @@
-"""The step of a row's forecast, compiled: learn from the outcomes that have come in, then forecast from this reading.
+"""The compiled step of a row's forecast: learn from the new outcomes, then forecast from this reading.
 
-docs/power/forecast.md has the formulas.  For each target y (a rise, in units of the row's first reading):
+Formulas: docs/explanation/power/forecast.md.  For each target y (a rise, in units of the row's first reading):
 
-    location  m = a'x      decayed least squares on features known when forecasting
-    spread    s = c'x      the same on |y - m|, never below a share of its mean
-    quantile  m + k s      k moves by its own error: up by eta q where y lay above, down by eta (1 - q) where not
+    location  m = a'x      decayed least squares on the features known at forecast time
+    spread    s = c'x      the same on |y - m|, at least a share of its mean
+    quantile  m + k s      k moves by its own error: up by eta q if y was above, down by eta (1 - q) if not
 
 The last line is online conformal calibration (Gibbs and Candes 2021; the quantile tracker of Angelopoulos, Candes and
-Tibshirani 2023): its coverage in the long run holds whatever the row does.
+Tibshirani 2023): its long-run coverage is guaranteed for any input.
 """
 
 from typing import NamedTuple
@@ -40,21 +40,21 @@ from power.forecast.state_layout import (
 
 SLOW_S, BRIEF_S = 600.0, 20.0  # memory of the means
 MEMORY = 1 - 1 / 21_600  # of the least squares: half a day of readings each 2 s
-RIDGE = 20.0  # readings' worth of belief that a feature says nothing
+RIDGE = 20.0  # strength of the prior that a feature has no weight, in readings
 SOLVE_EACH = 16
 MIN_PIVOT = 1e-9
 MIN_SPREAD, MIN_OF_ALL = 0.25, 1e-6  # of the mean spread; of the first reading
-# Steps of the factors per quantile, in spreads: the tail moves in larger ones because it is seldom seen.
+# Steps of the factors per quantile, in spreads: larger in the tail, which has few outcomes.
 ETAS = (0.01, 0.02, 0.06, 0.25)
 EARLY = 400.0  # readings over which larger steps shrink to these
-TRUSTED = 150.0  # readings learnt from before the weights count: with fewer they say anything
+TRUSTED = 150.0  # readings learnt from before the weights are used
 WIDE = 8.0  # spreads; one outcome counts as at most so many when it is learnt from
 N_LAGS, N_QUANTILES = len(LAGS), len(QUANTILES)
 LONGEST = LAGS[-1]
 
 
 class Parts(NamedTuple):
-    """Views into the table; see `layout`."""
+    """Views into the table; see `state_layout`."""
 
     features: int
     entry: int
@@ -125,7 +125,8 @@ def _describe(table: Floats, parts: Parts, drivers: int, row_w: float) -> None:
 
 @jit_inner
 def _outcomes(parts: Parts, now: int, ago: int, rises: Floats) -> None:
-    """What came of the reading so long ago: per lag the highest rise up to it, then per lag the rise at it."""
+    """Return the outcomes of a past reading: per lag the highest rise up to the lag, then per lag the rise at the
+    lag."""
     base = _entry_of(parts, now - ago)[0]
     highest, ahead = -np.inf, 0
     for i in range(N_LAGS):
@@ -141,9 +142,9 @@ def _outcomes(parts: Parts, now: int, ago: int, rises: Floats) -> None:
 
 @jit_inner
 def _calibrate(parts: Parts, then: Floats, lag: int, rises: Floats, boost: float) -> None:
-    """Move the factors of both targets of one lag by the error of what was forecast then.
+    """Move the factors of both targets of one lag by the error of the past forecast.
 
-    One burst shows in as many outcomes as the lag is long, so a long lag takes smaller steps.
+    One burst is part of as many outcomes as the lag is long, so a long lag takes smaller steps.
     """
     pace = boost / np.sqrt(LAGS[lag])
     for target in (lag, N_LAGS + lag):
@@ -161,7 +162,7 @@ def _learn(parts: Parts, then: Floats, rises: Floats) -> None:
     """Add one reading with all its outcomes to the least squares."""
     features = parts.features
     for i in range(features):
-        for j in range(i + 1):  # the lower half is all that is factorised
+        for j in range(i + 1):  # only the lower half is factorised
             parts.gram[i * features + j] = parts.gram[i * features + j] * MEMORY + then[1 + i] * then[1 + j]
     for target in range(TARGETS):
         location, spread = then[1 + features + target], then[1 + features + TARGETS + target]
@@ -233,7 +234,7 @@ def take(table: Floats, drivers: int, at_s: float, row_w: float) -> None:
     parts = _parts(table, drivers)
     here = int(table[SEEN])
     if here > 0 and abs(at_s - table[AT_S] - table[STEP_S]) > 0.5 * table[STEP_S]:
-        table[FILLED] = 0.0  # a gap: what comes now is no outcome of what was forecast before it
+        table[FILLED] = 0.0  # a gap: this reading is no outcome of forecasts before it
     filled = int(table[FILLED])
     _means(table, drivers, at_s, row_w)
     _describe(table, parts, drivers, row_w)
@@ -242,7 +243,7 @@ def take(table: Floats, drivers: int, at_s: float, row_w: float) -> None:
     for lag in range(N_LAGS):
         if filled >= LAGS[lag]:
             _outcomes(parts, here, LAGS[lag], rises)
-            if parts.gram[0] >= TRUSTED + LONGEST:  # what was forecast by the prior says nothing of the factors
+            if parts.gram[0] >= TRUSTED + LONGEST:  # forecasts by the prior do not train the factors
                 _calibrate(parts, _entry_of(parts, here - LAGS[lag]), lag, rises, boost)
     if filled >= LONGEST:  # `rises` are those of the longest lag now, hence of all
         _learn(parts, _entry_of(parts, here - LONGEST), rises)

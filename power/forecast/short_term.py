@@ -1,6 +1,6 @@
-"""The short-horizon forecast of one row's power: a value, moved on by each reading.
+"""The short-term forecast of one row's power: a value that each reading replaces by another.
 
-`rise_w` is what a controller keeps free: how far the readings of the next seconds may lie above the last one.
+`rise_w` is the margin of a controller: how far the next readings may exceed the last one.
 """
 
 from bisect import bisect_left
@@ -33,7 +33,7 @@ MAX_DRIVERS = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowForecast:
-    """What readings so far say of the next ones."""
+    """A forecast after some readings."""
 
     layout: Layout
     table: Floats
@@ -76,7 +76,7 @@ class RowForecast:
         return type(self)(self.layout, table)
 
     def rise_w(self, horizon_s: float, quantile: float) -> float:
-        """How far above the last reading the highest one of the horizon lies at a quantile; at least 0."""
+        """Return how far the highest reading of the horizon exceeds the last one at a quantile; at least 0."""
         return max(0.0, self._quantile_w(horizon_s, quantile, first=0))
 
     def change_w(self, horizon_s: float, quantile: float) -> float:
@@ -92,7 +92,7 @@ class RowForecast:
 
 @lru_cache(maxsize=256)
 def _places(horizon_s: float, quantile: float, step_s: float) -> tuple[int, int, float]:
-    """Where the quantiles of the lags around one stand, and how far it lies between them; the first one's before it."""
+    """Return the offset of the quantiles of the lag before this one, and the position between two lags."""
     if quantile not in QUANTILES:
         known = ", ".join(map(str, QUANTILES))
         raise RuleError([(("quantile",), f"must be one of {known}, got {quantile:g}")])

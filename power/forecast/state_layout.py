@@ -1,12 +1,12 @@
-"""Where the state of a row's forecast lies in its one array of floats, so that a step copies one block and no more.
+"""Offsets of a row's forecast state in its one array of floats; a step copies one block.
 
-head      what came last: times seen, time, reading, slow means
-inputs    the drivers of the reading that is being taken in
-ring      per past reading: the reading, its features, and what was forecast from it
+head      count of readings, last time, last reading, slow means
+inputs    the drivers of the reading in progress
+ring      per past reading: the reading, its features, and its forecasts
 gram      decayed sums of x x'
 sums      decayed sums of x y and x |residual|, per target
 weights   solutions: location and spread, per target
-factors   how many spreads a quantile lies from the location, per target and quantile
+factors   distance of a quantile from the location in spreads, per target and quantile
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ QUANTILES = (0.5, 0.9, 0.99, 0.999)
 LAGS = (1, 2, 5, 10, 20)  # readings ahead; with one each 2 s: 2 to 40 s
 TARGETS = 2 * len(LAGS)  # for each lag the highest reading up to it, then for each the reading at it
 HISTORY = LAGS[-1] + 1
-# Until outcomes have been seen, in spreads: wide of a normal distribution's, as rises have a heavy tail.
+# Before the first outcomes, in spreads: wider than a normal distribution, since rises have a heavy tail.
 FIRST_FACTORS = (0.0, 1.8, 4.0, 7.0)
 FIRST_RISE_SHARE = 0.12  # of the reading, at the last quantile: POLCA's largest in 40 s (arXiv 2308.12908)
 
@@ -24,7 +24,7 @@ FIRST_RISE_SHARE = 0.12  # of the reading, at the last quantile: POLCA's largest
 SEEN, AT_S, MEAN_W, BRIEF_W, FILLED, UNIT_W, STEP_S, PRIOR_W = range(8)
 HEAD = 8
 CLIMBS = 8  # from reading to reading, that are features: jobs that train swing every few seconds
-OWN = 4 + CLIMBS  # features beside the drivers
+OWN = 4 + CLIMBS  # features without the drivers
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The guard: the safety loop of one row as a pure state machine.  docs/power/guard.md draws it.
+"""The power guard: the safety loop of one row as a pure state machine (docs/explanation/power/guard.md).
 
 guard = Guard(policy=policy, row=row, settings=settings)
 state = guard.start()

@@ -1,13 +1,13 @@
-"""When a breaker opens: an inverse-time curve as a thermal replica, the form of IEC 60255-149.
+"""The trip curve of a breaker: an inverse-time curve as a thermal replica, the form of IEC 60255-149.
 
-    d(heat)/dt = (r^2 - heat) / tau        r: power over rating; heat: squared, so 1 = at rest at the rating
-    opens when heat reaches k^2
+    d(heat)/dt = (r^2 - heat) / tau        r: power over rating; heat: squared, so 1 = equilibrium at the rating
+    trips when heat reaches k^2
     at a constant r, from heat h:  t = tau * ln((r^2 - h) / (r^2 - k^2)) for r > k, else never
 
-Voltage is taken as constant, so that watts stand for amperes.  k = 1.05 is what IEC 60947-2 has a breaker carry without
-opening.  That standard wants it open within 2 h at 1.30, UL 489 within 1 to 2 h at 1.35: both name the latest moment,
-and only a maker's own curve names the earliest.  tau = 300 s is therefore strict on purpose: a breaker that was at its
-rating opens after 48 s at 1.30.  Whoever has the lower edge of the maker's band puts that in.
+Voltage is constant, so power replaces current.  IEC 60947-2 requires a breaker to carry k = 1.05 without a trip.  It
+requires a trip within 2 h at 1.30, UL 489 within 1 to 2 h at 1.35: both give the latest moment.  Only the maker's curve
+gives the earliest, so tau = 300 s is strict on purpose: a breaker at its rating trips after 48 s at 1.30.  Set the
+lower edge of the maker's band if you have it.
 """
 
 from math import exp, inf, log

@@ -1,8 +1,8 @@
-"""What a planner says a row may draw, accepted or refused as a whole: a bad word leaves the old one in force.
+"""Budget orders of a planner, accepted or rejected as a whole: an invalid order leaves the previous one in force.
 
-A word is a timetable: from when which limit holds, and until when all of it is to be believed.  The day's phases are
-entries of it.  A lower limit is known before it holds, so that the policy has brought the row down when it does; one
-that comes without notice holds for the policy at once, and for the brake only after the time that the policy needs.
+An order is a timetable: limits with start times, and one time at which the order expires.  A lower limit is known
+before it takes effect, so that the policy lowers the row in time.  A cut without notice applies to the policy at once,
+and to the brake after the time that the policy needs.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from fleet.documents import Frozen, RuleError, Violation
 from power.guard.settings import GuardSettings
 from power.telemetry import Budget
 
-LONGEST_S = 7 * 86_400.0  # a week of hours is a plan; longer is a planner that nobody would miss
+LONGEST_S = 7 * 86_400.0  # a week of hours is a plan; a longer validity would hide a dead planner
 MAX_ENTRIES = 1000
 MIN_W = 1.0  # no row draws less: a slip of the unit
 
@@ -28,19 +28,19 @@ class BudgetError(RuleError):
 
 
 class Entry(Frozen):
-    """A limit and when it begins, from the moment at which the word was given."""
+    """A limit and its start, in seconds after the order."""
 
     after_s: Age = 0.0
     limit_w: float
 
 
 class BudgetOrder(Frozen):
-    """A planner's word for one row.  Times are relative: no two clocks need agree."""
+    """A planner's order for one row.  Times are relative, so clocks need not agree."""
 
     domain: Annotated[str, Field(min_length=1, max_length=200)]
     limits: Annotated[tuple[Entry, ...], Field(min_length=1, max_length=MAX_ENTRIES)]
     valid_s: float
-    at_once: bool = False  # a feed was lost: a lower limit holds for the brake from this moment
+    at_once: bool = False  # a feed failed: a lower limit applies to the brake at once
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -54,12 +54,12 @@ class BudgetOrder(Frozen):
 
 
 class Timetable(NamedTuple):
-    """An accepted word.  A value; `accept` makes the next."""
+    """An accepted order.  A value; `accept` returns the next one."""
 
     starts_s: tuple[float, ...]
     limits_w: tuple[float, ...]
     expires_at_s: float
-    grace_until_s: float = -inf  # until then the brake still goes by what held before
+    grace_until_s: float = -inf  # until then the brake uses the previous limit
     grace_w: float = 0.0
 
     def at(self, now_s: float) -> Budget:
@@ -112,7 +112,7 @@ def _violations(order: BudgetOrder, *, domain: str, settings: GuardSettings) -> 
         elif entry.limit_w < MIN_W:
             yield ("limits", at, "limit_w"), f"must be at least {MIN_W:g} W, got {entry.limit_w:g}"
         if order.valid_s > 0 and entry.after_s >= order.valid_s:
-            message = f"must be below valid_s ({order.valid_s:g}): it would never hold; got {entry.after_s:g}"
+            message = f"must be below valid_s ({order.valid_s:g}): the limit would never apply; got {entry.after_s:g}"
             yield ("limits", at, "after_s"), message
     if not 0 < order.valid_s <= LONGEST_S:
         past = " (it would have expired already)" if order.valid_s <= 0 else ""

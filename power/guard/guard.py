@@ -1,6 +1,7 @@
-"""The guard's step: telemetry in, orders out.  docs/power/guard.md draws the states and every way between them.
+"""The step of the guard: telemetry in, orders out.  docs/explanation/power/guard.md has the states and transitions.
 
-The guard wraps a policy.  It decides whose setting holds: the policy's, the cautious or the blind level, or the brake.
+The guard wraps a policy.  It decides which setting applies: the policy's, the degraded or worst-case clocks, or the
+brake.
 """
 
 from functools import lru_cache
@@ -25,11 +26,11 @@ from power.telemetry import Budget, Observation
 StateT = TypeVar("StateT")
 
 POLICY_MODES = frozenset((GuardMode.NORMAL, GuardMode.DEGRADED))  # the policy decides
-LEVEL_STEPS = 200  # of the rating: limits are rounded down to one before a level is sought, so that few are told
+LEVEL_STEPS = 200  # limits are rounded down to this share of the rating, so that small changes command few servers
 
 
 class Guard(Generic[StateT]):
-    """The safety loop of one row.  It keeps nothing: what it remembers is the state that it is given."""
+    """The safety loop of one row.  It has no state of its own: the caller passes the state."""
 
     def __init__(self, *, policy: Policy[StateT], row: Row, settings: GuardSettings) -> None:
         self.policy = policy
@@ -41,7 +42,7 @@ class Guard(Generic[StateT]):
         self._level_within = lru_cache(maxsize=64)(self._sought_level)
 
     def start(self) -> GuardState[StateT]:
-        """Before anything was seen; nobody has been told anything."""
+        """Return the state before the first reading and the first command."""
         return GuardState(
             mode=GuardMode.NORMAL,
             since_s=-inf,
@@ -63,7 +64,7 @@ class Guard(Generic[StateT]):
         )
 
     def step(self, state: GuardState[StateT], telemetry: Telemetry) -> tuple[GuardState[StateT], Orders]:
-        """One look, one decision.  Call it every period, and at once when a reading comes in."""
+        """Take one step.  Call it every period, and when a reading arrives."""
         reading, budget_w = telemetry.reading, self._short_path_budget_w(state, telemetry)
         if reading is None or budget_w is None:
             return self.full_step(state, telemetry)
@@ -89,9 +90,9 @@ class Guard(Generic[StateT]):
         return self._ordered(state, health, finding, (*events, *changes))
 
     def calm(self, state: GuardState[StateT], telemetry: Telemetry) -> Calm:
-        """For how long, and below which readings, stepping on from here would change nothing.
+        """Return until when, and below which readings, further steps would change nothing.
 
-        Holds while readings are fresh, and read-backs, the budget and what is coming stay as in this telemetry.
+        This holds while readings are fresh and read-backs, the budget and coming limits stay as in this telemetry.
         """
         budget, now_s = telemetry.budget, telemetry.now_s
         if state.mode is not GuardMode.NORMAL or not state.has_commanded or budget is None:
@@ -107,7 +108,7 @@ class Guard(Generic[StateT]):
         return Calm(min(calm_w, budget.limit_w), lead_at_s if now_s < lead_at_s else budget.expires_at_s)
 
     def _short_path_budget_w(self, state: GuardState[StateT], telemetry: Telemetry) -> float | None:
-        """What the policy may use where nothing but the reading can have changed; None: look at everything."""
+        """Return the policy's budget if only the reading can have changed; None: take the full step."""
         now_s, reading, _, servers, budget, _ = telemetry
         if state.mode is not GuardMode.NORMAL or not state.has_commanded or reading is None or budget is None:
             return None
@@ -123,14 +124,14 @@ class Guard(Generic[StateT]):
         return self._left_w(state, telemetry, budget)
 
     def _left_w(self, state: GuardState[StateT], telemetry: Telemetry, budget: Budget) -> float:
-        """What the policy may use of a budget that is believed: what is kept back for deaf servers, others make up."""
+        """Return the part of a valid budget for the policy: the reserve for unresponsive servers is subtracted."""
         limit_w = min(budget.limit_w, telemetry.coming_w)
         if budget.expires_at_s <= telemetry.now_s + self.settings.lead_s:
             limit_w = min(limit_w, self._standing_w)
         return max(0.0, limit_w - state.commands.reserve_w)
 
     def _policy_step(self, state: GuardState[StateT], observed: Observation) -> tuple[GuardState[StateT], Orders]:
-        """The policy's next word, and nothing else."""
+        """Apply the policy's next setting; nothing else changed."""
         policy, wanted = self.policy.decide(state.policy, observed)
         commands, command = state.commands, NO_SERVERS
         if wanted is not state.setting and wanted.clocks != state.setting.clocks:
@@ -150,14 +151,14 @@ class Guard(Generic[StateT]):
     def _changed(
         self, state: GuardState[StateT], telemetry: Telemetry, health: TelemetryHealth
     ) -> tuple[GuardState[StateT], tuple[Event, ...]]:
-        """The mode after this look."""
+        """Return the state after the transitions of this step."""
         if not state.has_readback and telemetry.servers is not None:
             state = state._replace(has_readback=True)
             if state.mode is not GuardMode.BRAKED and (telemetry.servers.held[BRAKE] > 0).any():
                 return self._entered(state, GuardMode.BRAKED, Cause.FOUND_BRAKED, health)
         state = _counted(state, health)
         if state.mode is GuardMode.BRAKED and state.cause is Cause.TELEMETRY_LOST_TOO_LONG and is_over(state, health):
-            # Had it come a step before the brake, it would have been the cause: clocks alone let go of that no more.
+            # A reading a step before the brake would have been the cause; clocks alone no longer release this brake.
             state = state._replace(cause=Cause.OVER_BUDGET)
         change = next_mode(
             state, health, self.settings, max_outage_s=lambda: self._max_outage_s(state, telemetry, health)
@@ -165,11 +166,11 @@ class Guard(Generic[StateT]):
         return (state, ()) if change is None else self._entered(state, *change, health)
 
     def _max_outage_s(self, state: GuardState[StateT], telemetry: Telemetry, health: TelemetryHealth) -> float:
-        """How long the row may stay unseen with the highest clocks that may now hold on its servers."""
+        """Return how long telemetry may be lost with the highest clocks that may be in force on the servers."""
         if state.mode is GuardMode.BRAKED and telemetry.servers is None:
-            return 0.0  # what lies under the brake has to be shown
+            return 0.0  # the clocks under the brake must be read back
         held = state.commands.expected.copy()
-        held[:BRAKE] = 1.0  # a guard that has told nobody anything knows no better
+        held[:BRAKE] = 1.0  # no clocks were commanded yet
         if state.has_commanded:
             held[:BRAKE] = self._clocks_of(state.wanted.clocks.slower(self._worst_case_clocks(state, health)))
         held[BRAKE] = 0.0
@@ -201,7 +202,9 @@ class Guard(Generic[StateT]):
     def _decided(self, state: GuardState[StateT], telemetry: Telemetry, health: TelemetryHealth) -> GuardState[StateT]:
         if health.reading is None or not (health.fresh or state.has_commanded):
             return state
-        budget_w = max(0.0, health.policy_limit_w - state.commands.reserve_w)  # what is kept back, others make up for
+        budget_w = max(
+            0.0, health.policy_limit_w - state.commands.reserve_w
+        )  # the other servers make up for the reserve
         observed = Observation(now_s=health.now_s, reading=health.reading, counts=telemetry.counts, budget_w=budget_w)
         policy, wanted = self.policy.decide(state.policy, observed)
         if policy is state.policy and wanted is state.wanted:
@@ -209,7 +212,7 @@ class Guard(Generic[StateT]):
         return state._replace(policy=policy, wanted=wanted)
 
     def _setting(self, state: GuardState[StateT], health: TelemetryHealth) -> Setting:
-        """Whose word holds."""
+        """Return the setting that applies."""
         wanted = state.wanted
         if state.mode is GuardMode.NORMAL and (state.has_commanded or health.fresh):
             return wanted
@@ -221,17 +224,17 @@ class Guard(Generic[StateT]):
         return held_back._replace(clocks=wanted.clocks.slower(self._worst_case_clocks(state, health)))
 
     def _held_back(self, wanted: Setting, health: TelemetryHealth) -> Setting:
-        """Prompts wait sooner while the row cannot be seen."""
+        """Lower the admission limits while telemetry is lost."""
         return wanted._replace(
             low_limit_w=min(wanted.low_limit_w, self.settings.telemetry_lost_low_limit * health.limit_w),
             high_limit_w=min(wanted.high_limit_w, self.settings.telemetry_lost_high_limit * health.limit_w),
         )
 
     def _worst_case_clocks(self, state: GuardState[StateT], health: TelemetryHealth) -> Clocks:
-        """The mildest level that fits without any hope, and never milder than the cautious one."""
+        """Return the highest clocks whose worst case fits, at most the degraded clocks."""
         limit_w = max(
             0.0, health.policy_limit_w - state.commands.reserve_w
-        )  # what is coming must find the row low enough
+        )  # the row must be low enough for a coming limit
         step_w = self.settings.rating_w / LEVEL_STEPS
         return self._level_within(step_w * (limit_w // step_w))
 
@@ -246,7 +249,7 @@ class Guard(Generic[StateT]):
         finding: Finding | None,
         events: tuple[Event, ...],
     ) -> tuple[GuardState[StateT], Orders]:
-        """The orders that bring servers from what they were told to what now holds."""
+        """Return the orders that bring servers from the commanded to the new setting."""
         setting, commands, now_s = self._setting(state, health), state.commands, health.now_s
         braked = state.mode is GuardMode.BRAKED
         if finding is None:
@@ -268,7 +271,7 @@ class Guard(Generic[StateT]):
 
 
 def _counted(state: GuardState[StateT], health: TelemetryHealth) -> GuardState[StateT]:
-    """Fresh readings in a row while blind."""
+    """Count fresh readings in a row while telemetry is lost."""
     if state.mode is not GuardMode.TELEMETRY_LOST:
         return state
     reading = health.reading

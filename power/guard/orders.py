@@ -13,8 +13,8 @@ class Orders(NamedTuple):
     """What to do now.  Doing it twice is doing it once."""
 
     mode: GuardMode
-    setting: Setting  # in force: holds and routing for the router, clocks for those in `tell`
-    command: Ints = NO_SERVERS  # servers to be told `setting.clocks`
+    setting: Setting  # in force: limits and routing for the router, clocks for the servers in `command`
+    command: Ints = NO_SERVERS  # servers to command `setting.clocks`
     brake: Ints = NO_SERVERS  # servers to brake
     release: Ints = NO_SERVERS  # servers to release from the brake
     events: tuple[Event, ...] = ()
@@ -26,7 +26,7 @@ class Orders(NamedTuple):
 
 
 class Calm(NamedTuple):
-    """When a step would change nothing: fresh readings stay below, budget and read-backs stay as they are."""
+    """The range in which a step changes nothing: fresh readings stay below, budget and read-backs do not change."""
 
     below_w: float
     until_s: float

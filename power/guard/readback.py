@@ -1,15 +1,15 @@
-"""Whether servers do what they were told: read-backs against orders, all servers at once.
+"""Read-backs against commands, all servers at once as arrays.
 
-    right      enforced = told, within the tolerance
-    reloaded   the driver's count of loads differs: whatever was told is forgotten
-    late       not right, and the order is older than its delay and a margin, by the server's own newer word;
-               or right before and not now; or not heard for long
-    deaf       late more than `most_tries` times in a row, or not heard
-    landed     not right, but what it was sent before it was told anew now holds: the newer order has its time from here
+    right          enforced = commanded, within the tolerance
+    reloaded       the driver's load count differs: the server lost every cap
+    late           not right, and the command is older than its delay and a margin by a newer report of the server;
+                   or right before and not now; or without a report for long
+    unresponsive   late more than `most_tries` times in a row, or without a report
+    landed         not right, but the previous command now holds: the newer command has its full time from here
 
-An order that is under way is not overtaken: over a path of 40 s the newest wish follows when the older one has landed,
-and a server that is told anew twice a minute is not deaf for that.  Late servers are told again, deaf ones ever more
-rarely: at most one order per server per waiting time.
+A command in flight is not overtaken: over a path of 40 s the newest value follows when the older one has landed, and
+frequent changes do not make a server unresponsive.  The guard repeats commands to late servers, with backoff to
+unresponsive ones: at most one command per server and waiting time.
 """
 
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from power.guard.settings import GuardSettings
 from power.guard.states import CommandState, Event, EventKind, GuardMode
 from power.guard.telemetry import BRAKE, EPOCH, NO_SERVERS, PROMPT_CLOCK, TOKEN_CLOCK, Servers
 
-SHOWN = -np.inf  # a `due_s` whose order has been seen to hold
+SHOWN = -np.inf  # a `due_s` whose command was read back
 MAX_DOUBLINGS = 10
 
 
@@ -30,20 +30,20 @@ class Finding(NamedTuple):
     """What the read-backs came to."""
 
     commands: CommandState
-    late_clocks: Ints  # tell these their clocks again
-    late_brake: Ints  # tell these again to brake, or to let go
+    late_clocks: Ints  # repeat their clocks
+    late_brake: Ints  # repeat their brake or release
     reloaded: Ints
     unresponsive: Ints  # since now
     responsive: Ints  # since now
 
     @property
     def quiet(self) -> bool:
-        """Nothing to tell, and nobody to be told."""
+        """Return whether there is nothing to command and nothing to report."""
         return not any(which.size for which in self[1:])
 
 
 def events_of(finding: Finding, *, mode: GuardMode, now_s: float) -> tuple[Event, ...]:
-    """What there is to tell about a finding."""
+    """Return the events of a finding."""
     if finding.quiet:
         return ()
     commands = (
@@ -103,7 +103,7 @@ class Readback:
         return self._due(shown, expected, everybody, now_s + self._brake_wait_s)
 
     def check(self, commands: CommandState, servers: Servers, *, now_s: float) -> Finding | None:
-        """What to do about what servers say; None when all is as it was."""
+        """Compare the read-backs with the commands; None if nothing changed."""
         silent_before_s = now_s - self._settings.silent_after_s
         if servers.read_at_s.min() >= silent_before_s:
             same = servers.held == commands.expected
@@ -121,12 +121,12 @@ class Readback:
         return self._evaluated(commands, servers, now_s=now_s, silent=servers.read_at_s < silent_before_s)
 
     def _all_right(self, commands: CommandState) -> Finding:
-        """All do as they were last told, and none was deaf."""
+        """All servers hold their last command, and none was unresponsive."""
         after = commands._replace(sent=commands.expected[:BRAKE], due_s=self._shown, tries=self._none, open=False)
         return _quiet(after._replace(stacked=False, silent=self._nobody, reserve_w=0.0))
 
     def _waiting(self, commands: CommandState, held: Floats, *, now_s: float) -> CommandState | None:
-        """Where all speak and none has failed: orders that have shown are done, others have time; else None."""
+        """If all servers report and none failed: close the commands that were read back, else None."""
         right = self._near(commands.expected, held)
         due_s = np.where(right, SHOWN, commands.due_s)
         left = due_s != SHOWN
@@ -141,7 +141,7 @@ class Readback:
         right = self._near(expected, held) & (held[BRAKE] == expected[BRAKE]) & ~silent
         switch = held[BRAKE] != expected[BRAKE]
         wait_s = np.where(switch, self._brake_wait_s, self._clock_wait_s)
-        # Only a word newer than the moment the order should have shown is evidence against the server.
+        # Only a report newer than the moment at which the command should have shown counts against the server.
         reported_since = servers.read_at_s >= commands.due_s - self._settings.margin_s
         landed = self._landed(commands, held, due=~right & ~switch & ~silent & ~reloaded)
         late = ~right & ~landed & ((now_s >= commands.due_s) & (reported_since | silent) | reloaded)
@@ -175,13 +175,13 @@ class Readback:
         )
 
     def _near(self, expected: Floats, held: Floats) -> Bools:
-        """Whether the clocks are those that were told, as far as devices can set them."""
+        """Return whether the clocks are the commanded ones, within the steps of devices."""
         near = np.abs(held[:BRAKE] - expected[:BRAKE]) <= self._settings.clock_tolerance
         both: Bools = np.logical_and(near[TOKEN_CLOCK], near[PROMPT_CLOCK])
         return both
 
     def _landed(self, commands: CommandState, held: Floats, *, due: Bools) -> Bools:
-        """Servers that now hold what was under way when they were told anew."""
+        """Return the servers that now hold the command in flight before the newest one."""
         if not commands.stacked:
             return np.zeros(len(self._row), dtype=np.bool_)
         superseded = (commands.sent != commands.expected[:BRAKE]).any(axis=0) & (commands.due_s != SHOWN)
@@ -190,7 +190,7 @@ class Readback:
 
     @staticmethod
     def _epochs(expected: Floats, held: Floats, silent: Bools) -> tuple[Floats, Bools]:
-        """The loads of the driver as now known, and the servers where it was loaded anew."""
+        """Return the known driver loads, and the servers whose driver was reloaded."""
         reported = ~silent & ~np.isnan(held[EPOCH])
         differs: Bools = np.not_equal(held[EPOCH], expected[EPOCH]) & reported
         if not differs.any():
@@ -201,7 +201,8 @@ class Readback:
         return expected, reloaded
 
     def _excess_w(self, expected: Floats, held: Floats, silent: Bools) -> Floats:
-        """What servers may draw above what they were told; one that is silent may run free."""
+        """Return the power that servers may draw above their commands; a server without a report counts at full
+        clock."""
         found = held.copy()
         found[:BRAKE, silent] = 1.0
         found[BRAKE, silent] = 0.0
@@ -210,7 +211,7 @@ class Readback:
 
     @staticmethod
     def _due(commands: CommandState, expected: Floats, changed: Bools, due_s: float) -> CommandState:
-        """An older order that has yet to show keeps its time, else a stream of new ones would hide a deaf server."""
+        """An older command in flight keeps its time, else frequent commands would hide an unresponsive server."""
         free = commands.due_s == SHOWN
         due = np.where(changed & free, due_s, commands.due_s)
         sent = np.where(free, expected[:BRAKE], commands.sent)

@@ -1,11 +1,11 @@
-"""The servers of a row as the guard knows them, what each can draw at worst, and the clocks at which all of it fits.
+"""The servers of a row for the guard: their worst-case power, and the clocks at which all of it fits.
 
-    worst(server) = max(prompt_w(prompt clock), token_w(token clock, fullest batch));  training: its own curve
-    worst(row)    = sum over servers, each at the higher of what it was told and what it enforces
+    worst(server) = max(prompt_w(prompt clock), token_w(token clock, largest batch));  training: its own curve
+    worst(row)    = sum over servers, each at the higher of its commanded and its enforced clocks
 
-The level for blindness keeps high priority whole longest: low priority and training give way first, down to the lowest
-clock, then high priority.  Clocks of one class come from one number, the share `r` of the server's highest draw:
-each phase's clock is the one at which that phase draws `r` of it.
+The worst-case clocks spare high priority: low priority and training slow down first, to the lowest clock, then high
+priority.  One number gives the clocks of a class, the share `r` of the server's highest power: each phase has the clock
+at which it draws `r` of that power.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ HALVINGS = 30  # of the range in which the level is sought: far below any clock 
 
 
 class Duty(IntEnum):
-    """What a server is for."""
+    """The purpose of a server."""
 
     LOW = 0  # serves low priority
     HIGH = 1
@@ -65,12 +65,12 @@ class _Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """Who stands in the row.  `training` is a server that trains: floor, rise and exponent at the plug."""
+    """The servers of a row.  `training` is the curve of a training server: floor, rise and exponent at the plug."""
 
     models: tuple[ServerModel, ...]
     kind: Ints  # of each server, an index into models
     duty: Ints  # of each server
-    training: Draw | None = None  # None: as reading prompts
+    training: Draw | None = None  # None: as for prompts
     _curves: Floats = field(init=False, repr=False)  # [2 phases, 3 numbers, servers]
     _brake_clock: Floats = field(init=False, repr=False)
     _groups: "dict[tuple[int, int], _Group]" = field(init=False, repr=False)
@@ -118,7 +118,7 @@ class Row:
         return sum(_worst_of(group, duty, clocks) for (_, duty), group in self._groups.items())
 
     def level_within(self, limit_w: float, *, lowest: float) -> Clocks:
-        """The mildest level whose worst case fits; the lowest clocks of all where none does."""
+        """Return the highest clocks whose worst case fits; the lowest clocks if none fits."""
         groups = self._groups
 
         def fits(clocks: Clocks) -> bool:
@@ -178,7 +178,7 @@ def _clocks_at(share: float, groups: list[_Group], lowest: float) -> Pair:
 
 
 def _highest_fitting(clocks_at: Callable[[float], Pair], fits: Callable[[Pair], bool]) -> Pair | None:
-    """The clocks of the highest share that fits; None where not even the lowest does."""
+    """Return the clocks of the highest share that fits; None if not even the lowest share fits."""
     if fits(clocks_at(FULL_CLOCK)):
         return clocks_at(FULL_CLOCK)
     if not fits(clocks_at(0.0)):

@@ -21,29 +21,29 @@ class GuardSettings(Frozen):
     """Of one row."""
 
     rating_w: Watts  # what the row's feed carries for ever
-    standing_w: Watts | None = None  # the budget while no planner's is believed; None: the rating
+    standing_w: Watts | None = None  # the budget without a valid one of a planner; None: the rating
     period_s: Annotated[float, Field(gt=0, le=60)] = 2.0
     telemetry_delay_s: Seconds = 2.0  # declared: from the end of a reading's window to its arrival
-    stale_periods: Annotated[float, Field(ge=1, le=100)] = (
-        2.0  # a reading older than that, beyond its delay, is no sight
-    )
-    return_readings: Annotated[int, Field(ge=1, le=100)] = 2  # in a row, before sight is trusted again
+    stale_periods: Annotated[float, Field(ge=1, le=100)] = 2.0  # an older reading, beyond its delay, counts as lost
+    return_readings: Annotated[int, Field(ge=1, le=100)] = 2  # in a row, before telemetry counts as restored
 
     brake_s: Seconds = 5.0  # declared: from the order to its effect (POLCA)
-    brake_hold_s: Seconds = 10.0  # from the moment at which it bites
+    brake_hold_s: Seconds = 10.0  # from the moment at which it takes effect
     release_share: Share = 0.93  # of the budget: a reading taken under the brake must be below
-    release_hold_s: Seconds = 10.0  # at the blind level before the policy is back; 0: at once, as POLCA does
+    release_hold_s: Seconds = (
+        10.0  # at the worst-case clocks before the policy applies again; 0: at once, as POLCA does
+    )
 
     margin_s: Seconds = 4.0  # beyond a declared delay, before an order counts as ignored: two periods
-    most_tries: Annotated[int, Field(ge=1, le=20)] = 2  # told again so often before a server counts as deaf
-    longest_wait_s: Annotated[float, Field(gt=0, le=3600)] = 60.0  # between two orders to a deaf server
-    silent_after_s: Annotated[float, Field(gt=0, le=3600)] = 10.0  # an agent not heard for so long
+    most_tries: Annotated[int, Field(ge=1, le=20)] = 2  # repetitions before a server counts as unresponsive
+    longest_wait_s: Annotated[float, Field(gt=0, le=3600)] = 60.0  # between two commands to an unresponsive server
+    silent_after_s: Annotated[float, Field(gt=0, le=3600)] = 10.0  # without a report of the agent
     clock_tolerance: Annotated[float, Field(ge=0, le=0.1)] = 0.011  # devices round to their steps: 15 of 1410 MHz
-    most_reserved: Share = 0.05  # of the budget: with more kept back for deaf servers, the row goes cautious
+    most_reserved: Share = 0.05  # of the budget: with a larger reserve for unresponsive servers the row is degraded
 
     lead_s: Seconds = 60.0  # so long before a lower limit comes into force, the policy is given it
     degraded: Annotated[tuple[Clock, ...], Field(min_length=5, max_length=5)] = POLCA_DEGRADED
-    lowest_clock: Clock = 0.4  # of the blind level; below, memory-bound work waits for arithmetic too
+    lowest_clock: Clock = 0.4  # of the worst-case clocks; below, memory-bound work becomes compute-bound
     telemetry_lost_low_limit: Share = 0.90  # of the budget, on the uncorrected model of the row
     telemetry_lost_high_limit: Share = 0.95
     trip: TripCurve = TripCurve()
@@ -51,7 +51,7 @@ class GuardSettings(Frozen):
 
     @property
     def degraded_clocks(self) -> Clocks:
-        """Never milder than this while planner or actuation is not trusted."""
+        """Upper bound of the clocks while budget or actuation is not reliable."""
         return Clocks(*self.degraded)
 
     @property
@@ -61,7 +61,7 @@ class GuardSettings(Frozen):
 
     @property
     def stale_after_s(self) -> float:
-        """The age at which a reading is no longer believed to tell the present."""
+        """Return the age at which telemetry counts as lost."""
         return self.telemetry_delay_s + self.stale_periods * self.period_s
 
     @model_validator(mode="after")

@@ -1,10 +1,10 @@
-"""The states of the guard, why it changes them, and what it tells about that.
+"""The states of the guard, the causes of their transitions, and its events.
 
-NORMAL      the policy's setting holds
-CAUTIOUS    eyes open, but planner or actuation cannot be trusted: never milder than the cautious clocks
-BLIND       no believable reading: never milder than the level at which the worst case fits under the budget
-BRAKED      every server at its brake clock
-RELEASING   brake off, at the blind level until the row has shown that it holds
+NORMAL           the policy's setting applies
+DEGRADED         readings are fresh, but budget or actuation is not reliable: at most the degraded clocks
+TELEMETRY_LOST   no valid reading: at most the clocks at which the worst case fits under the budget
+BRAKED           every server at its brake clock
+RELEASING        brake off, at the worst-case clocks until the row has stayed below the budget
 """
 
 from enum import StrEnum
@@ -17,7 +17,7 @@ StateT = TypeVar("StateT")
 
 
 class GuardMode(StrEnum):
-    """Which setting holds."""
+    """The setting that applies."""
 
     NORMAL = "normal"
     DEGRADED = "degraded"
@@ -33,7 +33,7 @@ class Cause(StrEnum):
     TELEMETRY_LOST_TOO_LONG = (
         "telemetry-lost-too-long"  # the worst case does not fit, and the breaker's curve leaves no more time
     )
-    FOUND_BRAKED = "found-braked"  # a guard that was started anew met servers under the brake
+    FOUND_BRAKED = "found-braked"  # a new guard found servers under the brake
     STALE_TELEMETRY = "stale-telemetry"
     NO_TELEMETRY = "no-telemetry"
     BUDGET_EXPIRED = "budget-expired"  # the planner is dead, late or cut off
@@ -44,13 +44,13 @@ class Cause(StrEnum):
 
 
 class EventKind(StrEnum):
-    """What an event tells."""
+    """The kind of an event."""
 
     MODE = "mode"
-    COMMANDED_AGAIN = "commanded-again"  # what servers enforce is not what they were told
+    COMMANDED_AGAIN = "commanded-again"  # servers did not enforce their command
     DRIVER_RELOADED = "driver-reloaded"  # caps forgotten
-    UNRESPONSIVE = "unresponsive"  # told several times in vain, or silent
-    RESPONSIVE = "responsive"  # deaf no more
+    UNRESPONSIVE = "unresponsive"  # several commands without effect, or no report
+    RESPONSIVE = "responsive"  # no longer unresponsive
 
 
 class Event(NamedTuple):
@@ -64,37 +64,37 @@ class Event(NamedTuple):
 
 
 class CommandState(NamedTuple):
-    """What every server was told, and how that went.  Arrays are never written to; a change makes new ones."""
+    """The commands to every server and their state.  Arrays are never written to; a change makes new ones."""
 
     expected: Floats  # [4, servers], as `Servers.held`
     sent: Floats  # [2, servers]: the clocks that are under way to each; newer ones wait until these have landed
-    due_s: Floats  # when the order under way must show; minus infinity: it has shown
-    tries: Ints  # orders in a row that did not show
+    due_s: Floats  # when the command in flight must show; minus infinity: it was read back
+    tries: Ints  # commands in a row that did not show
     unresponsive: Bools
     silent: Bools
     braked: bool
-    open: bool  # whether any order has yet to show, or any server is deaf
-    stacked: bool  # whether any server was told anew while an order was under way to it
-    reserve_w: float  # what deaf servers may draw above what they were told
+    open: bool  # whether any command has yet to show, or any server is unresponsive
+    stacked: bool  # whether any server got a newer command while one was in flight
+    reserve_w: float  # what unresponsive servers may draw above their commands
 
 
 class GuardState(NamedTuple, Generic[StateT]):
-    """All that the guard remembers.  A value: a step returns another."""
+    """The state of the guard.  A value: a step returns another."""
 
     mode: GuardMode
     since_s: float
     cause: Cause | None
     policy: StateT
-    wanted: Setting  # the policy's last word
+    wanted: Setting  # the policy's last setting
     setting: Setting  # in force
-    limit_w: float  # the last believed budget, never above the standing one once it is believed no more
-    had_budget: bool  # whether a planner was ever believed
+    limit_w: float  # the last valid budget, at most the standing budget after it expired
+    had_budget: bool  # whether there ever was a valid budget
     commands: CommandState
-    has_readback: bool  # whether servers have been heard at all
-    has_commanded: bool  # whether servers were told any clocks
+    has_readback: bool  # whether servers were read back at all
+    has_commanded: bool  # whether any clocks were commanded
     started_s: float  # of the first step
     engaged_s: float  # when the brake last was
-    released_s: float  # readings up to here say nothing new about the budget
-    read_s: float  # the newest reading while blind
-    good_readings: int  # since the row came back in sight
+    released_s: float  # readings up to here do not count as above the budget
+    read_s: float  # the newest reading while telemetry is lost
+    good_readings: int  # since readings came back
     brakes: int

@@ -15,9 +15,9 @@ NO_SERVERS: Ints = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Servers:
-    """What servers last said that holds on them, in the order of the row."""
+    """The last state that each server reported, in the order of the row."""
 
-    read_at_s: Floats  # minus infinity: never spoke
+    read_at_s: Floats  # minus infinity: never reported
     held: Floats  # [4, servers]: clock writing tokens, clock reading prompts, braked (0 or 1), loads of the driver
 
 
@@ -26,7 +26,7 @@ class Telemetry(NamedTuple):
 
     now_s: float
     reading: Reading | None  # the newest, however old
-    counts: Floats  # [kinds of server, priority, phase], as in `Seen`
-    servers: Servers | None = None  # None: nothing is read back, nothing is verified
+    counts: Floats  # [server model, priority, phase], as in `Observation`
+    servers: Servers | None = None  # None: no read-back at this step
     budget: Budget | None = None  # the last that was accepted
     coming_w: float = inf  # the lowest limit that comes into force soon

@@ -1,4 +1,5 @@
-"""What the guard can see at a step: whether the row is in sight, what it may draw, how long blindness may last."""
+"""The health of telemetry at a step: whether readings are fresh, the limits in force, how long telemetry may be
+lost."""
 
 from math import inf
 from typing import NamedTuple
@@ -12,16 +13,16 @@ class TelemetryHealth(NamedTuple):
     """One step's view."""
 
     now_s: float
-    reading: Reading | None  # None as well for one that no meter can have meant
-    fresh: bool  # the reading tells the present
+    reading: Reading | None  # None for an impossible value too
+    fresh: bool  # the reading is recent
     limit_w: float  # above it the brake engages
     policy_limit_w: float  # what the policy may use: less, where less is coming
     planned: bool  # the limit is a planner's
-    above_at_s: float  # when a reading above the limit was taken; minus infinity: none was
+    above_at_s: float  # when a reading above the limit was taken; minus infinity: never
 
 
 def assess(telemetry: Telemetry, settings: GuardSettings, *, last_limit_w: float) -> TelemetryHealth:
-    """Believe what can be believed."""
+    """Evaluate the telemetry of a step."""
     now_s, reading, said = telemetry.now_s, telemetry.reading, telemetry.reading
     if reading is not None and not (0 <= reading.row_w < inf and reading.at_s <= now_s):
         reading = None
@@ -33,27 +34,27 @@ def assess(telemetry: Telemetry, settings: GuardSettings, *, last_limit_w: float
             policy_w = min(policy_w, settings.standing_limit_w)
         above_at_s = _above_at_s(said, limit_w, now_s=now_s)
         return TelemetryHealth(now_s, reading, fresh, limit_w, min(policy_w, telemetry.coming_w), True, above_at_s)  # noqa: FBT003
-    # The last budget may have been lower than the standing one for a reason that still holds.
+    # The last budget may have been lower than the standing one for a reason that still applies.
     limit_w = min(last_limit_w, settings.standing_limit_w)
     above_at_s = _above_at_s(said, limit_w, now_s=now_s)
     return TelemetryHealth(now_s, reading, fresh, limit_w, min(limit_w, telemetry.coming_w), False, above_at_s)  # noqa: FBT003
 
 
 def _above_at_s(reading: Reading | None, limit_w: float, *, now_s: float) -> float:
-    """A meter whose clock is ahead, or whose number ran over, is no sight; what it says of too much still counts."""
+    """A reading from the future or an infinite one is not fresh, but it still counts as above the limit."""
     return min(reading.at_s, now_s) if reading is not None and reading.row_w > limit_w else -inf
 
 
 def is_valid(budget: Budget, settings: GuardSettings, *, now_s: float) -> bool:
-    """Not expired, and nothing that no planner may say."""
+    """Return whether a budget is not expired and within the rating."""
     return now_s < budget.expires_at_s and 0 < budget.limit_w <= settings.rating_w
 
 
 def allowed_outage_s(worst_w: float, limit_w: float, settings: GuardSettings) -> float:
-    """How long the row may go unseen before the brake must be ordered: for ever where the worst case fits.
+    """Return how long telemetry may be lost before the brake must be ordered; infinite if the worst case fits.
 
-    The breaker is taken to be as warm as the limit leaves it, and its rating to be the limit: what stands above the
-    row may be as tight.  A share of what its curve leaves, less the time that the brake takes to work.
+    The model takes the breaker at equilibrium at the limit, and the limit as its rating, since feeds above the row may
+    be as tight.  The result is a share of the trip time, less the time until the brake takes effect.
     """
     ratio = worst_w / limit_w
     if ratio <= 1:

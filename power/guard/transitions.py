@@ -1,4 +1,4 @@
-"""Which state follows: the table of docs/power/guard.md, row by row."""
+"""The next state: the table of docs/explanation/power/guard.md, row by row."""
 
 from collections.abc import Callable
 from math import inf
@@ -14,7 +14,8 @@ Change = tuple[GuardMode, Cause]
 def next_mode(
     state: GuardState[Any], health: TelemetryHealth, settings: GuardSettings, *, max_outage_s: Callable[[], float]
 ) -> Change | None:
-    """The change that this look demands, if any.  `blind_most_s`: how long the row may stay unseen as it is."""
+    """Return the transition of this step, if any.  `max_outage_s`: how long telemetry may be lost at the present
+    clocks."""
     if state.mode is GuardMode.BRAKED:
         return _from_braked(state, health, settings, max_outage_s)
     if is_over(state, health):
@@ -30,15 +31,16 @@ def next_mode(
 
 
 def is_over(state: GuardState[Any], health: TelemetryHealth) -> bool:
-    """A reading above the budget counts however late it comes, unless it tells of before the last release."""
+    """Return whether a reading is above the budget, whatever its age, unless it was taken before the last release."""
     return health.above_at_s > state.released_s
 
 
 def _from_braked(
     state: GuardState[Any], health: TelemetryHealth, settings: GuardSettings, max_outage_s: Callable[[], float]
 ) -> Change | None:
-    """Only a reading that was taken under the brake, fresh and well below the budget, lets it go; or, where blindness
-    alone was why, clocks that have shown at which no load can exceed the budget."""
+    """A fresh reading from under the brake, well below the budget, releases it.  If lost telemetry alone was the cause,
+    read-back clocks at which no load can exceed the budget release it too.
+    """
     reading = health.reading
     bites_s = state.engaged_s + settings.brake_s
     if health.now_s < bites_s + settings.brake_hold_s:
@@ -54,7 +56,7 @@ def _from_braked(
 
 
 def last_reading_s(state: GuardState[Any], health: TelemetryHealth, settings: GuardSettings) -> float:
-    """When the row was in sight, at the least; where no reading is left to say so, sight was there a step ago."""
+    """Return the time of the last reading; without any, the earliest moment at which telemetry can have been lost."""
     if health.reading is not None:
         return max(health.reading.at_s, state.released_s)
     return max(state.started_s, health.now_s - settings.stale_after_s)
@@ -69,12 +71,12 @@ def _without_telemetry(
     if state.mode is GuardMode.TELEMETRY_LOST or (
         not state.has_commanded and health.now_s - state.started_s < settings.stale_after_s
     ):
-        return None  # one that has just started has told nobody anything, and waits for the meter's first word
+        return None  # a guard that has just started waits for the first reading
     return GuardMode.TELEMETRY_LOST, Cause.NO_TELEMETRY if health.reading is None else Cause.STALE_TELEMETRY
 
 
 def _has_held(state: GuardState[Any], health: TelemetryHealth, settings: GuardSettings) -> bool:
-    """Long enough off the brake, and seen there."""
+    """Return whether the row ran long enough without the brake, with a reading since the release."""
     reading = health.reading
     return (
         health.now_s >= state.released_s + settings.release_hold_s

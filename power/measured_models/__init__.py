@@ -1,6 +1,7 @@
-"""Power and speed by board, model, batch, phase and clock, fitted on measured tables (docs/power/phases.md).
+"""Power and speed by board, model, batch, phase and clock, fitted on measured tables
+(docs/explanation/power/measured-models.md).
 
-`fit_curves` makes the document of curves from tables that `read_table` has read.
+`read_table` reads tables; `fit_curves` fits the document of curves on them.
 """
 
 from power.measured_models.document import PowerShares, builtin_curves, builtin_shares

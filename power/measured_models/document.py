@@ -1,8 +1,8 @@
-"""What is known of the power of GPU boards: shares fitted on measured tables, facts cited, and how far off each is.
+"""The document of power shares of GPU boards: fitted shares, cited facts, and the error of each.
 
-One document.  `power/data/curves.yaml` ships what the planner needs, `power/data/engines.yaml` the engines that were
-measured one by one; `fleetwright power fit` writes both parts into one file, which is read back by this model.
-Formulas: docs/power/phases.md.
+`power/data/curves.yaml` ships the part for the planner, `power/data/engines.yaml` the engines that were measured one by
+one.  `fleetwright power fit` writes both parts into one file of this model.
+Formulas: docs/explanation/power/measured-models.md.
 """
 
 import datetime as dt
@@ -29,7 +29,7 @@ OffBy = Annotated[float, Field(ge=0, le=100)]
 
 
 class Spread(Frozen):
-    """A figure with the range that holds 90 % of what was measured."""
+    """A figure with the range of 90 % of the measurements."""
 
     low: Share
     mid: Share
@@ -43,7 +43,7 @@ class Spread(Frozen):
 
 
 class Error(Frozen):
-    """How far off a formula is on what it was not fitted on: |predicted / measured - 1|."""
+    """The error of a formula on held-out data: |predicted / measured - 1|."""
 
     mean: OffBy
     p90: OffBy
@@ -76,15 +76,15 @@ class ServingShares(Frozen):
     active: Coefficient  # of 10^9 parameters used per token and GPU
     total: Coefficient  # of 10^9 parameters held per GPU
     gpus: Coefficient
-    constant_error: Error  # of one busy share for all, the yardstick; models held out
-    new_model_error: Error  # of a model that was not measured, told by its size
-    known_engine_error: Error  # of a batch that was not measured, told by the engine's other batches
+    constant_error: Error  # of one busy share for all, for comparison; models held out
+    new_model_error: Error  # of a model without measurements, predicted from its size
+    known_engine_error: Error  # of a batch without measurements, predicted from the engine's other batches
     families: Count
     source: str
     date: dt.date
 
     def rise_share(self, *, active_billions: float, total_billions: float, gpus: int) -> float:
-        """What one request in the batch adds to idle, as a share of the rated power."""
+        """Return what one request in the batch adds to idle, as a share of the rated power."""
         sizes = np.log([active_billions / gpus, total_billions / gpus, gpus])
         return float(np.exp(self.level + sizes @ [self.active, self.total, self.gpus]))
 
@@ -134,14 +134,14 @@ class LimitSweep(Frozen):
 
 
 class ClockShares(Frozen):
-    """What a lower clock leaves of power and speed."""
+    """The power and speed that remain at a lower clock."""
 
     floor_share: Annotated[float, Field(ge=0, lt=1)]
     exponent: Annotated[float, Field(ge=1, le=4)]
     spread: Spread
     compute_sensitivity: Spread
     memory_sensitivity: Spread
-    lowest: Annotated[float, Field(gt=0, lt=1)]  # of the fitted range; nothing is said below it
+    lowest: Annotated[float, Field(gt=0, lt=1)]  # of the fitted range
     source: str
     date: dt.date
 
@@ -150,7 +150,7 @@ class ClockShares(Frozen):
         return self.floor_share + (1 - self.floor_share) * float(clock**self.exponent)
 
     def clock_leaving(self, share: float) -> float | None:
-        """The clock that leaves so much: what a power limit comes to.  None below the fitted range."""
+        """Return the clock that leaves this share of power; None below the fitted range."""
         if share >= 1:
             return FULL_CLOCK
         if share < self.left(self.lowest):
@@ -159,7 +159,7 @@ class ClockShares(Frozen):
 
 
 class ServerShares(Frozen):
-    """CPUs, memory, fans, NICs and conversion losses inside the server, per GPU; the room's cooling is not in it."""
+    """CPUs, memory, fans, NICs and conversion losses inside the server, per GPU; without the cooling of the room."""
 
     base_share_of_tdp: Share
     share_of_gpu: Share
@@ -186,7 +186,7 @@ class PowerShares(Frozen):
         return {folded(board.name): board for board in self.boards}
 
     def board(self, gpu: GpuSpec) -> BoardShares:
-        """What is known of a GPU type, or of all together."""
+        """Return the shares of a GPU type, or of all together."""
         return self.by_name.get(folded(gpu.name), self.unmeasured)
 
     def idle_share(self, name: str) -> float:
@@ -201,7 +201,7 @@ class PowerShares(Frozen):
 
 
 class Engines(Frozen):
-    """The part of the document that only those who ask for one engine read."""
+    """The part of the document for single engines."""
 
     engines: tuple[Engine, ...]
 
@@ -214,7 +214,7 @@ def builtin_shares() -> PowerShares:
 
 @cache
 def builtin_curves() -> PowerShares:
-    """All that ships with the product."""
+    """The whole shipped document."""
     part = read_model(parse_document(_shipped("engines.yaml"), name="power/data/engines.yaml"), Engines)
     return builtin_shares().model_copy(update={"engines": part.engines})
 

@@ -1,7 +1,7 @@
-"""From measured tables to the document of curves: what was measured anew replaces what the base holds of it.
+"""From measured tables to the document of curves: new measurements replace the base's.
 
-Facts that no such table holds (idle power, sensitivity of phases to clocks, the server around the boards) are taken
-from the base, which cites them.
+Facts that no table has (idle power, sensitivity of phases to clocks, the server around the boards) come from the base,
+which cites them.
 """
 
 import datetime as dt
@@ -18,7 +18,7 @@ FEWEST_FAMILIES = 2
 
 
 def fit_curves(points: Points, *, base: PowerShares, date: dt.date, source: str | None = None) -> PowerShares:
-    """All that the tables say, over what the base says.  RuleError where they say nothing."""
+    """Return the fits on the tables over the base; raise RuleError if no table can be fitted."""
     if not (points.serving or points.requests or points.limits):
         left_out = "; ".join(f"{count} rows: {reason}" for reason, count in points.left_out.most_common())
         raise RuleError([((), f"no row can be used ({left_out})")])

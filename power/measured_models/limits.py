@@ -1,9 +1,9 @@
-"""Fits on training under power limits (Zeus): what a lower clock leaves of power, and what a limit costs in time.
+"""Fits on training under power limits (Zeus): the power at a lower clock, and the time under a limit.
 
     power / power at the full limit = f + (1 - f) * c^a        time / time at the full limit = 1 + k * (1/c - 1)
 
-Zeus recorded no clocks.  Time becomes clock with `k` such that POLCA's published point lies on it, so `f` and `a` speak
-of that clock; the two laws together, time by limit, need no such anchor and are what the errors are of.
+Zeus recorded no clocks.  `k` is chosen so that POLCA's published point fits, and converts time to clock; `f` and `a`
+refer to that clock.  Time by limit combines both and needs no such anchor; the errors are its errors.
 """
 
 import datetime as dt
@@ -61,7 +61,7 @@ def clock_shares(sweep: Sweep, *, cited: ClockShares, source: str, date: dt.date
 
 
 def limit_sweeps(sweep: Sweep, *, source: str, date: dt.date) -> list[LimitSweep]:
-    """Each board type by itself, with the errors of tasks held out."""
+    """Fit each board type by itself, with the errors of held-out tasks."""
     enough = [gpu for gpu in sweep.jobs if np.sum(sweep.boards == gpu) >= FEWEST_POINTS]
     return [_one(sweep, gpu, source, date) for gpu in sorted(enough)]
 
@@ -88,7 +88,8 @@ def _one(sweep: Sweep, gpu: str, source: str, date: dt.date) -> LimitSweep:
 
 
 def _held_out(sweep: Sweep, mine: Floats) -> tuple[Floats, Floats]:
-    """Power by speed and time by limit, of each task told by the board's other tasks, or by all where it has none."""
+    """Return errors of power by speed and time by limit, each task predicted from the board's other tasks, or from
+    all."""
     power, time = np.empty(len(mine)), np.empty(len(mine))
     for task in dict.fromkeys(sweep.tasks[mine]):
         held = mine & (sweep.tasks == task)

@@ -31,12 +31,12 @@ class ServingPoint:
 
     @property
     def family(self) -> tuple[str, str, int]:
-        """All that is alike but for the batch."""
+        """Return the key of configurations that differ in batch only."""
         return self.model, self.layout, self.gpus
 
     @property
     def kin(self) -> str:
-        """What must be held out together: one model in all its precisions."""
+        """Return the key of points to hold out together: one model in all its precisions."""
         return self.model.removesuffix("-FP8")
 
 
@@ -63,7 +63,7 @@ class LimitPoint:
     """Training under a power limit: time for the same work, and power of one board."""
 
     gpu: str
-    task: str  # what must be held out together
+    task: str  # held out together
     job: str
     limit_w: float
     time_s: float
@@ -79,7 +79,7 @@ def grouped(points: Iterable[PointT], key: Callable[[PointT], KeyT]) -> dict[Key
 
 
 def error_of(predicted: Sequence[float] | Floats, measured: Sequence[float] | Floats) -> Error:
-    """How far off, relative to what was measured."""
+    """Return the error relative to the measurement."""
     off = np.asarray(predicted) / np.asarray(measured) - 1
     size = np.abs(off)
     mean, p90, bias = float(size.mean()), float(np.quantile(size, 0.9)), float(off.mean())

@@ -1,8 +1,8 @@
-"""Fits on runs of equal requests (splitwise-sim's table): power and times of prompts and of tokens, apart.
+"""Fits on runs of equal requests (splitwise-sim's table): power and times of prompts and of tokens.
 
-The mean power of a run mixes both phases: tokens draw (mean * whole - peak * prompt) / (whole - prompt).  Only runs
-that read prompts for less than a tenth of their time say so; in longer ones the recorded means lie too low to be of the
-whole run (docs/power/phases.md, 3).
+The mean power of a run mixes both phases: tokens draw (mean * whole - peak * prompt) / (whole - prompt).  The fit uses
+runs that read prompts for less than a tenth of their time; the recorded means of longer ones are too low for the
+whole run (docs/explanation/power/measured-models.md, 3).
 """
 
 from collections import defaultdict
@@ -64,7 +64,7 @@ def _sound(run: RequestPoint) -> bool:
 
 
 def _prompt_medians(runs: Sequence[RequestPoint]) -> dict[int, float]:
-    """Median time by tokens read at once: 2 prompts of 512 take what one of 1024 takes."""
+    """Return the median time by tokens read at once: 2 prompts of 512 take as long as one of 1024."""
     found: dict[int, list[float]] = defaultdict(list)
     for run in runs:
         if run.prompt_tokens * run.batch <= MAX_PROMPT_TOKENS:

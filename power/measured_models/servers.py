@@ -1,9 +1,9 @@
-"""Fitted curves in the simulator's form: a `ServerModel` for a measured engine (docs/power/phases.md, 5).
+"""Fitted curves as a `ServerModel` of a measured engine, for the simulator
+(docs/explanation/power/measured-models.md, 5).
 
-It stands for the engine's boards and their share of the server around them.  The clock curve `f + (1 - f) * c^a` of a
-board's whole power is kept for prompts.  For tokens, whose rise goes with the batch, it becomes `idle + rise * c^a'`
-with the `a'` that lies nearest over the fitted clocks.  Not in any table, and assumed as for `BLOOM_A100`: a parked
-server's power, its time to wake, the clock of the brake.
+The model covers the engine's boards and their share of the server.  Prompts keep the board's clock curve
+`f + (1 - f) * c^a`.  Tokens, whose rise depends on the batch, use `idle + rise * c^a'` with the best `a'` over the
+fitted clocks.  Assumed as for `BLOOM_A100`: the power of a parked server, its wake time, the brake clock.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,17 +21,18 @@ CLOCKS_TRIED = 29
 EXPONENTS = np.arange(0.2, 4.0, 0.01)
 TOKEN_FLOOR_TIME = BLOOM_A100.token_floor_time
 PARKED_W_PER_BOARD = BLOOM_A100.parked_w / BLOOM_A100.gpus
-UNKNOWN_CLOCK_MHZ = 1000.0  # clocks are shares; only prints show the figure
+UNKNOWN_CLOCK_MHZ = 1000.0  # clocks are shares; the figure is for output only
 
 
 def server_model(
     curves: PowerShares, gpu: GpuSpec, *, model: str, together: int = 1, gpus: int | None = None, layout: str = ""
 ) -> ServerModel:
-    """The engine's model for servers that hold up to `together` requests; words of its layout choose among several."""
+    """Return the model of servers with up to `together` requests; parts of a layout's name choose among several
+    engines."""
     engine = engine_of(curves, gpu, model=model, gpus=gpus, layout=layout)
     if not engine.batches[0] / 2 <= together <= 2 * engine.batches[1]:
         low, high = engine.batches
-        message = f"must lie near the batches that were measured, {low:g} to {high:g}, got {together}"
+        message = f"must be near the measured batches, {low:g} to {high:g}, got {together}"
         raise RuleError([(("together",), message)])
     prompt_w = gpu.rated_w * (engine.prompt_share or curves.board(gpu).busy_share.high)
     exponent = clock_exponent(engine.share(together), engine.idle_share, curves.clock)
@@ -62,7 +63,7 @@ def server_model(
 
 
 def engine_of(curves: PowerShares, gpu: GpuSpec, *, model: str, gpus: int | None = None, layout: str = "") -> Engine:
-    """The measured engine that fits; of several the one whose power is known best."""
+    """Return the measured engine that fits; of several the one with the smallest error of power."""
     here = [one for one in curves.engines if folded(one.gpu) == folded(gpu.name) and one.rise_share > 0]
     named = [one for one in here if folded(model) in _names(one)]
     if not named:
@@ -89,14 +90,14 @@ def _names(engine: Engine) -> Iterator[str]:
 
 
 def _exponent_up_to(engine: Engine, together: int) -> float:
-    """The exponent that reaches the measured power at `together`, where that lies beyond the saturation."""
+    """Return the exponent that reaches the measured power at `together`, if that is beyond the saturation."""
     if together <= engine.saturation or together == 1:
         return engine.batch_exponent
     return float(engine.batch_exponent * np.log(engine.saturation) / np.log(together))
 
 
 def _scaled_prompt_s(curves: PowerShares, gpu: GpuSpec, engine: Engine) -> tuple[float, float, float]:
-    """From the engine with the nearest number of boards whose prompts were timed, best on this board type: arithmetic
+    """Return prompt times from the engine with the nearest number of boards, preferably of this type: arithmetic
     grows with the parameters used per token and board, and shrinks with the board's rate.
     """
     boards = builtin_gpus().index

@@ -1,9 +1,10 @@
-"""Fits on averages of serving engines: how a board's power follows load, batch and model (docs/power/phases.md, 2).
+"""Fits on averages of serving engines: board power by load, batch and model
+(docs/explanation/power/measured-models.md, 2).
 
     share = idle + e^level * min(batch, saturation)^b * (active / GPUs)^c * (total / GPUs)^d * GPUs^e
 
-is linear in its logarithm, so least squares finds it at once.  Errors are of models held out (told by size alone) and,
-for an engine that was measured, of one batch told by its others.
+is linear in its logarithm, so least squares solves it directly.  Errors are of held-out models (predicted from size)
+and, for a measured engine, of one batch predicted from its others.
 """
 
 import datetime as dt
@@ -24,7 +25,7 @@ LOAD_EXPONENTS = np.arange(0.02, 1.0, 0.01)
 
 
 def families_of(points: Sequence[ServingPoint]) -> list[list[ServingPoint]]:
-    """Configurations alike but for their batch, those with enough of them."""
+    """Return the families of configurations that differ in batch only and have enough members."""
     return [family for family in grouped(points, lambda one: one.family).values() if len(family) >= FEWEST_POINTS]
 
 
@@ -53,7 +54,7 @@ def board_shares(points: Sequence[ServingPoint], *, idle: Spread, source: str, d
 
 
 def serving_shares(points: Sequence[ServingPoint], *, idle: float, source: str, date: dt.date) -> ServingShares | None:
-    """Power by batch and size of model; None where too few models were measured to hold one out."""
+    """Fit power by batch and model size; None if there are too few models to hold one out."""
     if len({point.kin for point in points}) < FEWEST_MODELS:
         return None
     known = {each: _known_engine_error(points, idle, each) for each in SATURATIONS}
@@ -115,7 +116,8 @@ def _told_by_others(
 
 
 def _known_engine_error(points: Sequence[ServingPoint], idle: float, saturation: float) -> Error:
-    """One batch told by the others of its engine, with an exponent fitted on all other engines."""
+    """Return the errors of one batch predicted from its engine's others, with an exponent fitted on all other
+    engines."""
     families = families_of(points)
     across, along, _ = _within(points, idle, saturation)
     predicted: list[float] = []

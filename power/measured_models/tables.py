@@ -1,4 +1,4 @@
-"""Measured tables, told apart by their columns: rows of text in, points out, violations by row and column.
+"""Measured tables, recognised by their columns: rows of text in, points out, violations by row and column.
 
 ML.ENERGY leaderboard    average power of serving engines by GPU, model and batch
 splitwise-sim            times, peak and average power of one batch by prompt length and batch
@@ -38,7 +38,7 @@ GPU_ENERGY = re.compile(r"gpu\d+_energy")
 
 
 class Kind(StrEnum):
-    """What a table holds."""
+    """The kind of a table."""
 
     SERVING = "ML.ENERGY leaderboard"
     REQUESTS = "splitwise-sim"
@@ -56,7 +56,7 @@ COLUMNS: Mapping[Kind, tuple[str, ...]] = {
 
 @dataclass(slots=True)
 class Points:
-    """What the tables hold together."""
+    """The points of all tables."""
 
     serving: list[ServingPoint] = field(default_factory=list)
     requests: list[RequestPoint] = field(default_factory=list)
@@ -98,7 +98,7 @@ def read_table(rows: Sequence[Row], columns: Sequence[str], *, name: str, gpus: 
 
 @dataclass(slots=True)
 class _Table:
-    """Reads row by row and keeps what is wrong."""
+    """Read row by row and collect violations."""
 
     rows: Sequence[Row]
     name: str
@@ -125,7 +125,7 @@ class _Table:
             )
 
     def requests(self) -> Iterator[RequestPoint]:
-        """splitwise-sim: 0 stands where no power was recorded."""
+        """Read splitwise-sim, where 0 means that no power was recorded."""
         for number, row in enumerate(self.rows, 2):
             gpu = self._board(row["hardware"])
             prompt, batch, output, split = (self._number(number, row, name, least=1) for name in REQUEST_SIZES)
@@ -133,7 +133,9 @@ class _Table:
             prompt_ms, token_ms, whole_ms = (self._positive(number, row, name) for name in REQUEST_TIMES)
             size = BILLIONS.search(row["model"].casefold())
             if size is None:
-                self.violations.append(((number, "model"), f"must say its size, like llama2-70b, got {row['model']!r}"))
+                self.violations.append(
+                    ((number, "model"), f"must contain its size, like llama2-70b, got {row['model']!r}")
+                )
             if gpu is None or size is None or self.violations:
                 continue
             yield RequestPoint(

@@ -1,9 +1,9 @@
-"""Fits of times (docs/power/phases.md, 3): a prompt by its tokens, a token by how many are written together.
+"""Fits of times (docs/explanation/power/measured-models.md, 3): a prompt by its tokens, a token by its batch.
 
     prompt of p tokens    s0 + s1 * p + s2 * p^2
     one token, n together t0 * (1 + g * (n - 1))
 
-Relative least squares: a short prompt counts as much as a long one.  A coefficient that would be negative is 0.
+Relative least squares: a short prompt counts as much as a long one.  A negative coefficient is set to 0.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ MAX_GROWTH = 1.0
 
 
 def token_times(batches: Sequence[float], seconds: Sequence[float]) -> tuple[float, float, Error]:
-    """`t0`, `g`, and the error of each batch told by the others."""
+    """Return `t0`, `g`, and the error of each batch predicted from the others."""
     features = np.column_stack((np.ones(len(batches)), np.asarray(batches) - 1))
     (alone, slope), error = _fitted(features, np.asarray(seconds, dtype=float))
     growth = min(MAX_GROWTH, slope / alone) if alone > 0 else MAX_GROWTH
@@ -27,7 +27,7 @@ def token_times(batches: Sequence[float], seconds: Sequence[float]) -> tuple[flo
 
 
 def prompt_times(tokens: Sequence[float], seconds: Sequence[float]) -> tuple[tuple[float, float, float], Error]:
-    """`s0`, `s1`, `s2`, and the error of each length told by the others."""
+    """Return `s0`, `s1`, `s2`, and the error of each length predicted from the others."""
     at = np.asarray(tokens, dtype=float)
     (none, each, square), error = _fitted(np.column_stack((np.ones(len(at)), at, at**2)), np.asarray(seconds))
     return (float(f"{none:.4g}"), float(f"{each:.4g}"), float(f"{square:.4g}")), error

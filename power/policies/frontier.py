@@ -1,12 +1,12 @@
-"""The rungs of the ladder: every way of setting the clocks of a row that saves the most watts for its loss.
+"""The rungs of the ladder: the settings of a row's clocks that save the most power for their loss.
 
-    minimise    sum over levers l of  loss_l(c_l)
-    subject to  sum over levers l of  saved_l(c_l) >= wanted watts,     one clock c_l of a grid for each lever
+    minimise    sum over controls l of  loss_l(c_l)
+    subject to  sum over controls l of  saved_l(c_l) >= wanted watts,     one clock c_l of a grid for each control
 
-is a multiple-choice knapsack.  A lever is a priority in a phase; `saved` and `loss` are sums over the kinds of server
-that are expected in it.  On the concave hull of each lever's points the best next step is the one that saves most per
-loss (Sinha and Zoltners, 1979), so sorting the hulls' steps gives, rung by rung, settings that no other setting beats:
-less loss at as many watts.  What lies between two rungs is one step of one lever, and the grid is fine.
+is a multiple-choice knapsack.  A control is a priority in a phase; `saved` and `loss` are sums over the server models
+expected in it.  On the concave hull of each control's points the best next step is the one with the most power per
+loss (Sinha and Zoltners, 1979), so sorting the steps of all hulls gives, rung by rung, settings that no other setting
+dominates.  Two rungs differ by one step of one control, and the grid is fine.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ TRAINING_SLACK = 0.10  # POLCA reports 20 % of a training server's peak for 10 %
 
 
 class Point(NamedTuple):
-    """One clock of one lever, against full clock."""
+    """One clock of one control, against full clock."""
 
     clock: float
     loss: float
@@ -36,7 +36,7 @@ class Point(NamedTuple):
 
 
 class Step(NamedTuple):
-    """From one clock of a lever to the next on its hull."""
+    """A step from one clock of a control to the next on its hull."""
 
     control: str  # a field of Clocks
     clock: float
@@ -46,7 +46,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
-    """One setting of the clocks on the frontier, with what it is expected to do."""
+    """One setting of the clocks on the frontier, with its expected loss and saving."""
 
     clocks: Clocks
     loss: float
@@ -79,7 +79,7 @@ def clock_grid(lowest: float = LOWEST_CLOCK, step: float = CLOCK_STEP) -> tuple[
 def controls_of(
     kinds: Sequence[ServerModel], mix: Floats, *, slack: Slack, jobs: Sequence[TrainingJob] = ()
 ) -> tuple[Control, ...]:
-    """The levers of a row; `mix` is how many servers are expected in each [kind, priority, phase]."""
+    """Return the controls of a row; `mix` is the expected number of servers in each [model, priority, phase]."""
     serving = [
         _serving_control(kinds, mix, name=name, priority=priority, phase=phase, slack=slack)
         for name, priority, phase in SERVING
@@ -90,7 +90,7 @@ def controls_of(
 def frontier(controls: Sequence[Control], grid: Sequence[float]) -> tuple[Rung, ...]:
     """From nothing saved to everything, each rung the least loss that saves its watts."""
     steps = [step for control in controls for step in _hull_steps(control, grid)]
-    # Equal worth: the earlier lever first.  Within a lever worth falls, so its own order holds.
+    # Ties: the earlier control first.  Within a control the ratio falls, so its order holds.
     steps.sort(key=lambda step: -step.saved_w / step.loss if step.loss > 0 else -np.inf)
     rungs = [Rung(clocks=Clocks(), loss=0.0, saved_w=0.0)]
     for step in steps:

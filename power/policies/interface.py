@@ -1,4 +1,4 @@
-"""What every policy is: a start, and one step from what was seen to what to ask for."""
+"""The interface of a policy: a start state, and a step from an observation to a setting."""
 
 from typing import Protocol, TypeVar
 
@@ -9,7 +9,7 @@ StateT = TypeVar("StateT")
 
 
 class Policy(Protocol[StateT]):
-    """A rule for one row.  Pure: the state is a value, time comes with what was seen."""
+    """A rule for one row.  Pure: the state is a value, time is part of the observation."""
 
     @property
     def name(self) -> str:
@@ -20,10 +20,10 @@ class Policy(Protocol[StateT]):
         """From an order to the clock: 40 s through BMCs (POLCA, arXiv 2308.12908), a second or less through agents."""
 
     def start(self) -> StateT:
-        """Before anything was seen."""
+        """Return the state before the first observation."""
 
     def decide(self, state: StateT, observed: Observation) -> tuple[StateT, Setting]:
-        """What to ask for now."""
+        """Return the next state and setting."""
 
     def calm_below_w(self, state: StateT, budget_w: float) -> float:
         """While readings stay below this, deciding again from this state would change nothing: neither state nor

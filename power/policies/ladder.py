@@ -1,20 +1,20 @@
-"""The ladder: clocks by phase and priority, the mildest that the next seconds allow; routing; and watts to admit by.
+"""The ladder: clocks by phase and priority, the highest that the next seconds allow; routing; admission limits.
 
-At every reading, with n[k,p,f] the servers of kind k, priority p in phase f, w the watts of the believed curves:
+At every reading, with n[k,p,f] the servers of model k, priority p in phase f, w the power by the nominal curves:
 
-    correction   follows  reading / sum n w(clocks asked)                     what the curves get wrong, smoothed
+    correction   follows  reading / sum n w(clocks commanded)                 error of the curves, smoothed
     s_p          follows  prompts / busy                                      of each priority, smoothed
     reading_p    = min(busy_p, s_p busy_p + z sqrt(busy_p s_p (1 - s_p)))     prompts read at once: a binomial quantile
     forecast(r)  = correction * (1 + growth) * sum n' w(clocks of rung r),    n' = n with busy_p split by reading_p
-    rung         = the first r with forecast(r) <= share * budget; back to a milder one only where it leaves `ease` free
+    rung         = the first r with forecast(r) <= share * budget; a higher-clock rung only if it leaves `ease` free
 
-The rungs are those of `frontier`.  Who reads a prompt changes within a second or two, so the present split says less
-about the next seconds than its mean and its spread do; who is busy changes slowly, so it is taken as it is.
+`frontier` makes the rungs.  The set of servers that read prompts changes within a second or two, so its mean and spread
+predict better than its present size.  The set of busy servers changes slowly, so its present size is used.
 
-Routing looks further ahead, at the pressure: what the row would draw at full clocks over its share, smoothed over a
-minute.  The higher it is, the more idle servers may sleep and the more requests write together, unless so much is read
-that those who share a server would wait for each other's prompts.  Below `calm_share` of the budget with everything
-mild nothing is reckoned at all.  docs/power/policies.md.
+Routing uses the pressure: the power at full clocks over the ladder's share, smoothed over a minute.  With a higher
+pressure more idle servers may sleep and more requests are batched, unless so many prompts are read that batched
+requests would wait for each other.  Below `calm_share` of the budget with every control at high clock nothing is
+evaluated.  docs/explanation/power/policies.md.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ Watts = tuple[tuple[float, ...], ...]
 
 IN_BAND_S = 1.0
 PRIORITIES, PHASES, TOKEN, PROMPT = len(Priority), len(Phase), int(Phase.TOKEN), int(Phase.PROMPT)
-TRUSTED_AGE_S = 4.0  # an older reading says nothing of the present counts
+TRUSTED_AGE_S = 4.0  # an older reading does not match the present counts
 MIN_ALLOWED_W = 1.0  # a guard may keep back the whole budget
 MIN_CORRECTION, MAX_CORRECTION = 0.85, 1.25  # beyond, it is not the curves that are wrong: a brake, a dead meter
 
@@ -53,9 +53,9 @@ class Step(NamedTuple):
     routing: Routing
 
 
-# Where servers write for several: spare servers sleep as soon as the row is pressed, for an idle one draws 2.1 kW for
-# nothing and whoever comes then joins those who write; only beyond that do requests share a server before an idle one
-# is used, and high priority first: its prompts are short, so those who write beside it hardly wait.  Chosen by trial.
+# On servers that batch: spare servers sleep first under pressure, since an idle one draws 2.1 kW and new requests join
+# batches.  Only beyond that are requests batched before an idle server is used, high priority first: its prompts are
+# short, so its neighbours hardly wait.  Chosen by trial.
 CONSOLIDATE = (
     Step(0.95, Routing(parked_share=0.1)),
     Step(1.0, Routing(parked_share=0.2)),
@@ -67,7 +67,7 @@ class Margins(NamedTuple):
     """What the ladder leaves free, and how fast it learns."""
 
     share: float = 0.975  # of the budget
-    ease: float = 0.01  # of that: a milder rung must leave so much, or orders would come and go with every reading
+    ease: float = 0.01  # of that share: a higher-clock rung must leave so much, to avoid oscillation
     low_limit: float = LOW_LIMIT_SHARE
     high_limit: float = HIGH_LIMIT_SHARE
     growth: float = 0.005
@@ -76,7 +76,7 @@ class Margins(NamedTuple):
     learn_correction: float = 0.01  # of the difference, at each reading
     learn_prompts: float = 0.03
     learn_pressure: float = 0.03
-    # Share of busy servers that read prompts, beyond which who shares a server would wait too long for others' prompts.
+    # Share of busy servers that read prompts, beyond which batched requests would wait too long for others' prompts.
     most_reading: float = 0.10
     routing_band: float = 0.10  # a routing step is undone this far below where it was taken
 
@@ -102,10 +102,10 @@ class Draws:
 
 @dataclass(frozen=True, kw_only=True)
 class Ladder:
-    """Climbs as far as the forecast asks, and no further."""
+    """The policy of rungs, admission and routing."""
 
     kinds: tuple[ServerModel, ...] = (BLOOM_A100,)
-    mix: Floats | None = None  # servers expected in each [kind, priority, phase]; None: as many of each
+    mix: Floats | None = None  # servers expected in each [model, priority, phase]; None: equal numbers
     jobs: tuple[TrainingJob, ...] = ()
     slack: Slack = field(default_factory=Slack)
     margins: Margins = field(default_factory=Margins)
@@ -141,12 +141,13 @@ class Ladder:
         return LadderState(rung, correction, low, high, pressure, step), self._setting(rung, step, budget_w)
 
     def calm_below_w(self, state: LadderState, budget_w: float) -> float:
-        """A share of the budget, while every lever is mild."""
+        """Return a share of the budget while every control is at high clock."""
         return -inf if state.rung or state.step else self.margins.calm_share * budget_w
 
     def safe_rung(self, servers: npt.ArrayLike, budget_w: float) -> Rung | None:
-        """The mildest rung under which all servers[kind, priority] may be in their hungriest phase, for who cannot see
-        what they do; None: there is none.  Servers that train count under `jobs`, not here.
+        """Return the first rung at which all servers[model, priority] fit in their most power-hungry phase, for a row
+        without
+        telemetry; None if no rung fits.  Training servers count under `jobs`, not here.
         """
         serving = np.asarray(servers, dtype=float)
         shape = (-1, len(self.kinds), len(Priority), len(Phase))
@@ -180,7 +181,7 @@ class Ladder:
 
     @cached_property
     def _places(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """By priority: where the flat counts have who writes and who reads, of each kind."""
+        """Return, by priority, the positions in the flat counts of servers that write and that read, per model."""
         starts = range(0, len(self.kinds) * PRIORITIES * PHASES, PRIORITIES * PHASES)
         return tuple(
             tuple((start + priority * PHASES + TOKEN, start + priority * PHASES + PROMPT) for start in starts)
@@ -189,7 +190,8 @@ class Ladder:
 
     @cached_property
     def _setting(self) -> Callable[[int, int, float], Setting]:
-        """Of a rung, a step and a budget; the same object for the same three, so that whoever compares is quick."""
+        """Return the setting of a rung, a step and a budget; the same object for the same three, for fast
+        comparison."""
         return lru_cache(maxsize=1024)(self._made)
 
     def _made(self, rung: int, step: int, budget_w: float) -> Setting:
@@ -197,8 +199,10 @@ class Ladder:
         return Setting(self.rungs[rung].clocks, low_limit_w, high_limit_w, self._routes[step])
 
     def _rung(self, before: int, counts: list[float], allowed_w: float) -> int:
-        """From where it was up to the first that fits, or down as far as fits with room to spare.  No rung draws more
-        than a milder one, and the next reading asks for few steps at a time, so it walks."""
+        """Return the first rung that fits from the present one, or a higher-clock one with a margin.  Power falls
+        from rung to
+        rung, and a reading needs few steps, so the search is linear.
+        """
         peak_w = self._draws.peak_w
         last, rung = len(peak_w) - 1, before
         if _draw_w(peak_w[rung], counts) > allowed_w:
@@ -248,7 +252,7 @@ class Ladder:
 
 
 def _training_w(jobs: Sequence[TrainingJob], clock: float) -> tuple[float, float]:
-    """The mean server of all jobs: as it computes, and over its iterations."""
+    """Return the power of the mean server of all jobs: while computing, and over its iterations."""
     servers = sum(job.servers for job in jobs)
     peak_w = sum(job.servers * training_w(job, clock) for job in jobs) / servers
     rise_w = sum(job.servers * (training_w(job, clock) - job.trough_w) * (1 - job.compute_share) for job in jobs)

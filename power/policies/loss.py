@@ -1,9 +1,9 @@
-"""What a lower clock costs: time, over the slack that its priority has.
+"""The loss of a lower clock: time over the slack of the priority.
 
     loss(priority, phase, clock) = (slowdown(phase, clock) - 1) / slack(priority)       of one server in that phase
 
-A row loses the sum over its servers.  A priority that is slowed in every phase by exactly its slack loses one per
-server.  The frontier of `ladder` and the cap planning program minimise the same sum.
+The loss of a row is the sum over its servers.  A priority that is slowed in every phase by exactly its slack loses one
+per server.  The frontier of `ladder` and the cap program minimise the same sum.
 """
 
 from typing import Annotated, Protocol
@@ -28,7 +28,7 @@ class Slack(Frozen):
 
 
 class HasSlowdown(Protocol):
-    """What is known of a server's speed; `power.server_model.ServerModel` is one."""
+    """The speed of a server; `power.server_model.ServerModel` implements this interface."""
 
     def prompt_slowdown(self, clock: float) -> float:
         """Time over time at full clock."""

@@ -14,7 +14,7 @@ from power.workload.workload import TrainingJob
 Make = Callable[[tuple[ServerModel, ...], tuple[TrainingJob, ...], float | None], Policy[Any]]
 
 LONGEST_DELAY_S = 3600.0
-OWN_ROUTER = frozenset({"ladder"})  # they say who shares a server; the others leave a service as it is
+OWN_ROUTER = frozenset({"ladder"})  # these change routing; the others leave it as configured
 
 
 def policy_named(

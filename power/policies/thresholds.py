@@ -1,14 +1,14 @@
-"""Policies that look at the meter alone: nothing, one threshold, and POLCA's two.
+"""Policies that use the meter alone: none, one threshold, and POLCA's two.
 
 POLCA (arXiv 2308.12908; numbers as quoted in public reading notes).  With p = row power / budget, at every reading:
 
-    p > T2 = 89 %            low priority to 1110 MHz; if still above when that has taken effect, high to 1305 MHz
+    p > T2 = 89 %            low priority to 1110 MHz; if still above after that took effect, high to 1305 MHz
     p > T1 = 80 %            low priority to 1275 MHz, the base clock: stop boosting
-    p < T2 - 5 % = 84 %      undo what T2 did
-    p < T1 - 5 % = 75 %      undo what T1 did
+    p < T2 - 5 % = 84 %      undo the action of T2
+    p < T1 - 5 % = 75 %      undo the action of T1
 
-The power brake above 100 % belongs to the guard.  The policies with one threshold are POLCA's baselines; where their
-threshold lies and what the one for all does to high priority is not in the notes: T2, and its 1305 MHz for all.
+The power brake above 100 % belongs to the guard.  The single-threshold policies are POLCA's baselines.  The notes do
+not define them fully: they use T2 here, and 1305 MHz for all servers.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ T1, T2, UNDO_BAND = 0.80, 0.89, 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Untouched:
-    """Full clocks, whatever the meter says."""
+    """Full clocks at any reading."""
 
     name: str = "none"
     command_delay_s: float = 0.0
@@ -47,7 +47,8 @@ class Untouched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneThreshold:
-    """Above the threshold these clocks, below it by the undo band full ones.  The state says whether they are asked."""
+    """Capped clocks above the threshold, full clocks below it by the undo band.  The state is whether clocks are
+    capped."""
 
     name: str
     clocks: Clocks
@@ -60,7 +61,7 @@ class OneThreshold:
         return False
 
     def decide(self, state: bool, observed: Observation) -> tuple[bool, Setting]:  # noqa: FBT001 - the interface
-        """Cap, hold or undo."""
+        """Cap, keep or undo."""
         capped = _held(observed, active=state, threshold=self.threshold, undo_band=self.undo_band)
         return capped, Setting(self.clocks) if capped else UNTOUCHED
 
@@ -70,10 +71,10 @@ class OneThreshold:
 
 
 class PolcaState(NamedTuple):
-    """What POLCA has asked for."""
+    """The actions of POLCA in force."""
 
     base: bool = False  # the action of T1
-    low_since_s: float = inf  # when that of T2 was asked; never: infinity
+    low_since_s: float = inf  # when the action of T2 began; never: infinity
     high: bool = False  # its second half
 
 
@@ -114,6 +115,6 @@ class Polca:
 
 
 def _held(observed: Observation, *, active: bool, threshold: float, undo_band: float) -> bool:
-    """Whether an action holds after a reading: asked above its threshold, undone below it by the band."""
+    """Return whether an action is in force after a reading: active above its threshold, undone below it by the band."""
     used_w, budget_w = observed.reading.row_w, observed.budget_w
     return used_w > threshold * budget_w or (active and used_w >= (threshold - undo_band) * budget_w)

@@ -1,4 +1,4 @@
-"""A row of servers in simulated time.  The model and its assumptions: docs/power/simulator.md."""
+"""A row of servers in simulated time; `simulate` is the entry point.  Model: docs/explanation/power/simulator.md."""
 
 from power.simulator.outcome import ClockChange, Outcome, Requests
 from power.simulator.run import simulate

@@ -1,10 +1,10 @@
-"""Orders on their way to the servers, the brake, and what goes wrong with both.
+"""Commands in flight to the servers, the brake, and faults of both.
 
-    idle --told--> under way --delay--> in force         one order under way per server (POLCA: one command in flight)
-    under way --told--> under way                        the newest wish is ordered when the present order has landed
-    under way --delay, ignored--> idle                   nothing changes, nobody is told
+    idle --command--> in flight --delay--> in force      one command in flight per server (POLCA)
+    in flight --command--> in flight                     the newest value follows when the present command has landed
+    in flight --delay, ignored--> idle                   nothing changes and nothing is reported
 
-The brake is a line of its own: it bites, or lets go, `brake_delay_s` after it was ordered, over whatever lock holds.
+The brake has its own path: it takes effect, or releases, `brake_delay_s` after its order, over any locked clock.
 """
 
 from math import inf
@@ -34,7 +34,7 @@ def run_at(state: RowState, i: int) -> None:
 
 @jit_inner
 def _send(state: RowState, i: int) -> None:
-    """Order what is wanted, unless an order is under way: then what is wanted by then follows it."""
+    """Send the wanted clocks, unless a command is in flight: then the newest value follows it."""
     server, row = state.servers[i], state.row[0]
     if server.due_s == inf:
         server.token_sent, server.prompt_sent = server.token_wanted, server.prompt_wanted
@@ -46,7 +46,7 @@ def _send(state: RowState, i: int) -> None:
 
 @jit_inner
 def order(state: RowState) -> None:
-    """Hand the row's clocks to the servers that are told."""
+    """Pass the row's clocks to the commanded servers."""
     row = state.row[0]
     for i in range(len(state.servers)):
         server = state.servers[i]
@@ -65,7 +65,7 @@ def order(state: RowState) -> None:
 
 @jit_inner
 def land(state: RowState, i: int) -> None:
-    """The order under way takes effect, or is lost; what has been wanted since follows."""
+    """The command in flight takes effect, or is lost; a newer value follows."""
     server, row = state.servers[i], state.row[0]
     server.due_s = inf
     if strikes(row, row.ignored_share, row.ignored_from_s, row.ignored_to_s):
@@ -81,7 +81,7 @@ def land(state: RowState, i: int) -> None:
 
 @jit_inner
 def brake(state: RowState, i: int) -> None:
-    """The brake of a server bites, or lets go."""
+    """The brake of a server takes effect, or releases."""
     server, row = state.servers[i], state.row[0]
     server.brake_due_s = inf
     if strikes(row, row.brake_ignored_share, row.ignored_from_s, row.ignored_to_s):
@@ -94,7 +94,7 @@ def brake(state: RowState, i: int) -> None:
 
 @jit_inner
 def reload(state: RowState) -> None:
-    """Drivers are loaded anew and have forgotten what was set."""
+    """Drivers are reloaded and lose their caps."""
     row = state.row[0]
     for i in range(len(state.servers)):
         server = state.servers[i]

@@ -1,4 +1,4 @@
-"""What decides in a run: a bare policy with the power brake; the guard fits the same port."""
+"""The controller of a run: a bare policy with the power brake; `guard_adapter` has the guard."""
 
 from collections.abc import Sequence
 from math import inf
@@ -34,21 +34,21 @@ class Control(Protocol):
 
     @property
     def events(self) -> Sequence[object]:
-        """What there is to tell."""
+        """Return the events so far."""
 
     @property
     def reads_every_step(self) -> bool:
         """Whether servers are read back at every step now."""
 
     def calm(self) -> Calm:
-        """When to be asked again: on any change of the budget, and as this says."""
+        """Return when the next step is needed: at any change of the budget, and as in this value."""
 
 
 class PolicyAlone:
-    """A policy, and the power brake at 100 % of its budget: held for 10 s at least once it bites, released below 93 %.
+    """A policy with the power brake at 100 % of its budget: at least 10 s once it takes effect, released below 93 %.
 
     A command carries the clocks of the whole row, and a new one waits for the pending one.  Readings up to the release
-    say nothing about what follows it.
+    do not engage the brake again.
     """
 
     def __init__(self, policy: Policy[Any], *, row: Row, brake_delay_s: float) -> None:
@@ -71,7 +71,7 @@ class PolicyAlone:
         return self._policy.command_delay_s
 
     def step(self, telemetry: Telemetry) -> Orders:
-        """Ask the policy; engage or release the brake."""
+        """Run the policy; engage or release the brake."""
         now_s, reading, counts, _, budget, _ = telemetry
         before = self._setting.clocks
         limit_w = self._limit_w = inf if budget is None else budget.limit_w
@@ -92,7 +92,7 @@ class PolicyAlone:
 
     @property
     def reads_every_step(self) -> bool:
-        """Never: it believes what it orders."""
+        """Never: the bare policy has no read-back."""
         return False
 
     def calm(self) -> Calm:

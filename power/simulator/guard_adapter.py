@@ -14,9 +14,10 @@ from power.workload import TrainingJob
 
 
 def settings_of(spec: RowSpec) -> GuardSettings:
-    """A guard that is told the truth about its row, behind a feed that carries the budget and no more.
+    """Return the settings of a guard with the true parameters of its row, behind a feed that carries exactly the
+    budget.
 
-    Nobody lent this row anything, so its standing budget is the rating: a dead planner costs clocks, not the brake.
+    The standing budget is the rating, so a dead planner degrades clocks and does not brake.
     """
     return GuardSettings(
         rating_w=spec.budget_w,
@@ -71,7 +72,7 @@ class Guarded:
         return orders
 
     def calm(self) -> Calm:
-        """As the guard says."""
+        """Return the guard's range."""
         telemetry = self._telemetry
         if telemetry is None:
             return NOT_CALM

@@ -1,4 +1,4 @@
-"""The board of a row before anything has happened."""
+"""The state of a row before the first event."""
 
 from collections.abc import Sequence
 from math import inf
@@ -49,12 +49,12 @@ def models_of(spec: RowSpec, work: Work) -> tuple[ServerModel, ...]:
 
 
 def _believed(spec: RowSpec, model: ServerModel) -> ServerModel:
-    """Only the row's own kind may be believed to be another."""
+    """Return the nominal model; only the row's own model may differ from the true one."""
     return spec.nominal if spec.nominal is not None and model == spec.model else model
 
 
 def _most_together(spec: RowSpec, model: ServerModel) -> int:
-    """What memory holds, or the row's own limit."""
+    """Return the lower of the memory's and the row's own limit."""
     return model.most_together if spec.together is None else min(model.most_together, spec.together)
 
 

@@ -1,10 +1,10 @@
-"""The compiled engine of a row: from event to event, and back to Python only when a decision could change something.
+"""The compiled engine of a row: from event to event, and back to Python only if a decision could change something.
 
-Events: a request arrives, a prompt was read, an answer is written, a server is awake, a training job computes or
-exchanges, an order or the brake takes effect, a window of the meter ends.  Between two events all power is constant, so
-energy is a sum of products.  docs/power/simulator.md has the state machines.
+Events: a request arrives, a prompt was read, an answer is written, a server woke up, a training job computes or
+exchanges, a command or the brake takes effect, a window of the meter ends.  Between two events all power is constant,
+so energy is a sum of products.  docs/explanation/power/simulator.md has the state machines.
 
-Importing this module compiles it, or loads what an earlier process compiled.  Only `power.simulator.run` does, late.
+Importing this module compiles it, or loads the result of an earlier process.  Only `power.simulator.run` imports it.
 """
 
 from numba import float64, from_dtype, types, void
@@ -62,8 +62,9 @@ def _next_s(state: RowState) -> float:
 
 @jit_entry(void(ROW_STATE, float64, float64))
 def advance(state: RowState, until_s: float, calm_w: float) -> None:
-    """Run to the end of the first window whose delivered reading is not below `calm_w`, or fails to come, or ends at
-    `until_s` or later."""
+    """Run to the end of the first window whose delivered reading is at least `calm_w` or missing, or that ends at
+    `until_s` or later.
+    """
     row = state.row[0]
     if row.ordered:
         order(state)
@@ -71,7 +72,7 @@ def advance(state: RowState, until_s: float, calm_w: float) -> None:
     while True:
         tick_s = (row.ticks + 1) * WINDOW_S
         at_s = _next_s(state)
-        if changed and at_s > row.now_s:  # all that is due at one moment happens before anything starts
+        if changed and at_s > row.now_s:  # everything due at one moment happens before a request starts
             changed = False
             dispatch(state)
             continue

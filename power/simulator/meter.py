@@ -22,7 +22,7 @@ def meter(state: RowState) -> bool:
     state.readings[row.ticks], state.modelled[row.ticks] = row.window_j / WINDOW_S, row.window_modelled_j / WINDOW_S
     row.energy_j += row.window_j
     row.window_j = row.window_modelled_j = 0.0
-    row.row_w = row.modelled_w = 0.0  # anew, so that sums of differences do not drift
+    row.row_w = row.modelled_w = 0.0  # recomputed, so that sums of differences do not drift
     for i in range(len(servers)):
         row.row_w += servers[i].watts
         row.modelled_w += servers[i].modelled_w

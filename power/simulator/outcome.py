@@ -1,4 +1,4 @@
-"""What came of a run: readings, requests, clocks, and the few figures that sum them up."""
+"""The outcome of a run: readings, requests, clocks, and summary figures."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from power.simulator.state import WINDOW_S, Records
 
 
 class ClockChange(NamedTuple):
-    """What was asked for, from a moment on."""
+    """The clocks that were commanded from a moment on."""
 
     at_s: float
     clocks: Clocks
@@ -28,7 +28,7 @@ class Requests:
     start_s: Floats
     first_s: Floats  # its prompt was read
     finish_s: Floats
-    held_since_s: Floats  # NaN: watts never held it
+    held_since_s: Floats  # NaN: never waited for power
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -73,7 +73,7 @@ class Outcome:
     duration_s: float
     brakes: int
     readings_w: Floats  # true mean of each window
-    modelled_w: Floats  # the same as believed, before the meter corrects it
+    modelled_w: Floats  # by the nominal model, before correction
     energy_kwh: float
     utilisation: float  # share of serving servers that read or write, over time
     requests: Requests
@@ -82,7 +82,7 @@ class Outcome:
     braked_s: tuple[tuple[float, float], ...]  # orders to engage and to release
     commands: int  # orders that took effect, server by server
     ignored: int
-    ticks: int  # times that a decision was asked for
+    ticks: int  # decisions taken
     events: tuple[object, ...] = field(default=())  # of the guard
 
     @property
@@ -97,7 +97,7 @@ class Outcome:
 
     @property
     def seconds_over_budget(self) -> float:
-        """Windows whose mean lay above the budget."""
+        """Return the time of windows with a mean above the budget."""
         return WINDOW_S * float(np.count_nonzero(self.readings_w > self.budget_w))
 
     def largest_rise(self, over_s: float) -> float:

@@ -1,7 +1,7 @@
-"""What a server draws and how fast it works at this moment: the formulas of `power.server_model`, in the engine.
+"""The power and speed of a server at this moment: the formulas of `power.server_model` in the engine.
 
-Whoever changes the phase, the company or the clocks of a server calls `bring` before and `settle` after.  Work is kept
-as what is left at full clock, or as tokens written, so a change of clock rescales what is in progress exactly.
+A function that changes the phase, the batch or the clocks of a server calls `bring` before and `settle` after.  Work is
+stored as time left at full clock, or as tokens written, so a change of clock rescales work in progress exactly.
 """
 
 from math import inf
@@ -73,7 +73,7 @@ def bring_job(job: Record, now_s: float) -> None:
 
 @jit_inner
 def count(state: RowState, server: Record, by: int) -> None:
-    """Enter or leave the counts; whoever wakes counts as idle."""
+    """Add a server to the counts, or remove it; a waking server counts as idle."""
     phase = IDLE if server.phase == WAKING else server.phase
     state.counts[server.kind, server.priority, phase] += by
     if phase in (TOKEN, PROMPT):
@@ -93,7 +93,7 @@ def schedule(state: RowState, i: int) -> None:
 
 @jit_inner
 def next_server(state: RowState) -> int:
-    """Whose event is the least."""
+    """Return the server with the earliest event."""
     tree, node = state.tree, 1
     leaves = len(tree) // 2
     while node < leaves:

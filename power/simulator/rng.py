@@ -1,4 +1,4 @@
-"""Chance inside the engine: a stream of its own, so that a run is the same wherever it runs."""
+"""Random numbers inside the engine: an own stream, so that a run is the same on every machine."""
 
 import numpy as np
 

@@ -1,9 +1,9 @@
-"""Who takes the next request, when servers sleep, and which prompts wait for watts.
+"""The router: the server of the next request, sleeping servers, and prompts that wait for power.
 
-A pool has one queue.  The router fills a server up to `together` requests before it uses an idle one; when none is idle
-the emptiest takes it, up to what memory and the row's limit (`RowSpec.together`) allow.
+A pool has one queue.  The router fills a server up to `together` requests before it uses an idle one.  If no server is
+idle, the emptiest takes the request, up to its memory and the row's limit (`RowSpec.together`).
 
-The rule of admission is that of `power.admission`.  Training counts as if all of it computed: it may at any moment.
+The admission rule is that of `power.admission`.  Training jobs count as computing.
 """
 
 from math import isnan
@@ -25,7 +25,7 @@ def together_in(row: Record, priority: int) -> int:
 
 @jit_inner
 def choose(state: RowState, pool: Record) -> int:
-    """The server that should take the next request of a pool; NOBODY where all are full or reading."""
+    """Return the server for the next request of a pool; NO_INDEX if all are full or read prompts."""
     wanted = together_in(state.row[0], pool.priority)
     idle, fullest, emptiest, most, least = NO_INDEX, NO_INDEX, NO_INDEX, 0, 1 << 62
     for i in range(pool.first, pool.first + pool.servers):
@@ -34,7 +34,7 @@ def choose(state: RowState, pool: Record) -> int:
             if idle == NO_INDEX:
                 idle = i
                 if wanted == 1:
-                    return idle  # nobody is filled before it
+                    return idle  # no server is filled before it
         elif server.phase == TOKEN:
             holds = min(wanted, state.kinds[server.kind, 0].most_together)
             if most < server.together < holds:
@@ -58,7 +58,7 @@ def admitted(state: RowState, i: int, request: Record) -> bool:
 
 @jit_inner
 def start(state: RowState, i: int, r: int) -> None:
-    """Read the prompt of a request on a server; who writes there pauses."""
+    """Start the prompt of a request on a server; its other requests pause."""
     server, request, now_s = state.servers[i], state.requests[r], state.row[0].now_s
     kind, tokens = state.kinds[server.kind, 0], request.prompt_tokens
     bring(server, now_s)

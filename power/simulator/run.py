@@ -1,7 +1,7 @@
-"""From a row, its work and a rule to what came of it.
+"""The simulation of a row: from its specification, work and policy to the outcome.
 
-The engine runs from decision to decision; between, nothing is asked of Python.  What decides, a bare policy with the
-power brake, or the guard around one, is a `Control`.
+The engine runs from decision to decision without Python.  The controller, a bare policy with the power brake or the
+guard around one, is a `Control`.
 """
 
 from collections.abc import Iterable
@@ -28,13 +28,13 @@ from power.workload import Work
 
 
 class Kernel(Protocol):
-    """`power.simulator.kernel`, which is imported when it is first needed: numba and compiling take seconds."""
+    """`power.simulator.kernel`, imported at first use: numba and compiling take seconds."""
 
     def advance(self, state: RowState, until_s: float, calm_w: float, /) -> None: ...
 
 
 def load_kernel() -> Kernel:
-    """Compile, or load what was compiled before."""
+    """Import the kernel: compile it, or load the result of an earlier process."""
     return cast("Kernel", import_module("power.simulator.kernel"))
 
 
@@ -51,7 +51,7 @@ def simulate(
 ) -> Outcome:
     """Run a policy on a row, inside the guard; `bare`: with the power brake alone, as POLCA describes it.
 
-    The same arguments give the same outcome, to the last bit; so does `skip_calm=False`, which asks at every tick.
+    The same arguments give the same outcome, to the last bit; so does `skip_calm=False`, which decides at every tick.
     """
     state = initial_state(spec, work, seed=seed)
     row = row_of(state.servers, models_of(spec, work), work.jobs)
@@ -68,7 +68,7 @@ def simulate(
 
 @dataclass
 class _Planner:
-    """Says the budget from time to time, until it is killed."""
+    """Renews the budget periodically, until a fault kills it."""
 
     spec: RowSpec
     kills: tuple[PlannerKilled, ...]
@@ -76,7 +76,7 @@ class _Planner:
     _budget: Budget = field(init=False)
 
     def budget_at(self, now_s: float) -> Budget:
-        """The last word that the row has heard; time only goes on."""
+        """Return the last budget that the row received; calls must be in order of time."""
         if now_s < self._until_s:
             return self._budget
         every_s = self.spec.budget_renewed_s
@@ -99,7 +99,7 @@ _NOW_S, _READING_INDEX, _READING_W, _CHANGES = map(_column, ("now_s", "reading_i
 
 @dataclass
 class _Times:
-    """What was asked for, and when."""
+    """The times of changes of clocks and of brakes."""
 
     clocks: list[ClockChange] = field(default_factory=list)
     braked: list[list[float]] = field(default_factory=list)
@@ -139,7 +139,7 @@ class _Run:
                 until_s = min(until_s, end_s)
 
     def outcome(self) -> Outcome:
-        """What came of it."""
+        """Return the outcome."""
         state, row, work = self._state, self._row, self._work
         pool = np.sort(work.pool, kind="stable")
         priority = np.array([each.priority for each in work.pools], np.int64)
@@ -171,7 +171,7 @@ class _Run:
         return Telemetry(now_s, reading, self._counts, self._read_back(now_s), self._planner.budget_at(now_s))
 
     def _read_back(self, now_s: float) -> Servers | None:
-        """What holds on the servers, when it is time to say so; the same array as long as nothing has changed."""
+        """Read the servers back when it is due; the same array as long as nothing has changed."""
         every_s = self._spec.read_back_s
         if (
             every_s > WINDOW_S
@@ -212,7 +212,7 @@ class _Run:
     def _brake(self, to: int, servers_: Ints) -> None:
         servers, now_s = self._state.servers, float(self._row["now_s"])
         due_s = servers["brake_due_s"][servers_]
-        under_way = (servers["brake_to"][servers_] == to) & (due_s < inf)  # to say it again delays nothing
+        under_way = (servers["brake_to"][servers_] == to) & (due_s < inf)  # repeating an order does not delay it
         servers["brake_due_s"][servers_] = np.where(under_way, due_s, now_s + self._spec.brake_delay_s)
         servers["brake_to"][servers_] = to
         self._row["ordered"] = 1

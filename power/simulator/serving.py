@@ -1,11 +1,11 @@
-"""A server's work, from event to event.
+"""The work of a server, from event to event.
 
-    idle --prompt--> reads --read--> writes --last answer written--> idle
-    writes --prompt--> reads                  those who write pause; the prompt was begun by the router
-    writes --an answer written--> writes
+    idle --prompt--> reading --read--> writing --last answer written--> idle
+    writing --prompt--> reading               the other requests pause; the router starts the prompt
+    writing --an answer written--> writing
 
-Tokens are counted once per server: all who write there get them at the same pace, so a request is done when the count
-has reached its mark.
+Tokens are counted once per server: all requests on a server write at the same pace, so a request ends when the count
+reaches its target.
 """
 
 from math import inf
@@ -18,7 +18,7 @@ from power.simulator.state import NO_INDEX, WAKING, RowState
 
 @jit_inner
 def _nearest(state: RowState, i: int) -> None:
-    """The least mark of those who write."""
+    """Return the lowest target of the requests that write."""
     server = state.servers[i]
     server.nearest = inf
     for k in range(server.together):
@@ -42,7 +42,7 @@ def _read(state: RowState, i: int) -> None:
 
 @jit_inner
 def _finish(state: RowState, i: int) -> None:
-    """Answers are written to the end."""
+    """End the requests whose answers are complete."""
     server, now_s, k = state.servers[i], state.row[0].now_s, 0
     server.written, server.since_s = server.nearest, now_s
     while k < server.together:
@@ -64,7 +64,7 @@ def _finish(state: RowState, i: int) -> None:
 
 @jit_inner
 def work(state: RowState, i: int) -> None:
-    """What a server did is done."""
+    """End the present phase of a server."""
     phase = state.servers[i].phase
     if phase == PROMPT:
         _read(state, i)

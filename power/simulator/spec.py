@@ -20,22 +20,22 @@ class RowSpec(Frozen):
     model: ServerModel = BLOOM_A100
     # By the name of a pool that has another kind of server.
     pool_models: dict[str, ServerModel] = Field(default_factory=dict)
-    # What admission reckons with; None: the true one but for the servers' bias.
+    # The model that admission uses; None: the true one without the servers' bias.
     nominal: ServerModel | None = None
-    # Requests that a server takes at once; None: what its memory holds.  1: POLCA's row, which batches nothing.
+    # Requests on a server at once; None: as many as fit in memory.  1: POLCA's row, which does not batch.
     together: Annotated[int, Field(ge=1, le=1024)] | None = None
     bias: Share = 0.03  # standard deviation of a server's watts over its kind's
     telemetry_delay_s: Seconds = 2.0  # after the end of a window; rounded up to whole windows (POLCA, Table 1)
-    brake_delay_s: Seconds = 5.0  # from the order until the brake bites or lets go
-    read_back_s: Seconds = 10.0  # how often servers say what holds on them
+    brake_delay_s: Seconds = 5.0  # from the order until the brake takes effect or releases
+    read_back_s: Seconds = 10.0  # between two read-backs of the servers
     smoothing: Share = 0.1  # of the ratio of meter to model, per reading
-    patience_s: Seconds = LOW_PATIENCE_S  # a low request held longer than this may use what high ones may
-    budget_renewed_s: Annotated[float, Field(gt=0, le=1e6)] = 60.0  # the planner says the budget so often
+    patience_s: Seconds = LOW_PATIENCE_S  # a low-priority request that waited longer gets the limit of high priority
+    budget_renewed_s: Annotated[float, Field(gt=0, le=1e6)] = 60.0  # between two budget orders of the planner
     budget_valid_s: Annotated[float, Field(gt=0, le=1e6)] = 180.0  # and each time for so long
 
 
 class During(Frozen):
-    """When a fault holds."""
+    """The interval of a fault."""
 
     from_s: Seconds = 0.0
     to_s: Seconds = FOREVER_S
@@ -64,9 +64,9 @@ class BiasedTelemetry(During):
 
 
 class IgnoredActuation(During):
-    """Each order for clocks is silently lost with this probability.
+    """Each command for clocks is lost silently with this probability.
 
-    The brake is a line of its own and works, unless it is given a share too.
+    The brake has its own path and works, unless it has a share too.
     """
 
     share: Share
@@ -81,14 +81,14 @@ class LateActuation(During):
 
 
 class DriverReloaded(Frozen):
-    """Each server forgets what was set, with this probability, at the end of the first window from then on."""
+    """Each server loses its caps with this probability, at the end of the first window from then on."""
 
     at_s: Seconds
     share: Share = 1.0
 
 
 class PlannerKilled(During):
-    """Nobody renews the budget."""
+    """No budget is renewed."""
 
 
 Fault = (

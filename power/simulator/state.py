@@ -1,8 +1,8 @@
-"""What crosses from Python to the compiled engine: plain records, and the board that holds them all.
+"""The state shared by Python and the compiled engine: plain records, and the tuple of all of them.
 
-Every array has one line per thing; the row itself is a single record.  Servers of a pool stand together, in the order
-of the pools; servers of training jobs follow.  Requests of a pool stand together, in the order of arrival, so that a
-queue is a range and first come is first served.
+Every array has one record per thing; the row itself is a single record.  Servers of a pool are contiguous, in the order
+of the pools; servers of training jobs follow.  Requests of a pool are contiguous, in the order of arrival, so that a
+queue is a range.
 """
 
 from typing import Any, NamedTuple, TypeAlias
@@ -35,13 +35,13 @@ KIND = np.dtype(
 SERVER = np.dtype(
     [
         ("kind", _I),
-        ("pool", _I),  # NOBODY: it trains
-        ("job", _I),  # NOBODY: it serves
+        ("pool", _I),  # NO_INDEX: it trains
+        ("job", _I),  # NO_INDEX: it serves
         ("priority", _I),
         ("bias", _F),  # its watts over its kind's
         ("phase", _I),
         ("together", _I),  # requests past their prompt
-        ("reads", _I),  # the request whose prompt is read
+        ("reads", _I),  # the request with its prompt in progress
         ("left_s", _F),  # of that prompt, or of waking, at full clock
         ("written", _F),  # tokens that each request here has got since the server was last idle
         ("nearest", _F),  # the least mark in its slots
@@ -49,7 +49,7 @@ SERVER = np.dtype(
         ("since_s", _F),  # when those were last brought up to date
         ("works_s", _F),  # when its work changes next
         ("watts", _F),
-        ("modelled_w", _F),  # what is believed of it
+        ("modelled_w", _F),  # by the nominal model
         ("token_clock", _F),  # that it runs at
         ("prompt_clock", _F),
         ("token_lock", _F),  # set and in force, but for the brake
@@ -59,8 +59,8 @@ SERVER = np.dtype(
         ("token_wanted", _F),  # what to order when nothing is under way
         ("prompt_wanted", _F),
         ("due_s", _F),  # when the order under way takes effect
-        ("commanded", _I),  # to be sent what is wanted, even where it was sent before
-        ("brake_due_s", _F),  # when the brake bites or lets go
+        ("commanded", _I),  # send the wanted clocks, even if they were sent before
+        ("brake_due_s", _F),  # when the brake takes effect or releases
         ("brake_to", _I),
         ("braked", _I),
         ("epoch", _I),  # loads of its driver
@@ -110,7 +110,7 @@ JOB = np.dtype(
         ("rate", _F),
         ("since_s", _F),
         ("next_s", _F),
-        ("swing_w", _F),  # what it would add by computing
+        ("swing_w", _F),  # what computing would add
         ("iterations", _I),
     ]
 )
@@ -130,17 +130,17 @@ ROW = np.dtype(
         ("ratio", _F),  # of the meter to the model
         ("smoothing", _F),
         ("delay_windows", _I),
-        ("reading_index", _I),  # the newest reading delivered; NOBODY: none
+        ("reading_index", _I),  # the newest reading delivered; NO_INDEX: none
         ("reading_w", _F),
         # orders
-        ("ordered", _I),  # some servers are told, or braked
+        ("ordered", _I),  # some servers were commanded, or braked
         *((name, _F) for name in ("low_token", "high_token", "low_prompt", "high_prompt", "training")),
         ("low_limit_w", _F),
         ("high_limit_w", _F),
         ("low_together", _I),
         ("high_together", _I),
         ("parked_share", _F),
-        ("patience_s", _F),  # a request held longer is let in as if its priority were high
+        ("patience_s", _F),  # a request that waited longer gets the limit of high priority
         ("command_delay_s", _F),
         # faults
         *((name, _F) for name in ("stale_from_s", "stale_to_s", "missing_share", "missing_from_s", "missing_to_s")),
@@ -159,14 +159,14 @@ ROW = np.dtype(
 
 
 class RowState(NamedTuple):
-    """All that the engine knows and changes."""
+    """Everything that the engine reads and changes."""
 
     servers: Records
     slots: Records  # [server, request]
     requests: Records
     pools: Records
     jobs: Records
-    kinds: Records  # [kind, 0 true or 1 believed]
+    kinds: Records  # [model, 0 true or 1 nominal]
     row: Records  # one
     counts: Floats  # [kind, priority, phase]
     tree: Floats  # least times over pairs of servers, from the root at 1

@@ -24,7 +24,7 @@ def swing(state: RowState, j: int) -> None:
 
 @jit_inner
 def next_job(state: RowState) -> int:
-    """The job that swings next; NOBODY where none trains."""
+    """Return the job with the next change of phase; NO_INDEX if there are no jobs."""
     soonest = NO_INDEX
     for j in range(len(state.jobs)):
         if soonest == NO_INDEX or state.jobs[j].next_s < state.jobs[soonest].next_s:

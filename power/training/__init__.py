@@ -1,8 +1,8 @@
-"""Training under a power budget: time against energy, swings, ramps and caps (docs/power/training.md).
+"""Training under a power budget: time against energy, swings, ramps and caps (docs/explanation/power/training.md).
 
-`pipeline` makes the graph of an iteration, `frontier` finds its least energy at every time, `within` turns a point of
-it into clocks; `stagger` starts jobs apart, `options_under` limits their rises, `clock_within` and `plan_within` cap
-them.
+`pipeline` builds the graph of an iteration, `frontier` finds its least energy at every time, `within` turns a point of
+the frontier into clocks; `stagger` offsets jobs, `options_under` limits their rises, `clock_within` and `plan_within`
+cap them.
 """
 
 from power.training.caps import Cap, clock_within, plan_within

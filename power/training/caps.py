@@ -1,7 +1,7 @@
-"""Caps for training servers: the highest clock, or the point of the frontier, that fits a row's share of watts.
+"""Caps for training servers: the highest clock, or the point of the frontier, that fits a row's share of power.
 
-A breaker carries the peak of an iteration, not its mean, so shares are compared with the peak; staggering lowers that
-of several jobs (docs/power/training.md, 6).
+A breaker carries the peak of an iteration, not its mean, so shares are compared with the peak; staggering lowers the
+peak of several jobs (docs/explanation/power/training.md, 5).
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,8 @@ def clock_within(
 
 
 def plan_within(frontier: Frontier, *, share_w: float) -> Plan:
-    """The fastest plan of the frontier whose highest power stays within a share; RuleError where none does."""
+    """Return the fastest plan of the frontier whose highest power stays within a share; raise RuleError if none
+    does."""
     low_s, high_s = frontier.fastest_s, frontier.slowest_s
     best = planned_at(frontier, high_s)
     least_w = _highest_w(frontier, best)
@@ -75,7 +76,7 @@ def _highest_w(frontier: Frontier, plan: Plan) -> float:
 
 
 def _peak_w(jobs: Sequence[TrainingJob], clock: float, staggered: Staggered | None) -> float:
-    """All at once, or what staggering leaves of what is above the troughs."""
+    """Return the peak of the jobs, simultaneous or staggered."""
     trough_w = sum(job.servers * job.trough_w for job in jobs)
     left = [float(clock**job.clock_exponent) for job in jobs]
     if staggered is not None:

@@ -1,9 +1,9 @@
-"""Minimum cuts of the critical part of an iteration: what to speed up together to end earlier at the least energy.
+"""Minimum cuts of the critical part of an iteration: the computations to speed up together at the least energy.
 
-Phillips and Dessouky (1977): a critical arc's flow lies between what its computation saves per second when slowed down
-and what it pays when sped up; the largest such flow ends at a cut.  What crosses it forwards must be sped up, what
-crosses it backwards may be slowed down, all by the same time.  A step of the frontier leaves the flow within the new
-bounds, so that the next one starts from it.
+Phillips and Dessouky (1977): the flow of a critical arc is between what its computation saves per second when slowed
+down and what it costs when sped up; the maximum flow ends at a cut.  Computations that cross it forwards speed up,
+those that cross it backwards may slow down, all by the same time.  A step of the frontier leaves the flow within the
+new bounds, so that the next step starts from it.
 """
 
 from collections import deque
@@ -39,7 +39,7 @@ class Network:
             self.entering[arc.head].append(at)
 
     def cut(self, source: int, sink: int, *, usable: Callable[[int], bool], tolerance: float) -> set[int] | None:
-        """The source's side of a minimum cut; None where no flow is enough, so that nothing can be ended earlier."""
+        """Return the source's side of a minimum cut; None if no flow suffices, so that nothing can end earlier."""
         while True:
             came_by, reached = self._search(source, sink, usable, tolerance)
             if not reached:

@@ -1,8 +1,9 @@
-"""What a computation of a training iteration may cost: a clock gives a time and an energy (docs/power/training.md, 1).
+"""Operating points of a computation of a training iteration: a clock gives a time and an energy
+(docs/explanation/power/training.md, 1).
 
-A board that waits draws `blocked_w`.  Slowing a computation into time it would wait anyway saves what it draws above
-that, so choices are compared by their effective energy, energy - blocked_w * time.  The lower convex hull holds those
-that are worth having where clocks may be mixed.
+A waiting board draws `blocked_w`.  Slowing a computation into time that it would wait anyway saves its power above
+that, so operating points are compared by their effective energy, energy - blocked_w * time.  The points on the lower
+convex hull are useful if clocks may be mixed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,14 +38,14 @@ class Computation:
             yield ("choices",), f"{self.name}: must have at least one"
         for at, choice in enumerate(self.choices):
             if not (0 < choice.clock <= 1 and 0 < choice.time_s < float("inf") and 0 <= choice.energy_j < float("inf")):
-                message = f"{self.name}: clock must lie in (0, 1], time_s above 0, energy_j from 0, got {tuple(choice)}"
+                message = f"{self.name}: clock must be in (0, 1], time_s above 0, energy_j from 0, got {tuple(choice)}"
                 yield ("choices", at), message
 
 
 def choices_of(
     *, time_s: float, power_w: float, curve: ClockShares | LimitSweep, sensitivity: float, clocks: Sequence[float]
 ) -> tuple[Choice, ...]:
-    """A computation by its time and power at full clock; the clock curve says what the others leave."""
+    """Return a computation from its time and power at full clock; the clock curve gives the other points."""
     found = []
     for clock in clocks:
         longer = 1 + sensitivity * (1 / clock - 1)
@@ -73,7 +74,7 @@ def hull_of(choices: Iterable[Choice], *, blocked_w: float) -> tuple[Choice, ...
 
 
 def effective_j(choice: Choice, blocked_w: float) -> float:
-    """What it takes beyond waiting for as long."""
+    """Return the energy beyond waiting for the same time."""
     return choice.energy_j - blocked_w * choice.time_s
 
 

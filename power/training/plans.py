@@ -1,8 +1,7 @@
-"""A point of the frontier as clocks that can be set, and which point to take: by deadline, straggler or power.
+"""A point of the frontier as clocks that can be set, chosen by deadline, straggler or power.
 
-The frontier mixes two clocks within a computation; here each gets the slowest one that is no slower than planned, and
-what room that leaves is spent again on the computations that save most.  `bound_j`, the frontier's energy, says how far
-from the best the plan may be at most, whatever clocks are mixed.
+The frontier mixes two clocks within a computation.  A plan gives each computation the slowest clock that is no slower,
+and spends the remaining time where it saves most.  `bound_j`, the frontier's energy, is a proven lower bound.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,7 @@ class Plan:
     choices: tuple[Choice, ...]
     time_s: float
     energy_j: float
-    bound_j: float  # no plan within the time asked for takes less
+    bound_j: float  # lower bound of the energy within the requested time
 
     @property
     def mean_w(self) -> float:
@@ -66,7 +65,7 @@ def planned_at(frontier: Frontier, time_s: float) -> Plan:
 
 
 def under_mean(frontier: Frontier, limit_w: float) -> Plan:
-    """The fastest plan whose mean power is within a limit; RuleError where none is."""
+    """Return the fastest plan whose mean power is within a limit; raise RuleError if there is none."""
     slowest = planned_at(frontier, frontier.slowest_s)
     if slowest.mean_w > limit_w:
         message = f"must be at least {slowest.mean_w:g}, the power at the slowest clocks worth having, got {limit_w:g}"
@@ -115,7 +114,7 @@ def _spend_slack(iteration: Iteration, worth: Sequence[Sequence[Choice]], levels
 def _slower(
     blocked_w: float, worth: Sequence[Sequence[Choice]], levels: Sequence[int], slack: Sequence[float]
 ) -> Iterator[tuple[float, int, int]]:
-    """(saved J, computation, its new level) of all that fits alone."""
+    """Iterate over (saved J, computation, its new level) of all single steps that fit."""
     for at, (choices, level, room_s) in enumerate(zip(worth, levels, slack, strict=True)):
         now = choices[level]
         for other in range(level + 1, len(choices)):

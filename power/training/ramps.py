@@ -1,7 +1,7 @@
-"""Limits on how fast a training job's power rises after a trough (docs/power/training.md, 5).
+"""Limits on how fast a training job's power rises after a trough (docs/explanation/power/training.md, 4).
 
-Two means, which go together.  A ramp: the clock climbs so that power rises by at most so many watts a second; the work
-takes longer meanwhile.  A filler: boards that wait do empty work that draws `floor_w`; that costs energy and no time.
+Two methods can be combined.  A ramp: the clock climbs so that power rises by at most so many watts a second; the work
+takes longer meanwhile.  A filler: waiting boards run empty work at `floor_w`, which costs energy and no time.
 Power at clock c is trough + (compute - trough) * c^a, speed 1 / (1 + k * (1/c - 1)), as in the simulator.
 """
 
@@ -39,7 +39,7 @@ class Smoothed:
 def smoothed(
     job: TrainingJob, *, rise_w_per_s: float, floor_w: float = 0.0, sensitivity: float = SENSITIVITY
 ) -> Smoothed:
-    """What a ramp and a filler make of a job's iteration, for one of its servers."""
+    """The iteration of a job with a ramp and a filler, for one of its servers."""
     if not rise_w_per_s > 0:
         raise RuleError([(("rise_w_per_s",), f"must be above 0, got {rise_w_per_s:g}")])
     if not 0 <= floor_w <= job.compute_w:
@@ -66,7 +66,8 @@ def smoothed(
 def options_under(
     job: TrainingJob, *, rise_w: float, within_s: float = METER_S, sensitivity: float = SENSITIVITY
 ) -> tuple[Smoothed, ...]:
-    """Ways to keep a server's largest rise in the meter's window within `rise_w`; none is beaten in time and energy.
+    """Return the options that keep a server's largest rise in the meter's window within `rise_w`, without dominated
+    ones.
 
     From a floor of at most `rise_w` below computing no ramp is needed; below that the ramp takes the whole window.
     """

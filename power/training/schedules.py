@@ -18,7 +18,7 @@ MAX_COMPUTATIONS = 20_000
 
 @dataclass(frozen=True)
 class Iteration:
-    """Computations, and the pairs (before, after) among them; each stage stands for so many boards."""
+    """Computations, and the pairs (before, after) among them; each stage represents so many boards."""
 
     computations: tuple[Computation, ...]
     waits: tuple[tuple[int, int], ...]
@@ -30,7 +30,7 @@ class Iteration:
 
     @cached_property
     def after(self) -> tuple[tuple[int, ...], ...]:
-        """Who waits for each."""
+        """Return the successors of each computation."""
         found: list[list[int]] = [[] for _ in self.computations]
         for before, after in self.waits:
             found[before].append(after)
@@ -38,7 +38,7 @@ class Iteration:
 
     @cached_property
     def before(self) -> tuple[tuple[int, ...], ...]:
-        """Whom each waits for."""
+        """Return the predecessors of each computation."""
         found: list[list[int]] = [[] for _ in self.computations]
         for before, after in self.waits:
             found[after].append(before)
@@ -46,11 +46,11 @@ class Iteration:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """Every computation after all that it waits for."""
+        """Return the computations in topological order."""
         return tuple(_topological(self.after, self.before))
 
     def starts_s(self, times_s: Sequence[float]) -> list[float]:
-        """When each starts if all start as early as they may."""
+        """Return the earliest start of each computation."""
         starts = [0.0] * len(times_s)
         for one in self.order:
             starts[one] = max((starts[before] + times_s[before] for before in self.before[one]), default=0.0)

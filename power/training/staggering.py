@@ -1,10 +1,10 @@
-"""Jobs behind one feed, started apart so that their swings do not add up (docs/power/training.md, 4).
+"""Staggering of the jobs behind one feed, so that their swings do not add up (docs/explanation/power/training.md, 3).
 
     minimise over offsets o    max over k of sum over j of w_j[(k - o_j) mod K]
 
-where `w_j` is job j's power at K steps of the common period, widened by what it may slip until the next alignment.
-Offsets mean something only among jobs of one period, so jobs form groups, each slowed to the longest period of its
-group.  Groups slide past one another and meet at every phase in time: their peaks add up.
+where `w_j` is job j's power at K steps of the common period, widened by its slip until the next alignment.
+Offsets are meaningful only among jobs of one period, so jobs form groups, each slowed to the longest period of its
+group.  Groups drift against each other, so their peaks are added.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from power.workload.workload import TrainingJob
 
 STEPS = 96
 RESTARTS = 24
-MAX_TRIED = 20_000  # combinations that are tried one by one, which is exact
+MAX_TRIED = 20_000  # combinations for an exact enumeration
 MAX_ROUNDS = 50
 
 
@@ -38,7 +38,7 @@ class Staggered:
     """Offsets for jobs, and what the feed carries with and without them."""
 
     starts: tuple[Start, ...]
-    peak_w: float  # the most, however groups slide and jobs slip within what was allowed for
+    peak_w: float  # upper bound for any drift of groups, and slips within the allowance
     together_w: float  # all at their peaks
     mean_w: float  # no offsets come below it
     rise_w: float  # the most in the meter's window, however groups slide, while no job slips
@@ -105,12 +105,12 @@ def best_offsets(profiles: Floats, *, seed: int = 0) -> Ints:
 
 
 def wait_s(*, phase_s: float, wanted_s: float, period_s: float) -> float:
-    """How long a job holds at the end of an iteration, to begin the next one at its place again."""
+    """Return how long a job waits at the end of an iteration to start the next one aligned."""
     return (wanted_s - phase_s) % period_s
 
 
 def _descent(profiles: Floats, begin: Ints) -> Ints:
-    """One job at a time to where the rest leaves most room, until none moves."""
+    """Coordinate descent: move one job at a time to its best offset, until none moves."""
     offsets = begin.copy()
     turns = np.array([np.roll(profile, shift) for profile in profiles for shift in range(profiles.shape[1])])
     turns = turns.reshape(*profiles.shape, profiles.shape[1])  # [job, shift, step]

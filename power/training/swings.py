@@ -1,6 +1,6 @@
-"""The swings of training jobs: power over an iteration, and the largest rise in it (docs/power/training.md, 4).
+"""The swings of training jobs: power over an iteration, and its largest rise (docs/explanation/power/training.md, 3).
 
-A profile is power at even steps of one period; what comes after the period is the profile again.
+A profile is power at even steps of one period, repeated.
 """
 
 from dataclasses import dataclass

@@ -1,10 +1,10 @@
 """The time-energy frontier of a training iteration, after Perseus (SOSP 2024, arXiv 2312.06902).
 
-All computations start at their least energy.  Then, again and again, the minimum cut of the critical graph says what to
-speed up together so that the iteration ends earlier at the least energy, until some path is at full speed throughout.
-Choices count as the convex curves through them, so that every step is exact and as long as it may be: up to the next
-bend of a curve, or until another path becomes critical.  `power.training.plans` turns a point into real clocks.
-Formulation: docs/power/training.md, section 2.
+All computations start at their least energy.  Then each minimum cut of the critical graph gives the computations to
+speed up together, so that the iteration ends earlier at the least energy, until some path is at full speed throughout.
+Operating points count as the convex curves through them, so every step is exact and as long as possible: up to the next
+breakpoint of a curve, or until another path becomes critical.  `power.training.plans` turns a point into real clocks.
+Formulation: docs/explanation/power/training.md, section 2.
 """
 
 from bisect import bisect_left
@@ -104,7 +104,7 @@ class _Curve:
 
 
 class _Walk:
-    """Times now, and the network whose flow one step hands to the next."""
+    """Present times, and the network whose flow one step passes to the next."""
 
     def __init__(self, iteration: Iteration) -> None:
         self.iteration, count = iteration, len(iteration.computations)
@@ -165,7 +165,7 @@ class _Walk:
                 self.bends[at] = (above, below)
 
     def _moves(self, side: set[int], critical: list[bool]) -> dict[int, int]:
-        """-1 for what is sped up, 1 for what is slowed down."""
+        """Return -1 for computations to speed up, 1 for those to slow down."""
         found: dict[int, int] = {}
         for at in range(len(self.times)):
             arc = self.network.arcs[at]
@@ -213,9 +213,9 @@ class _Walk:
 
 
 def _bends(points: list[Point]) -> list[Point]:
-    """Without the points that lie on a straight line between others, in every time and in energy.
+    """Drop the points on a straight line between others, in every time and in energy.
 
-    Both: the same computations may go on moving past a bend of their own curves, where only the energy turns.
+    Both are needed: the same computations may go on moving past a breakpoint, where only the energy changes slope.
     """
     kept: list[Point] = []
     for point in points:

@@ -1,5 +1,6 @@
-"""Which feed hangs on which, what each may carry hour by hour, and the servers on them.  Start at PowerTree; written
-form: docs/power/caps.md."""
+"""The power tree: feeds, their limits by period, and the servers on them.  Start at PowerTree; file format:
+docs/explanation/power/caps.md.
+"""
 
 from power.tree.document import PowerTree
 from power.tree.elements import Correlation, Feed, Load, ServerGroup, Training

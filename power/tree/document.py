@@ -1,4 +1,4 @@
-"""The power tree as it stands in a file.  Sound by construction: what is wrong is named before anything is planned."""
+"""The power tree as a document.  A tree that violates a rule cannot be constructed."""
 
 from functools import cached_property
 from typing import Any, Self
@@ -34,7 +34,7 @@ class PowerTree(Frozen):
     @field_validator("feeds", "servers", "groups", mode="before")
     @classmethod
     def _is_not_too_long(cls, given: Any, info: ValidationInfo) -> Any:
-        """Before each entry is looked at: to tell what is wrong with a million takes minutes."""
+        """Check the number of entries first: validating a million entries takes minutes."""
         most = MAX_SERVERS if info.field_name == "servers" else MAX_GROUPS
         if isinstance(given, list | tuple) and len(given) > most:
             raise RuleError([((), f"must have at most {most:,} entries, got {len(given):,}")])
@@ -54,5 +54,5 @@ class PowerTree(Frozen):
 
     @cached_property
     def hierarchy(self) -> Hierarchy:
-        """The same written out, ready to be asked."""
+        """Return the tree expanded for queries."""
         return Hierarchy(self.feeds, self.groups, self.known_servers)

@@ -1,7 +1,7 @@
-"""The things a power tree is made of: feeds with what they may carry by period, groups of servers with their load.
+"""The elements of a power tree: feeds with their limits by period, groups of servers with their load.
 
-A feed is a power domain of the topology (`fleet.topology`) that also knows its budgets.  Its `limit_w` is the rating:
-with 2N what one side alone carries.
+A feed is a power domain of the topology (`fleet.topology`) with budgets.  Its `limit_w` is the rating: with 2N that of
+one side alone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ def _as_series(value: Any) -> Any:
     return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-# One wrong figure of thousands is enough to be told.
+# One wrong figure of thousands is enough to report.
 Series = (Field(fail_fast=True), BeforeValidator(_as_series), Field(min_length=1, max_length=MAX_SERIES))
 # One figure for always, or one per period.
 Shares = Annotated[tuple[Share, ...], *Series]
@@ -36,7 +36,7 @@ QUANTILES: Mapping[str, float] = {"p90": 0.90, "p95": 0.95, "p99": 0.99}
 
 
 def at(series: Sequence[float], period: int) -> float:
-    """The figure that holds always, or the one of a period."""
+    """Return the constant figure, or that of a period."""
     return series[period] if len(series) > 1 else series[0]
 
 
@@ -49,14 +49,14 @@ class Feed(PowerDomain):
     """A power domain with its budgets."""
 
     budget_w: BudgetsW | None = Field(
-        default=None, description="What it may draw in all, by cooling or contract: a figure, or one per period."
+        default=None, description="What the feed may draw in all, by cooling or contract: a figure, or one per period."
     )
     ride_through_share: float = Field(
         default=1.0,
         ge=1,
         le=2,
-        description="Of its limit: what one side of a 2N feed bears for the seconds from the loss of the other until "
-        "the caps for that case hold.",
+        description="Of its limit: what one side of a 2N feed carries from the loss of the other until "
+        "the caps for that case are in force.",
     )
 
     @model_validator(mode="after")
@@ -70,7 +70,7 @@ class Feed(PowerDomain):
         return self.redundancy is Redundancy.TWO_SIDES
 
     def may_draw_w(self, period: int) -> float | None:
-        """With both sides there; None where nothing is known."""
+        """Return the limit with both sides; None if unknown."""
         return self._lower(None if self.limit_w is None else self.limit_w * self.ride_through_share, period)
 
     def may_draw_on_one_side_w(self, period: int) -> float | None:
@@ -94,9 +94,9 @@ class Feed(PowerDomain):
 
 
 class Load(Frozen):
-    """Share of a group's time that it is busy at full clock, per period: the median and higher quantiles.
+    """Busy share of a group at full clock, per period: the median and higher quantiles.
 
-    The spread is that of a normal law through the median and whichever quantile lies farthest out.
+    The spread is that of a normal distribution through the median and the farthest quantile.
     """
 
     p50: Shares
@@ -113,11 +113,11 @@ class Load(Frozen):
 
     @property
     def periods(self) -> int:
-        """For how many periods it speaks; 0: for any."""
+        """Return the number of periods; 0: any."""
         return max([length(self.p50), *(length(series) for _, series in self._high())])
 
     def median(self, period: int) -> float:
-        """Busy share in half of all such periods."""
+        """Return the median busy share."""
         return at(self.p50, period)
 
     def spread(self, period: int) -> float:
@@ -126,7 +126,7 @@ class Load(Frozen):
         return max(((at(s, period) - median) / NormalDist().inv_cdf(QUANTILES[q]) for q, s in self._high()), default=0)
 
     def expected(self, period: int) -> float:
-        """Mean of the busy share, of which nothing lies below 0."""
+        """Return the mean of the busy share truncated at 0."""
         median, spread = self.median(period), self.spread(period)
         if spread == 0:
             return median
@@ -157,7 +157,7 @@ class Training(Frozen):
     compute_w: Watt  # of one server at full clock
     trough_w: Watt  # of one server while it exchanges
     compute_share: float = Field(gt=0, le=1)  # of an iteration at full clock
-    clock_exponent: Exponent = 1.3  # of what is above the trough
+    clock_exponent: Exponent = 1.3  # of the part above the trough
 
     @model_validator(mode="after")
     def _swings_down(self) -> Self:
@@ -182,7 +182,7 @@ class ServerGroup(Frozen):
     server: ServerModel | str = Field(description="As described under servers, built in, or described here.")
     count: int = Field(ge=1, le=100_000, description="On each of its feeds.")
     priority: Literal["low", "high"]
-    weight: float = Field(default=1.0, gt=0, le=1e6, description="What a lost share of its slack counts.")
+    weight: float = Field(default=1.0, gt=0, le=1e6, description="Weight of its loss.")
     slo_slack: float | None = Field(
         default=None, gt=0, le=100, description="How much longer a request may take, as a share; absent: by priority."
     )
@@ -205,7 +205,7 @@ class ServerGroup(Frozen):
 
 
 class Correlation(Frozen):
-    """Of the errors of load forecasts between any two groups: as assumed, and from where to where it may lie."""
+    """Correlation of the load forecast errors of any two groups: assumed value and range."""
 
     low: Share = 0.2
     mid: Share = 0.5

@@ -11,7 +11,7 @@ from power.tree.elements import Feed, ServerGroup
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServerClass:
-    """The servers of one group on one feed: what is given one setting."""
+    """The servers of one group on one feed, which share one option."""
 
     name: str  # group/feed
     group: ServerGroup
@@ -26,7 +26,7 @@ class ServerClass:
 
 
 class Hierarchy:
-    """Made of a sound tree; every question is a lookup."""
+    """Lookups on a valid tree."""
 
     def __init__(self, feeds: Sequence[Feed], groups: Sequence[ServerGroup], servers: Sequence[ServerModel]) -> None:
         written = [feed.model_copy(update={"name": name}) for feed in feeds for name in expand(feed.name)]

@@ -1,7 +1,7 @@
-"""What must hold between the parts of a power tree.  Names, circles and sums are the topology's own rules: a group of
+"""Rules between the elements of a power tree.  Names, cycles and sums are the topology's own rules: a group of
 servers counts there as a node with the nameplate of all of it.
 
-Each rule yields (path in the document, message) per defect; a later one runs only when the earlier found nothing.
+Each rule yields (path in the document, message) per violation; a later rule runs only if the earlier ones hold.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from power.server_model import ServerModel
 from power.tree.elements import Feed, ServerGroup, length
 
 MAX_PARTS = 50_000
-MAX_DEPTH = 32  # feeds above each other; every class knows all that are above it
+MAX_DEPTH = 32  # levels of feeds; every class stores all feeds above it
 
 
 def violations(
@@ -28,7 +28,7 @@ def violations(
     """The defects of the first rule that is broken."""
     parts = sum(count(feed.name) for feed in feeds) + sum(count(group.power_domain) for group in groups)
     if parts > MAX_PARTS:
-        yield ("feeds",), f"stand for {parts:,} feeds and classes of servers, allowed: at most {MAX_PARTS:,}"
+        yield ("feeds",), f"expand to {parts:,} feeds and classes of servers, allowed: at most {MAX_PARTS:,}"
         return
     for rule in (_twice(feeds, groups), _unknown_servers(groups, servers), _lengths(feeds, groups, periods)):
         if found := list(islice(rule, MAX_PROBLEMS)):
@@ -81,7 +81,7 @@ def _lengths(feeds: Sequence[Feed], groups: Sequence[ServerGroup], periods: int)
         if group.load is not None and (given := group.load.periods) not in (0, periods):
             yield (
                 ("groups", position, "load"),
-                f"must speak for each of {periods} periods or for all alike, got {given}",
+                f"must have one figure for all periods or one for each of {periods}, got {given}",
             )
 
 

@@ -1,4 +1,4 @@
-"""A question about a row of servers behind a budget, and its answer: `power.whatif.run.study`.
+"""What-if runs of a row of servers behind a budget; `power.whatif.run.run_whatif` is the entry point.
 
-`question` and `answer` are what crosses borders; `run` puts work, policy, guard and simulator together.
+`request` and `response` are the documents of API and command line.
 """

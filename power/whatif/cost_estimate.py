@@ -1,4 +1,4 @@
-"""How much work a question makes, before any of it is made: a server that answers in no time serves without end.
+"""The cost of a request before it runs, so that a service can reject one that would block it.
 
 requests <= time * servers * load * sum over kinds of  share / mean service       at the peak of the day all day long
 """

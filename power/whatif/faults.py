@@ -1,4 +1,4 @@
-"""When something goes wrong: at the worst minute of the row, as its uncapped run shows it."""
+"""The time of a fault: the worst minute of the row in its uncapped run."""
 
 import numpy as np
 
@@ -13,14 +13,14 @@ BUDGET_VALID_S = float(RowSpec.model_fields["budget_valid_s"].default)
 
 
 def chosen_fault(question: RowQuestion, *, uncapped_w: Floats) -> tuple[Fault, tuple[float, float]] | None:
-    """The fault that was asked for, and from when to when it holds."""
+    """Return the requested fault and its interval."""
     duration_s = len(uncapped_w) * WINDOW_S
     length_s = duration_s if question.fault_s is None else question.fault_s
     match question.fault:
         case None:
             return None
         case FaultName.PLANNER_KILLED:
-            from_s = max(0.0, worst_minute_s(uncapped_w) - BUDGET_VALID_S)  # what it said last ends in that minute
+            from_s = max(0.0, worst_minute_s(uncapped_w) - BUDGET_VALID_S)  # the last budget expires in that minute
             to_s = min(duration_s, from_s + length_s)
             return PlannerKilled(from_s=from_s, to_s=to_s), (from_s, to_s)
         case FaultName.STALE_TELEMETRY:

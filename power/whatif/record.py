@@ -1,4 +1,4 @@
-"""What a study keeps of a row beside its answer: every reading, every change of clocks, every brake."""
+"""The record of a what-if run for plots: every reading, every change of clocks, every brake."""
 
 from dataclasses import dataclass
 
@@ -9,15 +9,15 @@ from power.arrays import Floats
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Record:
-    """Readings of the meter, one a step, and what was in force since when."""
+    """Readings of the meter, one a step, and the clocks in force with their times."""
 
     step_s: float
     budget_w: float
     row_w: Floats  # [readings]
     uncapped_w: Floats  # the same of the uncapped row
     changed_s: Floats  # [changes], rising; the first is 0
-    clocks: Floats  # [changes, levers], in the order of `power.controls.Clocks`
-    brakes_s: Floats  # when each brake was pulled
+    clocks: Floats  # [changes, controls], in the order of `power.controls.Clocks`
+    brakes_s: Floats  # when each brake was engaged
     fault_s: tuple[float, float] | None = None  # from when to when something was wrong
 
     @property

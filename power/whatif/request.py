@@ -1,4 +1,4 @@
-"""What can be asked of a row: how many servers on which budget, under which policy, with which work and fault."""
+"""The request of a what-if run: servers, budget, policy, work and fault."""
 
 from enum import StrEnum
 
@@ -8,14 +8,14 @@ from fleet.documents import Frozen, RuleError
 from power.server_model import BLOOM_A100, ServerModel
 
 MAX_SERVERS = 2_000
-MAX_DAYS = 60.0  # POLCA looked at six weeks
+MAX_DAYS = 60.0  # POLCA covered six weeks
 MAX_SEED = 2**31 - 1
 POLCA_PEAK_SHARE = 0.79  # of the budget, at the peak of the row that it was made for (arXiv 2308.12908)
 DAY_S = 86_400.0
 
 
 class PolicyName(StrEnum):
-    """The policies, mildest first."""
+    """The policies, least restrictive first."""
 
     NONE = "none"
     THRESHOLD_LOW = "threshold-low"
@@ -66,9 +66,9 @@ class RowQuestion(Frozen):
     guard: bool | None = Field(
         default=None,
         description="Whether the guard runs around the policy; null: around the ladder, and wherever there is a fault. "
-        "Without it the brake is pulled at the budget, as POLCA describes it.",
+        "Without the guard the brake engages at the budget, as POLCA describes it.",
     )
-    server: ServerModel = Field(default=BLOOM_A100, description="What stands in the row.")
+    server: ServerModel = Field(default=BLOOM_A100, description="The server model of the row.")
     decode_sensitivity: float | None = Field(
         default=None, ge=0, le=1, description="Slowdown of decoding by clock, in place of the server's own."
     )
@@ -76,8 +76,8 @@ class RowQuestion(Frozen):
         default=None,
         ge=1,
         le=1024,
-        description="Requests that a server takes together, in every run; null: with traces what its memory holds, "
-        "with the built-in mix one, but what its memory holds where the policy owns the router.",
+        description="Requests on a server at once, in every run; null: with traces as many as fit in memory, "
+        "with the built-in mix one, but as many as fit in memory where the policy changes routing.",
     )
 
     @property
@@ -93,10 +93,10 @@ class RowQuestion(Frozen):
         return self.policy is PolicyName.LADDER or self.fault is not None
 
     def changed(self, model: ServerModel) -> ServerModel:
-        """A server with what was asked in place of its own."""
+        """Return the server with the requested values."""
         if self.together is not None and self.together > model.most_together:
-            held = f"must be at most {model.most_together}, what the memory of {model.name} holds, got {self.together}"
-            raise RuleError([(("together",), held)])
+            limit = f"must be at most {model.most_together}, which fit in the memory of {model.name}"
+            raise RuleError([(("together",), f"{limit}, got {self.together}")])
         if self.decode_sensitivity is None:
             return model
         return model.model_copy(update={"token_sensitivity": self.decode_sensitivity})

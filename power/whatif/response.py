@@ -14,9 +14,9 @@ MAX_POINTS = 480
 
 
 class Impact(Frozen):
-    """Latency over that of the uncapped row of the same seed, less one: 0.01 is 1 % longer.
+    """Latency over that of the uncapped row of the same seed, minus 1: 0.01 is 1 % longer.
 
-    Null where nobody asked for anything, or where so many never finished that the quantile has no bound.
+    Null without requests, or if so many never finished that the quantile has no bound.
     """
 
     p50: float | None
@@ -33,7 +33,7 @@ class Impacts(Frozen):
 
 
 class Waits(Frozen):
-    """How long prompts were held before they were let in, beyond the queue for a server."""
+    """How long prompts waited for power, beyond the queue for a server."""
 
     held: int = Field(ge=0, description="Prompts that waited at all.")
     mean_s: float = Field(ge=0, description="Of those that waited.")
@@ -73,7 +73,7 @@ class Profile(Frozen):
 
 
 class Assumptions(Frozen):
-    """What the figures rest on; printed beside them."""
+    """The assumptions behind the figures."""
 
     server: str
     work: str
@@ -92,7 +92,7 @@ class Assumptions(Frozen):
 
 
 class RowAnswer(Frozen):
-    """The answer to a question about a row."""
+    """The result of a what-if run."""
 
     servers: int
     budget_servers: int

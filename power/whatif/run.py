@@ -1,11 +1,11 @@
-"""From a question to its answer: the budget, the uncapped row, the row under its policy, and what that cost whom.
+"""A what-if run: the budget, the uncapped row, the row under its policy, and the impact on requests.
 
     budget  = highest reading of `budget_servers` uncapped servers with their part of the same work / peak_share
     impact  = quantile of latency under the policy / the same of the same requests uncapped - 1
 
-The budget is that of a row of inference, as POLCA's: who trains behind it later has to live with it.  The service of
-the built-in mix batches nothing, as POLCA's; one whose traces are replayed batches what its memory holds.  Only a
-policy that owns the router may change that, and is held against the service as it was.
+The budget is that of a row of inference, as POLCA's.  The service of the built-in mix does not batch, as POLCA's; one
+with recorded traces batches as much as memory allows.  Only a policy that changes routing may change that, and its
+impact is relative to the service before.
 """
 
 from collections.abc import Callable
@@ -45,13 +45,13 @@ from power.workload import Sources, Work
 from power.workload.jobs import PROVISIONED_W
 
 MIN_BUDGET_W, MAX_SERVER_W = 1.0, 1e6
-NO_LIMIT_W = 1e9  # a budget that no brake is ever pulled for
+NO_LIMIT_W = 1e9  # a budget that no reading reaches
 UNBATCHED = 1  # POLCA's row: one request per server
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Study:
-    """An answer, and the record that a picture is drawn from."""
+    """A response, and the record for plots."""
 
     answer: RowAnswer
     record: Record
@@ -59,18 +59,18 @@ class Study:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """A question made concrete: what is simulated."""
+    """A request with its work and budget: the input of the simulation."""
 
     question: RowQuestion
     model: ServerModel
     work: Work
     budget_w: float
     together: int | None  # requests that a server takes, as the service was before any policy
-    described: str  # the work in words
+    described: str  # the work, for people
 
     @property
     def together_under_policy(self) -> int | None:
-        """What memory holds, where the policy owns the router and nothing else was asked for."""
+        """Return None (as many as fit in memory) if the policy changes routing and the request sets nothing."""
         owned = self.question.policy in OWN_ROUTER and self.question.together is None
         return None if owned else self.together
 
@@ -80,7 +80,7 @@ class Asked:
 
 
 def study(question: RowQuestion, *, clock_s: Callable[[], float], sources: Sources | None = None) -> Study:
-    """The row that is asked about, beside itself uncapped."""
+    """Simulate the requested row uncapped and under its policy."""
     began_s = clock_s()
     asked = made_concrete(question, sources or Sources())
     free = uncapped(asked)
@@ -123,7 +123,7 @@ def provisioned_w(question: RowQuestion, sources: Sources) -> float:
     found_w = free.peak_w / question.peak_share
     most_w = min(NO_LIMIT_W, MAX_SERVER_W * question.budget_servers)
     if not MIN_BUDGET_W <= found_w <= most_w:
-        said = f"{question.budget_servers} of these would be given {found_w:g} W"
+        said = f"{question.budget_servers} of these would get {found_w:g} W"
         raise RuleError([(("server",), f"{said}, allowed: {MIN_BUDGET_W:g} to {most_w:g} W")])
     return found_w
 
@@ -148,14 +148,14 @@ def _free(model: ServerModel, work: Work, *, seed: int, together: int | None) ->
 
 
 def _together(question: RowQuestion, sources: Sources) -> int | None:
-    """As the service was before any policy; None: what memory holds."""
+    """Return the batch of the service before any policy; None: as many as fit in memory."""
     if question.together is not None or sources.traces:
         return question.together
     return UNBATCHED
 
 
 def _filled(model: ServerModel, together: int | None) -> ServerModel:
-    """What the load of the work is reckoned with: a full server is one that takes no more."""
+    """Return the model that defines the load of the work: a full server is one at its batch limit."""
     return model if together is None else model.model_copy(update={"most_together": together})
 
 

@@ -1,10 +1,10 @@
-"""Measured rates into a course or a law of the load.
+"""Load profiles from measured rates.
 
     course   FLOOR + (1 - FLOOR) * min(1, rate / peak), rates smoothed over SMOOTH_S, peak their CLIP quantile
     law      the course's levels at even shares of the time; its normal scores regressed on the harmonics by least
-             squares; what is left: standard deviation, and the correlation time from the correlation at one hour
+             squares; the residual: standard deviation, and the correlation time from the correlation at one hour
 
-The floor stands for load that does not follow the day; without it a row stands half idle and is easily filled.
+The floor is load that does not follow the day; without it a row is half idle and easily filled.
 """
 
 import csv
@@ -93,7 +93,7 @@ def _smoothed(rates_rps: Floats, step_s: float) -> Floats:
 
 
 def _width(step_s: float) -> int:
-    return max(1, (round(SMOOTH_S / step_s) - 1) // 2 * 2 + 1)  # odd, so that it lies even about its middle
+    return max(1, (round(SMOOTH_S / step_s) - 1) // 2 * 2 + 1)  # odd, so that it is symmetric
 
 
 def _correlation_time_s(correlation: float, *, lag: int, step_s: float) -> float:

@@ -1,9 +1,9 @@
-"""Requests drawn by a seed: a Poisson process whose rate follows a course of the load.
+"""Requests drawn from a seed: a Poisson process whose rate follows a load profile.
 
-    rate of kind k at t = level(t) * peak_utilization * servers_k / mean_service_k
+    rate of class k at t = level(t) * peak_utilization * servers_k / mean_service_k
 
-so that at level 1 every pool is busy for `peak_utilization` of its time, were each server to serve one request at a
-time at full clock.  All kinds are one process with marks, drawn by inverting its integrated rate.
+so that at level 1 every pool is busy for `peak_utilization` of its time, with one request per server at full clock.
+All classes are one process with marks, drawn by inverting its integrated rate.
 """
 
 import numpy as np
@@ -58,7 +58,7 @@ def generated_work(
 
 
 def drawn_curve(shape: Shape | Curve | None, *, days: float, seed: int) -> Curve:
-    """The course that a seed stands for; a measured one is the same for every seed."""
+    """Return the course of a seed; a measured one is the same for every seed."""
     if isinstance(shape, Curve):
         return shape.of_days(days)
     return (shape or builtin_shape()).drawn(days=days, rng=np.random.default_rng([seed, 0]))

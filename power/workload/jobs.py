@@ -1,9 +1,9 @@
-"""Servers that train: jobs of several servers that compute together and then wait together.
+"""Training jobs: several servers that compute together and then wait together.
 
-At the peak a training server draws `PEAK` of what is provisioned for it, and falls to a trough at each iteration's end,
-as deep as the model it trains: POLCA (arXiv 2308.12908) saw rows of training at 97 % of provisioned power, rises of
+At the peak a training server draws `PEAK` of its provisioned power, and falls to a trough at each iteration's end that
+depends on the model: POLCA (arXiv 2308.12908) measured rows of training at 97 % of provisioned power, rises of
 37.5 % of it within 2 s, and troughs at 75 % (RoBERTa), 50 % (GPT-NeoX) and 20 % (Flan-T5) of a GPU's rating.
-Iterations take a few seconds there; these lengths, their compute shares and who trains how much are assumptions.
+Iteration lengths, compute shares and the mix of models are assumptions.
 """
 
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ def training_jobs(
     provisioned_w: float = PROVISIONED_W,
     job_servers: int = JOB_SERVERS,
 ) -> tuple[TrainingJob, ...]:
-    """Jobs on so many servers; the last may be smaller.  Each starts at a moment of its own within its iteration."""
+    """Return jobs on so many servers; the last may be smaller.  Each starts at its own moment within its iteration."""
     if servers < 0 or job_servers < 1:
         raise RuleError([(("servers",), f"must be at least 0 in jobs of at least 1, got {servers} and {job_servers}")])
     rng = np.random.default_rng([seed, 2])
@@ -69,7 +69,7 @@ def training_jobs(
 
 
 def trough_w(model: ServerModel, share: float) -> float:
-    """A server whose GPUs are down to a share of their rating."""
+    """Return the power of a server whose GPUs are at a share of their rating."""
     return model.base_w + model.beside * model.gpus * share * GPU_RATING_W
 
 
@@ -82,7 +82,7 @@ def split_servers(servers: int, training_share: float) -> tuple[int, int]:
 
 
 def _by_turns(at: int) -> Trained:
-    """Whoever is the furthest below its share when `at` jobs have been given out."""
+    """Return the model that is furthest below its share after `at` jobs."""
     given = [0] * len(TRAINED)
     chosen = 0
     for _ in range(at + 1):

@@ -1,12 +1,12 @@
-"""How the load of a row rises and falls: over the day, over the week, and from one day to the next.
+"""The load profile of a row: over the day, over the week, and from one day to the next.
 
-A shape says how much of the time is spent at which level (`levels`), and what orders those times: a latent series
+A shape has the distribution of levels (`levels`) and a latent series that orders them in time
 
     y(t) = sum over harmonics of (cosine * cos(2 pi t / period) + sine * sin(2 pi t / period)) + wander * u(t)
 
 with `u` an Ornstein-Uhlenbeck process of correlation time `wander_s`, smoothed over `smooth_s`, of unit variance.  The
-level at `t` is the quantile of `levels` at the rank of `y(t)` among all times.  So every seed gives other days, yet the
-same hours at each level.  Level 1 is the peak; the load is straight between steps.  docs/power/workload.md.
+level at `t` is the quantile of `levels` at the rank of `y(t)` among all times.  So every seed gives other days with the
+same hours at each level.  Level 1 is the peak; the load is linear between steps.  docs/explanation/power/simulator.md.
 """
 
 import datetime as dt
@@ -25,7 +25,7 @@ from fleet.documents import Frozen, RuleError, Violation, parse_document, read_m
 from power.arrays import Floats
 
 DAY_S = 86_400.0
-SHORTEST_DAYS = 14  # a shorter run is cut out of so many: else its few hours would hold all levels
+SHORTEST_DAYS = 14  # a shorter run is cut from so many days: else its few hours would contain all levels
 MAX_DAYS = 400
 
 Level = Annotated[float, Field(ge=0, le=1)]
@@ -76,9 +76,9 @@ class Curve:
         if not self.step_s > 0:
             yield ("step_s",), f"must be above 0, got {self.step_s:g}"
         if len(self.levels) < 2:
-            yield ("levels",), f"must hold at least two levels, got {len(self.levels)}"
+            yield ("levels",), f"must have at least two levels, got {len(self.levels)}"
         elif not np.all((self.levels >= 0) & (self.levels <= 1)):
-            yield ("levels",), "must lie between 0 and 1"
+            yield ("levels",), "must be between 0 and 1"
 
 
 class Harmonic(Frozen):
@@ -115,7 +115,7 @@ class Shape(Frozen):
         return self
 
     def drawn(self, *, days: float, rng: np.random.Generator) -> Curve:
-        """A course of so many days.  One shorter than a fortnight holds the peak of a fortnight."""
+        """Return a course of so many days.  One shorter than a fortnight contains the peak of a fortnight."""
         steps = ceil(max(days, SHORTEST_DAYS) * DAY_S / self.step_s)
         time_s = self.step_s * np.arange(steps + 1, dtype=np.float64)
         latent = self._waves(time_s) + self.wander * self._wander(steps + 1, rng)
@@ -151,7 +151,10 @@ class Shape(Frozen):
 
 
 def smoothed_covariance(kept: float, *, width: int, lag: int) -> float:
-    """Of means over `width` steps, `lag` steps apart, of a process of unit variance that keeps so much per step."""
+    """Return the covariance of means over `width` steps, `lag` steps apart, of a unit-variance process that keeps so
+    much per
+    step.
+    """
     steps = np.arange(width)
     return float(np.mean(kept ** np.abs(lag + steps[:, None] - steps)))
 

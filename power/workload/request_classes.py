@@ -1,4 +1,4 @@
-"""What a row is asked: kinds of request by priority, with their sizes, each on servers of its own."""
+"""Request classes by priority, with their sizes, each on its own servers."""
 
 from collections.abc import Iterator
 from typing import Annotated, Self
@@ -14,7 +14,7 @@ Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
 class Kind(Frozen):
-    """Requests with prompts and answers drawn evenly from ranges, both ends included."""
+    """Requests with prompt and answer sizes drawn uniformly from ranges, both ends included."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
     priority: Priority
@@ -28,7 +28,7 @@ class Kind(Frozen):
         return self
 
     def mean_service_s(self, model: ServerModel) -> float:
-        """A request alone on a server at full clock: prompt and answer."""
+        """Return the time of a lone request on a server at full clock: prompt and answer."""
         return mean_prompt_s(model, self.prompt_tokens) + model.token_s * sum(self.output_tokens) / 2
 
     def _violations(self) -> Iterator[Violation]:
@@ -51,12 +51,12 @@ class Mix(Frozen):
         return self
 
     def pools(self, servers: int) -> tuple[Pool, ...]:
-        """A pool for each kind, none empty; together exactly so many servers."""
+        """Return a pool for each class, none empty; together exactly so many servers."""
         if servers < len(self.kinds):
             message = f"must be at least {len(self.kinds)}, one for each kind of request, got {servers}"
             raise RuleError([(("servers",), message)])
         sizes = [1] * len(self.kinds)
-        for _ in range(servers - len(sizes)):  # Sainte-Lague: whoever is the furthest below its share
+        for _ in range(servers - len(sizes)):  # Sainte-Lague: the class furthest below its share
             sizes[max(range(len(sizes)), key=lambda at: self.kinds[at].share / (sizes[at] + 0.5))] += 1
         return tuple(
             Pool(name=kind.name, priority=kind.priority, servers=size)

@@ -1,7 +1,7 @@
-"""Work for a row from what is at hand: nothing, a course of measured rates, recorded traces; and a share that trains.
+"""The work of a row from its sources: the built-in mix, measured rates, recorded traces; and a share that trains.
 
-The first line of a text says what it is: rates (`read_rates`) give the course of the load, requests (`fleet.traces`)
-give the requests.  Any number of traces and at most one file of rates go together.
+The first line of a text identifies it: rates (`read_rates`) give the course of the load, requests (`fleet.traces`)
+give the requests.  Any number of traces and at most one file of rates can be combined.
 """
 
 from collections.abc import Sequence
@@ -26,10 +26,7 @@ class Sources:
     shape: Shape | Curve | None = None
 
     def model(self, base: ServerModel = BLOOM_A100) -> ServerModel:
-        """Traces come from services that batch well: 32 together is assumed, whatever the server's memory holds.
-
-        The generator's load is stated for one request at a time.
-        """
+        """Return the batch size that defines the load: 32 for traces, an assumption, and one for the generator."""
         return batching(base) if self.traces else base
 
     def work(

@@ -1,15 +1,15 @@
-"""Requests of recorded traces, with their own sizes, gaps and bursts: copies of a trace, shifted and laid together.
+"""Requests of recorded traces, with their own sizes, gaps and bursts: copies of a trace, shifted and merged.
 
-A pool gets K copies of its trace, each played in a loop from a start of its own that the seed draws.  With
+A pool gets K copies of its trace, each played in a loop from its own start that the seed draws.  With
 
     content = prompt time + output tokens * time of a token among `most_together` / `most_together`     [server-seconds]
 
-of a request at full clock, `x = utilization * servers / (mean content * the trace's rate)` copies would keep the pool's
-servers, full, busy for `utilization` of their time.  K is x rounded, and a copy is played at the speed
+of a request at full clock, `x = utilization * servers / (mean content * the trace's rate)` copies keep the pool's
+full servers busy for `utilization` of their time.  K is x rounded, and a copy is played at the speed
 
     level(t) * x / K                                                                            [of the recorded one]
 
-so at the peak of the day nearly as it was recorded.  No request is left out and no gap is drawn anew: bursts stay.
+so at the peak of the day nearly as it was recorded.  No request is dropped and no gap is redrawn: bursts stay.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from power.workload.load_profile import Curve, Shape
 from power.workload.workload import Pool, TrainingJob, Work
 
 UTILIZATION = 0.38  # at the peak of the day
-TOGETHER = 32  # assumed, as in the trial of docs/power/workload.md, section 3; a BLOOM-176B server holds about 14
+TOGETHER = 32  # assumed (docs/explanation/power/simulator.md, "Recorded requests"); a BLOOM-176B server fits about 14
 PRIORITIES = (Priority.LOW, Priority.HIGH)
 
 
@@ -40,7 +40,7 @@ class Recorded:
 
 
 def batching(model: ServerModel = BLOOM_A100, *, together: int = TOGETHER) -> ServerModel:
-    """The same server as if its memory held so many requests at once; nothing is checked against its true size."""
+    """Return the same server with memory for so many requests; not checked against its true size."""
     return model.model_copy(update={"most_together": together, "name": f"{model.name}, batch {together}"})
 
 

@@ -29,7 +29,7 @@ class TrainingJob(Frozen):
     compute_share: float = Field(gt=0, le=1)  # of the iteration; the rest is exchange and waiting
     compute_w: float = Field(gt=0, le=1e6)  # of one server at full clock
     trough_w: float = Field(ge=0, le=1e6)  # of one server while it exchanges
-    clock_exponent: float = Field(default=1.3, ge=0, le=4)  # of what is above the trough
+    clock_exponent: float = Field(default=1.3, ge=0, le=4)  # of the part above the trough
     start_s: float = Field(default=0.0, ge=0)
 
     @model_validator(mode="after")
@@ -41,7 +41,7 @@ class TrainingJob(Frozen):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """All that a row has to do in a time."""
+    """The whole work of a row."""
 
     duration_s: float
     pools: tuple[Pool, ...]
