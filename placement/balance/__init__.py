@@ -34,8 +34,8 @@ def balanced(tokens: Floats, *, layout: Layout, tolerance: float = TOLERANCE, ef
 def hottest_first(tokens: Floats) -> Ints:
     """[layers, experts]: experts by falling load, by rising number among nearly equal ones.
 
-    The sort key is the bits of the load, which order as positive floats do, with the expert's number in the last bits.  All
-    keys differ, so every sort algorithm gives the same order.
+    The sort key is the bits of the load, which order as positive floats do, with the expert's number in the last bits.
+    All keys differ, so every sort algorithm gives the same order.
     """
     experts = np.arange(tokens.shape[1])
     bits: Ints = tokens.view(np.int64)

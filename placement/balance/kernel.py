@@ -1,4 +1,4 @@
-"""The search for all layers, each on its own: start, local search, and further starts or perturbation while it is uneven."""
+"""The search, layer by layer: start, local search, and further starts or perturbation while the layer is uneven."""
 
 import numpy as np
 from numba import boolean, float64, int64
@@ -32,8 +32,8 @@ def balance(  # noqa: PLR0917 - numba's signatures know no keywords
 ) -> Ints:
     """[layers, slots], for tokens that add up to 1 in each layer.
 
-    `order`: each layer's experts, hottest first.  `targets`: the fill at which the search ends.  `alike`: whether all GPUs
-    have equal speed and equal slots.
+    `order`: each layer's experts, hottest first.  `targets`: the fill at which the search ends.  `alike`: whether all
+    GPUs have equal speed and equal slots.
     """
     layers, experts = tokens.shape
     slots, gpus = first[-1], len(shares)

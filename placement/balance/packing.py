@@ -1,8 +1,8 @@
 """The initial packing: the most loaded copy first, to the GPU that lacks most load.
 
-A GPU's need is its fair load less its load, per free slot.  With equal GPUs this is almost the
-longest-processing-time rule.  With GPUs of different speed or memory it leaves the cold copies to those with little fair
-load per slot; the plain rule fills the fast GPUs first and leaves too few slots elsewhere.
+A GPU's need is its fair load less its load, per free slot.  With equal GPUs this is almost the longest-processing-time
+rule.  With GPUs of different speed or memory it leaves the cold copies to those with little fair load per slot; the
+plain rule fills the fast GPUs first and leaves too few slots elsewhere.
 
 Two copies of one expert never share a GPU.  Where every GPU with a free slot already holds the expert, one swap makes
 room: a copy x moves from a full GPU h to a GPU g with a free slot, and the expert takes its place.  With equal slots n

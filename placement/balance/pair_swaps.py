@@ -12,7 +12,7 @@ from placement.balance.swaps import swap
 
 @jit_inner
 def best_double(layer: Layer, full: int, other: int, fill: float, places: Ints) -> float:
-    """The fill after the pair swap that lowers the greater load of both GPUs most, if below `fill`; `places` gets two and two."""
+    """The lowest fill that a pair swap of the two GPUs reaches, if below `fill`; `places` gets two and two places."""
     share, other_share = layer.shares[full], layer.shares[other]
     carried, other_carried = layer.carried[full], layer.carried[other]
     best = (carried * other_share - other_carried * share) / (share + other_share)

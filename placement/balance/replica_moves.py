@@ -1,8 +1,8 @@
 """Changes of replica counts that relieve the most loaded GPU, for layers without a useful swap.
 
 A place that holds one of several copies of expert b gets one more copy of expert a.  All copies of a become lighter,
-all copies of b heavier:  tokens(a) / (copies(a) + 1)  and  tokens(b) / (copies(b) - 1)  each.  The most loaded GPU gains
-when it holds a, or when the place is its own and a's copy is the lighter one.
+all copies of b heavier:  tokens(a) / (copies(a) + 1)  and  tokens(b) / (copies(b) - 1)  each.  The most loaded GPU
+gains when it holds a, or when the place is its own and a's copy is the lighter one.
 """
 
 from typing import NamedTuple

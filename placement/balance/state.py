@@ -1,8 +1,8 @@
 """The state of one layer during balancing, for compiled code.
 
-Loads are parts of the layer's tokens.  A GPU's fair load is its part of the total speed, and its `fill` is its load over
-its fair load.  The greatest fill is the layer's imbalance.  The copies of each GPU are sorted by falling load, so the
-search for a swap is linear in the number of copies.
+Loads are parts of the layer's tokens.  A GPU's fair load is its part of the total speed, and its `fill` is its load
+over its fair load.  The greatest fill is the layer's imbalance.  The copies of each GPU are sorted by falling load, so
+the search for a swap is linear in the number of copies.
 """
 
 from typing import NamedTuple

@@ -50,7 +50,7 @@ def swap(layer: Layer, one: int, place: int, other: int, other_place: int) -> No
 
 @jit_inner
 def best_swap(layer: Layer, full: int, other: int, fill: float) -> tuple[float, int, int]:
-    """The swap with the lowest greater fill of both GPUs, if below `fill`: that fill and both places, or places of -1."""
+    """The swap with the lowest maximum fill of both GPUs, if below `fill`: the fill and both places, or -1 twice."""
     share, other_share = layer.shares[full], layer.shares[other]
     carried, other_carried = layer.carried[full], layer.carried[other]
     best = (carried * other_share - other_carried * share) / (share + other_share)

@@ -87,7 +87,7 @@ def greedy_counts(weights: Floats, *, slots: int, most: int) -> Ints:
 
 
 def paired_max_load(weights: Floats, counts: Ints, *, singles: int) -> float:
-    """The maximum load of one layer when the heaviest copies lie alone and the others are paired, heaviest with lightest."""
+    """The maximum load of one layer: the heaviest copies alone, the others paired, heaviest with lightest."""
     copies = np.sort(np.repeat(weights / counts, counts))
     paired = copies[: len(copies) - singles]
     together = paired + paired[::-1]

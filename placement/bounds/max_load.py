@@ -10,11 +10,11 @@ An expert of weight w in c copies lies on c GPUs, one of which has no more capac
     even split:  w / c <= R_(c)
     any rule:    w <= R_(1) + ... + R_(c)
 
-c_e(T), the minimum c that satisfies this, adds up to no more than the slots.  Each GPU has all its slots filled, however
-slow it is: p(k_g) <= T s_g.  The remaining slots, r = slots - sum c_e(T), are the maximum that any expert can have in
-addition.  A copy of expert f therefore weighs at least w_f / (c_f + r), or w_f / GPUs where the rule is free (a GPU that
-holds one of several copies computes its own tokens), and p(n) is the sum of the n least of these.  As p grows the counts
-grow, until nothing changes or the slots are used up.  T = 1 is always a bound.
+c_e(T), the minimum c that satisfies this, adds up to no more than the slots.  Each GPU has all its slots filled,
+however slow it is: p(k_g) <= T s_g.  The remaining slots, r = slots - sum c_e(T), are the maximum that any expert can
+have in addition.  A copy of expert f therefore weighs at least w_f / (c_f + r), or w_f / GPUs where the rule is free (a
+GPU that holds one of several copies computes its own tokens), and p(n) is the sum of the n least of these.  As p grows
+the counts grow, until nothing changes or the slots are used up.  T = 1 is always a bound.
 """
 
 from typing import NamedTuple

@@ -65,7 +65,7 @@ def _options(case: TwoSlotCase, rows: Floats, ceiling: float) -> Options:
 
 @jit_inner
 def _cheapest(options: Options, prices: Floats, slot_price: float, held: Floats) -> tuple[float, int]:
-    """The minimum cost of the experts and the slots they then use; fills `held`: copies by place, light ones negative."""
+    """The minimum cost of the experts, and their slots; fills `held`: copies by place, light ones negative."""
     first, counts, places = options
     total = prices[-1]
     held.fill(0.0)

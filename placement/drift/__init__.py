@@ -1,4 +1,7 @@
-"""How expert loads drift: forecasts, and how stale a placement has become."""
+"""The drift of expert loads: forecasts, the staleness of a placement, and its assessment on new loads.
+
+docs/explanation/placement/migration.md has the formulas.
+"""
 
 from placement.drift.forecast import Forecast, forecast
 from placement.drift.smoothing import NAIVE, Smoothing

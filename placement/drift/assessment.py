@@ -1,7 +1,7 @@
-"""A placement judged on loads it was not made for: what it is worth now, what acting would bring and cost, whether to.
+"""The assessment of a placement on new loads: its imbalance, the cost and benefit of moves, and whether to act.
 
-Of the last decision the document itself says all: where what it promised is above `settle_at`, nothing better was found
-or allowed when it was made, so it counts as settled there.  Only moves that are still under way have to be told.
+The document contains the last decision: an imbalance above `settle_at` means that nothing better was found or allowed
+when it was made, so it counts as settled there.  Only moves in progress need `under_way`.
 
 Importing this module loads compiled code: import it late.
 """
@@ -39,46 +39,46 @@ ALIKE = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """When to act, and what that takes."""
+    """The parameters of the decision."""
 
     levels: Levels = ONE_LEVEL
     window: Window = HOUR
-    pace: Pace | None = None  # without it, moving counts as free
-    under_way: bool = False  # moves have begun, and go on down to `settle_at`
+    pace: Pace | None = None  # without it, moves are free
+    under_way: bool = False  # moves have begun and continue down to `settle_at`
 
 
 class Assessment(Frozen):
-    """What is to be said of a placement under new loads."""
+    """The assessment of a placement under new loads."""
 
     act: bool = Field(description="Whether to move copies now.")
     reason: str
-    promised: float = Field(description="Mean imbalance on the loads it was made for.")
+    promised: float = Field(description="Mean imbalance on the loads of the placement.")
     imbalance: Spread = Field(description="On the new loads.")
-    bound: Spread = Field(description="What no placement of the new loads can be below.")
-    fresh: float = Field(description="Mean imbalance of one made for the new loads, were moving free.")
+    bound: Spread = Field(description="Lower bound for the new loads.")
+    fresh: float = Field(description="Mean imbalance of a new placement for the new loads.")
     act_above: float
-    settle_at: float = Field(description="What moves aim at.")
-    settled_at: float | None = Field(description="Where it stays, as nothing better was found or pays; else null.")
-    holds: bool = Field(description="Whether it is still at `act_above` or under.")
-    moved_copies: int = Field(description="Copies to load anew to get down to `settle_at`, or as near as moves come.")
-    after_moves: float = Field(description="Mean imbalance then.")
-    gain_gpu_s: float = Field(description="GPU-seconds that moving spares over the window.")
-    cost_gpu_s: float | None = Field(
-        description="GPU-seconds that moving takes; null where nobody says how fast it is."
+    settle_at: float = Field(description="The mean that moves aim at.")
+    settled_at: float | None = Field(
+        description="The level that counts as settled, as nothing better was found or pays; else null."
     )
-    moves: Moves | None = Field(description="When each copy would move; null likewise.")
-    fresh_moved_copies: int = Field(description="Copies to load anew for a fresh placement.")
+    holds: bool = Field(description="Whether the mean is at most `act_above`.")
+    moved_copies: int = Field(description="Copies to move to reach `settle_at`, or as near as moves come.")
+    after_moves: float = Field(description="Mean imbalance after the moves.")
+    gain_gpu_s: float = Field(description="GPU-seconds that the moves save over the window.")
+    cost_gpu_s: float | None = Field(description="GPU-seconds that the moves take; null without a bandwidth.")
+    moves: Moves | None = Field(description="The schedule of the moves; null without a bandwidth.")
+    fresh_moved_copies: int = Field(description="Copies to move for a new placement.")
     expected: tuple[float, ...] = Field(
         default=(),
-        description="Mean imbalance foreseen in the next windows, where several windows say how loads drift.",
+        description="Forecast mean imbalance of the next windows; needs several windows.",
     )
     act_in: int | None = Field(
-        default=None, description="Windows until it is above `act_above`, 0 being now; null: not foreseen."
+        default=None, description="Windows until the mean is above `act_above`, 0 is now; null: not foreseen."
     )
 
 
 def assess(placement: Placement, loads: ExpertLoads, *, terms: Terms | None = None) -> Assessment:
-    """A placement on new loads of the same model.  RuleError where they are not."""
+    """Assess a placement on new loads of the same model.  RuleError where they are not."""
     RuleError.raise_for(_violations(placement, loads))
     terms = terms or Terms()
     levels, gpus = terms.levels, placement.gpus
@@ -158,7 +158,7 @@ def _reason(now: float, last: Decision, decision: Decision, benefit: CostBenefit
 
 
 def _foreseen(placement: Placement, loads: ExpertLoads, act_above: float) -> Staleness | None:
-    """What comes next, which takes more than one window to tell."""
+    """The forecast, which needs more than one window."""
     if loads.windows == 1:
         return None
     rule, layout = placement.dispatch, placement.layout

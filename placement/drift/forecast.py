@@ -1,13 +1,13 @@
-"""Loads of the next windows, by the smoothing that would have foreseen the windows given best.
+"""A forecast of the loads of the next windows, by the smoothing with the best back-test.
 
-Each candidate forecasts every window from those before it.  Its error is the part of a layer's tokens that it laid on
-wrong experts, mean over windows and layers,
+Each candidate forecasts every window from those before it.  Its error is the part of a layer's tokens assigned to wrong
+experts, mean over windows and layers,
 
     error = mean of  1/2 sum over experts of |share - forecast|,
 
-and the best one gives way to the naive forecast unless it beats it by `CAUTION` over the number of windows forecast.
-The band is that of the logarithms: per layer the root mean square of log(share / forecast), weighted by share, growing
-with the root of the windows ahead.
+and the best one is used only if it is better than the naive forecast by `CAUTION` over the number of back-tests.  The
+band is, per layer, the root mean square of log(share / forecast), weighted by share; it grows with the square root of
+the windows ahead.
 """
 
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ from fleet.documents import RuleError
 from placement.arrays import Floats
 from placement.drift.smoothing import CANDIDATES, NAIVE, Smoothing, ahead_of_each, ahead_of_last, shares_of
 
-CAUTION = 0.3  # over the number of back-tests: one window that jumps must not pass for a trend
-SHORTEST = 3  # windows; with fewer all candidates forecast alike
+CAUTION = 0.3  # over the number of back-tests: a single jump must not pass for a trend
+SHORTEST = 3  # windows; with fewer all candidates forecast the same
 
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """Of the windows to come."""
+    """A forecast of the next windows."""
 
     shares: Floats  # [windows ahead, layers, experts], of each layer's tokens
-    layer_tokens: Floats  # [layers]: of the last window, thought to stay
-    spread: Floats  # [layers]: of a share's logarithm, one window ahead; 0 where one window is all there is
+    layer_tokens: Floats  # [layers]: of the last window, assumed to stay
+    spread: Floats  # [layers]: of a share's logarithm, one window ahead; 0 with a single window
     smoothing: Smoothing
     error: float  # in back-tests, one window ahead
-    naive_error: float  # of taking the last window for the next one
+    naive_error: float  # of the naive forecast: the next window equals the last one
 
     @property
     def tokens(self) -> Floats:
@@ -40,13 +40,13 @@ class Forecast:
         return loads
 
     def band(self, *, deviations: float) -> tuple[Floats, Floats]:
-        """Tokens from and to: so many standard deviations below and above, [windows ahead, layers, experts]."""
+        """Lower and upper tokens at this number of standard deviations, [windows ahead, layers, experts]."""
         ahead = np.sqrt(np.arange(1, len(self.shares) + 1))[:, np.newaxis, np.newaxis]
         factor = np.exp(deviations * ahead * self.spread[:, np.newaxis])
         return self.tokens / factor, self.tokens * factor
 
     def drawn(self, rng: np.random.Generator, *, draws: int) -> Floats:
-        """[draws, windows ahead, layers, experts]: tokens that may come; errors add up from window to window."""
+        """[draws, windows ahead, layers, experts]: random samples of tokens; errors add up from window to window."""
         steps = rng.standard_normal((draws, *self.shares.shape)) * self.spread[:, np.newaxis]
         weights = self.shares * np.exp(np.cumsum(steps, axis=1))
         loads: Floats = weights / weights.sum(axis=-1, keepdims=True) * self.layer_tokens[:, np.newaxis]

@@ -6,8 +6,8 @@ With y_t the logarithm of the share in window t (Gardner and McKenzie, Managemen
     trend_t = beta (level_t - level_(t-1)) + (1 - beta) phi trend_(t-1)
     forecast of t + h = level_t + (phi + phi^2 + ... + phi^h) trend_t
 
-from level_1 = y_1 and no trend, so that the first forecast is the last window whatever the parameters.  alpha = 1
-without trend is the naive forecast: all as it was.
+from level_1 = y_1 and no trend, so the first forecast is the last window for all parameters.  alpha = 1 without trend
+is the naive forecast.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from placement.arrays import Floats
 
 @dataclass(frozen=True, slots=True)
 class Smoothing:
-    """How quickly the level and the trend follow, and how quickly a trend dies out."""
+    """The speeds of level and trend, and the damping of the trend."""
 
     alpha: float
     beta: float = 0.0
@@ -36,19 +36,19 @@ CANDIDATES = (
 
 
 def shares_of(tokens: Floats) -> Floats:
-    """[windows, layers, experts]: of the layer's tokens in that window; an expert without any counts half a token."""
+    """[windows, layers, experts]: parts of the layer's tokens; an expert without tokens counts half a token."""
     counted = np.maximum(tokens, 0.5)
     shares: Floats = counted / counted.sum(axis=-1, keepdims=True)
     return shares
 
 
 def ahead_of_each(shares: Floats, *, by: Smoothing) -> Floats:
-    """[windows, layers, experts]: the share forecast one window after each, from it and those before it."""
+    """[windows, layers, experts]: forecast shares one window after each, from it and those before it."""
     return np.stack([_shares(level + by.phi * trend) for level, trend in _states(shares, by)])
 
 
 def ahead_of_last(shares: Floats, *, by: Smoothing, windows: int) -> Floats:
-    """[windows, layers, experts]: the shares forecast for the next windows."""
+    """[windows, layers, experts]: forecast shares of the next windows."""
     *_, (level, trend) = _states(shares, by)
     reach = np.cumsum(by.phi ** np.arange(1, windows + 1))
     return np.stack([_shares(level + factor * trend) for factor in reach])

@@ -1,7 +1,7 @@
-"""How uneven the loaded placement is now, will be, and when that calls for moving copies.
+"""The imbalance of the current placement now and in the next windows, and when that requires moves.
 
-The next windows' loads are drawn around their forecast: as the fullest GPU counts, loads that scatter make a placement
-less even than their mean does, so the imbalance of the forecast alone would be too low.
+The next windows' loads are sampled around their forecast.  The maximum load counts, so loads that scatter make a
+placement less even than their mean does; the imbalance of the forecast alone would be too low.
 """
 
 from dataclasses import dataclass
@@ -21,24 +21,24 @@ LOW, HIGH = 0.1, 0.9
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Mean imbalance over layers in one window to come."""
+    """Mean imbalance over layers in a future window."""
 
     mean: float
-    low: float  # one draw in ten is lower
-    high: float  # and one in ten higher
-    part_above: float  # of the draws above the level that calls for acting
+    low: float  # 10 % quantile of the samples
+    high: float  # 90 % quantile
+    part_above: float  # of the samples above `act_above`
 
 
 @dataclass(frozen=True, slots=True)
 class Staleness:
-    """Of the placement now loaded."""
+    """The staleness of the current placement."""
 
     now: float  # mean imbalance in the last window
-    expected: tuple[Expected, ...]  # in each of the next windows
+    expected: tuple[Expected, ...]  # per future window
     act_above: float
-    act_in: int | None  # windows until the mean draw is above `act_above`: 0 is now; None: not foreseen
-    act_in_earliest: int | None  # until one draw in ten is
-    act_in_latest: int | None  # until nine in ten are
+    act_in: int | None  # windows until the mean is above `act_above`: 0 is now; None: not foreseen
+    act_in_earliest: int | None  # until the 90 % quantile is
+    act_in_latest: int | None  # until the 10 % quantile is
     forecast: Forecast
 
 
@@ -52,7 +52,7 @@ def staleness(
     ahead: int = 4,
     seed: int = 0,
 ) -> Staleness:
-    """Of a placement [layers, slots], from tokens [windows, layers, experts], oldest first."""
+    """The staleness of a placement [layers, slots], from tokens [windows, layers, experts], oldest first."""
     if not act_above >= 1:
         raise RuleError([(("act_above",), f"must be at least 1, got {act_above:g}")])
     foreseen = forecast(windows, ahead=ahead)

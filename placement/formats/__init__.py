@@ -1,4 +1,7 @@
-"""Expert loads and placements in the files that engines write and load.  Bytes in, values out and back."""
+"""Recordings of expert loads in, engines' placement files in and out: bytes to values and back.
+
+docs/reference/engine-files.md lists the formats.
+"""
 
 from placement.formats.engine_readers import read_loaded
 from placement.formats.engine_writers import (

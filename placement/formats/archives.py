@@ -1,7 +1,7 @@
-"""Zip archives whose members are read only up to what they declare and we allow: .npz and PyTorch's .pt are such.
+"""Zip archives (.npz and PyTorch's .pt) read only up to their declared size and our limit.
 
-A few kilobytes of zip can unpack to terabytes.  Every member's declared size is added up before the first is unpacked,
-and reading a member stops at its declared size, so a lie costs nothing either.
+A few kilobytes of zip can unpack to terabytes.  All declared sizes are added up before the first member is unpacked,
+and reading a member stops at its declared size, so a false declaration has no effect.
 """
 
 import io
@@ -20,7 +20,7 @@ _DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
     struct.error,
-    ValueError,  # names that are no text among them
+    ValueError,  # for names that are not text, among others
     NotImplementedError,
     RuntimeError,
     OverflowError,
@@ -38,7 +38,7 @@ class Archive:
 
 
 def open_archive(data: bytes) -> Archive:
-    """Check what the archive says of itself; nothing is unpacked yet."""
+    """Check the directory of the archive; nothing is unpacked yet."""
     try:
         opened = zipfile.ZipFile(io.BytesIO(data))
     except _DAMAGED as error:

@@ -1,6 +1,6 @@
-"""numpy's .npy and .npz files, without pickle and without trusting the shape they declare.
+"""numpy's .npy and .npz files, without pickle and with a check of the declared shape.
 
-The format is NEP 1's: a magic string, the version, a header naming type, order and shape, then the numbers.
+The format is NEP 1's: a magic string, the version, a header with type, order and shape, then the numbers.
 """
 
 import ast
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from fleet.documents import Path, RuleError, Violation
 from placement.formats.archives import MAX_UNPACKED_BYTES, Archive
 
-Numbers = npt.NDArray[Any]  # of any type that counts or numbers come in
+Numbers = npt.NDArray[Any]  # of any type for counts or numbers
 NPY_START = b"\x93NUMPY"
 MAX_DIMENSIONS = 4
 MAX_HEADER_BYTES = 10_000
@@ -37,17 +37,17 @@ def read_member(archive: Archive, key: str) -> Numbers:
 
 
 def _header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Shape, whether columns come first, type, and where the numbers start."""
+    """Shape, whether columns come first, type, and the start of the numbers."""
     width = {b"\x01\x00": 2, b"\x02\x00": 4}.get(data[6:8], 0)
     start = 8 + width + int.from_bytes(data[8 : 8 + width], "little")
     if not data.startswith(NPY_START) or not width or not width < start - 8 <= MAX_HEADER_BYTES or start > len(data):
-        raise ValueError("its version or the length of its header is none that arrays of numbers have")
+        raise ValueError("its version or the length of its header is not valid for an array of numbers")
     header = ast.literal_eval(data[8 + width : start].decode("latin-1").strip())
     match header:
         case {"descr": str(descr), "fortran_order": bool(by_column), "shape": tuple(shape), **others} if not others:
             pass
         case _:
-            raise ValueError("its header must say descr, fortran_order and shape, of plain numbers")
+            raise ValueError("its header must hold descr, fortran_order and shape, of plain numbers")
     if not all(type(size) is int for size in shape):
         raise ValueError("its shape must be whole numbers")
     return shape, by_column, np.dtype(descr), start

@@ -1,7 +1,7 @@
-"""What a file of counts or of routed tokens was found to hold, before it is checked as loads or as a trace.
+"""The content of a file with counts or routed tokens, before the check as loads or as a trace.
 
-An engine that records all layers of a model has rows for its dense layers too, where no token chose an expert.  Those
-are left out here and the others keep their numbers in the whole model.
+An engine that records all layers of a model has rows for its dense layers too, where no token chose an expert.  These
+rows are left out, and the others keep their numbers in the whole model.
 """
 
 from collections.abc import Iterator
@@ -19,22 +19,22 @@ class Counts:
     """Tokens per window, layer and expert."""
 
     tokens: Floats  # [windows, layers, experts]
-    layers: tuple[int, ...] | None = None  # numbers in the whole model, where the file says them
-    hidden_layers: int | None = None  # of the whole model, where the file says it
-    of_one_rank: bool = False  # other ranks counted other tokens; else every rank's file says the same
+    layers: tuple[int, ...] | None = None  # numbers in the whole model, where the file has them
+    hidden_layers: int | None = None  # of the whole model, where the file has it
+    of_one_rank: bool = False  # whether each rank counted other tokens; else every rank's file has the same counts
 
 
 @dataclass(frozen=True, eq=False)
 class Routed:
-    """Which experts each token took: [tokens, layers, k], whole numbers, none below 0."""
+    """The experts of each token: [tokens, layers, k], whole numbers, none below 0."""
 
     experts: Numbers
     layers: tuple[int, ...] | None = None
     hidden_layers: int | None = None
-    known_experts: int | None = None  # per layer, where the file says it
+    known_experts: int | None = None  # per layer, where the file has it
 
     def experts_per_layer(self, given: int | None) -> int:
-        """As given, or as the file says, or up to the highest number that any token took in any layer."""
+        """As given, or as in the file, or up to the highest number of any token in any layer."""
         return given or self.known_experts or int(self.experts.max(initial=0)) + 1
 
 
@@ -57,7 +57,7 @@ def routed_of_whole_model(experts: Numbers, *, known_experts: int | None = None)
     if dense.all():
         raise RuleError([(("trace",), "must hold a layer that chooses experts, all are dense")])
     layers = tuple(int(layer) for layer in np.flatnonzero(~dense))
-    computed = experts.any(axis=(1, 2))  # a token from the prefix cache is not, and stays zero
+    computed = experts.any(axis=(1, 2))  # a token from the prefix cache stays zero
     kept = np.ascontiguousarray(experts[computed][:, ~dense])
     return Routed(kept, layers, len(dense), known_experts)
 

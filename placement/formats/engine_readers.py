@@ -1,9 +1,9 @@
-"""The placement that an engine has loaded, read back from the file it was given: where the fewest moves start from.
+"""The current placement of an engine, read from its file: the start for the fewest moves.
 
-Known by their keys: SGLang's and our own `physical_to_logical_map`, in JSON or in a .pt file, and in SGLang's
-recordings `last_physical_to_logical_map`; TensorRT-LLM's `initial_global_assignments`; vllm-ascend's `layer_list`.
-None says which model it is for, so its rows must fit the loads'; a map with a row for every layer gives those
-of its MoE layers.
+The key identifies the format: `physical_to_logical_map` of SGLang and of Fleetwright, in JSON or in a .pt file;
+`last_physical_to_logical_map` of SGLang's recordings; `initial_global_assignments` of TensorRT-LLM; `layer_list` of
+vllm-ascend.  None names its model, so its rows must fit the loads; of a map with a row for every layer, the rows of the
+MoE layers are used.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ MAP, ASSIGNMENTS, DEVICES = "physical_to_logical_map", "initial_global_assignmen
 
 
 def read_loaded(data: bytes, *, name: str, loads: ExpertLoads, layout: Layout) -> EnginePlacement:
-    """The placement in an engine's file, for the model that the loads are of."""
+    """The placement in an engine's file, for the model of the loads."""
     try:
         expert_of_slot = _rows(_document(data, name), loads)
         return EnginePlacement.of(
@@ -85,7 +85,7 @@ def _of_moe_layers(rows: Ints, loads: ExpertLoads, field: str) -> Ints:
 
 
 def _assignments(found: Any, loads: ExpertLoads) -> Ints:
-    """Rows by their number in the whole model; those of other layers, such as the draft model's, are left out."""
+    """Rows by their number in the whole model; other rows, such as the draft model's, are left out."""
     given = found if isinstance(found, Mapping) else {}
     rows = {str(layer): row for layer, row in given.items()}
     missing = [layer for layer in loads.layers if str(layer) not in rows]

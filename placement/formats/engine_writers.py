@@ -1,14 +1,14 @@
-"""A placement as engines know it, and the files they load it from, exact to the field.
+"""Placement files of engines, exact to the field.
 
 | engine | file | rows |
 |---|---|---|
 | SGLang 0.5.23 | JSON, `physical_to_logical_map` and no other key | all layers of the model |
 | TensorRT-LLM | YAML, `num_slots`, `initial_global_assignments`, `layer_updates_per_iter` | MoE layers, by number |
 | vllm-ascend | JSON, `moe_layer_count`, `layer_list` of devices | MoE layers, counted from 0 |
-| vLLM 0.33 | JSON, read by our plug-in | MoE layers |
+| vLLM 0.33 | JSON, read by the plug-in | MoE layers |
 
-All give each rank the same number of consecutive slots, so a placement with uneven slots is refused.  Where each rule
-was read, and how each file is given to its engine, stands in `docs/placement/engines.md`.
+All engines give each rank the same number of consecutive slots, so a placement with uneven slots is refused.
+docs/reference/engine-files.md has the sources and the use of each file.
 """
 
 import json
@@ -28,7 +28,7 @@ VLLM_SCHEMA = "fleetwright.vllm-placement/1"
 
 
 class Engine(StrEnum):
-    """Whose file it is."""
+    """The engine of a file."""
 
     SGLANG = "sglang"
     VLLM = "vllm"
@@ -38,12 +38,12 @@ class Engine(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class EnginePlacement:
-    """Which expert sits in which slot of a model's MoE layers.  Build one with `of`, which checks it."""
+    """The expert in each slot of a model's MoE layers.  Create with `of`, which checks the values."""
 
     expert_of_slot: Ints  # [layers, slots], of MoE layers
     layout: Layout
     experts: int  # of one layer
-    layers: tuple[int, ...]  # each row's number in the whole model, dense layers counted
+    layers: tuple[int, ...]  # each row's number in the whole model, dense layers included
     hidden_layers: int  # of the whole model
     model: str | None = None
 
@@ -58,7 +58,7 @@ class EnginePlacement:
         hidden_layers: int | None = None,
         model: str | None = None,
     ) -> "EnginePlacement":
-        """Without numbers all layers are MoE layers.  An expert may sit twice on one GPU: engines' own maps do that."""
+        """Without numbers all layers are MoE layers.  An expert may be twice on one GPU, as in engines' own maps."""
         slots = np.ascontiguousarray(expert_of_slot, dtype=np.int64)
         numbers = tuple(range(len(slots))) if layers is None else layers
         model_layers = (max(numbers, default=0) + 1) if hidden_layers is None else hidden_layers
@@ -68,14 +68,14 @@ class EnginePlacement:
 
 
 def sglang_json(placed: EnginePlacement) -> str:
-    """For `--init-expert-location`: a row for each layer; nobody reads a dense layer's, but it must be valid."""
+    """For `--init-expert-location`: a row for each layer; a dense layer's row is not used but must be valid."""
     rows = contiguous(layers=placed.hidden_layers, experts=placed.experts, layout=placed.layout)
     rows[list(placed.layers)] = _even(placed, Engine.SGLANG)
     return json.dumps({"physical_to_logical_map": rows.tolist()}) + "\n"
 
 
 def trtllm_yaml(placed: EnginePlacement, *, layer_updates_per_iter: int = 0) -> str:
-    """For `moe_config.load_balancer`; with updates the placement is only where the engine's own balancer starts."""
+    """For `moe_config.load_balancer`; with updates the engine's own balancer starts from the placement."""
     if not 0 <= layer_updates_per_iter <= MAX_LAYERS:
         message = f"must be from 0 (the placement stays) to {MAX_LAYERS}, got {layer_updates_per_iter}"
         raise RuleError([(("layer_updates_per_iter",), message)])
@@ -93,7 +93,7 @@ def trtllm_yaml(placed: EnginePlacement, *, layer_updates_per_iter: int = 0) -> 
 def ascend_json(placed: EnginePlacement) -> str:
     """For `eplb_config.expert_map_path`; its layers are counted from the first MoE layer.
 
-    The engine notes where on a device an expert lies, so a second copy there would take its place.
+    The engine stores an expert's position on a device, so a second copy there would replace the first.
     """
     by_device = _even(placed, Engine.ASCEND).reshape(len(placed.layers), placed.layout.gpus, -1)
     RuleError.raise_for(_twice_on_device_violations(by_device))
@@ -145,7 +145,7 @@ def export_placement(placement: Placement, engine: Engine) -> str:
 
 
 def write_for(engine: Engine, placed: EnginePlacement) -> str:
-    """The file that this engine loads."""
+    """The text of an engine's file."""
     return WRITERS[engine](placed)
 
 
@@ -153,7 +153,7 @@ def _even(placed: EnginePlacement, engine: Engine) -> Ints:
     """The map, of a layout that the engine can load."""
     slots = placed.layout.slots_of_gpu
     if slots.min() != slots.max():
-        message = f"must be as many on every GPU for {engine}, got {slots.min()} to {slots.max()}"
+        message = f"must be equal on every GPU for {engine}, got {slots.min()} to {slots.max()}"
         raise RuleError([(("gpu_slots",), message)])
     return placed.expert_of_slot
 

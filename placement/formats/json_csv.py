@@ -23,7 +23,7 @@ def decoded(data: bytes) -> str:
 
 
 def read_json(data: bytes) -> Any:
-    """JSON with no key twice; NaN and Infinity come through and are refused where they stand."""
+    """JSON without repeated keys; NaN and Infinity pass here and are refused with their path later."""
     try:
         return json.loads(decoded(data), object_pairs_hook=_without_repeats)
     except json.JSONDecodeError as error:
@@ -47,7 +47,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def nested_floats(value: Any, *, field: str) -> Floats:
-    """[windows x] layers x experts out of nested lists."""
+    """[windows x] layers x experts from nested lists."""
     RuleError.raise_for(_list_violations(value, (field,), (int, float), "experts"))
     try:
         return np.array(value, dtype=np.float64)
@@ -56,7 +56,7 @@ def nested_floats(value: Any, *, field: str) -> Floats:
 
 
 def nested_ints(value: Any, *, field: str) -> Ints:
-    """The same of whole numbers."""
+    """The same for whole numbers."""
     RuleError.raise_for(_list_violations(value, (field,), (int,), "slots"))
     try:
         return np.array(value, dtype=np.int64)
@@ -91,7 +91,7 @@ def _list_violations(value: Any, path: Path, kinds: tuple[type, ...], columns: s
 def read_csv(data: bytes) -> tuple[Floats, tuple[int, ...] | None]:
     """Tokens [windows, layers, experts], and the layers' numbers in the whole model where the file has them.
 
-    One row per layer, one column per expert.  A header is optional; columns `window` and `layer` may lead.
+    One row per layer, one column per expert.  A header is optional; columns `window` and `layer` may come first.
     """
     rows = _rows(decoded(data))
     if not rows:

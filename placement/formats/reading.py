@@ -1,4 +1,4 @@
-"""Files of expert loads and of token traces, whatever wrote them: recognised by content, then by the name's ending.
+"""Readers of expert loads and token traces, for files of any engine: recognised by content, then by the name.
 
 | content | from | loads | trace |
 |---|---|---|---|
@@ -7,11 +7,10 @@
 | JSON with `logical_count` | SGLang | yes | - |
 | .safetensors | TensorRT-LLM statistics; ranks add up | yes | raw |
 | .npy of narrow unsigned numbers, JSON or JSON lines with `routed_experts` | vLLM | yes | yes |
-| .npz with `load`; .npy; JSON list, or object with `load`; CSV | anyone: [windows x] layers x experts | yes | - |
-| .npz with `trace`; .npy | anyone: tokens x layers x k | yes | yes |
+| .npz with `load`; .npy; JSON list, or object with `load`; CSV | any: [windows x] layers x experts | yes | - |
+| .npz with `trace`; .npy | any: tokens x layers x k | yes | yes |
 
-Errors name the file, the field and what is allowed there.  Nothing in a file is run and nothing is unpacked past
-what `archives` allows.
+Errors name the file, the field and the allowed values.  Nothing in a file is executed, and `archives` limits unpacking.
 """
 
 import re
@@ -46,21 +45,21 @@ RANK_FILES = (  # of SGLang and of TensorRT-LLM
 def read_loads(data: bytes, *, name: str, least_tokens: float = 0.0, experts: int | None = None) -> ExpertLoads:
     """Loads of one file, one or more windows.
 
-    `experts` per layer matters for traces alone, whose highest expert may have had no token.
+    `experts` per layer matters only for traces, whose highest expert may have no token.
     """
     with _about(name):
         return _loads(_counts(_source(data, name), experts), least_tokens)
 
 
 def read_ranks(files: Files, *, least_tokens: float = 0.0, experts: int | None = None) -> ExpertLoads:
-    """Loads of one recording, one window, that lies in several files, one of each rank."""
+    """Loads of one recording, one window, from several files, one per rank."""
     given = list(files)
     with _about(_names(given)):
         return _loads(_together(given, experts), least_tokens)
 
 
 def read_windows(files: Files, *, least_tokens: float = 0.0, experts: int | None = None) -> ExpertLoads:
-    """Loads of several recordings, oldest first, each its own windows; ranks of one, known by their names, join."""
+    """Loads of several recordings, oldest first, each with its own windows; rank files of one recording are joined."""
     groups = _by_recording(files)
     with _about(_names(file for group in groups for file in group)):
         parts = [_together(group, experts) for group in groups]
@@ -101,7 +100,7 @@ def _by_recording(files: Iterable[File]) -> list[list[File]]:
 
 @contextmanager
 def _about(name: str) -> Iterator[None]:
-    """Errors say which file they are about."""
+    """Errors name the file."""
     try:
         yield
     except RuleError as error:
@@ -123,7 +122,7 @@ def _loads(counts: Counts, least_tokens: float) -> ExpertLoads:
 
 
 def _renumbered(violation: Violation, layers: tuple[int, ...] | None) -> Violation:
-    """Rows are counted without dense layers, what the user sees is the file."""
+    """The rows of the error are those of the file, dense layers included."""
     path, message = violation
     match path:
         case ("loads", int(row), *rest) if layers is not None and len(rest) < 2:
@@ -157,7 +156,7 @@ def _alike(parts: Sequence[Counts]) -> Counts:
 
 
 def _together(files: Sequence[tuple[str, bytes]], experts: int | None) -> Counts:
-    """The sum of what ranks counted apart; what all ranks counted together counts once."""
+    """The sum of separate counts of ranks; counts of all ranks together are counted once."""
     parts = [_counts_in(data, name, experts) for name, data in files]
     first = _alike(parts)
     if any(part.tokens.shape != first.tokens.shape or part.of_one_rank != first.of_one_rank for part in parts):
@@ -173,13 +172,13 @@ def _together(files: Sequence[tuple[str, bytes]], experts: int | None) -> Counts
 
 
 def _source(data: bytes, name: str, *, as_trace: bool = False) -> Source:
-    """What the file holds; `as_trace` decides for arrays that could be either."""
+    """The content of the file; `as_trace` decides for arrays that could be either."""
     if data.startswith(ZIP_START):
         return _of_archive(data, as_trace=as_trace)
     if data.startswith(NPY_START):
         return _of_array(read_npy(data), as_trace=as_trace)
     if data.startswith(b"\x80"):
-        message = "is a pickle without a zip around it; save it anew with PyTorch 1.6 or later, or as .npz or JSON"
+        message = "is a pickle without a zip around it; save it again with PyTorch 1.6 or later, or as .npz or JSON"
         raise RuleError([((), message)])
     if is_safetensors(data):
         return trtllm_statistics.statistics(read_safetensors(data))

@@ -1,7 +1,7 @@
-"""Safetensors files: eight bytes of length, a JSON header naming type, shape and place of each tensor, then the bytes.
+"""Safetensors files: eight bytes of length, a JSON header with type, shape and offsets of each tensor, then the bytes.
 
-The format is the one its README states (huggingface/safetensors, format section): little-endian, without gaps, offsets
-counted from the header's end.
+The format of the README (huggingface/safetensors, format section): little-endian, without gaps, offsets from the
+header's end.
 """
 
 import math

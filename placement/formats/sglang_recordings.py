@@ -1,11 +1,11 @@
-"""SGLang's expert-distribution recordings, as `srt/eplb/expert_distribution.py` (0.5.23) dumps them.
+"""SGLang's expert-distribution recordings, as `srt/eplb/expert_distribution.py` (0.5.23) writes them.
 
-- `stat`, `stat_approx`: `logical_count` [steps, layers, experts], summed over all ranks; a ring of steps, so those that
-  were not reached are zero and their order says nothing.  One recording is one window.
+- `stat`, `stat_approx`: `logical_count` [steps, layers, experts], summed over all ranks; a ring of steps without order,
+  in which unused steps are zero.  One recording is one window.
 - `per_pass`: one file per rank, each record with `global_physical_count` [layers, slots] of that rank's tokens.
 - `per_token`: the same, and `topk_ids_of_layer` [layers, tokens, k], slots too, -1 where there is none.
 
-Slots become experts through `last_physical_to_logical_map`.  The layers are all of the model's, dense ones included.
+`last_physical_to_logical_map` translates slots to experts.  The layers are all of the model's, dense ones included.
 """
 
 from collections.abc import Mapping
@@ -25,12 +25,12 @@ COUNT, RECORDS, MAP = "logical_count", "records", "last_physical_to_logical_map"
 
 
 def is_recording(value: Any) -> bool:
-    """Whether it has a recording's keys."""
+    """Whether the value has a recording's keys."""
     return isinstance(value, Mapping) and (COUNT in value or (RECORDS in value and MAP in value))
 
 
 def counts_of(recording: Mapping[str, Any]) -> Counts:
-    """What was counted, all steps together."""
+    """The counts of all steps together."""
     if COUNT not in recording:
         return _counts_of_records(recording)
     found = recording[COUNT]

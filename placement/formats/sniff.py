@@ -1,4 +1,4 @@
-"""What wrote a file, for the record: the same marks that the readers go by, without reading all of it."""
+"""The format of a file, for the provenance: by the same marks as the readers, without reading all of it."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -24,7 +24,7 @@ Kind = Literal[
     "pt",
     "yaml",
 ]
-KEYS: Mapping[str, Kind] = {  # the first that is found counts
+KEYS: Mapping[str, Kind] = {  # the first match counts
     "schema_version": "placement.json",
     sglang_recordings.COUNT: "sglang-recording",
     sglang_recordings.RECORDS: "sglang-recording",
@@ -36,7 +36,7 @@ KEYS: Mapping[str, Kind] = {  # the first that is found counts
 
 
 def kind_of(data: bytes, *, name: str) -> Kind:
-    """Of a file that a reader took."""
+    """The format of a file that a reader accepted."""
     if data.startswith(ZIP_START):
         archive = open_archive(data)
         pickles = [member for member in archive.names if member.endswith(PICKLE)]

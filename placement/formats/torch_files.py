@@ -1,9 +1,9 @@
 """PyTorch's .pt files without PyTorch: a zip of one pickle, which names tensors, and of the tensors' bytes.
 
 Read in `torch/serialization.py` and `torch/_utils.py` (2.15): `<folder>/data.pkl` refers to its storages by
-("storage", type, key, device, length), their bytes lie in `<folder>/data/<key>`, and a tensor is a call of
-`_rebuild_tensor_v2(storage, offset, size, stride, ...)`, or of `_v3` with the type behind.  Devices do not matter here:
-a tensor saved on a GPU has its bytes in the file like any other.
+("storage", type, key, device, length), their bytes are in `<folder>/data/<key>`, and a tensor is a call of
+`_rebuild_tensor_v2(storage, offset, size, stride, ...)`, or of `_v3` with the type behind.  Devices do not matter: a
+tensor saved on a GPU has its bytes in the file too.
 """
 
 import math
@@ -30,12 +30,12 @@ _STORAGES: Mapping[str, str] = {
     "DoubleStorage": "f8",
     "UntypedStorage": "u1",
 }
-_TYPES: Mapping[str, str] = {"uint16": "u2", "uint32": "u4", "uint64": "u8"}  # those that have no storage of their own
+_TYPES: Mapping[str, str] = {"uint16": "u2", "uint32": "u4", "uint64": "u8"}  # types without a storage class
 
 
 @dataclass(frozen=True, eq=False)
 class _Storage:
-    numbers: Numbers  # in one row, as they lie in the file
+    numbers: Numbers  # one-dimensional, as in the file
 
 
 def read_torch(data: bytes) -> Any:
@@ -48,7 +48,7 @@ def read_torch(data: bytes) -> Any:
     calls = {
         Name("torch._utils", "_rebuild_tensor_v2"): reader.tensor,
         Name("torch._utils", "_rebuild_tensor_v3"): reader.typed_tensor,
-        Name("collections", "OrderedDict"): _empty_dictionary,  # a tensor's hooks; those of data have none
+        Name("collections", "OrderedDict"): _empty_dictionary,  # a tensor's hooks; those of data are empty
     }
     try:
         return read_pickle(archive.member(pickles[0]), calls=calls, persistent=reader.storage)
@@ -63,7 +63,7 @@ def _empty_dictionary(arguments: Arguments) -> dict[str, Any]:
 
 
 class _Reader:
-    """Makes arrays of what the pickle says of them, within the bytes that are there."""
+    """Builds arrays from a pickle's description, within the bytes of the file."""
 
     def __init__(self, archive: Archive, folder: str) -> None:
         self._archive = archive

@@ -58,7 +58,7 @@ def _counts(by_layer: Mapping[int, Mapping[int, Numbers]]) -> Counts:
 
 
 def _routed(by_layer: Mapping[int, Mapping[int, Numbers]]) -> Routed:
-    """A token keeps its place in the batch from layer to layer of one iteration."""
+    """A token keeps its position in the batch from layer to layer of one iteration."""
     rows = list(by_layer.values())
     shapes = [[found.shape for found in row.values()] for row in rows]
     if any(of_layer != shapes[0] for of_layer in shapes):

@@ -1,7 +1,7 @@
-"""Routed experts as vLLM hands them out with `--enable-return-routed-experts`: arrays, or responses that carry them.
+"""Routed experts of vLLM's `--enable-return-routed-experts`: arrays, or responses that carry them.
 
 Read in `routed_experts_capturer.py` and `serial_utils.py` (0.33): an array [tokens, layers, k] of one byte per number
-up to 256 experts and of two above, with all layers of the model, dense ones being zero; in a response it stands
+up to 256 experts and of two above, with all layers of the model, dense ones being zero; in a response it is
 base64-encoded, as an .npy file, in `choices[i].routed_experts`.
 """
 
@@ -56,7 +56,7 @@ def _array(found: Any, path: Path) -> Numbers:
     except (binascii.Error, ValueError, TypeError) as error:
         raise RuleError([(path, "must be an .npy array in base64")]) from error
     if not data.startswith(NPY_START):
-        raise RuleError([(path, "must be an .npy array in base64; numbers without their shape cannot be told apart")])
+        raise RuleError([(path, "must be an .npy array in base64; numbers without their shape are ambiguous")])
     array = read_npy(data, path=path)
     if array.ndim != 3 or array.dtype.kind not in "iu":
         raise RuleError([(path, f"must be whole numbers, tokens x layers x k, got {array.dtype} of {array.shape}")])

@@ -20,7 +20,8 @@ FEW = 64  # slots: for larger pairings the slot search gained less than 1e-5
 
 
 def joint_balanced(tokens: Floats, *, layout: Layout, start: Ints | None = None, effort: float = 1.0) -> Ints:
-    """[layers, slots] for engines that split an expert's tokens evenly among its copies; no layer is worse than `start`.
+    """[layers, slots] for engines that split an expert's tokens evenly among its copies; no layer is worse than
+    `start`.
 
     `effort` scales the number of moves that are tried.
     """

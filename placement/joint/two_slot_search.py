@@ -1,9 +1,9 @@
 """Replica counts and pairing together, layer by layer: the lowest ceiling with feasible counts.
 
 A bisection between the greedy counts and the proven bound.  A ceiling counts as infeasible when a short run of the
-certificate proves it, or when the count search gives up.  For given counts the best pairing is the heaviest copies alone,
-then heaviest with lightest.  Two copies of one expert can only meet in the middle.  One of them then swaps with a copy
-of another GPU, where the greater load of the two GPUs is lowest.
+certificate proves it, or when the count search gives up.  For given counts the best pairing is the heaviest copies
+alone, then heaviest with lightest.  Two copies of one expert can only meet in the middle.  One of them then swaps with
+a copy of another GPU, where the greater load of the two GPUs is lowest.
 """
 
 import numpy as np

@@ -1,4 +1,8 @@
-"""From the placement now loaded to a better one: which copies move, when, and whether it is worth it."""
+"""Migration from the current placement: the fewest moves, their schedule, and their cost and benefit.
+
+docs/explanation/placement/migration.md has the formulas.  `minimise_moves`, `schedule_moves` and `decide` are the
+entries.
+"""
 
 from placement.migration.cost_benefit import (
     CostBenefit,

@@ -1,8 +1,8 @@
-"""The assignment problem: each row one column, least cost in all.
+"""The linear assignment problem, compiled for many small cases.
 
 Shortest augmenting paths with node potentials (Kuhn 1955; Jonker and Volgenant, Computing 38, 1987): rows enter one by
-one; each goes the cheapest alternating path, by reduced costs c_ij - u_i - v_j >= 0, to a column not yet taken.
-O(n^3) for n rows.
+one; each takes the cheapest alternating path, by reduced costs c_ij - u_i - v_j >= 0, to a free column.  O(n^3) for n
+rows.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from placement.arrays import Floats, Ints
 def _enter(  # noqa: PLR0917 - compiled code takes no keywords
     row: int, costs: Floats, u: Floats, v: Floats, row_of: Ints, least: Floats, before: Ints, seen: Ints
 ) -> None:
-    """Give a row a column, moving others along; column n stands for the row that enters."""
+    """Assign a column to a row, reassigning others along the path; column n stands for the entering row."""
     n = len(costs)
     least[:], seen[:] = np.inf, 0
     row_of[n] = row

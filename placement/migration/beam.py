@@ -1,4 +1,4 @@
-"""The best states of each level of the search, and how they get there."""
+"""The beam: the best states of each level of the search, and their insertion."""
 
 from typing import NamedTuple
 
@@ -14,15 +14,15 @@ class Pool(NamedTuple):
 
     scores: Floats  # [levels, width]; infinite where there is none
     names: Ints  # [levels, width]
-    fresh: Ints  # [levels, width]: 1 where no step from there was tried
+    fresh: Ints  # [levels, width]: 1 where no step was tried
     rows: Experts  # [levels, width, slots]
     worst: Floats  # [levels]: the greatest of `scores`
-    keys: Ints  # [GPUs, experts]: random bits of each copy; their exclusive or names a state
+    keys: Ints  # [GPUs, experts]: random bits of each copy; their exclusive or identifies a state
 
 
 @jit_inner
 def lay(row: Experts, kept: Experts, slot: int, b: int, other: int, a: int) -> None:  # noqa: PLR0917
-    """Copy the row with `b` in the slot and `a` in the other, but for NONE."""
+    """Copy the row with `b` in the slot and `a` in the other, except for NONE."""
     for at in range(len(row)):
         kept[at] = row[at]
     if b != NONE:
@@ -35,7 +35,7 @@ def lay(row: Experts, kept: Experts, slot: int, b: int, other: int, a: int) -> N
 def place_among(  # noqa: PLR0917 - compiled code takes no keywords
     level: int, score: float, name: int, scores: Floats, names: Ints, fresh: Ints, worst: Floats
 ) -> int:
-    """Where among its level's best to put a state, or NONE if it is there already."""
+    """The position for a state among its level's best, or NONE if it is present already."""
     place = 0
     for i in range(scores.shape[1]):
         if names[level, i] == name and scores[level, i] < np.inf:
@@ -51,7 +51,7 @@ def place_among(  # noqa: PLR0917 - compiled code takes no keywords
 
 @jit_inner
 def next_of(pool: Pool, level: int) -> int:
-    """The best state of a level from which no step was tried, or NONE."""
+    """The best state of a level without tried steps, or NONE."""
     best = NONE
     for i in range(pool.scores.shape[1]):
         if pool.fresh[level, i] == 1 and (best == NONE or pool.scores[level, i] < pool.scores[level, best]):

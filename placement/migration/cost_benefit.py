@@ -1,15 +1,15 @@
-"""Whether moving copies pays, and when to: gain over a window against cost, and two levels with a dead band between.
+"""Cost and benefit of moving copies, and when to move: two levels with hysteresis.
 
-A step's time is that of its MoE layers, which follows the mean imbalance I, and of all else.  With s the MoE layers'
-part of it at the imbalance now,
+The step time consists of the MoE layers, which follow the mean imbalance I, and the rest.  With s the MoE layers' share
+at the present imbalance,
 
     gain_s = window_s * s * (1 - I_after / I_now),        cost_s = moving_s * slowdown + stalls * stall_s,
 
 both in seconds of the whole fleet; times the GPUs, in GPU-seconds.  Moving pays when gain_s > cost_s * margin.
 
-Hysteresis: nothing moves up to `act_above`; once above, moves aim at `settle_at` until the mean is there.  Where the
-best that can be done stays above `settle_at`, that level counts as settled: acting again needs it to rise by the band's
-width, so that constant loads never move copies twice.
+Hysteresis: nothing moves up to `act_above`; above it, moves aim at `settle_at` until the mean is there.  Where no
+migration reaches `settle_at`, the reached level counts as settled: the next action needs a rise by the width of the
+band, so constant loads never move copies twice.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ SAME = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Of the mean imbalance."""
+    """Levels of the mean imbalance."""
 
     act_above: float
     settle_at: float
@@ -35,13 +35,13 @@ class Levels:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What a placement is used for, and what moving does to it."""
+    """The use of a placement, and the effect of moving on it."""
 
-    window_s: float  # how long the loads stay as they are thought to be
-    moe_share: float  # MoE layers' part of a step's time at the imbalance now, from 0 to 1
-    slowdown: float  # part of throughput lost while copies travel, from 0 to 1
-    stall_s: float = 0.0  # per batch put in
-    margin: float = 1.5  # gain sought per cost
+    window_s: float  # duration of the assumed loads
+    moe_share: float  # MoE layers' share of the step time at the present imbalance, from 0 to 1
+    slowdown: float  # share of throughput lost while copies move, from 0 to 1
+    stall_s: float = 0.0  # per batch
+    margin: float = 1.5  # required gain per cost
 
     def __post_init__(self) -> None:
         RuleError.raise_for(_window_violations(self))
@@ -57,33 +57,35 @@ class CostBenefit:
 
     @property
     def pays(self) -> bool:
-        """Whether the gain is worth the cost."""
+        """Whether the gain exceeds the cost by the margin."""
         return self.gain_s > self.cost_s * self.margin
 
     def gpu_seconds(self, *, gpus: int) -> float:
-        """Gained less spent."""
+        """Gain less cost."""
         return (self.gain_s - self.cost_s) * gpus
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now; handed back at the next window, it is the whole state."""
+    """The action now; passed to the next window, it is the whole state."""
 
     act: bool = False  # move towards `settle_at`
-    settled_at: float | None = None  # where moving ended above `settle_at`, as nothing better was found or paid
+    settled_at: float | None = (
+        None  # the level above `settle_at` where moving ended, because nothing better was found or paid
+    )
 
 
 def evaluate_migration(*, now: float, after: float, moving_s: float, batches: int, window: Window) -> CostBenefit:
-    """Of a migration that takes the mean imbalance from `now` to `after`."""
+    """Cost and benefit of a migration that changes the mean imbalance from `now` to `after`."""
     gain_s = window.window_s * window.moe_share * (1 - after / now)
     cost_s = moving_s * window.slowdown + batches * window.stall_s
     return CostBenefit(gain_s, cost_s, window.margin)
 
 
 def decide(last: Decision, *, now: float, levels: Levels, benefit: CostBenefit | None = None) -> Decision:
-    """Whether to move at the mean imbalance `now`; `worth` of the best move known, or None where there is none to try.
+    """Whether to move at the mean imbalance `now`; `benefit` of the best known migration, or None without one.
 
-    Call it again with the imbalance reached once the moves are done, so that it settles.
+    Call again with the reached imbalance after the moves, so that the decision settles.
     """
     if now <= levels.settle_at + SAME:
         return Decision()
@@ -97,7 +99,7 @@ def decide(last: Decision, *, now: float, levels: Levels, benefit: CostBenefit |
 
 
 def idle_up_to(last: Decision, levels: Levels) -> float:
-    """The mean imbalance up to which nothing moves, unless moves are under way."""
+    """The mean imbalance up to which nothing moves, unless moves are in progress."""
     if last.settled_at is None:
         return levels.act_above
     return max(levels.act_above, last.settled_at + levels.act_above - levels.settle_at)

@@ -1,6 +1,6 @@
-"""Placements that hold an expert twice on one GPU: EPLB makes such, engines load them, and the second copy is wasted.
+"""Placements with an expert twice on one GPU: EPLB makes them, engines load them, and the second copy is wasted.
 
-Each such slot takes the expert that makes the layer's loads least uneven, by the sum of the GPUs' squared times.
+Each such slot takes the expert that makes the layer's loads most even, by the sum of the GPUs' squared times.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from placement.validation import check_slots
 
 
 def without_duplicates(current: Ints, tokens: Floats, *, layout: Layout, rule: Dispatch) -> Ints:
-    """A legal placement, one copy loaded for each slot that repeats another of its GPU."""
+    """A legal placement, with one new copy for each slot that repeats another of its GPU."""
     legal = current
     for layer, slot in _duplicates(current, layout):
         legal = current.copy() if legal is current else legal
@@ -30,9 +30,9 @@ def without_duplicates(current: Ints, tokens: Floats, *, layout: Layout, rule: D
 
 
 def _duplicates(current: Ints, layout: Layout) -> Iterator[tuple[int, int]]:
-    """Layer and slot of every copy whose GPU holds the expert in a slot before."""
+    """Layer and slot of every copy whose GPU holds the expert in an earlier slot."""
     if current.ndim != 2 or current.shape[1] != layout.slots:
-        return  # for `check_slots` to name
+        return  # `check_slots` reports the field
     places = current + layout.gpu_of_slot * (int(current.max()) + 1)
     order = np.argsort(places, axis=1, kind="stable")
     ordered = np.take_along_axis(places, order, axis=1)

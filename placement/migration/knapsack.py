@@ -1,4 +1,4 @@
-"""One budget of moves for all layers: from each layer one option, exactly.
+"""One exact budget of moves for all layers, by dynamic programming over one option per layer.
 
 Option k of layer l moves m_lk copies and leaves imbalance x_lk.  With f_l(b) the least sum of imbalances of the first l
 layers within b copies,
@@ -6,7 +6,7 @@ layers within b copies,
     f_l(b) = min over k of  f_(l-1)(b - m_lk) + x_lk,
 
 the answer is the least b with f_L(b) <= layers * ceiling, or, where there is none, the b with the least f_L(b).
-Budgets need not be tried beyond one that does: steps down all layers' lower convex hulls, steepest first.
+Steps down all layers' lower convex hulls, steepest first, give a sufficient budget, which limits the table.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,12 +16,12 @@ import numpy as np
 
 from placement.arrays import Experts, Floats, Ints
 
-SLACK = 1e-9  # sums of some hundred imbalances differ by less
+SLACK = 1e-9  # the error of sums of some hundred imbalances
 
 
 @dataclass(frozen=True, eq=False)
 class Options:
-    """Of one layer: moves rise, imbalances fall."""
+    """The options of one layer: moves rise, imbalances fall."""
 
     moves: Ints
     imbalances: Floats
@@ -29,14 +29,14 @@ class Options:
 
     @classmethod
     def of(cls, moves: Ints, imbalances: Floats, rows: Experts) -> "Options":
-        """Without those that another beats."""
+        """The options that no other dominates."""
         order = np.lexsort((imbalances, moves))
         ahead = np.concatenate([[np.inf], np.minimum.accumulate(imbalances[order])[:-1]])
         kept = order[imbalances[order] < ahead - SLACK]
         return cls(moves[kept], imbalances[kept], rows[kept])
 
     def with_more(self, longest: Floats, rows: Experts) -> "Options":
-        """And the placements at each number of moves, from none; infinite where there is none."""
+        """With the placements at each number of moves, from 0; infinite where there is none."""
         there = np.flatnonzero(np.isfinite(longest))
         return Options.of(
             np.concatenate([self.moves, there]),
@@ -46,7 +46,7 @@ class Options:
 
 
 def choose(layers: Sequence[Options], *, ceiling: float, max_moves: int | None) -> list[int]:
-    """Which option of each layer: least moves for the mean ceiling; else the least mean within the moves allowed."""
+    """The option of each layer: least moves for the mean ceiling; else the least mean within the allowed moves."""
     goal = ceiling * len(layers) + SLACK
     enough = _enough(layers, goal)
     room = enough if max_moves is None else min(enough, max_moves)
@@ -64,7 +64,7 @@ def choose(layers: Sequence[Options], *, ceiling: float, max_moves: int | None) 
 
 
 def _enough(layers: Sequence[Options], goal: float) -> int:
-    """Moves within which the goal can be met, or all there are."""
+    """A number of moves that suffices for the ceiling, or the maximum."""
     moves, total = sum(int(options.moves[0]) for options in layers), sum(float(it.imbalances[0]) for it in layers)
     for _, more, less in sorted(step for options in layers for step in _hull(options)):
         if total <= goal:
@@ -74,7 +74,7 @@ def _enough(layers: Sequence[Options], goal: float) -> int:
 
 
 def _hull(options: Options) -> Iterator[tuple[float, int, float]]:
-    """Steps along the lower convex hull: slope (rising), moves more, imbalance less."""
+    """Steps along the lower convex hull: slope (rising), additional moves, imbalance saved."""
     at, last = 0, len(options.moves) - 1
     while at < last:
         more, less = options.moves[at + 1 :] - options.moves[at], options.imbalances[at] - options.imbalances[at + 1 :]
@@ -84,7 +84,7 @@ def _hull(options: Options) -> Iterator[tuple[float, int, float]]:
 
 
 def _with(options: Options, sums: Floats, room: int) -> tuple[Floats, Ints]:
-    """One layer more: the least sums by copies moved, and the option taken for each."""
+    """Add one layer: the least sums by moved copies, and the selected option for each."""
     length = min(len(sums) + int(options.moves[-1]), room + 1)
     least, pick = np.full(length, np.inf), np.zeros(length, dtype=np.int64)
     for k, (moves, value) in enumerate(zip(options.moves.tolist(), options.imbalances.tolist(), strict=True)):

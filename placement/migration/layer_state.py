@@ -1,7 +1,7 @@
-"""A placement of one layer as the search sees it, and what single copies' coming and going would do to its GPUs.
+"""The state of one layer in the search, and the effect of single copies that arrive or leave.
 
-Times are in units of what each GPU would work were all equally busy, so that 1 is even.  A placement's score is its
-excess, the sum over GPUs of max(0, time - target)^2.
+Times are in units of a GPU's time under even loads, so 1 is even.  A placement's score is its excess, the sum over GPUs
+of max(0, time - target)^2.
 
 Arrays are taken out of their tuples once per placement: in the inner loops that would cost more than the arithmetic.
 """
@@ -20,42 +20,42 @@ Flags = npt.NDArray[np.int8]
 
 
 class Ground(NamedTuple):
-    """What no step changes."""
+    """The fixed part."""
 
-    loaded: Flags  # [GPUs, experts]: 1 where the placement now loaded holds the expert
+    loaded: Flags  # [GPUs, experts]: 1 where the current placement holds the expert
     tokens: Floats  # [experts]
     pace: Floats  # [GPUs]: time per token
     gpu_of_slot: Ints
     node_of_gpu: Ints
-    every_gpu: Ints  # 0, 1, ...: where copies lie, for rules that ask by slot
+    every_gpu: Ints  # 0, 1, ...: places of copies, for rules by slot
     rule: int
     target: float
 
 
 class State(NamedTuple):
-    """A placement, read."""
+    """The variable part."""
 
-    holders: Ints  # [experts, GPUs]: where the copies lie, rising
+    holders: Ints  # [experts, GPUs]: places of the copies, rising
     copies: Ints  # [experts]
-    parts: Floats  # [experts, GPUs]: the share of its expert's tokens that each copy takes
+    parts: Floats  # [experts, GPUs]: share of each copy
     holds: Flags  # [GPUs, experts]
     times: Floats  # [GPUs]
     among: Ints  # scratch: holders after a change
-    shares: Floats  # scratch: and their shares
+    shares: Floats  # scratch: their shares
 
 
 class Changes(NamedTuple):
-    """Copies that come or go; NONE as expert, and an infinite effect, where that cannot be."""
+    """Copies that arrive or leave; NONE as expert, and an infinite effect, where impossible."""
 
     expert: Ints
     leaves: Ints  # this GPU, or NONE
     enters: Ints  # and this one, or NONE
-    effect: Floats  # [changes, 3]: time added to the fullest GPU, to the other GPU, and excess to all others
+    effect: Floats  # [changes, 3]: time added to the most loaded GPU, to the other GPU, and excess of all others
 
 
 @jit_inner
 def read(row: Experts, ground: Ground, state: State) -> int:
-    """Fill in what a placement holds and how long each GPU works; which works longest."""
+    """Compute holdings and times of a placement; returns the most loaded GPU."""
     holders, copies, parts, holds, times = state.holders, state.copies, state.parts, state.holds, state.times
     gpu_of_slot, node_of_gpu, every, tokens = ground.gpu_of_slot, ground.node_of_gpu, ground.every_gpu, ground.tokens
     pace, rule = ground.pace, ground.rule
@@ -87,14 +87,14 @@ def read(row: Experts, ground: Ground, state: State) -> int:
 
 @jit_inner
 def excess(time: float, target: float) -> float:
-    """What a GPU's time counts in a score."""
+    """The contribution of a GPU's time to the score."""
     over = time - target
     return over * over if over > 0 else 0.0
 
 
 @jit_inner
 def work_out(fullest: int, ground: Ground, state: State, changes: Changes) -> None:
-    """The effect of each change by itself."""
+    """The effect of each change alone."""
     expert_of, leaving, entering, effect = changes.expert, changes.leaves, changes.enters, changes.effect
     holders, copies, parts, times = state.holders, state.copies, state.parts, state.times
     among, shares, every, node_of_gpu = state.among, state.shares, ground.every_gpu, ground.node_of_gpu
@@ -106,7 +106,7 @@ def work_out(fullest: int, ground: Ground, state: State, changes: Changes) -> No
             continue
         leaves, enters, n = leaving[at], entering[at], copies[expert]
         effect[at, 0] = effect[at, 1] = effect[at, 2] = 0.0
-        if min(leaves, enters) != NONE and (n == 1 or rule == EQUAL):  # no other copy notices
+        if min(leaves, enters) != NONE and (n == 1 or rule == EQUAL):  # no other copy changes
             effect[at, 0 if leaves == fullest else 1] = -tokens[expert] * parts[expert, 0] * pace[leaves]
             effect[at, 0 if enters == fullest else 1] = tokens[expert] * parts[expert, 0] * pace[enters]
             continue
@@ -154,7 +154,7 @@ def _feel(  # noqa: PLR0917 - compiled code takes no keywords
     target: float,
     effect: Floats,
 ) -> None:
-    """Lay what each holder gains or loses on the fullest GPU, the other one, and the rest."""
+    """Add each holder's gain or loss to the most loaded GPU, the other one, and the rest."""
     i = j = 0
     while i < before or j < after:  # both rise
         gpu = holders[expert, i] if j == after or (i < before and holders[expert, i] <= among[j]) else among[j]
@@ -178,7 +178,7 @@ def _feel(  # noqa: PLR0917 - compiled code takes no keywords
 def _holders_after(  # noqa: PLR0917 - compiled code takes no keywords
     expert: int, leaves: int, enters: int, holders: Ints, copies: int, among: Ints
 ) -> int:
-    """Write where the copies lie after the change, rising; how many."""
+    """Write the places of the copies after the change, rising; returns their number."""
     n, entered = 0, enters == NONE
     for c in range(copies):
         gpu = holders[expert, c]

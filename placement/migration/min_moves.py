@@ -1,8 +1,8 @@
-"""The fewest expert copies to move so that the mean imbalance over layers comes back to a ceiling.
+"""The fewest moved copies that bring the mean imbalance over layers under a ceiling.
 
-Each layer offers, for each number of moves, the evenest placement that the search finds, and as its last resort the
-full new plan, relabelled; `budget` takes one offer of each layer so that all together move least.  What it takes says
-how even each layer has to become, which differs from layer to layer: a second, wider search aims each at just that.
+Each layer offers the most even placement found for each number of moves, and the relabelled full plan.  `knapsack`
+selects one offer of each layer with the fewest moves in total.  The selection gives the imbalance that each layer must
+reach; a second, wider search aims at it.
 """
 
 from collections.abc import Sequence
@@ -21,48 +21,48 @@ from placement.migration.moves import in_kept_slots, moved_per_layer
 from placement.migration.relabelling import relabelled
 
 WIDTH = 12  # states kept per level
-DEEP = 0.35  # the part of the ceiling's distance from 1 that layers may keep at first, some making up for others
-NEAR = 0.002  # no layer is searched deeper than this above what a full plan reaches
-AIM = 0.35  # the part of its distance from 1 that a layer's chosen imbalance may keep in the wider search
-BEYOND = 1  # levels searched beyond the moves chosen
-LADDER = (0.75, 0.5, 0.25, 0.0)  # where moves are short: aims between the ceiling, 0, and the imbalance now, 1
+DEEP = 0.35  # of the ceiling's distance from 1: the first target of all layers, some making up for others
+NEAR = 0.002  # above the imbalance of a full plan: no layer is searched deeper
+AIM = 0.35  # of the distance of a layer's selected imbalance from 1: the target of the wider search
+BEYOND = 1  # levels searched beyond the selected moves
+LADDER = (0.75, 0.5, 0.25, 0.0)  # targets for few moves: between the ceiling, 0, and the present imbalance, 1
 MAX_LEVELS = 96
 
 
 @dataclass(frozen=True, eq=False)
 class Migration:
-    """From the placement now loaded to one that moves little."""
+    """From the current placement to one with few moves."""
 
-    expert_of_slot: Ints  # [layers, slots]; what stays keeps its slot
-    moved: Ints  # [layers]: copies that GPUs have to load
+    expert_of_slot: Ints  # [layers, slots]; remaining copies keep their slots
+    moved: Ints  # [layers]: copies to load
     before: Imbalance
     after: Imbalance
-    ceiling: float  # sought, of the mean
-    full_plan_moves: int  # what loading a full new plan would have moved, its GPUs relabelled
+    ceiling: float  # of the mean
+    full_plan_moves: int  # moves of a full new plan, relabelled
 
     @property
     def moves(self) -> int:
-        """Of all layers together."""
+        """The moves of all layers together."""
         return int(self.moved.sum())
 
     @property
     def reached(self) -> bool:
-        """Whether the mean imbalance is within the ceiling now."""
+        """Whether the mean imbalance is within the ceiling."""
         return self.after.mean <= self.ceiling + SLACK
 
 
 @dataclass(frozen=True, eq=False)
 class _Sought:
-    """What is asked for, as all searches need it."""
+    """The input of all searches."""
 
     current: Ints
-    start: Ints  # `current` without twins
+    start: Ints  # `current` without duplicates
     tokens: Floats
     layout: Layout
     rule: Dispatch
 
     def frontiers(self, *, targets: Floats, depths: Ints, width: int) -> tuple[Floats, Experts]:
-        """For each layer and number of moves below its depth: imbalance [layers, levels], and the placements."""
+        """Per layer and number of moves below its depth: imbalance [layers, levels], and the placements."""
         from placement.migration.search import frontiers  # noqa: PLC0415 - compiles on import
 
         layers, slots = self.current.shape
@@ -100,9 +100,9 @@ def minimise_moves(
     plan: Ints | None = None,
     width: int = WIDTH,
 ) -> Migration:
-    """Least moves for the ceiling, or the least imbalance within `max_moves`.  `plan`: full new one; default: made.
+    """Least moves for the ceiling, or the least imbalance within `max_moves`; `plan`: a full new plan, by default made.
 
-    `current` may hold an expert twice on one GPU, as EPLB's placements do; one of the two is overwritten.
+    `current` may hold an expert twice on one GPU, as EPLB's placements do; one of the two is replaced.
     """
     _check(current, tokens, ceiling=ceiling, width=width)
     start = without_duplicates(current, tokens, layout=layout, rule=rule)
@@ -110,7 +110,7 @@ def minimise_moves(
     if max_moves is not None and max_moves < least.sum():
         message = f"must be at least {least.sum()}, got {max_moves}"
         raise RuleError(
-            [(("max_moves",), f"{message}" + ("; so many slots repeat their GPU's" if least.sum() else ""))]
+            [(("max_moves",), f"{message}" + ("; that many slots repeat another of their GPU" if least.sum() else ""))]
         )
     before = imbalance(current, tokens, layout=layout, rule=rule)
     full = relabelled(_planned(tokens, layout, rule) if plan is None else plan, current, layout=layout, rule=rule)
@@ -138,10 +138,10 @@ def minimise_moves(
 def _searched(
     sought: _Sought, offers: Sequence[Options], *, reach: Floats, ceiling: float, max_moves: int | None, width: int
 ) -> Ints:
-    """First one state per level, then each layer as far as that says it has to go.
+    """First one state per level, then each layer as deep as the selection requires.
 
-    Where the moves allowed do not suffice, all layers go down a ladder of aims.  No search knows how many moves are
-    allowed, only the last choice does: more of them never make it less even.
+    Where `max_moves` does not suffice, all layers use a ladder of targets.  Only the last selection uses `max_moves`,
+    so more moves never give a less even result.
     """
     everywhere = np.full(len(offers), 1 + min(sought.layout.slots, MAX_LEVELS))
     targets = np.maximum(1 + DEEP * (ceiling - 1), reach + NEAR)

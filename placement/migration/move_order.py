@@ -1,9 +1,9 @@
-"""One layer's moves as steps, after each of which the layer is a legal placement no less even than before.
+"""The moves of one layer as steps; after each the layer is a legal placement, no less even than before.
 
-A slot may be overwritten when the expert in it has another live copy and the new one is not on that GPU yet: the layer
-stays complete at every instant (make before break).  Slots that wait for one another in a ring, as in an exchange of
-two single copies, go together: their copies are received beside what is served and put in at once, which needs room
-for them on each GPU.  Steps that would make the layer less even join the next ones, while the limit per step allows.
+A slot may be overwritten when its expert has another live copy and the new one is not on that GPU yet: the layer stays
+complete at every instant (make before break).  Slots in a ring of dependencies, as in an exchange of two single copies,
+change together: GPUs receive the copies beside the serving ones and switch at once, which needs room.  Steps that would
+make the layer less even join the next ones, while the limit per step allows.
 """
 
 from collections import Counter
@@ -26,15 +26,15 @@ class Step:
     """Slots of one layer that change together."""
 
     slots: tuple[int, ...]
-    copies: tuple[int, ...]  # of these slots, those that receive an expert from another GPU
-    beside: bool  # the new copies need room beside the old ones until all are there
+    copies: tuple[int, ...]  # slots that receive an expert from another GPU
+    beside: bool  # the new copies need room beside the old ones
     imbalance: float  # of the layer, after the step
 
 
 def steps_of_layer(
     before: Ints, after: Ints, tokens: Floats, *, layout: Layout, rule: Dispatch = Dispatch.EQUAL, most_copies: int
 ) -> list[Step]:
-    """From row to row [slots] under loads [experts]; a ring longer than `most_copies` is one step all the same."""
+    """From row to row [slots] under loads [experts]; a ring longer than `most_copies` is still one step."""
     row, at = before.copy(), _even(before, tokens, layout, rule)
     loads = set(np.flatnonzero(loads_copy(before[np.newaxis], after[np.newaxis], layout=layout)[0]).tolist())
     left = set(np.flatnonzero(before != after).tolist())
@@ -57,7 +57,7 @@ def steps_of_layer(
 
 
 def needs_room(joined: Sequence[int], row: Ints) -> bool:
-    """Whether the slots hold all live copies of an expert, so that none may go before the new one is there."""
+    """Whether the slots hold all live copies of an expert, so that none may leave before the new one arrives."""
     rest = np.delete(row, joined)
     return not np.isin(row[list(joined)], rest).all()
 
@@ -65,7 +65,7 @@ def needs_room(joined: Sequence[int], row: Ints) -> bool:
 def _best(
     row: Ints, after: Ints, left: set[int], tokens: Floats, *, layout: Layout, rule: Dispatch
 ) -> tuple[tuple[int, ...], float]:
-    """The group of slots that leaves the layer most even, and how even; slots that may go alone first."""
+    """The group of slots that leaves the layer most even, and its imbalance; slots that may change alone first."""
     alone = [slot for slot in sorted(left) if _may_go(row, after, slot, layout)]
     groups: list[tuple[int, ...]] = [(slot,) for slot in alone] or list(_rings(row, after, left, layout))
     trials = np.repeat(row[np.newaxis], len(groups), axis=0)
@@ -84,7 +84,7 @@ def _may_go(row: Ints, after: Ints, slot: int, layout: Layout) -> bool:
 
 
 def _rings(row: Ints, after: Ints, left: set[int], layout: Layout) -> Iterator[tuple[int, ...]]:
-    """For each slot left, the slots that have to go with it for the layer to stay complete and free of twins."""
+    """For each remaining slot, the slots that must change with it for a complete layer without duplicates."""
     found = set()
     for slot in sorted(left):
         group = _closed([slot], row, after, left, layout)
@@ -94,7 +94,7 @@ def _rings(row: Ints, after: Ints, left: set[int], layout: Layout) -> Iterator[t
 
 
 def _closed(group: list[int], row: Ints, after: Ints, left: set[int], layout: Layout) -> tuple[int, ...]:
-    """Add slots until the group as a whole may go."""
+    """Add slots until the group may change."""
     while True:
         trial = row.copy()
         trial[group] = after[group]
@@ -107,7 +107,7 @@ def _closed(group: list[int], row: Ints, after: Ints, left: set[int], layout: La
 def _missing_or_twin(
     trial: Ints, row: Ints, after: Ints, others: Iterable[int], *, layout: Layout, group: Sequence[int]
 ) -> int | None:
-    """A slot whose change brings back an expert that the group lost, or takes away one that it doubled."""
+    """A slot whose change restores an expert that the group lost, or removes one that it duplicated."""
     rest = sorted(others)
     for slot in group:
         if not (trial == row[slot]).any():

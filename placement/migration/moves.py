@@ -1,7 +1,7 @@
-"""What changing from one placement to another makes GPUs load, and slots ordered so that nothing loads in vain.
+"""The copies that GPUs load in a change of placement, and slot orders that avoid unnecessary loads.
 
-A GPU loads an expert of a layer when it holds it afterwards and did not before; which of its slots it lies in does not
-count, as engines copy within a GPU at memory speed or not at all.
+A GPU loads an expert of a layer when it holds it afterwards and not before.  The slot on the GPU does not count,
+because engines copy within a GPU at memory speed or not at all.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from placement.layout import Layout
 
 
 def loads_copy(before: Ints, after: Ints, *, layout: Layout) -> Ints:
-    """[layers, slots]: 1 where the slot's GPU has to load the expert that it holds in `after`."""
+    """[layers, slots]: 1 where the slot's GPU must load its expert of `after`."""
     base = int(max(before.max(), after.max())) + 1
     rows = np.arange(len(before), dtype=np.int64)[:, np.newaxis] * layout.gpus * base
     held, wanted = (rows + layout.gpu_of_slot * base + experts for experts in (before, after))
@@ -22,18 +22,18 @@ def loads_copy(before: Ints, after: Ints, *, layout: Layout) -> Ints:
 
 
 def moved_per_layer(before: Ints, after: Ints, *, layout: Layout) -> Ints:
-    """[layers]: copies that GPUs have to load."""
+    """[layers]: copies to load."""
     moved: Ints = loads_copy(before, after, layout=layout).sum(axis=1)
     return moved
 
 
 def moved_copies(before: Ints, after: Ints, *, layout: Layout) -> int:
-    """Of all layers together."""
+    """Copies to load in all layers together."""
     return int(moved_per_layer(before, after, layout=layout).sum())
 
 
 def in_kept_slots(after: Ints, before: Ints, *, layout: Layout) -> Ints:
-    """The same placement with the slots of each GPU ordered so that every copy that stays keeps its slot."""
+    """The same placement with slots ordered per GPU so that every remaining copy keeps its slot."""
     ordered = after.copy()
     for layer, gpu in np.argwhere(_differs(before, after, layout)):
         slots = slice(layout.first_slot[gpu], layout.first_slot[gpu + 1])
@@ -42,7 +42,7 @@ def in_kept_slots(after: Ints, before: Ints, *, layout: Layout) -> Ints:
 
 
 def overlaps(plan: Ints, current: Ints, *, layout: Layout) -> Floats:
-    """[layers, GPUs, GPUs]: copies that plan's first GPU shares with the second as loaded now."""
+    """[layers, GPUs, GPUs]: copies that the plan's first GPU shares with the current second one."""
     experts = int(max(plan.max(), current.max())) + 1
     held = np.zeros((2, len(plan), layout.gpus, experts), dtype=np.float32)
     for side, placed in enumerate((plan, current)):
@@ -51,13 +51,13 @@ def overlaps(plan: Ints, current: Ints, *, layout: Layout) -> Floats:
 
 
 def _differs(before: Ints, after: Ints, layout: Layout) -> Ints:
-    """[layers, GPUs]: not 0 where any slot's expert is another."""
+    """[layers, GPUs]: not 0 where the expert of any slot differs."""
     differs: Ints = np.add.reduceat((before != after).astype(np.int64), layout.first_slot[:-1], axis=1)
     return differs
 
 
 def _ordered(wanted: list[int], held: list[int]) -> list[int]:
-    stays = Counter(wanted) & Counter(held)  # as often as on both: other planners' placements may hold one twice
+    stays = Counter(wanted) & Counter(held)  # the number on both: other planners' placements may hold one twice
     coming = iter((Counter(wanted) - stays).elements())
     ordered = []
     for expert in held:

@@ -1,13 +1,13 @@
-"""A new placement with its GPUs renamed so that most copies already lie where they belong.
+"""Renumbers the GPUs of a new placement so that most copies are already in place.
 
 In each layer the plan's GPU g becomes GPU p(g), with p the permutation that keeps most copies,
 
-    max over p of  sum over g of |plan(g) & loaded(p(g))|,
+    max over p of  sum over g of |plan(g) & current(p(g))|,
 
-among those that change nothing that was planned.  With equal split and no regard for traffic, these are the exchanges
-of GPUs of one speed and one number of slots.  Where nodes count, whole nodes alike in their GPUs and in their place in
-the network are exchanged, and GPUs within a node.  SGLang's nearest rule prefers a node's first copy by slot, so under
-it GPUs that share an expert with another of their node keep their place within the node.
+among those that keep the plan equivalent.  With an even split and without traffic, GPUs of one speed and one number of
+slots may be exchanged.  Where nodes matter, whole nodes with equal GPUs and an equal position in the network may be
+exchanged, and GPUs within a node.  SGLang's nearest rule prefers a node's first copy by slot, so under this rule GPUs
+that share an expert with another of their node keep their position within the node.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def relabelled(
     keep_nodes: bool = False,
     place_of_node: Sequence[int] | None = None,
 ) -> Ints:
-    """The plan under other names.  `keep_nodes`: for plans that weighed traffic; nodes with equal places may change."""
+    """The renumbered plan.  `keep_nodes`: for plans with traffic; nodes with equal positions may be exchanged."""
     if place_of_node is not None and len(place_of_node) != layout.nodes:
         message = f"must be one number per node ({layout.nodes}), got {len(place_of_node)}"
         raise RuleError([(("place_of_node",), message)])
@@ -45,7 +45,7 @@ def relabelled(
 
 
 def _assigned(kept: Floats, allowed: np.typing.NDArray[np.bool_]) -> Ints:
-    """[layers, n]: for each row the column; `kept` [layers, n, n] to be most, `allowed` broadcasts to it."""
+    """[layers, n]: the column of each row; maximises `kept` [layers, n, n]; `allowed` broadcasts to it."""
     from placement.migration.assignment import assigned  # noqa: PLC0415 - compiles on import
 
     forbidden = kept.max() * kept.shape[1] + 1.0
@@ -77,7 +77,7 @@ def _by_node(shared: Floats, fixed: np.typing.NDArray[np.bool_], layout: Layout,
 
 
 def _exchangeable(rows: Ints, fixed: np.typing.NDArray[np.bool_], layout: Layout) -> np.typing.NDArray[np.bool_]:
-    """[layers, n, n]: which place within its node each GPU may take."""
+    """[layers, n, n]: the positions within its node that each GPU may take."""
     speeds, slots = layout.speeds[rows], layout.slots_of_gpu[rows]
     alike = (speeds[:, np.newaxis] == speeds) & (slots[:, np.newaxis] == slots)
     held = fixed[:, rows, np.newaxis] | fixed[:, np.newaxis, rows]
@@ -86,7 +86,7 @@ def _exchangeable(rows: Ints, fixed: np.typing.NDArray[np.bool_], layout: Layout
 
 
 def _sharing(plan: Ints, layout: Layout) -> np.typing.NDArray[np.bool_]:
-    """[layers, GPUs]: whether a GPU of its node holds an expert that it holds too."""
+    """[layers, GPUs]: whether another GPU of the node holds an expert that it holds too."""
     shared = overlaps(plan, plan, layout=layout)
     near = layout.node_of_gpu[:, np.newaxis] == layout.node_of_gpu
     np.fill_diagonal(near, val=False)
@@ -95,7 +95,7 @@ def _sharing(plan: Ints, layout: Layout) -> np.typing.NDArray[np.bool_]:
 
 
 def _renamed(plan: Ints, renamed: Ints, layout: Layout) -> Ints:
-    """What lay on each GPU of the plan, laid on the GPU that bears its new number."""
+    """The plan with each GPU's copies on its new number."""
     result = np.empty_like(plan)
     within = np.arange(layout.slots) - layout.first_slot[layout.gpu_of_slot]
     slots = layout.first_slot[renamed[:, layout.gpu_of_slot]] + within

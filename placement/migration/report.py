@@ -1,4 +1,4 @@
-"""When the copies of a migration move, and how long that takes, as it stands in placement.json."""
+"""The schedule of a migration for placement.json."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ def moves(
     layers: tuple[int, ...],
     pace: Pace,
 ) -> Moves:
-    """From one placement to another whose kept copies keep their slots; `layers` are the rows' numbers in the model."""
+    """The moves between two placements whose common copies have equal slots; `layers` are numbers in the model."""
     node_gb_per_s = pace.node_gb_per_s or pace.move_gb_per_s * int(np.bincount(layout.node_of_gpu).max())
     links = Links(pace.move_gb_per_s, node_gb_per_s, share=1.0)
     found = schedule_moves(before, after, tokens, layout=layout, rule=rule, expert_bytes=pace.expert_bytes, links=links)

@@ -1,15 +1,15 @@
-"""When each copy moves, within what links may carry beside serving.
+"""The schedule of the moves, within the bandwidth that they may use.
 
-Batches go one after another, each in one layer, as engines put layers in.  A batch's copies travel at once, so it lasts
-as long as its busiest link:
+Batches run one after another, each in one layer, as engines load layers.  The copies of a batch move at once, so it
+lasts as long as its busiest link:
 
     seconds = max over GPU and node links, each way, of  bytes over that link / (bandwidth * share).
 
 Steps of a layer share a batch where that takes no longer than the longest of them alone and every expert has a live
-copy in slots that stay.  Copies between nodes load both nodes' uplinks; each comes from such a copy, of the same node
-if there is one, of the GPU with least to send.  The next batch is the one, among the layers' next, that makes the layer
-most even per second, taken with those after it in its layer while these raise that average, so that a poor first step
-does not hide a good second.
+copy in unchanged slots.  Copies between nodes load both nodes' uplinks.  Each comes from a live copy, of the same node
+if there is one, of the GPU with least to send.  The next batch is the layer's next step with the highest gain per
+second. It includes later steps of its layer while these raise the average, so that a poor first step does not hide a
+good second one.
 """
 
 from collections import deque
@@ -29,7 +29,7 @@ GB = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What a GPU and a node send or receive at most, each way, and how much of it moves may take."""
+    """The bandwidth of a GPU and a node, each way, and the share that moves may use."""
 
     gpu_gb_per_s: float
     node_gb_per_s: float  # all uplinks of a node together
@@ -47,15 +47,15 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Copies of one layer that travel together and are put in at its end."""
+    """Copies of one layer that move together and are activated at its end."""
 
     layer: int  # row of the placement
     start_s: float
     end_s: float
     slots: tuple[int, ...]  # that change
-    experts: tuple[int, ...]  # what each holds afterwards
-    sources: tuple[int, ...]  # the GPU that each comes from; its own where it only changes slot
-    beside: bool  # needs room beside what is served: see `steps`
+    experts: tuple[int, ...]  # the new expert of each
+    sources: tuple[int, ...]  # the source GPU of each; its own where the copy only changes slot
+    beside: bool  # needs room beside the serving copies: see `move_order`
     mean_imbalance: float  # over all layers, after the batch
 
 
@@ -68,7 +68,7 @@ class Schedule:
 
     @property
     def duration_s(self) -> float:
-        """From the first batch's start to the last one's end."""
+        """The duration from the first batch's start to the last one's end."""
         return self.batches[-1].end_s if self.batches else 0.0
 
 
@@ -77,7 +77,7 @@ class _Timed:
     step: Step
     sources: tuple[int, ...]
     seconds: float
-    gain: float  # imbalance taken off the layer
+    gain: float  # imbalance that the layer loses
     copies: int
 
 
@@ -92,7 +92,7 @@ def schedule_moves(
     links: Links,
     copies_per_batch: int = 8,
 ) -> Schedule:
-    """From one placement [layers, slots] to another whose kept copies keep their slots."""
+    """From one placement [layers, slots] to another whose remaining copies keep their slots."""
     if not expert_bytes > 0:
         raise RuleError([(("expert_bytes",), f"must be above 0, got {expert_bytes:g}")])
     if copies_per_batch < 1:
@@ -137,7 +137,7 @@ def _in_order(waiting: list[list[_Timed]], after: Ints, even: Floats, expert_byt
 
 
 def _rate(steps: list[_Timed]) -> float:
-    """The best gain per second over the next steps, from one to all; free ones first."""
+    """The best gain per second over the next steps, from one to all; steps without copies first."""
     gains, seconds = np.cumsum([step.gain for step in steps]), np.cumsum([step.seconds for step in steps])
     return float((gains / np.maximum(seconds, 1e-12)).max())
 
@@ -175,7 +175,7 @@ def _timed(
 
 
 def _joined(step: Step, following: Step, row: Ints, most_copies: int) -> Step | None:
-    """Both at once, or None where they may not be."""
+    """Both steps at once, or None where not allowed."""
     slots, copies = step.slots + following.slots, step.copies + following.copies
     if step.beside or following.beside or len(copies) > most_copies or needs_room(slots, row):
         return None
@@ -183,7 +183,7 @@ def _joined(step: Step, following: Step, row: Ints, most_copies: int) -> Step | 
 
 
 def _sources(step: Step, row: Ints, after: Ints, layout: Layout) -> tuple[tuple[int, ...], Ints]:
-    """Where each copy comes from, and copies over links: [4, GPUs], GPU out and in, node out and in."""
+    """The source of each copy, and copies over links: [4, GPUs], GPU out and in, node out and in."""
     sent = np.zeros((4, layout.gpus), dtype=np.int64)
     sources = []
     stays = np.ones(len(row), dtype=np.bool_)

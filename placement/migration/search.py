@@ -1,19 +1,18 @@
-"""For each number of copies moved, the evenest placement found of one layer: a beam search, level by level.
+"""The most even placement of one layer for each number of moves: a beam search, level by level.
 
-A state is a placement; its level is the number of copies that it holds and the loaded one does not, GPU by GPU, so that
-overwriting a slot twice costs once.  Steps are those that lighten the fullest GPU, since no GPU above the level that is
-sought may stay as it is:
+A state is a placement.  Its level is the number of copies that it holds and the current placement does not, per GPU, so
+a slot that is overwritten twice costs once.  Steps relieve the most loaded GPU:
 
 - give: overwrite a spare copy on it (1 copy),
 - take: overwrite a spare copy elsewhere by an expert that it holds (1 copy),
 - swap: exchange one of its experts for one of another GPU (2 copies; fewer where a slot had changed before).
 
-Where a copy's share depends on where the others lie, the same steps of GPUs that hold another copy of the fullest one's
-experts may lighten it too; they are tried from a few states only.  Longer chains are several steps.
+Where a copy's share depends on the places of the others, the same steps on GPUs that share an expert with the most
+loaded one may relieve it too; they are tried from a few states only.  Longer chains are several steps.
 
-Each level keeps the `width` states with the least excess.  A step is two changes, a copy that comes and one that goes;
-each is worked out once, then all their pairs are tried.  A pair's score adds their effects, exact but for third GPUs
-that hold copies of both; a state's own score is worked out anew.
+Each level keeps the `width` states with the least excess.  A step is two changes, a copy that arrives and one that
+leaves.  Each is evaluated once, then all pairs are tried.  A pair's score adds their effects, exact except for third
+GPUs that hold copies of both; the score of a state is computed in full.
 """
 
 import numpy as np
@@ -26,17 +25,17 @@ from placement.migration.beam import Pool, lay, next_of, place_among
 from placement.migration.layer_state import NONE, Changes, Flags, Ground, State, excess, read, work_out
 
 GIVE, TAKE, SWAP = 0, 1, 2
-ASIDE = 12  # of so many states, from one are GPUs relieved that share an expert with the fullest
+ASIDE = 12  # of so many states, one also tries GPUs that share an expert with the most loaded
 
 
 @jit_inner
 def _ask(  # noqa: PLR0917 - compiled code takes no keywords
     row: Experts, fullest: int, first: int, last: int, ground: Ground, state: State, changes: Changes
 ) -> None:
-    """List the changes that steps are made of.
+    """List the changes that steps consist of.
 
-    Numbered: by slot, arriving on the fullest GPU, or given up where it is there; by slot, given up elsewhere; by
-    expert, coming to the fullest GPU; by slot there and other GPU, joined by a copy, and moving.
+    Numbered: by slot, arriving on the most loaded GPU, or removed there; by slot, removed elsewhere; by expert,
+    arriving on the most loaded GPU; by slot there and other GPU, joined by a copy, and moving.
     """
     holds, copies, gpu_of_slot = state.holds, state.copies, ground.gpu_of_slot
     asked, leaves, enters = changes.expert, changes.leaves, changes.enters
@@ -77,7 +76,7 @@ def _try(  # noqa: PLR0917 - compiled code takes no keywords
     changes: Changes,
     pool: Pool,
 ) -> None:
-    """Keep what steps lead to, all pairs of a copy that comes and one that goes."""
+    """Insert the states of all steps, all pairs of an arriving and a leaving copy."""
     effect, times, loaded, keys = changes.effect, state.times, ground.loaded, pool.keys
     gpu_of_slot, worst, target, name = ground.gpu_of_slot, pool.worst, ground.target, pool.names[level, at]
     scores, names, fresh, rows = pool.scores, pool.names, pool.fresh, pool.rows
@@ -94,7 +93,7 @@ def _try(  # noqa: PLR0917 - compiled code takes no keywords
                 there, b = (pivot, i) if way == GIVE else (gpu_of_slot[i], row[i])
                 mine = one if way == GIVE else one + there
                 more = effect[mine, 0] + effect[others + i, 0]
-                if more == np.inf or (more >= 0 and pivot == fullest):  # infinite where one of the two cannot be
+                if more == np.inf or (more >= 0 and pivot == fullest):  # infinite where one of the two is impossible
                     continue
                 after, called = level, name
                 if way != TAKE:
@@ -117,7 +116,7 @@ def _try(  # noqa: PLR0917 - compiled code takes no keywords
 
 @jit_inner
 def _shares(row: Experts, first: int, last: int, fullest: int, state: State) -> bool:
-    """Whether one of these slots holds what the fullest GPU holds too."""
+    """Whether one of these slots holds an expert of the most loaded GPU."""
     common = 0
     for slot in range(first, last):
         common += state.holds[fullest, row[slot]]
@@ -170,7 +169,7 @@ def _search(  # noqa: PLR0917 - compiled code takes no keywords
 def _begin(  # noqa: PLR0917 - compiled code takes no keywords
     loaded: Experts, start: Experts, levels: int, gpu_of_slot: Ints, held: Flags, longest: Floats, pool: Pool
 ) -> int:
-    """Empty the pool but for the start; its level."""
+    """Empty the beam except for the start; returns its level."""
     for gpu in range(held.shape[0]):
         for expert in range(held.shape[1]):
             held[gpu, expert] = 0
@@ -229,7 +228,7 @@ def frontiers(  # noqa: PLR0917 - compiled code takes no keywords
     longest: Floats,
     evenest: Experts,
 ) -> None:
-    """Fill in the time of the fullest GPU [layers, levels] at each number of moves, and the placements."""
+    """Compute the time of the most loaded GPU [layers, levels] at each number of moves, and the placements."""
     layers, slots = start.shape
     gpus, experts = keys.shape
     levels, most = longest.shape[1], 0

@@ -75,7 +75,7 @@ def _most_off(instance: Instance, counts: Ints, nodes: int) -> int:
 
 @jit_inner
 def _variance(copies: int, nodes: int, gpus: int) -> float:
-    """The variance of a copy's far GPUs: each node without a copy takes its part of its own shuffle (hypergeometric)."""
+    """The variance of a copy's far GPUs: each node without a copy reads a part of its own shuffle (hypergeometric)."""
     far = (nodes - copies) * gpus
     if far <= gpus:  # one shuffle at most: copies get equally many, or one more
         rest = far % copies / copies

@@ -2,7 +2,8 @@
 
 With equal nodes and copies on different nodes, every copy receives the same share under the rule: its node's GPUs and
 an equal part of the far ones, (m + (N - n) m / n) / (N m) = 1 / n for n copies, N nodes of m GPUs.  A second copy on a
-node only receives its own GPU's tokens, 1 / (N m).  So no expert gets more copies than there are nodes while others can.
+node only receives its own GPU's tokens, 1 / (N m).  So no expert gets more copies than there are nodes while others
+can.
 
 The largest copy goes first, to the least loaded GPU (LPT).  Where no slot is then legal, copies are dealt one by one.
 Where GPUs differ, every expert is placed once and the remaining slots take any legal copy.

@@ -128,7 +128,7 @@ def assign_nodes(  # noqa: PLR0917 - compiled code takes no keywords
     words: Words,
     together: bool,  # noqa: FBT001
 ) -> Ints:
-    """[layers, slots]; [0, 0] is -1 where the generator's output did not suffice.  Layers without tokens stay unchanged."""
+    """[layers, slots]; [0, 0] is -1 where the generator's output is too short.  Layers without tokens stay."""
     layers, experts = tokens.shape
     found = expert_of_slot.copy()
     table = Table(gpu_of_slot, node_of_gpu, words, np.zeros(len(node_of_gpu), np.int64), together)

@@ -119,7 +119,7 @@ def swap(layer: Layer, instance: Instance, slot: int, other: int) -> None:
 
 @jit_inner
 def _given(layer: Layer, instance: Instance, gpu: int) -> bool:
-    """Give the slot of an expert's spare copy to another: on this GPU to a lighter one, or elsewhere to one of this GPU."""
+    """Give the slot of a spare copy to another expert: on this GPU to a lighter one, elsewhere to one of this GPU."""
     experts = len(layer.copies)
     for slot in range(instance.first_slot[gpu], instance.first_slot[gpu + 1]):
         expert = layer.expert_of_slot[slot]

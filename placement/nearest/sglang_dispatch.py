@@ -3,7 +3,8 @@
 `static` dispatch is a table [GPUs, layers, experts] of slots, made once (`expert_location.py`).  Every GPU makes its
 own row.  It first reduces each expert to the nearest copy where there is one.  It then goes through layers and experts
 in order and, for each expert with several copies left, deals the copies to the far GPUs: each copy as often as whole
-numbers allow, the rest a sample, all shuffled (`placement.nearest.sglang_rng`).  From the result it reads its own entry.
+numbers allow, the rest a sample, all shuffled (`placement.nearest.sglang_rng`).  From the result it reads its own
+entry.
 
 Each GPU draws only for experts far from it, so GPUs of different nodes read different shuffles, and the counts are not
 even: with two copies, 4 nodes and 8 GPUs on each, the share of a copy is off by 1.5 GPUs of 32 (standard deviation),

@@ -32,7 +32,7 @@ def words(count: int) -> Words:
 
 @jit_inner
 def below(words: Words, cursor: int, limit: int) -> tuple[int, int]:
-    """A number from 0 to limit - 1, and the new cursor; past the last 32-bit number always 0, which the caller must check."""
+    """A number from 0 to limit - 1, and the new cursor; 0 past the last 32-bit number, which the caller checks."""
     bits = 0
     while (limit >> bits) > 0:
         bits += 1

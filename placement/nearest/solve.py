@@ -15,8 +15,8 @@ ROUNDS = 2000  # per layer; measured cases end within 200
 def balanced_nearest(tokens: Floats, *, layout: Layout, start: Ints | None = None) -> Ints:
     """[layers, slots]: the most even plan found under rule `nearest`, for tokens [layers, experts].
 
-    An expert with no more copies than there are nodes has no two on one node, where the layout allows that.  With `start`
-    that plan is improved and never made worse.
+    An expert with no more copies than there are nodes has no two on one node, where the layout allows that.  With
+    `start` that plan is improved and never made worse.
     """
     check_capacity(experts=tokens.shape[1], layout=layout)
     loads = np.ascontiguousarray(tokens, dtype=np.float64)

@@ -1,4 +1,7 @@
-"""Tokens sent between nodes: how many are expected, and the placement that sends fewest under a ceiling."""
+"""Traffic between nodes: its expected value, and `minimise_traffic` under a ceiling on the imbalance.
+
+docs/explanation/placement/traffic.md has the formulas and the steps of the method.
+"""
 
 from placement.token_trace import TokenTrace
 from placement.traffic.expected import remote_nodes, traffic_cost

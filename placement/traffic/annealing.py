@@ -1,12 +1,12 @@
-"""Experts to nodes for the least traffic, by simulated annealing over exact changes of cost (`gains`).
+"""Assignment of experts to nodes by simulated annealing over exact changes of cost (`hypergraph_gains`).
 
-Two experts change homes, or one goes to a node with free slots.  That is done when
+Two experts swap nodes, or one moves to a node with free slots.  A change is accepted when
 
     traffic + PENALTY * sum over n of max(0, load(n) - limit(n))
 
-falls, or rises by less than chance allows at a temperature that falls.  Traffic counts per token, load
-as a part of the layer's.  Limits are given from loose to tight and each goes on from the last: what comes out is a
-front of traffic against balance.  What to propose, and how often, is counted: equal arguments give equal answers.
+falls, or rises within the chance that a falling temperature allows.  Traffic counts per token, load as a part of the
+layer's.  Limits go from loose to tight and each continues from the last, which gives a front of traffic against
+balance.  Proposals are counted, so equal arguments give equal results.
 """
 
 from math import exp
@@ -20,7 +20,7 @@ from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Experts, Floats, Ints
 from placement.traffic.hypergraph_gains import Counts, Cut, Hits, change, change_of_swap, count, shift
 
-State = npt.NDArray[np.uint64]  # of a row of numbers by chance
+State = npt.NDArray[np.uint64]  # of a random sequence
 
 PENALTY = 20.0  # cost per token, for all of a layer's load above its limit
 MOVES = 0.1  # of all proposals; the others are swaps
@@ -29,10 +29,10 @@ NOBODY = -1  # instead of an expert
 
 
 class Nodes(NamedTuple):
-    """What nodes carry and hold."""
+    """Load and slots of nodes."""
 
     loads: Floats  # [experts]: parts of the layer's tokens
-    least: Ints  # [experts]: slots of an expert on its home
+    least: Ints  # [experts]: slots of an expert on its node
     slots: Ints  # [nodes]
     load: Floats  # [nodes]
     used: Ints  # [nodes]: slots
@@ -40,7 +40,7 @@ class Nodes(NamedTuple):
 
 @jit_inner
 def _draw(state: State) -> float:
-    """The next of a row of numbers from 0 to below 1 (Marsaglia's xorshift64)."""
+    """The next random number from 0 to below 1 (Marsaglia's xorshift64)."""
     x = state[0]
     x ^= x << np.uint64(13)
     x ^= x >> np.uint64(7)
@@ -51,7 +51,7 @@ def _draw(state: State) -> float:
 
 @jit_inner
 def _over(nodes: Nodes, limit: Floats, a: int, b: int, more: float) -> float:
-    """The change of load above limits when `more` goes from a to b."""
+    """The change of load above limits when `more` moves from a to b."""
     over: float = max(0.0, nodes.load[a] - more - limit[a]) - max(0.0, nodes.load[a] - limit[a])
     over += max(0.0, nodes.load[b] + more - limit[b]) - max(0.0, nodes.load[b] - limit[b])
     return over
@@ -68,7 +68,7 @@ def _accepts(worse: float, temperature: float, state: State) -> bool:
 def _propose(  # noqa: PLR0917 - compiled code takes no keywords
     cut: Cut, nodes: Nodes, limit: Floats, temperature: float, unit: float, state: State
 ) -> None:
-    """That two experts change homes, or one goes to another."""
+    """Propose that two experts swap nodes, or that one moves."""
     one, other = int(_draw(state) * len(cut.home)), NOBODY
     if _draw(state) < MOVES:
         b = int(_draw(state) * len(limit))
@@ -131,11 +131,11 @@ def front(  # noqa: PLR0917 - compiled code takes no keywords
     proposals: int,
     state: State,
 ) -> Ints:
-    """[limits, experts]: homes, an answer of one layer per limit.
+    """[limits, experts]: nodes, one result of the layer per limit.
 
-    As in `Cut` and `Nodes`, all of which is as `home` says before; `home`, `load`, `used` and `state` are worked on.
+    `Cut` and `Nodes` describe the arrays, which must agree with `home`; `home`, `load`, `used` and `state` change.
     `loads` adds up to 1.  `limits` [limits, nodes]; `heats` [limits, 2]: temperatures from and to, per token; `unit` is
-    what a cost of 1 for every token counts in gains.
+    the gain of a cost of 1 for every token.
     """
     experts, nodes = len(home), len(slots)
     hits: Hits = np.zeros((len(trace), nodes), np.int8)

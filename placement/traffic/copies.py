@@ -1,11 +1,11 @@
-"""A layer's copies of experts on nodes, and what each takes; then, by `packing`, the slots they lie in.
+"""The copies of a layer's experts on nodes and the share of each; then, by `packing`, their slots.
 
 Under `nearest` (`placement.dispatch`) a copy of an expert with c copies on several nodes, c(n) of them on this one,
-takes of the expert's tokens
+receives of the expert's tokens
 
     1 / GPUs + far / c,  and the lowest-numbered one on the node (GPUs of n - c(n)) / GPUs more
 
-with `far` the part of the GPUs that have no copy on their node.
+with `far` the part of the GPUs without a copy on their node.
 """
 
 import numpy as np
@@ -16,11 +16,11 @@ from placement.layout import Layout
 from placement.traffic.initial_partition import EVERYWHERE, SPREAD, Start
 from placement.traffic.problem import Nodes
 
-ELSEWHERE_TOO = 1e-6  # one more copy of an expert that lies on several nodes changes others' shares: the last choice
+ELSEWHERE_TOO = 1e-6  # one more copy of an expert on several nodes changes others' shares: the last choice
 
 
 def copies_of(home: Ints, start: Start) -> Ints:
-    """[experts, nodes]."""
+    """[experts, nodes]: copies."""
     copies = np.where((home == SPREAD)[:, np.newaxis], start.copies, 0)
     copies[home == EVERYWHERE] = 1
     settled = np.flatnonzero(home >= 0)
@@ -29,7 +29,7 @@ def copies_of(home: Ints, start: Start) -> Ints:
 
 
 def packed(copies: Ints, loads: Floats, *, layout: Layout, rule: Dispatch) -> Ints | None:
-    """[slots]: experts of one layer, from copies on each node [experts, nodes], to be filled up; None if none fit."""
+    """[slots]: experts of one layer, from copies per node [experts, nodes], filled up; None if impossible."""
     from placement.traffic.packing import pack  # noqa: PLC0415 - compiles on import
 
     nodes, copies = Nodes.of(layout), copies.copy()
@@ -52,7 +52,7 @@ def packed(copies: Ints, loads: Floats, *, layout: Layout, rule: Dispatch) -> In
 
 
 def _filled_apart(copies: Ints, loads: Floats, node: int, nodes: Nodes) -> bool:
-    """One copy of what is not here, until the node is full: of the hottest with several, else of the least loaded."""
+    """Fill the node with experts that it lacks: the hottest with several copies, else the least loaded."""
     for _ in range(int(nodes.slots[node] - copies[:, node].sum())):
         total, away = copies.sum(axis=1), copies[:, node] == 0
         several = away & (total > 1)
@@ -67,7 +67,7 @@ def _filled_apart(copies: Ints, loads: Floats, node: int, nodes: Nodes) -> bool:
 
 
 def _filled(copies: Ints, loads: Floats, node: int, nodes: Nodes) -> bool:
-    """One more copy of the most loaded, until the node is full; False where it cannot be."""
+    """Fill the node with copies of its most loaded experts; False where impossible."""
     for _ in range(int(nodes.slots[node] - copies[:, node].sum())):
         here, all_copies = copies[:, node], copies.sum(axis=1)
         each = loads / all_copies
@@ -82,7 +82,7 @@ def _filled(copies: Ints, loads: Floats, node: int, nodes: Nodes) -> bool:
 
 
 def taken(copies: Ints, nodes: Nodes, *, rule: Dispatch) -> tuple[Floats, Floats]:
-    """[experts, nodes]: the part of an expert's tokens that a copy takes, and that the node's lowest takes besides."""
+    """[experts, nodes]: the share of a copy, and the additional share of the node's lowest copy."""
     total = copies.sum(axis=1, keepdims=True)
     gpus = int(nodes.gpus.sum())
     several = (copies.max(axis=1, keepdims=True) < total) & (rule is Dispatch.NEAREST)

@@ -1,4 +1,4 @@
-"""Expected cost of sending tokens out, token by token: the formula of `expected`."""
+"""The expected cost of remote tokens, token by token: the formula of `expected`."""
 
 import numpy as np
 from numba import float64, int16, int64
@@ -12,7 +12,7 @@ from placement.dispatch import NEAREST
 def uncovered(  # noqa: PLR0917 - compiled code takes no keywords
     wide: Ints, wides: int, share: Floats, node: int, cost: Floats, rule: int
 ) -> float:
-    """What it would cost more to reach a node surely, where only the `wide` experts, on many nodes, may lead there.
+    """The additional cost of certainly reaching a node that only the `wide` experts, on many nodes, may reach.
 
     `cost` [sources, nodes] is weighted by source.
     """
@@ -40,9 +40,9 @@ def token_cost(  # noqa: PLR0917 - compiled code takes no keywords
     wide: Ints,
     covered: Ints,
 ) -> float:
-    """Of one token; `home` [experts] is the one node of an expert, or below 0 where it has copies on several.
+    """The cost of one token; `home` [experts] is an expert's one node, or below 0 where it has copies on several.
 
-    `wide` [experts of a token] and `covered` [nodes] are room to work in.
+    `wide` [experts of a token] and `covered` [nodes] are scratch.
     """
     nodes, wides, total = share.shape[1], 0, 0.0
     for node in range(nodes):

@@ -1,17 +1,17 @@
-"""How many remote nodes a token is sent to, exactly, averaged over where it may come from.
+"""The exact expected number of remote nodes per token, over all sources.
 
-DeepEP sends a token once to each node that holds one of its experts, whatever their number.  For a token with experts
-K from a GPU of node s, node n != s is reached with probability
+DeepEP sends a token once to each node that holds one of its experts, however many.  For a token with experts K from a
+GPU of node s, node n != s is reached with probability
 
     P(n | s) = 1 - prod over e in K' of (1 - f(e, n)),    f(e, n) = copies of e on n / copies of e
 
-where K' is K under the rule `equal`, and under `nearest` K without those that have a copy on node s, as they stay
-there.  Copies are chosen independently, but under `hash`: see `hashing`.  Sources weigh w(s) = GPUs of s / GPUs
-(attention is data-parallel), and the cost is
+where K' is K under the rule `equal`, and under `nearest` K without the experts that have a copy on node s.  Copies are
+chosen independently, except under `hash`: see `hashing`.  Sources weigh w(s) = GPUs of s / GPUs (attention is
+data-parallel), and the cost is
 
     sum over s, n of w(s) * cost(s, n) * P(n | s)
 
-With cost 1 off the diagonal that is the number of remote nodes.
+With cost 1 off the diagonal this is the number of remote nodes.
 """
 
 import numpy as np
@@ -38,7 +38,7 @@ def shares_of_nodes(expert_of_slot: Ints, *, experts: int, layout: Layout) -> Fl
 def traffic_cost(
     expert_of_slot: Ints, trace: TokenTrace, *, layout: Layout, rule: Dispatch, cost: Floats | None = None
 ) -> Floats:
-    """[layers]: expected cost of sending one token of the trace out; `cost` [nodes, nodes] by source and destination.
+    """[layers]: expected cost of one token of the trace; `cost` [nodes, nodes] by source and destination.
 
     Without `cost` each remote node costs 1.
     """
@@ -67,7 +67,7 @@ def traffic_cost(
 
 
 def remote_nodes(expert_of_slot: Ints, trace: TokenTrace, *, layout: Layout, rule: Dispatch) -> Floats:
-    """[layers]: nodes other than its own that a token is expected to be sent to."""
+    """[layers]: expected number of remote nodes per token."""
     return traffic_cost(expert_of_slot, trace, layout=layout, rule=rule)
 
 

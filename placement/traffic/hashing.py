@@ -1,13 +1,13 @@
-"""Expected cost of sending tokens out where one number of the token picks the copies of all its experts: vLLM's way.
+"""The expected cost of remote tokens where one number of the token selects the copies of all its experts (vLLM).
 
-vLLM gives a token copy (number mod c) of an expert with c copies, by a hash of the token's place.  Each copy
-gets the same share, as under `equal`, but the experts of one token do not choose independently: two with as many
-copies take the same.  With copies in the order of slots and r going through 0 .. lcm of the token's counts - 1
+vLLM gives a token copy (number mod c) of an expert with c copies, by a hash of the token's position.  Each copy gets
+the same share, as under `equal`, but the experts of one token do not choose independently: two with equally many
+copies choose the same.  With copies in slot order and r going through 0 .. lcm of the token's counts - 1
 
     cost = mean over r of sum over n of cost(n) * [some expert e of the token has its copy r mod c(e) on n]
 
-which is exact for numbers spread evenly.  Beyond `MAX` values of r the first `MAX` stand for all: each expert's
-copies then still come up equally often to within c / MAX.
+which is exact for evenly spread numbers.  Beyond `MAX` values of r the first `MAX` are used: each expert's copies then
+still occur equally often to within c / MAX.
 """
 
 import numpy as np

@@ -1,15 +1,14 @@
-"""Where experts start before annealing: groups of experts that tokens use together stay together.
+"""The initial nodes of experts before annealing: groups of experts that tokens use together stay together.
 
-With group-limited routing (DeepSeek-V3: 8 groups, a token uses at most 4) most of what can be saved is to keep groups
-whole.  Groups go heaviest first to the lightest node that still takes one, or, where they do not divide over nodes, all
-experts in the order of their groups are cut where loads say.
+With group-limited routing (DeepSeek-V3: 8 groups, a token uses at most 4) whole groups save most traffic.  Groups go
+heaviest first to the lightest node that still takes one.  Where groups do not divide over nodes, all experts are cut in
+the order of their groups where the loads require it.
 
-Copies.  Under `equal` an expert on one node has there as many as its load needs.  Under `nearest` no two copies lie on
-one node while there are no more than nodes, and slots left over buy copies on every other node for those experts that
-save most per slot: what one expert everywhere saves is what tokens pay for its node and no other of their experts.
-Copies on only some nodes save less than their part, as everyone else's tokens go to any of them: where an expert lies
-with those it is used with, the others' nodes are worse than its home.  So they are as few as load needs, where most of
-its tokens go anyhow.
+Copies.  Under `equal` an expert has as many copies on its one node as its load needs.  Under `nearest` no two copies
+lie on one node while there are no more than nodes.  The remaining slots put the experts that save most per slot on
+every other node: an expert everywhere saves what tokens pay for its node alone.  Copies on only some nodes save less
+than their part, because tokens of all other nodes go to any of them.  So an expert has as few copies as its load needs,
+where most of its tokens go.
 """
 
 from dataclasses import dataclass
@@ -23,18 +22,16 @@ from placement.layout import Layout
 
 Flags = npt.NDArray[np.bool_]
 
-RAISE = 1.05  # of what a copy may carry, when slots are too few
+RAISE = 1.05  # of the load limit of a copy, when slots are too few
 EVERYWHERE, SPREAD = -1, -2  # instead of a home node
-CROSSING = 0.5  # of a token's experts: what it costs to bring load from a full node to another, by guess
-HOT = (
-    0.3  # of a node's part of the load, by experts of several copies: from here on it gets no more if it can be helped
-)
-FULL = 0.7  # of its part of the load: from here on a node counts as full
+CROSSING = 0.5  # of a token's experts: the estimated cost of moving load from a full node to another
+HOT = 0.3  # of a node's part of the load, by experts of several copies: above it the node gets no more if avoidable
+FULL = 0.7  # of a node's part of the load: above it the node counts as full
 
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Of one layer."""
+    """The initial placement of one layer."""
 
     home: Ints  # [experts]: a node, EVERYWHERE or SPREAD
     copies: Ints  # [experts, nodes]: of those that are spread
@@ -65,7 +62,7 @@ def initial_start(
 
 
 def _apart(loads: Floats, trace: Experts, *, groups: int, cost: Floats, layout: Layout, carried: float) -> Start:
-    """Where no expert has two copies on a node, but for those with more copies than there are nodes."""
+    """The start in which no expert has two copies on a node, except those with more copies than there are nodes."""
     nodes = layout.nodes
     counts, _ = needed(loads, carried=carried, layout=layout, most=layout.gpus)
     home = grouped(loads, groups=groups, layout=layout)
@@ -93,7 +90,7 @@ def _apart(loads: Floats, trace: Experts, *, groups: int, cost: Floats, layout: 
 
 
 def _filled_up(counts: Ints, loads: Floats, layout: Layout) -> Ints:
-    """[experts]: copies so that all slots are taken: one more of the hottest with room for it on another node."""
+    """[experts]: copies that fill all slots: one more of the hottest that fits on another node."""
     counts = counts.copy()
     for _ in range(layout.slots - int(counts.sum())):
         fits = counts < layout.nodes
@@ -104,13 +101,13 @@ def _filled_up(counts: Ints, loads: Floats, layout: Layout) -> Ints:
 
 
 def _met(trace: Experts, home: Ints, expert: int, nodes: int) -> Floats:
-    """[nodes]: how many of an expert's tokens go there for others, more for its own home."""
+    """[nodes]: the number of an expert's tokens that visit the node for others, with a bonus for its own home."""
     others = home[trace[(trace == expert).any(axis=1)]]
     return np.array([(others == node).any(axis=1).sum() for node in range(nodes)], dtype=np.float64)
 
 
 def _dealt(count: int, wanted: Floats, layout: Layout) -> Ints:
-    """[nodes]: copies, one to each node before any has two, to the most wanted first."""
+    """[nodes]: copies, one on each node before any has two, most wanted nodes first."""
     room = np.bincount(layout.node_of_gpu, minlength=layout.nodes)
     copies = np.zeros(layout.nodes, dtype=np.int64)
     for _ in range(count):
@@ -121,7 +118,7 @@ def _dealt(count: int, wanted: Floats, layout: Layout) -> Ints:
 
 
 def groups_of(trace: Experts, *, experts: int) -> int:
-    """How many equal groups routing is limited by, seen in the experts [tokens, k] of one layer; 1 when it is not."""
+    """The number of equal groups that limit routing, from the experts [tokens, k] of one layer; 1 without a limit."""
     found, tightest = 1, 1.0
     for groups in range(2, experts // 2 + 1):
         if experts % groups:
@@ -135,7 +132,7 @@ def groups_of(trace: Experts, *, experts: int) -> int:
 
 
 def needed(loads: Floats, *, carried: float, layout: Layout, most: int) -> tuple[Ints, Flags]:
-    """[experts]: copies, up to `most`, that bring each to `carried` of a GPU's part, and whether even those do not."""
+    """[experts]: copies, up to `most`, that keep each within `carried` of a GPU's part, and whether even those fail."""
     gpus = layout.gpus
     counts = np.arange(1, most + 1)
     while True:
@@ -148,7 +145,7 @@ def needed(loads: Floats, *, carried: float, layout: Layout, most: int) -> tuple
 
 
 def spread(loads: Floats, experts: Ints, least: Ints, *, carried: float, layout: Layout) -> Ints:
-    """[experts, nodes]: copies of those too hot for any node, dealt out evenly as far as slots go."""
+    """[experts, nodes]: copies of experts too hot for any node, dealt evenly as far as slots allow."""
     gpus_of_node = np.bincount(layout.node_of_gpu)
     copies = np.zeros((len(loads), layout.nodes), dtype=np.int64)
     free = layout.slots - int(least.sum())

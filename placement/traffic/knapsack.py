@@ -18,9 +18,9 @@ EPSILON = 1e-12
 
 
 def chosen(imbalances: Floats, costs: Floats, *, ceiling: float) -> Ints:
-    """[layers]: which answer to take, from [layers, answers]; infinite where there is none.
+    """[layers]: the selected answers, from [layers, answers]; infinite where there is none.
 
-    Where nothing keeps the ceiling: the answers of least imbalance.
+    Where no selection keeps the ceiling: the answers of least imbalance.
     """
     layers = len(imbalances)
     hulls = [_hull(*pair) for pair in zip(imbalances, costs, strict=True)]
@@ -57,7 +57,7 @@ def _hull(imbalances: Floats, costs: Floats) -> list[int]:
 
 
 def _above(imbalances: Floats, costs: Floats, one: int, between: int, other: int) -> bool:
-    """Whether an answer saves less per imbalance than going past it."""
+    """Whether an answer lies above the hull: it saves less per imbalance than skipping it."""
     mine = (costs[between] - costs[one]) * (imbalances[other] - imbalances[one])
     return bool(mine >= (costs[other] - costs[one]) * (imbalances[between] - imbalances[one]))
 
@@ -70,7 +70,7 @@ def _slope(imbalances: Floats, costs: Floats, hull: list[int], at: int) -> float
 
 
 def _filled(imbalances: Floats, costs: Floats, picked: Ints, left: float) -> Ints:
-    """What is left over goes to the single changes that save most."""
+    """Spend the rest of the ceiling on the single changes that save most."""
     while (change := _best_change(imbalances, costs, picked, left)) is not None:
         layer, answer = change
         left -= imbalances[layer, answer] - imbalances[layer, picked[layer]]

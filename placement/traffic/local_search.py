@@ -1,7 +1,8 @@
-"""Small layers to the end: any two slots change places, or a spare copy's slot goes to another expert.
+"""Local search for small layers: any two slots swap, or a spare copy's slot goes to another expert.
 
-Annealing sees the load of nodes and not that of GPUs, which on many slots packing evens out.  On few it does not, and
-few slots are few changes: all are tried, by their real imbalance and traffic, and the best is made while it helps.
+Annealing uses the loads of nodes, not of GPUs.  On many slots the packing evens GPUs out, on few it does not.  Few
+slots allow few changes, so all of them are evaluated by their real imbalance and traffic, and the best is made while it
+helps.
 """
 
 from dataclasses import dataclass
@@ -16,14 +17,14 @@ from placement.token_trace import TokenTrace
 from placement.traffic.expected import traffic_cost
 from placement.traffic.node_spread import together
 
-MAX_WORK = 2**17  # changes x experts that tokens take: beyond this a layer is not small
-ROUNDS = 64  # changes made; a guard
+MAX_WORK = 2**17  # changes x experts of tokens: above it a layer is not small
+ROUNDS = 64  # changes made, a safeguard
 MIN_GAIN = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """What all layers are judged by."""
+    """The criteria of evaluation."""
 
     layout: Layout
     rule: Dispatch
@@ -32,12 +33,12 @@ class Target:
 
 
 def is_small(trace: Experts, *, experts: int, layout: Layout) -> bool:
-    """Whether a layer, whose tokens took the experts [tokens, k], can be polished."""
+    """Whether the layer of these experts [tokens, k] is small enough for the search."""
     return layout.slots * (layout.slots + experts) * trace.size <= MAX_WORK
 
 
 def improve(row: Ints, tokens: Floats, trace: Experts, target: Target) -> Ints:
-    """[slots]: under the ceiling if changes lead there, then to less traffic; from loads [experts]."""
+    """[slots]: under the ceiling if changes reach it, then with less traffic; from loads [experts]."""
     best = _evaluated(row[np.newaxis], tokens, trace, target)[0]
     for _ in range(ROUNDS):
         changed = _changed(row, experts=len(tokens), layout=target.layout)
@@ -54,7 +55,7 @@ def improve(row: Ints, tokens: Floats, trace: Experts, target: Target) -> Ints:
 
 
 def _evaluated(rows: Ints, tokens: Floats, trace: Experts, target: Target) -> Floats:
-    """[rows, 2]: how far above the ceiling, then the traffic of the nearest, in steps of what counts as a gain."""
+    """[rows, 2]: the excess over the ceiling, then the traffic of the nearest, in units of the minimum gain."""
     found = np.full((len(rows), 2), np.inf)
     uneven = imbalance(rows, np.tile(tokens, (len(rows), 1)), layout=target.layout, rule=target.rule).per_layer
     found[:, 0] = np.rint(np.maximum(0.0, uneven - target.ceiling) / MIN_GAIN)

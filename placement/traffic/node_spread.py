@@ -1,7 +1,7 @@
-"""No two copies of an expert on one node, where its copies are no more than the nodes: for the rule `nearest`.
+"""Moves copies of an expert to different nodes, where it has no more copies than there are nodes: for rule `nearest`.
 
-SGLang prefers a copy on the own node unless all copies lie on that one (`placement.dispatch`).  Where copies lie
-on different nodes it does not matter whether an engine makes that exception: the plan holds with it and without.
+SGLang prefers a copy on the own node unless all copies lie on that one (`placement.dispatch`).  With copies on
+different nodes this exception does not matter: the plan is valid with and without it.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from placement.layout import Layout
 
 
 def together(rows: Ints, *, experts: int, layout: Layout) -> npt.NDArray[np.bool_]:
-    """[rows, experts]: which have two copies on a node though their copies are no more than the nodes."""
+    """[rows, experts]: experts with two copies on a node although their copies are no more than the nodes."""
     at = np.arange(len(rows))[:, np.newaxis] * experts
     places = (rows + at) * layout.nodes + layout.node_of_slot
     copies = np.bincount(places.ravel(), minlength=len(rows) * experts * layout.nodes)
@@ -24,9 +24,9 @@ def together(rows: Ints, *, experts: int, layout: Layout) -> npt.NDArray[np.bool
 
 
 def spread_over_nodes(row: Ints, tokens: Floats, *, layout: Layout) -> Ints:
-    """[slots]: the row with such copies exchanged for those of other nodes, as evenly as single exchanges can.
+    """[slots]: the row with such copies swapped to other nodes, as evenly as single swaps allow.
 
-    Where none can be made, a copy gives its slot to an expert that its node lacks; where there is none, it stays.
+    Where no swap is legal, a copy gives its slot to an expert that its node lacks; else it stays.
     """
     row = row.copy()
     for expert in np.flatnonzero(together(row[np.newaxis], experts=len(tokens), layout=layout)[0]):
@@ -40,7 +40,7 @@ def spread_over_nodes(row: Ints, tokens: Floats, *, layout: Layout) -> Ints:
 
 
 def _exchanged(row: Ints, expert: int, *, experts: int, layout: Layout) -> Ints:
-    """[changes, slots]: one copy taken off a node that has two."""
+    """[changes, slots]: one copy moved off a node that has two."""
     node_of = layout.node_of_slot
     holds = np.zeros((experts, layout.nodes), dtype=np.bool_)
     holds[row, node_of] = True

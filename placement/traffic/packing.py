@@ -1,9 +1,8 @@
-"""Copies of a node's experts on its GPUs: free of traffic, so for balance alone, under the rule of dispatch.
+"""Packing of a node's experts onto its GPUs: it changes no traffic, so balance alone decides, under the dispatch rule.
 
-Each node by itself: copies go heaviest first to the GPU that will be least busy (LPT), then pairs of copies change
-places between the busiest GPU and another while that lowers the busiest.  What a copy takes, and what the
-lowest-numbered one takes besides, is `copies`' to say; the lowest changes as copies change places, and loads follow
-that exactly.
+Each node alone: copies go heaviest first to the GPU with the lowest resulting load (LPT).  Then copies of the most
+loaded GPU and another swap while that lowers the maximum.  `copies` gives the share of a copy and the additional share
+of the lowest-numbered one.  The lowest changes as copies swap, and the loads follow exactly.
 """
 
 from typing import NamedTuple
@@ -14,22 +13,22 @@ from numba import float64, int64
 from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
 
-ROUNDS = 400  # swaps of one node; a guard, a few dozen are made
+ROUNDS = 400  # swaps of one node, a safeguard: a few dozen are made
 NONE = -1
-MIN_GAIN = 1e-9  # of how busy the busiest GPU is
+MIN_GAIN = 1e-9  # of the maximum load
 
 
 class Node(NamedTuple):
-    """The GPUs from `first` up to `last` while they are packed."""
+    """The GPUs from `first` up to `last` during packing."""
 
     row: Ints  # [slots]: experts
     load: Floats  # [GPUs]
-    kept: Floats  # [GPUs]: room to work in
+    kept: Floats  # [GPUs]: scratch
     holds: Ints  # [experts, GPUs]: copies
     speeds: Floats  # [GPUs]
     first_slot: Ints  # [GPUs + 1]
-    each: Floats  # [experts]: what a copy takes
-    lowest: Floats  # [experts]: what the lowest-numbered takes besides
+    each: Floats  # [experts]: load of a copy
+    lowest: Floats  # [experts]: additional load of the lowest-numbered copy
     first: int
     last: int
 
@@ -44,7 +43,7 @@ def _lowest_but(node: Node, expert: int, but: int) -> int:
 
 @jit_inner
 def _carry(node: Node, expert: int, p: int, q: int) -> None:
-    """The loads when one copy of an expert goes from GPU p to q; `holds` is as before."""
+    """The loads when one copy of an expert moves from GPU p to q; `holds` is unchanged."""
     node.load[p] -= node.each[expert]
     node.load[q] += node.each[expert]
     if node.lowest[expert] > 0.0:
@@ -64,7 +63,7 @@ def _busiest(node: Node) -> int:
 
 @jit_inner
 def _place(node: Node, taken: Ints, expert: int, weight: float) -> None:
-    """A copy to the GPU that will be least busy among those with room, if possible one without this expert."""
+    """Put a copy on the GPU with the lowest resulting load that has a free slot, if possible without this expert."""
     best, least, twice = -1, 0.0, 0
     for gpu in range(node.first, node.last):
         if node.first_slot[gpu] + taken[gpu] >= node.first_slot[gpu + 1]:
@@ -80,7 +79,7 @@ def _place(node: Node, taken: Ints, expert: int, weight: float) -> None:
 
 @jit_inner
 def _untangle_one(node: Node, slot: int, gpu: int) -> bool:
-    """Take one copy off a GPU that has another: it changes places with one on a GPU that has none."""
+    """Swap one of two copies on a GPU with a copy on a GPU that has none."""
     expert = node.row[slot]
     for other in range(node.first, node.last):
         if node.holds[expert, other] > 0:
@@ -99,7 +98,7 @@ def _untangle_one(node: Node, slot: int, gpu: int) -> bool:
 
 @jit_inner
 def _untangle(node: Node) -> bool:
-    """No expert twice on a GPU; False where that cannot be done."""
+    """Separate experts that are twice on a GPU; False where impossible."""
     for gpu in range(node.first, node.last):
         for slot in range(node.first_slot[gpu], node.first_slot[gpu + 1]):
             if node.holds[node.row[slot], gpu] > 1 and not _untangle_one(node, slot, gpu):
@@ -109,7 +108,7 @@ def _untangle(node: Node) -> bool:
 
 @jit_inner
 def _swap(node: Node) -> bool:
-    """Make the swap that lowers the busiest GPU most; False where none does."""
+    """Make the swap that lowers the maximum load most; False where none does."""
     p = _busiest(node)
     best = node.load[p] / node.speeds[p] * (1.0 - MIN_GAIN)
     mine, yours, to = -1, -1, -1
@@ -145,7 +144,7 @@ def _swap(node: Node) -> bool:
 
 @jit_inner
 def _settle(node: Node, copies: Ints, order: Ints, taken: Ints) -> bool:
-    """Place a node's copies [experts] in order; loads, holdings and slots taken [GPUs] are 0 before.
+    """Place a node's copies [experts] in order; loads, holdings and occupied slots [GPUs] are 0 before.
 
     False where they do not fit.
     """
@@ -174,9 +173,9 @@ def _settle(node: Node, copies: Ints, order: Ints, taken: Ints) -> bool:
 def pack(  # noqa: PLR0917 - compiled code takes no keywords
     copies: Ints, each: Floats, lowest: Floats, order: Ints, first_gpu: Ints, first_slot: Ints, speeds: Floats
 ) -> Ints:
-    """[slots]: experts of one layer, from all copies [nodes, experts] and what they take; empty if they do not fit.
+    """[slots]: experts of one layer, from all copies [nodes, experts] and their loads; empty if they do not fit.
 
-    `order` [nodes, experts] says which are placed first.
+    `order` [nodes, experts] is the order of placement.
     """
     nodes, experts = copies.shape
     gpus = len(speeds)

@@ -1,4 +1,4 @@
-"""What annealing starts from: each expert's tokens, what reaching a node costs a token, what nodes carry and hold."""
+"""The input of annealing: each expert's tokens, the cost of a node for a token, and the load and slots of nodes."""
 
 from dataclasses import dataclass
 
@@ -18,16 +18,16 @@ MAX_SUM = 2.0**30
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """Of a layout."""
+    """The nodes of a layout."""
 
     slots: Ints  # [nodes]
     gpus: Ints  # [nodes]
-    shares: Floats  # [nodes]: of all speed
+    shares: Floats  # [nodes]: of the total speed
     sources: Floats  # [nodes]: of all tokens
 
     @classmethod
     def of(cls, layout: Layout) -> "Nodes":
-        """Summed over each node's GPUs."""
+        """The sums over each node's GPUs."""
         gpus = np.bincount(layout.node_of_gpu, minlength=layout.nodes).astype(np.int64)
         slots = np.bincount(layout.node_of_gpu, weights=layout.slots_of_gpu, minlength=layout.nodes).astype(np.int64)
         shares = np.bincount(layout.node_of_gpu, weights=layout.shares, minlength=layout.nodes).astype(np.float64)
@@ -35,7 +35,7 @@ class Nodes:
 
 
 def with_capacity(start: Start, loads: Floats, nodes: Nodes) -> Ints | None:
-    """[experts]: homes so that all nodes' slots suffice, the least loaded experts having moved; None where none do."""
+    """[experts]: homes within all nodes' slots, after moves of the least loaded experts; None where impossible."""
     home = start.home.copy()
     for _ in range(len(home)):
         free = nodes.slots - used(home, start, nodes)
@@ -72,7 +72,7 @@ def carried(home: Ints, start: Start, loads: Floats, nodes: Nodes, *, rule: Disp
 
 
 def tokens_of_experts(trace: Experts, *, experts: int) -> tuple[Ints, Counts]:
-    """Expert e's tokens are the second [tokens * k] from first[e] up to first[e + 1]."""
+    """The tokens of expert e are the second array [tokens * k] from first[e] up to first[e + 1]."""
     counts = np.bincount(trace.ravel(), minlength=experts)
     first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     order = np.argsort(trace.ravel(), kind="stable") // trace.shape[1]
@@ -80,7 +80,7 @@ def tokens_of_experts(trace: Experts, *, experts: int) -> tuple[Ints, Counts]:
 
 
 def weights(trace: Experts, home: Ints, start: Start, cost: Floats, *, scale: float, rule: Dispatch) -> Counts:
-    """[tokens, nodes], W in `gains`: `cost` [sources, nodes] is weighted by source; times `scale`, in whole numbers."""
+    """[tokens, nodes], W of `hypergraph_gains`: `cost` [sources, nodes] weighted by source, times `scale`, whole."""
     spread = (home == SPREAD)[trace]
     rows = np.flatnonzero(spread.any(axis=1))
     found = np.tile(cost.sum(axis=0), (len(trace), 1))

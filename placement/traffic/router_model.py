@@ -1,4 +1,4 @@
-"""Which experts each token takes, as DeepSeek-V3's router picks them, and biases fitted to loads: see `modelled`."""
+"""DeepSeek-V3's router as a model of token choices, with biases fitted to loads: see `synthetic_trace`."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ from placement.arrays import Experts, Floats
 Singles = npt.NDArray[np.float32]
 
 ONE = np.float32(1.0)
-SILENT = 0.5  # tokens, where an expert was not taken at all
+SILENT = 0.5  # tokens of an expert that no token chose
 
 
 @jit_inner
@@ -57,7 +57,7 @@ def _take(scores: Singles, groups: int, kept: Experts, taken: Experts, values: S
 
 @jit_inner
 def _route(scores: Singles, bias: Singles, groups: int, active_groups: int, taken: Experts) -> None:
-    """All tokens of one layer."""
+    """Route all tokens of one layer."""
     tokens, experts = scores.shape
     biased, values = np.empty(experts, np.float32), np.empty(taken.shape[1], np.float32)
     best, kept = np.empty(groups, np.float32), np.ones(groups, np.int16)
@@ -80,7 +80,7 @@ def fit(  # noqa: PLR0917 - compiled code takes no keywords
     bias: Singles,
     taken: Experts,
 ) -> None:
-    """Raise and lower biases, then route: `wanted` [experts] is how many tokens each should take."""
+    """Adjust biases, then route; `wanted` [experts] are the tokens that each should receive."""
     tokens, active = taken.shape
     found = np.empty(len(wanted))
     for at in range(rounds + 1):

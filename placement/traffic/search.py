@@ -1,7 +1,8 @@
-"""The placement that sends tokens to the fewest nodes, at an imbalance under a ceiling: see docs/placement/traffic.md.
+"""The placement with the least traffic between nodes, at an imbalance under a ceiling.
 
-Layer by layer a front of answers is made (`annealing`), from loose to tight limits on the load of nodes, each packed
-onto GPUs (`packing`).  What is then taken of each layer is one choice over all layers together (`budget`).
+docs/explanation/placement/traffic.md.  Each layer gets a front of answers (`annealing`), from loose to tight limits on
+the load of nodes, each packed onto GPUs (`packing`).  One choice over all layers selects an answer of each
+(`knapsack`).
 """
 
 from collections.abc import Iterator
@@ -24,9 +25,12 @@ from placement.traffic.node_spread import spread_over_nodes
 from placement.traffic.problem import MAX_SUM, SCALE, Nodes, carried, tokens_of_experts, used, weights, with_capacity
 from placement.validation import check_capacity, check_slots
 
-LIMITS = (1.5, 1.0, 0.3)  # of what the ceiling allows above 1, for nodes
+LIMITS = (1.5, 1.0, 0.3)  # of the ceiling's distance from 1, for nodes
 HEATS = ((2e-4, 2e-5), (5e-5, 1e-5), (5e-5, 1e-5))  # cost per token, from and to, at each limit
-CARRIED = (0.75, 0.6)  # of a GPU's part, by one copy at most: hotter experts get more, which leaves fewer slots
+CARRIED = (
+    0.75,
+    0.6,
+)  # of a GPU's part, maximum load of a copy: hotter experts get more copies, which leaves fewer slots
 PROPOSALS = 80  # per expert and limit, times effort
 MAX_CEILING = 1e3
 ROUNDING = 1e-9
@@ -58,9 +62,10 @@ def minimise_traffic(
 ) -> Ints:
     """[layers, slots]: the least traffic found at a mean imbalance up to `ceiling` under `rule`.
 
-    Loads [layers, experts] say what is balanced, the trace what is sent.  With a start: never more traffic than it has,
-    if it keeps the ceiling; with `cost`: never more of it than without.  Under `nearest` copies lie on different nodes
-    where they can (`apart`), but in a start that is itself the answer.  Where nothing keeps it: the most even found.
+    Loads [layers, experts] decide the balance, the trace the traffic.  With a start that keeps the ceiling, the result
+    never has more traffic; with `cost`, never more cost than without.  Under `nearest` copies lie on different nodes
+    where possible (`node_spread`), except in a start that is itself the answer.  Where nothing keeps the ceiling: the
+    most even placement found.
     """
     RuleError.raise_for(_violations(tokens, trace, ceiling, effort))
     check_capacity(experts=tokens.shape[1], layout=layout)
@@ -103,7 +108,7 @@ def minimise_traffic(
 
 
 def _add_polished(answers: list[list[Ints]], tokens: Floats, trace: TokenTrace, problem: _Problem) -> None:
-    """Each layer's answers polished, those that come to the same once."""
+    """Improve each layer's distinct answers."""
     target = Target(problem.layout, problem.rule, problem.given_cost, problem.ceiling)
     for layer, found in enumerate(answers):
         experts = np.ascontiguousarray(trace.experts[:, layer])
@@ -126,7 +131,7 @@ def _evenest(tokens: Floats, *, layout: Layout, rule: Dispatch) -> Ints:
 
 
 def _best(answers: list[list[Ints]], tokens: Floats, trace: TokenTrace, problem: _Problem) -> tuple[Ints, float]:
-    """The choice of one answer per layer, and its mean imbalance."""
+    """The selection of one answer per layer, and its mean imbalance."""
     most = max(len(found) for found in answers)
     imbalances, costs = np.full((len(tokens), most), np.inf), np.full((len(tokens), most), np.inf)
     for at in range(most):
@@ -143,7 +148,7 @@ def _best(answers: list[list[Ints]], tokens: Floats, trace: TokenTrace, problem:
 
 
 def _no_worse(found: Ints, other: Ints, tokens: Floats, trace: TokenTrace, problem: _Problem) -> Ints:
-    """The other itself, where it keeps the ceiling and costs less."""
+    """The other placement, where it keeps the ceiling and costs less."""
     layout, rule = problem.layout, problem.rule
     if imbalance(other, tokens, layout=layout, rule=rule).mean > problem.ceiling + ROUNDING:
         return found
@@ -174,7 +179,7 @@ def _answers(loads: Floats, trace: Experts, problem: _Problem, layer: int) -> li
 
 
 def _front(loads: Floats, trace: Experts, start: Start, problem: _Problem, layer: int) -> list[Ints]:
-    """From one start: an answer per limit."""
+    """One answer per limit, from one start."""
     from placement.traffic.annealing import front  # noqa: PLC0415 - compiles on import
 
     nodes, rule = problem.nodes, problem.rule
@@ -188,7 +193,7 @@ def _front(loads: Floats, trace: Experts, start: Start, problem: _Problem, layer
         trace,
         *tokens_of_experts(trace, experts=len(loads)),
         home,
-        # temperatures and the price of load are for costs around 1
+        # temperatures and the price of load assume costs around 1
         weights(trace, home, start, problem.cost / highest, scale=scale, rule=rule),
         loads,
         start.least,

@@ -1,15 +1,15 @@
-"""Token traces modelled from loads alone, for those who recorded no trace.  What they lead to is a model's word.
+"""Token traces generated from loads, for requests without a recorded trace.  Their results are labelled as modelled.
 
 A token of topic z scores expert e of one layer with
 
     x(e) = bias(e) + strength * topic(z, e) + noise,    topic and noise normal with deviation 1
 
-and takes the best `active` experts.  With groups it first keeps the `active_groups` whose two best affinities
-x / (1 + |x|) add up highest, as DeepSeek-V3 routes (arXiv 2412.19437, section 2.1.2 and its published model code, there
-with a sigmoid).  Topics make experts go together; Zipf's law gives their frequency.  Biases are raised and lowered
-until each expert is taken as often as the loads say; `residual` tells what is left.
+and takes the best `active` experts.  With groups it first keeps the `active_groups` with the highest sum of their two
+best affinities x / (1 + |x|), as DeepSeek-V3 routes (arXiv 2412.19437, section 2.1.2 and its published model code,
+there with a sigmoid).  Topics join experts; Zipf's law gives their frequency.  Biases are adjusted until each expert is
+chosen as often as the loads require; `residual` returns the remaining error.
 
-How strong topics are is a guess: no published table of co-activation was readable when this was written.
+The strength of topics is an assumption: no published table of co-activation is available.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ STEP = 0.55  # of a bias, per unit of log(wanted / found)
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """How a model picks the experts of a token."""
+    """The routing parameters of a model."""
 
     active: int  # experts of one token
     groups: int = 1  # of experts
@@ -46,7 +46,7 @@ def generate_trace(
     rng: np.random.Generator,
     strength: float = STRENGTH,
 ) -> TokenTrace:
-    """`count` tokens that take experts as often as `tokens` [layers, experts] says."""
+    """`count` tokens that choose experts as often as `tokens` [layers, experts] requires."""
     layers, experts = tokens.shape
     _check(routing, experts, count)
     weights = 1.0 / np.arange(1, TOPICS + 1)
@@ -61,7 +61,7 @@ def generate_trace(
 
 
 def residual(trace: TokenTrace, tokens: Floats) -> Floats:
-    """[layers]: the part of the trace's choices that would have to be others for its loads to be those wanted."""
+    """[layers]: the part of the trace's choices that would have to differ for its loads to match."""
     wanted = tokens / tokens.sum(axis=1, keepdims=True)
     found = trace.loads() / (trace.tokens * trace.active)
     parts: Floats = np.abs(found - wanted).sum(axis=1) / 2
