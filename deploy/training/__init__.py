@@ -1,1 +1,1 @@
-"""Training runs of Ray Train v2: told of, watched, resized.  docs/healing.md"""
+"""Monitors Ray Train v2 runs and reads their status actors.  docs/explanation/runtime/remediation.md"""

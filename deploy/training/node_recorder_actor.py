@@ -1,7 +1,7 @@
-"""One node's recorder as a Ray actor: it looks at the ranks of one attempt on its node, and holds what it saw.
+"""One node's recorder as a Ray actor: it observes the ranks of one attempt on its node and buffers what it observed.
 
-Whoever watches the run asks for it some times a second, through Ray: no port, no address, no secret to hand out.  What
-is not asked for is given up, the oldest first.
+The run monitor fetches the buffer several times a second through Ray, without a port, an address or a secret.  A full
+buffer drops the oldest observations.
 """
 
 import secrets
@@ -27,19 +27,19 @@ from faults.readers.job_map import JobMap
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRecorderSpec:
-    """What one eye looks at."""
+    """What one node's recorder observes."""
 
     node: int  # its index in the job
     nodes: int
     rank_node: tuple[int, ...]
     pid_of: Mapping[int, int]  # by rank, of this node
-    address_of: Mapping[str, int]  # nodes by address; none: connections are not looked at
+    address_of: Mapping[str, int]  # nodes by address; empty: connections are not polled
     inbox: str | None = None
     period_s: float = 0.25
 
 
 class Held:
-    """A sink that keeps the newest for whoever asks."""
+    """A sink that buffers the newest observations until they are fetched."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,27 +47,27 @@ class Held:
         self._others: deque[Observation] = deque(maxlen=MAX_OTHERS)
 
     def is_due(self) -> bool:
-        """It always wants the newest."""
+        """Always."""
         return True
 
     def sample(self, sample: Sample) -> None:
-        """One look at the sockets."""
+        """One poll of the sockets."""
         with self._lock:
             self._samples.append(sample)
 
     def observed(self, observations: Sequence[Observation]) -> None:
-        """Anything else."""
+        """Other observations."""
         with self._lock:
             self._others.extend(observations)
 
     def flush(self) -> None:
-        """A look is over."""
+        """A poll has ended."""
 
     def close(self) -> None:
         """The recording ends."""
 
     def taken(self) -> tuple[list[Sample], list[Observation]]:
-        """All of it, once."""
+        """All buffered observations, once."""
         with self._lock:
             found = list(self._samples), list(self._others)
             self._samples.clear()
@@ -86,7 +86,7 @@ class NodeRecorderActor:
         self._thread.start()
 
     def take(self) -> bytes:
-        """What was seen since the last time, as recorders send it."""
+        """What was observed since the last call, encoded as a recorder's batch."""
         samples, others = self._held.taken()
         self._number += 1
         body, _held = encode(
@@ -101,7 +101,7 @@ class NodeRecorderActor:
         return body
 
     def close(self) -> None:
-        """Stop looking, and take the inbox away."""
+        """Stop, and remove the inbox."""
         self._stop.set()
         self._thread.join(timeout=2.0)
 

@@ -1,10 +1,10 @@
-"""Runs under watch, each attempt anew: a worker that was ended, or that now runs elsewhere, is no fault.
+"""Monitors the runs of a Ray cluster, each attempt afresh: a worker that was ended or moved is no fault.
 
-    board says running ──> eyes on its nodes, a watcher of its own ──> verdicts to the service
-    board says anything else, another attempt, or nothing ──> eyes and watcher go, unheard
+    status RUNNING                     ──> recorders on its nodes, its own fault monitor ──> diagnoses to the service
+    any other status, attempt, or none ──> recorders and monitor end, their last observations are dropped
 
-What eyes saw is judged only after the board was asked again: a group whose workers are being ended says so on its board
-before it ends them, so no end is ever judged as a crash.
+Observations are evaluated only after the status was read again.  The status changes before a group's workers are ended,
+so no such end is taken for a crash.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ PERIOD_S: Final = 0.5
 
 
 class NodeRecorderHandle(Protocol):
-    """One eye, wherever it is."""
+    """One node's recorder."""
 
     async def take(self) -> bytes | None:
-        """What it saw since the last time; None when it does not answer."""
+        """What it observed since the last call; None without a reply."""
 
     def close(self) -> None:
-        """Be rid of it."""
+        """End the recorder."""
 
 
 OpenEye = Callable[[str, NodeRecorderSpec], NodeRecorderHandle]  # on a Ray node
@@ -48,7 +48,7 @@ MakeLoop = Callable[[JobConfig, Sequence[str]], tuple[MonitorLoop, ApiReporter |
 
 @dataclass(slots=True, kw_only=True)
 class _Watched:
-    """One attempt under watch."""
+    """One monitored attempt."""
 
     view: RunView
     loop: MonitorLoop
@@ -76,28 +76,28 @@ class RunMonitor:
 
     @property
     def attempts(self) -> frozenset[Attempt]:
-        """Under watch now."""
+        """The monitored attempts."""
         return frozenset(self._watched)
 
     @property
     def count(self) -> int:
-        """How many; any thread may ask."""
+        """Their number, for any thread."""
         return len(self._watched)
 
     async def run(self) -> None:
-        """For ever."""
+        """Until cancelled."""
         try:
             while True:
                 try:
                     await self.turn()
-                except Exception:  # one turn that fails must not end the watch of all runs
+                except Exception:  # an error of one turn must not end the monitoring of all runs
                     log.exception("watch_turn_failed")
                 await asyncio.sleep(PERIOD_S)
         finally:
             self.close()
 
     async def turn(self) -> None:
-        """Take what eyes saw, ask the boards, judge what still stands, and begin what is new."""
+        """Fetch observations, read the statuses, evaluate the runs that still stand, and start new ones."""
         seen = {attempt: await self._taken(watched) for attempt, watched in self._watched.items()}
         runs = (await self._look()).runs
         standing = {(view.run, view.attempt): view for view in runs if view.phase is RunPhase.RUNNING}
@@ -113,7 +113,7 @@ class RunMonitor:
                 self._watched[attempt] = self._begin(standing[attempt])
 
     def close(self) -> None:
-        """Nothing is watched any more."""
+        """End all monitoring."""
         while self._watched:
             self._drop(self._watched.popitem()[1])
 
@@ -142,7 +142,7 @@ class RunMonitor:
             nodes=len(index),
             rank_node=tuple(index[place.node_id] for place in view.places),
             pid_of={place.rank: place.pid for place in view.places if place.node_id == node_id},
-            # Nodes that share an address are one machine: whose connection it is cannot be told.
+            # Nodes that share an address are one machine: a connection cannot be attributed to one of them.
             address_of=addresses if len(addresses) == len(index) > 1 else {},
             inbox=inbox,
         )
@@ -157,7 +157,7 @@ class RunMonitor:
 
 @contextmanager
 def _told(attempt: Attempt) -> Iterator[None]:
-    """A defect met with one run must not end the watch of the others."""
+    """An error of one run must not end the monitoring of the others."""
     try:
         yield
     except Exception:
@@ -174,7 +174,7 @@ def _judge(watched: _Watched, bodies: Sequence[bytes]) -> None:
 
 
 class RayNodeRecorder:
-    """An eye on a node of the Ray cluster that this process has joined; it ends with this process at the latest."""
+    """A recorder on a node of the Ray cluster of this process.  It ends with this process at the latest."""
 
     ANSWER_S: Final = 2.0
 
@@ -182,7 +182,7 @@ class RayNodeRecorder:
         self._handle = handle
 
     async def take(self) -> bytes | None:
-        """What it saw; a node that is away or frozen does not answer."""
+        """What it observed.  A node that is away or frozen does not reply."""
         try:
             async with asyncio.timeout(self.ANSWER_S):
                 body: bytes = await self._handle.take.remote()
@@ -192,12 +192,12 @@ class RayNodeRecorder:
         return body
 
     def close(self) -> None:
-        """Kill it: it may not answer."""
+        """Kill it: it may not reply."""
         ray.kill(self._handle, no_restart=True)
 
 
 def start_ray_recorder(node_id: str, spec: NodeRecorderSpec) -> NodeRecorderHandle:
-    """On that node and no other."""
+    """Pinned to that node."""
     actor: Any = ray.remote(num_cpus=0)(NodeRecorderActor)
     there = NodeAffinitySchedulingStrategy(node_id, soft=False)
     return RayNodeRecorder(actor.options(scheduling_strategy=there).remote(spec))

@@ -17,11 +17,11 @@ class RunsObserved:
     """All runs of a cluster."""
 
     runs: tuple[RunView, ...] = ()
-    silent: frozenset[str] = frozenset()  # they are there and do not answer: nothing is known of them
+    silent: frozenset[str] = frozenset()  # they exist and do not reply: their state is unknown
 
 
 class RunStatusReader:
-    """All boards of the cluster that this process has joined.  Calls wait for Ray: use a thread."""
+    """Reads all status actors of the cluster that this process has joined.  Calls block on Ray: use a thread."""
 
     def __init__(self, namespace: str = NAMESPACE) -> None:
         self._namespace = namespace
@@ -53,16 +53,16 @@ class RunStatusReader:
         return RunsObserved(runs=tuple(views), silent=frozenset(silent))
 
     def look_at(self, run: str) -> RunView:
-        """One run; UnreachableError when there is none, or it does not answer."""
+        """One run.  Raises UnreachableError if there is none or it does not reply."""
         view: RunView = self._call(run, "look")
         return view
 
     def ask(self, run: str, workers: int | None) -> None:
-        """How many workers a run may have."""
+        """Request a number of workers for a run."""
         self._call(run, "ask", workers)
 
     def end_workers(self, run: str, *, attempt: int, node_ids: frozenset[str]) -> int:
-        """Kill an attempt's workers on some nodes; how many there were."""
+        """Kill an attempt's workers on some nodes; returns their number."""
         ended: int = self._call(run, "end_workers", attempt, node_ids)
         return ended
 
@@ -75,11 +75,11 @@ class RunStatusReader:
     def _call(self, run: str, method: str, *args: Any) -> Any:
         answer = self._asked(PREFIX + run, method, *args)
         if answer is None:
-            raise UnreachableError(f"there is no training run {run!r} that tells of itself in {self._namespace!r}")
+            raise UnreachableError(f"there is no training run {run!r} with a status actor in {self._namespace!r}")
         try:
             return ray.get(answer, timeout=ANSWER_S)
         except GetTimeoutError as error:
-            raise UnreachableError(f"training run {run!r} does not answer within {ANSWER_S:g} s") from error
+            raise UnreachableError(f"training run {run!r} does not reply within {ANSWER_S:g} s") from error
         except RayError as error:
             raise ActuationError(f"training run {run!r}: {str(error).splitlines()[0]}") from error
 

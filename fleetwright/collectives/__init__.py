@@ -1,16 +1,16 @@
-"""What a job says of itself, in one call: `watch(torch.distributed)` in each rank.
+"""Records the collectives of a rank: call `watch(torch.distributed)` in each rank after `init_process_group`.
 
-    torch_ops        every collective and pass of a process group, where Python calls it
-    point_to_point   sends and receives, paired into passes
-    progress         how far the rank is: what heartbeats say
-    telling          both together: one rank that tells of its collectives
-    journal          a bounded queue and a thread: the job never waits for it
-    outlets          lines in a recording folder, or datagrams to the node's recorder
-    direct           the second way, to the watcher itself, while the inbox refuses
-    ddp, ray_train   the same for what torch calls from C++, and for Ray Train's workers
+    torch_ops        wraps the methods of ProcessGroup
+    point_to_point   pairs sends and receives into passes
+    progress         the rank's progress, as heartbeats report it
+    rank_reporter    progress and queue of one rank
+    queue            a bounded queue and its thread, so that the job never waits
+    sinks            a recording folder, or the inbox of the node's recorder
+    http_fallback    posts to the fault monitor while the inbox refuses
+    ddp              DistributedDataParallel, which torch calls from C++
 
-Only the standard library is imported; torch and Ray are handed in, or imported when asked for.  Whatever fails here is
-counted and forgotten: it must never cost the job a step.  docs/faults/recorder.md
+The package imports the standard library only; the caller passes torch.  Errors are counted and never reach the job.
+docs/how-to/record-collectives.md
 """
 
 from fleetwright.collectives.torch_ops import Watch, watch

@@ -1,13 +1,13 @@
-"""DistributedDataParallel under watch.  Its reducer calls collectives from C++; a hook is called in Python.
+"""DistributedDataParallel.  Its reducer calls collectives from C++; a communication hook is called from Python.
 
-torch's own `allreduce_hook` does what the reducer does without a hook: divide, all-reduce, the same numbers.
+torch's `allreduce_hook` computes the same as the reducer without a hook.
 """
 
 from typing import Any
 
 
 def watch_model(model: Any) -> None:
-    """Let a model in DDP all-reduce where `watch` sees it; before its first backward, and unless it has a hook."""
+    """Route a DDP model's all-reduce through Python.  Call it before the first backward, on a model without a hook."""
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415 - only where there is torch
         allreduce_hook,
     )

@@ -1,8 +1,8 @@
-"""Sends and receives of a rank, paired into passes: what came from one side while something went to the other.
+"""Pairs the sends and receives of a rank into passes.
 
-A ring exchange, a pipeline's hand-over in both directions and a batch of both look alike from here: of a send and a
-receive that are under way together each makes the other a pass.  Its one-way delays tell a slow sender from a slow
-receiver, which counters of TCP cannot.  What goes alone is not told of: the heartbeat's phase shows it.
+A ring exchange, a pipeline hand-over in both directions and a batch look alike here: a send and a receive that overlap
+form a pass.  Its one-way delays separate a slow sender from a slow receiver, which TCP counters cannot.  An unpaired
+operation is not recorded; the heartbeat's phase shows it.
 """
 
 import threading
@@ -29,7 +29,7 @@ class Half:
 
 
 class Passes:
-    """Pairs halves; `tell` gets each pass when both are through."""
+    """Pairs halves; calls `tell` for each pass when both halves have ended."""
 
     def __init__(self, tell: Callable[[Line], None], *, now_s: Callable[[], float]) -> None:
         self._tell, self._now_s = tell, now_s
@@ -37,7 +37,7 @@ class Passes:
         self._lock = threading.Lock()
 
     def begin(self, *, sends: bool, other: int, size_bytes: int, step: int | None) -> Half:
-        """A send or a receive is called."""
+        """A send or a receive starts."""
         half = Half(sends, other, size_bytes, self._now_s(), step)
         with self._lock:
             partner = next((one for one in self._unpaired if one.sends is not sends), None)
@@ -50,7 +50,7 @@ class Passes:
         return half
 
     def end(self, half: Half) -> None:
-        """It is through."""
+        """The operation has ended."""
         with self._lock:
             if half.done_s is not None:
                 return
@@ -63,7 +63,7 @@ class Passes:
             self._tell(_line(half, half.partner))
 
     def forget(self, half: Half) -> None:
-        """It raised; so does its partner, sooner or later, and neither makes a pass."""
+        """The operation raised.  Its partner will raise too, and neither forms a pass."""
         with self._lock:
             half.done_s = self._now_s()
             self._unpaired = [one for one in self._unpaired if one is not half]
@@ -89,15 +89,15 @@ def _line(half: Half, partner: Half) -> Line:
 
 
 class Ended(Protocol):
-    """Told when an operation is over, and what it raised."""
+    """Called when an operation has ended, with what it raised."""
 
     def __call__(self, *, raised: BaseException | None) -> None: ...
 
 
 def watched_work(work_type: type[Any]) -> Callable[[Any, Ended], Any]:
-    """Makes a Work that tells when it was waited for: gloo's sends and receives have no future to ask.
+    """Makes a Work that reports when it was waited for: gloo's sends and receives have no future.
 
-    It is a Work itself, so that whoever asks for its type is answered; everything else goes to the one inside.
+    The result is a subclass of the given type and delegates everything else to the inner Work.
     """
 
     def handed_on(name: str) -> Callable[..., Any]:
@@ -132,7 +132,7 @@ def watched_work(work_type: type[Any]) -> Callable[[Any, Ended], Any]:
 
 
 def error_of(future: Any) -> Exception | None:
-    """What a future that is done holds in place of a value; torch's has no other way to ask."""
+    """The exception of a finished future; torch's future has no other accessor."""
     try:
         future.value()
     except Exception as error:  # noqa: BLE001 - whatever the operation raised

@@ -1,7 +1,7 @@
-"""How far a rank is: its collectives counted per group and in all, and which of them are under way.
+"""The progress of a rank: its collectives counted per group and in total, and those under way.
 
-An operation that raised is not behind the rank.  It stays under way, and the phase is `failed`, until the job calls
-another: a rank that complains of its peers is then told from the one that went without a word.
+A failed operation stays under way, and the phase is `failed`, until the job calls another.  This separates a rank that
+reports an error of its peers from the rank that vanished without a report.
 """
 
 import threading
@@ -14,7 +14,7 @@ from typing import Final
 from fleetwright.collectives.records import Line
 
 COMPUTE, COMM, INIT, FAILED, DONE = "compute", "comm", "init", "failed", "done"  # phases
-LONG_S: Final = 1.0  # under way for so long, an operation is told of before it is through
+LONG_S: Final = 1.0  # an operation under way for longer is reported before it ends
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Operation:
     failed: bool = False
 
     def line(self, finished_s: float | None) -> Line:
-        """As the schema has it."""
+        """As a line of the schema."""
         line: Line = {
             "seq": self.seq,
             "op": self.op,
@@ -49,16 +49,16 @@ class Operation:
 
 @dataclass(slots=True)
 class Progress:
-    """Of one rank.  Operations begin in the job's threads and end in torch's."""
+    """Operations begin in the job's threads and end in torch's."""
 
     rank: int
     now_s: Callable[[], float] = time.time
     step: int | None = None
-    passing: int = 0  # sends and receives that are waited for
+    passing: int = 0  # sends and receives under way
     entered: int = 0
     finished: int = 0
-    failed: bool = False  # the last that it called or waited for raised
-    closed: bool = False  # it said that it is done
+    failed: bool = False  # the last operation raised
+    closed: bool = False  # the rank ended well
     _calls: int = 0
     _seqs: dict[str, int] = field(default_factory=dict)
     _open: dict[int, Operation] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Progress:
         return begun
 
     def end(self, operation: Operation) -> float | None:
-        """It is through: when; None where that was known before."""
+        """The time of the end; None if the operation had ended before."""
         finished_s = self.now_s()
         with self._lock:
             if operation.failed or self._open.pop(operation.number, None) is None:
@@ -85,7 +85,7 @@ class Progress:
         return finished_s
 
     def fail(self, operation: Operation | None) -> bool:
-        """It raised, or a pass did: whether that is news."""
+        """The operation, or a pass (None), raised.  Whether this is the first failure."""
         with self._lock:
             if operation is not None:
                 operation.failed = True
@@ -93,30 +93,30 @@ class Progress:
         return news
 
     def withdraw(self, operation: Operation) -> None:
-        """It was refused before any other rank could know of it: it never was."""
+        """The operation was refused before any other rank could observe it, so it is not counted."""
         with self._lock:
             if self._open.pop(operation.number, None) is not None:
                 self.entered -= 1
                 self._seqs[operation.group] -= 1
 
     def begin_pass(self) -> None:
-        """A send or a receive is called."""
+        """A send or a receive starts."""
         with self._lock:
             self._go_on()
             self.passing += 1
 
     def end_pass(self) -> None:
-        """It is over."""
+        """A send or a receive has ended."""
         with self._lock:
             self.passing = max(0, self.passing - 1)
 
     def close(self) -> None:
-        """The rank is through with its job: done, unless something raised or is under way."""
+        """The rank has ended: `done`, unless an operation raised or is under way."""
         with self._lock:
             self.closed = not (self.failed or self._open or self.passing)
 
     def _go_on(self) -> None:
-        """A job that calls on after a failure has given up what failed."""
+        """A job that calls on after a failure has given up the failed operation."""
         if self.failed:
             self.failed = False
             self.passing = 0
@@ -124,11 +124,11 @@ class Progress:
             self.finished = self.entered - len(self._open)
 
     def is_open(self, operation: Operation) -> bool:
-        """Whether it is not known to be through."""
+        """Whether the operation has not ended."""
         return operation.number in self._open
 
     def long_under_way(self) -> list[Line]:
-        """Operations that take long and were not told of yet."""
+        """Unreported operations that take longer than `LONG_S`."""
         now_s = self.now_s()
         with self._lock:
             found = [one for one in self._open.values() if not one.told and now_s - one.arrived_s >= LONG_S]
@@ -137,7 +137,6 @@ class Progress:
         return [one.line(None) for one in found]
 
     def beat(self) -> Line:
-        """A heartbeat."""
         with self._lock:
             under_way = next(iter(self._open.values()), None)
             return {
@@ -159,7 +158,7 @@ class Progress:
 
 
 def group_text(ranks: Sequence[int], *, world: int) -> str:
-    """A group's ranks in short, the same in each of them: empty for the whole world, `0-7`, `0-56:8`, `1,4,6`."""
+    """A short name of a group's ranks, equal on each rank: empty for the world, `0-7`, `0-56:8`, `1,4,6`."""
     if len(ranks) == world:
         return ""
     if len(ranks) < 2:

@@ -1,6 +1,6 @@
-"""A bounded queue between the job and an outlet, and the thread that empties it and beats the heart.
+"""A bounded queue between the job and a sink, and the thread that empties the queue and sends heartbeats.
 
-The job's side is one append.  When the queue is full the record is dropped and counted: the job's step matters more.
+The job's side is one append.  A full queue drops the record and counts it.
 """
 
 import threading
@@ -13,21 +13,21 @@ from fleetwright.collectives.records import Line
 from fleetwright.collectives.sinks import Sink
 
 MAX_WAITING: Final = 4096
-TURN_S: Final = 0.05  # between looks at the queue and at what is under way
-AT_ONCE_S: Final = 0.5  # that the job waits at most, and only where an operation of its own has raised
+TURN_S: Final = 0.05  # between two polls of the queue and of operations under way
+AT_ONCE_S: Final = 0.5  # limit of the job's wait, only after one of its operations raised
 
 
 @dataclass(slots=True)
 class QueueStats:
-    """What became of the records."""
+    """Counts of records."""
 
     written: int = 0
     dropped: int = 0  # the queue was full
-    failed: int = 0  # the outlet refused, or a record could not be made
+    failed: int = 0  # the sink refused, or the record could not be made
 
 
 class RecordQueue:
-    """Records of one rank on their way out."""
+    """Records of one rank on their way to the sink."""
 
     def __init__(
         self,
@@ -50,18 +50,18 @@ class RecordQueue:
         self._thread = threading.Thread(target=self._run, name="fleetwright-watch", daemon=True)
 
     def start(self) -> None:
-        """Begin to write and to beat."""
+        """Start the thread."""
         self._thread.start()
 
     def put(self, kind: str, line: Callable[[], Line]) -> None:
-        """Never waits, never raises; the line is made in the journal's thread."""
+        """Never waits, never raises.  The queue's thread makes the line."""
         if len(self._waiting) >= self._most_waiting:
             self.tally.dropped += 1
         else:
             self._waiting.append((kind, line))
 
     def close(self) -> None:
-        """Write what is left and end."""
+        """Write the remaining records and end the thread."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=1.0)
@@ -69,7 +69,7 @@ class RecordQueue:
         self._guarded(self._sink.close)
 
     def beat_now(self) -> None:
-        """A heartbeat from the caller's own thread, for the process may end before the journal's next turn."""
+        """Send a heartbeat from the caller's thread, because the process may end before the next turn."""
         if self._turning.acquire(timeout=AT_ONCE_S):
             try:
                 self._turn(beats=True)

@@ -1,4 +1,4 @@
-"""One rank that tells of its collectives: they begin, end and fail here, whoever sees them called."""
+"""One rank: its collectives begin, end and fail here, whatever wraps them."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,7 +9,7 @@ from fleetwright.collectives.sinks import Sink
 
 
 class RankReporter:
-    """How far a rank is, and the journal that carries it out.  `look` is called some times a second in its thread."""
+    """The progress of a rank and its queue.  The queue's thread calls `look` several times a second."""
 
     def __init__(
         self, sink: Sink, *, rank: int, heartbeat_s: float = 0.5, look: Callable[[], None] = lambda: None
@@ -28,18 +28,18 @@ class RankReporter:
         return self.progress.begin(op, group=group, size_bytes=size_bytes)
 
     def end(self, operation: Operation) -> None:
-        """It is through."""
+        """The operation has ended."""
         finished_s = self.progress.end(operation)
         if finished_s is not None:
             self.queue.put("coll", partial(operation.line, finished_s))
 
     def fail(self, operation: Operation | None) -> None:
-        """It raised, or a send or receive did (None)."""
+        """The operation raised, or a send or receive did (None)."""
         if self.progress.fail(operation):
             self.queue.beat_now()
 
     def close(self, *, well: bool) -> None:
-        """Write what is left; where the rank ended well, say that it is done."""
+        """Write the remaining records, and report `done` if the rank ended well."""
         if well:
             self.progress.close()
         self.queue.close()

@@ -1,4 +1,4 @@
-"""Where a rank's records go.  Each line is a record of the schema in docs/faults/recorder.md."""
+"""Destinations of a rank's records.  The schema of a line: docs/explanation/faults/observations.md"""
 
 import json
 import logging
@@ -13,24 +13,23 @@ from fleetwright.collectives.records import Line
 
 log = logging.getLogger(__name__)
 
-VARIABLE: Final = "FLEETWRIGHT_COLLECTIVES"  # a folder, or unix:PATH of the recorder's inbox and what follows it
+VARIABLE: Final = "FLEETWRIGHT_COLLECTIVES"  # a folder, or unix:PATH of the recorder's inbox and the fallback
 MAX_BYTES: Final = 32 * 1024  # of a datagram
 _UNIX: Final = "unix:"
 
 
 class Sink(Protocol):
-    """Takes lines in; may raise OSError, and the line is then dropped and counted."""
+    """Takes lines.  May raise OSError; the line is then dropped and counted."""
 
     def put(self, kind: str, line: Line) -> None:
         """One record: `hb` or `coll`."""
         ...
 
     def flush(self) -> None:
-        """What was put is there for others to read."""
+        """Make the lines available to readers."""
         ...
 
     def close(self) -> None:
-        """The job ends."""
         ...
 
 
@@ -48,30 +47,29 @@ class FolderSink:
         self._files[kind].write(json.dumps(line, separators=(",", ":")) + "\n")
 
     def flush(self) -> None:
-        """Some times a second: a process that is killed leaves nearly all of what it wrote."""
+        """Several times a second, so that a killed process leaves nearly all of its records."""
         for file in self._files.values():
             file.flush()
 
     def close(self) -> None:
-        """Close the files."""
         for file in self._files.values():
             file.close()
 
 
 @dataclass(slots=True)
 class RouteCounts:
-    """How many records went which way."""
+    """Records per route."""
 
     inbox: int = 0
-    direct: int = 0  # handed to the second way; what it then loses is counted there
-    refused: int = 0  # by both, or by the inbox where there is no second way: lost
+    direct: int = 0  # handed to the fallback, which counts its own losses
+    refused: int = 0  # by both, or by the inbox without a fallback: lost
 
 
 class InboxSink:
-    """The inbox of the node's recorder, a Unix datagram socket: found by its path from any network namespace.
+    """The inbox of the node's recorder: a Unix datagram socket, reachable by path from any network namespace.
 
-    Lines go together, as many as fit.  A full or absent inbox refuses at once, so nothing here ever waits; what it
-    refuses goes the second way, where there is one.  A datagram is taken whole or not at all, so nothing goes both.
+    As many lines as fit share a datagram.  A full or absent inbox refuses at once, so nothing waits, and the fallback takes
+    the refused lines.  A datagram is accepted whole or not at all, so no line takes both routes.
     """
 
     def __init__(self, path: str, *, rank: int, fallback: HttpFallback | None = None) -> None:
@@ -91,7 +89,7 @@ class InboxSink:
         self._held_bytes += len(record) + 1
 
     def flush(self) -> None:
-        """Send what is held: the inbox is asked anew each time, for that costs one call."""
+        """Send the lines.  Each flush tries the inbox first, which costs one call."""
         held, self._held, self._held_bytes = self._held, [], 0
         if not held:
             return
@@ -106,7 +104,7 @@ class InboxSink:
             self.counts.inbox += len(held)
 
     def close(self) -> None:
-        """Close the socket, and see to it that the second way has sent what it was given."""
+        """Close the socket, and let the fallback send its lines."""
         self._socket.close()
         if self._fallback is None:
             return
@@ -117,20 +115,20 @@ class InboxSink:
 
 
 class NullSink:
-    """In place of an outlet that could not be had."""
+    """Replaces a sink that could not be opened."""
 
     def put(self, kind: str, line: Line) -> None:
-        """Forgotten."""
+        """Drop the line."""
 
     def flush(self) -> None:
-        """Nothing is held."""
+        """No lines are held."""
 
     def close(self) -> None:
         """Nothing is open."""
 
 
 def sink_from(said: str | None, *, rank: int) -> Sink:
-    """From what the caller or the environment names: a folder, or `unix:`, a path and maybe a watcher after a comma."""
+    """From the caller's text or the environment: a folder, or `unix:PATH` and optionally a monitor after a comma."""
     place = said or os.environ.get(VARIABLE)
     if not place:
         raise ValueError(f"nowhere to write to: name a folder or unix:PATH, or set {VARIABLE}")

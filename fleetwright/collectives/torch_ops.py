@@ -1,14 +1,13 @@
-"""Watching torch.distributed where all of its Python functions end: at the methods of ProcessGroup.
+"""Wraps the methods of ProcessGroup, where all Python functions of torch.distributed end.
 
-There nothing of torch's own faces changes: `dist.isend` stays the function that P2POp asks for, names that were
-imported early are watched as well, and so is what FSDP calls.  What C++ calls itself (DDP's reducer) is not seen: see
-`ddp`.
+torch's own functions do not change: P2POp accepts `dist.isend`, and names imported early, FSDP included, are recorded.
+Calls from C++ (DDP's reducer) are not: see `ddp`.
 
-An operation that raises is not through: at once, from the thread in which it did, a heartbeat says `failed`.  One that
-is refused for its arguments (ValueError, TypeError) never began.
+A failed operation does not end: the thread in which it raised sends a heartbeat `failed` at once.  An operation that is
+refused for its arguments (ValueError, TypeError) never began.
 
-An operation ends when the caller has waited for it, as torch's own synchronous functions do at once, or when the
-journal's thread, which asks some times a second, finds it complete.  On a GPU only the latter: waiting there is no end.
+An operation ends when the caller has waited for it, or when the queue's thread finds it complete.  On a GPU only the
+latter counts, because waiting returns before the end.
 """
 
 import logging
@@ -54,7 +53,7 @@ PASSES: Final = {"send": True, "recv": False}
 
 
 class Watch:
-    """One rank under watch.  `step(n)` is optional; `close()` puts torch back as it was."""
+    """The recorder of one rank.  `step(n)` is optional; `close()` restores torch."""
 
     def __init__(self, dist: Any, *, sink: Sink, rank: int, heartbeat_s: float = 0.5) -> None:
         self._dist = dist
@@ -73,11 +72,11 @@ class Watch:
 
     @property
     def active(self) -> bool:
-        """Whether it watches now."""
+        """Whether operations are recorded."""
         return bool(self._before)
 
     def start(self) -> "Watch":
-        """Watch from now on."""
+        """Start recording."""
         group_type = self._dist.ProcessGroup
         for name in (*OPERATIONS, *PASSES):
             if name in vars(group_type):
@@ -88,13 +87,13 @@ class Watch:
         return self
 
     def step(self, number: int) -> None:
-        """The job says which step begins."""
+        """The job begins a step."""
         self._progress.step = number
 
     def close(self, *, well: bool | None = None) -> None:
-        """Put every method back, write what is left, and say that the rank is done, unless it ends by an exception.
+        """Restore every method, write the remaining records, and report `done` unless the rank ends by an exception.
 
-        Twice is once.  Who ends it from outside the job's thread says whether the job ended well.
+        Idempotent.  A caller outside the job's thread passes whether the job ended well.
         """
         if not self.active:
             return
@@ -104,7 +103,7 @@ class Watch:
         self.reporter.close(well=sys.exc_info()[0] is None if well is None else well)
 
     def begin(self, op: str, group: Any, tensors: Sequence[Any]) -> Operation | None:
-        """An operation is called, with its output and its input; None where that could not be told."""
+        """An operation is called with its output and its input; None if it cannot be described."""
         try:
             text, _ranks = self._group(group)
             return self.reporter.begin(op, group=text, size_bytes=max(map(size_of, tensors), default=0))
@@ -154,7 +153,7 @@ class Watch:
         try:
             _text, ranks = self._group(group)
             if on_device(tensors):
-                return None  # waiting for it ends long before it does
+                return None  # waiting returns long before it ends
             half = self._passes.begin(
                 sends=sends, other=ranks[other], size_bytes=size_of(tensors), step=self._progress.step
             )
@@ -177,7 +176,7 @@ class Watch:
         return ended
 
     def _follow(self, begun: Operation, work: Any, tensors: Any) -> Any:
-        """What the caller gets back: in host memory a Work that tells when it was waited for."""
+        """The result for the caller: in host memory a Work that reports when it was waited for."""
         try:
             if work is None:
                 self._poll_until(begun, self._event_query(tensors))
@@ -204,7 +203,7 @@ class Watch:
         self._polled.append((begun, done))
 
     def _event_query(self, tensors: Any) -> Callable[[], bool]:
-        """Whether the current stream has come past here."""
+        """A query whether the current stream has passed this point."""
         if not on_device(tensors):
             return lambda: True
         import torch  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415 - only where there is one
@@ -215,7 +214,7 @@ class Watch:
         return query
 
     def _poll(self) -> None:
-        """From the journal's thread: what is through."""
+        """In the queue's thread: end what is complete."""
         for _ in range(len(self._polled)):
             begun, done = self._polled.popleft()
             try:
@@ -239,9 +238,9 @@ class Watch:
 
 
 def through(work: Any) -> bool:
-    """Whether an operation on host memory is through; raises what it raised.
+    """Whether an operation on host memory has ended; raises what it raised.
 
-    A complete one is waited for in no time, and torch's other ways to ask are deprecated.
+    Waiting for a complete operation takes no time, and torch's other accessors are deprecated.
     """
     if not work.is_completed():
         return False
@@ -267,11 +266,11 @@ _started: dict[int, Watch] = {}
 
 
 def watch(dist: Any, *, to: str | None = None, rank: int | None = None, heartbeat_s: float = 0.5) -> Watch:
-    """Watch this rank's torch.distributed: `watch(torch.distributed)` after `init_process_group`.
+    """Record this rank's collectives: `watch(torch.distributed)` after `init_process_group`.
 
-    `to` is a recording folder, or unix:PATH of the recorder's inbox and maybe, after a comma, the watcher to tell while
-    the inbox refuses; else FLEETWRIGHT_COLLECTIVES says it.  Where it cannot be used the job goes on unwatched, and a
-    warning says so.
+    `to` is a recording folder, or unix:PATH of the recorder's inbox and optionally, after a comma, the monitor that
+    takes the records while the inbox refuses.  The default is the variable FLEETWRIGHT_COLLECTIVES.  If the destination
+    cannot be used, a warning is logged and the job goes on unrecorded.
     """
     if (known := _started.get(id(dist))) is not None and known.active:
         return known
@@ -279,7 +278,7 @@ def watch(dist: Any, *, to: str | None = None, rank: int | None = None, heartbea
     try:
         begun = Watch(dist, sink=sink_from(to, rank=number), rank=number, heartbeat_s=heartbeat_s).start()
     except (OSError, ValueError) as error:
-        log.warning("collectives are not watched: %s", error)
+        log.warning("collectives are not recorded: %s", error)
         return Watch(dist, sink=NullSink(), rank=number, heartbeat_s=heartbeat_s)
     _started[id(dist)] = begun
     return begun

@@ -1,1 +1,1 @@
-"""What runs inside an inference engine or hands it its files.  Light to import: engines' images hold little of ours."""
+"""Code that runs inside an inference engine: the vLLM plug-in, placement files and the replica clock."""

@@ -1,10 +1,8 @@
-"""How a worker reaches the agent of its own node, from its environment.
+"""A worker's access to its node's agent, from the environment.
 
-    FLEETWRIGHT_AGENT                   unix:/run/fleetwright/agent.sock, http://HOST:9403 or https://HOST:9403
-    FLEETWRIGHT_AGENT_TOKEN_FILE        the secret that the agent asks for; read at each question, so it may be replaced
-    FLEETWRIGHT_AGENT_CA, _CERT, _KEY   mutual TLS: the agent's authority, and what the worker shows
-
-Needs nothing but Python: engines' images hold little of ours.
+FLEETWRIGHT_AGENT                   unix:/run/fleetwright/agent.sock, http://HOST:9403 or https://HOST:9403
+FLEETWRIGHT_AGENT_TOKEN_FILE        the agent's secret; read for each request, so the file may be replaced
+FLEETWRIGHT_AGENT_CA, _CERT, _KEY   mutual TLS: the agent's authority, and the worker's certificate
 """
 
 import json
@@ -18,16 +16,16 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 VARIABLE = "FLEETWRIGHT_AGENT"
-ANSWER_S = 5.0  # an agent that takes longer is asked again
-MAX_BYTES = 1 << 20  # of an answer; one with 64 GPUs has 60 kB
+ANSWER_S = 5.0  # timeout of one request
+MAX_BYTES = 1 << 20  # of a reply; one with 64 GPUs has 60 kB
 
 
 class AgentError(Exception):
-    """The agent was not reached, or said no."""
+    """The agent was not reached, or refused."""
 
 
 class RefusedError(AgentError):
-    """It said no."""
+    """The agent refused."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(f"{status}: {reason}")
@@ -35,15 +33,15 @@ class RefusedError(AgentError):
 
 
 class Agent(Protocol):
-    """Whom a worker asks."""
+    """What a worker requests from its agent."""
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """One question and its answer, a JSON object.  Raises AgentError."""
+        """One request and its reply, a JSON object.  Raises AgentError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentAccess:
-    """Where the agent answers, and what it is shown."""
+    """The agent's address and the worker's credentials."""
 
     address: str
     token_file: Path | None = None
@@ -53,7 +51,7 @@ class AgentAccess:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "AgentAccess | None":
-        """None where no agent is named.  Raises AgentError for a name that is none."""
+        """None if no agent is named.  Raises AgentError for an invalid address."""
         address = environment.get(VARIABLE, "").strip()
         if not address:
             return None
@@ -73,7 +71,7 @@ class AgentAccess:
         return access
 
     def check(self) -> None:
-        """Raises AgentError where the address cannot be one."""
+        """Raises AgentError for an invalid address."""
         try:
             parts = urlsplit(self.address)
             there = bool(parts.path) if parts.scheme == "unix" else bool(parts.hostname) and parts.port != 0
@@ -86,7 +84,7 @@ class AgentAccess:
             )
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """One question and its answer, a JSON object."""
+        """One request and its reply, a JSON object."""
         try:
             connection = self._connection()
             try:
@@ -123,7 +121,7 @@ class AgentAccess:
 
 
 class _UnixConnection(HTTPConnection):
-    """HTTP over a socket in the file system."""
+    """HTTP over a Unix socket."""
 
     def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=ANSWER_S)

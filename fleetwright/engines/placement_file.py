@@ -1,10 +1,8 @@
-"""The placement file that the vLLM plug-in reads: found, checked against the engine's numbers, and put in its order.
+"""The placement file of the vLLM plug-in: reads it, checks it against the engine and reorders its slots.
 
-The file is what `fleetwright place export --engine vllm` writes, or a placement.json itself: a JSON object with
-`physical_to_logical_map` [MoE layers][slots]; `experts` and `gpus`, where they stand, must be the engine's.  Replace it
-by `publish`, whole: a reader sees the old file or the new one.
-
-Needs numpy and nothing of ours.
+`fleetwright place export --engine vllm` writes the file; a placement.json works too.  It is a JSON object with
+`physical_to_logical_map` [MoE layers][slots]; `experts` and `gpus`, if present, must equal the engine's.  `publish`
+replaces the file atomically.
 """
 
 import hashlib
@@ -25,7 +23,7 @@ MAX_BYTES = 1 << 26  # 1000 layers of 4096 slots are 25 MB
 
 @dataclass(frozen=True)
 class MapShape:
-    """What the engine says its placements must look like."""
+    """The engine's sizes."""
 
     layers: int  # MoE layers only
     experts: int
@@ -34,11 +32,11 @@ class MapShape:
 
 
 class UnusableError(ValueError):
-    """Why this placement is not for this engine."""
+    """Why this placement does not fit this engine."""
 
 
 def parse(text: bytes, *, shape: MapShape) -> Ints:
-    """The map [layers, slots] in a placement file, if it fits the engine."""
+    """The map [layers, slots] of a placement file that fits the engine."""
     document = json.loads(text)
     if not isinstance(document, dict) or MAP not in document:
         raise UnusableError(f"must be a JSON object with {MAP}")
@@ -68,15 +66,15 @@ def _checked(expert_of_slot: Ints, shape: MapShape) -> Ints:
 
 
 def fingerprint(expert_of_slot: Ints) -> int:
-    """A number from 1 up that different maps do not share."""
+    """A positive number that differs for different maps."""
     digest = hashlib.blake2b(np.ascontiguousarray(expert_of_slot).tobytes(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 2 | 1
 
 
 def settled(wanted: Ints, current: Ints, *, gpus: int) -> Ints:
-    """`wanted`, with each expert that stays on its GPU left in the slot where it is: nothing is copied within a GPU.
+    """`wanted`, with each expert that stays on its GPU left in its slot, so nothing is copied within a GPU.
 
-    Slots of one GPU are alike to everyone else, so their order is free.
+    The order of the slots of one GPU has no effect.
     """
     if current.shape != wanted.shape:
         return wanted
@@ -96,7 +94,7 @@ def settled(wanted: Ints, current: Ints, *, gpus: int) -> Ints:
 
 
 class PlacementFile:
-    """Reads the file again when another has taken its place."""
+    """Reads the file again after it was replaced."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -104,7 +102,7 @@ class PlacementFile:
         self._text = b""
 
     def read(self, shape: MapShape) -> Ints:
-        """The placement in it now, or an OSError or ValueError that says why there is none."""
+        """The current placement.  Raises OSError or ValueError with the reason if there is none."""
         found = self.path.stat()
         version = (found.st_mtime_ns, found.st_size, found.st_ino)
         if version != self._version:
@@ -116,7 +114,7 @@ class PlacementFile:
 
 
 def publish(text: str, path: Path) -> None:
-    """Put a new file in the old one's place, at once and for good, readable to whoever runs the engine."""
+    """Replace the file atomically and durably, readable to the engine's user."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
@@ -137,6 +135,6 @@ def describe(error: BaseException) -> str:
 
 
 def as_map(value: Any) -> Ints:
-    """The engine's tensor, on whatever device, as an array."""
+    """The engine's tensor, on any device, as an array."""
     found: Ints = np.asarray(value.cpu() if hasattr(value, "cpu") else value).astype(np.int64)
     return found

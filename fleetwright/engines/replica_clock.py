@@ -1,4 +1,4 @@
-"""A plan's clock on a worker's own GPUs: the worker asks its node's agent, which sets it and reads it back.
+"""Applies a plan's clock to a worker's own GPUs, through the agent of its node.
 
     class Model:                                    # a Serve deployment; a training worker calls `follow` likewise
         def __init__(self):
@@ -7,9 +7,9 @@
         def reconfigure(self, user_config):
             self.clock.follow(user_config)          # returns at once
 
-The wish is an order with a lease, renewed by a thread of its own.  It ends with the worker: by `close` or at exit, and
-after a `kill -9` when the lease has run out.  Whatever goes wrong with the agent is a line in the log, once, and tried
-again; the worker never fails by it.  docs/agent.md, "Workers"
+A request holds a lease that a separate thread renews.  It ends with the worker: by `close`, at exit, or by the end of
+the lease after a `kill -9`.  An error of the agent is logged once and retried; it never fails the worker.
+docs/explanation/runtime/node-agent.md
 """
 
 import atexit
@@ -30,14 +30,14 @@ from fleetwright.engines.visible_gpus import Gpu, UnknownGpusError, nvml_uuids, 
 KEY = "clock"  # in Serve's user_config
 FULL = 1.0
 LEASE_S = 30.0
-SETTLE_S = 1.0  # from a wish to the first look at what came of it
+SETTLE_S = 1.0  # from a request to the first readback
 NEAR = 1e-3  # drivers round
 _LOG = logging.getLogger("fleetwright.clock")
 _GPUS, _CAPS = "/v1/gpus", "/v1/caps"
 
 
 class ReplicaClock:
-    """One worker's wish, and what is enforced of it."""
+    """One worker's requested and enforced clock."""
 
     def __init__(
         self,
@@ -49,20 +49,20 @@ class ReplicaClock:
         local: Callable[[], Sequence[str] | None] = nvml_uuids,
         steady_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Without `agent` it is as the environment says, and off where that names no agent."""
+        """Without `agent`, the environment names it; off if it names none."""
         self.holder = holder or _holder()
         self._environment, self._lease_s, self._local, self._steady_s = environment, lease_s, local, steady_s
         self._agent = agent or _agent(environment)
         self._wanted, self._held = FULL, False
         self._uuids: tuple[str, ...] = ()
-        self._enforced: tuple[float, float] | None = None  # share, and when it was told
+        self._enforced: tuple[float, float] | None = None  # share, and when it was read back
         self._failures, self._unshown, self._said = 0, 0, ""
         self._lock, self._asking = threading.Lock(), threading.Lock()
         self._woken, self._ending = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
     def follow(self, user_config: Any) -> None:
-        """Take the clock of a plan out of what Serve hands over; without one, the full clock."""
+        """Request the clock of a plan from Serve's user_config; without one, the full clock."""
         said = user_config.get(KEY, FULL) if isinstance(user_config, Mapping) else FULL
         if isinstance(said, bool) or not isinstance(said, int | float) or not 0 < said <= FULL:
             self._warn_once(f"{KEY} must be above 0 and at most 1, got {said!r}; the full clock is taken")
@@ -70,7 +70,7 @@ class ReplicaClock:
         self.set(float(said))
 
     def set(self, share: float) -> None:
-        """Run at this share of the full clock from now on; 1 wants nothing."""
+        """Request this share of the full clock; 1 releases it."""
         with self._lock:
             self._wanted, self._failures, self._unshown = share, 0, 0
         if self._agent is None or self._ending.is_set():
@@ -83,17 +83,17 @@ class ReplicaClock:
 
     @property
     def clock_wanted(self) -> float:
-        """The share of the full clock that was last asked for."""
+        """The requested share of the full clock."""
         return self._wanted
 
     @property
     def clock_enforced(self) -> float | None:
-        """The share that the agent read back, of several GPUs the highest; None where that is not known, or too old."""
+        """The enforced share by the agent's readback, of several GPUs the highest; None if unknown or too old."""
         told = self._enforced
         return told[0] if told and self._steady_s() - told[1] <= self._lease_s else None
 
     def close(self, *, wait_s: float = 2.0) -> None:
-        """The worker ends: it wants nothing any more.  Without an answer in time the lease does it."""
+        """The worker ends and releases its clock.  Without a reply in time the lease ends it."""
         self._ending.set()
         self._woken.set()
         if self._thread is not None:
@@ -101,7 +101,7 @@ class ReplicaClock:
             atexit.unregister(self.close)
 
     def step(self) -> float:
-        """Say to the agent what is wanted, and hear what holds; seconds until that is due again."""
+        """Send the request and read the enforced clock back; seconds until the next step."""
         agent = self._agent
         if agent is None:
             return self._lease_s
@@ -110,7 +110,7 @@ class ReplicaClock:
             try:
                 report = self._ordered(agent, wanted)
             except RefusedError as error:
-                self._uuids = ()  # the agent may know other GPUs by now
+                self._uuids = ()  # the agent may list other GPUs now
                 return self._failed(str(error))
             except (AgentError, UnknownGpusError) as error:
                 return self._failed(str(error))
@@ -124,7 +124,7 @@ class ReplicaClock:
             self._uuids = self._own(report)
             if wanted >= FULL or not self._uuids:
                 return report
-        self._held = True  # also if the answer gets lost
+        self._held = True  # even if the reply is lost
         body = {"holder": self.holder, "lease_s": self._lease_s, "on_lapse": "release"}
         return agent.ask("PUT", _CAPS, body | {"clock_share": wanted, "gpus": list(self._uuids)})
 
@@ -132,7 +132,7 @@ class ReplicaClock:
         try:
             agent.ask("DELETE", f"{_CAPS}/{quote(self.holder, safe='')}")
         except RefusedError as error:
-            if error.status != 404:  # it was over already
+            if error.status != 404:  # it had ended already
                 raise
         self._held = False
 
@@ -142,7 +142,7 @@ class ReplicaClock:
 
     def _received(self, report: Mapping[str, Any], wanted: float) -> float:
         if self._said and self._failures:
-            _LOG.info("the agent answers again")
+            _LOG.info("the agent replies again")
         self._failures, self._said = 0, ""
         mine = [gpu.get("enforced_share") for gpu in report.get("gpus", ()) if gpu["uuid"] in self._uuids]
         shares = [float(share) for share in mine if share is not None]
@@ -158,7 +158,7 @@ class ReplicaClock:
         return self._again_s(self._failures)
 
     def _again_s(self, times: int) -> float:
-        """Soon, then ever more rarely, but never so rarely that the lease runs out."""
+        """Short waits first, then longer ones, within the lease."""
         return min(self._lease_s / 3, SETTLE_S * 2.0 ** min(times - 1, 10))
 
     def _warn_once(self, reason: str) -> None:
@@ -184,12 +184,12 @@ def _agent(environment: Mapping[str, str]) -> Agent | None:
     try:
         return AgentAccess.from_environment(environment)
     except AgentError as error:
-        _LOG.warning("plans' clocks are not followed: %s", error)
+        _LOG.warning("plans' clocks are not applied: %s", error)
         return None
 
 
 def _holder() -> str:
-    """The Ray actor's id, else one that no other process has."""
+    """The Ray actor's id, otherwise a unique name."""
     ray = sys.modules.get("ray")
     try:
         if ray is not None and ray.is_initialized() and (actor := ray.get_runtime_context().get_actor_id()):

@@ -1,21 +1,21 @@
-"""Which of its node's GPUs are a worker's, as the node's agent calls them: their UUIDs.
+"""Finds a worker's GPUs among those of its node, by the UUIDs that the node's agent lists.
 
-A worker knows its GPUs by what CUDA or ROCm shows it, which is a choice (`CUDA_VISIBLE_DEVICES`) out of what its
-container shows, which may be a choice out of the node.  An index into the wrong list would slow a neighbour's GPU, so
-what is not certain is an error, and a worker that names no GPU has none.
+CUDA or ROCm show a worker a choice (`CUDA_VISIBLE_DEVICES`) of its container's GPUs, which may be a choice of the
+node's.  An index into the wrong list would slow a neighbour's GPU, so any ambiguity is an error.  A worker without a
+GPU has none.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-NAMED = "FLEETWRIGHT_AGENT_GPUS"  # UUIDs, where nothing else tells
+NAMED = "FLEETWRIGHT_AGENT_GPUS"  # UUIDs, for cases that nothing else resolves
 _ALL = {"", "all"}
 _HIDDEN = {"none", "void"}
 
 
 class UnknownGpusError(ValueError):
-    """It cannot be told which GPUs are the worker's."""
+    """The worker's GPUs are ambiguous."""
 
 
 class Gpu(NamedTuple):
@@ -28,9 +28,9 @@ class Gpu(NamedTuple):
 def own_gpus(
     listed: Sequence[Gpu], *, environment: Mapping[str, str], local: Callable[[], Sequence[str] | None]
 ) -> tuple[str, ...]:
-    """UUIDs, none where the worker has no GPU.  `local`: those that the driver shows this process, where it does.
+    """UUIDs; empty if the worker has no GPU.  `local` returns the GPUs that the driver shows this process, or None.
 
-    `listed` is in the driver's order, that of PCI addresses, which is the order of indices too.
+    `listed` is in the driver's order, which is the order of PCI addresses and of indices.
     """
     if named := environment.get(NAMED):
         return _chosen(named, listed, variable=NAMED)
@@ -48,9 +48,9 @@ def own_gpus(
 
 
 def nvml_uuids() -> Sequence[str] | None:
-    """What NVIDIA's driver shows this process, in its order; None where it, or `nvidia-ml-py`, is not there."""
+    """The GPUs that NVIDIA's driver shows this process, in its order; None without the driver or `nvidia-ml-py`."""
     try:
-        pynvml: Any = import_module("pynvml")  # an extra stands behind it
+        pynvml: Any = import_module("pynvml")  # optional dependency
         pynvml.nvmlInit()
     except Exception:  # noqa: BLE001 - no package, no library, no driver: then it cannot be asked
         return None
@@ -66,7 +66,7 @@ def nvml_uuids() -> Sequence[str] | None:
 def _shown(
     listed: Sequence[Gpu], *, environment: Mapping[str, str], local: Callable[[], Sequence[str] | None]
 ) -> list[Gpu]:
-    """What the worker's container has of the node."""
+    """The GPUs of the worker's container."""
     if (told := local()) is not None:
         by_uuid = {gpu.uuid: gpu for gpu in listed}
         if missing := [uuid for uuid in told if uuid not in by_uuid]:
@@ -82,14 +82,14 @@ def _shown(
 
 
 def _check_order(said: str, shown: Sequence[Gpu], *, environment: Mapping[str, str]) -> None:
-    """CUDA counts the fastest first, unless told otherwise: the same as the driver's order only where all are alike."""
+    """CUDA numbers the fastest GPU first by default, which is the driver's order only if all GPUs are alike."""
     counted = any(entry.strip().isdigit() for entry in said.split(","))
     if counted and len({gpu.name for gpu in shown}) > 1 and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         raise UnknownGpusError(f"GPUs of several kinds by number: set CUDA_DEVICE_ORDER=PCI_BUS_ID or {NAMED}")
 
 
 def _chosen(said: str, shown: Sequence[Gpu], *, variable: str) -> tuple[str, ...]:
-    """Those of a comma-separated choice; it ends at the first number below 0, as CUDA's does."""
+    """The GPUs of a comma-separated choice; it ends at the first negative number, as CUDA's does."""
     found: list[str] = []
     for entry in filter(None, (part.strip() for part in said.split(","))):
         if entry.startswith("-") or entry == "NoDevFiles":
@@ -105,7 +105,7 @@ def _one(entry: str, shown: Sequence[Gpu], *, variable: str) -> str:
         if int(entry) >= len(shown):
             raise UnknownGpusError(f"{variable}: {entry} of {len(shown)} GPUs")
         return shown[int(entry)].uuid
-    # CUDA takes the beginning of a UUID for all of it.
+    # CUDA accepts a unique prefix of a UUID.
     fitting = [gpu.uuid for gpu in shown if gpu.uuid.startswith(entry)]
     if len(fitting) != 1:
         raise UnknownGpusError(f"{variable}: {entry} fits {len(fitting)} of {len(shown)} GPUs")

@@ -1,21 +1,20 @@
-"""vLLM plug-in: experts go where our placement says, in a running engine, without patching it.  Off unless asked for.
+"""vLLM plug-in that places experts by a Fleetwright placement in a running engine.  Off unless configured.
 
 vLLM (read in 0.33) takes no placement file.  Its balancer calls `EPLB_POLICIES["default"].rebalance_experts` every
-`step_interval` steps, in each worker, with token counts that are already summed over all of them.  This plug-in (entry
-point group `vllm.general_plugins`) wraps that policy when FLEETWRIGHT_VLLM_PLACEMENT names a file, and returns its map.
+`step_interval` steps, in each worker, with token counts summed over all workers.  The plug-in (entry point group
+`vllm.general_plugins`) wraps that policy if FLEETWRIGHT_VLLM_PLACEMENT names a file, and returns the file's map.
 
-Every worker must return the same map in the same step, or experts are sent to nobody; yet the file may change while
-they read it, or be copied to each node and change there at another time.  So they agree, all or none:
+All workers must return the same map in the same step, but the file may change while they read it, or at different times
+on different nodes.  So they agree:
 
-1. Each worker reads its file and takes a fingerprint of the map, 0 when there is none that fits this engine.
-2. One all-reduce over the balancer's own CPU group gives the smallest and the largest fingerprint.  vLLM keeps that
-   group apart from the model's traffic, and with `use_async` uses it from the very thread that calls the policy.
-3. Smallest = largest > 0: all have the same map, and use it.  Both 0: vLLM's own policy.  Else they are between two
-   files: everything stays where it is, and the next call finds them agreed.
+1. Each worker reads its file and takes a fingerprint of the map, 0 without a map that fits the engine.
+2. One all-reduce over the balancer's own CPU group gives the smallest and the largest fingerprint.  vLLM separates that
+   group from the model's traffic, and with `use_async` uses it from the thread that calls the policy.
+3. Smallest = largest > 0: all use the map.  Both 0: vLLM's own policy.  Otherwise the workers read different files:
+   everything stays in place, and a later call finds them agreed.
 
-What each does follows from values that all share, so the variable is to be set for every worker or for none.  A file
-that does not fit is a log line and vLLM's own balancing, never an error; vLLM's draft model, which has other layers
-than the model, is such a case.
+The decision depends on shared values only, so the variable must be set for every worker or for none.  A file that does
+not fit, for example for vLLM's draft model with other layers, is logged and leaves vLLM's own balancing.
 """
 
 import logging
@@ -35,14 +34,14 @@ from fleetwright.engines.placement_file import (
 )
 
 VARIABLE = "FLEETWRIGHT_VLLM_PLACEMENT"
-_LOG = logging.getLogger("vllm.fleetwright")  # below vLLM's logger, whose handlers show it
+_LOG = logging.getLogger("vllm.fleetwright")  # below vLLM's logger, whose handlers print it
 NONE = 0  # the fingerprint of no usable map
 
 Agreement = Callable[[int], tuple[int, int]]  # a worker's fingerprint -> the smallest and the largest of all workers
 
 
 def register() -> None:
-    """The entry point.  vLLM calls it in every process, and may call it again."""
+    """The entry point.  vLLM may call it several times in every process."""
     path = os.environ.get(VARIABLE)
     if not path:
         return
@@ -59,7 +58,7 @@ def register() -> None:
 
 
 def placed_policy(own: Any, source: PlacementFile, *, agree: Agreement) -> Any:
-    """vLLM's policy class with our placement before it."""
+    """vLLM's policy class, wrapped."""
     reported: set[str] = set()
 
     def warn_once(reason: str) -> None:
@@ -104,7 +103,7 @@ def placed_policy(own: Any, source: PlacementFile, *, agree: Agreement) -> Any:
 def agreed_map(
     found: Ints | None, current: Ints | None, *, shape: MapShape, agree: Agreement, warn_once: Callable[[str], None]
 ) -> Ints | None:
-    """What all workers return: the map that all of them found, or the one now loaded; None for vLLM's own policy."""
+    """The map for all workers: the agreed one, or the loaded one; None for vLLM's own policy."""
     smallest, largest = agree(NONE if found is None else fingerprint(found))
     if smallest == largest:
         if found is None or current is None:

@@ -1,15 +1,14 @@
-"""Ray Train v2: every worker under watch, without a line in the training function.
+"""Records the collectives of every Ray Train v2 worker, without a change to the training function.
 
     RunConfig(callbacks=[WatchWorkers(to="unix:/run/fleetwright/inbox")])
 
-`{node}` in the place stands for the Ray id of the worker's node, where several nodes share a file system.
+`{node}` in `to` stands for the Ray id of the worker's node, for a file system that several nodes share.
 
-Ray calls back on its controller when a group of workers stands, and torch's process group with it where there is one,
-also after a restart or a replaced replica; and in each worker around a report (ray.train.v2, 2.60).  `report`, barriers
-and broadcasts wait for every worker, so they are collectives of the world as torch's own are, and a job without torch
-is watched by them alone.  Each report ends a step, unless the job counts its steps itself.
+Ray calls back on its controller when a worker group is ready, after a restart or a replaced replica too, and in each
+worker around a report (ray.train.v2, 2.60).  `report`, barriers and broadcasts wait for every worker, so they count as
+collectives of the world; a job without torch has only these.  Each report ends a step, unless the job counts its steps.
 
-Workers need this package.  Whatever fails here is told or counted, and the job trains on.
+Workers need this package.  Errors are logged or counted, and the job trains on.
 """
 
 import logging
@@ -41,7 +40,7 @@ NODE_FIELD: Final = "{node}"
 
 
 class WorkerWatch:
-    """This worker under watch: who tells of it, and how many reports were made, those of lives before this one too."""
+    """The recorder of this worker, and its number of reports, those of earlier lives included."""
 
     def __init__(self, reporter: RankReporter, *, reports: int, close: Callable[[bool], None]) -> None:
         self.reporter, self._close = reporter, close
@@ -49,7 +48,7 @@ class WorkerWatch:
 
     @contextmanager
     def waiting(self, op: str) -> Iterator[None]:
-        """Around what waits for every worker."""
+        """Around a call that waits for every worker."""
         begun = self.reporter.begin(op)
         try:
             yield
@@ -59,7 +58,7 @@ class WorkerWatch:
         self.reporter.end(begun)
 
     def step_over(self) -> None:
-        """A report is made.  A step that the job has set itself stands."""
+        """A report is made.  A step that the job has set itself stays."""
         if self.reporter.progress.step in (None, self._reports):
             self.reporter.progress.step = self._reports + 1
         self._reports += 1
@@ -76,14 +75,14 @@ class _Worker:
 
 
 def watch_worker(to: str | None, heartbeat_s: float) -> str:
-    """In a worker; says what came of it."""
+    """In a worker; returns the outcome."""
     if to is not None:
         to = to.replace(NODE_FIELD, ray.get_runtime_context().get_node_id())
     try:
         _Worker.watched = _of_torch(to, heartbeat_s) or _of_ray(to, heartbeat_s)
     except (OSError, ValueError) as error:
-        log.warning("the worker is not watched: %s", error)
-        return "nowhere to write to"
+        log.warning("the worker is not recorded: %s", error)
+        return "no destination"
     for name, op in COLLECTIVES.items():
         _watch_function(name, op)
     return "watched"
@@ -96,11 +95,11 @@ class WatchWorkers(ReplicaGroupCallback, WorkerGroupCallback, WorkerCallback, Tr
         self._to, self._heartbeat_s = to, heartbeat_s
 
     def after_execution_group_start(self, execution_group: Any) -> None:
-        """All workers are ready; a failure here is told and forgotten."""
+        """All workers are ready.  A failure is logged."""
         try:
             found = execution_group.execute(watch_worker, self._to, self._heartbeat_s)
         except Exception:
-            log.exception("workers are not watched")
+            log.exception("workers are not recorded")
             return
         log.info("workers: %s", ", ".join(sorted(set(found))))
 
@@ -113,12 +112,12 @@ class WatchWorkers(ReplicaGroupCallback, WorkerGroupCallback, WorkerCallback, Tr
 
     @contextmanager
     def on_checkpoint_sync(self) -> Iterator[None]:
-        """In a worker: the part of a report in which it waits for all others."""
+        """In a worker: the part of a report that waits for all others."""
         with _waiting(REPORT):
             yield
 
     def before_worker_shutdown(self) -> None:
-        """In a worker: it did well if its training function has returned."""
+        """In a worker: it ended well if its training function has returned."""
         if _Worker.watched is not None:
             runner = get_train_context().execution_context.training_thread_runner
             _Worker.watched.close(well=not runner.is_running() and runner.get_error() is None)
@@ -135,7 +134,7 @@ def _of_torch(to: str | None, heartbeat_s: float) -> WorkerWatch | None:
         return None
     watched = watch(dist, to=to, heartbeat_s=heartbeat_s)
     if not watched.active:
-        raise ValueError("torch's process group could not be watched")
+        raise ValueError("torch's process group could not be recorded")
     return WorkerWatch(watched.reporter, reports=_reports(), close=lambda well: watched.close(well=well))
 
 
@@ -153,7 +152,7 @@ def _reports() -> int:
 
 
 def _watch_function(name: str, op: str) -> None:
-    """One of Ray Train's own; whoever calls it by its module from now on is seen."""
+    """Wrap a function of Ray Train; later calls through its module are recorded."""
     original = getattr(collective_impl, name, None)
     if original is None or hasattr(original, "__wrapped__"):
         return

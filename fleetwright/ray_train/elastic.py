@@ -34,7 +34,7 @@ PATIENCE_S: Final = 600.0  # a run that never checkpoints is resized all the sam
 
 
 def requested_workers() -> int | None:
-    """What is asked for on the board of this process's run; None: nothing, or it does not answer."""
+    """The requested number of workers of this process's run; None: no request, or the status actor does not reply."""
     if TrainProcess.status_actor is None:
         return None
     try:
@@ -45,7 +45,7 @@ def requested_workers() -> int | None:
 
 
 class ResizableScalingPolicy(ElasticScalingPolicy):  # type: ignore[misc]
-    """Ray's elastic policy, and no more workers than are asked for."""
+    """Ray's elastic policy, limited to the requested number of workers."""
 
     def __init__(
         self,
@@ -59,25 +59,25 @@ class ResizableScalingPolicy(ElasticScalingPolicy):  # type: ignore[misc]
         self._asked: int | None = None
         self._asked_at_s = float("-inf")
         self._changed_at_s = 0.0
-        self._checkpoints = 0  # when the change was first seen
+        self._checkpoints = 0  # when the request arrived
 
     @property
     def most(self) -> int:
-        """Workers that the run may have now."""
+        """The largest number of workers that the run may have."""
         config = self.scaling_config
         if self._asked is None:
             return int(config.max_workers)
         return int(min(config.max_workers, max(config.min_workers, self._asked)))
 
     def make_decision_for_non_running_worker_group(self) -> ScalingDecision:
-        """A group that starts has the right size at once."""
+        """A group starts with the right size."""
         self._ask()
         return super().make_decision_for_non_running_worker_group()
 
     def make_decision_for_running_worker_group(
         self, worker_group_state: Any, worker_group_status: Any
     ) -> ScalingDecision:
-        """Down to what is asked for at the next safe point; up as Ray's own policy would."""
+        """Down to the requested number at the next safe point; up as Ray's policy does."""
         self._ask()
         if worker_group_state.num_workers > self.most:
             self._maybe_send_resource_request()
@@ -103,18 +103,18 @@ class ResizableScalingPolicy(ElasticScalingPolicy):  # type: ignore[misc]
             self._asked, self._changed_at_s, self._checkpoints = asked, now_s, TrainProcess.checkpoints
 
     def _is_safe(self) -> bool:
-        """A checkpoint has come since the change, or none has for too long, or none ever."""
+        """A checkpoint came after the request, or none for too long, or never."""
         waited_s = self._steady_s() - self._changed_at_s
         return TrainProcess.checkpoints > self._checkpoints or TrainProcess.checkpoints == 0 or waited_s >= PATIENCE_S
 
     def _later(self) -> NoopDecision:
-        """Asked again at once, not only after Ray's usual interval."""
+        """Try again at once, not after Ray's usual interval."""
         self._latest_monitor_time = float("-inf")
         return NoopDecision()
 
 
 class ResizableTrainer:
-    """Before any trainer of Ray Train v2, in its bases: an elastic run takes its size from its board."""
+    """The first base of a Ray Train v2 trainer: an elastic run takes its size from its status actor."""
 
     def _initialize_and_run_controller(self, **parts: Any) -> Any:
         policy = parts.get("scaling_policy")

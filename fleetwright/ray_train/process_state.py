@@ -1,4 +1,4 @@
-"""What the parts of Fleetwright in one Train controller's process share: Ray copies each of them there on its own."""
+"""State of one Train controller process, shared by our callbacks: Ray copies each of them there separately."""
 
 from typing import Any
 

@@ -17,7 +17,7 @@ PREFIX: Final = "run:"
 
 
 class RunPhase(StrEnum):
-    """What the worker group of a run does."""
+    """The state of a run's worker group."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -27,7 +27,7 @@ class RunPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLocation:
-    """Where one rank runs."""
+    """The location of one rank."""
 
     rank: int
     node_id: str
@@ -37,10 +37,10 @@ class RankLocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """A run as it is now."""
+    """The status of a run."""
 
     run: str
-    attempt: int = 0  # worker groups begun
+    attempt: int = 0  # worker groups started
     phase: RunPhase = RunPhase.STARTING
     places: tuple[RankLocation, ...] = ()
     worker_resources: Mapping[str, float] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class RunView:
     attempt_step: int | None = None  # the first that this attempt reported
     least_workers: int = 1
     most_workers: int = 1
-    requested_workers: int | None = None  # by whoever moves capacity; None: as many as may be
+    requested_workers: int | None = None  # by the actuator; None: as many as possible
 
     def places_on(self, node_ids: frozenset[str]) -> tuple[RankLocation, ...]:
         """Ranks on these nodes."""
@@ -65,11 +65,11 @@ class RunStatusActor:
         self._workers: dict[int, Any] = {}
 
     def look(self) -> RunView:
-        """As it is now."""
+        """The current status."""
         return self._view
 
     def starting(self, resources: Mapping[str, float]) -> None:
-        """A worker group is about to begin; those before are gone."""
+        """A worker group is about to start; earlier ones are gone."""
         self._workers = {}
         self._view = replace(
             self._view, phase=RunPhase.STARTING, places=(), attempt_step=None, worker_resources=dict(resources)
@@ -111,7 +111,7 @@ class RunStatusActor:
         self._view = replace(self._view, requested_workers=workers)
 
     def end_workers(self, attempt: int, node_ids: frozenset[str]) -> int:
-        """Kill this attempt's workers on these nodes, frozen ones too: Ray kills by SIGKILL through the raylet."""
+        """Kill this attempt's workers on these nodes, frozen ones too: Ray sends SIGKILL through the raylet."""
         if self._view.attempt != attempt:
             return 0
         places = self._view.places_on(node_ids)
@@ -121,7 +121,7 @@ class RunStatusActor:
 
 
 def create_run_status_actor(run: str, *, least_workers: int, most_workers: int) -> Any:
-    """Of this process's run, beside it on its node."""
+    """The status actor of this process's run, on the same node."""
     here = ray.get_runtime_context().get_node_id()
     actor: Any = ray.remote(num_cpus=0)(RunStatusActor)
     return actor.options(

@@ -1,10 +1,9 @@
-"""Ray Train v2: the callback that keeps a run's board up to date, from the run's own controller.
+"""The Ray Train v2 callback that keeps a run's status actor up to date, from the run's own controller.
 
     RunConfig(name="llm-7b", callbacks=[RunStatusCallback(), WatchWorkers(to="unix:/run/fleetwright/inbox")])
 
-What the board says of a group of workers is said before the group's workers are ended, so that whoever watches them
-never takes the end for a crash.  A step is what the job calls `step` in its report, else the number of the report.
-Whatever fails here is logged and the job trains on.
+The status changes before a group's workers are ended, so a fault monitor never takes the end for a crash.  A step is
+the value `step` of the job's report, otherwise the number of the report.  Errors are logged, and the job trains on.
 """
 
 import logging
@@ -42,7 +41,7 @@ class RunStatusCallback(ControllerCallback, WorkerGroupCallback, ReportCallback)
             TrainProcess.status_actor = self._actor
 
     def before_worker_group_start(self, worker_group_context: Any) -> None:
-        """Workers are about to be asked for."""
+        """Workers are about to be requested."""
         self._call_actor("starting", dict(worker_group_context.resources_per_worker))
 
     def after_worker_group_training_start(self, worker_group: Any) -> None:
@@ -97,4 +96,4 @@ def _logging_errors() -> Iterator[None]:
     try:
         yield
     except Exception:
-        log.exception("the run's board is not up to date")
+        log.exception("the run's status actor is not up to date")

@@ -12,8 +12,8 @@ import pytest
 from fleetwright.engines.placement_file import UnusableError
 from fleetwright.expert_rollout.engines import FileThenRestart, LiveFile
 from fleetwright.expert_rollout.messages import KEY, DamagedError, EngineShape, MapFile, Order, read_order, stamp_of
-from fleetwright.expert_rollout.replica_agent import BrokenError, MapKeeper
-from tests.deploy.expert_rollout.row import NEW, OLD, SteeredEngine
+from fleetwright.expert_rollout.replica_agent import BrokenError, ReplicaAgent
+from tests.deploy.expert_rollout.replica_group import NEW, OLD, SteeredEngine
 
 pytestmark = pytest.mark.anyio
 
@@ -24,15 +24,15 @@ def config(*, turn: str | None = ME, good: MapFile | None = None, **others: Any)
     return {KEY: Order(number=1, next=NEW, good=good, turn=turn, **others).document(), "clock": 1}
 
 
-def keeper(engine: SteeredEngine | None = None, *, drain_s: float = 60.0) -> MapKeeper:
+def agent(engine: SteeredEngine | None = None, *, drain_s: float = 60.0) -> ReplicaAgent:
     """One that serves already."""
-    found = MapKeeper(engine or SteeredEngine(), replica_id=ME, drain_s=drain_s)
+    found = ReplicaAgent(engine or SteeredEngine(), replica_id=ME, drain_s=drain_s)
     found.check_health()
     return found
 
 
 @asynccontextmanager
-async def with_request(found: MapKeeper) -> AsyncIterator[asyncio.Event]:
+async def with_request(found: ReplicaAgent) -> AsyncIterator[asyncio.Event]:
     """A request at work until the event is set."""
     end, begun = asyncio.Event(), asyncio.Event()
 
@@ -48,18 +48,18 @@ async def with_request(found: MapKeeper) -> AsyncIterator[asyncio.Event]:
     await task
 
 
-async def changed(found: MapKeeper) -> dict[str, Any]:
+async def changed(found: ReplicaAgent) -> dict[str, Any]:
     """What it says when it is through."""
     async with asyncio.timeout(30):
-        while found.says()["changing"]:
+        while found.status()["changing"]:
             await asyncio.sleep(0)
-    return found.says()
+    return found.status()
 
 
 async def test_says_what_it_heard_and_has() -> None:
-    found = keeper()
+    found = agent()
     await found.hear(config(turn="another"))
-    said = found.says()
+    said = found.status()
     assert (said["stamp"], said["number"]) == (stamp_of(config(turn="another")), 1)
     assert (said["loaded"], said["changing"], said["refusals"]) == (None, False, {})
     assert said["shape"]["engine"] == "vllm"
@@ -68,10 +68,10 @@ async def test_says_what_it_heard_and_has() -> None:
 async def test_in_its_turn_it_is_out_until_the_engine_serves_with_the_map() -> None:
     engine = SteeredEngine()
     engine.gate = asyncio.Event()
-    found = keeper(engine)
+    found = agent(engine)
     await found.hear(config())
     assert found.out
-    assert found.says()["changing"]
+    assert found.status()["changing"]
     engine.gate.set()
     said = await changed(found)
     assert (said["loaded"], said["placement_id"]) == (NEW.digest, "new")
@@ -80,7 +80,7 @@ async def test_in_its_turn_it_is_out_until_the_engine_serves_with_the_map() -> N
 
 async def test_requests_that_have_begun_end_before_the_engine_is_touched() -> None:
     engine = SteeredEngine()
-    found = keeper(engine)
+    found = agent(engine)
     async with with_request(found) as end:
         await found.hear(config())
         for _ in range(10):
@@ -92,7 +92,7 @@ async def test_requests_that_have_begun_end_before_the_engine_is_touched() -> No
 
 async def test_requests_that_do_not_end_are_not_cut_off() -> None:
     engine = SteeredEngine()
-    found = keeper(engine, drain_s=0.0)
+    found = agent(engine, drain_s=0.0)
     async with with_request(found):
         await found.hear(config())
         said = await changed(found)
@@ -102,7 +102,7 @@ async def test_requests_that_do_not_end_are_not_cut_off() -> None:
 
 async def test_a_live_engine_takes_the_map_while_it_serves() -> None:
     engine = SteeredEngine(live=True)
-    found = keeper(engine)
+    found = agent(engine)
     async with with_request(found):
         await found.hear(config())
         assert not found.out
@@ -111,7 +111,7 @@ async def test_a_live_engine_takes_the_map_while_it_serves() -> None:
 
 async def test_a_map_that_fails_is_told_and_the_one_before_is_loaded_again() -> None:
     engine = SteeredEngine()
-    found = MapKeeper(engine, replica_id=ME)
+    found = ReplicaAgent(engine, replica_id=ME)
     await found.hear(config(turn=None, good=OLD))
     engine.fails_load = {NEW.text()}
     await found.hear(config(good=OLD))
@@ -125,7 +125,7 @@ async def test_a_map_that_fails_is_told_and_the_one_before_is_loaded_again() -> 
 async def test_where_that_fails_too_serve_is_told_to_replace_it() -> None:
     engine = SteeredEngine()
     engine.fails_load = {NEW.text(), None}
-    found = keeper(engine)
+    found = agent(engine)
     await found.hear(config())
     await changed(found)
     with pytest.raises(BrokenError, match="the map before could not be loaded again: does not start"):
@@ -136,16 +136,16 @@ async def test_where_that_fails_too_serve_is_told_to_replace_it() -> None:
 async def test_a_map_that_does_not_fit_is_refused_before_anything_is_stopped() -> None:
     engine = SteeredEngine()
     engine.fails_check = {NEW.text()}
-    found = keeper(engine)
+    found = agent(engine)
     await found.hear(config())
-    assert found.says()["refusals"] == {NEW.digest: "does not fit"}
+    assert found.status()["refusals"] == {NEW.digest: "does not fit"}
     assert (found.out, engine.loads) == (False, [])
 
 
 async def test_another_attempt_is_checked_anew() -> None:
     engine = SteeredEngine()
     engine.fails_check = {NEW.text()}
-    found = keeper(engine)
+    found = agent(engine)
     await found.hear(config())
     engine.fails_check = set()
     await found.hear(config(attempt=2))
@@ -154,30 +154,30 @@ async def test_another_attempt_is_checked_anew() -> None:
 
 async def test_a_new_replica_starts_with_the_good_map_and_an_old_one_does_not_touch_its_own() -> None:
     engine = SteeredEngine()
-    new = MapKeeper(engine, replica_id=ME)
+    new = ReplicaAgent(engine, replica_id=ME)
     await new.hear(config(turn=None, good=OLD))
-    assert (new.says()["loaded"], engine.loads) == (OLD.digest, [OLD.text()])
+    assert (new.status()["loaded"], engine.loads) == (OLD.digest, [OLD.text()])
     engine = SteeredEngine()
-    old = keeper(engine)
+    old = agent(engine)
     await old.hear(config(turn=None, good=OLD))
-    assert (old.says()["loaded"], engine.loads) == (None, [])
+    assert (old.status()["loaded"], engine.loads) == (None, [])
 
 
 async def test_a_new_replica_that_cannot_start_with_the_good_map_starts_without() -> None:
     engine = SteeredEngine()
     engine.fails_load = {OLD.text()}
-    found = MapKeeper(engine, replica_id=ME)
+    found = ReplicaAgent(engine, replica_id=ME)
     await found.hear(config(turn=None, good=OLD))
-    assert found.says()["loaded"] is None
-    assert found.says()["refusals"] == {OLD.digest: "does not start"}
+    assert found.status()["loaded"] is None
+    assert found.status()["refusals"] == {OLD.digest: "does not start"}
 
 
 @pytest.mark.parametrize("damaged", [None, 7, [], {}, {"number": 0}, {"number": "1"}], ids=repr)
 async def test_a_damaged_order_changes_nothing(damaged: Any) -> None:
-    found = keeper()
+    found = agent()
     await found.hear({KEY: damaged})
-    assert found.says()["number"] == 0
-    assert found.says()["stamp"] == stamp_of({KEY: damaged}), "it was heard all the same"
+    assert found.status()["number"] == 0
+    assert found.status()["stamp"] == stamp_of({KEY: damaged}), "it was heard all the same"
     assert not found.out
 
 
@@ -236,7 +236,7 @@ async def test_an_engine_is_restarted_with_the_file_in_place_and_waited_for(tmp_
 
 async def test_the_engines_own_placement_that_cannot_be_had_back_is_tried_once_an_order() -> None:
     engine = SteeredEngine(live=True)
-    found = keeper(engine)
+    found = agent(engine)
     await found.hear(config())
     assert (await changed(found))["loaded"] == NEW.digest
     engine.fails_load, engine.loads = {None}, []

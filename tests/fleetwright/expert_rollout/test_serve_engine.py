@@ -10,7 +10,7 @@ import pytest
 
 from fleetwright.expert_rollout.messages import KEY, Order
 from fleetwright.serve import Part
-from tests.deploy.expert_rollout.row import NEW, SteeredEngine
+from tests.deploy.expert_rollout.replica_group import NEW, SteeredEngine
 from tests.deploy.router.engine import Engine
 
 pytest.importorskip("ray.serve", reason="the extra `ray`")

@@ -12,7 +12,7 @@ pytest.importorskip("ray.serve", reason="the extra `ray`")
 from ray.serve.exceptions import RayServeException
 
 from fleetwright.asgi import asks_for
-from fleetwright.expert_rollout.status_endpoint import PATH, MapTeller
+from fleetwright.expert_rollout.status_endpoint import PATH, StatusEndpoint
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +43,7 @@ async def ask(handle: Handle, *, method: str = "GET", query: bytes = b"deploymen
         sent.append(message)
 
     scope = {"type": "http", "method": method, "path": PATH, "query_string": query}
-    await MapTeller({"on-h100": handle})(scope, send)
+    await StatusEndpoint({"on-h100": handle})(scope, send)
     return sent[0]["status"], json.loads(sent[1]["body"])
 
 

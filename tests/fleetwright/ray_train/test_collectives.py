@@ -90,7 +90,7 @@ def test_without_a_place_to_write_to_the_worker_trains_unwatched(monkeypatch: py
     monkeypatch.delenv("FLEETWRIGHT_COLLECTIVES", raising=False)
     monkeypatch.setattr(ray_train, "_of_torch", lambda _to, _heartbeat_s: None)
     monkeypatch.setattr(ray_train, "_of_ray", lambda to, _heartbeat_s: ray_train.sink_from(to, rank=0))
-    assert ray_train.watch_worker(None, 0.5) == "nowhere to write to"
+    assert ray_train.watch_worker(None, 0.5) == "no destination"
     callback = ray_train.WatchWorkers()
     with callback.on_report(), callback.on_checkpoint_sync():
         pass
