@@ -99,7 +99,7 @@ class Reconciler:
             observation=state.observation,
             phase=phase,
             message=message,
-            only_looks=self._only_observes(state.target),
+            observe_only=self._only_observes(state.target),
             may_write=self._applies(state.target) and not self.dry_run,
             approved=state.memory.approved_maps,
         )

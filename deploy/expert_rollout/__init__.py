@@ -1,6 +1,5 @@
-"""Expert maps brought to the replicas of a deployment, one replica at a time.  docs/expert-maps.md draws it.
+"""Rolls stored expert placements out to the replicas of Ray Serve deployments, one replica at a time.
 
-`roll` decides (pure), `roller` reads and writes, `keeper` is the replica's side, `serve_engine` puts a keeper into a
-Ray Serve deployment and `telling` lets the application's ingress say what its replicas say.  The replica's side is
-light to import: engines' images hold little of ours.
+`rollout` decides (a pure function), `controller` reads and writes, `files` converts stored placements to engine files.
+The replica's side is `fleetwright.expert_rollout`.  docs/explanation/runtime/expert-rollout.md has the state machine.
 """

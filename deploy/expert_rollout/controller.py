@@ -1,7 +1,7 @@
-"""Expert maps of one target, one round: read, decide, write at most one order.  The next round reads what came of it.
+"""The expert rollout of one target per round: read, decide, write at most one order.
 
-Keeps nothing but a cache of immutable files.  The order is written in Serve's declared configuration, one key of one
-deployment's user_config; what replicas say is read from the application's ingress.
+The only state is a cache of immutable files.  The order is one key of one deployment's user_config in Serve's declared
+configuration; the replicas' status comes from the application's ingress.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,8 +21,8 @@ from deploy.common.errors import ActuationError, OvertakenError, UnreachableErro
 from deploy.common.leader_election import Leadership
 from deploy.common.text import joined, one_line
 from deploy.expert_rollout.files import PlacementFiles, UnfitError, check_fits
-from deploy.expert_rollout.rollout import Done, Move, Refused, Sight, Wait, Write, next_move, without
-from fleetwright.expert_rollout.messages import KEY, DamagedError, Order, Says, read_order, stamp_of
+from deploy.expert_rollout.rollout import DeploymentState, Done, Move, Refused, Wait, Write, next_move, roll_back_move
+from fleetwright.expert_rollout.messages import KEY, DamagedError, Order, ReplicaStatus, read_order, stamp_of
 
 log = structlog.get_logger()
 
@@ -33,23 +33,23 @@ SETTLED = {Phase.APPLIED, Phase.OBSERVED}
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What the ingress answers."""
+class StatusResponse:
+    """The response of the ingress."""
 
-    replicas: list[Says]
+    replicas: list[ReplicaStatus]
 
 
-_TOLD = TypeAdapter(Told)
+_RESPONSE = TypeAdapter(StatusResponse)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a target stands after its maps were looked at."""
+    """The state of a target after a round."""
 
     phase: Phase
     message: str | None
     maps: Mapping[str, ExpertMapStatus] = field(default_factory=dict)
-    digest: str | None = None  # of the maps, where they stand ready and nothing was written
+    digest: str | None = None  # of the maps that wait for a write or an approval
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,13 @@ class _Part:
     deployment: str
     wanted: ExpertMapOrder
     user_config: UserConfig
-    sight: Sight
-    digest: str | None  # of the wanted map; None: there is no such file
+    state: DeploymentState
+    digest: str | None  # of the wanted map; None: its file does not exist
     move: Move
 
 
 class ExpertMaps:
-    """Rolls expert maps over the deployments of targets."""
+    """Rolls expert maps out to the deployments of targets."""
 
     def __init__(
         self,
@@ -92,20 +92,20 @@ class ExpertMaps:
         observation: Observation,
         phase: Phase,
         message: str | None,
-        only_looks: bool,
+        observe_only: bool,
         may_write: bool,
         approved: str | None = None,
     ) -> Outcome:
-        """Bring one deployment one step further, where the counts of replicas are as they shall be (`phase`).
+        """Advance one deployment by one step, once the replica counts have settled (`phase`).
 
-        Deployments take turns too: the next one begins when the one before it is through.  `approved` is the digest of
+        Deployments follow one another: the next one begins when the previous one is done.  `approved` is the digest of
         the maps that an operator has approved.
         """
         application = target.spec.application
         if not target.spec.expert_maps or phase not in SETTLED or not isinstance(application, RayServeApplication):
             return Outcome(phase=phase, message=message)
         parts = [
-            await self._look(application, observation, gpu, wanted)
+            await self._observe(application, observation, gpu, wanted)
             for gpu, wanted in sorted(target.spec.expert_maps.items())
         ]
         due = next((part for part in parts if isinstance(part.move, Write | Wait)), None)
@@ -121,43 +121,43 @@ class ExpertMaps:
                 found, wrote = await self._write(target, due, due.move.order)
                 digest = None
         maps = {part.gpu: _status(part, wrote=wrote and part is due) for part in parts}
-        if only_looks or found is None:
+        if observe_only or found is None:
             found = phase
         return Outcome(
-            phase=found, message=joined(message, _message(maps)), maps=maps, digest=None if only_looks else digest
+            phase=found, message=joined(message, _message(maps)), maps=maps, digest=None if observe_only else digest
         )
 
-    async def _look(
+    async def _observe(
         self, application: RayServeApplication, observation: Observation, gpu: str, wanted: ExpertMapOrder
     ) -> _Part:
         deployment = application.deployments[gpu]
         found = observation.deployment(deployment)
-        says = {entry.replica_id: entry for entry in await self._ask(wanted, deployment)}
+        statuses = {entry.replica_id: entry for entry in await self._fetch_statuses(wanted, deployment)}
         states = found.replicas
         running = frozenset(name for name, state in states.items() if state == RUNNING)
-        sight = Sight(
-            asked=found.requested,
+        state = DeploymentState(
+            requested=found.requested,
             running=running,
-            restless=sum(state not in GONE_STATES for state in states.values()) - len(running),
+            unsettled=sum(state not in GONE_STATES for state in states.values()) - len(running),
             stamp=stamp_of(found.user_config),
             order=_order_in(found.user_config),
-            says={name: entry for name, entry in says.items() if name in running},
+            statuses={name: entry for name, entry in statuses.items() if name in running},
         )
-        digest, move = await self._decide(wanted, sight)
-        return _Part(gpu, application.application, deployment, wanted, found.user_config, sight, digest, move)
+        digest, move = await self._decide(wanted, state)
+        return _Part(gpu, application.application, deployment, wanted, found.user_config, state, digest, move)
 
-    async def _decide(self, wanted: ExpertMapOrder, sight: Sight) -> tuple[str | None, Move]:
+    async def _decide(self, wanted: ExpertMapOrder, state: DeploymentState) -> tuple[str | None, Move]:
         digest = None
         try:
             fitted = await self._files.get(wanted.placement_id, wanted.engine)
             digest = fitted.file.digest
-            check_fits(fitted, sight.says.values())
+            check_fits(fitted, state.statuses.values())
         except UnfitError as error:
-            return digest, without(reason=str(error), sight=sight)
-        known = await self._files.known(sight.says.values(), wanted.engine) if sight.order is None else {}
-        return digest, next_move(wanted=fitted.file, attempt=wanted.attempt, sight=sight, known=known)
+            return digest, roll_back_move(reason=str(error), state=state)
+        known = await self._files.known(state.statuses.values(), wanted.engine) if state.order is None else {}
+        return digest, next_move(wanted=fitted.file, attempt=wanted.attempt, state=state, known=known)
 
-    async def _ask(self, wanted: ExpertMapOrder, deployment: str) -> list[Says]:
+    async def _fetch_statuses(self, wanted: ExpertMapOrder, deployment: str) -> list[ReplicaStatus]:
         url = str(wanted.replicas_url)
         try:
             response = await self._http.get(url, params={"deployment": deployment}, timeout=TIMEOUT)
@@ -166,12 +166,12 @@ class ExpertMaps:
         if not response.is_success:
             raise UnreachableError(f"{url} answered {response.status_code}: {response.text[:200]}")
         try:
-            return _TOLD.validate_json(response.content).replicas
+            return _RESPONSE.validate_json(response.content).replicas
         except ValidationError as error:
-            raise ActuationError(f"{url} does not tell of replicas: {error.errors()[0]['msg']}") from error
+            raise ActuationError(f"{url} returned no replica status: {error.errors()[0]['msg']}") from error
 
     async def _write(self, target: Target, part: _Part, order: Order) -> tuple[Phase, bool]:
-        # Read as late as possible, as for every other write.
+        # The target and the freeze are read as late as possible, as for every write.
         if (await self._api.get_target(target.name)).document != target:
             return Phase.APPLYING, False
         if (await self._api.get_freeze()).document.frozen:
@@ -197,9 +197,9 @@ class ExpertMaps:
 
 
 def digest_of_maps(target: Target) -> str:
-    """Of all maps that a target is to have, wherever a roll of them stands: what an operator approves, once.
+    """The digest of all maps of a target, which an operator approves once.
 
-    It ends with the registration, as a plan's licence does: what was replaced and is wanted again is asked again.
+    It includes the target's version, so a replaced and restored target needs a new approval.
     """
     spec = target.spec
     wanted = [
@@ -223,24 +223,24 @@ def _phase_of(parts: list[_Part]) -> Phase | None:
 
 
 def _status(part: _Part, *, wrote: bool) -> ExpertMapStatus:
-    said = [part.sight.says[name] for name in sorted(part.sight.running) if name in part.sight.says]
-    has = [entry for entry in said if entry.loaded is not None and entry.loaded == part.digest]
-    order = part.sight.order
-    refusing = sum(bool(entry.refusals) for entry in said if entry not in has)
-    phase, message = _standing(part.move, wrote=wrote)
+    statuses = [part.state.statuses[name] for name in sorted(part.state.running) if name in part.state.statuses]
+    has = [entry for entry in statuses if entry.loaded is not None and entry.loaded == part.digest]
+    order = part.state.order
+    refusing = sum(bool(entry.refusals) for entry in statuses if entry not in has)
+    phase, message = _phase_and_message(part.move, wrote=wrote)
     return ExpertMapStatus(
         placement_id=part.wanted.placement_id,
         phase=phase,
-        replicas=len(part.sight.running),
+        replicas=len(part.state.running),
         loaded=len(has),
-        waiting=len(part.sight.running) - len(has) - refusing,
+        waiting=len(part.state.running) - len(has) - refusing,
         refused=refusing,
         turn=None if order is None or order.turn is None else order.turn[:200],
         message=one_line(message) if message else None,
     )
 
 
-def _standing(move: Move, *, wrote: bool) -> tuple[ExpertMapPhase, str | None]:
+def _phase_and_message(move: Move, *, wrote: bool) -> tuple[ExpertMapPhase, str | None]:
     match move:
         case Write():
             return (ExpertMapPhase.ROLLING if wrote else ExpertMapPhase.WANTED), None

@@ -1,4 +1,4 @@
-"""Stored placements as the files that orders carry, and what a replica must have for one to fit."""
+"""Stored placements as engine files for orders, and the check that a file fits a replica's engine."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -6,33 +6,33 @@ from dataclasses import dataclass
 
 from api.client import AsyncClient, NotFoundError
 from fleet.errors import FleetwrightError
-from fleetwright.expert_rollout.messages import EngineShape, MapFile, Says
+from fleetwright.expert_rollout.messages import EngineShape, MapFile, ReplicaStatus
 from placement.formats import Engine, export_placement
 
 KEPT = 64
 
 
 class UnfitError(FleetwrightError):
-    """No order may be given for this placement."""
+    """The placement cannot be ordered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A placement in an engine's format, and the sizes it was made for."""
+    """A placement in an engine's format, and its sizes."""
 
     file: MapFile
     shape: EngineShape
 
 
 class PlacementFiles:
-    """Reads placements from the API, each once: a stored placement never changes."""
+    """Reads placements from the API and caches them: a stored placement never changes."""
 
     def __init__(self, api: AsyncClient) -> None:
         self._api = api
         self._kept: OrderedDict[tuple[str, Engine], Fitted] = OrderedDict()
 
     async def get(self, placement_id: str, engine: Engine) -> Fitted:
-        """UnfitError where there is no such placement, or the engine cannot load it."""
+        """The engine file of a placement.  UnfitError where it does not exist or the engine cannot load it."""
         key = (placement_id, engine)
         if (known := self._kept.get(key)) is None:
             known = await self._read(placement_id, engine)
@@ -42,10 +42,10 @@ class PlacementFiles:
         self._kept.move_to_end(key)
         return known
 
-    async def known(self, says: Iterable[Says], engine: Engine) -> dict[str, MapFile]:
-        """Files of the maps that replicas say they have, by digest, as far as their placements are stored."""
+    async def known(self, statuses: Iterable[ReplicaStatus], engine: Engine) -> dict[str, MapFile]:
+        """Files of the replicas' loaded maps, by digest, as far as their placements are stored."""
         found: dict[str, MapFile] = {}
-        for entry in says:
+        for entry in statuses:
             if entry.loaded is None or entry.loaded in found or entry.placement_id is None:
                 continue
             try:
@@ -74,9 +74,9 @@ class PlacementFiles:
         return Fitted(file, shape)
 
 
-def check_fits(fitted: Fitted, says: Iterable[Says]) -> None:
-    """Against what each replica says of its engine; UnfitError names the first thing that differs."""
-    for entry in says:
+def check_fits(fitted: Fitted, statuses: Iterable[ReplicaStatus]) -> None:
+    """Compare with each replica's engine; UnfitError names the first difference."""
+    for entry in statuses:
         for field in ("engine", "layers", "experts", "slots", "gpus"):
             wanted, has = getattr(fitted.shape, field), getattr(entry.shape, field)
             if has is not None and has != wanted:

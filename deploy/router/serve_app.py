@@ -20,14 +20,14 @@ from deploy.common.errors import PlanUnusableError
 from deploy.common.thread_calls import BlockingCalls
 from deploy.router.errors import NoReplicasError
 from deploy.router.ingress import refuse
-from deploy.router.metrics_backend import OfServe
+from deploy.router.metrics_backend import RayServeBackend
 from deploy.router.over_serve import ServeUpstream, present
-from deploy.router.router import Router, Staff, serve_lifespan
+from deploy.router.router import ReplicaCounts, Router, serve_lifespan
 from deploy.router.settings import SERVE_NAME, TABLE_PATH, RouterConfig, RouterSettings
 from deploy.router.table import RoutingTable
 from fleetwright.asgi import Receive, Send, answer_json, asks_for
 from fleetwright.expert_rollout.status_endpoint import PATH as MAPS_PATH
-from fleetwright.expert_rollout.status_endpoint import MapTeller
+from fleetwright.expert_rollout.status_endpoint import StatusEndpoint
 
 log = structlog.get_logger()
 
@@ -41,7 +41,7 @@ class App:
     """What Serve calls: the router, once there is a table."""
 
     router: Router | None = None
-    maps: MapTeller | None = None
+    maps: StatusEndpoint | None = None
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """As ASGI has it."""
@@ -70,7 +70,7 @@ class RouterReplica:
         self._engines = engines
         self._settings = RouterSettings.model_validate(settings)
         self._calls = BlockingCalls(limit_s=STATUS_S)
-        self._app = App(maps=MapTeller(engines) if self._settings.tell_expert_maps else None)
+        self._app = App(maps=StatusEndpoint(engines) if self._settings.tell_expert_maps else None)
 
     def __serve_build_asgi_app__(self) -> App:
         """Serve's hook."""
@@ -91,26 +91,26 @@ class RouterReplica:
             log.warning("config_refused", reason=str(error))
             return
         router = router or await self._started(said.table)
-        router.hold(said.watts)
+        router.set_power_source(said.watts)
 
     async def _started(self, table: RoutingTable) -> Router:
         router = Router(
             table=table,
             upstreams={name: ServeUpstream(name, handle) for name, handle in self._engines.items()},
             settings=self._settings,
-            instruments=OfServe(),
-            count_staff=self._count_staff,
+            backend=RayServeBackend(),
+            count_replicas=self._count_replicas,
         )
         await router.start()
         self._app.router = router
         return router
 
-    async def _count_staff(self) -> Staff:
+    async def _count_replicas(self) -> ReplicaCounts:
         application = serve.get_replica_context().app_name
         status = await self._calls.call("Serve's status", serve.status)
         deployments = status.applications[application].deployments
         running = {name: present(deployment.replica_states) for name, deployment in deployments.items()}
-        return Staff(
+        return ReplicaCounts(
             replicas={name: running.get(name, 0) for name in self._engines}, routers=running.get(SERVE_NAME, 1)
         )
 

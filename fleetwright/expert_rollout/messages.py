@@ -94,7 +94,7 @@ class EngineShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Says:
+class ReplicaStatus:
     """What one replica says of itself."""
 
     replica_id: str

@@ -27,7 +27,7 @@ class BrokenError(RuntimeError):
     """Neither the new map nor the one before could be loaded."""
 
 
-class MapKeeper:
+class ReplicaAgent:
     """Keeps one replica's engine at the map that it is ordered to have."""
 
     def __init__(self, engine: MapEngine, *, replica_id: str, drain_s: float = DRAIN_S) -> None:
@@ -70,7 +70,7 @@ class MapKeeper:
         self._stamp = stamp_of(user_config)
         self._change_if_it_is_our_turn()
 
-    def says(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """For the controller, as it reads it (`order.Says`)."""
         self._at_work = True
         return {

@@ -20,10 +20,10 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
 from fleetwright.expert_rollout.engines import MapEngine
-from fleetwright.expert_rollout.replica_agent import DRAIN_S, MapKeeper
+from fleetwright.expert_rollout.replica_agent import DRAIN_S, ReplicaAgent
 from fleetwright.serve import AsgiApp, Part, answered
 
-METHOD, SAYS_METHOD = "answer_openai", "say_expert_map"
+METHOD, STATUS_METHOD = "answer_openai", "say_expert_map"
 OUT = b"x-fleetwright-out"  # in a head: this replica cannot; in a request: passed on by this one
 PAUSES_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 MISDIRECTED = 421
@@ -37,31 +37,31 @@ class MapReplica:
     def __init__(self, app: AsgiApp, engine: MapEngine, *, drain_s: float = DRAIN_S) -> None:
         context = serve.get_replica_context()
         self._app = app
-        self._keeper = MapKeeper(engine, replica_id=context.replica_id.unique_id, drain_s=drain_s)
+        self._agent = ReplicaAgent(engine, replica_id=context.replica_id.unique_id, drain_s=drain_s)
         self._home = (context.deployment, context.app_name)
         self._siblings: Any = None
         self.passed_on = 0  # requests that siblings were given while this one was out
 
     async def reconfigure(self, user_config: Mapping[str, Any]) -> None:
         """Serve's hook for user_config; other keys are for who extends this."""
-        await self._keeper.hear(user_config)
+        await self._agent.hear(user_config)
 
     async def check_health(self) -> None:
         """Serve's hook."""
-        self._keeper.check_health()
+        self._agent.check_health()
 
     async def say_expert_map(self) -> dict[str, Any]:
         """What the ingress asks of all replicas."""
-        return self._keeper.says()
+        return self._agent.status()
 
     async def answer_openai(self, method: str, target: str, headers: Headers, body: bytes) -> AsyncIterator[Part]:
         """What the router calls."""
-        me = (OUT, self._keeper.replica_id.encode())
-        if self._keeper.out and me in headers:
+        me = (OUT, self._agent.replica_id.encode())
+        if self._agent.out and me in headers:
             yield MISDIRECTED, [me]
             return
         parts = self._own(method, target, headers, body)
-        if self._keeper.out:
+        if self._agent.out:
             parts = self._elsewhere(method, target, [*headers, me], body)
         async with aclosing(parts):
             async for part in parts:
@@ -70,13 +70,13 @@ class MapReplica:
     async def _own(self, method: str, target: str, headers: Headers, body: bytes) -> AsyncGenerator[Part, None]:
         own = [(name, value) for name, value in headers if name != OUT]
         answer = cast("AsyncGenerator[Part, None]", answered(self._app, method, target, own, body))
-        async with self._keeper.at_work_on_a_request(), aclosing(answer) as parts:
+        async with self._agent.at_work_on_a_request(), aclosing(answer) as parts:
             async for part in parts:
                 yield part
 
     async def _elsewhere(self, method: str, target: str, headers: Headers, body: bytes) -> AsyncGenerator[Part, None]:
         pauses_s = iter(PAUSES_S)
-        while self._keeper.out:
+        while self._agent.out:
             generator = self._sibling().remote(method, target, headers, body)
             try:
                 head = await anext(aiter(generator))
@@ -90,7 +90,7 @@ class MapReplica:
                         yield part
                 return
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._keeper.back(), next(pauses_s, PAUSES_S[-1]))
+                await asyncio.wait_for(self._agent.back(), next(pauses_s, PAUSES_S[-1]))
         async with aclosing(self._own(method, target, headers, body)) as parts:
             async for part in parts:
                 yield part

@@ -16,11 +16,11 @@ from ray.serve.exceptions import RayServeException
 from fleetwright.asgi import Send, answer_json
 
 PATH = "/fleetwright/expert-maps"
-SAYS_METHOD = "say_expert_map"
+STATUS_METHOD = "say_expert_map"
 PATIENCE_S = 5.0
 
 
-class MapTeller:
+class StatusEndpoint:
     """Answers for the deployments whose handles it has."""
 
     def __init__(self, handles: Mapping[str, Any], *, patience_s: float = PATIENCE_S) -> None:
@@ -51,5 +51,5 @@ class MapTeller:
 
 async def replica_statuses(handle: Any, *, patience_s: float = PATIENCE_S) -> list[dict[str, Any]]:
     """What each replica behind a handle says; those that fail to say anything are left out."""
-    answers = await handle.broadcast(SAYS_METHOD).results_async(timeout_s=patience_s, return_exceptions=True)
+    answers = await handle.broadcast(STATUS_METHOD).results_async(timeout_s=patience_s, return_exceptions=True)
     return [answer for answer in answers if isinstance(answer, dict)]

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from fleetwright.expert_rollout.messages import KEY
-from tests.deploy.expert_rollout.row import Row
+from tests.deploy.expert_rollout.replica_group import ReplicaGroup
 
 DASHBOARD, INGRESS = "ray-head", "ingress"
 
@@ -16,16 +16,16 @@ DASHBOARD, INGRESS = "ray-head", "ingress"
 class Served:
     """One application; each deployment is a row of replicas.  `puts` counts what was written."""
 
-    rows: dict[str, Row]
+    rows: dict[str, ReplicaGroup]
     puts: int = 0
     ingress_answers: int | None = None  # this status and nothing else
     scaled: list[tuple[str, int]] = field(default_factory=list)
 
     @classmethod
     async def of(cls, **replicas: int) -> "Served":
-        found = cls({name: Row(asked=count) for name, count in replicas.items()})
-        for row in found.rows.values():
-            await row.fill()
+        found = cls({name: ReplicaGroup(requested=count) for name, count in replicas.items()})
+        for group in found.rows.values():
+            await group.fill()
         return found
 
     @property
@@ -34,15 +34,15 @@ class Served:
 
     @property
     def orders(self) -> dict[str, Any]:
-        return {name: row.config.get(KEY) for name, row in self.rows.items()}
+        return {name: group.config.get(KEY) for name, group in self.rows.items()}
 
     async def settle(self) -> None:
         """All that was ordered is heard, and what comes of it ends."""
-        for row in self.rows.values():
-            await row.fill()
-            for name in list(row.replicas):
-                await row.deliver(name)
-                await row.finish(name)
+        for group in self.rows.values():
+            await group.fill()
+            for name in list(group.replicas):
+                await group.deliver(name)
+                await group.finish(name)
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         if request.url.host == INGRESS:
@@ -58,8 +58,8 @@ class Served:
     def _tell(self, deployment: str) -> httpx.Response:
         if self.ingress_answers is not None:
             return httpx.Response(self.ingress_answers, text="no")
-        row = self.rows[deployment]
-        return httpx.Response(200, json={"replicas": [replica.keeper.says() for replica in row.replicas.values()]})
+        group = self.rows[deployment]
+        return httpx.Response(200, json={"replicas": [replica.agent.status() for replica in group.replicas.values()]})
 
     def _declare(self, body: dict[str, Any]) -> httpx.Response:
         self.puts += 1
@@ -72,7 +72,7 @@ class Served:
         declared = {
             "name": "chat",
             "import_path": "m:app",
-            "deployments": [{"name": name, "user_config": row.config} for name, row in self.rows.items()],
+            "deployments": [{"name": name, "user_config": group.config} for name, group in self.rows.items()],
         }
         application = {
             "name": "chat",
@@ -81,11 +81,11 @@ class Served:
             "deployed_app_config": declared,
             "deployments": {
                 name: {
-                    "target_num_replicas": row.asked,
-                    "deployment_config": {"user_config": row.config},
-                    "replicas": [{"replica_id": replica, "state": "RUNNING"} for replica in row.replicas],
+                    "target_num_replicas": group.requested,
+                    "deployment_config": {"user_config": group.config},
+                    "replicas": [{"replica_id": replica, "state": "RUNNING"} for replica in group.replicas],
                 }
-                for name, row in self.rows.items()
+                for name, group in self.rows.items()
             },
         }
         return {"target_capacity": None, "applications": {"chat": application}}

@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from deploy.expert_rollout.rollout import Move, Sight, Write, next_move
-from fleetwright.expert_rollout.messages import KEY, EngineShape, MapFile, Order, Says, read_order, stamp_of
-from fleetwright.expert_rollout.replica_agent import BrokenError, MapKeeper
+from deploy.expert_rollout.rollout import DeploymentState, Move, Write, next_move
+from fleetwright.expert_rollout.messages import KEY, EngineShape, MapFile, Order, ReplicaStatus, read_order, stamp_of
+from fleetwright.expert_rollout.replica_agent import BrokenError, ReplicaAgent
 
-SAYS = TypeAdapter(Says)
+SAYS = TypeAdapter(ReplicaStatus)
 OLD, NEW, OTHER = (MapFile.of(f'{{"map": "{name}"}}', placement_id=name) for name in ("old", "new", "other"))
 KNOWN = {file.digest: file for file in (OLD, NEW, OTHER)}
 
@@ -42,15 +42,15 @@ class SteeredEngine:
 @dataclass
 class Replica:
     engine: SteeredEngine
-    keeper: MapKeeper
+    agent: ReplicaAgent
     heard: str = ""  # the config that Serve delivered last, as JSON
 
 
 @dataclass
-class Row:
+class ReplicaGroup:
     """What Serve knows (`config`, `asked`) and the replicas that are alive."""
 
-    asked: int = 4
+    requested: int = 4
     config: dict[str, Any] = field(default_factory=dict)
     replicas: dict[str, Replica] = field(default_factory=dict)
     born: int = 0
@@ -64,17 +64,17 @@ class Row:
         name = f"r{self.born:03}"
         engine = SteeredEngine()
         engine.fails_check, engine.fails_load = self.fails_check, self.fails_load
-        replica = Replica(engine, MapKeeper(engine, replica_id=name))
+        replica = Replica(engine, ReplicaAgent(engine, replica_id=name))
         if self.config:
-            await replica.keeper.hear(self.config)
+            await replica.agent.hear(self.config)
         replica.heard = json.dumps(self.config)
-        replica.keeper.check_health()
+        replica.agent.check_health()
         engine.gate = asyncio.Event()  # from now on loads wait for the test
         self.replicas[name] = replica
         return name
 
     async def fill(self) -> None:
-        while len(self.replicas) < self.asked:
+        while len(self.replicas) < self.requested:
             await self.start()
 
     async def deliver(self, name: str) -> None:
@@ -82,7 +82,7 @@ class Row:
         replica = self.replicas[name]
         if replica.heard != (now := json.dumps(self.config)):
             replica.heard = now
-            await replica.keeper.hear(json.loads(now))
+            await replica.agent.hear(json.loads(now))
         await self.look()
 
     async def finish(self, name: str) -> None:
@@ -91,12 +91,12 @@ class Row:
         gate = replica.engine.gate
         assert gate is not None
         gate.set()
-        while replica.keeper.says()["changing"]:
+        while replica.agent.status()["changing"]:
             await asyncio.sleep(0)
         replica.engine.gate = asyncio.Event()
         await self.look()
         try:
-            replica.keeper.check_health()
+            replica.agent.check_health()
         except BrokenError:
             self.kill(name)
 
@@ -106,12 +106,12 @@ class Row:
     async def look(self) -> None:
         for _ in range(4):  # tasks that were made begin
             await asyncio.sleep(0)
-        self.most_out = max(self.most_out, sum(replica.keeper.out for replica in self.replicas.values()))
+        self.most_out = max(self.most_out, sum(replica.agent.out for replica in self.replicas.values()))
 
     @property
-    def says(self) -> dict[str, Says]:
+    def status(self) -> dict[str, ReplicaStatus]:
         """Through JSON, as the controller reads it."""
-        return {name: SAYS.validate_json(json.dumps(replica.keeper.says())) for name, replica in self.replicas.items()}
+        return {name: SAYS.validate_json(json.dumps(replica.agent.status())) for name, replica in self.replicas.items()}
 
     @property
     def order(self) -> Order | None:
@@ -120,19 +120,19 @@ class Row:
         except (KeyError, ValueError):
             return None
 
-    def sight(self) -> Sight:
-        return Sight(
-            asked=self.asked,
+    def state(self) -> DeploymentState:
+        return DeploymentState(
+            requested=self.requested,
             running=frozenset(self.replicas),
-            restless=0,
+            unsettled=0,
             stamp=stamp_of(self.config),
             order=self.order,
-            says=self.says,
+            statuses=self.statuses,
         )
 
     def control(self, wanted: MapFile, *, attempt: int = 1) -> Move:
         """One round of a controller that knows nothing of the rounds before."""
-        move = next_move(wanted=wanted, attempt=attempt, sight=self.sight(), known=KNOWN)
+        move = next_move(wanted=wanted, attempt=attempt, state=self.state(), known=KNOWN)
         if isinstance(move, Write):
             self.config = json.loads(json.dumps(self.config | {KEY: move.order.document()}))
         return move
@@ -153,13 +153,13 @@ class Row:
         raise AssertionError(f"no end after {rounds} rounds: {move}")
 
     def says_settled(self) -> bool:
-        return len(self.replicas) == self.asked and all(
-            entry.stamp == stamp_of(self.config) and not entry.changing for entry in self.says.values()
+        return len(self.replicas) == self.requested and all(
+            entry.stamp == stamp_of(self.config) and not entry.changing for entry in self.statuses.values()
         )
 
     @property
     def loaded(self) -> set[str | None]:
-        return {entry.placement_id for entry in self.says.values()}
+        return {entry.placement_id for entry in self.statuses.values()}
 
     @property
     def loads(self) -> int:

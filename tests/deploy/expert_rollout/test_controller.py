@@ -66,14 +66,14 @@ async def rounds(house: House, served: Served, phase: ExpertMapPhase) -> list[Ex
 
 async def test_a_map_is_brought_to_every_replica_and_told(house: House) -> None:
     served = await Served.of(on_h100=4)
-    row = served.rows["on_h100"]
-    row.config = {"clock": 3}
+    group = served.rows["on_h100"]
+    group.config = {"clock": 3}
     await register(house, {H100: order(await placement(house))})
     seen = await rounds(house, served, ExpertMapPhase.LOADED)
     assert [status.loaded for status in seen] == sorted(status.loaded for status in seen)
     assert (seen[-1].replicas, seen[-1].loaded, seen[-1].waiting, seen[-1].refused) == (4, 4, 0, 0)
-    assert (row.most_out, row.loads) == (1, 4)
-    assert row.config["clock"] == 3
+    assert (group.most_out, group.loads) == (1, 4)
+    assert group.config["clock"] == 3
     status = await house.status("chat")
     assert (status.phase, status.message) == (Phase.OBSERVED, None), "a target without a plan is only looked at"
     puts = served.puts
@@ -170,29 +170,29 @@ async def test_an_engine_of_another_kind_and_a_placement_that_is_not_there_are_r
 async def test_a_placement_that_the_engine_cannot_load_is_refused(house: House) -> None:
     served = await Served.of(on_h100=2)
     await register(house, {H100: order(await placement(house, gpu_slots=(4, 2)))})
-    assert "must be as many on every GPU for vllm" in ((await one_round(house, served)).message or "")
+    assert "must be equal on every GPU for vllm" in ((await one_round(house, served)).message or "")
     assert served.puts == 0
 
 
 async def test_a_map_that_fails_in_an_engine_is_put_back_and_can_be_tried_again(house: House) -> None:
     served = await Served.of(on_h100=3)
-    row = served.rows["on_h100"]
+    group = served.rows["on_h100"]
     first, second = await placement(house), await placement(house, loads=((1.0, 9.0, 1.0, 1.0), (1.0, 1.0, 1.0, 5.0)))
     await register(house, {H100: order(first)})
     await rounds(house, served, ExpertMapPhase.LOADED)
     bad = (await house.api.export_placement(second, engine=Engine.VLLM)).decode()
-    row.replicas["r002"].engine.fails_load = {bad}
+    group.replicas["r002"].engine.fails_load = {bad}
     await house.change("chat", expert_maps={H100: order(second)})
     status = (await rounds(house, served, ExpertMapPhase.REFUSED))[-1]
     assert status.message == "r002 refuses it: does not start"
-    assert (row.loaded, row.most_out) == ({first}, 1)
-    row.replicas["r002"].engine.fails_load = set()
+    assert (group.loaded, group.most_out) == ({first}, 1)
+    group.replicas["r002"].engine.fails_load = set()
     puts = served.puts
     await one_round(house, served)
     assert served.puts == puts, "what was refused stays refused"
     await house.change("chat", expert_maps={H100: order(second, attempt=2)})
     await rounds(house, served, ExpertMapPhase.LOADED)
-    assert row.loaded == {second}
+    assert group.loaded == {second}
 
 
 async def test_deployments_take_turns_too(house: House) -> None:
@@ -229,16 +229,16 @@ async def test_an_ingress_that_does_not_tell_is_named_and_nothing_is_written(hou
 
 async def test_replicas_that_do_not_say_are_waited_for(house: House) -> None:
     served = await Served.of(on_h100=2)
-    row = served.rows["on_h100"]
+    group = served.rows["on_h100"]
     await register(house, {H100: order(await placement(house))})
-    listed = dict(row.replicas)
-    silent = row.replicas.pop("r002")
-    row.asked = 1
+    listed = dict(group.replicas)
+    silent = group.replicas.pop("r002")
+    group.requested = 1
     details = served._details
     served._details = lambda: _with_replica(details(), "r002")  # type: ignore[method-assign]
     status = await one_round(house, served)
     assert status.phase is ExpertMapPhase.WAITING
-    assert status.message == "1 of 2 replicas do not say what they have, r002 among them"
+    assert status.message == "1 of 2 replicas do not report, r002 among them"
     assert (served.puts, silent) == (0, listed["r002"])
 
 

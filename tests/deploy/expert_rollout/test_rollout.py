@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.expert_rollout.rollout import Done, Refused, Sight, Wait, Write, next_move, without
+from deploy.expert_rollout.rollout import DeploymentState, Done, Refused, Wait, Write, next_move, roll_back_move
 from fleetwright.expert_rollout.messages import KEY
-from tests.deploy.expert_rollout.row import NEW, OLD, OTHER, Row
+from tests.deploy.expert_rollout.replica_group import NEW, OLD, OTHER, ReplicaGroup
 
 pytestmark = pytest.mark.anyio
 
 
-async def row(replicas: int = 4) -> Row:
-    found = Row(asked=replicas)
+async def group(replicas: int = 4) -> ReplicaGroup:
+    found = ReplicaGroup(requested=replicas)
     await found.fill()
     return found
 
 
 async def test_every_replica_gets_the_map_one_after_the_other() -> None:
-    found = await row()
+    found = await group()
     assert await found.settle(NEW) == Done()
     assert found.loaded == {"new"}
     assert found.most_out == 1
@@ -31,13 +31,13 @@ async def test_every_replica_gets_the_map_one_after_the_other() -> None:
 
 
 async def test_nobody_is_named_before_all_have_heard() -> None:
-    found = await row(3)
+    found = await group(3)
     assert isinstance(found.control(NEW), Write)
     for name in ("r001", "r002"):
         await found.deliver(name)
     move = found.control(NEW)
     assert isinstance(move, Wait)
-    assert "1 of 3 replicas have yet to hear" in move.reason
+    assert "1 of 3 replicas have not received" in move.reason
     await found.deliver("r003")
     move = found.control(NEW)
     assert isinstance(move, Write)
@@ -52,7 +52,7 @@ async def test_nobody_is_named_before_all_have_heard() -> None:
 
 
 async def test_a_change_of_other_keys_is_heard_before_the_roll_goes_on_and_kept() -> None:
-    found = await row(2)
+    found = await group(2)
     found.control(NEW)
     for name in found.replicas:
         await found.deliver(name)
@@ -63,7 +63,7 @@ async def test_a_change_of_other_keys_is_heard_before_the_roll_goes_on_and_kept(
 
 
 async def test_a_map_that_one_replica_refuses_when_it_hears_of_it_is_loaded_by_none() -> None:
-    found = await row()
+    found = await group()
     found.fails_check.add(NEW.text())
     move = await found.settle(NEW)
     assert isinstance(move, Refused)
@@ -73,7 +73,7 @@ async def test_a_map_that_one_replica_refuses_when_it_hears_of_it_is_loaded_by_n
 
 
 async def test_a_map_that_fails_in_an_engine_is_taken_back_everywhere() -> None:
-    found = await row()
+    found = await group()
     assert await found.settle(OLD) == Done()
     found.replicas["r003"].engine.fails_load = {NEW.text()}
     move = await found.settle(NEW)
@@ -85,7 +85,7 @@ async def test_a_map_that_fails_in_an_engine_is_taken_back_everywhere() -> None:
 
 
 async def test_a_refused_map_is_tried_again_only_when_asked_to() -> None:
-    found = await row()
+    found = await group()
     found.fails_load.add(NEW.text())
     assert isinstance(await found.settle(NEW), Refused)
     loads = found.loads
@@ -97,7 +97,7 @@ async def test_a_refused_map_is_tried_again_only_when_asked_to() -> None:
 
 
 async def test_replicas_that_come_during_a_roll_start_with_the_map_before() -> None:
-    found = await row()
+    found = await group()
     await found.settle(OLD)
     while found.order is None or found.order.turn != "r002":
         found.control(NEW)
@@ -106,14 +106,14 @@ async def test_replicas_that_come_during_a_roll_start_with_the_map_before() -> N
             await found.finish(name)
     await found.start()
     assert found.replicas["r005"].engine.loads == [OLD.text()]
-    found.asked = 5
+    found.requested = 5
     assert await found.settle(NEW) == Done()
     await found.start()
     assert found.replicas["r006"].engine.loads == [NEW.text()]
 
 
 async def test_the_map_can_be_changed_in_the_middle_of_a_roll() -> None:
-    found = await row()
+    found = await group()
     while found.order is None or found.order.turn != "r002":
         found.control(NEW)
         for name in list(found.replicas):
@@ -126,7 +126,7 @@ async def test_the_map_can_be_changed_in_the_middle_of_a_roll() -> None:
 
 
 async def test_a_damaged_order_is_replaced() -> None:
-    found = await row()
+    found = await group()
     await found.settle(OLD)
     found.config[KEY]["next"]["packed"] = "no base64"
     number = 10
@@ -138,8 +138,8 @@ async def test_a_damaged_order_is_replaced() -> None:
 
 
 async def test_what_cannot_be_ordered_is_refused_at_once_and_a_roll_that_had_begun_is_put_back() -> None:
-    found = await row()
-    assert without(reason="no", sight=found.sight()) == Refused("no")
+    found = await group()
+    assert roll_back_move(reason="no", state=found.state()) == Refused("no")
     await found.settle(OLD)
     while found.order is None or found.order.turn != "r003":
         found.control(NEW)
@@ -147,33 +147,35 @@ async def test_what_cannot_be_ordered_is_refused_at_once_and_a_roll_that_had_beg
             await found.deliver(name)
             await found.finish(name)
     for _ in range(20):
-        move: Any = without(reason="no", sight=found.sight())
+        move: Any = roll_back_move(reason="no", state=found.state())
         if isinstance(move, Write):
             found.config = {KEY: move.order.document()}
         for name in list(found.replicas):
             await found.deliver(name)
             await found.finish(name)
-    assert without(reason="no", sight=found.sight()) == Refused("no")
+    assert roll_back_move(reason="no", state=found.state()) == Refused("no")
     assert (found.loaded, found.most_out) == ({"old"}, 1)
 
 
 async def test_a_replica_that_does_not_do_as_told_ends_the_roll() -> None:
-    found = await row(2)
+    found = await group(2)
     while found.order is None or found.order.turn is None:
         found.control(NEW)
         for name in found.replicas:
             await found.deliver(name)
     name = found.order.turn
     await found.finish(name)
-    idle = {**found.says, name: found.says["r002"]}
-    sight = found.sight()
+    idle = {**found.statuses, name: found.statuses["r002"]}
+    state = found.state()
     move = next_move(
         wanted=NEW,
         attempt=1,
-        sight=Sight(asked=2, running=sight.running, restless=0, stamp=sight.stamp, order=sight.order, says=idle),
+        state=DeploymentState(
+            requested=2, running=state.running, unsettled=0, stamp=state.stamp, order=state.order, statuses=idle
+        ),
     )
     assert isinstance(move, Write)
-    assert move.order.refusal == f"{name} was told to load the map and did not"
+    assert move.order.refusal == f"{name} received its turn and did not load the map"
 
 
 EVENTS = st.lists(
@@ -195,7 +197,7 @@ EVENTS = st.lists(
 )
 
 
-async def happen(found: Row, event: str, value: int) -> None:
+async def happen(found: ReplicaGroup, event: str, value: int) -> None:
     names = sorted(found.replicas)
     name = names[value % len(names)] if names else None
     match event:
@@ -210,16 +212,16 @@ async def happen(found: Row, event: str, value: int) -> None:
             found.control((NEW, OTHER)[value])
         case "kill" if name:
             found.kill(name)
-        case "start" if len(names) < found.asked:
+        case "start" if len(names) < found.requested:
             await found.start()
         case "scale":
-            found.asked = value
+            found.requested = value
         case "operator":
             found.config = {**found.config, "clock": value}
         case "damage":
             damaged: list[Any] = [None, {"number": "x"}, [], {"number": 1}]
             found.config = {**found.config, KEY: damaged[value]}
-    for surplus in sorted(found.replicas)[found.asked :]:
+    for surplus in sorted(found.replicas)[found.requested :]:
         found.kill(surplus)
     await found.look()
 
@@ -234,7 +236,7 @@ def test_never_two_at_once_and_always_an_end(
     *, events: list[tuple[str, int]], refusing: str | None, loaded_before: bool
 ) -> None:
     async def story() -> None:
-        found = await row()
+        found = await group()
         if loaded_before:
             await found.settle(OLD)
         if refusing == "check":
