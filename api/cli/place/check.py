@@ -1,4 +1,4 @@
-"""`fleetwright place check`: a placement on loads of today."""
+"""`fleetwright place check`: the assessment of a placement on new loads."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from api.cli.common.console import print_line
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.tables import Column, Table, number, print_table
@@ -33,7 +33,7 @@ app = new_app()
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A placement.json, or - for stdin.")],
     loads: Annotated[
-        list[Path], typer.Option(metavar="LOADS", help="Loads of today, in any form; several are windows, added up.")
+        list[Path], typer.Option(metavar="LOADS", help="New loads, in any form; several are windows, added up.")
     ],
     max_imbalance: Annotated[
         float, typer.Option(min=1.0, max=MAX_CEILING, metavar="X", help="Both levels below: mean over layers.")
@@ -45,36 +45,38 @@ def check(
         float | None, typer.Option(min=1.0, max=MAX_CEILING, metavar="X", help="The mean that moves aim at.")
     ] = None,
     under_way: Annotated[
-        bool, typer.Option("--under-way", help="Moves have begun: go on down to --settle-at.")
+        bool, typer.Option("--under-way", help="Moves have begun: continue down to --settle-at.")
     ] = False,
-    window_s: Annotated[
-        float, typer.Option(metavar="S", help="For how long the loads will stay as they are, in seconds.")
-    ] = 3600.0,
-    moe_share: Annotated[float, typer.Option(metavar="Q", help="MoE layers' part of a step's time now.")] = 0.4,
+    window_s: Annotated[float, typer.Option(metavar="S", help="Duration of the assumed loads, in seconds.")] = 3600.0,
+    moe_share: Annotated[float, typer.Option(metavar="Q", help="MoE layers' share of the step time now.")] = 0.4,
     slowdown: Annotated[
-        float, typer.Option(metavar="Q", help="Part of throughput lost while copies travel; 1: all of it.")
+        float, typer.Option(metavar="Q", help="Share of throughput lost while copies move; 1: all of it.")
     ] = 1.0,
     move_gb_per_s: Annotated[
-        float | None, typer.Option(metavar="R", help="What moves may send, and receive, per GPU; else they are free.")
+        float | None, typer.Option(metavar="R", help="Bandwidth for moves, each way, per GPU; else moves are free.")
     ] = None,
     node_gb_per_s: Annotated[
-        float | None, typer.Option(metavar="R", help="The same per node; else all its GPUs together.")
+        float | None,
+        typer.Option(metavar="R", help="Bandwidth for moves, each way, per node; else all its GPUs together."),
     ] = None,
     expert_bytes: Annotated[
         int | None,
         typer.Option(
-            min=1, max=MAX_EXPERT_BYTES, metavar="B", help="Of one expert in one layer; else the model's in FP8."
+            min=1,
+            max=MAX_EXPERT_BYTES,
+            metavar="B",
+            help="Weights of one expert in one layer; else the model's in FP8.",
         ),
     ] = None,
     least_tokens: Annotated[
-        float, typer.Option(min=0.0, metavar="T", help="Count experts that took fewer tokens with this many.")
+        float, typer.Option(min=0.0, metavar="T", help="Count experts with fewer tokens with this many.")
     ] = 0.0,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Judge a placement on other loads, and say whether to act.
+    """Assess a placement on other loads, and recommend whether to act.
 
-    To act, its mean must be above --act-above, and what few moves spare over the window must be worth what they cost.
-    The exit code is 1 where it says to act.  Acting is `fleetwright place LOADS --current FILE`.
+    To act, the mean must be above --act-above, and the gain of few moves over the window must exceed their cost by
+    half. The exit code is 1 for `act`.  To act, run `fleetwright place LOADS --current FILE`.
     """
     placement, _source = given_placement(file)
     given, _sources = given_loads(loads, model=None, least_tokens=least_tokens)
@@ -99,7 +101,7 @@ def check(
     else:
         _print(found)
     if found.act:
-        raise typer.Exit(EXIT_REFUSED)
+        raise typer.Exit(EXIT_NEGATIVE)
 
 
 def _pace(
@@ -113,7 +115,7 @@ def _pace(
         known = (model.expert_parameters for model in builtin_models().models if model.name == placement.model)
         expert_bytes = next(known, None)
     if not expert_bytes:
-        message = "--move-gb-per-s: needs --expert-bytes, as the placement names no known model"
+        message = "--move-gb-per-s: needs --expert-bytes, because the placement names no known model"
         raise CommandError(message, exit_code=EXIT_BAD_INPUT)
     try:
         return Pace(expert_bytes=expert_bytes, move_gb_per_s=move_gb_per_s, node_gb_per_s=node_gb_per_s)
@@ -138,10 +140,10 @@ def _refused(error: RuleError) -> CommandError:
 
 def _print(found: "Assessment") -> None:
     rows: list[tuple[Any, ...]] = [
-        ("promised, on its own loads", found.promised, None),
+        ("planned, on its own loads", found.promised, None),
         ("now", found.imbalance.mean, 0),
         ("after few moves", found.after_moves, found.moved_copies),
-        ("made anew", found.fresh, found.fresh_moved_copies),
+        ("planned again", found.fresh, found.fresh_moved_copies),
         ("bound", found.bound.mean, None),
     ]
     print_table(Table(COLUMNS, rows))

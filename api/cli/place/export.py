@@ -1,4 +1,4 @@
-"""`fleetwright place export`: a placement as the file that an engine loads."""
+"""`fleetwright place export`: a placement as an engine's file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,7 @@ from api.cli.common.console import write
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.text_files import name_of
-from api.cli.place.files import given_placement, refuse_unwritable, write_whole
+from api.cli.place.files import given_placement, require_writable, write_whole
 from fleet.documents import RuleError, dotted
 from placement.formats.engine_writers import Engine, export_placement
 
@@ -19,18 +19,18 @@ app = new_app()
 @app.command()
 def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A placement.json, or - for stdin.")],
-    engine: Annotated[Engine, typer.Option(help="Whose file it is to be.")],
+    engine: Annotated[Engine, typer.Option(help="The engine that loads the file.")],
     target: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write it; else to stdout.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Output file; else stdout.")
     ] = None,
 ) -> None:
     """Write a placement as the file that an engine loads.
 
-    SGLang takes it by --init-expert-location, TensorRT-LLM by moe_config.load_balancer, vLLM-Ascend by
-    eplb_config.expert_map_path, and vLLM by our plug-in.
+    SGLang reads it with --init-expert-location, TensorRT-LLM with moe_config.load_balancer, vLLM-Ascend with
+    eplb_config.expert_map_path, and vLLM with Fleetwright's plug-in.
     """
     if target is not None:
-        refuse_unwritable(target)
+        require_writable(target)
     placement, _source = given_placement(file)
     try:
         text = export_placement(placement, engine)

@@ -1,4 +1,4 @@
-"""Files of placements: loads and traces as bytes, placements as documents, and writing that is whole or not at all."""
+"""Placement files: loads and traces as bytes, placements as documents, and atomic writes."""
 
 import hashlib
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
 from api.cli.common.files import STDIN
 from api.cli.common.text_files import name_of
 from fleet.documents import MAX_PROBLEMS, dotted, validation_problems
@@ -21,7 +21,7 @@ MAX_BYTES = 1024**3  # a trace of a million tokens with 58 layers of 8 experts i
 
 
 def read_bytes(path: Path, *, most_bytes: int = MAX_BYTES) -> bytes:
-    """All of a file, or of stdin as `-`."""
+    """All bytes of a file, or of stdin as `-`."""
     try:
         with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as stream:
             data = stream.read(most_bytes + 1)
@@ -34,7 +34,7 @@ def read_bytes(path: Path, *, most_bytes: int = MAX_BYTES) -> bytes:
 
 
 def source_of(path: Path, data: bytes) -> Source:
-    """What is remembered of a file that could be read."""
+    """The provenance entry of a readable file."""
     from placement.formats import kind_of  # noqa: PLC0415 - readers of forms that no other command needs
 
     kind = kind_of(data, name=name_of(path))
@@ -42,14 +42,14 @@ def source_of(path: Path, data: bytes) -> Source:
 
 
 def given_placement(path: Path) -> tuple[Placement, Source]:
-    """A placement made earlier."""
+    """The placement of a file, and its provenance entry."""
     data = read_bytes(path, most_bytes=MAX_DOCUMENT_BYTES)
     found = placement_in(data, path)
     return found, source_of(path, data)
 
 
 def placement_in(data: bytes, path: Path) -> Placement:
-    """The placement that a file holds."""
+    """The placement in these bytes."""
     try:
         return Placement.model_validate_json(data)
     except ValidationError as error:
@@ -58,8 +58,8 @@ def placement_in(data: bytes, path: Path) -> Placement:
         raise DocumentError(name=name_of(path), problems=problems) from error
 
 
-def refuse_unwritable(path: Path) -> None:
-    """What can be known to fail before anything is computed."""
+def require_writable(path: Path) -> None:
+    """Refuse an output path that cannot be written, before any computation."""
     if not path.parent.is_dir():
         raise CommandError(f"{path}: there is no folder {path.parent}", exit_code=EXIT_BAD_INPUT)
     if path.is_dir():
@@ -67,7 +67,7 @@ def refuse_unwritable(path: Path) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that nobody ever sees a part of it, and an error leaves what was there."""
+    """Write a file atomically; an error leaves the previous file."""
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         temporary = Path(name)
@@ -81,7 +81,7 @@ def write_whole(path: Path, content: bytes) -> None:
                 temporary.unlink()
             raise
     except OSError as error:
-        raise CommandError(f"{path}: {error.strerror}", exit_code=EXIT_REFUSED) from error
+        raise CommandError(f"{path}: {error.strerror}", exit_code=EXIT_NEGATIVE) from error
 
 
 def _umask() -> int:

@@ -1,25 +1,25 @@
-"""`fleetwright place`: experts to slots, from recorded loads; and what can be done with the outcome."""
+"""`fleetwright place`: place experts from recorded loads, assess and export placements."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from api.cli.common.lazy_groups import Group, Lazy, new_app
+from api.cli.common.lazy_groups import Group, LazyCommand, new_app
 
 DEFAULT = "make"
 COMMANDS = {
-    DEFAULT: Lazy("api.cli.place.run", "Place experts by their loads; `make` may be left out."),
-    "check": Lazy("api.cli.place.check", "Judge a placement on other loads, and say whether to act."),
-    "export": Lazy("api.cli.place.export", "Write a placement as the file that an engine loads."),
+    DEFAULT: LazyCommand("api.cli.place.run", "Place experts by their loads; `make` may be left out."),
+    "check": LazyCommand("api.cli.place.check", "Assess a placement on other loads, and recommend whether to act."),
+    "export": LazyCommand("api.cli.place.export", "Write a placement as the file that an engine loads."),
 }
 
 
 class PlaceGroup(Group):
-    """A group of which one command is meant where none is named."""
+    """A group with a default command."""
 
-    lazy: ClassVar[Mapping[str, Lazy]] = COMMANDS
+    lazy: ClassVar[Mapping[str, LazyCommand]] = COMMANDS
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the default's name in front of what names no command."""
+        """Insert the default command where the arguments name none."""
         named = not args or args[0] in self.commands or args[0] in ctx.help_option_names
         return super().parse_args(ctx, args if named else [DEFAULT, *args])
 

@@ -1,4 +1,4 @@
-"""Where copies can lie, from options: counts of GPUs and nodes, or nodes of a topology; files per GPU; memory."""
+"""The layout from options: numbers of GPUs and nodes, or nodes of a topology; files per GPU; memory."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from placement.layout_schema import LayoutSchema
 from placement.loads import ExpertLoads
 from placement.slot_capacity import slots_within
 
-if TYPE_CHECKING:  # only for whoever names nodes
+if TYPE_CHECKING:  # only with named nodes
     from placement.expert_group import ExpertGroup, Figure
 
-NO_LIMIT_BYTES = 1  # per expert, where nobody says how large they are
+NO_LIMIT_BYTES = 1  # per expert, where no size is given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """What was said about GPUs and nodes."""
+    """The layout options."""
 
     slots: int
     gpus: int | None = None
@@ -40,7 +40,7 @@ class Where:
     catalogue: Path | None = None
 
     def shape(self, loads: ExpertLoads, model: ModelArchitecture | None) -> LayoutSchema:
-        """Checked.  RuleError names the option, or the field of a shape."""
+        """The checked layout.  RuleError names the option, or the field of a layout."""
         expert_bytes = self.expert_bytes or (None if model is None else model.expert_parameters)
         RuleError.raise_for(_violations(self, expert_bytes))
         if self.topology is not None:
@@ -68,7 +68,7 @@ class Where:
         if self.catalogue is not None:
             gpus = gpus.overlaid(read_file(self.catalogue, GpuCatalogue))
         index = read_file(topology, Topology).index
-        figure = cast("Figure", self.speed_by)  # which the group checks, as a GPU type may not state it
+        figure = cast("Figure", self.speed_by)  # the group checks it: a GPU type may lack the figure
         return expert_group(index, self.on, catalogue=gpus, memory=memory, slots=self.slots, figure=figure)
 
 
@@ -91,7 +91,7 @@ def _violations(where: Where, expert_bytes: int | None) -> Iterator[Violation]:
     else:
         for field in ("gpus", "nodes", "gpu_speeds", "gpu_slots", "gpu_memory"):
             if getattr(where, field) is not None:
-                yield (field,), "must not go with --topology, which says it"
+                yield (field,), "must not go with --topology, which gives it"
         if not where.on:
             yield ("on",), "must name at least one node of --topology"
     limited = [field for field in ("memory_share", "gpu_memory") if getattr(where, field) is not None]

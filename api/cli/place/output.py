@@ -1,4 +1,4 @@
-"""A placement as people read it: what it promises, against what it replaces and what is possible."""
+"""The text output of a placement: its figures beside those before it and the bound."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ PROVEN = 2e-6  # relative: the tolerance of the solvers
 
 
 def print_placement(placement: Placement) -> None:
-    """A heading, a small table, and what else there is to say."""
+    """Print a heading, a table and remarks."""
     before, found, bound = placement.predictions.before, placement.imbalance, placement.bound
     print_line(f"{_shape(placement)}; solved in {placement.solve_s:.2f} s\n")
     rows = [
@@ -45,15 +45,15 @@ def _remarks(placement: Placement) -> Iterator[str]:
         yield f"proven by integer programs: the mean imbalance is {proven}"
     for rule, mean in placement.predictions.imbalance_by_rule.items():
         if rule is not placement.dispatch:
-            yield f"planned for {placement.dispatch} dispatch; an engine with {rule} dispatch would see {mean:.4f}"
+            yield f"planned for {placement.dispatch} dispatch; with {rule} dispatch the mean is {mean:.4f}"
     if (drawn := placement.predictions.engine_imbalance) is not None and placement.engine is None:
-        yield f"SGLang 0.5.23 draws far choices once and sees {drawn.mean:.4f}; --engine sglang plans for its draws"
+        yield f"with the draws of SGLang 0.5.23 the mean is {drawn.mean:.4f}; --engine sglang plans for them"
     if (traffic := placement.remote_nodes) is not None and traffic.source == "modelled":
-        yield f"remote nodes are of {traffic.trace_tokens:,} modelled tokens: record a trace to be sure of them"
+        yield f"remote nodes are of {traffic.trace_tokens:,} modelled tokens: record a trace for real figures"
     if (traffic := placement.remote_nodes) is not None and traffic.cost_per_token is not None:
         before = placement.predictions.before.cost_per_token
         was = "" if before is None else f", {before:.3f} before"
-        yield f"weighted by what links cost: {traffic.cost_per_token:.3f} per token{was}"
+        yield f"weighted by link costs: {traffic.cost_per_token:.3f} per token{was}"
     if placement.moved_copies is not None:
         total = placement.slots * len(placement.layers)
         taking = "" if placement.moves is None else f": {moves_text(placement.moves)}"
@@ -63,7 +63,7 @@ def _remarks(placement: Placement) -> Iterator[str]:
 
 
 def moves_text(moves: Moves) -> str:
-    """What moving takes."""
+    """Size and duration of the moves."""
     size_gb, batches = moves.bytes / GIGABYTE, len(moves.batches)
     return f"{_short(size_gb)} GB, {_short(moves.duration_s)} s in {batches:,} batches"
 
@@ -76,5 +76,5 @@ def _advice(placement: Placement, more: Redundancy) -> str:
     memory = "" if more.fp8_bytes_per_gpu is None else f" ({more.fp8_bytes_per_gpu / GIGABYTE:.1f} GB per GPU in FP8)"
     return (
         f"no placement in {placement.slots} slots can be below {placement.bound.mean:.4f}: "
-        f"with {more.slots} slots{memory}, {more.bound_mean:.4f} could be reached"
+        f"with {more.slots} slots{memory}, the bound is {more.bound_mean:.4f}"
     )

@@ -10,7 +10,7 @@ from api.cli.common.options import TokenFileOption, UrlOption
 from api.cli.common.output import Format, FormatOption
 from api.cli.common.stored_results import StoredResults
 from api.cli.common.tables import Column, number
-from api.cli.place.files import refuse_unwritable, write_whole
+from api.cli.place.files import require_writable, write_whole
 from api.cli.place.output import print_placement
 from api.schemas.placements import PlacementRecord, PlacementSummary
 from placement.document import placement_text
@@ -44,7 +44,7 @@ def show(
 ) -> None:
     """Show one placement; with --format json also its request."""
     if target is not None:
-        refuse_unwritable(target)
+        require_writable(target)
     record = PLACEMENTS.fetch(placement_id, url, token_file)
     if target is not None:
         write_whole(target, placement_text(record.placement).encode())

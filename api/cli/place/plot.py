@@ -1,4 +1,4 @@
-"""A heat map of GPU loads, layer by layer: before beside after, on one colour scale."""
+"""A heat map of GPU loads per layer, before and after, on one colour scale."""
 
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ from placement.dispatch import gpu_loads
 from placement.document import Placement
 from placement.validation import contiguous
 
-SCALE_PERCENTILE = 99  # the few fullest GPUs of a bad placement would bleach everything else
-NAMES = {"current": "loaded now", "contiguous": "experts in order"}
+SCALE_PERCENTILE = 99  # a few overloaded GPUs of a bad placement would fade everything else
+NAMES = {"current": "current", "contiguous": "experts in order"}
 
 
 def plot_placement(placement: Placement, path: Path, *, current: Ints | None) -> None:
-    """Each GPU's load over an even share: white is even, blue idles, red is what the others of the layer wait for."""
+    """Each GPU's load over an even share: white is even, blue is idle, red delays the layer."""
     from matplotlib.colors import TwoSlopeNorm  # noqa: PLC0415 - as below
     from matplotlib.figure import Figure  # noqa: PLC0415 - an extra; a Figure of its own needs no display
 

@@ -1,4 +1,4 @@
-"""From options and files to a question about placement; what does not fit is told under the option that brought it."""
+"""A placement problem from options and files; each violation is reported under its option or file."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from placement.layout import Layout
 from placement.loads import ExpertLoads
 from placement.problem import PlacementProblem, numbered
 
-if TYPE_CHECKING:  # only for whoever has a trace
+if TYPE_CHECKING:  # only with a trace
     from placement.token_trace import TokenTrace
 
 Loads = tuple[ExpertLoads, tuple[Source, ...]]
@@ -49,7 +49,7 @@ NAMED_OTHERWISE = {"figure": "speed-by", "time_limit_s": "time-limit"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """The files that a question is made of."""
+    """The input files of a problem."""
 
     loads: Sequence[Path]
     trace: Path | None = None
@@ -65,7 +65,7 @@ def asked_of(
     least_tokens: float,
     **others: Any,
 ) -> PlacementProblem:
-    """The question, checked."""
+    """The checked problem."""
     with violations_of(files, where):
         known = None if model is None else _catalogue(files.models).get(model)
         loads, sources = given_loads(files.loads, model=known, least_tokens=least_tokens)
@@ -93,7 +93,7 @@ def asked_of(
 
 
 def given_loads(paths: Sequence[Path], *, model: ModelArchitecture | None, least_tokens: float) -> Loads:
-    """Loads of a file in whichever form it has, or of several, oldest first."""
+    """Loads of one file in any form, or of several, oldest first."""
     from placement.formats import read_loads, read_windows  # noqa: PLC0415 - readers of forms that no other command needs
 
     read = [(path, read_bytes(path)) for path in paths]
@@ -120,7 +120,7 @@ def given_trace(path: Path, loads: ExpertLoads) -> tuple["TokenTrace", Source]:
 def given_current(
     path: Path, loads: ExpertLoads, layout: Layout, model: ModelArchitecture | None
 ) -> tuple[Ints, Source]:
-    """What is loaded now: a placement of ours, which must be of the same shape and model, or an engine's own file."""
+    """The current placement: a placement.json of the same layout and model, or an engine's own file."""
     from placement.formats import read_loaded  # noqa: PLC0415 - as above
 
     data = read_bytes(path, most_bytes=MAX_DOCUMENT_BYTES)
@@ -134,7 +134,7 @@ def given_current(
 
 @contextmanager
 def violations_of(files: Files, where: Where) -> Iterator[None]:
-    """What does not fit: a line each, under the option or the file that brought it."""
+    """Report violations, a line each, under their option or file."""
     try:
         yield
     except RuleError as error:
@@ -153,7 +153,7 @@ def _told_in_options() -> Iterator[None]:
 
 
 def in_options(message: str) -> str:
-    """Fields that a message names, by their options."""
+    """Replace the fields in a message by their options."""
     return FIELD.sub(lambda named: f"--{named[1].replace('_', '-')}", message)
 
 
@@ -177,18 +177,18 @@ def _catalogue(path: Path | None) -> ModelCatalogue:
 def _current_violations(
     current: Placement, loads: ExpertLoads, layout: Layout, model: ModelArchitecture | None
 ) -> Iterator[Violation]:
-    """What makes the placement that is loaded now one of something else."""
+    """The differences between the current placement and the problem."""
     if model is not None and current.model not in {None, model.name}:
         yield ("current", "model"), f"must be {model.name}, as --model, got {current.model}"
     wanted = {"experts": loads.experts, "slots": layout.slots, "gpus": layout.gpus, "nodes": layout.nodes}
     for field, value in wanted.items():
         if (found := getattr(current, field)) != value:
-            yield ("current", field), f"must be {value} as asked for, got {found}: a placement of another shape"
+            yield ("current", field), f"must be {value} as requested, got {found}: a placement of another layout"
     if current.layers != loads.layers:
         yield ("current", "layers"), f"must be the {len(loads.layers)} layers of the loads, got {len(current.layers)}"
     if current.layout.slots_of_gpu.tolist() != layout.slots_of_gpu.tolist() and current.slots == layout.slots:
-        yield ("current", "gpu_slots"), "must be as asked for"
+        yield ("current", "gpu_slots"), "must be as requested"
     if (current.gpus, current.nodes) == (layout.gpus, layout.nodes) and (
         current.layout.node_of_gpu != layout.node_of_gpu
     ).any():
-        yield ("current", "node_gpus"), "must be as asked for"
+        yield ("current", "node_gpus"), "must be as requested"

@@ -1,4 +1,4 @@
-"""`fleetwright place make LOADS`: where the experts should lie."""
+"""`fleetwright place make LOADS`: place the experts of a model."""
 
 import time
 from importlib.metadata import version
@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from api.cli.common.console import note
-from api.cli.common.errors import EXIT_REFUSED
+from api.cli.common.errors import EXIT_NEGATIVE
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import AskUrlOption, TokenFileOption
 from api.cli.common.output import Format, print_json
-from api.cli.common.plot_files import PlotOption, refuse_unplottable
-from api.cli.place.files import refuse_unwritable, write_whole
+from api.cli.common.plot_files import PlotOption, require_plottable
+from api.cli.place.files import require_writable, write_whole
 from api.cli.place.layout import Where
 from api.cli.place.output import print_placement
 from api.cli.place.request import Files, asked_of, violations_of
@@ -25,9 +25,11 @@ from placement.slot_capacity import MAX_EXPERT_BYTES
 
 LoadsArgument = Annotated[
     list[Path],
-    typer.Argument(metavar="LOADS...", help="Recorded loads in any form that is read; several are windows, added up."),
+    typer.Argument(
+        metavar="LOADS...", help="Recorded loads in any supported form; several files are windows, added up."
+    ),
 ]
-PlainFormatOption = Annotated[Format, typer.Option("--format", help="For people, or for programs.")]
+PlainFormatOption = Annotated[Format, typer.Option("--format", help="Text for people, or JSON.")]
 
 app = new_app()
 
@@ -35,36 +37,43 @@ app = new_app()
 @app.command()
 def make(
     loads: LoadsArgument,
-    slots: Annotated[int, typer.Option(metavar="S", help="Of one layer, on all GPUs: experts and redundant copies.")],
+    slots: Annotated[
+        int, typer.Option(metavar="S", help="Slots of one layer on all GPUs: experts and redundant copies.")
+    ],
     gpus: Annotated[
-        int | None, typer.Option(metavar="G", help="That share the experts: the expert-parallel size.")
+        int | None, typer.Option(metavar="G", help="GPUs that share the experts: the expert-parallel size.")
     ] = None,
     nodes: Annotated[
-        int | None, typer.Option(metavar="N", help="That the GPUs stand on, numbered node by node.")
+        int | None, typer.Option(metavar="N", help="Nodes of the GPUs, which are numbered node by node.")
     ] = None,
     topology: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Instead of --gpus and --nodes: where --on stands.")
+        Path | None, typer.Option(metavar="FILE", help="Instead of --gpus and --nodes: the topology of the --on nodes.")
     ] = None,
     on: Annotated[
-        list[str] | None, typer.Option(metavar="NODE", help="A node of the topology that takes part; say it for each.")
+        list[str] | None, typer.Option(metavar="NODE", help="A node of the topology that takes part; repeat for each.")
     ] = None,
     groups: Annotated[
         int | None,
-        typer.Option(metavar="K", help="Expert groups of group-limited routing; with --max-imbalance, models a trace."),
+        typer.Option(
+            metavar="K", help="Expert groups of group-limited routing; with --max-imbalance, generates a trace."
+        ),
     ] = None,
     trace: Annotated[Path | None, typer.Option(metavar="TRACE", help="Experts of each token: .npz or .npy.")] = None,
     dispatch: Annotated[
-        Dispatch, typer.Option(help="How the engine picks a copy: evenly, the nearest, or by a hash.")
+        Dispatch, typer.Option(help="How the engine chooses a copy: evenly, the nearest, or by a hash.")
     ] = Dispatch.EQUAL,
     engine: Annotated[
-        DrawingEngine | None, typer.Option(help="With nearest: plan for the very choices that this engine draws.")
+        DrawingEngine | None, typer.Option(help="With nearest: plan for the choices that this engine draws.")
     ] = None,
     method: Annotated[
         Method,
-        typer.Option(help="Search only, then an integer program per layer, or that only where the search has a gap."),
+        typer.Option(help="Local search; exact: then an integer program per layer; auto: only where there is a gap."),
     ] = Method.SEARCH,
     time_limit: Annotated[
-        float, typer.Option(min=0.01, max=MAX_TIME_LIMIT_S, metavar="S", help="Of the integer programs, in seconds.")
+        float,
+        typer.Option(
+            min=0.01, max=MAX_TIME_LIMIT_S, metavar="S", help="Time limit of the integer programs, in seconds."
+        ),
     ] = TIME_LIMIT_S,
     max_imbalance: Annotated[
         float | None, typer.Option(min=1.0, max=MAX_CEILING, metavar="X", help="Ceiling on the mean over layers.")
@@ -72,10 +81,10 @@ def make(
     gpu_speeds: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON list: relative speed per GPU.")] = None,
     gpu_slots: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON list: slots per GPU, if uneven.")] = None,
     gpu_memory: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="JSON list: GB for experts per GPU, which decides its slots.")
+        Path | None, typer.Option(metavar="FILE", help="JSON list: GB for experts per GPU, which limits its slots.")
     ] = None,
     memory_share: Annotated[
-        float | None, typer.Option(metavar="Q", help="With --topology: the part of each GPU's memory for experts.")
+        float | None, typer.Option(metavar="Q", help="With --topology: the share of each GPU's memory for experts.")
     ] = None,
     expert_bytes: Annotated[
         int | None,
@@ -84,32 +93,33 @@ def make(
         ),
     ] = None,
     speed_by: Annotated[
-        str, typer.Option(metavar="FIGURE", help="With --topology, what counts as speed: bandwidth, bf16, fp8, ...")
+        str, typer.Option(metavar="FIGURE", help="With --topology, the figure for speed: bandwidth, bf16, fp8, ...")
     ] = "bandwidth",
     gpu_types: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="GPU catalogue to lay over the shipped one.")
+        Path | None, typer.Option(metavar="FILE", help="GPU catalogue that extends the built-in one.")
     ] = None,
     current: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The placement loaded now: move as few copies as will do.")
+        Path | None, typer.Option(metavar="FILE", help="The current placement: move the fewest copies.")
     ] = None,
-    max_moves: Annotated[int | None, typer.Option(min=0, metavar="M", help="Most copies to load anew.")] = None,
+    max_moves: Annotated[int | None, typer.Option(min=0, metavar="M", help="Maximum number of copies to move.")] = None,
     move_gb_per_s: Annotated[
         float | None,
-        typer.Option(metavar="R", help="What moves may send, and receive, per GPU: says when copies move."),
+        typer.Option(metavar="R", help="Bandwidth for moves, each way, per GPU; adds a schedule."),
     ] = None,
     node_gb_per_s: Annotated[
-        float | None, typer.Option(metavar="R", help="The same per node; else all its GPUs together.")
+        float | None,
+        typer.Option(metavar="R", help="Bandwidth for moves, each way, per node; else all its GPUs together."),
     ] = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME", help="Hold the loads against a known model.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="Check the loads against a known model.")] = None,
     models: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Model catalogue to lay over the shipped one.")
+        Path | None, typer.Option(metavar="FILE", help="Model catalogue that extends the built-in one.")
     ] = None,
     least_tokens: Annotated[
-        float, typer.Option(min=0.0, metavar="T", help="Count experts that took fewer tokens with this many.")
+        float, typer.Option(min=0.0, metavar="T", help="Count experts with fewer tokens with this many.")
     ] = 0.0,
-    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, metavar="N", help="Of what is drawn at random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, metavar="N", help="Seed of random numbers.")] = 0,
     target: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where placement.json goes.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Output file for placement.json.")
     ] = None,
     plot: PlotOption = None,
     url: AskUrlOption = None,
@@ -118,14 +128,14 @@ def make(
 ) -> None:
     """Place experts by their loads; `make` may be left out.
 
-    LOADS holds tokens per layer and expert, of one window or of several, as engines record them.  A ceiling that cannot
-    be met ends with exit code 1; what came nearest is written all the same.
+    LOADS holds tokens per layer and expert, of one or more windows, as engines record them.  If the ceiling cannot be
+    met, the exit code is 1 and the best placement is written.
     """
     if plot is not None:
-        refuse_unplottable(plot)
+        require_plottable(plot)
     for path in (target, plot):
         if path is not None:
-            refuse_unwritable(path)
+            require_writable(path)
     files = Files(loads=loads, trace=trace, current=current, models=models)
     where = Where(
         slots=slots,
@@ -171,7 +181,7 @@ def make(
         print_placement(placement)
     if not placement.holds:
         note(f"mean imbalance {placement.imbalance.mean:.4f} is above the ceiling of {max_imbalance:g}")
-        raise typer.Exit(EXIT_REFUSED)
+        raise typer.Exit(EXIT_NEGATIVE)
 
 
 def _place_remotely(asked: PlacementProblem, url: str, token_file: Path | None, output: Format) -> Placement:

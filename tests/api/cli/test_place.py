@@ -175,7 +175,7 @@ class TestNodesByName:
         assert found.remote_nodes.cost_per_token is not None
         assert found.remote_nodes_per_token is not None
         assert found.remote_nodes.cost_per_token > found.remote_nodes_per_token
-        assert "weighted by what links cost" in done.stdout
+        assert "weighted by link costs" in done.stdout
 
     def test_types_differ_in_speed_and_memory(self, cli: Cli, site: Path, out: Path) -> None:
         on = ("--topology", site, "--on", "a1", "--on", "c1")
@@ -286,8 +286,8 @@ class TestExport:
 
     def test_sglang_gets_its_one_key(self, cli: Cli, out: Path) -> None:
         cli("place", EXAMPLE, *SHAPE, "-o", out)
-        exported = cli("place", "export", out, "--engine", "sglang").json
-        assert exported == {"physical_to_logical_map": [list(row) for row in read(out).physical_to_logical_map]}
+        export_placement = cli("place", "export", out, "--engine", "sglang").json
+        assert export_placement == {"physical_to_logical_map": [list(row) for row in read(out).physical_to_logical_map]}
 
     def test_what_is_no_placement_is_refused(self, cli: Cli, tmp_path: Path) -> None:
         broken = written(tmp_path / "broken.json", {"slots": 4, "gpus": 2, "nodes": 1})

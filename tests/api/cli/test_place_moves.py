@@ -75,9 +75,9 @@ class TestMoving:
         assert json.loads(verdict.stdout)["moves"]["expert_bytes"] == 3 * 2048 * 1408
 
     def test_what_an_engine_has_loaded_can_be_moved_from(self, cli: Cli, now: Path, tmp_path: Path) -> None:
-        exported = tmp_path / "sglang.json"
-        assert cli("place", "export", now, "--engine", "sglang", "-o", exported).code == 0
-        summary = cli("place", EXAMPLE, *SHAPE, "--current", exported, "--format", "json").json
+        export_placement = tmp_path / "sglang.json"
+        assert cli("place", "export", now, "--engine", "sglang", "-o", export_placement).code == 0
+        summary = cli("place", EXAMPLE, *SHAPE, "--current", export_placement, "--format", "json").json
         assert summary["moved_copies"] == 0
 
     def test_twins_on_a_gpu_are_what_other_planners_leave_there(self, cli: Cli, tmp_path: Path, out: Path) -> None:
@@ -109,7 +109,7 @@ class TestMoving:
         fewer = written(tmp_path / "fewer.json", [row[:16] for row in loads()])
         done = cli("place", fewer, *SHAPE, "--current", now, "-o", out)
         assert (done.code, out.exists()) == (2, False)
-        assert f"{now}: experts: must be 16 as asked for, got 32: a placement of another shape" in done.refused
+        assert f"{now}: experts: must be 16 as requested, got 32: a placement of another layout" in done.refused
 
 
 class TestChecking:

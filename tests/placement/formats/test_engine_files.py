@@ -131,7 +131,7 @@ def test_slots_that_are_uneven_are_refused_for_every_engine(engine: Engine) -> N
     uneven = EnginePlacement.of(
         np.array([[0, 1, 2, 0, 1]]), layout=Layout.of(node_of_gpu=[0, 0], slots_of_gpu=[3, 2]), experts=3
     )
-    with pytest.raises(RuleError, match=f"gpu_slots: must be as many on every GPU for {engine}, got 2 to 3"):
+    with pytest.raises(RuleError, match=f"gpu_slots: must be equal on every GPU for {engine}, got 2 to 3"):
         write_for(engine, uneven)
 
 
