@@ -1,4 +1,4 @@
-"""The planner's answer: what to hire, what to run on it, which request goes where, and why."""
+"""The plan: units to hire, replicas to run, routing, proof and explanation."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -32,10 +32,10 @@ class Allocation(Frozen):
     count: int = Field(ge=1)
     gpus_per_replica: int = Field(ge=1)
     clock: float | None = Field(
-        default=None, gt=0, le=1, description="Share of the full clock; absent: as the option that was given outright."
+        default=None, gt=0, le=1, description="Share of the full clock; absent for a given option."
     )
-    offer: str | None = Field(description="Id of the offer; absent where the option was given outright.")
-    busy: float = Field(ge=0, description="Mean share of the replicas' highest rate in use.")
+    offer: str | None = Field(description="Id of the offer; absent for a given option.")
+    busy: float = Field(ge=0, description="Mean utilisation, as a share of the replicas' highest rate.")
     power_w: float | None = Field(
         ge=0,
         description="Of all these replicas at full load, by the power curves, their share of the servers included; "
@@ -44,12 +44,12 @@ class Allocation(Frozen):
 
 
 class Hire(Frozen):
-    """Whole units to pay for: instances of an offer, or replicas of an option that was given outright."""
+    """Whole units to hire: instances of an offer, or replicas of a given option."""
 
     name: str = Field(description="Id of the offer, or workload/option.")
     offer: str | None
     units: int = Field(ge=1)
-    gpus_per_unit: int | None = Field(default=None, description="Absent where a unit is a replica.")
+    gpus_per_unit: int | None = Field(default=None, description="Absent if a unit is a replica.")
     price_usd_per_h: float = Field(ge=0, description="Of one unit.")
     cost_usd_per_h: float = Field(ge=0)
 
@@ -58,7 +58,7 @@ InputKind = Literal["sizes", "price", "gpu", "model", "performance", "profiles"]
 
 
 class InputAge(Frozen):
-    """Something the plan rests on, and how old it is."""
+    """An input of the plan and its age."""
 
     kind: InputKind
     name: str
@@ -71,29 +71,29 @@ Weights = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 class Plan(Frozen):
-    """One answer.  Without a mix (`infeasible`, `time_limit`) there is no cost and nothing is allocated."""
+    """One plan.  Without a mix (`infeasible`, `time_limit`) there is no cost and no allocation."""
 
     status: SolveStatus
     cost_usd_per_h: float | None = Field(default=None, ge=0)
     bound_usd_per_h: float | None = Field(
-        default=None, ge=0, description="Proven: no mix that meets the request costs less.  Absent when none exists."
+        default=None, ge=0, description="Proven: no mix that meets the request costs less.  Absent if none exists."
     )
     gap: float | None = Field(
-        default=None, ge=0, le=1, description="(cost - bound) / cost: at most so far from optimal."
+        default=None, ge=0, le=1, description="(cost - bound) / cost: the greatest distance from the optimum."
     )
     goal: Objective = Field(default="cost", validate_default=True)
     goal_value: float | None = Field(
-        default=None, description="By the goal: $/h, W, g/h or requests/s; absent without a mix."
+        default=None, description="Of the objective: $/h, W, g/h or requests/s; absent without a mix."
     )
-    goal_bound: float | None = Field(default=None, description="Proven: nothing better exists.")
+    goal_bound: float | None = Field(default=None, description="Proven: no better value exists.")
     verified: bool | None = Field(
-        default=None, description="Whether every limit of every objective held in the replay; absent: not replayed."
+        default=None, description="Whether every limit of every SLO held in the replay; absent: not replayed."
     )
     moves: RolloutReport | None = Field(
-        default=None, description="From what runs now to the plan; absent: nothing was said to run."
+        default=None, description="From the running replicas to the plan; absent without `current`."
     )
-    timetable: Schedule | None = Field(default=None, description="The demand period by period, where asked for.")
-    proofs: tuple[WorkloadValidation, ...] = Field(default=(), description="What the replay of each workload showed.")
+    timetable: Schedule | None = Field(default=None, description="The plan per period, if requested.")
+    proofs: tuple[WorkloadValidation, ...] = Field(default=(), description="Results of the replay of each workload.")
     power_w: float | None = Field(
         default=0.0,
         ge=0,
@@ -107,23 +107,23 @@ class Plan(Frozen):
         "replica can serve has none.",
     )
     throughput: Mapping[str, Mapping[str, Throughput]] = Field(
-        default_factory=dict, description="Workload -> allocated option -> the rates the plan rests on."
+        default_factory=dict, description="Workload -> allocated option -> the planned rates."
     )
     experts: Mapping[str, Mapping[str, ExpertSpread]] = Field(
         default_factory=dict,
-        description="Workload -> allocated option that spreads experts -> how evenly, which its rates rest on.",
+        description="Workload -> allocated option that distributes experts -> its expert imbalance.",
     )
-    prices: Prices = Field(default=Prices(), description="What binds, and what a step more of it would save.")
+    prices: Prices = Field(default=Prices(), description="The binding limits and the gain of one step more.")
     power_domains: tuple[DomainWatts, ...] = Field(
-        default=(), description="What each power domain is planned to draw, and what one more kW of it would save."
+        default=(), description="Planned power of each power domain, and the saving of one more kW."
     )
     alternatives: tuple[Alternative, ...] = ()
-    runners_up: tuple[RunnerUp, ...] = Field(default=(), description="The next best mixes of other options.")
+    runners_up: tuple[RunnerUp, ...] = Field(default=(), description="The next best mixes of other types.")
     break_evens: tuple[BreakEven, ...] = Field(
-        default=(), description="At what price GPU types that the plan leaves out would enter it."
+        default=(), description="The prices below which unused GPU types enter the plan."
     )
-    conflicts: tuple[Conflict, ...] = Field(default=(), description="Of an infeasible request: what cannot all hold.")
-    perfect: IdealBound | None = Field(default=None, description="What no scheduler could do without.")
+    conflicts: tuple[Conflict, ...] = Field(default=(), description="Requirements that cannot all hold.")
+    perfect: IdealBound | None = Field(default=None, description="The least that any scheduler needs.")
     explanation: tuple[str, ...] = ()
     inputs: tuple[InputAge, ...] = ()
     solver: Solver

@@ -1,4 +1,4 @@
-"""How a workload's tokens spread over a model's experts, as its engine recorded it."""
+"""Tokens per expert of a workload, as recorded by its engine."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -13,7 +13,7 @@ from placement.arrays import MAX_EXPERTS, MAX_LAYERS
 from placement.loads import ExpertLoads
 
 MAX_WINDOWS = 1000
-MAX_COUNTS = 2_000_000  # of all windows together: a recording of a day in hours has a fifth of that
+MAX_COUNTS = 2_000_000  # of all windows; a recording of a day in hours has a fifth of that
 
 Tokens = Annotated[float, Field(ge=0, le=1e18)]
 Window = Annotated[
@@ -23,17 +23,17 @@ Window = Annotated[
 
 
 class RecordedLoads(Frozen):
-    """Tokens that each expert of each MoE layer took, in one window of time or in several."""
+    """Tokens of each expert of each MoE layer, for one window of time or several."""
 
     tokens: Window | None = Field(default=None, description="[layers][experts]; dense layers are left out.")
     windows: Annotated[tuple[Window, ...], Field(min_length=1, max_length=MAX_WINDOWS)] | None = Field(
         default=None, description="[windows][layers][experts] instead, oldest first."
     )
-    least_tokens: Tokens = Field(default=0.0, description="Count every expert with at least so many tokens.")
+    least_tokens: Tokens = Field(default=0.0, description="Minimum count of every expert.")
 
     @cached_property
     def counts(self) -> ExpertLoads:
-        """As arrays, checked."""
+        """As validated arrays."""
         windows = self.windows if self.windows is not None else (self.tokens or (),)
         return ExpertLoads.of(np.array(windows, dtype=np.float64), least_tokens=self.least_tokens)
 
@@ -45,13 +45,13 @@ class RecordedLoads(Frozen):
         RuleError.raise_for(_shape_violations(self.windows or (self.tokens or (),), field))
         try:
             _ = self.counts
-        except RuleError as error:  # which calls the whole array loads
+        except RuleError as error:  # its paths start at the array `loads`
             raise RuleError((((field, *path[1:]), message) for path, message in error.violations)) from error
         return self
 
 
 def model_violations(loads: RecordedLoads, model: ModelArchitecture) -> Iterator[Violation]:
-    """Why these cannot be loads of this model."""
+    """Mismatches with a model."""
     counts = loads.counts
     rows = counts.tokens.shape[1]
     if not model.moe_layers:

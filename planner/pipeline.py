@@ -1,4 +1,4 @@
-"""The planner's one entry: a request and what is known about the world in, a plan out."""
+"""The planner's entry: from a request, catalogues and prices to a plan."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -114,7 +114,7 @@ def _timed(step: Callable[[], T], clock_s: Callable[[], float]) -> tuple[T, floa
 
 
 def _proven(request: PlanRequest, found: Sequence[Candidate], what_if: WhatIf) -> ValidatedPlan:
-    """The best mix, or where it is to be proven the best whose replay holds."""
+    """The best mix, or, with a replay, the best mix that the replay validates."""
     solution = keep_running(what_if.problem, what_if.cheapest(), within=request.policy.change.keep_within)
     if request.proof is None:
         return ValidatedPlan(what_if.problem, solution, ())
@@ -140,7 +140,7 @@ def _schedule(
 
 
 def _gap(solution: MixSolution) -> float | None:
-    """How far the goal's value is from its bound, relative to the larger: what is least comes from below."""
+    """The distance of the value from its bound, relative to the larger of both."""
     if solution.objective_value is None or not isfinite(solution.bound):
         return None
     larger = max(abs(solution.objective_value), abs(solution.bound))
@@ -148,7 +148,7 @@ def _gap(solution: MixSolution) -> float | None:
 
 
 def _left_out(request: PlanRequest, offers: Iterable[Offer]) -> int:
-    """How many offers a workload might have used, were it not for their market."""
+    """Offers that no workload may use because of their market."""
     if all(workload.options is not None for workload in request.workloads):
         return 0
     return sum(offer.market not in request.markets for offer in offers)

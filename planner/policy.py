@@ -1,4 +1,4 @@
-"""How a plan is to be chosen: its goal, its limits, what it must survive and how far it may move."""
+"""The policy of a plan: objective, limits, failures to survive, change and explanation."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -15,14 +15,14 @@ Usd = Annotated[float, Field(ge=0, le=1e9)]
 
 
 class Failure(StrEnum):
-    """What the rest of the fleet must carry on its own."""
+    """Failures that the remaining replicas must absorb."""
 
     NODE = "node"  # any one instance
-    ZONE = "zone"  # all that stands in any one zone
+    ZONE = "zone"  # everything in any one zone
 
 
 class ExplainLevel(StrEnum):
-    """How much of an explanation a plan carries."""
+    """The level of a plan's explanation."""
 
     NONE = "none"
     SHORT = "short"  # the parts that need no further mix
@@ -30,93 +30,93 @@ class ExplainLevel(StrEnum):
 
 
 class SpotPolicy(Frozen):
-    """How far to lean on instances that may be taken back."""
+    """The use of instances that the provider may take back."""
 
     max_share: float = Field(default=1.0, ge=0, le=1, description="Of all GPUs.")
     recovery_min: float = Field(
-        default=15.0, ge=0, le=1440, description="Minutes until a replica that was taken back is replaced."
+        default=15.0, ge=0, le=1440, description="Minutes until a replica is replaced after an interruption."
     )
     interruption_rate_per_h: float = Field(
-        default=0.1, ge=0, le=60, description="For offers that state none; per instance."
+        default=0.1, ge=0, le=60, description="For offers without one; per instance."
     )
 
 
 class ChangePolicy(Frozen):
-    """What moving away from the replicas that run now may and does cost."""
+    """Limits and costs of starts and stops."""
 
     max_started: int | None = Field(default=None, ge=0, le=1_000_000)
     max_stopped: int | None = Field(default=None, ge=0, le=1_000_000)
-    start_usd: Usd = Field(default=0.0, description="Of starting one replica; counts with goal cost-and-switching.")
+    start_usd: Usd = Field(default=0.0, description="Of starting one replica; counts for goal cost-and-switching.")
     stop_usd: Usd = Field(default=0.0, description="Of stopping one replica; likewise.")
-    lasting_h: float = Field(default=1.0, gt=0, le=8760, description="How long the plan is meant to hold.")
+    lasting_h: float = Field(default=1.0, gt=0, le=8760, description="How long the plan is expected to last.")
     keep_within: float = Field(
         default=0.0,
         ge=0,
         le=1,
-        description="Keep what runs now while it holds and costs at most this fraction more than the cheapest mix.",
+        description="Keep the running replicas while they suffice and cost at most this fraction above the best mix.",
     )
 
 
 class Policy(Frozen):
-    """The rules of the choice."""
+    """The rules of a plan."""
 
     goal: Objective = Field(default="cost", validate_default=True, description="The objective of the plan.")
     budget_usd_per_h: Usd | None = None
-    survive: tuple[Failure, ...] = Field(default=(), description="Failures that the rest must carry, one at a time.")
+    survive: tuple[Failure, ...] = Field(default=(), description="Failures to absorb, one at a time.")
     spot: SpotPolicy = SpotPolicy()
     change: ChangePolicy = ChangePolicy()
     erring_buckets: int = Field(
         default=0,
         ge=0,
         le=65_536,
-        description="Per option, how many buckets may turn out at the low end of their rate's interval at once.",
+        description="Per option, how many buckets may be at the low end of their rate's interval at once.",
     )
     explain: ExplainLevel = Field(
         default=ExplainLevel.FULL,
-        description="What the plan explains; short: its summary, ideal bound and power domains; none: nothing.",
+        description="The level of explanation; short: summary, ideal bound and power domains; none: nothing.",
     )
     explain_time_limit_s: float | None = Field(
         default=None,
         ge=0,
         le=600,
-        description="For all of the explanation; absent: a fifth of time_limit_s, or half of it if there is no mix.",
+        description="For the whole explanation; absent: a fifth of time_limit_s, or half of it if there is no mix.",
     )
 
 
 class Replay(Frozen):
-    """How to prove a plan: its requests through a simulated fleet, each limit of the objective measured.
+    """How to validate a plan: its requests pass through a simulated fleet, which measures each limit of the SLO.
 
     A trace is replayed at the planned rate with its bursts; without one, requests are drawn from the sizes.
     """
 
-    hours: float = Field(default=1.0, gt=0, le=168, description="Of traffic; a demand series is replayed whole.")
+    hours: float = Field(default=1.0, gt=0, le=168, description="Of traffic; a demand series is replayed as a whole.")
     seed: int = Field(default=0, ge=0, le=2**32)
     size: bool = Field(
         default=True,
-        description="Plan again with more or less headroom until every limit holds as cheaply as can be; "
-        "else only judge the plan as it is.",
+        description="Plan again with more or less headroom until every limit holds at the least cost; "
+        "else only check the plan as it is.",
     )
 
 
 class Horizon(Frozen):
-    """Plan a series of demand period by period instead of at its peak."""
+    """Plan a demand series per period instead of at its peak."""
 
     periods: int = Field(default=24, ge=1, le=288, description="Equal parts of the longest series of the workloads.")
-    warm_up_min: float = Field(default=10.0, ge=0, le=1440, description="From hiring a replica until it serves.")
+    warm_up_min: float = Field(default=10.0, ge=0, le=1440, description="From hiring a replica until it is ready.")
 
 
 class PowerDomain(Frozen):
-    """A feed that some of the replicas hang on."""
+    """A power limit on some of the replicas."""
 
     name: Name
     limit_w: float = Field(ge=0, le=1e9)
     members: Names | None = Field(
-        default=None, description="Offer ids, or workload/option for options given outright; absent: everything."
+        default=None, description="Offer ids, or workload/option for given options; absent: all."
     )
 
 
 class Quota(Frozen):
-    """A cap on GPUs over several offers; every field that is given narrows which."""
+    """A cap on GPUs over several offers; all given fields must match."""
 
     name: Name
     gpus: int = Field(ge=0, le=10_000_000)
@@ -135,7 +135,7 @@ class Running(Frozen):
 
 
 class Carbon(Frozen):
-    """Carbon intensity of the electricity, g/kWh of CO2-equivalent: a figure, or one per step of a series."""
+    """Carbon intensity of the electricity, g/kWh of CO2-equivalent: one value, or one per step of a series."""
 
     default_g_per_kwh: float = Field(ge=0, le=5000)
     regions_g_per_kwh: dict[str, float | tuple[float, ...]] = Field(default_factory=dict, max_length=1000)
@@ -146,7 +146,7 @@ class Carbon(Frozen):
         return self
 
     def intensity_g_per_kwh(self, region: str | None) -> float:
-        """The mean over the series, for plans of one period."""
+        """The mean of the series, for plans of one period."""
         figure = self.regions_g_per_kwh.get(region or "", self.default_g_per_kwh)
         return sum(figure) / len(figure) if isinstance(figure, tuple) else figure
 
@@ -154,4 +154,4 @@ class Carbon(Frozen):
         for region, figure in self.regions_g_per_kwh.items():
             values = figure if isinstance(figure, tuple) else (figure,)
             if not values or not all(0 <= value <= 5000 for value in values):
-                yield ("regions_g_per_kwh", region), "must be one or more figures from 0 to 5000"
+                yield ("regions_g_per_kwh", region), "must be one or more values from 0 to 5000"

@@ -1,7 +1,7 @@
-"""Where the planner meets the power tree: its feeds become power domains, and what a watt is worth goes back.
+"""Power domains from the feeds of a power tree, and the value of a watt for them.
 
-The planner counts replicas by the watts that nine of ten models stay under; a feed carries more of those than its limit
-says, as not all peak at once and clocks may go down.  `power.caps.effective_limits` says how much more.
+The planner counts replicas at a power that nine of ten models stay under.  A feed carries more of them than its limit
+suggests, because not all replicas peak at once and clocks may be lowered; `power.caps.effective_limits` has the limit.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,16 +21,16 @@ from planner.request import PlanRequest
 from power.caps import Terms, effective_limits, feed_headroom
 from power.tree import PowerTree
 
-Members = Mapping[str, Sequence[str]]  # feed -> what stands on it: offer ids, or workload/option
+Members = Mapping[str, Sequence[str]]  # feed -> its members: offer ids, or workload/option
 
 
 def power_domains(
     tree: PowerTree, *, members: Members | None = None, terms: Terms | None = None
 ) -> tuple[PowerDomain, ...]:
-    """The feeds of a tree that limit what is planned, each with all that stands on it or on a feed below it.
+    """The feeds of a tree that limit the plan, each with the members of itself and of the feeds below it.
 
-    A feed with servers in the tree has its effective limit; one without has what it may draw, as nothing is known of
-    what would hang there.  `members` may be absent where every feed stands above the next, so that all is on all.
+    A feed with servers in the tree has its effective limit, any other feed its own limit.  `members` may be absent if
+    the feeds form a chain, so that all of them carry everything.
     """
     RuleError.raise_for(_member_violations(tree, members))
     hierarchy = tree.hierarchy
@@ -56,20 +56,20 @@ def usd_per_kw_h(
     offers: tuple[Offer, ...],
     limits: Limits | None = None,
 ) -> dict[str, float]:
-    """What one more kW of each power domain would save, in $/h: its shadow price, in fractions of replicas.
+    """The saving of one more kW of each power domain, in $/h: its shadow price in fractional replicas.
 
-    Nothing where the request holds for no mix, or time does not suffice to say.
+    Empty for an infeasible request or without a result in time.
     """
     if not request.policy.goal.counts_price:
         goals = " or ".join(name for name, objective in OBJECTIVES.items() if objective.counts_price)
-        raise RuleError([(("policy", "goal"), f"must be {goals} to price watts, got {request.policy.goal}")])
+        raise RuleError([(("policy", "goal"), f"must be {goals} to price power, got {request.policy.goal}")])
     found = candidates(request, gpus=gpus, models=models, offers=offers, profiles=request.profiles)
     problem = build_problem(request, found)
     return dict(power_prices.usd_per_kw_h(problem, limits=limits or Limits(time_limit_s=request.time_limit_s)))
 
 
 def _least_w(tree: PowerTree, feed: str) -> float | None:
-    """What a feed may draw in any period."""
+    """The lowest limit of a feed in any period."""
     known = [tree.hierarchy.feeds[feed].may_draw_w(period) for period in range(tree.periods)]
     return min((w for w in known if w is not None), default=None)
 
@@ -79,11 +79,11 @@ def _member_violations(tree: PowerTree, members: Members | None) -> Iterator[Vio
     if members is None:
         if len(hierarchy.feeds) > max(len(list(hierarchy.upwards(feed))) for feed in hierarchy.feeds):
             some = ", ".join(list(hierarchy.feeds)[:3])
-            yield ("members",), f"must say which offers stand on which feed, as feeds stand side by side: {some}, ..."
+            yield ("members",), f"must name the offers of each feed, because feeds are parallel: {some}, ..."
         return
     for feed, names in members.items():
         if not names:
-            yield ("members", feed), "must name at least one offer, or workload/option, that stands there"
+            yield ("members", feed), "must name at least one offer, or workload/option"
         if feed not in hierarchy.feeds:
             nearest = ", ".join(nearest_names(feed, hierarchy.feeds)) or ", ".join(list(hierarchy.feeds)[:5])
-            yield ("members", feed), f"no feed of tree {tree.name!r} is called so; nearest: {nearest}"
+            yield ("members", feed), f"unknown feed of tree {tree.name!r}; nearest: {nearest}"

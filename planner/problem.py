@@ -1,7 +1,7 @@
-"""The mix problem in plain numbers: what `planner.solve.ilp` turns into variables and constraints.
+"""The mix problem in numbers, from which `planner.solve.ilp` builds variables and constraints.
 
-Symbols and units are those of docs/formulation.md, section 1.  Indices are positions: an option names its supply, a
-route its load and its options, by where they stand in the problem's tuples.
+Symbols and units are those of docs/explanation/planner/formulation.md, section 1.  Options, supplies, loads and routes
+refer to one another by their index in the problem's tuples.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,11 +11,11 @@ from math import fsum
 
 from planner.objectives import COST, Objective
 
-MIN_BUSY_REPLICAS = 1e-6  # well above the solvers' tolerances, well below anything that costs
+MIN_BUSY_REPLICAS = 1e-6  # well above the solvers' tolerances, well below any relevant load
 
 
 class LimitKind(StrEnum):
-    """What a limit on the whole mix is about."""
+    """The kinds of limits on the whole mix."""
 
     QUOTA = "quota"  # GPUs of some offers together
     POWER = "power"  # W of the replicas in one power domain
@@ -25,7 +25,7 @@ class LimitKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A workload `w`: the rate of each of its buckets, the fewest replicas it accepts and how full they may be."""
+    """A workload `w`: the rate of each bucket, the minimum of replicas and the usable share of their rate."""
 
     name: str
     rate_rps: tuple[float, ...]
@@ -35,13 +35,13 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """Something hired in whole units, `f`: instances of an offer, or replicas of an option given outright."""
+    """Units to hire, `f`: instances of an offer, or replicas of a given option."""
 
     name: str
     price_usd_per_h: float  # of one unit
     slots: int = 1  # GPUs in one unit
-    available: int | None = None  # units, None where nothing limits them
-    carbon_g_per_kwh: float = 0.0  # of the electricity where it stands
+    available: int | None = None  # units; None: no limit
+    carbon_g_per_kwh: float = 0.0  # of the electricity at its location
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ class ReplicaOption:
     name: str
     gpu: str
     supply: int
-    slots: int = 1  # GPUs one replica takes out of its supply's units; divides the unit's slots
-    uptime: float = 1.0  # the share of the time that a replica is there: less than 1 where it may be taken back
+    slots: int = 1  # GPUs of one replica; divides the slots of its supply
+    uptime: float = 1.0  # the share of the time that a replica is available: less than 1 on the spot market
     idle_w: float = 0.0
     busy_w: float = 0.0  # at full load
     held: int = 0  # replicas that run now
@@ -60,23 +60,23 @@ class ReplicaOption:
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """What a route asks of one option: the highest rate a replica holds inside the SLO, 0 where it cannot serve."""
+    """The part of a route on one option: the highest rate of a replica inside the SLO, 0 if it cannot serve."""
 
     option: int
     max_rps: tuple[float, ...]
-    worst_rps: tuple[float, ...] | None = None  # the same if the profile errs to the bad side; None: not known to err
+    worst_rps: tuple[float, ...] | None = None  # at the low end of the profile's interval; None: no known error
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A way for a workload's requests, `r`: through one option, or through prefill and then decode replicas."""
+    """A way to serve a workload's requests, `r`: one option, or prefill replicas followed by decode replicas."""
 
     name: str
     load: int
     legs: tuple[Leg, ...]
 
     def serves(self, bucket: int) -> bool:
-        """Whether every leg can carry such requests."""
+        """Whether every leg can serve the bucket."""
         return all(leg.max_rps[bucket] > 0 for leg in self.legs)
 
 
@@ -93,23 +93,23 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What moving away from the replicas that run now may and does cost."""
+    """Limits and costs of starts and stops."""
 
     max_started: int | None = None
     max_stopped: int | None = None
-    start_usd_per_h: float = 0.0  # per replica started, spread over the time the plan is meant to last
+    start_usd_per_h: float = 0.0  # per replica started, spread over the time that the plan lasts
     stop_usd_per_h: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A failure that the rest must carry: replicas lost per option, at most those that run; None: all of them."""
+    """A failure to survive: replicas lost per option, at most those that run; None: all of them."""
 
     name: str
     lost: Mapping[int, int | None]
 
     def survivors(self, replicas: tuple[int, ...]) -> tuple[int, ...]:
-        """The counts that are left."""
+        """The counts after the failure."""
         return tuple(
             n if o not in self.lost else 0 if (lost := self.lost[o]) is None else max(0, n - lost)
             for o, n in enumerate(replicas)
@@ -118,7 +118,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class MixProblem:
-    """Everything the ILP needs to know."""
+    """The input of every solver."""
 
     loads: tuple[Load, ...]
     supplies: tuple[Supply, ...]
@@ -128,7 +128,7 @@ class MixProblem:
     limits: tuple[Limit, ...] = ()
     change: Change = Change()
     losses: tuple[Loss, ...] = ()
-    own_nodes: bool = False  # no unit holds replicas of two options, so that its loss takes replicas of one only
+    own_nodes: bool = False  # no unit holds replicas of two options, so that its loss affects one option
     erring_buckets: int = 0  # per option, how many buckets may have their worst rate at once (Bertsimas and Sim, 2004)
 
     def buckets(self) -> Iterator[tuple[int, int]]:
@@ -139,28 +139,28 @@ class MixProblem:
                     yield w, b
 
     def busy_per_share(self, route: Route, leg: Leg, bucket: int) -> float:
-        """`a`: busy replicas of a leg whose route takes the whole bucket; never so few that a solver sees nothing."""
+        """`a` at full utilisation: busy replicas if the route serves the whole bucket; above the solver's tolerance."""
         return max(MIN_BUSY_REPLICAS, self.loads[route.load].rate_rps[bucket] / leg.max_rps[bucket])
 
     def replicas_per_share(self, route: Route, leg: Leg, bucket: int) -> float:
-        """`a` over the utilisation: replicas that the workload's utilisation asks for then."""
+        """`a`: replicas that the bucket needs at the workload's utilisation."""
         return self.busy_per_share(route, leg, bucket) / self.loads[route.load].utilisation
 
     def excess_per_share(self, route: Route, leg: Leg, bucket: int) -> float:
-        """`d`: how many more it would be at the worst rate."""
+        """`d`: additional replicas at the worst rate."""
         if leg.worst_rps is None or leg.worst_rps[bucket] >= leg.max_rps[bucket]:
             return 0.0
         ratio = leg.max_rps[bucket] / max(leg.worst_rps[bucket], 1e-3 * leg.max_rps[bucket])
         return self.replicas_per_share(route, leg, bucket) * (ratio - 1)
 
     def options_of(self, load: int) -> tuple[int, ...]:
-        """The options that answer a workload's requests: the last leg of each of its routes."""
+        """The last option of each of a workload's routes."""
         return tuple(dict.fromkeys(route.legs[-1].option for route in self.routes if route.load == load))
 
     def cost_usd_per_h(self, units: tuple[int, ...]) -> float:
-        """What the hired units cost."""
+        """The price of the hired units."""
         costs = (supply.price_usd_per_h * count for supply, count in zip(self.supplies, units, strict=True))
-        return round(fsum(costs), 9)  # so that prices in cents add up to cents
+        return round(fsum(costs), 9)  # so that prices in cents sum to cents
 
     def unit_weight(self, supply: int) -> float:
         """The objective's weight of a unit."""

@@ -1,4 +1,4 @@
-"""From a request and its candidates to the plain numbers of a mix problem."""
+"""From a request and its candidates to the numbers of a mix problem."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from planner.request import PlanRequest
 
 
 def build_problem(request: PlanRequest, candidates: Sequence[Candidate]) -> MixProblem:
-    """Options stand in the order of the candidates.  All options of an offer draw on one supply."""
+    """Options are in the order of the candidates.  All options of an offer share one supply."""
     loads = tuple(
         Load(workload.name, workload.bucket_rates_rps(), workload.min_replicas, request.utilisation or 1.0)
         for workload in request.workloads
@@ -63,7 +63,7 @@ def _option(request: PlanRequest, candidate: Candidate, *, supply: int, running:
 
 
 def _uptime(request: PlanRequest, candidate: Candidate) -> float:
-    """A replica over several instances is there only while all of them are."""
+    """A replica over several instances is available only while all of them are."""
     instances = max(1, candidate.slots // candidate.supply.slots)
     return uptime(request, candidate.offer) ** instances
 
@@ -88,5 +88,5 @@ def _flat(candidate: Candidate) -> tuple[float, ...]:
 
 
 def _supply_key(candidate: Candidate) -> tuple[bool, str]:
-    """An offer and a given option may go by the same name, and are still not the same thing."""
+    """An offer and a given option may have one name and are still different supplies."""
     return candidate.offer is None, candidate.supply.name

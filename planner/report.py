@@ -1,4 +1,4 @@
-"""From counts and shares to the parts of the answer."""
+"""From counts and shares to the parts of the plan."""
 
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime
@@ -51,7 +51,7 @@ def hires(problem: MixProblem, candidates: Sequence[Candidate], solution: MixSol
 def throughputs(
     request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
 ) -> dict[str, dict[str, Throughput]]:
-    """Workload -> option in use -> the table it was planned with."""
+    """Workload -> option in use -> its throughput table."""
     tables: dict[str, dict[str, Throughput]] = {workload.name: {} for workload in request.workloads}
     for candidate, count in zip(candidates, solution.replicas, strict=True):
         if count:
@@ -62,7 +62,7 @@ def throughputs(
 def expert_spreads(
     request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
 ) -> dict[str, dict[str, ExpertSpread]]:
-    """Workload -> option in use that spreads experts -> how evenly; workloads without any are left out."""
+    """Workload -> option in use that distributes experts -> its imbalance; workloads without one are left out."""
     spreads: dict[str, dict[str, ExpertSpread]] = {}
     for candidate, count in zip(candidates, solution.replicas, strict=True):
         if count and candidate.spread is not None:
@@ -71,7 +71,7 @@ def expert_spreads(
 
 
 def input_ages(request: PlanRequest, candidates: Sequence[Candidate], *, now: datetime) -> Iterator[InputAge]:
-    """The facts behind these options, each once: sizes, prices, data sheets, models, then what rates come from."""
+    """The inputs behind these options, each once: sizes, prices, data sheets, models, and the sources of rates."""
     today = now.date()
     for workload in request.workloads:
         yield InputAge(kind="sizes", name=workload.name, as_of=None, age_days=None, source=workload.sizes.note)
@@ -107,6 +107,6 @@ def _dated(
     *,
     today: date,
 ) -> InputAge:
-    """A date in the future, as another time zone may write it, counts as today's."""
+    """A date in the future, as from another time zone, has age 0."""
     age_days = None if as_of is None else max(0, (today - as_of).days)
     return InputAge(kind=kind, name=name, as_of=as_of, age_days=age_days, source=source)

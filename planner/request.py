@@ -1,7 +1,7 @@
-"""What is asked of the planner: workloads, what can be hired for them, and how hard to try.
+"""A planning request: workloads, offers and rules.
 
-An option's throughput table may be given outright and is then used as it stands.  Without one the options of a
-workload are worked out from the offers, the GPU catalogue and the model's architecture; that needs a model and an SLO.
+An option's throughput table may be given and is then used as it is.  Otherwise the options of a workload are enumerated
+from the offers, the GPU catalogue and the model's architecture, which requires a model and an SLO.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,8 +23,8 @@ from planner.policy import Carbon, ExplainLevel, Horizon, Policy, PowerDomain, Q
 from planner.profiles import Profiles
 from planner.throughput import Rate, Table
 
-MAX_SHARES = 100_000  # options x buckets of all workloads: beyond it a request is a mistake or an attack
-# A table entry that would need more replicas for its bucket means "cannot serve", and upsets a solver's arithmetic.
+MAX_SHARES = 100_000  # options x buckets of all workloads; a larger request is a mistake or an attack
+# A rate that needs more replicas for its bucket means "cannot serve"; solvers cannot scale it.
 MAX_REPLICAS_PER_BUCKET = 1e5
 
 Level = Annotated[float, Field(ge=0.3, le=1)]
@@ -33,17 +33,17 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"
 
 
 class GivenOption(Frozen):
-    """A way to run a replica whose throughput is known: one that was measured, or one to try out."""
+    """A replica option with known throughput, from a measurement or for an experiment."""
 
     name: Name
-    gpu: Name  # a name of the GPU catalogue
+    gpu: Name  # need not be in the GPU catalogue
     gpus: int = Field(default=1, ge=1, le=1024, description="GPUs of one replica.")
-    price_usd_per_h: float = Field(ge=0, le=1e6, description="Of one replica, all its GPUs together.")
+    price_usd_per_h: float = Field(ge=0, le=1e6, description="Of one replica with all its GPUs.")
     max_rps: Table = Field(
         description="Highest rate one replica holds inside the SLO, row per input edge, column per output edge; "
         "0 where it cannot serve the bucket."
     )
-    available: int | None = Field(default=None, ge=0, description="Replicas that can be had; absent: no limit.")
+    available: int | None = Field(default=None, ge=0, description="Replicas available; absent: no limit.")
 
 
 class Workload(Frozen):
@@ -53,35 +53,35 @@ class Workload(Frozen):
 
     name: Name
     model: Name | None = Field(default=None, description="Of the model catalogue; needed unless options are given.")
-    rate_rps: Rate | None = Field(default=None, description="Mean arrival rate; this or demand, or a trace that says.")
-    demand: DemandSeries | None = Field(default=None, description="A series of rates; it is planned at its peak.")
+    rate_rps: Rate | None = Field(default=None, description="Mean arrival rate; this, demand, or a trace with times.")
+    demand: DemandSeries | None = Field(default=None, description="A series of rates; the plan is for its peak.")
     size_source: SizeSource = Field(
-        alias="buckets", description="How large requests are: a histogram, a named preset, or a trace."
+        alias="buckets", description="Request sizes: a histogram, a named preset, or a trace."
     )
     slo: Slo | None = Field(default=None, description="Needed unless options are given.")
     options: tuple[GivenOption, ...] | None = Field(default=None, min_length=1, max_length=1000)
     min_replicas: int = Field(default=0, ge=0, le=10_000)
     precisions: tuple[WeightPrecision, ...] | None = Field(
-        default=None, min_length=1, description="Of the weights; absent: 16 bit, which changes no answers."
+        default=None, min_length=1, description="Of the weights; absent: 16 bit, because fewer bits change the answers."
     )
     kv_precisions: tuple[KvPrecision, ...] = Field(default=("bf16",), min_length=1, description="Of the KV cache.")
-    split: bool = Field(default=False, description="Also consider prefill and decode on replicas of their own.")
+    split: bool = Field(default=False, description="Also consider prefill and decode on separate replicas.")
     expert_imbalance: float | None = Field(
         default=None,
         ge=1,
         le=100,
-        description="Load of the busiest GPU over the mean, where experts are spread; absent: what a placement by "
-        "expert_loads reaches, and without those 1.25.",
+        description="Load of the busiest GPU over the mean, for distributed experts; absent: that of a placement by "
+        "expert_loads, or 1.25 without them.",
     )
     expert_loads: RecordedLoads | None = Field(
         default=None,
-        description="Tokens of each expert: options that spread experts are placed by them and planned so.",
+        description="Tokens of each expert; options that distribute experts are planned with a placement by them.",
     )
     redundant_experts: tuple[Spare, ...] | None = Field(
         default=None,
         min_length=1,
         max_length=8,
-        description="Copies of experts that each GPU may hold beyond its even share, to choose from; absent: 0, and "
+        description="Copies of experts that each GPU may hold beyond its even share, as choices; absent: 0, and "
         "with expert_loads also 1.",
     )
     arrival_cv: float = Field(
@@ -90,22 +90,22 @@ class Workload(Frozen):
 
     @cached_property
     def sizes(self) -> Sizes:
-        """What the source of the sizes says."""
+        """The request sizes of the source."""
         return resolve(self.size_source)
 
     @property
     def buckets(self) -> SizeBuckets:
-        """The histogram to plan for."""
+        """The histogram of request sizes."""
         return self.sizes.buckets
 
     @property
     def series(self) -> DemandSeries | None:
-        """The demand over time, where it is known: as given, or as the trace has it."""
+        """The demand over time if it is known: as given, or from the trace."""
         return self.demand if self.demand is not None or self.rate_rps is not None else self.sizes.demand
 
     @property
     def planned_rps(self) -> float:
-        """The rate to plan for."""
+        """The rate of the plan."""
         return self.series.peak_rps if self.series is not None else self.rate_rps or 0.0
 
     def bucket_rates_rps(self) -> tuple[float, ...]:
@@ -119,7 +119,7 @@ class Workload(Frozen):
 
 
 class PlanRequest(Frozen):
-    """One question to the planner."""
+    """One request to the planner."""
 
     workloads: tuple[Workload, ...] = Field(min_length=1, max_length=1000)
     offers: tuple[Offer, ...] | None = Field(
@@ -128,33 +128,34 @@ class PlanRequest(Frozen):
     markets: tuple[Market, ...] = Field(
         default=(Market.ON_DEMAND, Market.RESERVED, Market.OWNED),
         min_length=1,
-        description="Which offers may be used.  Spot must be asked for: no headroom is planned for its interruptions.",
+        description="Markets of usable offers.  Spot must be listed: no headroom is planned for its interruptions.",
     )
-    profiles: Profiles | None = Field(default=None, description="What was measured; goes before predictions.")
+    profiles: Profiles | None = Field(default=None, description="Measured rates, used before predictions.")
     policy: Policy = Policy()
     power_domains: tuple[PowerDomain, ...] = Field(default=(), max_length=1000)
     power_levels: tuple[Level, ...] | None = Field(
         default=None,
         min_length=1,
         max_length=8,
-        description="Relative clocks at which replicas may run; absent: full, and under a power limit lower ones too.",
+        description="Relative clocks of replicas; absent: full, and lower ones under a power limit.",
     )
     quotas: tuple[Quota, ...] = Field(default=(), max_length=1000)
     replay: Replay | None = Field(
-        default=None, description="How to prove the plan; absent: a trace is replayed for an hour, drawn sizes are not."
+        default=None,
+        description="How to validate the plan; absent: an hour of a trace is replayed, drawn sizes are not.",
     )
-    horizon: Horizon | None = Field(default=None, description="Also plan the demand period by period.")
-    current: tuple[Running, ...] | None = Field(default=None, max_length=10_000, description="What runs now.")
-    carbon: Carbon | None = Field(default=None, description="Needed for the goal carbon.")
+    horizon: Horizon | None = Field(default=None, description="Also plan the demand per period.")
+    current: tuple[Running, ...] | None = Field(default=None, max_length=10_000, description="Replicas that run now.")
+    carbon: Carbon | None = Field(default=None, description="Required for the goal carbon.")
     utilisation: float | None = Field(
         default=None,
         gt=0,
         le=1,
-        description="Share of a replica's highest rate to plan with, and the most that a replay may find room for; "
-        "absent: 1, or what the replay allows.",
+        description="Share of a replica's highest rate that the plan may use, also with a replay; "
+        "absent: 1, or the highest that the replay allows.",
     )
     time_limit_s: float = Field(default=10.0, ge=0.01, le=600)
-    relative_gap: float = Field(default=0.0, ge=0, le=0.5, description="How far from the optimum is good enough.")
+    relative_gap: float = Field(default=0.0, ge=0, le=0.5, description="Accepted distance from the optimum.")
     solver: Solver = Solver.HIGHS
 
     def explained(self, level: ExplainLevel) -> Self:
@@ -163,7 +164,7 @@ class PlanRequest(Frozen):
 
     @property
     def proof(self) -> Replay | None:
-        """How the plan is to be proven, if at all."""
+        """How the plan is validated, if at all."""
         traced = any(workload.sizes.trace is not None for workload in self.workloads)
         return self.replay if self.replay is not None or not traced else Replay()
 
@@ -174,7 +175,7 @@ class PlanRequest(Frozen):
 
 
 def bucket_name(bucket: Bucket) -> str:
-    """How answers and errors call a bucket: input x output tokens of its edge."""
+    """The bucket's name in answers and errors: input x output tokens of its edge."""
     return f"{bucket.edge[0]}x{bucket.edge[1]}"
 
 
@@ -189,7 +190,7 @@ def _request_violations(request: PlanRequest) -> Iterator[tuple[Path, str]]:
     if request.horizon is not None and all(workload.series is None for workload in request.workloads):
         yield ("horizon",), "needs a workload with demand, or with a trace: constant rates have no periods"
     if request.horizon is not None and (request.policy.survive or request.policy.erring_buckets):
-        yield ("horizon",), "is planned without policy.survive and policy.erring_buckets: leave one or the other out"
+        yield ("horizon",), "excludes policy.survive and policy.erring_buckets: leave one or the other out"
     yield from _used_twice((domain.name for domain in request.power_domains), at=("power_domains",), field="name")
     yield from _used_twice((quota.name for quota in request.quotas), at=("quotas",), field="name")
     yield from _current_violations(request)
@@ -207,7 +208,7 @@ def _current_violations(request: PlanRequest) -> Iterator[tuple[Path, str]]:
             names = ", ".join(sorted(known)[:5])
             yield (
                 ("current", position, "workload"),
-                f"no workload is called {running.workload!r}, expected one of {names}",
+                f"no workload has the name {running.workload!r}, expected one of {names}",
             )
 
 
@@ -220,12 +221,12 @@ def _workload_violations(workload: Workload) -> Iterator[tuple[Path, str]]:
         yield from ((("buckets", *path), message) for path, message in error.violations)
         return
     if workload.rate_rps is None and workload.demand is None and source.demand is None:
-        yield (), "give rate_rps or demand: the sizes alone do not say how many requests there are"
+        yield (), "give rate_rps or demand: the sizes alone have no rate"
     yield from _expert_violations(workload)
     if workload.options is None:
         for field in ("model", "slo"):
             if getattr(workload, field) is None:
-                yield (field,), "is required where no options are given"
+                yield (field,), "is required without options"
         return
     yield from _used_twice((option.name for option in workload.options), at=("options",), field="name")
     misshapen = list(_shape_violations(workload.options, workload.buckets))
@@ -236,9 +237,9 @@ def _workload_violations(workload: Workload) -> Iterator[tuple[Path, str]]:
 
 def _expert_violations(workload: Workload) -> Iterator[tuple[Path, str]]:
     if workload.expert_loads is not None and workload.expert_imbalance is not None:
-        yield ("expert_imbalance",), "give either this or expert_loads, from which it follows"
+        yield ("expert_imbalance",), "give either this or expert_loads, which determine it"
     if workload.redundant_experts is not None and workload.expert_loads is None:
-        yield ("redundant_experts",), "needs expert_loads: without them nothing says what copies are worth"
+        yield ("redundant_experts",), "needs expert_loads, which determine the value of copies"
 
 
 def _shape_violations(options: Iterable[GivenOption], buckets: SizeBuckets) -> Iterator[tuple[Path, str]]:
@@ -261,10 +262,10 @@ def _rate_violations(options: Iterable[GivenOption], workload: Workload) -> Iter
             served |= max_rps > 0
             if 0 < max_rps < (least_rps := rate_rps / MAX_REPLICAS_PER_BUCKET):
                 at = ("options", position, "max_rps", bucket.row, bucket.column)
-                yield at, f"{max_rps:g} is too little for {rate_rps:g} rps, expected 0 or at least {least_rps:g}"
+                yield at, f"{max_rps:g} is too small for {rate_rps:g} rps, expected 0 or at least {least_rps:g}"
         if rate_rps > 0 and not served:
             cell = ("buckets", "share", bucket.row, bucket.column)
-            yield cell, f"no option can serve bucket {bucket_name(bucket)}: max_rps is 0 there in every one of them"
+            yield cell, f"no option can serve bucket {bucket_name(bucket)}: max_rps is 0 there for all of them"
 
 
 def _used_twice(names: Iterable[str], *, at: Path, field: str) -> Iterator[tuple[Path, str]]:

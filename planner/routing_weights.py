@@ -10,8 +10,7 @@ def routing_weights(
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Workload -> bucket -> route -> weight.
 
-    A bucket without planned demand still gets weights, for the odd request that comes: in proportion to what the
-    replicas in use could carry of it.
+    A bucket without planned demand has weights too, in proportion to the rates of the replicas in use.
     """
     return {
         workload.name: {

@@ -1,9 +1,9 @@
-"""One request many times over, with rate, objectives, prices or power turned up and down: what does each cost?
+"""Plans one request over a grid of rates, SLOs, prices and power limits.
 
-An axis multiplies what the request says by a list of factors; several axes make a grid.  A point is on the Pareto front
-when no other at the same prices asks for at least as much on every axis at no higher cost, and for more, or less cost,
-on one.  Where the goal is not cost, what the goal counts is compared too: to serve little is no merit.
-A plan whose replay broke its objective is no answer to what was asked, so it is never on the front and beats nothing.
+An axis multiplies values of the request by a list of factors; several axes form a grid.  A point is on the Pareto front
+if no other point at the same prices asks for at least as much on every axis at no higher cost, and for more, or at a
+lower cost, on one.  For an objective other than cost, its value counts too.  A plan whose replay violates its SLO is
+never on the front and removes no other point.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,11 +26,11 @@ from planner.sweep_axes import MAX_POINTS, Axis, Knob
 
 Priced = TypeVar("Priced", Offer, GivenOption)
 Turned = TypeVar("Turned", Offer, GivenOption, PowerDomain)
-Names = frozenset[str] | None  # of what an axis turns, as the request spells them; None: all
+Names = frozenset[str] | None  # names in the request that an axis scales; None: all
 
 
 class SweepPoint(Frozen):
-    """One answer on the grid."""
+    """One plan of the grid."""
 
     factors: dict[str, float]
     status: SolveStatus
@@ -40,10 +40,10 @@ class SweepPoint(Frozen):
     gpus: int
     mix: str = Field(description="Replicas by option.")
     goal_value: float | None = Field(
-        default=None, description="By the goal: $/h, W, g/h or requests/s; absent without a mix."
+        default=None, description="Of the objective: $/h, W, g/h or requests/s; absent without a mix."
     )
     verified: bool | None = Field(
-        default=None, description="Whether every limit of every objective held in the replay; absent: not replayed."
+        default=None, description="Whether every limit of every SLO held in the replay; absent: not replayed."
     )
     pareto: bool = False
 
@@ -62,10 +62,9 @@ GridRequest = tuple[dict[str, float], PlanRequest, PriceSheet]
 def grid_requests(
     request: PlanRequest, prices: PriceSheet, axes: Sequence[Axis], *, gpus: GpuCatalogue | None = None
 ) -> tuple[GridRequest, ...]:
-    """Every request of the grid, without explanation, and the factors that made it.
+    """Every request of the grid, without explanation, with its factors.
 
-    `gpus` says which names of a GPU type are one and the same.  RuleError names the axis, and where a factor leads out
-    of the request's own ranges the factor and the range.
+    `gpus` resolves the names of GPU types.  RuleError names the axis, and the factor if a scaled value is out of range.
     """
     known = builtin_gpus() if gpus is None else gpus
     RuleError.raise_for(_violations(request, prices, axes, known))
@@ -76,7 +75,7 @@ def grid_requests(
 
 
 def point(factors: dict[str, float], answer: Plan) -> SweepPoint:
-    """What a sweep keeps of a plan."""
+    """The figures of a plan that a sweep keeps."""
     mix = " + ".join(f"{entry.count} x {entry.option}" for entry in answer.allocation)
     return SweepPoint(
         factors=factors,
@@ -92,7 +91,7 @@ def point(factors: dict[str, float], answer: Plan) -> SweepPoint:
 
 
 def mark_front(axes: Sequence[Axis], points: Sequence[SweepPoint], *, goal: Objective = COST) -> Sweep:
-    """The points with those on the Pareto front marked."""
+    """The points, with those on the Pareto front marked."""
     worlds: dict[tuple[float, ...], list[SweepPoint]] = {}
     for one in points:
         worlds.setdefault(_prices(axes, one), []).append(one)
@@ -111,7 +110,7 @@ def _front(axes: Sequence[Axis], points: Sequence[SweepPoint], goal: Objective) 
 
 
 def _achieved(point: SweepPoint, goal: Objective) -> tuple[float, ...]:
-    """What a plan comes to; more is better."""
+    """The figures of a plan to compare; more is better."""
     cost = -(point.cost_usd_per_h or 0.0)
     if goal.counts_price:
         return (cost,)
@@ -124,7 +123,7 @@ def _prices(axes: Sequence[Axis], point: SweepPoint) -> tuple[float, ...]:
 
 
 def _demanded(axes: Sequence[Axis], point: SweepPoint) -> tuple[float, ...]:
-    """How much a point asks for on each axis; more is harder."""
+    """The demand of a point on each axis; more is harder."""
     return tuple(
         point.factors[axis.name] * (1 if axis.knob.harder_upwards else -1)
         for axis in axes
@@ -144,7 +143,7 @@ def _scaled_request(
         except ValidationError as error:
             path, message = validation_problems(error)[0]
             where = f"{dotted(path)}: " if path else ""
-            violation = f"{axis.name}={factor:g} leads out of what a request may hold: {where}{message}"
+            violation = f"{axis.name}={factor:g} leads out of the valid range: {where}{message}"
             raise RuleError([(("axes", position), violation)]) from error
     return {axis.name: factor for (axis, _), factor in zip(turns, factors, strict=True)}, request, prices
 
@@ -152,7 +151,7 @@ def _scaled_request(
 def _turn_rate(request: PlanRequest, names: Names, factor: float) -> PlanRequest:
     def faster(workload: Workload) -> Workload:
         if factor == 1:
-            return workload  # a trace stays as it was recorded
+            return workload  # a trace is replayed as recorded
         if workload.series is not None:
             return _checked(workload.model_copy(update={"demand": workload.series.scaled(factor)}))
         return _checked(workload.model_copy(update={"rate_rps": workload.planned_rps * factor}))
@@ -206,12 +205,12 @@ def _repriced(item: Priced, gpus: Names, factor: float) -> Priced:
 
 
 def _changed(item: Turned, **changes: Any) -> Turned:
-    """A copy that keeps to the ranges of its fields, which pydantic's own copy does not look at."""
+    """A copy whose fields are validated, unlike those of pydantic's own copy."""
     return type(item).model_validate({**_fields(item), **changes})
 
 
 def _checked(workload: Workload) -> Workload:
-    """The same workload, if its rules hold; the check reads its sizes as a histogram, for a trace is long."""
+    """The same workload if its rules hold; a histogram replaces its sizes for the check, because a trace is long."""
     fields = _fields(workload)
     del fields["size_source"]
     Workload.model_validate({**fields, "buckets": workload.buckets})
@@ -219,7 +218,7 @@ def _checked(workload: Workload) -> Workload:
 
 
 def _fields(item: Frozen) -> dict[str, Any]:
-    """Without what the item has worked out from them."""
+    """The fields without cached properties."""
     return {name: getattr(item, name) for name in type(item).model_fields}
 
 
@@ -244,9 +243,9 @@ def _violations(
             yield at, f"{axis.name}: factors must differ, but {twice[0]:g} is given twice"
         known = sorted(_subjects(axis.knob, request, prices))
         if not known:
-            yield at, f"{axis.name}: the request has no {_MISSING[axis.knob]} to turn"
+            yield at, f"{axis.name}: the request has no {_MISSING[axis.knob]} to scale"
         elif not (meant := _meant(axis, request, prices, gpus)) and meant is not None:
-            yield at, f"{axis.name}: nothing is called {axis.subject!r}, expected one of {', '.join(known)}"
+            yield at, f"{axis.name}: unknown name {axis.subject!r}, expected one of {', '.join(known)}"
     if len({(axis.knob, _meant(axis, request, prices, gpus)) for axis in axes}) < len(axes):
         yield ("axes",), "the same axis is given twice"
     if points > MAX_POINTS:
@@ -254,7 +253,7 @@ def _violations(
 
 
 def _meant(axis: Axis, request: PlanRequest, prices: PriceSheet, gpus: GpuCatalogue) -> Names:
-    """The names in the request that an axis turns: a GPU type answers to every name of the catalogue."""
+    """The names in the request that an axis scales; a GPU type has all its catalogue names."""
     if axis.subject is None:
         return None
     wanted = axis.subject if axis.knob is not Knob.PRICE else _gpu_type(axis.subject, gpus)
@@ -269,7 +268,7 @@ def _gpu_type(name: str, gpus: GpuCatalogue) -> str:
 
 _MISSING = {
     Knob.RATE: "workload",
-    Knob.SLO: "SLO (rates given outright hold whatever the SLO)",
+    Knob.SLO: "SLO (given rates do not depend on the SLO)",
     Knob.PRICE: "price",
     Knob.POWER: "power domain",
 }

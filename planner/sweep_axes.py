@@ -1,4 +1,4 @@
-"""The axes of a sweep: what of a request is turned, and by which factors."""
+"""The axes of a sweep: the scaled values of a request, and the factors."""
 
 from enum import StrEnum
 from math import isfinite
@@ -9,11 +9,11 @@ from pydantic import Field
 from fleet.documents import Frozen, RuleError
 
 MAX_POINTS = 10_000
-MAX_SHOWN = 60  # characters of what was typed
+MAX_SHOWN = 60  # characters of the input in an error
 
 
 class Knob(StrEnum):
-    """What an axis turns."""
+    """The values that an axis scales."""
 
     RATE = "rate"  # of all workloads, or of one
     SLO = "slo"  # every limit of all workloads, or of one
@@ -22,12 +22,12 @@ class Knob(StrEnum):
 
     @property
     def harder_upwards(self) -> bool | None:
-        """Whether more is a harder thing to ask for; None: neither, a price is not asked for."""
+        """Whether more is harder to serve; None for prices, which are not ranked."""
         return {Knob.RATE: True, Knob.SLO: False, Knob.POWER: False}.get(self)
 
 
 class Axis(Frozen):
-    """A knob, what of it is turned, and the factors."""
+    """The scaled values and their factors."""
 
     knob: Knob
     subject: str | None = Field(default=None, description="A workload, GPU type or power domain; absent: all of them.")

@@ -1,4 +1,4 @@
-"""How much one replica carries, with how sure that is and where it comes from."""
+"""The throughput of one replica, with its interval and provenance."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -14,23 +14,23 @@ Table = Annotated[
 
 
 class Provenance(StrEnum):
-    """Where a throughput table comes from."""
+    """The source of a throughput table."""
 
-    GIVEN = "given"  # stood in the request and was used as it is
+    GIVEN = "given"  # in the request
     ROOFLINE = "roofline"  # computed from data sheets, not calibrated
     CALIBRATED = (
         "calibrated"  # computed with coefficients fitted to measured points (docs/explanation/planner/performance.md)
     )
-    MEASURED = "measured"  # read off benchmark results of this model on this GPU
+    MEASURED = "measured"  # from benchmark results of this model on this GPU
     MEASURED_AND_CALIBRATED = "measured+calibrated"  # measured sizes from results, the rest computed
 
 
 class Throughput(Frozen):
-    """Highest rate one replica holds inside the SLO, row per input edge, column per output edge; 0 = cannot serve."""
+    """Highest rate of one replica inside the SLO, row per input edge, column per output edge; 0 = cannot serve."""
 
     max_rps: Table
     provenance: Provenance
     interval_90: tuple[float, float] | None = Field(
-        default=None, description="Multiples of max_rps between which 90 % of measured rates lie; absent if not known."
+        default=None, description="Multiples of max_rps that contain 90 % of measured rates; absent if not known."
     )
-    interval_note: str = Field(description="What the interval rests on, or why there is none.")
+    interval_note: str = Field(description="The basis of the interval, or why there is none.")

@@ -1,4 +1,5 @@
-"""Why a plan is as it is: what binds, what else there was, what conflicts, what nobody could do better.
+"""Explains a plan: binding limits with their prices, other mixes, conflicts, and the distance from an ideal schedule.
 
-`planner.explain.explanation.explain` is the entry; docs/explanation.md says what each part means.
+The planner's pipeline calls `planner.explain.explanation.explain`.  docs/explanation/planner/explanations.md describes
+each part.
 """

@@ -1,4 +1,4 @@
-"""Why not only X: for each GPU type among the options, the cheapest plan on that type alone, or what forbids it."""
+"""For each GPU type among the options, the cheapest plan on that type alone, or the reason why there is none."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -14,8 +14,8 @@ from planner.problem import MixProblem
 from planner.request import PlanRequest, bucket_names
 from planner.solve.solution import MixSolution
 
-MAX_NAMED = 3  # buckets
-MAX_LINES = 6  # GPU types; the rest are in the answer's figures
+MAX_NAMED = 3  # buckets in one sentence
+MAX_LINES = 6  # GPU types with a sentence; the plan's figures have all
 SETTLED = {SolveStatus.OPTIMAL, SolveStatus.INFEASIBLE}
 
 
@@ -27,17 +27,17 @@ class Alternative(Frozen):
     cost_usd_per_h: float | None = None
     extra_usd_per_h: float | None = None
     reason: str | None = Field(
-        default=None, description="Why there is no cost; beside one, what it comes to by a goal other than cost."
+        default=None, description="Why there is no cost; or, beside a cost, the value by an objective other than cost."
     )
 
 
 def single_gpu_plans(what_if: WhatIf, request: PlanRequest, solution: MixSolution) -> list[Alternative]:
-    """One per GPU type, cheapest first; none where there is no mix to compare with, or but one type."""
+    """One per GPU type, cheapest first; empty without a mix to compare with, or with only one type."""
     return _cheapest_first(_single_gpu_plans(what_if, request, solution))
 
 
 def improved(what_if: WhatIf, found: Sequence[Alternative], solution: MixSolution) -> list[Alternative]:
-    """The same, where a later question met a better mix on one type alone."""
+    """The same, with better mixes on one type that later questions found."""
     better = []
     for alternative in found:
         others = [o for o, option in enumerate(what_if.problem.options) if option.gpu != alternative.gpu]
@@ -52,7 +52,7 @@ def improved(what_if: WhatIf, found: Sequence[Alternative], solution: MixSolutio
 
 
 def as_text(found: Sequence[Alternative]) -> Iterator[str]:
-    """One line each, as far as they can still be read."""
+    """One sentence each, up to `MAX_LINES`."""
     yield from map(_line, found[:MAX_LINES])
     if (more := len(found) - MAX_LINES) > 0:
         yield f"{plural(more, 'other GPU type')} alone: dearer than these, not possible or not compared"
@@ -93,7 +93,7 @@ def _single_gpu_plans(what_if: WhatIf, request: PlanRequest, solution: MixSoluti
 def _priced(gpu: str, what_if: WhatIf, others: list[int], solution: MixSolution) -> Alternative:
     answer = what_if.without_options(others)
     if answer is None:
-        return Alternative(gpu=gpu, status=SolveStatus.TIME_LIMIT, reason="not compared, the time limit struck")
+        return Alternative(gpu=gpu, status=SolveStatus.TIME_LIMIT, reason="not compared, the time limit expired")
     if answer.cost_usd_per_h is None or solution.cost_usd_per_h is None:
         found = conflicts(what_if.with_problem(avoiding(what_if.problem, others)))
         return Alternative(gpu=gpu, status=answer.status, reason=_broken(found))
@@ -113,7 +113,7 @@ def _compared(gpu: str, problem: MixProblem, answer: MixSolution, solution: MixS
 
 
 def _by_the_goal(problem: MixProblem, answer: MixSolution, *, than: MixSolution) -> str | None:
-    """How much worse it is where the goal is not what it costs: little served is no bargain."""
+    """The value and the difference, for an objective other than cost."""
     if problem.objective.counts_price or answer.objective_value is None or than.objective_value is None:
         return None
     worse = worse_by(problem, answer, than=than) or 0.0
@@ -125,9 +125,9 @@ def _by_the_goal(problem: MixProblem, answer: MixSolution, *, than: MixSolution)
 
 
 def _broken(found: tuple[Conflict, ...]) -> str:
-    """What else would be needed, or, where nothing alone would do, what cannot hold."""
+    """The change that would resolve the conflict, or, if no single change does, the requirements that conflict."""
     if not found:
-        return "impossible; what forbids it was not worked out: the time limit struck"
+        return "impossible; what forbids it is not known: the time limit expired"
     needed = [way.easing for way in found[0].ways_out if way.kind is not Kind.DEMAND]
     if len(found) == 1 and needed:
         return f"impossible, it would take {listed(needed, 'or')}"
@@ -136,7 +136,7 @@ def _broken(found: tuple[Conflict, ...]) -> str:
 
 
 def _obstacle(alone: MixProblem, request: PlanRequest, others: list[int]) -> str | None:
-    """The buckets that none of the routes left can serve, whatever the number of replicas."""
+    """The buckets that no remaining route can serve with any number of replicas."""
     usable = [route for route in alone.routes if not any(leg.option in others for leg in route.legs)]
     unserved = [
         f"{bucket_names(request.workloads[w])[b]} of {request.workloads[w].name}"

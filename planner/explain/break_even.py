@@ -1,9 +1,9 @@
-"""At what price a GPU type that the plan does without would enter it.
+"""The price below which a GPU type that the plan does not use would enter the plan.
 
-The least cost as a function of one type's price is a minimum of straight lines, one per mix, so it is concave.  The
-price at which it meets the plan's cost is found by Newton's method on those lines (Dinkelbach, Management Science 13,
-1967): each step solves the problem at the price that the last mix can bear, and the last step proves that no other mix
-can bear a higher one.
+The least cost as a function of one type's price is the minimum of one line per mix, so it is concave.  Newton's method
+on these lines (Dinkelbach, Management Science 13, 1967) finds the price at which it meets the plan's cost: each step
+solves the problem at the price at which the last mix costs as much as the plan.  The last step proves that no mix pays
+at a higher price.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,31 +19,31 @@ from planner.explain.what_if import WhatIf
 from planner.problem import LimitKind, MixProblem
 from planner.solve.solution import MixSolution
 
-MAX_STEPS = 20  # three are usual
+MAX_STEPS = 20  # three are common
 
 
 class BreakEven(Frozen):
-    """What a GPU type would have to cost to be part of the cheapest mix."""
+    """The price below which a GPU type is part of the cheapest mix."""
 
     gpu: str
     factor: float = Field(
-        ge=0, le=1, description="Of its present prices; at less it enters the plan.  0: not even for nothing."
+        ge=0, le=1, description="Of its present prices; below it the type enters the plan.  0: not even at no price."
     )
-    proven: bool = Field(description="Whether it stays out at any higher price; otherwise that was not worked out.")
+    proven: bool = Field(description="Whether the type is proven to stay out at any higher price.")
     price_usd_per_h: float = Field(ge=0, description="Of one unit of its cheapest supply today.")
     supply: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Priced:
-    """A mix as a straight line: what it costs besides the type, and for the type at its present prices."""
+    """A mix as a line: its cost without the type, and the cost of the type at present prices."""
 
     beside_usd_per_h: float
     type_usd_per_h: float
 
 
 def break_evens(what_if: WhatIf, solution: MixSolution) -> tuple[BreakEven, ...]:
-    """One per GPU type among the options that the plan does not use, nearest to its price first."""
+    """One per GPU type that the plan does not use, the one nearest to its present price first."""
     if solution.status is not SolveStatus.OPTIMAL or not what_if.problem.objective.counts_price:
         return ()
     found = list(_break_evens(what_if, solution))
@@ -51,7 +51,7 @@ def break_evens(what_if: WhatIf, solution: MixSolution) -> tuple[BreakEven, ...]
 
 
 def as_text(entry: BreakEven) -> str:
-    """One line."""
+    """One sentence."""
     name = f"{entry.gpu} is not used"
     if not entry.factor and entry.proven:
         return f"{name} and would not be for nothing either"
@@ -82,7 +82,7 @@ def _break_evens(what_if: WhatIf, solution: MixSolution) -> Iterator[BreakEven]:
 
 
 def _factor(what_if: WhatIf, plan: MixSolution, supplies: set[int]) -> tuple[float, bool] | None:
-    """The factor, and whether nothing above it pays; None where no question was answered."""
+    """The factor, and whether it is proven; None without any result in time."""
     objective_value, factor, answered = plan.objective_value or 0.0, 0.0, False
     for _ in range(MAX_STEPS):
         answer = what_if.solve(_at(what_if.problem, dict.fromkeys(supplies, factor)))
@@ -97,7 +97,7 @@ def _factor(what_if: WhatIf, plan: MixSolution, supplies: set[int]) -> tuple[flo
 
 
 def _at(problem: MixProblem, factors: Mapping[int, float]) -> MixProblem:
-    """The problem with some prices multiplied, in the budget too."""
+    """The problem with some prices multiplied, also in the budget."""
     supplies = tuple(
         replace(supply, price_usd_per_h=supply.price_usd_per_h * factors.get(f, 1.0))
         for f, supply in enumerate(problem.supplies)

@@ -1,7 +1,7 @@
-"""What a request asks for, one requirement at a time: each can be named, eased by an amount, or dropped.
+"""The requirements of a request: each has a name and can be relaxed by an amount or dropped.
 
-A price asks what easing one of them by a step would save; a conflict asks which of them cannot all hold.  To ease a
-requirement never makes a mix impossible, and the more it is eased, the more mixes hold.
+A price is the gain of relaxing one of them by a step; a conflict is a set of them that cannot all hold.  A relaxed
+requirement never makes a feasible problem infeasible.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ W_PER_KW = 1000.0
 
 
 class Kind(StrEnum):
-    """What a requirement is about."""
+    """The kinds of requirements."""
 
     DEMAND = "demand"
     STOCK = "stock"
@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 
 Ease = Callable[[MixProblem, float], MixProblem]
-Slack = Callable[[Sequence[int], Sequence[int]], float]  # of units and replicas
+Slack = Callable[[Sequence[int], Sequence[int]], float]  # counts of units and of replicas
 EasingText = Callable[[float], str]
 
 LIMITS_IN_TURN = {
@@ -49,17 +49,17 @@ LIMITS_IN_TURN = {
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One of them.  Amounts count in its own unit: units, GPUs, W, $/h, replicas, or shares of 1."""
+    """One requirement.  Amounts are in its own unit: units, GPUs, W, $/h, replicas, or shares of 1."""
 
     kind: Kind
     name: str  # with its figure
-    step: float  # the natural amount to ease it by; infinite where it holds or does not
-    grain: float  # the finest amount told apart; 0 where any is
-    most: float  # the amount that leaves nothing of it; infinite where none does
-    ease: Ease  # by an amount; an infinite one drops it
-    easing: EasingText  # what it is to ease it by an amount
-    slack: Slack | None = None  # how far counts stay within it; None where counts do not tell
-    position: int = 0  # of the workload, supply or limit it is about
+    step: float  # the amount of one step; infinite for a requirement that cannot hold in part
+    grain: float  # the resolution of amounts; 0 for any
+    most: float  # the amount that removes it; infinite if none does
+    ease: Ease  # relaxes it by an amount; an infinite amount drops it
+    easing: EasingText  # describes the relaxation by an amount
+    slack: Slack | None = None  # the distance of counts from the limit; None if counts do not determine it
+    position: int = 0  # index of its workload, supply or limit
 
     def dropped(self, problem: MixProblem) -> MixProblem:
         """The problem without it."""
@@ -67,7 +67,7 @@ class Requirement:
 
 
 def requirements(problem: MixProblem) -> tuple[Requirement, ...]:
-    """All that stand in the way of a cheaper mix, or of any."""
+    """All requirements of a problem."""
     return (
         *map(partial(_demand, problem), sorted({w for w, _ in problem.buckets()})),
         *(_stock(problem, f) for f, supply in enumerate(problem.supplies) if supply.available is not None),
@@ -149,12 +149,12 @@ def _limit(problem: MixProblem, position: int) -> Requirement:
 
 
 def _is_requested(limit: Limit) -> bool:
-    """A quota counts what is hired; one on replicas alone is a question's way to leave options out."""
+    """Whether the request states the limit; `avoiding` adds quotas on replicas alone."""
     return bool(limit.units if limit.kind is LimitKind.QUOTA else limit.units or limit.replicas)
 
 
 def _cap_text(limit: Limit) -> tuple[str, float, float, EasingText]:
-    """Name, step, grain and the words for easing it."""
+    """Name, step, grain and description of the relaxation."""
     if limit.kind is LimitKind.POWER:
         name = f"the power limit of {limit.name} ({limit.at_most / W_PER_KW:.6g} kW)"
         return name, W_PER_KW, 0.0, lambda amount: f"{_up(amount / W_PER_KW, 3):g} kW more for {limit.name}"
@@ -243,7 +243,7 @@ def _moves_text(amount: float, *, verb: str) -> str:
 
 
 def _survival(problem: MixProblem) -> Iterator[Requirement]:
-    """The loss of any one node is one requirement; each zone is one of its own."""
+    """The loss of any one node is one requirement; the loss of each zone is another."""
     zones = {loss.name: loss for loss in problem.losses if None in loss.lost.values()}
     nodes = frozenset(loss.name for loss in problem.losses) - zones.keys()
     groups = [(Kind.NODE_LOSS, nodes, "surviving the loss of any one node")] if nodes else []
@@ -262,7 +262,7 @@ def _not(_: float, *, words: str) -> str:
 
 
 def _margins(problem: MixProblem) -> Iterator[Requirement]:
-    """What is held back against erring profiles and against busy times."""
+    """The margins against erring profiles and against bursts."""
     if erring := problem.erring_buckets:
         yield Requirement(
             Kind.ERRING,
@@ -306,7 +306,7 @@ def _raised(limit: Limit, amount: float) -> Limit:
 
 
 def _void(limit: Limit) -> Limit:
-    """A limit on nothing: positions stay as they are."""
+    """A limit without weights, so that the other limits keep their positions."""
     return replace(limit, units={}, replicas={})
 
 
@@ -323,6 +323,6 @@ def _put(items: tuple[Any, ...], position: int, item: Any) -> tuple[Any, ...]:
 
 
 def _up(amount: float, decimals: int) -> float:
-    """Rounded so that the amount said still does."""
+    """Rounded up, so that the stated amount suffices."""
     scale = 10.0**decimals
     return -(-(amount - 1e-9) * scale // 1) / scale

@@ -1,4 +1,4 @@
-"""How much worse one answer is than another by the goal they were found for, and how that is said."""
+"""Differences between two solutions, in the unit of their objective."""
 
 from collections.abc import Sequence
 
@@ -6,19 +6,19 @@ from planner.problem import MixProblem
 from planner.solve.solution import MixSolution
 
 NOT_PROVEN = " (not proven: the time limit expired, a better one may exist)"
-NEGLIGIBLE = 1e-6  # in any goal's unit: less is the solvers' rounding
-NEGLIGIBLE_SHARE = 1e-5  # of a goal's value: solvers end at a share of it, and one solve leaves the next a little room
+NEGLIGIBLE = 1e-6  # in any objective's unit: smaller differences are the solvers' rounding
+NEGLIGIBLE_SHARE = 1e-5  # of an objective's value: the relative tolerance at which solvers end
 
 
 def worse_by(problem: MixProblem, answer: MixSolution, *, than: MixSolution) -> float | None:
-    """In the goal's unit; negative where the answer is better.  None where one of them holds no mix."""
+    """In the objective's unit; negative if the first is better.  None if one of them has no mix."""
     if answer.objective_value is None or than.objective_value is None:
         return None
     return problem.objective.worsening(answer.objective_value, than=than.objective_value)
 
 
 def negligible(amount: float, *, of: float) -> bool:
-    """Whether an amount is but the solvers' rounding: in itself, or beside the value it belongs to."""
+    """Whether a difference is within the solvers' rounding of the value that it belongs to."""
     return abs(amount) <= max(NEGLIGIBLE, NEGLIGIBLE_SHARE * abs(of))
 
 

@@ -1,7 +1,4 @@
-"""The plan explained: how good it is, what limits it, what else was possible, or why nothing is.
-
-What each part means and how it is found is in docs/explanation.md.
-"""
+"""Combines the parts of a plan's explanation (docs/explanation/planner/explanations.md)."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -26,13 +23,13 @@ from planner.request import PlanRequest, bucket_names
 from planner.solve.solution import MixSolution
 from planner.throughput import Provenance
 
-NOT_WORKED_OUT = "was not worked out: the time limit struck"
+NOT_WORKED_OUT = "is not known: the time limit expired"
 MIX_SHARE = 0.2  # of the request's time limit, by default, for all questions about a mix
-CONFLICT_SHARE = 0.5  # the same where there is no mix, because the conflict is then the whole answer
+CONFLICT_SHARE = 0.5  # without a mix: the conflict is then the whole answer
 
 
 class Explanation(Frozen):
-    """All that is said about a plan beside the plan, in figures and in words."""
+    """The explanation of a plan, in figures and sentences."""
 
     lines: tuple[str, ...] = ()
     prices: Prices = Prices()
@@ -47,7 +44,7 @@ class Explanation(Frozen):
 def explain(
     what_if: WhatIf, request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
 ) -> Explanation:
-    """The parts of the requested level, within the requested time; a part without a result says so."""
+    """The parts of the requested level, within the requested time.  A part without a result says so."""
     level, limit_s = request.policy.explain, request.policy.explain_time_limit_s
     if level is ExplainLevel.NONE:
         return Explanation()
@@ -64,11 +61,11 @@ def explain(
 
 
 def summary(problem: MixProblem, solution: MixSolution) -> str:
-    """What to run, at what price, and what is proven about it."""
+    """The replicas, their cost, and the proof."""
     if solution.status is SolveStatus.INFEASIBLE:
-        return "no mix holds all that is asked for (proven)"
+        return "no mix meets all requirements (proven)"
     if solution.cost_usd_per_h is None or solution.objective_value is None:
-        return "the time limit struck before any mix was found: allow more time"
+        return "the time limit expired before any mix was found: allow more time"
     running = ", ".join(
         f"{count} x {option.name} for {_served_by(problem, o)}"
         for o, (option, count) in enumerate(zip(problem.options, solution.replicas, strict=True))
@@ -84,7 +81,7 @@ def summary(problem: MixProblem, solution: MixSolution) -> str:
 
 
 def premises(request: PlanRequest, chosen: Sequence[Candidate], *, left_out: int) -> Iterator[str]:
-    """What the plan takes for granted."""
+    """The assumptions of the plan."""
     for workload in request.workloads:
         if workload.demand is not None:
             yield f"{workload.name} is planned at its peak of {workload.planned_rps:g} rps"
@@ -96,7 +93,7 @@ def premises(request: PlanRequest, chosen: Sequence[Candidate], *, left_out: int
             "docs/explanation/planner/performance.md has its errors"
         )
     if left_out:
-        yield f"offers left out for their market: {left_out}; `markets` says which to use"
+        yield f"offers not used because of their market: {left_out}; `markets` selects the markets"
 
 
 def _of_a_mix(
@@ -149,7 +146,7 @@ def _of_nothing(what_if: WhatIf, request: PlanRequest, solution: MixSolution) ->
     found = iis.conflicts(what_if, relaxed=request.policy.explain is ExplainLevel.FULL)
     lines = [summary(problem, solution), *map(iis.as_text, found)]
     if len(found) > 1:
-        lines.insert(1, f"there are {len(found)} conflicts, and each must be settled:")
+        lines.insert(1, f"there are {len(found)} conflicts, and each must be resolved:")
     if not found:
         lines.append(f"which requirements conflict {NOT_WORKED_OUT}")
     if not found or any(Kind.DEMAND in conflict.kinds for conflict in found):
@@ -158,7 +155,7 @@ def _of_nothing(what_if: WhatIf, request: PlanRequest, solution: MixSolution) ->
 
 
 def _unserved(problem: MixProblem, request: PlanRequest, missing: Shortage | None) -> Iterator[str]:
-    """Which buckets go unserved when as much as possible is served."""
+    """The buckets that stay unserved when as much demand as possible is served."""
     if missing is None:
         yield f"what is missing {NOT_WORKED_OUT}"
         return

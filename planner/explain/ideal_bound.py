@@ -1,11 +1,12 @@
-"""The fewest GPUs and the least cost that any scheduler could need: how far a plan is from perfect.
+"""The fewest GPUs and the least cost that any scheduler could need.
 
-Two bounds, both without queueing, fragmentation, headroom or limits (docs/explanation.md has the formulas):
+Both bounds assume no queueing, fragmentation, headroom or limits (docs/explanation/planner/explanations.md has the
+formulas):
 
-- a perfect scheduler on the plan's own tables: replicas in fractions, each bucket on its best route.  A replay may have
-  allowed more than the tables say, for a bucket stands for its upper edges; then the rates count as so much higher;
-- a perfect system on the data sheets: every request's arithmetic at the peak rate, and the bytes it alone must move at
-  full bandwidth, all overlapping (NanoFlow, arXiv 2408.12757, whose optimum is the arithmetic alone).
+- an ideal scheduler with the plan's rates: fractional replicas, each bucket on its best route.  If a replay allowed a
+  utilisation above 1, the rates count that much higher, because a bucket is rated at its upper edges;
+- an ideal system by the data sheets: the arithmetic of all requests at the peak rate, and the bytes that each request
+  alone must move at full bandwidth, in parallel (NanoFlow, arXiv 2408.12757, has the arithmetic alone).
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,28 +24,28 @@ from planner.explain.deltas import NEGLIGIBLE
 from planner.problem import MixProblem, Route
 from planner.solve.solution import MixSolution
 
-ROUNDING = 1e-6  # of a number of GPUs, and of a cost relative to it
+ROUNDING = 1e-6  # of a number of GPUs, and of a relative cost
 Floats = npt.NDArray[np.float64]
 FLOPS_PER_PARAMETER = 2  # a multiplication and an addition
 
 
 class MinimumNeed(Frozen):
-    """What no scheduler can do with less."""
+    """The resources that no schedule can undercut."""
 
-    gpus: int = Field(ge=0, description="Of whichever types.")
+    gpus: int = Field(ge=0, description="Over all types.")
     gpus_of_one_type: Mapping[str, float] = Field(
-        description="GPU type -> how many, in fractions, if it did everything; types that cannot are absent."
+        description="GPU type -> fractional number, if it served everything; types that cannot are absent."
     )
     cost_usd_per_h: float = Field(ge=0)
 
 
 class IdealBound(Frozen):
-    """How much of a plan no better scheduling could save."""
+    """The distance of a plan from two lower bounds."""
 
-    scheduler: MinimumNeed = Field(description="A perfect scheduler with the plan's rates.")
+    scheduler: MinimumNeed = Field(description="An ideal scheduler with the plan's rates.")
     system: MinimumNeed | None = Field(
         default=None,
-        description="A perfect system by the data sheets; absent where a model is not known, and where measured rates "
+        description="An ideal system by the data sheets; absent if a model is not known, or if measured rates "
         "beat the data sheets, as cached prompts can.",
     )
     plan_gpus: int | None = None
@@ -54,7 +55,7 @@ class IdealBound(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one request, or a second's worth of them, asks of a system that wastes nothing."""
+    """The work of one request, or of one second of requests, in a system without waste."""
 
     flops: float
     moved_bytes: float
@@ -62,7 +63,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What an option's GPUs could do by their data sheet."""
+    """The peak rates of an option's GPUs by their data sheet."""
 
     flops_per_s: float  # of one GPU, dense, at the best precision the option may use
     bytes_per_s: float
@@ -70,7 +71,7 @@ class Hardware:
 
 
 def request_work(model: ModelArchitecture, *, input_tokens: int, output_tokens: int, kv_bytes: float = 2.0) -> Work:
-    """The least work of one request, whatever else is served beside it."""
+    """The least work of one request."""
     return mean_work(
         model, input_tokens=np.array([input_tokens]), output_tokens=np.array([output_tokens]), kv_bytes=kv_bytes
     )
@@ -85,8 +86,8 @@ def mean_work(
 ) -> Work:
     """The least work of the mean of these requests.
 
-    Every token but the last passes all active weights.  Attention is causal.  Decoding reads the request's own cache at
-    each step; the weights are shared by a batch that may be as large as one likes, and count nothing.
+    Every token but the last passes all active weights.  Attention is causal.  Each decode step reads the request's own
+    cache.  Weight traffic counts 0, because a batch of any size shares it.
     """
     passed = np.maximum(0.0, input_tokens + output_tokens - 1.0)
     prompt = np.minimum(input_tokens, passed)
@@ -106,16 +107,16 @@ def find_ideal_bound(
 ) -> IdealBound:
     """Both bounds, and a plan's distance from them.  `hardware` is per option, `work` per load and bucket.
 
-    The system's bound needs the work of every load with demand.
+    The system bound requires the work of every load with demand.
     """
     scheduler = _by_tables(problem, hardware)
     known = all(work[w] is not None for w, _ in problem.buckets())
     system = _by_data_sheets(problem, hardware, work) if known else None
-    compared = solution if problem.objective.serves_all else None  # a plan that lets demand go is measured against none
+    compared = solution if problem.objective.serves_all else None  # not comparable
     cost = None if compared is None else compared.cost_usd_per_h
     gpus = None if compared is None or cost is None else _gpus(compared, hardware)
     if system is not None and gpus is not None and cost is not None and _undercuts(gpus, cost, system):
-        system = None  # the plan shows that the premise, every token computed, does not hold
+        system = None  # the plan is below the bound: some tokens were not computed but cached
     return IdealBound(
         scheduler=scheduler,
         system=system,
@@ -126,7 +127,7 @@ def find_ideal_bound(
 
 
 def as_text(bound: IdealBound) -> str:
-    """One line."""
+    """One sentence."""
     plan = "" if bound.plan_gpus is None else f", the plan has {bound.plan_gpus}"
     line = (
         f"no scheduler with these rates could do with less than {plural(bound.scheduler.gpus, 'GPU')}{plan}, "
@@ -154,7 +155,7 @@ def _by_tables(problem: MixProblem, hardware: Sequence[Hardware]) -> MinimumNeed
 
 
 def _best(problem: MixProblem, weights: Sequence[float], *, only: str | None = None) -> float | None:
-    """Each bucket on the route that weighs least; None where a bucket has none."""
+    """Each bucket on the route with the least weight; None if a bucket has no route."""
     needed = []
     for w, b in problem.buckets():
         routes = (r for r in problem.routes if r.load == w and r.serves(b) and _uses_only(problem, r, only))
@@ -178,7 +179,7 @@ def _uses_only(problem: MixProblem, route: Route, gpu: str | None) -> bool:
 def _by_data_sheets(
     problem: MixProblem, hardware: Sequence[Hardware], work: Sequence[Sequence[Work] | None]
 ) -> MinimumNeed:
-    """Arithmetic and traffic each at their cheapest; they overlap, so the dearer of the two counts."""
+    """Arithmetic and traffic each at their least cost; they overlap, so the larger one counts."""
     prices = [price / entry.gpus for price, entry in zip(_replica_prices(problem), hardware, strict=True)]
     everything = range(len(hardware))
     per_type: dict[str, float] = {}
@@ -216,7 +217,7 @@ def _total(problem: MixProblem, work: Sequence[Sequence[Work] | None]) -> Work:
 
 
 def _replica_prices(problem: MixProblem) -> list[float]:
-    """Per option its part of a unit's price."""
+    """Per option, its part of a unit's price."""
     supplies = [problem.supplies[option.supply] for option in problem.options]
     return [
         supply.price_usd_per_h * option.slots / supply.slots
@@ -235,7 +236,7 @@ def _undercuts(gpus: int, cost_usd_per_h: float, need: MinimumNeed) -> bool:
 def _above(cost_usd_per_h: float | None, need: MinimumNeed) -> float | None:
     if cost_usd_per_h is None or need.cost_usd_per_h < NEGLIGIBLE:
         return None
-    return max(0.0, (cost_usd_per_h - need.cost_usd_per_h) / need.cost_usd_per_h)  # less is rounding
+    return max(0.0, (cost_usd_per_h - need.cost_usd_per_h) / need.cost_usd_per_h)  # a smaller cost is rounding
 
 
 def _percent(above: float | None) -> str:
@@ -247,7 +248,7 @@ def _whole(gpus: float) -> int:
 
 
 def _attention_flops(model: ModelArchitecture, passed: Floats) -> Floats:
-    """Each token with those before it and itself: a score and, but for latent attention, a value of the same width."""
+    """Per pair of tokens a score and, except for latent attention, a value of the same width."""
     products = 1 if model.attention == "mla" else 2
     per_pair = FLOPS_PER_PARAMETER * products * model.heads * model.head_dim
     none = np.zeros_like(passed)
@@ -256,7 +257,7 @@ def _attention_flops(model: ModelArchitecture, passed: Floats) -> Floats:
 
 
 def _window_sum(window_tokens: int | None, first: Floats, last: Floats) -> Floats:
-    """Tokens looked back at, the own one included, summed over positions `first + 1` to `last`."""
+    """Attended tokens, the own one included, summed over positions `first + 1` to `last`."""
     window = last if window_tokens is None else np.minimum(float(window_tokens), last)
     growing_to = np.maximum(first, window)
     growing: Floats = (growing_to * (growing_to + 1) - first * (first + 1)) / 2

@@ -1,9 +1,9 @@
-"""Why nothing holds: a smallest set of requirements that cannot all hold, and the least that would have to give.
+"""Irreducible infeasible subsets (IIS): requirements that cannot all hold, and the least relaxation of each.
 
-An irreducible conflict is found by QuickXplain (Junker, AAAI 2004).  That no smaller one exists is proven by duality
-(Ignatiev, Previti, Liffiton and Marques-Silva, CP 2015): whatever can hold together leaves out a member of every
-conflict.  So a smallest set with a member in each of those left-outs is either a conflict, and then a smallest one, or
-it can hold, grows to more that can hold, and gives one more set to hit.
+QuickXplain (Junker, AAAI 2004) finds an irreducible conflict.  Duality proves that no smaller one exists (Ignatiev,
+Previti, Liffiton and Marques-Silva, CP 2015): every satisfiable set leaves out a member of every conflict.  A smallest
+hitting set of these complements is therefore either a smallest conflict, or satisfiable; then it is extended to a
+maximal satisfiable set and gives one more complement to hit.
 """
 
 from collections.abc import Sequence
@@ -20,20 +20,20 @@ from planner.objectives import COST
 from planner.problem import MixProblem
 from planner.solve.solution import MixSolution
 
-MAX_CONFLICTS = 3  # apart from one another; more than anyone can keep in mind
+MAX_CONFLICTS = 3  # reported for one request
 
 Set = frozenset[int]
 
 
 class Proof(StrEnum):
-    """How small a conflict is known to be."""
+    """What is proven about the size of a conflict."""
 
     SMALLEST = "smallest"  # no conflict has fewer members
-    IRREDUCIBLE = "irreducible"  # without any one of its members the rest can hold
+    IRREDUCIBLE = "irreducible"  # without any one of its members the others are satisfiable
 
 
 class Conflict(Frozen):
-    """Requirements that cannot all hold, and what would settle it; any one of the ways out does."""
+    """Requirements that cannot all hold.  Any one of the ways out resolves the conflict."""
 
     requirements: tuple[str, ...]
     kinds: tuple[Kind, ...]
@@ -42,10 +42,9 @@ class Conflict(Frozen):
 
 
 def conflicts(what_if: WhatIf, *, relaxed: bool = True) -> tuple[Conflict, ...]:
-    """Conflicts of a problem that has no mix, no two of which share more than demand; none where time ran out at once.
+    """Conflicts of an infeasible problem, which share nothing but demand; empty if none was found in time.
 
-    None either where everything can hold.  Where there are several, each must be settled, and its ways out count once
-    the others are.
+    Each conflict must be resolved.  The relaxations of one assume that the others are.
     """
     strict = _strict(what_if.problem)
     parts = requirements(strict)
@@ -65,14 +64,14 @@ def conflicts(what_if: WhatIf, *, relaxed: bool = True) -> tuple[Conflict, ...]:
 
 
 def as_text(conflict: Conflict) -> str:
-    """One line."""
+    """One sentence."""
     line = _cannot_hold(conflict)
     settled = [way.easing for way in conflict.ways_out]
     if not settled:
         return line
     if len(settled) == 1:
         return f"{line}; {settled[0]} would do"
-    return f"{line}; any one of these would do: {listed(settled, 'or')}"
+    return f"{line}; any one of these changes would do: {listed(settled, 'or')}"
 
 
 def _cannot_hold(conflict: Conflict) -> str:
@@ -84,16 +83,16 @@ def _cannot_hold(conflict: Conflict) -> str:
 
 @dataclass(slots=True)
 class _Search:
-    """Which of these requirements can hold together, on top of what the problem asks for besides."""
+    """Which of these requirements can hold together, with the rest of the problem."""
 
     what_if: WhatIf
     problem: MixProblem
     parts: Sequence[Requirement]
-    holding: list[Set] = field(default_factory=list)  # sets that can hold
-    clashing: list[Set] = field(default_factory=list)  # sets that cannot
+    holding: list[Set] = field(default_factory=list)  # satisfiable sets
+    clashing: list[Set] = field(default_factory=list)  # unsatisfiable sets
 
     def smallest(self) -> tuple[Set, Proof]:
-        """A smallest conflict, or, if the time ends before that is proven, an irreducible one."""
+        """A smallest conflict, or, if time runs out before the proof, an irreducible one."""
         everything = frozenset(range(len(self.parts)))
         conflict = self._irreducible(frozenset(), frozenset(), sorted(everything))
         try:
@@ -123,7 +122,7 @@ class _Search:
         return False
 
     def mix(self, kept: Set) -> MixSolution:
-        """A mix that meets these, or the proof that there is none."""
+        """A mix that meets these, or the proof that none exists."""
         dropped = [part for i, part in enumerate(self.parts) if i not in kept]
         answer = self.what_if.any_mix(without(self.problem, dropped))
         if answer is None:
@@ -131,7 +130,7 @@ class _Search:
         return answer
 
     def _irreducible(self, kept: Set, added: Set, candidates: Sequence[int]) -> Set:
-        """QuickXplain: what must come on top of `kept` for a conflict."""
+        """QuickXplain: the requirements that make a conflict together with `kept`."""
         if added and not self.holds(kept):
             return frozenset()
         if len(candidates) == 1:
@@ -142,7 +141,7 @@ class _Search:
         return upper | lower
 
     def _grow(self, kept: Set) -> None:
-        """Add whatever still can hold beside a set that can."""
+        """Extend a satisfiable set to a maximal one."""
         reduce(self._with, range(len(self.parts)), kept)
 
     def _with(self, kept: Set, part: int) -> Set:
@@ -151,7 +150,7 @@ class _Search:
         return more if part in grown or self.holds(more) else grown
 
     def _met_anyway(self, answer: MixSolution) -> Set:
-        """What a mix meets without having been asked to."""
+        """Requirements that a mix meets although the search dropped them."""
         return frozenset(
             i
             for i, part in enumerate(self.parts)
@@ -179,12 +178,12 @@ def _conflict(
 
 
 def _settling(members: Sequence[Requirement]) -> Sequence[Requirement]:
-    """What a conflict is taken to be settled by when the next is looked for: its limits, rather than its demand."""
+    """The requirements that the next search drops: the limits of a conflict, or its demand if it has none."""
     return [part for part in members if part.kind is not Kind.DEMAND] or members
 
 
 def _strict(problem: MixProblem) -> MixProblem:
-    """A goal that lets demand go asks for nothing of the kind: what is left must hold all the same."""
+    """Without demand if the objective may leave demand unserved: the limits alone must be satisfiable."""
     if problem.objective.serves_all:
         return problem
     idle = (replace(load, rate_rps=(0.0,) * len(load.rate_rps), min_replicas=0) for load in problem.loads)
@@ -192,7 +191,7 @@ def _strict(problem: MixProblem) -> MixProblem:
 
 
 def smallest_hitting_set(sets: Sequence[Set]) -> Set:
-    """By iterative deepening: try every set of one member, then of two, and so on.  None of the sets may be empty."""
+    """By iterative deepening over the number of members.  Every set must have a member."""
     size = 0
     while (found := _within(sets, frozenset(), size)) is None:
         size += 1

@@ -1,7 +1,7 @@
-"""Power domains in a plan: what each may draw, what it is planned to draw, and what one more kW of it would save.
+"""Power domains of a plan: limit, planned power, and the value of one more kW.
 
-The worth of a kW is the dual of the domain's row in the linear relaxation (docs/formulation.md), in fractions of
-replicas, so that it says something between two whole ones too; `planner.explain.prices` asks for those.
+The value of a kW is the dual of the domain's row in the LP relaxation (docs/explanation/planner/formulation.md), in
+fractional replicas.  `planner.explain.prices` has the value of a whole step.
 """
 
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ class DomainWatts(Frozen):
 
     name: str
     limit_w: float
-    planned_w: float = Field(ge=0, description="Of the plan's replicas there, by the watts that they are counted with.")
+    planned_w: float = Field(ge=0, description="Of the plan's replicas in this domain, as the limit counts them.")
     usd_per_kw_h: float | None = Field(
-        description="What one more kW would save, $/h, in fractions of replicas; absent by other goals than cost."
+        description="Saving of one more kW, $/h, in fractional replicas; absent for objectives other than cost."
     )
 
 
@@ -46,13 +46,13 @@ def domain_watts(problem: MixProblem, solution: MixSolution, *, limits: Limits) 
 
 
 def usd_per_kw_h(problem: MixProblem, *, limits: Limits) -> Mapping[str, float]:
-    """By power domain; nothing where no mix holds, or time does not suffice to say."""
+    """By power domain; empty without a feasible mix or without a result in time."""
     relaxed = relaxation(problem, limits=limits)
     if relaxed is None:
         return {}
     prices: dict[str, float] = {}
     for position, limit in enumerate(problem.limits):
         if limit.kind is LimitKind.POWER:
-            scale = max(1.0, *limit.replicas.values(), 0.0)  # of the row; see planner.solve.ilp.constraints.add_limit
+            scale = max(1.0, *limit.replicas.values(), 0.0)  # of the row, see add_limit
             prices[limit.name] = relaxed.per_row.get(f"limit_{position}", 0.0) / scale * W_PER_KW
     return prices

@@ -1,8 +1,8 @@
-"""Binding requirements with their prices: what easing each by one natural step would save.
+"""Binding requirements with their prices: the gain of relaxing each by one step.
 
-A price is the difference between two proven plans: the request as it stands, and the same with the requirement eased.
-Which requirements bind is found by dropping them in groups: if the plan gets no better without a whole group, none in
-it binds.  Where the time does not suffice, the shadow price of the linear relaxation stands in, and says so.
+A price is the difference between two proven plans: the request, and the request with one requirement relaxed.  The
+search drops requirements in groups; if the plan does not improve without a group, none of its members binds.  If time
+runs out, a shadow price of the LP relaxation replaces the difference, and the basis states it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,32 +25,32 @@ class Basis(StrEnum):
     """Where a price comes from."""
 
     PROVEN = "proven"  # the difference of two proven plans
-    FOUND = "found"  # the difference of two plans, at least one of which is not proven to be the best
-    ESTIMATE = "estimate"  # a shadow price of the linear relaxation
+    FOUND = "found"  # the difference of two plans, at least one of which is not proven
+    ESTIMATE = "estimate"  # a shadow price of the LP relaxation
 
 
 class Price(Frozen):
-    """A requirement that keeps the plan from being better."""
+    """A requirement that binds."""
 
     kind: Kind
     name: str
-    step: float | None = Field(description="In the requirement's own unit; absent where it holds or does not.")
-    easing: str = Field(description="The step in words.")
-    saves: float = Field(ge=0, description="By one step, in the goal's unit.")
-    saves_without: float | None = Field(default=None, ge=0, description="If it were dropped, in the goal's unit.")
+    step: float | None = Field(description="In the requirement's own unit; absent if it cannot hold in part.")
+    easing: str = Field(description="The step as text.")
+    saves: float = Field(ge=0, description="By one step, in the objective's unit.")
+    saves_without: float | None = Field(default=None, ge=0, description="If it is dropped, in the objective's unit.")
     basis: Basis
 
 
 class Prices(Frozen):
-    """All of them, the dearest first.  `complete` says whether what is not listed is known not to bind alone."""
+    """All binding requirements, the highest price first.  `complete`: the others are known not to bind alone."""
 
     binding: tuple[Price, ...] = ()
-    saves_together: float | None = Field(default=None, description="If all requirements but the demand were dropped.")
+    saves_together: float | None = Field(default=None, description="If all requirements but the demand are dropped.")
     complete: bool = False
 
 
 def prices(what_if: WhatIf, solution: MixSolution) -> Prices:
-    """The prices of a plan's requirements, all but the demand itself."""
+    """The prices of a plan's requirements, except the demand."""
     limiting = [part for part in requirements(what_if.problem) if part.kind is not Kind.DEMAND]
     if not solution.status.has_mix or not limiting:
         return Prices(complete=True)
@@ -61,13 +61,13 @@ def prices(what_if: WhatIf, solution: MixSolution) -> Prices:
 
 
 def as_text(found: Prices, problem: MixProblem) -> Iterator[str]:
-    """One line per requirement that binds."""
+    """One sentence per binding requirement."""
     for price in found.binding:
         yield _line(price, problem)
     if found.binding or not requirements(problem):
         return
     if not found.complete:
-        yield "which limits bind was not worked out: the time limit struck"
+        yield "which limits bind is not known: the time limit expired"
     elif found.saves_together is not None and found.saves_together > NEGLIGIBLE:
         yield f"no limit binds alone; without any the plan would {problem.objective.gain(found.saves_together)}"
     else:
@@ -75,7 +75,7 @@ def as_text(found: Prices, problem: MixProblem) -> Iterator[str]:
 
 
 class _Search:
-    """The questions asked about one plan."""
+    """The solves for one plan's prices."""
 
     def __init__(self, what_if: WhatIf, solution: MixSolution) -> None:
         self.what_if = what_if
@@ -85,7 +85,7 @@ class _Search:
         self._relaxation: Relaxation | None = None
 
     def binding(self, group: Sequence[Requirement]) -> Iterator[tuple[Requirement, MixSolution | None]]:
-        """Those of a group without which the plan would be better, each with the plan without it."""
+        """The members of a group without which the plan improves, each with the plan without it."""
         answer = self.what_if.solve(without(self.what_if.problem, group))
         saved = self._saved(answer)
         if self.together is None:
@@ -104,7 +104,7 @@ class _Search:
             yield from ((part, None) for part in group if self._estimate(part) > NEGLIGIBLE)
 
     def price(self, part: Requirement, dropped: MixSolution | None) -> Price:
-        """What one step is worth."""
+        """The gain of one step."""
         step = min(part.step, part.most) if isfinite(part.step) else inf
         whole = step >= part.most
         answer = dropped if whole or dropped is None else self.what_if.solve(part.ease(self.what_if.problem, step))
@@ -130,7 +130,7 @@ class _Search:
         return max(0.0, -worse)
 
     def _estimate(self, part: Requirement) -> float:
-        """The shadow price, 0 where the requirement is no single row."""
+        """The shadow price, 0 if the requirement is not a single row."""
         problem = self.what_if.problem
         if not problem.objective.serves_all or not (row := _row(part)):
             return 0.0
@@ -140,7 +140,7 @@ class _Search:
 
 
 def _row(part: Requirement) -> str | None:
-    """The row of P1 that says it (docs/formulation.md, section 3)."""
+    """Its row of P1 (docs/explanation/planner/formulation.md, section 3)."""
     rows = {
         Kind.STOCK: f"stock_{part.position}",
         Kind.MIN_REPLICAS: f"min_replicas_{part.position}",
@@ -152,7 +152,7 @@ def _row(part: Requirement) -> str | None:
 
 
 def _right_hand_side(part: Requirement, problem: MixProblem, relaxed: Relaxation) -> float:
-    """By how much a step raises that row's right-hand side."""
+    """The change of the row's right-hand side by one step."""
     if part.kind in {Kind.QUOTA, Kind.POWER, Kind.BUDGET, Kind.SPOT}:
         limit = problem.limits[part.position]
         scale = max(1.0, *map(abs, (*limit.units.values(), *limit.replicas.values())))
@@ -165,8 +165,8 @@ def _line(price: Price, problem: MixProblem) -> str:
     if price.step is None:
         return f"{price.name} costs {problem.objective.with_unit(price.saves)}"
     if price.basis is Basis.ESTIMATE:
-        about = f"would {problem.objective.gain(price.saves)} or so"
-        return f"{price.name} binds: {price.easing} {about}, estimated in fractions of replicas for want of time"
+        about = f"would {problem.objective.gain(price.saves)} approximately"
+        return f"{price.name} binds: {price.easing} {about}, estimated in fractional replicas because time ran out"
     if price.saves > NEGLIGIBLE:
         return f"{price.name} binds: {price.easing} would {problem.objective.gain(price.saves)}"
     dropped = problem.objective.gain(price.saves_without or 0.0)

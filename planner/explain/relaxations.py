@@ -1,4 +1,4 @@
-"""The least by which a requirement would have to give for a mix to hold, all others as they are."""
+"""The least relaxation of one requirement that makes a problem feasible, with all others unchanged."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,23 +14,23 @@ from planner.objectives import COST, ENERGY
 from planner.problem import Limit, MixProblem
 
 ROUNDING = 1e-6  # of a number of grains
-COARSE = 100  # grains to a step, where a limit cannot be aimed at
+COARSE = 100  # grains of a step, for limits without a grain that no single solve minimises
 
 
 class LeastRelaxation(Frozen):
-    """The least by which one requirement would have to give."""
+    """The least relaxation of one requirement."""
 
     kind: Kind
     requirement: str
-    amount: float | None = Field(description="In the requirement's own unit; absent where it holds or does not.")
-    easing: str = Field(description="The same in words.")
-    least: bool = Field(description="Whether it is proven that less would not do.")
+    amount: float | None = Field(description="In the requirement's own unit; absent if it cannot hold in part.")
+    easing: str = Field(description="The same as text.")
+    least: bool = Field(description="Whether a smaller amount is proven not to suffice.")
 
 
 def least_relaxations(
     what_if: WhatIf, problem: MixProblem, members: Sequence[Requirement]
 ) -> Iterator[LeastRelaxation]:
-    """Of each that could settle the matter on its own; those for which time ran out are left out."""
+    """One per requirement that resolves the conflict alone; those without a result in time are left out."""
     for part in members:
         try:
             found = _least(what_if, problem, part)
@@ -48,9 +48,9 @@ def least_relaxations(
 
 
 def _least(what_if: WhatIf, problem: MixProblem, part: Requirement) -> tuple[float, bool] | None:
-    """The least amount by which it must give, and whether less is proven not to do.  None: dropping it is not enough.
+    """The least amount, and whether it is proven.  None: dropping the requirement does not suffice.
 
-    A cap that can be aimed at takes one question, the rest a search in grains.
+    One solve minimises what a power limit or budget counts; other requirements are bisected.
     """
     if (aimed := _aimed_at(problem, part)) is not None:
         answer = what_if.solve(aimed)
@@ -82,7 +82,7 @@ def _holds(what_if: WhatIf, problem: MixProblem) -> bool:
 
 
 def _aimed_at(problem: MixProblem, part: Requirement) -> MixProblem | None:
-    """The problem without a cap, whose goal is to use as little as possible of what the cap counts."""
+    """The problem without a limit, with an objective that minimises what the limit counts."""
     if part.kind not in {Kind.POWER, Kind.BUDGET}:
         return None
     limit = problem.limits[part.position]

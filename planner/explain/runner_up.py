@@ -1,8 +1,8 @@
-"""Runner-up mixes: the next best ones that are truly different, each proven to be so.
+"""Runners-up: the next best mixes that differ in their GPU types.
 
-Different means: without at least one GPU type that each better mix in the list uses; one replica more, or one more GPU
-type beside the same ones, does not count.  They are found by branching on the type to do without (Lawler, Management
-Science 18, 1972): every mix that lacks one of a mix's types is found under one of as many questions.
+Each lacks at least one GPU type of every better mix in the list.  One more replica, or one more type beside the same
+ones, is not a different mix.  The search branches on the type to leave out (Lawler, Management Science 18, 1972): each
+mix that lacks one of a mix's types is found in one of as many subproblems.
 """
 
 import heapq
@@ -26,17 +26,17 @@ Types = frozenset[str]
 
 
 class RunnerUp(Frozen):
-    """Another mix, and what it costs more."""
+    """Another mix and its distance from the plan."""
 
-    without: tuple[str, ...] = Field(description="What this mix does without: GPU types, or options of one type.")
+    without: tuple[str, ...] = Field(description="GPU types that were left out, or options if all are of one type.")
     replicas: Mapping[str, int] = Field(description="Option -> replicas.")
     cost_usd_per_h: float = Field(ge=0)
-    worse_by: float = Field(description="Than the plan, in the goal's unit.")
-    proven: bool = Field(description="Whether no such mix between this one and the one before exists.")
+    worse_by: float = Field(description="Than the plan, in the objective's unit.")
+    proven: bool = Field(description="Whether no such mix lies between this one and the one before.")
 
 
 def runners_up(what_if: WhatIf, solution: MixSolution, *, count: int = RUNNERS_UP) -> tuple[RunnerUp, ...]:
-    """The best of them; fewer where there are no more, or time runs out."""
+    """The best `count`; fewer if no more exist or time runs out."""
     if not solution.status.has_mix:
         return ()
     search = _Search(what_if, type_names(what_if.problem), solution)
@@ -53,7 +53,7 @@ def runners_up(what_if: WhatIf, solution: MixSolution, *, count: int = RUNNERS_U
 
 
 def as_text(runner_up: RunnerUp, problem: MixProblem) -> str:
-    """One line."""
+    """One sentence."""
     mix = ", ".join(f"{count} x {name}" for name, count in runner_up.replicas.items()) or "nothing"
     line = f"next without {listed(runner_up.without, 'and')}: {mix} at {runner_up.cost_usd_per_h:.2f} $/h"
     doubt = "" if runner_up.proven else NOT_PROVEN
@@ -65,24 +65,24 @@ def as_text(runner_up: RunnerUp, problem: MixProblem) -> str:
 
 
 def type_names(problem: MixProblem) -> tuple[str, ...]:
-    """Per option what tells mixes apart: its GPU type, or its own name where all are of one type."""
+    """Per option, its GPU type, or its own name if all are of one type."""
     gpus = tuple(option.gpu for option in problem.options)
     return gpus if len(set(gpus)) > 1 else tuple(option.name for option in problem.options)
 
 
 @dataclass(slots=True)
 class _Search:
-    """A best-first walk over sets of types to do without."""
+    """A best-first search over sets of types to leave out."""
 
     what_if: WhatIf
     types: tuple[str, ...]  # per option
     plan: MixSolution
-    complete: bool = True  # no question so far went unanswered
+    complete: bool = True  # every subproblem so far is proven
     asked: set[Types] = field(default_factory=set)
     open: list[tuple[float, tuple[str, ...], MixSolution]] = field(default_factory=list)
 
     def in_order(self) -> Iterator[tuple[Types, MixSolution]]:
-        """Mixes that lack a type of each one before, the best first."""
+        """Mixes that lack a type of each better one, the best first."""
         reported = [self.used(self.plan)]
         self.branch(frozenset(), reported[0])
         while self.open:
@@ -96,7 +96,7 @@ class _Search:
             self.branch(banned, contained)
 
     def branch(self, banned: Types, used: Types) -> None:
-        """Ask for the best mix without one more of these."""
+        """Solve the problem without one more of these types, for each."""
         for name in sorted(used):
             more = banned | {name}
             if more in self.asked:
@@ -108,7 +108,7 @@ class _Search:
                 heapq.heappush(self.open, (rank, tuple(sorted(more)), answer))
 
     def improved(self, found: list[tuple[Types, MixSolution, bool]]) -> Iterator[tuple[Types, MixSolution, bool]]:
-        """The same in order, each replaced by a better mix that the search met later, where it met one."""
+        """The same mixes, each replaced by a better known one, in order."""
         if all(proven for _, _, proven in found):
             yield from found
             return
@@ -120,7 +120,7 @@ class _Search:
                 reported.append(self.used(answer))
 
     def rank(self, answer: MixSolution | None) -> float:
-        """How much worse than the plan."""
+        """How much worse than the plan; infinite without a mix."""
         worse = None if answer is None else worse_by(self.what_if.problem, answer, than=self.plan)
         return inf if worse is None else round(worse, 9)
 
@@ -129,12 +129,12 @@ class _Search:
         return [o for o, kind in enumerate(self.types) if kind in types]
 
     def used(self, answer: MixSolution) -> Types:
-        """The types that a mix runs on."""
+        """The types of a mix."""
         return frozenset(name for name, count in zip(self.types, answer.replicas, strict=True) if count)
 
 
 def _runner_up(problem: MixProblem, banned: Types, answer: MixSolution, plan: MixSolution, *, proven: bool) -> RunnerUp:
-    replicas: Counter[str] = Counter()  # options of several workloads may go by one name
+    replicas: Counter[str] = Counter()  # options of several workloads may have one name
     for option, count in zip(problem.options, answer.replicas, strict=True):
         replicas[option.name] += count
     return RunnerUp(

@@ -1,7 +1,7 @@
-"""Shadow prices of P1's linear relaxation: what easing a row would save if counts could be fractions.
+"""Shadow prices of P1's LP relaxation: the gain of relaxing a row if counts may be fractional.
 
-In fractions a whole step never saves more than its shadow price says (the optimum is convex in the right-hand side); in
-whole counts it may save more or less.
+In the relaxation a whole step never gains more than its shadow price, because the optimum is convex in the right-hand
+side.  With whole counts it may gain more or less.
 """
 
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ from planner.solve.ilp.programs import cheapest
 
 @dataclass(frozen=True, slots=True)
 class Relaxation:
-    """An optimum in fractions: what each row is worth there, and what is hired."""
+    """An optimum of the LP relaxation."""
 
-    per_row: Mapping[str, float]  # in the goal's unit, per unit of the row's right-hand side
+    per_row: Mapping[str, float]  # shadow price, in the objective's unit per unit of the row's right-hand side
     units: Mapping[int, float]
 
 
 def relaxation(problem: MixProblem, *, limits: Limits) -> Relaxation | None:
-    """None where it has no optimum, or not within the limits."""
+    """None if the relaxation has no optimum, or none within the limits."""
     model = _relaxed(problem, limits)
     for variable in model.program.variables():
         variable.cat = pulp.LpContinuous

@@ -1,4 +1,4 @@
-"""What the data sheets promise of the candidates, for the bound of a perfect system."""
+"""Peak rates of the candidates by their data sheets, and the least work of the requests, for the ideal bound."""
 
 from collections.abc import Sequence
 from math import inf
@@ -20,7 +20,7 @@ GIGA = 1e9
 def hardware(candidate: Candidate) -> Hardware:
     """An option's GPUs at the fastest arithmetic that its precision may use, at full clock."""
     sheet = candidate.gpu
-    if sheet is None:  # no limit is known, which keeps the bound a bound
+    if sheet is None:  # infinite rates keep the bound valid
         return Hardware(inf, inf, candidate.gpus)
     kinds = {*sheet.dense_tflops}
     if candidate.shape is not None and candidate.model is not None:
@@ -31,7 +31,7 @@ def hardware(candidate: Candidate) -> Hardware:
 
 
 def work(request: PlanRequest, candidates: Sequence[Candidate]) -> list[tuple[Work, ...] | None]:
-    """Per workload and bucket; None where the model is not known."""
+    """Per workload and bucket; None if the model is not known."""
     found: list[tuple[Work, ...] | None] = []
     for w, workload in enumerate(request.workloads):
         own = [candidate for candidate in candidates if candidate.workload == w]
@@ -48,7 +48,7 @@ def work(request: PlanRequest, candidates: Sequence[Candidate]) -> list[tuple[Wo
 
 
 def _sustained(request: PlanRequest, workload: Workload) -> float:
-    """The share of the planned rate that has to be kept up: a replay may find that the peak of a series can queue."""
+    """The share of the planned rate that must be sustained: with a replay, the peak of a series may queue."""
     series = workload.series
     if series is None or request.proof is None or not request.proof.size or series.peak_rps <= 0:
         return 1.0
@@ -56,7 +56,7 @@ def _sustained(request: PlanRequest, workload: Workload) -> float:
 
 
 def _per_bucket(workload: Workload, model: ModelArchitecture, kv_bytes: float) -> tuple[Work, ...]:
-    """Of a bucket's mean request where a trace has them, else of the smallest request that may be in it."""
+    """Of a bucket's mean request if a trace is known, else of the smallest request in the bucket."""
     sizes = workload.sizes
     if sizes.trace is not None:
         return _of_trace(sizes.trace, sizes.buckets, model, kv_bytes)

@@ -1,4 +1,4 @@
-"""Follow-up questions to a mix problem: the same problem solved again with one thing changed, until the time is up."""
+"""What-if questions: a mix problem solved again with one change, until the time runs out."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ QUESTIONS_PER_TIME = 4  # each may take a quarter of the time left, so that a ha
 
 
 class OutOfTimeError(FleetwrightError):
-    """A question without which others have no result got none in time; its caller catches the error."""
+    """A question on which others depend has no result in time; its caller catches the error."""
 
 
 @dataclass(frozen=True, slots=True)

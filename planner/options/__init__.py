@@ -1,4 +1,4 @@
-"""Every way to run a replica, and what the request's rules mean for it (docs/options.md).
+"""Enumerates the ways to run a replica of each workload and translates the request's rules into numbers.
 
-`planner.options.builder.candidates` is the entry.
+The pipeline calls `planner.options.builder.candidates`.  docs/explanation/planner/options.md has the rules.
 """

@@ -1,4 +1,4 @@
-"""Every way to run a replica of each workload: the options given outright, or those found among the offers."""
+"""The candidates of a request: the options given in it, or those found among the offers."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
@@ -46,9 +46,9 @@ def candidates(
     estimator: Estimator = highest_rates,
     profiles: Profiles | None = None,
 ) -> tuple[Candidate, ...]:
-    """All that a best mix may need.  DocumentError says which names, buckets or rules cannot be planned.
+    """All options that an optimal mix may need.  DocumentError names what cannot be planned.
 
-    Measured `profiles` go before what the estimator computes.
+    Measured `profiles` take precedence over the estimator.
     """
     usable = [offer for offer in offers if offer.market in request.markets]
     _refuse([*_unknown_gpus(request, gpus=gpus, offers=offers), *rule_violations(request, offers)])
@@ -74,7 +74,7 @@ def candidates(
 
 
 def cost_factors_of(request: PlanRequest) -> CostFactors:
-    """What the request counts beside price."""
+    """The quantities that the request counts besides price."""
     change = request.policy.change
     return CostFactors(
         power=bool(request.power_domains) or request.policy.goal.counts_power,
@@ -84,7 +84,7 @@ def cost_factors_of(request: PlanRequest) -> CostFactors:
 
 
 def _needed(request: PlanRequest, offers: list[Offer], *, gpus: GpuCatalogue) -> list[Offer]:
-    """Without those that an equal, cheaper and unlimited one makes needless."""
+    """The offers without those that an equal, cheaper and unlimited offer dominates."""
     running = [entry.option for entry in request.current or ()]
     rules: tuple[Rule, ...] = (*request.quotas, *request.power_domains)
 
@@ -108,7 +108,7 @@ def _needed(request: PlanRequest, offers: list[Offer], *, gpus: GpuCatalogue) ->
 def _search(
     request: PlanRequest, position: int, *, models: ModelCatalogue, estimator: Estimator, profiles: Profiles | None
 ) -> Search | None:
-    """How to find the options of a workload that brings none."""
+    """The search for the options of a workload without options of its own."""
     workload = request.workloads[position]
     if workload.options is not None or workload.model is None or workload.slo is None:
         return None
@@ -138,14 +138,14 @@ def _search(
 
 
 def _redundant_experts(workload: Workload) -> tuple[int, ...] | None:
-    """Those asked for; else, where a placement can make use of them, none or one more on each GPU."""
+    """Those of the request; by default, with recorded loads, none or one more per GPU."""
     if workload.redundant_experts is not None:
         return workload.redundant_experts
     return (0, 1) if workload.expert_loads is not None else None
 
 
 def _levels(request: PlanRequest, gpu: GpuSpec) -> tuple[float, ...]:
-    """Those asked for; else, under a power limit, those worth choosing from."""
+    """Those of the request; by default the full clock, and with power domains the levels of the power curve."""
     if request.power_levels is not None:
         return request.power_levels
     return power_curve(gpu).levels if request.power_domains else (FULL_CLOCK,)
@@ -201,13 +201,13 @@ def _unlisted_power(request: PlanRequest, *, gpus: GpuCatalogue) -> Iterator[tup
 
 
 def _oversize(request: PlanRequest, placed: Sequence[Placed]) -> Iterator[tuple[Path, str]]:
-    """Before anything is estimated: at least one option per offer, however well they thin out."""
+    """Refuses before anything is estimated: there is at least one option per offer."""
     searched = [workload for workload in request.workloads if workload.options is None]
     yield from _beyond(sum(len(placed) * len(workload.bucket_rates_rps()) for workload in searched))
 
 
 def _too_many(request: PlanRequest, found: Sequence[Candidate]) -> Iterator[tuple[Path, str]]:
-    """What the ILP would have to hold: routes times buckets."""
+    """Routes times buckets, the size of the MIP."""
     buckets = [len(workload.bucket_rates_rps()) for workload in request.workloads]
     routes = ((candidate.role == "both") + len(candidate.decode_targets) for candidate in found)
     yield from _beyond(sum(count * buckets[candidate.workload] for count, candidate in zip(routes, found, strict=True)))

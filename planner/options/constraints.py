@@ -1,4 +1,4 @@
-"""The request's rules on the whole mix, as numbers on its supplies and options."""
+"""The request's rules on the whole mix, as limits and losses of the mix problem."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from planner.request import PlanRequest
 
 @dataclass(frozen=True)
 class ProblemParts:
-    """Of a mix problem in the making; options stand in the order of the candidates."""
+    """Parts of a mix problem under construction; options are in the order of the candidates."""
 
     candidates: Sequence[Candidate]
     options: tuple[ReplicaOption, ...]
@@ -22,16 +22,16 @@ class ProblemParts:
 
     @cached_property
     def behind(self) -> dict[int, Candidate]:
-        """Supply -> a candidate that draws on it."""
+        """Supply -> one of its candidates."""
         return {option.supply: candidate for option, candidate in zip(self.options, self.candidates, strict=True)}
 
     def gpus_per_unit(self, supply: int) -> float:
-        """Of what is hired as a whole."""
+        """GPUs in one unit."""
         candidate = self.behind[supply]
         return float(candidate.gpus if candidate.offer is None else candidate.supply.slots)
 
     def covered_supplies(self, rule: Rule) -> list[int]:
-        """Those that a rule counts."""
+        """Supplies that a rule covers."""
         return [
             f
             for f, c in self.behind.items()
@@ -39,7 +39,7 @@ class ProblemParts:
         ]
 
     def covered_options(self, rule: Rule) -> list[int]:
-        """Those on supplies that a rule counts."""
+        """Options on supplies that a rule covers."""
         supplies = set(self.covered_supplies(rule))
         return [o for o, option in enumerate(self.options) if option.supply in supplies]
 
@@ -59,9 +59,9 @@ def limits(request: PlanRequest, parts: ProblemParts) -> Iterator[Limit]:
 
 
 def losses(request: PlanRequest, parts: ProblemParts) -> Iterator[Loss]:
-    """Failures to survive.  A node is an instance, or a replica of an option given outright.
+    """Failures to survive.  A node is an instance, or a replica of a given option.
 
-    A replica over several instances goes down with any of them.
+    A replica over several instances fails with any of them.
     """
     if Failure.NODE in request.policy.survive:
         for o, option in enumerate(parts.options):
@@ -76,7 +76,7 @@ def losses(request: PlanRequest, parts: ProblemParts) -> Iterator[Loss]:
 
 
 def change(request: PlanRequest) -> Change:
-    """What moving away from what runs now may and does cost."""
+    """Limits and costs of starts and stops."""
     policy = request.policy.change
     return Change(
         max_started=policy.max_started,
@@ -96,7 +96,7 @@ def held(request: PlanRequest) -> dict[tuple[str, str], int]:
 
 
 def _spot_share(share: float, parts: ProblemParts) -> Iterator[Limit]:
-    """GPUs on spot at most this share of all: `Σ_spot (1 - share) - Σ_rest share <= 0`."""
+    """Spot GPUs are at most this share of all: `Σ_spot (1 - share) - Σ_rest share <= 0`."""
     spot = {f for f, c in parts.behind.items() if c.offer is not None and c.offer.market is Market.SPOT}
     if spot and share < 1:
         weights = {f: ((1 - share) if f in spot else -share) * parts.gpus_per_unit(f) for f in parts.behind}

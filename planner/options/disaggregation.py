@@ -1,12 +1,12 @@
-"""Prefill and decode on replicas of their own: what each side must hold, and which pairs are worth considering.
+"""Prefill and decode on separate replicas: the SLO of each side, and the pairs worth considering.
 
-The prompt's cache is sent once, layer for layer, over the slower of the two replicas' host links (every GPU sends or
-takes its part), so it adds to the time to the first token and bounds the rate on both sides.  How many of either side
-run is the ILP's choice: a pair is a route of two legs.
+The prompt's cache crosses once, over the slower of the two replicas' host links (each GPU sends or receives its part).
+The transfer adds to the time to the first token and limits the rate of both sides.  A pair is a route of two legs, so
+the MIP chooses the ratio.
 
-Of the SLO the prefill side holds TTFT, the decode side TPOT.  An end-to-end limit is divided: the first token may take
-its TTFT limit, or a quarter of the whole where there is none, and the rest is spread over the other tokens.  Means add
-up exactly; for percentiles the division is on the safe side unless both sides tend to be slow together.
+The prefill side holds TTFT, the decode side TPOT.  Of an end-to-end limit, the first token gets the TTFT limit, or a
+quarter of the whole; the other tokens share the rest.  Means add up exactly.  For percentiles the division is
+conservative unless both sides are slow at the same time.
 """
 
 from collections.abc import Sequence
@@ -20,28 +20,28 @@ from planner.performance.config import KV_BYTES, ReplicaConfig, Role
 from planner.performance.open_loop import LINK_REACHED
 from planner.performance.rates import Estimate
 
-FIRST_TOKEN_SHARE = 0.25  # of an end-to-end limit, where nothing is said about the first token
-MAX_COST_RATIO = 1.1  # a pair may cost a tenth more per request than the best: whole numbers may still favour it
-MAX_PAIRS = 48  # of one workload; beyond that they only repeat one another
+FIRST_TOKEN_SHARE = 0.25  # of an end-to-end limit, without a TTFT limit
+MAX_COST_RATIO = 1.1  # of a pair's cost per request over the best; above 1 because rounding may favour a dearer pair
+MAX_PAIRS = 48  # of one workload; more are nearly equal to one another
 
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """One side of a pair, or an option that does both."""
+    """One side of a pair, or an option for whole requests."""
 
     usd_per_h: float  # of one replica
     rates_rps: tuple[float, ...]
     limited: bool  # by stock or quota
 
     def usd_per_krequest(self, bucket: int) -> float:
-        """Of a thousand requests at full use, fractions of replicas allowed."""
+        """$ per thousand requests at full use, with fractional replicas."""
         rate_rps = self.rates_rps[bucket]
         return self.usd_per_h / (3.6 * rate_rps) if rate_rps > 0 else inf
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A prefill and a decode option by position, with the rates of the prefill side when it feeds that decode side."""
+    """Indices of a prefill and a decode option, with the prefill side's rates for this decode side."""
 
     prefill: int
     decode: int
@@ -50,12 +50,12 @@ class Pair:
 
 
 def role_slo(slo: Slo, role: Role, *, output_tokens: int) -> Slo | None:
-    """What a side holds for requests of so many output tokens; None where the limits leave it no time."""
+    """The SLO of one side for requests of so many output tokens; None if the limits leave it no time."""
     return prefill_slo(slo) if role == "prefill" else decode_slo(slo, output_tokens=output_tokens)
 
 
 def prefill_slo(slo: Slo) -> Slo:
-    """What the prefill side holds."""
+    """The SLO of the prefill side."""
     limits: dict[str, float] = {str(statistic): limit_ms for statistic, limit_ms in slo.ttft_ms.items()}
     for statistic, limit_ms in slo.e2e_ms.items():
         limits.setdefault(str(statistic), limit_ms * FIRST_TOKEN_SHARE)
@@ -63,7 +63,7 @@ def prefill_slo(slo: Slo) -> Slo:
 
 
 def decode_slo(slo: Slo, *, output_tokens: int) -> Slo | None:
-    """What the decode side holds; None where an end-to-end limit leaves it no time."""
+    """The SLO of the decode side; None if an end-to-end limit leaves it no time."""
     limits: dict[str, float] = {str(statistic): limit_ms for statistic, limit_ms in slo.tpot_ms.items()}
     first = dict(prefill_slo(slo).ttft_ms.items())
     for statistic, limit_ms in slo.e2e_ms.items():
@@ -75,24 +75,24 @@ def decode_slo(slo: Slo, *, output_tokens: int) -> Slo | None:
 
 
 def kv_bytes(config: ReplicaConfig, input_tokens: int) -> float:
-    """The cache of a prompt, as it is sent."""
+    """The size of a prompt's cache."""
     return config.model.kv_cache_bytes(tokens=input_tokens, kv_bytes=KV_BYTES[config.kv_precision])
 
 
 def together(one: Offer, other: Offer) -> bool:
-    """Whether two offers stand where their hosts reach each other at full rate: one region, one zone where stated."""
+    """Whether the hosts of two offers have a fast link: one region, and one zone if both state one."""
     if (one.provider, one.region) != (other.provider, other.region):
         return False
     return one.zone == other.zone or None in {one.zone, other.zone}
 
 
 def link_gb_per_s(gpu: GpuSpec, gpus: int) -> float:
-    """What a replica sends or takes: one host link per GPU."""
+    """Of a replica: one host link per GPU."""
     return gpu.host_link_gb_per_s * gpus
 
 
 def within_link(estimate: Estimate, config: ReplicaConfig, *, input_tokens: int) -> Estimate:
-    """The rate at which the link carries the prompts' cache, where that is less."""
+    """The estimate, limited to the rate at which the link carries the prompts' cache."""
     sent_gb = kv_bytes(config, input_tokens) / 1e9
     link = link_gb_per_s(config.gpu, config.gpus)
     if config.kv_link_gb_per_s is not None:
@@ -106,7 +106,7 @@ def within_link(estimate: Estimate, config: ReplicaConfig, *, input_tokens: int)
 
 
 def slower_link_gb_per_s(prefill: tuple[GpuSpec, int], decode: tuple[GpuSpec, int]) -> float | None:
-    """Per prefill GPU, where the decode side is the slower one; None where it is not."""
+    """Per prefill GPU, if the decode side is slower; else None."""
     sends, takes = link_gb_per_s(*prefill), link_gb_per_s(*decode)
     return None if takes >= sends else takes / prefill[1]
 
@@ -119,10 +119,10 @@ def cheap_pairs(
     others: Sequence[Leg],
     buckets: Sequence[int],
 ) -> list[Pair]:
-    """Pairs that for some bucket cost at most a tenth more per request than the cheapest way without a limit.
+    """Pairs that for some bucket cost at most `MAX_COST_RATIO` times the cheapest unlimited way per request.
 
-    The ways are the pairs and the options that do both.  Of many, the closest to the cheapest are kept.  This thins out
-    what would hardly change a plan; unlike `planner.options.dominance` it is no proof.
+    The ways are the pairs and the options for whole requests.  At most `MAX_PAIRS` stay, the nearest to the cheapest.
+    Unlike `planner.options.dominance`, this rule is a heuristic.
     """
     costs = [[_usd_per_krequest(pair, b, prefills, decodes) for b in buckets] for pair in pairs]
     free = [not (prefills[pair.prefill].limited or decodes[pair.decode].limited) for pair in pairs]
@@ -137,7 +137,7 @@ def cheap_pairs(
 
 
 def _excess(cost: float, least: float) -> float:
-    """How many times the cheapest; nothing is dearer than what has no unlimited way at all."""
+    """Cost over the least cost; 0 if no unlimited way exists."""
     if cost == inf:
         return inf
     return 0.0 if least in {0.0, inf} and cost <= least else cost / least if least else inf
@@ -149,7 +149,7 @@ def _usd_per_krequest(pair: Pair, bucket: int, prefills: Sequence[Leg], decodes:
 
 
 def _rising(limits: dict[str, float]) -> LatencyLimits:
-    """Percentiles must not fall: a tighter limit on a higher one holds for the lower ones too."""
+    """Percentiles must not fall: a tighter limit on a higher percentile also limits the lower ones."""
     tightest = inf
     for name in ("p99", "p95", "p90", "p50"):
         if name in limits:

@@ -1,17 +1,17 @@
-"""Leaving out what no best mix needs: exact rules, so that the optimum with and without them is the same.
+"""Removes options that no optimal mix needs.  The rules are exact: the optimum with and without them is the same.
 
-Variants of one GPU type and one instance size share every supply they are offered on.  Variant `a` makes `b` needless
-when `k = gpus(b) / gpus(a)` is whole and `k` replicas of `a` do all that one of `b` does: carry as much of every bucket
-at the expected and at the worst rate and, where power counts, draw no more, idle, per request and on a feed.  Any mix
-with `b` then stays as good with `k` of `a` for each: capacities add up, and protection against erring profiles, taken
-once over both, is at most the sum.
+Variants of one GPU type and instance size share every supply of their offers.  Variant `a` dominates `b` if
+`k = gpus(b) / gpus(a)` is a whole number and `k` replicas of `a` replace one of `b`: they carry as much of every bucket
+at the expected and at the worst rate and, if power counts, draw no more power, idle, per request and on a power domain.
+Capacities add up, and the protection against erring profiles of both is at most the sum, so replacing `b` keeps a mix
+feasible.
 
-- Where starting and stopping is counted, only `k = 1` will do, and what runs now is never left out.
-- Where the loss of a node must be survived, `b`'s nodes are filled up with `a`: free in $/h, not in W or in starts, so
-  with either of those nothing is left out.
+- If starts or stops count, `k` must be 1, and running options are kept.
+- If the loss of a node must be survived, spare GPUs of `b`'s nodes hold more of `a`.  These cost nothing in $/h, but
+  power and starts; if those count too, nothing is removed.
 
-An offer makes an equal one needless when it is no dearer and nothing limits it; equal means that no rule of the request
-can tell them apart.
+An offer dominates an equal one if it is no dearer and has no limit.  Two offers are equal if no rule of the request
+distinguishes them.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -23,20 +23,20 @@ from fleet.offers import Offer
 
 @dataclass(frozen=True, slots=True)
 class CostFactors:
-    """What a request counts beside price."""
+    """The quantities that a request counts besides price."""
 
-    power: bool = False  # by its goal or on a feed
+    power: bool = False  # in the objective or a power domain
     moves: bool = False  # replicas started or stopped
     nodes: bool = False  # their loss must be survived
 
     @property
     def allows_removal(self) -> bool:
-        """Whether anything may be left out at all."""
+        """Whether the rules apply at all."""
         return not (self.nodes and (self.power or self.moves))
 
 
 class Rated(Protocol):
-    """What the rules look at in a variant."""
+    """The properties of a variant that the rules compare."""
 
     @property
     def gpus(self) -> int:
@@ -50,7 +50,7 @@ class Rated(Protocol):
 
     @property
     def worst_rps(self) -> Sequence[float]:
-        """The same if the profile errs to the bad side."""
+        """The same at the worst rate."""
         ...
 
     @property
@@ -65,7 +65,7 @@ class Rated(Protocol):
 
     @property
     def limit_w(self) -> float:
-        """What a feed must carry for it."""
+        """What a power domain counts for it."""
         ...
 
 
@@ -75,7 +75,7 @@ RatedT = TypeVar("RatedT", bound=Rated)
 def undominated(
     variants: Iterable[RatedT], *, cost_factors: CostFactors, pinned: Callable[[RatedT], bool]
 ) -> list[RatedT]:
-    """Those that a best mix may need, in their order; of equals the first.  What is pinned stays."""
+    """Those that an optimal mix may need, in their order; the first of equals.  Pinned ones stay."""
     found = list(variants)
     if not cost_factors.allows_removal:
         return found
@@ -93,7 +93,7 @@ def undominated(
 
 
 def dominates(a: Rated, b: Rated, *, cost_factors: CostFactors) -> bool:
-    """Whether replicas of `a` on the GPUs of one of `b` do all that it does."""
+    """Whether replicas of `a` on the GPUs of one of `b` replace it."""
     times, rest = divmod(b.gpus, a.gpus)
     if rest or (times != 1 and (cost_factors.moves or cost_factors.nodes)):
         return False
@@ -109,11 +109,11 @@ def undominated_offers(
     traits: Callable[[Offer], Hashable],
     pinned: Callable[[Offer], bool],
 ) -> list[Offer]:
-    """Offers that a best mix may need, in their order.  `traits` holds all that a rule of the request may look at."""
+    """Offers that an optimal mix may need, in their order.  `traits` are the properties that rules use."""
     found = list(offers)
     if not cost_factors.allows_removal:
         return found
-    ceiling: dict[Hashable, tuple[float, int]] = {}  # per kind the cheapest without a limit, the first of equals
+    ceiling: dict[Hashable, tuple[float, int]] = {}  # per kind, the cheapest without a limit, the first of equals
     kinds = [(offer.gpu, offer.gpus_per_instance, traits(offer)) for offer in found]
     for position, (kind, offer) in enumerate(zip(kinds, found, strict=True)):
         if offer.limit is None:

@@ -1,15 +1,15 @@
-"""Every way to run a model on a GPU type: parallelism x precision x clock, before anything is estimated.
+"""Enumerates the ways to run a model on a GPU type: parallelism, precision and clock.
 
-The rules, each for a reason that engines or the formulation give:
+The rules follow from engines or from the formulation:
 
-- A stage is 1, 2, 4 or 8 GPUs that its fast link joins, a power of two that divides the instance: replicas then fill
-  instances without a remainder (docs/formulation.md, section 1).  Attention heads split evenly over `tp`.
-- A mixture of experts may spread whole experts over the stage's GPUs (`ep`), and may repeat attention on each (`dp`).
-  Where their loads are known, each GPU may hold a few copies more than its even share (`red`): engines that place
-  experts by load take any number of slots that the GPUs divide.
-- Stages in a row (`pp`) only where a stage can grow no further: inside the instance, or over several whole hosts where
-  one does not hold the weights.  Smaller instances stand anywhere, with nothing known of the network between them.
-- A precision only where the GPU can compute in it or unpack it to one it computes in.
+- A stage has 1, 2, 4 or 8 GPUs on one fast link, a power of two that divides the instance.  Replicas then fill
+  instances without a remainder (docs/explanation/planner/formulation.md, section 1).  `tp` divides the attention heads.
+- A mixture of experts may distribute whole experts over the stage's GPUs (`ep`), and may replicate attention on each
+  (`dp`).  With known loads, each GPU may hold some copies more than its even share (`red`): engines that place experts
+  by load accept any number of slots that the GPUs divide.
+- Pipeline stages (`pp`) only where a stage cannot grow further: inside the instance, or over several whole hosts if one
+  does not hold the weights.  The network between smaller instances is not known.
+- A precision only if the GPU computes in it, or unpacks it to one that it computes in.
 """
 
 from collections.abc import Iterator
@@ -19,22 +19,22 @@ from fleet.gpus import GpuSpec
 from fleet.models import ModelArchitecture
 from planner.performance.config import PARAMETER_BYTES, KvPrecision, ReplicaConfig, Role, WeightPrecision
 
-STAGE_GPUS = (1, 2, 4, 8)  # wider tensor parallelism than a host of eight is not predicted
+STAGE_GPUS = (1, 2, 4, 8)  # the model predicts no tensor parallelism wider than a host of eight
 STAGES = (2, 4, 8)
-HOST_GPUS = 8  # an instance of so many is a host, with network cards to match
+HOST_GPUS = 8  # an instance of so many GPUs is a host with fast network cards
 FULL_CLOCK = 1.0
-MAX_MEMORY_FOR_WEIGHTS = 0.9  # engines keep about a tenth for themselves; the estimate decides exactly
+MAX_MEMORY_FOR_WEIGHTS = 0.9  # engines keep about a tenth for themselves; the estimate is exact
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a model is spread over GPUs."""
+    """The distribution of a model over GPUs."""
 
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     attention_data_parallel: int = 1
     expert_parallel: int = 1
-    redundant_experts: int = 0  # slots of a layer beyond one for each expert, on all GPUs of a stage together
+    redundant_experts: int = 0  # slots of a layer beyond one per expert, on all GPUs of a stage
 
     @property
     def gpus(self) -> int:
@@ -43,12 +43,12 @@ class Layout:
 
     @property
     def stage_gpus(self) -> int:
-        """That work on one layer together."""
+        """GPUs of one stage."""
         return self.tensor_parallel * self.attention_data_parallel
 
     @property
     def name(self) -> str:
-        """As in option names: what is 1 is left out, `tp` excepted."""
+        """As in option names: degrees of 1 are left out, except `tp`."""
         parts = (
             ("pp", self.pipeline_parallel),
             ("dp", self.attention_data_parallel),
@@ -61,7 +61,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How one replica is run, whatever the GPU type and the model."""
+    """The way to run one replica, for any GPU type and model."""
 
     layout: Layout = Layout()
     precision: WeightPrecision = "bf16"
@@ -75,7 +75,7 @@ class Shape:
         return self.layout.gpus
 
     def name(self, gpu: GpuSpec) -> str:
-        """Unique among the shapes of a GPU type; plain 16 bit, full clock and both roles go without saying."""
+        """Unique among the shapes of a GPU type; the GPU's 16 bit, the full clock and both roles are left out."""
         parts = [self.layout.name]
         if self.precision != sixteen_bit(gpu):
             parts.append(self.precision)
@@ -93,7 +93,7 @@ class Shape:
         expert_imbalance: float,
         kv_link_gb_per_s: float | None = None,
     ) -> ReplicaConfig:
-        """What the performance model is asked about."""
+        """The configuration for the performance model."""
         layout = self.layout
         return ReplicaConfig(
             model=model,
@@ -114,13 +114,13 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSpace:
-    """What a request leaves to choose from."""
+    """The choices that a request allows."""
 
-    precisions: tuple[WeightPrecision, ...] | None = None  # None: the GPU's own 16 bit, which changes no answers
+    precisions: tuple[WeightPrecision, ...] | None = None  # None: the GPU's own 16 bit
     kv_precisions: tuple[KvPrecision, ...] = ("bf16",)
     levels: tuple[float, ...] = (FULL_CLOCK,)
     roles: tuple[Role, ...] = ("both",)
-    redundant_experts: tuple[int, ...] | None = None  # per GPU; None: engines hold each expert once
+    redundant_experts: tuple[int, ...] | None = None  # per GPU; None: each expert once
 
     def precisions_on(self, gpu: GpuSpec) -> tuple[WeightPrecision, ...]:
         """Those of the request, each once, or the GPU's 16 bit."""
@@ -130,7 +130,7 @@ class ConfigSpace:
 def shapes(
     model: ModelArchitecture, gpu: GpuSpec, *, gpus_per_instance: int, config_space: ConfigSpace
 ) -> Iterator[Shape]:
-    """All shapes of a model on instances of this size, narrow ones and full clocks first."""
+    """All shapes of a model on instances of this size, narrow stages and full clocks first."""
     for precision in config_space.precisions_on(gpu):
         probe = ReplicaConfig(model=model, gpu=gpu, precision=precision)
         if probe.arithmetic is None or probe.base_arithmetic is None:
@@ -159,7 +159,7 @@ def layouts(
     over_instances: bool,
     redundant_experts: tuple[int, ...] | None = None,
 ) -> Iterator[Layout]:
-    """Stages of each width, and rows of the widest; `over_instances` lets a row leave the instance."""
+    """Stages of each width, and pipelines of the widest; `over_instances` allows a pipeline over several instances."""
     widths = [width for width in STAGE_GPUS if gpus_per_instance % width == 0 and width <= gpu.link_domain_gpus]
     stages = [stage for width in widths for stage in _stages(model, width, redundant_experts)]
     yield from stages
@@ -174,12 +174,12 @@ def layouts(
 
 
 def slots_over(experts: int, gpus: int, spare: int) -> int:
-    """Of one layer, where each GPU holds `spare` beyond its even share of the experts."""
+    """Slots of one layer if each GPU holds `spare` beyond its even share of the experts."""
     return (-(-experts // gpus) + spare) * gpus
 
 
 def sixteen_bit(gpu: GpuSpec) -> WeightPrecision:
-    """What a GPU serves published 16-bit weights in."""
+    """The precision of published 16-bit weights on this GPU."""
     return "bf16" if "bf16" in gpu.dense_tflops else "fp16"
 
 
@@ -194,7 +194,7 @@ def _stages(model: ModelArchitecture, width: int, redundant_experts: tuple[int, 
 
 
 def _redundancies(model: ModelArchitecture, width: int, redundant_experts: tuple[int, ...] | None) -> Iterator[int]:
-    """How many copies beyond one of each expert a stage may hold; none at all where the experts cannot be spread."""
+    """Numbers of redundant experts of a stage; empty if the experts cannot be distributed."""
     if width == 1 or model.experts == 0:
         return
     if redundant_experts is None:
@@ -202,7 +202,7 @@ def _redundancies(model: ModelArchitecture, width: int, redundant_experts: tuple
         return
     for spare in sorted(set(redundant_experts)):
         slots = slots_over(model.experts, width, spare)
-        if slots <= model.experts * width:  # no expert twice on a GPU
+        if slots <= model.experts * width:  # no GPU holds an expert twice
             yield slots - model.experts
 
 

@@ -1,12 +1,11 @@
-"""How unevenly experts are loaded where they are spread over GPUs: stated, assumed, or placed by recorded loads.
+"""Expert imbalance of options that distribute experts over GPUs: given, assumed, or from a placement by recorded loads.
 
-With recorded loads every way to spread the experts is placed as `fleetwright place` would place it, with one placement
-for all windows, copies sharing their expert's tokens equally, as engines that load such a placement do.  A step waits
-for the busiest GPU of each layer, in each window anew, so what counts is
+With recorded loads, each distribution is placed as by `fleetwright place`: one placement for all windows, and copies
+share their expert's tokens equally.  A step waits for the busiest GPU of each layer, in each window:
 
     imbalance = mean over layers of  sum over windows of the busiest GPU's tokens / sum over windows of an even share
 
-which is never below the imbalance under all windows' loads together, and so never below its proven bound.
+This value is at least the imbalance of the summed loads, and therefore at least its proven bound.
 """
 
 from collections.abc import Iterator
@@ -22,45 +21,45 @@ from placement.layout import Layout
 from placement.loads import ExpertLoads
 from planner.request import Workload
 
-ASSUMED_IMBALANCE = 1.25  # near what a placement by recorded loads reaches, and far from the worst case
-POOR_BOUND = 1.05  # above it, redundant experts are worth a look
-MAX_ADVISED = 8  # redundant experts per GPU that are looked at
+ASSUMED_IMBALANCE = 1.25  # a margin: close to a placement by recorded loads, far from the worst case
+POOR_BOUND = 1.05  # above it, redundant experts may help
+MAX_ADVISED = 8  # redundant experts per GPU in the advice
 
 
 class SpreadSource(StrEnum):
-    """Where an imbalance comes from."""
+    """The source of an imbalance."""
 
-    GIVEN = "given"  # stood in the request
-    PLACED = "placed"  # predicted by placing the experts by recorded loads
-    DEFAULT = "default"  # nothing was known
+    GIVEN = "given"  # in the request
+    PLACED = "placed"  # from a placement by recorded loads
+    DEFAULT = "default"  # assumed
 
 
 class ExpertSpread(Frozen):
-    """Experts over the GPUs of one stage."""
+    """The distribution of experts over the GPUs of one stage."""
 
     gpus: int = Field(ge=1, description="That share the experts of a layer.")
     slots: int = Field(ge=1, description="Of one layer on all of them: experts and redundant copies.")
-    redundant_experts: int = Field(ge=0, description="What engines call it: slots beyond one for each expert.")
-    expert_imbalance: float = Field(ge=1, description="Load of the busiest GPU over the mean; the rates rest on it.")
+    redundant_experts: int = Field(ge=0, description="Slots beyond one per expert, as engines count them.")
+    expert_imbalance: float = Field(ge=1, description="Load of the busiest GPU over the mean, as the rates assume.")
     bound: float | None = Field(
-        default=None, ge=1, description="Proven: no placement on so many slots is more even. Absent: no loads given."
+        default=None, ge=1, description="Proven: no placement on as many slots is more even. Absent: no loads given."
     )
     source: SpreadSource
     enough_slots: int | None = Field(
-        default=None, ge=1, description="Where the bound is poor: slots with which it no longer would be, if any."
+        default=None, ge=1, description="For a poor bound: the slots with which it is good, if any."
     )
 
 
 @dataclass(frozen=True)
 class SpreadTable:
-    """Of one workload's model, each way placed when first asked for."""
+    """The distributions of one workload's model, each computed on first use."""
 
     workload: Workload
     model: ModelArchitecture
     known: dict[tuple[int, int], ExpertSpread] = field(default_factory=dict)
 
     def of(self, *, gpus: int, slots: int) -> ExpertSpread:
-        """Over so many GPUs."""
+        """Over so many GPUs and slots."""
         if (gpus, slots) not in self.known:
             self.known[gpus, slots] = self._found(gpus, slots)
         return self.known[gpus, slots]
@@ -80,16 +79,14 @@ class SpreadTable:
 
 
 def spread_text(spread: ExpertSpread, option: str) -> str:
-    """What the plan takes for granted about it."""
+    """One sentence with the assumption of the plan."""
     where = f"{option}: {spread.slots} expert slots on {spread.gpus} GPUs"
     busiest = f"the busiest carries {spread.expert_imbalance:.3f} times the mean"
     if spread.source is SpreadSource.GIVEN:
-        return f"{where}, {busiest}, as the request says"
+        return f"{where}, {busiest}, as given in the request"
     if spread.bound is None:
-        return f"{where}, {busiest}: assumed, and expert_loads would tell"
-    placed = (
-        f"{where}, {busiest} when placed by the recorded loads; no placement does with less than {spread.bound:.3f}"
-    )
+        return f"{where}, {busiest}: assumed; expert_loads would give the value"
+    placed = f"{where}, {busiest} when placed by the recorded loads; no placement has less than {spread.bound:.3f}"
     return f"{placed}{_advice(spread)}"
 
 
@@ -128,7 +125,7 @@ def _placed(loads: ExpertLoads, *, gpus: int, slots: int) -> ExpertSpread:
 
 
 def _enough_slots(loads: ExpertLoads, *, gpus: int, slots: int) -> int | None:
-    """The fewest with which the bound would no longer be poor."""
+    """The fewest slots with a good bound."""
     from placement.bounds import lower_bound  # noqa: PLC0415 - compiles on import
 
     for more in _more_slots(loads.experts, gpus, slots):

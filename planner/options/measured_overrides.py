@@ -1,8 +1,8 @@
-"""Measurements before models: where benchmark results of a configuration are known, they replace what was computed.
+"""Measured rates replace computed ones where benchmark results of a configuration exist.
 
-Results belong to a shape when model, GPU, degrees and precision are the same; full clock, 16-bit cache, both roles and
-no redundant experts are what benchmarks run.  A result that names no precision counts as 16 bit.  Of several engines or
-versions the one with the most runs is taken.
+Results match a shape if model, GPU, degrees and precision are equal.  Benchmarks run at full clock, with a
+16-bit cache, both roles and no redundant experts.  A result without a precision counts as 16 bit.  Of several engines
+or versions, the one with the most runs counts.
 """
 
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ SIXTEEN_BIT = frozenset({"", "bf16", "fp16", "bfloat16", "float16"})
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """What a store of profiles says about the shapes of one workload."""
+    """The profiles for the shapes of one workload."""
 
     profiles: Profiles
     buckets: SizeBuckets
     slo: Slo
 
     def improved(self, computed: Throughput, *, model: ModelArchitecture, gpu: GpuSpec, shape: Shape) -> Throughput:
-        """The same table with measured rates where there are any, and bounded by them elsewhere."""
+        """The same table with measured rates where they exist, and limited by them elsewhere."""
         found = self._configuration(model, gpu, shape)
         if found is None:
             return computed

@@ -1,6 +1,6 @@
-"""What a rule of the request applies to: which offers and given options a quota, a power domain or a failure covers.
+"""The offers and given options that a quota, a power domain or a failure covers.
 
-An offer goes by its id, an option given outright by `workload/option`: the names of the mix problem's supplies.
+Rules name an offer by its id and a given option by `workload/option`: the names of the mix problem's supplies.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -13,13 +13,13 @@ from planner.policy import Failure, PowerDomain, Quota
 from planner.request import PlanRequest
 
 MINUTES_PER_H = 60.0
-MAX_NAMED = 8  # of names that something may have
+MAX_NAMED = 8  # known names in one error
 
 Rule = Quota | PowerDomain
 
 
 def covers(rule: Rule, *, name: str, offer: Offer | None, gpu_names: Collection[str]) -> bool:
-    """Whether a rule counts what is hired under this name.  What was given outright stands in no region."""
+    """Whether a rule covers a supply.  A given option has no region."""
     if rule.members is not None and name not in rule.members:
         return False
     if isinstance(rule, PowerDomain):
@@ -31,7 +31,7 @@ def covers(rule: Rule, *, name: str, offer: Offer | None, gpu_names: Collection[
 
 
 def uptime(request: PlanRequest, offer: Offer | None) -> float:
-    """The share of the time that an instance is there: an alternating renewal of interruptions and recoveries."""
+    """The share of the time that an instance is available: an alternating renewal of interruptions and recoveries."""
     if offer is None or offer.market is not Market.SPOT:
         return 1.0
     spot = request.policy.spot
@@ -41,19 +41,19 @@ def uptime(request: PlanRequest, offer: Offer | None) -> float:
 
 
 def carbon_g_per_kwh(request: PlanRequest, offer: Offer | None) -> float:
-    """Of the electricity where an offer stands; of no known region what the request says for the rest."""
+    """Of the electricity at an offer's region; the request's default without one."""
     if request.carbon is None:
         return 0.0
     return request.carbon.intensity_g_per_kwh(None if offer is None else offer.region)
 
 
 def zone_of(offer: Offer) -> str:
-    """Offers of a region that state no zone count as one zone of their own."""
+    """Offers of a region without a zone form one zone."""
     return "/".join((offer.provider, offer.region, offer.zone or "zone not stated"))
 
 
 def rule_violations(request: PlanRequest, offers: Sequence[Offer]) -> Iterator[Violation]:
-    """Names that no rule can mean, and rules that lack what they need."""
+    """Unknown names in rules, and rules without what they require."""
     yield from _unknown_places(request, offers)
     known = {offer.id for offer in offers}
     known |= {f"{workload.name}/{option.name}" for workload in request.workloads for option in workload.options or ()}
@@ -65,16 +65,16 @@ def rule_violations(request: PlanRequest, offers: Sequence[Offer]) -> Iterator[V
                     yield (field, position, "members", number), f"unknown name {member!r}{_nearest(member, known)}"
     change = request.policy.change
     if request.current is None and (change.max_started is not None or change.max_stopped is not None):
-        yield ("current",), "is required where policy.change limits moves away from it; [] when nothing runs"
+        yield ("current",), "is required if policy.change limits starts or stops; [] if nothing runs"
     if Failure.ZONE in request.policy.survive:
         for position, workload in enumerate(request.workloads):
             if workload.options is not None:
                 at = ("workloads", position, "options")
-                yield at, "options given outright stand in no known zone, so the loss of a zone cannot be survived"
+                yield at, "given options have no zone, so the loss of a zone cannot be survived"
 
 
 def _unknown_places(request: PlanRequest, offers: Sequence[Offer]) -> Iterator[Violation]:
-    """A cap on a region that is misspelt would cap nothing."""
+    """A quota on a misspelt provider or region would cap nothing."""
     providers, regions = {offer.provider for offer in offers}, {offer.region for offer in offers}
     for position, quota in enumerate(request.quotas):
         for field, name, known in (("provider", quota.provider, providers), ("region", quota.region, regions)):
@@ -87,7 +87,7 @@ def _unknown_places(request: PlanRequest, offers: Sequence[Offer]) -> Iterator[V
 
 
 def unknown_options(request: PlanRequest, names: Sequence[tuple[str, str]]) -> Iterator[Violation]:
-    """What runs now under names that are not among the (workload, option) to choose from."""
+    """Running options that are not among the candidates."""
     for position, running in enumerate(request.current or ()):
         if (running.workload, running.option) not in names:
             known = [option for workload, option in names if workload == running.workload]
@@ -96,7 +96,7 @@ def unknown_options(request: PlanRequest, names: Sequence[tuple[str, str]]) -> I
 
 
 def _nearest_or_all(name: str, known: set[str]) -> str:
-    """What was meant; where nothing is like it, the first of what there is."""
+    """The nearest names, or else the first known ones."""
     return _nearest(name, known) or f", expected one of {', '.join(sorted(known)[:MAX_NAMED]) or 'none'}"
 
 

@@ -1,6 +1,6 @@
-"""The replica options of one workload among the offers: variants of each GPU type x offers, thinned out without loss.
+"""The replica options of one workload: the variants of each GPU type on each offer, without dominated ones.
 
-Options that cannot serve a single bucket are left out; why is kept, for the error that names a bucket nobody serves.
+Options that serve no bucket are left out; their reasons are kept for the error about a bucket that no option serves.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,14 +23,14 @@ from planner.request import MAX_REPLICAS_PER_BUCKET, bucket_name
 from planner.throughput import Throughput
 from power.curves import ReplicaPower, replica_power
 
-NO_OFFERS = "there are no offers on the markets asked for"
+NO_OFFERS = "there are no offers on the selected markets"
 
 Placed = tuple[Offer, GpuSpec]
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeTarget:
-    """A decode option that a prefill option may hand its requests to, and what each of its replicas then carries."""
+    """A decode option that may follow a prefill option, and the rates of one prefill replica for it."""
 
     decode: str
     rates_rps: tuple[float, ...]
@@ -39,7 +39,7 @@ class DecodeTarget:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A way to run a replica, and what the answer says about it."""
+    """A replica option with everything that the plan reports about it."""
 
     workload: int
     name: str
@@ -47,12 +47,12 @@ class Candidate:
     gpus: int
     throughput: Throughput
     supply: Supply
-    offer: Offer | None = None  # None: given outright, priced and stocked by the replica
-    model: ModelArchitecture | None = None  # None: given outright, for a model that nobody needs to know
-    shape: Shape | None = None  # None: given outright
-    worst_rps: tuple[float, ...] | None = None  # row by row; None: not known to err
+    offer: Offer | None = None  # None: given in the request, priced and limited per replica
+    model: ModelArchitecture | None = None  # None: given in the request
+    shape: Shape | None = None  # None: given in the request
+    worst_rps: tuple[float, ...] | None = None  # row by row; None: no known error
     decode_targets: tuple[DecodeTarget, ...] = ()  # of a prefill option
-    spread: ExpertSpread | None = None  # of its experts over GPUs, where whole experts are
+    spread: ExpertSpread | None = None  # None: experts are not distributed
     given_gpu: str = ""  # as a given option names it
 
     @property
@@ -62,7 +62,7 @@ class Candidate:
 
     @property
     def data_sheet(self) -> GpuSpec:
-        """Of the GPU, for options whose rates are predicted: their GPU is in the catalogue."""
+        """The GPU of an option with predicted rates, which is always in the catalogue."""
         if self.gpu is None:
             raise AssertionError(f"{self.name} was given in the request")
         return self.gpu
@@ -74,12 +74,12 @@ class Candidate:
 
     @property
     def role(self) -> Role:
-        """Its part in a request."""
+        """The part of a request that it serves."""
         return "both" if self.shape is None else self.shape.role
 
     @property
     def slots(self) -> int:
-        """GPUs a replica takes out of its supply's units; a given option's unit is the replica."""
+        """GPUs of its supply's unit that a replica takes; the unit of a given option is the replica."""
         return 1 if self.offer is None else self.gpus
 
     @property
@@ -92,25 +92,25 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """One workload's way through the offers."""
+    """The search for one workload's options."""
 
     position: int
     table: VariantTable
     config_space: Callable[[GpuSpec], ConfigSpace]
     cost_factors: CostFactors
-    held: frozenset[str]  # names of options that run now, and stay to be chosen from
+    held: frozenset[str]  # names of running options, which are kept
     tried: dict[tuple[str, Shape], Variant] = field(default_factory=dict)
-    unable: dict[str, str] = field(default_factory=dict)  # GPU types without a single shape, and why
+    unable: dict[str, str] = field(default_factory=dict)  # GPU types without any shape, with the reason
 
     def run(self, offers: Sequence[Placed]) -> list[Candidate]:
-        """The options that can serve anything: per offer those for whole requests, then each side of the pairs."""
+        """The options that serve any bucket: for whole requests, then each side of the pairs."""
         whole = [candidate for placed in offers for candidate in self._offered(placed, "both")]
         if not self.table.workload.split:
             return whole
         return [*whole, *self._paired(offers, whole)]
 
     def violations(self) -> Iterator[tuple[Path, str]]:
-        """After `run`: what is asked for that nothing can serve, and per GPU type why it cannot."""
+        """After `run`: demand that no option serves, with the reason per GPU type."""
         workload = self.table.workload
         for number, bucket in enumerate(self.table.buckets):
             least_rps = workload.planned_rps * bucket.share / MAX_REPLICAS_PER_BUCKET
@@ -223,7 +223,7 @@ def _option_name(offer: Offer, variant: Variant) -> str:
 
 
 def _may_pair(prefill: Candidate, decode: Candidate) -> bool:
-    """The cache in one precision, and one place: between regions there is no such link."""
+    """Whether both keep the cache in one precision and are in one place."""
     if prefill.offer is None or decode.offer is None or not disaggregation.together(prefill.offer, decode.offer):
         return False
     return _shape(prefill).kv_precision == _shape(decode).kv_precision
@@ -231,12 +231,12 @@ def _may_pair(prefill: Candidate, decode: Candidate) -> bool:
 
 def _shape(candidate: Candidate) -> Shape:
     if candidate.shape is None:
-        raise AssertionError(f"{candidate.name} was given outright")
+        raise AssertionError(f"{candidate.name} was given in the request")
     return candidate.shape
 
 
 def known_power(candidate: Candidate) -> ReplicaPower:
-    """The power of a replica that a power domain counts; its data sheet was required before."""
+    """The power of a replica in a power domain; the builder has required its data sheet."""
     if candidate.power is None:
         raise AssertionError(f"{candidate.name} has no data sheet")
     return candidate.power

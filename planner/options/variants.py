@@ -1,6 +1,6 @@
-"""How much each shape of a replica carries on a GPU type: estimated once, whatever the number of offers.
+"""The rates of each shape on a GPU type, estimated once for all offers.
 
-The performance model is behind `Estimator`, so that a table of measurements or a test can stand in for it.
+`Estimator` is the interface of the performance model, so that tests and measured tables can replace it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ from planner.request import MAX_REPLICAS_PER_BUCKET, Workload
 from planner.throughput import Provenance, Throughput
 from power.curves import ReplicaPower, replica_power
 
-NO_INTERVAL = "nothing of the kind was measured"
+NO_INTERVAL = "no similar configuration was measured"
 
 Size = tuple[int, int]  # input and output tokens
 
@@ -34,21 +34,21 @@ class Estimator(Protocol):
     def __call__(
         self, config: ReplicaConfig, slo: Slo, *, sizes: Sequence[Size], arrival_cv: float
     ) -> Sequence[Estimate]:
-        """The highest rate inside the SLO for requests of each size alone."""
+        """The highest rate inside the SLO if all requests have one size, for each size."""
         ...
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One shape on one GPU type, and what it carries of each bucket of a workload."""
+    """One shape on one GPU type, with its rate per bucket."""
 
     gpu: GpuSpec
     shape: Shape
     throughput: Throughput
-    reasons: tuple[str | None, ...]  # per bucket, why it carries nothing
-    rates_rps: tuple[float, ...]  # as the plan uses them: 0 where absurdly many replicas would be needed
+    reasons: tuple[str | None, ...]  # per bucket, why it serves none
+    rates_rps: tuple[float, ...]  # as planned: 0 if the bucket would need too many replicas
     worst_rps: tuple[float, ...]  # the same at the lower end of their intervals
-    spread: ExpertSpread | None = None  # of the experts over its GPUs; None: each GPU has a part of all of them
+    spread: ExpertSpread | None = None  # None: experts are not distributed
 
     @property
     def gpus(self) -> int:
@@ -62,12 +62,12 @@ class Variant:
 
     @property
     def serves_anything(self) -> bool:
-        """Whether there is a bucket it can serve."""
+        """Whether it serves any bucket."""
         return any(self.rates_rps)
 
     @cached_property
     def power(self) -> ReplicaPower:
-        """What a replica draws."""
+        """Of one replica."""
         return replica_power(self.gpu, gpus=self.gpus, level=self.shape.clock)
 
     @property
@@ -82,13 +82,13 @@ class Variant:
 
     @property
     def limit_w(self) -> float:
-        """What a feed must carry for it."""
+        """What a power domain counts for it."""
         return self.power.limit_w
 
 
 @dataclass(frozen=True)
 class VariantTable:
-    """All variants of one workload, each estimated when first asked for."""
+    """All variants of one workload, each estimated on first use."""
 
     workload: Workload
     model: ModelArchitecture
@@ -99,7 +99,7 @@ class VariantTable:
 
     @cached_property
     def spreads(self) -> SpreadTable:
-        """How evenly the model's experts can be spread."""
+        """The distributions of the model's experts."""
         return SpreadTable(self.workload, self.model)
 
     @cached_property
@@ -113,7 +113,7 @@ class VariantTable:
         return [self.variant(gpu, shape) for shape in found]
 
     def variant(self, gpu: GpuSpec, shape: Shape, *, kv_link_gb_per_s: float | None = None) -> Variant:
-        """One of them; `kv_link_gb_per_s` where a decode replica takes the cache slower than this one sends it."""
+        """One of them; `kv_link_gb_per_s` if the decode replica receives the cache slower than this one sends it."""
         key = gpu.name, shape, kv_link_gb_per_s
         if key not in self.known:
             self.known[key] = self._estimated(gpu, shape, kv_link_gb_per_s)
@@ -172,7 +172,7 @@ class VariantTable:
         ]
 
     def _estimated_short(self, config: ReplicaConfig) -> list[Estimate]:
-        """At half a bucket's output: a prompt that others bring hits the time per token of a short answer harder."""
+        """At half a bucket's output: prefills of other requests delay the tokens of a short answer more."""
         sizes = [(bucket.edge[0], max(2, round(bucket.middle[1]))) for bucket in self.buckets]
         return self._estimated_sizes(config, self.slo, sizes)
 
@@ -189,7 +189,7 @@ def _lower(one: Estimate, other: Estimate) -> Estimate:
 
 
 def plannable(rates_rps: Iterable[float], demand_rps: Iterable[float]) -> tuple[float, ...]:
-    """An option that would need absurdly many replicas for a bucket does not count as serving it."""
+    """The rates, with 0 where a bucket would need more than `MAX_REPLICAS_PER_BUCKET` replicas."""
     return tuple(
         rate if rate > demand / MAX_REPLICAS_PER_BUCKET else 0.0
         for rate, demand in zip(rates_rps, demand_rps, strict=True)
@@ -197,7 +197,7 @@ def plannable(rates_rps: Iterable[float], demand_rps: Iterable[float]) -> tuple[
 
 
 def _worst_rps(estimate: Estimate, rate_rps: float) -> float:
-    """Never above the rate itself; the rate where nothing is known of its error."""
+    """At most the rate itself; the rate if its error is not known."""
     return rate_rps if estimate.interval_90 is None else min(rate_rps, estimate.interval_90[0])
 
 
@@ -213,7 +213,7 @@ def _throughput(estimates: Sequence[Estimate], *, columns: int, config: ReplicaC
 
 
 def _note(config: ReplicaConfig) -> str:
-    """What the interval rests on."""
+    """The basis of the interval."""
     fit, model, gpu = builtin_coefficients(), config.model, config.gpu.name
     seen = "was" if gpu in fit.measured_gpus else "was not"
     kind = "mixtures of experts" if model.experts else "dense models"
@@ -225,7 +225,7 @@ def _note(config: ReplicaConfig) -> str:
 
 
 def _widest(estimates: Sequence[Estimate]) -> tuple[float, float] | None:
-    """Multiples of the rate that hold the interval of every bucket it serves."""
+    """Multiples of the rate that contain the interval of every bucket."""
     served = [estimate for estimate in estimates if estimate.max_rps > 0]
     ends = [
         (estimate.interval_90[0] / estimate.max_rps, estimate.interval_90[1] / estimate.max_rps)

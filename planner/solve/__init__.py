@@ -1,1 +1,5 @@
-"""Solvers for the mix problem: `dispatch` chooses among integer programming and the specialised methods."""
+"""Solves mix problems: counts of units and replicas, their routing, and a proven bound.
+
+Call `planner.solve.dispatch.solve_mix`; it chooses the method.  docs/explanation/planner/formulation.md has the
+programs.
+"""

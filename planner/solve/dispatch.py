@@ -1,13 +1,14 @@
-"""From a mix problem to counts and routing weights: programs in a row (docs/formulation.md, section 4).
+"""Chooses the method for a mix problem and runs its programs (docs/explanation/planner/formulation.md, section 4).
 
-P1 finds the best units and proves it.  P2 drops what costs nothing but is not needed.  P3 spreads the requests over the
-replicas as evenly as they allow, and by that checks P1's counts a second time.  All runs share one deadline.
+P1 decides the units and proves the bound.  P2 removes surplus units and replicas that cost nothing.  P3 routes the
+requests and checks the counts.  All runs share one time limit.
 
-`solve_mix` decides who solves P1: `planner.solve.single_workload` takes workloads that share nothing (section 8) and
-`planner.solve.branch_and_price` many that share stock or limits, both for HiGHS only; `planner.solve.resilience` takes
-failures to
-survive and nodes that are not shared; everything else, and any second opinion by CBC, goes to `planner.solve.ilp`
-whole.
+| P1 of | solved by |
+|---|---|
+| workloads that share nothing | `planner.solve.single_workload` (section 8), HiGHS only |
+| many workloads that share stock or limits | `planner.solve.branch_and_price`, HiGHS only |
+| failures to survive, or nodes that options do not share | `planner.solve.resilience` |
+| all others, and every run of CBC | `planner.solve.ilp` |
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -19,14 +20,14 @@ from planner.solve import ilp, resilience, single_workload
 from planner.solve.routing import NEGLIGIBLE_SHARE, OVERLOAD_TOLERANCE, normalised, refuse_overload, route
 from planner.solve.solution import MixSolution, Shares, busy_replicas, objective_value, rates_served
 
-DECOMPOSED_LOADS = 5  # workloads from which on the decomposition is quicker than P1 whole
-FIRST_SHARE = 0.8  # of the time for P5; the rest is P6's
+DECOMPOSED_LOADS = 5  # with fewer workloads P1 whole is as fast
+FIRST_SHARE = 0.8  # of the time for P5; P6 has the rest
 
 
 def solve_mix(
     problem: MixProblem, *, solver: Solver, limits: Limits, routes: Collection[int] | None = None
 ) -> MixSolution:
-    """The best mix by all routes, or only by those named."""
+    """The best mix over all routes, or over the given ones."""
     usable = range(len(problem.routes)) if routes is None else routes
     deadline = Deadline.of(limits)
     if not problem.objective.serves_all:
@@ -37,7 +38,7 @@ def solve_mix(
     if solver is Solver.HIGHS and routes is None and (solution := _decomposed(problem, limits=limits)) is not None:
         return solution
     model, outcome = _best(problem, solver=solver, deadline=deadline, routes=usable)
-    bound = max(0.0, outcome.bound)  # no weight is negative, so this too is proven
+    bound = max(0.0, outcome.bound)  # valid because no weight is negative
     if not outcome.status.has_mix:
         return MixSolution.without_mix(problem, status=outcome.status, bound=bound)
     if _may_hold_spare(problem, model.counts_of_units()):
@@ -48,7 +49,7 @@ def solve_mix(
 def _by_tables(
     problem: MixProblem, tables: Sequence[single_workload.Table], *, deadline: Deadline
 ) -> MixSolution | None:
-    """P1 one workload after the other; None where rounding let counts through that P3 refuses."""
+    """P1 per workload; None if P3 rejects the counts because of rounding."""
     mixes = [
         single_workload.cheapest(table, limits=deadline.rest(1 / (len(tables) - at))) for at, table in enumerate(tables)
     ]
@@ -84,7 +85,7 @@ def _by_tables(
 def _needed_replicas(
     problem: MixProblem, tables: Sequence[single_workload.Table], *, units: Sequence[int], deadline: Deadline
 ) -> tuple[int, ...]:
-    """P2 on the units chosen, all of which are needed: the replicas on them that are."""
+    """P2 on the chosen units, which are all needed: only the replicas can be fewer."""
     routes = [int(r) for table in tables for r in table.routes]
     fewest = ilp.fewest_gpus(problem, units=units, ceiling=0.0, routes=routes)
     if run(fewest.program, solver=Solver.HIGHS, limits=deadline.rest()).status.has_mix:
@@ -95,7 +96,7 @@ def _needed_replicas(
 
 
 def _worst(statuses: Iterable[SolveStatus]) -> SolveStatus:
-    """What is known of a whole from what is known of its parts."""
+    """The status of a whole from those of its parts."""
     order = (SolveStatus.INFEASIBLE, SolveStatus.TIME_LIMIT, SolveStatus.FEASIBLE, SolveStatus.OPTIMAL)
     return min(statuses, key=order.index)
 
@@ -104,7 +105,7 @@ def _best(
     problem: MixProblem, *, solver: Solver, deadline: Deadline, routes: Collection[int]
 ) -> tuple[ilp.MixModel, Outcome]:
     """P1, whole or by cuts."""
-    if _is_by_cuts(problem) and routes:  # without any, P1 has no columns and says what is missing at once
+    if _is_by_cuts(problem) and routes:  # without routes P1 is infeasible at once
         found = resilience.solve(problem, routes=routes, solver=solver, deadline=deadline)
         return found.model, found.outcome
     model = ilp.cheapest(problem, routes=routes)
@@ -112,12 +113,12 @@ def _best(
 
 
 def _is_by_cuts(problem: MixProblem) -> bool:
-    """Failures to survive; and what the same request is asked without them: nodes that nothing shares."""
+    """Whether failures are survived, or nodes not shared, as when an explanation drops the failures."""
     return bool(problem.losses) or problem.own_nodes
 
 
 def _decomposed(problem: MixProblem, *, limits: Limits) -> MixSolution | None:
-    """Many workloads that share stock or limits; None where they do not, or are too few."""
+    """Many workloads that share stock or limits; None if the method does not apply."""
     if len(problem.loads) < DECOMPOSED_LOADS:
         return None
     from planner.solve import branch_and_price  # noqa: PLC0415
@@ -157,7 +158,7 @@ def _solution(model: ilp.MixModel, *, status: SolveStatus, bound: float) -> MixS
 
 
 def _shares(model: ilp.MixModel, *, replicas: tuple[int, ...]) -> Shares:
-    """The most even routing, unless the goal itself says who is to be busy, or some demand stays unserved."""
+    """The most even routing, unless the objective depends on the routing or demand stays unserved."""
     if model.problem.objective.counts_price:
         return route(model.problem, replicas=replicas)
     if not model.problem.objective.serves_all:
@@ -168,13 +169,13 @@ def _shares(model: ilp.MixModel, *, replicas: tuple[int, ...]) -> Shares:
 
 
 def _may_hold_spare(problem: MixProblem, units: Sequence[int]) -> bool:
-    """Whether P1 could have counted more than needed at no cost: free units, or units of several GPUs."""
+    """Whether P1 may hold surplus at no cost: free units, or units of several GPUs."""
     hired = (f for f, count in enumerate(units) if count > 0)
     return any(problem.supplies[f].slots > 1 or problem.unit_weight(f) == 0 for f in hired)
 
 
 def _without_spare(model: ilp.MixModel, *, solver: Solver, deadline: Deadline) -> ilp.MixModel:
-    """P2; P1's counts where the time does not suffice for it."""
+    """P2; P1's counts if time runs out."""
     ceiling = sum((x.varValue or 0.0) * weight for x, weight in ilp.objective_terms(model))
     ceiling += OVERLOAD_TOLERANCE * max(1.0, abs(ceiling))
     if _is_by_cuts(model.problem):

@@ -1,6 +1,7 @@
-"""Solutions with given replica counts: whether they meet every requirement, and how few replicas still do.
+"""Solutions with given replica counts: whether they meet all requirements, and the fewest replicas that do.
 
-Used to keep the running replicas, to size a plan by a replay, and to reduce mixes that the time limit cut off.
+Hysteresis keeps running replicas with them, validation sizes plans, and explanations reduce mixes that the time limit
+cut off.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,7 +55,7 @@ def within_limits(problem: MixProblem, *, units: Sequence[int], replicas: Sequen
 
 
 def at_counts(problem: MixProblem, solution: MixSolution, replicas: Counts) -> MixSolution | None:
-    """Other counts under the solution's bound; None where they break a requirement."""
+    """Other counts under the solution's bound; None if they break a requirement."""
     units = units_of(problem, replicas)
     if not within_limits(problem, units=units, replicas=replicas):
         return None
@@ -90,9 +91,9 @@ def pruned(problem: MixProblem, replicas: Counts, *, holds: Holds) -> Counts:
 
 
 def one_option_per_load(problem: MixProblem) -> Counts | None:
-    """Counts with which each workload runs on the one option that serves it for the least; None where none can.
+    """Counts with which each workload runs on its cheapest sufficient option; None if one has no such option.
 
-    Found without a solver; `at_counts` checks what the workloads share.
+    This needs no solver.  `at_counts` checks the limits that workloads share.
     """
     replicas = [0] * len(problem.options)
     for w, load in enumerate(problem.loads):
@@ -118,7 +119,7 @@ def one_option_per_load(problem: MixProblem) -> Counts | None:
 
 
 def _fewest(replicas: Counts, option: int, *, holds: Holds) -> Counts:
-    """By bisection: counts that hold still hold with more replicas."""
+    """By bisection: counts that hold also hold with more replicas."""
     least, most = -1, replicas[option]  # `most` holds; `least` does not
     while most - least > 1:
         middle = max(0, (least + most) // 2)

@@ -1,12 +1,11 @@
-"""Which counts serve a demand, without a single share: cuts on counts that all periods have in common.
+"""Benders cuts on counts that serve a demand, without shares.  All periods and failures have them in common.
 
 Replicas `n` serve the rates `λ` exactly if `Σ_o π_o·h_o·n_o >= Σ_b λ_b·min_r Σ_{o∈r} π_o·A_rob` for every price
 `π >= 0` of a replica's time: Farkas' lemma on demand and capacity (Benders, Partitioning procedures for solving
-mixed-variables programming problems, 1962).  `A` is the time of a replica that one request/s takes.  The left side
-knows nothing of the period and the right side is linear in its rates: a price found in one period is a cut in all of
-them, for one product of a matrix and a vector.
+mixed-variables programming problems, 1962).  `A` is the time of a replica per request/s.  The left-hand side does not
+depend on the period and the right-hand side is linear in its rates, so a price found in one period is a cut in all.
 
-The most violated price is found by one small linear program whose objective alone changes, so it starts from its last
+A small linear program finds the most violated price.  Only its objective changes, so each solve starts from the last
 basis: about a millisecond for 14 options and 60 buckets.
 """
 
@@ -20,23 +19,23 @@ import numpy.typing as npt
 from fleet.solvers import FEASIBILITY_TOLERANCE, SolverError
 from planner.problem import MixProblem
 
-MIN_PRICE = 1e-9  # prices below are the solver's rounding
-SAFETY = 1e-9  # by how much a cut's right side is lowered, so that rounding cannot cut off counts that serve
+MIN_PRICE = 1e-9  # smaller prices are the solver's rounding
+SAFETY = 1e-9  # relative reduction of a right-hand side, so that rounding cuts off no feasible counts
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """Every (bucket, route) pair, sorted by bucket: the replicas of each option that one request/s takes."""
+    """Every (bucket, route) pair, sorted by bucket: the replicas of each option per request/s."""
 
-    cells: tuple[tuple[int, int], ...]  # (load, bucket) of each cell that some route serves
+    cells: tuple[tuple[int, int], ...]  # (load, bucket) of each cell that a route serves
     first: npt.NDArray[np.int64]  # per cell, its first row
     time: Floats  # row x option
 
     @classmethod
     def of(cls, problem: MixProblem) -> "Ways":
-        """Those of a problem; buckets without any way are left out."""
+        """Those of a problem, without buckets that no route serves."""
         cells: list[tuple[int, int]] = []
         first: list[int] = []
         rows: list[Floats] = []
@@ -55,7 +54,7 @@ class Ways:
         return cls(tuple(cells), np.array(first, dtype=np.int64), time)
 
     def cheapest(self, prices: Floats) -> Floats:
-        """Per cell, what one request/s costs by its cheapest way."""
+        """Per cell, the cost of one request/s on its cheapest route."""
         return np.minimum.reduceat(self.time @ prices, self.first) if self.cells else np.zeros(0)
 
 
@@ -69,7 +68,7 @@ class Cut:
 
 @dataclass
 class ServiceCuts:
-    """All cuts found so far, and the program that finds more."""
+    """All cuts so far, and the program that finds more."""
 
     problem: MixProblem
     pool: list[Cut] = field(default_factory=list)
@@ -85,11 +84,11 @@ class ServiceCuts:
         return np.array([period[w][b] for w, b in self.ways.cells])
 
     def need(self, cut: Cut, rates: Floats) -> float:
-        """The right side of a cut."""
+        """The right-hand side of a cut."""
         return float(cut.per_rps @ rates) * (1 - SAFETY)
 
     def most_violated_known(self, ready: Floats, rates: Floats, *, most: int) -> list[tuple[int, float]]:
-        """The cuts of the pool that these counts break most, with by how much, in replicas."""
+        """The known cuts that these counts violate most, with the violation in replicas."""
         if not self.pool:
             return []
         have = np.array([cut.weights for cut in self.pool]) @ ready
@@ -97,7 +96,7 @@ class ServiceCuts:
         return [(int(k), float(missing[k])) for k in np.argsort(-missing)[:most]]
 
     def find(self, ready: Floats, rates: Floats) -> tuple[int, float] | None:
-        """A new cut that these counts break, and by how much; None where they serve the rates."""
+        """A new cut that these counts violate, with the violation; None if they serve the rates."""
         if not self.ways.cells:
             return None
         costs = np.concatenate([-self._uptime * ready, rates * self._scale])
@@ -119,13 +118,13 @@ class ServiceCuts:
         return len(self.pool) - 1, missing
 
     def _cell_scale(self) -> Floats:
-        """Per cell the time of its quickest way: prices of cells are counted in it, whatever the rates' unit."""
+        """Per cell, the time on its fastest route: the unit of the cell's price."""
         if not self.ways.cells:
             return np.zeros(0)
         return np.minimum.reduceat(self.ways.time.sum(axis=1), self.ways.first)
 
     def _pricing(self) -> highspy.Highs:
-        """max Σ λ_b·μ_b - Σ h_o·n_o·π_o over Σ π = 1 and μ_b <= the price of each of the bucket's ways."""
+        """max Σ λ_b·μ_b - Σ h_o·n_o·π_o over Σ π = 1 and μ_b <= the price of each route of the bucket."""
         ways, options = self.ways, len(self.problem.options)
         program = highspy.Highs()
         program.silent()

@@ -38,7 +38,7 @@ def test_of_equally_good_mixes_the_running_one_stays(counts: tuple[int, int]) ->
     assert answer(holding(equal_pair(), *counts), within=0.0) == counts
 
 
-def test_a_dearer_mix_stays_only_within_the_band() -> None:
+def test_a_more_expensive_mix_stays_only_within_the_band() -> None:
     problem = holding(equal_pair(), 4, 0)
     assert answer(problem, within=0.34) == (4, 0)
     assert sum(answer(problem, within=0.33)) == 3

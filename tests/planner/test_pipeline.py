@@ -104,7 +104,7 @@ class TestOffers:
         careful = solved(from_offers() | {"offers": offers})
         bold = solved(from_offers() | {"offers": offers}, markets=["spot"])
         assert "here/spot" not in {hire.name for hire in careful.hires}
-        assert any("offers left out for their market: 1;" in line for line in careful.explanation)
+        assert any("offers not used because of their market: 1;" in line for line in careful.explanation)
         assert {hire.name for hire in bold.hires} == {"here/spot"}
 
     def test_the_price_sheet_serves_where_the_request_has_no_offers(self) -> None:
@@ -188,7 +188,7 @@ class TestExplanation:
         options[1]["available"] = 0
         plan = solved(given(options=options))
         assert (plan.status, plan.cost_usd_per_h, plan.bound_usd_per_h, plan.gap) == ("infeasible", None, None, None)
-        assert plan.explanation[0] == "no mix holds all that is asked for (proven)"
+        assert plan.explanation[0] == "no mix meets all requirements (proven)"
         unserved = "6 of 6 rps stay unserved when as much as possible is served"
         assert f"chat, bucket 2000x1000: {unserved}" in plan.explanation
 
@@ -206,7 +206,7 @@ class TestExplanation:
             SolveStatus.TIME_LIMIT,
             SolveStatus.INFEASIBLE,
         }
-        assert "only H100-SXM: not compared, the time limit struck" in plan.explanation
+        assert "only H100-SXM: not compared, the time limit expired" in plan.explanation
 
     def test_the_peak_and_the_prediction_are_said(self) -> None:
         demand = {"step_s": 3600, "rates_rps": [1, 7, 3]}

@@ -50,7 +50,7 @@ def test_who_stands_where_must_be_known() -> None:
     tree = two_rows(pdu_w=110_000.0, row_w=60_000.0)
     with pytest.raises(RuleError, match=r"members: must say which offers stand on which feed"):
         power_domains(tree)
-    with pytest.raises(RuleError, match=r"members\.bdu: no feed of tree 'hall' is called so; nearest: pdu"):
+    with pytest.raises(RuleError, match=r"members\.bdu: unknown feed of tree 'hall'; nearest: pdu"):
         power_domains(tree, members={"bdu": ["chat/hot"]})
     with pytest.raises(RuleError, match=r"members\.pdu: must name at least one offer"):
         power_domains(tree, members={"pdu": []})

@@ -88,7 +88,7 @@ class TestForm:
     def test_without_options_a_model_and_an_slo_are_needed(self) -> None:
         problems = problems_of(from_offers(model=None, slo=None))
         for field in ("model", "slo"):
-            assert problems[f"workloads[0].{field}"] == "is required where no options are given"
+            assert problems[f"workloads[0].{field}"] == "is required without options"
 
     def test_names_are_unique(self) -> None:
         option = given()["workloads"][0]["options"][1]
@@ -99,7 +99,7 @@ class TestForm:
     def test_a_bucket_that_no_given_option_serves_is_named(self) -> None:
         request = changed("workloads.0.options.1.max_rps.1.1", 0)
         problem = problems_of(request)["workloads[0].buckets.share[1][1]"]
-        assert problem == "no option can serve bucket 2000x1000: max_rps is 0 there in every one of them"
+        assert problem == "no option can serve bucket 2000x1000: max_rps is 0 there for all of them"
 
     def test_a_rate_too_small_to_mean_anything_is_refused(self) -> None:
         problem = problems_of(changed("workloads.0.options.0.max_rps.0.0", 1e-6))
@@ -143,7 +143,7 @@ class TestMeaning:
 
     def test_without_an_offer_on_the_markets_asked_for_the_error_says_so(self) -> None:
         problems = unplannable(from_offers(), markets=["spot"])
-        assert "no offers on the markets asked for" in problems["workloads[0].buckets.share[0][0]"]
+        assert "no offers on the selected markets" in problems["workloads[0].buckets.share[0][0]"]
 
     def test_replicas_required_of_a_workload_that_nothing_can_run(self) -> None:
         idle = from_offers(model="Llama-3.1-70B", rate_rps=0, min_replicas=1) | {"offers": OFFERS[:1]}

@@ -107,7 +107,7 @@ class TestWaves:
         assert plan.reason == "2 waves, as old and new do not fit at once: 1 more of rack would allow one wave"
         assert [step.running for step in plan.steps if step.action is Action.STOP] == [(2, 1), (0, 2)]
 
-    def test_without_any_room_it_says_what_is_missing(self) -> None:
+    def test_without_free_capacity_it_names_the_missing_units(self) -> None:
         plan = moved(replacement(stock=4), (4, 0), (0, 2))
         assert not plan.possible
         assert plan.steps == ()

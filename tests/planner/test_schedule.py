@@ -56,7 +56,7 @@ class TestTimetable:
         assert table.bound_usd - 1e-6 <= table.total_usd <= table.flat_usd + 1e-6
         assert table.flat_usd == pytest.approx(24 * (day.cost_usd_per_h or 0))
 
-    def test_capacity_stands_a_period_before_it_serves(self, day: Plan) -> None:
+    def test_capacity_runs_a_period_before_it_serves(self, day: Plan) -> None:
         assert day.timetable is not None
         periods = day.timetable.periods
         for before, now in itertools.pairwise(periods):
@@ -75,7 +75,7 @@ class TestTimetable:
     def test_what_a_horizon_does_not_hold_to_is_refused(self) -> None:
         assert "survive" in problems_of(over_a_day(policy={"survive": ["node"]}))["horizon"]
 
-    def test_a_plan_that_holds_to_all_it_says_needs_no_note(self, day: Plan) -> None:
+    def test_a_plan_without_limitations_has_no_note(self, day: Plan) -> None:
         assert day.timetable is not None
         assert day.timetable.notes == ()
 
@@ -99,7 +99,7 @@ class TestTimetable:
 
 
 class TestSeveralWorkloads:
-    def test_options_of_the_same_name_are_told_apart(self) -> None:
+    def test_options_of_the_same_name_are_distinguished(self) -> None:
         request = two(rate_rps=7, demand=None)
         table = solved(request).timetable
         assert table is not None
@@ -149,7 +149,7 @@ class TestWhatRunsNow:
 
 
 class TestMoves:
-    def test_options_of_the_same_name_are_told_apart(self) -> None:
+    def test_options_of_the_same_name_are_distinguished(self) -> None:
         plan = solved({**two(), "current": []})
         assert plan.moves is not None
         started: dict[tuple[str, str], int] = {}
@@ -177,7 +177,7 @@ class TestMoves:
         assert again.moves.steps == ()
         assert again.allocation == first.allocation
 
-    def test_a_dearer_allocation_stays_within_the_band(self) -> None:
+    def test_a_more_expensive_allocation_stays_within_the_band(self) -> None:
         first = solved(given())
         current = [{"workload": "chat", "option": a.option, "replicas": a.count + 1} for a in first.allocation]
         request = {**given(), "current": current, "policy": {"change": {"keep_within": 1.0}}}

@@ -75,7 +75,7 @@ class TestGrowing:
         assert decision.running == (2, 2)
         assert "no room for a margin" in decision.reason
 
-    def test_what_no_mix_holds_is_said_and_nothing_is_stopped(self) -> None:
+    def test_a_load_that_no_mix_holds_is_reported_and_nothing_is_stopped(self) -> None:
         decision = window(fleet(available=1), StabilityState((1, 1)), 100.0)
         assert (decision.running, decision.moved) == ((1, 1), False)
         assert "no mix within the limits does" in decision.reason
@@ -128,7 +128,7 @@ class TestPlanned:
         decision = window(fleet(), state, 1.0, quantile=0.8, margin=0.25)
         assert decision.planned_rps[0][0] == pytest.approx(7.0 * 1.25)  # the eighth of 1, 1, 2, ... 9
 
-    def test_is_never_less_than_what_was_just_seen(self) -> None:
+    def test_is_never_less_than_the_newest_window(self) -> None:
         assert window(fleet(), StabilityState((0, 9), windows=(((1.0,),),) * 9), 40.0, quantile=0.5).planned_rps == (
             (40.0,),
         )

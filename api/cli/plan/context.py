@@ -49,7 +49,7 @@ class World:
         return replace(self, prices=prices)
 
 
-def known_world(*, gpus: GpuCatalogue, models: Path | None, prices: PriceSheet | None) -> World:
+def planning_context(*, gpus: GpuCatalogue, models: Path | None, prices: PriceSheet | None) -> World:
     """The shipped catalogues with the user's files laid over them."""
     known_models = builtin_models() if models is None else builtin_models().overlaid(read_file(models, ModelCatalogue))
     return World(gpus=gpus, models=known_models, prices=builtin_prices() if prices is None else prices)

@@ -7,8 +7,8 @@ from pathlib import Path
 import typer
 
 from api.cli.catalogues.kinds import known_gpus
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
-from api.cli.common.files import found_in, read_document
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
+from api.cli.common.files import locate_errors, read_document
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import AskUrlOption, FileArgument, GpusOption, TokenFileOption
 from api.cli.common.output import Format, FormatOption, print_json
@@ -17,8 +17,8 @@ from api.cli.plan.context import (
     ModelsOption,
     OffersOption,
     ProfilesOption,
-    known_world,
     planned,
+    planning_context,
     with_profiles,
 )
 from api.cli.plan.file_references import with_files
@@ -64,7 +64,7 @@ def plan(
     else:
         answer = _ask(request, url, token_file, output)
     if answer.cost_usd_per_h is None:
-        raise typer.Exit(EXIT_REFUSED)
+        raise typer.Exit(EXIT_NEGATIVE)
 
 
 def _solve(
@@ -74,12 +74,12 @@ def _solve(
         raise CommandError("--offers: the request brings offers of its own: give one of them", exit_code=EXIT_BAD_INPUT)
     sheet = None if offers is None else read_document(offers)
     prices = None if sheet is None else read_model(sheet, PriceSheet)
-    world = known_world(gpus=known_gpus(gpus), models=models, prices=prices)
+    world = planning_context(gpus=known_gpus(gpus), models=models, prices=prices)
 
     def document_of(place: Place) -> Document:
         return sheet if sheet is not None and place[:1] == ("offers",) else question
 
-    with found_in(document_of):
+    with locate_errors(document_of):
         return planned(request, world, now=datetime.now(UTC), clock_s=time.perf_counter)
 
 

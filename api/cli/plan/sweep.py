@@ -16,16 +16,24 @@ from api.cli.common.files import read_document, read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import FileArgument, GpusOption
 from api.cli.common.output import Format, FormatOption, print_json
-from api.cli.common.plot_files import PlotOption, refuse_unplottable
+from api.cli.common.plot_files import PlotOption, require_plottable
 from api.cli.common.plots import plot_sweep
 from api.cli.common.tables import Column, Table, in_words, number, print_table
-from api.cli.plan.context import ModelsOption, OffersOption, ProfilesOption, World, known_world, planned, with_profiles
+from api.cli.plan.context import (
+    ModelsOption,
+    OffersOption,
+    ProfilesOption,
+    World,
+    planned,
+    planning_context,
+    with_profiles,
+)
 from api.cli.plan.file_references import with_files
 from deploy.common.executors import Processes, RayTasks, Runner
 from fleet.documents import RuleError, read_model
 from fleet.offers import PriceSheet
 from planner import PlanRequest
-from planner.sweep import GridRequest, Sweep, SweepPoint, mark_front, point, grid_requests
+from planner.sweep import GridRequest, Sweep, SweepPoint, grid_requests, mark_front, point
 from planner.sweep_axes import Axis
 
 OverOption = Annotated[
@@ -33,7 +41,7 @@ OverOption = Annotated[
     typer.Option(
         "--over",
         metavar="KNOB[:NAME]=FACTORS",
-        help="What to turn: rate, slo, price or power, of all or of one workload, GPU or power domain. "
+        help="What to scale: rate, slo, price or power, of all or of one workload, GPU or power domain. "
         "FACTORS is 0.5,1,2 or 0.5:2:7 (from, to, how many). Several make a grid.",
     ),
 ]
@@ -66,11 +74,11 @@ def sweep(
     at no higher cost.
     """
     if plot is not None:
-        refuse_unplottable(plot)
+        require_plottable(plot)
     request = read_model(with_files(read_document(file), file), PlanRequest)
     request = with_profiles(request, profiles, gpus=known_gpus(gpus))
     prices = None if offers is None else read_file(offers, PriceSheet)
-    world = known_world(gpus=known_gpus(gpus), models=models, prices=prices)
+    world = planning_context(gpus=known_gpus(gpus), models=models, prices=prices)
     try:
         axes = [Axis.parse(text) for text in over]
         asked = grid_requests(request, world.prices, axes, gpus=world.gpus)

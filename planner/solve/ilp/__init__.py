@@ -1,8 +1,7 @@
-"""The mix problem as PuLP programs: the only place that builds one.
+"""The mix problem as PuLP programs.
 
-Rows are added by `constraints`, each under its name in docs/formulation.md, section 3; `programs` puts them together to
-the questions of section 4.  A bucket is split continuously over the routes, so there are no slices, and none of the
-symmetry that interchangeable slices bring.
+`constraints` adds each row under its name in docs/explanation/planner/formulation.md, section 3; `programs` combines
+them to the programs of section 4.  Shares are continuous, so there are no slices and none of their symmetry.
 """
 
 from planner.solve.ilp.constraints import add_service, add_survivor_cut, left_of

@@ -1,6 +1,6 @@
-"""Every constraint of docs/formulation.md, section 3, by the same name.
+"""Every constraint of docs/explanation/planner/formulation.md, section 3, under the same name.
 
-The rows over periods are those of `planner.horizon.program`; nothing else in the planner adds a row to a program.
+`planner.horizon.program` adds the rows over periods.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,35 +9,35 @@ from math import inf
 from planner.problem import Loss
 from planner.solve.ilp.model import MixModel, Terms, Variable
 
-LIGHT_REPLICAS = 1e-2  # a load below this disappears in a solver's tolerances too easily
+LIGHT_REPLICAS = 1e-2  # a smaller load may vanish in a solver's tolerances
 
 
 def add_demand(model: MixModel) -> None:
-    """demand[w,b]: all of a bucket is served."""
+    """demand[w,b]: the shares of a bucket sum to 1."""
     for (w, b), shares in _takers(model).items():
         model.equal(f"demand_{w}_{b}", shares, 1)
 
 
 def add_demand_at_most(model: MixModel) -> None:
-    """demand_at_most[w,b]: no more of a bucket is served than there is."""
+    """demand_at_most[w,b]: the shares of a bucket sum to at most 1."""
     for (w, b), shares in _takers(model).items():
         model.at_most(f"demand_at_most_{w}_{b}", shares, 1)
 
 
 def add_served(model: MixModel, served_rps: float) -> None:
-    """served: at least so much of the demand is."""
+    """served: the served demand is at least this rate."""
     model.at_most("served", ((x, -rate) for x, rate in served_terms(model)), -served_rps)
 
 
 def add_capacity(model: MixModel) -> None:
-    """capacity[o]: the loads that an option's buckets put on it add up to no more than its replicas carry."""
+    """capacity[o]: the load of an option is at most the capacity of its replicas."""
     for o, n in model.replicas.items():
         load = [*model.needed(o), *_protection(model, o)]
         model.at_most(f"capacity_{o}", [*load, (n, -model.problem.options[o].uptime)], 0)
 
 
 def add_running(model: MixModel) -> None:
-    """running[r,o,b]: a share goes to options that run, said apart where it is too light for capacity to say it."""
+    """running[r,o,b]: a share needs a running replica; a separate row where the load is too small for `capacity`."""
     for o, n in model.replicas.items():
         for r, route, leg in model.legs_through[o]:
             for b in range(len(leg.max_rps)):
@@ -47,7 +47,7 @@ def add_running(model: MixModel) -> None:
 
 
 def add_packing(model: MixModel) -> None:
-    """packing[f]: replicas stand on GPUs of the units hired for them."""
+    """packing[f]: replicas fit on the GPUs of the hired units."""
     options, supplies = model.problem.options, model.problem.supplies
     for f, m in model.units.items():
         if model.own_units:
@@ -59,7 +59,7 @@ def add_packing(model: MixModel) -> None:
 
 
 def add_own_nodes(model: MixModel) -> None:
-    """own_nodes[o]: an option's replicas stand on units that hold no other option."""
+    """own_nodes[o]: an option's replicas use units without any other option."""
     for o, k in model.own_units.items():
         option = model.problem.options[o]
         slots = model.problem.supplies[option.supply].slots
@@ -67,7 +67,7 @@ def add_own_nodes(model: MixModel) -> None:
 
 
 def add_stock(model: MixModel) -> None:
-    """stock[f]: no more units than there are, plus the extra ones where the program may ask for some."""
+    """stock[f]: units are within the stock, plus the extra units of P4."""
     for f, m in model.units.items():
         if (available := model.problem.supplies[f].available) is not None:
             extra = [(model.extra_units[f], -1.0)] if f in model.extra_units else []
@@ -85,7 +85,7 @@ def add_limit(model: MixModel) -> None:
 
 
 def add_min_replicas(model: MixModel) -> None:
-    """min_replicas[w]: a workload never runs on fewer replicas than it asks for."""
+    """min_replicas[w]: a workload has at least its minimum of replicas."""
     for w, load in enumerate(model.problem.loads):
         if load.min_replicas:
             counts = [(model.replicas[o], -1.0) for o in model.problem.options_of(w) if o in model.replicas]
@@ -93,7 +93,7 @@ def add_min_replicas(model: MixModel) -> None:
 
 
 def add_started(model: MixModel) -> None:
-    """started[o], stopped[o], starts, stops: moves away from the replicas that run now, each counted and limited."""
+    """started[o], stopped[o], starts, stops: changes from the running replicas are counted and limited."""
     change, options = model.problem.change, model.problem.options
     costs = model.problem.objective.counts_switching
     if not costs and change.max_started is None and change.max_stopped is None:
@@ -110,7 +110,7 @@ def add_started(model: MixModel) -> None:
 
 
 def add_left(model: MixModel, losses: Mapping[int, Loss]) -> None:
-    """left[k,o], left_if_any[k,o]: what a failure leaves of an option that it strikes in part, `max(0, n - lost)`."""
+    """left[k,o], left_if_any[k,o]: the replicas left by a failure that takes some of them, `max(0, n - lost)`."""
     for k, loss in losses.items():
         for o, lost in loss.lost.items():
             if o not in model.replicas or lost is None:
@@ -126,7 +126,7 @@ def add_left(model: MixModel, losses: Mapping[int, Loss]) -> None:
 def add_service(
     model: MixModel, *, position: int, weights: Sequence[float], need: float
 ) -> list[tuple[Variable, float]]:
-    """service[c]: at these prices of a replica's time, the counts are worth what serving all demand takes at least."""
+    """service[c]: at these prices, the replicas are worth at least the demand."""
     terms = [(model.replicas[o], weight) for o, weight in enumerate(weights) if weight and o in model.replicas]
     model.at_most(f"service_{position}", ((x, -weight) for x, weight in terms), -need)
     return terms
@@ -135,7 +135,7 @@ def add_service(
 def add_survivor_cut(
     model: MixModel, *, scenario: int, loss: Loss, position: int, weights: Sequence[float], need: float
 ) -> list[tuple[Variable, float]]:
-    """survivor_cut[k,c]: the same of what a failure leaves."""
+    """survivor_cut[k,c]: the same for the replicas left by a failure."""
     left = {o: left_of(model, scenario, o, loss) for o in model.options}
     terms = [(left[o], weight) for o, weight in enumerate(weights) if weight and left.get(o) is not None]
     model.at_most(f"survivor_cut_{scenario}_{position}", ((x, -weight) for x, weight in terms), -need)
@@ -143,25 +143,25 @@ def add_survivor_cut(
 
 
 def left_of(model: MixModel, scenario: int, option: int, loss: Loss) -> Variable | None:
-    """The replicas of an option after a failure; None where none is left."""
+    """The replicas of an option after a failure; None if none is left."""
     if option not in loss.lost:
         return model.replicas[option]
     return model.left.get((scenario, option))
 
 
 def add_chosen_units(model: MixModel, units: Sequence[int]) -> None:
-    """chosen_units[f]: no more units than another program has already chosen."""
+    """chosen_units[f]: units are within those of another program."""
     for f, m in model.units.items():
         model.at_most(f"chosen_units_{f}", [(m, 1.0)], units[f])
 
 
 def add_ceiling(model: MixModel, terms: Terms, value: float) -> None:
-    """ceiling: no worse in the goal than another program has already proven possible."""
+    """ceiling: the objective is no worse than in another program."""
     model.at_most("ceiling", terms, value)
 
 
 def add_evenness(model: MixModel, replicas: Sequence[int]) -> None:
-    """evenness[o]: no option is busier per replica than the workload's busiest."""
+    """evenness[o]: the load per replica is at most that of the workload's busiest option."""
     for o in model.options:
         load = [*model.needed(o), *_protection(model, o)]
         for w in {route.load for _, route, _ in model.legs_through[o]} if load else ():
@@ -170,7 +170,7 @@ def add_evenness(model: MixModel, replicas: Sequence[int]) -> None:
 
 
 def served_terms(model: MixModel) -> list[tuple[Variable, float]]:
-    """Requests per second that the shares stand for."""
+    """Requests per second of the shares."""
     problem = model.problem
     return [
         (x, problem.loads[problem.routes[r].load].rate_rps[b] / model.scale(r, b)) for (r, b), x in model.shares.items()
@@ -185,7 +185,7 @@ def _takers(model: MixModel) -> dict[tuple[int, int], list[tuple[Variable, float
 
 
 def _protection(model: MixModel, option: int) -> list[tuple[Variable, float]]:
-    """deviation[r,o,b]: what the worst Γ of an option's buckets would add (Bertsimas and Sim 2004, theorem 1)."""
+    """deviation[r,o,b]: the additional load of the worst Γ buckets (Bertsimas and Sim 2004, theorem 1)."""
     budget = model.problem.erring_buckets
     if not budget:
         return []
@@ -202,7 +202,7 @@ def _protection(model: MixModel, option: int) -> list[tuple[Variable, float]]:
 
 
 def _most_useful(model: MixModel, option: int) -> float:
-    """No option is ever asked for more replicas than if it took every bucket it can."""
+    """Replicas of an option if it serves every bucket that it can."""
     problem = model.problem
     uptime = problem.options[option].uptime
     whole = sum(

@@ -1,4 +1,4 @@
-"""A PuLP program and the meaning of its variables (docs/formulation.md, section 2)."""
+"""A PuLP program and its variables (docs/explanation/planner/formulation.md, section 2)."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ import pulp
 
 from planner.problem import Leg, MixProblem, Route
 
-Variable = Any  # PuLP is published without types
+Variable = Any  # PuLP has no type hints
 Terms = Iterable[tuple[Variable, float]]
 ShareKey = tuple[int, int]  # route and bucket
 
@@ -19,27 +19,27 @@ class MixModel:
     """One program over some of a problem's routes."""
 
     problem: MixProblem
-    routes: tuple[int, ...]  # those this program may use
+    routes: tuple[int, ...]  # that the program may use
     program: pulp.LpProblem = field(default_factory=lambda: pulp.LpProblem("mix", pulp.LpMinimize))
     units: dict[int, Variable] = field(default_factory=dict)  # m[f]
     replicas: dict[int, Variable] = field(default_factory=dict)  # n[o]
     shares: dict[ShareKey, Variable] = field(default_factory=dict)  # x[r, b] times scale(r, b)
-    own_units: dict[int, Variable] = field(default_factory=dict)  # k[o], only where no unit is shared
-    left: dict[tuple[int, int], Variable] = field(default_factory=dict)  # c[k,o], where failure k leaves some of o
-    most: Mapping[int, float] = field(default_factory=dict)  # replicas beyond which no better mix goes, where known
-    started: dict[int, Variable] = field(default_factory=dict)  # u[o], only where change counts
-    stopped: dict[int, Variable] = field(default_factory=dict)  # v[o], likewise
+    own_units: dict[int, Variable] = field(default_factory=dict)  # k[o], if nodes are not shared
+    left: dict[tuple[int, int], Variable] = field(default_factory=dict)  # c[k,o], if failure k leaves some of o
+    most: Mapping[int, float] = field(default_factory=dict)  # known bounds on the replicas of any better mix
+    started: dict[int, Variable] = field(default_factory=dict)  # u[o], if change counts
+    stopped: dict[int, Variable] = field(default_factory=dict)  # v[o], if change counts
     extra_units: dict[int, Variable] = field(default_factory=dict)  # e[f], only in `least_missing`
     busiest: dict[int, Variable] = field(default_factory=dict)  # z[w], only in `most_even`
 
     @cached_property
     def options(self) -> tuple[int, ...]:
-        """The options that its routes pass."""
+        """The options on its routes."""
         return tuple(sorted({leg.option for r in self.routes for leg in self.problem.routes[r].legs}))
 
     @cached_property
     def legs_through(self) -> dict[int, list[tuple[int, Route, Leg]]]:
-        """Option -> the routes through it, each with its number and its leg there."""
+        """Option -> its routes, each with its index and its leg there."""
         through: dict[int, list[tuple[int, Route, Leg]]] = {o: [] for o in self.options}
         for r in self.routes:
             route = self.problem.routes[r]
@@ -48,12 +48,12 @@ class MixModel:
         return through
 
     def scale(self, route: int, bucket: int) -> float:
-        """The factor on a share's column that keeps its coefficients within 1, so that tolerances mean little."""
+        """The scale of a share's column, with which no coefficient exceeds 1."""
         way = self.problem.routes[route]
         return max(1.0, *(self.problem.replicas_per_share(way, leg, bucket) for leg in way.legs))
 
     def add_variable(self, name: str, *, integer: bool = False) -> Variable:
-        """A variable that is never negative."""
+        """A variable with lower bound 0."""
         return self.program.add_variable(name, 0, None, pulp.LpInteger if integer else pulp.LpContinuous)
 
     def at_most(self, name: str, terms: Terms, limit: float) -> None:
@@ -69,7 +69,7 @@ class MixModel:
         self.program.setObjective(linear(terms))
 
     def needed(self, option: int) -> Iterator[tuple[Variable, float]]:
-        """Replicas that the option's load asks for, as a sum of terms."""
+        """The load of an option in replicas, as a sum of terms."""
         for r, route, leg in self.legs_through[option]:
             for b in range(len(leg.max_rps)):
                 if (r, b) in self.shares:
@@ -77,7 +77,7 @@ class MixModel:
                     yield self.shares[r, b], per_share / self.scale(r, b)
 
     def shares_found(self) -> dict[ShareKey, float]:
-        """After a run: (route, bucket) -> share, as the solver rounds it."""
+        """After a run: (route, bucket) -> share, with the solver's rounding."""
         return {(r, b): (x.varValue or 0.0) / self.scale(r, b) for (r, b), x in self.shares.items()}
 
     def counts_of_units(self) -> tuple[int, ...]:
@@ -99,7 +99,7 @@ def linear(terms: Terms) -> Any:
 
 
 def with_shares(problem: MixProblem, *, routes: Collection[int]) -> MixModel:
-    """A program with a share for each bucket that has demand and each of these routes that serves it."""
+    """A program with a share for each bucket with demand and each of these routes that serves it."""
     model = MixModel(problem, tuple(routes))
     for r in model.routes:
         route = problem.routes[r]
@@ -110,7 +110,7 @@ def with_shares(problem: MixProblem, *, routes: Collection[int]) -> MixModel:
 
 
 def with_counts(problem: MixProblem, *, routes: Collection[int]) -> MixModel:
-    """The same with the counts of the options these routes pass, and of the supplies behind them."""
+    """The same with the counts of the options on these routes and of their supplies."""
     model = with_shares(problem, routes=routes)
     _add_counts(model)
     return model
@@ -119,7 +119,7 @@ def with_counts(problem: MixProblem, *, routes: Collection[int]) -> MixModel:
 def without_shares(
     problem: MixProblem, *, routes: Collection[int], most: Mapping[int, float] | None = None
 ) -> MixModel:
-    """A program of counts alone, none of them above what is known to be the most."""
+    """A program of counts alone, within known upper bounds."""
     model = MixModel(problem, tuple(routes), most=most or {})
     _add_counts(model)
     for o, count in model.most.items():

@@ -1,4 +1,4 @@
-"""The programs of docs/formulation.md, section 4, each under its number there."""
+"""The programs of docs/explanation/planner/formulation.md, section 4, under their numbers."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -13,7 +13,7 @@ NO_LOSS: Mapping[int, Loss] = MappingProxyType({})
 
 
 def cheapest(problem: MixProblem, *, routes: Collection[int], losses: Mapping[int, Loss] = NO_LOSS) -> MixModel:
-    """P1: the units and replicas best by the goal that serve all demand, by no other routes than these."""
+    """P1: the mix with the best objective that serves all demand over these routes."""
     model = with_counts(problem, routes=routes)
     _add_service(model)
     c.add_stock(model)
@@ -32,7 +32,7 @@ def fewest_gpus(
     routes: Collection[int],
     losses: Mapping[int, Loss] = NO_LOSS,
 ) -> MixModel:
-    """P2: no worse by the goal and within the units already chosen, no GPU hired or in use without need."""
+    """P2: the fewest GPUs within the chosen units and at the same objective value."""
     model = with_counts(problem, routes=[r for r in routes if _within(problem, r, units)])
     _add_service(model)
     _add_fewest(model, units=units, ceiling=ceiling, losses=losses)
@@ -40,7 +40,7 @@ def fewest_gpus(
 
 
 def most_even(problem: MixProblem, *, replicas: Sequence[int]) -> MixModel:
-    """P3: with the counts fixed, the routing whose busiest replica of each workload is the least busy."""
+    """P3: the routing of fixed counts with the least load on the busiest replica of each workload."""
     model = with_shares(problem, routes=_running(problem, replicas))
     for w in sorted({w for w, _ in problem.buckets()}):
         model.busiest[w] = model.add_variable(f"busiest_{w}")
@@ -51,7 +51,7 @@ def most_even(problem: MixProblem, *, replicas: Sequence[int]) -> MixModel:
 
 
 def least_missing(problem: MixProblem) -> MixModel:
-    """P4: the fewest GPUs beyond the stock with which all demand could be served."""
+    """P4: the fewest GPUs beyond the stock that serve all demand."""
     model = with_counts(problem, routes=range(len(problem.routes)))
     for f in model.units:
         model.extra_units[f] = model.add_variable(f"extra_units_{f}", integer=True)
@@ -62,7 +62,7 @@ def least_missing(problem: MixProblem) -> MixModel:
 
 
 def most_served(problem: MixProblem) -> MixModel:
-    """P5: the most demand that can be served inside every limit, in requests per second."""
+    """P5: the most demand served inside every limit, in requests per second."""
     model = with_counts(problem, routes=range(len(problem.routes)))
     c.add_demand_at_most(model)
     _add_serving_limits(model)
@@ -72,7 +72,7 @@ def most_served(problem: MixProblem) -> MixModel:
 
 
 def cheapest_serving(problem: MixProblem, *, served_rps: float) -> MixModel:
-    """P6: the cheapest units that serve at least so much of the demand."""
+    """P6: the cheapest units that serve at least this rate."""
     model = with_counts(problem, routes=range(len(problem.routes)))
     c.add_demand_at_most(model)
     c.add_served(model, served_rps)
@@ -88,7 +88,7 @@ def cheapest_counts(
     losses: Mapping[int, Loss] = NO_LOSS,
     most: Mapping[int, float] | None = None,
 ) -> MixModel:
-    """P8: P1 on counts alone, for goals that do not ask who is busy; `service` rows are added as they are needed."""
+    """P8: P1 on counts alone, for objectives that do not depend on the routing; `service` rows follow as needed."""
     model = without_shares(problem, routes=routes, most=most)
     _add_counts(model)
     c.add_stock(model)
@@ -115,7 +115,7 @@ def fewest_gpus_of_counts(
 
 
 def objective_terms(model: MixModel) -> list[tuple[Variable, float]]:
-    """What the goal minimises."""
+    """The terms of the objective."""
     return [(x, weight) for x, weight in _weighted(model) if weight]
 
 
@@ -136,7 +136,7 @@ def _weighted(model: MixModel) -> Iterator[tuple[Variable, float]]:
 
 
 def _add_service(model: MixModel) -> None:
-    """What every program that serves all demand on counts of its own has in common."""
+    """The rows of every program that serves all demand with its own counts."""
     c.add_demand(model)
     c.add_capacity(model)
     c.add_running(model)
@@ -144,7 +144,7 @@ def _add_service(model: MixModel) -> None:
 
 
 def _add_counts(model: MixModel) -> None:
-    """What they hold to without a look at who serves what."""
+    """The rows that do not depend on the routing."""
     c.add_packing(model)
     c.add_own_nodes(model)
     c.add_min_replicas(model)
@@ -163,7 +163,7 @@ def _add_fewest(model: MixModel, *, units: Sequence[int], ceiling: float, losses
 
 
 def _add_serving_limits(model: MixModel) -> None:
-    """What counts must hold to even if they serve only part of the demand."""
+    """The rows of programs that may leave demand unserved."""
     c.add_capacity(model)
     c.add_running(model)
     c.add_packing(model)

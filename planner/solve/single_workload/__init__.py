@@ -1,7 +1,6 @@
-"""The fast path of P1 and P3 (docs/formulation.md, section 8): workloads that share nothing, each over few counts.
+"""The fast method for workloads that share nothing (docs/explanation/planner/formulation.md, section 8).
 
-`tables_of` says whether a problem is of that kind; `cheapest` solves one table, `most_even` spreads the requests.  All
-other problems, and the second opinion, are `planner.solve.ilp`'s.
+`tables_of` tests whether it applies, `cheapest` solves P1 of one workload, and `most_even` solves P3.
 """
 
 from planner.solve.single_workload.load_balance import is_plain, most_even

@@ -1,10 +1,10 @@
-"""Lower bounds of a reduced table, from prices alone, and the counts that a better mix could have.
+"""Lower bounds of a presolved table from prices, and the counts that a better mix may have.
 
 For any price `π_g` of a class's capacity, from 0 to that of its unlimited offer, P1 costs at least
-`Σ_b min_g π_g a_gb - Σ_offers max(0, π_g - p) · stock` (Lagrangian relaxation of `capacity`; without stock the best `π`
-is the price itself, and the sum says: each bucket goes where it is cheapest).  Holding one class to `k` units at these
-prices leaves a fractional knapsack, solved exactly: the bucket that gains most per unit of capacity goes first.  That
-gives a convex piecewise linear `f_g(k)`; only counts with `f_g(k)` below the best known cost can be in a better mix.
+`Σ_b min_g π_g a_gb - Σ_offers max(0, π_g - p) · stock` (Lagrangian relaxation of `capacity`; without stock limits the
+best `π` is the price itself).  With one class fixed to `k` units, the bound at these prices is a fractional knapsack,
+solved exactly: the bucket with the highest gain per unit of capacity goes first.  The result `f_g(k)` is convex and
+piecewise linear; only counts with `f_g(k)` below the best known cost can be in a better mix.
 """
 
 from dataclasses import dataclass
@@ -14,35 +14,35 @@ import numpy as np
 from planner.solve.single_workload.presolve import Classes
 from planner.solve.single_workload.table import Floats, Indices
 
-SLACK = 1e-9  # relative, on every comparison of a bound: sums of sixty terms err by far less
-FAR = 1e15  # stands for infinite where products with 0 would not be numbers
+SLACK = 1e-9  # relative, on comparisons of bounds: far above the error of a sum of sixty terms
+FAR = 1e15  # replaces infinity, whose product with 0 is not a number
 
 
 @dataclass(frozen=True)
 class Projections:
-    """At one set of prices: the bound, and `f_g` at its breakpoints, class by class in rising `k`."""
+    """At one set of prices: the bound, and `f_g` at its breakpoints, per class in rising `k`."""
 
     bound_usd_per_h: float
     counts: Floats  # (class, breakpoint)
     values_usd_per_h: Floats  # (class, breakpoint)
-    most_useful: Floats  # (class,): units that would take all that the class can serve
+    most_useful: Floats  # (class,): units with which the class serves everything it can
 
     def ranges(self, below_usd_per_h: float) -> tuple[Floats, Floats]:
-        """Per class the least and the most units of a mix that costs at most so much; least > most: there is none."""
+        """Per class the least and the most units of a mix within this cost; least > most: no such mix exists."""
         inside = self.values_usd_per_h <= below_usd_per_h
         least = _crossing(self.counts, self.values_usd_per_h, inside, below_usd_per_h)
         most = -_crossing(-self.counts[:, ::-1], self.values_usd_per_h[:, ::-1], inside[:, ::-1], below_usd_per_h)
         return np.ceil(least - 1e-6), np.minimum(np.floor(most + 1e-6), self.most_useful)
 
     def only(self, classes: Indices) -> "Projections":
-        """Some of the classes; their values stay true of mixes without the others."""
+        """Some of the classes; their values stay valid for mixes without the others."""
         return Projections(
             self.bound_usd_per_h, self.counts[classes], self.values_usd_per_h[classes], self.most_useful[classes]
         )
 
 
 def projections(classes: Classes, prices_usd_per_h: Floats) -> Projections:
-    """All of them at these prices of capacity."""
+    """The projections at these prices of capacity."""
     units = np.minimum(classes.units, FAR)
     costs = np.where(units < FAR, prices_usd_per_h[:, None] * units, FAR)
     order = np.argsort(costs, axis=0)[:2]
@@ -51,7 +51,7 @@ def projections(classes: Classes, prices_usd_per_h: Floats) -> Projections:
     rents = _rents(classes, prices_usd_per_h)
     bound = float(best.sum() - rents.sum())
     others = np.where(order[0] == np.arange(len(costs))[:, None], second, best)  # cost per bucket without the class
-    captive = (units < FAR) & (others >= FAR)  # served by this class or not at all
+    captive = (units < FAR) & (others >= FAR)  # served by this class only
     others = np.where(captive | (units >= FAR), 0.0, others)
     elsewhere = np.where(units >= FAR, best, others).sum(axis=1)
     gain = np.where(captive, np.inf, others / units)
@@ -69,7 +69,7 @@ def projections(classes: Classes, prices_usd_per_h: Floats) -> Projections:
 
 
 def _rents(classes: Classes, prices_usd_per_h: Floats) -> Floats:
-    """Per class, what its offers earn above their price: their whole stock is hired then."""
+    """Per class, the value of its offers above their price, if their whole stock is hired."""
     above = np.maximum(0.0, prices_usd_per_h[classes.offer_class] - classes.price_usd_per_h)
     rents = np.zeros(len(classes.units))
     np.add.at(rents, classes.offer_class, np.where(above > 0, above * np.minimum(classes.stock, FAR), 0.0))
@@ -77,7 +77,7 @@ def _rents(classes: Classes, prices_usd_per_h: Floats) -> Floats:
 
 
 def _price_curve(classes: Classes, group: int, far: float) -> tuple[Floats, Floats]:
-    """Cost of the first `k` units of a class, at its corners; beyond its stock as dear as can be."""
+    """The cost of the first `k` units of a class, at its breakpoints; prohibitive beyond its stock."""
     offers = np.flatnonzero(classes.offer_class == group)
     stock, price = np.minimum(classes.stock[offers], far), classes.price_usd_per_h[offers]
     corners = _running_sum(stock[None])[0]
@@ -93,7 +93,7 @@ def _beyond(classes: Classes, group: int) -> float:
 
 
 def _stock_steps(classes: Classes) -> Floats:
-    """Per class, where one offer ends and the next begins; padded with 0."""
+    """Per class, the cumulative stock of its offers; padded with 0."""
     limited = np.flatnonzero(np.isfinite(classes.stock))
     per_class = np.bincount(classes.offer_class[limited], minlength=len(classes.units))
     steps = np.zeros((len(classes.units), int(per_class.max(initial=0))))
@@ -108,7 +108,7 @@ def _running_sum(values: Floats) -> Floats:
 
 
 def _crossing(counts: Floats, values: Floats, inside: np.ndarray, below: float) -> Floats:
-    """Per row, the least count at which the convex values are at most `below`; infinite where none is."""
+    """Per row, the least count at which the convex values are at most `below`; infinite if none is."""
     found = inside.any(axis=1)
     at = inside.argmax(axis=1)
     before = np.maximum(at - 1, 0)

@@ -1,9 +1,9 @@
-"""All units per class that could make a mix of at most some cost, listed, the cheapest first.
+"""Lists all combinations of units per class within a cost, the cheapest first.
 
-Bounds leave few counts (`bounds`), and the rows of `service` exclude most of their combinations.  The list grows class
-by class.  A partial combination stays while, for every row, the units fixed and what the money left can buy in the
-other classes reach the right side; that purchase is a fractional knapsack, piecewise linear in the money.  So the list
-is complete, whatever rows there are; more rows only make it shorter.
+`bounds` leaves few counts, and the rows of `feasibility` exclude most of their combinations.  The list grows class by
+class.  A partial combination stays if for every row its units plus the units that the remaining money can buy in the
+other classes reach the right-hand side.  That purchase is a fractional knapsack, piecewise linear in the money.  The
+list is therefore complete for every set of rows; more rows only shorten it.
 """
 
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from planner.solve.single_workload.feasibility import Row
 from planner.solve.single_workload.presolve import Classes
 from planner.solve.single_workload.table import Floats, Indices
 
-ROUNDING = 1e-9  # relative, in favour of staying on the list
-WHOLE = 1e-6  # units: a count this near to a whole number is one
-SAMPLE = 500  # combinations that go on where there is no room for all
+ROUNDING = 1e-9  # relative, in favour of keeping a combination
+WHOLE = 1e-6  # units: a count within this distance of a whole number is whole
+SAMPLE = 500  # combinations in a sample
 
 
 @dataclass(frozen=True)
 class Box:
-    """Ranges of units per class, and what the units in them cost: the cheaper offers of a class go first."""
+    """Ranges of units per class and their cost; the cheaper offers of a class are hired first."""
 
     classes: Classes
     least: Floats
@@ -48,12 +48,12 @@ class Box:
         return order[width[order] > 0]
 
     def least_cost_usd_per_h(self) -> float:
-        """Of the least units of every class."""
+        """The cost of the least units of every class."""
         bottom = Box(self.classes, np.zeros(len(self.least)), self.least)
         return float(bottom.steps @ self.classes.price_usd_per_h)
 
     def extra_usd_per_h(self, group: int) -> Floats:
-        """What each count of a class costs beyond its least."""
+        """The cost of each count of a class beyond its least."""
         offers = np.flatnonzero(self.classes.offer_class == group)
         counts = np.arange(self.most[group] - self.least[group] + 1)
         steps = self.steps[offers]
@@ -63,7 +63,7 @@ class Box:
 
 @dataclass(frozen=True)
 class CandidateList:
-    """Combinations and their cost, the cheapest first; `is_complete` where there are no others."""
+    """Combinations and their cost, the cheapest first; `is_complete`: there are no others."""
 
     counts: Floats  # (combination, class)
     cost_usd_per_h: Floats
@@ -72,11 +72,11 @@ class CandidateList:
 
 @dataclass(frozen=True)
 class _Partial:
-    """Combinations of the classes decided so far; the others stand at their least."""
+    """Combinations of the classes decided so far; the others are at their least."""
 
     counts: Floats  # (combination, class)
     spent_usd_per_h: Floats  # (combination,)
-    have: Floats  # (row, combination): the left side
+    have: Floats  # (row, combination): the left-hand side
 
     def only(self, kept: Indices | npt.NDArray[np.bool_]) -> "_Partial":
         """Some of the combinations."""
@@ -84,7 +84,7 @@ class _Partial:
 
 
 def list_candidates(box: Box, rows: Sequence[Row], *, at_most_usd_per_h: float, room: int) -> CandidateList:
-    """The combinations inside the box.  Where they outgrow the room, every so-manieth goes on."""
+    """The combinations inside the box, or a sample of them if there are more than `room`."""
     limit = at_most_usd_per_h * (1 + ROUNDING)
     growth = _Growth(box, np.array([row.weights for row in rows]), np.array([row.least for row in rows]), limit)
     partial = growth.kept(growth.start(), decided=0)
@@ -100,7 +100,7 @@ def list_candidates(box: Box, rows: Sequence[Row], *, at_most_usd_per_h: float, 
 
 @dataclass(frozen=True)
 class _Ways:
-    """Per combination, how many counts of one more class it can have, and the first of these."""
+    """Per combination, the number of possible counts of one more class, and the first of them."""
 
     first: npt.NDArray[np.int64]
     number: npt.NDArray[np.int64]
@@ -108,7 +108,7 @@ class _Ways:
 
 @dataclass(frozen=True)
 class _Growth:
-    """Rows over a box, and the money there is."""
+    """The rows over a box, and the cost limit."""
 
     box: Box
     weights: Floats  # (row, class)
@@ -116,12 +116,12 @@ class _Growth:
     limit_usd_per_h: float
 
     def start(self) -> _Partial:
-        """Nothing decided."""
+        """The combination of the least units."""
         spent = np.array([self.box.least_cost_usd_per_h()])
         return _Partial(self.box.least[None], spent, (self.weights @ self.box.least)[:, None])
 
     def kept(self, partial: _Partial, *, decided: int) -> _Partial:
-        """The combinations that can still reach every right side, row after row, the newest first."""
+        """The combinations that can still reach every right-hand side, tested row by row, the newest first."""
         left = self.limit_usd_per_h - partial.spent_usd_per_h
         there = np.flatnonzero(left >= 0)
         for k in reversed(range(len(self.least))):
@@ -141,7 +141,7 @@ class _Growth:
         return _Ways(least, most - least)
 
     def grown(self, partial: _Partial, group: int, ways: _Ways, *, every: int) -> _Partial:
-        """Each combination with each of its counts of one more class, or every so-manieth of these."""
+        """Each combination with each of its counts of one more class, or a sample of them."""
         ends = np.cumsum(ways.number)
         at = np.arange(0, ends[-1] if len(ends) else 0, every)
         source = np.searchsorted(ends, at, side="right")
@@ -152,13 +152,13 @@ class _Growth:
         return _Partial(counts, partial.spent_usd_per_h[source] + self.box.extra_usd_per_h(group)[step], have)
 
     def _bought(self, row: int, money_usd_per_h: Floats, decided: int) -> Floats:
-        """The most of a row that money buys in the classes not yet decided."""
+        """The most of a row that money buys in the undecided classes."""
         money, worth = self._purchases[row]
         return np.asarray(np.interp(money_usd_per_h, money[decided], worth[decided]))
 
     @cached_property
     def _purchases(self) -> list[tuple[Floats, Floats]]:
-        """Per row, the corners of that function for each number of classes decided: the best value first."""
+        """Per row, the breakpoints of that function for each number of decided classes, the best value first."""
         box, levels = self.box, np.arange(len(self.box.open) + 1)[:, None]
         decided_at = np.full(len(box.least), len(box.open))
         decided_at[box.open] = np.arange(len(box.open))

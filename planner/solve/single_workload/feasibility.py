@@ -1,10 +1,10 @@
-"""Which units per class carry the demand; and for those that do not, a row that says why.
+"""Tests whether units per class carry the demand, and gives a violated row if they do not.
 
 Units `n` carry it exactly if `Σ_g π_g n_g >= Σ_b min_g π_g a_gb` for every price `π >= 0` of capacity: Farkas' lemma on
 `demand` and `capacity` (Benders, Partitioning procedures for solving mixed-variables programming problems, 1962).  A
-linear program finds the price that speaks most against some units: the least that further capacity would have to cost,
-at the prices of the relaxation.  Its right side alone changes from question to question, so each starts from the last
-basis.  No row rests on the program's rounding: the right side is the sum above, computed from the price.
+linear program minimises the cost of more capacity; its duals are the most violated prices.  Only its right-hand side
+changes, so each solve starts from the last basis.  The right-hand side of a row is the sum above, computed from the
+price, and so free of the program's rounding.
 """
 
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from fleet.solvers import Limits, SolverError
 from planner.solve.single_workload.program import quiet
 from planner.solve.single_workload.table import Floats
 
-SAFETY = 1e-9  # relative, by which a right side is lowered: less missing is rounding
+SAFETY = 1e-9  # relative reduction of a right-hand side: a smaller violation is rounding
 
 
 class OutOfTimeError(SolverError):
-    """The time limit struck inside a question."""
+    """The time limit expired during a test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +39,19 @@ def row_at(units: Floats, prices: Floats) -> Row:
 
 
 class FeasibilityTest:
-    """The linear program of one reduced table: `a[g, b]` units of a class per bucket, infinite where it cannot."""
+    """The linear program of one presolved table: `a[g, b]` units of a class per bucket, infinite if it cannot."""
 
     def __init__(self, units: Floats, prices_usd_per_h: Floats, *, limits: Limits) -> None:
-        """Nothing is solved yet."""
+        """Load the program without a solve."""
         self._units = units
         self._highs = quiet(limits)
-        self._highs.setOptionValue("presolve", "off")  # takes longer than it saves
+        self._highs.setOptionValue("presolve", "off")  # costs more time than it saves
         self._highs.passModel(_program(units, prices_usd_per_h))
         self._rows = np.arange(len(units), dtype=np.int32)
         self._below = np.full(len(units), -highspy.kHighsInf)
 
     def violated_row(self, counts: Floats) -> Row | None:
-        """A row that these units break, or None where they carry the demand."""
+        """A row that these units violate, or None if they carry the demand."""
         self._highs.changeRowsBounds(len(counts), self._rows, self._below, counts)
         self._highs.run()
         status = self._highs.getModelStatus()

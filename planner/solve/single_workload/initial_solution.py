@@ -1,9 +1,9 @@
-"""A good mix to start from: whole units where the relaxation is whole, then a beam search over what is left.
+"""An initial mix: the whole units of the relaxation, then a beam search over the rest.
 
-The relaxation sends each bucket where it is cheapest; the whole part of each class's load is hired as it stands, at no
-loss.  What is left needs less than a unit of every class: the beam adds one unit at a time, filled with the buckets
-that gain most, and keeps the states whose cost plus relaxation of the rest is least.  A state also ends at once with
-one class that takes all the rest.
+The relaxation sends each bucket to its cheapest class; the integer part of each class's load is hired at no loss.  The
+rest needs less than a unit of every class.  The beam adds one unit at a time, filled with the buckets of the highest
+gain, and keeps the states with the least cost plus relaxation of the rest.  Each state also ends with the one class
+that serves all the rest for the least.
 """
 
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ from planner.solve.single_workload.presolve import Classes
 from planner.solve.single_workload.table import CAPACITY_TOLERANCE, Floats
 
 BEAM = 2
-NOTHING = 1e-9  # of a bucket: taken by rounding
+NOTHING = 1e-9  # of a bucket: rounding
 
 
 @dataclass(frozen=True)
 class _State:
     counts: Floats  # per class
-    rest: Floats  # per bucket, the share not yet served
+    rest: Floats  # per bucket, the unserved share
 
 
 def initial_mix(classes: Classes, prices_usd_per_h: Floats) -> npt.NDArray[np.int64] | None:
-    """Units per offer of a mix that serves everything, or None where the search found none."""
+    """Units per offer of a mix that serves everything, or None if the search found none."""
     prices = np.maximum(prices_usd_per_h, classes.cheapest_usd_per_h)
     stock = np.zeros(len(classes.units))
     np.add.at(stock, classes.offer_class, classes.stock)
@@ -71,11 +71,11 @@ def _whole_part(classes: Classes, prices: Floats, stock: Floats) -> _State:
 
 
 def _finished(classes: Classes, prices: Floats, stock: Floats, state: _State) -> list[Floats]:
-    """The state as it is where it serves everything, else completed by the one class that does so for the least."""
+    """The counts of a state that serves everything, or completed by the cheapest single class that does."""
     if state.rest.max(initial=0.0) <= NOTHING:
         return [state.counts]
     left = np.flatnonzero(state.rest > NOTHING)
-    load = (classes.units[:, left] * state.rest[left]).sum(axis=1)  # infinite where some of the rest cannot be served
+    load = (classes.units[:, left] * state.rest[left]).sum(axis=1)  # infinite if the class cannot serve all the rest
     more = np.ceil(load * (1 - CAPACITY_TOLERANCE))
     costs = np.where(np.isfinite(load) & (state.counts + more <= stock), more * prices, np.inf)
     best = int(np.argmin(costs))
@@ -87,11 +87,11 @@ def _finished(classes: Classes, prices: Floats, stock: Floats, state: _State) ->
 
 
 def _grown(classes: Classes, prices: Floats, stock: Floats, state: _State) -> list[tuple[float, _State]]:
-    """The best states with one unit more, each with its cost and the relaxation of what it leaves."""
+    """The best states with one more unit, each with its cost plus the relaxation of its rest."""
     open_buckets = np.flatnonzero(state.rest > NOTHING)
     usable = np.flatnonzero(state.counts + 1 <= stock)
     able = classes.units[np.ix_(usable, open_buckets)] < FAR
-    if not able.any(axis=0).all():  # a bucket is left that nothing in stock can take
+    if not able.any(axis=0).all():  # no class in stock serves one of the buckets
         return []
     usable = usable[able.any(axis=1)]
     rest = state.rest[open_buckets]
@@ -106,7 +106,7 @@ def _grown(classes: Classes, prices: Floats, stock: Floats, state: _State) -> li
     room = np.clip(1.0 - (np.cumsum(taken, axis=1) - taken), 0.0, None)
     share = np.where(np.take_along_axis(serves, ranked, axis=1), np.minimum(1.0, room / taken), 0.0)
     saved = (np.take_along_axis(np.broadcast_to(best, load.shape), ranked, axis=1) * share).sum(axis=1)
-    scores = prices[usable] - saved  # what the unit costs beyond what it saves
+    scores = prices[usable] - saved  # the unit's price less its gain
     base = float(state.counts @ prices) + float(best.sum())
     states = []
     for at in np.argsort(scores)[:BEAM]:

@@ -1,9 +1,9 @@
-"""P1 by lists: all units per class that cost at most a level, sifted by who carries the demand, level after level.
+"""P1 by lists: all units per class within a cost level, tested against the demand, for rising levels.
 
-The cheapest on a complete list that carries the demand is the optimum; where none does, the level is a bound, and the
-next one is higher.  Each question to `service` either ends the search or gives a row, which sifts this list and
-shortens the later ones.  A list that outgrows its room is tried again at a lower level, and given up after some: the
-work is bounded, and what is not decided here is left to branch and bound, with the bound reached.
+The cheapest combination on a complete list that carries the demand is the optimum.  If none does, the level is a bound
+and the next level is higher.  Each feasibility test ends the search or gives a row, which shortens this list and later
+ones.  A list above `MAX_CANDIDATES` is tried again at a lower level.  The work is limited; branch and bound continues
+from the bound reached.
 """
 
 from collections.abc import Callable
@@ -20,16 +20,16 @@ from planner.solve.single_workload.presolve import Classes
 from planner.solve.single_workload.table import Floats
 
 FIRST_STEP = 0.25  # part of the gap
-RAISED, LOWERED = 3.0, 0.3  # the step's change after a list that fitted, and after one that did not
-MAX_LISTS, LIST_S = 20, 0.05  # how many at most, and what one may take: pure code has no clock
+RAISED, LOWERED = 3.0, 0.3  # the factor on the step after a complete list, and after an incomplete one
+MAX_LISTS, LIST_S = 20, 0.05  # their number, and the time assumed for one: the planner's pure code has no clock
 MAX_TESTS, TEST_S = 120, 0.005
-MAX_TESTS_OF_SAMPLE = 8  # to a list that is not complete
+MAX_TESTS_OF_SAMPLE = 8  # of a list that is not complete
 MAX_CANDIDATES = 40_000  # combinations at once
 
 
 @dataclass(frozen=True, slots=True)
 class LevelResult:
-    """The best counts found, if any, and what no mix is below; `is_complete`: none is better."""
+    """The best counts found, if any, and a bound; `is_complete`: no better counts exist."""
 
     counts: Floats | None
     bound_usd_per_h: float
@@ -37,7 +37,7 @@ class LevelResult:
 
 
 class LevelSearch:
-    """One reduced table, and the rows learnt about it."""
+    """One presolved table, and the rows found for it."""
 
     def __init__(self, classes: Classes, projections: Projections, prices: Floats, *, limits: Limits) -> None:
         """The prices are those of the projections."""
@@ -52,7 +52,7 @@ class LevelSearch:
         return FeasibilityTest(self._classes.units, self._prices, limits=self._limits)
 
     def run(self, *, bound_usd_per_h: float, target_usd_per_h: float, below: Callable[[float], float]) -> LevelResult:
-        """The cheapest mix that costs at most the target; `below` says what to aim at after a mix of some cost."""
+        """The cheapest mix within the target; `below` gives the next target after a mix of some cost."""
         best: Floats | None = None
         bound, target = bound_usd_per_h, target_usd_per_h
         step = FIRST_STEP * (target - bound)
@@ -72,7 +72,7 @@ class LevelSearch:
         return LevelResult(best, bound, is_complete=False)
 
     def _cheapest(self, level: float) -> LevelResult | None:
-        """The cheapest mix up to a level, or of a sample; None where no questions are left."""
+        """The cheapest mix up to a level, or of a sample; None if no tests are left."""
         least, most = self._projections.ranges(level * (1 + SLACK))
         if np.any(least > most):
             return LevelResult(None, level, is_complete=True)

@@ -1,7 +1,7 @@
-"""P3 as arrays: the routing whose busiest replica is the least busy, one workload at a time.
+"""P3 as arrays: the routing with the least load on the busiest replica, per workload.
 
-The rows are `demand[w,b]` and `evenness[o,w]` of docs/formulation.md.  Workloads that share no option have nothing to
-do with one another here, so each is a linear program over the few options it runs on.
+The rows are `demand[w,b]` and `evenness[o,w]` of docs/explanation/planner/formulation.md.  Workloads share no option
+here, so each is a linear program over its few options in use.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def is_plain(problem: MixProblem) -> bool:
 
 
 def most_even(problem: MixProblem, *, replicas: Sequence[int], limits: Limits) -> Shares:
-    """Shares as HiGHS rounds them.  SolverError where these replicas cannot serve a bucket at all."""
+    """Shares with HiGHS' rounding.  SolverError if these replicas cannot serve a bucket."""
     shares: Shares = {}
     for w, load in enumerate(problem.loads):
         routes = [r for r, way in enumerate(problem.routes) if way.load == w and replicas[way.legs[0].option] > 0]
@@ -43,7 +43,7 @@ def most_even(problem: MixProblem, *, replicas: Sequence[int], limits: Limits) -
 
 
 def _solved(busy: Floats, limits: Limits) -> Shares:
-    """`busy[o, b]`: how busy bucket `b` alone keeps each replica of `o`."""
+    """`busy[o, b]`: the load of bucket `b` alone on each replica of `o`."""
     group, bucket = np.nonzero(np.isfinite(busy))
     weight = busy[group, bucket]
     scale = np.maximum(1.0, weight)
@@ -62,7 +62,7 @@ def _solved(busy: Floats, limits: Limits) -> Shares:
     lp.a_matrix_.index_ = np.concatenate([rows, buckets + np.arange(options)]).astype(np.int32)
     lp.a_matrix_.value_ = np.concatenate([values, np.full(options, -1.0)])
     highs = quiet(limits)
-    highs.setOptionValue("presolve", "off")  # takes longer than it saves
+    highs.setOptionValue("presolve", "off")  # costs more time than it saves
     highs.passModel(lp)
     highs.run()
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:

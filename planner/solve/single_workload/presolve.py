@@ -1,10 +1,10 @@
-"""What can be left out of a table, or put together, without changing its optimum.
+"""Reductions of a table that keep its optimum.
 
-- Options of the same table are one class: they share their requests, and the cheaper offer goes first.  Of the offers
-  of a class, none dearer than the cheapest one without a limit is ever hired.
+- Options with the same table form a class, whose cheapest offers are hired first.  Offers of a class that are dearer
+  than its cheapest unlimited one are removed.
 - A class is dominated by one that needs no more units for any bucket and has an unlimited offer at no higher a price
   than the dominated one's cheapest.
-- Buckets whose columns are proportional are one bucket: a share of either asks the same of every option.
+- Buckets with proportional columns are merged: their shares load every option in the same proportion.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from planner.solve.single_workload.table import Floats, Indices, Table
 
 @dataclass(frozen=True)
 class Classes:
-    """A reduced table: rows are classes, offers stand class by class, the cheapest first."""
+    """A presolved table: rows are classes; offers are sorted by class, the cheapest first."""
 
     units: Floats  # (class, bucket)
     offer_class: Indices  # per offer
@@ -28,7 +28,7 @@ class Classes:
 
     @cached_property
     def unlimited_usd_per_h(self) -> Floats:
-        """Per class, the price at which there is no limit; infinite where there is one."""
+        """Per class, the price of its unlimited offer; infinite without one."""
         prices = np.full(len(self.units), np.inf)
         free = ~np.isfinite(self.stock)
         np.minimum.at(prices, self.offer_class[free], self.price_usd_per_h[free])
@@ -76,7 +76,7 @@ def _classes(table: Table) -> Classes:
 
 
 def _without_dearer(classes: Classes) -> Classes:
-    """An offer behind an unlimited one of its class is never needed."""
+    """Without the offers behind an unlimited one of their class."""
     limited = np.isfinite(classes.stock)
     before = np.concatenate([[0], np.cumsum(~limited)[:-1]]) if len(limited) else np.zeros(0)
     first = np.searchsorted(classes.offer_class, np.arange(len(classes.units)))
@@ -91,7 +91,7 @@ def _without_dearer(classes: Classes) -> Classes:
 
 
 def _dominated(classes: Classes) -> npt.NDArray[np.bool_]:
-    """Per class, whether another one makes it needless; of two that dominate each other the first stays."""
+    """Per class, whether another one dominates it; the first of two equals stays."""
     needs_less = np.all(classes.units[:, None, :] <= classes.units[None, :, :], axis=2)
     costs_less = classes.unlimited_usd_per_h[:, None] <= classes.cheapest_usd_per_h[None, :]
     beats = needs_less & costs_less
@@ -101,9 +101,9 @@ def _dominated(classes: Classes) -> npt.NDArray[np.bool_]:
 
 
 def _merge_buckets(classes: Classes) -> Classes:
-    """Proportional columns added up: their load on an option is the same multiple of one another everywhere."""
+    """Proportional columns added: their loads are the same multiple of one another for every option."""
     if not np.isfinite(classes.units).any(axis=0).all():
-        return classes  # no mix at all
+        return classes  # infeasible
     scale = np.min(classes.units, axis=0)
     shape = np.round(classes.units / scale, 12)
     first, group = _distinct(shape.T)
@@ -115,7 +115,7 @@ def _merge_buckets(classes: Classes) -> Classes:
 
 
 def _distinct(rows: Floats) -> tuple[Indices, Indices]:
-    """Positions of the first of each kind of row, and each row's kind."""
+    """Indices of the first row of each kind, and each row's kind."""
     kinds: dict[bytes, int] = {}
     kind = np.array([kinds.setdefault(row.tobytes(), len(kinds)) for row in rows], dtype=np.intp)
     return np.unique(kind, return_index=True)[1], kind

@@ -1,10 +1,9 @@
-"""P1 of a reduced table as arrays for HiGHS, the rows of docs/formulation.md under their names there.
+"""P1 of a presolved table as arrays for HiGHS, with the rows of docs/explanation/planner/formulation.md.
 
-Columns: a share `x[g, b]` per class and bucket it serves, scaled as in `planner.solve.ilp` so that no coefficient
-exceeds 1,
-then the units `m[f]` of each offer.  Rows: `demand[b]`, `capacity[g]`, and where a class has several offers a row that
-keeps their sum inside the range that bounds have left.  HiGHS gets no primal heuristics to run: it is handed a good
-mix, and its own heuristics would take most of the time to find no better.
+Columns: a share `x[g, b]` per class and bucket, scaled as in `planner.solve.ilp` so that no coefficient exceeds 1, then
+the units `m[f]` of each offer.  Rows: `demand[b]`, `capacity[g]`, and for a class with several offers a row that keeps
+their sum inside its range.  HiGHS runs without primal heuristics, because the initial mix is good and the heuristics
+would take most of the time.
 """
 
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ ENDED = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a run of HiGHS left: units per offer where it has any, a proven bound, and whether it ran to the end."""
+    """The result of a HiGHS run: units per offer if it found any, a proven bound, and whether it ran to the end."""
 
     units: npt.NDArray[np.int64] | None
     bound_usd_per_h: float
@@ -63,7 +62,7 @@ def cheapest(
 
 
 def capacity_prices(classes: Classes, *, limits: Limits) -> Floats | None:
-    """What a unit of each class is worth in the relaxation; None where even the relaxation does not hold."""
+    """The dual price of a unit of each class in the relaxation; None if the relaxation is infeasible."""
     lp, _ = _program(classes, (np.zeros(len(classes.units)), np.full(len(classes.units), np.inf)))
     highs = quiet(limits)
     highs.passModel(lp)
@@ -112,7 +111,7 @@ def _program(classes: Classes, ranges: tuple[Floats, Floats]) -> tuple[highspy.H
 
 
 def quiet(limits: Limits) -> highspy.Highs:
-    """HiGHS on one thread, seeded, silent, with the tolerances of every other run."""
+    """HiGHS without output, on one thread, with the seed and tolerances of all runs."""
     highs = highspy.Highs()
     options = {
         "output_flag": False,

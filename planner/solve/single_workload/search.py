@@ -1,12 +1,12 @@
-"""P1 of one workload: reduce, bound, find a good mix, and prove over what is left.
+"""P1 of one workload.
 
-1. `reduction` merges and drops options.  2. `bounds` gives a lower bound from the relaxation's prices.  3. `start`
-finds a mix.  Where the two differ by less than the step of all costs, that is the proof.  4. Otherwise the bounds say
-which counts a cheaper mix could have; most classes can have none.  Mostly the mixes left can be listed, and `sifting`
-finds the cheapest.  5. Where they are too many, HiGHS solves what is left, from the mix and the bound at hand.
+1. `presolve` merges and removes options.  2. `bounds` gives a lower bound from the relaxation's prices.
+3. `initial_solution` finds a mix.  If the two differ by less than the step of all costs, the mix is proven.
+4. Otherwise the bounds give the counts that a cheaper mix may have.  If there are few, `level_search` lists the mixes
+and finds the cheapest.  5. If there are many, HiGHS continues from the mix and the bound.
 
-Step 5 is taken twice: first for mixes that close no more than part of the gap, which leaves far fewer counts.  If there
-is one, the cheapest of them is the optimum; if there is none, that is a better bound.
+Step 5 runs twice: first for mixes that close at most part of the gap, which leaves far fewer counts.  If one exists,
+the cheapest of them is the optimum; otherwise the result is a better bound.
 """
 
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from planner.solve.single_workload.level_search import LevelSearch
 from planner.solve.single_workload.presolve import Classes, presolved
 from planner.solve.single_workload.table import Floats, Table
 
-AIMS = (0.45, 1.0)  # parts of the gap; the optimum lies in the lower half of it about as often as not
+AIMS = (0.45, 1.0)  # parts of the gap; the optimum is about as often in its lower half as in its upper
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Mix:
 
 
 def cheapest(table: Table, *, limits: Limits) -> Mix:
-    """The cheapest units that carry a workload; none where there is no demand."""
+    """The cheapest units that carry a workload; no units without demand."""
     if not len(table.buckets):
         return _mix(table, SolveStatus.OPTIMAL, 0.0)
     classes = presolved(table)
@@ -56,7 +56,7 @@ def cheapest(table: Table, *, limits: Limits) -> Mix:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The best units per offer so far, what is proven, and whether HiGHS ran to the end when last asked."""
+    """The best units per offer so far, the bound, and whether the last HiGHS run ended."""
 
     units: npt.NDArray[np.int64] | None
     bound: float
@@ -70,7 +70,7 @@ def _prices(classes: Classes, limits: Limits) -> Floats | None:
 
 
 def _proven_by_initial_mix(classes: Classes, state: _State, limits: Limits) -> _State:
-    """HiGHS on everything: the beam found nothing, mostly because stock is tight or too little."""
+    """HiGHS on everything, if the beam found no mix, mostly because stock is scarce."""
     everything = np.zeros(len(classes.units)), np.full(len(classes.units), np.inf)
     run = program.cheapest(classes, everything, start=None, limits=limits)
     return _State(run.units, max(state.bound, run.bound_usd_per_h), run.ended)
@@ -79,7 +79,7 @@ def _proven_by_initial_mix(classes: Classes, state: _State, limits: Limits) -> _
 def _searched_by_level(
     table: Table, classes: Classes, found: Projections, state: _State, *, prices: Floats, limits: Limits
 ) -> _State:
-    """The optimum where the mixes better than the best known can be listed; else what listing some of them proves."""
+    """The optimum if the better mixes can be listed; else the bound and mix that lists of some of them give."""
     if state.units is None:
         return state
     cost = float(state.units @ classes.price_usd_per_h)
@@ -107,7 +107,7 @@ def _searched_by_level(
 def _improved(
     table: Table, classes: Classes, found: Projections, state: _State, *, aim: float, limits: Limits
 ) -> _State:
-    """HiGHS on the counts of mixes that cost no more than a part of the way from the bound to the best known."""
+    """HiGHS on the counts of mixes that cost at most a part of the way from the bound to the best known cost."""
     if state.units is None:
         return state
     cost = float(state.units @ classes.price_usd_per_h)
@@ -115,7 +115,7 @@ def _improved(
     if state.bound >= target:
         return replace(state, ended=True)
     most_usd_per_h = target if aim == 1 else state.bound + aim * (target - state.bound)
-    outside = beyond if aim == 1 else most_usd_per_h  # what any mix costs at least whose counts are not looked at
+    outside = beyond if aim == 1 else most_usd_per_h  # a lower bound on every mix with other counts
     least, most = found.ranges(most_usd_per_h * (1 + SLACK))
     kept = np.flatnonzero(most > 0)
     left, inside = classes.only(kept), np.isin(classes.offer_class, kept)
@@ -132,7 +132,7 @@ def _improved(
 
 
 def _target(table: Table, cost: float, limits: Limits) -> tuple[float, float]:
-    """The most that a mix may cost to be worth looking for, and what any other one then costs at least."""
+    """The highest relevant cost of a mix, and a lower bound on every dearer one."""
     if table.step_usd_per_h and not limits.relative_gap:
         return cost - table.step_usd_per_h * (1 - 1e-3), cost
     target = cost * (1 - max(SLACK, limits.relative_gap))

@@ -1,8 +1,8 @@
-"""One workload's share of a mix problem as arrays: what the fast path of P1 works on.
+"""One workload of a mix problem as arrays, the input of the fast method.
 
-A `Table` is P1 of docs/formulation.md for one workload and goal `cost`, where every route has one leg, nothing is free
-and no two options share a supply.  Its columns are units of a supply, which then hold replicas of one option only, so
-`units[o, b]` says how many units bucket `b` needs if option `o` takes all of it; infinite where it cannot.
+A `Table` is P1 of docs/explanation/planner/formulation.md for one workload with objective `cost`, one-legged routes, no
+free units, and no supply shared by two options.  A unit of a supply then holds replicas of one option, so `units[o, b]`
+is the number of units that bucket `b` needs if option `o` serves all of it; infinite if it cannot.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,8 +18,8 @@ from planner.problem import MIN_BUSY_REPLICAS, MixProblem
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
-PRICE_GRID = 10_000  # prices are told apart down to a hundredth of a cent; finer ones have no common step
-CAPACITY_TOLERANCE = 1e-9  # relative; 0.1 + 0.2 is one replica's load of 0.3
+PRICE_GRID = 10_000  # prices are multiples of a hundredth of a cent; finer ones have no common step
+CAPACITY_TOLERANCE = 1e-9  # relative: a load of 0.1 + 0.2 fits a capacity of 0.3
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Table:
 
     units: Floats  # (option, bucket): units per share
     price_usd_per_h: Floats  # per unit
-    stock: Floats  # units, infinite where nothing limits them
-    routes: Indices  # the problem's number of each option's route
-    buckets: Indices  # the load's number of each bucket
+    stock: Floats  # units, infinite without a limit
+    routes: Indices  # the problem's index of each option's route
+    buckets: Indices  # the load's index of each bucket
 
     @cached_property
     def step_usd_per_h(self) -> float:
-        """What all costs are multiples of; 0 where prices have no common step."""
+        """The common divisor of all costs; 0 if prices have none."""
         scaled = self.price_usd_per_h * PRICE_GRID
         whole = np.rint(scaled)
         if np.any(np.abs(scaled - whole) > 1e-6) or np.any(whole > 2**53):
@@ -47,7 +47,7 @@ class Table:
 
 
 def tables_of(problem: MixProblem, *, routes: Collection[int]) -> list[Table] | None:
-    """One table per workload, or None where the problem is more than that and belongs to `planner.solve.ilp`."""
+    """One table per workload, or None if the problem needs `planner.solve.ilp`."""
     if not _is_plain(problem, routes):
         return None
     return [_table(problem, w, [r for r in routes if problem.routes[r].load == w]) for w in range(len(problem.loads))]
@@ -77,12 +77,12 @@ def _is_plain(problem: MixProblem, routes: Collection[int]) -> bool:
 
 
 def _is_plain_load(rate_rps: tuple[float, ...], min_replicas: int) -> bool:
-    """Whether any mix that serves the demand has the least number of replicas anyway."""
+    """Whether every mix that serves the demand has the minimum of replicas."""
     return min_replicas <= (1 if any(rate > 0 for rate in rate_rps) else 0)
 
 
 def replicas_per_share(problem: MixProblem, load: int, routes: Sequence[int]) -> tuple[Floats, Indices]:
-    """`a` of one-legged routes as (route, bucket), infinite where they cannot serve; and the buckets with demand."""
+    """`a` of one-legged routes as (route, bucket), infinite if they cannot serve it; and the buckets with demand."""
     rates = np.array(problem.loads[load].rate_rps)
     buckets = np.flatnonzero(rates > 0)
     capacity_rps = np.array([problem.routes[r].legs[0].max_rps for r in routes], dtype=float)

@@ -100,7 +100,7 @@ DEFECTS: dict[str, tuple[str, str, str, Sequence[str]]] = {
         "request",
         "rate_rps: 10",
         "min_replicas: 1",
-        ["line 2: workloads[0]: give rate_rps or demand: the sizes alone do not say how many requests there are"],
+        ["line 2: workloads[0]: give rate_rps or demand: the sizes alone have no rate"],
     ),
     "shares that do not add up": (
         "request",

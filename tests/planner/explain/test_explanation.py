@@ -86,8 +86,8 @@ class TestOfNone:
         assert plan.status is SolveStatus.INFEASIBLE
         cannot_hold = "the demand of chat (30 rps) and the stock of chat/large (0) cannot both hold"
         assert plan.explanation == (
-            "no mix holds all that is asked for (proven)",
-            f"{cannot_hold}; any one of these would do: nothing of chat or 1 more chat/large",
+            "no mix meets all requirements (proven)",
+            f"{cannot_hold}; any one of these changes would do: nothing of chat or 1 more chat/large",
             "chat, bucket 2000x1000: 6 of 6 rps stay unserved when as much as possible is served",
         )
 
@@ -116,8 +116,8 @@ class TestWithoutTime:
         nothing, something = (
             solved(request, policy={"explain_time_limit_s": 0}) for request in (given(options=options), given())
         )
-        assert "which requirements conflict was not worked out: the time limit struck" in nothing.explanation
-        assert "which limits bind was not worked out: the time limit struck" in something.explanation
+        assert "which requirements conflict is not known: the time limit expired" in nothing.explanation
+        assert "which limits bind is not known: the time limit expired" in something.explanation
         assert something.runners_up == ()
 
     def test_no_question_starts_after_the_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,7 +140,7 @@ class TestWords:
         problem = three_types(stock=(None, None, None), limits=(power(1500.0),))
         assert as_text(the(problem)) == (
             "the demand of chat (30 rps) and the power limit of row-2 (1.5 kW) cannot both hold; any one of these "
-            f"would do: {way(the(problem), Kind.DEMAND).easing} or 0.372 kW more for row-2"
+            f"changes would do: {way(the(problem), Kind.DEMAND).easing} or 0.372 kW more for row-2"
         )
 
     def test_fewest_replicas_beyond_the_budget(self) -> None:
@@ -148,7 +148,7 @@ class TestWords:
         limit = Limit("budget", LimitKind.BUDGET, 8.0, units={0: 2.0})
         problem = mix_of(loads, (Supply("f", 2.0),), (Way("o", "A", 0, 0, (9.0,)),), limits=(limit,))
         assert as_text(the(problem)) == (
-            "the budget (8.00 $/h) and at least 5 replicas of w cannot both hold; any one of these would do: "
+            "the budget (8.00 $/h) and at least 5 replicas of w cannot both hold; any one of these changes would do: "
             "2.00 $/h more budget or 1 replica fewer required of w"
         )
 

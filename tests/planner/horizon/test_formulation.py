@@ -32,11 +32,11 @@ def documented_rows() -> dict[str, str]:
     return dict(re.findall(r"^\| `(\w+)(?:\[[^]]*\])?` \| .* \| `(\w+)` \|$", FORMULATION, flags=re.MULTILINE))
 
 
-def test_every_function_that_adds_rows_stands_in_the_docs() -> None:
+def test_every_function_that_adds_rows_is_documented() -> None:
     assert set(documented_rows().values()) == {name for name in dir(programs) if name.startswith("add_")}
 
 
-def test_every_row_stands_in_the_docs() -> None:
+def test_every_row_is_documented() -> None:
     model = programs.cheapest_path(PROBLEM)
     programs.add_service(model, period=0, cut=0, weights=[1.0], need=1.0)
     built = {re.sub(r"(_\d+)+$", "", row.name) for row in model.program.constraints()}

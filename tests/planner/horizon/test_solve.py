@@ -74,7 +74,7 @@ class TestCheapest:
         ]
         assert costs[0] <= costs[1] + 1e-6
 
-    def test_is_never_dearer_than_the_peak_all_day(self) -> None:
+    def test_never_costs_more_than_the_peak_all_day(self) -> None:
         plan = solved(two_options(rates_rps=(1.0, 9.0, 1.0, 1.0), start_usd=0.1))
         assert plan.flat_usd == pytest.approx(16.0)
         assert plan.saving is not None

@@ -254,7 +254,7 @@ class TestWords:
 
     def test_a_poor_bound_is_said_with_what_would_lift_it(self) -> None:
         words = spread_text(self.SPREAD, "here/h100x8/tp8-ep8")
-        assert "no placement does with less than 1.600" in words
+        assert "no placement has less than 1.600" in words
         assert "it takes 16 slots (1 more per GPU)" in words
 
     def test_one_that_nothing_lifts_is_said_too(self) -> None:
@@ -263,7 +263,7 @@ class TestWords:
 
     def test_a_good_one_needs_no_advice(self) -> None:
         words = spread_text(self.SPREAD.model_copy(update={"bound": POOR_BOUND}), "o")
-        assert words.endswith("no placement does with less than 1.050")
+        assert words.endswith("no placement has less than 1.050")
 
     def test_the_advised_slots_do_lift_it(self) -> None:
         loads = {"tokens": zipf(32, 8, exponent=1.0)}

@@ -113,7 +113,7 @@ def test_what_cannot_be_read_with_confidence_is_left_out_and_counted(given: dict
     assert reading.rejected == {reason: 1}
 
 
-def test_every_model_of_the_public_points_has_the_count_its_name_says() -> None:
+def test_every_model_of_the_public_points_has_the_count_of_its_name() -> None:
     published = {"MiniMax-M2.5": 229e9, "Kimi-K2.5": 1.0e12, "GLM-5": 744e9, "Qwen3.5-397B-A17B": 397e9}
     for model in silicon_models().entries:
         assert model.parameters == pytest.approx(published[model.name], rel=0.03)

@@ -9,7 +9,7 @@ from planner.performance.coefficients import UNCALIBRATED, Coefficients, Correct
 from planner.performance.features import LOCAL_TERMS, PORTABLE_TERMS, collapsed, correction_of
 
 
-def test_they_say_what_they_rest_on() -> None:
+def test_they_report_their_basis() -> None:
     shipped = builtin_coefficients()
     assert shipped.fitted is not None
     assert shipped.fitted >= dt.date(2026, 11, 21)

@@ -43,7 +43,7 @@ def test_the_slower_engine_shows_in_its_term() -> None:
     assert abs(truth.tpot.get("moe", 0.0)) < 0.02
 
 
-def test_it_says_what_it_rests_on() -> None:
+def test_it_reports_its_basis() -> None:
     found = fitted(NOISE)
     assert (found.points, found.source, found.rejected) == (162, "made up", {"why": 3})
     assert found.measured_gpus == ("B200", "H100-SXM", "H200-SXM")
@@ -74,7 +74,7 @@ def test_a_type_left_out_is_predicted_from_the_others() -> None:
     assert found.error.tpot_mape < 0.12
 
 
-def test_splits_hold_back_what_they_say() -> None:
+def test_splits_hold_out_the_named_points() -> None:
     points = sample(NOISE)
     splits = dict(held_back(points, seed=1))
     assert splits["random"].sum() == len(points.points) // 3

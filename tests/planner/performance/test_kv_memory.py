@@ -74,7 +74,7 @@ def test_a_window_bounds_what_a_long_sequence_caches() -> None:
         ({"model": builtin_models().get("Llama-3.1-405B")}, "GB of each GPU in bf16"),
     ],
 )
-def test_a_misfit_says_why(changes: dict[str, Any], reason: str) -> None:
+def test_a_misfit_has_a_reason(changes: dict[str, Any], reason: str) -> None:
     found = misfit(config(**changes), 1000)
     assert found is not None
     assert reason in found

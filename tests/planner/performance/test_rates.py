@@ -96,7 +96,7 @@ def test_the_rate_meets_its_own_limit_and_hardly_more_does() -> None:
     assert latencies[1] > limit_ms
 
 
-def test_what_cannot_hold_says_which_limit_and_how_close_it_comes() -> None:
+def test_the_reason_names_the_limit_and_the_best_value() -> None:
     found = highest_rate(DENSE, slo(Metric.TPOT, Statistic.P99, 0.5), input_tokens=1000, output_tokens=250)
     assert found.max_rps == 0
     assert found.binding == "p99 TPOT"
@@ -105,7 +105,7 @@ def test_what_cannot_hold_says_which_limit_and_how_close_it_comes() -> None:
     assert "ms at best, above 0.5 ms" in found.reason
 
 
-def test_what_does_not_fit_says_so() -> None:
+def test_a_misfit_is_reported() -> None:
     big = replace(DENSE, model=builtin_models().get("Llama-3.1-405B"))
     found = highest_rate(big, slo(Metric.TPOT, Statistic.MEAN, 100), input_tokens=1000, output_tokens=250)
     assert found.max_rps == 0

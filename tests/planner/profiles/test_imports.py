@@ -29,7 +29,7 @@ def one(text: str, given: Given | None = None) -> MeasuredPoint:
 
 
 class TestVllm:
-    def test_a_result_with_metadata_says_all(self) -> None:
+    def test_a_result_with_metadata_is_complete(self) -> None:
         imported = read(samples.text(VLLM))
         assert imported.format is Format.VLLM
         assert imported.points == (
@@ -91,7 +91,7 @@ class TestVllm:
         for text in (samples.text(VLLM, second), json.dumps([VLLM, second], indent=1)):
             assert [point.offered_rps for point in read(text).points] == [4, 8]
 
-    def test_what_the_file_says_goes_before_what_is_given(self) -> None:
+    def test_the_file_takes_precedence_over_options(self) -> None:
         given = Given(gpu="L4", tensor_parallel=8, engine_version="0.1", source="lab")
         point = one(samples.text({key: value for key, value in VLLM.items() if key != "version"}), given)
         assert (point.gpu, point.tensor_parallel, point.engine_version) == ("H100-SXM", 2, "0.1")
@@ -123,7 +123,7 @@ class TestVllm:
 
 
 class TestSglang:
-    def test_the_server_says_what_it_is(self) -> None:
+    def test_the_server_reports_its_configuration(self) -> None:
         imported = read(samples.text(SGLANG), H100)
         assert imported.format is Format.SGLANG
         (point,) = imported.points

@@ -195,7 +195,7 @@ class TestBetweenSizes:
         if Basis.NONE not in (small.basis, large.basis):
             assert large.max_rps <= small.max_rps * 1.11
 
-    def test_a_larger_size_stands_for_a_smaller_one_up_to_half_of_it(self) -> None:
+    def test_a_larger_size_bounds_a_smaller_one_up_to_half_of_it(self) -> None:
         points = measured_at((1000, 100))
         found = self.cell((600, 90), points)
         assert found.basis is Basis.LARGER
@@ -286,7 +286,7 @@ class TestTable:
         assert both.max_rps[1] == (0.0,)
         assert both.interval_90 is None
 
-    def test_a_plan_is_told_what_the_rates_rest_on(self) -> None:
+    def test_a_plan_reports_the_basis_of_its_rates(self) -> None:
         points = measured_at((1000, 100))
         buckets = even([1000, 8000], [100])
         found = throughput_from_points(points, buckets=buckets, slo=TPOT_40)
@@ -298,7 +298,7 @@ class TestTable:
         computed = merged(unheard, buckets=buckets, fallback=[[1.0], [1.0]], computed=Provenance.ROOFLINE)
         assert computed.throughput.provenance is Provenance.ROOFLINE
 
-    def test_an_slo_that_nobody_recorded_leaves_all_to_the_fallback(self) -> None:
+    def test_an_slo_without_records_leaves_all_to_the_fallback(self) -> None:
         points = measured_at((1000, 100))
         buckets = even([1000], [100])
         found = throughput_from_points(points, buckets=buckets, slo=TTFT_1S)
@@ -313,7 +313,7 @@ class TestTable:
         assert both.interval_90 is not None
         assert list(both.interval_90) == pytest.approx([4 / rate, 8 / rate])
 
-    def test_closed_loops_are_told(self) -> None:
+    def test_closed_loops_are_reported(self) -> None:
         points = [point(8, 30, rate=3, closed=True), point(16, 60, rate=4, closed=True)]
         found = throughput_from_points(points, buckets=even([1000], [100]), slo=TPOT_40)
         assert str(found.evidence).endswith("from lab, all with a fixed number of requests in flight")

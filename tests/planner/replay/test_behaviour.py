@@ -109,7 +109,7 @@ class TestTheory:
 
     @settings(max_examples=30, deadline=None)
     @given(seed=st.integers(0, 1000), replicas=st.integers(1, 3), busy=st.floats(0.5, 3.0))
-    def test_twice_the_replicas_in_turn_make_nobody_wait_longer(self, seed: int, replicas: int, busy: float) -> None:
+    def test_twice_the_replicas_in_turn_delay_no_request(self, seed: int, replicas: int, busy: float) -> None:
         """Each then has every second of the requests of one before: by Lindley none of them waits longer."""
         stream = poisson(rate_rps=busy / self.SERVICE_S, requests=200, output_tokens=1, seed=seed)
         sizes = [(float(arrival_s), 500, 1) for arrival_s in stream.arrival_s]
@@ -132,7 +132,7 @@ class TestTheory:
             found = run(sizes, ReplayPool("A", 4, self.ONE_BY_ONE), balancing=balancing)
             assert found.finish_s == pytest.approx(expected, rel=1e-9)
 
-    def test_with_unequal_work_the_more_a_router_sees_the_better(self) -> None:
+    def test_with_unequal_work_more_load_information_is_better(self) -> None:
         rng = np.random.default_rng(2)
         inputs = rng.choice([50, 500], size=20_000, p=[0.8, 0.2])
         arrivals_s = np.cumsum(rng.exponential(self.SERVICE_S / 8, size=20_000))
@@ -167,7 +167,7 @@ class TestSplit:
         assert found.first_s[0] == pytest.approx(first_s, rel=1e-12)
         assert found.finish_s[0] == pytest.approx(first_s + two_s + three_s, rel=1e-12)
 
-    def test_a_dearer_transfer_delays_the_first_token_by_as_much(self) -> None:
+    def test_a_slower_transfer_delays_the_first_token_by_as_much(self) -> None:
         near, far = (run([(0.0, 1000, 3)], self.split(transfer_token_s=each_s)).first_s[0] for each_s in (0.0, 1e-3))
         assert far - near == pytest.approx(1.0)
 

@@ -66,7 +66,7 @@ class TestSearch:
         planner.search()
         assert all(dict(plan)["fine"] == 1.0 for plan in planner.asked)
 
-    def test_nothing_that_holds_is_said(self) -> None:
+    def test_nothing_that_holds_is_reported(self) -> None:
         found = Planner({"a": 0.1}).search()
         assert found.best is None
         assert all(not trial.holds for trial in found.trials)
@@ -95,7 +95,7 @@ class TestSearch:
         edges=EDGES,
         flips=st.lists(st.booleans(), min_size=20, max_size=20),
     )
-    def test_whatever_the_replays_say_the_answer_was_verified(self, edges: dict[str, float], flips: list[bool]) -> None:
+    def test_the_answer_is_always_verified(self, edges: dict[str, float], flips: list[bool]) -> None:
         """Also where more headroom does worse: it ends, and answers with a plan that held."""
         planner = Planner(edges)
         answers = iter(flips)

@@ -88,7 +88,7 @@ class TestAgainstThePlainSimulator:
         (result,) = run(sizes, ReplayPool("A", 1, engine)).results
         assert result.preemptions == expected.engines[0].preemptions == 1
 
-    def test_a_router_sees_who_finishes_early_because_another_was_pushed_out(self) -> None:
+    def test_a_router_counts_requests_that_finish_early_after_a_preemption(self) -> None:
         """With fewer in the batch iterations get shorter: an end that was foreseen comes before its time."""
         engine = replace(
             PLAIN,
@@ -124,7 +124,7 @@ class TestCosts:
         engine=small_engines(exact=False),
         inputs=st.lists(st.integers(1, 15), min_size=1, max_size=6),
     )
-    def test_an_iteration_of_prompts_takes_what_step_s_says(self, engine: StepCosts, inputs: list[int]) -> None:
+    def test_an_iteration_of_prompts_takes_step_s(self, engine: StepCosts, inputs: list[int]) -> None:
         engine = replace(engine, cache_tokens=1000, max_sequences=10, chunk_tokens=100, request_s=0.0)
         found = run([(0.0, tokens, 1) for tokens in inputs], ReplayPool("A", 1, engine))
         pairs = sum(tokens * (tokens - 1) / 2 for tokens in inputs)

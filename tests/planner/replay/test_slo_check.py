@@ -91,7 +91,7 @@ class TestReplay:
         assert np.array_equal(one.ttft_s, same.ttft_s)
         assert not np.array_equal(one.ttft_s, other.ttft_s)
 
-    def test_a_pool_draws_the_same_whatever_stands_beside_it(self) -> None:
+    def test_the_draws_of_a_pool_do_not_depend_on_other_pools(self) -> None:
         """Removing a replica of one option affects that option alone."""
         one = replay(mixed(), self.POOLS, EVEN, BUCKETS, seed=1, balancing=Balancing.POWER_OF_TWO)
         more = replay(mixed(), (pool(2, "A"), pool(5, "B")), EVEN, BUCKETS, seed=1, balancing=Balancing.POWER_OF_TWO)
@@ -150,7 +150,7 @@ class TestJudge:
             assert [limit.metric for limit in verdict.broken] == [metric]
             assert "broken" in str(verdict.broken[0])
 
-    def test_too_few_requests_are_said(self) -> None:
+    def test_too_few_requests_are_reported(self) -> None:
         result = replay(mixed(500), (pool(2, "A"), pool(1, "B")), EVEN, BUCKETS, seed=1, warm_up_s=0.0)
         verdict = check_slo(result, slo(ttft_ms={"p50": 1000.0, "p99": 5000.0}))
         assert [limit.enough for limit in verdict.limits] == [True, False]

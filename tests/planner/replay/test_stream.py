@@ -36,7 +36,7 @@ class TestStream:
         assert stream.duration_s == 3.0  # one mean gap after the last
         assert stream.rate_rps == 1.0
 
-    def test_nothing_to_read_or_to_say_is_one_token(self) -> None:
+    def test_empty_prompts_and_answers_count_as_one_token(self) -> None:
         stream = Stream.of(times_s=[0.0], input_tokens=[0], output_tokens=[0])
         assert (stream.input_tokens[0], stream.output_tokens[0]) == (1, 1)
 

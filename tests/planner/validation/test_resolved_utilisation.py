@@ -40,7 +40,7 @@ def test_what_is_left_holds_and_nothing_more_can_go(cheap: int, dear: int, neede
             assert not holds(tuple(n - (o == option) for o, n in enumerate(left)))
 
 
-def test_the_dearest_goes_first() -> None:
+def test_the_most_expensive_goes_first() -> None:
     assert pruned(two_types(), (4, 1), holds=lambda counts: counts[0] + 4 * counts[1] >= 4) == (4, 0)
 
 

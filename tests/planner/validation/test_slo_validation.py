@@ -36,13 +36,13 @@ class TestSized:
             limit.measured_ms is not None and limit.measured_ms <= limit.limit_ms for limit in proof.verdict.limits
         )
 
-    def test_the_utilisation_it_was_planned_with_is_told(self, sized: Plan) -> None:
+    def test_the_planned_utilisation_is_reported(self, sized: Plan) -> None:
         (proof,) = sized.proofs
         again = solved({**request(), "utilisation": min(1.0, proof.utilisation)})
         if proof.utilisation <= 1:
             assert again.cost_usd_per_h == sized.cost_usd_per_h
 
-    def test_the_proof_is_said_in_words(self, sized: Plan) -> None:
+    def test_the_validation_is_explained(self, sized: Plan) -> None:
         assert any("every limit holds in a replay of" in line for line in sized.explanation)
         assert any(line.startswith("chat: p99 TTFT: ") for line in sized.explanation)
         assert any(" tight" in line for line in sized.explanation)
@@ -75,7 +75,7 @@ class TestTrace:
         (proof,) = plan.proofs
         assert (proof.traffic, plan.verified) == ("trace", True)
 
-    def test_a_trace_says_how_much_comes(self) -> None:
+    def test_a_trace_has_a_demand_series(self) -> None:
         trace = {"trace_csv": traced(rate_per_s=25)}
         slo = {"tpot_ms": {"p99": 60}}
         own = solved(from_offers(rate_rps=None, buckets=trace, slo=slo))
@@ -84,7 +84,7 @@ class TestTrace:
 
 
 class TestUnprovable:
-    def test_rates_given_outright_cannot_be_replayed_and_the_plan_says_so(self) -> None:
+    def test_given_rates_cannot_be_replayed_and_the_plan_reports_it(self) -> None:
         plan = solved({**given(), "replay": {}})
         assert plan.verified is None
         assert any(line.startswith("not replayed: ") and "has given rates" in line for line in plan.explanation)

@@ -72,12 +72,12 @@ def rows_of(program: ilp.MixModel) -> set[str]:
     return {re.sub(r"(_\d+)+$", "", row.name) for row in program.program.constraints()}
 
 
-def test_every_function_that_adds_rows_stands_in_the_docs() -> None:
+def test_every_function_that_adds_rows_is_documented() -> None:
     functions = {name for name in dir(constraints) if name.startswith("add_")}
     assert set(documented_rows().values()) == functions
 
 
-def test_every_row_stands_in_the_docs() -> None:
+def test_every_row_is_documented() -> None:
     assert {row for program in PROGRAMS.values() for row in rows_of(program)} == documented_rows().keys()
 
 
