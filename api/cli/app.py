@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from api.cli.common.console import note, print_line, show_unprintable_as_escapes
-from api.cli.common.errors import EXIT_INTERRUPTED, exit_code_of, lines_of
-from api.cli.common.lazy_groups import Lazy, lazy_group, new_app
+from api.cli.common.errors import EXIT_INTERRUPTED, error_lines, exit_code_of
+from api.cli.common.lazy_groups import LazyCommand, lazy_group, new_app
 from fleet.errors import FleetwrightError
 
 NAME = "fleetwright"
@@ -19,31 +19,31 @@ service.  Answers go to stdout, everything else to stderr.  Exit codes: 0 done, 
 """
 
 COMMANDS = {
-    "plan": Lazy("api.cli.plan.run", "Find the cheapest GPUs that serve a load."),
-    "sweep": Lazy("api.cli.plan.sweep", "Show what a load costs as rate, SLO, prices or power change."),
-    "place": Lazy("api.cli.place.group", "Place experts on GPUs: even load, little traffic, few moves."),
-    "power": Lazy("api.cli.power.group", "Power: rows behind a budget, caps, budgets, forecasts."),
-    "faults": Lazy("api.cli.faults.group", "Faults: name the bad node, and take it out safely."),
-    "gpus": Lazy("api.cli.catalogues.gpus", "GPUs: what each holds, moves, computes and draws."),
-    "models": Lazy("api.cli.catalogues.models", "Models: what each weighs, computes and caches per token."),
-    "offers": Lazy("api.cli.catalogues.offers", "Offers: which GPUs can be had, where, at what price."),
-    "profiles": Lazy("api.cli.profiles.group", "Profiles: what was measured of serving engines."),
-    "topology": Lazy("api.cli.catalogues.topology", "Topology: sites, power, network and the nodes on them."),
-    "demo": Lazy("api.cli.demo.run", "Play a day of a chat on simulated GPUs: plan, apply, watch."),
-    "serve": Lazy("api.cli.serve.run", "Serve the API, on SQLite with the controller inside."),
-    "migrate": Lazy("api.cli.serve.migrate", "Bring a database's schema up or down."),
-    "controller": Lazy("api.cli.controller.run", "Carry plans out on running applications."),
-    "remediate": Lazy("api.cli.remediate.run", "Drain bad nodes and move their training to spares."),
-    "guard": Lazy("api.cli.power.guard", "Hold a row under its power budget, every two seconds."),
-    "agent": Lazy("api.cli.agent.run", "Do what the guard says to one node while it is heard."),
-    "router": Lazy("api.cli.router.run", "Send each request to the deployment its plan wants."),
-    "plans": Lazy("api.cli.plan.plans", "Read the plans that a service keeps."),
-    "placements": Lazy("api.cli.place.placements", "Ask a service for placements, and read those it keeps."),
-    "targets": Lazy("api.cli.targets.group", "Register running applications and point them at plans."),
-    "freeze": Lazy("api.cli.targets.freeze", "Stop every write to every target, at once.", "freeze_app"),
-    "thaw": Lazy("api.cli.targets.freeze", "Lift the freeze.", "thaw_app"),
-    "tokens": Lazy("api.cli.admin.tokens", "Make, list and revoke API tokens."),
-    "audit": Lazy("api.cli.admin.audit", "Read and check the record of what was done."),
+    "plan": LazyCommand("api.cli.plan.run", "Find the cheapest GPUs that serve a load."),
+    "sweep": LazyCommand("api.cli.plan.sweep", "Show what a load costs as rate, SLO, prices or power change."),
+    "place": LazyCommand("api.cli.place.group", "Place experts on GPUs: even load, little traffic, few moves."),
+    "power": LazyCommand("api.cli.power.group", "Power: rows behind a budget, caps, budgets, forecasts."),
+    "faults": LazyCommand("api.cli.faults.group", "Faults: name the bad node, and take it out safely."),
+    "gpus": LazyCommand("api.cli.catalogues.gpus", "GPUs: what each holds, moves, computes and draws."),
+    "models": LazyCommand("api.cli.catalogues.models", "Models: what each weighs, computes and caches per token."),
+    "offers": LazyCommand("api.cli.catalogues.offers", "Offers: which GPUs can be had, where, at what price."),
+    "profiles": LazyCommand("api.cli.profiles.group", "Profiles: what was measured of serving engines."),
+    "topology": LazyCommand("api.cli.catalogues.topology", "Topology: sites, power, network and the nodes on them."),
+    "demo": LazyCommand("api.cli.demo.run", "Play a day of a chat on simulated GPUs: plan, apply, watch."),
+    "serve": LazyCommand("api.cli.serve.run", "Serve the API, on SQLite with the controller inside."),
+    "migrate": LazyCommand("api.cli.serve.migrate", "Bring a database's schema up or down."),
+    "controller": LazyCommand("api.cli.controller.run", "Carry plans out on running applications."),
+    "remediate": LazyCommand("api.cli.remediate.run", "Drain bad nodes and move their training to spares."),
+    "guard": LazyCommand("api.cli.power.guard", "Hold a row under its power budget, every two seconds."),
+    "agent": LazyCommand("api.cli.agent.run", "Do what the guard says to one node while it is heard."),
+    "router": LazyCommand("api.cli.router.run", "Send each request to the deployment its plan wants."),
+    "plans": LazyCommand("api.cli.plan.plans", "Read the plans that a service keeps."),
+    "placements": LazyCommand("api.cli.place.placements", "Ask a service for placements, and read those it keeps."),
+    "targets": LazyCommand("api.cli.targets.group", "Register running applications and point them at plans."),
+    "freeze": LazyCommand("api.cli.targets.freeze", "Stop every write to every target, at once.", "freeze_app"),
+    "thaw": LazyCommand("api.cli.targets.freeze", "Lift the freeze.", "thaw_app"),
+    "tokens": LazyCommand("api.cli.admin.tokens", "Make, list and revoke API tokens."),
+    "audit": LazyCommand("api.cli.admin.audit", "Read and check the record of what was done."),
 }
 
 app = new_app(cls=lazy_group(COMMANDS), summary=HELP, add_completion=True)
@@ -74,7 +74,7 @@ def _run() -> int:
     try:
         code: int | None = app(prog_name=NAME, standalone_mode=False)
     except FleetwrightError as error:
-        for line in lines_of(error):
+        for line in error_lines(error):
             note(f"{NAME}: {line}")
         return exit_code_of(error)
     except typer.TyperException as error:

@@ -47,14 +47,14 @@ class PendingChange(Frozen):
     before: Readings = Field(default=Readings(), description="Health before the first write.")
 
 
-class Licence(Frozen):
+class ApprovalGrant(Frozen):
     """An approval that is being carried out: good until the target is as planned, or said otherwise."""
 
     plan_id: PlanId
     target_version: Annotated[int, Field(ge=1)]
 
 
-class Refusal(Licence):
+class Refusal(ApprovalGrant):
     """A plan after which health worsened: not tried again until the target is said otherwise, or it is approved."""
 
     at: datetime
@@ -67,7 +67,7 @@ class TargetMemory(Frozen):
     goal: Goal | None = None
     spent: Annotated[tuple[Spent, ...], Field(max_length=SPENT_MAX)] = ()
     change: PendingChange | None = None
-    licence: Licence | None = None
+    licence: ApprovalGrant | None = None
     approvals_used: Annotated[int, Field(ge=0)] = 0
     verified_plan_id: PlanId | None = Field(default=None, description="The last plan seen in place and healthy.")
     refused: Refusal | None = None

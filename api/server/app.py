@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from api.server.auth import Authenticator, StaticToken
 from api.server.limits import RateLimiter
 from api.server.metrics import ServiceMetrics
-from api.server.middleware import BodyLimit, HeadAsGet, LoopbackOnly, Observed
+from api.server.middleware import BodyLimit, HeadAsGet, LoopbackOnly, RequestObserver
 from api.server.openapi import add_openapi
 from api.server.problems import add_problem_handlers
 from api.server.routes import (
@@ -103,9 +103,9 @@ def create_app(
     # The last one added is the outermost.
     app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimit, limit_bytes=settings.body_limit_bytes)
-    if settings.is_open:
+    if settings.allows_anonymous:
         app.add_middleware(LoopbackOnly)
-    app.add_middleware(Observed, metrics=metrics, now=now)
+    app.add_middleware(RequestObserver, metrics=metrics, now=now)
     return app
 
 
@@ -130,7 +130,7 @@ def _lifespan(
                     )
                 )
             else:
-                service.first_token_stands.set()
+                service.first_token_stored.set()
             yield
             ending.set()
         await service.store.close()

@@ -113,7 +113,7 @@ def token_hash(token: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class RequireScope:
     """A dependency that lets only principals with a scope through."""
 
     scope: Scope
@@ -123,7 +123,7 @@ class Needs:
         principal: Principal = request.state.principal
         return principal
 
-    async def admit(self, request: Request) -> None:
+    async def validate(self, request: Request) -> None:
         """Let the caller through, or raise."""
         request.state.principal = await self._principal(request)
 
@@ -147,7 +147,7 @@ class Needs:
         )
 
 
-class TokenFirst(APIRoute):
+class AuthenticatedRoute(APIRoute):
     """A route that asks who calls before it reads what they send.
 
     FastAPI reads and parses a body before it looks at any dependency, so whoever has no token could keep a core busy.
@@ -156,20 +156,20 @@ class TokenFirst(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler, behind the door."""
         handle = super().get_route_handler()
-        needed = [each.call for each in self.dependant.dependencies if isinstance(each.call, Needs)]
+        needed = [each.call for each in self.dependant.dependencies if isinstance(each.call, RequireScope)]
 
-        async def handle_admitted(request: Request) -> Response:
+        async def handle_authenticated(request: Request) -> Response:
             for each in needed:
-                await each.admit(request)
+                await each.validate(request)
             return await handle(request)
 
-        return handle_admitted
+        return handle_authenticated
 
 
-Reader = Annotated[Principal, Depends(Needs(Scope.READ))]
-Planner = Annotated[Principal, Depends(Needs(Scope.PLAN))]
-Operator = Annotated[Principal, Depends(Needs(Scope.OPERATE))]
-Admin = Annotated[Principal, Depends(Needs(Scope.ADMIN))]
+Reader = Annotated[Principal, Depends(RequireScope(Scope.READ))]
+Planner = Annotated[Principal, Depends(RequireScope(Scope.PLAN))]
+Operator = Annotated[Principal, Depends(RequireScope(Scope.OPERATE))]
+Admin = Annotated[Principal, Depends(RequireScope(Scope.ADMIN))]
 
 
 def _unauthorized(detail: str) -> ProblemError:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from api.schemas.documents import DocumentKind
 from api.server.etags import Precondition
 from api.server.service import Service
-from api.server.versioned import Deed, Edition, Slot, current, replace
+from api.server.versioned import AuditAction, DocumentKey, DocumentVersion, current, replace
 from api.store import Transaction, canonical_json
 from fleet.documents import dotted
 from fleet.errors import DocumentError, Problem
@@ -33,9 +33,9 @@ class Catalogue(Generic[ModelT]):
     builtin: Callable[[], ModelT]
 
     @cached_property
-    def slot(self) -> Slot:
+    def key(self) -> DocumentKey:
         """Where it lives; version 0 is what ships with the product."""
-        return Slot(kind=self.kind, name=SINGLE, shipped=self.write(self.builtin()))
+        return DocumentKey(kind=self.kind, name=SINGLE, shipped=self.write(self.builtin()))
 
     def write(self, value: ModelT) -> str:
         """The canonical body of a value."""
@@ -43,7 +43,7 @@ class Catalogue(Generic[ModelT]):
 
     async def in_force(self, tx: Transaction) -> ModelT:
         """The value in force."""
-        return self.model.model_validate_json((await current(tx, self.slot)).body or "")
+        return self.model.model_validate_json((await current(tx, self.key)).body or "")
 
 
 GPUS = Catalogue(kind=DocumentKind.GPUS, model=GpuCatalogue, builtin=builtin_gpus)
@@ -55,23 +55,23 @@ ALL: tuple[Catalogue[Any], ...] = (GPUS, MODELS, OFFERS, TOPOLOGY)
 
 async def replace_catalogue(
     service: Service, catalogue: Catalogue[ModelT], value: ModelT, *, precondition: Precondition, actor: str
-) -> Edition:
+) -> DocumentVersion:
     """Store the next version, if the caller's precondition holds and the other catalogues still fit."""
 
-    def deed(before: Edition, after: Edition) -> Deed:
+    def audit_action(before: DocumentVersion, after: DocumentVersion) -> AuditAction:
         detail = {"etag_before": before.etag, "etag": after.etag}
-        return Deed(action="document.replaced", subject=f"{catalogue.kind}/{after.version}", detail=detail)
+        return AuditAction(action="document.replaced", subject=f"{catalogue.kind}/{after.version}", detail=detail)
 
     async def check(tx: Transaction) -> None:
         await _check_references(tx, value)
 
     _before, after = await replace(
         service,
-        catalogue.slot,
+        catalogue.key,
         body=catalogue.write(value),
         precondition=precondition,
         actor=actor,
-        deed=deed,
+        audit_action=audit_action,
         check=check,
     )
     return after

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 from api.server.etags import Precondition
 from api.server.problems import not_found
 from api.server.service import Service
-from api.server.versioned import Deed, Edition, Slot, current, edition, replace
-from api.store import DocumentVersion, Transaction, canonical_json
+from api.server.versioned import AuditAction, DocumentKey, DocumentVersion, current, document_version, replace
+from api.store import DocumentRecord, Transaction, canonical_json
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
 ShownT = TypeVar("ShownT", bound=BaseModel)
@@ -34,7 +34,7 @@ class Entry(Generic[SpecT]):
 
 
 @dataclass(frozen=True, slots=True)
-class Acts:
+class AuditVerbs:
     """What the audit calls writes: of what, and the verbs."""
 
     of: str
@@ -43,15 +43,15 @@ class Acts:
     deletes: str = "deleted"
 
 
-async def _anything(_service: Service, _name: str, _spec: BaseModel) -> None:
+async def _accept(_service: Service, _name: str, _spec: BaseModel) -> None:
     """Whatever has the right form may be put."""
 
 
-async def _anyway(_service: Service, _tx: Transaction, _name: str, _spec: BaseModel | None) -> None:
+async def _accept_references(_service: Service, _tx: Transaction, _name: str, _spec: BaseModel | None) -> None:
     """Nothing else depends on what is there."""
 
 
-def _whole(spec: BaseModel, _before: Edition, _after: Edition) -> Mapping[str, Any]:
+def _whole(spec: BaseModel, _before: DocumentVersion, _after: DocumentVersion) -> Mapping[str, Any]:
     return spec.model_dump(mode="json")
 
 
@@ -61,39 +61,41 @@ class Collection(Generic[SpecT, ShownT]):
 
     kind: str  # in the store
     path: str  # below `/v1/`, and in the audit
-    called: str  # in problems, before its name
-    acts: Acts
+    label: str  # in problems, before its name
+    verbs: AuditVerbs
     spec: type[SpecT]
     shown: type[ShownT]
     show: Callable[[Entry[SpecT]], ShownT]
     parse: Callable[[str], SpecT]
     # Before the precondition is looked at: what the document itself must keep to.
-    admit: Callable[[Service, str, SpecT], Awaitable[None]] = _anything
+    validate: Callable[[Service, str, SpecT], Awaitable[None]] = _accept
     # With the write, in its transaction: what others demand of it.  No document: it is to be deleted.
-    fit: Callable[[Service, Transaction, str, SpecT | None], Awaitable[None]] = _anyway
-    detail: Callable[[SpecT, Edition, Edition], Mapping[str, Any]] = _whole  # what the audit keeps of a put
+    check_references: Callable[[Service, Transaction, str, SpecT | None], Awaitable[None]] = _accept_references
+    detail: Callable[[SpecT, DocumentVersion, DocumentVersion], Mapping[str, Any]] = (
+        _whole  # what the audit keeps of a put
+    )
     batch: int = 500  # read at once by what goes through all of them
 
     async def get(self, tx: Transaction, name: str) -> Entry[SpecT]:
         """The one with this name; 404 where there is none."""
-        return self._entry(name, await current(tx, self._slot(name)))
+        return self._entry(name, await current(tx, self._key(name)))
 
     async def find(self, tx: Transaction, name: str) -> Entry[SpecT] | None:
         """The one with this name, if it is there."""
-        found = await current(tx, self._slot(name))
+        found = await current(tx, self._key(name))
         return self._entry(name, found) if found.body is not None else None
 
     async def page(self, tx: Transaction, *, after: str | None, limit: int) -> list[Entry[SpecT]]:
         """Those that follow a name."""
         found = await tx.documents.heads(kind=self.kind, after=after, limit=limit)
-        return [self._entry(each.name, edition(each)) for each in found]
+        return [self._entry(each.name, document_version(each)) for each in found]
 
     async def all(self, tx: Transaction) -> AsyncIterator[Entry[SpecT]]:
         """Every one, by name."""
         async for each in self.heads(tx):
-            yield self._entry(each.name, edition(each))
+            yield self._entry(each.name, document_version(each))
 
-    async def heads(self, tx: Transaction) -> AsyncIterator[DocumentVersion]:
+    async def heads(self, tx: Transaction) -> AsyncIterator[DocumentRecord]:
         """Every one as it is stored, by name."""
         after: str | None = None
         while batch := await tx.documents.heads(kind=self.kind, after=after, limit=self.batch):
@@ -105,20 +107,20 @@ class Collection(Generic[SpecT, ShownT]):
         self, service: Service, name: str, spec: SpecT, *, precondition: Precondition, actor: str
     ) -> tuple[Entry[SpecT], bool]:
         """Create or replace one; what is there now, and whether it was created."""
-        await self.admit(service, name, spec)
+        await self.validate(service, name, spec)
 
-        def deed(before: Edition, after: Edition) -> Deed:
-            verb = self.acts.creates if before.body is None else self.acts.replaces
-            return self._deed(verb, name, self.detail(spec, before, after))
+        def audit_action(before: DocumentVersion, after: DocumentVersion) -> AuditAction:
+            verb = self.verbs.creates if before.body is None else self.verbs.replaces
+            return self._audit_action(verb, name, self.detail(spec, before, after))
 
         before, after = await replace(
             service,
-            self._slot(name),
+            self._key(name),
             body=canonical_json(spec.model_dump(mode="json")),
             precondition=precondition,
             actor=actor,
-            deed=deed,
-            check=lambda tx: self.fit(service, tx, name, spec),
+            audit_action=audit_action,
+            check=lambda tx: self.check_references(service, tx, name, spec),
         )
         return self._entry(name, after), before.body is None
 
@@ -126,23 +128,23 @@ class Collection(Generic[SpecT, ShownT]):
         """Forget one; its versions stay."""
         await replace(
             service,
-            self._slot(name),
+            self._key(name),
             body=None,
             precondition=precondition,
             actor=actor,
-            deed=lambda _before, _after: self._deed(self.acts.deletes, name, {}),
-            check=lambda tx: self.fit(service, tx, name, None),
+            audit_action=lambda _before, _after: self._audit_action(self.verbs.deletes, name, {}),
+            check=lambda tx: self.check_references(service, tx, name, None),
         )
 
-    def _slot(self, name: str) -> Slot:
-        return Slot(kind=self.kind, name=name)
+    def _key(self, name: str) -> DocumentKey:
+        return DocumentKey(kind=self.kind, name=name)
 
-    def _deed(self, verb: str, name: str, detail: Mapping[str, Any]) -> Deed:
-        return Deed(action=f"{self.acts.of}.{verb}", subject=f"{self.path}/{name}", detail=detail)
+    def _audit_action(self, verb: str, name: str, detail: Mapping[str, Any]) -> AuditAction:
+        return AuditAction(action=f"{self.verbs.of}.{verb}", subject=f"{self.path}/{name}", detail=detail)
 
-    def _entry(self, name: str, found: Edition) -> Entry[SpecT]:
+    def _entry(self, name: str, found: DocumentVersion) -> Entry[SpecT]:
         if found.body is None or found.etag is None or found.created_at is None or found.created_by is None:
-            raise not_found(f"{self.called} {name!r}")
+            raise not_found(f"{self.label} {name!r}")
         return Entry(
             name=name,
             spec=self.parse(found.body),

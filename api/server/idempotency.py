@@ -38,7 +38,7 @@ class Reply:
     kept_body: str | None = None
 
 
-class Once:
+class IdempotentRequest:
     """One POST, done at most once for its key."""
 
     def __init__(self, *, service: Service, principal: Principal, key: str | None, fingerprint: str) -> None:

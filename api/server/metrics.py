@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from api.schemas.targets import Mode, Phase, Target, TargetStatus
 from api.server.fault_metrics import FaultMetrics, FaultState, fault_metrics
 from api.server.power_metrics import PowerState, power_metrics
-from api.server.remediation_metrics import CaseMark, healing_metrics
+from api.server.remediation_metrics import CaseMark, remediation_metrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 IMBALANCE_BUCKETS = (1.001, 1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0)
@@ -133,7 +133,7 @@ class FleetState:
     document_versions: Sequence[tuple[str, int]] = ()
     power: PowerState = field(default_factory=PowerState)
     faults: FaultState = field(default_factory=FaultState)
-    healing: Sequence[CaseMark] = ()
+    remediation: Sequence[CaseMark] = ()
 
 
 def render_state(state: FleetState) -> bytes:
@@ -161,7 +161,7 @@ class _StateCollector(Collector):
         yield from _target_metrics(state)
         yield from power_metrics(state.power, state.at)
         yield from fault_metrics(state.faults, state.at)
-        yield from healing_metrics(state.healing, state.at)
+        yield from remediation_metrics(state.remediation, state.at)
 
 
 def _target_metrics(state: FleetState) -> Iterable[Metric]:

@@ -36,7 +36,7 @@ HEADERS = {
 log = structlog.get_logger("fleetwright.request")
 
 
-class Observed:
+class RequestObserver:
     """Outermost: request id, one log line, metrics, and a problem for what nobody handled."""
 
     def __init__(self, app: ASGIApp, *, metrics: ServiceMetrics, now: Callable[[], datetime]) -> None:
@@ -171,13 +171,13 @@ class BodyLimit:
         if announced.isdigit() and int(announced[:20]) > self._limit_bytes:
             await problem_response(to_problem(self._too_large()), instance=scope["path"])(scope, receive, send)
             return
-        seen_bytes = 0
+        received_bytes = 0
 
         async def receive_limited() -> Message:
-            nonlocal seen_bytes
+            nonlocal received_bytes
             message = await receive()
-            seen_bytes += len(message.get("body", b""))
-            if seen_bytes > self._limit_bytes:
+            received_bytes += len(message.get("body", b""))
+            if received_bytes > self._limit_bytes:
                 raise self._too_large()
             return message
 

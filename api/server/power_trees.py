@@ -10,9 +10,9 @@ from functools import lru_cache
 from typing import Any
 
 from api.schemas.power import DOMAIN_PATTERN, LONGEST_BUDGET, PowerBudget, StoredBudget, StoredTree
-from api.server.collections import Acts, Collection
+from api.server.collections import AuditVerbs, Collection
 from api.server.service import Service
-from api.server.versioned import Edition
+from api.server.versioned import DocumentVersion
 from api.store import Transaction
 from fleet.documents import MAX_PROBLEMS
 from fleet.errors import DocumentError, Problem, nearest_names
@@ -43,7 +43,7 @@ async def _budget_fits(service: Service, tx: Transaction, domain: str, budget: P
     _require(_budget_problems(service, domain, budget, feeds))
 
 
-def _change(tree: PowerTree, before: Edition, after: Edition) -> Mapping[str, Any]:
+def _change(tree: PowerTree, before: DocumentVersion, after: DocumentVersion) -> Mapping[str, Any]:
     return {"etag_before": before.etag, "etag": after.etag, "domains": len(tree.hierarchy.feeds)}
 
 
@@ -110,27 +110,27 @@ def _require(problems: Iterator[Problem] | list[Problem]) -> None:
 TREES = Collection(
     kind="power-trees",
     path="power/trees",
-    called="power tree",
-    acts=Acts("power-tree"),
+    label="power tree",
+    verbs=AuditVerbs("power-tree"),
     spec=PowerTree,
     shown=StoredTree,
     show=lambda found: StoredTree(name=found.name, version=found.version, tree=found.spec),
     parse=read_tree,
-    admit=_named_rightly,
-    fit=_tree_fits,
+    validate=_named_rightly,
+    check_references=_tree_fits,
     detail=_change,
     batch=100,  # large ones
 )
 BUDGETS = Collection(
     kind="power-budgets",
     path="power/budgets",
-    called="budget of power domain",
-    acts=Acts("power-budget"),
+    label="budget of power domain",
+    verbs=AuditVerbs("power-budget"),
     spec=PowerBudget,
     shown=StoredBudget,
     show=lambda found: StoredBudget(
         domain=found.name, version=found.version, set_at=found.at, set_by=found.by, budget=found.spec
     ),
     parse=PowerBudget.model_validate_json,
-    fit=_budget_fits,
+    check_references=_budget_fits,
 )

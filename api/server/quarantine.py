@@ -17,7 +17,7 @@ from api.server.problems import ProblemError, not_found
 from api.server.quarantine_state import StoredState, load_state
 from api.server.service import Service
 from api.server.targets import FREEZE
-from api.server.versioned import Slot, current
+from api.server.versioned import DocumentKey, current
 from api.store import DiagnosisHead, QuarantineRecord, Transaction, canonical_json
 from faults.quarantine import (
     OUT_OF_SERVICE,
@@ -36,7 +36,9 @@ from faults.quarantine import (
 from faults.quarantine.inputs import NODES
 from faults.quarantine.life_cycle import states_before
 
-RULES = Slot(kind="quarantine-rules", name="default", shipped=canonical_json(QuarantineRules().model_dump(mode="json")))
+RULES = DocumentKey(
+    kind="quarantine-rules", name="default", shipped=canonical_json(QuarantineRules().model_dump(mode="json"))
+)
 MAX_ACTIVE = 1_000  # more at once is an outage; the circuit breaker opens far below
 SHOWN_DECISIONS = 50
 

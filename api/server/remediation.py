@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from api.schemas.remediation import CaseSpec, RemediationCase
-from api.server.collections import Acts, Collection
-from api.server.versioned import Edition
+from api.server.collections import AuditVerbs, Collection
+from api.server.versioned import DocumentVersion
 
 
-def _detail(case: CaseSpec, before: Edition, _after: Edition) -> Mapping[str, Any]:
+def _detail(case: CaseSpec, before: DocumentVersion, _after: DocumentVersion) -> Mapping[str, Any]:
     last = CaseSpec.model_validate_json(before.body) if before.body is not None else None
     return {
         "node": case.node,
@@ -22,8 +22,8 @@ def _detail(case: CaseSpec, before: Edition, _after: Edition) -> Mapping[str, An
 CASES = Collection(
     kind="remediation-cases",
     path="faults/cases",
-    called="remediation case",
-    acts=Acts("remediation", creates="opened", replaces="updated"),
+    label="remediation case",
+    verbs=AuditVerbs("remediation", creates="opened", replaces="updated"),
     spec=CaseSpec,
     shown=RemediationCase,
     show=lambda found: RemediationCase(

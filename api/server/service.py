@@ -26,9 +26,9 @@ class Service:
     now: Callable[[], datetime]
     schema_head: str
     # Set once callers can hold a token: the one given or made at the first start is stored, or none is to be.
-    first_token_stands: asyncio.Event = field(default_factory=asyncio.Event)
+    first_token_stored: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def knows_schema(self, revision: str | None) -> bool:
+    def supports_schema(self, revision: str | None) -> bool:
         """Whether the schema has all that this program needs.  Revisions are numbered, and compatible with the release
         before them, so that old replicas serve on while a rollout lasts."""
         return revision is not None and revision >= self.schema_head

@@ -59,7 +59,7 @@ class Settings(BaseSettings):
     plan_concurrency: int = Field(default=2, ge=1, le=256)
 
     @model_validator(mode="after")
-    def _open_doors_only_on_loopback(self) -> "Settings":
+    def _require_loopback_without_tokens(self) -> "Settings":
         for name in ("insecure_no_auth", "anonymous_read"):
             if getattr(self, name) and not is_loopback(self.host):
                 raise ValueError(
@@ -68,7 +68,7 @@ class Settings(BaseSettings):
         return self
 
     @property
-    def is_open(self) -> bool:
+    def allows_anonymous(self) -> bool:
         """Whether some requests need no token, so that only the address protects the service."""
         return self.insecure_no_auth or self.anonymous_read
 

@@ -35,7 +35,7 @@ async def fleet_state(service: Service) -> FleetState:
                 targets=[target async for target in _reported(tx)],
                 frozen=freeze.frozen,
                 audit_entries=await tx.audit.length(),
-                document_versions=[(item.kind.value, (await current(tx, item.slot)).version) for item in ALL],
+                document_versions=[(item.kind.value, (await current(tx, item.key)).version) for item in ALL],
                 power=PowerState(
                     budgets=[(each.name, each.spec) async for each in BUDGETS.all(tx)], plan=await _newest_caps(tx)
                 ),

@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from power.whatif.response import RowAnswer
-from power.whatif.cost_estimate import expected_requests
 from pydantic import BaseModel
 
 from api.schemas.faults import FAULT_SIMULATIONS, FaultQuestion
@@ -27,6 +25,8 @@ from placement.request import PlacementRequest
 from planner.answer import Plan
 from planner.request import PlanRequest
 from power.caps import CapPlan
+from power.whatif.cost_estimate import expected_requests
+from power.whatif.response import RowAnswer
 
 ResultT = TypeVar("ResultT", bound=BaseModel)
 

@@ -2,27 +2,29 @@
 
 from api.schemas.plans import PLANS
 from api.schemas.targets import Freeze, Target, TargetSpec
-from api.server.collections import Acts, Collection
+from api.server.collections import AuditVerbs, Collection
 from api.server.etags import Precondition
 from api.server.problems import invalid
 from api.server.service import Service
-from api.server.versioned import Deed, Edition, Slot, replace
+from api.server.versioned import AuditAction, DocumentKey, DocumentVersion, replace
 from api.store import Transaction, canonical_json
 
-FREEZE = Slot(kind="freeze", name="default", shipped=canonical_json(Freeze().model_dump(mode="json")))
+FREEZE = DocumentKey(kind="freeze", name="default", shipped=canonical_json(Freeze().model_dump(mode="json")))
 
 
-async def write_freeze(service: Service, freeze: Freeze, *, precondition: Precondition, actor: str) -> Edition:
+async def write_freeze(service: Service, freeze: Freeze, *, precondition: Precondition, actor: str) -> DocumentVersion:
     """Freeze or thaw."""
     detail = freeze.model_dump(mode="json")
-    deed = Deed(action="fleet.frozen" if freeze.frozen else "fleet.thawed", subject="freeze", detail=detail)
+    audit_action = AuditAction(
+        action="fleet.frozen" if freeze.frozen else "fleet.thawed", subject="freeze", detail=detail
+    )
     _before, after = await replace(
         service,
         FREEZE,
         body=canonical_json(detail),
         precondition=precondition,
         actor=actor,
-        deed=lambda _before, _after: deed,
+        audit_action=lambda _before, _after: audit_action,
     )
     return after
 
@@ -44,12 +46,12 @@ async def _status_goes_too(_service: Service, tx: Transaction, name: str, spec: 
 TARGETS = Collection(
     kind="targets",
     path="targets",
-    called="target",
-    acts=Acts("target"),
+    label="target",
+    verbs=AuditVerbs("target"),
     spec=TargetSpec,
     shown=Target,
     show=lambda found: Target(name=found.name, version=found.version, spec=found.spec),
     parse=TargetSpec.model_validate_json,
-    admit=_plan_exists,
-    fit=_status_goes_too,
+    validate=_plan_exists,
+    check_references=_status_goes_too,
 )

@@ -85,14 +85,14 @@ async def make_first_token(
     while not await _first_token_stands(service, given=given, show=show):
         if await stopped_within(READY_POLL_S):
             return
-    service.first_token_stands.set()
+    service.first_token_stored.set()
 
 
 async def _first_token_stands(service: Service, *, given: str | None, show: Callable[[str], None]) -> bool:
     """One attempt; a database that is not ready, or goes away meanwhile, is tried again."""
     try:
         async with service.store.reading() as tx:
-            if not service.knows_schema(await tx.schema_revision()):
+            if not service.supports_schema(await tx.schema_revision()):
                 return False
         async with service.store.transaction() as tx:
             await _ensure_first_token(service, tx, given=given, show=show)

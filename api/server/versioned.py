@@ -14,11 +14,11 @@ from fastapi.responses import Response
 
 from api.server.etags import Precondition, etag_of, is_current
 from api.server.service import Service
-from api.store import ConflictError, DocumentVersion, Transaction
+from api.store import ConflictError, DocumentRecord, Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class DocumentKey:
     """Where a document lives, and what is there before anybody wrote (None: nothing)."""
 
     kind: str
@@ -27,7 +27,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Edition:
+class DocumentVersion:
     """One version of a document.  Without a body there is nothing: never written, or deleted."""
 
     version: int
@@ -42,7 +42,7 @@ class Edition:
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class AuditAction:
     """What a write is called in the audit."""
 
     action: str
@@ -50,54 +50,56 @@ class Deed:
     detail: Mapping[str, Any]
 
 
-async def current(tx: Transaction, slot: Slot) -> Edition:
+async def current(tx: Transaction, key: DocumentKey) -> DocumentVersion:
     """The version in force."""
-    head = await tx.documents.head(kind=slot.kind, name=slot.name)
-    return edition(head) if head is not None else Edition(version=0, body=slot.shipped)
+    head = await tx.documents.head(kind=key.kind, name=key.name)
+    return document_version(head) if head is not None else DocumentVersion(version=0, body=key.shipped)
 
 
-def edition(stored: DocumentVersion) -> Edition:
+def document_version(stored: DocumentRecord) -> DocumentVersion:
     """A stored version."""
-    return Edition(version=stored.version, body=stored.body, created_at=stored.created_at, created_by=stored.created_by)
+    return DocumentVersion(
+        version=stored.version, body=stored.body, created_at=stored.created_at, created_by=stored.created_by
+    )
 
 
 async def replace(
     service: Service,
-    slot: Slot,
+    key: DocumentKey,
     *,
     body: str | None,
     precondition: Precondition,
     actor: str,
-    deed: Callable[[Edition, Edition], Deed],
+    audit_action: Callable[[DocumentVersion, DocumentVersion], AuditAction],
     check: Callable[[Transaction], Awaitable[None]] | None = None,
-) -> tuple[Edition, Edition]:
+) -> tuple[DocumentVersion, DocumentVersion]:
     """Add the next version (no body deletes) if the precondition and `check` hold; what was there, and what is."""
     try:
         async with service.store.transaction() as tx:
-            before = await current(tx, slot)
+            before = await current(tx, key)
             precondition.check(current=before.etag)
             if check is not None:
                 await check(tx)
-            after = edition(
+            after = document_version(
                 await tx.documents.add_version(
-                    kind=slot.kind,
-                    name=slot.name,
+                    kind=key.kind,
+                    name=key.name,
                     after=before.version,
                     body=body,
                     created_at=service.now(),
                     created_by=actor,
                 )
             )
-            done = deed(before, after)
+            done = audit_action(before, after)
             await service.audit(tx, actor=actor, action=done.action, subject=done.subject, detail=done.detail)
     except ConflictError:  # somebody's version went in between our look and our write
         async with service.store.reading() as tx:
-            precondition.check(current=(await current(tx, slot)).etag)
+            precondition.check(current=(await current(tx, key)).etag)
         raise
     return before, after
 
 
-def send(found: Edition, *, if_none_match: str | None = None) -> Response:
+def send(found: DocumentVersion, *, if_none_match: str | None = None) -> Response:
     """A version as it is stored."""
     return send_body(found.body or "", etag=found.etag or "", if_none_match=if_none_match)
 

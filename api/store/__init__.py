@@ -17,7 +17,7 @@ from api.store.migrate import Migrations
 from api.store.records import (
     AuditRecord,
     DiagnosisHead,
-    DocumentVersion,
+    DocumentRecord,
     LeaseRecord,
     NewReply,
     QuarantineRecord,
@@ -34,7 +34,7 @@ __all__ = [
     "ConflictError",
     "DatabaseUnavailableError",
     "DiagnosisHead",
-    "DocumentVersion",
+    "DocumentRecord",
     "KeyReusedError",
     "KeyTakenError",
     "LeaseRecord",

@@ -8,7 +8,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api.store.errors import ConflictError
-from api.store.records import DocumentVersion
+from api.store.records import DocumentRecord
 from api.store.tables import DocumentRow
 
 TABLE = DocumentRow.__table__
@@ -20,26 +20,26 @@ class DocumentRepository:
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
-    async def head(self, *, kind: str, name: str) -> DocumentVersion | None:
+    async def head(self, *, kind: str, name: str) -> DocumentRecord | None:
         """The newest version, which may be a tombstone."""
         query = _versions(kind, name).order_by(DocumentRow.version.desc()).limit(1)
         row = (await self._connection.execute(query)).one_or_none()
         return _record(row) if row is not None else None
 
-    async def get(self, *, kind: str, name: str, version: int) -> DocumentVersion | None:
+    async def get(self, *, kind: str, name: str, version: int) -> DocumentRecord | None:
         """One version."""
         query = _versions(kind, name).where(DocumentRow.version == version)
         row = (await self._connection.execute(query)).one_or_none()
         return _record(row) if row is not None else None
 
-    async def versions(self, *, kind: str, name: str, before: int | None, limit: int) -> list[DocumentVersion]:
+    async def versions(self, *, kind: str, name: str, before: int | None, limit: int) -> list[DocumentRecord]:
         """The newest versions before a number."""
         query = _versions(kind, name).order_by(DocumentRow.version.desc()).limit(limit)
         if before is not None:
             query = query.where(DocumentRow.version < before)
         return [_record(row) for row in await self._connection.execute(query)]
 
-    async def heads(self, *, kind: str, after: str | None, limit: int) -> list[DocumentVersion]:
+    async def heads(self, *, kind: str, after: str | None, limit: int) -> list[DocumentRecord]:
         """The newest version of each document that is not deleted, by name."""
         newest = (
             select(DocumentRow.name, func.max(DocumentRow.version).label("version"))
@@ -60,12 +60,12 @@ class DocumentRepository:
 
     async def add_version(
         self, *, kind: str, name: str, after: int, body: str | None, created_at: datetime, created_by: str
-    ) -> DocumentVersion:
+    ) -> DocumentRecord:
         """Add the version that follows `after`, or raise ConflictError when `after` is not the newest any more."""
         newest = await self.head(kind=kind, name=name)
         if (newest.version if newest is not None else 0) != after:
             raise ConflictError(f"{kind}/{name} has changed")
-        new = DocumentVersion(
+        new = DocumentRecord(
             kind=kind, name=name, version=after + 1, body=body, created_at=created_at, created_by=created_by
         )
         values = {"kind": kind, "name": name, "version": new.version, "body": body}
@@ -82,8 +82,8 @@ def _versions(kind: str, name: str) -> Any:
     return select(TABLE).where(DocumentRow.kind == kind, DocumentRow.name == name)
 
 
-def _record(row: Any) -> DocumentVersion:
-    return DocumentVersion(
+def _record(row: Any) -> DocumentRecord:
+    return DocumentRecord(
         kind=row.kind,
         name=row.name,
         version=row.version,

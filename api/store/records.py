@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentVersion:
+class DocumentRecord:
     """One version of a named document of a kind.  A tombstone (`body is None`) says that it was deleted there."""
 
     kind: str

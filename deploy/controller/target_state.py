@@ -7,7 +7,7 @@ did not make; it never makes a change that it did not count.
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from api.schemas.target_state import SPENT_MAX, Goal, Licence, PendingChange, Readings, Refusal, Spent, TargetMemory
+from api.schemas.target_state import SPENT_MAX, Goal, ApprovalGrant, PendingChange, Readings, Refusal, Spent, TargetMemory
 from api.schemas.targets import Target, TargetSpec
 
 # Changes close to each other are stored as one, at the time of the latest, so that none leaves the window too early.
@@ -101,7 +101,7 @@ def with_refusal_in_force(memory: TargetMemory, target: Target) -> TargetMemory:
 
 def licensed(memory: TargetMemory, target: Target, *, approval_number: int) -> TargetMemory:
     """An approval is used; it also ends a refusal."""
-    licence = Licence(plan_id=target.spec.plan_id or "", target_version=target.version)
+    licence = ApprovalGrant(plan_id=target.spec.plan_id or "", target_version=target.version)
     return memory.model_copy(update={"licence": licence, "approvals_used": approval_number, "refused": None})
 
 

@@ -55,10 +55,10 @@ class RunningService:
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
         return httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers, **options)
 
-    async def first_token_stands(self) -> None:
+    async def first_token_stored(self) -> None:
         """The first token is made beside the start: a test must not find it in the audit trail after its own entry."""
         async with asyncio.timeout(PATIENCE_S):
-            await self.app.state.service.first_token_stands.wait()
+            await self.app.state.service.first_token_stored.wait()
 
 
 def pytest_configure() -> None:
@@ -101,7 +101,7 @@ def start_service() -> StartService:
 async def service(start_service: StartService, database_url: str) -> AsyncIterator[RunningService]:
     """The application on SQLite and then on PostgreSQL."""
     async with start_service(database_url) as running:
-        await running.first_token_stands()
+        await running.first_token_stored()
         yield running
 
 
@@ -109,5 +109,5 @@ async def service(start_service: StartService, database_url: str) -> AsyncIterat
 async def sqlite_service(start_service: StartService, sqlite_url: str) -> AsyncIterator[RunningService]:
     """The application on SQLite, for tests to which the database does not matter."""
     async with start_service(sqlite_url) as running:
-        await running.first_token_stands()
+        await running.first_token_stored()
         yield running

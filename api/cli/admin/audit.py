@@ -5,7 +5,7 @@ import itertools
 import typer
 
 from api.cli.common.console import print_line
-from api.cli.common.errors import EXIT_REFUSED
+from api.cli.common.errors import EXIT_NEGATIVE
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import MostOption, TokenFileOption, UrlOption
 from api.cli.common.output import Format, FormatOption, print_json
@@ -45,4 +45,4 @@ def check(url: UrlOption = None, token_file: TokenFileOption = None, output: For
     else:
         print_line(f"{result.entries:,} entries, broken at {result.first_broken_seq}")
     if not result.intact:
-        raise typer.Exit(EXIT_REFUSED)
+        raise typer.Exit(EXIT_NEGATIVE)

@@ -1,4 +1,4 @@
-"""Options of `fleetwright agent`, by what they are about."""
+"""Options of `fleetwright agent`."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -37,15 +37,15 @@ def _file(help_text: str, *, default: str = "none", name: str | None = None) -> 
 
 ServerArgument = Annotated[str, typer.Argument(metavar="SERVER", help="The node's name in the guard's file.")]
 DeviceOption = Annotated[DeviceName, typer.Option(help="What sets clocks and caps.")]
-ActOption = Annotated[bool, typer.Option("--act/--observe", help="Set caps of real GPUs; else only look at them.")]
+ActOption = Annotated[bool, typer.Option("--act/--observe", help="Set caps of real GPUs; else observe only.")]
 GuardedOption = Annotated[
     bool, typer.Option("--guarded/--unguarded", help="Safe clocks from the start, or from the first guard on.")
 ]
-StateFileOption = Annotated[Path | None, _file("What was found, for the agent that follows a killed one.")]
+StateFileOption = Annotated[Path | None, _file("Original caps and leases, for the next agent after a crash.")]
 RecordOption = Annotated[
-    Path | None, _file("A job to record beside: its peers, processes, and where to put what is seen.", name="--record")
+    Path | None, _file("A job to record in this process: its peers, processes, and outputs.", name="--record")
 ]
-TokenFileOption = Annotated[Path | None, _file("Secret that whoever gives orders has to show.")]
+TokenFileOption = Annotated[Path | None, _file("Bearer token that every request needs.")]
 
 RedfishUrlOption = Annotated[
     str | None, typer.Option(metavar="URL", help="The node's BMC, for `--device redfish`.", show_default="none")
@@ -56,7 +56,7 @@ RedfishBasicOption = Annotated[
     bool, typer.Option("--redfish-basic/--redfish-session", help="Log in with every request, or once.")
 ]
 
-BoardOption = Annotated[str, typer.Option(metavar="NAME", help="Board of simulated GPUs.")]
+BoardOption = Annotated[str, typer.Option(metavar="NAME", help="GPU type of the simulated boards.")]
 BoardsOption = Annotated[int, typer.Option(metavar="COUNT", min=1, max=64, help="How many simulated GPUs.")]
 IgnoredOption = Annotated[
     float, typer.Option(metavar="SHARE", min=0.0, max=1.0, help="Orders that the simulated driver ignores.")
@@ -66,6 +66,6 @@ SocketOption = Annotated[
     Path | None, typer.Option("--socket", metavar="PATH", help="Unix socket to listen on.", show_default="none")
 ]
 SocketGroupOption = Annotated[bool, typer.Option("--socket-group/--socket-owner", help="Its mode: 0660, or 0600.")]
-TlsCertOption = Annotated[Path | None, _file("Certificate to show; with the next two: mutual TLS.")]
+TlsCertOption = Annotated[Path | None, _file("Certificate of the agent; with the next two: mutual TLS.")]
 TlsKeyOption = Annotated[Path | None, _file("Its key.")]
 ClientCaOption = Annotated[Path | None, _file("Authority of the clients that are let in.")]

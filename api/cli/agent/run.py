@@ -93,11 +93,11 @@ def agent(
     client_ca: ClientCaOption = None,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
-    """Do what the guard says to one node while it is heard."""
+    """Run the agent of one node: execute the guard's commands and hold caps with leases."""
     _check_name(server)
     token, tls = read_secret(token_file), _mutual_tls(tls_cert, tls_key, client_ca)
     if act and device.is_real and token is None and tls is None:
-        raise _bad("--act: needs --token-file or mutual TLS; nobody may set caps unknown")
+        raise _bad("--act: needs --token-file or mutual TLS")
     recording = read_file(record, RecordingFile) if record else None
     listener = _listener(unix_socket, group=socket_group, host=host, port=port, token=token, tls=tls)
     configure_logs(level=log_level)
@@ -126,7 +126,7 @@ def _bad(message: str) -> CommandError:
 
 
 def _check_name(server: str) -> None:
-    """What a guard could not name in its file is refused."""
+    """Reject a name that the guard's file could not contain."""
     try:
         TypeAdapter(Name).validate_python(server)
     except ValidationError as error:
@@ -134,7 +134,7 @@ def _check_name(server: str) -> None:
 
 
 def _mutual_tls(certificate: Path | None, key: Path | None, authority: Path | None) -> MutualTls | None:
-    """All three or none, and readable: what is wrong is told before anything starts."""
+    """Require all three files or none, and check them before anything starts."""
     if certificate is None and key is None and authority is None:
         return None
     if certificate is None or key is None or authority is None:
@@ -163,7 +163,7 @@ def _listener(
 
 
 def _recording(said: RecordingFile | None) -> AbstractContextManager[None] | None:
-    """What `fleetwright faults record` does, beside the agent."""
+    """Return the recorder of `fleetwright faults record`, to run with the agent."""
     try:
         return record_in_background(recorder_of(said.recording(), started_s=time.time())) if said else None
     except OSError as error:

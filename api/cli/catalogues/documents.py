@@ -19,7 +19,7 @@ from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, 
 from api.cli.common.tables import Column, Table, moment, number, print_fields, print_table
 
 if TYPE_CHECKING:
-    from api.cli.catalogues.exchange import Exchange
+    pass
 
 
 def document_app(kind: Kind[DocumentT], *, cls: type[Group] = Group) -> typer.Typer:
@@ -145,6 +145,6 @@ def _current(kind: Kind[DocumentT], files: Sequence[Path], url: str | None, toke
 
 def _exchange(kind: Kind[DocumentT], url: str | None, token_file: Path | None) -> "Exchange[DocumentT]":
     """What speaks to the service; importing its client costs more than most answers given here."""
-    from api.cli.catalogues.exchange import Exchange  # noqa: PLC0415 - on use, as above
+    from api.cli.catalogues.exchange import RemoteDocument  # noqa: PLC0415 - on use, as above
 
-    return Exchange(kind, url=url, token_file=token_file)
+    return RemoteDocument(kind, url=url, token_file=token_file)

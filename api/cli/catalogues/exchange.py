@@ -10,7 +10,7 @@ from api.client import DocumentType, Versioned
 from api.schemas.documents import DocumentKind, VersionInfo
 
 
-class Exchange(Generic[DocumentT]):
+class RemoteDocument(Generic[DocumentT]):
     """One kind of document at one service."""
 
     def __init__(self, kind: Kind[DocumentT], *, url: str | None, token_file: Path | None) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from api.cli.catalogues.documents import document_app
 from api.cli.catalogues.kinds import Kind
-from api.cli.common.files import found_in, read_document
+from api.cli.common.files import locate_errors, read_document
 from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.tables import Column, Table, number, print_fields
 from fleet.errors import DocumentError, Problem
@@ -86,7 +86,7 @@ def from_config(
         found = "is empty, " if document.data is None else ""
         message = f"{found}expected a mapping of fields, as in a model's config.json"
         raise DocumentError(name=document.name, problems=[Problem("", message)])
-    with found_in(lambda _place: document):
+    with locate_errors(lambda _place: document):
         model = model_from_hf_config(document.data, name=name)
     catalogue = ModelCatalogue(models=(model,))
     if output is Format.JSON:

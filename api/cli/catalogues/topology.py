@@ -4,7 +4,7 @@ from typing import Any
 
 from api.cli.catalogues.documents import document_app
 from api.cli.catalogues.kinds import Kind
-from api.cli.common.lazy_groups import Lazy, lazy_group
+from api.cli.common.lazy_groups import LazyCommand, lazy_group
 from api.cli.common.tables import Column, Table, number
 from fleet.documents import Document
 from fleet.gpu_references import require_known_gpus
@@ -13,7 +13,9 @@ from fleet.topology import Node, Topology
 
 COLUMNS = (Column("node"), Column("site"), Column("power"), Column("leaves"), Column("GPU"), number("GPUs"))
 COMMANDS = {
-    "discover": Lazy("api.cli.catalogues.topology_discover", "Read the topology off the labels of a running cluster.")
+    "discover": LazyCommand(
+        "api.cli.catalogues.topology_discover", "Read the topology off the labels of a running cluster."
+    )
 }
 
 

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from api.cli.common.errors import EXIT_PIPE_CLOSED, EXIT_REFUSED, CommandError
+from api.cli.common.errors import EXIT_NEGATIVE, EXIT_PIPE_CLOSED, CommandError
 
 
 def show_unprintable_as_escapes() -> None:
@@ -36,7 +36,7 @@ def write(text: str) -> None:
         raise typer.Exit(EXIT_PIPE_CLOSED) from None
     except OSError as error:
         _forget_stdout()
-        raise CommandError(f"stdout: {error.strerror}", exit_code=EXIT_REFUSED) from error
+        raise CommandError(f"stdout: {error.strerror}", exit_code=EXIT_NEGATIVE) from error
 
 
 def _forget_stdout() -> None:

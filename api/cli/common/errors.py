@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from fleet.errors import DocumentError, FleetwrightError, UnknownNameError
 
-EXIT_REFUSED = 1
+EXIT_NEGATIVE = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 EXIT_PIPE_CLOSED = 141
@@ -26,7 +26,7 @@ class CommandError(FleetwrightError):
         super().__init__("; ".join(lines))
 
 
-def lines_of(error: FleetwrightError) -> Iterator[str]:
+def error_lines(error: FleetwrightError) -> Iterator[str]:
     """One line per defect of a document, one for anything else."""
     if isinstance(error, CommandError):
         yield from error.lines
@@ -40,4 +40,4 @@ def exit_code_of(error: FleetwrightError) -> int:
     """Whether what was given is wrong, or the world said no."""
     if isinstance(error, CommandError):
         return error.exit_code
-    return EXIT_BAD_INPUT if isinstance(error, DocumentError | UnknownNameError) else EXIT_REFUSED
+    return EXIT_BAD_INPUT if isinstance(error, DocumentError | UnknownNameError) else EXIT_NEGATIVE

@@ -52,7 +52,7 @@ def _bytes(path: Path) -> bytes:
 
 
 @contextmanager
-def found_in(document_of: Callable[[Place], Document]) -> Iterator[None]:
+def locate_errors(document_of: Callable[[Place], Document]) -> Iterator[None]:
     """Give defects that show only later, in use, the file and the line of what is wrong."""
     try:
         yield

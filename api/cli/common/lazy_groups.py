@@ -18,7 +18,7 @@ HELP_WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Lazy:
+class LazyCommand:
     """A command, or a group of them, that stands as an application in a module of its own."""
 
     module: str
@@ -36,7 +36,7 @@ class Lazy:
 class _Placeholder(TyperCommand):
     """What is known of a lazy command before it is called."""
 
-    def __init__(self, name: str, lazy: Lazy) -> None:
+    def __init__(self, name: str, lazy: LazyCommand) -> None:
         super().__init__(name, help=lazy.help)
         self.lazy = lazy
 
@@ -44,7 +44,7 @@ class _Placeholder(TyperCommand):
 class Group(TyperGroup):
     """A group with lazy commands before its own.  Called without any command it shows its help."""
 
-    lazy: ClassVar[Mapping[str, Lazy]] = {}
+    lazy: ClassVar[Mapping[str, LazyCommand]] = {}
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -65,7 +65,7 @@ class Group(TyperGroup):
         return name, command, rest
 
 
-def lazy_group(commands: Mapping[str, Lazy]) -> type[Group]:
+def lazy_group(commands: Mapping[str, LazyCommand]) -> type[Group]:
     """A kind of group with these lazy commands."""
     return type("LazyGroup", (Group,), {"lazy": commands})
 

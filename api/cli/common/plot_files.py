@@ -6,19 +6,19 @@ from typing import Annotated, Any
 
 import typer
 
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
 PlotOption = Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Also draw it: PNG, SVG or PDF.")]
 
 
-def refuse_unplottable(path: Path) -> None:
+def require_plottable(path: Path) -> None:
     """Before hours of work: the suffix and the extra."""
     if path.suffix.lower() not in SUFFIXES:
         raise CommandError(f"--plot: {path} must end with one of {', '.join(SUFFIXES)}", exit_code=EXIT_BAD_INPUT)
     if find_spec("matplotlib") is None:
-        raise CommandError("--plot needs matplotlib: install fleetwright[plot]", exit_code=EXIT_REFUSED)
+        raise CommandError("--plot needs matplotlib: install fleetwright[plot]", exit_code=EXIT_NEGATIVE)
 
 
 def save_figure(figure: Any, path: Path) -> None:
@@ -26,4 +26,4 @@ def save_figure(figure: Any, path: Path) -> None:
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:
-        raise CommandError(f"{path}: {error.strerror}", exit_code=EXIT_REFUSED) from error
+        raise CommandError(f"{path}: {error.strerror}", exit_code=EXIT_NEGATIVE) from error

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import stamina
 
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
 from api.client import (
     ApiError,
     Client,
@@ -45,7 +45,7 @@ def client_errors(service: str) -> Iterator[None]:
     except InvalidRequestError as error:
         raise CommandError(*_lines(error, service), exit_code=EXIT_BAD_INPUT) from error
     except ApiError as error:
-        raise CommandError(*_lines(error, service), exit_code=EXIT_REFUSED) from error
+        raise CommandError(*_lines(error, service), exit_code=EXIT_NEGATIVE) from error
 
 
 def put_document(

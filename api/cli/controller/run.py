@@ -9,7 +9,7 @@ import typer
 from prometheus_client import CollectorRegistry
 
 from api.cli.common.console import note
-from api.cli.common.errors import EXIT_REFUSED
+from api.cli.common.errors import EXIT_NEGATIVE
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.log_level import LogLevel, LogLevelOption
 from api.cli.common.metrics_port import MetricsHostOption, MetricsPortOption, served_metrics
@@ -62,7 +62,7 @@ def run(
     lease = LeaseSettings(holder=new_holder(), lease_s=lease_s, renew_s=lease_s / 3.0)
     work = _run(url or DEFAULT_URL, token_file, settings, lease, (metrics_host, metrics_port), access=access, once=once)
     if asyncio.run(run_until_sigterm(work)) is False:
-        raise typer.Exit(EXIT_REFUSED)
+        raise typer.Exit(EXIT_NEGATIVE)
 
 
 async def _run(

@@ -12,7 +12,7 @@ import typer
 from fastapi import FastAPI
 
 from api.cli.common.console import note, print_line
-from api.cli.common.errors import EXIT_INTERRUPTED, EXIT_REFUSED
+from api.cli.common.errors import EXIT_INTERRUPTED, EXIT_NEGATIVE
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.serve.database import open_migrations, read_settings
@@ -64,7 +64,7 @@ def demo(
     if output is Format.JSON:
         print_json({"ok": good, "acts": [result.model_dump(mode="json") for result in results]})
     if not good:
-        raise typer.Exit(EXIT_REFUSED)
+        raise typer.Exit(EXIT_NEGATIVE)
 
 
 async def _play(address: str | None, seconds: float, time_scale: float, acts: int, output: Format) -> list[ActResult]:

@@ -12,14 +12,14 @@ import typer
 
 from api.cli.common.build_model import build_model
 from api.cli.common.console import print_line, write
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import MostOption, TokenFileOption, UrlOption
 from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.remote import connect
 from api.cli.common.tables import Column, Table, in_words, moment, number, print_fields, print_table
 from api.cli.common.text_files import read_text
-from api.cli.place.files import refuse_unwritable, write_whole
+from api.cli.place.files import require_writable, write_whole
 from api.schemas.faults import DiagnosisRecord, DiagnosisReport, DiagnosisSummary
 from faults.bundle import read_bundle
 from faults.diagnosis import Diagnosis, Scope
@@ -93,7 +93,7 @@ def bundle(
 ) -> None:
     """Print what a verdict rests on, as `faults replay` takes it."""
     if target is not None:
-        refuse_unwritable(target)
+        require_writable(target)
     with connect(url, token_file) as client:
         text = client.get_diagnosis_bundle(diagnosis_id)
     if target is not None:
@@ -121,7 +121,7 @@ def replay(
         print_line("the same, bit for bit" if found.same else "not the same")
         print_line("the reported fault is among them" if found.names_it else "the reported fault is not among them")
     if not (found.same and found.names_it):
-        raise typer.Exit(EXIT_REFUSED)
+        raise typer.Exit(EXIT_NEGATIVE)
 
 
 @app.command("report")

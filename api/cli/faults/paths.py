@@ -18,7 +18,7 @@ from api.cli.common.lazy_groups import new_app
 from api.cli.common.output import Format, FormatOption
 from api.cli.common.tables import Column, Table, number, print_table
 from api.cli.common.text_files import read_text
-from api.cli.place.files import refuse_unwritable, write_whole
+from api.cli.place.files import require_writable, write_whole
 from api.schemas.fault_paths import PathsAnswer
 from faults.path_planning import (
     Plan,
@@ -81,7 +81,7 @@ def paths_command(
     """
     for path in (out, probe_plan):
         if path is not None:
-            refuse_unwritable(path)
+            require_writable(path)
     traffic = _traffic(topology, read_document(job))
     plan = _told(job, lambda: make_plan(traffic))
     mended = _mended(job, plan, dies or ())

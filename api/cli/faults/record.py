@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import typer
 
 from api.cli.common.console import note
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.log_level import LogLevel, LogLevelOption
 from api.cli.common.sockets import read_secret
@@ -23,7 +23,7 @@ from deploy.telemetry.netlink import namespace_path
 from deploy.telemetry.peers import Peers, parse_peers
 from deploy.telemetry.ports import SYSFS
 from deploy.telemetry.prober import MAX_BYTES, MIN_BYTES
-from faults.readers import Tally
+from faults.readers import ParseErrors
 from fleet.documents import RuleError
 
 app = new_app()
@@ -135,18 +135,18 @@ def record(
         budget_bytes_per_s=budget,
         held_s=HELD_S,
     )
-    malformed = Tally()
+    malformed = ParseErrors()
     try:
         recorder = recorder_of(recording, started_s=time.time(), tally=malformed)
     except OSError as error:
-        raise CommandError(f"cannot record: {error.strerror or error}", exit_code=EXIT_REFUSED) from error
+        raise CommandError(f"cannot record: {error.strerror or error}", exit_code=EXIT_NEGATIVE) from error
     except OtherRunError as error:
         raise CommandError(f"--output {error}", exit_code=EXIT_BAD_INPUT) from error
     except RuleError as error:
         raise CommandError(f"--probe: {error}", exit_code=EXIT_BAD_INPUT) from error
     settle_memory()
     tally = recorder.run(_told_to_end(), duration_s=duration)
-    note(f"{tally.looks} looks, {tally.observations} observations, {tally.late_looks} too late")
+    note(f"{tally.looks} looks, {tally.observations} observations, {tally.late_polls} too late")
     for what, count in sorted({**tally.failures, **malformed.counts()}.items()):
         note(f"{count} times: {what}")
 

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from api.cli.common.console import note, print_line
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.output import Format, FormatOption
 from api.cli.common.tables import Column, Table, number, print_table
 from api.cli.faults.recordings import EXPECTED, open_recording
-from api.cli.place.files import refuse_unwritable, write_whole
+from api.cli.place.files import require_writable, write_whole
 from faults.bundle import Bundle, proves, read_bundle, write_bundle
 from faults.diagnosis import Diagnosis, Scope
 from faults.monitor import MonitorSettings
@@ -57,7 +57,7 @@ def replay_command(
     diagnoses can be missing in it: these are listed on stderr, and the JSON has "proven".
     """
     if bundle_out is not None:
-        refuse_unwritable(bundle_out)
+        require_writable(bundle_out)
     if source.exists() and not (source.is_dir() or source.is_file()):
         raise CommandError(f"{source}: is neither a folder nor a file", exit_code=EXIT_BAD_INPUT)
     if source.is_dir() or not source.exists():
@@ -132,7 +132,7 @@ def _checked(bundle: Bundle, source: Path, bundle_out: Path | None) -> tuple[Dia
         raise CommandError(
             f"{source}: written by version {bundle.version}; this version ({version(PACKAGE)}) gives other diagnoses for "
             "the same observations",
-            exit_code=EXIT_REFUSED,
+            exit_code=EXIT_NEGATIVE,
         )
     if bundle_out is not None:
         _write(

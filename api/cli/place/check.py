@@ -11,9 +11,9 @@ from api.cli.common.lazy_groups import new_app
 from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.tables import Column, Table, number, print_table
 from api.cli.common.text_files import name_of
-from api.cli.place.files import given_placement
+from api.cli.place.files import placement_from
 from api.cli.place.output import moves_text
-from api.cli.place.request import given_loads, in_options
+from api.cli.place.request import loads_from, with_option_names
 from fleet.documents import RuleError, dotted
 from fleet.models import builtin_models
 from placement.document import Placement
@@ -78,8 +78,8 @@ def check(
     To act, the mean must be above --act-above, and the gain of few moves over the window must exceed their cost by
     half. The exit code is 1 for `act`.  To act, run `fleetwright place LOADS --current FILE`.
     """
-    placement, _source = given_placement(file)
-    given, _sources = given_loads(loads, model=None, least_tokens=least_tokens)
+    placement, _source = placement_from(file)
+    given, _sources = loads_from(loads, model=None, least_tokens=least_tokens)
     high = act_above if act_above is not None else max(max_imbalance, settle_at or 1.0)
     low = settle_at if settle_at is not None else min(max_imbalance, high)
     terms = _terms(
@@ -94,7 +94,7 @@ def check(
         found = assess(placement, placement.same_rows(given), terms=terms)
     except RuleError as error:
         names = ", ".join(map(name_of, loads))
-        lines = (f"{names}: {dotted(path)}: {in_options(message)}" for path, message in error.violations)
+        lines = (f"{names}: {dotted(path)}: {with_option_names(message)}" for path, message in error.violations)
         raise CommandError(*lines, exit_code=EXIT_BAD_INPUT) from error
     if output is Format.JSON:
         print_json(found)
@@ -134,7 +134,7 @@ def _terms(levels: tuple[float, float], *, window: dict[str, float], pace: Pace 
 
 
 def _refused(error: RuleError) -> CommandError:
-    lines = (f"--{str(path[0]).replace('_', '-')}: {in_options(message)}" for path, message in error.violations)
+    lines = (f"--{str(path[0]).replace('_', '-')}: {with_option_names(message)}" for path, message in error.violations)
     return CommandError(*lines, exit_code=EXIT_BAD_INPUT)
 
 

@@ -9,7 +9,7 @@ from api.cli.common.console import write
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.text_files import name_of
-from api.cli.place.files import given_placement, require_writable, write_whole
+from api.cli.place.files import placement_from, require_writable, write_whole
 from fleet.documents import RuleError, dotted
 from placement.formats.engine_writers import Engine, export_placement
 
@@ -31,7 +31,7 @@ def export(
     """
     if target is not None:
         require_writable(target)
-    placement, _source = given_placement(file)
+    placement, _source = placement_from(file)
     try:
         text = export_placement(placement, engine)
     except RuleError as error:

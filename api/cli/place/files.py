@@ -41,7 +41,7 @@ def source_of(path: Path, data: bytes) -> Source:
     return Source(name=name_of(path), sha256=hashlib.sha256(data).hexdigest(), format=kind)
 
 
-def given_placement(path: Path) -> tuple[Placement, Source]:
+def placement_from(path: Path) -> tuple[Placement, Source]:
     """The placement of a file, and its provenance entry."""
     data = read_bytes(path, most_bytes=MAX_DOCUMENT_BYTES)
     found = placement_in(data, path)

@@ -11,7 +11,7 @@ from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.files import read_file
 from api.cli.common.text_files import name_of
 from api.cli.place.files import MAX_DOCUMENT_BYTES, placement_in, read_bytes, source_of
-from api.cli.place.layout import Where
+from api.cli.place.layout import LayoutOptions
 from fleet.documents import RuleError, Violation, dotted
 from fleet.errors import DocumentError
 from fleet.models import ModelArchitecture, ModelCatalogue, builtin_models
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # only with a trace
     from placement.token_trace import TokenTrace
 
 Loads = tuple[ExpertLoads, tuple[Source, ...]]
-OURS = b'"schema_version"'
+PLACEMENT_MARK = b'"schema_version"'
 OPTIONS = {
     "engine",
     "method",
@@ -44,11 +44,11 @@ OPTIONS = {
     "figure",
 }
 FIELD = re.compile(r"`([a-z_]+)`")
-NAMED_OTHERWISE = {"figure": "speed-by", "time_limit_s": "time-limit"}
+OPTION_NAMES = {"figure": "speed-by", "time_limit_s": "time-limit"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
+class InputFiles:
     """The input files of a problem."""
 
     loads: Sequence[Path]
@@ -57,24 +57,24 @@ class Files:
     models: Path | None = None
 
 
-def asked_of(
-    files: Files,
-    where: Where,
+def build_problem(
+    files: InputFiles,
+    layout_options: LayoutOptions,
     *,
     model: str | None,
     least_tokens: float,
     **others: Any,
 ) -> PlacementProblem:
     """The checked problem."""
-    with violations_of(files, where):
+    with report_violations(files, layout_options):
         known = None if model is None else _catalogue(files.models).get(model)
-        loads, sources = given_loads(files.loads, model=known, least_tokens=least_tokens)
-        shape = where.shape(loads, known)
+        loads, sources = loads_from(files.loads, model=known, least_tokens=least_tokens)
+        shape = layout_options.shape(loads, known)
         layout = shape.layout
         current, current_source = (
-            (None, None) if files.current is None else given_current(files.current, loads, layout, known)
+            (None, None) if files.current is None else current_from(files.current, loads, layout, known)
         )
-        trace, trace_source = (None, None) if files.trace is None else given_trace(files.trace, loads)
+        trace, trace_source = (None, None) if files.trace is None else trace_from(files.trace, loads)
         return PlacementProblem(
             loads=loads,
             layout=layout,
@@ -92,14 +92,14 @@ def asked_of(
         ).checked()
 
 
-def given_loads(paths: Sequence[Path], *, model: ModelArchitecture | None, least_tokens: float) -> Loads:
+def loads_from(paths: Sequence[Path], *, model: ModelArchitecture | None, least_tokens: float) -> Loads:
     """Loads of one file in any form, or of several, oldest first."""
     from placement.formats import read_loads, read_windows  # noqa: PLC0415 - readers of forms that no other command needs
 
     read = [(path, read_bytes(path)) for path in paths]
     named = [(name_of(path), data) for path, data in read]
     experts = None if model is None else model.experts
-    with _told_in_options():
+    with _report_options():
         if len(named) == 1:
             ((name, data),) = named
             found = read_loads(data, name=name, least_tokens=least_tokens, experts=experts)
@@ -108,7 +108,7 @@ def given_loads(paths: Sequence[Path], *, model: ModelArchitecture | None, least
     return numbered(found, model), tuple(source_of(path, data) for path, data in read)
 
 
-def given_trace(path: Path, loads: ExpertLoads) -> tuple["TokenTrace", Source]:
+def trace_from(path: Path, loads: ExpertLoads) -> tuple["TokenTrace", Source]:
     """The experts of single tokens."""
     from placement.formats import read_trace  # noqa: PLC0415 - as above
 
@@ -117,14 +117,14 @@ def given_trace(path: Path, loads: ExpertLoads) -> tuple["TokenTrace", Source]:
     return found, source_of(path, data)
 
 
-def given_current(
+def current_from(
     path: Path, loads: ExpertLoads, layout: Layout, model: ModelArchitecture | None
 ) -> tuple[Ints, Source]:
     """The current placement: a placement.json of the same layout and model, or an engine's own file."""
     from placement.formats import read_loaded  # noqa: PLC0415 - as above
 
     data = read_bytes(path, most_bytes=MAX_DOCUMENT_BYTES)
-    if OURS not in data:
+    if PLACEMENT_MARK not in data:
         loaded = read_loaded(data, name=name_of(path), loads=loads, layout=layout)
         return loaded.expert_of_slot, source_of(path, data)
     found = placement_in(data, path)
@@ -133,40 +133,40 @@ def given_current(
 
 
 @contextmanager
-def violations_of(files: Files, where: Where) -> Iterator[None]:
+def report_violations(files: InputFiles, layout_options: LayoutOptions) -> Iterator[None]:
     """Report violations, a line each, under their option or file."""
     try:
         yield
     except RuleError as error:
         raise CommandError(
-            *(_line(files, where, violation) for violation in error.violations), exit_code=EXIT_BAD_INPUT
+            *(_line(files, layout_options, violation) for violation in error.violations), exit_code=EXIT_BAD_INPUT
         ) from error
 
 
 @contextmanager
-def _told_in_options() -> Iterator[None]:
+def _report_options() -> Iterator[None]:
     try:
         yield
     except DocumentError as error:
-        problems = [replace(problem, message=in_options(problem.message)) for problem in error.problems]
+        problems = [replace(problem, message=with_option_names(problem.message)) for problem in error.problems]
         raise DocumentError(name=error.name, problems=problems) from error
 
 
-def in_options(message: str) -> str:
+def with_option_names(message: str) -> str:
     """Replace the fields in a message by their options."""
     return FIELD.sub(lambda named: f"--{named[1].replace('_', '-')}", message)
 
 
-def _line(files: Files, where: Where, violation: Violation) -> str:
-    path, message = violation[0], in_options(violation[1])
+def _line(files: InputFiles, layout_options: LayoutOptions, violation: Violation) -> str:
+    path, message = violation[0], with_option_names(violation[1])
     first = str(path[0]) if path else ""
-    if first == "nodes" and where.topology is not None:
+    if first == "nodes" and layout_options.topology is not None:
         first, path = "on", ("on", *path[1:])
-    if isinstance(brought := getattr(files, first, None) or getattr(where, first, None), Path):
+    if isinstance(brought := getattr(files, first, None) or getattr(layout_options, first, None), Path):
         place = dotted(path[1:] if first == "current" else path)
         return ": ".join(filter(None, (name_of(brought), place, message)))
     if first in OPTIONS:
-        return f"--{NAMED_OTHERWISE.get(first, first).replace('_', '-')}: {message}"
+        return f"--{OPTION_NAMES.get(first, first).replace('_', '-')}: {message}"
     return ": ".join(filter(None, (", ".join(map(name_of, files.loads)), dotted(path), message)))
 
 

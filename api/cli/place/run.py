@@ -14,9 +14,9 @@ from api.cli.common.options import AskUrlOption, TokenFileOption
 from api.cli.common.output import Format, print_json
 from api.cli.common.plot_files import PlotOption, require_plottable
 from api.cli.place.files import require_writable, write_whole
-from api.cli.place.layout import Where
+from api.cli.place.layout import LayoutOptions
 from api.cli.place.output import print_placement
-from api.cli.place.request import Files, asked_of, violations_of
+from api.cli.place.request import InputFiles, build_problem, report_violations
 from placement.document import Placement, placement_text
 from placement.options import Dispatch, DrawingEngine, Method
 from placement.problem import TIME_LIMIT_S, PlacementProblem
@@ -136,8 +136,8 @@ def make(
     for path in (target, plot):
         if path is not None:
             require_writable(path)
-    files = Files(loads=loads, trace=trace, current=current, models=models)
-    where = Where(
+    files = InputFiles(loads=loads, trace=trace, current=current, models=models)
+    layout_options = LayoutOptions(
         slots=slots,
         gpus=gpus,
         nodes=nodes,
@@ -151,9 +151,9 @@ def make(
         speed_by=speed_by,
         catalogue=gpu_types,
     )
-    asked = asked_of(
+    problem = build_problem(
         files,
-        where,
+        layout_options,
         groups=groups,
         rule=dispatch,
         engine=engine,
@@ -168,13 +168,17 @@ def make(
         least_tokens=least_tokens,
         seed=seed,
     )
-    placement = _place_remotely(asked, url, token_file, output) if url is not None else _placed(asked, files, where)
+    placement = (
+        _place_remotely(problem, url, token_file, output)
+        if url is not None
+        else _place_locally(problem, files, layout_options)
+    )
     if target is not None:
         write_whole(target, placement_text(placement).encode())
     if plot is not None:
         from api.cli.place.plot import plot_placement  # noqa: PLC0415 - compiles and draws
 
-        plot_placement(placement, plot, current=asked.current)
+        plot_placement(placement, plot, current=problem.current)
     if url is None and output is Format.JSON:
         print_json(placement.summary())
     elif url is None:
@@ -184,18 +188,18 @@ def make(
         raise typer.Exit(EXIT_NEGATIVE)
 
 
-def _place_remotely(asked: PlacementProblem, url: str, token_file: Path | None, output: Format) -> Placement:
+def _place_remotely(problem: PlacementProblem, url: str, token_file: Path | None, output: Format) -> Placement:
     from api.cli.common.remote import connect  # noqa: PLC0415 - the client costs more than most local results
     from api.cli.place.placements import PLACEMENTS  # noqa: PLC0415 - as above
 
     with connect(url, token_file) as client:
-        record = client.create_placement(PlacementRequest.of(asked))
+        record = client.create_placement(PlacementRequest.of(problem))
     PLACEMENTS.print_record(record, output)
     return record.placement
 
 
-def _placed(asked: PlacementProblem, files: Files, where: Where) -> Placement:
+def _place_locally(problem: PlacementProblem, files: InputFiles, layout_options: LayoutOptions) -> Placement:
     from placement.pipeline import place  # noqa: PLC0415 - loads compiled code: wrong input is told before that
 
-    with violations_of(files, where):
-        return place(asked, version=version("fleetwright"), clock_s=time.perf_counter)
+    with report_violations(files, layout_options):
+        return place(problem, version=version("fleetwright"), clock_s=time.perf_counter)

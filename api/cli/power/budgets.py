@@ -57,7 +57,7 @@ def show(
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show what a power domain may draw, and until when."""
+    """Show the budget of a power domain, and its expiry."""
     with connect(url, token_file) as client:
         found = client.get_power_budget(domain).document
     _print(found, output)
@@ -74,7 +74,7 @@ def set_budget(
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Set what a power domain may draw for a time; a refused one leaves the old one in force."""
+    """Set the budget of a power domain for a time; a rejected one leaves the previous one in force."""
     if not isfinite(minutes):
         raise CommandError(
             f"--for-minutes: must be above 0 and at most a week, got {minutes}", exit_code=EXIT_BAD_INPUT
@@ -97,7 +97,7 @@ def withdraw(
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Withdraw a budget: who guards the domain falls back to its standing one."""
+    """Withdraw a budget: the domain's guard falls back to its standing budget."""
     with connect(url, token_file) as client:
         client.delete_power_budget(domain, if_match=client.get_power_budget(domain).etag)
     if output is Format.JSON:

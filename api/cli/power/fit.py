@@ -12,7 +12,7 @@ import typer
 
 from api.cli.catalogues.kinds import known_gpus
 from api.cli.common.console import note
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import GpusOption
@@ -27,7 +27,8 @@ from power.measured_models.fitting import fit_curves
 from power.measured_models.tables import Points, read_table
 
 HEADER = """\
-# Curves of power and speed, written by `fleetwright power fit`; what they mean: docs/power/phases.md.
+# Curves of power and speed, written by `fleetwright power fit`; docs/explanation/power/measured-models.md explains
+# them.
 # Measured points are not part of this file.
 """
 MAX_BYTES = 64 * 1024 * 1024
@@ -37,7 +38,7 @@ FilesArgument = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILES...",
-        help="CSV tables, plain or gzipped, as ML.ENERGY, splitwise-sim and Zeus publish them; told by their columns.",
+        help="CSV tables, plain or gzipped, as ML.ENERGY, splitwise-sim and Zeus publish them; recognised by their columns.",
     ),
 ]
 BaseOption = Annotated[
@@ -64,7 +65,7 @@ def fit_power(
 ) -> None:
     """Fit curves of power and speed to measured tables.
 
-    Each FILE is told by its columns.  Every error is of what was held out of the fit, and is told beside the answer.
+    Each FILE is recognised by its columns.  Errors are of held-out data and are printed with the result.
     """
     day = _day(date)
     under = builtin_shares() if base is None else read_file(base, PowerShares)
@@ -91,7 +92,7 @@ def fit_power(
 
 
 def errors_of(curves: PowerShares) -> Iterator[str]:
-    """What is known of how far off the curves are, a line each."""
+    """Iterate over the errors of the curves, a line each."""
     for board in curves.serving:
         yield f"{board.name}: power of an engine, one share for all: {_told(board.constant_error)}"
         yield f"{board.name}: power of a model not measured, by batch and size: {_told(board.new_model_error)}"
@@ -107,7 +108,7 @@ def errors_of(curves: PowerShares) -> Iterator[str]:
                 mean = sum(error.mean * error.n for error in found) / sum(error.n for error in found)
                 worst = max(error.mean for error in found)
                 words = what.removesuffix("_error").replace("_", " ")
-                yield f"{gpu}: {words} of {len(found)} engines: off by {mean:.1%}, the worst engine by {worst:.1%}"
+                yield f"{gpu}: {words} of {len(found)} engines: mean error {mean:.1%}, worst engine {worst:.1%}"
 
 
 def _told(error: Error) -> str:
@@ -150,5 +151,5 @@ def _write(fitted: PowerShares, out: Path, output: DocumentFormat) -> None:
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise CommandError(f"{out}: {error.strerror}", exit_code=EXIT_REFUSED) from error
+        raise CommandError(f"{out}: {error.strerror}", exit_code=EXIT_NEGATIVE) from error
     note(f"written to {out}")

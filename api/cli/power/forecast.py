@@ -1,4 +1,4 @@
-"""`fleetwright power forecast FILE`: what a row will draw, from what it has drawn."""
+"""`fleetwright power forecast FILE`: the power of a row from its readings."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +20,7 @@ from power.forecast.metrics import highest_rise_w, replayed, score
 from power.forecast.state_layout import LAGS, QUANTILES
 
 MINUTE_S = 60.0
-SHORT_STEP_S = 60.0  # the longest between two readings that the next readings can be told from
+SHORT_STEP_S = 60.0  # longest gap between two readings for a short-term forecast
 WARM = 600  # readings before forecasts are scored
 NO_SCORES: dict[str, float | None] = {f"{quantile:g}": None for quantile in QUANTILES}
 
@@ -30,14 +30,14 @@ FileArgument = Annotated[
 
 
 class Ahead(StrEnum):
-    """How far to look."""
+    """The horizon."""
 
     READINGS = "readings"
     DAY = "day"
 
 
 class Of(StrEnum):
-    """What is forecast of each step of the day."""
+    """The forecast of each step of the day."""
 
     MEAN = "mean"
     PEAK = "peak"
@@ -56,10 +56,10 @@ def forecast(
     of: Annotated[Of, typer.Option(help="With --ahead day: the mean or the highest reading of each step.")] = Of.MEAN,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Say with quantiles what a row will draw.
+    """Forecast the power of a row with quantiles.
 
-    FILE has a column of times (seconds, or ISO 8601) and one of watts.  For the next readings the answer says for each
-    horizon how far the highest reading may lie above the last one, and how honest such forecasts have been on FILE.
+    FILE has a column of times (seconds, or ISO 8601) and one of watts.  For the next readings the result has, for each
+    horizon, how far the highest reading may exceed the last one, and the coverage of such forecasts on FILE.
     """
     name = name_of(file)
     readings = read_power(read_text(file), name=name)
@@ -90,13 +90,13 @@ def _print_readings(readings: Readings, output: Format) -> None:
         columns += [Column(f"BELOW {quantile:g}", "{:.2%}".format, right=True) for quantile in QUANTILES]
         values = [[*known, *(row["coverage"] or NO_SCORES).values()] for known, row in zip(values, rows, strict=True)]
     print_table(Table(columns, values))
-    note(f"watts that the highest reading of the horizon may lie above the last one, {last_w:,.0f}")
+    note(f"watts by which the highest reading of the horizon may exceed the last one, {last_w:,.0f}")
     if scored:
         note(f"below: share of past outcomes that lay below, of {len(readings.watts):,} readings")
 
 
 def _horizon(readings: Readings, said: Any, lag: int, step_s: float) -> dict[str, Any]:
-    """The rises now, and how many past outcomes lay below what was said of them."""
+    """Return the rises now, and the share of past outcomes below their forecasts."""
     outcome = highest_rise_w(readings.watts, LAGS[lag]) if len(readings.watts) > LAGS[lag] else np.empty(0)
     enough = len(outcome) > 2 * WARM
     return {

@@ -29,13 +29,13 @@ def guard(
     ] = 9402,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
-    """Hold a row under its power budget, every two seconds.
+    """Keep a row under its power budget, every two seconds.
 
-    In mode `observe`, which is the file's default, it looks, decides, logs and counts, and sends nothing.
+    In mode `observe`, the file's default, the guard polls, decides, logs and counts, and sends nothing.
     """
     file = read_file(config, GuardFile)
     for path in file.token_files:
-        read_secret(path)  # a missing one is told before anything starts
+        read_secret(path)  # report a missing file before anything starts
     try:
         trust_of(file.agent_tls)
     except CertificateError as error:

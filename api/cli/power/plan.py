@@ -1,4 +1,4 @@
-"""`fleetwright power plan TREE`: clocks and budgets that keep every feed within its limit, and what they cost."""
+"""`fleetwright power plan TREE`: clocks and budgets that keep every feed within its limit, and their loss."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ import typer
 
 from api.cli.common.build_model import build_model
 from api.cli.common.console import print_line
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
 from api.cli.common.files import STDIN, read_document, read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import AskUrlOption, FileArgument, TokenFileOption
@@ -35,18 +35,19 @@ def plan(
         float, typer.Option(metavar="P", help="Chance at any moment that a feed draws more than it may.")
     ] = 1e-3,
     topology: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where the feeds stand, for a tree that names none.")
+        Path | None, typer.Option(metavar="FILE", help="Topology with the feeds, for a tree without feeds.")
     ] = None,
     site: Annotated[str | None, typer.Option(metavar="NAME", help="With --topology of several sites: which.")] = None,
     within_slo: Annotated[
-        bool, typer.Option("--within-slo", help="Never slow a class by more than its slack, even to hold a feed.")
+        bool, typer.Option("--within-slo", help="Never slow a class by more than its slack, even to keep a feed within its limit.")
     ] = False,
     starts_at: Annotated[
         datetime | None, typer.Option(metavar="TIME", help="UTC, when the first period begins; else the last midnight.")
     ] = None,
     samples: Annotated[
         int,
-        typer.Option(min=0, max=MAX_SAMPLES, metavar="N", help="Draws that check the risk of added servers; 0: none."),
+        typer.Option(min=0, max=MAX_SAMPLES, metavar="N", help="Samples that check the risk of added servers; 0:
+        none."),
     ] = 0,
     seed: Annotated[int, typer.Option(min=0, metavar="S", help="Of those draws.")] = 0,
     solver: Annotated[Solver, typer.Option(help="Which program does the proving.")] = Solver.HIGHS,
@@ -60,10 +61,11 @@ def plan(
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Choose clocks and budgets that hold a power tree.
+    """Choose clocks and budgets that keep a power tree within its limits.
 
-    TREE holds feeds with their limits, and groups of servers with their load by period.  When no clocks hold it, the
-    feeds and watts in conflict are the answer, the exit code is 1, and no budget is given: those in force stay.
+    TREE has feeds with their limits, and groups of servers with their load by period.  If no clocks satisfy the
+    limits, the
+    result has the feeds and watts in conflict, the exit code is 1, and the budgets in force stay.
     With --url, TREE may also be the name of a tree that the service stores.
     """
     if url is not None and (samples or starts_at is not None):
@@ -94,7 +96,7 @@ def plan(
         print_line("")
         print_room(growth)
     if not found.status.has_mix:
-        raise typer.Exit(EXIT_REFUSED)
+        raise typer.Exit(EXIT_NEGATIVE)
 
 
 def _plan_remotely(url: str | None, token_file: Path | None, output: Format, **fields: Any) -> None:
@@ -107,7 +109,7 @@ def _plan_remotely(url: str | None, token_file: Path | None, output: Format, **f
         record = client.create_power_plan(request)
     POWER_PLANS.print_record(record, output)
     if not record.plan.status.has_mix:
-        raise typer.Exit(EXIT_REFUSED)
+        raise typer.Exit(EXIT_NEGATIVE)
 
 
 def _tree(path: Path, topology: Path | None, site: str | None) -> PowerTree:

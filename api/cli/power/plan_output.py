@@ -1,4 +1,4 @@
-"""How a plan of caps is shown: when which feed binds, who runs at which clocks then, what could be added where."""
+"""Output of a cap plan: binding feeds, clocks of each class, headroom."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -53,7 +53,7 @@ ROOM = (
 
 
 class _Hold(NamedTuple):
-    """What a class runs at, and what that costs it."""
+    """The clocks of a class and their cost."""
 
     token_clock: float
     prompt_clock: float
@@ -64,7 +64,7 @@ class _Hold(NamedTuple):
 
 
 def print_caps(plan: "CapPlan") -> None:
-    """The plan for people; what is long is cut, and says so."""
+    """Print the plan for people; long tables are cut with a note."""
     if plan.loss is None:
         print_line(f"{plan.tree}: {plan.status} at a risk of {plan.risk:g}: no budget is given, those in force stay")
         for conflict in plan.conflicts:
@@ -127,7 +127,7 @@ def _feed(feed: "FeedCaps") -> tuple[object, ...]:
 
 
 def _clocks(plan: "CapPlan") -> Iterator[tuple[object, ...]]:
-    """Neighbouring periods with equal clocks in one line, and feeds on which a group is treated alike."""
+    """Merge neighbouring periods with equal clocks, and feeds on which a group has equal clocks."""
     alike: dict[tuple[str, int, int, _Hold], list[str]] = {}
     for classes in zip(*(period.classes for period in plan.periods), strict=True):
         runs = groupby(enumerate(classes), key=lambda found: _hold(found[1]))
@@ -166,7 +166,7 @@ def _remarks(plan: "CapPlan") -> Iterator[str]:
         more = f" and {len(periods) - MAX_NAMES} periods more" if len(periods) > MAX_NAMES else ""
         yield f"{group} is slower than allowed in hours {hours}{more}: fewer servers, or more watts, would spare it"
     if plan.loss:
-        yield "loss counts servers whose allowed slowdown is used up; loss per kW is what one more kW would save of it"
+        yield "loss: servers with their allowed slowdown used up; loss per kW: the loss that one more kW would save"
 
 
 def _hours(plan: "CapPlan", first: int, last: int) -> str:
@@ -181,5 +181,5 @@ def _listed(names: "Iterable[str]") -> str:
 
 def _cut(rows: list[tuple[object, ...]], what: str) -> list[tuple[object, ...]]:
     if len(rows) > MAX_ROWS:
-        note(f"{MAX_ROWS} of {len(rows):,} {what} are shown; --format json holds all")
+        note(f"{MAX_ROWS} of {len(rows):,} {what} are shown; --format json has all")
     return rows[:MAX_ROWS]

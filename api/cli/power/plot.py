@@ -34,7 +34,7 @@ OUTSIDE: dict[str, Any] = {  # above the axes, so that nothing is hidden
 
 
 def plot_row(answer: RowAnswer, record: Record, path: Path) -> None:
-    """Power and its duration curve side by side; below the power, each lever's clock."""
+    """Plot power and its duration curve, and below the power the clock of each control."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - an extra; a Figure of its own needs no display
 
     figure = Figure(figsize=(13, 7), layout="constrained")
@@ -97,7 +97,7 @@ def _draw_hours(axes: Any, record: Record) -> None:
 
 
 def _draw_clocks(axes: Any, record: Record, unit_s: float, *, trains: bool) -> None:
-    """The lowest clock of each bucket: a moment's touch stays visible over weeks."""
+    """Return the lowest clock of each bucket, so that a short cap stays visible over weeks."""
     edges = np.linspace(0, record.duration_s, BUCKETS + 1)
     in_force = np.searchsorted(record.changed_s, edges, side="right") - 1
     for lever, (name, style, colour) in enumerate(zip(Clocks._fields, STYLES, COLOURS, strict=True)):

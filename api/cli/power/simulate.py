@@ -10,8 +10,8 @@ from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import AskUrlOption, TokenFileOption
 from api.cli.common.output import Format, FormatOption, print_json
-from api.cli.common.plot_files import PlotOption, refuse_unplottable
-from api.cli.place.files import refuse_unwritable
+from api.cli.common.plot_files import PlotOption, require_plottable
+from api.cli.place.files import require_writable
 from api.cli.power.simulate_output import print_row
 from api.cli.power.simulate_request import asked, given_server, given_sources, option_errors
 from power.whatif.request import FaultName, PolicyName, RowQuestion
@@ -28,9 +28,11 @@ def simulate(
         int,
         typer.Option(metavar="N", help="The budget is that of so many servers: at their peak they draw 79 % of it."),
     ] = 40,
-    policy: Annotated[PolicyName, typer.Option(help="What holds the row within its budget.")] = PolicyName.LADDER,
-    days: Annotated[float, typer.Option(metavar="D", help="To run; 14 take the time that run_s says.")] = 1.0,
-    seed: Annotated[int, typer.Option(metavar="S", help="Of all that is drawn at random.")] = 0,
+    policy: Annotated[PolicyName, typer.Option(help="The policy that keeps the row within its budget.")] =
+    PolicyName.LADDER,
+    days: Annotated[float, typer.Option(metavar="D", help="Simulated days; run_s reports the time that a run takes.")]
+    = 1.0,
+    seed: Annotated[int, typer.Option(metavar="S", help="Seed of all random numbers.")] = 0,
     trace: Annotated[
         list[Path] | None,
         typer.Option(metavar="FILE", help="Requests to repeat instead of the built-in mix; several share the row."),
@@ -65,7 +67,7 @@ def simulate(
         int | None,
         typer.Option(
             metavar="N",
-            help="Requests a server takes together, in every run; else 1 (ladder: what memory holds), traces 32.",
+            help="Requests on a server at once, in every run; else 1 (ladder: as many as fit in memory), traces 32.",
         ),
     ] = None,
     server: Annotated[
@@ -74,7 +76,7 @@ def simulate(
     gpu: Annotated[
         str | None, typer.Option(metavar="NAME", help="With --model: a server as fitted curves have it.")
     ] = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME", help="The engine on it, as it was measured.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="The measured engine on it.")] = None,
     curves: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Curves that `power fit` wrote, in place of the shipped ones.")
     ] = None,
@@ -83,19 +85,19 @@ def simulate(
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Run a row of servers behind a budget, and count its brakes.
+    """Simulate a row of servers behind a budget, and count its brakes.
 
-    Runs the row twice, uncapped and under the policy, with the same requests; slo is the latency of the second over
-    that of the first, less one.  The same question gives the same answer.  Traces are CSV files of Azure, Mooncake,
+    The row runs twice, uncapped and under the policy, with the same requests; slo is the latency of the second run over
+    that of the first, minus 1.  The same request gives the same result.  Traces are CSV files of Azure, Mooncake,
     BurstGPT or plain time, input_tokens, output_tokens.
     """
     if url is not None and plot is not None:
         raise CommandError("--plot: needs a local simulation, without --url", exit_code=EXIT_BAD_INPUT)
     if plot is not None:
-        refuse_unplottable(plot)
-        refuse_unwritable(plot)
+        require_plottable(plot)
+        require_writable(plot)
     if more and not trace:
-        raise CommandError("files after the options are traces: say --trace before them", exit_code=EXIT_BAD_INPUT)
+        raise CommandError("files after the options are traces: put --trace before them", exit_code=EXIT_BAD_INPUT)
     question = asked(
         servers=servers,
         budget_servers=budget_servers,

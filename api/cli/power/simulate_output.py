@@ -1,4 +1,4 @@
-"""A simulated row as people read it: did it brake, how near did it come, who paid for it; and on which assumptions."""
+"""Output of a simulated row: brakes, utilization, impact and assumptions."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ COLUMNS = (
     Column("p99", right=True),
     Column("limit", right=True),
     number("held"),
-    number("longest hold s", decimals=1),
+    number("longest wait s", decimals=1),
 )
 
 

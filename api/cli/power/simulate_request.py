@@ -1,4 +1,4 @@
-"""From options and files to a question about a row; what does not fit is told under the option that brought it."""
+"""The request of a simulation from options and files; a violation names its option."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ from power.workload import Sources, read_sources
 
 
 def asked(**fields: Any) -> RowQuestion:
-    """The question, checked; options that were not given stand as the question has them."""
+    """Return the validated request; options without a value keep their defaults."""
     with option_errors():
         return RowQuestion(**{name: value for name, value in fields.items() if value is not None})
 
@@ -33,7 +33,7 @@ def given_sources(paths: Sequence[Path]) -> Sources:
 def given_server(
     server: Path | None, curves: Path | None, *, gpu: str | None, model: str | None, together: int | None
 ) -> ServerModel | None:
-    """What stands in the row: described outright, or by fitted curves; None: the built-in one."""
+    """Return the server model: from a file, or from fitted curves; None: the built-in one."""
     if server is not None:
         if curves is not None or gpu is not None or model is not None:
             message = "--server describes a server outright, --gpu, --model and --curves by fitted curves: give one"
@@ -42,7 +42,7 @@ def given_server(
     if curves is None and gpu is None and model is None:
         return None
     if gpu is None or model is None:
-        raise CommandError("--gpu and --model go together: whose curves", exit_code=EXIT_BAD_INPUT)
+        raise CommandError("--gpu and --model are required together", exit_code=EXIT_BAD_INPUT)
     from power.measured_models import builtin_curves  # noqa: PLC0415 - large, and hardly ever asked for
     from power.measured_models.servers import server_model  # noqa: PLC0415 - as above
 

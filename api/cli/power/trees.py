@@ -50,7 +50,7 @@ def list_trees(url: UrlOption = None, token_file: TokenFileOption = None, output
 
 @app.command("check")
 def check(file: FileArgument, output: FormatOption = Format.TABLE) -> None:
-    """Check a file: a line per defect, with what is allowed, and exit code 2."""
+    """Check a file: a line per violation, with the allowed range, and exit code 2."""
     tree = read_file(file, PowerTree)
     if output is Format.JSON:
         print_json({"file": str(file), "good": True, "feeds": len(tree.hierarchy.feeds), "servers": _servers(tree)})

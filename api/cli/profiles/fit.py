@@ -10,7 +10,7 @@ import typer
 
 from api.cli.catalogues.kinds import known_gpus
 from api.cli.common.console import note
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import GpusOption
@@ -65,7 +65,7 @@ def fit_profiles(
     Rows that cannot be used are counted by reason.  Needs the extra `fit`.
     """
     if find_spec("scipy") is None:
-        raise CommandError("fitting needs scipy: install fleetwright[fit]", exit_code=EXIT_REFUSED)
+        raise CommandError("fitting needs scipy: install fleetwright[fit]", exit_code=EXIT_NEGATIVE)
     day = _day(date)
     given = () if models is None else (read_file(models, ModelCatalogue),)
     catalogues = (*given, builtin_models(), silicon_models())
@@ -129,5 +129,5 @@ def _write(fitted: Coefficients, out: Path, output: DocumentFormat) -> None:
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise CommandError(f"{out}: {error.strerror}", exit_code=EXIT_REFUSED) from error
+        raise CommandError(f"{out}: {error.strerror}", exit_code=EXIT_NEGATIVE) from error
     note(f"written to {out}")

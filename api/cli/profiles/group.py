@@ -2,14 +2,14 @@
 
 from importlib.util import find_spec
 
-from api.cli.common.lazy_groups import Lazy, lazy_group, new_app
+from api.cli.common.lazy_groups import LazyCommand, lazy_group, new_app
 
 COMMANDS = {
-    "import": Lazy("api.cli.profiles.imports", "Make one document of benchmark results.", "import_app"),
-    "show": Lazy("api.cli.profiles.imports", "Show what a document of measurements covers.", "show_app"),
+    "import": LazyCommand("api.cli.profiles.imports", "Make one document of benchmark results.", "import_app"),
+    "show": LazyCommand("api.cli.profiles.imports", "Show what a document of measurements covers.", "show_app"),
 }
 if find_spec("api.cli.profiles.fit") is not None:
-    COMMANDS["fit"] = Lazy("api.cli.profiles.fit", "Fit the performance model's coefficients to measurements.")
+    COMMANDS["fit"] = LazyCommand("api.cli.profiles.fit", "Fit the performance model's coefficients to measurements.")
 
 app = new_app(cls=lazy_group(COMMANDS))
 

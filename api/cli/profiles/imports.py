@@ -8,7 +8,7 @@ import typer
 
 from api.cli.catalogues.kinds import known_gpus
 from api.cli.common.console import note, write
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError, lines_of
+from api.cli.common.errors import EXIT_BAD_INPUT, CommandError, error_lines
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import GpusOption
 from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, FormatOption, print_document, print_json
@@ -127,7 +127,7 @@ def _merged(
             )
             note(f"{name}: {found.format}, {_counted(len(found.points), 'run')}{left_out}")
     if failures:
-        raise CommandError(*(line for error in failures for line in lines_of(error)), exit_code=EXIT_BAD_INPUT)
+        raise CommandError(*(line for error in failures for line in error_lines(error)), exit_code=EXIT_BAD_INPUT)
     return profiles
 
 

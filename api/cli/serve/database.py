@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
 from api.server import Settings
 from api.store import DatabaseUnavailableError, Migrations, StoreError, UnknownRevisionError
 from fleet.documents import dotted, validation_problems
@@ -41,7 +41,7 @@ def open_migrations(settings: Settings) -> Iterator[Migrations]:
     try:
         yield Migrations(url)
     except DatabaseUnavailableError as error:
-        raise CommandError(f"{name}: {error}", exit_code=EXIT_REFUSED) from error
+        raise CommandError(f"{name}: {error}", exit_code=EXIT_NEGATIVE) from error
     except UnknownRevisionError as error:
         raise CommandError(f"{name}: {error}", exit_code=EXIT_BAD_INPUT) from error
     except StoreError as error:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from api.cli.common.console import print_line
-from api.cli.common.errors import EXIT_REFUSED
+from api.cli.common.errors import EXIT_NEGATIVE
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.serve.database import open_migrations, read_settings
@@ -42,7 +42,7 @@ def migrate_status(output: FormatOption = Format.TABLE) -> None:
     with open_migrations(read_settings()) as migrations:
         current = _print_revision(migrations, output)
         if current != migrations.head:
-            raise typer.Exit(EXIT_REFUSED)
+            raise typer.Exit(EXIT_NEGATIVE)
 
 
 def _print_revision(migrations: Migrations, output: Format) -> str | None:

@@ -7,7 +7,7 @@ import typer
 from pydantic import ValidationError
 
 from api.cli.common.console import note, print_line
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import FileArgument, TokenFileOption, UrlOption
@@ -139,7 +139,7 @@ def approve(
         target = client.get_target(name).document
         status = _status(client, name)
         if status is None or status.digest is None:
-            raise CommandError(f"target {name}: no change set stands ready", exit_code=EXIT_REFUSED)
+            raise CommandError(f"target {name}: no change set stands ready", exit_code=EXIT_NEGATIVE)
         request = _approval(target.spec.plan_id, digest or status.digest)
         approval = client.approve_target(name, request)
     if output is Format.JSON:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from api.cli.common.console import note, print_line
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_REFUSED, CommandError
+from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
 from api.cli.common.options import TokenFileOption, UrlOption
 from api.cli.common.remote import connect
 from api.cli.place.files import write_whole
@@ -54,7 +54,7 @@ def table(
         now, *before = (routing_table(record, spec, most_in_flight=bounds) for record in records)
         found: RoutingTable = both_tables(before[0], now) if before else now
     except PlanUnusableError as error:
-        raise CommandError(str(error), exit_code=EXIT_REFUSED) from error
+        raise CommandError(str(error), exit_code=EXIT_NEGATIVE) from error
     told = found.model_dump_json(indent=2)
     if into is None:
         print_line(told)

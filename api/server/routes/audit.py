@@ -6,13 +6,13 @@ from fastapi import APIRouter, Query
 
 from api.schemas.audit import AuditCheck, AuditEntry
 from api.schemas.pages import Cursor, Page, PageLimit
-from api.server.auth import Admin, TokenFirst
+from api.server.auth import Admin, AuthenticatedRoute
 from api.server.cursors import page_of, read_cursor
 from api.server.openapi import problems
 from api.server.service import ServiceOf
 from api.store import AuditRecord
 
-router = APIRouter(tags=["audit"], route_class=TokenFirst)
+router = APIRouter(tags=["audit"], route_class=AuthenticatedRoute)
 
 
 @router.get("/v1/audit", name="Read the audit", operation_id="list_audit", responses=problems())

@@ -8,21 +8,21 @@ from pydantic import BaseModel
 
 from api.schemas.documents import VersionInfo
 from api.schemas.pages import Cursor, Page, PageLimit
-from api.server.auth import Planner, Reader, TokenFirst
+from api.server.auth import AuthenticatedRoute, Planner, Reader
 from api.server.catalogues import ALL, SINGLE, Catalogue, replace_catalogue
 from api.server.cursors import INT32_MAX, page_of, read_cursor
 from api.server.etags import IfMatch, IfNoneMatch, write_precondition
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
 from api.server.problems import not_found
 from api.server.service import ServiceOf
-from api.server.versioned import Edition, current, edition, send
+from api.server.versioned import DocumentVersion, current, document_version, send
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def catalogue_routes() -> APIRouter:
     """The routes of all four documents."""
-    router = APIRouter(route_class=TokenFirst)
+    router = APIRouter(route_class=AuthenticatedRoute)
     for catalogue in ALL:
         for routes in (_document_routes(catalogue), _version_routes(catalogue)):
             router.include_router(routes, tags=[catalogue.kind.value])
@@ -30,7 +30,7 @@ def catalogue_routes() -> APIRouter:
 
 
 def _document_routes(catalogue: Catalogue[ModelT]) -> APIRouter:
-    router = APIRouter(route_class=TokenFirst)
+    router = APIRouter(route_class=AuthenticatedRoute)
     kind = catalogue.kind
     model = catalogue.model
 
@@ -43,7 +43,7 @@ def _document_routes(catalogue: Catalogue[ModelT]) -> APIRouter:
     )
     async def read(service: ServiceOf, _principal: Reader, if_none_match: IfNoneMatch = None) -> Response:
         async with service.store.reading() as tx:
-            return send(await current(tx, catalogue.slot), if_none_match=if_none_match)
+            return send(await current(tx, catalogue.key), if_none_match=if_none_match)
 
     @router.put(
         f"/v1/{kind}",
@@ -66,7 +66,7 @@ def _document_routes(catalogue: Catalogue[ModelT]) -> APIRouter:
 
 
 def _version_routes(catalogue: Catalogue[ModelT]) -> APIRouter:
-    router = APIRouter(route_class=TokenFirst)
+    router = APIRouter(route_class=AuthenticatedRoute)
     kind = catalogue.kind
 
     @router.get(
@@ -84,7 +84,7 @@ def _version_routes(catalogue: Catalogue[ModelT]) -> APIRouter:
         (before,) = read_cursor(cursor, int)
         async with service.store.reading() as tx:
             found = await tx.documents.versions(kind=kind, name=SINGLE, before=before, limit=limit + 1)
-        infos = [_info(edition(stored)) for stored in found]
+        infos = [_info(document_version(stored)) for stored in found]
         return page_of(infos, limit=limit, position=lambda last: (last.version,))
 
     @router.get(
@@ -101,17 +101,17 @@ def _version_routes(catalogue: Catalogue[ModelT]) -> APIRouter:
         if_none_match: IfNoneMatch = None,
     ) -> Response:
         if version == 0:
-            return send(Edition(version=0, body=catalogue.slot.shipped), if_none_match=if_none_match)
+            return send(DocumentVersion(version=0, body=catalogue.key.shipped), if_none_match=if_none_match)
         async with service.store.reading() as tx:
             found = await tx.documents.get(kind=kind, name=SINGLE, version=version)
         if found is None or found.body is None:
             raise not_found(f"version {version} of the {kind} document")
-        return send(edition(found), if_none_match=if_none_match)
+        return send(document_version(found), if_none_match=if_none_match)
 
     return router
 
 
-def _info(found: Edition) -> VersionInfo:
+def _info(found: DocumentVersion) -> VersionInfo:
     return VersionInfo(
         version=found.version, etag=found.etag or "", created_at=found.created_at, created_by=found.created_by
     )

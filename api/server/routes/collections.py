@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from api.schemas.pages import Cursor, Page, PageLimit
 from api.schemas.tokens import Scope
-from api.server.auth import Needs, Principal, Reader, TokenFirst
+from api.server.auth import AuthenticatedRoute, Principal, Reader, RequireScope
 from api.server.collections import Collection, Entry, ShownT, SpecT
 from api.server.cursors import page_of, read_cursor
 from api.server.etags import IfMatch, IfNoneMatch, write_precondition
@@ -19,7 +19,7 @@ from api.server.versioned import send_body
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class OperationText:
     """What the description of the API says of an operation."""
 
     name: str
@@ -27,23 +27,23 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wording:
+class CollectionText:
     """How a collection's operations are called: `list_SINGULARs`, `get_SINGULAR`; and what they do."""
 
     singular: str
-    lists: Words
-    gets: Words
-    puts: Words
-    deletes: Words | None = None  # nobody may
+    lists: OperationText
+    gets: OperationText
+    puts: OperationText
+    deletes: OperationText | None = None  # nobody may
 
 
 def collection_routes(
-    collection: Collection[SpecT, ShownT], *, key: str, pattern: str, writer: Scope, wording: Wording
+    collection: Collection[SpecT, ShownT], *, key: str, pattern: str, writer: Scope, text: CollectionText
 ) -> APIRouter:
     """Routes for documents whose name stands in the path as `key` and follows the pattern."""
-    router = APIRouter(route_class=TokenFirst)
-    path, shown, singular = f"/v1/{collection.path}", collection.shown, wording.singular
-    in_path, may_write = Path(alias=key, pattern=pattern), Depends(Needs(writer))
+    router = APIRouter(route_class=AuthenticatedRoute)
+    path, shown, singular = f"/v1/{collection.path}", collection.shown, text.singular
+    in_path, may_write = Path(alias=key, pattern=pattern), Depends(RequireScope(writer))
 
     def send(found: Entry[SpecT], *, held: str | None = None, status: HTTPStatus = HTTPStatus.OK) -> Response:
         body = collection.show(found).model_dump_json()
@@ -51,8 +51,8 @@ def collection_routes(
 
     @router.get(
         path,
-        name=wording.lists.name,
-        description=wording.lists.description,
+        name=text.lists.name,
+        description=text.lists.description,
         operation_id=f"list_{singular}s",
         response_model=Page[shown],  # type: ignore[valid-type]  # FastAPI reads it when the route is made
         responses=problems(),
@@ -73,8 +73,8 @@ def collection_routes(
 
     @router.get(
         f"{path}/{{{key}}}",
-        name=wording.gets.name,
-        description=wording.gets.description,
+        name=text.gets.name,
+        description=text.gets.description,
         operation_id=f"get_{singular}",
         response_model=shown,
         responses=CACHED | problems(404),
@@ -88,8 +88,8 @@ def collection_routes(
 
     @router.put(
         f"{path}/{{{key}}}",
-        name=wording.puts.name,
-        description=wording.puts.description,
+        name=text.puts.name,
+        description=text.puts.description,
         operation_id=f"put_{singular}",
         response_model=shown,
         responses=TAGGED | {201: TAGGED[200] | {"model": shown}} | problems(409, 412, 428, *WITH_BODY),
@@ -107,12 +107,12 @@ def collection_routes(
         stored, created = await collection.put(service, name, body, precondition=precondition, actor=principal.actor)
         return send(stored, status=HTTPStatus.CREATED if created else HTTPStatus.OK)
 
-    if wording.deletes is not None:
+    if text.deletes is not None:
 
         @router.delete(
             f"{path}/{{{key}}}",
-            name=wording.deletes.name,
-            description=wording.deletes.description,
+            name=text.deletes.name,
+            description=text.deletes.description,
             operation_id=f"delete_{singular}",
             status_code=HTTPStatus.NO_CONTENT,
             responses=problems(409, 412, 428),

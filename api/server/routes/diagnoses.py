@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from api.schemas.faults import BundleReplay, DiagnosisRecord, DiagnosisReport, DiagnosisSummary, ExpiryChange
 from api.schemas.pages import Cursor, Page, PageLimit
-from api.server.auth import Operator, Planner, Reader, TokenFirst
+from api.server.auth import AuthenticatedRoute, Operator, Planner, Reader
 from api.server.bundles import text_of
 from api.server.cursors import page_of, read_cursor
 from api.server.diagnoses import (
@@ -21,14 +21,14 @@ from api.server.diagnoses import (
     with_expiry,
 )
 from api.server.diagnosis_validation import refuse_invalid
-from api.server.idempotency import IdempotencyKey, Once, Reply
+from api.server.idempotency import IdempotencyKey, IdempotentRequest, Reply
 from api.server.openapi import WITH_BODY, Responses, problems
 from api.server.problems import ProblemError
 from api.server.service import Service, ServiceOf
 from api.server.uuid7 import ID_PATTERN, new_id
 from api.store import Transaction
 
-router = APIRouter(tags=["faults"], route_class=TokenFirst)
+router = APIRouter(tags=["faults"], route_class=AuthenticatedRoute)
 DiagnosisId = Annotated[str, Path(pattern=ID_PATTERN)]
 
 BUNDLE_MEDIA_TYPE = "application/x-ndjson"
@@ -56,8 +56,8 @@ async def report_diagnosis(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Store a diagnosis.  The quarantine policy uses it until it expires."""
-    once = await Once.of(request, service=service, principal=principal, key=idempotency_key)
-    if (saved := await once.saved()) is not None:
+    idempotent = await IdempotentRequest.of(request, service=service, principal=principal, key=idempotency_key)
+    if (saved := await idempotent.saved()) is not None:
         return saved
     refuse_invalid(body)
     bundle = await service.solver_pool.check_bundle(body.bundle) if body.bundle is not None else None
@@ -76,7 +76,7 @@ async def report_diagnosis(
         )
         return Reply(body=record_of(head).model_dump_json(), headers={"Location": f"/v1/faults/diagnoses/{head.id}"})
 
-    response = await once.write(work)
+    response = await idempotent.write(work)
     service.metrics.faults.observe_report(body.diagnosis)
     return response
 

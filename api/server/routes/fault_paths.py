@@ -3,12 +3,12 @@
 from fastapi import APIRouter
 
 from api.schemas.fault_paths import PathsAnswer, PathsRequest
-from api.server.auth import Planner, TokenFirst
+from api.server.auth import AuthenticatedRoute, Planner
 from api.server.catalogues import TOPOLOGY
 from api.server.openapi import WITH_BODY, problems
 from api.server.service import ServiceOf
 
-router = APIRouter(tags=["faults"], route_class=TokenFirst)
+router = APIRouter(tags=["faults"], route_class=AuthenticatedRoute)
 
 
 @router.post(
@@ -20,4 +20,4 @@ async def plan_paths(body: PathsRequest, service: ServiceOf, _principal: Planner
     if topology is None:
         async with service.store.reading() as tx:
             topology = await TOPOLOGY.in_force(tx)
-    return await service.planning.plan_paths(body, topology=topology)
+    return await service.solver_pool.plan_paths(body, topology=topology)

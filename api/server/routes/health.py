@@ -27,7 +27,7 @@ async def readyz(service: ServiceOf) -> Health:
     """200 once the database answers, its schema is the one this program knows or newer, and the first token stands."""
     async with service.store.reading() as tx:
         revision = await tx.schema_revision()
-    if not service.knows_schema(revision):
+    if not service.supports_schema(revision):
         raise ProblemError(
             status=HTTPStatus.SERVICE_UNAVAILABLE,
             kind="schema-not-current",
@@ -35,7 +35,7 @@ async def readyz(service: ServiceOf) -> Health:
             "run `fleetwright migrate`",
         )
     # Ready is a promise: who was given the first token may use it from this answer on.
-    if not service.first_token_stands.is_set():
+    if not service.first_token_stored.is_set():
         raise ProblemError(
             status=HTTPStatus.SERVICE_UNAVAILABLE,
             kind="first-token-not-stored",

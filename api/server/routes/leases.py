@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from api.schemas.leases import Lease, LeaseClaim
 from api.schemas.names import Name
 from api.schemas.pages import Cursor, Page, PageLimit
-from api.server.auth import Operator, Reader, TokenFirst
+from api.server.auth import AuthenticatedRoute, Operator, Reader
 from api.server.cursors import page_of, read_cursor
 from api.server.etags import IfMatch, IfNoneMatch, Precondition, etag_of, write_precondition
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
@@ -21,7 +21,7 @@ from api.server.service import Service, ServiceOf
 from api.server.versioned import send_body
 from api.store import ConflictError, LeaseRecord
 
-router = APIRouter(tags=["leases"], route_class=TokenFirst)
+router = APIRouter(tags=["leases"], route_class=AuthenticatedRoute)
 
 
 @router.get("/v1/leases", name="List leases", operation_id="list_leases", responses=problems())

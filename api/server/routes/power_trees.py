@@ -5,25 +5,25 @@ from fastapi import APIRouter
 from api.schemas.names import NAME_PATTERN
 from api.schemas.power import DOMAIN_PATTERN
 from api.schemas.tokens import Scope
-from api.server.auth import TokenFirst
+from api.server.auth import AuthenticatedRoute
 from api.server.power_trees import BUDGETS, TREES
-from api.server.routes.collections import Wording, Words, collection_routes
+from api.server.routes.collections import CollectionText, OperationText, collection_routes
 
 PUT = "Create with `If-None-Match: *`, replace with `If-Match`."
 
-router = APIRouter(tags=["power"], route_class=TokenFirst)
+router = APIRouter(tags=["power"], route_class=AuthenticatedRoute)
 router.include_router(
     collection_routes(
         TREES,
         key="name",
         pattern=NAME_PATTERN,
         writer=Scope.PLAN,
-        wording=Wording(
+        text=CollectionText(
             singular="power_tree",
-            lists=Words("List power trees", "Power trees by name."),
-            gets=Words("Read a power tree", "One power tree."),
-            puts=Words("Create or replace a power tree", f"{PUT}  Budgets in force must still fit."),
-            deletes=Words("Delete a power tree", "Forget a tree on which no budget is in force."),
+            lists=OperationText("List power trees", "Power trees by name."),
+            gets=OperationText("Read a power tree", "One power tree."),
+            puts=OperationText("Create or replace a power tree", f"{PUT}  Budgets in force must still fit."),
+            deletes=OperationText("Delete a power tree", "Forget a tree on which no budget is in force."),
         ),
     )
 )
@@ -33,12 +33,14 @@ router.include_router(
         key="domain",
         pattern=DOMAIN_PATTERN,
         writer=Scope.OPERATE,
-        wording=Wording(
+        text=CollectionText(
             singular="power_budget",
-            lists=Words("List budgets", "The budgets last set, by domain; expired ones too."),
-            gets=Words("Read a domain's budget", "What a domain may draw, and until when."),
-            puts=Words("Set a domain's budget", f"{PUT}  A refused budget leaves the old one in force."),
-            deletes=Words("Withdraw a domain's budget", "Whoever guards the domain falls back to its standing budget."),
+            lists=OperationText("List budgets", "The budgets last set, by domain; expired ones too."),
+            gets=OperationText("Read a domain's budget", "What a domain may draw, and until when."),
+            puts=OperationText("Set a domain's budget", f"{PUT}  A refused budget leaves the old one in force."),
+            deletes=OperationText(
+                "Withdraw a domain's budget", "Whoever guards the domain falls back to its standing budget."
+            ),
         ),
     )
 )

@@ -16,17 +16,17 @@ from api.schemas.quarantine import (
     QuarantineView,
     StoredRules,
 )
-from api.server.auth import Operator, Reader, TokenFirst
+from api.server.auth import AuthenticatedRoute, Operator, Reader
 from api.server.etags import IfMatch, IfNoneMatch, write_precondition
-from api.server.idempotency import IdempotencyKey, Once, Reply
+from api.server.idempotency import IdempotencyKey, IdempotentRequest, Reply
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
 from api.server.quarantine import RULES, evaluate, request_action, reset_breaker, view
 from api.server.service import ServiceOf
-from api.server.versioned import Deed, Edition, current, replace, send_body
+from api.server.versioned import AuditAction, DocumentVersion, current, replace, send_body
 from api.store import Transaction, canonical_json
 from faults.quarantine import Decision, QuarantineRules
 
-router = APIRouter(tags=["faults"], route_class=TokenFirst)
+router = APIRouter(tags=["faults"], route_class=AuthenticatedRoute)
 NodeInPath = Annotated[str, Path(pattern=NODE_PATTERN)]
 
 
@@ -62,7 +62,7 @@ async def put_rules(
         body=canonical_json(rules),
         precondition=precondition,
         actor=principal.actor,
-        deed=lambda _before, _after: Deed("quarantine-rules.replaced", "faults/quarantine/rules", rules),
+        audit_action=lambda _before, _after: AuditAction("quarantine-rules.replaced", "faults/quarantine/rules", rules),
     )
     return _send(after)
 
@@ -94,8 +94,8 @@ async def post_evaluation(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Takes the observed fleet and returns its desired state.  Mode `observe` requests nothing."""
-    once = await Once.of(request, service=service, principal=principal, key=idempotency_key)
-    if (saved := await once.saved()) is not None:
+    idempotent = await IdempotentRequest.of(request, service=service, principal=principal, key=idempotency_key)
+    if (saved := await idempotent.saved()) is not None:
         return saved
     decisions: list[Decision] = []
 
@@ -104,7 +104,7 @@ async def post_evaluation(
         decisions.extend(evaluated.decisions)
         return Reply(body=evaluated.result.model_dump_json(), status=HTTPStatus.OK)
 
-    response = await once.write(work)
+    response = await idempotent.write(work)
     service.metrics.faults.observe_decisions(decisions)
     return response
 
@@ -133,7 +133,7 @@ async def post_reset(service: ServiceOf, principal: Operator) -> BreakerView:
     return await reset_breaker(service, actor=principal.actor)
 
 
-def _send(found: Edition, *, if_none_match: str | None = None) -> Response:
+def _send(found: DocumentVersion, *, if_none_match: str | None = None) -> Response:
     rules = QuarantineRules.model_validate_json(found.body or "")
     body = StoredRules(version=found.version, rules=rules).model_dump_json()
     return send_body(body, etag=found.etag or "", if_none_match=if_none_match)

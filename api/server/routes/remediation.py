@@ -4,22 +4,22 @@ from fastapi import APIRouter
 
 from api.schemas.names import NAME_PATTERN
 from api.schemas.tokens import Scope
-from api.server.auth import TokenFirst
+from api.server.auth import AuthenticatedRoute
 from api.server.remediation import CASES
-from api.server.routes.collections import Wording, Words, collection_routes
+from api.server.routes.collections import CollectionText, OperationText, collection_routes
 
-router = APIRouter(tags=["faults"], route_class=TokenFirst)
+router = APIRouter(tags=["faults"], route_class=AuthenticatedRoute)
 router.include_router(
     collection_routes(
         CASES,
         key="case_id",
         pattern=NAME_PATTERN,
         writer=Scope.OPERATE,
-        wording=Wording(
+        text=CollectionText(
             singular="remediation_case",
-            lists=Words("List remediation cases", "Cases by id.  The id of a diagnosis sorts by time."),
-            gets=Words("Read a remediation case", "One case with all its actions."),
-            puts=Words(
+            lists=OperationText("List remediation cases", "Cases by id.  The id of a diagnosis sorts by time."),
+            gets=OperationText("Read a remediation case", "One case with all its actions."),
+            puts=OperationText(
                 "Open or update a remediation case",
                 "For the remediation controller.  Open with `If-None-Match: *`, update with `If-Match`.",
             ),

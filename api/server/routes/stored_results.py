@@ -10,9 +10,9 @@ from pydantic_core import to_jsonable_python
 
 from api.schemas.pages import Cursor, Page, PageLimit
 from api.schemas.results import RequestT
-from api.server.auth import Planner, Reader, TokenFirst
+from api.server.auth import AuthenticatedRoute, Planner, Reader
 from api.server.cursors import page_of, read_cursor
-from api.server.idempotency import IdempotencyKey, Once, Reply
+from api.server.idempotency import IdempotencyKey, IdempotentRequest, Reply
 from api.server.openapi import WITH_BODY, Responses, problems
 from api.server.problems import not_found
 from api.server.service import Service, ServiceOf
@@ -32,7 +32,7 @@ EXPORTED: Responses = {
 
 def result_routes() -> APIRouter:
     """The routes of all kinds."""
-    router = APIRouter(route_class=TokenFirst)
+    router = APIRouter(route_class=AuthenticatedRoute)
     for kind in KINDS:
         for routes in (_create_route(kind), _read_routes(kind)):
             router.include_router(routes, tags=[kind.tag])
@@ -41,7 +41,7 @@ def result_routes() -> APIRouter:
 
 
 def _create_route(kind: ResultKind[RequestT, ResultT]) -> APIRouter:
-    router = APIRouter(route_class=TokenFirst)
+    router = APIRouter(route_class=AuthenticatedRoute)
     stored = kind.type
 
     @router.post(
@@ -60,8 +60,8 @@ def _create_route(kind: ResultKind[RequestT, ResultT]) -> APIRouter:
         principal: Planner,
         idempotency_key: IdempotencyKey = None,
     ) -> Response:
-        once = await Once.of(request, service=service, principal=principal, key=idempotency_key)
-        if (saved := await once.saved()) is not None:
+        idempotent = await IdempotentRequest.of(request, service=service, principal=principal, key=idempotency_key)
+        if (saved := await idempotent.saved()) is not None:
             return saved
         solved = await kind.solve(service, body)
         now = service.now()
@@ -98,7 +98,7 @@ def _create_route(kind: ResultKind[RequestT, ResultT]) -> APIRouter:
             )
             return Reply(body=record.model_dump_json(), headers={"Location": f"/v1/{path}"})
 
-        response = await once.write(work)
+        response = await idempotent.write(work)
         kind.observe(service.metrics, solved.result)
         return response
 
@@ -106,7 +106,7 @@ def _create_route(kind: ResultKind[RequestT, ResultT]) -> APIRouter:
 
 
 def _read_routes(kind: ResultKind[Any, Any]) -> APIRouter:
-    router = APIRouter(route_class=TokenFirst)
+    router = APIRouter(route_class=AuthenticatedRoute)
     stored = kind.type
     summary = stored.summary
 
@@ -160,7 +160,7 @@ def _read_routes(kind: ResultKind[Any, Any]) -> APIRouter:
 
 
 def _export_route() -> APIRouter:
-    router = APIRouter(route_class=TokenFirst)
+    router = APIRouter(route_class=AuthenticatedRoute)
 
     @router.get(
         f"/v1/{PLACEMENT_KIND.type.path}/{{id}}/export",

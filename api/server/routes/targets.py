@@ -8,27 +8,29 @@ from api.schemas.names import NAME_PATTERN, Name
 from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import TargetStatus
 from api.schemas.tokens import Scope
-from api.server.auth import Operator, Reader, TokenFirst
+from api.server.auth import AuthenticatedRoute, Operator, Reader
 from api.server.openapi import WITH_BODY, problems
 from api.server.problems import not_found
-from api.server.routes.collections import Wording, Words, collection_routes
+from api.server.routes.collections import CollectionText, OperationText, collection_routes
 from api.server.service import ServiceOf
 from api.server.target_reports import approve, keep_report
 from api.server.targets import TARGETS
 
-router = APIRouter(tags=["targets"], route_class=TokenFirst)
+router = APIRouter(tags=["targets"], route_class=AuthenticatedRoute)
 router.include_router(
     collection_routes(
         TARGETS,
         key="name",
         pattern=NAME_PATTERN,
         writer=Scope.OPERATE,
-        wording=Wording(
+        text=CollectionText(
             singular="target",
-            lists=Words("List targets", "Targets by name."),
-            gets=Words("Read a target", "One target."),
-            puts=Words("Create or replace a target", "Create with `If-None-Match: *`, replace with `If-Match`."),
-            deletes=Words("Delete a target", "Forget a target; what runs there goes on running."),
+            lists=OperationText("List targets", "Targets by name."),
+            gets=OperationText("Read a target", "One target."),
+            puts=OperationText(
+                "Create or replace a target", "Create with `If-None-Match: *`, replace with `If-Match`."
+            ),
+            deletes=OperationText("Delete a target", "Forget a target; what runs there goes on running."),
         ),
     )
 )

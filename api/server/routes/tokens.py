@@ -8,16 +8,16 @@ from fastapi.responses import Response
 
 from api.schemas.pages import Cursor, Page, PageLimit
 from api.schemas.tokens import TokenCreated, TokenInfo, TokenRequest
-from api.server.auth import Admin, TokenFirst, actor_of
+from api.server.auth import Admin, AuthenticatedRoute, actor_of
 from api.server.cursors import page_of, read_cursor
-from api.server.idempotency import IdempotencyKey, Once, Reply
+from api.server.idempotency import IdempotencyKey, IdempotentRequest, Reply
 from api.server.openapi import WITH_BODY, problems
 from api.server.problems import ProblemError, not_found
 from api.server.service import ServiceOf
 from api.server.tokens import new_token, token_info
 from api.store import Transaction
 
-router = APIRouter(tags=["tokens"], route_class=TokenFirst)
+router = APIRouter(tags=["tokens"], route_class=AuthenticatedRoute)
 TokenId = Annotated[str, Path(pattern=r"^[a-z0-9]{12}$")]
 
 
@@ -37,8 +37,8 @@ async def create_token(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """The secret is in this answer and nowhere else; a repeated key gets the token without it."""
-    once = await Once.of(request, service=service, principal=principal, key=idempotency_key)
-    if (saved := await once.saved()) is not None:
+    idempotent = await IdempotentRequest.of(request, service=service, principal=principal, key=idempotency_key)
+    if (saved := await idempotent.saved()) is not None:
         return saved
     new = new_token(body, now=service.now(), created_by=principal.actor)
 
@@ -57,7 +57,7 @@ async def create_token(
             kept_body=TokenCreated(info=info, secret=None).model_dump_json(),
         )
 
-    return await once.write(work)
+    return await idempotent.write(work)
 
 
 @router.get("/v1/tokens", name="List tokens", operation_id="list_tokens", responses=problems())

@@ -27,7 +27,7 @@ def written(folder: Path, **fields: Any) -> Path:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"output": None}, "nowhere to record to"),
+        ({"output": None}, "no destination"),
         ({"peers": {}}, "peers"),
         ({"peers": {"nobody": 0}}, "expected an IPv4 or IPv6 address"),
         ({"node": 1}, "node: 1 is none of the nodes among the peers, which are 0"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.cli.plan.output import say_plan
+from api.cli.plan.output import print_plan
 from tests.planner.requests import given, solved
 
 DEMAND = {"step_s": 3600, "rates_rps": [10, 30]}
@@ -13,7 +13,7 @@ def printed(capsys: pytest.CaptureFixture[str], *names: str) -> str:
     (workload,) = given(rate_rps=None, demand=DEMAND)["workloads"]
     workloads = [workload | {"name": name} for name in names]
     request = {"workloads": workloads, "horizon": {"periods": 2, "warm_up_min": 30}, "current": []}
-    say_plan(solved(request))
+    print_plan(solved(request))
     return capsys.readouterr().out
 
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from api.cli.common.errors import CommandError
-from api.cli.faults.simulate import app, say_score
+from api.cli.faults.simulate import app, print_score
 from faults.simulator import simulate
 
 SMALL = ("--ranks", "256", "--hours", "0.03", "--seed", "5")
@@ -75,6 +75,6 @@ def test_people_are_told_what_nobody_could_have_named() -> None:
     hidden = found.model_copy(update={"hidden_faults": 1, "recall_visible": 1.0, "recall_visible_interval": (0.5, 1.0)})
     told = io.StringIO()
     with contextlib.redirect_stdout(told):
-        say_score(hidden)
+        print_score(hidden)
     assert "1 of the faults hidden" in told.getvalue()
     assert "recall of the others 100.00% (50.0% to 100.0%)" in told.getvalue()

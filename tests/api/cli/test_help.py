@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from api.cli.app import COMMANDS, app
 from api.cli.catalogues.topology import COMMANDS as TOPOLOGY_COMMANDS
-from api.cli.common.lazy_groups import Lazy
+from api.cli.common.lazy_groups import LazyCommand
 from api.cli.common.options import LOCAL_URL
 from api.cli.faults.group import COMMANDS as FAULTS_COMMANDS
 from api.cli.place.group import COMMANDS as PLACE_COMMANDS
@@ -123,7 +123,7 @@ def test_a_placement_can_be_had_in_json(cli: Cli) -> None:
         *FAULTS_COMMANDS.items(),
     ],
 )
-def test_the_list_of_commands_says_what_the_command_says(name: str, lazy: Lazy) -> None:
+def test_the_list_of_commands_says_what_the_command_says(name: str, lazy: LazyCommand) -> None:
     loaded = lazy.load(name)
     assert loaded.help.splitlines()[0] == lazy.help
     assert len(lazy.help) < 66  # so that it is not cut off in 80 columns

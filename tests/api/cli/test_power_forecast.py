@@ -91,7 +91,7 @@ def test_peaks_lie_above_means(cli: Cli, weeks: Path) -> None:
     ("text", "arguments", "words"),
     [
         ("time,watts\n0,1\n2,-1\n", (), "line 3: watts: expected a number from 0"),
-        ("time,watts\n0,1\n2,1\n", ("--ahead", "day"), "must hold at least 4 whole days"),
+        ("time,watts\n0,1\n2,1\n", ("--ahead", "day"), "must have at least 4 whole days"),
         ("time,watts\n0,1\n2,1\n", ("--ahead", "day", "--step-min", "7"), "step_s: must be a part of a day"),
     ],
 )

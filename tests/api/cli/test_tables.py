@@ -4,14 +4,14 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from api.cli.common.tables import Column, Table, in_words, moment, number, say_fields, say_table
+from api.cli.common.tables import Column, Table, in_words, moment, number, print_fields, print_table
 
 SEEN = datetime(2026, 11, 21, 6, 5, 4, tzinfo=UTC)
 
 
 def test_numbers_stand_under_each_other_and_nothing_is_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
     columns = (Column("name"), number("count"), number("price", decimals=2), moment("seen"))
-    say_table(Table(columns, [("a", 1, 0.5, SEEN), ("longer", 12345, 1234.567, None)]))
+    print_table(Table(columns, [("a", 1, 0.5, SEEN), ("longer", 12345, 1234.567, None)]))
     assert capsys.readouterr().out == (
         "name     count     price  seen\n"
         "a            1      0.50  2026-11-21 06:05:04Z\n"
@@ -20,20 +20,20 @@ def test_numbers_stand_under_each_other_and_nothing_is_a_dash(capsys: pytest.Cap
 
 
 def test_an_empty_table_is_its_headings(capsys: pytest.CaptureFixture[str]) -> None:
-    say_table(Table((Column("a"), number("b")), []))
+    print_table(Table((Column("a"), number("b")), []))
     assert capsys.readouterr().out == "a  b\n"
 
 
 def test_a_row_is_one_line_however_long(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
-    say_table(Table((Column("a"), Column("b")), [("x" * 300, "y z" * 300)]))
+    print_table(Table((Column("a"), Column("b")), [("x" * 300, "y z" * 300)]))
     heading, row = capsys.readouterr().out.splitlines()
     assert heading.split() == ["a", "b"]
     assert row == "x" * 300 + "  " + "y z" * 300
 
 
 def test_what_users_name_is_not_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    say_table(Table((Column("a"),), [("[red]x[/red] :smile:",)]))
+    print_table(Table((Column("a"),), [("[red]x[/red] :smile:",)]))
     assert capsys.readouterr().out == "a\n[red]x[/red] :smile:\n"
 
 
@@ -43,7 +43,7 @@ def test_times_are_in_utc() -> None:
 
 
 def test_fields_of_fields_stand_under_their_name(capsys: pytest.CaptureFixture[str]) -> None:
-    say_fields({"name": "x", "limits": {"low": 1, "high": {"of": 2000}}, "nothing": None, "none": []})
+    print_fields({"name": "x", "limits": {"low": 1, "high": {"of": 2000}}, "nothing": None, "none": []})
     assert (
         capsys.readouterr().out
         == "field           value\nname            x\nlimits.low      1\nlimits.high.of  2,000\n"

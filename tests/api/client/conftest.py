@@ -8,7 +8,7 @@ import httpx
 import pytest
 import stamina
 
-from api.client import AsyncFleetwright, Fleetwright
+from api.client import AsyncClient, Client
 from api.client.calls import Call
 
 URL = "http://fleet.test"
@@ -23,13 +23,13 @@ class Send(Protocol):
 
 
 def send_blocking(call: Call[ResultT], transport: httpx.MockTransport, **options: Any) -> ResultT:
-    with Fleetwright(URL, transport=transport, **options) as client:
+    with Client(URL, transport=transport, **options) as client:
         return client.send(call)
 
 
 def send_asynchronous(call: Call[ResultT], transport: httpx.MockTransport, **options: Any) -> ResultT:
     async def send() -> ResultT:
-        async with AsyncFleetwright(URL, transport=transport, **options) as client:
+        async with AsyncClient(URL, transport=transport, **options) as client:
             return await client.send(call)
 
     return asyncio.run(send())

@@ -6,40 +6,40 @@ from typing import Any
 from api.client import fault_operations as faults
 from api.client.calls import Call
 from api.schemas.fault_paths import PathsRequest
-from api.schemas.faults import FaultQuestion, VerdictReport
-from api.schemas.quarantine import Look
+from api.schemas.faults import DiagnosisReport, FaultQuestion
+from api.schemas.quarantine import Evaluation
 from api.schemas.remediation import CasePhase, CaseSpec
-from faults.quarantine import IsolationRules, Wish
+from faults.quarantine import OperatorAction, QuarantineRules
 from faults.simulator.scenario import ScenarioName
 from tests.testbed.fault_bundles import report
 from tests.testbed.fault_paths import two_rings
 
-REPORT = VerdictReport.model_validate(report())
+REPORT = DiagnosisReport.model_validate(report())
 QUESTION = FaultQuestion(ranks=128, hours=0.02, scenario=ScenarioName.HEALTHY, seed=1)
 PATHS = PathsRequest.model_validate(two_rings())
-LOOK = Look.model_validate({"members": {f"gpu-{index}": {} for index in range(20)}, "spares": {"default": 1}})
+LOOK = Evaluation.model_validate({"members": {f"gpu-{index}": {} for index in range(20)}, "spares": {"default": 1}})
 BEGUN = datetime(2026, 11, 23, tzinfo=UTC)
 CASE = CaseSpec(node="n", phase=CasePhase.DRAINING, phase_since=BEGUN, opened_at=BEGUN)
 
 FAULT_EXAMPLES: dict[str, list[Call[Any]]] = {
-    "report_fault_verdict": [faults.report_fault_verdict(REPORT)],
-    "list_fault_verdicts": [faults.list_fault_verdicts()],
-    "get_fault_verdict": [faults.get_fault_verdict("v")],
-    "believe_fault_verdict": [faults.believe_fault_verdict("v", believed_for_s=1.0)],
-    "get_fault_bundle": [faults.get_fault_bundle("v")],
-    "replay_fault_bundle": [faults.replay_fault_bundle("v")],
+    "report_fault_verdict": [faults.report_diagnosis(REPORT)],
+    "list_fault_verdicts": [faults.list_diagnoses()],
+    "get_fault_verdict": [faults.get_diagnosis("v")],
+    "believe_fault_verdict": [faults.set_diagnosis_expiry("v", expires_in_s=1.0)],
+    "get_fault_bundle": [faults.get_diagnosis_bundle("v")],
+    "replay_fault_bundle": [faults.replay_diagnosis_bundle("v")],
     "create_fault_simulation": [faults.create_fault_simulation(QUESTION)],
     "list_fault_simulations": [faults.list_fault_simulations()],
     "get_fault_simulation": [faults.get_fault_simulation("s")],
     "plan_fault_paths": [faults.plan_fault_paths(PATHS)],
-    "get_isolation_rules": [faults.get_isolation_rules()],
-    "replace_isolation_rules": [faults.replace_isolation_rules(IsolationRules(), if_match='"1-a"')],
-    "get_isolation": [faults.get_isolation()],
-    "look_at_fleet": [faults.look_at_fleet(LOOK)],
-    "wish_for_node": [faults.wish_for_node("n", Wish.RELEASE)],
-    "close_isolation_breaker": [faults.close_isolation_breaker()],
-    "list_healing_cases": [faults.list_healing_cases()],
-    "get_healing_case": [faults.get_healing_case("c")],
-    "open_healing_case": [faults.open_healing_case("c", CASE)],
-    "carry_healing_case_on": [faults.carry_healing_case_on("c", CASE, if_match='"1-a"')],
+    "get_isolation_rules": [faults.get_quarantine_rules()],
+    "replace_isolation_rules": [faults.replace_quarantine_rules(QuarantineRules(), if_match='"1-a"')],
+    "get_isolation": [faults.get_quarantine()],
+    "look_at_fleet": [faults.evaluate_quarantine(LOOK)],
+    "wish_for_node": [faults.request_node_action("n", OperatorAction.RELEASE)],
+    "close_isolation_breaker": [faults.reset_quarantine_breaker()],
+    "list_healing_cases": [faults.list_remediation_cases()],
+    "get_healing_case": [faults.get_remediation_case("c")],
+    "open_healing_case": [faults.open_remediation_case("c", CASE)],
+    "carry_healing_case_on": [faults.update_remediation_case("c", CASE, if_match='"1-a"')],
 }

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from api.client import GPUS, OFFERS, TOPOLOGY, AsyncFleetwright, Fleetwright, Timeouts, Versioned
+from api.client import GPUS, OFFERS, TOPOLOGY, AsyncClient, Client, Timeouts, Versioned
 from api.client import operations as op
 from api.client.calls import Call, path_of
 from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
@@ -171,7 +171,7 @@ def test_waiting_for_a_plan_allows_for_its_time_limit() -> None:
 
 def test_a_base_path_stays() -> None:
     wire = Wire([httpx.Response(204)])
-    with Fleetwright("https://host.test/fleet/", transport=wire.transport) as client:
+    with Client("https://host.test/fleet/", transport=wire.transport) as client:
         client.report_target_status("chat", STATUS)
     assert str(wire.requests[0].url) == "https://host.test/fleet/v1/targets/chat/status"
 
@@ -211,7 +211,7 @@ def test_a_document_that_has_changed_is_sent(send: Send) -> None:
 
 def test_lists_are_read_page_by_page() -> None:
     wire = Wire(PAGES)
-    with Fleetwright(URL, transport=wire.transport) as client:
+    with Client(URL, transport=wire.transport) as client:
         assert [target.name for target in client.iter_targets(limit=2)] == ["a", "b", "c"]
     assert queries(wire) == [{"limit": "2"}, {"limit": "2", "cursor": "after-b"}]
 
@@ -219,14 +219,14 @@ def test_lists_are_read_page_by_page() -> None:
 @pytest.mark.anyio
 async def test_lists_are_read_page_by_page_asynchronously() -> None:
     wire = Wire(PAGES)
-    async with AsyncFleetwright(URL, transport=wire.transport) as client:
+    async with AsyncClient(URL, transport=wire.transport) as client:
         assert [target.name async for target in client.iter_targets(limit=2)] == ["a", "b", "c"]
     assert queries(wire) == [{"limit": "2"}, {"limit": "2", "cursor": "after-b"}]
 
 
 def test_a_page_is_asked_for_only_when_it_is_needed() -> None:
     wire = Wire(PAGES)
-    with Fleetwright(URL, transport=wire.transport) as client:
+    with Client(URL, transport=wire.transport) as client:
         items = client.iter_targets()
         assert not wire.requests
         next(items)
@@ -236,7 +236,7 @@ def test_a_page_is_asked_for_only_when_it_is_needed() -> None:
 def sent(call: Call[Any], **options: Any) -> httpx.Request:
     """The request that a client makes of a call."""
     wire = Wire([httpx.Response(418)])
-    with Fleetwright(URL, transport=wire.transport, **options) as client, pytest.raises(Exception, match="418"):
+    with Client(URL, transport=wire.transport, **options) as client, pytest.raises(Exception, match="418"):
         client.send(call)
     return wire.requests[0]
 

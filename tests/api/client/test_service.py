@@ -15,9 +15,9 @@ from api.client import (
     MODELS,
     OFFERS,
     TOPOLOGY,
-    AsyncFleetwright,
+    AsyncClient,
+    Client,
     DocumentType,
-    Fleetwright,
     ForbiddenError,
     InvalidRequestError,
     NotFoundError,
@@ -27,13 +27,13 @@ from api.client import (
 from api.client import operations as op
 from api.client.calls import Call
 from api.client.errors import ConflictError
-from api.schemas.faults import VerdictReport
+from api.schemas.faults import DiagnosisReport
 from api.schemas.leases import LeaseClaim
 from api.schemas.power import CapPlanRequest
 from api.schemas.target_state import ApprovalRequest
 from api.schemas.targets import Freeze
 from api.schemas.tokens import Scope, TokenRequest
-from faults.quarantine import Mode, Standing, Wish
+from faults.quarantine import NodeState, OperatorAction, PolicyMode
 from placement.formats.engine_writers import Engine
 from tests.api.client.fault_examples import FAULT_EXAMPLES, LOOK, PATHS, QUESTION, REPORT
 from tests.api.client.test_operations import (
@@ -46,7 +46,7 @@ from tests.api.client.test_operations import (
     TREE,
 )
 from tests.api.client.test_surface import OPERATIONS
-from tests.testbed.fault_bundles import accusation, bundle_text
+from tests.testbed.fault_bundles import bundle_text, diagnosis_id
 from tests.testbed.service import TOKENS, RunningService
 
 pytestmark = pytest.mark.anyio
@@ -117,14 +117,14 @@ EXAMPLES: dict[str, list[Call[Any]]] = {
 
 
 @pytest.fixture
-async def client(sqlite_service: RunningService) -> AsyncIterator[AsyncFleetwright]:
+async def client(sqlite_service: RunningService) -> AsyncIterator[AsyncClient]:
     async with asynchronous(sqlite_service, Scope.ADMIN) as client:
         yield client
 
 
-def asynchronous(service: RunningService, scope: Scope | None) -> AsyncFleetwright:
+def asynchronous(service: RunningService, scope: Scope | None) -> AsyncClient:
     token = TOKENS[scope] if scope is not None else None
-    return AsyncFleetwright(BASE_URL, token=token, transport=httpx.ASGITransport(service.app))
+    return AsyncClient(BASE_URL, token=token, transport=httpx.ASGITransport(service.app))
 
 
 class FromThread(httpx.BaseTransport):
@@ -164,14 +164,14 @@ def fits(path: str, template: str) -> bool:
     return re.fullmatch(re.sub(r"\\\{[^/]*?\\\}", "[^/]+", re.escape(template)), path) is not None
 
 
-async def test_probes_and_metrics(client: AsyncFleetwright) -> None:
+async def test_probes_and_metrics(client: AsyncClient) -> None:
     await client.check_live()
     await client.check_ready()
     assert "fleetwright_build_info" in await client.get_metrics()
 
 
 @pytest.mark.parametrize("kind", [GPUS, MODELS, OFFERS, TOPOLOGY], ids=lambda kind: kind.kind.value)
-async def test_documents_are_read_replaced_and_kept(client: AsyncFleetwright, kind: DocumentType[Any]) -> None:
+async def test_documents_are_read_replaced_and_kept(client: AsyncClient, kind: DocumentType[Any]) -> None:
     shipped = await client.get_document(kind)
     assert isinstance(shipped.document, kind.model)
     assert await client.get_document_if_changed(kind, etag=shipped.etag) is None
@@ -191,9 +191,7 @@ async def test_documents_are_read_replaced_and_kept(client: AsyncFleetwright, ki
         await client.get_document_version(kind, 2)
 
 
-async def test_plans_are_made_once_for_a_key_and_read_back(
-    client: AsyncFleetwright, sqlite_service: RunningService
-) -> None:
+async def test_plans_are_made_once_for_a_key_and_read_back(client: AsyncClient, sqlite_service: RunningService) -> None:
     made = await client.create_plan(PLAN_REQUEST, idempotency_key="k")
     assert await client.create_plan(PLAN_REQUEST, idempotency_key="k") == made
     sqlite_service.clock.advance(1.0)
@@ -204,7 +202,7 @@ async def test_plans_are_made_once_for_a_key_and_read_back(
 
 
 async def test_placements_are_made_once_for_a_key_and_read_back(
-    client: AsyncFleetwright, sqlite_service: RunningService
+    client: AsyncClient, sqlite_service: RunningService
 ) -> None:
     made = await client.create_placement(PLACEMENT_REQUEST, idempotency_key="k")
     assert await client.create_placement(PLACEMENT_REQUEST, idempotency_key="k") == made
@@ -212,11 +210,13 @@ async def test_placements_are_made_once_for_a_key_and_read_back(
     sqlite_service.clock.advance(1.0)
     other = await client.create_placement(PLACEMENT_REQUEST)
     assert [summary.id async for summary in client.iter_placements(limit=1)] == [other.id, made.id]
-    exported = json.loads(await client.export_placement(made.id, engine=Engine.SGLANG))
-    assert exported == {"physical_to_logical_map": [list(row) for row in made.placement.physical_to_logical_map]}
+    export_placement = json.loads(await client.export_placement(made.id, engine=Engine.SGLANG))
+    assert export_placement == {
+        "physical_to_logical_map": [list(row) for row in made.placement.physical_to_logical_map]
+    }
 
 
-async def test_power_trees_and_budgets_live_and_die(client: AsyncFleetwright, sqlite_service: RunningService) -> None:
+async def test_power_trees_and_budgets_live_and_die(client: AsyncClient, sqlite_service: RunningService) -> None:
     made = await client.create_power_tree(TREE)
     assert made.document.tree == TREE
     assert await client.get_power_tree("north") == made
@@ -239,7 +239,7 @@ async def test_power_trees_and_budgets_live_and_die(client: AsyncFleetwright, sq
         await client.get_power_budget("row-1")
 
 
-async def test_answers_about_power_are_made_once_for_a_key_and_read_back(client: AsyncFleetwright) -> None:
+async def test_answers_about_power_are_made_once_for_a_key_and_read_back(client: AsyncClient) -> None:
     small = SIMULATION_REQUEST.model_copy(update={"servers": 8, "budget_servers": 8, "days": 0.02})
     simulated = await client.create_power_simulation(small, idempotency_key="k")
     assert await client.create_power_simulation(small, idempotency_key="k") == simulated
@@ -251,7 +251,7 @@ async def test_answers_about_power_are_made_once_for_a_key_and_read_back(client:
     assert [summary.id async for summary in client.iter_power_plans()] == [planned.id]
 
 
-async def test_targets_live_and_die(client: AsyncFleetwright) -> None:
+async def test_targets_live_and_die(client: AsyncClient) -> None:
     created = await client.create_target("chat", SPEC)
     assert created.document.spec == SPEC
     with pytest.raises(PreconditionFailedError):
@@ -275,7 +275,7 @@ async def test_targets_live_and_die(client: AsyncFleetwright) -> None:
         await client.get_target("chat")
 
 
-async def test_freezing_and_thawing(client: AsyncFleetwright) -> None:
+async def test_freezing_and_thawing(client: AsyncClient) -> None:
     thawed = await client.get_freeze()
     assert not thawed.document.frozen
     frozen = await client.replace_freeze(Freeze(frozen=True, reason="audit"), if_match=thawed.etag)
@@ -284,10 +284,10 @@ async def test_freezing_and_thawing(client: AsyncFleetwright) -> None:
         await client.replace_freeze(Freeze(), if_match=thawed.etag)
 
 
-async def test_tokens_work_until_they_are_revoked(client: AsyncFleetwright, sqlite_service: RunningService) -> None:
+async def test_tokens_work_until_they_are_revoked(client: AsyncClient, sqlite_service: RunningService) -> None:
     made = await client.create_token(TOKEN_REQUEST)
     transport = httpx.ASGITransport(sqlite_service.app)
-    async with AsyncFleetwright(BASE_URL, token=made.secret, transport=transport) as reader:
+    async with AsyncClient(BASE_URL, token=made.secret, transport=transport) as reader:
         await reader.get_freeze()
         with pytest.raises(ForbiddenError, match="scope 'operate' is needed"):
             await reader.replace_freeze(Freeze(), if_match="*")
@@ -297,7 +297,7 @@ async def test_tokens_work_until_they_are_revoked(client: AsyncFleetwright, sqli
     assert made.info.id in {token.id async for token in client.iter_tokens()}
 
 
-async def test_the_audit_is_read_and_checked(client: AsyncFleetwright) -> None:
+async def test_the_audit_is_read_and_checked(client: AsyncClient) -> None:
     await client.create_target("chat", SPEC)
     entries = [entry async for entry in client.iter_audit(limit=1)]
     assert [entry.seq for entry in entries] == list(range(len(entries), 0, -1))
@@ -314,7 +314,7 @@ async def test_without_token_nothing_but_probes(sqlite_service: RunningService) 
             await stranger.get_freeze()
 
 
-async def test_what_the_service_finds_wrong_is_told_by_field(client: AsyncFleetwright) -> None:
+async def test_what_the_service_finds_wrong_is_told_by_field(client: AsyncClient) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         await client.create_target("chat", SPEC.model_copy(update={"plan_id": "no-such-plan"}))
     assert [error.path for error in caught.value.problem.errors] == ["plan_id"]
@@ -322,7 +322,7 @@ async def test_what_the_service_finds_wrong_is_told_by_field(client: AsyncFleetw
 
 async def test_the_blocking_client_does_the_same(sqlite_service: RunningService) -> None:
     def work() -> None:
-        with Fleetwright(BASE_URL, token=TOKENS[Scope.ADMIN], transport=FromThread(sqlite_service)) as client:
+        with Client(BASE_URL, token=TOKENS[Scope.ADMIN], transport=FromThread(sqlite_service)) as client:
             client.check_ready()
             offers = client.get_document(OFFERS)
             assert client.replace_document(OFFERS, offers.document, if_match=offers.etag).document == offers.document
@@ -338,38 +338,38 @@ async def test_the_blocking_client_does_the_same(sqlite_service: RunningService)
     await anyio.to_thread.run_sync(work)
 
 
-async def test_a_verdict_takes_a_node_out_by_rules(client: AsyncFleetwright, sqlite_service: RunningService) -> None:
-    kept = await client.report_fault_verdict(REPORT, idempotency_key="k")
-    assert await client.report_fault_verdict(REPORT, idempotency_key="k") == kept
-    assert await client.get_fault_verdict(kept.id) == kept
-    assert (await client.get_fault_bundle(kept.id)).decode() == bundle_text()
-    assert (await client.replay_fault_bundle(kept.id)).same
-    rules = await client.get_isolation_rules()
-    raised = rules.document.rules.model_copy(update={"mode": Mode.APPLY})
-    await client.replace_isolation_rules(raised, if_match=rules.etag)
+async def test_a_verdict_takes_a_node_out_by_rules(client: AsyncClient, sqlite_service: RunningService) -> None:
+    kept = await client.report_diagnosis(REPORT, idempotency_key="k")
+    assert await client.report_diagnosis(REPORT, idempotency_key="k") == kept
+    assert await client.get_diagnosis(kept.id) == kept
+    assert (await client.get_diagnosis_bundle(kept.id)).decode() == bundle_text()
+    assert (await client.replay_diagnosis_bundle(kept.id)).same
+    rules = await client.get_quarantine_rules()
+    raised = rules.document.rules.model_copy(update={"mode": PolicyMode.APPLY})
+    await client.replace_quarantine_rules(raised, if_match=rules.etag)
     sqlite_service.clock.advance(1.0)  # ids sort by time
-    crash = await client.report_fault_verdict(VerdictReport.model_validate(accusation("gpu-7")))
-    outcome = await client.look_at_fleet(LOOK, idempotency_key="l")
+    crash = await client.report_diagnosis(DiagnosisReport.model_validate(diagnosis_id("gpu-7")))
+    outcome = await client.evaluate_quarantine(LOOK, idempotency_key="l")
     assert outcome.out == ("gpu-7",)
-    assert crash.id in {decision.accusation for decision in outcome.decisions}
-    assert await client.look_at_fleet(LOOK, idempotency_key="l") == outcome
-    assert (await client.wish_for_node("gpu-7", Wish.RELEASE)).wish is Wish.RELEASE
-    withdrawn = await client.believe_fault_verdict(crash.id, believed_for_s=0.0)
-    assert withdrawn.believed_until == sqlite_service.clock.at
-    assert (await client.look_at_fleet(LOOK)).out == ()
-    assert {node.node: node.standing for node in (await client.get_isolation()).nodes}["gpu-7"] is Standing.WATCHED
+    assert crash.id in {decision.diagnosis_id for decision in outcome.decisions}
+    assert await client.evaluate_quarantine(LOOK, idempotency_key="l") == outcome
+    assert (await client.request_node_action("gpu-7", OperatorAction.RELEASE)).wish is OperatorAction.RELEASE
+    withdrawn = await client.set_diagnosis_expiry(crash.id, expires_in_s=0.0)
+    assert withdrawn.expires_at == sqlite_service.clock.at
+    assert (await client.evaluate_quarantine(LOOK)).out == ()
+    assert {node.node: node.standing for node in (await client.get_quarantine()).nodes}["gpu-7"] is NodeState.PROBATION
     with pytest.raises(ConflictError):
-        await client.close_isolation_breaker()
-    assert [each.id async for each in client.iter_fault_verdicts()] == [crash.id, kept.id]
+        await client.reset_quarantine_breaker()
+    assert [each.id async for each in client.iter_diagnoses()] == [crash.id, kept.id]
 
 
-async def test_paths_are_planned_alike_each_time(client: AsyncFleetwright) -> None:
+async def test_paths_are_planned_alike_each_time(client: AsyncClient) -> None:
     answer = await client.plan_fault_paths(PATHS)
     assert (answer.planned.greatest, answer.choices) == (1.0, None)
     assert await client.plan_fault_paths(PATHS) == answer
 
 
-async def test_simulations_of_faults_are_made_once_for_a_key(client: AsyncFleetwright) -> None:
+async def test_simulations_of_faults_are_made_once_for_a_key(client: AsyncClient) -> None:
     made = await client.create_fault_simulation(QUESTION, idempotency_key="s")
     assert await client.create_fault_simulation(QUESTION, idempotency_key="s") == made
     assert await client.get_fault_simulation(made.id) == made

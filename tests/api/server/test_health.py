@@ -28,7 +28,7 @@ async def test_a_service_is_not_ready_before_its_schema_is(
     async with start_service(empty_database_url) as running, running.client(None) as client:
         before = await client.get("/readyz")
         Migrations(empty_database_url).upgrade()
-        await running.first_token_stands()
+        await running.first_token_stored()
         after = await client.get("/readyz")
     assert (before.status_code, after.status_code) == (503, 200)
     assert before.headers["content-type"] == "application/problem+json"
@@ -43,7 +43,7 @@ async def test_a_service_is_not_ready_before_its_first_token_stands(
     async with start_service(sqlite_url) as running, running.client(None) as client:
         before = await client.get("/readyz")
         other.rollback()
-        await running.first_token_stands()
+        await running.first_token_stored()
         after = await client.get("/readyz")
     other.close()
     assert (before.status_code, after.status_code) == (503, 200)
@@ -58,7 +58,7 @@ async def test_an_older_release_serves_on_while_a_newer_schema_is_rolled_out(
         connection.execute(text("UPDATE alembic_version SET version_num = 'r9999'"))
     engine.dispose()
     async with start_service(database_url) as running, running.client(None) as client:
-        await running.first_token_stands()
+        await running.first_token_stored()
         assert (await client.get("/readyz")).status_code == 200
 
 

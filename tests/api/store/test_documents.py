@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from api.store import ConflictError, DocumentVersion, Store
+from api.store import ConflictError, DocumentRecord, Store
 
 pytestmark = pytest.mark.anyio
 NOW = datetime(2026, 11, 21, 6, 0, 0, 123456, tzinfo=UTC)
@@ -19,7 +19,7 @@ async def store(database_url: str) -> AsyncIterator[Store]:
     await store.close()
 
 
-async def add(store: Store, *, name: str = "a", after: int, body: str | None = "{}") -> DocumentVersion:
+async def add(store: Store, *, name: str = "a", after: int, body: str | None = "{}") -> DocumentRecord:
     async with store.transaction() as tx:
         return await tx.documents.add_version(
             kind="gpus", name=name, after=after, body=body, created_at=NOW, created_by="token:x"
@@ -50,7 +50,7 @@ async def test_only_the_version_after_the_newest_can_be_added(store: Store, afte
 
 async def test_of_many_writers_of_one_version_exactly_one_wins(store: Store) -> None:
     outcomes = await asyncio.gather(*(add(store, after=0) for _ in range(20)), return_exceptions=True)
-    assert sum(isinstance(outcome, DocumentVersion) for outcome in outcomes) == 1
+    assert sum(isinstance(outcome, DocumentRecord) for outcome in outcomes) == 1
     assert sum(isinstance(outcome, ConflictError) for outcome in outcomes) == 19
 
 
