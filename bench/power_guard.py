@@ -105,7 +105,7 @@ def _reloaded(now_s: float, at: int, bed: _Bed) -> Telemetry:
     return bed.telemetry(now_s)
 
 
-def _blind(now_s: float, at: int, bed: _Bed) -> Telemetry:
+def _telemetry_lost(now_s: float, at: int, bed: _Bed) -> Telemetry:
     """The meter died after some readings."""
     return bed.telemetry(now_s, age_s=2.0 if at < WARM_UP // 2 else now_s - WARM_UP)
 
@@ -119,7 +119,7 @@ SITUATIONS: dict[str, Make] = {
     "quiet": _quiet,
     "5 % lose their caps at every step": _ignored,
     "every driver reloaded at every step": _reloaded,
-    "blind": _blind,
+    "telemetry lost": _telemetry_lost,
     "braking and releasing": _braking,
 }
 

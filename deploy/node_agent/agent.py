@@ -1,7 +1,7 @@
-"""The agent of one node: does what the guard says while it is heard, and falls to safe clocks when it is not.
+"""The agent of one node: it executes the guard's commands, and falls to safe clocks when the guard's lease expires.
 
-It holds no policy.  Every order carries a lease; `tick` looks after it several times a second, so that a guard that
-died leaves its nodes slow within its lease.  What the driver forgot is asked for again by the guard, which reads back.
+The agent has no policy.  `tick` checks the lease several times a second, so that a dead guard leaves its nodes slow
+within its lease.  The guard reads back and repeats what the driver lost.
 """
 
 from collections.abc import Callable
@@ -26,24 +26,24 @@ class NodeAgent:
     def __init__(
         self, *, server: str, device: Device, safe: NodeClocks, now_s: Callable[[], float], guarded: bool = True
     ) -> None:
-        """Not `guarded`: until a guard is heard for the first time, the device is left to others."""
+        """Build the agent; if not `guarded`, the device is left alone until the first contact of a guard."""
         self.server = server
         self._guarded = guarded
         self._device = device
         self._now_s = now_s
         self._safe = safe
         self._lease = CapLease(caps=safe)  # of the guard
-        self._commanded: NodeClocks | None = None  # of the device; None: nothing, or it refused
-        self._expired = True  # nobody was heard yet
+        self._commanded: NodeClocks | None = None  # None: nothing, or the device refused
+        self._expired = True  # no guard yet
 
     def renew(self, beat: Beat) -> NodeTelemetry:
-        """A sign of life; raises HeldByAnotherError while another guard is obeyed."""
+        """Renew the guard's lease; raise HeldByAnotherError while another guard holds the node."""
         self._lease = self._lease.renewed(beat.guard, now_s=self._now_s(), lease_s=beat.lease_s)
         self.tick()
         return self.telemetry()
 
     def set_clocks(self, order: ClocksOrder) -> NodeTelemetry:
-        """Hold these clocks.  Asked of the device again even where they are the same: it may have forgotten."""
+        """Set these clocks; repeated clocks are written again, since the driver may have lost them."""
         renewed = self._lease.renewed(order.guard, now_s=self._now_s(), lease_s=order.lease_s)
         self._lease = replace(renewed, caps=NodeClocks(order.token_clock, order.prompt_clock))
         self._commanded = None
@@ -60,7 +60,7 @@ class NodeAgent:
         return self.telemetry()
 
     def tick(self) -> None:
-        """Bring the device to what has to hold now."""
+        """Bring the device to the clocks that apply now."""
         if not self._guarded and self._lease.holder is None:
             return
         now_s = self._now_s()
@@ -80,12 +80,12 @@ class NodeAgent:
             self._commanded = clocks
 
     def shut_down(self) -> None:
-        """This process is told to end: as if the guard were lost, for nobody would slow the node after it."""
+        """End as if the guard were lost: nobody would slow the node afterwards."""
         self._lease = replace(self._lease, until_s=-inf)
         self.tick()
 
     def telemetry(self) -> NodeTelemetry:
-        """What holds now."""
+        """Return the status of the node."""
         state = self._device.read()
         return NodeTelemetry(
             server=self.server,

@@ -41,7 +41,7 @@ class CapLease(Generic[CapsT]):
     """Caps of one holder."""
 
     caps: CapsT
-    holder: str | None = None  # None: nobody yet
+    holder: str | None = None  # None: no holder yet
     until_s: float = -inf  # monotonic clock
     on_lapse: OnExpiry = OnExpiry.SAFE
 
@@ -56,7 +56,7 @@ class CapLease(Generic[CapsT]):
         return now_s >= self.until_s
 
     def caps_at(self, now_s: float, *, safe: CapsT) -> CapsT | None:
-        """Return the caps that hold now; None: no cap."""
+        """Return the caps that apply now; None: no cap."""
         if not self.expired(now_s):
             return self.caps
         return None if self.on_lapse is OnExpiry.RELEASE else self.caps.slower(safe)

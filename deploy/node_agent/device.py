@@ -29,4 +29,4 @@ class Device(Protocol):
         """Engage or release the power brake."""
 
     def read(self) -> DeviceState:
-        """Return what holds now."""
+        """Return the present state."""

@@ -40,17 +40,17 @@ def agent_app(
     gpus: GpuNode | None = None,
     beside: AbstractContextManager[None] | None = None,
 ) -> FastAPI:
-    """An application that answers for one node and keeps its dead man's switch.
+    """Build the application of one node's agent, which also checks the guard's lease periodically.
 
-    With `gpus`, the agent's device, it takes caps too, and leaves every cap as it was found.  `beside` runs
-    meanwhile, and ends last.
+    With `gpus`, the agent's device, it takes caps too, and restores every cap at its end.  `beside` runs meanwhile, and
+    ends last.
     """
 
     @asynccontextmanager
     async def ticking(_app: FastAPI) -> AsyncIterator[None]:
         if gpus is not None:
             gpus.start()
-        agent.tick()  # slow before it answers anybody
+        agent.tick()  # safe clocks before the first response
         task = asyncio.create_task(_tick_for_ever(agent))
         with beside or nullcontext():
             try:
@@ -123,5 +123,5 @@ async def run_agent(
     tls: MutualTls | None = None,
     beside: AbstractContextManager[None] | None = None,
 ) -> None:
-    """The agent of a node, until told to end, and what runs beside it."""
+    """Run the agent of a node until it is stopped, and `beside` with it."""
     await server_of(agent_app(agent, token=token, gpus=gpus, beside=beside), tls=tls).serve(sockets=[listener])

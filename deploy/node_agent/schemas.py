@@ -1,4 +1,4 @@
-"""What guard and agents say to each other over HTTP.  Ages, not times: no two clocks need agree."""
+"""HTTP schemas of the node agent, shared with the guard.  Ages and leases, not times, so clocks need not agree."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -9,13 +9,13 @@ from deploy.node_agent.cap_lease import OnExpiry
 from fleet.documents import Frozen
 from power.controls import Phase
 
-TELEMETRY_PATH = "/v1/telemetry"  # GET: look only
-BEAT_PATH = "/v1/beat"  # POST: the guard lives; answers with telemetry
+TELEMETRY_PATH = "/v1/telemetry"  # GET: status only
+BEAT_PATH = "/v1/beat"  # POST: renews the guard's lease; returns telemetry
 CLOCKS_PATH = "/v1/clocks"  # PUT
 BRAKE_PATH = "/v1/brake"  # POST
 GPUS_PATH = "/v1/gpus"  # GET: everything that is known of them
-CAPS_PATH = "/v1/caps"  # PUT: hold these; DELETE /v1/caps/HOLDER: want nothing any more
-PHASE_PATH = "/v1/phase"  # PUT: a worker's word
+CAPS_PATH = "/v1/caps"  # PUT: request caps; DELETE /v1/caps/HOLDER: release
+PHASE_PATH = "/v1/phase"  # PUT: a worker's phase
 
 Clock = Annotated[float, Field(gt=0, le=1)]
 Age = Annotated[float, Field(ge=0, le=1e6)]
@@ -26,7 +26,7 @@ Megahertz = Annotated[int, Field(gt=0, le=100_000)]
 
 
 class PhaseName(StrEnum):
-    """What a server is doing."""
+    """The phase of a server."""
 
     IDLE = "idle"
     TOKEN = "token"  # noqa: S105 - a phase of serving
@@ -36,7 +36,7 @@ class PhaseName(StrEnum):
 
     @property
     def phase(self) -> Phase:
-        """As rooms call it."""
+        """Return the phase of `power.controls`."""
         return Phase[self.name]
 
 
@@ -48,7 +48,7 @@ class Beat(Frozen):
 
 
 class ClocksOrder(Beat):
-    """Hold these clocks."""
+    """A command for clocks."""
 
     token_clock: Clock
     prompt_clock: Clock
@@ -72,40 +72,40 @@ class NodeTelemetry(NodeStatus):
     """The status of a node for its guard."""
 
     power_w: Annotated[float, Field(ge=0, le=1e7)]
-    age_s: Age  # of the power and of what is enforced
+    age_s: Age  # of the power and of the enforced clocks
     token_clock: Clock
     prompt_clock: Clock
     braked: bool
-    holder: str | None = None  # the guard that is obeyed
+    holder: str | None = None  # the guard that holds the node
     lapsed: bool = True  # whether the node is on its own
 
 
 class MeterReading(Frozen):
-    """What a meter of a whole row says."""
+    """The reading of a meter of a whole row."""
 
     power_w: Annotated[float, Field(ge=0, le=1e9)]
     age_s: Age
 
 
 class CapsBody(Frozen):
-    """Upper bounds; none bounds nothing."""
+    """Upper bounds; null: no bound."""
 
     power_limit_w: Watts | None = None
     clock_mhz: Megahertz | None = None
 
 
 class CapsRequest(CapsBody):
-    """Hold these caps for so long.  The same again is the sign of life."""
+    """A request for caps with a lease.  Repeating the request renews the lease."""
 
     holder: Name
     lease_s: LeaseSeconds
     clock_share: Annotated[float, Field(gt=0, lt=1)] | None = None  # of each GPU's own full clock
     on_lapse: OnExpiry = OnExpiry.SAFE
-    gpus: Annotated[tuple[Name, ...], Field(max_length=128)] = ()  # UUIDs; none: all of the node
+    gpus: Annotated[tuple[Name, ...], Field(max_length=128)] = ()  # UUIDs; empty: all GPUs of the node
 
 
 class PhaseRequest(Frozen):
-    """What a worker on this node is doing, believed for so long."""
+    """The phase of a worker on this node, with a lease."""
 
     worker: Name
     phase: PhaseName
@@ -125,7 +125,7 @@ class GpuReport(Frozen):
     uuid: str
     name: str
     bus_id: str | None
-    age_s: Age | None  # of all that was read; none: it never answered
+    age_s: Age | None  # of all values; null: it never answered
     error: str | None
     power_w: float | None
     energy_j: float | None
@@ -144,17 +144,17 @@ class GpuReport(Frozen):
     planned: CapsBody
     applied: CapsBody
     enforced: CapsBody
-    enforced_share: float | None  # of the full clock, that what is enforced leaves; none: it does not answer
+    enforced_share: float | None  # of the full clock, at the enforced caps; null: it does not answer
     power_state: str
     clock_state: str
 
 
 class LeaseReport(CapsBody):
-    """One holder's word about one GPU."""
+    """One holder's caps on one GPU."""
 
     holder: str
     uuid: str
-    lapses_in_s: float | None  # below 0: it has lapsed; none: never by itself
+    lapses_in_s: float | None  # negative: expired; null: never expires
     on_lapse: OnExpiry
 
 
@@ -163,8 +163,8 @@ class NodeReport(NodeStatus):
 
     driver: str
     act: Act
-    clock_is_read_back: bool  # else it counts as enforced until a GPU is seen to run above it
+    clock_is_read_back: bool  # else it counts as enforced until a GPU runs above it
     phase_source: str
     gpus: tuple[GpuReport, ...]
     orders: tuple[LeaseReport, ...]
-    counts: dict[str, int]  # by lever and event
+    counts: dict[str, int]  # by cap and event

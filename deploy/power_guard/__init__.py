@@ -1,7 +1,5 @@
-"""The guard as a process of its own, and the agents that obey it.
+"""The process of the power guard (docs/explanation/power/guard.md); `run_guard` is the entry point.
 
-    guard   every period: hear all agents, `power.guard` takes one step, send its orders    (loop, agents, process)
-    agent   holds what it was told as long as the guard is heard, else its own safe clocks  (agent, device)
-
-Neither needs a database, Prometheus, Ray or the API.  docs/power/guard.md
+Every period it polls all agents, takes one step of `power.guard`, and sends the orders.  It needs no database,
+Prometheus, Ray or API.
 """

@@ -1,11 +1,11 @@
-"""All agents of a row, asked and told at once.
+"""The clients of all agents of a row, polled and commanded concurrently.
 
-An order that was not answered is sent again every round until it is answered or another one replaces it; the guard
-itself only looks at what is read back.  The brake goes first.
+An order without an answer is sent again in every cycle until it is answered or replaced; the guard itself uses
+read-backs only.  Brake orders are sent first.
 
-A round waits for answers for a bounded time and no longer.  What is still on its way then is not cut off: it is the
-word of an older moment when it comes, and counts as that.  Cutting off would close connections just when everything is
-slow.  Every agent has a client of its own: a pool of many connections costs more than what goes over them.
+A cycle waits for answers for a bounded time.  Requests in flight then continue, and a late answer counts with its age:
+cancelling would close connections just when everything is slow.  Every agent has its own client, which costs less
+than a pool of many connections.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ from power.telemetry import Reading
 
 log = structlog.get_logger()
 
-PATIENCE = 5  # an answer that takes so many times longer than a round waits for is given up
+PATIENCE = 5  # timeout of a request, in multiples of the time that a cycle waits
 
 
 class AgentReport(NamedTuple):
-    """An agent's word and when it was true, by this process's steady clock."""
+    """An agent's report and its time, by this process's monotonic clock."""
 
     at_s: float
     report: NodeTelemetry
@@ -52,7 +52,7 @@ class AgentReport(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """What a server has yet to answer."""
+    """An order without an answer yet."""
 
     path: Path
     method: str
@@ -61,7 +61,7 @@ class _Order:
 
 
 class Agents:
-    """The guard's side of every agent.  Keeps the last word of each, and what is owed to each."""
+    """All agents of the guard, with the last report of each and the orders pending for each."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Agents:
             self._clients.setdefault(config.meter, _client(trusted if config.agent_tls is None else trust_of(None)))
         self._in_flight: dict[Hashable, asyncio.Task[None]] = {}
         self._metered: Reading | None = None
-        self._unreachable: set[str] = set()  # whose last answer did not come
+        self._unreachable: set[str] = set()  # whose last request failed
         self._metrics = metrics
         self._steady_s = steady_s
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -96,7 +96,7 @@ class Agents:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Let go of every agent; their leases end by themselves."""
+        """Close all connections; the leases expire by themselves."""
         for task in self._in_flight.values():
             task.cancel()
         await asyncio.gather(*self._in_flight.values(), return_exceptions=True)
@@ -104,9 +104,9 @@ class Agents:
             await client.aclose()
 
     async def poll(self) -> Reading | None:
-        """Hear every agent, and the row's own meter where there is one: its newest reading.
+        """Poll every agent, and the row's own meter if there is one; return its newest reading.
 
-        In mode `apply` asking is the sign of life that keeps the agents' leases.
+        In mode `apply` polling renews the agents' leases.
         """
         for at, agent in enumerate(self._config.agents):
             self._start(at, partial(self._poll_agent, at, agent))
@@ -116,7 +116,7 @@ class Agents:
         return self._metered
 
     async def send(self, *, brake: Iterable[int], release: Iterable[int], command: Mapping[int, NodeClocks]) -> None:
-        """Send what is ordered and what is owed, the brake before everything else."""
+        """Send new and pending orders, brake orders first."""
         if not self._acting:
             return
         for at in brake:
@@ -126,7 +126,7 @@ class Agents:
         for at, clocks in command.items():
             body = ClocksOrder(**self._beat.model_dump(), token_clock=clocks.token, prompt_clock=clocks.prompt)
             self._queue(at, Path.CLOCKS, "PUT", CLOCKS_PATH, body)
-        # One wait for both: with another for asking, a round ends within its period whoever is silent.
+        # One timeout for both: with that of polling, a cycle ends within its period.
         waits_until_s = time.monotonic() + self._config.answer_s
         for path in (Path.BRAKE, Path.CLOCKS):
             owed = self._of(path)
@@ -135,13 +135,13 @@ class Agents:
             await self._wait(owed, at_most_s=waits_until_s - time.monotonic())
 
     def _start(self, what: Hashable, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """One question or order of a kind at a time."""
+        """Start one request of a kind at a time."""
         if what not in self._in_flight:
             task = self._in_flight[what] = asyncio.create_task(work())
             task.add_done_callback(lambda _done: self._in_flight.pop(what, None))
 
     async def _wait(self, kinds: Iterable[Hashable], *, at_most_s: float) -> None:
-        """Until all of these are answered, or the time is up.  What was just begun is on its way in any case."""
+        """Wait until all of these are answered, or the time is up.  Requests that just started continue in any case."""
         tasks = [self._in_flight[kind] for kind in kinds if kind in self._in_flight]
         if tasks:
             await asyncio.wait(tasks, timeout=max(0.0, at_most_s))
@@ -213,11 +213,11 @@ class Agents:
         if report_.server != agent.name:
             log.warning("agent_name_mismatch", server=agent.name, answered=report_.server)
             return
-        # As old as can be: true when the question left, at the latest.
+        # The oldest possible time: valid when the request left.
         self.reports[at] = AgentReport(sent_s - report_.age_s, report_)
 
 
 def _client(trusted: ssl.SSLContext) -> httpx.AsyncClient:
-    """A client that keeps its connection and takes nothing from the environment: no proxy stands before a brake."""
+    """Build a client that keeps its connection and ignores the environment: a proxy must not delay a brake."""
     limits = httpx.Limits(max_connections=4, max_keepalive_connections=4, keepalive_expiry=60.0)
     return httpx.AsyncClient(limits=limits, timeout=None, trust_env=False, verify=trusted)  # noqa: S113 - bounded above

@@ -1,9 +1,9 @@
-"""Budgets from the service: fetched every few seconds beside the guard's rounds, which never wait for it.
+"""Budgets fetched from the API every few seconds, beside the guard's control loop.
 
-A version is taken or refused once.  Where the service says that there is none (withdrawn, expired), what was taken from
-it ends now; where it says nothing, that runs out by itself, and the guard turns cautious.
+A version is accepted or rejected once.  If the API reports no budget (withdrawn, expired), the fetched budget ends now.
+If the API does not answer, the budget expires by itself, and the row is degraded.
 
-How long a budget is valid is reckoned by the service's own clock, which its answers carry: no two clocks need agree.
+The validity is computed by the API's own clock, from its responses, so clocks need not agree.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ DATE_LAG = timedelta(
 
 
 class DatedBudget(NamedTuple):
-    """What the service said, and when by its own clock where it told."""
+    """A budget of the API, and the time of the response by the API's clock."""
 
     found: Versioned[StoredBudget]
     at: datetime | None
 
 
 class BudgetFetcher:
-    """What a service says of one row's budget, offered to the row's guard."""
+    """Fetches the budget of one row for its guard."""
 
     def __init__(self, *, api: AsyncClient, loop: GuardLoop, clock: Clock | None = None) -> None:
         self._api, self._loop = api, loop
@@ -58,7 +58,7 @@ class BudgetFetcher:
             loop.metrics.budget_fetched(result, times=0)
 
     async def run(self, *, every_s: float) -> None:
-        """Ask for ever; nothing that goes wrong here ends it."""
+        """Fetch forever; no error ends this loop."""
         while True:
             try:
                 await self.fetch()
@@ -68,7 +68,7 @@ class BudgetFetcher:
             await self._clock.sleep(every_s)
 
     async def fetch(self) -> None:
-        """Fetch once, and hand over what is new."""
+        """Fetch once, and pass on a new version."""
         sent_s = self._clock.steady_s()
         try:
             response_ = await self._api.send(self._call)
@@ -123,7 +123,7 @@ class BudgetFetcher:
 
 @asynccontextmanager
 async def fetching_budgets(document: BudgetsFrom, *, loop: GuardLoop) -> AsyncIterator[None]:
-    """Fetch beside whatever is done inside."""
+    """Fetch while the context is open."""
     token = token_from_file(document.token_file) if document.token_file else None
     async with AsyncClient(document.url, token=token, timeouts=TIMEOUTS, retries=Retries(attempts=1)) as api:
         source = BudgetFetcher(api=api, loop=loop)
@@ -137,7 +137,7 @@ async def fetching_budgets(document: BudgetsFrom, *, loop: GuardLoop) -> AsyncIt
 
 
 def _dated(call: Call[Versioned[StoredBudget]]) -> Call[DatedBudget]:
-    """The same call, with the moment of its answer."""
+    """Return the same call with the time of its response."""
 
     def read(response: httpx.Response) -> DatedBudget:
         return DatedBudget(call.read(response), _date_of(response))

@@ -1,4 +1,4 @@
-"""The guard's file: the row, who stands in it and where each answers, and whether anything is sent."""
+"""The guard's configuration file: the row, its agents, and whether to send orders."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -29,7 +29,7 @@ class ActuationMode(StrEnum):
 
 
 class DutyName(StrEnum):
-    """What a server is for."""
+    """The purpose of a server."""
 
     LOW = "low"
     HIGH = "high"
@@ -46,33 +46,33 @@ class AgentEntry(Frozen):
 
 
 class BudgetsFrom(Frozen):
-    """The service at which a planner sets budgets, and how often it is asked."""
+    """The API that has the row's budget, and the period of fetches."""
 
     url: Url
-    token_file: Path | None = None  # of the scope `read`; none for a service that asks for none
+    token_file: Path | None = None  # of the scope `read`; none for an API without authentication
     every_s: Annotated[float, Field(ge=0.1, le=60)] = 5.0
 
 
 class GuardFile(Frozen):
-    """Everything that the guard's process is told."""
+    """The configuration of the guard's process."""
 
     row: Name  # the power domain that budgets name
     settings: GuardSettings
     agents: Annotated[tuple[AgentEntry, ...], Field(min_length=1, max_length=MAX_SERVERS)]
-    models: tuple[ServerModel, ...] = ()  # beside the built-in ones
+    models: tuple[ServerModel, ...] = ()  # in addition to the built-in ones
     training: Draw | None = None  # of a server that trains, at the plug
     mode: ActuationMode = ActuationMode.OBSERVE
     policy: Name = "ladder"
     command_delay_s: Annotated[float, Field(ge=0, le=3600)] = 1.0
     guard: Name = "guard"  # how agents know it
-    lease_s: Annotated[float, Field(gt=0, le=3600)] = 10.0  # agents obey so long after the last sign of life
-    answer_s: Annotated[float, Field(gt=0, le=10)] = 0.8  # for an agent or the meter to answer
+    lease_s: Annotated[float, Field(gt=0, le=3600)] = 10.0  # of the agents, after the last contact
+    answer_s: Annotated[float, Field(gt=0, le=10)] = 0.8  # timeout of agents and meter
     meter: Url | None = None  # of the whole row; without one the agents' watts are added up
-    most_missing_share: Annotated[float, Field(ge=0, le=1)] = 0.1  # agents whose watts may be their worst case
+    most_missing_share: Annotated[float, Field(ge=0, le=1)] = 0.1  # agents that may count with their worst case
     agent_token_file: Path | None = None
     agent_tls: AgentTls | None = None
-    budget_token_file: Path | None = None  # without one nobody may set a budget here
-    budgets_from: BudgetsFrom | None = None  # and without this one none is fetched
+    budget_token_file: Path | None = None  # without it PUT /budget does not exist
+    budgets_from: BudgetsFrom | None = None  # without it no budget is fetched
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:

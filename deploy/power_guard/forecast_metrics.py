@@ -1,5 +1,6 @@
-"""What the guard expects and allows next, on its metrics page: the forecast of its row, the budget's time left, and
-what prompts are held to.  Only told: no order rests on it, and a forecast that fails is left out."""
+"""Metrics of what comes next: the forecast of the row, the budget's remaining time, and the admission limits.  No order
+depends on them; a forecast that fails is left out.
+"""
 
 from math import inf
 
@@ -14,11 +15,11 @@ log = structlog.get_logger()
 
 HORIZONS_S = (2.0, 10.0, 40.0)
 QUANTILES = (0.5, 0.99, 0.999)
-MAX_STEPS = 20  # that a forecast looks ahead
+MAX_STEPS = 20  # longest horizon of a forecast
 
 
 class ForecastMetrics:
-    """Of one row, on the registry of whoever serves it."""
+    """Forecast metrics of one row."""
 
     def __init__(self, registry: CollectorRegistry, *, row: str, period_s: float) -> None:
         self._row = row
@@ -33,7 +34,7 @@ class ForecastMetrics:
         )
         self._remaining = Gauge(
             "fleetwright_power_budget_remaining_seconds",
-            "Until the planner's budget expires; below 0 it is believed no more.",
+            "Time until the planner's budget expires; negative afterwards.",
             ["row"],
             registry=registry,
         )

@@ -1,8 +1,8 @@
-"""The guard's rounds: hear all agents, take one step, send what it orders.  Every period, whatever happens.
+"""The guard's control loop: poll all agents, take one step, send the orders, every period.
 
-Nothing here is slow or far: agents and meter are asked at once and given less than half a period, and neither a
-database nor Prometheus nor Ray is on the way.  A policy that fails does not take the guard with it: the step is taken
-with the policy's last word, as if the planner were not believed.
+Agents and meter are polled concurrently with a timeout below half a period.  No database, Prometheus or Ray is
+involved.  A failing policy does not stop the guard: the step uses the policy's last setting, as if the budget were not
+valid.
 """
 
 from math import inf
@@ -36,7 +36,7 @@ class _LastSetting(NamedTuple):
         """Nothing to remember."""
 
     def decide(self, state: Any, observed: Observation) -> tuple[Any, Setting]:  # noqa: ARG002 - the port's
-        """What it wanted when it last could."""
+        """Return the last setting."""
         return state, self.setting
 
     def calm_below_w(self, state: Any, budget_w: float) -> float:  # noqa: ARG002 - the port's
@@ -77,13 +77,13 @@ class GuardLoop:
             try:
                 await self.reconcile()
             except Exception:
-                # The next look may be better; agents fall to their safe clocks if none is.
+                # The next cycle may succeed; otherwise agents fall to their safe clocks.
                 log.exception("reconcile_failed", row=self.config.row)
             spent_s = self._clock.steady_s() - started_s
             await self._clock.sleep(max(0.0, self.config.settings.period_s - spent_s))
 
     async def reconcile(self) -> Orders:
-        """Look, decide, act."""
+        """Run one cycle: poll, step, send."""
         started_s = self._clock.steady_s()
         telemetry = self._telemetry(await self._agents.poll())
         orders = self._step(telemetry)
@@ -96,7 +96,7 @@ class GuardLoop:
         return orders
 
     def set_budget(self, order: BudgetOrder) -> Timetable:
-        """A planner's word; raises BudgetError, and then the old one stays."""
+        """Accept a planner's order; raise BudgetError, and then the previous one stays."""
         try:
             self.budget = accept(
                 order,
@@ -112,7 +112,7 @@ class GuardLoop:
         return self.budget
 
     def withdraw(self) -> None:
-        """The planner's word is believed no more, as if it had expired now."""
+        """Expire the budget now."""
         if self.budget is not None:
             expires_at_s = min(self.budget.expires_at_s, self.now_s())
             self.budget = self.budget._replace(expires_at_s=expires_at_s)
@@ -182,7 +182,9 @@ class GuardLoop:
         self.metrics.stepped(self.state, orders, row_w=row_w, age_s=age_s)
         self._count_exceeded(telemetry.now_s, over=row_w is not None and row_w > self.state.limit_w)
         self._report_caps(orders)
-        self._forecast_metrics.update(now_s=telemetry.now_s, reading=reading, budget=telemetry.budget, setting=orders.setting)
+        self._forecast_metrics.update(
+            now_s=telemetry.now_s, reading=reading, budget=telemetry.budget, setting=orders.setting
+        )
 
     def _count_exceeded(self, now_s: float, *, over: bool) -> None:
         if self._over_since_s is not None:

@@ -1,5 +1,4 @@
-"""What the guard counts about itself and its row, on /metrics of its own process.  Nothing of it is on the way of an
-order: the guard never asks Prometheus."""
+"""Metrics of the guard and its row, on /metrics of its own process.  The guard itself never queries Prometheus."""
 
 from enum import StrEnum
 
@@ -14,14 +13,14 @@ _BRAKING = (Cause.OVER_BUDGET, Cause.TELEMETRY_LOST_TOO_LONG)
 
 
 class Path(StrEnum):
-    """What an order goes by."""
+    """The path of an order."""
 
     CLOCKS = "clocks"
     BRAKE = "brake"
 
 
 class FetchResult(StrEnum):
-    """How asking the service for the row's budget ended."""
+    """The result of a fetch of the budget."""
 
     FOUND = "found"
     NONE = "none"
@@ -29,15 +28,15 @@ class FetchResult(StrEnum):
 
 
 class Source(StrEnum):
-    """Whose word a cap is."""
+    """The source of a cap."""
 
     PLANNED = "planned"  # the policy's
-    APPLIED = "applied"  # told to the server
+    APPLIED = "applied"  # commanded
     ENFORCED = "enforced"  # read back
 
 
 class GuardMetrics:
-    """Of one row, on the registry of whoever serves it."""
+    """Metrics of one row."""
 
     def __init__(self, registry: CollectorRegistry, *, row: str, full_clock_hz: float) -> None:
         self._row, self._full_hz = row, full_clock_hz
@@ -52,28 +51,26 @@ class GuardMetrics:
         self._budget = gauge("row_power_budget_watts", "The limit above which the brake engages.")
         self._utilization = gauge("row_power_utilization_ratio", "Reading over budget.")
         self._age = gauge("row_power_reading_age_seconds", "Age of the newest reading.")
-        self._caps = gauge("power_cap_watts", "What a server can draw at most with its clocks.", "server", "source")
-        self._clocks = gauge("gpu_clock_cap_hertz", "Clock in force, by lever.", "phase")
+        self._caps = gauge("power_cap_watts", "Highest power of a server at its clocks.", "server", "source")
+        self._clocks = gauge("gpu_clock_cap_hertz", "Clock in force, by priority and phase.", "phase")
         self._mode = gauge("guard_mode", "1 for the state that the guard is in.", "mode")
-        self._unresponsive = gauge(
-            "guard_unresponsive_servers", "Servers that do not do what they are told, or are silent."
-        )
+        self._unresponsive = gauge("guard_unresponsive_servers", "Servers that ignore commands or do not answer.")
         self._brakes = counter("power_brake_events", "Times that the brake was engaged.", "cause")
         self._exceeded = counter("power_budget_exceeded_seconds", "Time with the newest reading above the budget.")
         self._actuations = counter("power_cap_actuations", "Orders to servers.", "path", "result")
         self._events = counter("guard_events", "What the guard noticed.", "kind")
         self._refused = counter("power_budget_refusals", "Budgets that were not taken.")
-        self._fetches = counter("power_budget_fetches", "Times that the service was asked for the budget.", "result")
+        self._fetches = counter("power_budget_fetches", "Fetches of the budget from the API.", "result")
         self._actuation_seconds = Histogram(
             "fleetwright_power_cap_actuation_seconds",
-            "From an order to the server's answer.",
+            "Time from an order to the server's answer.",
             ["row", "path"],
             buckets=_ACTUATION_BUCKETS_S,
             registry=registry,
         )
         self._round_seconds = Histogram(
             "fleetwright_guard_reconcile_duration_seconds",
-            "From asking the agents to the last answer to an order.",
+            "Time from polling the agents to the last answer to an order.",
             ["row"],
             buckets=_ROUND_BUCKETS_S,
             registry=registry,
@@ -106,7 +103,7 @@ class GuardMetrics:
         self._caps.labels(self._row, server, source.value).set(watts)
 
     def actuated(self, path: Path, result: str, *, duration_s: float) -> None:
-        """An order was answered, or was not."""
+        """Count an order, answered or not."""
         self._actuations.labels(self._row, path.value, result).inc()
         self._actuation_seconds.labels(self._row, path.value).observe(duration_s)
 
@@ -115,11 +112,11 @@ class GuardMetrics:
         self._round_seconds.labels(self._row).observe(duration_s)
 
     def budget_refused(self) -> None:
-        """A planner's word was not taken."""
+        """Count a rejected budget."""
         self._refused.labels(self._row).inc()
 
     def budget_fetched(self, result: FetchResult, *, times: int = 1) -> None:
-        """The service was asked for the row's budget."""
+        """Count a fetch of the budget."""
         self._fetches.labels(self._row, result.value).inc(times)
 
     def _noticed(self, event: Event) -> None:

@@ -18,7 +18,7 @@ from power.policies.registry import policy_named
 
 
 async def run_guard(config: GuardFile, listener: socket.socket) -> None:
-    """The guard of a row, until told to end."""
+    """Run the guard of a row until it is stopped."""
     registry = CollectorRegistry()
     loop, agents = guard_loop(config, registry=registry)
     token = read_token_file(config.budget_token_file) if config.budget_token_file else None
@@ -38,7 +38,7 @@ def _fetching(config_: BudgetsFrom | None, loop: GuardLoop) -> AbstractAsyncCont
 def guard_loop(
     config: GuardFile, *, registry: CollectorRegistry, clock: Clock | None = None
 ) -> tuple[GuardLoop, Agents]:
-    """A loop and the agents that it speaks to; whoever runs it closes them."""
+    """Build a loop and its agents; the caller closes the agents."""
     clock = clock or Clock()
     row = config.servers()
     metrics = GuardMetrics(registry, row=config.row, full_clock_hz=row.models[0].full_clock_mhz * 1e6)

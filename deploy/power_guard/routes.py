@@ -19,15 +19,15 @@ MAX_BYTES = 256 * 1024  # a thousand entries, several times
 
 
 class BudgetInForce(Frozen):
-    """What holds now."""
+    """The budget in force."""
 
     row: str
     limit_w: float
-    expires_in_s: Annotated[float, Field(description="Below 0: it is believed no more.")]
+    expires_in_s: Annotated[float, Field(description="Negative: expired.")]
 
 
 class GuardReport(Frozen):
-    """Where the guard stands."""
+    """The state of the guard."""
 
     row: str
     mode: str
@@ -76,7 +76,7 @@ def guard_app(loop: GuardLoop, *, registry: CollectorRegistry, budget_token: str
 
 
 def in_force(loop: GuardLoop) -> BudgetInForce:
-    """The budget that was last taken, as it stands now."""
+    """Return the last accepted budget at this moment."""
     if loop.budget is None:
         raise ValueError("no budget was ever taken")
     now_s = loop.now_s()
@@ -85,7 +85,7 @@ def in_force(loop: GuardLoop) -> BudgetInForce:
 
 
 def report_of(loop: GuardLoop) -> GuardReport:
-    """The guard's state in words."""
+    """Return the guard's state as a document."""
     state = loop.state
     return GuardReport(
         row=loop.config.row,

@@ -1,4 +1,4 @@
-"""From what agents and meter said to what the guard's step is shown."""
+"""Assembly of the guard's telemetry from the reports of agents and meter."""
 
 from collections.abc import Sequence
 from math import inf
@@ -14,7 +14,7 @@ from power.telemetry import Reading
 
 
 def servers_of(reports: Sequence[AgentReport | None]) -> Servers:
-    """What holds on each server; one that never spoke is silent since ever."""
+    """Return the state of each server; minus infinity as the time of one that never reported."""
     held = np.full((4, len(reports)), np.nan)
     read_at_s = np.full(len(reports), -inf)
     for at, one in enumerate(reports):
@@ -27,7 +27,8 @@ def servers_of(reports: Sequence[AgentReport | None]) -> Servers:
 
 
 def counts_of(reports: Sequence[AgentReport | None], row: Row) -> Floats:
-    """Servers by kind, priority and phase.  One that is not heard counts as reading a prompt: the worst."""
+    """Count servers by model, priority and phase.  A server without a report counts as reading a prompt, the worst
+    case."""
     counts = np.zeros((len(row.models), len(Priority), len(Phase)))
     for at, one in enumerate(reports):
         duty, kind = Duty(int(row.duty[at])), int(row.kind[at])
@@ -39,10 +40,10 @@ def counts_of(reports: Sequence[AgentReport | None], row: Row) -> Floats:
 def summed(
     reports: Sequence[AgentReport | None], row: Row, *, now_s: float, stale_after_s: float, most_missing_share: float
 ) -> Reading | None:
-    """The row's power from its agents: as old as the oldest word in it.
+    """Return the row's power as the sum of its agents, as old as the oldest report.
 
-    An agent whose word is stale counts with the worst that its server can draw, so that the sum errs upwards only;
-    with too many of them there is no reading.
+    An agent with a stale report counts with the worst case of its server, so the sum errs upwards only; with too many
+    stale ones there is no reading.
     """
     fresh = [one is not None and now_s - one.at_s <= stale_after_s for one in reports]
     missing = len(fresh) - sum(fresh)

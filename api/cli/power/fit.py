@@ -38,7 +38,7 @@ FilesArgument = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILES...",
-        help="CSV tables, plain or gzipped, as ML.ENERGY, splitwise-sim and Zeus publish them; recognised by their columns.",
+        help="CSV tables, plain or gzipped, of ML.ENERGY, splitwise-sim and Zeus; recognised by their columns.",
     ),
 ]
 BaseOption = Annotated[

@@ -39,15 +39,14 @@ def plan(
     ] = None,
     site: Annotated[str | None, typer.Option(metavar="NAME", help="With --topology of several sites: which.")] = None,
     within_slo: Annotated[
-        bool, typer.Option("--within-slo", help="Never slow a class by more than its slack, even to keep a feed within its limit.")
+        bool, typer.Option("--within-slo", help="Never slow a class beyond its slack, even to keep a feed in limits.")
     ] = False,
     starts_at: Annotated[
         datetime | None, typer.Option(metavar="TIME", help="UTC, when the first period begins; else the last midnight.")
     ] = None,
     samples: Annotated[
         int,
-        typer.Option(min=0, max=MAX_SAMPLES, metavar="N", help="Samples that check the risk of added servers; 0:
-        none."),
+        typer.Option(min=0, max=MAX_SAMPLES, metavar="N", help="Samples for the risk of added servers; 0: none."),
     ] = 0,
     seed: Annotated[int, typer.Option(min=0, metavar="S", help="Of those draws.")] = 0,
     solver: Annotated[Solver, typer.Option(help="Which program does the proving.")] = Solver.HIGHS,

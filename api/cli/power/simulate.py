@@ -28,10 +28,12 @@ def simulate(
         int,
         typer.Option(metavar="N", help="The budget is that of so many servers: at their peak they draw 79 % of it."),
     ] = 40,
-    policy: Annotated[PolicyName, typer.Option(help="The policy that keeps the row within its budget.")] =
-    PolicyName.LADDER,
-    days: Annotated[float, typer.Option(metavar="D", help="Simulated days; run_s reports the time that a run takes.")]
-    = 1.0,
+    policy: Annotated[
+        PolicyName, typer.Option(help="The policy that keeps the row within its budget.")
+    ] = PolicyName.LADDER,
+    days: Annotated[
+        float, typer.Option(metavar="D", help="Simulated days; run_s reports the time that a run takes.")
+    ] = 1.0,
     seed: Annotated[int, typer.Option(metavar="S", help="Seed of all random numbers.")] = 0,
     trace: Annotated[
         list[Path] | None,

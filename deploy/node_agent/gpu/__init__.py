@@ -1,10 +1,8 @@
-"""One node's GPUs: what they draw, what caps them, and caps that end.
+"""The GPUs of one node: telemetry, caps with leases, and their restore (docs/explanation/runtime/node-agent.md).
 
-    port        what is asked of any driver or BMC, and its errors        (nvml, amd, redfish, simulated)
-    orders      who asked for which cap, and until when; pure
-    holding     one GPU's cap, from wanted to read back; pure
-    keeper      looks, writes, looks again; restores                      (memory: what a killed agent leaves behind)
-    node        all of them as the guard's device                         (caps_app: the same by HTTP)
-
-docs/agent.md
+factory             the registry of drivers: nvml, amd, redfish, simulated behind `interface`
+cap_leases          the requested caps and their leases; pure
+cap_state_machine   one cap of one GPU, from request to read-back; pure
+cap_controller      polls, writes, polls again; restores                (state_file: for the agent after a crash)
+node                all GPUs as the device of the guard                 (routes: HTTP)
 """

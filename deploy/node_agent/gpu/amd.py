@@ -1,8 +1,7 @@
-"""AMD's GPUs through the `amdsmi` package that ROCm installs, loaded when first asked for.
+"""AMD GPUs through ROCm's `amdsmi` package, imported at first use.
 
-Facts that this rests on (AMD SMI's Python reference and header): caps are in microwatts, energy in counts of a given
-number of microjoules, clocks in MHz; writes need root and are not supported in guests of virtual machines; what a board
-does not tell is "N/A".
+Facts (AMD SMI's Python reference and header): caps are in microwatts, energy in counts of a given number of
+microjoules, clocks in MHz; writes need root and are not supported in virtual machines; a missing value is "N/A".
 """
 
 import contextlib
@@ -42,7 +41,7 @@ _KINDS: dict[str, type[GpuError]] = {
 
 
 class AmdDriver:
-    """Every GPU that AMD SMI shows."""
+    """All GPUs of AMD SMI."""
 
     driver = "amd"
     period_s = PERIOD_S
@@ -68,7 +67,7 @@ class AmdDriver:
         return self._handles.identities
 
     def limits(self, uuid: str) -> GpuLimits:
-        """Clocks from the board's own range; none where it tells none."""
+        """Return clocks from the board's own range; none if the board reports no range."""
         cap = self._call(uuid, self._smi.amdsmi_get_power_cap_info)
         clock = self._optional(uuid, self._graphics_clock) or {}
         return GpuLimits(
@@ -79,7 +78,7 @@ class AmdDriver:
         )
 
     def read(self, uuid: str) -> GpuReading:
-        """Newer boards tell their power now, older ones a mean."""
+        """Return the present power of newer boards, the mean of older ones."""
         smi = self._smi
         power = self._call(uuid, smi.amdsmi_get_power_info)
         watts = (_watts(power.get(name)) for name in ("current_socket_power", "average_socket_power", "socket_power"))
@@ -106,7 +105,7 @@ class AmdDriver:
         return Caps(_micro(cap["power_cap"]), None if top is None else int(top))
 
     def configured(self, uuid: str) -> Caps:
-        """The same: nothing else is told."""
+        """Return the enforced caps: the driver reports nothing else."""
         return self.enforced(uuid)
 
     def set_power_limit(self, uuid: str, watts: float | None) -> None:
@@ -114,7 +113,7 @@ class AmdDriver:
         smi = self._smi
         wanted_w = self.limits(uuid).default_w if watts is None else watts
         if wanted_w is None:
-            raise NotSupportedError(f"{uuid}: tells no default limit")
+            raise NotSupportedError(f"{uuid}: reports no default limit")
         self._call(uuid, lambda handle: smi.amdsmi_set_power_cap(handle, 0, round(wanted_w / MICRO)))
 
     def lock_clock(self, uuid: str, mhz: int | None) -> None:
@@ -127,7 +126,7 @@ class AmdDriver:
             self._call(uuid, lambda handle: smi.amdsmi_set_gpu_clk_limit(handle, "sclk", "max", mhz))
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Close the driver."""
         with contextlib.suppress(self._smi.AmdSmiException):
             self._smi.amdsmi_shut_down()
 
@@ -160,7 +159,7 @@ class AmdDriver:
 
 
 def _library() -> Any:
-    """Without its library the package prints, and fails in a way of its own."""
+    """Import the package; without its library it prints and raises its own errors."""
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             return importlib.import_module("amdsmi")
@@ -190,7 +189,7 @@ def _micro(value: Any) -> float | None:
 
 
 def _watts(value: Any) -> float | None:
-    """RunStatusReader that do not tell show all bits set, which not every version of the package turns into N/A."""
+    """Return None for a counter with all bits set, which not every version of the package turns into N/A."""
     number = _number(value)
     return None if number is None or number >= MAX_W else number
 

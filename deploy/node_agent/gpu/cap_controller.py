@@ -1,6 +1,6 @@
-"""Keeps what is wanted of one node's GPUs: looks at each, writes what differs, and looks again.
+"""The reconcile loop of one node's caps: poll each GPU, write the differences, and poll again.
 
-Only `round` and `restore` speak to the driver, from one thread; orders come and reports go from others.
+Only `reconcile` and `restore` call the driver, from one thread; requests and reports use other threads.
 """
 
 import threading
@@ -27,8 +27,8 @@ log = structlog.get_logger()
 
 WATT_TOLERANCE = 1.0  # BMCs and some drivers take whole watts
 CLOCK_TOLERANCE_MHZ = 1.0
-SETTLE_PERIODS = 4.0  # from a write to when it must show
-RESTORE_TRIES = 4  # and one look more
+SETTLE_PERIODS = 4.0  # from a write to its read-back
+RESTORE_TRIES = 4  # and one more poll
 KEEP_S = 5.0  # orders that were renewed are written down no more often
 
 
@@ -54,20 +54,20 @@ class CapController:
         self._epoch = gpus.epoch
         self._stored_at_s = -inf
         self._state_file_ok = True
-        self._absent: dict[str, Caps] = {}  # what a killed agent found of GPUs that are not here now
+        self._absent: dict[str, Caps] = {}  # original caps, from a killed agent, of GPUs that are missing now
         self._gpu_states = {identity.uuid: self._first(identity) for identity in gpus.identities()}
         if not any(gpu.known for gpu in self._gpu_states.values()):
             raise DriverGoneError(next((s.error for s in self._gpu_states.values() if s.error), "no GPU answers"))
         self._restore_from_state_file()
 
     def gpu_states(self) -> tuple[GpuState, ...]:
-        """Every GPU as it was last seen, with what is wanted of it now."""
+        """Return the last state of every GPU with its planned caps."""
         with self._lock:
             now_s = self._now_s()
             return tuple(replace(s, planned=self._planned(s, now_s=now_s)) for s in self._gpu_states.values())
 
     def leases(self) -> tuple[GpuCapLease, ...]:
-        """Of everybody."""
+        """Return the leases of all holders."""
         with self._lock:
             return self._leases.all()
 
@@ -81,9 +81,9 @@ class CapController:
         until_s: float,
         on_lapse: OnExpiry = OnExpiry.SAFE,
     ) -> None:
-        """Hold these caps, and this share of each GPU's own full clock; without UUIDs on every GPU.
+        """Request these caps, and this share of each GPU's full clock; without UUIDs on every GPU.
 
-        Raises what the port's errors say before anything is taken.
+        All errors are raised before any request is stored.
         """
         with self._lock:
             named = tuple(uuids) or tuple(uuid for uuid, gpu in self._gpu_states.items() if gpu.known)
@@ -94,12 +94,12 @@ class CapController:
                 self._leases.put(GpuCapLease(holder=holder, uuid=uuid, caps=each, until_s=until_s, on_lapse=on_lapse))
 
     def release(self, holder: str) -> bool:
-        """Whether it held anything."""
+        """Release a holder's caps; return whether there were any."""
         with self._lock:
             return self._leases.release(holder)
 
     def reconcile(self) -> None:
-        """Look at every GPU, and write what differs."""
+        """Poll every GPU and write the differences."""
         with self._lock:
             over = self._leases.remove_ended(self._now_s())
         for order in over:
@@ -110,7 +110,7 @@ class CapController:
             self._update_state_file()
 
     def restore(self) -> bool:
-        """Put everything back as it was found; whether all of it was read back."""
+        """Restore the original caps; return whether all were read back."""
         with self._lock:
             self._leases = CapLeases()
         touched = self._touched()
@@ -140,18 +140,18 @@ class CapController:
             self._put(replace(self._gpu_states[uuid], cap_states=(power, clock)))
 
     def _restore_without_readback(self) -> None:
-        """Of GPUs that do not answer: what cannot be read may be set all the same."""
+        """Write to unreachable GPUs too: a GPU that cannot be read may accept writes."""
         for uuid, gpu in self._gpu_states.items():
             for kind in CapKind:
                 if gpu.lost and gpu.known and gpu.cap_states[kind].touched:
-                    with suppress(GpuError):  # said as the reason why it is lost
+                    with suppress(GpuError):  # the state already has the reason
                         self._set(uuid, kind, gpu.found[kind])
 
     def _touched(self) -> list[str]:
         return [uuid for uuid, gpu in self._gpu_states.items() if gpu.touched]
 
     def _first(self, identity: GpuIdentity) -> GpuState:
-        """One that does not answer yet is asked again at every look."""
+        """Return the first state of a GPU; an unreachable one is polled again later."""
         settle_s = SETTLE_PERIODS * self.gpus.period_s
         power, clock = (CapState(tolerance=each, settle_s=settle_s) for each in (WATT_TOLERANCE, CLOCK_TOLERANCE_MHZ))
         gpu = GpuState(identity=identity, limits=GpuLimits(), found=NO_CAPS, cap_states=(power, clock), known=False)
@@ -162,14 +162,14 @@ class CapController:
             return gpu.silent(error)
 
     def _known(self, gpu: GpuState) -> GpuState:
-        """What may be set, and what stands, unless a killed agent's word for that is there."""
+        """Read limits and original caps, unless a killed agent's state file has the originals."""
         uuid = gpu.identity.uuid
         with _typed(uuid):
             limits, configured = self.gpus.limits(uuid), self.gpus.configured(uuid)
         return replace(gpu, limits=limits, found=gpu.found if gpu.touched else configured, known=True)
 
     def _restore_from_state_file(self) -> None:
-        """An agent that was killed left its caps: what it found is what was found."""
+        """Take over the original caps and the leases that a killed agent left."""
         kept = self._state_file.read()
         if kept is None:
             return
@@ -178,7 +178,7 @@ class CapController:
             if gpu is None:
                 self._absent[uuid] = found.caps
                 continue
-            # What stands now is what it was told, as long as nothing else is seen.
+            # The present value counts as commanded until another one is read.
             power, clock = (
                 replace(cap_state, touched=True, before=stands)
                 for cap_state, stands in zip(gpu.cap_states, gpu.found, strict=True)
@@ -200,7 +200,7 @@ class CapController:
         if gpu is None:
             raise OutOfRangeError(f"gpus: no {uuid!r} here; known: {', '.join(self._gpu_states)}")
         if not gpu.known:
-            raise GpuLostError(f"gpus: {uuid} has not answered yet: {gpu.error}")
+            raise GpuLostError(f"gpus: {uuid} did not answer yet: {gpu.error}")
         return gpu
 
     def _at(self, uuid: str, share: float) -> Caps:
@@ -251,7 +251,7 @@ class CapController:
             self._reloaded()
             gpu = self._gpu_states[uuid]
         elif gpu.lost:
-            gpu = self._forgotten(gpu)  # it may have been reset: of a lock there is no telling
+            gpu = self._forgotten(gpu)  # it may have been reset, which does not show in a locked clock
         now_s = self._now_s()
         gpu = replace(gpu, found=found).polled(
             reading, enforced, now_s=now_s, reports_locked_clock=self.gpus.reports_locked_clock
@@ -276,7 +276,7 @@ class CapController:
         return gpu.bounded(self._leases.requested(gpu.identity.uuid, now_s=now_s, safe=safe))
 
     def _advance(self, gpu: GpuState, kind: CapKind) -> GpuState:
-        """One lever, one step."""
+        """Take one step of one cap."""
         wanted, rest, enforced = gpu.planned[kind], gpu.found[kind], gpu.enforced[kind]
         done = step(gpu.cap_states[kind], wanted=wanted, rest=rest, enforced=enforced, now_s=self._now_s())
         if done.event is not None:
@@ -309,7 +309,7 @@ class CapController:
             return any(self._leases.on(uuid))
 
     def _update_state_file(self) -> None:
-        """Renewed orders now and then; nothing once everything is as it was found and nobody wants anything."""
+        """Store renewed leases periodically; remove the file when everything is restored and nothing is requested."""
         lasting = any(order.until_s < inf for order in self.leases())
         try:
             if self._touched() or lasting or self._absent:
@@ -325,7 +325,8 @@ class CapController:
             self._state_file_ok = True
 
     def _store_found(self, gpu: GpuState) -> None:
-        """Nothing is set that could not be put back; that an order cannot be written down keeps nobody from it."""
+        """Store the original caps before a write; a failure matters only if the file lacks the originals of this
+        GPU."""
         try:
             self._store()
         except GpuError:
@@ -340,7 +341,7 @@ class CapController:
 
 @contextmanager
 def _typed(uuid: str) -> Iterator[None]:
-    """Whatever comes of a senseless answer is a refusal of this one GPU: the others must not go without their caps."""
+    """Turn any error of a driver into one of this GPU, so that the other GPUs keep their caps."""
     try:
         yield
     except GpuError:

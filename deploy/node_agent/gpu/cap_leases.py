@@ -1,4 +1,4 @@
-"""All cap leases on the GPUs of one node: the lowest cap over all holders holds on a GPU."""
+"""All cap leases on the GPUs of one node: the lowest cap over all holders applies to a GPU."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

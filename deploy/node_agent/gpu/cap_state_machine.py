@@ -1,13 +1,13 @@
-"""One lever of one GPU (its power limit, or its locked clock), from wanted to read back.  Pure: time is an argument.
+"""The state machine of one cap of one GPU (power limit or locked clock), from request to read-back.  Pure.
 
-    free       nothing is wanted, and what was found holds
-    asked      the driver took it; it has until `due_s` to show
+    free       nothing is requested, and the original value is in force
+    asked      the driver accepted the value; it has until `due_s` to show
     held       read back
-    ignored    it did not show in time: asked again, ever more rarely
-    refused    the driver said no: asked again once a minute
-    given-up   ignored too often in a row: asked again once a minute
+    ignored    not read back in time: written again, with backoff
+    refused    the driver returned an error: written again once a minute
+    given-up   ignored too often in a row: written again once a minute
 
-A driver that was loaded anew has forgotten what it was told: the lever begins again, at once.
+A reloaded driver lost the value: the cap starts again at once.
 """
 
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ RETRY_S = 60.0
 
 
 class CapStatus(StrEnum):
-    """Where a lever stands."""
+    """The state of a cap."""
 
     FREE = "free"
     ASKED = "asked"
@@ -31,31 +31,31 @@ class CapStatus(StrEnum):
 
 
 class Event(StrEnum):
-    """What is counted."""
+    """The events to count."""
 
     WRITTEN = "written"
     REFUSED = "refused"
     IGNORED = "ignored"  # the driver took it and did not do it
-    CHANGED = "changed"  # it held, and holds no more: somebody else set it
-    FORGOTTEN = "forgotten"  # by a driver that was loaded anew
+    CHANGED = "changed"  # it held, and another process set another value
+    FORGOTTEN = "forgotten"  # by a reloaded driver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapState:
-    """What was asked of the driver, and how that went."""
+    """A cap with its last command and its state."""
 
     tolerance: float  # drivers round
     settle_s: float  # from a write to its effect, at the most
     state: CapStatus = CapStatus.FREE
     touched: bool = False  # by us, since it was found
-    written: bool = False  # `asked` is this load's
+    written: bool = False  # `commanded` was written since the driver was loaded
     commanded: float | None = None
-    before: float | None = None  # asked before that, or found standing of an agent that was killed
+    before: float | None = None  # commanded before that, or present after a killed agent
     tries: int = 0  # in a row that did not show
     due_s: float = -inf
 
     def forgotten(self) -> "CapState":
-        """The driver was loaded anew."""
+        """Return the state after a reload of the driver."""
         return replace(self, written=False, commanded=None, before=None, tries=0, due_s=-inf)
 
     def wrote(self, value: float | None, *, now_s: float) -> "CapState":
@@ -76,7 +76,7 @@ class CapState:
         )
 
     def refused(self, *, now_s: float) -> "CapState":
-        """The driver said no."""
+        """Return the state after an error of the driver."""
         return replace(self, state=CapStatus.REFUSED, due_s=now_s + RETRY_S)
 
     def hurried(self) -> "CapState":
@@ -84,18 +84,18 @@ class CapState:
         return replace(self, due_s=-inf) if self.state is CapStatus.REFUSED else self
 
     def shows(self, enforced: float | None) -> bool:
-        """Whether what is enforced is what was asked, or lower for another's reason."""
+        """Return whether the enforced value is the commanded one, or lower for another reason."""
         if self.commanded is None or enforced is None:
             return self.commanded is None and enforced is None
         if enforced > self.commanded + self.tolerance:
             return False
-        # A limit that was to be raised and stands where we had put it was not raised.
+        # A limit that should rise and still has our previous value was not raised.
         unmoved = self.before is not None and abs(enforced - self.before) <= self.tolerance
         return not (unmoved and enforced < self.commanded - self.tolerance)
 
 
 class Transition(NamedTuple):
-    """What comes of a look."""
+    """The result of a poll."""
 
     cap_state: CapState
     write: bool = False
@@ -105,7 +105,7 @@ class Transition(NamedTuple):
 def step(
     cap_state: CapState, *, wanted: float | None, rest: float | None, enforced: float | None, now_s: float
 ) -> Transition:
-    """After a look: where the lever stands, and whether to ask the driver (for `target`)."""
+    """Return the state after a poll, and whether to write `target`."""
     if wanted is None and not cap_state.touched:
         return Transition(cap_state)
     if not cap_state.written or cap_state.commanded != target(wanted=wanted, rest=rest):
@@ -123,12 +123,12 @@ def step(
 
 
 def target(*, wanted: float | None, rest: float | None) -> float | None:
-    """What the driver is asked for: where nothing is wanted, what was found."""
+    """Return the value to write: the requested one, else the original."""
     return rest if wanted is None else wanted
 
 
 def _may_ask(cap_state: CapState, *, now_s: float) -> bool:
-    """Another value is asked for at once; one that was refused waits."""
+    """Return whether to write now: a refused value waits."""
     return cap_state.state is not CapStatus.REFUSED or now_s >= cap_state.due_s
 
 

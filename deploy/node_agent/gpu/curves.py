@@ -1,7 +1,7 @@
-"""From a clock, as a share of the full one, to what a GPU can be told, and back.
+"""Conversion between a clock, as a share of the full clock, and the caps of a GPU.
 
-Where clocks can be locked: the highest supported one that is not above the share.  Where only a power limit can be set:
-the power under which nine of ten models stay at that clock, by the power room's curves (docs/power/phases.md).
+If clocks can be locked: the highest supported one that is not above the share.  If only a power limit can be set: the
+power under which nine of ten models stay at that clock, by the curves of `power.curves`.
 """
 
 from functools import cache
@@ -19,7 +19,7 @@ _STEPS = 40  # of the bisection: far finer than any driver's watt
 
 @cache
 def curve_of(name: str) -> PowerCurve | None:
-    """Of a board by the name that its driver has for it; None for one that no catalogue holds."""
+    """Return the curve of a board by its driver's name; None for a board outside the catalogue."""
     try:
         return power_curve(builtin_gpus().get(name))
     except UnknownNameError:
@@ -27,7 +27,7 @@ def curve_of(name: str) -> PowerCurve | None:
 
 
 def caps_at(share: float, *, limits: GpuLimits, curve: PowerCurve | None) -> Caps:
-    """What to tell a GPU that may run at this share of its full clock."""
+    """Return the caps for a share of the full clock."""
     if share >= FULL_CLOCK - NEAR:
         return NO_CAPS
     if limits.full_clock_mhz is not None:
@@ -36,7 +36,7 @@ def caps_at(share: float, *, limits: GpuLimits, curve: PowerCurve | None) -> Cap
 
 
 def brake_caps(*, limits: GpuLimits, curve: PowerCurve | None) -> Caps:
-    """The least that it can be told; where no least is known, what the lowest clock would leave."""
+    """Return the lowest caps; without a known minimum, the power at the lowest clock."""
     if limits.brake_clock_mhz is not None:
         return Caps(clock_mhz=limits.brake_clock_mhz)
     least_w = limits.least_w
@@ -60,7 +60,7 @@ def share_of(caps: Caps, *, limits: GpuLimits, curve: PowerCurve | None) -> floa
 def _limit_w(share: float, *, limits: GpuLimits, curve: PowerCurve | None) -> float:
     if curve is not None:
         return limits.watts_within(curve.busy_w(share).high)
-    # A board that is in no catalogue: the shares are the same for all, its own limit stands for its rating.
+    # A board outside the catalogue: the pooled shares, with its own limit as its rating.
     clock = builtin_shares().clock
     rated_w = limits.default_w or limits.most_w or 0.0
     return limits.watts_within(rated_w * min(1.0, clock.left(share) * clock.spread.high))

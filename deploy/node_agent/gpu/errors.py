@@ -1,26 +1,26 @@
-"""What a driver or a BMC answers when it says no.
+"""Errors of a driver or a BMC.
 
-GpuError                  an OSError too: whoever drives a device takes its refusals as such
-├── NoPermissionError     this process may look, and not write
-├── NotSupportedError     this GPU has no such thing
-├── OutOfRangeError       the GPU has it, and not this value of it
+GpuError                  also an OSError, as `Device` raises
+├── NoPermissionError     this process may read, and not write
+├── NotSupportedError     this GPU does not support the call
+├── OutOfRangeError       the value is out of the GPU's range
 ├── GpuLostError          this GPU does not answer; others may
-└── DriverGoneError       nobody answers: no library, no driver, no BMC, or an answer that makes no sense
+└── DriverGoneError       no GPU answers: no library, no driver, no BMC, or an invalid response
 """
 
 from deploy.common.errors import ActuationError
 
 
 class GpuError(ActuationError, OSError):
-    """A GPU's driver said no."""
+    """An error of a GPU's driver."""
 
 
 class NoPermissionError(GpuError):
-    """This process may look, and not write."""
+    """This process may read, and not write."""
 
 
 class NotSupportedError(GpuError):
-    """This GPU has no such thing."""
+    """This GPU does not support the call."""
 
 
 class OutOfRangeError(GpuError):

@@ -1,7 +1,7 @@
-"""One GPU as the agent last saw it, and what that says of its caps.  Pure.
+"""The state of one GPU after the last poll, and the evidence on its caps.  Pure.
 
-Where a driver does not tell its locked clock, the lock counts as enforced until the GPU is seen to run above it, twice
-in a row: one look may fall between the write and its effect.
+If a driver does not report its locked clock, the lock counts as enforced until the GPU runs above it in two polls in a
+row: one poll may fall between the write and its effect.
 """
 
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ NO_READING = GpuReading()
 
 
 class CapKind(IntEnum):
-    """Which lever: its place in `Caps` and in `Sight.levers`."""
+    """The cap: its index in `Caps` and in `GpuState.cap_states`."""
 
     POWER = 0
     CLOCK = 1
@@ -28,20 +28,20 @@ class CapKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuState:
-    """What is known of one GPU."""
+    """The state of one GPU."""
 
     identity: GpuIdentity
     limits: GpuLimits
     found: Caps  # before anything was set
     cap_states: tuple[CapState, CapState]
-    known: bool = True  # limits and what was found were told; no order can be taken before
+    known: bool = True  # limits and original caps were read; no cap can be requested before
     reading: GpuReading = NO_READING
     enforced: Caps = NO_CAPS
     planned: Caps = NO_CAPS
     polled_at_s: float = -float("inf")
-    over: int = 0  # looks in a row at which it ran above its lock
-    lost: bool = False  # it did not answer the last look
-    error: str | None = None  # of the last look or write
+    over: int = 0  # polls in a row at which it ran above its lock
+    lost: bool = False  # it did not answer the last poll
+    error: str | None = None  # of the last poll or write
 
     @property
     def applied(self) -> Caps:
@@ -51,7 +51,7 @@ class GpuState:
 
     @property
     def touched(self) -> bool:
-        """Whether anything is not as it was found, for all that is known."""
+        """Return whether any cap may differ from the original."""
         return any(cap_state.touched for cap_state in self.cap_states)
 
     def with_cap_state(self, kind: CapKind, cap_state: CapState) -> Self:
@@ -60,7 +60,7 @@ class GpuState:
         return replace(self, cap_states=(cap_state, clock) if kind is CapKind.POWER else (power, cap_state))
 
     def polled(self, reading: GpuReading, enforced: Caps, *, now_s: float, reports_locked_clock: bool) -> Self:
-        """A look."""
+        """Return the state after a poll."""
         over = 0 if reports_locked_clock else self._over(reading)
         clock = enforced.clock_mhz if reports_locked_clock else self._clock_inferred(reading, over=over)
         return replace(
@@ -74,7 +74,7 @@ class GpuState:
         )
 
     def bounded(self, wanted: Caps) -> Caps:
-        """Of what is wanted, what may be planned: never above what was found, nor outside of what can be set."""
+        """Return the planned caps: at most the original ones, and within the range."""
         planned = wanted.slower(self.found) if wanted != NO_CAPS else wanted
         watts = None if wanted.power_limit_w is None else planned.power_limit_w
         clock = None if wanted.clock_mhz is None else planned.clock_mhz
@@ -84,12 +84,12 @@ class GpuState:
         )
 
     def forgotten(self) -> Self:
-        """The driver was loaded anew."""
+        """Return the state after a reload of the driver."""
         power, clock = self.cap_states
         return replace(self, cap_states=(power.forgotten(), clock.forgotten()), over=0)
 
     def silent(self, error: GpuError) -> Self:
-        """It did not answer."""
+        """Return the state after a failed poll."""
         return replace(self, lost=True, error=str(error))
 
     def _over(self, reading: GpuReading) -> int:

@@ -1,7 +1,7 @@
-"""The handles of one load of a driver: what an old one answers is asked once more of a new one.
+"""The handles of one load of a driver: a call on a stale handle is repeated once on a new one.
 
-Drivers are loaded anew under a running agent.  Its handles are then of no use, every cap is forgotten and energy is
-counted from nothing: `epoch` counts the loads that were noticed, by a refusal or by a counter that fell.
+A driver may be reloaded under a running agent.  Its handles are then invalid, every cap is lost and energy counts from
+zero: `epoch` counts the reloads that were detected, by an error or by a counter that fell.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,11 +10,11 @@ from typing import Any
 from deploy.node_agent.gpu.errors import DriverGoneError, GpuError, GpuLostError, NotSupportedError
 from deploy.node_agent.gpu.interface import GpuIdentity
 
-RETRY_CALLS = 240  # questions, a minute of looks, until another load is tried for the sake of a GPU that gained by none
+RETRY_CALLS = 240  # calls, a minute of polls, until another load is tried for a GPU that did not recover
 
 
 class Handles:
-    """Of one library.  `opened` shows its GPUs, `closed` lets go of it, `translated` types what it raises."""
+    """Handles of one library: `opened` lists its GPUs, `closed` closes it, `translated` converts its errors."""
 
     def __init__(
         self,
@@ -29,11 +29,11 @@ class Handles:
         self._raised, self._translated, self._opened, self._closed = raised, translated, opened, closed
         self._of: dict[str, Any] = {}
         self._energy: dict[str, int] = {}
-        self._failed_calls: dict[str, int] = {}  # questions of a GPU since a load that did not bring it back
+        self._failed_calls: dict[str, int] = {}  # calls to a GPU since a load that did not recover it
         self.load()
 
     def load(self) -> None:
-        """Take the library's view of the driver, and whose handles are whose."""
+        """Load the library's list of GPUs and their handles."""
         try:
             found = list(self._opened())
         except self._raised as error:
@@ -43,10 +43,9 @@ class Handles:
         self._reloaded()
 
     def call(self, uuid: str, what: Callable[[Any], Any]) -> Any:
-        """Of the handle that the present load has for it; a driver that is gone may have come back, once.
+        """Call with the handle of the present load; if the driver is gone, load it once and repeat.
 
-        Every load makes all GPUs be told their caps again, so one that answers nonsense must not bring one about at
-        every look.
+        A load makes the agent write all caps again, so a GPU with invalid responses must not cause one at every poll.
         """
         try:
             result = self._call_once(uuid, what)
@@ -62,21 +61,21 @@ class Handles:
         return result
 
     def optional(self, uuid: str, what: Callable[[Any], Any]) -> Any:
-        """None where this GPU or this driver has no such thing."""
+        """Return None if this GPU or this driver does not support the call."""
         try:
             return self.call(uuid, what)
         except NotSupportedError:
             return None
 
     def note_energy(self, uuid: str, energy: int) -> None:
-        """A counter that fell was started anew: by a reload between two looks."""
+        """Note an energy counter; one that fell shows a reload between two polls."""
         if energy < self._energy.get(uuid, 0):
             self._reloaded()
         self._energy[uuid] = energy
 
     def _call_once(self, uuid: str, what: Callable[[Any], Any]) -> Any:
         if uuid not in self._of:
-            raise GpuLostError(f"{uuid}: the driver does not show it any more")
+            raise GpuLostError(f"{uuid}: the driver does not list this GPU any more")
         try:
             return what(self._of[uuid])
         except self._raised as error:

@@ -1,7 +1,7 @@
-"""The port to one node's GPUs, whoever made them and however they are reached.
+"""The interface to the GPUs of one node, for every vendor and path.
 
-Setting is asking: only `enforced` tells what holds.  A driver that was loaded anew has forgotten every cap; `epoch`
-has risen then.  A GPU goes by its UUID, which stays when indices change.
+A write is a request: only `enforced` reports what is in force.  A reloaded driver lost every cap, and `epoch` has
+increased.  A GPU is identified by its UUID, which stays when indices change.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 
 class Caps(NamedTuple):
-    """Upper bounds on one GPU; None bounds nothing."""
+    """Upper bounds on one GPU; None: no bound."""
 
     power_limit_w: float | None = None
     clock_mhz: int | None = None
@@ -36,7 +36,7 @@ class GpuIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
-    """One look; None where the GPU does not tell."""
+    """Telemetry of one GPU; None for values that the GPU does not report."""
 
     power_w: float | None = None
     energy_j: float | None = None  # since the driver was loaded
@@ -56,7 +56,7 @@ class GpuLimits:
     least_w: float | None = None
     most_w: float | None = None
     default_w: float | None = None
-    clocks_mhz: tuple[int, ...] = ()  # highest first; none: clocks cannot be locked here
+    clocks_mhz: tuple[int, ...] = ()  # highest first; empty: clocks cannot be locked
 
     @property
     def full_clock_mhz(self) -> int | None:
@@ -84,36 +84,37 @@ CLOCK_MARGIN_MHZ = 0.5  # a share of the full clock that names a step comes back
 
 
 class GpuDriver(Protocol):
-    """All GPUs of one node that one driver or BMC answers for.  Every call may raise GpuError, and may take a while."""
+    """All GPUs of one node behind one driver or BMC.  Every call may raise GpuError, and may take a while."""
 
     driver: str
-    period_s: float  # looking more often shows nothing new, or is a burden
-    reports_locked_clock: bool  # whether `enforced` tells the locked clock
+    period_s: float  # of polls; more frequent ones have no new values
+    reports_locked_clock: bool  # whether `enforced` has the locked clock
 
     @property
     def epoch(self) -> int:
         """Loads of the driver that were noticed."""
 
     def identities(self) -> Sequence[GpuIdentity]:
-        """Who is there, as of the last load."""
+        """Return the GPUs as of the last load."""
 
     def limits(self, uuid: str) -> GpuLimits:
         """What may be set."""
 
     def read(self, uuid: str) -> GpuReading:
-        """What it does now."""
+        """Return the telemetry."""
 
     def enforced(self, uuid: str) -> Caps:
-        """What holds now, whoever set it."""
+        """Return the caps in force, whoever set them."""
 
     def configured(self, uuid: str) -> Caps:
-        """What was set by this way, to be put back one day; what holds may be lower for another's reason."""
+        """Return the caps set through this interface, to restore later; the enforced ones may be lower for another
+        reason."""
 
     def set_power_limit(self, uuid: str, watts: float | None) -> None:
-        """Ask for a limit; None: for the one that the maker chose."""
+        """Set a limit; None: the default limit."""
 
     def lock_clock(self, uuid: str, mhz: int | None) -> None:
-        """Ask for a clock that is not exceeded; None: for none."""
+        """Set the highest clock; None: no lock."""
 
     def close(self) -> None:
-        """Let go of the driver; changes no cap."""
+        """Close the driver; no cap changes."""

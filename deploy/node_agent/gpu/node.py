@@ -1,8 +1,8 @@
-"""All GPUs of one node as the guard's device: clocks as shares of the full one, by phase, and a brake.
+"""All GPUs of one node as the device of the guard: clocks as shares of the full clock, by phase, and a brake.
 
-A GPU has one clock, so the one that holds is that of the phase that the node is in, and the lower of both where nobody
-says.  A thread of its own speaks to the driver: a driver that hangs keeps nobody from an answer, and every answer says
-how old it is.
+A GPU has one clock, so the clock of the node's present phase applies, and the lower one if no worker reports a phase.
+A separate thread calls the driver, so a driver that hangs does not block responses, and every response has the age of
+its values.
 """
 
 import threading
@@ -24,8 +24,8 @@ from power.controls import NodeClocks, Phase
 
 log = structlog.get_logger()
 
-GUARD = "guard"  # as whose orders these count
-STALE_PERIODS = 8.0  # a look that is older is no look
+GUARD = "guard"  # the holder of the guard's caps
+STALE_PERIODS = 8.0  # an older poll counts as failed
 
 
 class GpuNode:
@@ -42,21 +42,21 @@ class GpuNode:
         self._thread: threading.Thread | None = None
 
     def set_clocks(self, clocks: NodeClocks) -> None:
-        """Ask; the thread does it at once."""
+        """Request these clocks; the thread writes them at once."""
         with self._lock:
             self._commanded = clocks
         self.refresh()
         self._wake.set()
 
     def brake(self, *, on: bool) -> None:
-        """The lowest clock, or the least power: these GPUs have no wire to pull."""
+        """Set the lowest clock or power limit: these GPUs have no brake wire."""
         with self._lock:
             self._braked = on
         self.refresh()
         self._wake.set()
 
     def read(self) -> DeviceState:
-        """The last look; DriverGoneError when it is too old to be one."""
+        """Return the state of the last poll; raise DriverGoneError if it is too old."""
         gpu_states, now_s = self.cap_controller.gpu_states(), self.now_s()
         reachable = [gpu for gpu in gpu_states if not gpu.lost]
         age_s = now_s - min((gpu.polled_at_s for gpu in reachable), default=-inf)
@@ -74,7 +74,7 @@ class GpuNode:
         )
 
     def node_phase(self) -> NodePhase:
-        """The phase, and who says so."""
+        """Return the phase and its source."""
         return self.phases.now(self.cap_controller.gpu_states(), now_s=self.now_s())
 
     def refresh(self) -> None:
@@ -99,7 +99,7 @@ class GpuNode:
             raise refused[0]
 
     def wake(self) -> None:
-        """Something was ordered: look now."""
+        """Poll now: something was requested."""
         self._wake.set()
 
     def start(self) -> None:
@@ -108,7 +108,7 @@ class GpuNode:
         self._thread.start()
 
     def stop(self) -> bool:
-        """Restore, and let go of the driver; whether everything is as it was found."""
+        """Restore and close the driver; return whether everything was restored."""
         self._ending.set()
         self._wake.set()
         if self._thread is not None:
@@ -119,7 +119,7 @@ class GpuNode:
         try:
             return self.cap_controller.restore()
         finally:
-            with suppress(GpuError):  # of a driver that is gone there is nothing to let go
+            with suppress(GpuError):  # a driver that is gone cannot be closed
                 self.cap_controller.gpus.close()
 
     def _run(self) -> None:
@@ -129,12 +129,12 @@ class GpuNode:
                 try:
                     work()
                 except Exception:
-                    # The next look may be better; meanwhile every answer says how old its look is.
+                    # The next poll may succeed; responses have the age of the last one.
                     log.exception("reconcile_failed", driver=self.cap_controller.gpus.driver)
             self._wake.wait(self.cap_controller.gpus.period_s)
 
     def _clock(self, phase: Phase, gpu_states: list[GpuState]) -> float:
-        """What an order for this phase came to: as told where what is enforced is no milder, else what is enforced."""
+        """Return the commanded clock of a phase if the enforced one is not higher, else the enforced one."""
         shares = [share_of(s.enforced, limits=s.limits, curve=curve_of(s.identity.name)) for s in gpu_states]
         if self._commanded is None:
             return max(shares)
@@ -152,7 +152,7 @@ def _of(clocks: NodeClocks, phase: Phase) -> float:
 
 
 def _share(clocks: NodeClocks, node_phase: NodePhase) -> float:
-    """What holds now: the lower of both where no worker says what it does."""
+    """Return the share that applies: the lower one if no worker reports its phase."""
     return _of(clocks, node_phase.phase) if node_phase.source is PhaseSource.WORKERS else min(clocks)
 
 
@@ -161,7 +161,7 @@ def _brake_of(gpu: GpuState) -> Caps:
 
 
 def _within(gpu: GpuState, caps: Caps) -> bool:
-    """Whether what is enforced is no milder, within what drivers round."""
+    """Return whether the enforced caps are at most these, within the drivers' rounding."""
     for cap_state, asked, enforced in zip(gpu.cap_states, caps, gpu.enforced, strict=True):
         if asked is not None and (enforced is None or enforced > asked + cap_state.tolerance):
             return False
@@ -169,7 +169,7 @@ def _within(gpu: GpuState, caps: Caps) -> bool:
 
 
 def _power_w(gpu: GpuState) -> float:
-    """The board's, and its share of the server beside; of a board that does not answer, the most that it may draw."""
+    """Return the power of a board with its share of the server; the maximum of a board that does not answer."""
     board_w, curve = gpu.reading.power_w, curve_of(gpu.identity.name)
     if board_w is None or gpu.lost:
         board_w = gpu.limits.most_w or (0.0 if curve is None else curve.busy_w().high)

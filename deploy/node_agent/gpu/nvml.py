@@ -1,10 +1,9 @@
-"""NVIDIA's GPUs through `nvidia-ml-py`, loaded when first asked for.
+"""NVIDIA GPUs through `nvidia-ml-py`, imported at first use.
 
-Facts that this rests on (NVML API reference): every write needs root; the enforced limit takes limits from out of band
-into account; limits and locked clocks are gone after a reload of the driver; the energy counter starts anew with it; no
-function tells a locked clock.
+Facts (NVML API reference): every write needs root; the enforced limit includes out-of-band limits; limits and locked
+clocks are lost when the driver is reloaded; the energy counter restarts with it; no function reports a locked clock.
 
-What an old handle answers counts as a driver that is gone: the library is opened anew and asked once more.
+An error of a stale handle counts as a driver that is gone: the library is opened again and called once more.
 """
 
 import importlib
@@ -49,7 +48,7 @@ _LOST = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED", "NVML_ERROR_NOT_
 
 
 class NvmlDriver:
-    """Every GPU that NVML shows."""
+    """All GPUs of NVML."""
 
     driver = "nvml"
     period_s = PERIOD_S
@@ -73,7 +72,7 @@ class NvmlDriver:
         return self._handles.identities
 
     def limits(self, uuid: str) -> GpuLimits:
-        """A GPU whose driver tells no range has none to set."""
+        """Return the limits; a GPU without a reported range has no limit to set."""
         nvml = self._nvml
         least_mw, most_mw = self._optional(uuid, nvml.nvmlDeviceGetPowerManagementLimitConstraints) or (None, None)
         return GpuLimits(
@@ -84,7 +83,7 @@ class NvmlDriver:
         )
 
     def read(self, uuid: str) -> GpuReading:
-        """The power is the driver's mean over its own window; a GPU that tells none is none to be capped blindly."""
+        """Return the telemetry; the power is the driver's mean over its own window, and is required."""
         nvml = self._nvml
         power_mw = self._call(uuid, nvml.nvmlDeviceGetPowerUsage)
         energy_mj = self._optional(uuid, nvml.nvmlDeviceGetTotalEnergyConsumption)
@@ -104,7 +103,7 @@ class NvmlDriver:
         )
 
     def enforced(self, uuid: str) -> Caps:
-        """The limit that the driver goes by; its clock it does not tell."""
+        """Return the enforced limit; NVML does not report the locked clock."""
         limit_mw = self._call(uuid, self._nvml.nvmlDeviceGetEnforcedPowerLimit)
         return Caps(power_limit_w=limit_mw / 1000)
 
@@ -129,7 +128,7 @@ class NvmlDriver:
         self._call(uuid, lambda handle: self._nvml.nvmlDeviceSetGpuLockedClocks(handle, min(lowest[0], mhz), mhz))
 
     def close(self) -> None:
-        """The driver may be unloaded after this, where nobody else holds it."""
+        """Close the library, so that the driver can be unloaded."""
         try:
             self._nvml.nvmlShutdown()
         except self._nvml.NVMLError as error:
@@ -142,7 +141,7 @@ class NvmlDriver:
         return [one for at in range(nvml.nvmlDeviceGetCount()) if (one := self._shown(at)) is not None]
 
     def _shown(self, at: int) -> tuple[GpuIdentity, Any] | None:
-        """None for a GPU that has fallen off the bus: the others are there all the same."""
+        """Return None for a GPU that has fallen off the bus."""
         try:
             handle = self._nvml.nvmlDeviceGetHandleByIndex(at)
             return _identity(self._nvml, handle), handle

@@ -1,13 +1,13 @@
-"""GPUs through the server's BMC, out of band: power limits only, where the operating system has no say.
+"""GPUs through the server's BMC, out of band: power limits only, independent of the operating system.
 
-Looked for in this order, and the first that is there is used:
+The first of these resources that exists is used:
 
     Systems/*/Processors/*   of type GPU, whose EnvironmentMetrics has PowerLimitWatts
     Chassis/*                whose EnvironmentMetrics has PowerLimitWatts (modules of a CPU and its GPUs)
-    Chassis/*/Power          PowerControl[].PowerLimit: the schema before, of a whole server
+    Chassis/*/Power          PowerControl[].PowerLimit: the previous schema, of a whole server
 
-PowerLimitWatts is an excerpt of a Control: SetPoint holds while ControlMode is not Disabled.  Limits are the BMC's and
-outlive reloads of the driver and reboots, so `epoch` never rises.
+PowerLimitWatts is an excerpt of a Control: SetPoint applies while ControlMode is not Disabled.  Limits are the BMC's
+and survive reloads of the driver and reboots, so `epoch` never increases.
 """
 
 import time
@@ -20,7 +20,7 @@ from deploy.node_agent.gpu.interface import NO_CAPS, Caps, GpuIdentity, GpuLimit
 from deploy.node_agent.gpu.redfish_client import ROOT, ChangedError, RedfishClient, Resource
 
 PERIOD_S = 2.0
-FRESH_S = 1.0  # one look asks for telemetry and caps: the same resource
+FRESH_S = 1.0  # one poll reads telemetry and caps from the same resource
 WRITE_TRIES = 4
 DISABLED = "Disabled"
 _GPU_TYPES = ("GPU", "Accelerator")
@@ -41,7 +41,7 @@ class RedfishDriver:
 
     driver = "redfish"
     period_s = PERIOD_S
-    reports_locked_clock = True  # there are none to read
+    reports_locked_clock = True  # a BMC has no locked clocks
 
     def __init__(self, client: RedfishClient, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self.epoch = 1
@@ -49,14 +49,14 @@ class RedfishDriver:
         self._targets = {target.identity.uuid: target for target in _discovered(client)}
         self._read: dict[str, tuple[float, Resource]] = {}
         if not self._targets:
-            raise NotSupportedError("redfish: the BMC shows nothing whose power can be limited")
+            raise NotSupportedError("redfish: the BMC lists nothing with a power limit")
 
     def identities(self) -> Sequence[GpuIdentity]:
         """In the BMC's order."""
         return [target.identity for target in self._targets.values()]
 
     def limits(self, uuid: str) -> GpuLimits:
-        """As the control tells them; the old schema knows the most only."""
+        """Return the limits of the control; the previous schema has the maximum only."""
         target, body = self._target(uuid), self._fetched(uuid).body
         if target.member is not None:
             return GpuLimits(most_w=_number(_control(target, body), "PowerCapacityWatts"))
@@ -68,7 +68,7 @@ class RedfishDriver:
         )
 
     def read(self, uuid: str) -> GpuReading:
-        """Power, energy and temperature; a BMC sees nothing else."""
+        """Return power, energy and temperature, all that a BMC reports."""
         target = self._target(uuid)
         body = self._fetched(uuid, anew=True).body
         if target.member is not None:
@@ -90,11 +90,11 @@ class RedfishDriver:
         return NO_CAPS if limit.get("ControlMode") == DISABLED else Caps(power_limit_w=_number(limit, "SetPoint"))
 
     def configured(self, uuid: str) -> Caps:
-        """The same: nothing else is told."""
+        """Return the enforced caps: the BMC reports nothing else."""
         return self.enforced(uuid)
 
     def set_power_limit(self, uuid: str, watts: float | None) -> None:
-        """Whole watts, rounded down.  What was changed by somebody meanwhile is read again first."""
+        """Set whole watts, rounded down; a resource that changed meanwhile is read again first."""
         target = self._target(uuid)
         for left in reversed(range(WRITE_TRIES)):
             seen = self._fetched(uuid, anew=True)
@@ -118,7 +118,7 @@ class RedfishDriver:
 
     def _target(self, uuid: str) -> Target:
         if uuid not in self._targets:
-            raise GpuLostError(f"{uuid}: the BMC does not show it")
+            raise GpuLostError(f"{uuid}: the BMC does not list this GPU")
         return self._targets[uuid]
 
     def _fetched(self, uuid: str, *, anew: bool = False) -> Resource:
@@ -187,7 +187,7 @@ def _legacy(client: RedfishClient, root: dict[str, Any]) -> Iterator[Target]:
 
 
 def _try(client: RedfishClient, place: str) -> dict[str, Any] | None:
-    """None where it is announced and not there."""
+    """Return None for a resource that is linked and missing."""
     try:
         return client.get(place).body
     except NotSupportedError:

@@ -1,7 +1,7 @@
-"""Redfish over HTTP: sessions or basic authentication, ETags, and errors as the port's.
+"""Redfish over HTTP: sessions or basic authentication, ETags, and errors of `errors`.
 
-DSP0266: a session's token comes in `X-Auth-Token` and its place in `Location`; a PATCH carries the ETag of what was
-read in `If-Match` and is refused with 412 where that has changed meanwhile.
+DSP0266: a session's token is in `X-Auth-Token` and its path in `Location`; a PATCH carries the ETag of the resource
+in `If-Match` and fails with 412 if the resource has changed meanwhile.
 """
 
 import ssl
@@ -43,7 +43,7 @@ class Login(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """What a GET gave."""
+    """The result of a GET."""
 
     body: dict[str, Any]
     etag: str | None
@@ -58,7 +58,7 @@ def read_login(path: Path) -> Login:
     try:
         user, colon, password = path.read_text(encoding="utf-8").strip().partition(":")
     except (OSError, UnicodeDecodeError) as error:
-        raise GpuError(f"{path}: {getattr(error, 'strerror', None) or 'is no text'}") from error
+        raise GpuError(f"{path}: {getattr(error, 'strerror', None) or 'is not text'}") from error
     if not (user and colon and password) or "\n" in password:
         raise GpuError(f"{path}: expected one line USER:PASSWORD")
     return Login(user, password)
@@ -85,7 +85,7 @@ class RedfishClient:
             auth=(login.user, login.password) if login and basic else None,
             headers={"OData-Version": "4.0", "Accept": "application/json"},
             timeout=TIMEOUT_S,
-            trust_env=False,  # no proxy stands before a BMC
+            trust_env=False,  # a BMC is never behind a proxy
             verify=trusted,
         )
 
@@ -103,9 +103,9 @@ class RedfishClient:
         try:
             body = response.json()
         except ValueError as error:
-            raise DriverGoneError(f"{path}: the answer is not JSON") from error
+            raise DriverGoneError(f"{path}: the response is not JSON") from error
         if not isinstance(body, dict):
-            raise DriverGoneError(f"{path}: the answer is no resource")
+            raise DriverGoneError(f"{path}: the response is not a resource")
         return Resource(body, response.headers.get("etag") or body.get("@odata.etag"))
 
     def members(self, path: str) -> list[str]:
@@ -114,7 +114,7 @@ class RedfishClient:
         return [str(member["@odata.id"]) for member in members if "@odata.id" in member]
 
     def patch(self, path: str, body: dict[str, Any], *, etag: str | None) -> None:
-        """Change what was read with this ETag; ChangedError when it is another's by now."""
+        """Change a resource that was read with this ETag; raise ChangedError if it has changed since."""
         headers = {"Prefer": "return=minimal"} | ({"If-Match": etag} if etag else {})
         self._send("PATCH", path, json=body, headers=headers)
 

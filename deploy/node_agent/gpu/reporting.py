@@ -1,4 +1,4 @@
-"""From what the agent knows to what it says: one report, and the same as metrics."""
+"""The report of a node's GPUs, and the same as metrics."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -15,8 +15,8 @@ from deploy.node_agent.gpu.node import GpuNode
 from deploy.node_agent.schemas import Act, CapsBody, GpuReport, LeaseReport, NodeReport, PhaseName
 
 _CAP_NAMES = {
-    CapKind.POWER: ("fleetwright_gpu_power_cap_watts", "Power limit of a GPU, by whose word it is.", 1.0),
-    CapKind.CLOCK: ("fleetwright_gpu_locked_clock_hertz", "Locked clock of a GPU, by whose word it is.", 1e6),
+    CapKind.POWER: ("fleetwright_gpu_power_cap_watts", "Power limit of a GPU, by source.", 1.0),
+    CapKind.CLOCK: ("fleetwright_gpu_locked_clock_hertz", "Locked clock of a GPU, by source.", 1e6),
 }
 _GAUGES = (
     ("fleetwright_gpu_power_watts", "Board power.", "power_w", 1.0),
@@ -82,7 +82,7 @@ def _body(caps: Caps) -> CapsBody:
 
 
 class GpuMetrics(Collector):
-    """Asked at each scrape; says nothing of a GPU that does not answer but that."""
+    """Metrics collected at each scrape; a GPU that does not answer has only `fleetwright_gpu_up`."""
 
     def __init__(self, node: GpuNode, *, server: str) -> None:
         self._node, self._server = node, server

@@ -1,4 +1,4 @@
-"""Caps, telemetry and metrics of one node's GPUs by HTTP, beside what the guard says to the same agent."""
+"""HTTP routes for caps, telemetry and metrics of one node's GPUs."""
 
 from fastapi import APIRouter, HTTPException, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -11,7 +11,7 @@ from deploy.node_agent.schemas import CAPS_PATH, GPUS_PATH, PHASE_PATH, CapsRequ
 
 
 def caps_routes(node: GpuNode, *, server: str) -> APIRouter:
-    """What an agent with GPUs answers on top of what every agent does.  Whoever includes it asks for the secret."""
+    """Return the routes of an agent with GPUs; the including application checks the token."""
     router = APIRouter()
     registry = CollectorRegistry()
     registry.register(GpuMetrics(node, server=server))
@@ -26,7 +26,7 @@ def caps_routes(node: GpuNode, *, server: str) -> APIRouter:
         if caps == NO_CAPS and body.clock_share is None:
             raise OutOfRangeError("power_limit_w, clock_mhz, clock_share: at least one is needed; DELETE releases")
         if body.holder == GUARD:
-            raise OutOfRangeError(f"holder: {GUARD!r} is the one that speaks at /v1/clocks")
+            raise OutOfRangeError(f"holder: {GUARD!r} is reserved for /v1/clocks")
         node.cap_controller.request(
             body.holder,
             caps,
@@ -41,7 +41,7 @@ def caps_routes(node: GpuNode, *, server: str) -> APIRouter:
     @router.delete(CAPS_PATH + "/{holder}")
     def release(holder: str) -> NodeReport:
         if holder == GUARD or not node.cap_controller.release(holder):
-            raise HTTPException(404, f"{holder!r} holds nothing here")
+            raise HTTPException(404, f"{holder!r} has no caps here")
         node.wake()
         return report_of(node, server=server)
 

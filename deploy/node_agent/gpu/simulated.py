@@ -1,7 +1,7 @@
-"""GPUs of a catalogue's board that exist in memory, and draw what the power room's curves say.
+"""Simulated GPUs of a catalogue type that draw the power of their curve.
 
-They take power limits and locked clocks, throttle under either, and go wrong as drivers do: ignore writes, refuse them,
-lose a board, forget everything at a reload.
+They take power limits and locked clocks, throttle under either, and fail as drivers do: ignore writes, refuse them,
+lose a board, lose every cap at a reload.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,14 +17,14 @@ from power.curves import PowerCurve, power_curve
 from power.testing.simulated_actuator import NO_FAULTS, ActuatorFaults
 
 CLOCK_STEP_MHZ = 15
-MIN_SHARE = 0.3  # of the rating, where the catalogue tells no least limit
-LOWEST_SHARE = 0.15  # of the full clock, where it tells no lowest one
-FULL_MHZ = 1980.0  # where it tells no full one
+MIN_SHARE = 0.3  # of the rating, without a minimum in the catalogue
+LOWEST_SHARE = 0.15  # of the full clock, without a minimum in the catalogue
+FULL_MHZ = 1980.0  # without a full clock in the catalogue
 
 
 @dataclass(slots=True)
 class Board:
-    """One GPU; tests turn what is public."""
+    """One GPU; tests set its public fields."""
 
     limit_w: float
     lock_mhz: int | None = None
@@ -61,7 +61,7 @@ class SimulatedDriver:
         return [GpuIdentity(uuid=uuid, name=self.spec.name) for uuid in self.boards]
 
     def limits(self, uuid: str) -> GpuLimits:
-        """The catalogue's, or a guess that says that it is one."""
+        """Return the catalogue's limits, or defaults."""
         self._board(uuid)
         spec = self.spec
         full, lowest = int(self._full_mhz), int(spec.clock_min_mhz or LOWEST_SHARE * self._full_mhz)
@@ -88,12 +88,12 @@ class SimulatedDriver:
         )
 
     def enforced(self, uuid: str) -> Caps:
-        """Both, as this driver tells both."""
+        """Return both caps: this driver reports both."""
         board = self._board(uuid)
         return Caps(board.limit_w, board.lock_mhz)
 
     def configured(self, uuid: str) -> Caps:
-        """The same: nothing else is told."""
+        """Return the enforced caps."""
         return self.enforced(uuid)
 
     def set_power_limit(self, uuid: str, watts: float | None) -> None:
@@ -114,7 +114,7 @@ class SimulatedDriver:
             board.lock_mhz = mhz
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""
 
     def reload(self) -> None:
         """Everything that was set is forgotten."""

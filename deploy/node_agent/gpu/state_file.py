@@ -1,7 +1,7 @@
-"""What the next agent has to know of this one, should it be killed: what it found, and what it was told.
+"""The state for the next agent after a crash: the original caps, and the leases.
 
-Written before the first cap is set, removed when everything is as it was found.  Orders run out by the machine's steady
-clock, which a reboot starts anew: of another boot none is believed.
+The file is written before the first cap is set and removed when everything is restored.  Leases use the monotonic
+clock, which restarts at boot: leases of another boot are dropped.
 """
 
 import os
@@ -25,7 +25,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class StateFileError(GpuError):
-    """The file that says what was found cannot be read or written."""
+    """The state file cannot be read or written."""
 
 
 class StoredCaps(Frozen):
@@ -36,7 +36,7 @@ class StoredCaps(Frozen):
 
     @property
     def caps(self) -> Caps:
-        """As the port has it."""
+        """Return the caps of the interface."""
         return Caps(self.power_limit_w, self.clock_mhz)
 
 
@@ -73,7 +73,7 @@ class StoredState(Frozen):
 
 
 class StateFile:
-    """A file, or none: then a killed agent's caps stay until somebody else changes them."""
+    """A file, or none: then a killed agent's caps stay until another process changes them."""
 
     def __init__(self, path: Path | None, *, boot: str | None = None) -> None:
         self._path = path
@@ -81,7 +81,7 @@ class StateFile:
         self._saved: StoredState | None = None
 
     def read(self) -> StoredState | None:
-        """What a killed agent left; its orders only if they are of this boot."""
+        """Read what a killed agent left; leases of another boot are dropped."""
         if self._path is None:
             return None
         try:
@@ -91,14 +91,14 @@ class StateFile:
         except (OSError, ValidationError) as error:
             # To guess would make a cap of ours the state that was found.
             reason = str(error).splitlines()[0]
-            raise StateFileError(f"{self._path}: {reason}; see what it says of each GPU, then remove it") from error
+            raise StateFileError(f"{self._path}: {reason}; check the caps of each GPU, then remove the file") from error
         self._saved = kept
         return kept if kept.boot == self._boot else kept.model_copy(update={"orders": ()})
 
     def check_writable(self) -> None:
-        """Told before anything starts: where nothing can be written, nothing would ever be set.
+        """Check at the start that the file can be written: otherwise no cap could ever be set.
 
-        A disk that is full may have room later, and what a killed agent left is put back whatever its folder is like.
+        A full disk may have space later, and a killed agent's caps are restored in any case.
         """
         if self._path is None:
             return
@@ -113,7 +113,7 @@ class StateFile:
 
     @property
     def in_use(self) -> bool:
-        """Whether the file says anything."""
+        """Return whether the file has content."""
         return self._saved is not None
 
     def knows(self, uuid: str, found: Caps) -> bool:
@@ -121,7 +121,7 @@ class StateFile:
         return self._saved is not None and self._saved.found.get(uuid) == StoredCaps(**found._asdict())
 
     def write(self, *, found: dict[str, Caps], orders: tuple[GpuCapLease, ...]) -> None:
-        """Before anything is set; a file that says the same already is left alone."""
+        """Write the state if it changed."""
         kept = StoredState(
             boot=self._boot,
             found={uuid: StoredCaps(**caps._asdict()) for uuid, caps in found.items()},
@@ -136,7 +136,7 @@ class StateFile:
         self._saved = kept
 
     def remove(self) -> None:
-        """Everything is as it was found."""
+        """Remove the file: everything is restored."""
         if self._path is None or self._saved is None:
             return
         try:

@@ -1,7 +1,7 @@
-"""What a node is doing: what its workers say, as long as they say it; else only whether it does anything.
+"""The phase of a node: reported by its workers with a lease, else derived from utilisation.
 
-Utilisation tells busy from idle.  It does not tell reading prompts from writing tokens, so a busy node of which nobody
-speaks counts as reading prompts, which draws the most.
+Utilisation distinguishes busy from idle only.  A busy node without reports counts as reading prompts, which draws the
+most.
 """
 
 import threading
@@ -12,38 +12,38 @@ from typing import NamedTuple
 from deploy.node_agent.gpu.gpu_state import GpuState
 from power.controls import Phase
 
-# Of workers that differ, the one that draws the most speaks for the node.
+# The phase with the highest power counts for the node.
 _HEAVIEST = (Phase.PROMPT, Phase.TRAINING, Phase.TOKEN, Phase.IDLE, Phase.PARKED)
 
 
 class PhaseSource(StrEnum):
-    """Whose word the phase is."""
+    """The source of the phase."""
 
     WORKERS = "workers"
     UTILIZATION = "utilization"
 
 
 class NodePhase(NamedTuple):
-    """The node's phase, and who says so."""
+    """The node's phase and its source."""
 
     phase: Phase
     source: PhaseSource
 
 
 class WorkloadPhases:
-    """What workers said, each until its word runs out."""
+    """The phases that workers reported, each until its lease expires."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reported: dict[str, tuple[Phase, float]] = {}
 
     def report(self, worker: str, phase: Phase, *, until_s: float) -> None:
-        """A worker's word replaces its last one."""
+        """Store a worker's phase; it replaces the worker's last one."""
         with self._lock:
             self._reported[worker] = (phase, until_s)
 
     def now(self, gpu_states: Iterable[GpuState], *, now_s: float) -> NodePhase:
-        """What holds."""
+        """Return the present phase."""
         with self._lock:
             self._reported = {worker: said for worker, said in self._reported.items() if now_s < said[1]}
             phases = {phase for phase, _until_s in self._reported.values()}

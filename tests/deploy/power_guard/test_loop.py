@@ -134,7 +134,7 @@ def test_a_server_that_ignores_its_orders_is_told_again_and_then_counted_as_deaf
                 await guard.rounds(1)
             assert guard.loop.state.commands.unresponsive.tolist() == [False, False, True, False]
             assert guard.sample("guard_unresponsive_servers") == 1
-            assert guard.sample("guard_events_total", kind="told-again") >= 3
+            assert guard.sample("guard_events_total", kind="commanded-again") >= 3
             await guard.agents.aclose()
 
         led(work())

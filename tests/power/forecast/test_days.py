@@ -100,7 +100,7 @@ class TestHoles:
 
 class TestRefusals:
     def test_too_few_days(self) -> None:
-        with pytest.raises(RuleError, match="watts: must hold at least 4 whole days and the last one, got 3 of 3"):
+        with pytest.raises(RuleError, match="watts: must have at least 4 whole days and the last one, got 3 of 3"):
             next_day(of(days(3)))
 
     def test_a_last_day_that_nobody_metered(self) -> None:
@@ -111,7 +111,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("quantile", [0.0, 1.0, -1.0])
     def test_a_quantile_lies_between_0_and_1(self, quantile: float) -> None:
-        with pytest.raises(RuleError, match=r"quantiles\.1|quantiles\[1\]: must lie between 0 and 1"):
+        with pytest.raises(RuleError, match=r"quantiles\.1|quantiles\[1\]: must be between 0 and 1"):
             next_day(of(days(5)), quantiles=(0.5, quantile))
 
     def test_periods_and_their_quantile(self) -> None:

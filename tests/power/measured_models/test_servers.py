@@ -69,7 +69,7 @@ def test_unknown_engines_are_named_with_the_nearest() -> None:
 
 
 def test_a_batch_far_from_what_was_measured_is_refused() -> None:
-    with pytest.raises(RuleError, match="together: must lie near the batches that were measured, 1 to 32, got 500"):
+    with pytest.raises(RuleError, match="together: must be near the measured batches, 1 to 32, got 500"):
         server_model(CURVES, A100, model="bloom-176b", together=500)
 
 

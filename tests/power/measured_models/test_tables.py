@@ -115,4 +115,4 @@ def test_power_that_was_not_recorded_is_none() -> None:
 
 
 def test_a_model_must_say_its_size() -> None:
-    assert "must say its size" in violations(request_rows(model="bloom"))[0]
+    assert "must contain its size" in violations(request_rows(model="bloom"))[0]
