@@ -207,7 +207,7 @@ async def _timed_rounds(loop: GuardLoop, agents: Agents) -> dict[str, Any]:
         started_s = time.perf_counter()
         await loop.reconcile()
         assert _mode(loop) is GuardMode.BRAKED
-        while any(heard is None or not heard.said.braked for heard in agents.reports):
+        while any(heard is None or not heard.report.braked for heard in agents.reports):
             await agents.poll()
         brakes_s.append(time.perf_counter() - started_s)
         _budget(loop, 6000.0)

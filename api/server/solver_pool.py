@@ -31,8 +31,8 @@ from planner.answer import Plan
 from planner.request import PlanRequest
 from power.caps import DEFAULT_LIMITS, CapPlan, plan_caps
 from power.tree import PowerTree
-from power.whatif.request import RowQuestion
-from power.whatif.response import RowAnswer
+from power.whatif.request import RowRequest
+from power.whatif.response import RowResponse
 from power.workload import Sources
 
 WAITING_MAX = 32  # each holds its request in memory; who comes later had better come again
@@ -79,15 +79,15 @@ class SolverPool:
 
         return await to_thread.run_sync(work, limiter=self._limiter)
 
-    async def simulate(self, question: RowQuestion, sources: Sources) -> RowAnswer:
+    async def simulate(self, question: RowRequest, sources: Sources) -> RowResponse:
         """What a row would do; 503 when too many requests are waiting already."""
         self._refuse_when_busy()
 
-        def work() -> RowAnswer:
-            from power.whatif.run import study  # noqa: PLC0415 - loads compiled code, which not every service needs
+        def work() -> RowResponse:
+            from power.whatif.run import run_whatif  # noqa: PLC0415 - loads compiled code, which not every service needs
 
             with _named_fields():
-                return study(question, clock_s=self._monotonic_s, sources=sources).answer
+                return run_whatif(question, clock_s=self._monotonic_s, sources=sources).response
 
         return await to_thread.run_sync(work, limiter=self._limiter)
 

@@ -10,7 +10,7 @@ from power.caps.program import CapProblem
 from power.caps.reporting import period_caps
 from power.caps.result import CapPlan, Conflict, PeriodCaps
 from power.caps.scenarios import States
-from power.caps.solving import CapAnswer, solve
+from power.caps.solving import CapResult, solve
 from power.caps.terms import Terms
 from power.tree.document import PowerTree
 
@@ -50,17 +50,17 @@ class _Run:
     deadline: Deadline
     conflicts: list[Conflict] = field(default_factory=list)
     lost_bounds: dict[int, float] = field(default_factory=dict)
-    known: dict[CapProblem, CapAnswer] = field(default_factory=dict)
+    known: dict[CapProblem, CapResult] = field(default_factory=dict)
 
     def period(self, period: int) -> PeriodCaps:
         problem = self.states.both_sides(period)
-        answer = self._solved(problem, period)
-        self.conflicts += _conflicts(problem, answer, period, on_one_side=False)
-        lost = self._one_side(period, problem, answer)
-        return period_caps(self.states, period, (problem, answer), lost)
+        result = self._solved(problem, period)
+        self.conflicts += _conflicts(problem, result, period, on_one_side=False)
+        lost = self._one_side(period, problem, result)
+        return period_caps(self.states, period, (problem, result), lost)
 
-    def _one_side(self, period: int, before: CapProblem, answer: CapAnswer) -> tuple[CapProblem, CapAnswer] | None:
-        problem = None if answer.choice is None else self.states.one_side(period, before, answer.choice)
+    def _one_side(self, period: int, before: CapProblem, result: CapResult) -> tuple[CapProblem, CapResult] | None:
+        problem = None if result.choice is None else self.states.one_side(period, before, result.choice)
         if problem is None:
             return None
         lost = self._solved(problem, period)
@@ -75,24 +75,24 @@ class _Run:
         bounds = ((1 - share) * (p.bound or 0.0) + share * self.lost_bounds.get(p.period, 0.0) for p in periods)
         return fsum(losses) / len(periods), fsum(bounds) / len(periods)
 
-    def _solved(self, whole: CapProblem, period: int) -> CapAnswer:
+    def _solved(self, whole: CapProblem, period: int) -> CapResult:
         """Each part with its share of the time that is left."""
         choice, free = [0] * len(whole.options), set(range(len(whole.options)))
         statuses, bound, prices, excess = [SolveStatus.OPTIMAL], 0.0, dict[int, float](), dict[int, float]()
         for part in parts(whole):
-            answer = self._part(part, period)
-            statuses.append(answer.status)
-            bound += answer.bound if isfinite(answer.bound) else 0.0
-            prices |= {part.feeds[feed]: price for feed, price in answer.prices.items()}
-            excess |= {part.feeds[feed]: watts for feed, watts in answer.excess_w.items()}
+            result = self._part(part, period)
+            statuses.append(result.status)
+            bound += result.bound if isfinite(result.bound) else 0.0
+            prices |= {part.feeds[feed]: price for feed, price in result.prices.items()}
+            excess |= {part.feeds[feed]: watts for feed, watts in result.excess_w.items()}
             free -= set(part.classes)
-            for g, option in zip(part.classes, answer.choice or (), strict=False):
+            for g, option in zip(part.classes, result.choice or (), strict=False):
                 choice[g] = option
         status, found = _worst(statuses), tuple(choice) if _worst(statuses).has_mix else None
         bound += fsum(whole.options[g][0].loss for g in free)
-        return CapAnswer(status, found, None if found is None else whole.loss(found), bound, prices, excess)
+        return CapResult(status, found, None if found is None else whole.loss(found), bound, prices, excess)
 
-    def _part(self, part: Part, period: int) -> CapAnswer:
+    def _part(self, part: Part, period: int) -> CapResult:
         """Equal periods are solved once."""
         if part.problem not in self.known:
             limits = self.deadline.rest(2 / (2 + self.states.tree.periods - period))
@@ -100,8 +100,8 @@ class _Run:
         return self.known[part.problem]
 
 
-def _conflicts(problem: CapProblem, answer: CapAnswer, period: int, *, on_one_side: bool) -> Iterator[Conflict]:
-    for position, missing_w in answer.excess_w.items():
+def _conflicts(problem: CapProblem, result: CapResult, period: int, *, on_one_side: bool) -> Iterator[Conflict]:
+    for position, missing_w in result.excess_w.items():
         feed = problem.feeds[position]
         state = "with one side lost, " if on_one_side else ""
         reason = (

@@ -8,25 +8,25 @@ from power.caps.power_model import Draw, peak_w
 from power.caps.program import CapProblem
 from power.caps.result import ClassCaps, FeedCaps, PeriodCaps
 from power.caps.scenarios import States
-from power.caps.solving import CapAnswer
+from power.caps.solving import CapResult
 
 W_PER_KW = 1000.0
 
-Solved = tuple[CapProblem, CapAnswer]
+Solved = tuple[CapProblem, CapResult]
 
 
 def period_caps(states: States, period: int, solved: Solved, lost: Solved | None) -> PeriodCaps:
     """One period; without a choice only what feeds would draw at full clock."""
-    problem, answer = solved
-    prices = _by_name(problem, answer.prices)
-    status = answer.status
+    problem, result = solved
+    prices = _by_name(problem, result.prices)
+    status = result.status
     if lost is not None and not lost[1].status.has_mix:
         status = lost[1].status
     return PeriodCaps(
         period=period,
         status=status,
-        loss=answer.loss,
-        bound=answer.bound if isfinite(answer.bound) else None,
+        loss=result.loss,
+        bound=result.bound if isfinite(result.bound) else None,
         lost_loss=None if lost is None else lost[1].loss,
         binding=tuple(sorted(prices, key=lambda name: -prices[name])),
         classes=tuple(_classes(states, solved, lost)),
@@ -36,18 +36,18 @@ def period_caps(states: States, period: int, solved: Solved, lost: Solved | None
 
 def draws_of(solved: Solved) -> list[Draw]:
     """Return the option of each class in the choice; without a choice the first option."""
-    problem, answer = solved
-    choice = answer.choice or (0,) * len(problem.options)
+    problem, result = solved
+    choice = result.choice or (0,) * len(problem.options)
     return [menu[o].draw for menu, o in zip(problem.options, choice, strict=True)]
 
 
 def _classes(states: States, solved: Solved, lost: Solved | None) -> list[ClassCaps]:
-    problem, answer = solved
+    problem, result = solved
     found = []
     for g, one in enumerate(states.tree.hierarchy.classes):
-        if answer.choice is None:
+        if result.choice is None:
             break
-        now = problem.options[g][answer.choice[g]]
+        now = problem.options[g][result.choice[g]]
         after = None
         if lost is not None and lost[1].choice is not None and one.two_sided:
             after = lost[0].options[g][lost[1].choice[g]]

@@ -102,9 +102,9 @@ def row_clocks(caps: PeriodCaps, classes: tuple[ServerClass, ...], feed: str) ->
         if feed not in one.feeds:
             continue
         word = "low" if one.group.level is Priority.LOW else "high"
-        levers = {"training": chosen.token_clock}
+        controls = {"training": chosen.token_clock}
         if one.group.training is None:
-            levers = {f"{word}_token": chosen.token_clock, f"{word}_prompt": chosen.prompt_clock}
-        for lever, clock in levers.items():
-            lowest[lever] = min(lowest.get(lever, FULL_CLOCK), clock)
+            controls = {f"{word}_token": chosen.token_clock, f"{word}_prompt": chosen.prompt_clock}
+        for control, clock in controls.items():
+            lowest[control] = min(lowest.get(control, FULL_CLOCK), clock)
     return Clocks(**lowest)

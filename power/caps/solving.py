@@ -17,7 +17,7 @@ NEGLIGIBLE = 1e-9  # servers; less is the solver's rounding
 
 
 @dataclass(frozen=True)
-class CapAnswer:
+class CapResult:
     """The result of one period.  Without a choice the caller keeps the present clocks."""
 
     status: SolveStatus
@@ -28,17 +28,17 @@ class CapAnswer:
     excess_w: dict[int, float]  # if infeasible: the least total excess in watts, by feed
 
 
-def solve(problem: CapProblem, *, solver: Solver, limits: Limits) -> CapAnswer:
+def solve(problem: CapProblem, *, solver: Solver, limits: Limits) -> CapResult:
     """The least loss."""
     first = tuple(0 for _ in problem.options)
     if not broken(problem, first):
-        return CapAnswer(SolveStatus.OPTIMAL, first, problem.loss(first), problem.loss(first), {}, {})
+        return CapResult(SolveStatus.OPTIMAL, first, problem.loss(first), problem.loss(first), {}, {})
     search = _Search(problem, solver, Deadline.of(limits))
     if search.relax() is SolveStatus.INFEASIBLE:
         return search.nothing()
     if not search.close_enough:
         search.whole()
-    return search.answer()
+    return search.result()
 
 
 class _Search:
@@ -120,7 +120,7 @@ class _Search:
             self.status = SolveStatus.OPTIMAL if status is SolveStatus.OPTIMAL else self.status
         return wrong
 
-    def answer(self) -> CapAnswer:
+    def result(self) -> CapResult:
         """Return the result."""
         if self.best is None:
             return self.nothing() if self.status is SolveStatus.INFEASIBLE else self._unknown()
@@ -128,16 +128,16 @@ class _Search:
         proven = self.status is SolveStatus.OPTIMAL or self.close_enough
         status = SolveStatus.OPTIMAL if proven else SolveStatus.FEASIBLE
         prices = {position: price for position, price in self.prices.items() if price > 0}
-        return CapAnswer(status, self.best, loss, min(loss, self.bound), prices, {})
+        return CapResult(status, self.best, loss, min(loss, self.bound), prices, {})
 
-    def nothing(self) -> CapAnswer:
+    def nothing(self) -> CapResult:
         """Return the choice with the least total excess, and its conflicts."""
-        return CapAnswer(
+        return CapResult(
             SolveStatus.INFEASIBLE, None, None, inf, {}, _missing_w(self.problem, self.solver, self.deadline)
         )
 
-    def _unknown(self) -> CapAnswer:
-        return CapAnswer(SolveStatus.TIME_LIMIT, None, None, self.bound, {}, {})
+    def _unknown(self) -> CapResult:
+        return CapResult(SolveStatus.TIME_LIMIT, None, None, self.bound, {}, {})
 
     def _leave_out(self, relaxed: CapModel) -> None:
         """Exclude options whose reduced cost alone exceeds the gap to the incumbent."""

@@ -4,7 +4,7 @@ requests <= time * servers * load * sum over kinds of  share / mean service     
 """
 
 from power.server_model import ServerModel
-from power.whatif.request import DAY_S, RowQuestion
+from power.whatif.request import DAY_S, RowRequest
 from power.workload import POLCA_MIX, Sources
 from power.workload.generated import PEAK_UTILIZATION
 from power.workload.trace_replay import UTILIZATION, content_s
@@ -12,15 +12,15 @@ from power.workload.trace_replay import UTILIZATION, content_s
 MIN_SERVICE_S = 1e-9
 
 
-def expected_requests(question: RowQuestion, sources: Sources) -> float:
+def expected_requests(request: RowRequest, sources: Sources) -> float:
     """Of the row, and of the one that its budget comes from; at most."""
-    model = question.changed(sources.model(question.server))
+    model = request.changed(sources.model(request.server))
     usual = UTILIZATION if sources.traces else PEAK_UTILIZATION
-    load = usual if question.load is None else question.load
-    servers = question.servers * (1 - question.training_share)
-    if question.budget_w is None:
-        servers += question.budget_servers
-    return question.days * DAY_S * load * servers * _rate_of_a_server(model, sources)
+    load = usual if request.load is None else request.load
+    servers = request.servers * (1 - request.training_share)
+    if request.budget_w is None:
+        servers += request.budget_servers
+    return request.days * DAY_S * load * servers * _rate_of_a_server(model, sources)
 
 
 def _rate_of_a_server(model: ServerModel, sources: Sources) -> float:

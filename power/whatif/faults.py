@@ -5,18 +5,18 @@ import numpy as np
 from power.arrays import Floats
 from power.simulator import Fault, IgnoredActuation, PlannerKilled, RowSpec, StaleTelemetry
 from power.simulator.state import WINDOW_S
-from power.whatif.request import FaultName, RowQuestion
+from power.whatif.request import FaultName, RowRequest
 
 MINUTE = round(60 / WINDOW_S)  # readings
 STALE_S = 10.0
 BUDGET_VALID_S = float(RowSpec.model_fields["budget_valid_s"].default)
 
 
-def chosen_fault(question: RowQuestion, *, uncapped_w: Floats) -> tuple[Fault, tuple[float, float]] | None:
+def chosen_fault(request: RowRequest, *, uncapped_w: Floats) -> tuple[Fault, tuple[float, float]] | None:
     """Return the requested fault and its interval."""
     duration_s = len(uncapped_w) * WINDOW_S
-    length_s = duration_s if question.fault_s is None else question.fault_s
-    match question.fault:
+    length_s = duration_s if request.fault_s is None else request.fault_s
+    match request.fault:
         case None:
             return None
         case FaultName.PLANNER_KILLED:
@@ -24,13 +24,13 @@ def chosen_fault(question: RowQuestion, *, uncapped_w: Floats) -> tuple[Fault, t
             to_s = min(duration_s, from_s + length_s)
             return PlannerKilled(from_s=from_s, to_s=to_s), (from_s, to_s)
         case FaultName.STALE_TELEMETRY:
-            length_s = STALE_S if question.fault_s is None else question.fault_s
+            length_s = STALE_S if request.fault_s is None else request.fault_s
             from_s = steepest_s(uncapped_w, over_s=length_s, after_s=worst_minute_s(uncapped_w))
             to_s = min(duration_s, from_s + length_s)
             return StaleTelemetry(from_s=from_s, to_s=to_s), (from_s, to_s)
         case FaultName.IGNORED_ACTUATION:
             to_s = min(duration_s, length_s)
-            return IgnoredActuation(from_s=0.0, to_s=to_s, share=question.fault_share), (0.0, to_s)
+            return IgnoredActuation(from_s=0.0, to_s=to_s, share=request.fault_share), (0.0, to_s)
 
 
 def worst_minute_s(row_w: Floats) -> float:

@@ -32,7 +32,7 @@ class FaultName(StrEnum):
     IGNORED_ACTUATION = "ignored-actuation"
 
 
-class RowQuestion(Frozen):
+class RowRequest(Frozen):
     """One row, one policy, one seed."""
 
     servers: int = Field(ge=1, le=MAX_SERVERS, description="Of the row, those that train included.")

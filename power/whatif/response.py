@@ -91,7 +91,7 @@ class Assumptions(Frozen):
     guarded: bool
 
 
-class RowAnswer(Frozen):
+class RowResponse(Frozen):
     """The result of a what-if run."""
 
     servers: int

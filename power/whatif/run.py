@@ -27,7 +27,7 @@ from power.slo_impact import POLCA_SLO, latency_impact, slo_holds
 from power.slo_impact import Impact as Measured
 from power.whatif.faults import chosen_fault
 from power.whatif.record import Record, envelope
-from power.whatif.request import PolicyName, RowQuestion
+from power.whatif.request import PolicyName, RowRequest
 from power.whatif.response import (
     MAX_EVENTS,
     MAX_POINTS,
@@ -37,7 +37,7 @@ from power.whatif.response import (
     Impact,
     Impacts,
     Profile,
-    RowAnswer,
+    RowResponse,
     Uncapped,
     Waits,
 )
@@ -50,18 +50,18 @@ UNBATCHED = 1  # POLCA's row: one request per server
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Study:
+class WhatIfRun:
     """A response, and the record for plots."""
 
-    answer: RowAnswer
+    response: RowResponse
     record: Record
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class Scenario:
     """A request with its work and budget: the input of the simulation."""
 
-    question: RowQuestion
+    request: RowRequest
     model: ServerModel
     work: Work
     budget_w: float
@@ -71,7 +71,7 @@ class Asked:
     @property
     def together_under_policy(self) -> int | None:
         """Return None (as many as fit in memory) if the policy changes routing and the request sets nothing."""
-        owned = self.question.policy in OWN_ROUTER and self.question.together is None
+        owned = self.request.policy in OWN_ROUTER and self.request.together is None
         return None if owned else self.together
 
     def allowed(self, together: int | None) -> int:
@@ -79,67 +79,67 @@ class Asked:
         return self.model.most_together if together is None else together
 
 
-def study(question: RowQuestion, *, clock_s: Callable[[], float], sources: Sources | None = None) -> Study:
+def run_whatif(request: RowRequest, *, clock_s: Callable[[], float], sources: Sources | None = None) -> WhatIfRun:
     """Simulate the requested row uncapped and under its policy."""
     began_s = clock_s()
-    asked = made_concrete(question, sources or Sources())
-    free = uncapped(asked)
-    faulty = chosen_fault(question, uncapped_w=free.readings_w)
+    scenario = scenario_of(request, sources or Sources())
+    free = uncapped(scenario)
+    faulty = chosen_fault(request, uncapped_w=free.readings_w)
     row_began_s = clock_s()
-    row = capped(asked, faults=() if faulty is None else (faulty[0],))
+    row = capped(scenario, faults=() if faulty is None else (faulty[0],))
     ended_s = clock_s()
-    answer = _answer(asked, free, row, run_s=ended_s - row_began_s, total_s=ended_s - began_s)
-    return Study(answer, _record(asked, free, row, fault_s=None if faulty is None else faulty[1]))
+    response = _response(scenario, free, row, run_s=ended_s - row_began_s, total_s=ended_s - began_s)
+    return WhatIfRun(response, _record(scenario, free, row, fault_s=None if faulty is None else faulty[1]))
 
 
-def made_concrete(question: RowQuestion, sources: Sources) -> Asked:
+def scenario_of(request: RowRequest, sources: Sources) -> Scenario:
     """The work and the budget."""
-    model = question.changed(sources.model(question.server))
-    together = _together(question, sources)
-    budget_w = question.budget_w or provisioned_w(question, sources)
+    model = request.changed(sources.model(request.server))
+    together = _together(request, sources)
+    budget_w = request.budget_w or provisioned_w(request, sources)
     work = sources.work(
-        servers=question.servers,
-        days=question.days,
-        seed=question.seed,
-        training_share=question.training_share,
+        servers=request.servers,
+        days=request.days,
+        seed=request.seed,
+        training_share=request.training_share,
         model=_filled(model, together),
-        provisioned_w=PROVISIONED_W if question.budget_w else budget_w / question.budget_servers,
-        load=question.load,
+        provisioned_w=PROVISIONED_W if request.budget_w else budget_w / request.budget_servers,
+        load=request.load,
     )
-    return Asked(question, model, work, budget_w, together, _described(question, sources, work))
+    return Scenario(request, model, work, budget_w, together, _described(request, sources, work))
 
 
-def provisioned_w(question: RowQuestion, sources: Sources) -> float:
+def provisioned_w(request: RowRequest, sources: Sources) -> float:
     """The budget that so many servers were given: at their peak they draw `peak_share` of it."""
-    model, together = question.changed(sources.model(question.server)), _together(question, sources)
+    model, together = request.changed(sources.model(request.server)), _together(request, sources)
     work = sources.work(
-        servers=question.budget_servers,
-        days=question.days,
-        seed=question.seed,
+        servers=request.budget_servers,
+        days=request.days,
+        seed=request.seed,
         model=_filled(model, together),
-        load=question.load,
+        load=request.load,
     )
-    free = _free(model, work, seed=question.seed, together=together)
-    found_w = free.peak_w / question.peak_share
-    most_w = min(NO_LIMIT_W, MAX_SERVER_W * question.budget_servers)
+    free = _free(model, work, seed=request.seed, together=together)
+    found_w = free.peak_w / request.peak_share
+    most_w = min(NO_LIMIT_W, MAX_SERVER_W * request.budget_servers)
     if not MIN_BUDGET_W <= found_w <= most_w:
-        said = f"{question.budget_servers} of these would get {found_w:g} W"
-        raise RuleError([(("server",), f"{said}, allowed: {MIN_BUDGET_W:g} to {most_w:g} W")])
+        description = f"{request.budget_servers} of these would get {found_w:g} W"
+        raise RuleError([(("server",), f"{description}, allowed: {MIN_BUDGET_W:g} to {most_w:g} W")])
     return found_w
 
 
-def uncapped(asked: Asked) -> Outcome:
+def uncapped(scenario: Scenario) -> Outcome:
     """The row with neither policy nor brake."""
-    return _free(asked.model, asked.work, seed=asked.question.seed, together=asked.together)
+    return _free(scenario.model, scenario.work, seed=scenario.request.seed, together=scenario.together)
 
 
-def capped(asked: Asked, *, faults: tuple[Fault, ...] = ()) -> Outcome:
+def capped(scenario: Scenario, *, faults: tuple[Fault, ...] = ()) -> Outcome:
     """The row under its policy and the brake."""
-    question = asked.question
-    spec = RowSpec(budget_w=asked.budget_w, model=asked.model, together=asked.together_under_policy)
-    kinds = (_filled(asked.model, asked.together_under_policy),)
-    policy = policy_named(question.policy, kinds=kinds, jobs=asked.work.jobs)
-    return simulate(spec, asked.work, policy=policy, bare=not question.guarded, faults=faults, seed=question.seed)
+    request = scenario.request
+    spec = RowSpec(budget_w=scenario.budget_w, model=scenario.model, together=scenario.together_under_policy)
+    kinds = (_filled(scenario.model, scenario.together_under_policy),)
+    policy = policy_named(request.policy, kinds=kinds, jobs=scenario.work.jobs)
+    return simulate(spec, scenario.work, policy=policy, bare=not request.guarded, faults=faults, seed=request.seed)
 
 
 def _free(model: ServerModel, work: Work, *, seed: int, together: int | None) -> Outcome:
@@ -147,10 +147,10 @@ def _free(model: ServerModel, work: Work, *, seed: int, together: int | None) ->
     return simulate(spec, work, policy=policy_named(PolicyName.NONE), bare=True, seed=seed)
 
 
-def _together(question: RowQuestion, sources: Sources) -> int | None:
+def _together(request: RowRequest, sources: Sources) -> int | None:
     """Return the batch of the service before any policy; None: as many as fit in memory."""
-    if question.together is not None or sources.traces:
-        return question.together
+    if request.together is not None or sources.traces:
+        return request.together
     return UNBATCHED
 
 
@@ -159,36 +159,36 @@ def _filled(model: ServerModel, together: int | None) -> ServerModel:
     return model if together is None else model.model_copy(update={"most_together": together})
 
 
-def _described(question: RowQuestion, sources: Sources, work: Work) -> str:
-    said = [one.name for one in sources.traces] or ["built-in mix"]
+def _described(request: RowRequest, sources: Sources, work: Work) -> str:
+    description = [one.name for one in sources.traces] or ["built-in mix"]
     if sources.shape is not None:
-        said.append("shape of the given rates")
-    if question.load is not None:
-        said.append(f"load {question.load:g} at the peak")
+        description.append("shape of the given rates")
+    if request.load is not None:
+        description.append(f"load {request.load:g} at the peak")
     if work.jobs:
-        said.append(f"{len(work.jobs)} training jobs")
-    return ", ".join(said)
+        description.append(f"{len(work.jobs)} training jobs")
+    return ", ".join(description)
 
 
-def _answer(asked: Asked, free: Outcome, row: Outcome, *, run_s: float, total_s: float) -> RowAnswer:
-    question = asked.question
+def _response(scenario: Scenario, free: Outcome, row: Outcome, *, run_s: float, total_s: float) -> RowResponse:
+    request = scenario.request
     measured = {priority: _measured(free, row, priority) for priority in Priority}
     requests = row.requests
     curve = envelope(row.readings_w, step_s=WINDOW_S, most=MAX_POINTS)
-    return RowAnswer(
-        servers=question.servers,
-        budget_servers=question.budget_servers,
-        policy=question.policy,
-        days=question.days,
-        duration_s=asked.work.duration_s,
-        seed=question.seed,
-        training_share=question.training_share,
-        fault=question.fault,
+    return RowResponse(
+        servers=request.servers,
+        budget_servers=request.budget_servers,
+        policy=request.policy,
+        days=request.days,
+        duration_s=scenario.work.duration_s,
+        seed=request.seed,
+        training_share=request.training_share,
+        fault=request.fault,
         brakes=row.brakes,
         peak_utilization=row.peak_utilization,
-        mean_utilization=float(row.readings_w.mean()) / asked.budget_w,
+        mean_utilization=float(row.readings_w.mean()) / scenario.budget_w,
         seconds_over_budget=row.seconds_over_budget,
-        budget_w=asked.budget_w,
+        budget_w=scenario.budget_w,
         slo=Impacts(high=_impact(measured[Priority.HIGH]), low=_impact(measured[Priority.LOW])),
         slo_held=slo_holds(measured, POLCA_SLO),
         energy_kwh=row.energy_kwh,
@@ -196,13 +196,13 @@ def _answer(asked: Asked, free: Outcome, row: Outcome, *, run_s: float, total_s:
         unfinished=int(np.count_nonzero(~requests.finished)),
         admission_wait_s=AdmissionWaits(high=_waits(row, Priority.HIGH), low=_waits(row, Priority.LOW)),
         uncapped=Uncapped(
-            peak_utilization=free.peak_w / asked.budget_w,
-            mean_utilization=float(free.readings_w.mean()) / asked.budget_w,
+            peak_utilization=free.peak_w / scenario.budget_w,
+            mean_utilization=float(free.readings_w.mean()) / scenario.budget_w,
             energy_kwh=free.energy_kwh,
         ),
         events=tuple(_events(row)[:MAX_EVENTS]),
         profile=Profile(step_s=curve.step_s, mean_w=tuple(curve.mean_w.tolist()), max_w=tuple(curve.high_w.tolist())),
-        assumptions=_assumptions(asked),
+        assumptions=_assumptions(scenario),
         run_s=max(0.0, run_s),
         total_s=max(0.0, total_s),
     )
@@ -248,32 +248,32 @@ def _reading_w(row: Outcome, at_s: float) -> float:
     return float(row.readings_w[min(len(row.readings_w) - 1, max(0, int(at_s / WINDOW_S) - 1))])
 
 
-def _assumptions(asked: Asked) -> Assumptions:
-    question, model, spec = asked.question, asked.model, RowSpec(budget_w=asked.budget_w, model=asked.model)
-    policy = policy_named(question.policy, kinds=(model,), jobs=asked.work.jobs)
+def _assumptions(scenario: Scenario) -> Assumptions:
+    request, model, spec = scenario.request, scenario.model, RowSpec(budget_w=scenario.budget_w, model=scenario.model)
+    policy = policy_named(request.policy, kinds=(model,), jobs=scenario.work.jobs)
     return Assumptions(
         server=model.name,
-        work=asked.described,
-        peak_share=question.peak_share if question.budget_w is None else None,
+        work=scenario.described,
+        peak_share=request.peak_share if request.budget_w is None else None,
         token_sensitivity=model.token_sensitivity,
         prompt_sensitivity=model.prompt_sensitivity,
         token_exponent=model.token.exponent,
         prompt_exponent=model.prompt.exponent,
-        together=asked.allowed(asked.together_under_policy),
-        uncapped_together=asked.allowed(asked.together),
+        together=scenario.allowed(scenario.together_under_policy),
+        uncapped_together=scenario.allowed(scenario.together),
         server_bias=spec.bias,
         command_delay_s=policy.command_delay_s,
         telemetry_delay_s=spec.telemetry_delay_s,
         brake_delay_s=spec.brake_delay_s,
-        guarded=question.guarded,
+        guarded=request.guarded,
     )
 
 
-def _record(asked: Asked, free: Outcome, row: Outcome, *, fault_s: tuple[float, float] | None) -> Record:
+def _record(scenario: Scenario, free: Outcome, row: Outcome, *, fault_s: tuple[float, float] | None) -> Record:
     changed: Floats = np.array([0.0, *(change.at_s for change in row.clocks)])
     return Record(
         step_s=WINDOW_S,
-        budget_w=asked.budget_w,
+        budget_w=scenario.budget_w,
         row_w=row.readings_w,
         uncapped_w=free.readings_w,
         changed_s=changed,

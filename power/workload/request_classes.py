@@ -13,7 +13,7 @@ from power.workload.workload import Pool
 Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
-class Kind(Frozen):
+class RequestClass(Frozen):
     """Requests with prompt and answer sizes drawn uniformly from ranges, both ends included."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
@@ -41,7 +41,7 @@ class Kind(Frozen):
 class Mix(Frozen):
     """All kinds of one row."""
 
-    kinds: Annotated[tuple[Kind, ...], Field(min_length=1, max_length=100)]
+    kinds: Annotated[tuple[RequestClass, ...], Field(min_length=1, max_length=100)]
 
     @model_validator(mode="after")
     def _shares_make_one(self) -> Self:
@@ -76,28 +76,28 @@ def mean_prompt_s(model: ServerModel, prompt_tokens: tuple[int, int]) -> float:
 # POLCA's mix for BLOOM-176B (arXiv 2308.12908, recalled rather than re-read; November 2026), chat halved by priority.
 POLCA_MIX = Mix(
     kinds=(
-        Kind(
+        RequestClass(
             name="summarize",
             priority=Priority.LOW,
             prompt_tokens=(2048, 8192),
             output_tokens=(256, 512),
             share=0.25,
         ),
-        Kind(
+        RequestClass(
             name="search",
             priority=Priority.HIGH,
             prompt_tokens=(512, 2048),
             output_tokens=(1024, 2048),
             share=0.25,
         ),
-        Kind(
+        RequestClass(
             name="chat-low",
             priority=Priority.LOW,
             prompt_tokens=(2048, 4096),
             output_tokens=(128, 2048),
             share=0.25,
         ),
-        Kind(
+        RequestClass(
             name="chat-high",
             priority=Priority.HIGH,
             prompt_tokens=(2048, 4096),

@@ -9,7 +9,7 @@ import numpy as np
 from api.cli.common.plot_files import save_figure
 from power.controls import Clocks
 from power.whatif.record import Envelope, Record, envelope
-from power.whatif.response import RowAnswer
+from power.whatif.response import RowResponse
 
 BUCKETS = 1_200  # about one a pixel
 KILO = 1000.0
@@ -33,7 +33,7 @@ OUTSIDE: dict[str, Any] = {  # above the axes, so that nothing is hidden
 }
 
 
-def plot_row(answer: RowAnswer, record: Record, path: Path) -> None:
+def plot_row(answer: RowResponse, record: Record, path: Path) -> None:
     """Plot power and its duration curve, and below the power the clock of each control."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - an extra; a Figure of its own needs no display
 
@@ -115,7 +115,7 @@ def _draw_clocks(axes: Any, record: Record, unit_s: float, *, trains: bool) -> N
     axes.legend(**OUTSIDE, ncols=5)
 
 
-def _write(axes: Any, answer: RowAnswer) -> None:
+def _write(axes: Any, answer: RowResponse) -> None:
     axes.set_axis_off()
     lines = [
         f"brakes {answer.brakes:,}",

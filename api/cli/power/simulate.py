@@ -13,8 +13,8 @@ from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.plot_files import PlotOption, require_plottable
 from api.cli.place.files import require_writable
 from api.cli.power.simulate_output import print_row
-from api.cli.power.simulate_request import asked, given_server, given_sources, option_errors
-from power.whatif.request import FaultName, PolicyName, RowQuestion
+from api.cli.power.simulate_request import given_server, given_sources, option_errors, request_from
+from power.whatif.request import FaultName, PolicyName, RowRequest
 from power.workload import Sources
 
 app = new_app()
@@ -100,7 +100,7 @@ def simulate(
         require_writable(plot)
     if more and not trace:
         raise CommandError("files after the options are traces: put --trace before them", exit_code=EXIT_BAD_INPUT)
-    question = asked(
+    request = request_from(
         servers=servers,
         budget_servers=budget_servers,
         policy=policy,
@@ -119,31 +119,31 @@ def simulate(
     )
     sources = given_sources((*(trace or ()), *(more or ())))
     if url is not None:
-        _simulate_remotely(question, sources, url, token_file, output)
+        _simulate_remotely(request, sources, url, token_file, output)
         return
-    from power.whatif.run import study  # noqa: PLC0415 - loads compiled code: wrong input is told before that
+    from power.whatif.run import run_whatif  # noqa: PLC0415 - loads compiled code: wrong input is told before that
 
     with option_errors():
-        found = study(question, clock_s=time.process_time, sources=sources)
+        found = run_whatif(request, clock_s=time.process_time, sources=sources)
     if plot is not None:
         from api.cli.power.plot import plot_row  # noqa: PLC0415 - draws
 
-        plot_row(found.answer, found.record, plot)
+        plot_row(found.response, found.record, plot)
     if output is Format.JSON:
-        print_json(found.answer)
+        print_json(found.response)
     else:
-        print_row(found.answer)
+        print_row(found.response)
 
 
 def _simulate_remotely(
-    question: RowQuestion, sources: Sources, url: str, token_file: Path | None, output: Format
+    request: RowRequest, sources: Sources, url: str, token_file: Path | None, output: Format
 ) -> None:
     from api.cli.common.remote import connect  # noqa: PLC0415 - the client costs more than most local results
     from api.cli.power.simulations import POWER_SIMULATIONS  # noqa: PLC0415 - as above
     from api.schemas.power import SimulationRequest  # noqa: PLC0415 - as above
 
     with option_errors():
-        request = SimulationRequest.of(question, sources)
+        request = SimulationRequest.of(request, sources)
     with connect(url, token_file) as client:
         record = client.create_power_simulation(request)
     POWER_SIMULATIONS.print_record(record, output)

@@ -6,7 +6,7 @@ from api.cli.common.console import print_line
 from api.cli.common.tables import Column, Table, number, print_table
 from power.controls import Priority
 from power.slo_impact import POLCA_SLO, Limit
-from power.whatif.response import Assumptions, Impact, RowAnswer, Waits
+from power.whatif.response import Assumptions, Impact, RowResponse, Waits
 
 COLUMNS = (
     Column("latency"),
@@ -19,7 +19,7 @@ COLUMNS = (
 )
 
 
-def print_row(answer: RowAnswer) -> None:
+def print_row(answer: RowResponse) -> None:
     """A heading, the objectives, and what the figures rest on."""
     print_line(_heading(answer))
     print_line("")
@@ -34,7 +34,7 @@ def print_row(answer: RowAnswer) -> None:
         print_line(f"- {line}")
 
 
-def _heading(answer: RowAnswer) -> str:
+def _heading(answer: RowResponse) -> str:
     brakes = "1 brake" if answer.brakes == 1 else f"{answer.brakes:,} brakes"
     return (
         f"{answer.servers} servers on {answer.budget_w / 1000:,.1f} kW for {answer.days:g} days under {answer.policy}: "
@@ -58,7 +58,7 @@ def _share(value: float | None) -> str | None:
     return None if value is None else f"{value:+.2%}"
 
 
-def _remarks(answer: RowAnswer) -> Iterator[str]:
+def _remarks(answer: RowResponse) -> Iterator[str]:
     yield f"objectives {'held' if answer.slo_held else 'broken'}; {answer.seconds_over_budget:,.0f} s above the budget"
     more = answer.servers / answer.budget_servers - 1
     if answer.assumptions.peak_share is not None:

@@ -14,14 +14,14 @@ from fleet.documents import RuleError, Violation, dotted, validation_problems
 from fleet.gpus import builtin_gpus
 from power.measured_models.document import PowerShares
 from power.server_model import ServerModel
-from power.whatif.request import RowQuestion
+from power.whatif.request import RowRequest
 from power.workload import Sources, read_sources
 
 
-def asked(**fields: Any) -> RowQuestion:
+def request_from(**fields: Any) -> RowRequest:
     """Return the validated request; options without a value keep their defaults."""
     with option_errors():
-        return RowQuestion(**{name: value for name, value in fields.items() if value is not None})
+        return RowRequest(**{name: value for name, value in fields.items() if value is not None})
 
 
 def given_sources(paths: Sequence[Path]) -> Sources:

@@ -13,7 +13,7 @@ from power.caps.greedy import broken
 from power.caps.options import Option, not_beaten, raises_no_peak
 from power.caps.power_model import Draw
 from power.caps.program import CapProblem, Choice, FeedLimit
-from power.caps.solving import CapAnswer, solve
+from power.caps.solving import CapResult, solve
 
 EXACT = Limits(time_limit_s=30.0)
 SIGMAS = 3.09
@@ -46,7 +46,7 @@ def best_by_trying(problem: CapProblem) -> float:
     return min((problem.loss(choice) for choice in every if not broken(problem, choice)), default=inf)
 
 
-def solved(problem: CapProblem, solver: Solver = Solver.HIGHS) -> CapAnswer:
+def solved(problem: CapProblem, solver: Solver = Solver.HIGHS) -> CapResult:
     return solve(problem, solver=solver, limits=EXACT)
 
 
@@ -86,7 +86,7 @@ def test_what_is_missing_is_enough_and_no_less_would_be(problem: CapProblem) -> 
     assert _eased(problem, missing_w, share=0.9).status is SolveStatus.INFEASIBLE
 
 
-def _eased(problem: CapProblem, missing_w: dict[int, float], *, share: float) -> CapAnswer:
+def _eased(problem: CapProblem, missing_w: dict[int, float], *, share: float) -> CapResult:
     more = [missing_w.get(at, 0.0) * share for at in range(len(problem.feeds))]
     feeds = (FeedLimit(f.name, f.limit_w + w, f.members) for f, w in zip(problem.feeds, more, strict=True))
     return solved(CapProblem(problem.options, tuple(feeds), SIGMAS))
@@ -103,7 +103,7 @@ def test_a_price_foretells_what_a_little_more_saves() -> None:
     options = tuple(menu([(100 - w, 0, 0, w * (1 + g / 10)) for w in range(50)]) for g in range(4))
     members = tuple(range(4))
 
-    def loss(limit_w: float) -> CapAnswer:
+    def loss(limit_w: float) -> CapResult:
         return solved(CapProblem(options, (FeedLimit("row", limit_w, members),), SIGMAS))
 
     tight, eased = loss(310.0), loss(311.0)

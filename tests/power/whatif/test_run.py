@@ -10,27 +10,27 @@ from power.simulator import IgnoredActuation, PlannerKilled, StaleTelemetry
 from power.whatif.cost_estimate import expected_requests
 from power.whatif.faults import chosen_fault, steepest_s, worst_minute_s
 from power.whatif.record import envelope
-from power.whatif.request import FaultName, PolicyName, RowQuestion
-from power.whatif.run import Study, provisioned_w, study
+from power.whatif.request import FaultName, PolicyName, RowRequest
+from power.whatif.run import WhatIfRun, provisioned_w, run_whatif
 from power.workload import Sources
 
-SMALL = RowQuestion(servers=14, budget_servers=8, days=0.0625, seed=3, policy=PolicyName.POLCA)
+SMALL = RowRequest(servers=14, budget_servers=8, days=0.0625, seed=3, policy=PolicyName.POLCA)
 
 
-def answered(question: RowQuestion) -> Study:
+def answered(request: RowRequest) -> WhatIfRun:
     ticks = count()
-    return study(question, clock_s=lambda: float(next(ticks)))
+    return run_whatif(request, clock_s=lambda: float(next(ticks)))
 
 
 @pytest.fixture(scope="module")
-def polca() -> Study:
+def polca() -> WhatIfRun:
     return answered(SMALL)
 
 
 class TestAnswer:
     def test_the_budget_is_the_uncapped_peak_of_so_many_servers_over_their_share(self) -> None:
         same = SMALL.model_copy(update={"servers": 8, "policy": PolicyName.NONE})
-        found = answered(same).answer
+        found = answered(same).response
         assert found.budget_w == provisioned_w(same, Sources())
         assert found.peak_utilization == pytest.approx(0.79)
         assert found.uncapped.peak_utilization == found.peak_utilization
@@ -42,37 +42,37 @@ class TestAnswer:
         assert provisioned_w(half, Sources()) == pytest.approx(2 * provisioned_w(SMALL, Sources()))
 
     def test_a_row_that_nothing_touches_has_no_impact(self) -> None:
-        free = answered(SMALL.model_copy(update={"policy": PolicyName.NONE, "budget_w": 1e6})).answer
+        free = answered(SMALL.model_copy(update={"policy": PolicyName.NONE, "budget_w": 1e6})).response
         for impact in (free.slo.high, free.slo.low):
             assert (impact.p50, impact.p99, impact.unfinished) == (0.0, 0.0, 0)
         assert (free.brakes, free.slo_held, free.events) == (0, True, ())
         assert free.energy_kwh == free.uncapped.energy_kwh
 
-    def test_figures_fit_together(self, polca: Study) -> None:
-        answer, record = polca.answer, polca.record
-        assert answer.peak_utilization == record.row_w.max() / record.budget_w
-        assert answer.seconds_over_budget == 2.0 * np.count_nonzero(record.row_w > record.budget_w)
-        assert answer.energy_kwh == pytest.approx(record.row_w.sum() * record.step_s / 3.6e6)
-        assert answer.brakes == len(record.brakes_s) == [event.what for event in answer.events].count("brake")
-        assert record.duration_s == answer.duration_s == pytest.approx(5400)
-        assert answer.slo.high.requests + answer.slo.low.requests <= answer.requests
-        assert (answer.run_s, answer.total_s) == (1.0, 2.0)  # of the clock that was given
+    def test_figures_fit_together(self, polca: WhatIfRun) -> None:
+        response, record = polca.response, polca.record
+        assert response.peak_utilization == record.row_w.max() / record.budget_w
+        assert response.seconds_over_budget == 2.0 * np.count_nonzero(record.row_w > record.budget_w)
+        assert response.energy_kwh == pytest.approx(record.row_w.sum() * record.step_s / 3.6e6)
+        assert response.brakes == len(record.brakes_s) == [event.what for event in response.events].count("brake")
+        assert record.duration_s == response.duration_s == pytest.approx(5400)
+        assert response.slo.high.requests + response.slo.low.requests <= response.requests
+        assert (response.run_s, response.total_s) == (1.0, 2.0)  # of the clock that was given
 
-    def test_the_profile_holds_the_row(self, polca: Study) -> None:
-        profile, row_w = polca.answer.profile, polca.record.row_w
+    def test_the_profile_holds_the_row(self, polca: WhatIfRun) -> None:
+        profile, row_w = polca.response.profile, polca.record.row_w
         assert max(profile.max_w) == row_w.max()
         assert len(profile.mean_w) == len(profile.max_w) <= 480
         assert all(mean <= most for mean, most in zip(profile.mean_w, profile.max_w, strict=True))
 
     def test_a_budget_that_is_too_small_brakes_and_breaks_the_objectives(self) -> None:
-        tight = answered(SMALL.model_copy(update={"budget_w": 40_000.0})).answer
+        tight = answered(SMALL.model_copy(update={"budget_w": 40_000.0})).response
         assert tight.brakes > 0
         assert not tight.slo_held
         assert tight.energy_kwh < tight.uncapped.energy_kwh
 
     def test_what_is_assumed_is_told(self) -> None:
-        asked = SMALL.model_copy(update={"decode_sensitivity": 0.25, "together": 3, "policy": PolicyName.LADDER})
-        told = answered(asked).answer.assumptions
+        scenario = SMALL.model_copy(update={"decode_sensitivity": 0.25, "together": 3, "policy": PolicyName.LADDER})
+        told = answered(scenario).response.assumptions
         assert (told.token_sensitivity, told.together, told.uncapped_together, told.guarded) == (0.25, 3, 3, True)
         assert told.command_delay_s < 40
 
@@ -80,8 +80,8 @@ class TestAnswer:
     def test_only_who_owns_the_router_batches_more_than_the_service_did(
         self, policy: PolicyName, together: int
     ) -> None:
-        asked = SMALL.model_copy(update={"policy": policy, "days": 0.02})
-        told = answered(asked).answer.assumptions
+        scenario = SMALL.model_copy(update={"policy": policy, "days": 0.02})
+        told = answered(scenario).response.assumptions
         assert (told.together, told.uncapped_together) == (together, 1)
 
     def test_more_than_memory_holds_is_refused(self) -> None:
@@ -107,15 +107,15 @@ class TestGuard:
     def test_it_runs_around_the_ladder_and_where_there_is_a_fault(
         self, policy: PolicyName, fault: FaultName | None, *, guard: bool | None, guarded: bool
     ) -> None:
-        assert RowQuestion(servers=8, policy=policy, fault=fault, guard=guard).guarded is guarded
+        assert RowRequest(servers=8, policy=policy, fault=fault, guard=guard).guarded is guarded
 
     def test_a_dead_planner_is_noticed(self) -> None:
-        asked = SMALL.model_copy(update={"policy": PolicyName.LADDER, "fault": FaultName.PLANNER_KILLED})
-        found = answered(asked)
+        scenario = SMALL.model_copy(update={"policy": PolicyName.LADDER, "fault": FaultName.PLANNER_KILLED})
+        found = answered(scenario)
         assert found.record.fault_s is not None
         killed_s, end_s = found.record.fault_s
         assert end_s == found.record.duration_s
-        told = [event for event in found.answer.events if "budget-expired" in event.what]
+        told = [event for event in found.response.events if "budget-expired" in event.what]
         assert bool(told) == (end_s - killed_s > 180)  # what was said last is believed for so long
         assert all(event.at_s > killed_s for event in told)
 
@@ -150,8 +150,8 @@ class TestFaults:
     def test_each_lasts_as_long_as_was_said(
         self, fault: FaultName, fault_s: float | None, kind: type, length_s: float | None
     ) -> None:
-        asked = SMALL.model_copy(update={"fault": fault, "fault_s": fault_s})
-        found = chosen_fault(asked, uncapped_w=self.ROW)
+        scenario = SMALL.model_copy(update={"fault": fault, "fault_s": fault_s})
+        found = chosen_fault(scenario, uncapped_w=self.ROW)
         assert found is not None
         made, (from_s, to_s) = found
         assert isinstance(made, kind)
@@ -173,7 +173,7 @@ def test_an_envelope_holds_every_reading(readings: int) -> None:
 
 class TestSize:
     def test_the_estimate_is_above_what_is_made_and_not_far(self) -> None:
-        made = answered(SMALL.model_copy(update={"policy": PolicyName.NONE, "days": 0.25, "budget_w": 1e6})).answer
+        made = answered(SMALL.model_copy(update={"policy": PolicyName.NONE, "days": 0.25, "budget_w": 1e6})).response
         most = expected_requests(SMALL.model_copy(update={"days": 0.25, "budget_w": 1e6}), Sources())
         assert 0.3 * most < made.requests < 1.1 * most
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from fleet.documents import RuleError
 from power.controls import Priority
 from power.server_model import BLOOM_A100
-from power.workload import POLCA_MIX, Curve, Kind, Mix, Work, generated_work
+from power.workload import POLCA_MIX, Curve, Mix, RequestClass, Work, generated_work
 
 FLAT = Curve(3600.0, np.ones(25))
 
@@ -115,8 +115,8 @@ def test_a_range_that_falls_is_refused() -> None:
         _kind("x", 1.0, prompt=(10, 5))
 
 
-def _kind(name: str, share: float, prompt: tuple[int, int] = (10, 20)) -> Kind:
-    return Kind(name=name, priority=Priority.LOW, prompt_tokens=prompt, output_tokens=(1, 10), share=share)
+def _kind(name: str, share: float, prompt: tuple[int, int] = (10, 20)) -> RequestClass:
+    return RequestClass(name=name, priority=Priority.LOW, prompt_tokens=prompt, output_tokens=(1, 10), share=share)
 
 
 def _busy_s(work: Work, at: int) -> float:
