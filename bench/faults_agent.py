@@ -137,9 +137,9 @@ def _looks(peers: Peers) -> list[float]:
     spent: list[float] = []
     seen = 0
     try:
-        for look in range(LOOKS):
+        for poll in range(LOOKS):
             began_s = time.thread_time()
-            samples = source.look(PERIOD_S * look, wanted=False)
+            samples = source.poll(PERIOD_S * poll, wanted=False)
             spent.append((time.thread_time() - began_s) * 1e3)
             seen += sum(len(sample.peers) == peers.nodes for sample in samples)
             time.sleep(0.05)
@@ -152,7 +152,7 @@ def _looks(peers: Peers) -> list[float]:
 def _whole(recording: Recording, run_s: float) -> Cost:
     recorder = recorder_of(recording, started_s=time.time())
     for _ in range(4):  # what is loaded and made at the first looks is not the pace's cost
-        recorder.look()
+        recorder.poll()
     settle_memory()
     told, before_s, began_s = recorder.tally.observations, _cpu_s(), time.monotonic()
     tally = recorder.run(threading.Event(), duration_s=run_s)
@@ -223,7 +223,7 @@ def _probe(peers: Peers, size_bytes: int) -> None:
     ]
     while True:
         for prober in made:
-            prober.look(time.time())
+            prober.poll(time.time())
         time.sleep(PERIOD_S)
 
 

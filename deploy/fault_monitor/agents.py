@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from deploy.fault_monitor.clock_skew import ClockSkew
-from deploy.telemetry.batch_codec import Batch, Held
+from deploy.telemetry.batch_codec import Base, Batch
 
 LOST_AFTER_S: Final = 10.0  # without a batch; an idle agent sends every 2 s
 LATEST_AGE_S: Final = 120.0  # an older batch comes from a backlog or a broken clock
@@ -21,7 +21,7 @@ class Agent:
     """A recorder, a prober, or a rank."""
 
     session: str
-    held: Held | None = None
+    held: Base | None = None
     skew: ClockSkew = field(default_factory=ClockSkew)
     last_s: float = 0.0  # last batch, by our monotonic clock
 
@@ -48,7 +48,7 @@ class Agents:
         """All separate prober processes that ever sent a batch, by node."""
         return self._probers
 
-    def record(self, batch: Batch, held: Held, *, received_s: float, steady_s: float) -> Agent:
+    def record(self, batch: Batch, held: Base, *, received_s: float, steady_s: float) -> Agent:
         """Record a batch of its sender.  A restarted sender has a new session and a new skew."""
         of, key = self._place(batch)
         agent = of.get(key)
@@ -68,7 +68,7 @@ class Agents:
         """Nodes whose prober has become silent."""
         return _silent(self._probers, steady_s)
 
-    def held_of(self, node: int, session: str) -> Held | None:
+    def held_of(self, node: int, session: str) -> Base | None:
         """The base of the next differential batch.  Only recorders send samples."""
         agent = self._recorders.get(node)
         return agent.held if agent is not None and agent.session == session else None

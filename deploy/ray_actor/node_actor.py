@@ -77,7 +77,7 @@ class NodeActor:
             node_name=order.node_name,
             index=order.index,
             pid=os.getpid(),
-            looks=recording.tally.looks if recording else 0,
+            looks=recording.tally.polls if recording else 0,
             observations=recording.tally.observations if recording else 0,
             failures=recording.failures() if recording else {},
             peers=len(order.peers),

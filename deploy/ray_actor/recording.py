@@ -15,7 +15,7 @@ from deploy.telemetry.recorder import Recorder, RecorderStats, Sink
 from deploy.telemetry.sender import Sender
 from deploy.telemetry.sockets import SocketSource
 from deploy.telemetry.sources import Source
-from faults.readers import RecorderStats as Malformed
+from faults.readers import ParseErrors
 from faults.readers.job_map import JobMap
 
 HELD_S = 1.0  # as `fleetwright faults record` has it
@@ -25,7 +25,7 @@ class NodeRecording:
     """Records from construction until `close`."""
 
     def __init__(self, order: NodeActorConfig, *, raylet_pid: int) -> None:
-        self._malformed = Malformed()
+        self._malformed = ParseErrors()
         self._stop = threading.Event()
         period_s = 1.0 / order.settings.hz
         self.workers = RayWorkers(

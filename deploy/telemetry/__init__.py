@@ -1,9 +1,10 @@
-"""The recorder of one node: looks from outside the job at what its collectives leave in the kernel and beside it.
+"""The recorder of one node: observes from outside what the job's collectives leave in the kernel and in /proc.
 
     sockets    TCP counters per peer, by INET_DIAG in the job's network namespace (netlink, diag, peers)
     sources    process state, InfiniBand ports, dcgm-exporter, RAS, dumps
-    inbox      what the job says of itself, by datagram from `fleetwright.collectives`
-    sinks      a recording folder; a watcher over HTTP (folder, wire, sender)
+    inbox      datagrams of ranks, from `fleetwright.collectives`
+    sinks      a recording folder; a fault monitor over HTTP (folder, batch_codec, sender)
 
-It changes nothing of the job and asks for no right beyond the job's own namespace.  docs/faults/recorder.md
+It does not change the job and needs no privilege beyond the job's namespace.  Use `factory.recorder_of`.
+docs/explanation/faults/recorder.md
 """

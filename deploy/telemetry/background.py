@@ -1,4 +1,4 @@
-"""A recorder in a thread, beside a process that has something more important to do."""
+"""Runs a recorder in a thread beside a process with another task."""
 
 import threading
 from collections.abc import Iterator
@@ -10,17 +10,17 @@ from deploy.telemetry.recorder import MAX_SLEEP_S, Recorder
 
 log = structlog.get_logger()
 
-END_S = 10 * MAX_SLEEP_S  # to write out what was seen
+END_S = 10 * MAX_SLEEP_S  # to write the remaining observations
 
 
 @contextmanager
 def record_in_background(recorder: Recorder) -> Iterator[None]:
-    """Look until the block ends.  Whatever becomes of the recorder, the block goes on."""
+    """Record until the block ends.  The block goes on if the recorder fails."""
     stop = threading.Event()
     thread = threading.Thread(target=_run, args=(recorder, stop), name="recorder", daemon=True)
     try:
         thread.start()
-    except RuntimeError as error:  # the node has no thread to spare
+    except RuntimeError as error:  # no thread can be started
         log.warning("recorder_not_started", reason=str(error))
         yield
         return
@@ -30,7 +30,7 @@ def record_in_background(recorder: Recorder) -> Iterator[None]:
         stop.set()
         thread.join(END_S)
         tally = recorder.tally
-        log.info("recorded", looks=tally.looks, observations=tally.observations, late_polls=tally.late_polls)
+        log.info("recorded", polls=tally.polls, observations=tally.observations, late_polls=tally.late_polls)
 
 
 def _run(recorder: Recorder, stop: threading.Event) -> None:

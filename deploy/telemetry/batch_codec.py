@@ -1,10 +1,10 @@
-"""What a recorder sends to a watcher: batches small enough for 1 kB/s of a node, and safe to read from anybody.
+"""Batches of a recorder for the fault monitor: small enough for 1 kB/s of a node, and safe to read from any sender.
 
-A batch is zlib of one JSON object.  A look is a matrix, peers x columns of `Socket`, written as differences from the
-look before it: zigzag, 7 bits a byte (LEB128), base64, all looks of the same peers together, column by column.  Most
-columns of a quiet connection do not change and cost a byte, which zlib then takes away.  A batch whose `base` is None
-begins anew; any other builds on the batch that `base` numbers, and a watcher that does not hold that one says so and
-gets a whole one.  Times count from `sent_s`.
+A batch is zlib of one JSON object.  A poll is a matrix, peers x columns of `Socket`, written as differences from the
+previous poll: zigzag, 7 bits a byte (LEB128), base64, all polls of the same peers together, column by column.  Most
+columns of an idle connection do not change and cost a byte, which zlib removes.  A batch with `base` None is whole; any
+other builds on the batch numbered `base`, and a monitor without that batch gets a whole one.  Times count from
+`sent_s`.
 """
 
 import base64
@@ -30,35 +30,35 @@ _LARGER_FROM: Final = np.uint64(1) << (np.uint64(7) * np.arange(1, 10, dtype=np.
 
 COLUMNS: Final = len(Socket._fields)
 MAX_BODY_BYTES: Final = 256 * 1024
-MAX_BYTES: Final = 8 * 1024 * 1024  # of a batch, unpacked
+MAX_BYTES: Final = 8 * 1024 * 1024  # of a batch, decompressed
 MAX_PEERS: Final = 100_000
 MAX_POLLS: Final = 1000
 MAX_OTHERS: Final = 50_000
 
 
 class WireError(ValueError):
-    """A batch that cannot be read."""
+    """The batch cannot be read."""
 
 
 class BaseMissingError(WireError):
-    """A batch that builds on one that is not held here."""
+    """The batch builds on one that is not held."""
 
 
-class Held(NamedTuple):
-    """What both ends know after a batch: its number and its last look."""
+class Base(NamedTuple):
+    """What both ends know after a batch: its number and its last poll."""
 
     number: int
     peers: Ints
     rows: Ints
 
 
-HeldOf = Callable[[int, str], Held | None]
+HeldOf = Callable[[int, str], Base | None]
 
-NOTHING: Final = Held(-1, np.empty(0, np.int64), np.empty((0, COLUMNS), np.int64))
+NOTHING: Final = Base(-1, np.empty(0, np.int64), np.empty((0, COLUMNS), np.int64))
 
 
 class Batch(NamedTuple):
-    """A batch read back.  Times are the sender's."""
+    """A decoded batch.  Times are the sender's."""
 
     session: str
     number: int
@@ -66,8 +66,8 @@ class Batch(NamedTuple):
     sent_s: float
     samples: tuple[Sample, ...]
     others: tuple[Observation, ...]
-    malformed: int  # of the others, left out
-    rank: int | None = None  # that tells of itself; none: the node's recorder, or its prober
+    malformed: int  # observations that were dropped
+    rank: int | None = None  # of a rank's own batch; None: of the node's recorder or prober
     prober: bool = False
 
 
@@ -77,26 +77,26 @@ def encode(
     *,
     session: str,
     number: int,
-    held: Held | None,
+    held: Base | None,
     node: int,
     sent_s: float,
     rank: int | None = None,
     prober: bool = False,
-) -> tuple[bytes, Held]:
-    """The body, and what is known to who has read it.  `held` is what the watcher is known to hold."""
+) -> tuple[bytes, Base]:
+    """The body, and the state of a monitor that has read it.  `held` is the state that the monitor is known to have."""
     before = held or NOTHING
-    looks: list[list[Any]] = []
+    polls: list[list[Any]] = []
     for _, alike in groupby(samples, key=lambda sample: sample.peers.tobytes()):
         run = list(alike)
-        looks.append(_run(run, before, sent_s=sent_s))
-        before = Held(number, run[-1].peers, run[-1].rows)
+        polls.append(_run(run, before, sent_s=sent_s))
+        before = Base(number, run[-1].peers, run[-1].rows)
     body = pack(
         session=session,
         number=number,
         base=None if held is None else held.number,
         node=node,
         sent_s=sent_s,
-        looks=looks,
+        looks=polls,
         others=[_short(other, sent_s) for other in others],
         rank=rank,
         prober=prober,
@@ -104,9 +104,9 @@ def encode(
     return body, before._replace(number=number)
 
 
-def decode(body: bytes, *, held_of: HeldOf) -> tuple[Batch, Held]:
-    """A batch and what is held after it; `held_of` says what of a node's session is.  Raises WireError, whatever the
-    bytes are.
+def decode(body: bytes, *, held_of: HeldOf) -> tuple[Batch, Base]:
+    """A batch, and the state after it; `held_of` returns the state of a node's session.  Raises WireError for every
+    invalid body.
     """
     document = _document(body)
     session, number, node, sent_s, base = _head(document)
@@ -117,7 +117,7 @@ def decode(body: bytes, *, held_of: HeldOf) -> tuple[Batch, Held]:
     samples: list[Sample] = []
     for run in _list(document, "looks", most=MAX_POLLS):
         samples += _samples(run, before, node=node, sent_s=sent_s)
-        before = Held(number, samples[-1].peers, samples[-1].rows)
+        before = Base(number, samples[-1].peers, samples[-1].rows)
     if len(samples) > MAX_POLLS:
         raise WireError(f"expected at most {MAX_POLLS} looks")
     rank, prober = _rank(document), _is_of_a_prober(document)
@@ -127,8 +127,8 @@ def decode(body: bytes, *, held_of: HeldOf) -> tuple[Batch, Held]:
     return batch, before._replace(number=number)
 
 
-def _run(run: list[Sample], before: Held, *, sent_s: float) -> list[Any]:
-    """Looks that have the same peers: [times, peers or None where they are those before, rows]."""
+def _run(run: list[Sample], before: Base, *, sent_s: float) -> list[Any]:
+    """Polls of the same peers: [times, peers or None if equal to the previous ones, rows]."""
     peers = run[0].peers
     same = np.array_equal(peers, before.peers)
     matrices = np.stack([before.rows if same else _lined_up(before, peers), *(sample.rows for sample in run)])
@@ -140,7 +140,7 @@ def _run(run: list[Sample], before: Held, *, sent_s: float) -> list[Any]:
     ]
 
 
-def _samples(run: Any, before: Held, *, node: int, sent_s: float) -> list[Sample]:
+def _samples(run: Any, before: Base, *, node: int, sent_s: float) -> list[Sample]:
     if type(run) is not list or len(run) != 3 or type(run[0]) is not list or not 0 < len(run[0]) <= MAX_POLLS:
         raise WireError("expected looks as times, peers, rows")
     offsets_ms, packed_peers, packed_rows = run
@@ -162,8 +162,8 @@ def _samples(run: Any, before: Held, *, node: int, sent_s: float) -> list[Sample
     ]
 
 
-def _lined_up(before: Held, peers: Ints) -> Ints:
-    """The rows before, for these peers; 0 for one that is new."""
+def _lined_up(before: Base, peers: Ints) -> Ints:
+    """The previous rows, for these peers; 0 for a new one."""
     rows = np.zeros((peers.size, COLUMNS), np.int64)
     at = np.searchsorted(before.peers, peers)
     at[at == before.peers.size] = 0
@@ -180,7 +180,7 @@ def _others(found: list[Any], *, node: int, rank: int | None, prober: bool, sent
             others.append(on_clock_of(from_list(item), -sent_s))
         except ValueError:
             continue
-    # An agent speaks for its own node, a rank for itself, a prober of its trains.
+    # An agent reports its own node, a rank itself, a prober its trains.
     kinds = (Probe, ProbeReturned) if prober else object
     return tuple(
         other
@@ -194,10 +194,10 @@ def _document(body: bytes) -> dict[str, Any]:
         inflater = zlib.decompressobj()
         text = inflater.decompress(body, MAX_BYTES)
         if not inflater.eof:
-            raise WireError("is cut off, or larger than anything we send")
+            raise WireError("is truncated, or larger than any batch")
         document = json.loads(text)
     except (zlib.error, ValueError, RecursionError) as error:
-        raise error if isinstance(error, WireError) else WireError("is no batch of observations") from error
+        raise error if isinstance(error, WireError) else WireError("is not a batch of observations") from error
     if not isinstance(document, dict) or document.get("v") != VERSION:
         raise WireError(f"expected a batch of version {VERSION}")
     return document
@@ -247,7 +247,7 @@ def _list(document: dict[str, Any], key: str, *, most: int) -> list[Any]:
 
 
 def _short(other: Observation, sent_s: float) -> list[Any]:
-    """As `to_line` has it, times from `sent_s` on and to the microsecond."""
+    """As `to_line` has it, with times from `sent_s`, to the microsecond."""
     at_s, node, values, rank, peer = on_clock_of(other, sent_s)
     short = [round(value, 6) if type(value) is float else value for value in values]
     return [round(at_s, 6), node, rank, peer, KIND_NAMES[type(values)].lower(), short]
@@ -258,7 +258,7 @@ def _ms(at_s: float, sent_s: float) -> int:
 
 
 def _packed(values: Ints) -> str:
-    """Zigzag and LEB128: a value takes as many bytes as it has groups of 7 bits, the last without the high bit."""
+    """Zigzag and LEB128: groups of 7 bits, with the high bit clear in the last byte."""
     left = ((values << 1) ^ (values >> 63)).view(np.uint64)
     sizes = np.searchsorted(_LARGER_FROM, left, side="right") + 1
     ends = np.cumsum(sizes)

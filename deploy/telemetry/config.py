@@ -1,5 +1,4 @@
-"""A recording as a file, for an agent that records beside what it does for the guard: one field for each option of
-`fleetwright faults record`."""
+"""The recording of an agent as a file: one field for each option of `fleetwright faults record`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,21 +14,21 @@ from deploy.telemetry.ports import SYSFS
 from deploy.telemetry.prober import MAX_BYTES, MIN_BYTES
 from fleet.documents import Frozen, RuleError, Violation
 
-OTHERS: Final = ("inbox", "flights", "infiniband", "dcgm", "xpu_timer")  # that only a recorder looks at
+OTHERS: Final = ("inbox", "flights", "infiniband", "dcgm", "xpu_timer")  # of the recorder's own sources
 
 Url = Annotated[str, Field(pattern=r"^https?://[^\s/]+(/\S*)?$", max_length=1000)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
 
 
 class RecordingFile(Frozen):
-    """What to look at of one job on this node, and where to put it."""
+    """What to record of one job on this node, and where to send it."""
 
-    peers: Annotated[dict[str, int], Field(min_length=1)]  # the job's nodes by address, this one too
+    peers: Annotated[dict[str, int], Field(min_length=1)]  # the job's nodes by address, this node included
     node: Annotated[int, Field(ge=0)] = 0
     ranks_per_node: Annotated[int, Field(ge=1, le=64)] = 1
     pids: dict[Annotated[int, Field(ge=0)], Annotated[int, Field(gt=0)]] = Field(default_factory=dict)  # by rank
     hz: Annotated[float, Field(ge=0.1, le=100)] = 4.0
-    netns: str | None = None  # else that of the first process, else this one's
+    netns: str | None = None  # default: that of the first process, otherwise this one's
     ignored_ports: tuple[Port, ...] = ()
     inbox: Path | None = None
     flights: Path | None = None
@@ -41,7 +40,7 @@ class RecordingFile(Frozen):
     probes_only: bool = False
     output: Path | None = None
     send: Url | None = None
-    token_file: Path | None = None  # what the watcher asks for
+    token_file: Path | None = None  # that the monitor expects
     budget_bytes_per_s: Annotated[float, Field(ge=100, le=1e6)] = 1000.0
 
     @model_validator(mode="after")
@@ -51,9 +50,9 @@ class RecordingFile(Frozen):
 
     def _violations(self) -> Iterator[Violation]:
         if self.output is None and self.send is None:
-            yield ("output",), "nowhere to record to: give output, send, or both"
+            yield ("output",), "no destination: give output, send, or both"
         if self.probes_only and self.probe_bytes is None:
-            yield ("probe_bytes",), "expected the size of a train, where there is nothing but probes"
+            yield ("probe_bytes",), "expected the size of a train, since probes are the only source"
         for name in OTHERS if self.probes_only else ():
             if getattr(self, name):
                 yield (name,), "leave it to the node's recorder: probes_only sends probes and nothing else"
@@ -66,7 +65,7 @@ class RecordingFile(Frozen):
                 yield ("node",), f"{self.node} {violation}"
 
     def recording(self) -> Recording:
-        """As the recorder takes it.  Raises TokenFileError."""
+        """As the recorder's arguments.  Raises TokenFileError."""
         return Recording(
             node=self.node,
             peers=Peers(self.peers),

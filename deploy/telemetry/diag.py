@@ -1,10 +1,10 @@
-"""What INET_DIAG says of sockets as one row of counters per peer, with as little work per look as can be.
+"""Reads INET_DIAG messages as one row of counters per peer, with little work per poll.
 
-Layouts are the kernel's (include/uapi/linux/inet_diag.h, tcp.h): nlmsghdr 16 bytes, inet_diag_msg 72, attributes, of
-which INET_DIAG_INFO holds tcp_info.  tcp_info only ever grew at its end, so a field's offset is the same in every
-kernel that has it, and what an older one lacks counts as 0.  Messages of one shape, nearly always all, are a matrix of
-32-bit words: a field of all sockets, at several looks, is one column of it.  Which rows lead to which peer is found out
-once for as long as the sockets are the same ones (`Known`), and rows are put in the order of peers.
+Layouts are the kernel's (include/uapi/linux/inet_diag.h, tcp.h): nlmsghdr 16 bytes, inet_diag_msg 72, then attributes,
+of which INET_DIAG_INFO holds tcp_info.  tcp_info grows only at its end, so a field's offset is the same in every kernel
+that has it; a field that an older kernel lacks counts as 0.  Messages of one shape, nearly always all, form a matrix of
+32-bit words, in which a field of all sockets at several polls is one column.  The mapping from rows to peers is
+computed once while the sockets stay the same (`Known`), and rows are in the order of peers.
 """
 
 import struct
@@ -29,11 +29,11 @@ _TIMER_RETRANSMIT: Final = 1
 
 # Words of nlmsghdr and inet_diag_msg.
 _LENGTH, _KIND, STATE, PORTS, _TARGET, _READ_QUEUE, _WRITE_QUEUE = 0, 1, 4, 5, 10, 18, 19
-IDENTITY: Final = slice(PORTS, 17)  # ports, addresses, interface and cookie: of one socket and no other
+IDENTITY: Final = slice(PORTS, 17)  # ports, addresses, interface and cookie: they identify a socket
 LENGTH_BYTE, KIND_BYTE, STATE_BYTE = 4 * _LENGTH, 4 * _KIND, 4 * STATE + 1
 
-# Where each field of `Socket` lies, in the order in which they are taken: words of tcp_info or of the message, by what
-# becomes of several connections to one peer.
+# Where each field of `Socket` lies, in the order of reading: words of tcp_info or of the message, grouped by how
+# several connections to one peer are combined.
 _WIDE: Final = {
     "acked_bytes": 120,
     "received_bytes": 128,
@@ -59,7 +59,7 @@ _ENDS: Final = np.cumsum([2 * len(_WIDE), len(_ADDED_AT), len(_LARGEST), len(_MI
 
 
 class Sample(NamedTuple):
-    """One look at all sockets: a row per peer, columns as in `Socket`."""
+    """One poll of all sockets: a row per peer, columns as in `Socket`."""
 
     at_s: float
     node: int
@@ -67,11 +67,11 @@ class Sample(NamedTuple):
     rows: Ints
 
     def observations(self) -> list[Observation]:
-        """As the detectors take it: the look first, then each peer."""
+        """As observations: the poll first, then each peer."""
         at_s, node, of_row = self.at_s, self.node, Socket._make
         rows = zip(self.peers.tolist(), self.rows.tolist(), strict=True)
-        look = Observation(at_s, node, SocketPoll(len(self.peers)))
-        return [look, *(Observation(at_s, node, of_row(row), None, peer) for peer, row in rows)]
+        poll = Observation(at_s, node, SocketPoll(len(self.peers)))
+        return [poll, *(Observation(at_s, node, of_row(row), None, peer) for peer, row in rows)]
 
 
 class Shape(NamedTuple):
@@ -92,7 +92,7 @@ class Group(NamedTuple):
     connections: Ints  # to each
     starts: NDArray[np.intp]  # the first row of each
     columns: Ints
-    absent: list[int]  # columns of `Socket` that the kernel has not
+    absent: list[int]  # columns of `Socket` that the kernel lacks
 
     @property
     def backoff_byte(self) -> int:
@@ -110,11 +110,11 @@ class DumpReader:
         self._node_of = peers.keys
         self._ignored_ports = np.array(sorted(ignored_ports), np.uint16)
         self._dumped: list[tuple[Shape, bytes]] = []
-        self._orders: list[NDArray[np.intp]] = []  # of those of each shape that lead to peers
+        self._orders: list[NDArray[np.intp]] = []  # messages of each shape that lead to peers
         self._known: Known = ()
 
     def read(self, dump: Dump) -> tuple[Known, list[Words]]:
-        """The sockets that lead to peers, and the messages of each group.  The same sockets are the same object."""
+        """The sockets that lead to peers, and the messages of each group.  Equal sockets give the same object."""
         parts = list(shapes(dump))
         dumped = [(shape, words[:, IDENTITY].tobytes()) for words, shape in parts]
         if dumped != self._dumped:
@@ -124,7 +124,7 @@ class DumpReader:
         return self._known, [words[order] for (words, _), order in ordered if len(order)]
 
     def _look_up(self, parts: list[tuple[Words, Shape]]) -> None:
-        """Others may have come and gone beside those that lead to peers."""
+        """Other sockets may have come and gone."""
         self._orders, groups = [], []
         for words, shape in parts:
             peer = self._peer(words)
@@ -152,17 +152,17 @@ def _group(shape: Shape, identity: bytes, peer: Ints) -> Group:
 
 
 def samples(known: Known, parts: Sequence[Words], *, times_s: Sequence[float], node: int) -> list[Sample]:
-    """Looks at the same sockets; a part for each group: looks x rows x words."""
+    """Polls of the same sockets; a part for each group: polls x rows x words."""
     rows = [_rows(words, group) for words, group in zip(parts, known, strict=True)]
     if len(known) == 1:
-        peers, looks = known[0].peers, rows[0]
+        peers, polls = known[0].peers, rows[0]
     else:
         none = np.empty((len(times_s), 0, len(Socket._fields)), np.int64)
-        peers, looks = _merged(
+        peers, polls = _merged(
             np.concatenate([np.empty(0, np.int64), *(group.peers for group in known)]),
             np.concatenate([none, *rows], axis=1),
         )
-    return [Sample(at_s, node, peers, look) for at_s, look in zip(times_s, looks, strict=True)]
+    return [Sample(at_s, node, peers, poll) for at_s, poll in zip(times_s, polls, strict=True)]
 
 
 def shapes(dump: Dump) -> Iterator[tuple[Words, Shape]]:
@@ -197,7 +197,7 @@ def _sorted_out(dump: bytes) -> Iterator[tuple[Words, Shape]]:
 
 
 def _info(message: Dump) -> tuple[int, int]:
-    """The word at which tcp_info begins in a message, and how many words it has; (0, 0) where there is none."""
+    """The word at which tcp_info begins in a message, and its length in words; (0, 0) without one."""
     inner = MESSAGE_BYTES
     while inner + 4 <= len(message):
         size, kind = struct.unpack_from("=HH", message, inner)
@@ -232,7 +232,7 @@ def _columns(shape: Shape) -> tuple[Ints, list[int]]:
 
 
 def _rows(words: Words, of: Group) -> Ints:
-    """Looks x peers x columns of `Socket`, from looks x messages x words."""
+    """Polls x peers x columns of `Socket`, from polls x messages x words."""
     rows = np.empty((len(words), len(of.peers), len(Socket._fields)), np.int64)
     if not len(of.peers):
         return rows
@@ -240,7 +240,7 @@ def _rows(words: Words, of: Group) -> Ints:
     wide, added, largest, least = _ENDS
     sums = np.add.reduceat(taken[:, :, :added], of.starts, axis=1, dtype=np.int64)
     backoff, state = taken[:, :, least] & 0xFF, taken[:, :, least + 1]
-    # Octets: family, state, timer, tries.  The count of another timer than the retransmissions' means something else.
+    # Octets: family, state, timer, tries.  Tries count retransmissions only for the retransmission timer.
     tries = np.where((state >> 16) & 0xFF == _TIMER_RETRANSMIT, state >> 24, 0)
     rows[:, :, 0] = of.connections
     rows[:, :, _WIDE_AT] = sums[:, :, 0:wide:2] + (sums[:, :, 1:wide:2] << 32)
@@ -255,7 +255,7 @@ def _rows(words: Words, of: Group) -> Ints:
 
 
 def _merged(peers: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """Rows of several shapes: one for each peer."""
+    """Merge rows of several shapes into one per peer."""
     order = np.argsort(peers, kind="stable")
     rows = rows[:, order]
     merged, starts = np.unique(peers[order], return_index=True)

@@ -1,7 +1,7 @@
-"""Metrics of an exporter on this node: what dcgm-exporter knows of the GPUs, xpu_timer of the ranks.
+"""Metrics of an exporter on this node: dcgm-exporter for GPUs, xpu_timer for ranks.
 
-Scraped as Prometheus does, by HTTP on loopback.  Of a value that stays the same only the first is told: a node has
-thousands of them, and nearly all are 0 for ever.
+Scraped by HTTP on loopback.  Only the first observation of an unchanged value is reported: a node has thousands of
+values, nearly all 0 for ever.
 """
 
 import http.client
@@ -31,29 +31,29 @@ class ExporterSource:
         self._url, self._parse = url, parse
         self._last: dict[tuple[object, ...], Observation] = {}
 
-    def look(self, now_s: float) -> list[Observation]:
+    def poll(self, now_s: float) -> list[Observation]:
         """What changed since the last scrape.  Raises OSError.
 
-        Only a whole answer is read: of one that breaks off, nothing is marked as told.
+        A truncated reply marks nothing as reported.
         """
         answer = list(scrape(self._url))
         return [seen for seen in self._parse(answer, now_s) if self._changed(seen)]
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Holds nothing open."""
 
     def _changed(self, seen: Observation) -> bool:
         values = seen.values
         key: tuple[object, ...] = (seen.node, seen.rank, *values[:-1])
         if isinstance(values, DeviceCounter) and values.what in {"xid", "nvswitch"}:
-            key = (seen.node, values.gpu, values.what)  # the number of the last error is what changes
+            key = (seen.node, values.gpu, values.what)  # a change of the last error is the event
         before = self._last.get(key)
         self._last[key] = seen
         return before is None or before.values != values
 
 
 def dcgm_source(url: str, *, node: int, job_map: JobMap, tally: ParseErrors) -> ExporterSource:
-    """dcgm-exporter's, by default on port 9400."""
+    """Of dcgm-exporter, by default on port 9400."""
 
     def parse(chunks: Iterable[bytes], now_s: float) -> Iterator[Observation]:
         return parse_dcgm(chunks, at_s=now_s, node=node, job_map=job_map, tally=tally)
@@ -62,7 +62,7 @@ def dcgm_source(url: str, *, node: int, job_map: JobMap, tally: ParseErrors) -> 
 
 
 def xpu_timer_source(url: str, *, job_map: JobMap, tally: ParseErrors) -> ExporterSource:
-    """xpu_timer's, by default on port 18889."""
+    """Of xpu_timer, by default on port 18889."""
 
     def parse(chunks: Iterable[bytes], now_s: float) -> Iterator[Observation]:
         return parse_xpu_timer(chunks, at_s=now_s, job_map=job_map, tally=tally)
@@ -71,7 +71,7 @@ def xpu_timer_source(url: str, *, job_map: JobMap, tally: ParseErrors) -> Export
 
 
 def scrape(url: str) -> Iterator[bytes]:
-    """The answer's body in pieces; OSError for anything but a whole answer of 200."""
+    """The reply's body in pieces.  Raises OSError unless the reply is a whole 200."""
     parts = urlsplit(url)
     connection_type = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = connection_type(parts.hostname or "", parts.port, timeout=ANSWER_S)
@@ -85,7 +85,7 @@ def scrape(url: str) -> Iterator[bytes]:
             left -= len(chunk)
             yield chunk
         if left > 0 and answer.length:
-            raise OSError(f"{url}: the answer is cut off")
+            raise OSError(f"{url}: the reply is truncated")
     except (http.client.HTTPException, ValueError) as error:
         raise OSError(f"{url}: {type(error).__name__} {error}") from error
     finally:

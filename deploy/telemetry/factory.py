@@ -1,4 +1,4 @@
-"""A recorder from what somebody wants recorded, or a prober in its place."""
+"""Makes a recorder or a prober from a `Recording`."""
 
 import gc
 from collections.abc import Iterator, Mapping
@@ -27,59 +27,59 @@ from faults.readers import ParseErrors
 from faults.readers.job_map import JobMap
 from fleet.documents import RuleError
 
-MAX_HELD: Final = 16  # looks
-HELD_S: Final = 1.0  # looks that say nothing new are written together so often; what is news never waits
+MAX_HELD: Final = 16  # polls
+HELD_S: Final = 1.0  # polls without changes are written together this often
 _PORTS: Final = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """What to look at on one node, how often, and where to put it."""
+    """What to observe on one node, how often, and where to send it."""
 
     node: int
     peers: Peers
     period_s: float = 0.25
-    namespace: Path | None = None  # None: this process's own
+    namespace: Path | None = None  # None: the namespace of this process
     pid_of: Mapping[int, int] = field(default_factory=dict)  # by rank
     ranks_per_node: int = 1
     ignored_ports: frozenset[int] = frozenset()
     inbox: Path | None = None  # for `fleetwright.collectives`
-    probe_bytes: int | None = None  # one-way probes of that size
+    probe_bytes: int | None = None  # size of one-way probes
     probe_every_s: float = 0.5
-    probes_only: bool = False  # and nothing else that is asked for: a prober beside the recorder, which then has none
+    probes_only: bool = False  # no other source: a prober beside the recorder, which then has none
     infiniband: Path | None = None  # /sys/class/infiniband
     flights: Path | None = None  # folder of Flight Recorder dumps
     dcgm: str | None = None  # URL of an exporter
     xpu_timer: str | None = None
     ras: tuple[str, int] | None = None
     folder: Path | None = None
-    run: Mapping[str, Any] = field(default_factory=dict)  # what is known of the job, into run.json
+    run: Mapping[str, Any] = field(default_factory=dict)  # fields for run.json
     watcher: str | None = None  # URL
     token: str | None = None
     budget_bytes_per_s: float = 1000.0
-    held_s: float = 0.0  # for how long what is no news may be held back, so that it is read and written together
+    held_s: float = 0.0  # how long unchanged polls may be held, to be processed together
 
     @property
     def job_map(self) -> JobMap:
-        """The job's ranks on its nodes, addresses included."""
+        """The job's ranks on its nodes, with addresses."""
         ranks = range(self.peers.nodes * self.ranks_per_node)
         rank_node = tuple(rank // self.ranks_per_node for rank in ranks)
         return JobMap(self.peers.nodes, rank_node, hosts=self.peers.node_of)
 
 
 def settle_memory() -> None:
-    """What was imported and made stays: no collection of garbage goes through it again."""
+    """Exclude what is loaded from later garbage collections."""
     gc.collect()
     gc.freeze()
 
 
 def recorder_of(recording: Recording, *, started_s: float, tally: ParseErrors | None = None) -> Recorder:
-    """Opens everything it needs, or nothing: raises OSError where it may not, FleetwrightError where it must not.
+    """Opens everything, or nothing.  Raises OSError where access is denied, FleetwrightError for contradictions.
 
-    `tally` counts what was malformed.
+    `tally` counts malformed input.
     """
     if recording.probes_only and recording.probe_bytes is None:
-        raise RuleError([(("probe_bytes",), "expected the size of a train, where there is nothing but probes")])
+        raise RuleError([(("probe_bytes",), "expected the size of a train, since probes are the only source")])
     tally = tally or ParseErrors()
     held = 1 if recording.probes_only else min(MAX_HELD, max(1, round(recording.held_s / recording.period_s)))
     with ExitStack() as opened:
@@ -106,7 +106,7 @@ def recorder_of(recording: Recording, *, started_s: float, tally: ParseErrors | 
 
 
 def _own_ports(recording: Recording) -> frozenset[int]:
-    """What the recorder itself sends is none of the job's traffic."""
+    """The recorder's own connections are not the job's."""
     if recording.watcher is None:
         return frozenset()
     parts = urlsplit(recording.watcher)
@@ -114,7 +114,7 @@ def _own_ports(recording: Recording) -> frozenset[int]:
 
 
 def _sources(recording: Recording, tally: ParseErrors, sockets: SocketSource) -> Iterator[Source]:
-    """Each opened as it is asked for."""
+    """Each opened on demand."""
     if recording.probes_only:
         yield Talking(sockets)
         yield from _probers(recording, tally, sockets)
@@ -143,7 +143,7 @@ def _slow_sources(recording: Recording, tally: ParseErrors) -> Iterator[Source]:
 
 
 def _probers(recording: Recording, tally: ParseErrors, sockets: SocketSource) -> list[Source]:
-    """One, or none where none is asked for."""
+    """One, or none if not requested."""
     if recording.probe_bytes is None:
         return []
     prober = Prober(

@@ -1,6 +1,6 @@
-"""Flight Recorder dumps as they appear in a folder: TORCH_NCCL_DEBUG_INFO_TEMP_FILE, or whatever the job writes itself.
+"""Flight Recorder dumps in a folder: TORCH_NCCL_DEBUG_INFO_TEMP_FILE, or files that the job writes.
 
-A dump is read when it has stopped growing, and once: one that is written again counts as new.
+A dump is read once, when it has stopped growing.  A dump that is written again counts as new.
 """
 
 from pathlib import Path
@@ -34,8 +34,8 @@ class FlightSource:
         self._growing: dict[Path, _Version] = {}
         self._read: dict[Path, _Version] = {}
 
-    def look(self, now_s: float) -> list[Observation]:
-        """What the dumps say that came since the last look.  All that came together are read together."""
+    def poll(self, now_s: float) -> list[Observation]:
+        """The new dumps.  Dumps of one poll are read together."""
         dumps: dict[int, Dump] = {}
         for path in sorted(self._folder.iterdir())[:MAX_FILES]:
             rank = dump_rank(path.name)
@@ -47,20 +47,20 @@ class FlightSource:
         return list(flights(dumps, at_s=now_s, job_map=self._places, tally=self._tally))
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Holds nothing open."""
 
     def _content(self, path: Path) -> bytes | None:
-        """What there is to read.  A dump that cannot be read now costs the others nothing, and is tried again."""
+        """The readable dumps.  An unreadable dump is retried and does not affect the others."""
         try:
             if not path.is_file() or not self._complete(path):
                 return None
             with path.open("rb") as file:
                 return file.read(MAX_BYTES + 1)
-        except FileNotFoundError:  # taken away since the folder was listed
+        except FileNotFoundError:  # removed since the folder was listed
             return None
         except OSError as error:
             self._read.pop(path, None)
-            raise MalformedError("dump that cannot be read") from error
+            raise MalformedError("unreadable dump") from error
 
     def _complete(self, path: Path) -> bool:
         status = path.stat()

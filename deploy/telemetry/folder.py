@@ -1,8 +1,8 @@
-"""A recording folder, as `fleetwright faults replay` reads it: run.json, and per node or rank one file a kind.
+"""A recording folder for `fleetwright faults replay`: run.json, and per node or rank one file a kind.
 
-One line is one observation or one look.  Lines are handed to the system together at the end of a look, at most
-`held_s` after they were seen and whole, so that a reader beside it, or after a crash, finds whole lines.
-docs/faults/observations.md has the schema.
+A line is one observation or one poll.  Lines are written together at the end of a poll, at most `held_s` after they
+were observed, so that a concurrent reader, or one after a crash, finds whole lines.
+docs/explanation/faults/observations.md has the schema.
 """
 
 import json
@@ -22,16 +22,16 @@ from faults.readers.run import RUN, parse_run
 from fleet.documents import RuleError
 from fleet.errors import FleetwrightError
 
-EARLY_S: Final = 0.05  # looks are a little early or late
+EARLY_S: Final = 0.05  # polls are a little early or late
 _encoded: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class OtherRunError(FleetwrightError):
-    """The folder holds what was recorded of another job, or at another pace."""
+    """The folder holds a recording of another job, or of another rate."""
 
 
 class RecordingFolder:
-    """Where one node's recorder writes.  Recorders of several nodes may share a folder, and each begin anew."""
+    """The output of one node's recorder.  Recorders of several nodes may share a folder and continue in it."""
 
     def __init__(
         self,
@@ -50,26 +50,26 @@ class RecordingFolder:
         self._begin(run)
 
     def is_due(self) -> bool:
-        """It wants nothing sooner than it comes."""
+        """Lines are not urgent."""
         return False
 
     def sample(self, sample: Sample) -> None:
-        """One look at the sockets."""
+        """One poll of the sockets."""
         self._held.append(sample)
 
     def observed(self, observations: Sequence[Observation]) -> None:
-        """Anything else."""
+        """Other observations."""
         self._held.extend(observations)
 
     def flush(self) -> None:
-        """Write what was held for long enough."""
+        """Write what was held long enough."""
         now_s = self._steady_s()
         if self._held and now_s - self._written_s > self._held_s - EARLY_S:
             self._written_s = now_s
             self._write_out()
 
     def close(self) -> None:
-        """Write what is left, and close every file."""
+        """Write the remaining lines and close every file."""
         try:
             self._write_out()
         finally:
@@ -87,7 +87,7 @@ class RecordingFolder:
             return  # another node's recorder, or the job, was first
 
     def _write_out(self) -> None:
-        """What a full disk does not take is lost."""
+        """Lines that a full disk refuses are lost."""
         held, self._held = self._held, []
         by_name: dict[str, list[str]] = {}
         for seen in held:
@@ -100,18 +100,18 @@ class RecordingFolder:
 
 
 def refuse_other_run(path: Path, *, run: Mapping[str, Any]) -> None:
-    """What is recorded into a folder is read by the run.json that lies there.  Raises OtherRunError."""
+    """Compare with the folder's run.json.  Raises OtherRunError."""
     file = path / RUN
     try:
         there, here = parse_run(file.read_bytes()).job, parse_run(json.dumps(run).encode()).job
     except (FileNotFoundError, RuleError):
-        return  # none yet; or another begins to write it, or a replay will say what is wrong with it
+        return  # absent, being written by another recorder, or invalid: a replay reports that
     for field, said, asked in _differences(there, here):
         raise OtherRunError(f"{file}: {field}: is {said} there and {asked} here, expected a folder of its own")
 
 
 def _differences(there: Job, here: Job) -> Iterator[tuple[str, object, object]]:
-    """Field, what is there, what is asked for; as a replay understands both."""
+    """Field, value there, value here; as a replay reads both."""
     if len(there.rank_node) != len(here.rank_node):
         yield "n", len(there.rank_node), len(here.rank_node)
     for rank, (said, asked) in enumerate(zip(there.rank_node, here.rank_node, strict=False)):
@@ -122,7 +122,7 @@ def _differences(there: Job, here: Job) -> Iterator[tuple[str, object, object]]:
 
 
 def _socket_line(sample: Sample) -> tuple[str, str]:
-    """The text of a list of whole numbers is JSON, and made in half the time."""
+    """JSON of a list of whole numbers, at half the cost."""
     rows = np.column_stack((sample.peers, sample.rows)).tolist()
     line = f'{{"t":{round(sample.at_s, 6)!r},"node":{sample.node},"c":{rows}}}\n'
     return f"tcp_node{sample.node}.jsonl", line.replace(" ", "")

@@ -1,6 +1,6 @@
-"""What ranks of this node say of themselves: datagrams of `fleetwright.collectives` on a Unix socket.
+"""Receives the datagrams of this node's ranks (`fleetwright.collectives`) on a Unix socket.
 
-Anybody who may write to the socket's path may speak, so every line goes through the readers of a recording.
+Any process that may write to the socket can send, so every line is parsed as a line of a recording.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ _KINDS: Final = ((stat.S_ISREG, "a file"), (stat.S_ISDIR, "a folder"), (stat.S_I
 
 
 class Inbox:
-    """A bound datagram socket.  A thread empties it at once, for the kernel queues as few as ten datagrams.
+    """A bound datagram socket.  A thread empties it at once, because the kernel queues as few as ten datagrams.
 
-    What a recorder that was killed left at the path goes; anything else there stays, and is a FileExistsError.
+    A socket left by a killed recorder is replaced; anything else at the path raises FileExistsError.
     """
 
     name = "inbox"
@@ -52,8 +52,8 @@ class Inbox:
         self._thread = threading.Thread(target=self._run, name="inbox", daemon=True)
         self._thread.start()
 
-    def look(self, now_s: float) -> list[Observation]:  # noqa: ARG002 - the lines have their own times
-        """All that has come."""
+    def poll(self, now_s: float) -> list[Observation]:  # noqa: ARG002 - the lines have their own times
+        """All received observations."""
         seen: list[Observation] = []
         for _ in range(len(self._waiting)):
             for line in self._waiting.popleft().splitlines():
@@ -62,10 +62,10 @@ class Inbox:
         return seen
 
     def close(self) -> None:
-        """Take the socket's path away."""
+        """Remove the socket's path."""
         self._closing.set()
         with contextlib.suppress(OSError):
-            self._path.unlink()  # while it is ours: once the socket is closed another may make it anew
+            self._path.unlink()  # while it is ours: after the close another process may bind it
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
         self._thread.join(timeout=1.0)
@@ -79,7 +79,7 @@ class Inbox:
                 return
             if not data and self._closing.is_set():
                 return
-            if not data:  # anybody may send an empty datagram
+            if not data:  # any process may send an empty datagram
                 self._tally.add(SOURCE, "empty datagram")
             elif len(self._waiting) < MAX_WAITING:
                 self._waiting.append(data)
@@ -88,9 +88,9 @@ class Inbox:
 
 
 class LateInbox:
-    """An inbox that is opened at the first look at which its path is free.
+    """An inbox that is opened at the first poll at which its path is free.
 
-    For who is begun while another may still hold the path: until that one ends, each look raises FileExistsError.
+    For a recorder that starts while another may still hold the path: until then each poll raises FileExistsError.
     """
 
     name = Inbox.name
@@ -102,20 +102,20 @@ class LateInbox:
         with contextlib.suppress(FileExistsError):
             self._inbox = self._open()
 
-    def look(self, now_s: float) -> list[Observation]:
-        """All that has come."""
+    def poll(self, now_s: float) -> list[Observation]:
+        """All received observations."""
         if self._inbox is None:
             self._inbox = self._open()
-        return self._inbox.look(now_s)
+        return self._inbox.poll(now_s)
 
     def close(self) -> None:
-        """Take the socket's path away, if it is ours."""
+        """Remove the socket's path, if it is ours."""
         if self._inbox is not None:
             self._inbox.close()
 
 
 def _make_way(path: Path) -> None:
-    """Take away a socket to which nobody listens."""
+    """Remove a socket that no process listens on."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -134,7 +134,7 @@ def _is_dead(path: Path) -> bool:
 
 
 def parse_rank_line(line: bytes, *, job_map: JobMap) -> list[Observation]:
-    """A line of a datagram, read.  Raises MalformedError."""
+    """Parse a line of a datagram.  Raises MalformedError."""
     try:
         record = json.loads(line)
         parse = _PARSERS[record["k"]]

@@ -1,4 +1,4 @@
-"""One observation as a line of a recording: the names of the schema for what has some, the kind's own for the rest."""
+"""One observation as a line of a recording."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ Line = dict[str, Any]
 
 
 def line_of(observation: Observation) -> tuple[str, Line]:
-    """(file, line).  Ranks have files of their own; what a node's recorder saw lies in one file of the node."""
+    """(file, line).  Ranks have their own files; other observations of a node share one file."""
     values = observation.values
     if isinstance(values, Heartbeat) and observation.rank is not None:
         return f"hb_rank{observation.rank}.jsonl", _heartbeat(observation.at_s, observation.rank, values)

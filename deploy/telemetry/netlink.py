@@ -1,12 +1,11 @@
-"""Asking the kernel for the established TCP sockets of one network namespace (sock_diag(7), INET_DIAG).
+"""Lists the established TCP sockets of one network namespace (sock_diag(7), INET_DIAG).
 
-A netlink socket belongs to the namespace in which it was made.  To make one in another namespace a thread enters it and
-ends there; the socket stays.  Entering needs CAP_SYS_ADMIN, a recorder that is started inside the namespace needs no
-right at all: INET_DIAG answers anybody.
+A netlink socket belongs to the namespace that created it.  A thread enters another namespace, creates the socket and
+ends; the socket stays.  Entering needs CAP_SYS_ADMIN.  A recorder inside the namespace needs no privilege.
 
 A dump walks the kernel's whole hash table of connections: 0.6 ms of a core for the usual 262,144 buckets, nearly empty,
-and about 1 us a socket that is told of.  So both families go in one walk, which only the first form of the request can
-ask for (TCPDIAG_GETSOCK; it is answered by every kernel), and the kernel leaves out who is no peer (`bytecode`).
+and about 1 us per returned socket.  So one dump covers both families, which only the first form of the request can do
+(TCPDIAG_GETSOCK, which every kernel supports), and the kernel filters by peer (`bytecode`).
 """
 
 import ctypes
@@ -33,14 +32,14 @@ INET_DIAG_INFO: Final = 2  # the attribute that holds tcp_info
 INFO_WANTED: Final = 1 << (INET_DIAG_INFO - 1)
 INET_DIAG_REQ_BYTECODE: Final = 1
 _JUMP, _TARGET_IS = 1, 8  # INET_DIAG_BC_JMP, INET_DIAG_BC_D_COND
-MAX_CONDITIONS: Final = 64  # the kernel tries one after the other for every socket
+MAX_CONDITIONS: Final = 64  # the kernel tries them in order for every socket
 TCP_ESTABLISHED: Final = 1
 ESTABLISHED: Final = 1 << TCP_ESTABLISHED  # of idiag_states
 CLONE_NEWNET: Final = 0x40000000
 HEADER: Final = struct.Struct("=IHHII")
 BUFFER_BYTES: Final = 1 << 18  # at first
 DATAGRAM_BYTES: Final = 1 << 15  # the kernel fills no more at a time
-ANSWER_S: Final = 2.0  # the kernel answers at once; a bound, so that nothing ever waits for ever
+ANSWER_S: Final = 2.0  # the kernel replies at once; this bounds the wait
 _REFUSED: Final = frozenset({errno.EINVAL, errno.ENOENT, errno.EOPNOTSUPP, errno.EPERM, errno.EPROTONOSUPPORT})
 NAMED: Final = Path("/run/netns")
 
@@ -65,15 +64,15 @@ def _of_family(family: int, chosen: bytes) -> _Request:
     return _Request(SOCK_DIAG_BY_FAMILY, head + chosen)
 
 
-class Question(NamedTuple):
-    """Messages that ask for one socket each; their numbers are 0, which no dump has."""
+class Query(NamedTuple):
+    """Requests for one socket each; their sequence numbers are 0, which no dump has."""
 
     messages: bytes
     sockets: int
 
 
 class DiagSocket:
-    """One netlink socket.  `targets`: the only addresses that are asked for, if they are few."""
+    """One netlink socket.  `targets`: the peers' addresses for the kernel's filter, if they are few."""
 
     def __init__(self, namespace: Path | None = None, *, targets: Sequence[Address] = ()) -> None:
         self._socket = _open() if namespace is None else _open_inside(namespace)
@@ -85,8 +84,8 @@ class DiagSocket:
         self._plainer = tuple(_of_family(family, b"") for family in (socket.AF_INET, socket.AF_INET6))
 
     def dump(self) -> memoryview:
-        """All messages of one walk, end marks left out; good until the next.  Raises OSError, as when the kernel lacks
-        the module.
+        """All messages of one dump without end marks, valid until the next dump.  Raises OSError, for example when the
+        kernel lacks the module.
         """
         try:
             return self._dump()
@@ -96,23 +95,23 @@ class DiagSocket:
             self._requests = self._plainer
             return self._dump()
 
-    def ask(self, questions: Sequence[Question], frames: Frames, *, look: int) -> bool:
-        """Whether each message got an answer, which is an error where it finds no socket.  Those that a dump finds
-        waiting are left by it.
+    def ask(self, queries: Sequence[Query], frames: Frames, *, poll: int) -> bool:
+        """Whether each request got its reply; a missing socket is an error reply.  A dump skips replies that it finds
+        waiting.
         """
         first = 0
-        for question in questions:
+        for question in queries:
             try:
                 self._socket.send(question.messages)
             except OSError:
                 return False
-            if not frames.receive(self._socket, look=look, first=first, count=question.sockets):
+            if not frames.receive(self._socket, poll=poll, first=first, count=question.sockets):
                 return False
             first += question.sockets
         return True
 
     def close(self) -> None:
-        """Give the socket back."""
+        """Close the socket."""
         self._socket.close()
 
     def _dump(self) -> memoryview:
@@ -126,15 +125,15 @@ class DiagSocket:
         return memoryview(self._buffer)[:at]
 
     def _take(self, at: int) -> tuple[int, bool]:
-        """One datagram of the dump, put at that place: where the next goes, and whether it was the last."""
+        """Receive one datagram of the dump: where the next goes, and whether this was the last."""
         if len(self._buffer) - at < DATAGRAM_BYTES:
-            self._buffer = self._buffer + bytes(len(self._buffer))  # another one: the old one may be looked at
+            self._buffer = self._buffer + bytes(len(self._buffer))  # a new buffer: the old one may be in use
         size = self._socket.recv_into(memoryview(self._buffer)[at:])
         if size < HEADER.size:
             raise OSError("the kernel ended a dump of sockets without an end mark")
         _length, kind, _flags, sequence, _port = HEADER.unpack_from(self._buffer, at)
         if sequence != self._sequence:
-            return at, False  # the rest of an answer that was given up
+            return at, False  # the rest of an abandoned reply
         if kind == NLMSG_ERROR:
             number = -struct.unpack_from("=i", self._buffer, at + HEADER.size)[0]
             raise OSError(number, os.strerror(number))
@@ -155,10 +154,10 @@ def _messages_end(buffer: bytearray, at: int, size: int) -> int:
 
 
 def bytecode(targets: Sequence[Address]) -> bytes:
-    """The attribute by which the kernel tells of connections to these addresses alone.
+    """The filter attribute for connections to these addresses.
 
-    For each: is the target this one, else go on at the next; a jump to the end.  Past the end by one word is "no".  An
-    IPv4 address also matches where it is mapped into IPv6.
+    For each address: on a match jump to the end, otherwise to the next.  A jump one word past the end rejects.  An IPv4
+    address also matches in its IPv6-mapped form.
     """
     conditions = [_condition(target) for target in targets]
     left = sum(4 + len(condition) + 4 for condition in conditions)
@@ -174,7 +173,7 @@ def bytecode(targets: Sequence[Address]) -> bytes:
 
 
 def _condition(target: Address) -> bytes:
-    """inet_diag_hostcond: family, bits of the address that count, any port, the address."""
+    """inet_diag_hostcond: family, significant bits of the address, any port, the address."""
     family = socket.AF_INET if target.version == 4 else socket.AF_INET6
     return struct.pack("=BBxxi", family, target.max_prefixlen, -1) + target.packed
 
@@ -215,7 +214,7 @@ def enter_namespace(namespace: Path) -> None:
 
 
 def namespace_path(*, name: str | None = None, pid: int | None = None) -> Path | None:
-    """Of `ip netns` by name, of a process by its id; None: where this process is."""
+    """An `ip netns` namespace by name, a process's by id; None: the namespace of this process."""
     if name is not None:
         return Path(name) if "/" in name else NAMED / name
     return Path(f"/proc/{pid}/ns/net") if pid is not None else None

@@ -1,7 +1,7 @@
-"""Room for what the kernel says of the same sockets at several looks: looks x sockets x octets, filled by few calls.
+"""Buffers for the kernel's replies on the same sockets at several polls: polls x sockets x octets.
 
-A reply of netlink is a datagram of its own.  recvmmsg(2) puts many of them, each into its own place, in one call; the
-places are laid out as a matrix, so that all looks are read together later, without another copy.
+A netlink reply is one datagram.  recvmmsg(2) receives many of them in one call, each at its own place.  The places form
+a matrix, so that all polls are read together later without a copy.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.uint32]
 
-LINE_BYTES: Final = 64  # rows begin at whole lines of a cache
+LINE_BYTES: Final = 64  # rows begin at cache lines
 
 
 class _Vector(ctypes.Structure):
@@ -48,36 +48,36 @@ _receive.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int,
 
 
 class Frames:
-    """So many looks at so many sockets, each message of at most `width` octets; all of it one memory."""
+    """Buffers for so many polls of so many sockets, each message of at most `width` octets, in one block of memory."""
 
-    def __init__(self, *, looks: int, sockets: int, width: int) -> None:
-        self.looks, self.sockets = looks, sockets
+    def __init__(self, *, polls: int, sockets: int, width: int) -> None:
+        self.polls, self.sockets = polls, sockets
         self.width = -(-width // LINE_BYTES) * LINE_BYTES
-        self.octets = bytearray(looks * sockets * self.width)
-        self.words: Words = np.frombuffer(self.octets, "<u4").reshape(looks, sockets, self.width // 4)
+        self.octets = bytearray(polls * sockets * self.width)
+        self.words: Words = np.frombuffer(self.octets, "<u4").reshape(polls, sockets, self.width // 4)
         self._vectors, self._messages = self._places()
         self._first = ctypes.addressof(self._messages)
 
-    def receive(self, netlink: socket.socket, *, look: int, first: int, count: int) -> bool:
+    def receive(self, netlink: socket.socket, *, poll: int, first: int, count: int) -> bool:
         """Whether as many replies were waiting.  They go to the rows from `first` on."""
-        at = self._first + (look * self.sockets + first) * ctypes.sizeof(_Message)
+        at = self._first + (poll * self.sockets + first) * ctypes.sizeof(_Message)
         return bool(_receive(netlink.fileno(), at, count, socket.MSG_DONTWAIT, None) == count)
 
-    def put(self, parts: Sequence[Words], *, look: int) -> None:
-        """Messages that came otherwise, a matrix for each shape."""
+    def put(self, parts: Sequence[Words], *, poll: int) -> None:
+        """Messages from a dump, a matrix for each shape."""
         first = 0
         for words in parts:
-            self.words[look, first : first + len(words), : words.shape[1]] = words
+            self.words[poll, first : first + len(words), : words.shape[1]] = words
             first += len(words)
 
-    def column(self, octet: int, *, look: int, rows: slice) -> bytearray:
-        """One octet of each message of a look: cheaper so than by numpy, for as few as there are."""
-        begin = look * self.sockets * self.width + octet
+    def column(self, octet: int, *, poll: int, rows: slice) -> bytearray:
+        """One octet of each message of a poll: faster than numpy for few messages."""
+        begin = poll * self.sockets * self.width + octet
         return self.octets[begin + rows.start * self.width : begin + (rows.stop - 1) * self.width + 1 : self.width]
 
     def _places(self) -> tuple[Any, Any]:
-        """An iovec and a header for each place; what they point to must live as long as they do."""
-        count = self.looks * self.sockets
+        """An iovec and a header for each place.  Their targets must live as long as they do."""
+        count = self.polls * self.sockets
         base = ctypes.addressof(ctypes.c_char.from_buffer(self.octets)) if count else 0
         vectors = (_Vector * count)()
         messages = (_Message * count)()

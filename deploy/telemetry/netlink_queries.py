@@ -1,9 +1,9 @@
-"""Asking for sockets that are known, each by its ports, addresses and cookie.
+"""Queries known sockets, each by its ports, addresses and cookie.
 
-A dump walks the kernel's whole table of connections, 0.6 ms of a core for the usual 262,144 buckets; to find one socket
-costs 3 us, its counters included.  So between two dumps only the known ones are asked for.  The cookie is the kernel's
-own number of a socket: where another one has taken its ports since, the answer is an error, as it is where the socket
-is gone.  Answers come in the order of the questions, each of the shape that the dump had.
+A dump walks the kernel's whole table of connections, 0.6 ms of a core for the usual 262,144 buckets; a query of one
+socket costs 3 us.  So between two dumps only known sockets are queried.  The cookie is the kernel's number of a socket:
+if the socket is gone, or another has its ports, the reply is an error.  Replies come in the order of the queries, in
+the shape of the dump.
 """
 
 from collections.abc import Sequence
@@ -21,24 +21,24 @@ from deploy.telemetry.netlink import (
     SOCK_DIAG_BY_FAMILY,
     TCP_ESTABLISHED,
     DiagSocket,
-    Question,
+    Query,
 )
 from deploy.telemetry.netlink_buffers import Frames
 
-MAX_AT_ONCE: Final = 64  # so that the answers, 1.3 KiB of memory each, find room in the usual 208 KiB of a socket
+MAX_AT_ONCE: Final = 64  # so that the replies, 1.3 KiB of memory each, fit the usual 208 KiB of a socket
 _HEAD_WORDS: Final = HEADER.size // 4
 _ID_AT: Final = _HEAD_WORDS + 2
 _WORDS: Final = _ID_AT + IDENTITY.stop - IDENTITY.start
 
 
 class Questions:
-    """About all sockets of a dump.  `parts` are their messages, group by group."""
+    """Of all sockets of a dump.  `parts` are their messages, by group."""
 
     def __init__(self, known: Known, parts: Sequence[Words]) -> None:
         self.sockets = sum(map(len, parts))
         asked = np.concatenate([_asked(words) for words in parts])
         batches = np.split(asked, range(MAX_AT_ONCE, len(asked), MAX_AT_ONCE))
-        self._questions = tuple(Question(some.tobytes(), len(some)) for some in batches)
+        self._queries = tuple(Query(some.tobytes(), len(some)) for some in batches)
         lengths = [
             bytes([4 * group.shape.words & 0xFF]) * len(words) for group, words in zip(known, parts, strict=True)
         ]
@@ -48,16 +48,16 @@ class Questions:
             STATE_BYTE: bytes([TCP_ESTABLISHED]) * self.sockets,
         }
 
-    def answered(self, diag: DiagSocket, frames: Frames, *, look: int) -> bool:
-        """Whether all are there and established; then their messages are in that look's frame."""
-        if not diag.ask(self._questions, frames, look=look):
+    def answered(self, diag: DiagSocket, frames: Frames, *, poll: int) -> bool:
+        """Whether all sockets exist and are established; then their messages are in that poll's frame."""
+        if not diag.ask(self._queries, frames, poll=poll):
             return False
         rows = slice(0, self.sockets)
-        return all(frames.column(octet, look=look, rows=rows) == told for octet, told in self._expected.items())
+        return all(frames.column(octet, poll=poll, rows=rows) == told for octet, told in self._expected.items())
 
 
 def _asked(words: Words) -> Words:
-    """A message for each: nlmsghdr, inet_diag_req_v2 with the identity as the kernel told it."""
+    """A request for each: nlmsghdr, inet_diag_req_v2 with the identity from the dump."""
     asked = np.zeros((len(words), _WORDS), np.uint32)
     asked[:, 0] = 4 * _WORDS
     asked[:, 1] = SOCK_DIAG_BY_FAMILY | NLM_F_REQUEST << 16

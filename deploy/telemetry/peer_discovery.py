@@ -1,4 +1,4 @@
-"""Whom a node talks with, for a prober that is alone: now and then a look at the sockets, of which nothing is told."""
+"""Finds a separate prober's peers by occasional polls of the sockets, which it does not report."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -6,23 +6,23 @@ from typing import Final, Protocol
 from deploy.telemetry.diag import Sample
 from faults.observations import Observation
 
-LOOKED_EVERY_S: Final = 5.0  # a dump each time; a job that begins or moves is found as late
+LOOKED_EVERY_S: Final = 5.0  # each poll is a dump; a new peer is found after this time at most
 
 
 class Sockets(Protocol):
-    """What looks at a node's connections."""
+    """Polls a node's connections."""
 
-    def look(self, now_s: float) -> Sequence[Sample]:
+    def poll(self, now_s: float) -> Sequence[Sample]:
         """All peers, now."""
         ...
 
     def close(self) -> None:
-        """Give back what was opened."""
+        """Close the sockets."""
         ...
 
 
 class Talking:
-    """A `Source` that tells nothing: the sockets then know whom.  After a look that failed they know what they did."""
+    """A `Source` without observations that keeps the peers up to date.  After a failed poll the last peers stay."""
 
     name = "sockets"
     period_s = LOOKED_EVERY_S
@@ -30,11 +30,11 @@ class Talking:
     def __init__(self, sockets: Sockets) -> None:
         self._sockets = sockets
 
-    def look(self, now_s: float) -> Sequence[Observation]:
+    def poll(self, now_s: float) -> Sequence[Observation]:
         """None.  Raises OSError."""
-        self._sockets.look(now_s)
+        self._sockets.poll(now_s)
         return ()
 
     def close(self) -> None:
-        """Give back what was opened."""
+        """Close the sockets."""
         self._sockets.close()

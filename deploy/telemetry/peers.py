@@ -1,4 +1,4 @@
-"""Which node an address belongs to."""
+"""The node of each address."""
 
 import ipaddress
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ class Peers:
         return tuple(ipaddress.ip_address(text) for text in self.node_of)
 
     def violation_of(self, node: int) -> str | None:
-        """What is wrong with a node that is none of the job's."""
+        """The reason why a node is not one of the job's."""
         nodes = sorted(set(self.node_of.values()))
         if node in nodes:
             return None
@@ -54,7 +54,7 @@ class Peers:
 
 
 def _keys(address: Address) -> tuple[bytes, ...]:
-    """As inet_diag_sockid holds it: an IPv4 address in the first word, or mapped into IPv6."""
+    """As inet_diag_sockid holds it: an IPv4 address in the first word, or IPv6-mapped."""
     packed = address.packed
     if len(packed) == 16:
         return (packed,)

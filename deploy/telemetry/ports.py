@@ -1,4 +1,4 @@
-"""Counters of InfiniBand and RoCE ports: small texts below /sys/class/infiniband, readable by everybody."""
+"""Counters of InfiniBand and RoCE ports, from /sys/class/infiniband."""
 
 from pathlib import Path
 from typing import Final
@@ -20,8 +20,8 @@ class PortSource:
         self.period_s = period_s
         self._node, self._tally, self._root = node, tally, root
 
-    def look(self, now_s: float) -> list[Observation]:
-        """One observation a port.  A file that vanished or may not be read is left."""
+    def poll(self, now_s: float) -> list[Observation]:
+        """One observation a port.  Unreadable files are skipped."""
         texts: dict[str, str] = {}
         for device in sorted(self._root.iterdir()):
             for pattern in _OF_A_PORT:
@@ -31,7 +31,7 @@ class PortSource:
         return list(parse_ports(texts, at_s=now_s, node=self._node, tally=self._tally))
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Holds nothing open."""
 
 
 def _text(path: Path) -> str | None:

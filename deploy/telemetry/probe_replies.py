@@ -1,8 +1,8 @@
-"""The word that goes back for a probe: what the receiver measured, one small datagram for a whole train.
+"""The reply to a probe: the receiver's measurement, one small datagram for a whole train.
 
-Then a reading is known where either end is heard.  A word names the train by the sender's own number and moment, so
-only one that was sent can be answered, and once; it is smaller than any train that it answers, goes to the known
-address of a peer alone, and is never answered itself: nobody can make two nodes say more than they are told.
+With it a reading is known if either end reports.  A reply names the train by the sender's number and time, so only a
+sent train can be answered, and once.  It is smaller than its train, goes only to a peer's known address and is never
+answered, so it cannot amplify traffic.
 """
 
 import struct
@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from faults.observations import Probe, ProbeReturned
 
-WORD: Final = struct.Struct("!8sIIIddd")  # the mark, then a _Word
+WORD: Final = struct.Struct("!8sIIIddd")  # the mark, then a _Reply
 MARK: Final = b"fwprobew"
-MAX_AWAITED: Final = 16  # trains of a peer: a word comes with its next look
+MAX_AWAITED: Final = 16  # trains of a peer: a reply arrives by the next poll
 LATEST_S: Final = 1e11  # of a clock
 LONGEST_S: Final = 60.0  # of a train's second half
 
@@ -29,18 +29,18 @@ class _Reply(NamedTuple):
 
 
 class Awaited:
-    """Trains that were sent lately: the newest of each peer."""
+    """The newest trains sent to each peer."""
 
     def __init__(self, *, size_bytes: int) -> None:
         self._size_bytes = size_bytes
         self._sent: dict[int, deque[tuple[int, float]]] = {}  # by peer: numbers and moments
 
     def sent(self, peer: int, number: int, sent_s: float) -> None:
-        """A train is on its way."""
+        """A train was sent."""
         self._sent.setdefault(peer, deque(maxlen=MAX_AWAITED)).append((number, sent_s))
 
     def taken(self, message: bytes, of: int | None) -> tuple[int, ProbeReturned] | None:
-        """Whose word it is, and what it says; None: no word of the node `of`, or on no train that waits for one."""
+        """The peer and its reading; None unless the reply is of the node `of`, on a train that awaits a reply."""
         word = _Reply(*WORD.unpack(message)[1:]) if is_reply(message) else None
         if word is None or word.node != of or word.size_bytes != self._size_bytes or not _is_sane(word):
             return None
@@ -58,7 +58,7 @@ def is_reply(message: bytes) -> bool:
 
 
 def reply_of(node: int, number: int, probe: Probe) -> bytes | None:
-    """What `node` says of a train that came; None where that was smaller than the word."""
+    """The reply of `node` to a received train; None if the train was smaller than the reply."""
     if probe.size_bytes < WORD.size:
         return None
     tail_s = nan if probe.tail_s is None else probe.tail_s

@@ -1,24 +1,22 @@
-"""One-way probes between the nodes that a job's sockets connect: how long a message of known size takes, one way only.
+"""One-way probes between the nodes that a job's sockets connect: the one-way time of a message of known size.
 
-Where a job passes nothing from rank to rank, nothing else tells a slow sender from a slow receiver: TCP's own timing is
-that of the round trip.  A probe is a train of UDP datagrams, sent back to back; the kernel stamps each as it arrives
-(SO_TIMESTAMPNS, socket(7)), so neither a busy recorder nor the way back is in the figure.  The delay is
-received - sent by the wall clocks of two nodes: a constant difference of the clocks stays in it, a drift is small
-over minutes.  A train larger than what a shaper lets through at once shows the rate, a smaller one only the queue.
-How long its second half takes (`tail_s`) is its size over the rate of the narrowest wire by the receiver's clock alone:
-what a shaper lets through at once is in the first half.
+Without ring passes nothing else separates a slow sender from a slow receiver, because TCP measures round trips.  A
+probe is a train of UDP datagrams, sent back to back.  The kernel stamps each on arrival (SO_TIMESTAMPNS, socket(7)), so
+neither a busy recorder nor the reverse path enters the result.  The delay is received - sent by the wall clocks of two
+nodes: a constant clock offset stays in it, and the drift is small over minutes.  A train larger than a shaper's burst
+measures the rate, a smaller one only the queue.  The time of its second half (`tail_s`) is its size over the narrowest
+rate, by the receiver's clock alone; the shaper's burst is in the first half.
 
-Flows are spread over cables by a hash of their ports (RFC 2992).  A node sends from PORTS source ports in turn, so that
-the trains of a pair take several ways and the quickest of them is not the one that others fill.
+ECMP hashes ports (RFC 2992).  A node sends from PORTS source ports in rotation, so the trains of a pair take several
+paths, and the fastest of them avoids the busy ones.
 
-Whom the job talks with is learnt (`talking`); until it talks the neighbours in the order of node indices are probed.
-All are sent to in turns, from the next in the ring on.  Turns are counted from the epoch, so nodes that have as many
-peers each are all at the same distance at once, and a node takes in one train a turn.  There are MAX_PER_S turns a
-second at most, so many peers wait for longer.  Of two turns in one look the second train waits behind the first where
-the sender's own wire is slow: there is an even number of turns, so a pair always has the same place.  A train that lost
-a datagram says nothing and is counted.  Whatever else comes to the port is counted and left.
+Peers come from the job's sockets (`peer_discovery`), before that from the order of node indices.  Peers take turns in
+ring order.  Turns are counted from the epoch, so nodes with equally many peers are at the same distance, and a node
+receives one train a turn.  There are at most MAX_PER_S turns a second.  Of two turns in one poll the second train waits
+behind the first on a slow sender's link; the number of turns is even, so a pair always has the same place.  A train
+that lost a datagram is counted and not used, and so is every unexpected packet.
 
-Who has a whole train sends word of it to whom it came from (`probe_words`), who tells the same reading.
+The receiver of a whole train replies to the sender (`probe_replies`), which reports the same reading.
 """
 
 import errno
@@ -41,15 +39,15 @@ from faults.readers import ParseErrors
 from fleet.documents import RuleError
 
 PORT: Final = 9405
-MAX_BYTES: Final = 64 * 1024  # the trains of two turns fit the buffer that any process may ask for
-PORTS: Final = 8  # source ports: as many ways through the fabric, where hashes do not fall together
-MAX_PER_S: Final = 8.0  # trains of a node; as many as two peers need where that is more
-MAX_TURNS: Final = 2  # in one look
+MAX_BYTES: Final = 64 * 1024  # the trains of two turns fit the buffer that any process may request
+PORTS: Final = 8  # source ports: as many paths, unless hashes collide
+MAX_PER_S: Final = 8.0  # trains of a node; two peers may need more
+MAX_TURNS: Final = 2  # in one poll
 MIN_BYTES: Final = 64
 DATAGRAM_BYTES: Final = 1400  # with headers below the usual 1,500 bytes of a packet
-MAX_DATAGRAMS: Final = 1000  # a look: more is none of ours
-BUFFER_BYTES: Final = 1 << 20  # the kernel gives as much of it as it may
-SO_TIMESTAMPNS: Final = 35  # asm-generic/socket.h; the answer's type is the same number
+MAX_DATAGRAMS: Final = 1000  # of a poll: more are unexpected
+BUFFER_BYTES: Final = 1 << 20  # the kernel grants what it may
+SO_TIMESTAMPNS: Final = 35  # asm-generic/socket.h; the reply's type is the same number
 HEAD: Final = struct.Struct("!8sIIHHd")  # the mark, then a _Head
 MARK: Final = b"fwprobe1"
 TIMESPEC: Final = struct.Struct("=qq")
@@ -69,12 +67,12 @@ class _Head(NamedTuple):
 
 @dataclass(slots=True)
 class _Train:
-    """What has come of one."""
+    """The received part of a train."""
 
     head: _Head
     missing: set[int]
     size_bytes: int = 0
-    half_s: float | None = None  # when the last datagram of the first half came
+    half_s: float | None = None  # when the last datagram of the first half arrived
     received_s: float = 0.0
 
     def probe(self) -> Probe:
@@ -82,14 +80,14 @@ class _Train:
         return Probe(self.size_bytes, self.head.sent_s, self.received_s, self._tail_s())
 
     def _tail_s(self) -> float | None:
-        """None where datagrams overtook each other, and of a train of one."""
+        """None for reordered datagrams and for a train of one."""
         return None if self.half_s is None or self.received_s <= self.half_s else self.received_s - self.half_s
 
 
 class Prober:
-    """Sends to those whom a node talks with, and hears them.  A `Source`; raises OSError where it may not listen.
+    """Sends to the node's peers and receives their trains.  A `Source`; raises OSError if the port is taken.
 
-    `every_s`: how often each peer is probed, while they are few.
+    `every_s`: the period of each peer while there are few.
     """
 
     name = "probes"
@@ -124,9 +122,9 @@ class Prober:
         self._socket = _opened(self._address_of[node], port, namespace)
         self._from = _senders(self._address_of[node], port, namespace)
 
-    def look(self, now_s: float) -> list[Observation]:
-        """Whole trains that have come since the last look, and words of ours; sends the next train when it is due."""
-        taken = [self._taken(*heard) for heard in self._heard()]
+    def poll(self, now_s: float) -> list[Observation]:
+        """Whole trains since the last poll, and replies to ours; sends the next trains that are due."""
+        taken = [self._taken(*heard) for heard in self._received()]
         others = self._known()
         for turn in self._turns(now_s, turns_of(len(others))):
             if (at := turn % turns_of(len(others))) < len(others):
@@ -134,12 +132,12 @@ class Prober:
         return [Observation(now_s, self._node, values, peer=peer) for peer, values in filter(None, taken)]
 
     def close(self) -> None:
-        """Give the sockets back."""
+        """Close the sockets."""
         for one in (self._socket, *self._from):
             one.close()
 
     def _known(self) -> tuple[int, ...]:
-        """Whom to probe, from the next in the ring on."""
+        """The peers, from the next in the ring on."""
         talking = self._talking()
         if talking != self._talked:
             self._talked = frozenset(talking)
@@ -148,7 +146,7 @@ class Prober:
         return self._others
 
     def _turns(self, now_s: float, turns: int) -> range:
-        """Those that have begun since the last look, the newest at least of them where they are another length."""
+        """The turns since the last poll; at least the newest if their number changed."""
         turn_s = max(self._every_s / turns, min(1.0 / MAX_PER_S, self._every_s / 2))
         turn, before = floor(now_s / turn_s), self._turn if turn_s == self._turn_s else -1
         self._turn_s, self._turn = turn_s, turn
@@ -158,46 +156,46 @@ class Prober:
         return range(turn + 1 - missed, turn + 1)
 
     def _send(self, other: int) -> None:
-        """A train to one peer."""
+        """Send a train to one peer."""
         where = self._address_of[other], self._port
         self._sent += 1
         sent_s = time.time()
-        # By rounds, not by trains: with as many peers as ports each would else always be probed from the same one.
+        # By rounds, not by trains: with as many peers as ports each would always use the same port.
         way = self._from[(self._sent // turns_of(len(self._others))) % PORTS]
         try:
             for datagram in train(self._node, self._sent, sent_s=sent_s, size_bytes=self._size_bytes):
                 way.sendto(datagram, where)
         except BlockingIOError:
-            self._tally.add(WHAT, "no room to send")
+            self._tally.add(WHAT, "send buffer full")
         except OSError as error:
             if error.errno not in UNREACHABLE:
                 raise
-            self._tally.add(WHAT, "no way to the neighbour")
+            self._tally.add(WHAT, "peer unreachable")
         else:
             self._awaited.sent(other, self._sent, sent_s)
 
-    def _heard(self) -> Iterator[tuple[bytes, str, float]]:
-        """What waits: a datagram, whose it is, when it came."""
+    def _received(self) -> Iterator[tuple[bytes, str, float]]:
+        """A waiting datagram, its sender and its arrival."""
         for _ in range(MAX_DATAGRAMS):
             try:
                 message, ancillary, _flags, where = self._socket.recvmsg(DATAGRAM_BYTES + 1, ANCILLARY_BYTES)
             except BlockingIOError:
                 return
-            except ConnectionRefusedError:  # a neighbour does not listen yet
+            except ConnectionRefusedError:  # the peer does not listen yet
                 continue
             yield message, where[0], _stamp_s(ancillary)
 
     def _taken(self, message: bytes, address: str, stamp_s: float) -> tuple[int, Probe | ProbeReturned] | None:
-        """The neighbour and its probe, once all of a train is there; or its word of ours."""
+        """The peer and its probe, once the train is whole; or its reply to ours."""
         of = self._node_of.get(address)
         if is_reply(message):
             word = self._awaited.taken(message, of)
             if word is None:
-                self._tally.add(WHAT, "none of ours")
+                self._tally.add(WHAT, "unexpected packet")
             return word
         head = _head(message)
         if head is None or of != head.node:
-            self._tally.add(WHAT, "none of ours")
+            self._tally.add(WHAT, "unexpected packet")
             return None
         came = self._trains.get(head.node)
         if came is None or came.head[:2] != head[:2]:
@@ -215,14 +213,14 @@ class Prober:
         return None
 
     def _answered(self, head: _Head, probe: Probe) -> Probe:
-        """The sender is told: one datagram for a whole train, and none that waits."""
+        """Reply to the sender: one datagram for a whole train.  It never waits."""
         word = reply_of(self._node, head.number, probe)
         where = self._address_of[head.node]
         if word is not None and head.node != self._node:
             try:
                 self._socket.sendto(word, (where, self._port))
-            except OSError:  # whatever it is, the train is told of here
-                self._tally.add(WHAT, "word not sent")
+            except OSError:  # the train is reported here in any case
+                self._tally.add(WHAT, "reply not sent")
         return probe
 
 
@@ -235,12 +233,12 @@ def train(node: int, number: int, *, sent_s: float, size_bytes: int) -> Iterator
 
 
 def turns_of(others: int) -> int:
-    """An even number, at least two: one may be idle."""
+    """An even number, at least two; one may be idle."""
     return max(2, others + others % 2)
 
 
 def neighbours(node: int, peers: Peers) -> list[int]:
-    """The nodes after and before in the ring; of two nodes the other, of one none."""
+    """The next and the previous node in the ring; of two nodes the other, of one none."""
     ring = sorted(_addresses(peers))
     if node not in ring:
         raise RuleError([(("node",), f"expected one of the peers' indices, got {node}")])
@@ -250,7 +248,7 @@ def neighbours(node: int, peers: Peers) -> list[int]:
 
 
 def _addresses(peers: Peers) -> dict[int, str]:
-    """The first of each node."""
+    """The first address of each node."""
     return {node: address for address, node in reversed(list(peers.node_of.items()))}
 
 
@@ -264,7 +262,7 @@ def _head(message: bytes) -> _Head | None:
 
 
 def _stamp_s(ancillary: Sequence[tuple[int, int, bytes]]) -> float:
-    """The kernel's stamp; this moment where it gave none."""
+    """The kernel's stamp, or the current time."""
     for level, kind, data in ancillary:
         if (level, kind, len(data)) == (socket.SOL_SOCKET, SO_TIMESTAMPNS, TIMESPEC.size):
             seconds, nanoseconds = TIMESPEC.unpack(data)
@@ -273,7 +271,7 @@ def _stamp_s(ancillary: Sequence[tuple[int, int, bytes]]) -> float:
 
 
 def _senders(address: str, port: int, namespace: Path | None) -> tuple[socket.socket, ...]:
-    """Bound to the ports after `port` where those are free, else to any."""
+    """Bound to the ports after `port` if free, otherwise to any."""
     made = []
     for way in range(1, PORTS + 1):
         try:
@@ -286,7 +284,7 @@ def _senders(address: str, port: int, namespace: Path | None) -> tuple[socket.so
 
 
 def _opened(address: str, port: int, namespace: Path | None) -> socket.socket:
-    """A socket belongs to the namespace in which it was made: a thread enters it, and ends there."""
+    """A socket belongs to the namespace that created it: a thread enters the namespace, and ends there."""
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="enter-netns") as aside:
         return aside.submit(_open, address, port, namespace).result()
 

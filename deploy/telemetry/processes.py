@@ -1,11 +1,9 @@
 """The state of ranks' processes, from /proc: running, sleeping, stopped, dead, gone (proc_pid_stat(5)).
 
-With it goes how long the first thread, which calls the collectives, was ready to run and had no core: the second
-number of /proc/PID/schedstat, in nanoseconds (sched-stats in the kernel's documentation).  It tells a rank that
-computes longer from one that its host lets wait.
+It includes how long the main thread, which calls the collectives, was runnable without a core: the second number of
+/proc/PID/schedstat, in nanoseconds.  This separates a rank that computes longer from a rank that waits for a core.
 
-Each file is opened once: it stays that process's, and reading it fails when the process is gone, also where the id has
-come to be another's since.
+Each file is opened once and stays that process's: reading fails after its end, also if its id was reused.
 """
 
 import os
@@ -21,7 +19,7 @@ MAX_BYTES: Final = 4096
 
 
 class ProcessSource:
-    """Every rank of this node by its process id."""
+    """The ranks of this node by process id."""
 
     name = "processes"
 
@@ -34,12 +32,12 @@ class ProcessSource:
         self._stats = {pid: self._opened(pid, "stat") for pid in pid_of.values()}
         self._waits = {pid: self._opened(pid, "schedstat") for pid in pid_of.values()}
 
-    def look(self, now_s: float) -> list[Observation]:
-        """One observation a rank; of a process that is not there any more the state is `gone`."""
+    def poll(self, now_s: float) -> list[Observation]:
+        """One observation a rank; the state of a missing process is `gone`."""
         return [Observation(now_s, self._node, self._state(pid), rank=rank) for rank, pid in self._pid_of.items()]
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the files."""
         for files in (self._stats, self._waits):
             for pid, file in files.items():
                 if file is not None:
@@ -61,19 +59,19 @@ class ProcessSource:
             return None
 
     def _stat(self, pid: int) -> list[str] | None:
-        """What follows the command's name, which may itself hold anything, brackets and blanks too."""
+        """The fields after the command's name, which may hold brackets and blanks."""
         text = _read(self._stats[pid])
         fields = text.rpartition(b")")[2].decode("ascii", "replace").split(None, 20)
         return fields if len(fields) > 19 else None
 
     def _waited_s(self, pid: int) -> float | None:
-        """None where the kernel was built without scheduler statistics."""
+        """None if the kernel has no scheduler statistics."""
         fields = _read(self._waits[pid]).split()
         return int(fields[1]) / 1e9 if len(fields) == 3 else None
 
 
 def _read(file: int | None) -> bytes:
-    """Nothing of a process that has gone."""
+    """Of a process that has ended."""
     if file is None:
         return b""
     try:

@@ -11,12 +11,12 @@ from faults.readers.nccl_ras import parse_ras
 
 ADDRESS: Final = ("localhost", 28028)
 MAX_BYTES: Final = 32 * 1024 * 1024
-ANSWER_S: Final = 12.0  # RAS gives its own peers 5 s, twice
+ANSWER_S: Final = 12.0  # RAS waits 5 s for its own peers, twice
 _QUESTION: Final = b"SET FORMAT json\nVERBOSE STATUS\n"
 
 
 class RasSource:
-    """What RAS says of all ranks that it reaches from here.  One node of a job asks, not all."""
+    """The state of all ranks that RAS reaches.  One node of a job queries it."""
 
     name = "ras"
 
@@ -27,17 +27,17 @@ class RasSource:
         self._places, self._tally, self._address = job_map, tally, address
         self._members = Communicators(job_map)
 
-    def look(self, now_s: float) -> list[Observation]:
+    def poll(self, now_s: float) -> list[Observation]:
         """One observation for each rank of each communicator."""
         answer = ask(self._address)
         return list(parse_ras(answer, at_s=now_s, job_map=self._places, members=self._members, tally=self._tally))
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Holds nothing open."""
 
 
 def ask(address: tuple[str, int]) -> list[bytes]:
-    """Everything that RAS answers until it hangs up."""
+    """Everything that RAS sends until it closes."""
     with socket.create_connection(address, timeout=ANSWER_S) as connection:
         connection.sendall(_QUESTION)
         chunks: list[bytes] = []

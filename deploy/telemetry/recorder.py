@@ -1,10 +1,10 @@
-"""The loop: a look at the sockets every period, at everything else when it is due, and all of it into the sinks.
+"""The loop: polls the sockets every period and other sources when they are due, and passes all to the sinks.
 
-It never ends because of what it looks at or writes to: a failed look, an unreadable file and a full disk are counted
-and tried again.  Looks that come too late are left out, not made up for: a backlog of looks shows nothing.
+No source or sink can end it: a failed poll, an unreadable file and a full disk are counted and retried.  Missed polls
+are skipped, because a backlog shows nothing.
 
-All nodes look at the same moments, at whole periods of the wall clock: what one end has sent and the other has not yet
-received, at one moment, tells data that is late from acknowledgements that are late (docs/faults/slow.md).
+All nodes poll at whole periods of the wall clock: the bytes that one end has sent and the other has not received, at
+one time, separate late data from late acknowledgements (docs/explanation/faults/slow.md).
 """
 
 import time
@@ -29,38 +29,38 @@ MAX_SLEEP_S: Final = 0.25
 
 
 class Sockets(Protocol):
-    """What looks at a node's connections."""
+    """Polls a node's connections."""
 
-    def look(self, now_s: float, *, wanted: bool) -> Sequence[Sample]:
-        """All peers, now: this look and those held back before, or none, where none is `wanted` yet."""
+    def poll(self, now_s: float, *, wanted: bool) -> Sequence[Sample]:
+        """All peers: this poll and those held before, or none if none is `wanted` yet."""
         ...
 
     def held(self) -> Sequence[Sample]:
-        """What is held back."""
+        """The held polls."""
         ...
 
     def close(self) -> None:
-        """Give back what was opened."""
+        """Close the sockets."""
         ...
 
 
 class Sink(Protocol):
-    """Where observations go."""
+    """A destination of observations."""
 
     def is_due(self) -> bool:
-        """Whether it passes on at the end of this look what it has: then it wants the newest."""
+        """Whether it forwards at the end of this poll and so wants the newest."""
         ...
 
     def sample(self, sample: Sample) -> None:
-        """One look at the sockets."""
+        """One poll of the sockets."""
         ...
 
     def observed(self, observations: Sequence[Observation]) -> None:
-        """Anything else."""
+        """Other observations."""
         ...
 
     def flush(self) -> None:
-        """A look is over."""
+        """A poll has ended."""
         ...
 
     def close(self) -> None:
@@ -78,10 +78,10 @@ class RecorderClock:
 
 @dataclass(slots=True)
 class RecorderStats:
-    """What a recorder did."""
+    """Counts of a recorder."""
 
-    looks: int = 0
-    late_polls: int = 0  # periods without a look
+    polls: int = 0
+    late_polls: int = 0  # periods without a poll
     observations: int = 0
     failures: Counter[str] = field(default_factory=Counter)
 
@@ -102,31 +102,31 @@ class Recorder:
         self._sockets, self._sources, self.sinks = sockets, tuple(sources), tuple(sinks)
         self._period_s = period_s
         self._clock = clock or RecorderClock()
-        self._turn: int | None = None  # the period that the last look was for
+        self._turn: int | None = None  # the period of the last poll
         self._round = Round(self._sources, steady_s=self._clock.steady_s())
 
     def run(self, stop: Event, *, duration_s: float | None = None) -> RecorderStats:
-        """Look until told to stop, or for so long; closes everything.  Who tells it waits for up to MAX_SLEEP_S."""
+        """Poll until `stop` is set or the duration ends, then close everything.  A stop takes up to MAX_SLEEP_S."""
         ends_s = inf if duration_s is None else self._clock.steady_s() + duration_s
         try:
             while self._slept_until_next(stop) and self._clock.steady_s() < ends_s:
-                self.look()
+                self.poll()
         finally:
             self.close()
         return self.tally
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Everything that is due, once."""
-        self.tally.looks += 1
+        self.tally.polls += 1
         if self._sockets is not None:
-            self._look_at_sockets(self._sockets)
+            self._poll_sockets(self._sockets)
         for source in self._round.due(self._clock.steady_s()):
-            self._look_at(source)
+            self._poll_source(source)
         for sink in self.sinks:
             self._guarded("flush", sink.flush)
 
     def close(self) -> None:
-        """Every source and sink, whatever one of them says."""
+        """Close every source and sink, whatever one of them raises."""
         closes = [source.close for source in self._sources] + [sink.close for sink in self.sinks]
         if self._sockets is not None:
             self._hand_over(self._sockets.held())
@@ -134,10 +134,10 @@ class Recorder:
         for close in closes:
             self._guarded("close", close)
 
-    def _look_at_sockets(self, sockets: Sockets) -> None:
+    def _poll_sockets(self, sockets: Sockets) -> None:
         wanted = any(sink.is_due() for sink in self.sinks)
         try:
-            samples = sockets.look(self._clock.now_s(), wanted=wanted)
+            samples = sockets.poll(self._clock.now_s(), wanted=wanted)
         except OSError as error:
             self._failed("sockets", error)
             return
@@ -149,9 +149,9 @@ class Recorder:
             for sink in self.sinks:
                 self._guarded("sample", partial(sink.sample, sample))
 
-    def _look_at(self, source: Source) -> None:
+    def _poll_source(self, source: Source) -> None:
         try:
-            seen = source.look(self._clock.now_s())
+            seen = source.poll(self._clock.now_s())
         except OSError as error:
             self._failed(source.name, error)
             return
@@ -169,11 +169,11 @@ class Recorder:
 
     def _failed(self, what: str, error: OSError) -> None:
         if self.tally.failures[what] == 0:
-            log.warning("look_failed", source=what, reason=str(error))
+            log.warning("poll_failed", source=what, reason=str(error))
         self.tally.failures[what] += 1
 
     def _slept_until_next(self, stop: Event) -> bool:
-        """False once it is told to stop.  A plain sleep: to wait for an event costs a lock and more calls each time."""
+        """False once `stop` is set.  A plain sleep, because waiting for an event costs a lock and more calls."""
         left_s = self._until_next_s()
         while not stop.is_set():
             time.sleep(min(left_s, MAX_SLEEP_S))
@@ -187,7 +187,7 @@ class Recorder:
         now_s = self._clock.now_s()
         turn = floor(now_s / self._period_s) + 1
         if self._turn is not None:
-            # A clock that was set back, or far ahead, says nothing of periods that were missed.
+            # A clock that was set back, or far ahead, does not count as missed periods.
             self.tally.late_polls += max(0, turn - self._turn - 1) if turn - self._turn < MAX_LATE else 0
         self._turn = turn
         return turn * self._period_s - now_s

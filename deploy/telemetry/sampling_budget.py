@@ -1,4 +1,4 @@
-"""What of a node's observations is worth its bytes: all that is news, and of the rest as much as the budget carries."""
+"""Selects a node's observations within the budget: all changes, and of the rest as much as the budget allows."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,19 +11,19 @@ from faults.observations import Collective, Heartbeat, Observation, PointToPoint
 
 _BACKOFF: Final = Socket._fields.index("backoff")
 _ALIVE: Final = frozenset("RSD")
-FAILED: Final = "failed"  # phase of a heartbeat, as `fleetwright.collectives` says it
+FAILED: Final = "failed"  # phase of a heartbeat, as in `fleetwright.collectives`
 CPU_EVERY_S: Final = 1.0
 
 
 class SocketChanges:
-    """Whether somebody should know at once: a peer is gone, or the kernel has begun to wait for one."""
+    """Whether a poll is urgent: a peer is gone, or the kernel's backoff has grown."""
 
     def __init__(self) -> None:
         self._peers: NDArray[np.int64] | None = None
         self._backoff = 0
 
     def is_in(self, sample: Sample) -> bool:
-        """Against the look before."""
+        """Compare with the previous poll."""
         before, self._peers = self._peers, sample.peers
         waited, self._backoff = self._backoff, max(sample.rows[:, _BACKOFF].tolist(), default=0)
         if before is None:
@@ -34,7 +34,7 @@ class SocketChanges:
 
 
 class ProcessChanges:
-    """Leaves out a process that goes on as before: its state changes seldom, its CPU time always."""
+    """Drops unchanged processes: their state changes seldom, their CPU time always."""
 
     def __init__(self) -> None:
         self._last: dict[int | None, Observation] = {}
@@ -59,13 +59,13 @@ def _same_state(before: Observation, seen: Observation) -> bool:
 
 
 class Alarms:
-    """Rings when a process is stopped or ended, and when a rank says that its collective raised; once each time."""
+    """Reports a stopped or ended process, and a failed collective of a rank, once each."""
 
     def __init__(self) -> None:
         self._ringing: set[tuple[int | None, type]] = set()
 
     def ring(self, observations: Sequence[Observation]) -> bool:
-        """Whether one of these is new and alarming."""
+        """Whether one of these is new."""
         rung = False
         for seen in observations:
             values = seen.values
@@ -79,7 +79,7 @@ class Alarms:
 
 
 def thinned(samples: list[Sample], most: int) -> list[Sample]:
-    """At most so many looks, evenly spaced, the newest among them: counters go on counting between."""
+    """At most so many polls, evenly spaced, the newest included: counters are cumulative."""
     if len(samples) <= most:
         return samples
     picked = np.linspace(len(samples) - 1, 0, num=max(1, most), endpoint=most > 1).round().astype(int)
@@ -87,9 +87,9 @@ def thinned(samples: list[Sample], most: int) -> list[Sample]:
 
 
 def affordable(others: Sequence[Observation], most: int) -> list[Observation]:
-    """At most so many, in their order: first what is rare, then the newest heartbeat of each rank, then the newest.
+    """At most so many, in order: first rare kinds, then the newest heartbeat of each rank, then the newest.
 
-    Last come words of probes, which those who received them tell as well, as a rule.
+    Replies to probes come last, because the receivers usually report them too.
     """
     if len(others) <= most:
         return list(others)

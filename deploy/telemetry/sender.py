@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from deploy.telemetry.batch_codec import Held, encode
+from deploy.telemetry.batch_codec import Base, encode
 from deploy.telemetry.diag import Sample
 from deploy.telemetry.sampling_budget import Alarms, ProcessChanges, SocketChanges, affordable, thinned
 from faults.observations import Collective, Heartbeat, Observation, PointToPoint, Probe, ProbeReturned, Process
@@ -47,8 +47,8 @@ class Sender(BatchSender[Content]):
         now_s: Callable[[], float] = time.time,
     ) -> None:
         self._node, self._prober = node, prober
-        self._held: Held | None = None  # that the monitor holds
-        self._encoded: Held | None = None  # that it will hold after the batch under way
+        self._held: Base | None = None  # that the monitor holds
+        self._encoded: Base | None = None  # that it will hold after the batch under way
         self._samples: deque[Sample] = deque(maxlen=MAX_POLLS)
         self._others: deque[Observation] = deque(maxlen=MAX_OTHERS)
         self._sockets, self._processes, self._alarms = SocketChanges(), ProcessChanges(), Alarms()

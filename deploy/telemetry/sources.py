@@ -1,4 +1,4 @@
-"""What a recorder can look at beside sockets: one small protocol for all of it."""
+"""The interface of a recorder's sources other than sockets."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
@@ -7,35 +7,35 @@ from faults.observations import Observation
 
 
 class Source(Protocol):
-    """Something outside the job that tells of it.  Every file and every answer is bounded by its source."""
+    """A source of observations outside the job.  It bounds every file and reply that it reads."""
 
     name: str
     period_s: float
 
-    def look(self, now_s: float) -> Sequence[Observation]:
-        """What is to be seen now.  Raises OSError where there is nothing to look at; the recorder counts it."""
+    def poll(self, now_s: float) -> Sequence[Observation]:
+        """The current observations.  Raises OSError, which the recorder counts."""
         ...
 
     def close(self) -> None:
-        """Give back what was opened."""
+        """Close what was opened."""
         ...
 
 
 class Due(NamedTuple):
-    """When a source is looked at next."""
+    """When a source is polled next."""
 
     at_s: float
     source: Source
 
 
 class Round:
-    """All sources, each at its own period."""
+    """All sources, each with its own period."""
 
     def __init__(self, sources: Sequence[Source], *, steady_s: float) -> None:
         self._due = [Due(steady_s, source) for source in sources]
 
     def due(self, steady_s: float) -> Iterator[Source]:
-        """Those whose time has come.  Periods that were missed are not made up for."""
+        """The sources that are due.  Missed periods are skipped."""
         for at, (due_s, source) in enumerate(self._due):
             if due_s <= steady_s:
                 self._due[at] = Due(max(due_s + source.period_s, steady_s), source)

@@ -1,4 +1,4 @@
-"""A source that may take its time, in a thread of its own: looks at the sockets never wait for it."""
+"""Runs a slow source in its own thread, so that polls of the sockets never wait for it."""
 
 import threading
 import time
@@ -9,11 +9,11 @@ from typing import Final
 from deploy.telemetry.sources import Source
 from faults.observations import Observation
 
-MAX_WAITING: Final = 10_000  # observations; the oldest go first
+MAX_WAITING: Final = 10_000  # observations; the oldest are dropped first
 
 
 class ThreadedSource:
-    """Hands over what the source has seen since the last look, and the newest of its failures."""
+    """Returns the source's observations since the last poll, and its newest failure."""
 
     def __init__(self, source: Source, *, take_period_s: float) -> None:
         self.name = source.name
@@ -25,15 +25,15 @@ class ThreadedSource:
         self._thread = threading.Thread(target=self._run, name=f"look-{source.name}", daemon=True)
         self._thread.start()
 
-    def look(self, now_s: float) -> Sequence[Observation]:  # noqa: ARG002 - the port's
-        """What has come; raises the failure once."""
+    def poll(self, now_s: float) -> Sequence[Observation]:  # noqa: ARG002 - the port's
+        """The observations since the last poll; raises a failure once."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
         return [self._seen.popleft() for _ in range(len(self._seen))]
 
     def close(self) -> None:
-        """End the thread; one that hangs is left behind, it is a daemon."""
+        """End the thread; a hanging daemon thread is left behind."""
         self._stop.set()
         self._thread.join(timeout=1.0)
         self._source.close()
@@ -41,7 +41,7 @@ class ThreadedSource:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                self._seen.extend(self._source.look(time.time()))
+                self._seen.extend(self._source.poll(time.time()))
             except OSError as error:
                 self._failure = error
             self._stop.wait(self._source.period_s)

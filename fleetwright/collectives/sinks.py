@@ -29,8 +29,7 @@ class Sink(Protocol):
         """Make the lines available to readers."""
         ...
 
-    def close(self) -> None:
-        ...
+    def close(self) -> None: ...
 
 
 class FolderSink:
@@ -68,8 +67,8 @@ class RouteCounts:
 class InboxSink:
     """The inbox of the node's recorder: a Unix datagram socket, reachable by path from any network namespace.
 
-    As many lines as fit share a datagram.  A full or absent inbox refuses at once, so nothing waits, and the fallback takes
-    the refused lines.  A datagram is accepted whole or not at all, so no line takes both routes.
+    As many lines as fit share a datagram.  A full or absent inbox refuses at once, so nothing waits, and the fallback
+    takes the refused lines.  A datagram is accepted whole or not at all, so no line takes both routes.
     """
 
     def __init__(self, path: str, *, rank: int, fallback: HttpFallback | None = None) -> None:

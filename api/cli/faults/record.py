@@ -146,7 +146,7 @@ def record(
         raise CommandError(f"--probe: {error}", exit_code=EXIT_BAD_INPUT) from error
     settle_memory()
     tally = recorder.run(_told_to_end(), duration_s=duration)
-    note(f"{tally.looks} looks, {tally.observations} observations, {tally.late_polls} too late")
+    note(f"{tally.polls} looks, {tally.observations} observations, {tally.late_polls} too late")
     for what, count in sorted({**tally.failures, **malformed.counts()}.items()):
         note(f"{count} times: {what}")
 

@@ -8,7 +8,7 @@ import pytest
 from deploy.fault_monitor.agents import LOST_AFTER_S
 from deploy.fault_monitor.clock_skew import MAX_DELAY_S, ClockSkew
 from deploy.fault_monitor.ingest import Ingest
-from deploy.telemetry.batch_codec import BaseMissingError, Held, WireError, encode
+from deploy.telemetry.batch_codec import Base, BaseMissingError, WireError, encode
 from deploy.telemetry.diag import Sample
 from faults.detector import Job
 from faults.observations import FlightProgress, Heartbeat, Observation, PointToPoint, Process, SocketPoll
@@ -22,11 +22,11 @@ def body(
     node: int = 1,
     sent_s: float,
     number: int = 0,
-    held: Held | None = None,
+    held: Base | None = None,
     rank: int = 1,
     peers: Sequence[int] = (0,),
     session: str = "s",
-) -> tuple[bytes, Held]:
+) -> tuple[bytes, Base]:
     rows = np.arange(19 * len(peers), dtype=np.int64).reshape(-1, 19)
     sample = Sample(sent_s - 0.25, node, np.array(peers, np.int64), rows)
     others = [Observation(sent_s, node, Process(5, "T", 1.0), rank=rank)]

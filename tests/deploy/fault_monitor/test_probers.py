@@ -7,7 +7,7 @@ import pytest
 
 from deploy.fault_monitor.agents import LATEST_AGE_S, LOST_AFTER_S
 from deploy.fault_monitor.ingest import Ingest, Ingested
-from deploy.telemetry.batch_codec import BaseMissingError, Held, WireError, encode
+from deploy.telemetry.batch_codec import Base, BaseMissingError, WireError, encode
 from deploy.telemetry.diag import Sample
 from faults.detector import Job
 from faults.observations import Observation, Probe, ProbeReturned, Process
@@ -22,7 +22,7 @@ class Node:
 
     def __init__(self, intake: Ingest, node: int = 1, *, off_s: float = 0.0) -> None:
         self.intake, self.node, self.off_s = intake, node, off_s
-        self.held: Held | None = None
+        self.held: Base | None = None
         self.numbers = {"recorder": 0, "prober": 0}
 
     def looks(self, at_s: float, *, session: str = "recorder", late_s: float = 0.0) -> Ingested:
@@ -84,7 +84,7 @@ def test_sending_in_turn_they_refuse_each_other_nothing(intake: Ingest) -> None:
 def test_a_recorders_batch_cannot_build_on_its_probers(intake: Ingest) -> None:
     node = Node(intake)
     node.trains(0.0, session="shared")
-    node.held = Held(0, np.array([0], np.int64), np.zeros((1, 19), np.int64))
+    node.held = Base(0, np.array([0], np.int64), np.zeros((1, 19), np.int64))
     with pytest.raises(BaseMissingError):
         node.looks(1.0, session="shared")
 

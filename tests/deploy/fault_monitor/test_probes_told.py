@@ -36,7 +36,7 @@ class Nodes:
         for look in range(3 * turns):
             arrived()
             for prober in self.probers:
-                self.seen += prober.look(ZERO_S + look // 3)
+                self.seen += prober.poll(ZERO_S + look // 3)
         trains = [seen for seen in self.seen if isinstance(seen.values, Probe)]
         return Counter((seen.peer, seen.node) for seen in trains if seen.peer is not None)
 

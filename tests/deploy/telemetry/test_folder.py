@@ -84,9 +84,9 @@ def test_lines_are_written_together_when_the_oldest_is_due(tmp_path: Path) -> No
         return len(path.read_text().splitlines()) if path.exists() else 0
 
     written: list[int] = []
-    for look in range(9):
-        clock[0] = look / 4
-        folder.sample(Sample(GO_S + look / 4, 1, np.array([0]), np.ones((1, 19), np.int64)))
+    for poll in range(9):
+        clock[0] = poll / 4
+        folder.sample(Sample(GO_S + poll / 4, 1, np.array([0]), np.ones((1, 19), np.int64)))
         folder.flush()
         written.append(lines())
     folder.close()

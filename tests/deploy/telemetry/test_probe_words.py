@@ -43,7 +43,7 @@ def by_hand(stack: ExitStack, node: int, port: int) -> socket.socket:
 
 def told(prober: Prober, at_s: float) -> list[Observation]:
     arrived()
-    return prober.look(at_s)
+    return prober.poll(at_s)
 
 
 def heard(listener: socket.socket) -> list[bytes]:
@@ -58,7 +58,7 @@ def heard(listener: socket.socket) -> list[bytes]:
 
 def test_both_ends_tell_the_same_of_a_train_each_as_its_own(stack: ExitStack, port: int, tally: ParseErrors) -> None:
     sender, receiver = prober(stack, 0, port, tally), prober(stack, 1, port, tally)
-    sender.look(100.0)
+    sender.poll(100.0)
     (seen,) = [each for each in told(receiver, 100.1) if isinstance(each.values, Probe)]
     (word,) = [each for each in told(sender, 100.2) if isinstance(each.values, ProbeReturned)]
     assert (seen.node, seen.peer, word.node, word.peer) == (1, 0, 0, 1)
@@ -114,19 +114,19 @@ def test_nobody_is_answered_in_the_name_of_oneself(stack: ExitStack, port: int, 
 def test_a_word_is_taken_from_whom_the_train_went_to_and_once(stack: ExitStack, port: int, tally: ParseErrors) -> None:
     sender = prober(stack, 0, port, tally, HERE)
     peer, other = by_hand(stack, 1, port), by_hand(stack, 2, port)
-    sender.look(100.0)
+    sender.poll(100.0)
     arrived()
     _mark, _node, number, _at, _of, sent_s = HEAD.unpack_from(peer.recv(2048))
     word = WORD.pack(MARK, 1, number, SIZE_BYTES, sent_s, sent_s + 0.002, 0.001)
     other.sendto(word, (ADDRESSES[0], port))  # by node 2, in the name of node 1
     other.sendto(WORD.pack(MARK, 2, number, SIZE_BYTES, sent_s, 5.0, 0.1), (ADDRESSES[0], port))  # was sent nothing
     assert told(sender, 100.1) == []
-    assert tally.counts() == {"probe: none of ours": 2}
+    assert tally.counts() == {"probe: unexpected packet": 2}
     for _ in range(2):
         peer.sendto(word, (ADDRESSES[0], port))
     (seen,) = told(sender, 100.2)
     assert seen == Observation(100.2, 0, ProbeReturned(SIZE_BYTES, sent_s, sent_s + 0.002, 0.001), peer=1)
-    assert tally.counts() == {"probe: none of ours": 3}
+    assert tally.counts() == {"probe: unexpected packet": 3}
     assert heard(other) == []
 
 
@@ -147,7 +147,7 @@ def test_a_word_that_cannot_be_sent_costs_the_reading_nothing(stack: ExitStack, 
         peer.sendto(datagram, (ADDRESSES[0], port))
     (seen,) = told(receiver, 100.0)
     assert isinstance(seen.values, Probe)
-    assert tally.counts()["probe: word not sent"] == 1
+    assert tally.counts()["probe: reply not sent"] == 1
 
 
 TRUE = Probe(SIZE_BYTES, 1_795_000_000.25, 1_795_000_000.2526, 0.0013)
@@ -219,7 +219,7 @@ class Fed(Prober):
     def _send(self, other: int) -> None:
         """Nothing."""
 
-    def _heard(self) -> Iterator[tuple[bytes, str, float]]:
+    def _received(self) -> Iterator[tuple[bytes, str, float]]:
         return ((message, address, TRUE.received_s) for message, address in self._messages)
 
 
@@ -241,7 +241,7 @@ addresses = st.sampled_from([*ADDRESSES, "10.9.9.9"])
 def test_whatever_comes_nothing_raises_and_nothing_untrue_is_told(messages: list[tuple[bytes, str]]) -> None:
     tally = ParseErrors()
     fed = Fed(messages, tally)
-    found = fed.look(100.0)
+    found = fed.poll(100.0)
     fed.close()
     returned = [each.values for each in found if isinstance(each.values, ProbeReturned)]
     assert len(returned) <= 1

@@ -30,7 +30,7 @@ class Broken:
 
     name, period_s = "broken", 0.0
 
-    def look(self, now_s: float) -> Sequence[Observation]:
+    def poll(self, now_s: float) -> Sequence[Observation]:
         raise PermissionError(f"not at {now_s}")
 
     def close(self) -> None:
@@ -74,9 +74,9 @@ def test_what_the_loop_saw_is_in_the_folder_whatever_fails_beside_it(tmp_path: P
         tally = recorder.run(Event(), duration_s=0.2)
     found = read({path.name: path.read_bytes() for path in tmp_path.iterdir()})
     sockets = [seen.values for seen in found.observations if isinstance(seen.values, Socket)]
-    assert len(sockets) == tally.looks > 0
+    assert len(sockets) == tally.polls > 0
     assert {(one.connections, one.acked_bytes) for one in sockets} == {(1, 1000)}  # the SYN counts
-    assert tally.failures == {"broken": tally.looks, "sample": tally.looks, "close": 1}
+    assert tally.failures == {"broken": tally.polls, "sample": tally.polls, "close": 1}
 
 
 def test_looks_fall_on_whole_periods_and_late_ones_are_counted() -> None:
@@ -92,7 +92,7 @@ def test_a_process_is_followed_to_its_end(sleeper: subprocess.Popen[bytes]) -> N
     source = ProcessSource(node=2, pid_of={5: sleeper.pid})
 
     def state() -> str:
-        (seen,) = source.look(GO_S)
+        (seen,) = source.poll(GO_S)
         assert (seen.at_s, seen.node, seen.rank) == (GO_S, 2, 5)
         assert isinstance(seen.values, Process)
         return seen.values.state
@@ -119,7 +119,7 @@ def test_how_long_a_process_waits_for_a_core_is_told() -> None:
     source = ProcessSource(node=0, pid_of={rank: one.pid for rank, one in enumerate(spinning)})
 
     def waited() -> bool:
-        told = [seen.values.waited_s for seen in source.look(GO_S) if isinstance(seen.values, Process)]
+        told = [seen.values.waited_s for seen in source.poll(GO_S) if isinstance(seen.values, Process)]
         return all(each is not None and each > 0.02 for each in told)
 
     try:
@@ -132,6 +132,6 @@ def test_how_long_a_process_waits_for_a_core_is_told() -> None:
 
 
 def test_a_process_that_never_was_is_gone() -> None:
-    (seen,) = ProcessSource(node=0, pid_of={0: 1 << 22}).look(GO_S)
+    (seen,) = ProcessSource(node=0, pid_of={0: 1 << 22}).poll(GO_S)
     assert isinstance(seen.values, Process)
     assert seen.values.state == "gone"

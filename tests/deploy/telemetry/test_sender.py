@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deploy.telemetry.batch_codec import BaseMissingError, Batch, Held, WireError, decode
+from deploy.telemetry.batch_codec import Base, BaseMissingError, Batch, WireError, decode
 from deploy.telemetry.diag import Sample
 from deploy.telemetry.sampling_budget import Alarms, affordable
 from deploy.telemetry.sender import Sender
@@ -28,7 +28,7 @@ class FaultMonitor:
         self.batches: list[Batch] = []
         self.asked_again = 0
         self.headers: dict[str, str] = {}
-        self._held: Held | None = None
+        self._held: Base | None = None
 
     def forget(self) -> None:
         self._held = None
@@ -55,7 +55,7 @@ def sending(watcher: FaultMonitor, token: str | None = None, **more: Any) -> Ite
         sender.close()
 
 
-def look(number: int, peers: tuple[int, ...] = (0, 1)) -> Sample:
+def poll(number: int, peers: tuple[int, ...] = (0, 1)) -> Sample:
     rows = np.full((len(peers), 19), number, np.int64)
     rows[:, 15] = 0
     return Sample(BEGAN_S + number / 4, 3, np.array(peers, np.int64), rows)
@@ -69,10 +69,10 @@ def test_everything_arrives_and_the_secret_is_shown() -> None:
     watcher = FaultMonitor()
     with sending(watcher, token="hush") as sender:
         for number in range(3):
-            sender.sample(look(number))
+            sender.sample(poll(number))
         sender.observed(process("R"))
     samples = [sample for batch in watcher.batches for sample in batch.samples]
-    assert [sample.rows.tolist() for sample in samples] == [look(number).rows.tolist() for number in range(3)]
+    assert [sample.rows.tolist() for sample in samples] == [poll(number).rows.tolist() for number in range(3)]
     assert [other.values for batch in watcher.batches for other in batch.others] == [Process(7, "R", 0.0)]
     assert watcher.headers["Authorization"] == "Bearer hush"
 
@@ -80,14 +80,14 @@ def test_everything_arrives_and_the_secret_is_shown() -> None:
 def test_a_watcher_that_was_started_again_gets_a_whole_batch() -> None:
     watcher = FaultMonitor()
     with sending(watcher) as sender:
-        sender.sample(look(0))
-        sender.sample(look(1, peers=(0,)))  # a peer vanished: sent at once
+        sender.sample(poll(0))
+        sender.sample(poll(1, peers=(0,)))  # a peer vanished: sent at once
         sender.flush()
         wait_for(lambda: watcher.batches, what="first batch")
         watcher.forget()
-        sender.sample(look(2, peers=(0,)))
+        sender.sample(poll(2, peers=(0,)))
     assert watcher.asked_again == 1
-    assert watcher.batches[-1].samples[-1].rows.tolist() == look(2, peers=(0,)).rows.tolist()
+    assert watcher.batches[-1].samples[-1].rows.tolist() == poll(2, peers=(0,)).rows.tolist()
 
 
 def test_a_stopped_process_is_told_before_the_wait_is_over() -> None:
@@ -149,7 +149,7 @@ def test_a_watcher_that_is_away_costs_the_batch_and_nothing_else() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     sender = Sender(f"http://127.0.0.1:{port}", node=3)
-    sender.sample(look(0))
+    sender.sample(poll(0))
     sender.close()
     assert (sender.sent.batches, sender.sent.failed) == (0, 1)
 
@@ -181,7 +181,7 @@ def test_what_is_told_once_waits_for_a_watcher_that_is_away_not_for_one_that_ref
         sender.observed(process("T"))
         sender.flush()
         wait_for(lambda: sender.sent.failed, what="refusal")
-        sender.sample(look(0))
+        sender.sample(poll(0))
         sender.close()
     (batch,) = watcher.batches
     assert [type(seen.values) for seen in batch.others] == sent
@@ -195,7 +195,7 @@ def test_a_clock_that_was_set_begins_a_new_session_without_the_looks_of_both(ste
         for number, peers in ((0, (0, 1)), (1, (0,)), (2, (0, 1)), (3, ())):
             if number == 2:
                 ahead_s[0] = step_s
-            sender.sample(look(number, peers))
+            sender.sample(poll(number, peers))
             sender.observed(process("R" if number % 2 else "T"))
             sender.flush()
             wait_for(lambda most=number: len(watcher.batches) > most, what="batch")  # type: ignore[misc]

@@ -39,7 +39,7 @@ def dumps(monkeypatch: pytest.MonkeyPatch) -> list[DiagSocket]:
 
 
 def one(source: SocketSource, at_s: float = 0.0) -> Socket:
-    (sample,) = source.look(at_s)
+    (sample,) = source.poll(at_s)
     assert sample.peers.tolist() == [1]
     return Socket(*sample.rows[0].tolist())
 
@@ -60,7 +60,7 @@ def test_a_closed_connection_is_gone_at_the_next_look(source: SocketSource) -> N
     with connection("127.3.0.2") as (_client, accepted):
         one(source)
         accepted.close()
-        (sample,) = source.look(0.0)
+        (sample,) = source.poll(0.0)
         assert sample.peers.size == 0
 
 
@@ -71,14 +71,14 @@ def test_a_second_connection_is_counted(source: SocketSource) -> None:
 
 def test_ipv6_is_found_in_every_look() -> None:
     source = SocketSource(node=0, peers=Peers({"::1": 1}))
-    source.look(0.0)
+    source.poll(0.0)
     try:
         with (
             socket.create_server(("::1", 0), family=socket.AF_INET6) as server,
             socket.create_connection(server.getsockname()[:2]),
             server.accept()[0],
         ):
-            found = [source.look(0.0)[0].peers.tolist() for _ in range(2)]
+            found = [source.poll(0.0)[0].peers.tolist() for _ in range(2)]
     finally:
         source.close()
     assert found[-1] == [1]
@@ -137,11 +137,11 @@ def test_a_mapped_address_and_a_plain_one_are_one_peer(dumps: list[DiagSocket]) 
         socket.create_connection(("127.3.0.2", server.getsockname()[1]), source_address=("127.3.0.1", 0)) as client,
         server.accept()[0] as accepted,
     ):
-        looks = [source.look(at_s) for at_s in (0.0, 0.25)]
+        looks = [source.poll(at_s) for at_s in (0.0, 0.25)]
         before = len(dumps)
         client.sendall(b"x" * 400)
         accepted.sendall(b"y" * 50)
-        (sample,) = source.look(0.5)
+        (sample,) = source.poll(0.5)
         assert len(dumps) == before
     source.close()
     rows = [Socket(*row) for row in sample.rows.tolist()]
@@ -153,18 +153,18 @@ def test_looks_are_held_until_there_are_enough_or_they_are_wanted_or_news() -> N
     source = SocketSource(node=0, peers=HERE, most_held=3)
     times = iter(range(100))
 
-    def look(*, wanted: bool = False) -> list[tuple[float, int]]:
-        found = source.look(next(times) / 100, wanted=wanted)
+    def poll(*, wanted: bool = False) -> list[tuple[float, int]]:
+        found = source.poll(next(times) / 100, wanted=wanted)
         return [(round(sample.at_s * 100), int(sample.rows[:, 0].sum())) for sample in found]
 
     with connection("127.3.0.2"), connection("127.3.0.2") as (client, accepted):
-        assert [look() for _ in range(4)] == [[(0, 2)], [], [], [(1, 2), (2, 2), (3, 2)]]
-        assert [look(), look(wanted=True)] == [[], [(4, 2), (5, 2)]]
-        look()
+        assert [poll() for _ in range(4)] == [[(0, 2)], [], [], [(1, 2), (2, 2), (3, 2)]]
+        assert [poll(), poll(wanted=True)] == [[], [(4, 2), (5, 2)]]
+        poll()
         client.close()
         accepted.close()
-        assert look() == [(6, 2), (7, 1)]
-        look()
+        assert poll() == [(6, 2), (7, 1)]
+        poll()
     assert [(round(sample.at_s * 100), sample.peers.tolist()) for sample in source.held()] == [(8, [1])]
     source.close()
 
@@ -185,13 +185,13 @@ def test_answers_that_do_not_fit_are_noticed_and_left(source: SocketSource) -> N
     with ExitStack() as stack:
         for _ in range(60):
             stack.enter_context(connection("127.3.0.2"))
-        found = [look.rows[0, 0] for at in range(8) for look in _looked(source, at / 100)]
+        found = [poll.rows[0, 0] for at in range(8) for poll in _looked(source, at / 100)]
     assert found.count(60) == len(found) > 0
 
 
 def _looked(source: SocketSource, at_s: float) -> list[Sample]:
     try:
-        return source.look(at_s)
+        return source.poll(at_s)
     except OSError:  # the recorder counts it and tries again
         return []
 

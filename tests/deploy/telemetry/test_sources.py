@@ -40,7 +40,7 @@ def test_what_a_rank_says_is_heard(inbox: Inbox, tmp_path: Path) -> None:
     with closing(InboxSink(str(tmp_path / "inbox"), rank=1)) as sink:
         sink.put("hb", BEAT)
         sink.flush()
-    (seen,) = wait_for(lambda: inbox.look(0.0), what="heartbeat")
+    (seen,) = wait_for(lambda: inbox.poll(0.0), what="heartbeat")
     assert (seen.node, seen.rank, seen.values) == (1, 1, Heartbeat(3, 2, "all_reduce", 1, "comm"))
 
 
@@ -52,7 +52,7 @@ def test_what_anybody_else_says_is_counted(inbox: Inbox, tmp_path: Path, tally: 
     seen: list[Observation] = []
 
     def counted() -> int:
-        seen.extend(inbox.look(0.0))
+        seen.extend(inbox.poll(0.0))
         return sum(tally.counts().values())
 
     wait_for(counted, lambda count: count == len(lines), what="six malformed records")
@@ -67,7 +67,7 @@ def test_an_empty_datagram_is_counted_and_what_follows_is_heard(
     with closing(InboxSink(str(tmp_path / "inbox"), rank=1)) as sink:
         sink.put("hb", BEAT)
         sink.flush()
-    (seen,) = wait_for(lambda: inbox.look(0.0), what="heartbeat")
+    (seen,) = wait_for(lambda: inbox.poll(0.0), what="heartbeat")
     assert seen.rank == 1
     assert tally.counts() == {"inbox: empty datagram": 1}
 
@@ -84,7 +84,7 @@ def test_what_a_killed_recorder_left_at_the_path_goes(tmp_path: Path, tally: Par
     with closing(Inbox(path, job_map=PLACES, tally=tally)) as inbox, closing(InboxSink(str(path), rank=1)) as sink:
         sink.put("hb", BEAT)
         sink.flush()
-        assert wait_for(lambda: inbox.look(0.0), what="heartbeat")
+        assert wait_for(lambda: inbox.poll(0.0), what="heartbeat")
 
 
 def test_an_inbox_that_is_another_recorders_stays_its(inbox: Inbox, tmp_path: Path, tally: ParseErrors) -> None:
@@ -94,7 +94,7 @@ def test_an_inbox_that_is_another_recorders_stays_its(inbox: Inbox, tmp_path: Pa
     with closing(InboxSink(str(path), rank=1)) as sink:
         sink.put("hb", BEAT)
         sink.flush()
-    assert wait_for(lambda: inbox.look(0.0), what="heartbeat")
+    assert wait_for(lambda: inbox.poll(0.0), what="heartbeat")
 
 
 @pytest.mark.parametrize("said", ["is a file", "is a folder", "is a symbolic link"])
@@ -117,13 +117,13 @@ def test_a_late_inbox_waits_for_its_path(inbox: Inbox, tmp_path: Path, tally: Pa
     path = tmp_path / "inbox"
     with closing(LateInbox(path, job_map=PLACES, tally=tally)) as late:
         with pytest.raises(FileExistsError, match="another process listens to"):
-            late.look(0.0)
+            late.poll(0.0)
         inbox.close()
-        assert late.look(0.0) == []
+        assert late.poll(0.0) == []
         with closing(InboxSink(str(path), rank=1)) as sink:
             sink.put("hb", BEAT)
             sink.flush()
-        assert wait_for(lambda: late.look(0.0), what="heartbeat")
+        assert wait_for(lambda: late.poll(0.0), what="heartbeat")
     assert not path.exists()
 
 
@@ -136,7 +136,7 @@ def test_an_exporter_tells_a_value_once_and_again_when_it_changes(tally: ParseEr
 
     with http_server(answer) as url:
         source = dcgm_source(f"{url}/metrics", node=1, job_map=PLACES, tally=tally)
-        told = [[seen.values for seen in source.look(float(at))] for at in range(3)]
+        told = [[seen.values for seen in source.poll(float(at))] for at in range(3)]
     assert [len(values) for values in told] == [1, 0, 1]
     (xid,) = told[2]
     assert isinstance(xid, DeviceCounter)
@@ -146,7 +146,7 @@ def test_an_exporter_tells_a_value_once_and_again_when_it_changes(tally: ParseEr
 @pytest.mark.parametrize("status", [404, 500])
 def test_an_exporter_that_answers_otherwise_is_a_failure(status: int, tally: ParseErrors) -> None:
     with http_server(lambda *_: (status, b"no")) as url, pytest.raises(OSError, match=f"answered {status}"):
-        xpu_timer_source(url, job_map=PLACES, tally=tally).look(0.0)
+        xpu_timer_source(url, job_map=PLACES, tally=tally).poll(0.0)
 
 
 def test_an_exporter_that_is_none_is_a_failure() -> None:
@@ -168,9 +168,9 @@ def test_a_scrape_that_breaks_off_is_a_failure_and_what_it_said_is_told_by_the_n
 
     with raw_server(serve) as (host, port):
         source = dcgm_source(f"http://{host}:{port}/metrics", node=1, job_map=PLACES, tally=tally)
-        with pytest.raises(OSError, match="cut off"):
-            source.look(1.0)
-        (seen,) = source.look(2.0)
+        with pytest.raises(OSError, match="truncated"):
+            source.poll(1.0)
+        (seen,) = source.poll(2.0)
     assert isinstance(seen.values, DeviceCounter)
     assert seen.values.code == 79
 
@@ -189,7 +189,7 @@ def ras_server(said: bytes, asked: list[bytes]) -> Callable[[socket.socket], Non
 def test_ras_is_asked_for_json_and_what_it_says_of_nothing_is_counted(tally: ParseErrors) -> None:
     asked: list[bytes] = []
     with raw_server(ras_server(b"NCCL version 2.28.7 ...\n", asked)) as address:
-        assert RasSource(job_map=PLACES, tally=tally, address=address).look(1.0) == []
+        assert RasSource(job_map=PLACES, tally=tally, address=address).poll(1.0) == []
     assert asked == [b"SET FORMAT json\nVERBOSE STATUS\n"]
     assert sum(tally.counts().values()) > 0
 
@@ -201,7 +201,7 @@ def test_counts_of_ras_become_observations(tally: ParseErrors) -> None:
     ]
     said = {"nccl_version": "2.30.7", "communicators": [{"hash": "0x2", "size": 2, "ranks": ranks}], "ras": {}}
     with raw_server(ras_server(json.dumps(said).encode(), [])) as address:
-        seen = RasSource(job_map=PLACES, tally=tally, address=address).look(1.0)
+        seen = RasSource(job_map=PLACES, tally=tally, address=address).poll(1.0)
     counts = [(one.rank, one.values.ops) for one in seen if isinstance(one.values, OperationCounts)]
     assert counts == [(0, (("AllReduce", 40),)), (1, (("AllReduce", 41),))]
 
@@ -210,7 +210,7 @@ def test_ras_that_is_away_is_a_failure(tally: ParseErrors) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = ("127.0.0.1", server.getsockname()[1])
     with pytest.raises(ConnectionError):
-        RasSource(job_map=PLACES, tally=tally, address=address).look(1.0)
+        RasSource(job_map=PLACES, tally=tally, address=address).poll(1.0)
 
 
 DUMP = {
@@ -226,12 +226,12 @@ def test_a_dump_is_read_once_when_it_has_stopped_growing(tmp_path: Path, tally: 
     path = tmp_path / "fr_rank1.json"
     text = json.dumps(DUMP)
     path.write_text(text[:50])
-    assert source.look(1.0) == []
+    assert source.poll(1.0) == []
     path.write_text(text)
-    assert source.look(2.0) == []  # it grew
-    seen = source.look(3.0)
+    assert source.poll(2.0) == []  # it grew
+    seen = source.poll(3.0)
     assert [(one.rank, one.at_s) for one in seen] == [(1, 3.0)]
-    assert source.look(4.0) == []
+    assert source.poll(4.0) == []
 
 
 def test_a_dump_that_cannot_be_read_is_counted_tried_again_and_costs_the_others_nothing(
@@ -248,11 +248,11 @@ def test_a_dump_that_cannot_be_read_is_counted_tried_again_and_costs_the_others_
 
     monkeypatch.setattr(Path, "open", refusing)
     source = FlightSource(tmp_path, job_map=PLACES, tally=tally)
-    assert source.look(1.0) == []
-    assert [seen.rank for seen in source.look(2.0)] == [1]
-    assert tally.counts() == {"fr: dump that cannot be read": 1}
+    assert source.poll(1.0) == []
+    assert [seen.rank for seen in source.poll(2.0)] == [1]
+    assert tally.counts() == {"fr: unreadable dump": 1}
     broken[0] = False
-    assert [seen.rank for at_s in (3.0, 4.0) for seen in source.look(at_s)] == [0]
+    assert [seen.rank for at_s in (3.0, 4.0) for seen in source.poll(at_s)] == [0]
 
 
 def test_ports_are_read_from_sysfs(tmp_path: Path, tally: ParseErrors) -> None:
@@ -260,7 +260,7 @@ def test_ports_are_read_from_sysfs(tmp_path: Path, tally: ParseErrors) -> None:
     for name, text in {"state": "4: ACTIVE\n", "rate": "400 Gb/sec (4X NDR)\n", "counters/link_downed": "3\n"}.items():
         (port / name).parent.mkdir(parents=True, exist_ok=True)
         (port / name).write_text(text)
-    (seen,) = PortSource(node=1, tally=tally, root=tmp_path).look(2.0)
+    (seen,) = PortSource(node=1, tally=tally, root=tmp_path).poll(2.0)
     assert isinstance(seen.values, Port)
     assert (seen.node, seen.values.device, seen.values.counters) == (1, "mlx5_0", (("link_downed", 3),))
 
@@ -274,7 +274,7 @@ class Slow:
         self.go, self.closed = threading.Event(), False
         self.looks = 0
 
-    def look(self, now_s: float) -> list[Observation]:
+    def poll(self, now_s: float) -> list[Observation]:
         self.go.wait()
         self.looks += 1
         if self.looks == 1:
@@ -289,12 +289,12 @@ def test_a_slow_source_never_holds_up_a_look_and_its_failure_is_told_once() -> N
     slow = Slow()
     aside = ThreadedSource(slow, take_period_s=0.25)
     began_s = time.monotonic()
-    assert aside.look(0.0) == []
+    assert aside.poll(0.0) == []
     assert time.monotonic() - began_s < 1.0
     slow.go.set()
     wait_for(lambda: slow.looks > 1, what="second look")
     with pytest.raises(OSError, match="not yet"):
-        aside.look(0.0)
-    assert wait_for(lambda: aside.look(0.0), what="observations")
+        aside.poll(0.0)
+    assert wait_for(lambda: aside.poll(0.0), what="observations")
     aside.close()
     assert slow.closed

@@ -55,7 +55,7 @@ class Flaky:
         self.looks = 0
         self._talking: AbstractSet[int] = frozenset()
 
-    def look(self, now_s: float) -> Sequence[Sample]:
+    def poll(self, now_s: float) -> Sequence[Sample]:
         self.looks += 1
         if self.looks % 2:
             raise OSError(errno.ENOBUFS, f"at {now_s}")
@@ -77,11 +77,11 @@ def test_a_look_that_fails_is_counted_and_the_trains_go_on(port: int) -> None:
     clock = RecorderClock(now_s=lambda: now_s, steady_s=lambda: now_s)
     recorder = Recorder(sockets=None, sources=[looking, prober], sinks=[told], clock=clock)
     heard: list[set[int]] = []  # who had a train of node 0
-    for look in range(100):  # four a second
-        now_s = GO_S + look / 4
-        recorder.look()
+    for poll in range(100):  # four a second
+        now_s = GO_S + poll / 4
+        recorder.poll()
         arrived()
-        seen = [each for other in others for each in other.look(now_s)]
+        seen = [each for other in others for each in other.poll(now_s)]
         heard.append({each.node for each in seen if isinstance(each.values, Probe) and each.peer == 0})
     recorder.close()
     for other in others:
@@ -126,7 +126,7 @@ def test_it_tells_of_trains_alone_though_the_job_talks(monkeypatch: pytest.Monke
 
         def kinds() -> set[type]:
             for one in alone:
-                one.look()
+                one.poll()
             arrived()
             return {type(seen.values) for seen in read(files()).observations}
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.telemetry.batch_codec import COLUMNS, BaseMissingError, Batch, Held, WireError, decode, encode
+from deploy.telemetry.batch_codec import COLUMNS, Base, BaseMissingError, Batch, WireError, decode, encode
 from deploy.telemetry.diag import Sample
 from faults.observations import Collective, Heartbeat, Observation, Probe, ProbeReturned, Process
 from fleetwright.telemetry.batch_format import VERSION
@@ -29,8 +29,8 @@ def looks(draw: st.DrawFn) -> list[Sample]:
 
 
 def sent(
-    samples: list[Sample], others: list[Observation], *, held: Held | None, number: int
-) -> tuple[Batch, Held, Held]:
+    samples: list[Sample], others: list[Observation], *, held: Base | None, number: int
+) -> tuple[Batch, Base, Base]:
     body, ours = encode(samples, others, session="s", number=number, held=held, node=3, sent_s=SENT_S)
     batch, theirs = decode(body, held_of=lambda _node, _session: held)
     return batch, ours, theirs
@@ -39,7 +39,7 @@ def sent(
 @settings(deadline=None)
 @given(st.lists(looks(), min_size=1, max_size=3))
 def test_both_ends_hold_the_same_after_any_batches(batches: list[list[Sample]]) -> None:
-    held: Held | None = None
+    held: Base | None = None
     for number, samples in enumerate(batches):
         batch, ours, theirs = sent(samples, [], held=held, number=number)
         assert [one.peers.tolist() for one in batch.samples] == [one.peers.tolist() for one in samples]
@@ -121,7 +121,7 @@ def test_a_batch_of_a_recorder_says_nothing_of_probers() -> None:
 
 
 def test_a_batch_on_one_that_is_not_held_says_so() -> None:
-    held = Held(4, np.empty(0, np.int64), np.empty((0, COLUMNS), np.int64))
+    held = Base(4, np.empty(0, np.int64), np.empty((0, COLUMNS), np.int64))
     body, _ = encode([], [], session="s", number=5, held=held, node=3, sent_s=SENT_S)
     with pytest.raises(BaseMissingError):
         decode(body, held_of=lambda _node, _session: None)
@@ -167,8 +167,8 @@ def test_any_value_in_any_field_is_read_or_refused(key: str, value: Any) -> None
 
 @settings(deadline=None)
 @given(st.lists(odd, max_size=3), st.lists(st.integers(-5, 5), max_size=3))
-def test_any_looks_are_read_or_refused(look: list[Any], offsets_ms: list[int]) -> None:
-    for said in (look, [offsets_ms, *look[:2]], [offsets_ms, "AQE=", *look[:1]]):
+def test_any_looks_are_read_or_refused(poll: list[Any], offsets_ms: list[int]) -> None:
+    for said in (poll, [offsets_ms, *poll[:2]], [offsets_ms, "AQE=", *poll[:1]]):
         body = zlib.compress(json.dumps(WHOLE | {"looks": [said]}).encode())
         try:
             decode(body, held_of=lambda _node, _session: None)

@@ -105,7 +105,7 @@ def _drive(
             done[waiting.pop(0)] = time.time()
         if time.time() >= next_s:
             for recorder in recorders:
-                recorder.look()
+                recorder.poll()
             if watch is not None:
                 watch.turn()
             next_s = _next_look_s(period_s)
