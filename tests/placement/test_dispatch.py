@@ -1,4 +1,4 @@
-"""Who takes an expert's tokens: the rules as compiled, against the rules in plain Python."""
+"""The compiled dispatch rules, against the rules in plain Python."""
 
 from fractions import Fraction
 
@@ -13,7 +13,7 @@ from placement.layout import Layout
 
 
 def taker(copies: list[int], gpu: int, layout: Layout) -> int | None:
-    """Rule `nearest`: the copy that a GPU goes to by itself."""
+    """Rule `nearest`: the near copy of a GPU."""
     own = [slot for slot in copies if layout.gpu_of_slot[slot] == gpu]
     beside = [slot for slot in copies if layout.node_of_slot[slot] == layout.node_of_gpu[gpu]]
     if own:
@@ -54,7 +54,7 @@ def placed(draw: st.DrawFn) -> tuple[Ints, Floats, Layout]:
 
 @settings(max_examples=150, deadline=None)
 @given(placed(), st.sampled_from(Dispatch))
-def test_compiled_rules_are_the_plain_ones(case: tuple[Ints, Floats, Layout], rule: Dispatch) -> None:
+def test_compiled_rules_equal_the_plain_ones(case: tuple[Ints, Floats, Layout], rule: Dispatch) -> None:
     expert_of_slot, tokens, layout = case
     found = gpu_loads(expert_of_slot, tokens, layout=layout, rule=rule)
     assert found == pytest.approx(plain_loads(expert_of_slot, tokens, layout, rule))
@@ -67,7 +67,7 @@ def test_no_token_is_lost(case: tuple[Ints, Floats, Layout], rule: Dispatch) -> 
     assert gpu_loads(expert_of_slot, tokens, layout=layout, rule=rule).sum(axis=1) == pytest.approx(tokens.sum(axis=1))
 
 
-def test_copies_on_nodes_of_their_own_share_alike_under_both_rules() -> None:
+def test_copies_on_different_nodes_share_equally_under_both_rules() -> None:
     layout = Layout.even(slots=8, gpus=8, nodes=4)
     row = np.array([[0, 1, 0, 2, 0, 3, 4, 5]])  # expert 0 on nodes 0, 1 and 2
     tokens = np.full((1, 6), 24.0)
@@ -82,7 +82,7 @@ def test_a_second_copy_on_a_node_takes_its_own_gpu_only() -> None:
     assert gpu_loads(row, tokens, layout=layout, rule=Dispatch.NEAREST)[0, [0, 1, 4]].tolist() == [3.0, 1.0, 4.0]
 
 
-def test_copies_that_all_lie_on_one_node_share_alike() -> None:
+def test_copies_that_all_lie_on_one_node_share_equally() -> None:
     layout = Layout.even(slots=8, gpus=8, nodes=2)
     row = np.array([[0, 0, 0, 1, 2, 3, 4, 5]])
     tokens = np.array([[9.0, 1, 1, 1, 1, 1]])

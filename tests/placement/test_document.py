@@ -1,4 +1,4 @@
-"""placement.json: what is written reads back, and what was broken is refused with its place."""
+"""placement.json: documents read back unchanged, and damaged ones are refused with the position."""
 
 import json
 from typing import Any
@@ -51,7 +51,7 @@ def test_what_is_written_reads_back() -> None:
     assert "    [0,1,2,3,0,2],\n" in text  # a layer a line
 
 
-def test_it_gives_what_computes() -> None:
+def test_the_schema_gives_the_layout() -> None:
     placement = Placement.model_validate(document())
     assert placement.expert_of_slot.tolist() == ROWS
     assert placement.layout.gpu_of_slot.tolist() == [0, 0, 0, 1, 1, 1]

@@ -1,4 +1,4 @@
-"""How uneven a placement is."""
+"""The imbalance of a placement."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_the_rule_makes_the_difference() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(Dispatch), st.floats(1e-3, 1e3))
-def test_it_is_at_least_one_and_knows_no_units(seed: int, rule: Dispatch, factor: float) -> None:
+def test_it_is_at_least_one_and_independent_of_units(seed: int, rule: Dispatch, factor: float) -> None:
     rng = np.random.default_rng(seed)
     layout = Layout.even(slots=12, gpus=6, nodes=3, speeds=rng.uniform(0.5, 2, 6).tolist())
     tokens = rng.uniform(1, 100, (3, 9))

@@ -1,4 +1,4 @@
-"""Where slots lie: numbered GPU by GPU and node by node, and refused with the field and what is allowed."""
+"""Layouts: slots are numbered GPU by GPU and node by node; errors name the field and the allowed values."""
 
 import pytest
 from hypothesis import given

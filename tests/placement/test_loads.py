@@ -1,4 +1,4 @@
-"""Loads are checked once: their shape, their numbers, and that no layer or expert is silent."""
+"""Loads are checked once: their shape, their numbers, and that no layer or expert is without tokens."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def test_rows_keep_their_numbers_in_the_model() -> None:
     assert ExpertLoads.of([[1, 1]], layers=(3,)).hidden_layers == 4
 
 
-def test_silent_experts_count_as_much_as_one_says() -> None:
+def test_experts_without_tokens_get_the_given_count() -> None:
     loads = ExpertLoads.of([[[0, 8]], [[0, 8]]], least_tokens=2)
     assert loads.total.tolist() == [[2, 16]]
 
@@ -71,8 +71,6 @@ def test_loads_that_cannot_be_are_refused(tokens: Any, message: str) -> None:
         ((3, 5), 1001, "hidden_layers: must be from 6 to 1000, got 1001"),
     ],
 )
-def test_row_numbers_that_cannot_be_are_refused(
-    layers: tuple[int, ...], hidden_layers: int | None, message: str
-) -> None:
+def test_invalid_row_numbers_are_refused(layers: tuple[int, ...], hidden_layers: int | None, message: str) -> None:
     with pytest.raises(RuleError, match=message):
         ExpertLoads.of(np.ones((2, 3)), layers=layers, hidden_layers=hidden_layers)

@@ -1,4 +1,4 @@
-"""The room's one entry: whatever is asked, what comes back is a placement, no worse than what it began with."""
+"""The entry of the package: every problem gets a legal placement, no worse than its start."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,7 +28,7 @@ ROUNDING = 1e-9
 
 
 def ticks() -> Iterator[float]:
-    """A clock that moves by a second whenever it is looked at."""
+    """A clock that advances by a second per call."""
     at = 0.0
     while True:
         yield (at := at + 1.0)
@@ -73,7 +73,7 @@ def questions(draw: st.DrawFn) -> dict[str, Any]:
 
 @settings(max_examples=40, deadline=None)
 @given(questions())
-def test_whatever_is_asked_is_answered_by_a_placement_above_its_bound(asked: dict[str, Any]) -> None:
+def test_every_problem_gets_a_placement_above_its_bound(asked: dict[str, Any]) -> None:
     found = placed(PlacementProblem(**asked))
     again = Placement.model_validate_json(found.model_dump_json())
     assert again == found
@@ -86,7 +86,7 @@ def test_whatever_is_asked_is_answered_by_a_placement_above_its_bound(asked: dic
 
 @settings(max_examples=15, deadline=None)
 @given(questions(), st.integers(0, 20), st.integers(0, 999))
-def test_moving_keeps_to_its_bound_and_is_never_for_the_worse(asked: dict[str, Any], moves: int, seed: int) -> None:
+def test_moving_keeps_to_max_moves_and_never_makes_it_worse(asked: dict[str, Any], moves: int, seed: int) -> None:
     now = placed(PlacementProblem(**asked)).expert_of_slot
     later = skewed(len(asked["loads"].layers), asked["loads"].experts, seed)
     found = placed(PlacementProblem(**asked | {"loads": later}, current=now, max_moves=moves))
@@ -133,7 +133,7 @@ def test_what_an_engine_draws_can_be_planned_for() -> None:
     assert drawn.imbalance.mean <= plain.predictions.engine_imbalance.mean
 
 
-def test_poor_bounds_come_with_what_more_slots_would_do() -> None:
+def test_poor_bounds_come_with_redundancy_advice() -> None:
     loads, layout = skewed(2, 16, 3), Layout.even(slots=16, gpus=16, nodes=2)
     found = placed(PlacementProblem(loads=loads, layout=layout))
     more = found.predictions.redundancy
@@ -158,14 +158,14 @@ def at(act_above: float, settle_at: float | None = None, **others: Any) -> Terms
 class TestJudging:
     LAYOUT = Layout.even(slots=24, gpus=4, nodes=2)
 
-    def test_its_own_loads_are_what_was_promised(self) -> None:
+    def test_its_own_loads_give_the_planned_figures(self) -> None:
         found = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT))
         verdict = assess(found, found.expert_loads)
         assert verdict.holds
         assert verdict.imbalance == found.imbalance
         assert (verdict.moved_copies, verdict.promised) == (0, found.imbalance.mean)
 
-    def test_other_loads_make_it_stale_and_moves_mend_it(self) -> None:
+    def test_other_loads_make_it_stale_and_moves_restore_it(self) -> None:
         found = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT))
         verdict = assess(found, skewed(3, 16, 2), terms=at(1.1))
         assert not verdict.holds
@@ -173,7 +173,7 @@ class TestJudging:
         assert verdict.fresh <= verdict.after_moves + ROUNDING
         assert 0 < verdict.moved_copies <= verdict.fresh_moved_copies
 
-    def test_several_windows_say_what_comes_next(self) -> None:
+    def test_several_windows_give_a_forecast(self) -> None:
         found = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT))
         first, last = skewed(3, 16, 1).total, skewed(3, 16, 2).total
         drifting = np.stack([first + (last - first) * part for part in (0.0, 0.2, 0.4)])
@@ -199,7 +199,7 @@ class TestJudging:
         assert f"not above {now + 0.01:.6g}" in waits.reason
         assert goes_on.after_moves <= now - 0.05 + ROUNDING
 
-    def test_what_nothing_could_lower_is_settled_where_it_was_made(self) -> None:
+    def test_a_level_that_nothing_lowers_is_settled(self) -> None:
         hot = ExpertLoads.of([[40.0, *[1.0] * 15]])
         found = placed(PlacementProblem(loads=hot, layout=Layout.even(slots=16, gpus=4, nodes=1)))
         assert found.imbalance.mean > 2
@@ -207,7 +207,7 @@ class TestJudging:
         assert (verdict.act, verdict.holds, verdict.settled_at) == (False, False, found.imbalance.mean)
         assert "as it settled at" in verdict.reason
 
-    def test_moves_must_be_worth_their_time(self) -> None:
+    def test_moves_must_pay(self) -> None:
         found, loads = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT)), skewed(3, 16, 2)
         pace = Pace(expert_bytes=10**9, move_gb_per_s=2.0)
         window = Window(window_s=1000, moe_share=0.5, slowdown=0.5)
@@ -251,7 +251,7 @@ def test_under_the_nearest_rule_a_plan_for_even_shares_is_tried_too() -> None:
     assert found.imbalance.mean < alone.mean
 
 
-def test_modelled_tokens_are_judged_on_others_than_those_planned_on() -> None:
+def test_generated_tokens_for_evaluation_differ_from_those_for_planning() -> None:
     loads = skewed(2, 32, 7)
     found = placed(
         PlacementProblem(loads=loads, layout=Layout.even(slots=40, gpus=8, nodes=2), groups=4, max_imbalance=1.1)
@@ -267,7 +267,7 @@ class TestSchedule:
         start = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT)).expert_of_slot
         return placed(PlacementProblem(loads=skewed(3, 16, 2), layout=self.LAYOUT, current=start, **others))
 
-    def test_played_in_order_it_leads_from_the_one_placement_to_the_other(self) -> None:
+    def test_the_batches_in_order_lead_from_one_placement_to_the_other(self) -> None:
         start = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT)).expert_of_slot
         found = self.asked(move_gb_per_s=2.0, expert_bytes=10**9)
         assert found.moves is not None
@@ -313,6 +313,6 @@ class TestSchedule:
             ({"node_gb_per_s": 1.0}, "needs `move_gb_per_s`"),
         ],
     )
-    def test_what_does_not_fit_is_told(self, others: dict[str, float], said: str) -> None:
+    def test_violations_are_reported(self, others: dict[str, float], said: str) -> None:
         with pytest.raises(RuleError, match=said):
             self.asked(**others)

@@ -88,7 +88,7 @@ def check(
         pace=_pace(placement, move_gb_per_s, node_gb_per_s, expert_bytes),
         under_way=under_way,
     )
-    from placement.drift.assessment import assess  # noqa: PLC0415 - loads compiled code: wrong input is told before that
+    from placement.drift.assessment import assess  # noqa: PLC0415 - loads compiled code: input errors come first
 
     try:
         found = assess(placement, placement.same_rows(given), terms=terms)

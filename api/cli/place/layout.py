@@ -80,39 +80,37 @@ def list_in(path: Path) -> list[Any]:
     return found.data
 
 
-def _violations(layout_options: LayoutOptions, expert_bytes: int | None) -> Iterator[Violation]:
-    if layout_options.topology is None:
+def _violations(options: LayoutOptions, expert_bytes: int | None) -> Iterator[Violation]:
+    if options.topology is None:
         for field in ("gpus", "nodes"):
-            if getattr(layout_options, field) is None:
+            if getattr(options, field) is None:
                 yield (field,), "must be given, or --topology with --on"
-        for field, given in (("on", layout_options.on), ("memory_share", layout_options.memory_share is not None)):
+        for field, given in (("on", options.on), ("memory_share", options.memory_share is not None)):
             if given:
                 yield (field,), "must go with --topology"
     else:
         for field in ("gpus", "nodes", "gpu_speeds", "gpu_slots", "gpu_memory"):
-            if getattr(layout_options, field) is not None:
+            if getattr(options, field) is not None:
                 yield (field,), "must not go with --topology, which gives it"
-        if not layout_options.on:
+        if not options.on:
             yield ("on",), "must name at least one node of --topology"
-    limited = [field for field in ("memory_share", "gpu_memory") if getattr(layout_options, field) is not None]
+    limited = [field for field in ("memory_share", "gpu_memory") if getattr(options, field) is not None]
     if limited and expert_bytes is None:
         yield (limited[0],), "needs --model or --expert-bytes"
-    if layout_options.gpu_memory is not None and layout_options.gpu_slots is not None:
+    if options.gpu_memory is not None and options.gpu_slots is not None:
         yield ("gpu_slots",), "must not go with --gpu-memory, which decides it"
 
 
-def _slots_in_memory(layout_options: LayoutOptions, loads: ExpertLoads, expert_bytes: int) -> tuple[int, ...]:
-    path = layout_options.gpu_memory
+def _slots_in_memory(options: LayoutOptions, loads: ExpertLoads, expert_bytes: int) -> tuple[int, ...]:
+    path = options.gpu_memory
     memory_gb = [] if path is None else list_in(path)
-    if len(memory_gb) != layout_options.gpus:
-        raise RuleError(
-            [(("gpu_memory",), f"must be one number per GPU ({layout_options.gpus}), got {len(memory_gb)}")]
-        )
+    if len(memory_gb) != options.gpus:
+        raise RuleError([(("gpu_memory",), f"must be one number per GPU ({options.gpus}), got {len(memory_gb)}")])
     for gpu, gb in enumerate(memory_gb):
         if type(gb) not in {int, float}:
             raise RuleError([(("gpu_memory", gpu), f"must be a number of GB, got {str(gb)[:80]!r}")])
     return slots_within(
-        memory_gb, layout_options.slots, experts=loads.experts, layers=len(loads.layers), expert_bytes=expert_bytes
+        memory_gb, options.slots, experts=loads.experts, layers=len(loads.layers), expert_bytes=expert_bytes
     )
 
 

@@ -199,7 +199,7 @@ def _place_remotely(problem: PlacementProblem, url: str, token_file: Path | None
 
 
 def _place_locally(problem: PlacementProblem, files: InputFiles, layout_options: LayoutOptions) -> Placement:
-    from placement.pipeline import place  # noqa: PLC0415 - loads compiled code: wrong input is told before that
+    from placement.pipeline import place  # noqa: PLC0415 - loads compiled code: input errors come first
 
     with report_violations(files, layout_options):
         return place(problem, version=version("fleetwright"), clock_s=time.perf_counter)

@@ -1,4 +1,4 @@
-"""A deployment of real keepers over engines that a test steers, under a Serve that delivers when the test says so."""
+"""A deployment of replica agents over engines that a test controls, under a Serve that delivers on command."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ KNOWN = {file.digest: file for file in (OLD, NEW, OTHER)}
 
 
 class SteeredEngine:
-    """Loads when told to; `hates` maps by text, at the check or only when it starts with them."""
+    """Loads on command; `hates` maps by text, at the check or at the start."""
 
     def __init__(self, *, live: bool = False) -> None:
         self.live = live
@@ -25,7 +25,7 @@ class SteeredEngine:
         self.fails_check: set[str] = set()
         self.fails_load: set[str | None] = set()
         self.loads: list[str | None] = []
-        self.gate: asyncio.Event | None = None  # closed: a load waits for it
+        self.gate: asyncio.Event | None = None  # closed: loads wait for it
 
     def check(self, text: str) -> None:
         if text in self.fails_check:
@@ -43,12 +43,12 @@ class SteeredEngine:
 class Replica:
     engine: SteeredEngine
     agent: ReplicaAgent
-    heard: str = ""  # the config that Serve delivered last, as JSON
+    heard: str = ""  # the last delivered config, as JSON
 
 
 @dataclass
 class ReplicaGroup:
-    """What Serve knows (`config`, `asked`) and the replicas that are alive."""
+    """The state of Serve (`config`, `requested`) and the live replicas."""
 
     requested: int = 4
     config: dict[str, Any] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class ReplicaGroup:
     most_out: int = 0
 
     async def start(self) -> str:
-        """A replica more, as Serve starts one: with the config that stands, before it takes requests."""
+        """Add a replica as Serve does: with the current config, before it takes requests."""
         self.born += 1
         name = f"r{self.born:03}"
         engine = SteeredEngine()
@@ -86,7 +86,7 @@ class ReplicaGroup:
         await self.look()
 
     async def finish(self, name: str) -> None:
-        """Whatever this replica's engine is loading, and what comes of it, ends."""
+        """Finish the load of this replica's engine."""
         replica = self.replicas[name]
         gate = replica.engine.gate
         assert gate is not None
@@ -104,13 +104,13 @@ class ReplicaGroup:
         del self.replicas[name]
 
     async def look(self) -> None:
-        for _ in range(4):  # tasks that were made begin
+        for _ in range(4):  # new tasks begin
             await asyncio.sleep(0)
         self.most_out = max(self.most_out, sum(replica.agent.out for replica in self.replicas.values()))
 
     @property
-    def status(self) -> dict[str, ReplicaStatus]:
-        """Through JSON, as the controller reads it."""
+    def statuses(self) -> dict[str, ReplicaStatus]:
+        """Through JSON, as the controller reads them."""
         return {name: SAYS.validate_json(json.dumps(replica.agent.status())) for name, replica in self.replicas.items()}
 
     @property
@@ -131,14 +131,14 @@ class ReplicaGroup:
         )
 
     def control(self, wanted: MapFile, *, attempt: int = 1) -> Move:
-        """One round of a controller that knows nothing of the rounds before."""
+        """One round of a controller without state."""
         move = next_move(wanted=wanted, attempt=attempt, state=self.state(), known=KNOWN)
         if isinstance(move, Write):
             self.config = json.loads(json.dumps(self.config | {KEY: move.order.document()}))
         return move
 
     async def settle(self, wanted: MapFile, *, attempt: int = 1, rounds: int = 200) -> Move:
-        """Everything that can happen happens, until the controller neither writes nor waits."""
+        """Deliver and finish everything until the controller neither writes nor waits."""
         move: Move | None = None
         for _ in range(rounds):
             await self.fill()
@@ -163,5 +163,5 @@ class ReplicaGroup:
 
     @property
     def loads(self) -> int:
-        """How often a replica that served was given a map."""
+        """The number of maps given to serving replicas."""
         return sum(len(replica.engine.loads) for replica in self.replicas.values())

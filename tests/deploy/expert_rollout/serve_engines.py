@@ -1,8 +1,8 @@
-"""A Ray Serve application for the tests: the router before one deployment of engine doubles that keep expert maps.
+"""A Ray Serve application for the tests: the router before one deployment of engine doubles with expert maps.
 
-Ray Serve imports this module inside the cluster; `build` is what an application's `import_path` names.  A double that
-is restarted answers nobody until it is up, and is up only when its replica has passed requests on.  Each restart leaves
-a line in a file: which replica, with which map, from when till when.
+Ray Serve imports this module inside the cluster; `build` is the application's `import_path`.  A restarting
+double answers no request until it is up, and is up only when its replica has forwarded requests.  Each restart adds a
+line to a file: replica, map, start and end.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ PASSED_ON_AT_MIN: Final = 2
 
 
 class RestartedEngine:
-    """The engine double behind a door that is shut while it restarts."""
+    """The engine double behind a proxy that refuses requests while it restarts."""
 
     def __init__(self, name: str) -> None:
         self._engine = Engine(name)

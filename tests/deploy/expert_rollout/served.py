@@ -1,4 +1,4 @@
-"""A Serve application of real keepers behind Serve's REST interface and an ingress that tells what they say."""
+"""A Serve application of replica agents behind Serve's REST interface and an ingress with their status."""
 
 import json
 from dataclasses import dataclass, field
@@ -14,11 +14,11 @@ DASHBOARD, INGRESS = "ray-head", "ingress"
 
 @dataclass
 class Served:
-    """One application; each deployment is a row of replicas.  `puts` counts what was written."""
+    """One application; each deployment is a replica group.  `puts` counts writes."""
 
     rows: dict[str, ReplicaGroup]
     puts: int = 0
-    ingress_answers: int | None = None  # this status and nothing else
+    ingress_answers: int | None = None  # the only status
     scaled: list[tuple[str, int]] = field(default_factory=list)
 
     @classmethod
@@ -37,7 +37,7 @@ class Served:
         return {name: group.config.get(KEY) for name, group in self.rows.items()}
 
     async def settle(self) -> None:
-        """All that was ordered is heard, and what comes of it ends."""
+        """Deliver all orders and finish their loads."""
         for group in self.rows.values():
             await group.fill()
             for name in list(group.replicas):

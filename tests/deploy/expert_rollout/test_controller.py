@@ -1,4 +1,4 @@
-"""Expert maps through the controller: what it reads, writes and reports, and where it writes nothing."""
+"""The expert rollout through the controller: its reads, writes and reports."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -50,7 +50,7 @@ async def register(house: House, expert_maps: dict[str, Any], **spec: Any) -> No
 
 
 async def one_round(house: House, served: Served, **settings: Any) -> ExpertMapStatus:
-    """Of a controller that knows nothing of the rounds before; what came of it has happened."""
+    """One round of a controller without state, with its orders delivered."""
     await house.round(house.controller(http=served.http, settings=ControllerSettings(**settings)))
     await served.settle()
     return (await house.status("chat")).expert_maps[H100]
@@ -75,7 +75,7 @@ async def test_a_map_is_brought_to_every_replica_and_told(house: House) -> None:
     assert (group.most_out, group.loads) == (1, 4)
     assert group.config["clock"] == 3
     status = await house.status("chat")
-    assert (status.phase, status.message) == (Phase.OBSERVED, None), "a target without a plan is only looked at"
+    assert (status.phase, status.message) == (Phase.OBSERVED, None), "a target without a plan is only observed"
     puts = served.puts
     await one_round(house, served)
     assert served.puts == puts, "nothing is written where nothing differs"
@@ -121,14 +121,14 @@ async def test_an_operator_approves_a_map_once_for_the_whole_of_its_roll(house: 
     await one_round(house, served)
     await one_round(house, served)
     again = await house.status("chat")
-    assert again.phase is Phase.AWAITING_APPROVAL, "another map is another question"
+    assert again.phase is Phase.AWAITING_APPROVAL, "another map needs another approval"
     assert again.digest not in {None, waiting.digest}
     assert served.puts == puts
 
     await house.change("chat", expert_maps={H100: first | {"attempt": 3}})
     await house.change("chat", expert_maps={H100: first | {"attempt": 2}})
     await one_round(house, served)
-    assert (await house.status("chat")).digest not in {None, again.digest}, "wanted again is asked again"
+    assert (await house.status("chat")).digest not in {None, again.digest}, "a restored target needs another approval"
 
 
 async def test_a_freeze_holds_a_roll_where_it_is(house: House) -> None:
@@ -174,7 +174,7 @@ async def test_a_placement_that_the_engine_cannot_load_is_refused(house: House) 
     assert served.puts == 0
 
 
-async def test_a_map_that_fails_in_an_engine_is_put_back_and_can_be_tried_again(house: House) -> None:
+async def test_a_map_that_fails_in_an_engine_is_rolled_back_and_can_be_retried(house: House) -> None:
     served = await Served.of(on_h100=3)
     group = served.rows["on_h100"]
     first, second = await placement(house), await placement(house, loads=((1.0, 9.0, 1.0, 1.0), (1.0, 1.0, 1.0, 5.0)))
@@ -195,7 +195,7 @@ async def test_a_map_that_fails_in_an_engine_is_put_back_and_can_be_tried_again(
     assert group.loaded == {second}
 
 
-async def test_deployments_take_turns_too(house: House) -> None:
+async def test_deployments_follow_one_another(house: House) -> None:
     served = await Served.of(on_h100=2, on_l4=2)
     wanted = await placement(house)
     await register(house, {H100: order(wanted), L4: order(wanted)})

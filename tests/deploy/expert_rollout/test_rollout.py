@@ -1,4 +1,4 @@
-"""A roll from end to end, over real keepers: one at a time, whole or taken back, from wherever it was left."""
+"""A rollout from end to end over replica agents: one at a time, complete or rolled back, from any state."""
 
 import asyncio
 from typing import Any
@@ -30,7 +30,7 @@ async def test_every_replica_gets_the_map_one_after_the_other() -> None:
     assert (found.order.good, found.order.turn) == (NEW, None)
 
 
-async def test_nobody_is_named_before_all_have_heard() -> None:
+async def test_no_replica_gets_a_turn_before_all_have_received_the_order() -> None:
     found = await group(3)
     assert isinstance(found.control(NEW), Write)
     for name in ("r001", "r002"):
@@ -43,15 +43,15 @@ async def test_nobody_is_named_before_all_have_heard() -> None:
     assert isinstance(move, Write)
     assert move.order.turn == "r001"
     move = found.control(NEW)
-    assert isinstance(move, Wait), "not even the one that is named has heard"
+    assert isinstance(move, Wait), "not even the replica with the turn has received the order"
     for name in found.replicas:
         await found.deliver(name)
     move = found.control(NEW)
     assert isinstance(move, Wait)
-    assert "r001 is changing over" in move.reason
+    assert "r001 is changing" in move.reason
 
 
-async def test_a_change_of_other_keys_is_heard_before_the_roll_goes_on_and_kept() -> None:
+async def test_a_change_of_other_keys_reaches_all_replicas_first_and_is_kept() -> None:
     found = await group(2)
     found.control(NEW)
     for name in found.replicas:
@@ -62,7 +62,7 @@ async def test_a_change_of_other_keys_is_heard_before_the_roll_goes_on_and_kept(
     assert found.config["clock"] == 3
 
 
-async def test_a_map_that_one_replica_refuses_when_it_hears_of_it_is_loaded_by_none() -> None:
+async def test_a_map_that_one_replica_refuses_on_receipt_is_loaded_by_none() -> None:
     found = await group()
     found.fails_check.add(NEW.text())
     move = await found.settle(NEW)
@@ -72,7 +72,7 @@ async def test_a_map_that_one_replica_refuses_when_it_hears_of_it_is_loaded_by_n
     assert found.loaded == {None}
 
 
-async def test_a_map_that_fails_in_an_engine_is_taken_back_everywhere() -> None:
+async def test_a_map_that_fails_in_an_engine_is_rolled_back_everywhere() -> None:
     found = await group()
     assert await found.settle(OLD) == Done()
     found.replicas["r003"].engine.fails_load = {NEW.text()}
@@ -84,7 +84,7 @@ async def test_a_map_that_fails_in_an_engine_is_taken_back_everywhere() -> None:
     assert found.replicas["r004"].engine.loads == [OLD.text()], "its turn never came"
 
 
-async def test_a_refused_map_is_tried_again_only_when_asked_to() -> None:
+async def test_a_refused_map_is_tried_again_only_with_a_new_attempt() -> None:
     found = await group()
     found.fails_load.add(NEW.text())
     assert isinstance(await found.settle(NEW), Refused)
@@ -96,7 +96,7 @@ async def test_a_refused_map_is_tried_again_only_when_asked_to() -> None:
     assert found.loaded == {"new"}
 
 
-async def test_replicas_that_come_during_a_roll_start_with_the_map_before() -> None:
+async def test_new_replicas_during_a_rollout_start_with_the_previous_map() -> None:
     found = await group()
     await found.settle(OLD)
     while found.order is None or found.order.turn != "r002":
@@ -112,7 +112,7 @@ async def test_replicas_that_come_during_a_roll_start_with_the_map_before() -> N
     assert found.replicas["r006"].engine.loads == [NEW.text()]
 
 
-async def test_the_map_can_be_changed_in_the_middle_of_a_roll() -> None:
+async def test_the_map_can_change_during_a_rollout() -> None:
     found = await group()
     while found.order is None or found.order.turn != "r002":
         found.control(NEW)
@@ -137,7 +137,7 @@ async def test_a_damaged_order_is_replaced() -> None:
     assert found.loads == 4, "all had it already"
 
 
-async def test_what_cannot_be_ordered_is_refused_at_once_and_a_roll_that_had_begun_is_put_back() -> None:
+async def test_an_unfit_map_is_refused_at_once_and_a_rollout_in_progress_is_rolled_back() -> None:
     found = await group()
     assert roll_back_move(reason="no", state=found.state()) == Refused("no")
     await found.settle(OLD)
@@ -157,7 +157,7 @@ async def test_what_cannot_be_ordered_is_refused_at_once_and_a_roll_that_had_beg
     assert (found.loaded, found.most_out) == ({"old"}, 1)
 
 
-async def test_a_replica_that_does_not_do_as_told_ends_the_roll() -> None:
+async def test_a_replica_that_ignores_its_turn_ends_the_rollout() -> None:
     found = await group(2)
     while found.order is None or found.order.turn is None:
         found.control(NEW)
@@ -180,7 +180,7 @@ async def test_a_replica_that_does_not_do_as_told_ends_the_roll() -> None:
 
 EVENTS = st.lists(
     st.one_of(
-        st.tuples(st.just("control"), st.just(0)),  # the commoner ones stand more than once
+        st.tuples(st.just("control"), st.just(0)),  # frequent events are repeated
         st.tuples(st.just("deliver to all"), st.just(0)),
         st.tuples(st.just("control"), st.just(0)),
         st.tuples(st.just("deliver to all"), st.just(0)),

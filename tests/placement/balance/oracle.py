@@ -1,4 +1,4 @@
-"""The evenest placement of a small layer, by trying all."""
+"""The most even placement of a small layer, by exhaustive search."""
 
 from collections.abc import Iterator
 from itertools import combinations, product

@@ -47,7 +47,7 @@ def test_any_layout_gets_a_legal_placement(data: st.DataObject, layout: Layout) 
 
 
 @given(data=st.data(), layout=_layouts(most_gpus=3, most_slots=3))
-def test_small_layers_are_placed_as_well_as_can_be(data: st.DataObject, layout: Layout) -> None:
+def test_small_layers_reach_the_optimum(data: st.DataObject, layout: Layout) -> None:
     most = min(layout.slots, 6)
     assume(int(layout.slots_of_gpu.max()) <= most)
     tokens = data.draw(_loads(least=int(layout.slots_of_gpu.max()), most=most, layers=1))
@@ -68,7 +68,7 @@ def _even(draw: st.DrawFn) -> tuple[Layout, Floats]:
 
 @given(even=_even())
 def test_never_worse_than_eplb_where_that_is_legal(even: tuple[Layout, Floats]) -> None:
-    """Neither of its policies; but where it lays an expert twice on one GPU it does what we may not."""
+    """EPLB's two policies are never better, except where they place an expert twice on one GPU."""
     layout, tokens = even
     ours = imbalance(balanced(tokens, layout=layout), tokens, layout=layout).mean
     for groups, nodes in ((4, layout.nodes), (1, 1)):

@@ -1,4 +1,4 @@
-"""How many more slots lift a poor bound, and what they cost."""
+"""The number of slots that improve a bound, and their memory."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_even_loads_need_nothing() -> None:
     assert advice.enough == advice.steps[0]
 
 
-def test_no_gpu_is_asked_to_hold_an_expert_twice() -> None:
+def test_no_gpu_holds_an_expert_twice() -> None:
     """The slow one is behind even when both hold all experts, and there the steps end."""
     layout = Layout.of(node_of_gpu=[0, 0], slots_of_gpu=[1, 1], speeds=[1000, 1])
     advice = redundancy_advice(np.array([[1.0, 1.0]]), layout=layout, expert_bytes=1)

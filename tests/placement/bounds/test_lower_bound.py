@@ -1,4 +1,4 @@
-"""The bound holds for every legal placement, and says what is known to be unreachable."""
+"""The bound holds for every legal placement, and proves known cases infeasible."""
 
 import numpy as np
 import pulp
@@ -13,7 +13,7 @@ from placement.bounds import lower_bound
 from placement.bounds.lower_bound import has_two_slots, quick_bound, two_slot_bound
 from placement.dispatch import Dispatch
 from placement.layout import Layout
-from tests.placement.bounds.every import optimum
+from tests.placement.bounds.every_placement import optimum
 
 ROUNDING = 1e-9
 TOY = np.array([[600.0, 560, 120, 120, 20, 10, 10, 10]])
@@ -21,7 +21,7 @@ TOY = np.array([[600.0, 560, 120, 120, 20, 10, 10, 10]])
 
 @st.composite
 def small_cases(draw: st.DrawFn) -> tuple[Layout, np.ndarray]:
-    """Few enough placements to look at all of them."""
+    """Cases small enough for exhaustive search."""
     experts = draw(st.integers(2, 5))
     gpus = draw(st.integers(2, 3))
     slots = draw(st.lists(st.integers(1, min(3, experts)), min_size=gpus, max_size=gpus))
@@ -69,7 +69,7 @@ def test_even_loads_allow_an_even_placement() -> None:
     assert (lower_bound(np.ones((3, 256)) * 7, layout=layout) == 1.0).all()
 
 
-def test_pairing_sees_what_the_hottest_copy_does_not() -> None:
+def test_the_two_slot_bound_is_above_that_of_the_hottest_copy() -> None:
     tokens = synthetic("deepseek-v3").tokens[:6]
     layout = Layout.even(slots=288, gpus=144, nodes=18)
     quick = quick_bound(tokens, layout=layout)

@@ -1,4 +1,4 @@
-"""What the next windows may bring."""
+"""Forecasts of the next windows."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_too_few_windows_to_choose_by_give_the_last_one(windows: int) -> None:
     assert found.tokens[1] == pytest.approx(tokens[-1])
 
 
-def test_a_trend_is_foreseen() -> None:
+def test_a_trend_is_forecast() -> None:
     tokens = _trending(7)
     found = forecast(tokens[:-1])
     assert found.smoothing.beta > 0
@@ -66,7 +66,7 @@ def test_scattering_loads_are_averaged() -> None:
     assert _off(found.tokens[0], tokens[-1]) < _off(tokens[-2], tokens[-1])
 
 
-def test_a_random_walk_is_best_left_as_it_is() -> None:
+def test_a_random_walk_keeps_the_naive_forecast() -> None:
     rng = np.random.default_rng(1)
     walk = np.exp(np.cumsum(0.2 * rng.standard_normal((8, LAYERS, 200)), axis=0))
     assert forecast(walk).smoothing == NAIVE
@@ -83,7 +83,7 @@ def test_the_band_holds_what_it_says() -> None:
     assert 0.9 < float(np.mean(inside)) < 1
 
 
-def test_bands_widen_and_draws_scatter_as_wide() -> None:
+def test_bands_widen_and_samples_scatter_as_wide() -> None:
     found = forecast(_scattering(8), ahead=4)
     low, high = found.band(deviations=1)
     width = np.log(high / low)
@@ -100,7 +100,7 @@ def test_what_it_knows_of_each_window_is_only_those_before() -> None:
         assert ahead_of_last(shares[:last], by=by, windows=1)[0] == pytest.approx(each[last - 1])
 
 
-def test_names_what_is_wrong() -> None:
+def test_names_the_violation() -> None:
     with pytest.raises(RuleError, match="ahead"):
         forecast(_trending(3), ahead=0)
     with pytest.raises(RuleError, match="windows"):

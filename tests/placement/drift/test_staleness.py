@@ -1,4 +1,4 @@
-"""How stale a placement is, and when to act."""
+"""The staleness of a placement, and when to act."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def _windows(count: int, *, pace: float, noise: float = 0.02) -> Floats:
     return tokens
 
 
-def test_a_placement_of_loads_that_drift_grows_stale() -> None:
+def test_a_placement_of_drifting_loads_becomes_stale() -> None:
     windows = _windows(5, pace=0.05)
     loaded = balanced(windows[-1], layout=LAYOUT)
     found = staleness(loaded, windows, layout=LAYOUT, act_above=1.1, ahead=6)
@@ -38,7 +38,7 @@ def test_a_placement_of_loads_that_drift_grows_stale() -> None:
     assert found.act_in_earliest <= found.act_in
 
 
-def test_foresees_what_comes() -> None:
+def test_forecasts_the_next_window() -> None:
     windows = _windows(8, pace=0.1, noise=0.005)
     loaded = balanced(windows[4], layout=LAYOUT)
     found = staleness(loaded, windows[:6], layout=LAYOUT, act_above=1.3, ahead=2)
@@ -47,7 +47,7 @@ def test_foresees_what_comes() -> None:
         assert expected.mean > found.now + 0.05
 
 
-def test_acts_at_once_when_it_is_late() -> None:
+def test_acts_at_once_above_the_level() -> None:
     windows = _windows(3, pace=0.5)
     loaded = balanced(windows[0], layout=LAYOUT)
     found = staleness(loaded, windows, layout=LAYOUT, act_above=1.05)
@@ -55,7 +55,7 @@ def test_acts_at_once_when_it_is_late() -> None:
 
 
 @pytest.mark.parametrize("rule", [Dispatch.EQUAL, Dispatch.NEAREST])
-def test_steady_loads_call_for_nothing(rule: Dispatch) -> None:
+def test_steady_loads_need_no_action(rule: Dispatch) -> None:
     windows = np.repeat(_windows(1, pace=0.0), 4, axis=0)
     loaded = balanced(windows[0], layout=LAYOUT)
     level = imbalance(loaded, windows[0], layout=LAYOUT, rule=rule).mean + 0.001
@@ -81,7 +81,7 @@ def test_draws_are_the_same_each_time() -> None:
     assert first == second != other
 
 
-def test_names_what_is_wrong() -> None:
+def test_names_the_violation() -> None:
     windows = _windows(2, pace=0.0)
     with pytest.raises(RuleError, match="act_above"):
         staleness(balanced(windows[0], layout=LAYOUT), windows, layout=LAYOUT, act_above=0.5)

@@ -1,7 +1,7 @@
-"""What each engine asserts when it loads a placement, restated from its source so that our files can be held to it.
+"""The assertions of each engine's loader, restated from its source, as a check of our files.
 
 Each function takes the file's text and the engine's own numbers, fails where the engine would, and returns
-[layers][slots] of the layers it was asked for.
+[layers][slots] of the requested layers.
 """
 
 import json
@@ -35,7 +35,7 @@ def sglang_loads(text: str, *, layers: int, experts: int, redundant: int, ep_siz
 
 
 def trtllm_loads(text: str, *, layers: list[int], experts: int, ep_size: int) -> Rows:
-    """`MoeLoadBalancerConfig` (no unknown field, `setup`, the assignments' getter) and what the MoE module asserts."""
+    """`MoeLoadBalancerConfig` (no unknown field, `setup`, the assignments' getter) and the assertions of the MoE module."""
     document: dict[str, Any] = yaml.safe_load(text)
     assert document.keys() <= {"num_slots", "initial_global_assignments", "layer_updates_per_iter"}
     num_slots, assignments = document["num_slots"], document["initial_global_assignments"]

@@ -1,4 +1,4 @@
-"""Placement files are what engines load: literal, by the engines' own rules, and read back the same."""
+"""Placement files: literal, accepted by the engines' rules, and read back unchanged."""
 
 import json
 from dataclasses import dataclass
@@ -160,7 +160,7 @@ def test_layer_updates_out_of_range_are_refused(updates: int) -> None:
         ([[0, 1, 2, 0]], (3,), 3, "hidden_layers: must be from 4"),
     ],
 )
-def test_placements_that_no_engine_may_load_are_refused(
+def test_illegal_placements_are_refused(
     rows: list[list[int]], layers: tuple[int, ...], hidden_layers: int, message: str
 ) -> None:
     layout = Layout.even(slots=4, gpus=2, nodes=1)
@@ -190,7 +190,7 @@ LOADS = ExpertLoads.of(np.ones((2, 3)), layers=(1, 2), hidden_layers=3)
         ("[]", "must be a mapping"),
     ],
 )
-def test_a_file_that_is_not_of_this_model_is_refused_by_name(text: str, message: str) -> None:
+def test_a_file_of_another_model_is_refused_by_name(text: str, message: str) -> None:
     with pytest.raises(DocumentError, match=f"^current: .*{message}"):
         read_loaded(text.encode(), name="current", loads=LOADS, layout=SMALL.layout)
 
@@ -201,7 +201,7 @@ def test_assignments_of_layers_beyond_the_loads_are_left_out() -> None:
     assert found.expert_of_slot.tolist() == SMALL.expert_of_slot.tolist()
 
 
-def test_a_recording_says_what_was_loaded_while_it_was_made() -> None:
+def test_a_recording_contains_the_map_of_the_run() -> None:
     data = data_file("sglang_per_token_rank0.pt")
     loads = read_loads(data, name="rank0.pt", least_tokens=1)
     found = read_loaded(data, name="rank0.pt", loads=loads, layout=Layout.even(slots=12, gpus=4, nodes=2))

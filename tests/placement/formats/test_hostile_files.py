@@ -1,4 +1,4 @@
-"""Files made to harm: pickles that run things, archives that unpack without end, tensors beyond their storage."""
+"""Hostile files: pickles that call functions, archives that unpack without end, tensors beyond their storage."""
 
 import contextlib
 import io
@@ -22,7 +22,7 @@ from tests.placement.formats.files import data_file, npz, torch_zip
 
 
 class Runs:
-    """Pickled, it calls what it was given when Python reads it."""
+    """Calls the given function when Python unpickles it."""
 
     def __init__(self, called: Any, *arguments: Any) -> None:
         self._call = (called, arguments)
@@ -103,7 +103,7 @@ def zip_of(method: int = zipfile.ZIP_DEFLATED, **members: bytes) -> bytes:
     return stream.getvalue()
 
 
-def test_an_archive_that_says_it_unpacks_to_more_than_allowed_is_not_unpacked() -> None:
+def test_an_archive_that_declares_more_than_allowed_is_not_unpacked() -> None:
     data = bytearray(zip_of(load_dot_npy=b"\0" * 1000))
     at = data.index(b"PK\x01\x02") + 24  # the unpacked size in the directory
     data[at : at + 4] = struct.pack("<I", MAX_UNPACKED_BYTES + 1)
@@ -111,7 +111,7 @@ def test_an_archive_that_says_it_unpacks_to_more_than_allowed_is_not_unpacked() 
         read_loads(bytes(data), name="bomb.npz")
 
 
-def test_an_archive_that_unpacks_to_more_than_it_says_is_cut_off_there() -> None:
+def test_an_archive_that_unpacks_to_more_than_declared_is_cut_off() -> None:
     data = bytearray(zip_of(load_dot_npy=b"\0" * 1_000_000))
     at = data.index(b"PK\x01\x02") + 24
     data[at : at + 4] = struct.pack("<I", 100)

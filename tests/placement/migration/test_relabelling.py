@@ -1,4 +1,4 @@
-"""GPUs renamed so that little moves, and nothing that was planned changes."""
+"""Renumbered GPUs: few moves and an equivalent plan."""
 
 import itertools
 
@@ -46,7 +46,7 @@ def test_moves_as_few_as_the_best_permutation() -> None:
         assert moved_copies(current, found, layout=FOUR) == min(every)
 
 
-def test_a_plan_under_other_names_moves_nothing() -> None:
+def test_a_renumbered_plan_moves_nothing() -> None:
     rng = np.random.default_rng(1)
     current = placement(rng, layers=5, experts=20, layout=SIX)
     order = rng.permuted(np.tile(np.arange(6), (5, 1)), axis=1)
@@ -61,7 +61,7 @@ def test_a_plan_under_other_names_moves_nothing() -> None:
     st.sampled_from([Dispatch.EQUAL, Dispatch.NEAREST]),
     st.booleans(),
 )
-def test_changes_nothing_that_was_planned(seed: int, layout: Layout, rule: Dispatch, keep_nodes: bool) -> None:  # noqa: FBT001
+def test_keeps_the_plan_equivalent(seed: int, layout: Layout, rule: Dispatch, keep_nodes: bool) -> None:  # noqa: FBT001
     rng = np.random.default_rng(seed)
     plan, current = (placement(rng, layers=3, experts=10, layout=layout) for _ in range(2))
     tokens = loads(rng, layers=3, experts=10)

@@ -1,4 +1,4 @@
-"""When copies move: nothing lost, nothing too fast, never less even than before where that can be."""
+"""The schedule: no expert is lost, no link is overloaded, and no batch makes it less even where avoidable."""
 
 import itertools
 
@@ -40,7 +40,7 @@ def _walked(before: Ints, schedule: Schedule) -> list[tuple[Ints, Batch]]:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 6))
-def test_ends_where_it_should_by_legal_placements(seed: int, copies: int) -> None:
+def test_reaches_the_target_through_legal_placements(seed: int, copies: int) -> None:
     rng = np.random.default_rng(seed)
     before, after = (placement(rng, layers=2, experts=18, layout=LAYOUT) for _ in range(2))
     after = in_kept_slots(after, before, layout=LAYOUT)
@@ -146,7 +146,7 @@ def test_nothing_to_move_takes_no_time() -> None:
     assert schedule.duration_s == schedule.moved_bytes == 0
 
 
-def test_names_what_is_wrong() -> None:
+def test_names_the_violation() -> None:
     same, tokens = placement(np.random.default_rng(7), layers=1, experts=18, layout=LAYOUT), np.ones((1, 18))
     for wrong in ({"gpu_gb_per_s": 0}, {"node_gb_per_s": -1}, {"share": 1.5}, {"share": 0}):
         with pytest.raises(RuleError, match=next(iter(wrong))):

@@ -1,1 +1,1 @@
-"""Planning against the nearest copy."""
+"""Tests of planning for the nearest copy."""

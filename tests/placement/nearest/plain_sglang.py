@@ -1,4 +1,4 @@
-"""SGLang's rule in plain Python with the interpreter's own generator: what compiled choices are compared with."""
+"""SGLang's rule in plain Python with the interpreter's own generator, as the reference of the compiled choices."""
 
 import random
 
@@ -28,7 +28,7 @@ def deal(copies: list[int], gpus: int, generator: random.Random) -> list[int]:
 
 
 def choices(expert_of_slot: Ints, *, experts: int, layout: Layout, shared: bool) -> Ints:
-    """[layers, experts, GPUs]: each GPU in its turn goes through all layers with a generator of its own."""
+    """[layers, experts, GPUs]: each GPU goes through all layers with its own generator."""
     found = np.empty((len(expert_of_slot), experts, layout.gpus), np.int64)
     for gpu in range(layout.gpus):
         generator = random.Random(42)

@@ -1,4 +1,4 @@
-"""Small problems of traffic between nodes, by chance."""
+"""Small random problems of traffic between nodes."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Expected remote nodes, against every combination of copies that chance could choose."""
+"""Expected remote nodes, against every combination of copies."""
 
 import math
 from itertools import product
@@ -62,7 +62,7 @@ def hashed(row: Ints, token: Ints, layout: Layout, cost: Floats) -> float:
 
 @settings(max_examples=25, deadline=None)
 @given(case=instances(), seed=st.integers(0, 1000))
-def test_by_hash_one_number_picks_for_all_experts_of_a_token(case: Instance, seed: int) -> None:
+def test_by_hash_one_number_selects_all_copies_of_a_token(case: Instance, seed: int) -> None:
     nodes = case.layout.nodes
     cost = np.random.default_rng(seed).exponential(size=(nodes, nodes))
     found = traffic_cost(case.placement, case.trace, layout=case.layout, rule=Dispatch.HASH, cost=cost)
@@ -82,7 +82,7 @@ def test_by_hash_pairs_with_copies_side_by_side_go_together() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_counts_what_each_way_costs(rule: Dispatch) -> None:
+def test_counts_the_cost_of_each_pair(rule: Dispatch) -> None:
     case = instance(3, nodes=3)
     cost = np.array([[0.0, 1.0, 4.0], [2.0, 0.0, 0.5], [3.0, 0.25, 0.0]])
     found = traffic_cost(case.placement, case.trace, layout=case.layout, rule=rule, cost=cost)

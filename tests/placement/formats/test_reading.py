@@ -1,4 +1,4 @@
-"""Plain arrays: [windows x] layers x experts as .npz, .npy, JSON and CSV, and what is refused of each."""
+"""Plain arrays: [windows x] layers x experts as .npz, .npy, JSON and CSV, and refused forms of each."""
 
 import json
 from pathlib import Path
@@ -128,7 +128,7 @@ def test_wrong_arrays_are_refused(data: bytes, message: str) -> None:
         read_loads(data, name="l")
 
 
-def test_experts_without_a_token_can_be_given_some() -> None:
+def test_experts_without_tokens_can_get_a_count() -> None:
     assert read_loads(npy([[1.0, 0.0]]), name="l", least_tokens=0.25).total.tolist() == [[1.0, 0.25]]
 
 

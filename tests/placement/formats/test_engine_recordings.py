@@ -1,4 +1,4 @@
-"""Recordings of engines become loads and traces: counts per expert, layers by their number in the whole model."""
+"""Recordings of engines as loads and traces: counts per expert, layers by their number in the whole model."""
 
 import base64
 import json
@@ -58,7 +58,7 @@ class TestSglang:
         assert (loads.layers, loads.hidden_layers, loads.windows) == ((1, 2, 3), 4, 1)
         assert (loads.total == recorded.sum(axis=0)[1:]).all()
 
-    def test_json_counts_say_the_same_as_the_tensor(self) -> None:
+    def test_json_counts_equal_the_tensor(self) -> None:
         recorded = read_torch(data_file("sglang_stat.pt"))["logical_count"]
         for counts in (recorded, recorded.sum(axis=0)):
             text = json.dumps({"logical_count": counts.tolist()})
@@ -123,7 +123,7 @@ class TestSglang:
             ([[[[1]]]], r"logical_count\[0\]\[0\]\[0\]: must be a number: lists may be nested 3 deep"),
         ],
     )
-    def test_wrong_counts_are_refused_where_they_stand(self, counts: Any, message: str) -> None:
+    def test_wrong_counts_are_refused_with_their_position(self, counts: Any, message: str) -> None:
         with pytest.raises(DocumentError, match=f"^c.json: {message}"):
             read_loads(json.dumps({"logical_count": counts}).encode(), name="c.json")
 
@@ -216,7 +216,7 @@ class TestVllm:
         cached = np.concatenate([np.zeros_like(self.ROUTED[:1]), self.ROUTED])
         assert read_trace(npy(cached), name="routed.npy").tokens == 2
 
-    def test_responses_add_up_in_every_form_they_are_kept(self) -> None:
+    def test_responses_add_up_in_every_form(self) -> None:
         one, two = self.response(self.ROUTED[:1]), self.response(self.ROUTED[1:], self.ROUTED[:1])
         lines = "\n".join(json.dumps(entry) for entry in (one, two)).encode()
         for data in (lines, json.dumps([one, two]).encode()):
@@ -224,7 +224,7 @@ class TestVllm:
         alone = read_trace(json.dumps(self.response(self.ROUTED)).encode(), name="r.json")
         assert alone.experts.tolist() == self.ROUTED[:, 1:].tolist()
 
-    def test_more_experts_than_any_token_took_must_be_said(self) -> None:
+    def test_more_experts_than_any_token_used_must_be_given(self) -> None:
         assert read_trace(npy(self.ROUTED), name="r.npy").experts_per_layer == 4
         assert read_trace(npy(self.ROUTED), name="r.npy", experts=6).experts_per_layer == 6
         with pytest.raises(DocumentError, match=r"loads\[1\]\[4\]: must be above 0"):
@@ -271,7 +271,7 @@ class TestPlainTraces:
             (np.zeros((0, 1, 2), dtype=int), "trace: must be whole numbers, tokens x layers x k"),
         ],
     )
-    def test_what_is_no_trace_is_refused(self, trace: Any, message: str) -> None:
+    def test_other_arrays_are_no_trace(self, trace: Any, message: str) -> None:
         with pytest.raises(DocumentError, match=message):
             read_trace(npz(trace=trace), name="t.npz")
 

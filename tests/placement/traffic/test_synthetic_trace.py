@@ -1,4 +1,4 @@
-"""Modelled traces: loads as wanted, routing as the model's."""
+"""Generated traces: the requested loads, and the model's routing."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def skewed(layers: int = 2, experts: int = 32) -> Floats:
 
 
 @pytest.mark.parametrize("routing", [Routing(4), Routing(4, groups=8, active_groups=4)])
-def test_loads_are_those_wanted(routing: Routing) -> None:
+def test_loads_match_the_request(routing: Routing) -> None:
     loads = skewed()
     trace = generate_trace(loads, routing=routing, count=4000, rng=np.random.default_rng(1))
     assert trace.experts.shape == (4000, 2, 4)

@@ -1,4 +1,4 @@
-"""The search: what it promises on any instance, and what is best on tiny ones."""
+"""The traffic search: its guarantees on any instance, and the optimum of tiny ones."""
 
 from itertools import permutations
 from typing import Any
@@ -63,7 +63,7 @@ def test_under_nearest_copies_lie_on_different_nodes_and_plainer_readings_agree(
         assert loads == pytest.approx(plain_loads(row, tokens, layout))
 
 
-def test_parting_keeps_what_it_need_not_touch() -> None:
+def test_spreading_keeps_other_copies() -> None:
     layout = Layout.even(slots=8, gpus=4, nodes=2)
     row, tokens = np.array([0, 1, 0, 2, 3, 4, 5, 3]), np.arange(6, 0, -1.0)
     assert together(row[np.newaxis], experts=6, layout=layout)[0].tolist() == [True, False, False, True, False, False]
@@ -105,7 +105,7 @@ def grouped(count: int) -> TokenTrace:
     return TokenTrace.of(np.array(rows)[:, np.newaxis], experts_per_layer=16)
 
 
-def test_keeps_together_what_goes_together() -> None:
+def test_keeps_experts_of_one_topic_together() -> None:
     trace, layout = grouped(400), Layout.even(slots=16, gpus=8, nodes=4)
     found = minimise_traffic(trace.loads(), trace, layout=layout, rule=Dispatch.EQUAL, ceiling=1.6, effort=20)
     assert remote_nodes(found, trace, layout=layout, rule=Dispatch.EQUAL)[0] == pytest.approx(3 / 4)
@@ -200,7 +200,7 @@ def test_one_expert_too_hot_for_a_node_is_spread() -> None:
         assert imbalance(found, tokens, layout=layout, rule=rule).mean <= 1.1
 
 
-def test_refuses_what_does_not_fit_together() -> None:
+def test_refuses_inconsistent_input() -> None:
     case = instance(0)
     good: dict[str, Any] = {"layout": case.layout, "rule": Dispatch.EQUAL}
     with pytest.raises(RuleError, match=r"max_imbalance.*from 1 to"):

@@ -1,4 +1,4 @@
-"""What every placement must be."""
+"""The rules of a legal placement."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from placement.validation import check_capacity, check_slots, contiguous, copies
 LAYOUT = Layout.even(slots=6, gpus=3, nodes=1)
 
 
-def test_contiguous_starts_again_for_redundant_slots() -> None:
+def test_contiguous_repeats_for_redundant_slots() -> None:
     rows = contiguous(layers=2, experts=4, layout=LAYOUT)
     assert rows.tolist() == [[0, 1, 2, 3, 0, 1]] * 2
     check_slots(rows, experts=4, layout=LAYOUT)
@@ -21,7 +21,7 @@ def test_copies_are_counted_layer_by_layer() -> None:
     assert copies(rows, experts=5).tolist() == [[3, 1, 1, 1, 0], [1, 1, 2, 2, 0]]
 
 
-def test_room_for_each_expert_once_will_do() -> None:
+def test_slots_for_each_expert_once_suffice() -> None:
     check_capacity(experts=6, layout=LAYOUT)
 
 
@@ -48,6 +48,6 @@ def test_experts_that_do_not_fit_are_refused(experts: int, message: str) -> None
         ([[0, 1, 2, 3, 1, 1]], r"physical_to_logical_map\[0\]: must not hold an expert twice on one GPU"),
     ],
 )
-def test_maps_that_no_engine_may_load_are_refused(rows: list[list[int]], message: str) -> None:
+def test_illegal_maps_are_refused(rows: list[list[int]], message: str) -> None:
     with pytest.raises(RuleError, match=message):
         check_slots(np.array(rows), experts=4, layout=LAYOUT)

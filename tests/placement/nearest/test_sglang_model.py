@@ -1,4 +1,4 @@
-"""What SGLang makes of a map: as plain Python says with the interpreter's own generator, and evened out."""
+"""SGLang's draws for a map, compared with plain Python, and maps balanced for them."""
 
 import json
 
@@ -52,7 +52,7 @@ def test_choices_are_those_of_the_plain_rule(case: tuple[Ints, int, Layout], dra
 
 @pytest.mark.parametrize("copies_of_first", [24, 30])
 def test_many_copies_draw_as_the_interpreter_does(copies_of_first: int) -> None:
-    """16 of 24 are drawn from a pool; 4 of 30 by drawing again what was drawn before."""
+    """16 of 24 are drawn from a pool; 4 of 30 by repeated draws."""
     layout = Layout.even(slots=128, gpus=64, nodes=2)
     row = np.arange(128, dtype=np.int64)
     row[: 2 * copies_of_first : 2] = 0
@@ -128,7 +128,7 @@ def test_what_the_engine_makes_is_evened_out_and_so_are_averages(
     assert imbalance(found, tokens, layout=layout, rule=Dispatch.NEAREST).mean < most
 
 
-def test_a_plan_that_is_drawn_for_is_evened_out_in_whole_numbers() -> None:
+def test_a_plan_with_draws_is_balanced_in_whole_numbers() -> None:
     """Copies as equal split wants them: two or three of the hottest."""
     tokens = synthetic("deepseek-v3", seed=5).tokens[: len(DEEPSEEK_ROWS)]
     layout = Layout.even(slots=288, gpus=32, nodes=4)
@@ -141,7 +141,7 @@ def test_a_plan_that_is_drawn_for_is_evened_out_in_whole_numbers() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(maps(), st.sampled_from(Draws))
-def test_evened_maps_may_stand_and_are_never_worse(case: tuple[Ints, int, Layout], draws: Draws) -> None:
+def test_balanced_maps_are_legal_and_never_worse(case: tuple[Ints, int, Layout], draws: Draws) -> None:
     expert_of_slot, experts, layout = case
     tokens = np.random.default_rng(2).lognormal(0, 2, (len(expert_of_slot), experts))
     found = balanced_for_sglang(expert_of_slot, tokens, layout=layout, draws=draws)

@@ -35,7 +35,7 @@ def _with_twins(seed: int) -> tuple[Ints, Floats]:
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("seed", range(8))
-def test_one_copy_is_loaded_for_each_twin(seed: int, rule: Dispatch) -> None:
+def test_one_copy_is_loaded_for_each_duplicate(seed: int, rule: Dispatch) -> None:
     current, tokens = _with_twins(seed)
     twins = sum(5 - len(set(row[:5].tolist())) for row in current)
     legal = without_duplicates(current, tokens, layout=LAYOUT, rule=rule)

@@ -1,4 +1,4 @@
-"""What wrote a file, as the record of a placement says it."""
+"""The format of a file in the provenance of a placement."""
 
 import numpy as np
 import pytest
@@ -37,5 +37,5 @@ def test_the_content_decides(name: str, data: bytes, kind: Kind) -> None:
         ("values.pt", "pt"),
     ],
 )
-def test_files_of_real_libraries_are_known(name: str, kind: Kind) -> None:
+def test_files_of_real_libraries_are_recognised(name: str, kind: Kind) -> None:
     assert kind_of(data_file(name), name=name) == kind

@@ -1,4 +1,4 @@
-"""Plans against rule `nearest`: even where that is possible, always allowed, never worse than what they began with."""
+"""Plans for rule `nearest`: even where possible, always legal, never worse than their start."""
 
 import itertools
 from functools import cache
@@ -57,7 +57,7 @@ def test_deepseek_v3_is_even(slots: int, gpus: int, nodes: int, most: float) -> 
     assert nearest(found, tokens, layout) <= most
 
 
-def test_copies_lie_on_nodes_of_their_own() -> None:
+def test_copies_lie_on_different_nodes() -> None:
     tokens = synthetic("deepseek-v3", seed=1).tokens[:LAYERS]
     layout = Layout.even(slots=288, gpus=32, nodes=4)
     found = balanced_nearest(tokens, layout=layout)
@@ -106,7 +106,7 @@ def test_no_node_has_two_copies_that_need_not_share_it(data: st.DataObject) -> N
     assert on_one_node(later, layout, experts=experts) == 0
 
 
-def test_a_start_is_parted() -> None:
+def test_a_start_is_spread_over_nodes() -> None:
     """Copies side by side, as a plan for equal split may have them."""
     layout = Layout.even(slots=24, gpus=8, nodes=4)
     start = np.arange(24)[np.newaxis] % 18
@@ -128,7 +128,7 @@ def test_slow_gpus_get_less() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(problems())
-def test_every_plan_may_stand_and_comes_out_the_same_again(problem: tuple[Floats, Layout]) -> None:
+def test_every_plan_is_legal_and_repeatable(problem: tuple[Floats, Layout]) -> None:
     tokens, layout = problem
     found = balanced_nearest(tokens, layout=layout)
     check_slots(found, experts=tokens.shape[1], layout=layout)
@@ -161,7 +161,7 @@ def every_plan() -> Ints:
     return found
 
 
-def test_small_cases_come_near_the_best_there_is() -> None:
+def test_small_cases_are_near_the_optimum() -> None:
     """All plans are tried."""
     ratios = []
     for seed in range(30):

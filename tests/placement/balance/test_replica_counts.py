@@ -53,7 +53,7 @@ def test_the_hottest_copy_is_the_coldest_possible(counted: Counted, slots_of_gpu
     assert float((tokens / counts).max()) == pytest.approx(coldest_hottest_copy(tokens, layout=layout))
 
 
-def test_some_copies_can_be_kept_for_the_coldest(counted: Counted) -> None:
+def test_some_copies_can_be_reserved_for_the_coldest(counted: Counted) -> None:
     tokens = np.array([9.0, 4.0, 8.0, 1.0])
     order = hottest_first(tokens[np.newaxis])[0]
     counts, copies = counted(tokens, order, np.array([0, 4]), 8, 2)

@@ -1,4 +1,4 @@
-"""Token traces: what is refused, and what they count."""
+"""Token traces: their counts and refused input."""
 
 from typing import Any
 

@@ -27,7 +27,7 @@ LARGER = Layout.even(slots=40, gpus=8, nodes=2)
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("layout", SMALL)
-def test_is_the_fewest_on_layers_small_enough_to_try_everything(layout: Layout, rule: Dispatch) -> None:
+def test_is_the_minimum_on_layers_small_enough_for_exhaustive_search(layout: Layout, rule: Dispatch) -> None:
     rng = np.random.default_rng(5)
     asked = 0
     for _ in range(25):
@@ -47,7 +47,7 @@ def test_is_the_fewest_on_layers_small_enough_to_try_everything(layout: Layout, 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.floats(1.0, 1.4), st.sampled_from(RULES), st.none() | st.integers(0, 30))
-def test_is_legal_and_says_what_it_does(seed: int, ceiling: float, rule: Dispatch, max_moves: int | None) -> None:
+def test_is_legal_and_reports_its_moves(seed: int, ceiling: float, rule: Dispatch, max_moves: int | None) -> None:
     rng = np.random.default_rng(seed)
     tokens, before = loads(rng, layers=3, experts=32), placement(rng, layers=3, experts=32, layout=LARGER)
     found = minimise_moves(
@@ -136,7 +136,7 @@ def test_reaches_whatever_the_full_plan_reaches() -> None:
         ({"current": np.zeros((1, 40), dtype=np.int64)}, "physical_to_logical_map"),
     ],
 )
-def test_names_what_is_wrong(wrong: dict[str, Any], field: str) -> None:
+def test_names_the_violation(wrong: dict[str, Any], field: str) -> None:
     rng = np.random.default_rng(7)
     asked: dict[str, Any] = {
         "current": placement(rng, layers=1, experts=32, layout=LARGER),

@@ -1,4 +1,4 @@
-"""Changes of cost as looked up, against the cost counted anew."""
+"""Changes of cost from the tables, against a full count."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +30,7 @@ def _walked(  # noqa: PLR0917
     weight: hypergraph_gains.Counts,
     steps: Ints,
 ) -> tuple[Ints, hypergraph_gains.Hits, hypergraph_gains.Counts, hypergraph_gains.Counts]:
-    """The changes looked up for each step (expert, other or -1, node), all made, and the tables at the end."""
+    """The table's change of each step (expert, other or -1, node), all made, and the tables at the end."""
     experts, nodes = len(home), weight.shape[1]
     hits: hypergraph_gains.Hits = np.zeros((len(trace), nodes), np.int8)
     come: hypergraph_gains.Counts = np.zeros((experts, nodes), np.int32)
@@ -81,7 +81,7 @@ def shares(home: Ints, nodes: int) -> Floats:
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 1000), nodes=st.integers(2, 5), rule=st.sampled_from(Dispatch))
-def test_changes_are_those_of_the_cost_counted_anew(seed: int, nodes: int, rule: Dispatch) -> None:
+def test_changes_equal_those_of_a_full_count(seed: int, nodes: int, rule: Dispatch) -> None:
     rng = np.random.default_rng(seed)
     trace = np.ascontiguousarray(instance(seed, nodes=5, experts=12, layers=1, active=4).trace.experts[:, 0])
     home = rng.integers(nodes, size=12)
@@ -113,7 +113,7 @@ def test_changes_are_those_of_the_cost_counted_anew(seed: int, nodes: int, rule:
 
 
 @given(seed=st.integers(0, 1000), nodes=st.integers(1, 4), rule=st.sampled_from(Dispatch))
-def test_books_are_those_of_the_copies(seed: int, nodes: int, rule: Dispatch) -> None:
+def test_state_agrees_with_the_copies(seed: int, nodes: int, rule: Dispatch) -> None:
     rng = np.random.default_rng(seed)
     layout = Layout.even(slots=nodes * 14, gpus=nodes * 2, nodes=nodes)
     loads = rng.dirichlet(np.ones(12))

@@ -1,4 +1,4 @@
-"""Replica counts and packing together: as even as can be on small layers, legal on all."""
+"""Replica counts and packing together: optimal on small layers, legal on all."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from placement.imbalance import imbalance
 from placement.joint import joint_balanced
 from placement.layout import Layout
 from placement.validation import check_slots, contiguous, copies
-from tests.placement.bounds.every import optimum
+from tests.placement.bounds.every_placement import optimum
 from tests.placement.bounds.test_lower_bound import TOY, small_cases
 
 NEARLY = 1.001

@@ -29,7 +29,7 @@ def test_keeps_the_ceiling_and_is_near_the_best(seed: int, ceiling: float) -> No
     if np.isfinite(least):
         assert imbalances[rows, picked].mean() <= ceiling + 1e-9
         widest = float((costs.max(axis=1) - costs.min(axis=1)).max())
-        assert costs[rows, picked].sum() <= least + widest + 1e-9  # what one layer's last step may cost
+        assert costs[rows, picked].sum() <= least + widest + 1e-9  # the cost of one layer's last step
     else:
         assert (imbalances[rows, picked] == imbalances.min(axis=1)).all()
 

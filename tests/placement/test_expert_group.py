@@ -1,4 +1,4 @@
-"""Groups of nodes: which GPUs hold how many experts, how fast they are, and what a byte costs between nodes."""
+"""Groups of nodes: slots, speeds, and the cost of a byte between nodes."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def test_neighbours_under_one_leaf_are_numbered_together(index: TopologyIndex) -
     assert group.layout.node_of_gpu.tolist() == [0] * 8 + [1] * 8 + [2] * 8 + [3] * 8
 
 
-def test_costs_follow_the_narrowest_place_on_the_way(index: TopologyIndex) -> None:
+def test_costs_follow_the_narrowest_link(index: TopologyIndex) -> None:
     """NIC 50; leaf uplinks 2 x 2 x 25 = 100 for as many nodes as the group has there; spines 20 each, shared by all."""
     costs = expert_group(index, ["a1", "a2", "a3", "a4", "b1"], catalogue=builtin_gpus(), memory=MEMORY).node_costs
     assert costs[0, 1] == 1  # 50 GB/s of the NIC
@@ -72,14 +72,14 @@ def test_a_scale_up_domain_goes_past_the_nics(index: TopologyIndex) -> None:
     assert costs[0, 2] == pytest.approx(4 * link_gb_per_s / 50)
 
 
-def test_a_pair_of_which_nothing_is_known_counts_as_the_dearest(index: TopologyIndex) -> None:
+def test_an_unknown_pair_costs_as_much_as_the_most_expensive(index: TopologyIndex) -> None:
     costs = expert_group(
         index, ["a1", "a2", "a3", "a4", "b1", "alone"], catalogue=builtin_gpus(), memory=MEMORY
     ).node_costs
     assert costs[0, 5] == costs.max() == costs[0, 4]
 
 
-def test_nothing_known_at_all_makes_all_pairs_alike(index: TopologyIndex) -> None:
+def test_unknown_links_make_all_pairs_equal(index: TopologyIndex) -> None:
     costs = expert_group(index, ["alone", "a1"], catalogue=builtin_gpus(), memory=MEMORY).node_costs
     assert costs.tolist() == [[0, 1], [1, 0]]
 
@@ -95,7 +95,7 @@ def test_speeds_are_relative_to_the_fastest(index: TopologyIndex) -> None:
     )
 
 
-def test_memory_says_how_many_slots_there_are(index: TopologyIndex) -> None:
+def test_memory_limits_the_slots(index: TopologyIndex) -> None:
     gpus = builtin_gpus()
     group = expert_group(index, ["a1", "a2", "c1"], catalogue=gpus, memory=MEMORY)
     for kind, slots in (("H100-SXM", group.layout.slots_of_gpu[0]), ("A100-40GB-SXM", group.layout.slots_of_gpu[-1])):
@@ -103,7 +103,7 @@ def test_memory_says_how_many_slots_there_are(index: TopologyIndex) -> None:
 
 
 @pytest.mark.parametrize("slots", [260, 288, 289, 359])
-def test_given_slots_are_laid_evenly_where_memory_allows(index: TopologyIndex, slots: int) -> None:
+def test_given_slots_are_distributed_evenly_where_memory_allows(index: TopologyIndex, slots: int) -> None:
     room = expert_group(index, ["a1", "a2", "c1"], catalogue=builtin_gpus(), memory=MEMORY).layout.slots_of_gpu
     got = expert_group(index, ["a1", "a2", "c1"], catalogue=builtin_gpus(), memory=MEMORY, slots=slots).layout
     assert got.slots == slots
@@ -127,7 +127,7 @@ def test_nodes_that_make_no_group_are_refused(index: TopologyIndex, nodes: list[
         expert_group(index, nodes, catalogue=builtin_gpus(), memory=MEMORY)
 
 
-def test_a_node_that_is_not_there_is_refused(index: TopologyIndex) -> None:
+def test_an_unknown_node_is_refused(index: TopologyIndex) -> None:
     with pytest.raises(UnknownNameError, match="unknown node 'a9'"):
         expert_group(index, ["a1", "a9"], catalogue=builtin_gpus(), memory=MEMORY)
 

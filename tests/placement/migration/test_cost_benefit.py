@@ -1,4 +1,4 @@
-"""When moving pays, and that it never swings to and fro."""
+"""When moving pays, and that the decision never oscillates."""
 
 import pytest
 from hypothesis import given
@@ -39,7 +39,7 @@ def test_what_does_not_pay_is_not_begun() -> None:
     assert not decide(Decision(), now=1.3, levels=LEVELS).act
 
 
-def test_a_level_that_nothing_betters_counts_as_settled() -> None:
+def test_a_level_that_nothing_improves_counts_as_settled() -> None:
     stuck = decide(Decision(act=True), now=1.2, levels=LEVELS, benefit=DOES_NOT)
     assert stuck == Decision(settled_at=1.2)
     assert not decide(stuck, now=1.24, levels=LEVELS, benefit=PAYS).act
@@ -51,7 +51,7 @@ def test_a_level_that_nothing_betters_counts_as_settled() -> None:
 def test_constant_loads_are_acted_on_at_most_once(
     now: float, reachable: float, worths: list[CostBenefit | None]
 ) -> None:
-    """Each act takes the placement to what can be reached; after that nothing can be bettered."""
+    """Each action reaches the best level; after that nothing improves."""
     state, level, acts = Decision(), now, 0
     for benefit in worths:
         best = benefit if level > max(reachable, LEVELS.settle_at) else None
