@@ -53,7 +53,7 @@ class TestNames:
         apple = Fruit(name="apple", aliases=("malus",))
         assert orchard(Fruit(name="pear"), apple).get("Malus") is apple
 
-    def test_an_unknown_name_says_what_is_near(self) -> None:
+    def test_the_error_of_an_unknown_name_names_near_ones(self) -> None:
         with pytest.raises(UnknownNameError, match="unknown fruit 'appel'; nearest: apple") as raised:
             orchard(Fruit(name="apple"), Fruit(name="kiwi")).get("appel")
         assert raised.value.nearest == ("apple",)

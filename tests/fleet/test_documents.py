@@ -115,7 +115,7 @@ class TestValues:
         assert parse_document(text, name="x") == quick
 
     @given(json_values, st.sampled_from([None, 2, "\t"]))
-    def test_json_means_what_json_says(self, value: Any, indent: int | str | None) -> None:
+    def test_json_keeps_its_meaning(self, value: Any, indent: int | str | None) -> None:
         text = json.dumps(value, indent=indent)
         assert parse_document(text, name="body").data == json.loads(text)
 
@@ -226,11 +226,11 @@ class TestRefusedText:
         )
 
     @pytest.mark.parametrize("text", ["", "  \n", "# only a comment\n", "---\n", "null"])
-    def test_an_empty_document_says_so(self, text: str) -> None:
+    def test_an_empty_document_is_reported(self, text: str) -> None:
         assert the_problem(text) == "is empty, expected a mapping of fields"
 
     @pytest.mark.parametrize("text", ["[]", "5", "text"])
-    def test_a_document_of_another_shape_says_what_is_expected(self, text: str) -> None:
+    def test_the_error_of_another_shape_names_the_expected_one(self, text: str) -> None:
         assert the_problem(text).startswith("line 1: expected a mapping of fields")
 
 
@@ -281,7 +281,7 @@ class TestRefusedValues:
             ("nmae: p", "is not a known field"),
         ],
     )
-    def test_a_wrong_type_says_what_is_expected(self, field: str, message: str) -> None:
+    def test_the_error_of_a_wrong_type_names_the_expected_one(self, field: str, message: str) -> None:
         name = field.partition(":")[0]
         assert the_problem(f"title: a\nparts:\n  - {field}") == f"line 3: parts[0].{name}: {message}"
 
@@ -321,7 +321,7 @@ class TestRules:
             "line 3: pairs[1]: is out of order",
         ]
 
-    def test_an_ordinary_value_error_keeps_its_words(self) -> None:
+    def test_an_ordinary_value_error_keeps_its_message(self) -> None:
         class Odd(Frozen):
             number: int
 
@@ -335,7 +335,7 @@ class TestRules:
             Odd(number=2)
         assert item_problems(caught.value.errors()) == [((), "number must be odd")]
 
-    def test_it_stands_in_the_one_tree_and_speaks_for_itself(self) -> None:
+    def test_it_is_in_the_tree_with_a_message_of_its_own(self) -> None:
         error = RuleError([(("a", 0), "is wrong"), ((), "is odd")])
         assert isinstance(error, FleetwrightError)
         assert str(error) == "a[0]: is wrong; is odd"

@@ -11,7 +11,7 @@ def test_a_problem_names_line_path_and_message() -> None:
     assert str(Problem("offers[3].market", "is required", 12)) == "line 12: offers[3].market: is required"
 
 
-def test_a_problem_without_line_or_path_says_what_it_has() -> None:
+def test_a_problem_without_line_or_path_prints_the_rest() -> None:
     assert str(Problem("offers[3].market", "is required")) == "offers[3].market: is required"
     assert str(Problem("", "is empty", 1)) == "line 1: is empty"
     assert str(Problem("", "is empty")) == "is empty"
@@ -26,7 +26,7 @@ def test_a_document_error_names_the_document_and_every_problem() -> None:
 @pytest.mark.parametrize(
     "error", [DocumentError(name="f", problems=[]), UnknownNameError(kind="k", name="n", known=[])]
 )
-def test_everything_stands_in_one_tree(error: Exception) -> None:
+def test_every_error_is_in_one_tree(error: Exception) -> None:
     assert isinstance(error, FleetwrightError)
 
 

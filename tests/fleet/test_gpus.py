@@ -176,7 +176,7 @@ class TestShipped:
 
 
 class TestMemory:
-    def test_is_what_the_driver_sees(self) -> None:
+    def test_is_the_driver_s_figure(self) -> None:
         assert GpuSpec.model_validate(row(memory_visible_mib=81559)).memory_bytes == 81559 * MIB
 
     def test_without_a_driver_it_is_the_datasheet(self) -> None:

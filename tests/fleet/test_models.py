@@ -142,7 +142,7 @@ class TestPresets:
     def test_answers_to_its_repository(self, name: str) -> None:
         assert builtin_models().get(name).name == "Llama-3.1-8B"
 
-    def test_an_unknown_model_says_what_is_near(self) -> None:
+    def test_the_error_of_an_unknown_model_names_near_ones(self) -> None:
         with pytest.raises(UnknownNameError, match=r"unknown model 'Lama-3\.1-8B'; nearest: Llama-3\.1-8B"):
             builtin_models().get("Lama-3.1-8B")
 
@@ -277,7 +277,7 @@ models:
         with pytest.raises(DocumentError, match=message):
             self.read(self.MINE.replace(right, wrong))
 
-    def test_the_schema_tells_both_ways_of_writing_a_model(self) -> None:
+    def test_the_schema_has_both_forms_of_a_model(self) -> None:
         schema = ModelCatalogue.model_json_schema(mode="validation")
         assert [each["$ref"] for each in schema["properties"]["models"]["items"]["anyOf"]] == [
             "#/$defs/ModelArchitecture",

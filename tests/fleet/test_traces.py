@@ -51,7 +51,7 @@ class TestForms:
         assert trace.input_tokens.tolist() == [374, 396, 879]
         assert trace.output_tokens.tolist() == [44, 109, 55]
 
-    def test_azure_of_2024_says_its_zone(self) -> None:
+    def test_azure_of_2024_has_a_time_zone(self) -> None:
         text = "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-12 00:00:00+00:00,5,6\n2024-05-12 02:00:01+02:00,7,8\n"
         trace = read(text)
         assert trace.arrival_s.tolist() == [0, 1]

@@ -51,7 +51,7 @@ class TestCounts:
     def test_speculative_layers_are_not_counted(self) -> None:
         assert read(DEEPSEEK, num_nextn_predict_layers=1) == read(DEEPSEEK)
 
-    def test_what_else_a_real_file_says_changes_nothing(self) -> None:
+    def test_other_keys_of_a_real_file_change_nothing(self) -> None:
         chatter = {
             "architectures": ["LlamaForCausalLM"],
             "bos_token_id": 128000,
@@ -81,7 +81,7 @@ class TestCounts:
         plain |= {"num_hidden_layers": 3, "intermediate_size": 96, "vocab_size": 100, "tie_word_embeddings": False}
         assert read(plain, model_type=model_type).parameters - read(plain).parameters == 3 * per_layer
 
-    def test_glm_norms_queries_and_keys_only_when_told(self) -> None:
+    def test_glm_norms_queries_and_keys_only_by_its_flag(self) -> None:
         config = {**LLAMA, **MOE, "model_type": "glm4_moe"}
         assert read(config, use_qk_norm=True).parameters - read(config).parameters == 32 * 2 * 128
 
@@ -155,7 +155,7 @@ class TestCounts:
         config = dict(zip((*keys, "vocab_size"), shape, strict=True)) | rest
         assert read({"model_type": model_type, **config}).parameters == parameters
 
-    def test_every_supported_type_is_a_word_that_a_config_can_say(self) -> None:
+    def test_every_supported_type_is_a_value_of_a_config(self) -> None:
         everything = {**DEEPSEEK, **MOE, "shared_expert_intermediate_size": 32, "intermediate_size_mlp": 64}
         for model_type in SUPPORTED_MODEL_TYPES:
             model = read(everything, model_type=model_type)
@@ -246,7 +246,7 @@ class TestNested:
         wrapped = {"model_type": "qwen3_vl", "text_config": text, "vision_config": {"hidden_size": 1152}}
         assert read(wrapped).parameters == read(text).parameters
 
-    def test_tying_may_stand_outside(self) -> None:
+    def test_tying_may_be_outside(self) -> None:
         wrapped = {"model_type": "qwen3_vl", "text_config": {**LLAMA, "model_type": "qwen3_vl_text"}}
         assert read(wrapped, tie_word_embeddings=True).tied_embeddings
 
@@ -265,7 +265,7 @@ class TestNested:
 
 
 class TestRefuses:
-    def test_an_unknown_type_and_says_which_are_known(self) -> None:
+    def test_an_unknown_type_and_names_the_known_ones(self) -> None:
         message = refused(LLAMA, model_type="mamba2")
         assert message.endswith("got 'mamba2'")
         assert all(model_type in message for model_type in SUPPORTED_MODEL_TYPES)
@@ -312,5 +312,5 @@ class TestRefuses:
         assert "hidden_size" in message
         assert "vocab_size" in message
 
-    def test_a_model_that_nobody_can_build(self) -> None:
+    def test_an_impossible_model_is_rejected(self) -> None:
         assert "parameters: " in refused(LLAMA, hidden_size=10**8, intermediate_size=10**8, vocab_size=10**8)

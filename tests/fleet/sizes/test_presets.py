@@ -51,7 +51,7 @@ class TestMixture:
 
     @settings(max_examples=25, deadline=None)
     @given(st.lists(components, min_size=1, max_size=3), edges, edges)
-    def test_samples_fall_into_cells_as_the_integral_says(
+    def test_samples_fall_into_cells_as_the_integral(
         self, parts: list[Component], input_edges: list[int], output_edges: list[int]
     ) -> None:
         shares = cell_shares(parts, input_edges=(*input_edges, inf), output_edges=(*output_edges, inf))
@@ -85,7 +85,7 @@ class TestPresets:
         assert preset("Azure_Code") is preset("azure-code")
 
     @pytest.mark.parametrize("name", NAMES)
-    def test_each_says_where_it_comes_from_and_how_well_it_fits(self, name: str) -> None:
+    def test_each_names_its_source_and_its_goodness_of_fit(self, name: str) -> None:
         entry = preset(name)
         assert entry.source
         assert entry.licence

@@ -68,7 +68,7 @@ class TestResolving:
         buckets = preset("azure-code").buckets((8000,), (2000,))
         assert resolve(buckets).buckets is buckets
 
-    def test_a_preset_takes_edges_and_says_where_it_comes_from(self) -> None:
+    def test_a_preset_takes_edges_and_names_its_source(self) -> None:
         sizes = resolve(PresetSizes(preset="azure-code", input_tokens=(1000, 8000)))
         assert sizes.buckets == preset("azure-code").buckets((1000, 8000))
         assert sizes.note.startswith("preset azure-code: Azure/AzurePublicDataset @ b469a11")

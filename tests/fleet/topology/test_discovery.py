@@ -150,7 +150,7 @@ class TestKubernetes:
 
 
 class TestUnknown:
-    def test_what_no_label_tells_is_listed_by_name_and_node(self) -> None:
+    def test_missing_labels_are_listed_by_name_and_node(self) -> None:
         nodes = [
             kube_node("n1", labels=place(rack="r1")),
             kube_node("n2", capacity={"nvidia.com/gpu": "1"}),
@@ -163,7 +163,7 @@ class TestUnknown:
             str, found.unknown
         )
 
-    def test_a_long_list_is_shortened_in_words_only(self) -> None:
+    def test_a_long_list_is_shortened_in_the_message_only(self) -> None:
         found = topology_from_kubernetes_nodes([kube_node(f"n{number}") for number in range(9)])
         assert len(unknown(found)["rack"]) == 9
         assert any(str(each).startswith("rack unknown for n0, n1, n2, n3, n4 and 4 more: ") for each in found.unknown)
@@ -250,7 +250,7 @@ class TestContradictions:
         index = topology_from_kubernetes_nodes(nodes).topology.index
         assert [domain.name for domain in index.power_path("n1")] == ["p", "a", "r1"]
 
-    def test_a_contradiction_that_takes_three_to_tell_is_found(self) -> None:
+    def test_a_contradiction_across_three_nodes_is_found(self) -> None:
         labels = [place(rack="r", pdu="p"), place(rack="r", row="a"), place(row="a", pdu="q")]
         nodes = [kube_node(f"n{number}", labels=each) for number, each in enumerate(labels)]
         with pytest.raises(DocumentError, match="node n0: row 'a' is in pdu 'p' here and in pdu 'q' on n2"):
@@ -293,7 +293,7 @@ halls = st.lists(
 
 
 @given(halls)
-def test_every_reading_is_either_refused_or_says_what_the_labels_say(hall: list[dict[str, str]]) -> None:
+def test_every_discovery_is_refused_or_equals_the_labels(hall: list[dict[str, str]]) -> None:
     nodes = [kube_node(f"n{number}", labels=place(**levels)) for number, levels in enumerate(hall)]
     try:
         found = topology_from_kubernetes_nodes(nodes)

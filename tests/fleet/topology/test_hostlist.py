@@ -12,6 +12,6 @@ def test_a_range_keeps_its_width() -> None:
 
 
 @given(st.integers(0, 5000), st.integers(1, MAX_RANGE), st.integers(1, 6))
-def test_a_range_stands_for_as_many_distinct_names_as_it_counts(low: int, names: int, width: int) -> None:
+def test_a_range_has_as_many_distinct_names_as_it_counts(low: int, names: int, width: int) -> None:
     series = f"a[{low:0{width}d}-{low + names - 1}]b"
     assert count(series) == names == len(set(expand(series)))

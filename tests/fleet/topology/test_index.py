@@ -66,7 +66,7 @@ class TestIndex:
 
 class TestInvariants:
     @given(topologies())
-    def test_a_path_descends_from_a_feed_and_each_step_hangs_on_the_one_before(self, topology: Topology) -> None:
+    def test_a_path_descends_from_a_feed_and_each_step_is_a_child_of_the_one_before(self, topology: Topology) -> None:
         for node in topology.index.nodes:
             path = topology.index.power_path(node)
             assert [domain.parent for domain in path] == [None, *(domain.name for domain in path[:-1])][: len(path)]

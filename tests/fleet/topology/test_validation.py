@@ -25,9 +25,7 @@ class TestUniqueNames:
     def test_a_rack_in_two_rows_names_both_places(self) -> None:
         text = site(power=["name: r, kind: rack, parent: a", "name: a, kind: row", "name: r, kind: rack, parent: b"])
         first, second = problems(text)
-        assert (
-            first == "line 5: sites[0].power[0]: power domain 'r' is on a here, but is on b at sites[0].power[2]"
-        )
+        assert first == "line 5: sites[0].power[0]: power domain 'r' is on a here, but is on b at sites[0].power[2]"
         assert second.startswith("line 7: sites[0].power[2]: power domain 'r' is on b here")
 
     def test_ranges_that_overlap_are_found(self) -> None:
@@ -37,9 +35,7 @@ class TestUniqueNames:
 
     def test_names_are_unique_across_sites(self) -> None:
         (first, _) = problems("sites:\n  - {name: a, nodes: [{name: n}]}\n  - {name: b, nodes: [{name: n}]}\n")
-        assert first == (
-            "line 2: sites[0].nodes[0]: node 'n' is in site a here, but is in site b at sites[1].nodes[0]"
-        )
+        assert first == ("line 2: sites[0].nodes[0]: node 'n' is in site a here, but is in site b at sites[1].nodes[0]")
 
     def test_a_site_listed_twice_is_refused(self) -> None:
         assert problems("sites:\n  - name: a\n  - name: a\n") == ["line 3: sites[1].name: site 'a' is already sites[0]"]
@@ -142,7 +138,7 @@ class TestSums:
         power = ["name: u, kind: ups, limit_w: 100, redundancy: 2N", "name: r, kind: row, parent: u, limit_w: 150"]
         assert len(problems(site(power=power))) == 1
 
-    def test_a_domain_of_unknown_limit_counts_as_what_hangs_on_it(self) -> None:
+    def test_a_domain_of_unknown_limit_counts_as_the_sum_below_it(self) -> None:
         power = ["name: a, kind: row, limit_w: 900", "name: r, kind: rack, parent: a", "name: s, kind: rack, parent: a"]
         nodes = ["name: n1, power_domain: r, nominal_w: 500", "name: n2, power_domain: s, nominal_w: 500"]
         (problem,) = problems(site(power=power, nodes=nodes))
