@@ -24,7 +24,7 @@ class TestBoards:
         curve = power_curve(gpu)
         watts = curve.power_w(load, clock)
         assert rises(watts)
-        assert watts.high <= gpu.tdp_w
+        assert watts.high <= (gpu.tdp_w or 0.0)
         assert curve.idle_w.mid <= watts.mid <= curve.busy_w(clock).mid + 1e-9
 
     @given(BOARDS, st.tuples(LOADS, LOADS).map(sorted), CLOCKS)
@@ -75,7 +75,7 @@ class TestClocks:
 
     @given(BOARDS, st.floats(0.2, 1.2))
     def test_the_clock_under_a_limit_is_the_highest_that_keeps_it(self, gpu: GpuSpec, share: float) -> None:
-        curve, limit_w = power_curve(gpu), gpu.tdp_w * share
+        curve, limit_w = power_curve(gpu), (gpu.tdp_w or 0.0) * share
         clock = curve.clock_under(limit_w)
         if clock is None:
             assert curve.busy_w(curve.clock.lowest).high > limit_w
@@ -95,7 +95,7 @@ class TestClocks:
     @given(BOARDS, CLOCKS)
     def test_caps_stay_within_what_the_board_lets_be_set(self, gpu: GpuSpec, clock: float) -> None:
         cap_w = power_curve(gpu).cap_w(clock)
-        assert (gpu.cap_min_w or 0) <= cap_w <= gpu.tdp_w
+        assert (gpu.cap_min_w or 0) <= cap_w <= (gpu.tdp_w or 0.0)
 
 
 class TestReplicas:

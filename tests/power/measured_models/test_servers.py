@@ -37,7 +37,7 @@ def test_the_server_draws_what_the_engine_drew(together: int) -> None:
     engine = engine_of(CURVES, H100, model="Llama-3.1-70B-Instruct")
     server = server_model(CURVES, H100, model="Llama-3.1-70B-Instruct", together=together)
     boards_w = (server.token_w(1.0, together) - server.base_w) / server.beside
-    assert boards_w == pytest.approx(engine.share(together) * H100.tdp_w * engine.gpus, rel=1e-3)
+    assert boards_w == pytest.approx(engine.share(together) * (H100.tdp_w or 0.0) * engine.gpus, rel=1e-3)
 
 
 @settings(deadline=None)
