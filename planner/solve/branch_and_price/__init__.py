@@ -1,7 +1,7 @@
-"""Many workloads that share stock, power and budget: a master program over each workload's own answers.
+"""Branch and price for many workloads that share stock, power or budget (docs/explanation/planner/decomposition.md).
 
-The formulas and why the bound is one are in docs/decomposition.md.  Importing this package loads numba; whoever
-needs it only now and then imports it late.
+`decomposes` tests whether it applies, `solve_decomposed` solves.  The import loads numba and compiles on first use, so
+`planner.solve.dispatch` imports this package late.
 """
 
 from planner.solve.branch_and_price.search import Progress

@@ -1,7 +1,7 @@
-"""A mix problem taken apart: blocks that share no replica, and the rows that hold them together.
+"""Splits a mix problem into blocks that share no replica, and the rows that couple them.
 
-Loads that may use the same option belong to one block.  What a block needs of the others' is only GPUs of a supply and
-room under a limit, so a block meets the rest through its counts alone (docs/decomposition.md, section 1).
+Loads that may use the same option form one block.  Blocks share only GPUs of a supply and limits, so they are coupled
+by their counts alone (docs/explanation/planner/decomposition.md, section 1).
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,21 +20,21 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Block:
-    """Loads with the options that they alone may use.  Columns are (route, bucket) pairs, in the order of buckets."""
+    """Loads with the options that only they may use.  Columns are (route, bucket) pairs, sorted by bucket."""
 
     loads: tuple[int, ...]
-    options: Ints  # numbers in the problem; a position here is a local option
+    options: Ints  # the problem's indices; a position here is a local option
     column_route: Ints
     column_bucket: Ints  # local: 0, 1, ... over the buckets with demand of all its loads
     bucket_of: tuple[tuple[int, int], ...]  # local bucket -> (load, bucket)
     leg_option: Ints  # column x leg -> local option
-    leg_weight: Floats  # column x leg -> replicas that the column's whole bucket needs; 0 pads
+    leg_weight: Floats  # column x leg -> replicas that its whole bucket needs; padded with 0
     sums: Floats  # per supply with several options, the GPUs of one replica of each
-    fewest: tuple[tuple[Ints, int], ...]  # local options, and how many replicas they must have together
+    fewest: tuple[tuple[Ints, int], ...]  # local options, and their minimum of replicas together
 
     @cached_property
     def most(self) -> Floats:
-        """Per option, replicas beyond which no more demand can be carried."""
+        """Per option, the replicas with which it serves everything it can."""
         needed = np.zeros((len(self.options), len(self.bucket_of)))
         for leg in range(self.leg_option.shape[1]):
             np.maximum.at(needed, (self.leg_option[:, leg], self.column_bucket), self.leg_weight[:, leg])
@@ -45,7 +45,7 @@ class Block:
 
     @cached_property
     def is_servable(self) -> bool:
-        """Whether each bucket has a route that serves it, whatever the counts."""
+        """Whether each bucket has a route."""
         buckets = len(np.unique(self.column_bucket)) == len(self.bucket_of)
         return buckets and all(len(options) > 0 for options, _ in self.fewest)
 
@@ -54,10 +54,11 @@ class Block:
         return np.searchsorted(self.column_bucket, np.arange(len(self.bucket_of)))
 
     def cover(self, worth: Floats) -> Floats | None:
-        """A row `row · n >= 1` for all whole counts that can serve, from any worth per replica; None: it says nothing.
+        """A row `row · n >= 1` valid for all whole counts that serve, from any prices per replica; None if it is empty.
 
-        `g(y) = Σ_b min_r Σ_o y_o a_rob`: counts worth less than this cannot serve.  No option need be worth more than
-        what makes its best bucket as dear as elsewhere, nor more than the whole need, which one replica then meets.
+        `g(y) = Σ_b min_r Σ_o y_o a_rob`: counts worth less cannot serve.  An option needs no
+        higher price than the one at which its best bucket costs as much as elsewhere, nor more than the whole demand,
+        which one replica then meets.
         """
         if not self.bucket_of:
             return None
@@ -73,18 +74,18 @@ class Block:
 
 @dataclass(frozen=True)
 class Coupling:
-    """The rows that blocks share: `Σ_o replicas[i, o] n_o + Σ_f units[i, f] m_f <= at_most[i]`, packing first."""
+    """The rows between blocks: `Σ_o replicas[i, o] n_o + Σ_f units[i, f] m_f <= at_most[i]`, packing first."""
 
     price: Floats  # per supply, of one unit
     replicas: Floats  # row x option
     units: Floats  # row x supply
     at_most: Floats
-    scale: Floats  # by what a row's coefficients were divided
-    available: Floats  # per supply; where nothing limits it, as many units as could ever be of use, or infinitely many
+    scale: Floats  # the divisor of each row's coefficients
+    available: Floats  # per supply; without a limit the most useful units, or infinitely many
 
 
 def blocks_of(problem: MixProblem) -> tuple[Block, ...]:
-    """Each with its loads, in the order of their first."""
+    """The blocks, in the order of their first load."""
     return tuple(_block(problem, loads) for loads in _groups(problem))
 
 
@@ -110,7 +111,7 @@ def coupling_of(problem: MixProblem, blocks: Sequence[Block]) -> Coupling:
 
 
 def _available(problem: MixProblem, blocks: Sequence[Block]) -> Floats:
-    """More units than all replicas fill are never of use, unless some limit asks for units to outnumber others."""
+    """The stock; without one, the units that all replicas fill, unless a limit needs more units than others."""
     slots = np.zeros(len(problem.supplies))
     for block in blocks:
         for o, most in zip(block.options, block.most, strict=True):
@@ -124,7 +125,7 @@ def _available(problem: MixProblem, blocks: Sequence[Block]) -> Floats:
 
 
 def _groups(problem: MixProblem) -> list[tuple[int, ...]]:
-    """Loads joined by the options that their routes share."""
+    """Loads joined by shared options."""
     leader = list(range(len(problem.loads)))
 
     def find(w: int) -> int:
@@ -185,7 +186,7 @@ def _sums(problem: MixProblem, options: Sequence[int]) -> Floats:
 def _columns(
     problem: MixProblem, routes: Sequence[int], bucket_of: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """(local bucket, route) wherever the route serves it, by bucket."""
+    """(local bucket, route) for each route that serves the bucket, by bucket."""
     for bucket, (w, b) in enumerate(bucket_of):
         for r in routes:
             if problem.routes[r].load == w and problem.routes[r].serves(b):

@@ -1,8 +1,9 @@
-"""Column generation: prices for the shared rows, each block's answer to them, and what both prove together.
+"""Column generation: prices of the coupling rows, each block's best counts at them, and the bound.
 
-At any prices `w >= 0` of the shared rows the Lagrangian value `L(w)` is a proven bound (docs/decomposition.md, section
-4).  The master proposes prices; what is asked of the blocks lies between those and the best so far (Wentges, Weighted
-Dantzig-Wolfe decomposition for linear mixed-integer programming, 1997), which keeps the prices from jumping about.
+At any prices `w >= 0` of the coupling rows the Lagrangian value `L(w)` is a proven bound
+(docs/explanation/planner/decomposition.md, section 4).  Pricing uses a point between the master's prices and the best
+so far, which stabilises the prices (Wentges, Weighted Dantzig-Wolfe decomposition for linear mixed-integer programming,
+1997).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,29 +15,29 @@ from planner.solve.branch_and_price.blocks import Block, Coupling, Floats
 from planner.solve.branch_and_price.master import Master, Mixture
 from planner.solve.branch_and_price.pricing import Pricer
 
-SMOOTHING = 0.5  # how much of the best prices stays in the next
-CONVERGED = 3e-7  # relative: the relaxed master's value and the bound are the same
-CLOSE_IN_PRECISIONS = 5.0  # the same where more than rounding may be left unproven
-HOLDS = 1e-7  # a shared row that misses less than this holds
+SMOOTHING = 0.5  # the share of the best prices in the next ones
+CONVERGED = 3e-7  # relative: the relaxed master's value equals the bound
+CLOSE_IN_PRECISIONS = 5.0  # the same if a gap is allowed
+HOLDS = 1e-7  # of a coupling row; a smaller violation is rounding
 FIRST_PENALTY, PENALTY_STEP, MAX_PENALTY = 5.0, 10.0, 500.0  # in the dearest unit's price
 
 
 @dataclass(frozen=True)
 class Node:
-    """A part of all mixes: units and counts between bounds; what is proven about it, and at which prices."""
+    """A subset of all mixes: bounds on units and counts, with the best proven bound and its prices."""
 
     bound: float
     prices: Floats
     least_units: Floats
     most_units: Floats
-    counts: Mapping[int, tuple[Floats, Floats]] = field(default_factory=dict)  # block -> least, most; else all
+    counts: Mapping[int, tuple[Floats, Floats]] = field(default_factory=dict)  # block -> least, most; absent: all
 
 
 class ColumnGeneration:
-    """All blocks and the master between them."""
+    """All blocks and the master problem."""
 
     def __init__(self, blocks: Sequence[Block], coupling: Coupling, *, precision: float) -> None:
-        """Nothing is known yet.  The precision is relative: what is nearer to the best need not be found."""
+        """`precision` is relative: smaller gains are ignored."""
         self.blocks, self.coupling = blocks, coupling
         self.pricers = [Pricer(block, precision) for block in blocks]
         self.rounds = 0
@@ -46,14 +47,14 @@ class ColumnGeneration:
         self.master = Master(coupling, blocks, penalty=self._penalty)
 
     def root(self) -> Node:
-        """Everything, beginning with the prices of the supplies: each block as if it were the only one."""
+        """The whole problem, starting from the prices of the supplies, as if each block were the only one."""
         supplies = len(self.coupling.price)
         prices = np.zeros(len(self.coupling.at_most))
         prices[:supplies] = self.coupling.price / -np.diag(self.coupling.units[:supplies])
         return Node(0.0, prices, np.zeros(supplies), self.coupling.available)
 
     def scarcity(self, node: Node) -> tuple[float, tuple[float, ...]]:
-        """The highest price of a GPU above its hire; and the price of each limit's own unit."""
+        """The highest price of a GPU above its hire, and the price of each limit in its own unit."""
         supplies = len(self.coupling.price)
         above = node.prices[:supplies] - self.coupling.price / -np.diag(self.coupling.units[:supplies])
         limits = node.prices[supplies:] / self.coupling.scale[supplies:]
@@ -62,12 +63,12 @@ class ColumnGeneration:
     def solve(
         self, node: Node, *, cutoff: Callable[[], float], seconds_left: Callable[[], float]
     ) -> tuple[Node, Mixture | None]:
-        """The node with the best bound found, and the mixture where the relaxation is solved to its end.
+        """The node with its best bound, and the mixture if the relaxation is solved to its end.
 
-        It is not where the bound reaches the cutoff first, or time is up.  Where no penalty makes the shared rows hold,
-        and yet the blocks' answers do not prove that none could, the mixture that breaks them least says where to part.
+        The mixture is missing if the bound reaches the cutoff or time runs out first.  If no penalty makes the coupling
+        rows hold and infeasibility is not proven, the search branches on the mixture with the least violation.
         """
-        smoothing = SMOOTHING if self.rounds == 0 else 0.0  # once the columns are good, so are the master's prices
+        smoothing = SMOOTHING if self.rounds == 0 else 0.0  # with good columns the master's prices are good
         if not self._has_columns(node):
             node = self._priced(node, node.prices, seconds_left)
         while node.bound < cutoff() and seconds_left() > 0:
@@ -94,7 +95,7 @@ class ColumnGeneration:
         return len(inside) == len(self.blocks)
 
     def _priced(self, node: Node, prices: Floats, seconds_left: Callable[[], float]) -> Node:
-        """Ask every block, and keep the better of the bound here and the one known; that alone if time is up."""
+        """Price every block and keep the better bound; if time runs out, the known bound."""
         self.rounds += 1
         prices = self._without_free_units(prices)
         coupling = self.coupling
@@ -112,7 +113,7 @@ class ColumnGeneration:
         return replace(node, bound=bound, prices=prices) if bound > node.bound else node
 
     def bounds(self, node: Node, block: int) -> tuple[Floats, Floats]:
-        """Between which counts a block may choose."""
+        """The bounds on a block's counts."""
         most = self.blocks[block].most
         return node.counts.get(block) or (np.zeros(len(most)), most)
 
@@ -126,7 +127,7 @@ class ColumnGeneration:
         ]
 
     def _without_free_units(self, prices: Floats) -> Floats:
-        """Lower the price of GPUs where a supply without limit would otherwise pay for being hired."""
+        """Lower the GPU prices so that no unlimited supply has a negative reduced price."""
         coupling = self.coupling
         unit_cost = coupling.price + prices @ coupling.units
         prices = prices.copy()
@@ -139,6 +140,6 @@ class ColumnGeneration:
 
 
 def most_cost(coupling: Coupling) -> float:
-    """No mix costs more; infinite where a supply has no end."""
+    """The price of everything that can be hired; infinite with an unlimited supply."""
     priced = coupling.price > 0
     return float(coupling.price[priced] @ coupling.available[priced]) if priced.any() else 0.0

@@ -1,21 +1,21 @@
 """The cheapest whole counts that meet a few covering rows: `min c·n` over `R·n >= 1`, `least <= n <= most`.
 
-Besides the counts, whole-numbered sums of them are branched on, and first: where the options of one supply cost so much
-per GPU, how many GPUs of it are taken decides the cost, and options of different sizes are only ways to write it.
+Branching uses integer sums of counts first: if the options of one supply have one price per GPU, the GPUs taken of it
+decide the cost, and options of different sizes only divide them.
 
 Branch and bound, depth first, on a dense dictionary of the dual simplex method with bounded variables (Chvátal, Linear
-Programming, 1983, chapters 8 and 10).  With some fourteen columns and ten rows a pivot takes less time than a call into
-a general solver, and most searches a fraction of a millisecond.
+Programming, 1983, chapters 8 and 10).  With fourteen columns and ten rows a pivot takes less time than a call into a
+general solver, and most searches take a fraction of a millisecond.
 
-No bound rests on the dictionary, which gathers rounding errors: at each node it is computed anew from the multipliers
-of the rows, any of which prove one (Neumaier and Shcherbina, Safe bounds in linear and mixed-integer programming,
-2004).
+Bounds do not depend on the dictionary, which accumulates rounding errors.  At each node the bound is recomputed from
+the row multipliers, which prove a bound for any values (Neumaier and Shcherbina, Safe bounds in linear and
+mixed-integer programming, 2004).
 
-Importing this module compiles it, or loads what an earlier process compiled.
+The import compiles this module, or loads what an earlier process compiled.
 
-A node is three arrays.  `table`: the dictionary, rows by what rests, with the reduced costs in the last row and the
-values of the basis in the last column.  `place`: which variable is in which row, which rests in which column, and 1
-where it rests at its upper bound.  `bounds`: of counts and then of rows.
+A node is three arrays.  `table`: the dictionary, with a row per basic variable, the reduced costs in the last row and
+the values of the basis in the last column.  `place`: the variable of each row, of each column, and 1 for a nonbasic
+variable at its upper bound.  `bounds`: of counts and then of rows.
 """
 
 from dataclasses import dataclass
@@ -30,17 +30,17 @@ from fleet.numba_cache import jit_entry, jit_inner
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-MAX_DEPTH = 200  # open nodes at once; a search that needs more leaves some aside, and says what it has proven
-MAX_PIVOTS = 400  # in one node; likewise
+MAX_DEPTH = 200  # open nodes at once; a larger search sets nodes aside and weakens its bound
+MAX_PIVOTS = 400  # in one node, with the same effect
 TINY_PIVOT = 1e-9
-VIOLATION = 1e-8  # of a row or bound; less counts as met
-FRACTION = 1e-6  # a count this near to a whole number is one
+VIOLATION = 1e-8  # of a row or bound; a smaller violation is rounding
+FRACTION = 1e-6  # a count within this distance of a whole number is whole
 RESTORED, IMPOSSIBLE, GIVEN_UP = 0, 1, 2
 
 
 @jit_inner
 def _start(cost: Floats, rows: Floats, table: Floats, place: Ints, bounds: Floats) -> None:
-    """All counts at their least, all rows in the basis: dual feasible, since no cost is negative."""
+    """All counts at their least, all rows in the basis: dual feasible, because no cost is negative."""
     m, k = rows.shape
     for j in range(k):
         table[m, j] = cost[j]
@@ -76,7 +76,7 @@ def _restore(table: Floats, place: Ints, bounds: Floats) -> int:
 
 @jit_inner
 def _entering(table: Floats, place: Ints, bounds: Floats, r: int, sign: float) -> tuple[int, float]:
-    """The ratio test; and how far the entries too small to pivot on could move the row at most."""
+    """The ratio test, and the most by which the entries too small for a pivot can move the row."""
     m, k = table.shape[0] - 1, table.shape[1] - 1
     q, best, size, rest = -1, np.inf, 0.0, 0.0
     for j in range(k):
@@ -94,7 +94,7 @@ def _entering(table: Floats, place: Ints, bounds: Floats, r: int, sign: float) -
 
 @jit_inner
 def _pivot(table: Floats, place: Ints, bounds: Floats, r: int, q: int) -> None:
-    """The basic variable of row r leaves at the bound it broke, the variable of column q takes its place."""
+    """The basic variable of row r leaves at the violated bound; the variable of column q enters."""
     m, k = table.shape[0] - 1, table.shape[1] - 1
     leaving, entering = place[r], place[m + q]
     above = 1 if table[r, k] > bounds[1, leaving] else 0
@@ -117,7 +117,7 @@ def _pivot(table: Floats, place: Ints, bounds: Floats, r: int, q: int) -> None:
 
 @jit_inner
 def _safe_bound(cost: Floats, rows: Floats, table: Floats, place: Ints, bounds: Floats) -> float:
-    """What the multipliers prove: `Σ min(y·low, y·high) + Σ min(d·low, d·high)` with `d = c - y·R`, for any y."""
+    """The bound of the multipliers: `Σ min(y·low, y·high) + Σ min(d·low, d·high)` with `d = c - y·R`, for any y."""
     m, k = rows.shape
     reduced = cost.copy()
     bound = 0.0
@@ -134,7 +134,7 @@ def _safe_bound(cost: Floats, rows: Floats, table: Floats, place: Ints, bounds: 
 
 @jit_inner
 def _read(table: Floats, place: Ints, bounds: Floats, sums: int, value: Floats) -> int:
-    """Write down counts and rows of the relaxation; the sum, else the count, farthest from a whole number, or -1."""
+    """Read counts and rows of the relaxation; return the sum, else the count, farthest from a whole number, or -1."""
     m, k = table.shape[0] - 1, table.shape[1] - 1
     for p in range(k):
         value[place[m + p]] = bounds[place[m + k + p], place[m + p]]
@@ -152,7 +152,7 @@ def _read(table: Floats, place: Ints, bounds: Floats, sums: int, value: Floats) 
 
 @jit_inner
 def _fix_by_cost(table: Floats, place: Ints, bounds: Floats, room: float) -> None:
-    """A count whose reduced cost uses up the room below the cutoff after so many steps takes no more steps."""
+    """Reduced-cost fixing: a nonbasic count takes no more steps than fit below the cutoff."""
     m, k = table.shape[0] - 1, table.shape[1] - 1
     for p in range(k):
         v, reduced = place[m + p], abs(table[m, p])
@@ -166,7 +166,7 @@ def _fix_by_cost(table: Floats, place: Ints, bounds: Floats, room: float) -> Non
 
 @jit_inner
 def _part_at(table: Floats, place: Ints, bounds: Floats, at: tuple[int, int], value: float) -> None:
-    """Node s becomes two: s and s + 1, the latter on the nearer side of the value of variable v."""
+    """Node s becomes two: s and s + 1, the latter on the nearer side of variable v's value."""
     s, v = at
     for i in range(table.shape[1]):
         for p in range(table.shape[2]):
@@ -190,10 +190,10 @@ def _whole_cost(cost: Floats, value: Floats) -> float:
 
 @jit_entry(float64(float64[::1], float64[:, ::1], float64[:, ::1], float64[::1], int64, int64))
 def _search(cost: Floats, rows: Floats, limits: Floats, found: Floats, sums: int, max_nodes: int) -> float:  # noqa: PLR0917 - compiled code takes no keywords
-    """The proven bound.  `found` comes with the cutoff behind the counts, and leaves with the cost of those found."""
+    """The proven bound.  `found` has the cutoff after the counts on entry, and the cost of those found on return."""
     m, k = rows.shape
     table, place = np.empty((MAX_DEPTH, m + 1, k + 1)), np.empty((MAX_DEPTH, m + 2 * k), np.int64)
-    bounds, floor = np.empty((MAX_DEPTH, 2, k + m)), np.zeros(MAX_DEPTH)  # floor: proven before a node is looked at
+    bounds, floor = np.empty((MAX_DEPTH, 2, k + m)), np.zeros(MAX_DEPTH)  # floor: a known bound
     value = np.empty(k + m)
     bounds[0] = limits
     _start(cost, rows, table[0], place[0], bounds[0])
@@ -217,7 +217,7 @@ def _search(cost: Floats, rows: Floats, limits: Floats, found: Floats, sums: int
             _part_at(table, place, bounds, (s, v), value[v])
             floor[s + 1], top = floor[s], s + 1
             continue
-        proven = min(proven, floor[s])  # given up; or whole, which means up to FRACTION only
+        proven = min(proven, floor[s])  # given up, or whole only within FRACTION
         if end == RESTORED and _whole_cost(cost, value) < cutoff:
             found[k] = _whole_cost(cost, value)
             for j in range(k):
@@ -227,7 +227,7 @@ def _search(cost: Floats, rows: Floats, limits: Floats, found: Floats, sums: int
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """Counts below the cutoff, if there are any; and what none below it can undercut, however the search ended."""
+    """Counts below the cutoff, if any, and a proven bound."""
 
     counts: Floats | None
     bound: float
@@ -236,7 +236,7 @@ class Cover:
 def cheapest_cover(
     cost: Floats, rows: Floats, *, sums: Floats, least: Floats, most: Floats, cutoff: float, max_nodes: int
 ) -> Cover:
-    """The cheapest.  `sums` are rows without a limit whose value is a whole number wherever the counts are."""
+    """The cheapest.  `sums` are rows without a limit that are whole for whole counts."""
     if (least > most).any():
         return Cover(None, cutoff)
     lower = np.concatenate([least, np.zeros(len(sums)), np.ones(len(rows))])

@@ -1,8 +1,9 @@
-"""Which counts can serve a block's demand; and for those that cannot, what each replica is worth to it.
+"""Tests whether counts serve a block's demand, and gives prices per replica that prove it if they do not.
 
-For given counts, the least overload that serves everything is a linear program.  Its dual values price the replicas:
-counts worth less, at these prices, than the cheapest way to serve everything cannot serve (docs/decomposition.md,
-section 2; Benders, Partitioning procedures for solving mixed-variables programming problems, 1962).
+For given counts, a linear program minimises the overload that serves everything.  Its duals price the replicas: counts
+worth less at these prices than the cheapest way to serve everything cannot serve
+(docs/explanation/planner/decomposition.md, section 2; Benders, Partitioning procedures for solving mixed-variables
+programming problems, 1962).
 """
 
 import highspy
@@ -12,22 +13,22 @@ import numpy.typing as npt
 from fleet.solvers import SolverError
 from planner.solve.branch_and_price.blocks import Block, Floats
 
-TOLERANCE = 1e-8  # replicas of overload, or shares
-LEAKED_SHARE = 1e-7  # on options without replicas: what an overload within the tolerance may let through
+TOLERANCE = 1e-8  # of overload in replicas, or of shares
+LEAKED_SHARE = 1e-7  # on options without replicas, which an overload within the tolerance may allow
 SOLVER_TOLERANCE = 1e-9
 
 Flags = npt.NDArray[np.bool_]
 
 
 class FeasibilityTest:
-    """The linear program of one block, kept warm from counts to counts.
+    """The linear program of one block; each solve starts from the last basis.
 
-    Columns: a share per route and bucket, the unserved share per bucket, the overload that all options share.  Either
-    the overload is free and nothing may stay unserved, or nothing is overloaded and some may.
+    Columns: a share per route and bucket, the unserved share per bucket, and the common overload of all options.
+    Either the overload is free and nothing may stay unserved, or the overload is 0 and demand may stay unserved.
     """
 
     def __init__(self, block: Block) -> None:
-        """Nothing is solved yet."""
+        """Load the program without a solve."""
         self._block = block
         self._scale = np.maximum(1.0, block.leg_weight.max(axis=1, initial=0.0))
         self._solver = silent_solver()
@@ -36,7 +37,7 @@ class FeasibilityTest:
         self._solver.passModel(self._program())
 
     def price_of_missing(self, counts: Floats) -> Floats | None:
-        """None where the counts serve all demand; else prices per replica at which they are worth too little."""
+        """None if the counts serve all demand; else prices per replica at which they are worth too little."""
         block = self._block
         if not block.bucket_of:
             return None
@@ -61,7 +62,7 @@ class FeasibilityTest:
         """The objective, the shares and the dual values of the rows."""
         solver = self._solver
         solver.run()
-        if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:  # lost its way from the last basis
+        if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:  # the last basis led astray
             solver.clearSolver()
             solver.run()
         if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
@@ -76,7 +77,7 @@ class FeasibilityTest:
         self._solver.changeColsBounds(len(highest), columns, np.zeros(len(highest)), highest)
 
     def _lifted(self, worth: Floats, *, of_bucket: Floats, closed: Flags, absent: Flags) -> Floats:
-        """Absent replicas are worth so much that no closed route is cheaper: at a count of 0 any price is free."""
+        """Prices of absent replicas at which no closed route is cheaper: at a count of 0 any price is valid."""
         block = self._block
         for leg in range(block.leg_option.shape[1]):
             at, weight = block.leg_option[:, leg], block.leg_weight[:, leg]
@@ -112,7 +113,7 @@ class FeasibilityTest:
 
 
 def silent_solver() -> highspy.Highs:
-    """HiGHS on one thread, with nothing on the terminal."""
+    """HiGHS on one thread without output."""
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)  # noqa: FBT003 - HiGHS takes options so
     solver.setOptionValue("threads", 1)

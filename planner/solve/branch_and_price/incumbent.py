@@ -1,6 +1,6 @@
-"""The best mix found so far: counts per block that serve, and the cheapest units that hold them all.
+"""The best mix found so far: counts per block that serve, and the cheapest units for them.
 
-Whoever finds counts offers them; what is dearer, or breaks a shared row, is refused.
+Counts that are dearer or violate a coupling row are refused.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ import numpy as np
 from planner.solve.branch_and_price.blocks import Block, Coupling, Floats
 from planner.solve.branch_and_price.feasibility import silent_solver
 
-ROW_TOLERANCE = 1e-7  # of a shared row, whose largest coefficient is 1 or, for packing, in GPUs
+ROW_TOLERANCE = 1e-7  # of a coupling row, whose largest coefficient is 1 or, for packing, in GPUs
 
 
 @dataclass
 class Incumbent:
-    """Nothing at first."""
+    """No mix at first."""
 
     blocks: Sequence[Block]
     coupling: Coupling
@@ -27,7 +27,7 @@ class Incumbent:
     units: Floats | None = None
 
     def offer(self, counts: Sequence[Floats]) -> bool:
-        """Take over counts that serve, if they are cheaper and every shared row holds."""
+        """Keep counts that serve, if they are cheaper and every coupling row holds."""
         units = cheapest_units(self.coupling, self.use(counts))
         if units is None or (value := float(self.coupling.price @ units)) >= self.value:
             return False
@@ -35,7 +35,7 @@ class Incumbent:
         return True
 
     def use(self, counts: Sequence[Floats]) -> Floats:
-        """What the counts take of each shared row."""
+        """The use of each coupling row by the counts."""
         of_block = zip(self.blocks, counts, strict=True)
         return sum(
             (self.coupling.replicas[:, b.options] @ n for b, n in of_block), np.zeros(len(self.coupling.at_most))
@@ -43,7 +43,7 @@ class Incumbent:
 
 
 def cheapest_units(coupling: Coupling, use: Floats) -> Floats | None:
-    """The cheapest whole units that hold so much use; None if none do."""
+    """The cheapest whole units for this use; None if none suffice."""
     supplies = len(coupling.price)
     slots = -np.diag(coupling.units[:supplies])
     units: Floats = np.ceil(use[:supplies] / slots - 1e-9)
@@ -56,7 +56,7 @@ def cheapest_units(coupling: Coupling, use: Floats) -> Floats | None:
 
 
 def _diluted(coupling: Coupling, use: Floats, units: Floats) -> Floats | None:
-    """More units than needed, where a limit wants some to outnumber others."""
+    """More units than needed, for limits that require some to outnumber others."""
     solver = silent_solver()
     for row, limit in enumerate(coupling.at_most):
         solver.addRow(-highspy.kHighsInf, float(limit - use[row]), 0, np.array([], np.int32), np.array([]))

@@ -1,7 +1,8 @@
-"""The master program: which of the counts known for each block to take, and how many units to hire for them all.
+"""The master problem: which of the known counts of each block to take, and how many units to hire.
 
-Its linear relaxation mixes counts of a block convexly and prices the shared rows (Dantzig and Wolfe, Decomposition
-principle for linear programs, 1960); as an integer program it finds mixes (docs/decomposition.md, sections 3 and 5).
+Its linear relaxation mixes the counts of a block convexly and prices the coupling rows (Dantzig and Wolfe,
+Decomposition principle for linear programs, 1960); as an integer program it finds mixes
+(docs/explanation/planner/decomposition.md, sections 3 and 5).
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,24 +16,24 @@ from planner.solve.branch_and_price.blocks import Block, Coupling, Floats
 from planner.solve.branch_and_price.feasibility import silent_solver
 
 INFINITY = highspy.kHighsInf
-DUAL_TOLERANCE = 1e-9  # prices that are off by more cost the bound more than its last digits
-MIP_NODES = 2_000  # of one integer run: it looks for mixes and need not prove anything
+DUAL_TOLERANCE = 1e-9  # larger errors of prices would weaken the bound
+MIP_NODES = 2_000  # of one integer run, which need not prove anything
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """The relaxed master's answer."""
+    """A solution of the relaxed master."""
 
     value: float
     prices: Floats  # per shared row, never negative
     units: Floats
     counts: tuple[Floats, ...]  # per block, the convex mixture of its counts
-    missing: float  # how far the shared rows are from holding
+    missing: float  # total violation of the coupling rows
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Counts of one block, and what they take of each shared row."""
+    """Counts of one block, and their use of each coupling row."""
 
     block: int
     counts: Floats
@@ -40,10 +41,10 @@ class Column:
 
 
 class Master:
-    """Columns come in as pricing finds them.  The relaxation is kept warm."""
+    """Pricing adds columns; the relaxation keeps its basis."""
 
     def __init__(self, coupling: Coupling, blocks: Sequence[Block], *, penalty: float) -> None:
-        """No columns yet: units, and per shared row a costly way around it."""
+        """Units and a priced violation per coupling row; no columns."""
         self.columns: list[Column] = []
         self._coupling, self._blocks = coupling, blocks
         self._rows, self._supplies = coupling.units.shape
@@ -64,12 +65,12 @@ class Master:
         return int(self._supplies + self._rows)
 
     def set_penalty(self, penalty: float) -> None:
-        """What it costs to break a shared row by one."""
+        """The price of violating a coupling row by one."""
         for row in range(self._rows):
             self._solver.changeColCost(self._supplies + row, penalty)
 
     def add(self, block: int, counts: Floats) -> bool:
-        """A column, unless it is there already."""
+        """Add a column, unless it exists."""
         key = block, counts.tobytes()
         if key in self._known:
             return False
@@ -80,7 +81,7 @@ class Master:
         return True
 
     def restrict(self, least_units: Floats, most_units: Floats, open_columns: Sequence[bool]) -> None:
-        """Only these units and columns."""
+        """Allow only these units and columns."""
         for f in range(self._supplies):
             self._solver.changeColBounds(f, float(least_units[f]), float(most_units[f]))
         positions = np.arange(len(open_columns), dtype=np.int32) + self._first_column
@@ -88,7 +89,7 @@ class Master:
         self._solver.changeColsBounds(len(positions), positions, np.zeros(len(positions)), highest)
 
     def relaxed(self) -> Mixture:
-        """The linear relaxation over the columns that are open."""
+        """The linear relaxation over the open columns."""
         self._solver.run()
         if self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             status = self._solver.modelStatusToString(self._solver.getModelStatus())
@@ -108,7 +109,7 @@ class Master:
         )
 
     def whole(self, *, time_limit_s: float, below: float, relative_gap: float) -> tuple[Floats, ...] | None:
-        """Counts per block, one column each, that hold every shared row and cost less; None if the run finds none."""
+        """Counts per block, one column each, that hold every coupling row and cost less; None if none are found."""
         solver = silent_solver()
         solver.setOptionValue("time_limit", max(0.0, time_limit_s))
         solver.setOptionValue("mip_max_nodes", MIP_NODES)

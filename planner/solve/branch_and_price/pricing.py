@@ -1,7 +1,7 @@
-"""The cheapest counts with which one block can serve its demand, at any prices per replica.
+"""The cheapest counts with which one block serves its demand, at any prices per replica.
 
-The set of counts that can serve does not depend on the prices, so what is learnt about it in one search helps all
-later ones: cover rows that cut off what cannot serve, and counts that can (docs/decomposition.md, section 2).
+The counts that serve do not depend on the prices, so each search helps later ones: it leaves cover rows, which cut off
+counts that cannot serve, and counts that can (docs/explanation/planner/decomposition.md, section 2).
 """
 
 from dataclasses import dataclass, field
@@ -14,15 +14,15 @@ from planner.solve.branch_and_price.covering import Cover, cheapest_cover
 from planner.solve.branch_and_price.feasibility import FeasibilityTest
 
 MAX_ROWS = 200  # cover rows kept
-ACTIVE_ROWS = 20  # of these, how many a search begins with: the last to have mattered, since prices move little
-MAX_NODES = 60_000  # of one search; what is left open then only lowers its bound
-VIOLATED = 1e-7  # a row that misses less than this holds
-PERSISTENCE = 60  # searches in a row whose answer turns out not to serve, before only the bound is given
+ACTIVE_ROWS = 20  # rows at the start of a search: the last active ones, because prices change little
+MAX_NODES = 60_000  # of one search; open nodes beyond only weaken its bound
+VIOLATED = 1e-7  # of a row; a smaller violation is rounding
+PERSISTENCE = 60  # searches with a result that does not serve, before only the bound is returned
 
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """Counts better than any known, if there are any; and what no counts can be below at these prices."""
+    """Counts better than all known ones, if any, and a lower bound at these prices."""
 
     counts: Floats | None
     bound: float
@@ -30,15 +30,15 @@ class Priced:
 
 @dataclass
 class Pricer:
-    """One block, and all that has been learnt about it."""
+    """One block with its cover rows and known counts."""
 
     block: Block
-    precision: float  # relative: a smaller gain over the best known is none
+    precision: float  # relative: smaller gains over the best known are ignored
     rows: list[Floats] = field(default_factory=list)
     known: dict[bytes, Floats] = field(default_factory=dict)  # counts that serve
 
     def __post_init__(self) -> None:
-        """The least replicas of each load are cover rows from the start, and stay."""
+        """The minimum of replicas of each load is a cover row that always stays."""
         self._service = FeasibilityTest(self.block)
         self._new: list[Floats] = []
         self._lasting = []
@@ -50,10 +50,10 @@ class Pricer:
     def cheapest(
         self, cost: Floats, *, least: Floats, most: Floats, below: float = inf, max_nodes: int = MAX_NODES
     ) -> Priced:
-        """The cheapest counts between `least` and `most`, where they cost less than that and than all known ones."""
+        """The cheapest counts between `least` and `most`, if they cost less than that and than all known ones."""
         best = min((float(cost @ counts) for counts in self.within(least, most)), default=inf)
         cutoff = min(below, best - self.precision * abs(best) if best < inf else inf)
-        own = self.block.cover(cost)  # at these very prices: its bound is that of the linear relaxation
+        own = self.block.cover(cost)  # at these prices its bound is that of the linear relaxation
         cover = Cover(None, 0.0)
         for _ in range(PERSISTENCE):
             rows = [*self._lasting, *self.rows[-ACTIVE_ROWS:], *([] if own is None else [own])]
@@ -71,7 +71,7 @@ class Pricer:
         return Priced(None, cover.bound)
 
     def _recalled(self, counts: Floats) -> bool:
-        """Whether a row set aside cuts the counts off; if so it is among the active ones again."""
+        """Whether an inactive row cuts the counts off; it becomes active again."""
         for position, row in enumerate(self.rows[:-ACTIVE_ROWS]):
             if row @ counts < 1 - VIOLATED:
                 self.rows.append(self.rows.pop(position))
@@ -79,7 +79,7 @@ class Pricer:
         return False
 
     def serves(self, counts: Floats) -> bool:
-        """Whether they do; learning from it either way."""
+        """Whether the counts serve; keeps the row or the counts either way."""
         key = counts.tobytes()
         if key in self.known:
             return True
@@ -94,7 +94,7 @@ class Pricer:
         return False
 
     def take_new(self) -> list[Floats]:
-        """Counts that serve, learnt since this was last asked."""
+        """Counts that serve, found since the last call."""
         new, self._new = self._new, []
         return new
 

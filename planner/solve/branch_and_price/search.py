@@ -1,7 +1,7 @@
 """Branch and price: column generation at each node, branching on units first and then on a block's counts.
 
-Where units and all blocks' mixed counts are whole numbers, those counts are a mix: what they ask of the throughput is
-convex, so they serve wherever the counts that they are mixed from do (docs/decomposition.md, section 5).
+If units and all mixed counts are whole, these counts are a mix: the demand rows are convex, so mixed counts serve if
+their columns do (docs/explanation/planner/decomposition.md, section 5).
 """
 
 from collections.abc import Callable, Iterator
@@ -18,12 +18,12 @@ from planner.solve.branch_and_price.column_generation import ColumnGeneration, N
 from planner.solve.branch_and_price.incumbent import Incumbent
 from planner.solve.branch_and_price.master import Mixture
 
-WHOLE = 1e-6  # a count this near to a whole number is one
-CLOSE = 1e-6  # relative: a bound this near to the incumbent has met it
+WHOLE = 1e-6  # a count within this distance of a whole number is whole
+CLOSE = 1e-6  # relative: a bound within this distance equals the incumbent
 GROWTH = 1.2  # of the columns, between two runs of the integer master
-WINDOW = 0.01  # of the bound: counts whose reduced cost is above it are in no mix this close to the bound
+WINDOW = 0.01  # of the bound: counts with a higher reduced cost are in no mix this close to the bound
 NEIGHBOURS = 400  # searches for them, over all blocks
-NEIGHBOUR_NODES = 400  # of a search for counts beside the best
+NEIGHBOUR_NODES = 400  # of a search for counts next to the best
 
 
 Sides = tuple[tuple[Floats, Floats], tuple[Floats, Floats]]
@@ -31,10 +31,10 @@ Sides = tuple[tuple[Floats, Floats], tuple[Floats, Floats]]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How a search ended, and what it took."""
+    """The result of a search and its effort."""
 
     bound: float
-    is_complete: bool  # nothing is better than the incumbent by more than the gap
+    is_complete: bool  # no mix beats the incumbent by more than the gap
     nodes: int
     rounds: int  # of pricing all blocks
     columns: int
@@ -44,7 +44,7 @@ class Progress:
 
 @dataclass
 class Search:
-    """Best bound first.  The clock is asked between rounds of pricing."""
+    """Best bound first.  The clock is read between rounds of pricing."""
 
     generation: ColumnGeneration
     incumbent: Incumbent
@@ -52,12 +52,12 @@ class Search:
     seconds_left: Callable[[], float]
 
     def __post_init__(self) -> None:
-        """No mix costs more than this; the master has no columns."""
+        """No column and no mix; the cutoff is the price of everything."""
         self._most_cost = most_cost(self.generation.coupling)
         self._columns_tried = 0
 
     def run(self) -> Progress:
-        """Until the gap is closed, nothing is left, or time is up."""
+        """Until the gap is closed, no node is left, or time runs out."""
         root = self.generation.root()
         heap = [(root.bound, 0, root)]
         left_aside, nodes, numbered = inf, 0, 0
@@ -81,13 +81,13 @@ class Search:
         return Progress(bound, bound >= self.cutoff(), nodes, self.generation.rounds, columns, *prices)
 
     def cutoff(self) -> float:
-        """Bounds from here on need no closer look."""
+        """Nodes with this bound or a higher one are pruned."""
         if self.incumbent.value < inf:
             return self.incumbent.value * (1 - max(self.relative_gap, CLOSE))
         return self._most_cost * (1 + CLOSE) + CLOSE
 
     def _children(self, node: Node, mixture: Mixture) -> list[Node]:
-        """Two nodes that part at a fraction.  None where there is none: then the mixture is a mix, and taken."""
+        """Two nodes on both sides of a fraction.  None without a fraction: the mixture is then a mix and is kept."""
         distance = np.abs(mixture.units - np.rint(mixture.units))
         if distance.max(initial=0.0) > WHOLE:
             f = int(np.argmax(distance * (self.generation.coupling.price + CLOSE)))
@@ -104,7 +104,7 @@ class Search:
         return []
 
     def _search_mixes(self, node: Node) -> None:
-        """Run the integer master, now and then, over more columns than the relaxation asked for."""
+        """Run the integer master from time to time, over more columns than the relaxation needs."""
         master = self.generation.master
         if len(master.columns) < GROWTH * self._columns_tried:
             return
@@ -123,7 +123,7 @@ class Search:
             self.incumbent.offer(counts)
 
     def _add_neighbours(self, node: Node) -> None:
-        """Per block the best counts with one more or one fewer replica of an option than at its cheapest."""
+        """Per block, the best counts with one replica of an option more or fewer than in its cheapest."""
         cost = np.maximum(0.0, node.prices @ self.generation.coupling.replicas)
         most_searches = max(2, NEIGHBOURS // len(self.generation.pricers))
         for position, pricer in enumerate(self.generation.pricers):

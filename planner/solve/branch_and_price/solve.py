@@ -1,4 +1,4 @@
-"""From a mix problem of many workloads to a mix and its proof, by column generation (docs/decomposition.md)."""
+"""The entry: from a mix problem of many workloads to a mix and its proof."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,20 +16,20 @@ from planner.solve.routing import route
 from planner.solve.solution import MixSolution, Shares, busy_replicas
 
 MIN_PRECISION = 1e-9
-PRECISION_PER_GAP = 0.05  # of the gap asked for, what pricing may leave unproven
-ROUTING_S_PER_BLOCK = 0.03  # held back from the time limit, at most a fifth of it
+PRECISION_PER_GAP = 0.05  # of the allowed gap, which pricing may leave unproven
+ROUTING_S_PER_BLOCK = 0.03  # reserved of the time limit, at most a fifth of it
 
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """A solution, and what it took."""
+    """A solution and the progress of its search."""
 
     solution: MixSolution
     progress: Progress
 
 
 def decomposes(problem: MixProblem) -> bool:
-    """Whether its blocks meet only in rows that prices can stand for, and there is more than one."""
+    """Whether the method applies and there is more than one block."""
     return (
         problem.objective.is_price_only
         and not problem.losses
@@ -49,7 +49,7 @@ def solve_decomposed(problem: MixProblem, *, limits: Limits, clock_s: Callable[[
 
 
 def solve_with_progress(problem: MixProblem, *, limits: Limits, clock_s: Callable[[], float]) -> Solved:
-    """The same with what it took."""
+    """The same with the progress of the search."""
     started_s = clock_s()
     blocks = blocks_of(problem)
     if not all(block.is_servable for block in blocks):
@@ -77,7 +77,7 @@ def solve_with_progress(problem: MixProblem, *, limits: Limits, clock_s: Callabl
 
 
 def _without_spare(generation: ColumnGeneration, position: int, counts: Floats) -> Floats:
-    """Drop replicas that the block does not need; the largest first, since they free most."""
+    """Remove replicas that the block does not need, the largest first."""
     pricer, coupling = generation.pricers[position], generation.coupling
     use = coupling.replicas[:, pricer.block.options].sum(axis=0)
     for o in np.argsort(-use, kind="stable"):
@@ -120,7 +120,7 @@ def _solution(
 
 
 def _shares(problem: MixProblem, blocks: Sequence[Block], replicas: Sequence[int]) -> Shares:
-    """The most even routing, block by block: they have no share in common."""
+    """The most even routing, block by block."""
     shares: Shares = {}
     for block in blocks:
         numbers, alone = _alone(problem, block)
@@ -131,7 +131,7 @@ def _shares(problem: MixProblem, blocks: Sequence[Block], replicas: Sequence[int
 
 
 def _alone(problem: MixProblem, block: Block) -> tuple[list[int], MixProblem]:
-    """One block as a problem of its own, and its routes' numbers in the whole."""
+    """One block as a problem of its own, and the indices of its routes."""
     load_at = {w: position for position, w in enumerate(block.loads)}
     option_at = {int(o): position for position, o in enumerate(block.options)}
     numbers = [r for r, way in enumerate(problem.routes) if way.load in load_at]

@@ -1,4 +1,4 @@
-"""P1 where failures are to be survived: counts and cuts, without shares (docs/formulation.md, sections 3 and 4)."""
+"""P1 with failures to survive, by counts and cuts (docs/explanation/planner/formulation.md, section 4)."""
 
 from planner.solve.resilience.search import Found, fewest_gpus, relaxed, solve
 

@@ -1,7 +1,7 @@
-"""A mix program kept loaded in HiGHS: rows are added, and the next run starts from where the last one stopped.
+"""A mix program that stays loaded in HiGHS, so that each run starts from the last basis after rows are added.
 
-The PuLP program stays the one description: it is handed to HiGHS once, each later row goes to both, and what is found
-is written back to its variables.  CBC is given the program anew each time.
+The PuLP program remains the reference: HiGHS loads it once, each later row goes to both, and values are written back to
+its variables.  CBC loads the whole program for each run.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ KINDS = highspy.HighsModelStatus
 
 
 class HighsMix:
-    """One model and its values last found."""
+    """One model and the values of its last run."""
 
     def __init__(self, model: MixModel, *, solver: Solver, seed: int) -> None:
         self.model, self._solver = model, solver
@@ -45,21 +45,21 @@ class HighsMix:
         self.values: Floats = np.zeros(len(self._variables))
 
     def value(self, variable: Variable) -> float:
-        """As last found."""
+        """The value of the last run."""
         return float(self.values[variable.index])
 
     def add_row(self, terms: Sequence[tuple[Variable, float]], least: float) -> None:
-        """A row `terms >= least` that the PuLP program has just been given."""
+        """Add a row `terms >= least` that the PuLP program already has."""
         columns = np.array([x.index for x, _ in terms], dtype=np.int32)
         self._highs.addRow(least, highspy.kHighsInf, len(terms), columns, np.array([weight for _, weight in terms]))
 
     def relax(self, limits: Limits) -> Outcome:
-        """The linear relaxation, from the last basis."""
+        """The LP relaxation, from the last basis."""
         self._set_kind(highspy.HighsVarType.kContinuous)
         return self._run(limits, integer=False)
 
     def optimise(self, limits: Limits, *, start: Floats | None, heuristics: bool) -> Outcome:
-        """Whole numbers, from a start if there is one."""
+        """The integer program, from a start if there is one."""
         if self._solver is Solver.CBC:
             outcome = run(self.model.program, solver=self._solver, limits=limits)
             self.values = np.array([variable.varValue or 0.0 for variable in self._variables])
@@ -74,7 +74,7 @@ class HighsMix:
         return self._run(limits, integer=True)
 
     def between(self, least: Sequence[float], most: Sequence[float] | None, limits: Limits) -> Outcome:
-        """The best by HiGHS with replicas inside these bounds, which are lifted again afterwards."""
+        """The best solution by HiGHS with replicas inside these bounds, which are then removed again."""
         replicas = self.model.replicas
         columns = np.array([n.index for n in replicas.values()], dtype=np.int32)
         low = np.array([float(least[o]) for o in replicas])

@@ -1,13 +1,13 @@
-"""Which options a mix cheaper than a known one can use, and how many replicas of each.
+"""Upper bounds on the replicas of each option in a mix cheaper than a known one.
 
-With prices `π` of a replica's time, bucket `b` is worth `v_b = min_o π_o·a_ob`.  `n` replicas of `o` can take buckets
-worth `fill_o(n)` at most, a fractional knapsack, and cost `c_o·n`, their part of the units they stand on.  Whatever
-serves all demand therefore costs
+With prices `π` of a replica's time, bucket `b` has the value `v_b = min_o π_o·a_ob`.  `n` replicas of `o` serve buckets
+of value `fill_o(n)` at most, a fractional knapsack, and cost `c_o·n`, their part of their units.  Every mix that serves
+all demand therefore costs
 
 `Σ_o c_o·n_o >= Σ_b v_b + Σ_o (c_o·n_o - fill_o(n_o))`
 
-and each term of the last sum is convex in its count alone.  What a failure leaves serves all demand as well: where it
-takes `D` of the `n_o`, add `c_o·min(n_o, D)` and fill only what is left.
+and each term of the last sum is convex in its count.  The replicas left by a failure serve all demand too: if it takes
+`D` of the `n_o`, add `c_o·min(n_o, D)` and fill only the rest.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -24,14 +24,14 @@ from planner.problem import Loss, MixProblem
 from planner.solve.single_workload.table import replicas_per_share
 
 Floats = npt.NDArray[np.float64]
-FAR = 1e9  # stands for a load that cannot be taken
-MAX = 10**9  # counts beyond are not looked at
-SCANNED = 64  # counts looked at one by one
-SLACK = 1e-7  # relative: rounding must not drop a count
+FAR = 1e9  # replaces an infinite load
+MAX = 10**9  # larger counts are not considered
+SCANNED = 64  # counts tested one by one
+SLACK = 1e-7  # relative: rounding must not remove a count
 
 
 def applies(problem: MixProblem, routes: Collection[int]) -> bool:
-    """Whether costs are all that counts, and every option is a way of its own for one workload."""
+    """Whether only costs count, and every option has one route of its own."""
     ways = [problem.routes[r] for r in routes]
     options = {route.legs[0].option for route in ways}
     change = problem.change
@@ -49,15 +49,15 @@ def applies(problem: MixProblem, routes: Collection[int]) -> bool:
 
 @dataclass(frozen=True)
 class BucketValues:
-    """One line per route: loads `a / h` per bucket, prices and what a count is worth at most."""
+    """Loads `a / h` per route and bucket, prices, and the values of buckets."""
 
     routes: tuple[int, ...]
     options: tuple[int, ...]
-    load: Floats  # route x bucket of all workloads, infinite where it cannot take it
+    load: Floats  # route x bucket of all workloads, infinite if it cannot serve it
     cost_usd_per_h: Floats  # per replica
     per_node: npt.NDArray[np.int64]  # replicas
     node_usd_per_h: Floats
-    price: Floats  # per replica, at most what it costs where nothing limits it
+    price: Floats  # per replica, at most its cost without a limit
     stock: Floats  # replicas
     used: Floats  # replicas in the relaxation
 
@@ -67,7 +67,7 @@ class BucketValues:
         return np.asarray((self.price[:, None] * np.where(np.isfinite(self.load), self.load, FAR)).min(axis=0))
 
     def most_replicas(self, cutoff_usd_per_h: float, lost: Mapping[int, int]) -> dict[int, int]:
-        """Per option, the largest count in any mix that costs no more than the cutoff."""
+        """Per option, the largest count in any mix within the cutoff."""
         room_usd_per_h = cutoff_usd_per_h * (1 + SLACK) + SLACK - self.least_usd_per_h
         return {
             o: _largest(curve, room=room_usd_per_h + curve.least, lost=lost.get(o, 0))
@@ -76,7 +76,7 @@ class BucketValues:
 
     @cached_property
     def least_usd_per_h(self) -> float:
-        """What every mix costs at least that serves all demand by these routes."""
+        """A lower bound on every mix that serves all demand on these routes."""
         return float(self.bucket_usd_per_h.sum()) + sum(curve.least for curve in self._curves)
 
     @cached_property
@@ -85,12 +85,12 @@ class BucketValues:
         return [_Curve.of(value, self.load[i], self.cost_usd_per_h[i], self.stock[i]) for i in range(len(self.routes))]
 
     def alone_usd_per_h(self) -> Floats:
-        """What whole nodes of one option cost where it takes everything; far too much where it cannot."""
+        """The cost of whole nodes of one option that serves everything; prohibitive if it cannot."""
         nodes = np.ceil(np.minimum(self.load, FAR).sum(axis=1) / self.per_node - SLACK)
         return np.asarray(nodes * self.node_usd_per_h)
 
     def mostly_alone_usd_per_h(self) -> Floats:
-        """The same where it leaves to others what it takes badly."""
+        """The same without the buckets that it serves badly."""
         value = self.bucket_usd_per_h
         taken = np.minimum(self.load, 10 * value / np.maximum(self.cost_usd_per_h, SLACK)[:, None])
         return np.asarray(np.ceil(taken.sum(axis=1) / self.per_node - SLACK) * self.node_usd_per_h)
@@ -98,10 +98,10 @@ class BucketValues:
 
 @dataclass(frozen=True, slots=True)
 class _Curve:
-    """`waste(n) = c·n - fill(n)`, convex: its least value, and where."""
+    """`waste(n) = c·n - fill(n)`, convex, with its minimum."""
 
     cost: float
-    loads: Floats  # the buckets in the order in which they gain most, summed up
+    loads: Floats  # cumulative over buckets, the highest gain first
     gains: Floats
     stock: float
 
@@ -117,20 +117,20 @@ class _Curve:
 
     @property
     def best(self) -> float:
-        """The count at which it is least, whole or not: a corner."""
+        """The breakpoint with the least waste, whole or not."""
         corners = np.append(self.loads[self.loads <= self.stock], min(self.stock, self.loads[-1]))
         return float(corners[np.argmin(self.cost * corners - np.interp(corners, self.loads, self.gains))])
 
     @property
     def least(self) -> float:
-        """Its value there."""
+        """The least waste."""
         return self.waste(self.best)
 
 
 def _largest(curve: _Curve, *, room: float, lost: int) -> int:
-    """No smaller than the largest count whose waste fits, and mostly equal to it.
+    """At least the largest count whose waste fits, and mostly equal to it.
 
-    From where waste is least, and `lost` beyond, both sides of the `max` only grow.
+    Beyond the least waste plus `lost`, both sides of the `max` only grow.
     """
 
     def fits(count: int) -> bool:
@@ -148,7 +148,7 @@ def _largest(curve: _Curve, *, room: float, lost: int) -> int:
 
 
 def bucket_values(problem: MixProblem, *, routes: Collection[int], limits: Limits) -> BucketValues | None:
-    """By the relaxation without failures and limits; None where even that serves nothing."""
+    """From the relaxation without failures and limits; None if even that serves nothing."""
     chosen = tuple(routes)
     options = tuple(problem.routes[r].legs[0].option for r in chosen)
     load = _loads(problem, chosen)
@@ -181,7 +181,7 @@ def _per_node(problem: MixProblem, option: int) -> int:
 
 
 def _relaxation(load: Floats, cost: Floats, stock: Floats, limits: Limits) -> tuple[Floats, Floats] | None:
-    """Prices per replica and fractional counts of the cheapest replicas that carry everything."""
+    """Prices per replica and fractional counts of the cheapest replicas that carry all demand."""
     route, bucket = np.nonzero(np.isfinite(load))
     weight = load[route, bucket]
     scale = np.maximum(1.0, weight)
@@ -221,9 +221,9 @@ def _relaxation(load: Floats, cost: Floats, stock: Floats, limits: Limits) -> tu
 
 
 def undominated(problem: MixProblem, worth: BucketValues) -> list[int]:
-    """Routes that are not worse in every way than another, of which there is no end and which stands in the same zones.
+    """Routes that no unlimited route in the same zones dominates.
 
-    Its replicas could all be the other's: as many, on no more nodes, of which a failure takes no more.
+    All replicas of a dominated route could be the other's: as many, on no more nodes, and a failure takes no more.
     """
     if problem.limits or any(len(loss.lost) > 1 and not _is_zone(loss) for loss in problem.losses):
         return list(worth.routes)
@@ -252,9 +252,9 @@ def _is_zone(loss: Loss) -> bool:
 
 
 def simple_mix(worth: BucketValues, *, zones: Collection[Collection[int]]) -> dict[int, int] | None:
-    """Replicas of the cheapest mix of one or two options each of which takes everything, and so mostly survives.
+    """Replicas of the cheapest mix of one or two options that each serve everything, and so mostly survive.
 
-    One option alone takes one node more than it needs, where no zone strikes it.  Limits are not looked at.
+    One option alone needs one node more, and no zone loss.  Limits are not checked.
     """
     nodes = np.ceil(np.minimum(worth.load, FAR).sum(axis=1) / worth.per_node - SLACK)
     nodes = np.where(np.isfinite(worth.load).all(axis=1), nodes, FAR)
@@ -283,14 +283,14 @@ def _apart(one: int, other: int, zones: Collection[Collection[int]]) -> bool:
 
 @dataclass(frozen=True)
 class ScenarioValues:
-    """What is worth what to those who must do without a zone, or without none."""
+    """Bucket values without a zone, or without any loss."""
 
     zone: frozenset[int]  # options
     worth: BucketValues
 
 
 def scenario_values(problem: MixProblem, *, routes: Collection[int], limits: Limits) -> list[ScenarioValues]:
-    """Of everything first, then of what each zone leaves; none where nothing serves even before a failure."""
+    """Without any loss first, then without each zone; empty if the demand cannot be served before a failure."""
     whole = bucket_values(problem, routes=routes, limits=limits)
     if whole is None:
         return []
@@ -305,9 +305,9 @@ def scenario_values(problem: MixProblem, *, routes: Collection[int], limits: Lim
 
 
 def candidates(views: Sequence[ScenarioValues], *, most: int) -> list[int]:
-    """Routes among which a good mix is likely.
+    """Routes of likely good mixes.
 
-    Those of the relaxation, the cheapest alone, and the cheapest that take everything; also without each zone.
+    Those of the relaxation, and the cheapest that serve everything alone; also without each zone.
     """
     worth = views[0].worth
     whole, part = worth.alone_usd_per_h(), worth.mostly_alone_usd_per_h()
@@ -324,12 +324,12 @@ def candidates(views: Sequence[ScenarioValues], *, most: int) -> list[int]:
 def most_replicas(
     views: Sequence[ScenarioValues], *, cutoff_usd_per_h: float, lost: Mapping[int, int]
 ) -> dict[int, int]:
-    """Per option, the largest count in any mix that costs no more than the cutoff."""
+    """Per option, the largest count in any mix within the cutoff."""
     whole = views[0].worth
     most = whole.most_replicas(cutoff_usd_per_h, lost)
     cost = dict(zip(whole.options, whole.cost_usd_per_h, strict=True))
     for view in views[1:]:
-        seen = view.worth.most_replicas(cutoff_usd_per_h, {})  # failures come one at a time
+        seen = view.worth.most_replicas(cutoff_usd_per_h, {})  # one failure at a time
         left_usd_per_h = cutoff_usd_per_h * (1 + SLACK) + SLACK - view.worth.least_usd_per_h
         for o in view.zone:
             if o in most:
@@ -339,7 +339,7 @@ def most_replicas(
 
 
 def prices_in(view: ScenarioValues, whole: BucketValues) -> Floats:
-    """Prices per replica of every option; what stands in the zone is so dear that no bucket wants it."""
+    """Prices per replica of every option; prohibitive in the zone."""
     prices = dict(zip(view.worth.options, view.worth.price, strict=True))
     value = view.worth.bucket_usd_per_h
     return np.array(

@@ -1,7 +1,7 @@
-"""What each failure leaves, and which service cuts that breaks.
+"""The replicas left by each failure, and the service cuts that they violate.
 
 Replicas serve a demand exactly if they meet every service cut (`planner.solve.service_cuts`), so they survive a failure
-exactly if what it leaves does.  A cut found for one failure is a cut for all of them, and for no failure at all.
+exactly if the replicas left do.  A cut found for one failure is valid for all, and without any failure.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,13 +14,13 @@ from planner.problem import MIN_BUSY_REPLICAS, Leg, Loss, MixProblem, Route
 from planner.solve.service_cuts import Cut, ServiceCuts
 
 Floats = npt.NDArray[np.float64]
-NOTHING_LOST = -1  # the scenario in which nothing fails
+NOTHING_LOST = -1  # the scenario without a failure
 CUTS_PER_ROUND = 3  # known cuts added per scenario and round
 
 
 @dataclass(frozen=True, slots=True)
 class ViolatedCut:
-    """A row that some counts break: a cut in a scenario."""
+    """A cut that some counts violate in a scenario."""
 
     scenario: int
     position: int
@@ -28,7 +28,7 @@ class ViolatedCut:
 
 
 class Scenarios:
-    """The failures of a problem over some of its routes, and the cuts that tell whether counts survive them."""
+    """The failures of a problem over some of its routes, and the cuts found."""
 
     def __init__(self, problem: MixProblem, *, routes: Collection[int], losses: Mapping[int, Loss]) -> None:
         self.problem = _as_shared_out(problem, routes)
@@ -42,17 +42,17 @@ class Scenarios:
         return set(self.problem.buckets()) <= set(self.cuts.ways.cells)
 
     def left(self, replicas: Sequence[float] | Floats) -> dict[int, Floats]:
-        """Per scenario, what of these counts is left; nothing lost comes first."""
+        """Per scenario, the counts left; the one without a failure comes first."""
         counts = np.asarray(replicas, dtype=float)
         return {NOTHING_LOST: counts} | {k: _without(counts, loss) for k, loss in self.losses.items()}
 
     def weights(self, cut: Cut) -> tuple[Floats, float]:
-        """A cut with no weight above its right side: in whole numbers one such replica meets it alone."""
+        """A cut with no weight above its right-hand side: one such replica meets it alone."""
         need = self.cuts.need(cut, self.rates)
         return np.minimum(cut.weights, need), need
 
     def broken(self, left: Mapping[int, Floats], *, tolerance: float) -> Iterator[ViolatedCut]:
-        """Known cuts that what is left breaks; where there is none, a new one if there is one."""
+        """Known cuts that the counts left violate; if there are none, a new one if one exists."""
         asked: set[bytes] = set()
         for k, counts in left.items():
             known = list(self.broken_known(k, counts, tolerance=tolerance))
@@ -65,13 +65,13 @@ class Scenarios:
                 yield ViolatedCut(k, *found)
 
     def broken_known(self, scenario: int, counts: Floats, *, tolerance: float) -> Iterator[ViolatedCut]:
-        """The known cuts that what a failure leaves breaks most."""
+        """The known cuts that the counts left by a failure violate most."""
         for position, missing in self.cuts.most_violated_known(counts, self.rates, most=CUTS_PER_ROUND):
             if missing > tolerance:
                 yield ViolatedCut(scenario, position, missing)
 
     def add_price(self, weights: Floats) -> int | None:
-        """The cut of given prices of a replica's time; None where they say nothing."""
+        """The cut of given prices of a replica's time; None if it is empty."""
         if not weights.max(initial=0.0) > 0 or not self.cuts.ways.cells:
             return None
         uptime = np.array([option.uptime for option in self.problem.options])
@@ -80,7 +80,7 @@ class Scenarios:
         return len(self.cuts.pool) - 1
 
     def _unreached(self, counts: Floats) -> tuple[int, float] | None:
-        """A bucket that no replica can reach wants one of the options that it would take."""
+        """A bucket without a replica needs one of the options that serve it."""
         if not np.all(np.abs(counts - np.rint(counts)) < 1e-6):
             return None
         takes = self.cuts.ways.time > 0
@@ -107,7 +107,7 @@ def _without(counts: Floats, loss: Loss) -> Floats:
 
 
 def _as_shared_out(problem: MixProblem, routes: Collection[int]) -> MixProblem:
-    """The problem with the very loads of `replicas_per_share`: none lighter than the least, none without demand."""
+    """The problem with exactly the loads of `replicas_per_share`, for buckets with demand only."""
     return replace(problem, routes=tuple(_weighted(problem, problem.routes[r]) for r in routes))
 
 

@@ -1,10 +1,10 @@
-"""The cheapest counts that survive: cuts are added until whole numbers meet all of them, within one deadline.
+"""The cheapest counts that survive all failures: cuts are added until integer counts meet them, within one time limit.
 
-Rows are only ever left out, so every bound is one on the whole (Benders 1962; for what failures ask for, column-and-
-constraint generation: Zeng and Zhao, Solving two-stage robust optimization problems, 2013).
+Each program has a subset of all rows, so every bound is valid (Benders, 1962; for failures, column-and-constraint
+generation: Zeng and Zhao, Solving two-stage robust optimization problems, 2013).
 
-A good mix is first sought among few options.  What it costs says how many replicas of each option a cheaper one can
-have (`reduction`), mostly none; only what is left is searched to the end.
+A good mix is first searched among few options.  Its cost bounds the replicas of each option in a cheaper mix
+(`presolve`), mostly to 0; only the rest is searched to the end.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -23,23 +23,23 @@ from planner.solve.resilience.scenarios import NOTHING_LOST, Scenarios, Violated
 from planner.solve.routing import survives
 
 Floats = npt.NDArray[np.float64]
-LOOSE = 1e-3  # replicas: a relaxation may miss a cut by so much, as its counts are not the answer
-MIN_GAIN = 1e-3  # by which a round must lift the relaxation, or whole numbers are asked
-EXACT = 1e-7  # replicas: an answer may not
-ROUNDS_SHARE = 0.85  # of the time; the rest is for counts that survive where none were found
+LOOSE = 1e-3  # replicas: the violation that a relaxation may leave, because its counts are not the result
+MIN_GAIN = 1e-3  # relative: with a smaller gain of the relaxation, integer counts are solved
+EXACT = 1e-7  # replicas: the violation that a result may leave
+ROUNDS_SHARE = 0.85  # of the time; the rest is for repairs if no surviving counts were found
 FIRST_SHARE = 0.3  # of the time, for a good mix among few options
-FIRST_GAP = 2e-3  # at which it is good enough
-FEW = 6  # options that are looked at first, and half as many for each zone
-SEARCH_SHARE = 0.7  # of the time left, for each run of the solver: the rest is for repairs
-ALL_SCENARIOS = 40  # up to so many, a new cut becomes a row of each at once
+FIRST_GAP = 2e-3  # relative gap of that mix
+FEW = 6  # options in that mix, and half as many per zone
+SEARCH_SHARE = 0.7  # of the remaining time, per run of the solver; the rest is for repairs
+ALL_SCENARIOS = 40  # up to this number of scenarios, a new cut becomes a row of each at once
 MANY_ROWS = 4000
 NO_LOSS = Loss("nothing", {})
-FEW_REPLICAS = 30  # below, the start is mostly the optimum, and looking for better ones takes most of the time
+FEW_REPLICAS = 30  # below, the start is mostly optimal, and heuristics take most of the time
 
 
 @dataclass(frozen=True)
 class Found:
-    """A model whose variables hold the best counts, where there are any, and what is proven."""
+    """A model with the best counts in its variables, if any, and the proof."""
 
     model: ilp.MixModel
     outcome: Outcome
@@ -47,13 +47,13 @@ class Found:
 
 @dataclass
 class CutRounds:
-    """One program on its way to counts that survive."""
+    """The rounds of cuts for one program."""
 
     model: ilp.MixModel
     scenarios: Scenarios
     solver: Solver
     deadline: Deadline
-    serves_by_cuts: bool  # whether `service` rows, not shares, say that all demand is served
+    serves_by_cuts: bool  # whether `service` rows, not shares, state that all demand is served
     best: Floats | None = None  # values of the program's variables
     best_value: float = float("inf")
     bound: float = -float("inf")
@@ -80,7 +80,7 @@ class CutRounds:
         return self._found()
 
     def relax(self) -> None:
-        """Cut the relaxation until what it leaves serves."""
+        """Add cuts to the LP relaxation until it serves."""
         last = -float("inf")
         while not self.deadline.has_struck:
             outcome = self.loaded.relax(self.deadline.rest())
@@ -116,7 +116,7 @@ class CutRounds:
         return (self.deadline.limits.relative_gap + EXACT) * abs(self.best_value)
 
     def _keeps(self, counts: tuple[int, ...]) -> bool:
-        """Whether these counts survive everything; learning from it either way."""
+        """Whether these counts survive all failures; adds the cuts that they violate."""
         left = self.scenarios.left(counts)
         if self._cut(left, tolerance=EXACT) or not _survives(self.model.problem, counts):
             return False
@@ -126,12 +126,12 @@ class CutRounds:
         return True
 
     def _start(self, counts: Sequence[int]) -> None:
-        """Take over counts known to survive, where the program's own rows hold for them."""
+        """Start from counts known to survive, if they meet the program's rows."""
         if self.loaded.between(counts, counts, self.deadline.rest()).status.has_mix:
             self._keeps(self._counts())
 
     def _repair(self, counts: Sequence[int]) -> None:
-        """Add to counts until they survive."""
+        """Increase counts until they survive."""
         while not self.deadline.has_struck:
             limits = replace(self.deadline.rest(0.5), relative_gap=max(FIRST_GAP, self.deadline.limits.relative_gap))
             if not self.loaded.between(counts, None, limits).status.has_mix:
@@ -139,7 +139,7 @@ class CutRounds:
             grown = self._counts()
             if self._keeps(grown):
                 return
-            only_rounding = grown == tuple(counts)  # no cut tells them apart from counts that serve
+            only_rounding = grown == tuple(counts)  # the counts violate no cut but by rounding
             counts = [n + 1 if n else 0 for n in counts] if only_rounding else grown
 
     def _counts(self, *, round_up: bool = False) -> tuple[int, ...]:
@@ -149,9 +149,9 @@ class CutRounds:
         return tuple(counts)
 
     def _relaxed_left(self) -> dict[int, Floats]:
-        """What the relaxation leaves of everything and outside each zone, by its own variables.
+        """The relaxation's counts without any loss and without each zone, by its own variables.
 
-        What a lost node leaves is not looked at: fractions of a node are hardly lost, so there is little to learn.
+        Node losses are left out: the relaxation loses fractions of a node, which gives no cuts.
         """
         counts = np.zeros(len(self.model.problem.options))
         for o, n in self.model.replicas.items():
@@ -163,7 +163,7 @@ class CutRounds:
         return left
 
     def _cut(self, left: Mapping[int, Floats], *, tolerance: float) -> int:
-        """Rows that what is left breaks; how many are new."""
+        """Add the cuts that the counts left violate; the number of new rows."""
         if not self.serves_by_cuts:
             left = {k: counts for k, counts in left.items() if k != NOTHING_LOST}
         added = 0
@@ -174,7 +174,7 @@ class CutRounds:
         return added
 
     def add_prices(self, price: Floats, options: Sequence[int]) -> None:
-        """The cut of prices known beforehand, as a row of every scenario."""
+        """The cut of known prices, as a row of every scenario."""
         prices = np.zeros(len(self.model.problem.options))
         prices[list(options)] = price
         if (position := self.scenarios.add_price(prices)) is not None:
@@ -216,7 +216,7 @@ class CutRounds:
 
 
 def solve(problem: MixProblem, *, routes: Collection[int], solver: Solver, deadline: Deadline) -> Found:
-    """P1 with all the problem's failures; each is in it from the start, by the rows that matter."""
+    """P1 with all failures of the problem."""
     if presolve.applies(problem, routes):
         views = presolve.scenario_values(problem, routes=routes, limits=deadline.rest())
         if views:
@@ -227,7 +227,7 @@ def solve(problem: MixProblem, *, routes: Collection[int], solver: Solver, deadl
 def _reduced(
     problem: MixProblem, views: Sequence[presolve.ScenarioValues], solver: Solver, deadline: Deadline
 ) -> Found:
-    """Few options first, then what a cheaper mix than the best of those may use."""
+    """First among few options, then among those that a cheaper mix may use."""
     worth, zones = views[0].worth, [view.zone for view in views[1:]]
     kept, most, start = presolve.undominated(problem, worth), None, None
     simple = None if problem.limits else presolve.simple_mix(worth, zones=zones)
@@ -250,13 +250,13 @@ def _reduced(
 
 
 def _survives(problem: MixProblem, counts: tuple[int, ...]) -> bool:
-    """By the routing itself, which has the last word; failures that leave the same are looked at once."""
+    """By the routing itself, once per distinct set of counts left."""
     left = {loss.survivors(counts): loss for loss in problem.losses or (NO_LOSS,)}
     return all(survives(problem, loss, replicas=counts) for loss in left.values())
 
 
 def _holds(problem: MixProblem, counts: tuple[int, ...]) -> bool:
-    """Whether counts survive, within stock; further limits are not looked at."""
+    """Whether counts survive within the stock; other limits are not checked."""
     stock = (supply.available for supply in problem.supplies)
     if any(top is not None and units > top for units, top in zip(_units(problem, counts), stock, strict=True)):
         return False
@@ -268,7 +268,7 @@ def _holds(problem: MixProblem, counts: tuple[int, ...]) -> bool:
 def _may_be_cheaper(
     problem: MixProblem, views: Sequence[presolve.ScenarioValues], routes: Sequence[int], counts: Sequence[int]
 ) -> tuple[list[int], dict[int, int]]:
-    """Routes and counts of mixes no dearer than this one."""
+    """Routes and counts of mixes at most this dear."""
     cost_usd_per_h = sum(
         supply.price_usd_per_h * units for supply, units in zip(problem.supplies, _units(problem, counts), strict=True)
     )
@@ -277,7 +277,7 @@ def _may_be_cheaper(
 
 
 def _units(problem: MixProblem, counts: Sequence[int]) -> list[int]:
-    """Units that hold so many replicas, none of them with two options on it."""
+    """Units for these replicas, if options share none."""
     units = [0] * len(problem.supplies)
     for count, option in zip(counts, problem.options, strict=True):
         slots = problem.supplies[option.supply].slots
@@ -286,7 +286,7 @@ def _units(problem: MixProblem, counts: Sequence[int]) -> list[int]:
 
 
 def relaxed(problem: MixProblem, *, deadline: Deadline) -> ilp.MixModel:
-    """P1 with the cuts that its linear relaxation needs."""
+    """P1 with the cuts of its LP relaxation."""
     rounds = _rounds(problem, range(len(problem.routes)), Solver.HIGHS, deadline)
     if rounds.scenarios.is_servable:
         rounds.relax()
@@ -294,7 +294,7 @@ def relaxed(problem: MixProblem, *, deadline: Deadline) -> ilp.MixModel:
 
 
 def fewest_gpus(found: ilp.MixModel, *, ceiling: float, solver: Solver, deadline: Deadline) -> ilp.MixModel | None:
-    """P2 on the units of P1's answer; None where the time is up."""
+    """P2 on the units of P1; None if time runs out."""
     problem = found.problem
     by_cuts = _by_cuts(problem)
     program = ilp.fewest_gpus_of_counts if by_cuts else ilp.fewest_gpus
@@ -337,17 +337,17 @@ def _rounds(
 
 
 def _by_cuts(problem: MixProblem) -> bool:
-    """Whether nothing asks who serves what: no goal that counts busy replicas, no profile that may err."""
+    """Whether counts alone decide: an objective independent of the routing, and no erring profiles."""
     return problem.objective.counts_price and not problem.objective.counts_power and not problem.erring_buckets
 
 
 def _losses(problem: MixProblem, options: Collection[int]) -> dict[int, Loss]:
-    """Those that strike some of these options; the others leave everything."""
+    """The failures that affect some of these options."""
     return {k: loss for k, loss in enumerate(problem.losses) if any(o in loss.lost for o in options)}
 
 
 def _nodes(problem: MixProblem) -> dict[int, int]:
-    """Per option, the most that a failure takes of it; where that is all, a number to no effect."""
+    """Per option, the most replicas that a partial failure takes."""
     lost: dict[int, int] = {}
     for loss in problem.losses:
         for o, count in loss.lost.items():
