@@ -22,7 +22,7 @@ from deploy.remediation.controller import LEASE, RemediationController, Remediat
 from deploy.remediation.hooks import Hooks
 from deploy.remediation.metrics import RemediationMetrics
 from deploy.remediation.ray_cluster import RayCluster
-from deploy.training.run_monitor import MakeLoop, RunsWatch, open_ray_eye
+from deploy.training.run_monitor import MakeLoop, RunMonitor, start_ray_recorder
 from deploy.training.run_status import RunsObserved, RunStatusReader
 from fleetwright.ray_train.run_status import NAMESPACE
 
@@ -57,9 +57,9 @@ async def run_remediation(
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(controller.run())
         if options.monitor:
-            monitor = RunsWatch(
+            monitor = RunMonitor(
                 look=_observe(runs, leadership, calls),
-                open_eye=open_ray_eye,
+                open_eye=start_ray_recorder,
                 make_loop=_loops(api, out),
                 names=cluster.name_of,
                 inbox=options.inbox,
@@ -84,7 +84,7 @@ def _loops(api: AsyncClient, out: TextIO) -> MakeLoop:
     def make(file: JobConfig, names: Sequence[str]) -> tuple[MonitorLoop, ApiReporter]:
         zero_s = time.time()
         metrics = MonitorMetrics(CollectorRegistry(), job=file.name)
-        reporter = ApiReporter(client=api, file=file, names=names, zero_s=zero_s, counted=metrics.reported)
+        reporter = ApiReporter(client=api, file=file, names=names, zero_s=zero_s, count=metrics.count_report)
         lines = JsonLines(out, job=file.name, zero_s=zero_s)
         return MonitorLoop(file, lines=lines, metrics=metrics, bundles=None, zero_s=zero_s, reporter=reporter), reporter
 

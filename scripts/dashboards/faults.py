@@ -1,6 +1,6 @@
-"""Faults: what is said to be wrong, how fast it was named, which nodes are out for it, what says no, and what heals.
+"""Faults dashboard: diagnoses, detection times, quarantined nodes, refusals, remediation and fault monitors.
 
-Watchers tell of their jobs, the service of verdicts, bundles, isolation and healing, a healer of its rounds.
+Fault monitors export the metrics of their jobs, the API those of diagnoses, bundles, quarantine and cases.
 """
 
 from faults.quarantine import PolicyMode
@@ -16,7 +16,7 @@ from scripts.dashboards.grafana import (
     Unit,
     Variable,
 )
-from scripts.dashboards.healing_panels import cases, healer
+from scripts.dashboards.remediation_panels import cases, controller
 from scripts.dashboards.promql import HERE, increase, mode_meanings, one, quantile, quantiles, state
 
 ON_JOB = f'{HERE}, job=~"$job"'
@@ -27,7 +27,7 @@ def faults() -> Dashboard:
     return Dashboard(
         uid="fleetwright-faults",
         title="Fleetwright / Faults",
-        description="Verdicts on collective traffic, and the nodes that are out for them.",
+        description="Diagnoses of training jobs, and the nodes that are out of service.",
         variables=[
             Variable(name="namespace", label="Namespace", query="label_values(fleetwright_build_info, namespace)"),
             Variable(
@@ -39,11 +39,11 @@ def faults() -> Dashboard:
         ],
         rows=[
             Row(title="Now", panels=_now()),
-            Row(title="Verdicts", panels=_diagnoses()),
-            Row(title="Isolation", panels=_isolation()),
-            Row(title="Healing", panels=cases()),
-            Row(title="Healer", panels=healer()),
-            Row(title="Watchers", panels=_watchers()),
+            Row(title="Diagnoses", panels=_diagnoses()),
+            Row(title="Quarantine", panels=_quarantine()),
+            Row(title="Remediation cases", panels=cases()),
+            Row(title="Remediation controller", panels=controller()),
+            Row(title="Fault monitors", panels=_monitors()),
         ],
     )
 
@@ -51,33 +51,33 @@ def faults() -> Dashboard:
 def _now() -> list[Panel]:
     return [
         Stat(
-            title="Believed",
-            description="Verdicts that are believed now.",
-            queries=[one(f"sum(max by (class, scope) (fleetwright_fault_verdicts_believed{{{HERE}}})) or vector(0)")],
+            title="Active",
+            description="Active diagnoses.",
+            queries=[one(f"sum(max by (class, scope) (fleetwright_faults_active{{{HERE}}})) or vector(0)")],
             thresholds={1: Colour.WARN},
         ),
         Stat(
-            title="Out",
-            description="Nodes that take no work because of a verdict or an operator.",
-            queries=[one(f"sum({_nodes('isolated|probing|kept-out', dry_run='no')})")],
+            title="Out of service",
+            description="Nodes that are out of service because of a diagnosis or an operator.",
+            queries=[one(f"sum({_nodes('quarantined|probing|cordoned', dry_run='no')})")],
             thresholds={1: Colour.WARN},
         ),
         Stat(
             title="Breaker",
-            description="1: too many nodes were accused together, and nothing more is isolated.",
-            queries=[one(f"max(fleetwright_isolation_breaker_open{{{HERE}}})")],
+            description="1: too many nodes were suspected together, and no further node is quarantined.",
+            queries=[one(f"max(fleetwright_quarantine_breaker_open{{{HERE}}})")],
             thresholds={1: Colour.BAD},
         ),
         Stat(
-            title="Accused and in service",
-            description="Since the oldest believed verdict against a node that is still in service.",
-            queries=[one(f"max(fleetwright_fault_unisolated_seconds{{{HERE}}})")],
+            title="Diagnosed and in service",
+            description="Age of the oldest active diagnosis of a node that is still in service.",
+            queries=[one(f"max(fleetwright_faults_unquarantined_seconds{{{HERE}}})")],
             unit=Unit.SECONDS,
             thresholds={300: Colour.WARN, 900: Colour.BAD},
         ),
         Stat(
             title="Replays that differ",
-            description="Bundles that did not give their verdicts again, over the time range shown.",
+            description="Bundles that did not give their diagnoses again, over the time range shown.",
             queries=[
                 one(f"sum({_differing()}) or vector(0)"),
             ],
@@ -85,7 +85,7 @@ def _now() -> list[Panel]:
         ),
         Stat(
             title="Lost agents",
-            description="Recorders that were heard and are not any more, of all jobs; and probers.",
+            description="Recorders and probers of all jobs that have become silent.",
             queries=[
                 one(f"sum(fleetwright_faults_lost_agents{{{ON_JOB}}})", legend="recorders"),
                 one(f"sum(fleetwright_faults_lost_probers{{{ON_JOB}}})", legend="probers"),
@@ -99,78 +99,82 @@ def _diagnoses() -> list[Panel]:
     return [
         TimeSeries(
             title="Reported",
-            description="Verdicts that came to the service, by class and scope.",
-            queries=[increase("fleetwright_fault_reports_total", by="class, scope", legend="{{class}} {{scope}}")],
+            description="Diagnoses reported to the API, by class and scope.",
+            queries=[increase("fleetwright_faults_reported_total", by="class, scope", legend="{{class}} {{scope}}")],
             bars=True,
         ),
         TimeSeries(
             title="Time to detect",
-            description="From the onset of a fault to its verdict, 95th percentile by class.",
+            description="Time from the onset of a fault to its diagnosis, 95th percentile by class.",
             queries=[
-                one(quantile(0.95, "fleetwright_fault_detection_seconds", by="class"), legend="{{class}}"),
+                one(quantile(0.95, "fleetwright_faults_detection_seconds", by="class"), legend="{{class}}"),
             ],
             unit=Unit.SECONDS,
             thresholds={5: Colour.WARN, 30: Colour.BAD},
         ),
         TimeSeries(
             title="Bundles replayed",
-            description="By whether they gave their verdicts again, bit for bit.",
-            queries=[increase("fleetwright_fault_replays_total", by="outcome", legend="{{outcome}}")],
+            description="By whether they gave their diagnoses again, bit for bit.",
+            queries=[increase("fleetwright_faults_bundle_replays_total", by="outcome", legend="{{outcome}}")],
             bars=True,
         ),
     ]
 
 
-def _isolation() -> list[Panel]:
+def _quarantine() -> list[Panel]:
     return [
         StateTimeline(
             title="Mode",
-            description="How far a decision goes.",
+            description="Effect of a decision.",
             queries=[
-                one(state("fleetwright_isolation_mode", "mode", PolicyMode, of="namespace", where=HERE), legend="mode")
+                one(state("fleetwright_quarantine_mode", "mode", PolicyMode, of="namespace", where=HERE), legend="mode")
             ],
             meanings=mode_meanings(PolicyMode),
             width=24,
             height=4,
         ),
         TimeSeries(
-            title="Nodes by standing",
-            description="Those that serve are left out; dashed: only said to be so, in a dry run.",
+            title="Nodes by state",
+            description="Without serving nodes; dashed: simulated by a dry run.",
             queries=[
-                Query(expr=_nodes("serving", dry_run="no", but=True), legend="{{standing}}"),
-                Query(expr=_nodes("serving", dry_run="yes", but=True), legend="{{standing}} (dry run)", dashed=True),
+                Query(expr=_nodes("serving", dry_run="no", but=True), legend="{{state}}"),
+                Query(expr=_nodes("serving", dry_run="yes", but=True), legend="{{state}} (dry run)", dashed=True),
             ],
             steps=True,
         ),
         TimeSeries(
             title="Decisions",
-            description="Of the policy, by act and whether it was a dry run.",
+            description="Decisions of the policy, by kind and dry run.",
             queries=[
-                increase("fleetwright_isolation_decisions_total", by="act, dry_run", legend="{{act}}, dry: {{dry_run}}")
+                increase(
+                    "fleetwright_quarantine_decisions_total",
+                    by="decision, dry_run",
+                    legend="{{decision}}, dry: {{dry_run}}",
+                )
             ],
             bars=True,
         ),
         TimeSeries(
             title="Refusals",
-            description="Nodes that stayed, by the rule that said no.",
-            queries=[increase("fleetwright_isolation_refusals_total", by="rule", legend="{{rule}}")],
+            description="Refused quarantines, by guardrail.",
+            queries=[increase("fleetwright_quarantine_refusals_total", by="guardrail", legend="{{guardrail}}")],
             bars=True,
         ),
         TimeSeries(
-            title="Last look",
-            description="Age of the last look at the fleet; without looks nothing goes and nothing comes back.",
-            queries=[one(f"min(fleetwright_isolation_look_age_seconds{{{HERE}}})")],
+            title="Last evaluation",
+            description="Age of the last evaluation; without evaluations no node leaves or returns to service.",
+            queries=[one(f"min(fleetwright_quarantine_evaluation_age_seconds{{{HERE}}})")],
             unit=Unit.SECONDS,
             thresholds={120: Colour.WARN},
         ),
     ]
 
 
-def _watchers() -> list[Panel]:
+def _monitors() -> list[Panel]:
     return [
         TimeSeries(
             title="Agents",
-            description="Recorders heard, and those that are not any more; the same of probers.",
+            description="Recorders and probers, and those that have become silent.",
             queries=[
                 one(f"max by (job) (fleetwright_faults_agents{{{ON_JOB}}})", legend="{{job}}"),
                 one(f"max by (job) (fleetwright_faults_lost_agents{{{ON_JOB}}})", legend="{{job}} lost"),
@@ -180,51 +184,51 @@ def _watchers() -> list[Panel]:
             steps=True,
         ),
         TimeSeries(
-            title="Found by watchers",
-            description="Faults by class and scope, each once; and those that would justify an isolation.",
+            title="Diagnosed by monitors",
+            description="Faults by class and scope, each once; and those that justify isolation.",
             queries=[
-                _of_job("verdicts_total", by="job, class, scope", legend="{{job}} {{class}} {{scope}}"),
-                _of_job("isolations_recommended_total", by="job", legend="{{job}} to isolate"),
+                _of_job("diagnoses_total", by="job, class, scope", legend="{{job}} {{class}} {{scope}}"),
+                _of_job("isolations_justified_total", by="job", legend="{{job}} to isolate"),
             ],
             bars=True,
         ),
         TimeSeries(
-            title="Believed by watchers",
-            description="Faults that a job's watcher believes now.",
-            queries=[one(f"max by (job) (fleetwright_faults_believed{{{ON_JOB}}})", legend="{{job}}")],
+            title="Active in monitors",
+            description="Active faults of each job.",
+            queries=[one(f"max by (job) (fleetwright_faults_monitor_active{{{ON_JOB}}})", legend="{{job}}")],
             steps=True,
         ),
         TimeSeries(
             title="Observations",
-            description="Taken in, and left out because they were malformed, too old or too many.",
+            description="Accepted, and skipped because they were malformed, too old or too many.",
             queries=[
                 _of_job("observations_total", by="job", legend="{{job}}"),
-                _of_job("malformed_total", by="job", legend="{{job}} left out"),
+                _of_job("malformed_observations_total", by="job", legend="{{job}} skipped"),
             ],
         ),
         TimeSeries(
             title="Batches",
-            description="Bytes taken, and batches refused by reason.",
+            description="Bytes of accepted batches, and refused batches by reason.",
             queries=[
                 _of_job("batch_bytes_total", by="job", legend="{{job}} bytes"),
                 _of_job("refused_batches_total", by="job, reason", legend="{{job}} {{reason}}"),
             ],
         ),
         TimeSeries(
-            title="Time to judge",
-            description="Of taking in what came and judging.",
-            queries=quantiles("fleetwright_faults_decision_seconds", where=ON_JOB),
+            title="Evaluation duration",
+            description="By share of evaluations.",
+            queries=quantiles("fleetwright_faults_evaluation_duration_seconds", where=ON_JOB),
             unit=Unit.SECONDS,
         ),
         TimeSeries(
-            title="Failed judgements",
-            description="Judgements that raised; after each a new watcher begins.",
-            queries=[_of_job("judge_failures_total", by="job", legend="{{job}}")],
+            title="Failed evaluations",
+            description="Evaluations that raised an error; a new monitor starts after each.",
+            queries=[_of_job("evaluation_failures_total", by="job", legend="{{job}}")],
             bars=True,
         ),
         TimeSeries(
             title="Reports and bundles",
-            description="What came of reports to the service (failed ones are tried again) and of bundles.",
+            description="Reports to the API by outcome (failed ones are retried), and bundles by outcome.",
             queries=[
                 _of_job("reports_total", by="job, outcome", legend="{{job}} {{outcome}}"),
                 _of_job("bundles_total", by="job, outcome", legend="{{job}} {{outcome}} bundles"),
@@ -233,22 +237,22 @@ def _watchers() -> list[Panel]:
         ),
         TimeSeries(
             title="Clock skew",
-            description="The largest skew of a node's clock that is corrected.",
+            description="The largest corrected skew of a node's clock.",
             queries=[one(f"max by (job) (fleetwright_faults_clock_skew_seconds{{{ON_JOB}}})", legend="{{job}}")],
             unit=Unit.SECONDS,
         ),
     ]
 
 
-def _nodes(standings: str, *, dry_run: str, but: bool = False) -> str:
-    """Every replica of the service tells the same."""
+def _nodes(states: str, *, dry_run: str, but: bool = False) -> str:
+    """Every replica of the API exports the same values."""
     sign = "!~" if but else "=~"
-    where = f'{HERE}, standing{sign}"{standings}", dry_run="{dry_run}"'
-    return f"max by (standing) (fleetwright_isolation_nodes{{{where}}})"
+    where = f'{HERE}, state{sign}"{states}", dry_run="{dry_run}"'
+    return f"max by (state) (fleetwright_quarantine_nodes{{{where}}})"
 
 
 def _differing() -> str:
-    return f'increase(fleetwright_fault_replays_total{{{HERE}, outcome="differs"}}[$__range])'
+    return f'increase(fleetwright_faults_bundle_replays_total{{{HERE}, outcome="differs"}}[$__range])'
 
 
 def _of_job(name: str, *, by: str, legend: str) -> Query:

@@ -14,23 +14,23 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.schemas.power import PowerBudget
-from api.schemas.remediation import CasePhase
+from api.schemas.remediation import Stage
 from api.schemas.targets import Phase, RayServeApplication, Target, TargetSpec, TargetStatus
-from api.server.fault_metrics import Believed, FaultState
+from api.server.fault_metrics import ActiveFault, FaultState
 from api.server.metrics import FleetState, ReportedTarget, ServiceMetrics, render_state
 from api.server.power_metrics import PowerState
 from api.server.remediation_metrics import CaseMark
 from deploy.controller.metrics import ControllerMetrics
 from deploy.fault_monitor.metrics import MonitorMetrics
-from deploy.remediation.metrics import HealerMetrics
+from deploy.remediation.metrics import RemediationMetrics
 from faults.diagnosis import Diagnosis, FaultClass
-from faults.quarantine import Decision, DecisionKind, QuarantineState
+from faults.quarantine import Decision, DecisionKind, NodeState, QuarantineState
 from scripts.dashboards import __main__ as command
 from scripts.dashboards.grafana import GRID_COLUMNS, Dashboard
 from tests.helm.chart import ALERTS
 from tests.helm.power_row import guard_page, router_page
 from tests.helm.power_trees import cap_plan
-from tests.testbed.fault_bundles import diagnosis_id
+from tests.testbed.fault_bundles import node_diagnosis
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 SELECTOR = re.compile(r"(?P<metric>fleetwright_\w+)(?:\{(?P<matchers>[^}]*)\})?")
@@ -112,13 +112,13 @@ def test_the_dashboards_show_everything_that_is_exported() -> None:
 
 
 def _assert_exported(expression: str) -> None:
-    export_placement = _exported()
+    exported = _exported()
     found = list(SELECTOR.finditer(expression))
     assert found, expression
     for match in found:
-        assert match["metric"] in export_placement, expression
+        assert match["metric"] in exported, expression
         labels = set(MATCHER.findall(match["matchers"] or "")) - {"namespace"}  # Prometheus' own
-        assert labels <= export_placement[match["metric"]], expression
+        assert labels <= exported[match["metric"]], expression
 
 
 @cache
@@ -130,22 +130,22 @@ def _exported() -> dict[str, set[str]]:
     service.observe_placement(imbalance=1.01, bound=1.0, holds=True, solve_s=0.1)
     service.observe_cap_plan(status="optimal", solve_s=0.1)
     service.observe_simulation(policy="ladder", brakes=0, run_s=10.0)
-    diagnosis = Diagnosis.model_validate(diagnosis_id("gpu-1")["verdict"])
+    diagnosis = Diagnosis.model_validate(node_diagnosis("gpu-1")["diagnosis"])
     service.faults.observe_report(diagnosis)
     service.faults.observe_decisions([Decision(DecisionKind.REFUSE, "gpu-1", "budget: two are out")])
-    watcher = MonitorMetrics(registry, job="llm")
-    watcher.took(observations=8, malformed=0, size_bytes=100)
-    watcher.refused_by("base")
-    watcher.told(diagnosis, new=True, isolates=diagnosis.isolate)
-    watcher.reported("kept")
-    watcher.judged(0.01, believed=1)
-    watcher.agents(heard=8, lost=0, skew_s=0.001)
-    watcher.probers(heard=8, lost=0)
+    monitor = MonitorMetrics(registry, job="llm")
+    monitor.count_batch(observations=8, malformed=0, size_bytes=100)
+    monitor.count_refusal("base")
+    monitor.count_diagnosis(diagnosis, new=True, isolates=diagnosis.isolate)
+    monitor.count_report("kept")
+    monitor.observe_evaluation(0.01, active=1)
+    monitor.set_agents(known=8, lost=0, skew_s=0.001)
+    monitor.set_probers(known=8, lost=0)
     controller = ControllerMetrics(registry)
     controller.count_reconcile(ok=True, duration_s=0.1, at=NOW)
     controller.wrote(target="chat", kind="scale")
     controller.set_leader_source(lambda: True)
-    HealerMetrics(registry).round_ended(ok=True, duration_s=0.1, at=NOW)
+    RemediationMetrics(registry).count_reconcile(ok=True, duration_s=0.1, at=NOW)
     pages = service.render() + render_state(_state()) + generate_latest(registry) + guard_page() + router_page()
     families = text_string_to_metric_families(pages.decode())
     samples = itertools.chain.from_iterable(family.samples for family in families)
@@ -166,8 +166,8 @@ def _state() -> FleetState:
     reported = ReportedTarget(target=target, status=status, reported_at=NOW)
     budget = PowerBudget(limit_w=9000.0, expires_at=NOW + timedelta(minutes=3))
     power = PowerState(budgets=[("row-a", budget)], plan=cap_plan())
-    believed = Believed(fault=FaultClass.CRASH, scope="node", since=NOW, node="gpu-1")
-    faults = FaultState(believed=[believed], evaluated_at=NOW, fleet=20, state=QuarantineState())
+    active = ActiveFault(fault=FaultClass.CRASH, scope="node", since=NOW, node="gpu-1")
+    faults = FaultState(active=[active], evaluated_at=NOW, fleet=20, state=QuarantineState())
     return FleetState(
         at=NOW,
         database_up=True,
@@ -175,7 +175,7 @@ def _state() -> FleetState:
         document_versions=[("gpus", 1)],
         power=power,
         faults=faults,
-        healing=[CaseMark(CasePhase.DRAINING, NOW, None)],
+        remediation=[CaseMark(NodeState.QUARANTINED, Stage.DRAINING, NOW, None)],
     )
 
 

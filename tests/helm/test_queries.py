@@ -18,11 +18,11 @@ from prometheus_client import CollectorRegistry
 
 from api.cli.common.metrics_port import served_metrics
 from api.client import GPUS, Client, UnauthorizedError
-from api.schemas.faults import VerdictReport
+from api.schemas.faults import DiagnosisReport
 from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
 from api.schemas.quarantine import Evaluation
 from api.schemas.targets import Mode, Phase, TargetSpec, TargetStatus
-from deploy.remediation.metrics import HealerMetrics
+from deploy.remediation.metrics import RemediationMetrics
 from fleet.sizes.histogram import SizeBuckets
 from placement.request import PlacementRequest
 from planner.request import GivenOption, PlanRequest, Workload
@@ -31,7 +31,7 @@ from tests.deploy.power_guard.row_of_agents import agent_row
 from tests.helm.chart import ALERTS
 from tests.helm.power_row import router
 from tests.power.trees import two_rows
-from tests.testbed.fault_bundles import diagnosis_id, report
+from tests.testbed.fault_bundles import node_diagnosis, report
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
 from tests.testbed.prometheus import Prometheus
 from tests.testbed.server import Server, StartServer
@@ -52,21 +52,21 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
     """Prometheus after a few scrapes of a service and a controller that have each done something."""
     server = start_server(sqlite_url, "--no-controller")
     controller_address = f"{LOOPBACK}:{free_ports(1)[0]}"
-    guard_address, router_address, healer_address = (f"{LOOPBACK}:{port}" for port in free_ports(3))
+    guard_address, router_address, remediation_address = (f"{LOOPBACK}:{port}" for port in free_ports(3))
     with ExitStack() as running:
         running.enter_context(_controller(server, controller_address, tmp_path))
         running.enter_context(_guard(server, guard_address, tmp_path))
         running.enter_context(router(LOOPBACK, int(router_address.split(":")[1])))
-        running.enter_context(_healer(healer_address))
+        running.enter_context(_remediation(remediation_address))
         client = running.enter_context(server.client())
         _use(client)
         with Client(server.url) as stranger, pytest.raises(UnauthorizedError):
             stranger.get_freeze()
         addresses = {"api": server.url.removeprefix("http://"), "controller": controller_address}
-        watcher_address = f"{LOOPBACK}:{free_ports(1)[0]}"
-        running.enter_context(_watcher(watcher_address, tmp_path))
-        addresses |= {"watcher": watcher_address}
-        addresses |= {"guard": guard_address, "router": router_address, "healer": healer_address}
+        monitor_address = f"{LOOPBACK}:{free_ports(1)[0]}"
+        running.enter_context(_monitor(monitor_address, tmp_path))
+        addresses |= {"fault-monitor": monitor_address}
+        addresses |= {"guard": guard_address, "router": router_address, "remediation": remediation_address}
         prometheus.configure(
             {
                 "global": {"scrape_interval": SCRAPED_EVERY, "scrape_timeout": SCRAPED_EVERY},
@@ -79,7 +79,7 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
             "fleetwright_plans_total",
             "fleetwright_controller_reconciles_total",
             "fleetwright_guard_events_total",
-            "fleetwright_healer_rounds_total",
+            "fleetwright_remediation_reconciles_total",
             "fleetwright_router_admission_wait_seconds_count",
             'fleetwright_power_budget_remaining_seconds{row="row-1"}',
         ):
@@ -149,23 +149,23 @@ def _guard(server: Server, address: str, directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _healer(address: str) -> Iterator[None]:
-    """What a healer tells after one round, without acts."""
+def _remediation(address: str) -> Iterator[None]:
+    """The metrics of a remediation controller after one reconcile, without actions."""
     host, port = address.split(":")
     registry = CollectorRegistry()
-    HealerMetrics(registry).round_ended(ok=True, duration_s=0.1, at=datetime.now(UTC))
+    RemediationMetrics(registry).count_reconcile(ok=True, duration_s=0.1, at=datetime.now(UTC))
     with served_metrics(host, int(port), registry):
         yield
 
 
-def _watcher(address: str, directory: Path) -> Process:
-    """A watcher of a job whose recorders have not come yet."""
+def _monitor(address: str, directory: Path) -> Process:
+    """A fault monitor of a job without recorders yet."""
     host, port = address.split(":")
     file = directory / "job.yaml"
     file.write_text("{name: llm, nodes: 4}")
-    arguments = ["-m", "api.cli", "faults", "watch", str(file), "--host", host, "--port", port]
+    arguments = ["-m", "api.cli", "faults", "monitor", str(file), "--host", host, "--port", port]
     process = Process.start(
-        [sys.executable, *arguments], name="watcher", log_dir=directory, env={"PATH": os.environ["PATH"]}
+        [sys.executable, *arguments], name="fault-monitor", log_dir=directory, env={"PATH": os.environ["PATH"]}
     )
     process.wait_ready(lambda: answers_ok(f"http://{address}/metrics"))
     return process
@@ -195,15 +195,15 @@ def _use(client: Client) -> None:
     until = datetime.now(UTC) + timedelta(minutes=30)
     client.create_power_budget("row-1", PowerBudget(limit_w=30_000.0, expires_at=until))
     client.create_power_simulation(SimulationRequest(servers=8, budget_servers=8, days=0.1))
-    _accuse(client)
+    _diagnose(client)
 
 
-def _accuse(client: Client) -> None:
-    """One node goes in the dry run, one stays by a rule."""
-    kept = client.report_fault_verdict(VerdictReport.model_validate(report()))
-    client.replay_fault_bundle(kept.id)
-    client.report_fault_verdict(VerdictReport.model_validate(diagnosis_id("gpu-1")))
-    client.report_fault_verdict(VerdictReport.model_validate(diagnosis_id("gpu-2", confidence=0.1)))
+def _diagnose(client: Client) -> None:
+    """The dry run quarantines one node, and a guardrail refuses another."""
+    kept = client.report_diagnosis(DiagnosisReport.model_validate(report()))
+    client.replay_diagnosis_bundle(kept.id)
+    client.report_diagnosis(DiagnosisReport.model_validate(node_diagnosis("gpu-1")))
+    client.report_diagnosis(DiagnosisReport.model_validate(node_diagnosis("gpu-2", confidence=0.1)))
     members: dict[str, dict[str, str]] = {f"gpu-{index}": {} for index in range(40)}
     client.evaluate_quarantine(Evaluation.model_validate({"members": members, "spares": {"default": 1}}))
 

@@ -52,7 +52,7 @@ def test_the_pod_meets_the_restricted_standard() -> None:
 def test_both_reach_the_inbox_and_the_sidecar_ends_with_the_job() -> None:
     assert RECORDER["restartPolicy"] == "Always"
     for each in (RECORDER, RANKS):
-        assert {"name": "told", "mountPath": RUN} in each["volumeMounts"]
+        assert {"name": "inbox", "mountPath": RUN} in each["volumeMounts"]
     (place,) = (each["value"] for each in RANKS["env"] if each["name"] == "FLEETWRIGHT_COLLECTIVES")
     assert f"--inbox {place.removeprefix('unix:')} " in RECORDER["args"][0]
 
@@ -72,14 +72,14 @@ def test_its_script_finds_all_peers_and_starts_a_recorder(tmp_path: Path) -> Non
     assert done.exit_code == 0, done.output
 
 
-def test_it_sends_to_the_watcher_that_the_values_make(helm3: Helm, tmp_path: Path) -> None:
+def test_it_sends_to_the_fault_monitor_of_the_values(helm3: Helm, tmp_path: Path) -> None:
     (values,) = VALUES
-    profile = tmp_path / "watcher.yaml"
+    profile = tmp_path / "monitor.yaml"
     profile.write_text(yaml.safe_dump(values))
     objects = render(helm3, release="fleetwright", profile=profile)
-    service = one(objects, "Service", "-watcher")
+    service = one(objects, "Service", "-fault-monitor")
     url = f"http://{service['metadata']['name']}.fleetwright:{service['spec']['ports'][0]['port']}"
     assert f"--send {url} " in RECORDER["args"][0]
-    job = JobConfig.model_validate(values["watcher"]["job"])
+    job = JobConfig.model_validate(values["faultMonitor"]["job"])
     assert (job.nodes, job.ranks_per_node) == (one(MANIFEST, "Job")["spec"]["completions"], 8)
     assert "--ranks-per-node 8 " in RECORDER["args"][0]

@@ -26,7 +26,7 @@
 {{- $problems = append $problems (printf "api.preStopSleepSeconds is %d: allowed is less than terminationGracePeriodSeconds, %d" (int .Values.api.preStopSleepSeconds) (int .Values.api.terminationGracePeriodSeconds)) -}}
 {{- end -}}
 {{- $own := list "FLEETWRIGHT_BOOTSTRAP_TOKEN_FILE" "FLEETWRIGHT_DATABASE_URL" "FLEETWRIGHT_HOST" "FLEETWRIGHT_LOG_LEVEL" "FLEETWRIGHT_PORT" -}}
-{{- range $component := list "api" "controller" "guard" "agent" "watcher" "healer" -}}
+{{- range $component := list "api" "controller" "guard" "agent" "faultMonitor" "remediation" -}}
 {{- range (index $.Values $component).extraEnv -}}
 {{- if has .name $own -}}
 {{- $problems = append $problems (printf "%s.extraEnv sets %s, which the chart sets itself from its values" $component .name) -}}
@@ -59,20 +59,20 @@
 {{- $problems = append $problems "agent.tls is given, but guard.agentTls.existingSecret is empty: the agents would refuse the guard" -}}
 {{- end -}}
 {{- end -}}
-{{- with .Values.watcher -}}
+{{- with .Values.faultMonitor -}}
 {{- if and .enabled (not (hasKey .job "nodes")) -}}
-{{- $problems = append $problems "watcher.enabled is true, but watcher.job has no nodes" -}}
+{{- $problems = append $problems "faultMonitor.enabled is true, but faultMonitor.job has no nodes" -}}
 {{- end -}}
 {{- if and .enabled .apiToken.existingSecret (not .names) -}}
-{{- $problems = append $problems "watcher.apiToken is given, but watcher.names is empty: verdicts are reported by the names of the fleet" -}}
+{{- $problems = append $problems "faultMonitor.apiToken is given, but faultMonitor.names is empty: diagnoses are reported with the node names of the fleet" -}}
 {{- end -}}
 {{- end -}}
-{{- with .Values.healer -}}
+{{- with .Values.remediation -}}
 {{- if and .enabled (not .rayAddress) -}}
-{{- $problems = append $problems "healer.enabled is true, but healer.rayAddress is empty: give HOST:PORT of the Ray cluster's head" -}}
+{{- $problems = append $problems "remediation.enabled is true, but remediation.rayAddress is empty: give HOST:PORT of the Ray cluster's head" -}}
 {{- end -}}
-{{- if and .enabled $.Values.networkPolicy.enabled (not $.Values.networkPolicy.healerPeers) -}}
-{{- $problems = append $problems "healer.enabled is true, but networkPolicy.healerPeers is empty: name the pods of its Ray cluster" -}}
+{{- if and .enabled $.Values.networkPolicy.enabled (not $.Values.networkPolicy.remediationPeers) -}}
+{{- $problems = append $problems "remediation.enabled is true, but networkPolicy.remediationPeers is empty: name the pods of its Ray cluster" -}}
 {{- end -}}
 {{- end -}}
 {{- if $problems -}}

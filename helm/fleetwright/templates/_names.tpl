@@ -41,7 +41,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 
 {{/* The ServiceAccount of a component: (dict "root" $ "component" "api"). */}}
 {{- define "fleetwright.serviceAccountName" -}}
-{{- $account := (index .root.Values .component).serviceAccount -}}
+{{- $account := (index .root.Values (.component | camelcase | untitle)).serviceAccount -}}
 {{- if $account.create -}}
 {{- default (printf "%s-%s" (include "fleetwright.fullname" .root) .component) $account.name -}}
 {{- else -}}

@@ -13,19 +13,19 @@ from tests.helm.chart import Object, container, kinds, one, render
 from tests.testbed.helm import Helm, HelmError
 
 JOB = {"name": "llm-7b", "nodes": 4, "ranks_per_node": 8}
-ON = ["--set", "watcher.enabled=true", "--set-json", f"watcher.job={json.dumps(JOB)}"]
-NAMED = ["--set-json", 'watcher.names=["gpu-[1-4]"]']
-REPORTING = [*NAMED, "--set", "watcher.apiToken.existingSecret=api"]
-ASKING = ["--set", "watcher.recorderToken.existingSecret=recorders"]
+ON = ["--set", "faultMonitor.enabled=true", "--set-json", f"faultMonitor.job={json.dumps(JOB)}"]
+NAMED = ["--set-json", 'faultMonitor.names=["gpu-[1-4]"]']
+REPORTING = [*NAMED, "--set", "faultMonitor.apiToken.existingSecret=api"]
+ASKING = ["--set", "faultMonitor.recorderToken.existingSecret=recorders"]
 
 
 def said(objects: list[Object], name: str) -> str:
-    text: str = one(objects, "ConfigMap", "-watcher")["data"][name]
+    text: str = one(objects, "ConfigMap", "-fault-monitor")["data"][name]
     return text
 
 
 def arguments(objects: list[Object]) -> list[str]:
-    found: list[str] = container(one(objects, "Deployment", "-watcher"))["args"]
+    found: list[str] = container(one(objects, "Deployment", "-fault-monitor"))["args"]
     return found
 
 
@@ -47,7 +47,7 @@ def test_the_command_line_knows_every_argument_and_every_file_is_mounted(helm3: 
     told = arguments(objects)
     done = CliRunner().invoke(app, [*told, "--help"])
     assert done.exit_code == 0, done.output
-    mounts = container(one(objects, "Deployment", "-watcher"))["volumeMounts"]
+    mounts = container(one(objects, "Deployment", "-fault-monitor"))["volumeMounts"]
     folders = {Path(mount["mountPath"]) for mount in mounts}
     files = [Path(word) for word in told if word.startswith("/")]
     assert {path if path in folders else path.parent for path in files} <= folders
@@ -62,7 +62,7 @@ def test_it_reports_to_the_api_of_the_release_and_reaches_nothing_else(helm3: He
     assert url == f"http://{api['metadata']['name']}:{api['spec']['ports'][0]['port']}"
 
     def ports(objects: list[Object]) -> set[int]:
-        egress = one(objects, "NetworkPolicy", "-watcher")["spec"]["egress"]
+        egress = one(objects, "NetworkPolicy", "-fault-monitor")["spec"]["egress"]
         return {each["port"] for rule in egress for each in rule["ports"]}
 
     assert (ports(objects), ports(render(helm3, *ON))) == ({53, 8400}, {53})
@@ -70,50 +70,50 @@ def test_it_reports_to_the_api_of_the_release_and_reaches_nothing_else(helm3: He
 
 def test_recorders_may_send_from_where_the_job_runs(helm3: Helm) -> None:
     peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "training"}}}]
-    objects = render(helm3, *ON, "--set-json", f"networkPolicy.watcherFrom={json.dumps(peers)}")
-    (ingress,) = one(objects, "NetworkPolicy", "-watcher")["spec"]["ingress"]
+    objects = render(helm3, *ON, "--set-json", f"networkPolicy.faultMonitorFrom={json.dumps(peers)}")
+    (ingress,) = one(objects, "NetworkPolicy", "-fault-monitor")["spec"]["ingress"]
     assert peers[0] in ingress["from"]
-    (port,) = container(one(objects, "Deployment", "-watcher"))["ports"]
+    (port,) = container(one(objects, "Deployment", "-fault-monitor"))["ports"]
     assert [each["port"] for each in ingress["ports"]] == [port["containerPort"]] == [9404]
-    (served,) = one(objects, "Service", "-watcher")["spec"]["ports"]
+    (served,) = one(objects, "Service", "-fault-monitor")["spec"]["ports"]
     assert (served["port"], served["targetPort"]) == (9404, port["name"])
 
 
 def test_there_is_one_at_a_time_and_another_file_starts_it_anew(helm3: Helm) -> None:
     def deployment(*more: str) -> Object:
-        return dict(one(render(helm3, *ON, *more), "Deployment", "-watcher")["spec"])
+        return dict(one(render(helm3, *ON, *more), "Deployment", "-fault-monitor")["spec"])
 
     def checksum(*more: str) -> str:
         return str(deployment(*more)["template"]["metadata"]["annotations"]["checksum/config"])
 
     assert (deployment()["replicas"], deployment()["strategy"]) == (1, {"type": "Recreate"})
     assert checksum() == checksum()
-    assert len({checksum(), checksum(*NAMED), checksum("--set", "watcher.job.nodes=5")}) == 3
+    assert len({checksum(), checksum(*NAMED), checksum("--set", "faultMonitor.job.nodes=5")}) == 3
 
 
 def test_bundles_stay_where_a_claim_is_given(helm3: Helm) -> None:
     def volume(*more: str) -> Object:
-        pod = one(render(helm3, *ON, *more), "Deployment", "-watcher")["spec"]["template"]["spec"]
+        pod = one(render(helm3, *ON, *more), "Deployment", "-fault-monitor")["spec"]["template"]["spec"]
         (found,) = (volume for volume in pod["volumes"] if volume["name"] == "bundles")
         return dict(found)
 
     assert volume()["emptyDir"] == {"sizeLimit": "1Gi"}
-    assert volume("--set", "watcher.bundles.existingClaim=proofs")["persistentVolumeClaim"] == {"claimName": "proofs"}
+    assert volume("--set", "faultMonitor.bundles.existingClaim=proofs")["persistentVolumeClaim"] == {"claimName": "proofs"}
 
 
 def test_it_is_scraped_where_the_others_are(helm3: Helm) -> None:
     objects = render(helm3, *ON, "--set", "monitoring.serviceMonitor.enabled=true")
     assert "PodMonitor" in kinds(objects)
-    (endpoint,) = one(objects, "PodMonitor", "-watcher")["spec"]["podMetricsEndpoints"]
+    (endpoint,) = one(objects, "PodMonitor", "-fault-monitor")["spec"]["podMetricsEndpoints"]
     assert endpoint["path"] == "/metrics"
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--set", "watcher.enabled=true"], "watcher.enabled is true, but watcher.job has no nodes"),
-        ([*ON, *REPORTING[2:]], "watcher.apiToken is given, but watcher.names is empty"),
-        ([*ON, "--set", "watcher.jobs=5"], "dditional propert.*jobs"),
+        (["--set", "faultMonitor.enabled=true"], "faultMonitor.enabled is true, but faultMonitor.job has no nodes"),
+        ([*ON, *REPORTING[2:]], "faultMonitor.apiToken is given, but faultMonitor.names is empty"),
+        ([*ON, "--set", "faultMonitor.jobs=5"], "dditional propert.*jobs"),
     ],
 )
 def test_what_does_not_fit_is_named(helm: Helm, given: list[str], message: str) -> None:

@@ -1,0 +1,149 @@
+"""The remediation controller in the chart: off by default, without --act by default, on a Ray cluster it can reach."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+from click.testing import CliRunner as ClickRunner
+from ray.scripts.scripts import cli as ray_cli
+from typer.testing import CliRunner
+
+from api.cli.app import app
+from deploy.remediation.cluster_interface import ClusterSnapshot
+from deploy.remediation.fleet_snapshot import evaluation_of
+from deploy.remediation.ray_nodes import RayNode
+from faults.quarantine.failure_domains import Groups, groups_of
+from faults.quarantine.inputs import Member
+from tests.helm.chart import POSTGRES, Object, container, environment, one, pod_templates, render
+from tests.helm.test_templates import KUBERNETES_VERSIONS, PROMETHEUS_OPERATOR
+from tests.testbed.helm import Helm, HelmError
+
+RAY_PODS: Object = {"podSelector": {"matchLabels": {"ray.io/cluster": "train"}}}
+MONITORING: Object = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+PEERS = ["--set-json", f"networkPolicy.remediationPeers={json.dumps([RAY_PODS])}"]
+AT = ["--set", "remediation.enabled=true", "--set", "remediation.rayAddress=train-head-svc:6379"]
+ON = [*AT, *PEERS]
+ECHO = '#!/bin/sh\nprintf "%s\\n" "$(basename "$0")" "$@" --end--\n'
+
+
+def commands(objects: list[Object], folder: Path) -> list[list[str]]:
+    """The commands that the container runs, in order, with programs that print their arguments."""
+    for name in ("ray", "fleetwright"):
+        program = folder / name
+        program.write_text(ECHO)
+        program.chmod(0o755)
+    controller = one(objects, "Deployment", "-remediation")
+    plain = {name: value for name, value in environment(controller).items() if isinstance(value, str)}
+    told = container(controller)
+    done = subprocess.run(
+        [*told["command"], *told["args"]],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=plain | {"POD_IP": "10.0.0.7", "PATH": f"{folder}:{os.environ['PATH']}"},
+    )
+    return [part.split("\n") for part in done.stdout.strip().removesuffix("\n--end--").split("\n--end--\n")]
+
+
+def test_it_is_off_by_default(helm3: Helm) -> None:
+    assert not [item for item in render(helm3) if "remediation" in item["metadata"]["name"]]
+
+
+@pytest.mark.parametrize("more", [[], ["--set", "remediation.act=true", "--set", "remediation.extraArgs={--no-monitor}"]])
+def test_it_joins_the_cluster_and_then_runs(helm3: Helm, tmp_path: Path, more: list[str]) -> None:
+    joins, runs = commands(render(helm3, *ON, *more), tmp_path)
+    assert joins[:2] == ["ray", "start"]
+    assert {"--address=train-head-svc:6379", "--node-ip-address=10.0.0.7", "--num-cpus=0", "--num-gpus=0"} <= set(joins)
+    known = ClickRunner().invoke(ray_cli, [*joins[1:], "--help"])
+    assert known.exit_code == 0, known.output
+    assert runs[:5] == ["fleetwright", "remediate", "run", "--address", "train-head-svc:6379"]
+    done = CliRunner().invoke(app, [*runs[1:], "--help"])
+    assert done.exit_code == 0, done.output
+    assert (("--act" in runs), runs[-1] == "--no-monitor") == (bool(more), bool(more))
+
+
+def test_its_node_is_no_spare_and_counts_against_no_budget(helm3: Helm, tmp_path: Path) -> None:
+    joins, _runs = commands(render(helm3, *ON), tmp_path)
+    (labels,) = (word.removeprefix("--labels=") for word in joins if word.startswith("--labels="))
+    said = dict(label.split("=") for label in labels.split(","))
+    nodes = RayNode(id="1", name="remediation", labels=said), RayNode(id="2", name="gpu-1")
+    evaluation = evaluation_of(ClusterSnapshot(nodes=nodes, runs=()), out=frozenset(), probed={})
+    members = {name: Member(seen.pool, seen.domains, absent=seen.absent) for name, seen in evaluation.members.items()}
+    groups = Groups(members, out=frozenset())
+    assert [groups.out[group] for group in groups_of(members["gpu-1"])] == [0]
+    assert evaluation.spares == {members["gpu-1"].pool: 1}
+
+
+def test_it_has_the_url_and_a_token_of_the_api(helm3: Helm, tmp_path: Path) -> None:
+    objects = render(helm3, *ON, "--set", "remediation.token.existingSecret=remediation", "--set", "remediation.token.key=own")
+    _joins, runs = commands(objects, tmp_path)
+    service = one(objects, "Service", "-api")
+    assert runs[runs.index("--url") + 1] == f"http://{service['metadata']['name']}:8400"
+    spec = one(objects, "Deployment", "-remediation")["spec"]["template"]["spec"]
+    (token,) = (volume["secret"] for volume in spec["volumes"] if "secret" in volume)
+    assert (token["secretName"], token["items"]) == ("remediation", [{"key": "own", "path": "token"}])
+    (mount,) = (
+        mount for mount in container(one(objects, "Deployment", "-remediation"))["volumeMounts"] if mount["name"] == "token"
+    )
+    assert runs[runs.index("--token-file") + 1] == f"{mount['mountPath']}/token"
+
+
+def test_its_probes_and_monitor_use_its_metrics_port(helm3: Helm, tmp_path: Path) -> None:
+    objects = render(helm3, *ON, "--set", "bindAddress=::", profile=POSTGRES)
+    _joins, runs = commands(objects, tmp_path)
+    controller = container(one(objects, "Deployment", "-remediation"))
+    ((name, port),) = ((each["name"], each["containerPort"]) for each in controller["ports"])
+    assert runs[runs.index("--metrics-host") + 1 :][:3] == ["::", "--metrics-port", str(port)]
+    probes = [controller[f"{kind}Probe"] for kind in ("startup", "liveness", "readiness")]
+    assert {(each["httpGet"]["path"], each["httpGet"]["port"]) for each in probes} == {("/healthz", name)}
+    assert probes[0]["periodSeconds"] * probes[0]["failureThreshold"] >= 120  # Ray starts, joins, and is joined
+    monitor = one(objects, "PodMonitor", "-remediation")["spec"]
+    labels = one(objects, "Deployment", "-remediation")["spec"]["template"]["metadata"]["labels"]
+    assert monitor["selector"]["matchLabels"].items() <= labels.items()
+    assert [(each["port"], each["path"]) for each in monitor["podMetricsEndpoints"]] == [(name, "/metrics")]
+
+
+def test_it_reaches_the_api_and_its_cluster_and_others_only_its_metrics(helm3: Helm) -> None:
+    objects = render(helm3, *ON, "--set-json", f"networkPolicy.metricsFrom={json.dumps([MONITORING])}")
+    policy = one(objects, "NetworkPolicy", "-remediation")["spec"]
+    cluster, metrics = policy["ingress"]
+    assert cluster == {"from": [RAY_PODS]}
+    assert metrics == {"from": [{"podSelector": {}}, MONITORING], "ports": [{"protocol": "TCP", "port": 9407}]}
+    dns, api, cluster = policy["egress"]
+    assert ({each["port"] for each in dns["ports"]}, [each["port"] for each in api["ports"]]) == ({53}, [8400])
+    assert cluster == {"to": [RAY_PODS]}
+
+
+@pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
+def test_its_objects_are_valid_and_its_pod_is_restricted(helm3: Helm, version: str) -> None:
+    objects = [item for item in render(helm3, *ON, profile=POSTGRES) if item["metadata"]["name"].endswith("-remediation")]
+    assert {item["kind"] for item in objects} == {"Deployment", "NetworkPolicy", "PodMonitor", "ServiceAccount"}
+    for item in (item for item in objects if item["apiVersion"] != PROMETHEUS_OPERATOR):
+        assert kubernetes_validate.validate(item, version, strict=True) == version
+    ((_name, template),) = pod_templates(objects)
+    context = template["spec"]["containers"][0]["securityContext"]
+    assert (context["readOnlyRootFilesystem"], context["allowPrivilegeEscalation"]) == (True, False)
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert template["spec"]["securityContext"]["runAsNonRoot"] is True
+    assert template["spec"]["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--set", "remediation.enabled=true", *PEERS], "remediation.rayAddress is empty"),
+        (AT, "networkPolicy.remediationPeers is empty"),
+        ([*ON, "--set", "remediation.rayAddress=ray://train:10001"], "rayAddress"),
+        ([*ON, "--set", "remediation.periodSeconds=0"], "periodSeconds"),
+    ],
+)
+def test_inconsistent_values_are_refused(helm: Helm, given: list[str], message: str) -> None:
+    with pytest.raises(HelmError, match=message):
+        render(helm, *given)
+
+
+def test_no_peers_are_needed_where_there_is_no_policy(helm3: Helm) -> None:
+    assert one(render(helm3, *AT, "--set", "networkPolicy.enabled=false"), "Deployment", "-remediation")
