@@ -111,10 +111,10 @@ def _unsettled(state: DeploymentState) -> str | None:
         return f"{running} of {state.requested} replicas are settled"
     if silent := sorted(state.running - state.statuses.keys()):
         return f"{len(silent)} of {running} replicas do not report, {silent[0]} among them"
-    said = [state.statuses[name] for name in sorted(state.running)]
-    if deaf := [entry.replica_id for entry in said if entry.stamp != state.stamp]:
-        return f"{len(deaf)} of {running} replicas have not received the order, {deaf[0]} among them"
-    if changing := [entry.replica_id for entry in said if entry.changing]:
+    statuses = [state.statuses[name] for name in sorted(state.running)]
+    if outdated := [entry.replica_id for entry in statuses if entry.stamp != state.stamp]:
+        return f"{len(outdated)} of {running} replicas have not received the order, {outdated[0]} among them"
+    if changing := [entry.replica_id for entry in statuses if entry.changing]:
         return f"{changing[0]} is changing"
     return None
 
@@ -134,10 +134,10 @@ def _next(order: Order, **changes: object) -> Order:
 
 def _begun(wanted: MapFile, attempt: int, state: DeploymentState, known: Mapping[str, MapFile]) -> Order:
     """The first order, or the first after a damaged or missing one: the map of most replicas counts as good."""
-    said = [state.statuses[name] for name in sorted(state.running)]
+    statuses = [state.statuses[name] for name in sorted(state.running)]
     good = None
-    if said:
-        (held, _), *_ = Counter(entry.loaded for entry in said).most_common(1)
+    if statuses:
+        (held, _), *_ = Counter(entry.loaded for entry in statuses).most_common(1)
         good = known.get(held) if held is not None else None
-    number = max((entry.number for entry in said), default=0) + 1
+    number = max((entry.number for entry in statuses), default=0) + 1
     return Order(number=number, next=wanted, good=good, attempt=attempt)

@@ -69,4 +69,4 @@ def _violations(members: list[zipfile.ZipInfo]) -> Iterator[Violation]:
         yield (), "must be stored or deflated, as PyTorch and numpy write them"
     unpacked = sum(info.file_size for info in members)
     if unpacked > MAX_UNPACKED_BYTES:
-        yield (), f"must unpack to at most {MAX_UNPACKED_BYTES:,} bytes, says {unpacked:,}"
+        yield (), f"must unpack to at most {MAX_UNPACKED_BYTES:,} bytes, declares {unpacked:,}"

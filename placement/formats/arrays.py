@@ -62,6 +62,6 @@ def _violations(shape: tuple[int, ...], dtype: np.dtype[Any], room: int, path: P
         return
     needed = math.prod(shape) * dtype.itemsize
     if needed > MAX_UNPACKED_BYTES:
-        yield path, f"must be at most {MAX_UNPACKED_BYTES:,} bytes, says {needed:,}"
+        yield path, f"must be at most {MAX_UNPACKED_BYTES:,} bytes, declares {needed:,}"
     elif needed != room:
         yield path, f"must hold {needed:,} bytes for shape {shape}, got {room:,}"

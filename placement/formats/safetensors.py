@@ -39,7 +39,7 @@ def read_safetensors(data: bytes) -> dict[str, Numbers]:
     """Every tensor by its name."""
     length = int.from_bytes(data[:8], "little")
     if not is_safetensors(data) or length > MAX_HEADER_BYTES:
-        raise RuleError([((), f"is not a whole safetensors file: its header says {length:,} bytes")])
+        raise RuleError([((), f"is not a whole safetensors file: its header has {length:,} bytes")])
     header = read_json(data[8 : 8 + length])
     tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
     room = len(data) - 8 - length

@@ -1,7 +1,7 @@
 """The vLLM plug-in: off unless asked for, all workers or none, and vLLM's own balancing whenever ours does not fit.
 
 vLLM and PyTorch are not here; modules of their names stand in with only what the plug-in touches.  It was run against
-the real ones too: see `docs/placement/engines.md`.
+the real ones too: see docs/reference/engine-files.md.
 """
 
 import json

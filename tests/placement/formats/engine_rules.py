@@ -35,7 +35,7 @@ def sglang_loads(text: str, *, layers: int, experts: int, redundant: int, ep_siz
 
 
 def trtllm_loads(text: str, *, layers: list[int], experts: int, ep_size: int) -> Rows:
-    """`MoeLoadBalancerConfig` (no unknown field, `setup`, the assignments' getter) and the assertions of the MoE module."""
+    """`MoeLoadBalancerConfig` (fields, `setup`, the getter of assignments) and the assertions of the MoE module."""
     document: dict[str, Any] = yaml.safe_load(text)
     assert document.keys() <= {"num_slots", "initial_global_assignments", "layer_updates_per_iter"}
     num_slots, assignments = document["num_slots"], document["initial_global_assignments"]
