@@ -12,6 +12,23 @@ from api.server.openapi import problems
 from api.server.service import ServiceOf
 from api.store import AuditRecord
 
+# Release 0.1.0 wrote these names.  Hashes cover entries as written, so the entries stay and only readers see new names.
+RENAMED_ACTIONS = {
+    "fault-verdict.reported": "diagnosis.reported",
+    "fault-verdict.withdrawn": "diagnosis.withdrawn",
+    "healing.carried-on": "remediation.updated",
+    "healing.opened": "remediation.opened",
+    "isolation-rules.replaced": "quarantine-rules.replaced",
+    "isolation.breaker-wished-closed": "quarantine.breaker-reset-requested",
+    "isolation.isolate": "quarantine.quarantine",
+    "isolation.keep-out": "quarantine.cordon",
+    "isolation.wished": "quarantine.action-requested",
+    **{
+        f"isolation.{decision}": f"quarantine.{decision}"
+        for decision in ("suspect", "clear", "propose", "refuse", "probe", "release", "open-breaker", "close-breaker")
+    },
+}
+
 router = APIRouter(tags=["audit"], route_class=AuthenticatedRoute)
 
 
@@ -43,7 +60,7 @@ def _entry(record: AuditRecord) -> AuditEntry:
         seq=record.seq,
         at=record.at,
         actor=record.actor,
-        action=record.action,
+        action=RENAMED_ACTIONS.get(record.action, record.action),
         subject=record.subject,
         detail=dict(record.detail),
         request_id=record.request_id,
