@@ -1,6 +1,7 @@
-"""Workload, objectives and offers in; the cheapest proven mix of GPUs out.
+"""Plans GPUs for LLM serving: from workloads, SLOs and offers to the cheapest proven mix of instances and replicas.
 
-`plan` is the one entry.  The formulation is in docs/formulation.md.
+The CLI, the service and the controller call `plan(PlanRequest) -> Plan`.  It is pure: clock, prices and catalogues are
+arguments.  docs/explanation/planner/formulation.md states the optimisation problem.
 """
 
 from planner.answer import Plan

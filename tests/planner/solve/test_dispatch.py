@@ -249,7 +249,7 @@ def hard() -> MixProblem:
 
 
 def assert_within_limits(problem: MixProblem, solution: MixSolution) -> None:
-    """Section 3 of docs/formulation.md, from the answer alone."""
+    """The rows of docs/explanation/planner/formulation.md, section 3, from the answer alone."""
     for w, b in product(range(len(problem.loads)), range(len(problem.loads[0].rate_rps))):
         shares = {o: x for (o, c), x in solution.shares.items() if c == b and problem.routes[o].load == w}
         assert all(x > 0 and reached_by(problem)[o][1][b] > 0 for o, x in shares.items())

@@ -1,4 +1,4 @@
-"""An independent reading of docs/formulation.md, section 3: whether an answer holds every row."""
+"""An independent check of the rows of docs/explanation/planner/formulation.md, section 3."""
 
 from math import isclose
 
