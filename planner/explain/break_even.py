@@ -7,7 +7,7 @@ at a higher price.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pydantic import Field
 
@@ -32,14 +32,6 @@ class BreakEven(Frozen):
     proven: bool = Field(description="Whether the type is proven to stay out at any higher price.")
     price_usd_per_h: float = Field(ge=0, description="Of one unit of its cheapest supply today.")
     supply: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Priced:
-    """A mix as a line: its cost without the type, and the cost of the type at present prices."""
-
-    beside_usd_per_h: float
-    type_usd_per_h: float
 
 
 def break_evens(what_if: WhatIf, solution: MixSolution) -> tuple[BreakEven, ...]:
