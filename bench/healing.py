@@ -1,7 +1,7 @@
-"""A frozen worker healed on a real Ray cluster, beside Ray alone; and a healthy cluster that is kept busy.
+"""Remediation of a frozen worker on a real Ray cluster, compared with Ray alone; and a healthy busy cluster.
 
 A run of Ray Train v2 with two workers, a node each and spares; a step takes 50 ms, every tenth is a checkpoint.  Time
-counts from the SIGSTOP until both ranks have made a step elsewhere.
+counts from the SIGSTOP until both ranks have made a step on other nodes.
 
     python -m bench healing     FLEETWRIGHT_HEALING_REPEATS=10, FLEETWRIGHT_HEALING_MINUTES=30 (healthy, under load)
 """
@@ -18,19 +18,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from api.schemas.remediation import CasePhase, CaseSpec
-from faults.quarantine import Act, Allowance, Mode, QuarantineRules
-from tests.testbed.healed_run import HealedRun, healed_run
+from api.schemas.remediation import CaseSpec, Stage
+from faults.quarantine import Budget, DecisionKind, PolicyMode, QuarantineRules
 from tests.testbed.ray_cluster import RAY_SETTINGS, check_machine
+from tests.testbed.remediated_run import RemediatedRun, remediated_run
 from tests.testbed.waiting import wait_for
 
 REPEATS, MINUTES = "FLEETWRIGHT_HEALING_REPEATS", "FLEETWRIGHT_HEALING_MINUTES"
 ALONE_S: Final = 60.0
 WORKERS: Final = 2
 MAX_AT_ONCE: Final = 8  # repeats on one cluster, each of which costs it a node
-# All but what speaks against the node itself is out of the way: here nodes are frozen one after the other.
-ANY: Final = Allowance(share=1.0, count=1000)
-RULES: Final = QuarantineRules(mode=Mode.APPLY, pool=ANY, domain=ANY, rate_count=1000, breaker_nodes=1000)
+# Without the guardrails of the fleet, because the nodes are frozen one after the other.
+ANY: Final = Budget(share=1.0, count=1000)
+RULES: Final = QuarantineRules(mode=PolicyMode.APPLY, pool=ANY, domain=ANY, rate_count=1000, breaker_nodes=1000)
 
 
 def run() -> list[dict[str, Any]]:
@@ -44,7 +44,7 @@ def run() -> list[dict[str, Any]]:
         batch = min(left, MAX_AT_ONCE)
         with (
             tempfile.TemporaryDirectory() as folder,
-            healed_run(Path(folder), nodes=WORKERS + max(1, batch), workers=WORKERS, rules=RULES) as running,
+            remediated_run(Path(folder), nodes=WORKERS + max(1, batch), workers=WORKERS, rules=RULES) as running,
         ):
             if not rows:
                 rows = [_alone(running), _healthy(running, minutes)]
@@ -53,8 +53,8 @@ def run() -> list[dict[str, Any]]:
     return [*rows, *_summary(healed)]
 
 
-def _alone(running: HealedRun) -> dict[str, Any]:
-    """Ray without a healer: nothing may have happened when the time is up."""
+def _alone(running: RemediatedRun) -> dict[str, Any]:
+    """Ray without a remediation controller: nothing happens within the time."""
     lives, victim = running.lives(), _victim(running)
     os.kill(victim, signal.SIGSTOP)
     time.sleep(ALONE_S)
@@ -63,13 +63,13 @@ def _alone(running: HealedRun) -> dict[str, Any]:
     return {"what": f"Ray alone, frozen for {ALONE_S:g} s", "runs": 1, "noticed": int(noticed)}
 
 
-def _healthy(running: HealedRun, minutes: float) -> dict[str, Any]:
+def _healthy(running: RemediatedRun, minutes: float) -> dict[str, Any]:
     lives = running.lives()
-    with running.healer("--act") as healer, _busy(2 * (os.cpu_count() or 1)):
-        running.wait_watched(healer)
+    with running.controller("--act") as controller, _busy(2 * (os.cpu_count() or 1)):
+        running.wait_watched(controller)
         time.sleep(60.0 * minutes)
         load = os.getloadavg()[0]
-    decisions = [each for each in running.client.get_quarantine().decisions if each.act is Act.QUARANTINE]
+    decisions = [each for each in running.client.get_quarantine().decisions if each.kind is DecisionKind.QUARANTINE]
     return {
         "what": f"healthy, {2 * (os.cpu_count() or 1)} busy processes beside",
         "runs": 1,
@@ -80,16 +80,16 @@ def _healthy(running: HealedRun, minutes: float) -> dict[str, Any]:
     }
 
 
-def _repeats(running: HealedRun, repeats: int) -> list[dict[str, float]]:
+def _repeats(running: RemediatedRun, repeats: int) -> list[dict[str, float]]:
     found = []
-    with running.healer("--act") as healer:
+    with running.controller("--act") as controller:
         for number in range(1, repeats + 1):
-            running.wait_watched(healer, attempt=number)
+            running.wait_watched(controller, attempt=number)
             found.append(_healed(running))
     return found
 
 
-def _healed(running: HealedRun) -> dict[str, float]:
+def _healed(running: RemediatedRun) -> dict[str, float]:
     """One freeze; seconds after it."""
     before, known = running.lives(), {each.id for each in running.cases()}
     victim, frozen_at = _victim(running), time.time()
@@ -100,11 +100,11 @@ def _healed(running: HealedRun) -> dict[str, float]:
 
     def replaced() -> list[CaseSpec]:
         new = [each.case for each in running.cases() if each.id not in known]
-        return [case for case in new if case.phase is CasePhase.REPLACED]
+        return [case for case in new if case.stage is Stage.REPLACED]
 
     (case,) = wait_for(replaced, what="case")
     right = case.node == next(life["node_id"] for life in before if life["pid"] == victim)
-    ended = next(act.at for act in case.acts if act.act == "end-workers")
+    ended = next(each.at for each in case.actions if each.action == "end-workers")
     return {
         "decided_s": case.opened_at.timestamp() - frozen_at,
         "ended_s": ended.timestamp() - frozen_at,
@@ -128,7 +128,7 @@ def _summary(healed: Sequence[dict[str, float]]) -> Iterator[dict[str, Any]]:
     }
 
 
-def _victim(running: HealedRun) -> int:
+def _victim(running: RemediatedRun) -> int:
     """The process of rank 1, as it is now."""
     pid: int = [life["pid"] for life in running.lives() if life["rank"] == 1][-1]
     return pid

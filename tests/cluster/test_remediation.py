@@ -1,6 +1,6 @@
-"""A frozen worker on a real Ray cluster: its node goes, the run steps on a spare from its last checkpoint.
+"""A frozen worker on a real Ray cluster: its node is quarantined, and the run continues on a spare from its checkpoint.
 
-The healer is killed as soon as it has begun, so it is the next one that brings the case to its end.
+The first controller is killed after it opened the case, so the second one finishes the case.
 """
 
 import os
@@ -13,41 +13,43 @@ import pytest
 import ray
 from prometheus_client.parser import text_string_to_metric_families
 
-from api.schemas.remediation import CasePhase
+from api.schemas.remediation import Stage
 from deploy.remediation.ray_nodes import RayNodes
 from faults.quarantine import DecisionKind
-from tests.testbed.healed_run import healed_run
 from tests.testbed.ray_cluster import RayCluster
+from tests.testbed.remediated_run import remediated_run
 from tests.testbed.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.ray
 
 
-def test_a_frozen_workers_node_goes_alone_and_the_run_steps_on_a_spare_though_the_healer_is_killed(
+def test_only_the_node_of_a_frozen_worker_is_quarantined_and_the_run_steps_on_a_spare_after_a_kill(
     tmp_path: Path,
 ) -> None:
-    with healed_run(tmp_path) as run:
-        with run.healer("--act") as first:
+    with remediated_run(tmp_path) as run:
+        with run.controller("--act") as first:
             run.wait_watched(first)
             victim = next(life for life in run.lives() if life["rank"] == 1)
             before = run.lives()
             os.kill(victim["pid"], signal.SIGSTOP)
             wait_for(run.cases, what="case")
             os.kill(first.pid, signal.SIGKILL)
-        with run.healer("--act"):
-            cases = wait_for(run.cases, lambda cases: cases[0].case.phase is CasePhase.REPLACED, what="run on a spare")
-            told = wait_for(lambda: _told(run.healer_url), lambda told: told["runs_watched"] == 1.0, what="its watch")
-            assert (httpx.get(f"{run.healer_url}/healthz").json(), told["leads"]) == ({"status": "ok"}, 1.0)
-            assert 0.0 <= time.time() - told["last_round_timestamp_seconds"] < PATIENCE_S
-        isolation = run.client.get_quarantine()
+        with run.controller("--act"):
+            cases = wait_for(run.cases, lambda cases: cases[0].case.stage is Stage.REPLACED, what="run on a spare")
+            values = wait_for(
+                lambda: _values(run.controller_url), lambda values: values["runs_monitored"] == 1.0, what="its watch"
+            )
+            assert (httpx.get(f"{run.controller_url}/healthz").json(), values["is_leader"]) == ({"status": "ok"}, 1.0)
+            assert 0.0 <= time.time() - values["last_reconcile_timestamp_seconds"] < PATIENCE_S
+        view = run.client.get_quarantine()
         others = set(run.cluster.node_ids.values()) - {victim["node_id"]}
         assert _left_when_the_drained_one_has_ended(run.cluster, others) == others
         after = run.lives()[len(before) :]
     (case,) = (each.case for each in cases)
     (moved,) = case.runs
-    assert (case.node, isolation.out) == (victim["node_id"], (victim["node_id"],))
-    assert [each.kind for each in isolation.decisions if each.kind is DecisionKind.QUARANTINE] == [DecisionKind.QUARANTINE]
-    assert {kind.detail for kind in case.acts if kind.kind == "drain"} <= {victim["node_id"]}
+    assert (case.node, view.out_of_service) == (victim["node_id"], (victim["node_id"],))
+    assert [each.kind for each in view.decisions if each.kind is DecisionKind.QUARANTINE] == [DecisionKind.QUARANTINE]
+    assert {each.detail for each in case.actions if each.action == "drain"} <= {victim["node_id"]}
     assert (moved.workers, moved.resumed_attempt) == (1, moved.attempt + 1)
     assert moved.checkpoint_step is not None
     assert moved.resumed_step is not None
@@ -58,11 +60,11 @@ def test_a_frozen_workers_node_goes_alone_and_the_run_steps_on_a_spare_though_th
     assert after[0]["first_step"] > moved.checkpoint_step
 
 
-def _told(url: str) -> dict[str, float]:
-    """The figures of a healer that have no labels."""
+def _values(url: str) -> dict[str, float]:
+    """The metrics of a controller that have no labels."""
     families = text_string_to_metric_families(httpx.get(f"{url}/metrics").raise_for_status().text)
     samples = (sample for family in families for sample in family.samples if not sample.labels)
-    return {sample.name.removeprefix("fleetwright_healer_"): sample.value for sample in samples}
+    return {sample.name.removeprefix("fleetwright_remediation_"): sample.value for sample in samples}
 
 
 def _left_when_the_drained_one_has_ended(cluster: RayCluster, others: set[str]) -> set[str]:

@@ -20,7 +20,7 @@ from deploy.common.errors import UnreachableError
 from deploy.controller.rollout import verify
 from deploy.remediation.ray_cluster import RayWorld
 from deploy.training.run_status import RunStatusReader
-from tests.testbed.healed_run import ENDLESS
+from tests.testbed.remediated_run import ENDLESS
 from tests.testbed.processes import Process
 from tests.testbed.ray_cluster import RayCluster
 from tests.testbed.train_job import TrainJob

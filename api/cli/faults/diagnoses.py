@@ -1,4 +1,4 @@
-"""`fleetwright faults verdicts`: what watchers said is wrong, as a service keeps it, and the bundles that prove it."""
+"""`fleetwright faults diagnoses`: the diagnoses of a service, and their bundles."""
 
 import base64
 import gzip
@@ -25,9 +25,9 @@ from faults.bundle import read_bundle
 from faults.diagnosis import Diagnosis, Scope
 from fleet.documents import RuleError, dotted
 
-MAX_BYTES = 64 * 1024 * 1024  # of a bundle's text; a service takes no more
+MAX_BYTES = 64 * 1024 * 1024  # of a bundle's text; the limit of a service
 COLUMNS = (
-    Column("verdict"),
+    Column("diagnosis"),
     moment("at"),
     Column("job"),
     Column("class"),
@@ -35,18 +35,18 @@ COLUMNS = (
     Column("where"),
     Column("isolate", show=in_words),
     number("confidence", decimals=2),
-    Column("believed", show=in_words),
+    Column("active", show=in_words),
     Column("bundle", show=in_words),
 )
 
-IdArgument = Annotated[str, typer.Argument(metavar="VERDICT", help="The verdict's id.")]
+IdArgument = Annotated[str, typer.Argument(metavar="DIAGNOSIS", help="The diagnosis's id.")]
 
 app = new_app()
 
 
 @app.callback()
 def diagnoses() -> None:
-    """Report verdicts to a service, and read those it keeps."""
+    """Report diagnoses to a service, and list, show and replay them."""
 
 
 @app.command("list")
@@ -56,7 +56,7 @@ def list_diagnoses(
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List the newest verdicts."""
+    """List the newest diagnoses."""
     with connect(url, token_file) as client:
         found = list(itertools.islice(client.iter_diagnoses(), most))
     if output is Format.JSON:
@@ -73,7 +73,7 @@ def show(
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show one verdict: what, where, since when, how sure, and why."""
+    """Show one diagnosis: class, place, onset, confidence and reason."""
     with connect(url, token_file) as client:
         found = client.get_diagnosis(diagnosis_id)
     if output is Format.JSON:
@@ -91,7 +91,7 @@ def bundle(
     url: UrlOption = None,
     token_file: TokenFileOption = None,
 ) -> None:
-    """Print what a verdict rests on, as `faults replay` takes it."""
+    """Print the bundle of a diagnosis, as `faults replay` takes it."""
     if target is not None:
         require_writable(target)
     with connect(url, token_file) as client:
@@ -109,44 +109,46 @@ def replay(
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Let the service replay a verdict's bundle; exit code 1 where it says otherwise now."""
+    """Replay the bundle of a diagnosis on the service; exit code 1 if it gives other diagnoses."""
     with connect(url, token_file) as client:
         found = client.replay_diagnosis_bundle(diagnosis_id)
     if output is Format.JSON:
         print_json(found)
     else:
         print_line(
-            f"{len(found.replayed)} verdict(s) by version {found.replayed_by}, {len(found.said)} by {found.written_by}"
+            f"{len(found.replayed)} diagnoses by version {found.replayed_by}, {len(found.bundled)} by {found.written_by}"
         )
         print_line("the same, bit for bit" if found.same else "not the same")
-        print_line("the reported fault is among them" if found.names_it else "the reported fault is not among them")
-    if not (found.same and found.names_it):
+        print_line(
+            "the reported fault is among them" if found.includes_report else "the reported fault is not among them"
+        )
+    if not (found.same and found.includes_report):
         raise typer.Exit(EXIT_NEGATIVE)
 
 
 @app.command("report")
 def report(
-    file: Annotated[Path, typer.Argument(metavar="BUNDLE", help="As `faults watch` or `faults replay` write it.")],
-    job: Annotated[str, typer.Option(metavar="NAME", help="Whose traffic it was read from.")],
+    file: Annotated[Path, typer.Argument(metavar="BUNDLE", help="As `faults monitor` or `faults replay` write it.")],
+    job: Annotated[str, typer.Option(metavar="NAME", help="The monitored job.")],
     node: Annotated[
         list[str] | None, typer.Option(metavar="INDEX=NAME", help="A node's name in the fleet; repeat it.")
     ] = None,
     domain: Annotated[
         list[str] | None,
-        typer.Option(metavar="DOMAIN", help="Failure domain under a leaf or uplink that is at fault; repeat it."),
+        typer.Option(metavar="DOMAIN", help="Failure domain behind a faulty leaf or uplink; repeat it."),
     ] = None,
-    believed_for: Annotated[float, typer.Option(metavar="SECONDS", help="How long it counts in looks.")] = 60.0,
+    expires_in: Annotated[float, typer.Option(metavar="SECONDS", help="Until the diagnosis expires.")] = 60.0,
     url: UrlOption = None,
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Report what a bundle says is wrong with hardware, with the bundle."""
+    """Report the diagnoses of a bundle that concern hardware, with the bundle."""
     text = read_text(file, most_bytes=MAX_BYTES)
     packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
     names = dict(_named(entry) for entry in node or ())
-    said: dict[str, Any] = {"job": job, "nodes": names, "domains": domain or [], "believed_for_s": believed_for}
+    common: dict[str, Any] = {"job": job, "nodes": names, "domains": domain or [], "expires_in_s": expires_in}
     reports = [
-        build_model(DiagnosisReport, "report", diagnosis=diagnosis, bundle=packed, **said)
+        build_model(DiagnosisReport, "report", diagnosis=diagnosis, bundle=packed, **common)
         for diagnosis in _hardware(text, file)
     ]
     with connect(url, token_file) as client:
@@ -156,10 +158,11 @@ def report(
         return
     for record in records:
         print_line(
-            f"verdict {record.id}: {record.diagnosis.fault.value}, {_where(record.diagnosis, record.node, record.peer)}"
+            f"diagnosis {record.id}: {record.diagnosis.fault.value}, "
+            f"{_where(record.diagnosis, record.node, record.peer)}"
         )
     if not records:
-        print_line("the bundle says that nothing is wrong with hardware")
+        print_line("the bundle has no diagnosis of hardware")
 
 
 def _hardware(text: str, file: Path) -> Sequence[Diagnosis]:
@@ -193,6 +196,6 @@ def _where(diagnosis: Diagnosis, node: str | None, peer: str | None) -> str:
 
 def _print(found: DiagnosisRecord) -> None:
     diagnosis = found.diagnosis
-    fields = found.model_dump(mode="json", exclude={"verdict", "nodes", "node", "peer"})
+    fields = found.model_dump(mode="json", exclude={"diagnosis", "nodes", "node", "peer"})
     detail = diagnosis.model_dump(mode="json", exclude={"node", "peer", "scope"})
     print_fields(fields | {"where": _where(diagnosis, found.node, found.peer)} | detail)

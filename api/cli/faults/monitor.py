@@ -1,4 +1,4 @@
-"""`fleetwright faults watch`: the watcher of one job, as a process that its nodes' recorders send to."""
+"""`fleetwright faults monitor`: the fault monitor of one job, which receives the batches of its recorders."""
 
 import asyncio
 import sys
@@ -23,32 +23,34 @@ app = new_app()
 
 
 @app.command()
-def watch(
-    job: Annotated[Path, typer.Argument(metavar="JOB", help="File: nodes, ranks, groups.")],
+def monitor(
+    job: Annotated[Path, typer.Argument(metavar="JOB", help="Job file: nodes, ranks, groups.")],
     bundles: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where a bundle of each fault is kept.", show_default="none")
+        Path | None, typer.Option(metavar="DIR", help="Folder for a bundle of each fault.", show_default="none")
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Secret that recorders have to show.", show_default="none")
+        Path | None, typer.Option(metavar="FILE", help="Token that recorders must send.", show_default="none")
     ] = None,
     report: Annotated[
-        str | None, typer.Option(metavar="URL", help="Service that verdicts are reported to.", show_default="none")
+        str | None, typer.Option(metavar="URL", help="API to report diagnoses to.", show_default="none")
     ] = None,
     report_token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Token for it: operate, better also read.", show_default="none"),
+        typer.Option(
+            metavar="FILE", help="Token of the API: scope operate, preferably also read.", show_default="none"
+        ),
     ] = None,
     names: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Nodes by their names in the fleet.", show_default="none")
+        Path | None, typer.Option(metavar="FILE", help="Names of the nodes in the fleet.", show_default="none")
     ] = None,
     host: HostOption = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65_535, help="To listen on; 0: any free one.")] = 9404,
     log_level: LogLevelOption = LogLevel.WARNING,
 ) -> None:
-    """Hear a job's recorders and say what is wrong.
+    """Diagnose a live job from its recorders.
 
-    One JSON object a line on stdout; with --report also to a service, by the names in --names.  It only observes:
-    nothing is cordoned, drained or killed.  /metrics and /healthz are on the same port.
+    Diagnoses go to stdout, one JSON object per line; with --report also to the API, with the names in --names.  The
+    monitor only observes and never acts on nodes.  /metrics and /healthz are on the same port.
     """
     file = read_file(job, JobConfig)
     report_to = _report_to(file, report, report_token_file, names)
@@ -61,7 +63,7 @@ def watch(
         except OSError as error:
             raise CommandError(f"--bundles {bundles}: {error.strerror}", exit_code=EXIT_BAD_INPUT) from error
     address, number = listener.getsockname()[:2]
-    note(f"watcher of {file.name}: {file.nodes} nodes; http://{address}:{number}/metrics")
+    note(f"fault monitor of {file.name}: {file.nodes} nodes; http://{address}:{number}/metrics")
     configure_logs(level=log_level)
     asyncio.run(run_monitor(file, listener, token=token, out=sys.stdout, bundles=bundles, report_to=report_to))
 

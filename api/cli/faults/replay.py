@@ -106,9 +106,7 @@ def _missing(bundle: Bundle) -> tuple[Diagnosis, ...]:
 
 def _note_missing(missing: tuple[Diagnosis, ...], bundle: Bundle) -> None:
     if missing:
-        note(
-            f"unproven bundle: {bundle.dropped:,} calls were dropped, and the replay does not give these diagnoses again:"
-        )
+        note(f"unproven bundle: {bundle.dropped:,} calls were dropped; the replay does not give these diagnoses:")
     for diagnosis in missing:
         note(f"  {diagnosis.reason}")
 
@@ -130,8 +128,8 @@ def _checked(bundle: Bundle, source: Path, bundle_out: Path | None) -> tuple[Dia
     """The bundle's diagnoses, after a replay that gives the same ones."""
     if bundle.replayed() != bundle.diagnoses:
         raise CommandError(
-            f"{source}: written by version {bundle.version}; this version ({version(PACKAGE)}) gives other diagnoses for "
-            "the same observations",
+            f"{source}: written by version {bundle.version}; this version ({version(PACKAGE)}) gives other diagnoses "
+            "for the same observations",
             exit_code=EXIT_NEGATIVE,
         )
     if bundle_out is not None:

@@ -1,4 +1,4 @@
-"""`fleetwright faults simulate`: thousands of ranks with a known mix of faults, and what the detectors make of them."""
+"""`fleetwright faults simulate`: the score of the detectors on a simulated job with known faults."""
 
 import time
 from pathlib import Path
@@ -16,17 +16,19 @@ from api.schemas.faults import MAX_SEED, FaultQuestion
 from faults.simulator import simulate
 from faults.simulator.scenario import ScenarioName
 
-RanksOption = Annotated[int, typer.Option(metavar="R", help="Of the job; a multiple of 64 (8 a node, 8 stages).")]
-HoursOption = Annotated[float, typer.Option(metavar="H", help="To simulate; one of 16,384 ranks takes minutes.")]
+RanksOption = Annotated[
+    int, typer.Option(metavar="R", help="Ranks of the job; a multiple of 64 (8 per node, 8 stages).")
+]
+HoursOption = Annotated[float, typer.Option(metavar="H", help="Simulated time; an hour of 16,384 ranks takes minutes.")]
 ScenarioOption = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help=f"Which faults, and what else goes on: {', '.join(ScenarioName)}.",
+        help=f"Faults and background events: {', '.join(ScenarioName)}.",
         autocompletion=lambda: [name.value for name in ScenarioName],
     ),
 ]
-SeedOption = Annotated[int, typer.Option(metavar="S", help="Of all that is drawn at random.")]
+SeedOption = Annotated[int, typer.Option(metavar="S", help="Random seed.")]
 
 app = new_app()
 
@@ -41,11 +43,11 @@ def simulate_command(
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Grade the detectors on a simulated cluster of known faults.
+    """Measure the detectors on a simulated cluster with known faults.
 
-    recall: faults of 1.25x and worse that got their right name within 30 s (straggler: 3 %, 4 minutes); precision: of
-    all verdicts on hardware, those that name a fault that is there; false_isolations: nodes that would have been taken
-    out for nothing.  The same question gives the same answer, but for the seconds it took.
+    recall: faults of at least 1.25x with the right diagnosis within 30 s (straggler: 3 %, 4 minutes); precision: share
+    of the hardware diagnoses that name a present fault; false_isolations: diagnoses that justify the isolation of a
+    healthy node.  Equal options give equal results, except for run times.
     """
     if not 0 <= seed <= MAX_SEED:
         raise CommandError(f"--seed: expected 0 to {MAX_SEED:,}, got {seed}", exit_code=EXIT_BAD_INPUT)

@@ -1,4 +1,4 @@
-"""Faults on a service from the command line: verdicts with their bundles, rules, and an operator's word on nodes."""
+"""Faults on a service from the command line: diagnoses with their bundles, rules, and operator actions."""
 
 from pathlib import Path
 
@@ -18,19 +18,19 @@ def bundle(tmp_path: Path) -> Path:
 
 
 def test_a_bundle_is_reported_listed_shown_and_replayed(remote: Cli, bundle: Path, tmp_path: Path) -> None:
-    (made,) = remote("faults", "verdicts", "report", bundle, "--job", "llm-7b", *NAMES, "--format", "json").json
+    (made,) = remote("faults", "diagnoses", "report", bundle, "--job", "llm-7b", *NAMES, "--format", "json").json
     name = made["id"]
-    assert (made["node"], made["verdict"]["fault"], made["job"]) == ("gpu-2", "noncomm-hang", "llm-7b")
-    row = remote("faults", "verdicts", "list").stdout.splitlines()[1]
+    assert (made["node"], made["diagnosis"]["fault"], made["job"]) == ("gpu-2", "noncomm-hang", "llm-7b")
+    row = remote("faults", "diagnoses", "list").stdout.splitlines()[1]
     assert row.startswith(name)
     assert [word in row for word in ("llm-7b", "noncomm-hang", "gpu-2")] == [True] * 3
-    assert remote("faults", "verdicts", "show", name).fields["reason"] == made["verdict"]["reason"]
-    assert remote("faults", "verdicts", "show", name, "--format", "json").json == made
-    assert remote("faults", "verdicts", "bundle", name).stdout == bundle_text()
+    assert remote("faults", "diagnoses", "show", name).fields["reason"] == made["diagnosis"]["reason"]
+    assert remote("faults", "diagnoses", "show", name, "--format", "json").json == made
+    assert remote("faults", "diagnoses", "bundle", name).stdout == bundle_text()
     saved = tmp_path / "again.jsonl"
-    assert remote("faults", "verdicts", "bundle", name, "--save", saved).code == 0
+    assert remote("faults", "diagnoses", "bundle", name, "--save", saved).code == 0
     assert saved.read_bytes() == bundle.read_bytes()
-    done = remote("faults", "verdicts", "replay", name)
+    done = remote("faults", "diagnoses", "replay", name)
     assert (done.code, done.stdout.splitlines()[1:]) == (
         0,
         ["the same, bit for bit", "the reported fault is among them"],
@@ -42,20 +42,20 @@ def test_a_bundle_is_reported_listed_shown_and_replayed(remote: Cli, bundle: Pat
     [
         (["--node", "gpu-2"], "--node gpu-2: expected INDEX=NAME"),
         (["--node", "2=gpu 2"], "report: nodes"),
-        ([], "report: nodes: must name node 2, which the verdict names as its node"),
-        ([*NAMES, "--believed-for", "-1"], "report: believed_for_s: input should be greater than or equal to 0"),
+        ([], "report: nodes: must name node 2, the node of the diagnosis"),
+        ([*NAMES, "--expires-in", "-1"], "report: expires_in_s: input should be greater than or equal to 0"),
         ([*NAMES, "--job", ""], "report: job"),
     ],
 )
 def test_a_wrong_report_is_a_line(cli: Cli, bundle: Path, args: list[str], said: str) -> None:
-    done = cli("faults", "verdicts", "report", bundle, "--job", "llm-7b", *args)
+    done = cli("faults", "diagnoses", "report", bundle, "--job", "llm-7b", *args)
     assert done.code == 2
     assert said in done.refused[0]
 
 
 def test_what_is_no_bundle_is_refused_here(cli: Cli, bundle: Path) -> None:
     bundle.write_text(bundle_text().replace('"enq"', "", 1)[:-20])
-    done = cli("faults", "verdicts", "report", bundle, "--job", "llm-7b", *NAMES)
+    done = cli("faults", "diagnoses", "report", bundle, "--job", "llm-7b", *NAMES)
     assert (done.code, str(bundle) in done.refused[0]) == (2, True)
 
 
@@ -85,35 +85,35 @@ def test_simulations_are_created_listed_and_shown(remote: Cli) -> None:
         (["--seed", "-1"], "--seed: expected 0 to 2,147,483,647, got -1"),
     ],
 )
-def test_a_wrong_question_is_a_line(remote: Cli, args: list[str], said: str) -> None:
+def test_a_wrong_request_is_a_line(remote: Cli, args: list[str], said: str) -> None:
     done = remote("faults", "simulate", *args)
     assert done.code == 2
     assert said in done.refused[0]
 
 
 def test_rules_are_printed_and_set(remote: Cli, tmp_path: Path) -> None:
-    printed = remote("faults", "isolation", "rules")
+    printed = remote("faults", "quarantine", "rules")
     assert "version " in printed.stderr
     file = tmp_path / "rules.yaml"
     assert "mode: observe\n" in printed.stdout
     file.write_text(printed.stdout.replace("rate_count: 3\n", "rate_count: 2\n"))
-    done = remote("faults", "isolation", "set", file, "--mode", "recommend")
+    done = remote("faults", "quarantine", "set", file, "--mode", "recommend")
     assert done.stdout.endswith(", mode recommend\n")
-    stored = remote("faults", "isolation", "rules", "--format", "json").json
+    stored = remote("faults", "quarantine", "rules", "--format", "json").json
     assert (stored["rate_count"], stored["mode"]) == (2, "recommend")
     assert (
-        remote("faults", "isolation", "set", "--mode", "observe", "--format", "json").json["rules"]["rate_count"] == 2
+        remote("faults", "quarantine", "set", "--mode", "observe", "--format", "json").json["rules"]["rate_count"] == 2
     )
-    assert remote("faults", "isolation", "set", "--mode", "apply", "--etag", '"1-0000000000000000"').code == 1
+    assert remote("faults", "quarantine", "set", "--mode", "apply", "--etag", '"1-0000000000000000"').code == 1
     file.write_text("rate_count: 0\n")
-    wrong = remote("faults", "isolation", "set", file)
+    wrong = remote("faults", "quarantine", "set", file)
     assert (wrong.code, "line 1: rate_count: input should be" in wrong.refused[0]) == (2, True)
 
 
-def test_what_an_operator_wants_needs_a_look_first(remote: Cli) -> None:
-    assert remote("faults", "isolation", "show").fields["breaker"] == "closed"
-    for verb in ("approve", "decline", "release", "keep-out"):
-        done = remote("faults", "isolation", verb, "gpu-2")
+def test_an_operator_action_needs_an_evaluation_first(remote: Cli) -> None:
+    assert remote("faults", "quarantine", "show").fields["breaker"] == "closed"
+    for verb in ("approve", "decline", "release", "cordon"):
+        done = remote("faults", "quarantine", verb, "gpu-2")
         assert (done.code, "there is no node 'gpu-2'" in done.refused[0]) == (1, True)
-    done = remote("faults", "isolation", "close-breaker")
+    done = remote("faults", "quarantine", "reset-breaker")
     assert (done.code, "the breaker is closed" in done.refused[0]) == (1, True)

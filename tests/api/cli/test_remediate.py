@@ -1,4 +1,4 @@
-"""`fleetwright heal` but for the healing itself: cases listed and shown, wrong hooks refused before anything begins."""
+"""`fleetwright remediate` without a cluster: cases are listed and shown, wrong hooks are refused before any action."""
 
 import json
 import socket
@@ -17,66 +17,67 @@ from tests.testbed.server import ADMIN_TOKEN
 AT = "2026-11-23T12:00:00Z"
 CASE = {
     "node": "gpu-3",
-    "accusation": "v-1",
-    "phase": "replaced",
-    "phase_since": AT,
+    "diagnosis_id": "v-1",
+    "state": "quarantined",
+    "stage": "replaced",
+    "since": AT,
     "opened_at": AT,
     "runs": [
         {"run": "llm", "attempt": 1, "workers": 2, "checkpoint_step": 9, "resumed_attempt": 2, "resumed_step": 19},
         {"run": "old", "attempt": 4, "workers": 1, "over": True},
     ],
-    "message": "out; it is probed when its probation is served",
-    "acts": [{"at": AT, "act": "drain", "detail": "id-3"}],
+    "message": "out; probed when its cooldown is over",
+    "actions": [{"at": AT, "action": "drain", "detail": "id-3"}],
 }
 
 
-def test_cases_are_listed_and_shown_with_every_act(remote: Cli, service: str) -> None:
+def test_cases_are_listed_and_shown_with_every_action(remote: Cli, service: str) -> None:
     with Client(service, token=ADMIN_TOKEN) as client:
         client.open_remediation_case("v-1", CaseSpec.model_validate(CASE))
-    (row,) = remote("heal", "cases").stdout.splitlines()[1:]
-    assert row.split()[:3] == ["v-1", "gpu-3", "replaced"]
-    shown = remote("heal", "case", "v-1").stdout
-    assert "run llm: 2 worker(s), checkpoint 9; stepped again at 19" in shown
+    (row,) = remote("remediate", "cases").stdout.splitlines()[1:]
+    assert row.split()[:4] == ["v-1", "gpu-3", "quarantined", "replaced"]
+    shown = remote("remediate", "case", "v-1").stdout
+    assert "run llm: 2 worker(s), checkpoint 9; resumed at step 19" in shown
     assert "run old: 1 worker(s), checkpoint None; over" in shown
     assert "2026-11-23 12:00:00Z  drain  id-3" in shown
-    found = json.loads(remote("heal", "case", "v-1", "--format", "json").stdout)
-    assert found["case"]["acts"][0]["act"] == "drain"
-    assert remote("heal", "cases", "--format", "json").json == [found]
+    found = json.loads(remote("remediate", "case", "v-1", "--format", "json").stdout)
+    assert found["case"]["actions"][0]["action"] == "drain"
+    assert remote("remediate", "cases", "--format", "json").json == [found]
 
 
-def test_a_case_that_is_not_there_is_a_line(remote: Cli) -> None:
-    done: Done = remote("heal", "case", "v-2")
-    assert (done.code, "healing case 'v-2'" in done.refused[0]) == (1, True)
+def test_a_missing_case_is_a_line(remote: Cli) -> None:
+    done: Done = remote("remediate", "case", "v-2")
+    assert (done.code, "remediation case 'v-2'" in done.refused[0]) == (1, True)
 
 
 @pytest.mark.parametrize("hook", ["restart=true", "replace", "replace= "])
 def test_a_wrong_hook_is_refused(cli: Cli, hook: str) -> None:
-    done = cli("heal", "run", "--hook", hook)
+    done = cli("remediate", "run", "--hook", hook)
     assert (done.code, done.refused[0]) == (
         2,
-        f"--hook {hook}: expected NAME=COMMAND, NAME one of replace, probation, release",
+        f"--hook {hook}: expected NAME=COMMAND, NAME one of replace, probe-only, release",
     )
 
 
 def test_without_ray_one_line_says_what_to_install(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
-    done = cli("heal", "run")
+    done = cli("remediate", "run")
     assert (done.code, done.refused) == (2, ["joining a Ray cluster needs an extra: pip install 'fleetwright[ray]'"])
 
 
 def test_where_no_cluster_answers_it_says_so_at_once(cli: Cli) -> None:
     pytest.importorskip("ray", reason="ray is not there", exc_type=ImportError)
     (port,) = free_ports(1)
-    done = cli("heal", "run", "--address", f"{LOOPBACK}:{port}")
+    done = cli("remediate", "run", "--address", f"{LOOPBACK}:{port}")
     (line,) = done.refused
     assert (done.code, line.startswith(f"no Ray cluster at {LOOPBACK}:{port}: ")) == (1, True)
 
 
-def test_a_healer_that_cannot_show_its_metrics_does_not_begin(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_does_not_start_without_its_metrics_port(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "joined", lambda _address, _namespace: nullcontext())
     with socket.create_server((LOOPBACK, 0)) as taken:
         port = taken.getsockname()[1]
-        done = cli("heal", "run", "--metrics-port", str(port))
+        done = cli("remediate", "run", "--metrics-port", str(port))
     assert (done.code, done.refused) == (
         2,
         [f"cannot serve /metrics on {LOOPBACK} port {port}: Address already in use"],

@@ -8,8 +8,8 @@ from api.client.calls import Call
 from api.schemas.fault_paths import PathsRequest
 from api.schemas.faults import DiagnosisReport, FaultQuestion
 from api.schemas.quarantine import Evaluation
-from api.schemas.remediation import CasePhase, CaseSpec
-from faults.quarantine import OperatorAction, QuarantineRules
+from api.schemas.remediation import CaseSpec, Stage
+from faults.quarantine import NodeState, OperatorAction, QuarantineRules
 from faults.simulator.scenario import ScenarioName
 from tests.testbed.fault_bundles import report
 from tests.testbed.fault_paths import two_rings
@@ -17,29 +17,31 @@ from tests.testbed.fault_paths import two_rings
 REPORT = DiagnosisReport.model_validate(report())
 QUESTION = FaultQuestion(ranks=128, hours=0.02, scenario=ScenarioName.HEALTHY, seed=1)
 PATHS = PathsRequest.model_validate(two_rings())
-LOOK = Evaluation.model_validate({"members": {f"gpu-{index}": {} for index in range(20)}, "spares": {"default": 1}})
+EVALUATION = Evaluation.model_validate(
+    {"members": {f"gpu-{index}": {} for index in range(20)}, "spares": {"default": 1}}
+)
 BEGUN = datetime(2026, 11, 23, tzinfo=UTC)
-CASE = CaseSpec(node="n", phase=CasePhase.DRAINING, phase_since=BEGUN, opened_at=BEGUN)
+CASE = CaseSpec(node="n", state=NodeState.QUARANTINED, stage=Stage.DRAINING, since=BEGUN, opened_at=BEGUN)
 
 FAULT_EXAMPLES: dict[str, list[Call[Any]]] = {
-    "report_fault_verdict": [faults.report_diagnosis(REPORT)],
-    "list_fault_verdicts": [faults.list_diagnoses()],
-    "get_fault_verdict": [faults.get_diagnosis("v")],
-    "believe_fault_verdict": [faults.set_diagnosis_expiry("v", expires_in_s=1.0)],
-    "get_fault_bundle": [faults.get_diagnosis_bundle("v")],
-    "replay_fault_bundle": [faults.replay_diagnosis_bundle("v")],
+    "report_diagnosis": [faults.report_diagnosis(REPORT)],
+    "list_diagnoses": [faults.list_diagnoses()],
+    "get_diagnosis": [faults.get_diagnosis("v")],
+    "set_diagnosis_expiry": [faults.set_diagnosis_expiry("v", expires_in_s=1.0)],
+    "get_diagnosis_bundle": [faults.get_diagnosis_bundle("v")],
+    "replay_diagnosis_bundle": [faults.replay_diagnosis_bundle("v")],
     "create_fault_simulation": [faults.create_fault_simulation(QUESTION)],
     "list_fault_simulations": [faults.list_fault_simulations()],
     "get_fault_simulation": [faults.get_fault_simulation("s")],
     "plan_fault_paths": [faults.plan_fault_paths(PATHS)],
-    "get_isolation_rules": [faults.get_quarantine_rules()],
-    "replace_isolation_rules": [faults.replace_quarantine_rules(QuarantineRules(), if_match='"1-a"')],
-    "get_isolation": [faults.get_quarantine()],
-    "look_at_fleet": [faults.evaluate_quarantine(LOOK)],
-    "wish_for_node": [faults.request_node_action("n", OperatorAction.RELEASE)],
-    "close_isolation_breaker": [faults.reset_quarantine_breaker()],
-    "list_healing_cases": [faults.list_remediation_cases()],
-    "get_healing_case": [faults.get_remediation_case("c")],
-    "open_healing_case": [faults.open_remediation_case("c", CASE)],
-    "carry_healing_case_on": [faults.update_remediation_case("c", CASE, if_match='"1-a"')],
+    "get_quarantine_rules": [faults.get_quarantine_rules()],
+    "replace_quarantine_rules": [faults.replace_quarantine_rules(QuarantineRules(), if_match='"1-a"')],
+    "get_quarantine": [faults.get_quarantine()],
+    "evaluate_quarantine": [faults.evaluate_quarantine(EVALUATION)],
+    "request_node_action": [faults.request_node_action("n", OperatorAction.RELEASE)],
+    "reset_quarantine_breaker": [faults.reset_quarantine_breaker()],
+    "list_remediation_cases": [faults.list_remediation_cases()],
+    "get_remediation_case": [faults.get_remediation_case("c")],
+    "open_remediation_case": [faults.open_remediation_case("c", CASE)],
+    "update_remediation_case": [faults.update_remediation_case("c", CASE, if_match='"1-a"')],
 }

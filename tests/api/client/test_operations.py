@@ -187,7 +187,7 @@ def test_a_name_stays_one_segment_of_the_path(name: str) -> None:
 @pytest.mark.parametrize("name", ["", ".", ".."])
 def test_what_is_no_segment_of_a_path_is_refused_before_anything_is_sent(name: str) -> None:
     with pytest.raises(DocumentError, match=r"^node: cannot stand in a path, expected a name other than "):
-        path_of("/v1/faults/isolation/nodes/{node}", node=name)
+        path_of("/v1/faults/quarantine/nodes/{node}/actions", node=name)
 
 
 def test_a_document_comes_with_its_tag(send: Send) -> None:

@@ -35,7 +35,7 @@ from api.schemas.targets import Freeze
 from api.schemas.tokens import Scope, TokenRequest
 from faults.quarantine import NodeState, OperatorAction, PolicyMode
 from placement.formats.engine_writers import Engine
-from tests.api.client.fault_examples import FAULT_EXAMPLES, LOOK, PATHS, QUESTION, REPORT
+from tests.api.client.fault_examples import EVALUATION, FAULT_EXAMPLES, PATHS, QUESTION, REPORT
 from tests.api.client.test_operations import (
     BUDGET,
     PLACEMENT_REQUEST,
@@ -46,7 +46,7 @@ from tests.api.client.test_operations import (
     TREE,
 )
 from tests.api.client.test_surface import OPERATIONS
-from tests.testbed.fault_bundles import bundle_text, diagnosis_id
+from tests.testbed.fault_bundles import bundle_text, node_diagnosis
 from tests.testbed.service import TOKENS, RunningService
 
 pytestmark = pytest.mark.anyio
@@ -338,7 +338,7 @@ async def test_the_blocking_client_does_the_same(sqlite_service: RunningService)
     await anyio.to_thread.run_sync(work)
 
 
-async def test_a_verdict_takes_a_node_out_by_rules(client: AsyncClient, sqlite_service: RunningService) -> None:
+async def test_a_diagnosis_quarantines_a_node(client: AsyncClient, sqlite_service: RunningService) -> None:
     kept = await client.report_diagnosis(REPORT, idempotency_key="k")
     assert await client.report_diagnosis(REPORT, idempotency_key="k") == kept
     assert await client.get_diagnosis(kept.id) == kept
@@ -348,16 +348,16 @@ async def test_a_verdict_takes_a_node_out_by_rules(client: AsyncClient, sqlite_s
     raised = rules.document.rules.model_copy(update={"mode": PolicyMode.APPLY})
     await client.replace_quarantine_rules(raised, if_match=rules.etag)
     sqlite_service.clock.advance(1.0)  # ids sort by time
-    crash = await client.report_diagnosis(DiagnosisReport.model_validate(diagnosis_id("gpu-7")))
-    outcome = await client.evaluate_quarantine(LOOK, idempotency_key="l")
-    assert outcome.out == ("gpu-7",)
+    crash = await client.report_diagnosis(DiagnosisReport.model_validate(node_diagnosis("gpu-7")))
+    outcome = await client.evaluate_quarantine(EVALUATION, idempotency_key="l")
+    assert outcome.out_of_service == ("gpu-7",)
     assert crash.id in {decision.diagnosis_id for decision in outcome.decisions}
-    assert await client.evaluate_quarantine(LOOK, idempotency_key="l") == outcome
-    assert (await client.request_node_action("gpu-7", OperatorAction.RELEASE)).wish is OperatorAction.RELEASE
+    assert await client.evaluate_quarantine(EVALUATION, idempotency_key="l") == outcome
+    assert (await client.request_node_action("gpu-7", OperatorAction.RELEASE)).pending_action is OperatorAction.RELEASE
     withdrawn = await client.set_diagnosis_expiry(crash.id, expires_in_s=0.0)
     assert withdrawn.expires_at == sqlite_service.clock.at
-    assert (await client.evaluate_quarantine(LOOK)).out == ()
-    assert {node.node: node.standing for node in (await client.get_quarantine()).nodes}["gpu-7"] is NodeState.PROBATION
+    assert (await client.evaluate_quarantine(EVALUATION)).out_of_service == ()
+    assert {node.node: node.state for node in (await client.get_quarantine()).nodes}["gpu-7"] is NodeState.PROBATION
     with pytest.raises(ConflictError):
         await client.reset_quarantine_breaker()
     assert [each.id async for each in client.iter_diagnoses()] == [crash.id, kept.id]

@@ -1,4 +1,4 @@
-"""A training run that is healed: a small Ray cluster with a spare, the service, the run, healers to start and kill."""
+"""A remediated training run: a small Ray cluster with a spare, the API, the run, and controllers to start and kill."""
 
 import json
 import shutil
@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from api.client import Fleetwright
-from api.schemas.remediation import HealingCase
-from faults.quarantine import IsolationRules, Mode
+from api.client import Client
+from api.schemas.remediation import RemediationCase
+from faults.quarantine import PolicyMode, QuarantineRules
 from tests.testbed.processes import LOOPBACK, Process, free_ports
 from tests.testbed.ray_cluster import RayCluster, RayNode, running_ray_cluster
 from tests.testbed.server import ADMIN_TOKEN, running_servers
@@ -31,16 +31,16 @@ def slots(count: int) -> tuple[RayNode, ...]:
 
 
 @dataclass
-class HealedRun:
+class RemediatedRun:
     """Everything around one run."""
 
     cluster: RayCluster
-    client: Fleetwright
+    client: Client
     url: str
     job: TrainJob
     folder: Path
-    healers: int = field(default=0)
-    healer_url: str = ""  # of the newest one's metrics and health
+    controllers: int = field(default=0)
+    controller_url: str = ""  # of the newest one's metrics and health
 
     def lives(self) -> list[dict[str, Any]]:
         """Of all workers, in the order in which they began."""
@@ -50,46 +50,54 @@ class HealedRun:
             json.loads(line) for line in self.job.lives.read_text().splitlines(keepends=True) if line.endswith("\n")
         ]
 
-    def cases(self) -> list[HealingCase]:
-        """As the service has them."""
-        return list(self.client.iter_healing_cases())
+    def cases(self) -> list[RemediationCase]:
+        """The cases of the API."""
+        return list(self.client.iter_remediation_cases())
 
     @contextmanager
-    def healer(self, *options: str) -> Iterator[Process]:
-        """A healer, which acts and watches; it may be killed."""
-        self.healers += 1
-        argv: list[str | Path] = [sys.executable, "-m", "api.cli", "heal", "run", "--address", self.cluster.address]
+    def controller(self, *options: str) -> Iterator[Process]:
+        """A remediation controller, which can be killed."""
+        self.controllers += 1
+        argv: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "api.cli",
+            "remediate",
+            "run",
+            "--address",
+            self.cluster.address,
+        ]
         argv += ["--inbox", self.job.to.removeprefix("unix:"), "--url", self.url]
         (port,) = free_ports(1)
-        self.healer_url = f"http://{LOOPBACK}:{port}"
+        self.controller_url = f"http://{LOOPBACK}:{port}"
         argv += ["--token-file", self.folder / "token", "--metrics-port", str(port), *options]
-        with Process.start(argv, name=f"healer-{self.healers}", log_dir=self.folder) as process:
+        with Process.start(argv, name=f"remediation-{self.controllers}", log_dir=self.folder) as process:
             yield process
 
-    def wait_watched(self, healer: Process, *, attempt: int = 1) -> None:
-        """Until an attempt of the run is under watch."""
+    def wait_watched(self, controller: Process, *, attempt: int = 1) -> None:
+        """Until an attempt of the run is monitored."""
 
         def watched() -> bool:
-            assert healer.running(), healer.log_tail()
-            lines = healer.log_path.read_text(errors="replace").splitlines()
+            assert controller.running(), controller.log_tail()
+            lines = controller.log_path.read_text(errors="replace").splitlines()
             return any('"run_watched"' in line and f'"attempt": {attempt},' in line for line in lines)
 
         wait_for(watched, what="run under watch")
 
 
 @contextmanager
-def healed_run(
-    folder: Path, *, nodes: int = 3, workers: int = 2, rules: IsolationRules | None = None
-) -> Iterator[HealedRun]:
-    """A run that trains, with isolation in mode `apply`."""
+def remediated_run(
+    folder: Path, *, nodes: int = 3, workers: int = 2, rules: QuarantineRules | None = None
+) -> Iterator[RemediatedRun]:
+    """A training run, with the quarantine policy in mode `apply`."""
     short = Path(tempfile.mkdtemp(prefix="fw-heal-"))  # Unix sockets' paths have a limit
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, short, ignore_errors=True)
         cluster = stack.enter_context(running_ray_cluster(slots(nodes), log_dir=folder, head_cpus=0))
         server = stack.enter_context(running_servers(folder))(f"sqlite+aiosqlite:///{folder}/fleetwright.db")
-        client = stack.enter_context(Fleetwright(server.url, token=ADMIN_TOKEN))
-        shipped = client.get_isolation_rules()
-        client.replace_isolation_rules(rules or IsolationRules(mode=Mode.APPLY), if_match=shipped.etag)
+        client = stack.enter_context(Client(server.url, token=ADMIN_TOKEN))
+        shipped = client.get_quarantine_rules()
+        client.replace_quarantine_rules(rules or QuarantineRules(mode=PolicyMode.APPLY), if_match=shipped.etag)
         job = TrainJob(
             address=cluster.address,
             folder=str(folder),
@@ -102,7 +110,7 @@ def healed_run(
         settings.write_text(json.dumps(asdict(job)))
         argv: list[str | Path] = [sys.executable, "-m", "tests.testbed.train_job", settings]
         driver = stack.enter_context(Process.start(argv, name="train", log_dir=folder))
-        run = HealedRun(cluster=cluster, client=client, url=server.url, job=job, folder=folder)
+        run = RemediatedRun(cluster=cluster, client=client, url=server.url, job=job, folder=folder)
 
         def begun() -> bool:
             assert driver.running(), driver.log_tail()
