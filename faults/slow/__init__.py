@@ -1,8 +1,10 @@
-"""Slow wires and slow ranks of a live job, and what only looks like them.  docs/faults/slow.md
+"""Finds slow networks and slow ranks of a live job, and separates their look-alikes.
 
-detector = SlowDetector(job)
-detector.see(observation)          # in the order in which they became known
-verdicts = detector.judge(now_s)   # as often as liked
+    detector = SlowDetector(job)
+    detector.observe(observation)        # in the order in which they became known
+    diagnoses = detector.evaluate(now_s)
+
+Formulas: docs/explanation/faults/slow.md
 """
 
 from faults.slow.detector import SlowDetector

@@ -1,11 +1,11 @@
-"""What each pair usually does: its own history, and its peers, which are the pairs that carry as many bytes.
+"""Baselines of each pair: its own history, and its peers, which are the pairs that carry as many bytes.
 
     own slowdown    s_ij = u_ij - log b_ij - common_c       noise sigma_c,  u_ij: median of log b_ij over history
     peer slowdown   p_ij = median over class of log b - log b_ij       noise sqrt(0.1^2 + spread_c^2)
 
-In a bulk-synchronous job all pairs of one role carry the same bytes per step however slow one of them is, so classes
-are told by the gaps in log bytes.  sigma_c: MAD of s over history and class; spread_c: MAD of log b
-over the class, bounded.
+In a bulk-synchronous job all pairs of one role carry the same bytes per step, however slow one of them is, so gaps in
+log bytes separate the classes.  sigma_c: MAD of s over history and class; spread_c: MAD of log b over the class,
+bounded.
 """
 
 from collections import deque
@@ -30,17 +30,16 @@ MIN_SIGMA: Final = 0.05
 LONG_SIGMA: Final = 0.07
 SHORT_SIGMA: Final = 0.26
 PRIOR_WINDOWS: Final = 10.0
-MAX_PAIRS: Final = 8.0  # of a class that tell its noise independently
+MAX_PAIRS: Final = 8.0  # of a class whose noise is independent
 MIN_SPREAD: Final = 0.05
-# Between healthy pairs of one class, measured on the same: 0.03 where one of them is busy 0.3 of the time; 0.22
-# where each carries a short message per step, whose place in the order of sending differs.  Twice the one, a bit more
-# than the other.
+# Between healthy pairs of one class, measured likewise: 0.03 at 0.3 busy; 0.22 where each carries a short message per
+# step, in a varying order.  Twice the one, slightly more than the other.
 LONG_SPREAD: Final = 0.1
 SHORT_SPREAD: Final = 0.25
 LONG_SHARE: Final = 0.3
-PEER_SIGMA: Final = 0.1  # of one window, where no history tells it
-# A class that uses so little of what the fastest does while busy waits for acknowledgements, not for the wire:
-# delayed acknowledgements (40 ms) hold a lone short message busy long after it has arrived.
+PEER_SIGMA: Final = 0.1  # of one window, without a history
+# A class with so little of the fastest class's bandwidth waits for acknowledgements, not for the network: delayed
+# acknowledgements (40 ms) keep a single short message busy long after its arrival.
 WIRE_SHARE: Final = 0.15
 
 
@@ -53,7 +52,7 @@ class Usual:
 
 
 def classes(total_bytes: Floats) -> Ints:
-    """Class per pair, from bytes carried so far; NO_CLASS where too few carry as much."""
+    """Class per pair, from bytes carried so far; NO_CLASS if too few pairs carry as much."""
     found = np.full(total_bytes.shape, NO_CLASS, dtype=np.int64)
     known = np.flatnonzero(np.isfinite(total_bytes) & (total_bytes > 0))
     if known.size == 0:
@@ -74,10 +73,10 @@ def is_long(busy_share: Floats) -> bool:
 
 
 def common(slowdown: Floats, kind: Ints) -> Floats:
-    """What all pairs of a class are slower by in the same moment, per pair: the host, the workload, not one wire.
+    """The slowdown that all pairs of a class share now, per pair: the host or the workload, not one edge.
 
-    The lower median, not below 0: of four pairs, two may be one faulty NIC's; and pairs that all got faster, because
-    they now wait for one wire, are no reason to call those that did not slow.
+    The lower median, at least 0: of four pairs, two may belong to one faulty NIC, and a speed-up of all pairs, which
+    now wait for one edge, is no evidence against the others.
     """
     shared = np.zeros(slowdown.shape)
     for number in np.unique(kind[kind != NO_CLASS]):
@@ -89,11 +88,11 @@ def common(slowdown: Floats, kind: Ints) -> Floats:
 
 
 def of_now(slowdown: Floats, change: Floats, sigma: Floats, kind: Ints) -> Floats:
-    """The noise, not less than it is in this moment: a loaded host makes all pairs uneven.
+    """The noise, at least the current noise: a loaded host makes all pairs uneven.
 
-    It shows in how pairs of a class lie apart, and in how each changed from one half of the window to the other (whose
-    difference has twice the noise of the whole).  A fault spreads the one and not the other, but while it begins: the
-    lesser of both counts.  In a class so small that one faulty NIC holds half of it neither is noise.
+    The current noise shows in the scatter within a class, and in the change of each pair between the halves of the
+    window (whose difference has twice the noise of the whole).  A fault raises the first, but the second only at its
+    onset, so the smaller of both counts.  In a class so small that one faulty NIC holds half of it neither counts.
     """
     wider = sigma.copy()
     for number in np.unique(kind[kind != NO_CLASS]):
@@ -105,9 +104,9 @@ def of_now(slowdown: Floats, change: Floats, sigma: Floats, kind: Ints) -> Float
 
 
 def alike_in_rows(kind: Ints, busy_share: Floats) -> Floats:
-    """By how much the noise of a pair counts more, since short messages of one node are slow together.
+    """The weight of a pair's noise: short messages of one node are slow together.
 
-    What its process does, or waits for, holds up all of them: m of them tell no more than `TELLING` would.
+    Their common process holds up all of them: m of them have the information of `TELLING`.
     """
     factor = np.ones(kind.shape)
     for number in np.unique(kind[kind != NO_CLASS]):
@@ -119,7 +118,7 @@ def alike_in_rows(kind: Ints, busy_share: Floats) -> Floats:
 
 
 def on_the_wire(log_mbit: Floats, kind: Ints) -> NDArray[np.bool_]:
-    """The pairs whose busy time the wire explains."""
+    """The pairs whose busy time the network explains."""
     medians = {number: _median(log_mbit[kind == number]) for number in np.unique(kind) if number != NO_CLASS}
     fastest = max((m for m in medians.values() if np.isfinite(m)), default=np.nan)
     wired = [number for number, m in medians.items() if m >= fastest + np.log(WIRE_SHARE)]
@@ -127,10 +126,10 @@ def on_the_wire(log_mbit: Floats, kind: Ints) -> NDArray[np.bool_]:
 
 
 class History:
-    """Windows of the past; a window counts once it is old enough to be sure that it was quiet.
+    """Past windows; a window counts once it is older than any suspicion that could include it.
 
-    Pairs that were accused are left out of the medians, so that a fault never becomes usual, and stay in the noise, so
-    that what is accused by chance does not make the noise look small.
+    Suspected pairs are left out of the medians, so that a fault never becomes usual, and stay in the noise, so that
+    selection by chance does not make the noise small.
     """
 
     def __init__(self, nodes: int, most: int, ripe_after: int, overlap: float) -> None:
@@ -143,7 +142,7 @@ class History:
         return min(self._quiet.seen, self._most)
 
     def add(self, log_mbit: Floats, *, accused: NDArray[np.bool_], suspected: bool) -> None:
-        """Take a window; while a fault is suspected it is dropped, with all that overlap with its beginning."""
+        """Add a window; during a suspicion it is dropped, with all that overlap its onset."""
         if suspected:
             self._waiting.clear()
             return
@@ -156,9 +155,9 @@ class History:
     def usual(self, kind: Ints, busy_share: Floats) -> Usual:
         """Own baseline: per pair its median, per class the noise of a new window around it.
 
-        Of m independent windows the scatter around their own mean is too small by sqrt((m-1)/m), and the mean itself is
-        uncertain by 1/sqrt(m): together sqrt((m+1)/(m-1)).  What was measured elsewhere counts for `PRIOR_WINDOWS`
-        more, since few windows that overlap look calmer than they are.
+        The scatter of m independent windows around their mean is too small by sqrt((m-1)/m), and the mean is uncertain
+        by 1/sqrt(m): together sqrt((m+1)/(m-1)).  The prior noise has the weight of `PRIOR_WINDOWS`, because a few
+        overlapping windows scatter too little.
         """
         middle, spread = self._medians()
         independent = 1.0 + len(self) / self._overlap
@@ -174,7 +173,7 @@ class History:
         return Usual(middle, sigma)
 
     def _medians(self) -> tuple[Floats, Floats]:
-        """Renewed when there is a tenth more to know; of the pairs that were ever heard."""
+        """Recomputed when the data has grown by a tenth; of the pairs that were ever observed."""
         seen = self._quiet.seen
         if self._known is None or seen > self._known[0] + 0.1 * min(seen, self._most):
             logs, quiet = self._all.rows, self._quiet.rows
@@ -190,10 +189,9 @@ class History:
 
 
 def peers(log_mbit: Floats, kind: Ints, busy_share: Floats) -> Usual:
-    """The class's median now as everybody's baseline.
+    """The class's current median as the baseline of each pair.
 
-    How far healthy peers lie apart is known beforehand: one slow wire makes the others of a ring uneven too, so what
-    they scatter now says little of how they scatter in health.  It may be less than that, never more.
+    The spread of healthy peers is bounded by a prior: one slow edge makes the others of a ring uneven too.
     """
     middle = np.full(log_mbit.shape, np.nan)
     noise = np.full(log_mbit.shape, np.nan)
@@ -209,7 +207,7 @@ def peers(log_mbit: Floats, kind: Ints, busy_share: Floats) -> Usual:
 
 
 def _columns(logs: Floats) -> Floats:
-    """nanmedian over windows, NaN (and no warning) where a pair was never heard."""
+    """nanmedian over windows, NaN (and no warning) for a pair that was never observed."""
     if not logs.size:
         return np.full(logs.shape[1], np.nan)
     never = ~np.isfinite(logs).any(axis=0)

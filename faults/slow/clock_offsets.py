@@ -1,12 +1,12 @@
-"""By how much the clocks of nodes are ahead of each other, from messages that were waited for.
+"""Clock offsets of nodes, from messages that were waited for.
 
     m_ij = low quartile over the past of received_j - called_i,  where received_j - called_j > WAITED_S
-         = w + o_j - o_i                                   w: the way, alike for all
+         = w + o_j - o_i                                   w: transit time, equal for all
     minimise  sum (m_ij - w - (o_j - o_i))^2               sum o = 0
 
-Whether a message was waited for the receiver's clock tells alone; one that lay there already tells of who called late.
-A ring, or messages both ways, tell w from the offsets; where neither is, nothing is said.  Ways differ by far less than
-clocks that NTP keeps.
+The receiver's clock alone shows whether a message was waited for; a message that had arrived before shows only a late
+call.  A ring, or messages both ways, separate w from the offsets; without either there is no result.  Transit times
+differ far less than NTP clocks.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ import numpy as np
 
 from faults.fabric import Floats, Ints
 
-WAITED_S: Final = 2e-4  # less than any wire takes for a message worth timing, more than to wake who waits
-QUICK: Final = 0.25  # of them meet nothing on their way
+WAITED_S: Final = 2e-4  # below the transit time of a message worth timing, above the wake-up of a waiting thread
+QUICK: Final = 0.25  # the share of messages without other traffic on their path
 FEWEST: Final = 8  # such messages of a pair
 
 
 def ahead_of(ways_s: Mapping[tuple[int, int], float], *, nodes: int) -> Floats:
-    """o_j - o_i by pair [i, j], from m_ij; NaN where messages do not tell."""
+    """o_j - o_i by pair [i, j], from m_ij; NaN if messages do not determine it."""
     apart = np.full((nodes, nodes), np.nan)
     left = set(ways_s)
     while left:
@@ -39,7 +39,7 @@ def ahead_of(ways_s: Mapping[tuple[int, int], float], *, nodes: int) -> Floats:
 
 
 def _solved(ends: Ints, told_s: Floats, *, count: int) -> tuple[Floats, bool]:
-    """Offsets by the normal equations, and whether they are told: all but their sum, which is nothing."""
+    """Offsets by the normal equations, and whether they are determined, up to their sum."""
     source, target = ends.T
     matrix, side = np.zeros((count + 1, count + 1)), np.zeros(count + 1)
     for at, sign in ((source, -1.0), (target, 1.0)):
@@ -55,7 +55,7 @@ def _solved(ends: Ints, told_s: Floats, *, count: int) -> tuple[Floats, bool]:
 
 
 def _joined(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
-    """Those that hang together with one of them."""
+    """The nodes connected with a node."""
     ends, found = set(next(iter(sorted(pairs)))), set[tuple[int, int]]()
     while more := {pair for pair in pairs - found if ends & set(pair)}:
         found |= more

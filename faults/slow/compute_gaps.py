@@ -1,12 +1,12 @@
 """Compute gap: the time a rank spends between operations, against its peers in the same step.
 
     C_rs = sum over operations k of step s of (arrival of k - finish of k-1)
-    e_rs = C_rs - median over ranks of C_s          the host's load is common and leaves
+    e_rs = C_rs - median over ranks of C_s          removes the host's common load
     z_rs = (e_rs - b_r) / sigma,  cut to +-w         b: own median of e, sigma: pooled MAD, both of history
     S_r  = max(0, S_r + z - k),  suspected while S_r > h
 
-Page's CUSUM (Biometrika 41, 1954).  Winsorising bounds what a single pause (garbage collection) adds to w - k.
-History is a sample of the last steps, evenly spread: its medians cost the same after a day as after a minute.
+Page's CUSUM (Biometrika 41, 1954).  Cutting bounds a single pause (garbage collection) to w - k.  History is an evenly
+spread sample of the last steps, so its medians cost the same after a day as after a minute.
 """
 
 from collections import deque
@@ -21,13 +21,13 @@ from faults.slow.sampling import Sample
 from faults.slow.settings import SlowSettings
 
 HORIZON_STEPS: Final = 4000  # that make a baseline
-KEPT_STEPS: Final = 96  # whose gaps can be asked for
-FEWEST_STEPS: Final = 20  # before an own baseline is believed
-FEWEST_APART: Final = 12  # steps; of eight equal ranks one is last in eleven of them once in 1e9
+KEPT_STEPS: Final = 96  # whose gaps are kept
+FEWEST_STEPS: Final = 20  # before an own baseline is used
+FEWEST_APART: Final = 12  # steps; one of eight equal ranks is last in eleven of them with a chance of 1e-9
 RECENT: Final = 8
 FLOOR_S: Final = 0.0005  # a clock and a thread switch
 NORMAL: Final = 1.4826  # MAD of a normal distribution to its standard deviation
-LAST: Final = 0.9  # of all steps, in which a rank arrives after all others
+LAST: Final = 0.9  # share of all steps in which a rank arrives last
 
 
 @dataclass
@@ -38,13 +38,13 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A rank for which the others wait."""
+    """A rank that the others wait for."""
 
     rank: int
     since_s: float
-    extra_s: float  # of compute in a step, against its usual place among its peers
-    harm: float  # the share of the step that all others lose by it
-    from_start: bool  # no change was seen: it stands apart from its peers since the beginning
+    extra_s: float  # of compute in a step, beyond its usual place among its peers
+    harm: float  # share of the step that all others lose
+    from_start: bool  # it differs from its peers since the start
 
 
 class ComputeGaps:
@@ -58,7 +58,7 @@ class ComputeGaps:
         self._recent: deque[Floats] = deque(maxlen=RECENT)  # e, per finished step
         self._gaps: deque[Floats] = deque(maxlen=KEPT_STEPS)
         self._all = Sample(ranks, HORIZON_STEPS)  # e of all steps
-        self._quiet = Sample(ranks, HORIZON_STEPS)  # e while nobody is suspected
+        self._quiet = Sample(ranks, HORIZON_STEPS)  # e without a suspicion
         self._was_last = np.zeros(ranks, dtype=np.int64)  # steps
         self._baseline: tuple[int, Floats, Floats] | None = None  # at how many steps, b, sigma
         self.sums = np.zeros(ranks)
@@ -67,7 +67,7 @@ class ComputeGaps:
         self._from_s: float | None = None  # of the first one that counts
 
     def observe(self, seen: Observation) -> None:
-        """Take an operation that is over."""
+        """Add a finished operation."""
         rank, values = seen.rank, seen.values
         if rank is None or not 0 <= rank < self._ranks:
             return
@@ -78,7 +78,7 @@ class ComputeGaps:
             self._operation(rank, values.step, values.called_s, max(values.received_s, values.sent_s))
 
     def late(self, step_s: float) -> list[Late]:
-        """The ranks whose sum stands above the limit and that cost the job enough."""
+        """The ranks whose sum exceeds the limit and that cost the job enough."""
         if len(self._recent) < RECENT or step_s <= 0 or self._ranks < 2:
             return []
         recent = np.array(self._recent)
@@ -88,7 +88,7 @@ class ComputeGaps:
         return [late for late in found if late is not None]
 
     def gaps_s(self, steps: int) -> Floats:
-        """Compute gaps of the last steps, step x rank; of the last `KEPT_STEPS` at most."""
+        """Compute gaps of the last steps, step x rank; at most `KEPT_STEPS`."""
         return np.array(list(self._gaps)[-steps:]).reshape(-1, self._ranks)
 
     def _operation(self, rank: int, step: int, arrived_s: float, finished_s: float) -> None:
@@ -126,11 +126,11 @@ class ComputeGaps:
             before = self.sums
             self.sums = np.clip(before + z - s.gap_slack_sigma, 0.0, 4 * s.gap_limit_sigma)
             self.since_s = np.where(self.sums <= 0, np.nan, np.where(before <= 0, at_s, self.since_s))
-        if (self.sums < s.gap_limit_sigma / 2).all():  # frozen while anybody is suspected
+        if (self.sums < s.gap_limit_sigma / 2).all():  # unchanged during a suspicion
             self._quiet.take(extra)
 
     def _usual(self) -> tuple[Floats, Floats]:
-        """b and sigma, renewed with every twentieth step more that is known."""
+        """b and sigma, recomputed with every twentieth step more."""
         seen = self._quiet.seen
         if self._baseline is None or seen > 1.05 * self._baseline[0]:
             history = self._quiet.rows
@@ -146,7 +146,7 @@ class ComputeGaps:
         return self._apart(rank, now_s, share)
 
     def _apart(self, rank: int, extra_s: float, share: float) -> Late | None:
-        """No change seen: a rank that was last in nearly every step since the first."""
+        """Without a change: a rank that was last in nearly every step since the first."""
         if self._from_s is None or self._all.seen < FEWEST_APART or self._was_last[rank] < LAST * self._all.seen:
             return None
         history = self._all.rows
@@ -157,7 +157,7 @@ class ComputeGaps:
 
 
 def _before_all(extra: Floats) -> Floats:
-    """What each rank came after the last of the others, per step: what the job would gain without it."""
+    """By how much each rank came after the last of the others, per step: the job's gain without it."""
     steps, last = np.arange(len(extra)), extra.argmax(axis=1)
     most = extra[steps, last]
     rest = extra.copy()

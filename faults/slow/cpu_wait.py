@@ -1,10 +1,10 @@
-"""How long each rank has waited for a core, against its peers: what the host does to a rank is not its own doing.
+"""How long each rank waited for a core, against its peers: the host's effect on a rank.
 
-    Q_r = waited_r(last look) - waited_r(last look before `since`)     run-queue time of its first thread (the kernel's)
+    Q_r = waited_r(last poll) - waited_r(last poll before `since`)     run-queue time of its main thread (the kernel's)
     q_r = Q_r - median over ranks of Q
 
-A rank that has come late by e in all since then, with q at least half of e, waits for a core.  Where the kernel does
-not tell, nothing is known.
+A rank that lost e in total since then waits for a core if q is at least half of e.  Without the kernel's figure the
+result is unknown.
 """
 
 from collections import deque
@@ -14,8 +14,8 @@ import numpy as np
 
 from faults.observations import Observation, Process
 
-KEPT: Final = 64  # looks of a rank
-SPAN_S: Final = 5.0  # the last of them that count
+KEPT: Final = 64  # polls of a rank
+SPAN_S: Final = 5.0  # the newest that count
 
 
 class Waited(NamedTuple):
@@ -33,7 +33,7 @@ class CpuWaits:
         self._seen: list[deque[tuple[float, float]]] = [deque(maxlen=KEPT) for _ in range(ranks)]
 
     def observe(self, seen: Observation) -> None:
-        """Take a look at a process."""
+        """Add a poll of a process."""
         rank, values = seen.rank, seen.values
         if not isinstance(values, Process) or values.waited_s is None:
             return
@@ -45,7 +45,7 @@ class CpuWaits:
         of_rank.append((seen.at_s, values.waited_s))
 
     def waited(self, rank: int, since_s: float, now_s: float) -> Waited | None:
-        """Of one rank, since then or the last `SPAN_S`; None where it or its peers are not told."""
+        """Of one rank, since then or over the last `SPAN_S`; None without data of it or its peers."""
         from_s = max(since_s, now_s - SPAN_S)
         told = [_between(looks, from_s) for looks in self._seen]
         known = [each.seconds for each in told if each is not None]
@@ -56,7 +56,7 @@ class CpuWaits:
 
 
 def _between(looks: deque[tuple[float, float]], from_s: float) -> Waited | None:
-    """From the last look before to the last of all."""
+    """Between the last polls before each time."""
     if not looks:
         return None
     at_s, waited_s = next((look for look in reversed(looks) if look[0] <= from_s), looks[0])

@@ -1,4 +1,4 @@
-"""The live slow detector: wires and ranks that make the job slow, and what looks like it and is not hardware."""
+"""The live slow detector: networks and ranks that slow the job, and workload effects that look alike."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from math import floor
@@ -45,26 +45,26 @@ from faults.slow.sockets import Sockets, is_of_sockets
 from faults.slow.steps import Harm, Steps, harm
 from faults.slow.workload import FEWEST_STEPS, Lost, lost
 
-STALLED_STEPS: Final = 5.0  # of usual length without a step: a hang, which is not judged here
+STALLED_STEPS: Final = 5.0  # of usual length without a step: a hang, which is not evaluated here
 MIN_STALL_S: Final = 1.5
 FEWEST_USUAL: Final = 10  # steps
-EARLY: Final = 0.9  # of a period, after which a look counts as in time: who asks is never to the millisecond
-RIPE: Final = 2.0  # windows, after which a message counts as usual: long enough for a fault to be suspected
-EXPLAINED: Final = 0.75  # of the log of longer steps, by a link beside a node without counters
-HOSTS_PART: Final = 0.5  # of what a rank takes longer, waiting for a core: then it is its host's load
-SILENT_S: Final = 3.0  # an agent tells of a process each second
-TOGETHER_S: Final = 60.0  # in which the wires of a slow switch come to be suspected, one after the other
+EARLY: Final = 0.9  # of a period, within which an early call counts as on time
+RIPE: Final = 2.0  # windows, after which a message counts as usual: long enough for a suspicion to arise
+EXPLAINED: Final = 0.75  # share of the log of longer steps that a link beside a node without counters must explain
+HOSTS_PART: Final = 0.5  # of a rank's extra time, spent waiting for a core: then the host's load is the cause
+SILENT_S: Final = 3.0  # an agent reports a process each second
+TOGETHER_S: Final = 60.0  # within which the edges of a slow switch become suspects, one after the other
 FEW: Final = 3  # steps, in the shorter window that measures harm
 
 
 class SlowDetector:
-    """Feed it in the order in which things became known; ask it as often as liked: it looks every `every_s`."""
+    """Takes observations in the order in which they became known, and evaluates every `every_s`."""
 
     def __init__(self, job: Job, settings: SlowSettings | None = None) -> None:
         s = settings or SlowSettings()
         ranks = len(job.rank_node)
         self._job, self._settings = job, s
-        nodes = job.nodes if job.nodes <= s.most_nodes else 0  # whose pairs are watched
+        nodes = job.nodes if job.nodes <= s.most_nodes else 0  # nodes whose pairs are evaluated
         self._sockets = Sockets(nodes, 2 * s.window_s + 1.0)
         self._wires = NetworkDetector(self._sockets, s)
         self._delays = Delays(nodes, keep_s=2 * RIPE * s.window_s, ripe_s=RIPE * s.window_s)
@@ -78,17 +78,17 @@ class SlowDetector:
         self._foreign: Persistence[tuple[int, int]] = Persistence(s.hits, s.of, s.gone_s)
         self._unread: Persistence[int] = Persistence(s.hits, s.of, s.gone_s)
         self._lost: Persistence[Lost] = Persistence(s.hits, s.of, s.gone_s)
-        self._due_s: float | None = None  # the next look
-        self._onset_s: float | None = None  # steps after this are no baseline
-        self._named: dict[Hashable, Named] = {}  # of what is believed
+        self._due_s: float | None = None  # the next evaluation
+        self._onset_s: float | None = None  # later steps are not in the baseline
+        self._named: dict[Hashable, Named] = {}  # of the active diagnoses
         self._diagnoses: tuple[Diagnosis, ...] = ()
 
     def observe(self, observation: Observation) -> None:
-        """Take one in."""
+        """Add an observation."""
         if self._due_s is None:
             self._due_s = observation.at_s + self._settings.warm_up_s + self._settings.window_s
         if is_of_sockets(observation):
-            self._sockets.observe(observation)  # more nodes than it was made for are none of its
+            self._sockets.observe(observation)  # of nodes beyond the detector's size
             return
         if isinstance(observation.values, Process):
             self._cores.observe(observation)
@@ -104,14 +104,14 @@ class SlowDetector:
                 self._accuser.observe(reading)
 
     def evaluate(self, now_s: float) -> Sequence[Diagnosis]:
-        """The slow faults that are believed now, and what explains slowness that is none."""
+        """The active slow faults, and the workload effects."""
         s = self._settings
         if self._due_s is None:
             return self._diagnoses
         due = floor((now_s - self._due_s) / s.every_s + 1.0 - EARLY)
         if due < 0 or self._stalled(now_s):
             return self._diagnoses
-        self._due_s += (due + 1) * s.every_s  # the grid stays where it is, however late this look is
+        self._due_s += (due + 1) * s.every_s  # the grid does not move, however late this evaluation is
         late = self._own_doing(self._gaps.late(self._step_s(now_s)), now_s)
         looked = self._look(now_s) if self._sockets.nodes else None
         self._slow.look(now_s, {} if looked is None else self._harmful(looked, list(late.values()), now_s))
@@ -129,7 +129,7 @@ class SlowDetector:
         return self._wires.look(now_s, self._delays, probed, suspected=suspected, false_per_window=self._price(now_s))
 
     def _own_doing(self, late: Sequence[Late], now_s: float) -> dict[int, Late]:
-        """Without the ranks that come late because they wait for a core; or of which that is about to be told."""
+        """Without ranks that wait for a core, or whose wait is about to be reported."""
         step_s, found = self._step_s(now_s), dict[int, Late]()
         for each in late:
             waited = self._cores.waited(each.rank, each.since_s, now_s)
@@ -150,14 +150,14 @@ class SlowDetector:
         return float(np.median(recent)) if recent.size else 0.0
 
     def _mark_onset(self, now_s: float) -> None:
-        """The step baseline ends a window before the first suspicion, and goes on when that was nothing."""
+        """The step baseline ends a window before the first suspicion, and continues if that was unfounded."""
         if not self._suspected():
             self._onset_s = None
         elif self._onset_s is None:
             self._onset_s = now_s - self._settings.window_s
 
     def _explanations(self, looked: Evaluated | None, now_s: float) -> None:
-        """What is not hardware."""
+        """The workload effects."""
         self._foreign.look(now_s, {} if looked is None else {pair: pair for pair in looked.foreign})
         self._unread.look(now_s, {} if looked is None else {node: node for node in looked.unread})
         gaps_s = self._gaps.gaps_s(4 * FEWEST_STEPS)
@@ -166,7 +166,7 @@ class SlowDetector:
     def _harm(self, since_s: float, now_s: float) -> Harm | None:
         """Step time against its baseline; None without a baseline.
 
-        Of the last half window, or of all steps since the suspicion where they make it more certain.
+        Of the last half window, or of all steps since the suspicion if they are more certain.
         """
         s = self._settings
         first_s = self._steps.first_s()
@@ -180,7 +180,7 @@ class SlowDetector:
         return min((harm(self._steps.recent(start, now_s, FEW), usual) for start in starts), key=lambda h: h.chance)
 
     def _price(self, now_s: float) -> float:
-        """Chance of a false entity per window that is bearable: more, where steps are longer as well."""
+        """The accepted chance of a false entity per window: higher if steps are longer as well."""
         s = self._settings
         measured = self._harm(now_s - s.window_s, now_s)
         if measured is None or measured.ratio < s.least_harm or self._slow.confirmed():
@@ -188,13 +188,13 @@ class SlowDetector:
         return min(s.false_given_harm, s.false_per_window / max(measured.chance, 1e-9))
 
     def _harmful(self, looked: Evaluated, late: Sequence[Late], now_s: float) -> dict[Hashable, NetworkFault]:
-        """What has passed the harm gate, by where it belongs."""
+        """The findings that passed the harm test, by place."""
         self._accused.look(now_s, {slow.key: slow for slow in looked.slow})
-        if not looked.slow or looked.foreign:  # what others' bytes cost is no wire's fault
+        if not looked.slow or looked.foreign:  # the cost of foreign bytes is not the network's
             return {}
         s = self._settings
         since_s = min(each.first_s for each in self._accused.confirmed())
-        by_ranks = sum(each.harm for each in late)  # of the step: no wire is to blame for that
+        by_ranks = sum(each.harm for each in late)  # of the step, not the network's
         measured = self._harm(since_s, now_s)
         measured = None if measured is None else measured.without(by_ranks)
         waits = self._waiting.window(
@@ -212,7 +212,7 @@ class SlowDetector:
         return passed
 
     def _site(self, slow: Slow) -> Hashable:
-        """What is suspected already at one of its ends: of two slow wires at one node one is held up by the other."""
+        """Suspects at one of its ends: of two slow edges at one node one is held up by the other."""
         for key, wire in self._slow.open().items():
             if slow.entity.ends & wire.slow.entity.ends:
                 return key
@@ -227,14 +227,14 @@ class SlowDetector:
         )
 
     def _costs(self, slow: Slow, measured: Harm | None) -> float | None:
-        """By how much steps are longer for it, where that is enough and what the wire lacks can explain it."""
+        """By how much steps are longer because of it, if that is enough and its slowdown can explain it."""
         s = self._settings
         implied = 1.0 / (1.0 - slow.saved)
-        if slow.probed and measured is not None:  # slow beyond doubt; steps need only not say that it is for nothing
+        if slow.probed and measured is not None:  # slow beyond doubt; steps only need not to refute it
             most = measured.log_ratio + 1.645 * measured.error
             if implied >= s.least_harm and most >= np.log(s.least_harm):
                 return max(1.0, measured.ratio)
-        if not slow.own or measured is None:  # nor can steps tell of what was slow before they were known
+        if not slow.own or measured is None:  # nor can steps show what was slow before their start
             return implied if implied >= s.least_implied_harm else None
         sure = measured.chance < s.chance_of_harm or (measured.log_ratio > 0 and implied >= s.plain_harm)
         return measured.ratio if sure and not slow.probed and min(measured.ratio, implied) >= s.least_harm else None
@@ -242,7 +242,7 @@ class SlowDetector:
     def _words(self, now_s: float) -> Iterator[Diagnosis]:
         wires = self._slow.confirmed()
         self._named = {each.key: self._called(each, now_s) for each in wires}
-        for each in wires:  # of several at once a switch may be the cause; where leaves are known, others tell
+        for each in wires:  # a switch may be the cause of several at once; with known leaves, the joint fit decides
             alone = self._job.fabric is not None or self._slow.alone(each.key, within_s=TOGETHER_S)
             yield of_wire(each, self._named[each.key], self._settings.window_s, alone=alone)
         yield from (of_rank(each, self._job.rank_node[each.found[-1].rank]) for each in self._late.confirmed())
@@ -258,14 +258,14 @@ class SlowDetector:
 
 
 def _may_wait_for_others(slow: Slow, measured: Harm, unheard: frozenset[int]) -> bool:
-    """Whether it explains so little of what steps lose that it may wait for a wire that nobody tells of."""
+    """Whether it explains so little of the longer steps that it may wait for an unobserved edge."""
     if not unheard - slow.entity.ends or slow.entity.peer is None:
         return False
     return bool(-np.log(1.0 - slow.saved) < EXPLAINED * measured.log_ratio)
 
 
 def _likely(slow: Slow, waits: Waits) -> dict[Hypothesis, float]:
-    """Log likelihood of all hypotheses about one fault: the fit's and that of where bytes wait."""
+    """Log likelihood of all hypotheses about one fault: of the fit and of the queue location."""
     found: dict[Hypothesis, float] = {}
     for entity, nats in slow.standing.items():
         extra = waits.nats(entity.node, entity.way)

@@ -1,7 +1,7 @@
-"""Findings that have persisted, as verdicts.
+"""Diagnoses from findings that persisted.
 
 Confidence is 1 - 2^-k, with k the independent kinds of evidence that agree: pair bandwidth, measured step time (not
-what peers imply), where bytes wait, one-way delays; compute gap and the arrival it causes.
+the time implied by peers), queue location, one-way delays; compute gap and the late arrival.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,9 +26,9 @@ ARRIVAL: Final = "arrival"
 CONNECTIONS: Final = "extra-connections"
 UNREAD: Final = "unread-bytes"
 
-MIN_NATS: Final = 1.0  # of the mean look, by which one direction is likelier than the other
+MIN_NATS: Final = 1.0  # of the mean evaluation, by which one direction is likelier than the other
 
-BOTH_NATS: Final = 3.0  # more, before a NIC is called slow both ways: acknowledgements may slow more than data
+BOTH_NATS: Final = 3.0  # more, for a NIC slow both ways: acknowledgements may slow more than data
 
 LINK_NATS: Final = 3.0  # of sockets alone: a NIC explains a link's pair too, and has more ways to fit noise
 ISOLATE_NATS: Final = 5.0  # a link would have to be 150 times less likely
@@ -38,23 +38,23 @@ Hypothesis = tuple[int, int | None, Direction]
 
 @dataclass(frozen=True, slots=True)
 class NetworkFault:
-    """A slow wire of one look, with the log likelihood of all that it could be and what it costs."""
+    """A slow NIC or link of one evaluation, with the log likelihoods of all hypotheses and its cost."""
 
     slow: Slow
     likely: Mapping[Hypothesis, float]
     seen: tuple[str, ...]  # kinds of one-way evidence
     ratio: float  # of the step time
-    measured: bool  # against the step's own baseline; else implied by peers
-    unheard: frozenset[int] = frozenset()  # nodes whose own counters are not told
+    measured: bool  # against the step's own baseline; otherwise implied by peers
+    unheard: frozenset[int] = frozenset()  # nodes without counters of their own
 
 
 def telling(found: Sequence[NetworkFault]) -> Sequence[NetworkFault]:
-    """The looks that count: once probes have spoken, those in which they did."""
+    """The evaluations that count: after a probe finding, those with probes."""
     return [wire for wire in found if wire.slow.probed] or found
 
 
 def named(looks: Sequence[NetworkFault]) -> Hypothesis:
-    """What all looks together make likeliest; a link, unless a NIC is clearly likelier or probes have spoken."""
+    """The likeliest over all evaluations; a link, unless a NIC is clearly likelier or probes found it."""
     found = telling(looks)
     sums: dict[Hypothesis, float] = {}
     link_nats = 0.0 if found[0].slow.probed else LINK_NATS
@@ -66,14 +66,14 @@ def named(looks: Sequence[NetworkFault]) -> Hypothesis:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What a wire was called, and when."""
+    """The name of a fault and its time."""
 
     node: int
     peer: int | None
     at_s: float
 
     def again(self, looks: Sequence[NetworkFault], *, now_s: float) -> "Named":
-        """The same; or a NIC for its link once probes say so, as clearly as it takes to take a node out."""
+        """The same; or the NIC for its link after probes, with the margin that isolation needs."""
         node, peer, _ = named(looks)
         if self.peer is None or peer is not None or node not in (self.node, self.peer):
             return self
@@ -93,12 +93,12 @@ def direction(looks: Sequence[NetworkFault], node: int) -> Direction:
 
 
 def of_wire(confirmed: Confirmed[NetworkFault], place: Named, window_s: float, *, alone: bool = True) -> Diagnosis:
-    """A slow NIC or link.  `alone`: no switch may be the cause of it."""
+    """A slow NIC or link.  `alone`: no switch may be the cause."""
     found = confirmed.found
     node, peer = place.node, place.peer
     last = found[-1]
     silent = node in last.unheard
-    if silent:  # what it sends is known by nobody: neither its direction nor one link
+    if silent:  # its transmissions are unknown: no direction and no link can be named
         peer = None
     factor = float(np.exp(np.median([wire.slow.entity.slowdown for wire in found])))
     ratio = float(np.median([wire.ratio for wire in found]))
@@ -129,7 +129,7 @@ def of_wire(confirmed: Confirmed[NetworkFault], place: Named, window_s: float, *
 
 
 def of_rank(confirmed: Confirmed[Late], node: int) -> Diagnosis:
-    """A rank that comes late by its own doing."""
+    """A rank that is late by its own computing."""
     last = confirmed.found[-1]
     against = "its peers, since the first step" if last.from_start else "before"
     return Diagnosis(
@@ -149,7 +149,7 @@ def of_rank(confirmed: Confirmed[Late], node: int) -> Diagnosis:
 
 
 def of_foreign(confirmed: Confirmed[tuple[int, int]]) -> Diagnosis:
-    """Other people's bytes on the job's wires."""
+    """Foreign bytes on the job's network."""
     source, target = confirmed.found[-1]
     return Diagnosis(
         fault=FaultClass.COMM_SLOW,
@@ -167,7 +167,7 @@ def of_foreign(confirmed: Confirmed[tuple[int, int]]) -> Diagnosis:
 
 
 def of_unread(confirmed: Confirmed[int]) -> Diagnosis:
-    """A process that does not take what has arrived."""
+    """A process that does not read what has arrived."""
     node = confirmed.found[-1]
     return Diagnosis(
         fault=FaultClass.NONCOMM_SLOW,
@@ -177,13 +177,13 @@ def of_unread(confirmed: Confirmed[int]) -> Diagnosis:
         detected_s=confirmed.confirmed_s,
         isolate=False,
         confidence=_confidence(1),
-        reason=f"senders to node {node} wait for its receive window: its process reads too slowly, the wire is free",
+        reason=f"senders to node {node} wait for its receive window: its process reads too slowly, the network is free",
         evidence=(UNREAD,),
     )
 
 
 def of_workload(confirmed: Confirmed[Lost]) -> Diagnosis:
-    """Time lost to the job's own doing."""
+    """Time lost to the workload."""
     last = confirmed.found[-1]
     return Diagnosis(
         fault=FaultClass.NONCOMM_SLOW,
@@ -198,7 +198,7 @@ def of_workload(confirmed: Confirmed[Lost]) -> Diagnosis:
 
 
 def _no_link(looks: Sequence[NetworkFault], node: int) -> bool:
-    """Whether one of its links alone is so much less likely that the node may be taken out for it."""
+    """Whether each of its links alone is so much less likely that the node may be isolated."""
     found = telling(looks)
     sums: dict[bool, dict[Hypothesis, float]] = {True: {}, False: {}}
     for wire in found:
@@ -210,7 +210,7 @@ def _no_link(looks: Sequence[NetworkFault], node: int) -> bool:
 
 
 def _both_ways_or_seen(found: Sequence[NetworkFault], seen: set[str]) -> bool:
-    """Over TCP a slow NIC slows row and column; one of them alone needs one-way evidence before a node is taken out."""
+    """Over TCP a slow NIC slows row and column; one of them alone needs one-way evidence before isolation."""
     both = np.median([wire.slow.entity.leak for wire in found]) > 0
     return bool(both or seen)
 

@@ -1,4 +1,4 @@
-"""What one look accuses."""
+"""The findings of one evaluation."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -8,15 +8,15 @@ from faults.slow.sparse_fit import Entity
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """One accused entity in one window."""
+    """One slow entity in one window."""
 
     entity: Entity
     saved: float  # share of the window's time
-    own: bool  # against its own history; else against its peers
-    standing: Mapping[Entity, float] = field(default_factory=dict)  # log likelihoods of it and of its rivals
+    own: bool  # against its own history; otherwise against its peers
+    standing: Mapping[Entity, float] = field(default_factory=dict)  # log likelihoods of it and of its alternatives
     probed: bool = False  # found by probes
 
     @property
     def key(self) -> Hashable:
-        """What persistence counts: a NIC whatever its direction, a link."""
+        """The key of persistence: a NIC in any direction, or a link."""
         return self.entity.place

@@ -1,12 +1,11 @@
-"""What probes accuse, and what sockets accuse, as one list.
+"""Merges the findings of probes and of sockets.
 
-Probes speak first: a wire that they call slow is slow, whatever else loads the machine.  Whom sockets accuse and probes
-find well is left out, for sockets also wait for the job, for the host and for one another.  A link that sockets hold
-against its own past stays: where a fabric has several ways between two nodes, a probe may take another one than the
-job's bytes.  Log likelihoods of both kinds of evidence add up, hypothesis by hypothesis.  Against a NIC for which
-more than one probe speaks sockets count `SOCKETS_TELL` at most: alone they tend to take a Tx for its busiest link,
-since short messages hardly show it, and are as sure of that as of what is right.  Where trains accuse a link
-rather than the NIC at its end, they count `BESIDE_LINK` more for that NIC than for the link, at most.
+Probes come first: an edge that they find slow is slow, whatever else loads the host.  A socket finding that probes
+contradict is dropped, because sockets also wait for the job, the host and each other.  A link that its own past
+supports stays, because a probe may take another path than the job's bytes.  Log likelihoods of both kinds add up, for
+each hypothesis.  Against a NIC with more than one supporting probe sockets count at most `SOCKETS_TELL`: alone they
+tend to take a Tx for its busiest link, since short messages hardly show it.  Where trains prefer a link to the NIC at
+its end, sockets count at most `BESIDE_LINK` more for that NIC.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +19,10 @@ from faults.slow.findings import Slow
 from faults.slow.probe_likelihood import MAX_NATS, Probed, View
 from faults.slow.sparse_fit import Entity, apart
 
-MAX_AT_START: Final = 2  # nodes: what more have alike from the first second is a part of the job
+MAX_AT_START: Final = 2  # nodes: what more share from the start belongs to the job
 WELL_NATS: Final = -3.5  # a likelihood ratio of 1 to 33: two trains as usual
 SOCKETS_TELL: Final = 2.0  # nats
-BESIDE_LINK: Final = 8.0  # nats that sockets may say for a NIC more than for its link, where trains accuse that link
+BESIDE_LINK: Final = 8.0  # the most that sockets add for a NIC over its link, where trains prefer that link
 NIC_WAYS: Final = (Direction.TX, Direction.RX, Direction.BOTH)
 Place = tuple[int, int | None, Direction]
 
@@ -31,7 +30,7 @@ Place = tuple[int, int | None, Direction]
 def joined(
     found: Sequence[Slow], views: Sequence[View], *, false_per_window: float, made: Callable[[Entity, bool], Slow]
 ) -> list[Slow]:
-    """All accused; `made` is what an accused entity (of its own past or not) is for the sockets."""
+    """All findings; `made` gives the sockets' finding for an entity (by its own past or not)."""
     if not found and not any(view.suspicious for view in views):
         return []
     probed = [view.probed() for view in views]
@@ -42,7 +41,7 @@ def joined(
 
 
 def _accused(probed: Probed, false_per_window: float) -> tuple[Entity, ...]:
-    """Against the others, no more than can be a fault."""
+    """Against the peers, at most as many as can be a fault."""
     entities = probed.entities(false_per_window)
     if probed.own or not entities:
         return entities
@@ -60,7 +59,7 @@ def _is_well(slow: Slow, likely: Sequence[Mapping[Place, tuple[Entity, float]]])
 def _standing(
     slow: Slow, probed: Sequence[Probed], likely: Sequence[Mapping[Place, tuple[Entity, float]]]
 ) -> dict[Entity, float]:
-    """Sockets' log likelihoods and probes', of all hypotheses that share an end with it."""
+    """Log likelihoods of sockets and probes, of all hypotheses that share an end with it."""
     of_kind = next((each for one, each in zip(probed, likely, strict=True) if one.own is slow.own), {})
     seen = {place for place, (_, nats) in of_kind.items() if place[1] is None and nats > MAX_NATS}
     least = max(slow.standing.values(), default=0.0) - SOCKETS_TELL
@@ -81,7 +80,7 @@ def _standing(
 
 
 def _beside_links(slow: Slow, of_kind: Mapping[Place, tuple[Entity, float]]) -> dict[int, float]:
-    """Per node at an end of a link that trains accuse rather than its NIC: most that sockets say for that NIC."""
+    """Per node at an end of a link that trains prefer to its NIC: the most that sockets add for that NIC."""
     of_sockets = {_place(entity): nats for entity, nats in slow.standing.items()}
     most: dict[int, float] = {}
     for place, (entity, nats) in of_kind.items():

@@ -1,11 +1,10 @@
-"""Slow wires of a live job: windows of socket counters against baselines, the fit, and the gates it has to pass.
+"""Slow edges of a live job: windows of socket counters against baselines, the fit, and the tests that it has to pass.
 
-Pace.  What an entity costs is the busy time that its slowest pair would be spared:
+The cost of an entity is the busy time that its slowest pair would be spared:
     saved_e = sum over classes of max over pairs of e of busy_ij / window (1 - exp(-a_ij)),  ratio = 1 / (1 - saved)
-with a_ij the part of the slowdown that the fit gives to e.
-The slowest wire sets the pace of a collective; the others wait for it and look slow too (their busy time is held up by
-what they wait for).  Whoever would save less than `pacing_share` of what the worst one would is not accused, nor is
-anybody at one end of a worse one: a link into a node that cannot pass on what it gets is held up first.
+with a_ij the part of the slowdown that the fit gives to e.  The slowest edge sets the speed of a collective; the others
+wait for it and look slow too.  An entity that saves less than `pacing_share` of the worst is dropped, and so is one at
+an end of a worse one: a link into a node that cannot forward is held up first.
 """
 
 from collections.abc import Hashable, Sequence
@@ -27,29 +26,29 @@ from faults.slow.sockets import ACKED, TICK_US, Sockets, Span
 from faults.slow.sparse_fit import Entity, Observed, apart, explain, standing
 
 LONGER: Final = 0.72  # of the noise: of twice the window (measured: 0.71 of long flows, 0.73 of short messages)
-STARVED: Final = 0.3  # of the busy time: then the receiver's process or the sender's buffer is the brake, not the wire
+STARVED: Final = 0.3  # of the busy time: then the receiver's process or the sender's buffer is the limit
 
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """What one stretch of time says of all pairs."""
+    """One stretch of time, for all pairs."""
 
-    log: Floats  # of the bandwidth in use; NaN where it says nothing of the wire
+    log: Floats  # of the bandwidth in use; NaN if it is no measure of the network
     busy: Floats
-    change: Floats  # from one half of it to the other
+    change: Floats  # from one half to the other
     unread: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """What one window said."""
+    """One window."""
 
     slow: tuple[Slow, ...]
     bandwidth_mbit: Floats
     usual_mbit: Floats
     foreign: tuple[tuple[int, int], ...]
-    unread: tuple[int, ...]  # nodes whose processes do not take what arrives
-    unheard: frozenset[int] = frozenset()  # nodes whose own counters are not told
+    unread: tuple[int, ...]  # nodes whose processes do not read what arrives
+    unheard: frozenset[int] = frozenset()  # nodes without counters of their own
 
 
 class NetworkDetector:
@@ -67,7 +66,7 @@ class NetworkDetector:
 
     @property
     def has_history(self) -> bool:
-        """Whether pairs can be held against their own past."""
+        """Whether pairs can be compared with their own past."""
         return len(self._history) >= self._settings.enough_windows
 
     def look(
@@ -79,7 +78,7 @@ class NetworkDetector:
         suspected: bool,
         false_per_window: float,
     ) -> Evaluated | None:
-        """The windows that end now: one that is quick, and one twice as long whose noise is less."""
+        """The windows that end now: a quick one, and one twice as long with less noise."""
         s = self._settings
         span = self._sockets.span(now_s - s.window_s, now_s, counted=True)
         if span is None:
@@ -122,7 +121,7 @@ class NetworkDetector:
         return _Window(np.log(np.where(self._masked | starved, np.nan, mbit)), _busy_share(span), change, unread)
 
     def _foreign(self, span: Span, mbit: Floats, now_s: float) -> tuple[tuple[int, int], ...]:
-        """Finds foreign bytes, and masks what they touch until the last of them has left the window."""
+        """Finds foreign bytes, and masks the affected pairs until the bytes have left the window."""
         s = self._settings
         rate = span.rate()
         fastest = float(np.nanmax(mbit)) if np.isfinite(mbit).any() else float("nan")
@@ -156,7 +155,7 @@ class NetworkDetector:
         now_s: float,
         false_rate: float,
     ) -> tuple[Slow, ...]:
-        """By probes, by own history and, for what was slow before there was any, by peers; each place once."""
+        """By probes, by own history and, for faults older than it, by peers; each place once."""
         found: dict[Hashable, Slow] = {}
         by_own: Observed | None = None
         if usual is not None:
@@ -192,19 +191,19 @@ class NetworkDetector:
         ]
 
     def _pacing(self, found: list[Slow]) -> list[Slow]:
-        """Those of them that set the pace, the worst first; probes before own history before peers."""
+        """The findings that set the speed, the worst first; probes before own history before peers."""
         ordered = sorted(found, key=lambda slow: (not slow.probed, not slow.own, -slow.saved))
         return [slow for at, slow in enumerate(ordered) if slow.saved > 0 and self._sets_pace(slow, ordered[:at])]
 
     def _sets_pace(self, slow: Slow, worse: list[Slow]) -> bool:
-        """Whether it would not merely be waiting for a worse one."""
+        """Whether it does not merely wait for a worse one."""
         if any(slow.entity.ends & each.entity.ends for each in worse):
             return False
         return slow.saved >= self._settings.pacing_share * max((each.saved for each in worse), default=0.0)
 
 
 def _observed(window: _Window, usual: Usual, kind: Ints, passes: tuple[Floats, Floats]) -> Observed:
-    """Slowdowns beyond what all pairs of a class share, with the noise of now."""
+    """Slowdowns beyond what all pairs of a class share, with the current noise."""
     slowdown = np.where(kind >= 0, usual.log_mbit - window.log, np.nan)
     slowdown = slowdown - common(slowdown, kind)
     delay, doubt = passes
@@ -215,7 +214,7 @@ def _observed(window: _Window, usual: Usual, kind: Ints, passes: tuple[Floats, F
 
 
 def _saved(entity: Entity, kind: Ints, busy: Floats) -> float:
-    """Share of the window that would be spared without it, by what the fit gives to it alone."""
+    """Share of the window that would be spared without it, by its part of the fit."""
     spared = busy * (1.0 - np.exp(-entity.amplitudes(len(kind))))
     parts = [np.max(spared[kind == number], initial=0.0) for number in np.unique(kind[kind >= 0])]
     return float(min(0.95, np.sum(parts)))

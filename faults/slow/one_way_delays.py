@@ -1,12 +1,12 @@
 """One-way delays of passes, as slowdowns of their pairs against their own past.
 
-    d_ij = min(received_j - called_i - (o_j - o_i), received_j - called_j)     by the receiver's clock; o: `clocks`
-    y_ij = log(1 + (median d_ij now - median d_ij usual) / D),   D = mean of the usual medians
+    d_ij = min(received_j - called_i - (o_j - o_i), received_j - called_j)     by the receiver's clock; o:
+    `clock_offsets` y_ij = log(1 + (median d_ij now - median d_ij usual) / D),   D = mean of the usual medians
 
-The later of both calls begins it.  Which one that was two clocks that are a few milliseconds apart do not tell, so
-they are set right first, by the past.  What stays of an offset cancels in the difference as far as the usual is recent:
-it is that of the last `BASELINE` messages.  The message must exceed what a shaper lets through at once.  Without a past
-a pair is held against the median of its peers; there clock offsets stay in.
+The later of both calls begins the message.  Clocks a few milliseconds apart do not show which, so they are aligned
+first.  The rest of an offset cancels in the difference as far as the usual is recent: it is of the last `BASELINE`
+messages.  The message must exceed a shaper's burst.  Without a past, a pair is compared with the median of its peers,
+and clock offsets stay in.
 """
 
 from collections import deque
@@ -23,20 +23,20 @@ from faults.slow.clock_offsets import QUICK, WAITED_S, ahead_of
 
 NORMAL: Final = 1.4826
 MEDIAN_LOSS: Final = 1.2533  # sqrt(pi / 2): the standard error of a median against a mean's
-BASELINE: Final = 128  # messages: 20 s of steps at 6 Hz, in which a clock that drifts by 50 ppm moves 1 ms
+BASELINE: Final = 128  # messages: 20 s of steps at 6 Hz, in which a clock drift of 50 ppm moves 1 ms
 FEWEST_USUAL: Final = 10
 FEWEST: Final = 3
-# Between windows of 2.5 s in health medians of one pair differ by this, whatever the messages inside scatter.
+# Between healthy windows of 2.5 s the medians of one pair differ by this, whatever the scatter inside.
 MIN_SIGMA: Final = 0.08
 MIN_DELAY_S: Final = 1e-4
-MAX_RECENT: Final = 1024  # messages that are not yet old enough: nobody asks while a job stands
-KEPT_STEPS: Final = 8  # in which the other side of a pass is waited for
-LONGEST_S: Final = 10.0  # after a call; what took longer belongs to a step of this number before the job began anew
-NO_TIME_S: Final = -1e-3  # less than no message takes by clocks that were set right: one of them has been set since
+MAX_RECENT: Final = 1024  # messages that are not old enough, while the job stands
+KEPT_STEPS: Final = 8  # to wait for the other side of a pass
+LONGEST_S: Final = 10.0  # after a call; a longer time belongs to a step of this number before a restart
+NO_TIME_S: Final = -1e-3  # below the time of any message by aligned clocks: one of them was set since
 
 
 class _Taken(NamedTuple):
-    """One message: seconds from each of both calls, by two clocks and by one."""
+    """One message: seconds since each of both calls, by two clocks and by one."""
 
     since_sent_s: float
     since_called_s: float
@@ -50,7 +50,7 @@ class _Pair:
     taken: int = 0
 
     def ripen(self, until_s: float, *, forget: bool) -> None:
-        """Messages of before then become usual, or are forgotten."""
+        """Earlier messages become usual, or are forgotten."""
         while self.recent and self.recent[0][0] < until_s:
             _, message = self.recent.popleft()
             if not forget:
@@ -58,14 +58,14 @@ class _Pair:
                 self.taken += 1
 
     def now(self, from_s: float, to_s: float, *, apart_s: float) -> tuple[float, float, int] | None:
-        """Middle, scatter and count of the messages of a stretch of time."""
+        """Location, scatter and count of the messages of a stretch of time."""
         inside = [message for at_s, message in self.recent if from_s < at_s <= to_s]
         if len(inside) < FEWEST:
             return None
         return *_middle(_delays(inside, apart_s)), len(inside)
 
     def baseline(self, *, apart_s: float) -> tuple[float, float] | None:
-        """Median and scatter of the past, renewed with every tenth message."""
+        """Median and scatter of the past, recomputed with every tenth message."""
         if len(self.usual) < FEWEST_USUAL:
             return None
         count, apart_then_s, *_ = self.known
@@ -74,13 +74,13 @@ class _Pair:
         return self.known[2:]
 
     def way_s(self) -> float | None:
-        """How long a message took by both clocks that was waited for."""
+        """The time of a message that was waited for, by both clocks."""
         waited = [sent_s for sent_s, called_s in self.usual if called_s > WAITED_S]
         return float(np.quantile(waited, QUICK)) if len(waited) >= FEWEST_WAITED else None
 
 
 class Delays:
-    """Messages of all pairs; what is older than `ripe_s` becomes usual while nothing is suspected."""
+    """Messages of all pairs; those older than `ripe_s` become usual without a suspicion."""
 
     def __init__(self, nodes: int, *, keep_s: float, ripe_s: float) -> None:
         self._nodes, self._keep_s, self._ripe_s = nodes, keep_s, ripe_s
@@ -88,23 +88,23 @@ class Delays:
         self._called: dict[tuple[int, int], tuple[float, int]] = {}  # (step, rank) -> called, node
         self._waiting: dict[tuple[int, int], tuple[int, float, float]] = {}  # (step, source) -> node, called, received
         self._step = 0  # the newest
-        self._taken = 0  # messages that have become usual when the clocks were last looked at
+        self._taken = 0  # usual messages at the last estimate of the clocks
         self._apart_s = np.full((nodes, nodes), np.nan)
 
     def observe(self, seen: Observation) -> None:
-        """Take a pass: both sides are needed."""
+        """Add a pass: both sides are needed."""
         values = seen.values
         if isinstance(values, PointToPoint) and seen.rank is not None and values.step is not None:
             self._pass(seen.rank, seen.node, values, values.step)
 
     def ripen(self, now_s: float, *, suspected: bool) -> None:
-        """Let old messages become usual; while a fault is suspected they are forgotten."""
+        """Old messages become usual; during a suspicion they are forgotten."""
         until_s = now_s - (self._keep_s if suspected else self._ripe_s)
         for pair in self._passes.values():
             pair.ripen(until_s, forget=suspected)
 
     def slowdowns(self, from_s: float, to_s: float) -> tuple[Floats, Floats]:
-        """y and its standard error, NaN where too few messages came."""
+        """y and its standard error, NaN with too few messages."""
         pairs, told_s = self._passes, self.clocks_apart_s()
         apart_s = np.nan_to_num(told_s)
         y, sigma = np.full((2, self._nodes, self._nodes), np.nan)
@@ -129,7 +129,7 @@ class Delays:
         return y, sigma
 
     def clocks_apart_s(self) -> Floats:
-        """By how much the clock of j is ahead of that of i, by pair [i, j]; NaN where messages do not tell."""
+        """The clock offset of j against i, by pair [i, j]; NaN if messages do not determine it."""
         taken = sum(pair.taken for pair in self._passes.values())
         if taken >= min(1.1 * self._taken, self._taken + len(self._passes) * (BASELINE // 10)) and taken > self._taken:
             self._taken = taken
@@ -151,7 +151,7 @@ class Delays:
             self._match(step, source)
 
     def _forget(self, step: int) -> None:
-        """With a new step what lies long back; all where the job has begun anew from an earlier one."""
+        """At a new step forget old ones; forget all after a restart from an earlier step."""
         if step > self._step:
             for table in (self._called, self._waiting):
                 for key in [key for key in table if key[0] < step - KEPT_STEPS]:

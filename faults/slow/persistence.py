@@ -1,4 +1,4 @@
-"""A slow fault is said only when it is seen again and again, and is over only when it is not seen for a while."""
+"""A slow fault is named after repeated findings, and ends after a time without."""
 
 from collections import deque
 from collections.abc import Hashable, Mapping
@@ -19,7 +19,7 @@ class _Track(Generic[Found]):
 
 @dataclass(frozen=True, slots=True)
 class Confirmed(Generic[Found]):
-    """What was found often enough: its last findings, when it was found first, and when it came to be believed."""
+    """A repeated finding: its last findings, its first time, and the time of its confirmation."""
 
     key: Hashable
     first_s: float
@@ -28,14 +28,14 @@ class Confirmed(Generic[Found]):
 
 
 class Persistence(Generic[Found]):
-    """Keys are what is accused; values, the evidence of one look."""
+    """Keys are suspects; values, the evidence of one evaluation."""
 
     def __init__(self, hits: int, of: int, gone_s: float) -> None:
         self._hits, self._of, self._gone_s = hits, of, gone_s
         self._tracks: dict[Hashable, _Track[Found]] = {}
 
     def look(self, now_s: float, found: Mapping[Hashable, Found]) -> None:
-        """Take the findings of one look."""
+        """Add the findings of one evaluation."""
         for key in found:
             if key not in self._tracks:
                 self._tracks[key] = _Track(now_s, deque(maxlen=self._of))
@@ -51,11 +51,11 @@ class Persistence(Generic[Found]):
                 del self._tracks[key]
 
     def suspected(self) -> bool:
-        """Whether anything was found at the last look, or is believed."""
+        """Whether anything was found at the last evaluation, or is confirmed."""
         return any(track.confirmed_s is not None or track.hits[-1] for track in self._tracks.values())
 
     def confirmed(self) -> list[Confirmed[Found]]:
-        """What is believed now."""
+        """The confirmed findings."""
         return [
             Confirmed(key, track.first_s, track.confirmed_s, tuple(track.found))
             for key, track in self._tracks.items()
@@ -63,10 +63,10 @@ class Persistence(Generic[Found]):
         ]
 
     def alone(self, key: Hashable, *, within_s: float) -> bool:
-        """Whether nothing else that is suspected or believed began within this time of it."""
+        """Whether no other suspicion or confirmed fault began within this time of it."""
         first_s = self._tracks[key].first_s
         return all(abs(track.first_s - first_s) > within_s for other, track in self._tracks.items() if other != key)
 
     def open(self) -> Mapping[Hashable, Found]:
-        """What was found last of everything that is suspected or believed."""
+        """The last findings of all suspects and confirmed faults."""
         return {key: track.found[-1] for key, track in self._tracks.items()}

@@ -1,23 +1,23 @@
-"""Which NIC or link one-way probes accuse: a likelihood ratio over the moment of onset and the slowdown.
+"""Evidence of one-way probes against NICs and links: a likelihood ratio over the time of onset and the slowdown.
 
-A probe's r (`probes`) is, with shares W, B and F, at the wire's own rate, beside the job's bytes, or too fast, because
-a halted sender or a shaper's allowance let the second half catch up:
+A probe's r (`probe_ratios`) is, with shares W, B and F, at the link's rate, among the job's bytes, or too fast, because
+a halted sender or a shaper's burst let the second half catch up:
 
     p(r | a) = W N(r - a; SIGMA) + B [r > a] exp(a - r) + F / FASTEST [r < a]      into a NIC that is slower by a (log)
              - H N(r - a; SIGMA) + H (N(r; SIGMA) exp(1 - e^a) + [0 < r < a] e^r exp(e^r - e^a))      out of one
-    p(r)     = p(r | 0), mixed with what this job's probes show in health; that weighs as many as there were
+    p(r)     = p(r | 0), mixed with this job's healthy probes, weighted by their number
     L_ij(a, t) = sum over the probes of ij since t of log p(r | a) / p(r)
     Tx of k: sum_j L_kj(a, t)      Rx of k: sum_j L_jk(a, t)      both: their sum, an a for each      link: L_ij(a, t)
 
-What a slow sender lets go waits once more where it arrives: a share H of trains meets the job's bytes there, whose wait
-(exponential, of a train's length) lets the second half catch up, all of it where the wait is longer than what the
-sender took too long.  Then it looks as usual, and that must not acquit the sender, nor a link.
+A share H of the trains from a slow sender queues again behind the job's bytes at the receiver.  Their wait
+(exponential, of a train's length) lets the second half catch up, completely if it exceeds the sender's delay.  Such a
+train has the usual time and must not clear the sender or a link.
 
-Only trains at the rate of a speak for a.  Those that take still longer met bytes, as several in a row do while a host
-stalls; of a slow wire most trains agree.
+Only trains at the rate of a support a.  Slower trains met bytes, as several in a row do while a host stalls; of a slow
+link most trains agree.
 
-What a hypothesis gains is the largest over t and a; its price is log(candidates * moments / q), as in `localise`.
-Further ones are found without the pairs of the first.
+The gain of a hypothesis is the largest over t and a; its price is log(candidates * times / q), as in `sparse_fit`.
+Further hypotheses are found without the pairs of the first.
 """
 
 from collections.abc import Mapping
@@ -39,31 +39,31 @@ SIGMA: Final = 0.02  # measured 0.002 to 0.01
 FASTEST, LONGEST = 2.5, 4.0  # of r
 BIN: Final = 0.02
 SMOOTH: Final[Floats] = np.array([1.0, 2.0, 3.0, 2.0, 1.0]) / 9.0
-PRIOR: Final = 50.0  # probes that the formula is worth
-KEPT: Final = 4000.0  # probes that make the density of health
+PRIOR: Final = 50.0  # weight of the formula, in probes
+KEPT: Final = 4000.0  # probes that determine the healthy density
 MAX_NATS: Final = 7.0  # of one probe; a second direction of a NIC needs more than one
-AGREES: Final = 4.0  # sigmas above a, beyond which a probe does not speak for it
-MIN: Final = 0.06  # of r, below which nobody is looked at closer
+AGREES: Final = 4.0  # sigmas above a, beyond which a probe does not support it
+MIN: Final = 0.06  # of r, below which nothing is examined closer
 SINCE_S: Final = (1.0, 1.5, 2.0, 2.5, 3.5, 5.0, 7.0)  # moments of onset, before now
 MAX: Final = 4  # entities at once
-CLOSER_S: Final = 2.5  # of probes that decide whether anything is looked at closer
+CLOSER_S: Final = 2.5  # of the probes that trigger a closer examination
 CENTRES: Final[Floats] = np.arange(-FASTEST, LONGEST, BIN) + BIN / 2
 SLOWDOWNS: Final[Floats] = np.arange(np.log(1.1), np.log(30.0), 1.5 * SIGMA)
-Table = dict[Direction, tuple[Floats, Floats]]  # per hypothesis what it gains, and with which slowdown
+Table = dict[Direction, tuple[Floats, Floats]]  # per hypothesis its gain, and at which slowdown
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """Likelihood ratios of one look, a line per pair; no line where nobody probes."""
+    """Likelihood ratios of one evaluation, a line per pair; empty without probes."""
 
     nodes: int
-    own: bool  # against each pair's past; else against the others
+    own: bool  # against each pair's past; otherwise against the others
     pairs: Ints
     nats: Floats  # line x moment of onset x slowdown: out of a NIC, or on a link
     into: Floats  # the same into a NIC
 
     def entities(self, false_per_window: float) -> tuple[Entity, ...]:
-        """Those worth more than their price, the likeliest first."""
+        """The hypotheses worth more than their price, the likeliest first."""
         left, found = self, list[Entity]()
         while len(found) < MAX and len(left.pairs):
             best = left.best(false_per_window)
@@ -74,7 +74,7 @@ class Probed:
         return tuple(found)
 
     def best(self, false_per_window: float) -> Entity | None:
-        """The hypothesis that gains most above its price, if any does."""
+        """The hypothesis with the largest gain above its price, if any."""
         moments = float(np.log(len(SINCE_S)))
         nic = float(np.log(self.nodes / false_per_window)) + moments
         link = float(np.log(max(2, len(self.pairs)) / false_per_window)) + moments
@@ -93,7 +93,7 @@ class Probed:
         return Probed(self.nodes, self.own, self.pairs[~slowed], self.nats[~slowed], self.into[~slowed])
 
     def likely(self) -> Mapping[Entity, float]:
-        """Log likelihood ratios of all hypotheses about what is probed."""
+        """Log likelihood ratios of all hypotheses about the probed pairs."""
         found: dict[Entity, float] = {}
         for way, (gains, slowdown) in self._tables().items():
             gain = gains - MAX_NATS if way is Direction.BOTH else gains
@@ -113,7 +113,7 @@ class Probed:
         }
 
     def _nics(self, nats: Floats, side: int) -> tuple[Floats, Floats]:
-        """Of all nodes' ways out, or in; one way alone is no NIC's."""
+        """Of all nodes' paths out, or in; one path alone is no NIC's."""
         lines = nats.reshape(len(nats), -1)
         of_node = self.pairs[:, side][None, :] == np.arange(self.nodes)[:, None]
         gain, slowdown = _most((of_node @ lines).reshape(self.nodes, *nats.shape[1:]))
@@ -121,7 +121,7 @@ class Probed:
 
 
 class Health:
-    """What probes of this job show while nothing is suspected, and the log likelihood ratios that follow."""
+    """The healthy probes of this job, and the log likelihood ratios that follow."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(CENTRES.size)
@@ -135,14 +135,14 @@ class Health:
             self._counts /= 2.0
 
     def table(self) -> Floats:
-        """Way (out, in) x bin of r x slowdown, renewed when there is a tenth more to know."""
+        """Direction (out, in) x bin of r x slowdown, recomputed when the data has grown by a tenth."""
         total = float(self._counts.sum())
         if not self._table.size or not self._known <= total <= 1.1 * self._known + 10.0:
             self._table, self._known = _table(self._counts), total
         return self._table
 
     def table_with(self, ratios: Floats) -> Floats:
-        """The same, as if these were healthy too: before much is known, what many pairs show is no fault of one."""
+        """The same, as if these probes were healthy too: early on, what many pairs show is no fault of one."""
         counts = self._counts.copy()
         np.add.at(counts, _bins(ratios), 1.0)
         return _table(counts)
@@ -150,7 +150,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The probes of one look, against the past of each pair or against the others."""
+    """The probes of one evaluation, against the past of each pair or against the others."""
 
     nodes: int
     own: bool
@@ -162,7 +162,7 @@ class View:
 
     @property
     def suspicious(self) -> bool:
-        """Whether both last probes of a pair are slow, or most of late out of a node or into one."""
+        """Whether both last probes of a pair are slow, or most recent ones out of a node or into one."""
         slow = self.r > MIN
         fresh = np.isfinite(self.r) & (self.at_s > self.now_s - CLOSER_S)
         weights = np.where(fresh, np.where(slow, 1.0, -1.0), 0.0).sum(axis=1)
@@ -179,18 +179,18 @@ class View:
 
 
 class ProbeEvidence:
-    """Probes of all pairs, judged at each look."""
+    """Probes of all pairs, evaluated together."""
 
     def __init__(self, nodes: int, *, keep_s: float, ripe_s: float) -> None:
         self._nodes, self._health = nodes, Health()
         self._probes = Probes(nodes, keep_s=keep_s, ripe_s=ripe_s)
 
     def observe(self, seen: Observation) -> None:
-        """Take a probe."""
+        """Add a probe."""
         self._probes.observe(seen)
 
     def look(self, now_s: float, *, suspected: bool) -> tuple[View, ...]:
-        """Against the past and against the others; nothing where nobody probes."""
+        """Against the past and against the others; empty without probes."""
         self._health.take(self._probes.ripen(now_s, suspected=suspected))
         ratios = self._probes.ratios(now_s - SINCE_S[-1])
         if ratios is None:
@@ -209,7 +209,7 @@ def _entity(node: int, peer: int | None, way: Direction, slowdown: float) -> Ent
 
 
 def _most(nats: Floats) -> tuple[Floats, Floats]:
-    """Over moments and slowdowns, of each line: the largest, and its slowdown."""
+    """Over times and slowdowns, of each line: the largest, and its slowdown."""
     flat = nats.reshape(len(nats), -1)
     at = flat.argmax(axis=1) if flat.size else np.zeros(len(nats), dtype=np.int64)
     return flat[np.arange(len(flat)), at], SLOWDOWNS[at % SLOWDOWNS.size]
@@ -229,7 +229,7 @@ def _density(r: Floats) -> Floats:
 
 
 def _held() -> Floats:
-    """What more, or less, comes at each r out of a slow NIC, for the wait at the target."""
+    """The change of the density at each r out of a slow NIC, by the wait at the receiver."""
     r, slowest = CENTRES[:, None], np.exp(SLOWDOWNS)
     partly = np.where((r > 0.0) & (r < SLOWDOWNS), np.exp(r + np.minimum(np.exp(r), slowest) - slowest), 0.0)
     found: Floats = HELD * (_normal(r) * np.exp(1.0 - slowest) + partly - _normal(r - SLOWDOWNS))

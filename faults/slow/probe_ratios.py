@@ -1,13 +1,13 @@
-"""What one-way probes say of each pair: how much longer the second half of a train takes than it usually does.
+"""One-way probes of each pair: how much longer the second half of a train takes than usual.
 
     r = log(1 + (v - b) / s)        v: tail of the train, b: usual, s = b
                                     without a tail v = received - sent, s: mean of b over pairs
 
-The tail is timed by the receiver's clock alone, so no clock's offset or drift is in it, and what a shaper lets through
-at once has left with the first half.  Three trains in four meet nothing and take b within 2 %, on a loaded machine too;
-the others come among the job's own bytes and take longer (November 2026).  So b is the mode of the past: the middle of
-the shortest stretch that holds a quarter of it (the shorth).  A pair is held against its own past, and its tail against
-what pairs take now as well: that finds what was slow from the first second.
+The receiver's clock alone times the tail, so no clock offset or drift enters, and a shaper's burst has left with the
+first half.  Three of four trains meet no traffic and take b within 2 %, on a loaded host too; the others queue among
+the job's bytes (November 2026).  So b is the mode of the past: the middle of the shortest stretch that holds a quarter
+of it (the shorth).  A pair is compared with its own past, and its tail also with the other pairs now, which finds
+faults present from the start.
 """
 
 from collections import deque
@@ -23,8 +23,8 @@ from faults.observations import Observation, Probe
 BASELINE: Final = 128  # probes of a pair
 FEWEST_USUAL: Final = 8
 FEWEST_PEERS: Final = 4  # pairs
-FEWEST_RECENT: Final = 3  # probes of a pair, before it is a peer
-QUARTER: Final = 0.25  # of the past, which has to agree
+FEWEST_RECENT: Final = 3  # probes of a pair, before it counts as a peer
+QUARTER: Final = 0.25  # share of the past that has to agree
 MAX_RECENT: Final = 12
 MIN_S: Final = 1e-5
 MIN_RATIO: Final = 0.05
@@ -32,7 +32,7 @@ MIN_RATIO: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """Of the last probes: a line per pair, the newest last; NaN where there are fewer."""
+    """Of the last probes: a line per pair, the newest last; NaN for missing ones."""
 
     pairs: Ints  # (source, target) per line
     at_s: Floats
@@ -42,7 +42,7 @@ class Ratios:
 
 @dataclass
 class _Past:
-    """Of one pair: what is not yet old enough to be usual, and what is."""
+    """Of one pair: values not old enough to be usual, and usual ones."""
 
     tails: bool
     fresh: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=BASELINE))  # known at, value
@@ -51,13 +51,13 @@ class _Past:
     renewed: int = 0  # at how many
 
     def is_due(self) -> bool:
-        """Whether there is a tenth more to know."""
+        """Whether the data has grown by a tenth."""
         more = self.taken - self.renewed
         return self.taken >= FEWEST_USUAL and more >= min(BASELINE // 10, max(1, self.renewed // 10))
 
 
 class Probes:
-    """Of all pairs that are probed; what is older than `ripe_s` becomes usual while nothing is suspected."""
+    """Of all probed pairs; values older than `ripe_s` become usual without a suspicion."""
 
     def __init__(self, nodes: int, *, keep_s: float, ripe_s: float) -> None:
         self._nodes, self._keep_s, self._ripe_s = nodes, keep_s, ripe_s
@@ -67,7 +67,7 @@ class Probes:
         self._usual_s = np.empty(0)
 
     def observe(self, seen: Observation) -> None:
-        """Take a probe."""
+        """Add a probe."""
         values, source, target = seen.values, seen.peer, seen.node
         if not isinstance(values, Probe) or source is None or source == target:
             return
@@ -84,7 +84,7 @@ class Probes:
         self._past[line].fresh.append((seen.at_s, value_s))
 
     def ripen(self, now_s: float, *, suspected: bool) -> Floats:
-        """Let old probes become usual, or forget them while a fault is suspected; r of those that became usual."""
+        """Old probes become usual, or are forgotten during a suspicion; r of those that became usual."""
         until_s = now_s - (self._keep_s if suspected else self._ripe_s)
         found: list[Floats] = []
         for line, past in enumerate(self._past):
@@ -103,7 +103,7 @@ class Probes:
         return np.concatenate([np.empty(0), *(r[np.isfinite(r)] for r in found)])
 
     def ratios(self, from_s: float) -> Ratios | None:
-        """Of all probes that became known later; None where there are none."""
+        """Of all probes that became known later; None without any."""
         at_s, values_s = self._recent[:, 0], self._recent[:, 1]
         inside = at_s > from_s
         if not inside.any():
@@ -126,18 +126,18 @@ class Probes:
             self._past.append(_Past(tails))
             self._recent = np.concatenate([self._recent, np.full((1, 2, MAX_RECENT), np.nan)])
             self._usual_s = np.append(self._usual_s, np.nan)
-        elif self._past[line].tails is not tails:  # of another agent: the two cannot be compared
+        elif self._past[line].tails is not tails:  # of an agent of another version: tails and delays cannot be compared
             self._past[line] = _Past(tails)
             self._recent[line], self._usual_s[line] = np.nan, np.nan
         return line
 
     def _scale_s(self, tails: NDArray[np.bool_]) -> float:
-        """How long a delay is beside the clocks' offsets: those leave the mean where probes go both ways."""
+        """The delay without clock offsets, which leave the mean if probes go both ways."""
         known = self._usual_s[~tails & np.isfinite(self._usual_s)]
         return max(MIN_S, float(known.mean())) if known.size else float("nan")
 
     def _among_s(self, values_s: Floats) -> float:
-        """What a pair takes: the lower median over pairs, of each the middle of its two probes that agree best."""
+        """The time of a pair: the lower median over pairs, of each the middle of its two closest probes."""
         ordered = np.sort(values_s[np.isfinite(values_s).sum(axis=1) >= FEWEST_RECENT], axis=1)
         if len(ordered) < FEWEST_PEERS:
             return float("nan")
@@ -148,7 +148,7 @@ class Probes:
 
 
 def mode(values: Floats) -> float:
-    """The middle of the shortest stretch that holds a quarter of them, two at least."""
+    """The middle of the shortest stretch that holds a quarter of the values, two at least."""
     ordered = np.sort(values)
     inside = max(2, int(np.ceil(QUARTER * ordered.size)))
     if ordered.size < inside:

@@ -1,14 +1,14 @@
-"""Where bytes wait: one-way evidence out of counters of both ends, read in the same moment.
+"""Locates queued bytes: one-way evidence from counters of both ends, read at one time.
 
     A_ij = received_j - acked_i - b_ij (t_j - t_i + o_ij)     acknowledgements on their way back, within 0 .. U_ij
-    F_ij = U_ij - A_ij,   U_ij = unacked_i m                  data on their way, of all that is outstanding
-    o_ij = median over the past of (received_j - acked_i) / b_ij - (t_j - t_i) while busy, less what pairs share of it
+    F_ij = U_ij - A_ij,   U_ij = unacked_i m                  data in flight, of all that is outstanding
+    o_ij = median over the past of (received_j - acked_i) / b_ij - (t_j - t_i) while busy, without the common part
 
-with b the bandwidth in use, t the moments of the two looks, m the bytes of a packet.  An offset of two clocks is a
-constant part of o and cancels; a slow drift, as far as the past is recent; what all pairs share stays.  Most pairs have
-hardly any bytes on their way in health, and no such past: theirs is what messages tell of the clocks (`clocks`), or
-half of what is out counts as data, which says nothing.  Where nobody passes messages clocks are taken to agree.
-What waits behind the Tx of k is sum F_kj + sum A_jk; behind its Rx sum F_jk + sum A_kj.
+with b the bandwidth in use, t the times of the two polls, m the bytes of a packet.  A clock offset is a constant part
+of o and cancels; so does a slow drift, as far as the past is recent; the part common to all pairs stays.  Most healthy
+pairs have few bytes in flight and so no such past: theirs comes from messages (`clock_offsets`), or half of the
+outstanding bytes count as data, which is neutral.  Without passes the clocks are taken as aligned.  Behind the Tx of k
+queue sum F_kj + sum A_jk; behind its Rx sum F_jk + sum A_kj.
 """
 
 from collections import deque
@@ -22,11 +22,11 @@ from faults.fabric import Floats
 from faults.slow.settings import SlowSettings
 from faults.slow.sockets import ACKED, RECEIVED, UNACKED, Row, Sockets
 
-MIN_BYTES: Final = 3000.0  # two packets: what waits on any path
-FEWEST_LOOKS: Final = 12  # of the past, before it is believed
-FEWEST_BUSY: Final = 6  # of them with bytes on their way
+MIN_BYTES: Final = 3000.0  # two packets: queued on any path
+FEWEST_LOOKS: Final = 12  # of the past, before it is used
+FEWEST_BUSY: Final = 6  # of them with bytes in flight
 KEPT_LOOKS: Final = 60  # 15 s at 4 Hz
-SECOND_LEG: Final = 0.2  # of what waits for the first peer, from which a second one shows that it is the NIC
+SECOND_LEG: Final = 0.2  # of the first peer's waiting bytes: above, a second peer shows that the NIC is slow
 # Of one window, in nats.  Between healthy windows the log ratio scatters by about 0.6; a pure Tx or Rx shows 1.5.
 PER_LOG: Final = 2.0
 MAX_NATS: Final = 3.0
@@ -43,7 +43,7 @@ class _Moment:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Mean bytes on their way in one window: of data F and of acknowledgements A."""
+    """Mean bytes in flight in one window: of data F and of acknowledgements A."""
 
     data: Floats
     acks: Floats
@@ -62,10 +62,10 @@ class Waits:
         return nats if way is Direction.TX else -nats
 
     def legs(self, node: int) -> tuple[float, int | None]:
-        """Share of the second peer in what waits at a node against the first, and the first.
+        """Share of the second peer in the bytes that wait at a node against the first, and the first.
 
         A slow NIC holds up data of one ring neighbour and acknowledgements of the other; a slow link those of one pair.
-        What waits at a typical node anyway is taken off.
+        The bytes that wait at a typical node are subtracted.
         """
         ways = self._ways()
         way = ways[int(ways[1][node].sum() > ways[0][node].sum())]
@@ -80,7 +80,7 @@ class Waits:
 
 
 class Waiting:
-    """What waits, moment by moment, and by how much the clocks of two ends are apart."""
+    """Queued bytes over time, and the clock offsets of both ends."""
 
     def __init__(self, sockets: Sockets, settings: SlowSettings) -> None:
         self._sockets, self._settings = sockets, settings
@@ -88,7 +88,7 @@ class Waiting:
         self._past: deque[_Moment] = deque(maxlen=KEPT_LOOKS)
 
     def take(self, now_s: float, *, suspected: bool, ripe_s: float) -> None:
-        """Read the moments that are new; old ones become the past, or are forgotten while a fault is suspected."""
+        """Read the new times; old ones become the past, or are forgotten during a suspicion."""
         last_s = self._moments[-1].at_s if self._moments else now_s - self._settings.window_s
         looks = max(self._sockets.rows, key=len)  # of any node: one without an agent has none
         for at_s in sorted({row.at_s for row in looks if last_s < row.at_s <= now_s}):
@@ -103,7 +103,7 @@ class Waiting:
     def window(
         self, from_s: float, to_s: float, *, now_mbit: Floats, usual_mbit: Floats, clocks_apart_s: Floats
     ) -> Waits:
-        """Means over the moments of a stretch of time."""
+        """Means over a stretch of time."""
         rate = np.nan_to_num(now_mbit) * 1e6 / 8
         otherwise_s = -clocks_apart_s if np.isfinite(clocks_apart_s).any() else np.zeros_like(rate)
         offset_s = self._offsets(np.nan_to_num(usual_mbit) * 1e6 / 8, otherwise_s)
@@ -119,7 +119,7 @@ class Waiting:
         return Waits(data / count, acks / count)
 
     def _offsets(self, rate: Floats, otherwise_s: Floats) -> Floats:
-        """Per pair; where too few moments of the past tell, that."""
+        """Per pair; from the fallback if the past has too few times."""
         if len(self._past) < FEWEST_LOOKS:
             return otherwise_s
         busy = np.array([moment.out > MIN_BYTES for moment in self._past]) & (rate > 0)

@@ -1,7 +1,7 @@
 """An evenly spread sample of the last `horizon` of a row of vectors, in bounded memory and single precision.
 
-Every `stride`-th is kept; when the room is full, every second one is dropped and the stride doubles, until the room
-spans the horizon; from then on the oldest quarter is dropped.
+Every `stride`-th is kept.  A full buffer drops every second one and doubles the stride, until it spans the horizon;
+from then on it drops the oldest quarter.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from faults.fabric import Floats
 
-MAX_ROWS: Final = 256  # of which a median is good to 8 % of a standard deviation
+MAX_ROWS: Final = 256  # whose median is good to 8 % of a standard deviation
 MIN_ROWS: Final = 32
 MAX_NUMBERS: Final = 4_000_000  # 16 MB
 
@@ -27,7 +27,7 @@ class Sample:
         self.seen = 0  # of which the kept ones are a part
 
     def take(self, vector: Floats) -> None:
-        """One more."""
+        """Add one."""
         if self.seen % self._stride == 0:
             if self._count == self._most:
                 self._make_room()
@@ -37,7 +37,7 @@ class Sample:
 
     @property
     def rows(self) -> Floats:
-        """Those kept, oldest first."""
+        """The kept ones, oldest first."""
         return self._rows[: self._count].astype(np.float64)
 
     def _make_room(self) -> None:

@@ -1,8 +1,8 @@
-"""Counters of all pairs over time, and what they say of a stretch: bytes, busy time, bandwidth in use.
+"""Counters of all pairs over time, and their differences: bytes, busy time, bandwidth in use.
 
     bandwidth_ij = 8 (acked_ij(t2) - acked_ij(t1)) / (busy_ij(t2) - busy_ij(t1))      [Mbit/s, busy in us]
 
-counts only time in which something was outstanding, so it does not depend on how often one looks.
+counts only time with outstanding bytes, so it does not depend on the polling rate.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,7 +22,7 @@ TICK_US: Final = 4000.0  # the step of busy time at 250 Hz
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One look at one node: a line per peer, NaN where there was no connection."""
+    """One poll of one node: a line per peer, NaN without a connection."""
 
     at_s: float
     peers: Floats  # peer x field
@@ -30,30 +30,30 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What passed between two looks, per pair (source, target)."""
+    """Differences between two polls, per pair (source, target)."""
 
     seconds: Floats  # per source node
     bytes: Floats
     busy_us: Floats
-    connections: Floats  # the most seen, where counted
+    connections: Floats  # the largest number, if counted
     received: Floats  # by the source, from the target
     rwnd_us: Floats  # the receiver's window was full: its process does not read
     sndbuf_us: Floats  # the sender's buffer was too small for the path
 
     def rate(self) -> Floats:
-        """Bytes per second and pair, as the sender counts them; where nobody looks there, as the receiver does."""
+        """Bytes per second and pair, by the sender's count; by the receiver's if the sender has no agent."""
         seconds = np.where(self.seconds > 0, self.seconds, np.nan)
         sent, got = self.bytes / seconds[:, None], (self.received / seconds[:, None]).T
         return np.where(np.isfinite(self.seconds)[:, None], sent, got)
 
     def bandwidth_mbit(self, busy_ticks: float) -> Floats:
-        """NaN where too little was busy to tell."""
+        """NaN if too little time was busy."""
         known = self.busy_us >= busy_ticks * TICK_US
         return np.where(known & (self.bytes > 0), 8.0 * self.bytes / np.where(known, self.busy_us, 1.0), np.nan)
 
 
 class Sockets:
-    """The last looks of every node, in order of time."""
+    """The last polls of every node, in order of time."""
 
     def __init__(self, nodes: int, keep_s: float) -> None:
         self.nodes = nodes
@@ -61,7 +61,7 @@ class Sockets:
         self._keep_s = keep_s
 
     def observe(self, seen: Observation) -> None:
-        """Take a look or a socket; one that is older than the newest of its node is left."""
+        """Add a poll or a socket; one older than the newest of its node is dropped."""
         at_s, node, peer = seen.at_s, seen.node, seen.peer
         if not 0 <= node < self.nodes:
             return
@@ -76,9 +76,9 @@ class Sockets:
             rows[-1].peers[peer] = _fields(seen.values)
 
     def span(self, from_s: float, to_s: float, *, counted: bool = False) -> Span | None:
-        """From the first look at or after `from_s` to the last by `to_s`; None where no node has two.
+        """From the first poll at or after `from_s` to the last by `to_s`; None if no node has two.
 
-        `counted`: with the connections of all looks in between.
+        `counted`: with the connections of all polls in between.
         """
         n = self.nodes
         seconds = np.full(n, np.nan)
@@ -96,7 +96,7 @@ class Sockets:
             return None
         broken = ~(
             (change[:, :, ACKED] >= 0) & (change[:, :, RECEIVED] >= 0) & (change[:, :, BUSY] >= 0)
-        )  # closed and opened anew, or never seen
+        )  # closed and opened again, or never observed
         change[broken] = np.nan
         return Span(
             seconds,
@@ -110,14 +110,14 @@ class Sockets:
 
 
 def between(rows: deque[Row], from_s: float, to_s: float) -> list[Row]:
-    """The looks of a stretch of time."""
+    """The polls of a stretch of time."""
     first = bisect_left(rows, from_s, key=lambda row: row.at_s)
     last = bisect_right(rows, to_s, key=lambda row: row.at_s)
     return [rows[at] for at in range(first, last)]
 
 
 def is_of_sockets(seen: Observation) -> bool:
-    """Whether `Sockets` wants it."""
+    """Whether `Sockets` takes this kind."""
     return isinstance(seen.values, Socket | SocketPoll)
 
 

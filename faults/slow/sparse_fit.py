@@ -1,8 +1,8 @@
-"""Which NICs and links explain the slow pairs: a sparse fit over one window of a live job.
+"""Explains the slow pairs by NICs and links: a sparse fit over one window of a live job.
 
-Each pair (i, j) is observed by its sockets, s_ij, and, where a message goes one way, by its delay, y_ij; both are log
-slowdowns with noise sigma.  A fault slows what it sends with amplitude a, and, because TCP's acknowledgements share the
-queue, the sockets of the opposite direction with 0 <= c <= a, how much is not assumed:
+Each pair (i, j) is observed by its sockets, s_ij, and, for one-way messages, by its delay, y_ij; both are log slowdowns
+with noise sigma.  A fault slows what it sends with amplitude a, and, because TCP's acknowledgements share the queue,
+the sockets of the opposite direction with 0 <= c <= a, which is free:
 
     Tx of k     s_kj = a, y_kj = a        s_jk = c        y_jk = 0       all j
     Rx of k     s_jk = a, y_jk = a        s_kj = c        y_kj = 0
@@ -12,9 +12,9 @@ queue, the sockets of the opposite direction with 0 <= c <= a, how much is not a
     minimise  sum rho((observed - fit) / sigma) + sum of prices,        rho: Huber, quadratic to 3 sigma
     price     log(candidates of its kind / false_per_window), 1/2 log(pairs) more where c > 0
 
-What is left of a pair that got faster is cut at -2 sigma: it accuses nobody.  A slow NIC slows more than one pair.
-Entities are chosen one at a time, their amplitudes fitted anew together, and dropped again where the others explain as
-much.  `standing` compares all hypotheses about the ends of one entity; their sums over looks decide what is said.
+A residual below -2 sigma is cut: a pair that became faster is no evidence.  A slow NIC slows more than one pair.
+Entities are added one at a time, all amplitudes fitted again, and dropped if the others explain as much.  `standing`
+compares all hypotheses about the ends of one entity; their sums over evaluations decide the diagnosis.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,14 +43,14 @@ class Observed:
     sigma: Floats
     delays: Floats
     doubt: Floats  # the noise of the delays
-    kind: Ints  # class per pair: links are told apart within theirs
+    kind: Ints  # class per pair: links compete within theirs
 
     def __len__(self) -> int:
         return len(self.sockets)
 
     @property
     def turned(self) -> "Observed":
-        """Receivers for senders."""
+        """Receivers as senders."""
         return Observed(self.sockets.T, self.sigma.T, self.delays.T, self.doubt.T, self.kind.T)
 
     def only(self, lines: slice, columns: slice) -> "Observed":
@@ -59,11 +59,11 @@ class Observed:
         return Observed(self.sockets[at], self.sigma[at], self.delays[at], self.doubt[at], self.kind[at])
 
     def pairs(self) -> int:
-        """How many pairs are known at all."""
+        """The number of known pairs."""
         return max(2, int(np.count_nonzero(np.isfinite(self.sockets) | np.isfinite(self.delays))))
 
     def less(self, entities: Sequence["Entity"]) -> "Observed":
-        """What is left beside them."""
+        """The residuals without them."""
         sockets, delays = self.sockets.copy(), self.delays.copy()
         for entity in entities:
             sockets -= entity.amplitudes(len(self))
@@ -77,7 +77,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A NIC (peer None) or a link from node to peer, with the log slowdowns that it adds one way and the other."""
+    """A NIC (peer None) or a link from node to peer, with the log slowdowns that it adds in both directions."""
 
     node: int
     peer: int | None
@@ -92,7 +92,7 @@ class Entity:
 
     @property
     def place(self) -> tuple[int, int | None]:
-        """Whatever its direction."""
+        """In any direction."""
         return self.node, self.peer
 
     def amplitudes(self, nodes: int) -> Floats:
@@ -121,7 +121,7 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """What each hypothesis of one kind gains over none, and its amplitudes: per node, or per pair."""
+    """The gain of each hypothesis of one kind over none, and its amplitudes: per node, or per pair."""
 
     gain: Floats
     slowdown: Floats
@@ -143,7 +143,7 @@ class _Prices:
 
 
 def explain(observed: Observed, *, false_per_window: float, false_beside: float | None = None) -> tuple[Entity, ...]:
-    """The entities of the cheapest explanation found; beside the first, another may have a price of its own."""
+    """The entities of the cheapest explanation; after the first, another price may apply."""
     cut = _cut(observed)
     prices = _prices(cut, false_per_window)
     beside = _prices(cut, false_per_window if false_beside is None else false_beside)
@@ -161,7 +161,7 @@ def explain(observed: Observed, *, false_per_window: float, false_beside: float 
 
 
 def _nothing_in(cut: Observed, prices: _Prices) -> bool:
-    """Whether even all that its pairs lose would not pay for any entity: true of most windows, and quickly known."""
+    """Whether the loss of all pairs together would not pay for any entity: true of most windows, and quick to test."""
     sockets, delays = (_known(_loss(np.maximum(x, 0.0) / s)) for x, s in _both(cut))
     lost = sockets + delays
     nics = lost.sum(axis=0) + lost.sum(axis=1)
@@ -186,7 +186,7 @@ def standing(observed: Observed, entity: Entity, others: Sequence[Entity]) -> Ma
 
 
 def apart(slow: NDArray[np.bool_]) -> int:
-    """How many nodes it takes at least to account for pairs: as many as there are pairs that share no end."""
+    """The least number of nodes that can account for the pairs: the number of pairs that share no end."""
     used: set[int] = set()
     count = 0
     for i, j in np.argwhere(slow):
@@ -215,7 +215,7 @@ def _prices(observed: Observed, false_per_window: float) -> _Prices:
 
 
 def _gains(left: Observed, second: float) -> dict[Direction, Gains]:
-    """Of all hypotheses; a second amplitude has its price taken off and is left out where it is not worth it."""
+    """Of all hypotheses; a second amplitude pays its price, or is dropped."""
     turned = left.turned
     out, into = _shift(_beside(left)), _shift(_beside(turned))
     back_out = _shift((turned.sockets, turned.sigma), out.slowdown)
@@ -229,7 +229,7 @@ def _gains(left: Observed, second: float) -> dict[Direction, Gains]:
 
 
 def _fitted(entity: Entity, left: Observed, second: float) -> Entity:
-    """The same hypothesis, with the amplitudes that fit best to what is left: `_gains` of this one alone."""
+    """The same hypothesis, with the best amplitudes for the residual: `_gains` of this one alone."""
     whole, node = slice(None), slice(entity.node, entity.node + 1)
     columns = whole if entity.peer is None else slice(entity.peer, entity.peer + 1)
     ahead, turned = left.only(node, columns), left.turned.only(node, columns)
@@ -280,9 +280,9 @@ def _beside(left: Observed) -> tuple[Floats, Floats]:
 
 
 def _shift(values: tuple[Floats, Floats], most: Floats | None = None) -> Gains:
-    """Per row the common amplitude from 0 to `most` that Huber's loss likes best, and its gain.
+    """Per row the common amplitude from 0 to `most` with the least Huber loss, and its gain.
 
-    A row with less than two known is no NIC's; nor is one of which a single value shows half of the amplitude.
+    A row with fewer than two known values is no NIC's; nor is one of which a single value shows half of the amplitude.
     """
     left, sigma = values
     known = np.isfinite(left) & np.isfinite(sigma)
@@ -302,7 +302,7 @@ def _shift(values: tuple[Floats, Floats], most: Floats | None = None) -> Gains:
 
 
 def _best(left: Observed, prices: _Prices, chosen: Sequence[Entity]) -> Entity | None:
-    """The entity that gains most above its price, if any does."""
+    """The entity with the largest gain above its price, if any."""
     gains = _gains(left, 0.5 * float(np.log(left.pairs())))
     best: tuple[float, Entity | None] = (0.0, None)
     taken = {e.place for e in chosen}

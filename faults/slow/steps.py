@@ -1,4 +1,4 @@
-"""How long a step takes, from whatever tells it: records of collectives, else the step counter of heartbeats.
+"""Step durations, from records of collectives, otherwise from the step counter of heartbeats.
 
 T_s = median over ranks of (arrival at the first operation of step s+1 - the same of step s)
 """
@@ -30,7 +30,7 @@ class Steps:
         self._first_s: float | None = None
 
     def observe(self, seen: Observation) -> None:
-        """Take a collective or a heartbeat."""
+        """Add a collective or a heartbeat."""
         rank, values = seen.rank, seen.values
         if rank is None or not 0 <= rank < self._ranks:
             return
@@ -55,7 +55,7 @@ class Steps:
         return np.asarray(takes_s[(ends_s > from_s) & (ends_s <= to_s)])
 
     def recent(self, from_s: float, to_s: float, least: int) -> Floats:
-        """Of a stretch of time, or the last few where it holds fewer."""
+        """Of a stretch of time, or the last few if it holds fewer."""
         found = self.between(from_s, to_s)
         if found.size >= least:
             return found
@@ -91,7 +91,7 @@ class Steps:
         self._count += 1
 
     def _make_room(self) -> None:
-        """Twice as much, or, when there are most, without the older half."""
+        """Twice the size, or, at the largest size, without the older half."""
         kept = self._table if self._count < MAX_STEPS else self._table[:, self._count // 2 :]
         self._count = kept.shape[1]
         self._table = np.hstack([kept, np.empty_like(kept)])
@@ -106,16 +106,16 @@ class Harm:
 
     @property
     def ratio(self) -> float:
-        """How many times as long steps take."""
+        """The ratio of step times."""
         return float(np.exp(self.log_ratio))
 
     @property
     def chance(self) -> float:
-        """That noise alone makes steps so much longer."""
+        """The chance that noise alone makes steps so much longer."""
         return 0.5 * erfc(self.log_ratio / self.error / sqrt(2.0))
 
     def without(self, share: float) -> "Harm":
-        """What is left when others are to blame for a share of the step."""
+        """The harm without the share of the step that others cause."""
         return replace(self, log_ratio=self.log_ratio + float(np.log(max(1e-3, 1.0 - share))))
 
 
@@ -123,7 +123,7 @@ NO_HARM: Final = Harm(0.0, 1.0)
 
 
 def harm(now_s: Floats, usual_s: Floats) -> Harm:
-    """Of the steps of now against those of before."""
+    """Of the current steps against the earlier ones."""
     if now_s.size < 3 or usual_s.size < 10:
         return NO_HARM
     logs, usual = np.log(now_s), np.log(usual_s[:: max(1, usual_s.size // TELLING)])

@@ -1,13 +1,13 @@
-"""What makes steps long and is no broken hardware, told by who waits for whom over some tens of steps.
+"""Workload effects that make steps long without broken hardware, from the waits of some tens of steps.
 
-    w_s  = max over ranks of C_rs - median of C_s          what step s would be shorter by, were all ranks alike
+    w_s  = max over ranks of C_rs - median of C_s          the gain of step s if all ranks were equal
     W    = sum of w_s / sum of T_s                         waiting share
-    G_s  = median over ranks of the compute gaps C_s       what all do together
+    G_s  = median over ranks of the compute gaps C_s       common part
 
-data imbalance     W at least `least_waiting`, and no rank has half of it: long batches fall on everybody in turn
+data imbalance     W at least `least_waiting`, and no rank has half of it: long batches fall on every rank in turn
 pauses             W as above, but most of it in few steps, not of one rank: garbage collection, page faults
-all pause at once  G_s at least four times its median in some steps, the same for all: checkpoint, evaluation, a long
-                   idle between steps (dlrover#1727 shows what it costs to take that for a hang)
+all pause at once  G_s at least four times its median in some steps, equal for all: checkpoint, evaluation, a long
+                   idle between steps (dlrover#1727 shows the cost of taking that for a hang)
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ SAME: Final = 0.25  # scatter between ranks of a pause that all take
 
 
 class Cause(StrEnum):
-    """Of lost time that no node is to blame for."""
+    """Of lost time that no node causes."""
 
     IMBALANCE = "data imbalance"
     PAUSES = "short pauses of single ranks"
@@ -37,14 +37,14 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A cause, and the share of the time that went by it."""
+    """A cause, and its share of the time."""
 
     cause: Cause
     share: float
 
 
 def lost(gap_s: Floats, step_s: float) -> tuple[Lost, ...]:
-    """What the compute gaps (step x rank) of the last steps show, at a usual step of `step_s`."""
+    """The cause that the compute gaps (step x rank) of the last steps show, at a usual step of `step_s`."""
     if len(gap_s) < FEWEST_STEPS or gap_s.shape[1] < 3 or step_s <= 0:
         return ()
     found = [_together(gap_s, step_s), _single(gap_s, step_s)]

@@ -176,7 +176,7 @@ def test_a_kernel_that_answers_otherwise_is_asked_by_dumps(
     with connection("127.3.0.2"):
         assert [one(source, at / 100).connections for at in range(10)] == [1] * 10
     assert len(dumps) == 10
-    assert source._questions is None
+    assert source._queries is None
 
 
 def test_answers_that_do_not_fit_are_noticed_and_left(source: SocketSource) -> None:
