@@ -20,13 +20,13 @@ from power.tree.document import PowerTree
 from power.tree.hierarchy import Hierarchy
 
 SECONDS_PER_H = 3600.0
-MIN_SPREAD = 1e-3  # of the mean, and of a watt: what is left over goes somewhere
+MIN_SPREAD = 1e-3  # share of the mean that weighs like a spread, so that a remainder is distributed
 HALVINGS = 60
 MAX_SIGMAS = 1e12
 
 
 class DomainBudget(Frozen):
-    """What a feed may draw from one time to another.  A guard that sees none in force falls back by itself."""
+    """The budget of a feed in an interval.  A guard without a budget in force falls back by itself."""
 
     domain: str
     limit_w: float

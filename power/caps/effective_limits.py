@@ -64,8 +64,8 @@ def reweighted(tree: PowerTree, plan: CapPlan, usd_per_kw_h: Mapping[str, float]
 
     On a feed where a kW saves the planner so many $/h and this plan so many servers' slack, a server's slack is
     worth the ratio.  The weights of the classes on the feed are multiplied by the ratio.  A class under several such
-    feeds
-    takes the highest, one under none takes the mean of the others, so that a price moves power and no priority is lost.
+    feeds takes the highest, one under none takes the mean of the others, so that a price moves power and no priority is
+    lost.
     """
     worth = _usd_per_loss(plan, usd_per_kw_h)
     if not worth:

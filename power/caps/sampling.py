@@ -1,5 +1,4 @@
-"""Sampled check of the normal distribution: how often the power of a feed exceeds a limit with servers drawn one by
-one.
+"""Sampled check of the normal distribution: how often a feed exceeds a limit with servers drawn one by one.
 
 Forecast errors have one common factor, truncated so that busy shares stay from 0 to 1.  The phases of a class's servers
 follow a multinomial distribution.  The interval is Wilson's (1927), 95 %.

@@ -45,10 +45,10 @@ def replayed(
     """Return [reading, lag, quantile]: the rise forecast at each reading from the readings up to it."""
     forecast = RowForecast.start(step_s=step_s, drivers=len(drivers_w[0]) if drivers_w else 0)
     now = forecast.layout.now
-    said = np.empty((len(watts), TARGETS // 2 * len(QUANTILES)))
+    forecasts = np.empty((len(watts), TARGETS // 2 * len(QUANTILES)))
     for i, (at, row_w) in enumerate(zip(at_s.tolist(), watts.tolist(), strict=True)):
         known = drivers_w[i] if drivers_w else ()
         forecast = forecast.after(at_s=at, row_w=row_w, drivers_w=known)
-        said[i] = forecast.table[now : now + said.shape[1]]
-    rises_w: Floats = said.reshape(len(watts), len(LAGS), len(QUANTILES)) * float(forecast.table[UNIT_W])
+        forecasts[i] = forecast.table[now : now + forecasts.shape[1]]
+    rises_w: Floats = forecasts.reshape(len(watts), len(LAGS), len(QUANTILES)) * float(forecast.table[UNIT_W])
     return rises_w

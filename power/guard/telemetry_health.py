@@ -23,7 +23,7 @@ class TelemetryHealth(NamedTuple):
 
 def assess(telemetry: Telemetry, settings: GuardSettings, *, last_limit_w: float) -> TelemetryHealth:
     """Evaluate the telemetry of a step."""
-    now_s, reading, said = telemetry.now_s, telemetry.reading, telemetry.reading
+    now_s, reading, raw = telemetry.now_s, telemetry.reading, telemetry.reading
     if reading is not None and not (0 <= reading.row_w < inf and reading.at_s <= now_s):
         reading = None
     fresh = reading is not None and now_s - reading.at_s <= settings.stale_after_s
@@ -32,11 +32,11 @@ def assess(telemetry: Telemetry, settings: GuardSettings, *, last_limit_w: float
         limit_w = policy_w = budget.limit_w
         if budget.expires_at_s <= now_s + settings.lead_s:
             policy_w = min(policy_w, settings.standing_limit_w)
-        above_at_s = _above_at_s(said, limit_w, now_s=now_s)
+        above_at_s = _above_at_s(raw, limit_w, now_s=now_s)
         return TelemetryHealth(now_s, reading, fresh, limit_w, min(policy_w, telemetry.coming_w), True, above_at_s)  # noqa: FBT003
     # The last budget may have been lower than the standing one for a reason that still applies.
     limit_w = min(last_limit_w, settings.standing_limit_w)
-    above_at_s = _above_at_s(said, limit_w, now_s=now_s)
+    above_at_s = _above_at_s(raw, limit_w, now_s=now_s)
     return TelemetryHealth(now_s, reading, fresh, limit_w, min(limit_w, telemetry.coming_w), False, above_at_s)  # noqa: FBT003
 
 

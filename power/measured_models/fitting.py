@@ -12,7 +12,7 @@ from fleet.documents import RuleError
 from power.measured_models import limits, requests, serving
 from power.measured_models.document import BoardShares, Engine, PowerShares, ServingShares, Spread
 from power.measured_models.points import ServingPoint, grouped
-from power.measured_models.tables import Kind, Points
+from power.measured_models.tables import Points, TableKind
 
 FEWEST_FAMILIES = 2
 
@@ -24,8 +24,8 @@ def fit_curves(points: Points, *, base: PowerShares, date: dt.date, source: str 
         raise RuleError([((), f"no row can be used ({left_out})")])
     boards, shares, engines = {folded(one.name): one for one in base.boards}, [], []
     for gpu, own in grouped(points.serving, lambda one: one.gpu).items():
-        said = source or _said(points, Kind.SERVING)
-        found = _serving(own, idle=_idle(base, gpu), source=said, date=date)
+        cited = source or _cited(points, TableKind.SERVING)
+        found = _serving(own, idle=_idle(base, gpu), source=cited, date=date)
         boards[folded(gpu)] = found[0]
         shares += found[1]
         engines += found[2]
@@ -38,7 +38,7 @@ def fit_curves(points: Points, *, base: PowerShares, date: dt.date, source: str 
             "engines": _engines_over(base.engines, engines),
         }
     )
-    return _with_limits(fitted, points, source=source or _said(points, Kind.LIMITS, Kind.WINDOWS), date=date)
+    return _with_limits(fitted, points, source=source or _cited(points, TableKind.LIMITS, TableKind.WINDOWS), date=date)
 
 
 def _serving(
@@ -85,11 +85,11 @@ def _which(engine: Engine) -> tuple[str, str, int, str]:
     return folded(engine.gpu), folded(engine.model), engine.gpus, engine.layout
 
 
-def _said(points: Points, *kinds: Kind) -> str:
+def _cited(points: Points, *kinds: TableKind) -> str:
     return "; ".join(_sources(points, kinds))
 
 
-def _sources(points: Points, kinds: Sequence[Kind]) -> Iterator[str]:
+def _sources(points: Points, kinds: Sequence[TableKind]) -> Iterator[str]:
     for kind in kinds:
         if names := points.sources.get(kind):
             yield f"{kind}: {', '.join(names)}"

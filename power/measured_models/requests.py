@@ -81,7 +81,7 @@ def _token_rise(runs: Sequence[RequestPoint], idle: float) -> tuple[float, Error
     ]
     if len(shares) < FEWEST:
         return 0.0, None
-    error = error_of(_told_by_others(shares), shares)
+    error = error_of(_predicted_from_others(shares), shares)
     return round(max(0.0, float(np.mean(shares)) - idle), 4), error
 
 
@@ -89,9 +89,9 @@ def _prompt_share(runs: Sequence[RequestPoint]) -> tuple[float, Error | None]:
     peaks = [one.peak_share for one in runs if one.peak_share and one.prompt_tokens * one.batch >= FILLING_TOKENS]
     if len(peaks) < FEWEST:
         return 0.0, None
-    return round(float(np.mean(peaks)), 4), error_of(_told_by_others(peaks), peaks)
+    return round(float(np.mean(peaks)), 4), error_of(_predicted_from_others(peaks), peaks)
 
 
-def _told_by_others(values: Sequence[float]) -> list[float]:
+def _predicted_from_others(values: Sequence[float]) -> list[float]:
     whole, count = sum(values), len(values)
     return [(whole - value) / (count - 1) for value in values]

@@ -102,12 +102,12 @@ def _engine(family: Sequence[ServingPoint], idle: float, saturation: float, expo
         token_s=token_s,
         token_batch_growth=growth,
         batches=(round(min(batches), 1), round(max(batches), 1)),
-        power_error=_told_by_others(family, levels, idle, saturation, exponent),
+        power_error=_predicted_from_others(family, levels, idle, saturation, exponent),
         token_time_error=token_error,
     )
 
 
-def _told_by_others(
+def _predicted_from_others(
     family: Sequence[ServingPoint], levels: Floats, idle: float, saturation: float, exponent: float
 ) -> Error:
     others = (levels.sum() - levels) / (len(levels) - 1)

@@ -37,7 +37,7 @@ BILLIONS = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)b(?![a-z0-9])")
 GPU_ENERGY = re.compile(r"gpu\d+_energy")
 
 
-class Kind(StrEnum):
+class TableKind(StrEnum):
     """The kind of a table."""
 
     SERVING = "ML.ENERGY leaderboard"
@@ -46,11 +46,19 @@ class Kind(StrEnum):
     WINDOWS = "Zeus windows"
 
 
-COLUMNS: Mapping[Kind, tuple[str, ...]] = {
-    Kind.SERVING: ("gpu_model", "model_id", "num_gpus", "avg_power_watts", *SERVING_FIGURES),
-    Kind.REQUESTS: ("model", "hardware", *REQUEST_SIZES, *REQUEST_SHARES, *REQUEST_TIMES),
-    Kind.LIMITS: ("dataset", "network", "batch_size", "optimizer", "power_limit", "time_per_epoch", "average_power"),
-    Kind.WINDOWS: ("window_name", "elapsed_time", "gpu0_energy"),
+COLUMNS: Mapping[TableKind, tuple[str, ...]] = {
+    TableKind.SERVING: ("gpu_model", "model_id", "num_gpus", "avg_power_watts", *SERVING_FIGURES),
+    TableKind.REQUESTS: ("model", "hardware", *REQUEST_SIZES, *REQUEST_SHARES, *REQUEST_TIMES),
+    TableKind.LIMITS: (
+        "dataset",
+        "network",
+        "batch_size",
+        "optimizer",
+        "power_limit",
+        "time_per_epoch",
+        "average_power",
+    ),
+    TableKind.WINDOWS: ("window_name", "elapsed_time", "gpu0_energy"),
 }
 
 
@@ -61,32 +69,34 @@ class Points:
     serving: list[ServingPoint] = field(default_factory=list)
     requests: list[RequestPoint] = field(default_factory=list)
     limits: list[LimitPoint] = field(default_factory=list)
-    sources: dict[Kind, list[str]] = field(default_factory=dict)
+    sources: dict[TableKind, list[str]] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
 
 
-def kind_of(columns: Sequence[str]) -> Kind:
+def kind_of(columns: Sequence[str]) -> TableKind:
     """The kind of a table with these columns; a RuleError names those that are missing from the nearest kind."""
     missing = {kind: [name for name in wanted if name not in columns] for kind, wanted in COLUMNS.items()}
     kind = min(missing, key=lambda kind: len(missing[kind]) / len(COLUMNS[kind]))
     if len(missing[kind]) * 2 > len(COLUMNS[kind]):
-        raise RuleError([((), f"is no table that is known; expected the columns of one of {', '.join(Kind)}")])
+        raise RuleError([((), f"is no table that is known; expected the columns of one of {', '.join(TableKind)}")])
     RuleError.raise_for(((name,), f"is a missing column of a table of the kind {kind}") for name in missing[kind])
     return kind
 
 
-def read_table(rows: Sequence[Row], columns: Sequence[str], *, name: str, gpus: GpuCatalogue, into: Points) -> Kind:
+def read_table(
+    rows: Sequence[Row], columns: Sequence[str], *, name: str, gpus: GpuCatalogue, into: Points
+) -> TableKind:
     """Add a table's points; nothing is added where any row is wrong."""
     kind = kind_of(columns)
     if len(rows) < MIN_ROWS:
         raise RuleError([((), f"must have at least {MIN_ROWS} rows to fit a curve, got {len(rows)}")])
     table, read = _Table(rows=rows, name=name, gpus=gpus), Points()
-    if kind is Kind.SERVING:
+    if kind is TableKind.SERVING:
         read.serving += table.serving()
-    elif kind is Kind.REQUESTS:
+    elif kind is TableKind.REQUESTS:
         read.requests += table.requests()
     else:
-        read.limits += table.limits() if kind is Kind.LIMITS else table.windows(columns)
+        read.limits += table.limits() if kind is TableKind.LIMITS else table.windows(columns)
     RuleError.raise_for(table.violations)
     into.serving += read.serving
     into.requests += read.requests

@@ -146,8 +146,7 @@ class Ladder:
 
     def safe_rung(self, servers: npt.ArrayLike, budget_w: float) -> Rung | None:
         """Return the first rung at which all servers[model, priority] fit in their most power-hungry phase, for a row
-        without
-        telemetry; None if no rung fits.  Training servers count under `jobs`, not here.
+        without telemetry; None if no rung fits.  Training servers count under `jobs`, not here.
         """
         serving = np.asarray(servers, dtype=float)
         shape = (-1, len(self.kinds), len(Priority), len(Phase))

@@ -14,8 +14,7 @@ from power.workload import TrainingJob
 
 
 def settings_of(spec: RowSpec) -> GuardSettings:
-    """Return the settings of a guard with the true parameters of its row, behind a feed that carries exactly the
-    budget.
+    """Return the settings of a guard with the true parameters of its row, behind a feed that carries the budget.
 
     The standing budget is the rating, so a dead planner degrades clocks and does not brake.
     """

@@ -152,8 +152,7 @@ class Shape(Frozen):
 
 def smoothed_covariance(kept: float, *, width: int, lag: int) -> float:
     """Return the covariance of means over `width` steps, `lag` steps apart, of a unit-variance process that keeps so
-    much per
-    step.
+    much per step.
     """
     steps = np.arange(width)
     return float(np.mean(kept ** np.abs(lag + steps[:, None] - steps)))

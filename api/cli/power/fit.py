@@ -27,8 +27,7 @@ from power.measured_models.fitting import fit_curves
 from power.measured_models.tables import Points, read_table
 
 HEADER = """\
-# Curves of power and speed, written by `fleetwright power fit`; docs/explanation/power/measured-models.md explains
-# them.
+# Curves of power and speed, written by `fleetwright power fit` (docs/explanation/power/measured-models.md).
 # Measured points are not part of this file.
 """
 MAX_BYTES = 64 * 1024 * 1024
@@ -94,13 +93,13 @@ def fit_power(
 def errors_of(curves: PowerShares) -> Iterator[str]:
     """Iterate over the errors of the curves, a line each."""
     for board in curves.serving:
-        yield f"{board.name}: power of an engine, one share for all: {_told(board.constant_error)}"
-        yield f"{board.name}: power of a model not measured, by batch and size: {_told(board.new_model_error)}"
-        yield f"{board.name}: power of an engine at a batch not measured: {_told(board.known_engine_error)}"
+        yield f"{board.name}: power of an engine, one share for all: {_described(board.constant_error)}"
+        yield f"{board.name}: power of a model not measured, by batch and size: {_described(board.new_model_error)}"
+        yield f"{board.name}: power of an engine at a batch not measured: {_described(board.known_engine_error)}"
     for sweep in curves.sweeps:
-        yield f"{sweep.name}: training power by clock, jobs held out: {_told(sweep.power_error)}"
-        yield f"{sweep.name}: training power by clock, other board types' curve: {_told(sweep.pooled_power_error)}"
-        yield f"{sweep.name}: training time by power limit, jobs held out: {_told(sweep.time_error)}"
+        yield f"{sweep.name}: training power by clock, jobs held out: {_described(sweep.power_error)}"
+        yield f"{sweep.name}: training power by clock, other board types' curve: {_described(sweep.pooled_power_error)}"
+        yield f"{sweep.name}: training time by power limit, jobs held out: {_described(sweep.time_error)}"
     for gpu in dict.fromkeys(engine.gpu for engine in curves.engines):
         for what in ("power_error", "token_time_error", "prompt_time_error", "prompt_power_error"):
             found = [error for one in curves.engines if one.gpu == gpu and (error := getattr(one, what)) is not None]
@@ -111,7 +110,7 @@ def errors_of(curves: PowerShares) -> Iterator[str]:
                 yield f"{gpu}: {words} of {len(found)} engines: mean error {mean:.1%}, worst engine {worst:.1%}"
 
 
-def _told(error: Error) -> str:
+def _described(error: Error) -> str:
     return f"off by {error.mean:.1%}, nine of ten within {error.p90:.1%}, bias {error.bias:+.1%}, {error.n} points"
 
 

@@ -76,9 +76,9 @@ def forecast(
 
 def _print_readings(readings: Readings, output: Format) -> None:
     step_s = min(SHORT_STEP_S, readings.step_s)
-    said = replayed(readings.at_s, readings.watts, step_s=step_s)
+    forecasts = replayed(readings.at_s, readings.watts, step_s=step_s)
     last_w = float(readings.watts[-1])
-    rows = [_horizon(readings, said, i, step_s) for i in range(len(LAGS))]
+    rows = [_horizon(readings, forecasts, i, step_s) for i in range(len(LAGS))]
     if output is Format.JSON:
         print_json({"at_s": float(readings.at_s[-1]), "row_w": last_w, "step_s": step_s, "horizons": rows})
         return
@@ -92,18 +92,18 @@ def _print_readings(readings: Readings, output: Format) -> None:
     print_table(Table(columns, values))
     note(f"watts by which the highest reading of the horizon may exceed the last one, {last_w:,.0f}")
     if scored:
-        note(f"below: share of past outcomes that lay below, of {len(readings.watts):,} readings")
+        note(f"below: share of past outcomes below the forecast, of {len(readings.watts):,} readings")
 
 
-def _horizon(readings: Readings, said: Any, lag: int, step_s: float) -> dict[str, Any]:
+def _horizon(readings: Readings, forecasts: Any, lag: int, step_s: float) -> dict[str, Any]:
     """Return the rises now, and the share of past outcomes below their forecasts."""
     outcome = highest_rise_w(readings.watts, LAGS[lag]) if len(readings.watts) > LAGS[lag] else np.empty(0)
     enough = len(outcome) > 2 * WARM
     return {
         "horizon_s": LAGS[lag] * step_s,
-        "rise_w": {f"{q:g}": max(0.0, float(said[-1, lag, i])) for i, q in enumerate(QUANTILES)},
+        "rise_w": {f"{q:g}": max(0.0, float(forecasts[-1, lag, i])) for i, q in enumerate(QUANTILES)},
         "coverage": {
-            f"{q:g}": score(said[WARM : len(outcome), lag, i], outcome[WARM:], quantile=q).coverage
+            f"{q:g}": score(forecasts[WARM : len(outcome), lag, i], outcome[WARM:], quantile=q).coverage
             for i, q in enumerate(QUANTILES)
         }
         if enough

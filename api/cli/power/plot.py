@@ -33,7 +33,7 @@ OUTSIDE: dict[str, Any] = {  # above the axes, so that nothing is hidden
 }
 
 
-def plot_row(answer: RowResponse, record: Record, path: Path) -> None:
+def plot_row(response: RowResponse, record: Record, path: Path) -> None:
     """Plot power and its duration curve, and below the power the clock of each control."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - an extra; a Figure of its own needs no display
 
@@ -44,8 +44,8 @@ def plot_row(answer: RowResponse, record: Record, path: Path) -> None:
     unit_s, unit = (86_400.0, "days") if record.duration_s > 2 * 86_400 else (3600.0, "hours")
     _draw_power(axes["power"], record, unit_s)
     _draw_hours(axes["hours"], record)
-    _draw_clocks(axes["clocks"], record, unit_s, trains=answer.training_share > 0)
-    _write(axes["text"], answer)
+    _draw_clocks(axes["clocks"], record, unit_s, trains=response.training_share > 0)
+    _write(axes["text"], response)
     axes["clocks"].sharex(axes["power"])
     axes["hours"].sharey(axes["power"])
     axes["power"].set_xlim(0, record.duration_s / unit_s)
@@ -53,8 +53,8 @@ def plot_row(answer: RowResponse, record: Record, path: Path) -> None:
     axes["clocks"].set_xlabel(unit)
     axes["power"].tick_params(labelbottom=False)
     figure.suptitle(
-        f"{answer.servers} servers on the budget of {answer.budget_w / KILO:,.1f} kW, policy {answer.policy}, "
-        f"seed {answer.seed}"
+        f"{response.servers} servers on the budget of {response.budget_w / KILO:,.1f} kW, policy {response.policy}, "
+        f"seed {response.seed}"
     )
     save_figure(figure, path)
 
@@ -115,19 +115,19 @@ def _draw_clocks(axes: Any, record: Record, unit_s: float, *, trains: bool) -> N
     axes.legend(**OUTSIDE, ncols=5)
 
 
-def _write(axes: Any, answer: RowResponse) -> None:
+def _write(axes: Any, response: RowResponse) -> None:
     axes.set_axis_off()
     lines = [
-        f"brakes {answer.brakes:,}",
-        f"peak {answer.peak_utilization:.1%} of the budget, mean {answer.mean_utilization:.1%}",
-        f"{answer.seconds_over_budget:,.0f} s above it",
-        f"{answer.energy_kwh:,.0f} kWh, uncapped {answer.uncapped.energy_kwh:,.0f}",
+        f"brakes {response.brakes:,}",
+        f"peak {response.peak_utilization:.1%} of the budget, mean {response.mean_utilization:.1%}",
+        f"{response.seconds_over_budget:,.0f} s above it",
+        f"{response.energy_kwh:,.0f} kWh, uncapped {response.uncapped.energy_kwh:,.0f}",
         "",
         "latency over the uncapped row's",
     ]
-    for name, impact in (("high", answer.slo.high), ("low", answer.slo.low)):
+    for name, impact in (("high", response.slo.high), ("low", response.slo.low)):
         lines.append(f"  {name}: p50 {_share(impact.p50)}, p99 {_share(impact.p99)}")
-    lines.append("  objectives " + ("held" if answer.slo_held else "broken"))
+    lines.append("  objectives " + ("held" if response.slo_held else "broken"))
     axes.text(0, 1, "\n".join(lines), va="top", fontsize="medium", transform=axes.transAxes)
 
 

@@ -19,26 +19,26 @@ COLUMNS = (
 )
 
 
-def print_row(answer: RowResponse) -> None:
+def print_row(found: RowResponse) -> None:
     """A heading, the objectives, and what the figures rest on."""
-    print_line(_heading(answer))
+    print_line(_heading(found))
     print_line("")
-    waits = answer.admission_wait_s
+    waits = found.admission_wait_s
     rows = [
-        _row("high priority", answer.slo.high, POLCA_SLO[Priority.HIGH], waits.high),
-        _row("low priority", answer.slo.low, POLCA_SLO[Priority.LOW], waits.low),
+        _row("high priority", found.slo.high, POLCA_SLO[Priority.HIGH], waits.high),
+        _row("low priority", found.slo.low, POLCA_SLO[Priority.LOW], waits.low),
     ]
     print_table(Table(COLUMNS, rows))
     print_line("")
-    for line in _remarks(answer):
+    for line in _remarks(found):
         print_line(f"- {line}")
 
 
-def _heading(answer: RowResponse) -> str:
-    brakes = "1 brake" if answer.brakes == 1 else f"{answer.brakes:,} brakes"
+def _heading(found: RowResponse) -> str:
+    brakes = "1 brake" if found.brakes == 1 else f"{found.brakes:,} brakes"
     return (
-        f"{answer.servers} servers on {answer.budget_w / 1000:,.1f} kW for {answer.days:g} days under {answer.policy}: "
-        f"{brakes}, peak {answer.peak_utilization:.1%}; simulated in {answer.run_s:.1f} s"
+        f"{found.servers} servers on {found.budget_w / 1000:,.1f} kW for {found.days:g} days under {found.policy}: "
+        f"{brakes}, peak {found.peak_utilization:.1%}; simulated in {found.run_s:.1f} s"
     )
 
 
@@ -58,42 +58,42 @@ def _share(value: float | None) -> str | None:
     return None if value is None else f"{value:+.2%}"
 
 
-def _remarks(answer: RowResponse) -> Iterator[str]:
-    yield f"objectives {'held' if answer.slo_held else 'broken'}; {answer.seconds_over_budget:,.0f} s above the budget"
-    more = answer.servers / answer.budget_servers - 1
-    if answer.assumptions.peak_share is not None:
+def _remarks(found: RowResponse) -> Iterator[str]:
+    yield f"objectives {'held' if found.slo_held else 'broken'}; {found.seconds_over_budget:,.0f} s above the budget"
+    more = found.servers / found.budget_servers - 1
+    if found.assumptions.peak_share is not None:
         yield (
-            f"the budget is that of {answer.budget_servers} servers, whose uncapped peak is "
-            f"{answer.assumptions.peak_share:.0%} of it: {more:+.0%} servers"
+            f"the budget is that of {found.budget_servers} servers, whose uncapped peak is "
+            f"{found.assumptions.peak_share:.0%} of it: {more:+.0%} servers"
         )
-    free = answer.uncapped
-    saved = answer.energy_kwh / free.energy_kwh - 1 if free.energy_kwh else 0.0
+    free = found.uncapped
+    saved = found.energy_kwh / free.energy_kwh - 1 if free.energy_kwh else 0.0
     yield (
-        f"{answer.energy_kwh:,.0f} kWh at a mean of {answer.mean_utilization:.1%}; uncapped {free.energy_kwh:,.0f} kWh "
+        f"{found.energy_kwh:,.0f} kWh at a mean of {found.mean_utilization:.1%}; uncapped {free.energy_kwh:,.0f} kWh "
         f"({saved:+.1%}), mean {free.mean_utilization:.1%}, peak {free.peak_utilization:.1%}"
     )
-    yield f"{answer.requests:,} requests, {answer.unfinished:,} not done at the end"
-    if answer.training_share:
-        yield f"{answer.training_share:.0%} of the servers train"
-    for event in answer.events[:5]:
+    yield f"{found.requests:,} requests, {found.unfinished:,} not done at the end"
+    if found.training_share:
+        yield f"{found.training_share:.0%} of the servers train"
+    for event in found.events[:5]:
         at = f"{int(event.at_s // 86400)} d {event.at_s % 86400 / 3600:.2f} h"
         yield f"{at}: {event.what}" + ("" if event.row_w is None else f" at {event.row_w / 1000:,.1f} kW")
-    if len(answer.events) > 5:
-        yield f"and {len(answer.events) - 5:,} events more"
-    yield from _assumed(answer.assumptions)
+    if len(found.events) > 5:
+        yield f"and {len(found.events) - 5:,} events more"
+    yield from _assumed(found.assumptions)
 
 
-def _assumed(told: Assumptions) -> Iterator[str]:
-    before = "" if told.together == told.uncapped_together else f" ({told.uncapped_together} uncapped)"
+def _assumed(assumed: Assumptions) -> Iterator[str]:
+    before = "" if assumed.together == assumed.uncapped_together else f" ({assumed.uncapped_together} uncapped)"
     yield (
-        f"assumed: {told.server}, {told.together} together{before}; {told.work}; "
-        f"servers differ by {told.server_bias:.0%}"
+        f"assumed: {assumed.server}, {assumed.together} together{before}; {assumed.work}; "
+        f"servers differ by {assumed.server_bias:.0%}"
     )
     yield (
-        f"a clock c slows tokens by {told.token_sensitivity:g} (1/c - 1), prompts by {told.prompt_sensitivity:g} "
-        f"(1/c - 1); watts above the floor go as c^{told.token_exponent:g} and c^{told.prompt_exponent:g}"
+        f"a clock c slows tokens by {assumed.token_sensitivity:g} (1/c - 1), prompts by {assumed.prompt_sensitivity:g} "
+        f"(1/c - 1); watts above the floor go as c^{assumed.token_exponent:g} and c^{assumed.prompt_exponent:g}"
     )
     yield (
-        f"late: the meter {told.telemetry_delay_s:g} s, commands {told.command_delay_s:g} s, "
-        f"the brake {told.brake_delay_s:g} s; {'the guard runs' if told.guarded else 'no guard, the brake alone'}"
+        f"late: the meter {assumed.telemetry_delay_s:g} s, commands {assumed.command_delay_s:g} s, "
+        f"the brake {assumed.brake_delay_s:g} s; {'the guard runs' if assumed.guarded else 'no guard, the brake alone'}"
     )

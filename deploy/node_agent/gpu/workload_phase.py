@@ -45,7 +45,7 @@ class WorkloadPhases:
     def now(self, gpu_states: Iterable[GpuState], *, now_s: float) -> NodePhase:
         """Return the present phase."""
         with self._lock:
-            self._reported = {worker: said for worker, said in self._reported.items() if now_s < said[1]}
+            self._reported = {worker: reported for worker, reported in self._reported.items() if now_s < reported[1]}
             phases = {phase for phase, _until_s in self._reported.values()}
         if phases:
             return NodePhase(next(phase for phase in _HEAVIEST if phase in phases), PhaseSource.WORKERS)

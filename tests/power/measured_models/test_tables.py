@@ -4,16 +4,16 @@ import pytest
 
 from fleet.documents import RuleError
 from fleet.gpus import builtin_gpus
-from power.measured_models.tables import COLUMNS, Kind, Points, Row, kind_of, read_table
+from power.measured_models.tables import COLUMNS, Points, Row, TableKind, kind_of, read_table
 from tests.power.measured_models.made_up import limit_rows, request_rows, serving_rows, window_rows
 
 TABLES = {
-    Kind.SERVING: serving_rows(),
-    Kind.REQUESTS: request_rows(),
-    Kind.LIMITS: limit_rows(),
-    Kind.WINDOWS: window_rows(),
+    TableKind.SERVING: serving_rows(),
+    TableKind.REQUESTS: request_rows(),
+    TableKind.LIMITS: limit_rows(),
+    TableKind.WINDOWS: window_rows(),
 }
-KINDS = pytest.mark.parametrize("kind", Kind)
+KINDS = pytest.mark.parametrize("kind", TableKind)
 
 
 def read(rows: list[Row], *, name: str = "run_a40.csv", into: Points | None = None) -> Points:
@@ -29,12 +29,12 @@ def violations(rows: list[Row], *, name: str = "run_a40.csv") -> list[str]:
 
 
 @KINDS
-def test_a_table_is_told_by_its_columns(kind: Kind) -> None:
+def test_a_table_is_told_by_its_columns(kind: TableKind) -> None:
     assert kind_of(list(TABLES[kind][0])) is kind
 
 
 @KINDS
-def test_a_missing_column_is_named(kind: Kind) -> None:
+def test_a_missing_column_is_named(kind: TableKind) -> None:
     gone = COLUMNS[kind][-1]
     with pytest.raises(RuleError, match=f"{gone}: is a missing column of a table of the kind {kind}"):
         kind_of([name for name in COLUMNS[kind] if name != gone])
@@ -46,26 +46,26 @@ def test_any_other_table_is_refused() -> None:
 
 
 @KINDS
-def test_one_row_makes_no_curve(kind: Kind) -> None:
+def test_one_row_makes_no_curve(kind: TableKind) -> None:
     assert violations(TABLES[kind][:1]) == ["(): must have at least 3 rows to fit a curve, got 1"]
 
 
 @pytest.mark.parametrize(
     ("kind", "column", "value", "allowed"),
     [
-        (Kind.SERVING, "avg_power_watts", "-5", "above 0 and at most 1e+09"),
-        (Kind.SERVING, "num_gpus", "0", "from 1 to 1e+09"),
-        (Kind.SERVING, "median_itl_ms", "nan", "above 0 and at most 1e+09"),
-        (Kind.REQUESTS, "peak_power", "-0.1", "from 0 to 3"),
-        (Kind.REQUESTS, "prompt_time", "inf", "above 0 and at most 1e+09"),
-        (Kind.REQUESTS, "average_power", "", "from 0 to 3"),
-        (Kind.LIMITS, "average_power", "-1", "above 0 and at most 1e+09"),
-        (Kind.LIMITS, "time_per_epoch", "fast", "above 0 and at most 1e+09"),
-        (Kind.WINDOWS, "gpu1_energy", "-3", "above 0 and at most 1e+09"),
-        (Kind.WINDOWS, "elapsed_time", "0", "above 0 and at most 1e+09"),
+        (TableKind.SERVING, "avg_power_watts", "-5", "above 0 and at most 1e+09"),
+        (TableKind.SERVING, "num_gpus", "0", "from 1 to 1e+09"),
+        (TableKind.SERVING, "median_itl_ms", "nan", "above 0 and at most 1e+09"),
+        (TableKind.REQUESTS, "peak_power", "-0.1", "from 0 to 3"),
+        (TableKind.REQUESTS, "prompt_time", "inf", "above 0 and at most 1e+09"),
+        (TableKind.REQUESTS, "average_power", "", "from 0 to 3"),
+        (TableKind.LIMITS, "average_power", "-1", "above 0 and at most 1e+09"),
+        (TableKind.LIMITS, "time_per_epoch", "fast", "above 0 and at most 1e+09"),
+        (TableKind.WINDOWS, "gpu1_energy", "-3", "above 0 and at most 1e+09"),
+        (TableKind.WINDOWS, "elapsed_time", "0", "above 0 and at most 1e+09"),
     ],
 )
-def test_a_wrong_figure_is_named_with_its_line(kind: Kind, column: str, value: str, allowed: str) -> None:
+def test_a_wrong_figure_is_named_with_its_line(kind: TableKind, column: str, value: str, allowed: str) -> None:
     rows = [dict(row) for row in TABLES[kind]]
     rows[2][column] = value
     assert violations(list(rows)) == [f"(4, '{column}'): must be a number {allowed}, got {value!r}"]

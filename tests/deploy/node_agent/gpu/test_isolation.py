@@ -125,7 +125,7 @@ def test_one_that_is_silent_at_the_start_joins_when_it_answers(gpus: Faulty, tmp
     late.order(power_limit_w=450.0, lease_s=1e6)
     late.rounds(3)
     assert gpus.held() == [FREE] + [(450.0, None)] * 7
-    with pytest.raises(GpuLostError, match=f"{BAD} has not answered yet: off the bus"):
+    with pytest.raises(GpuLostError, match=f"{BAD} did not answer yet: off the bus"):
         late.order(power_limit_w=450.0, uuids=(BAD,))
     gpus.broken.clear()
     late.rounds(1)

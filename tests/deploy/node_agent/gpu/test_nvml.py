@@ -121,7 +121,7 @@ def test_a_gpu_that_is_lost_at_a_reload_does_not_take_the_others_with_it(driver:
     driver.gpu(0).lost = 1
     driver.reload()
     assert nvml.read(other).power_w == 650.0
-    with pytest.raises(GpuLostError, match="the driver does not show it any more"):
+    with pytest.raises(GpuLostError, match="the driver does not list this GPU any more"):
         nvml.read(lost)
     assert [gpu.uuid for gpu in nvml.identities()] == [other]
 

@@ -261,7 +261,7 @@ def test_orders_of_another_boot_are_not_believed_but_what_was_found_is(driver: S
 def test_a_state_file_that_cannot_be_read_stops_the_start(keeping: Keeping) -> None:
     assert keeping.memory is not None
     keeping.memory.write_text(json.dumps({"version": 7}))
-    with pytest.raises(StateFileError, match="see what it says of each GPU, then remove it"):
+    with pytest.raises(StateFileError, match="check the caps of each GPU, then remove the file"):
         keeping.started()
 
 

@@ -51,7 +51,7 @@ def test_people_read_a_table(cli: Cli, metered: Path) -> None:
         *["BELOW", "0.5", "BELOW", "0.9", "BELOW", "0.99", "BELOW", "0.999"],
     ]
     assert [line.split()[0] for line in lines[1:]] == ["2", "4", "10", "20", "40"]
-    assert "may lie above the last one" in done.stderr
+    assert "may exceed the last one" in done.stderr
 
 
 def test_few_readings_are_not_scored(cli: Cli, tmp_path: Path) -> None:

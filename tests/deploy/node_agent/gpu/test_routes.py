@@ -109,7 +109,7 @@ def _sorted(metrics: str) -> str:
         ({"clock_mhz": 5}, "clock_mhz: must be from "),
         ({"gpus": ["GPU-none"]}, "gpus: no 'GPU-none' here; known: GPU-sim-0, GPU-sim-1"),
         ({"power_limit_w": None}, "at least one is needed"),
-        ({"holder": "guard"}, "'guard' is the one that speaks at /v1/clocks"),
+        ({"holder": "guard"}, "'guard' is reserved for /v1/clocks"),
     ],
 )
 def test_what_cannot_be_held_is_refused_by_field(change: dict[str, Any], said: str) -> None:
