@@ -1,1 +1,1 @@
-"""The planner: request, performance model, programs, answer."""
+"""Tests of the planner; folders mirror its packages."""

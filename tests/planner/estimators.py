@@ -1,4 +1,4 @@
-"""A performance model in three lines, for tests of what is done with estimates rather than of their truth."""
+"""A performance model in three lines, for tests of the code around it."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Small mix problems: a strategy that draws them, and an oracle that tries every combination of counts."""
+"""Small mix problems: a strategy that draws them, and an exhaustive oracle."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ def _largest_replica_counts(problem: MixProblem, units: tuple[int, ...]) -> Iter
 
 
 def _serves(problem: MixProblem, replicas: Sequence[int]) -> bool:
-    """Whether some split of the demand, in plain rates, keeps every option within its replicas."""
+    """Whether some split of the rates keeps every option within its replicas."""
     for w, load in enumerate(problem.loads):
         running = sum(n for n, (served, _) in zip(replicas, reached_by(problem), strict=True) if served == w)
         if running < load.min_replicas:

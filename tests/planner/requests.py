@@ -1,4 +1,4 @@
-"""Requests to plan, as a user would write them, and the call that plans them with a clock that stands still."""
+"""Requests as a user writes them, planned with a constant clock."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ def given(**changes: Any) -> dict[str, Any]:
 
 
 def from_offers(**changes: Any) -> dict[str, Any]:
-    """One workload whose options are to be found among three offers; `changes` go into the workload."""
+    """One workload with options from three offers; `changes` go into the workload."""
     workload = {
         "name": "chat",
         "model": "Llama-3.1-8B",

@@ -1,4 +1,4 @@
-"""Problems small enough to try everything on, and the means to ask about them."""
+"""Mix problems small enough for an exhaustive search, and what-if questions about them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,12 +17,12 @@ LIMITS = Limits(time_limit_s=60)
 
 
 def stopped() -> float:
-    """A clock at which no time ever runs out."""
+    """A clock at which no limit expires."""
     return 0.0
 
 
 def what_if(problem: MixProblem, *, clock_s: Callable[[], float] = stopped, deadline_s: float = 60.0) -> WhatIf:
-    """Questions about a problem."""
+    """What-if questions about a problem."""
     return WhatIf(problem, Solver.HIGHS, LIMITS, deadline_s, clock_s)
 
 
@@ -32,7 +32,7 @@ def solved(problem: MixProblem) -> MixSolution:
 
 
 def cost(problem: MixProblem) -> float | None:
-    """What that costs."""
+    """Its least cost."""
     return solved(problem).cost_usd_per_h
 
 
@@ -56,18 +56,18 @@ def three_types(*, rate_rps: float = 30.0, stock: tuple[int | None, ...] = (None
 
 
 def power(at_most_w: float) -> Limit:
-    """A power domain that holds all of `three_types`."""
+    """A power domain with all options of `three_types`."""
     return Limit("row-2", LimitKind.POWER, at_most_w, replicas={0: 72.0, 1: 400.0, 2: 700.0})
 
 
 def budget(at_most_usd_per_h: float) -> Limit:
-    """The same for its prices."""
+    """A budget for `three_types`."""
     return Limit("budget", LimitKind.BUDGET, at_most_usd_per_h, units={0: 0.75, 1: 2.79, 2: 4.29})
 
 
 @st.composite
 def limited_problems(draw: st.DrawFn) -> MixProblem:
-    """A drawn mix problem with stock, and some further requirements of every kind."""
+    """A drawn mix problem with stock and further requirements of every kind."""
     problem = draw(mix_problems(most_units=3))
     supplies, options = range(len(problem.supplies)), range(len(problem.options))
     limits = []

@@ -1,4 +1,4 @@
-"""From a request to a plan: what it holds, that it adds up, and that it says why."""
+"""From a request to a plan: allocation, routing, cost and explanation."""
 
 import itertools
 import json
@@ -99,7 +99,7 @@ class TestOffers:
         assert units["here/some"] == 2
         assert units["here/more"] > 0
 
-    def test_spot_is_used_only_when_asked_for(self) -> None:
+    def test_spot_is_used_only_if_its_market_is_listed(self) -> None:
         offers = [*OFFERS, offer("here/spot", "H100-SXM", 0.1, market="spot")]
         careful = solved(from_offers() | {"offers": offers})
         bold = solved(from_offers() | {"offers": offers}, markets=["spot"])
@@ -208,7 +208,7 @@ class TestExplanation:
         }
         assert "only H100-SXM: not compared, the time limit expired" in plan.explanation
 
-    def test_the_peak_and_the_prediction_are_said(self) -> None:
+    def test_the_peak_and_the_prediction_are_reported(self) -> None:
         demand = {"step_s": 3600, "rates_rps": [1, 7, 3]}
         lines = solved(from_offers(rate_rps=None, demand=demand)).explanation
         assert "chat is planned at its peak of 7 rps" in lines

@@ -1,4 +1,4 @@
-"""A power tree's feeds limit what the planner hires; what the planner would pay for a watt weighs what is capped."""
+"""Feeds of a power tree as power domains, and shadow prices of power."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def priced(**changes: Any) -> dict[str, float]:
     return usd_per_kw_h(request, gpus=builtin_gpus(), models=builtin_models(), offers=())
 
 
-def test_feeds_become_power_domains_with_all_that_stands_below_them() -> None:
+def test_feeds_become_power_domains_with_the_members_below_them() -> None:
     tree = two_rows(pdu_w=110_000.0, row_w=60_000.0)
     by_name = {limit.feed: limit.limit_w for limit in effective_limits(tree, feed_headroom(tree))}
     names = [name for name in tree.hierarchy.feeds if name != "pdu"]
@@ -46,7 +46,7 @@ def test_a_feed_without_servers_has_what_it_may_draw() -> None:
     assert (domain.name, domain.limit_w, domain.members) == ("ups", 7000.0, None)
 
 
-def test_who_stands_where_must_be_known() -> None:
+def test_members_of_parallel_feeds_must_be_given() -> None:
     tree = two_rows(pdu_w=110_000.0, row_w=60_000.0)
     with pytest.raises(RuleError, match=r"members: must say which offers stand on which feed"):
         power_domains(tree)
@@ -56,7 +56,7 @@ def test_who_stands_where_must_be_known() -> None:
         power_domains(tree, members={"pdu": []})
 
 
-def test_a_plan_keeps_to_a_feed_and_says_what_a_kilowatt_is_worth() -> None:
+def test_a_plan_keeps_to_a_feed_and_prices_a_kilowatt() -> None:
     tree = PowerTree(periods=1, feeds=(Feed(name="row-1", kind="row", limit_w=2500.0),))
     domains = [domain.model_dump() for domain in power_domains(tree)]
     plan = solved(given(options=[HOT, COOL]), power_domains=domains)

@@ -1,4 +1,4 @@
-"""A request is taken whole or refused with every defect, its place and what would be right."""
+"""A request is accepted, or refused with every defect, its place and the expected value."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -18,14 +18,14 @@ from tests.planner.requests import OFFERS, from_offers, given, solved
 
 
 def problems_of(request: Mapping[str, Any]) -> dict[str, str]:
-    """What is wrong with a request: place -> message."""
+    """Defects of a request: place -> message."""
     with pytest.raises(DocumentError) as caught:
         read_model(parse_document(yaml.safe_dump(dict(request)), name="request"), PlanRequest)
     return {problem.path: problem.message for problem in caught.value.problems}
 
 
 def unplannable(request: Mapping[str, Any], **policy: Any) -> dict[str, str]:
-    """What cannot be planned of a request that is well-formed: place -> message."""
+    """Defects of a well-formed request that cannot be planned: place -> message."""
     with pytest.raises(DocumentError) as caught:
         solved(request, **policy)
     return {problem.path: problem.message for problem in caught.value.problems}
@@ -136,12 +136,12 @@ class TestMeaning:
         assert problem.startswith("no option can serve bucket 500x500: A100-80GB-SXM: needs 141.")
         assert "L4: needs 141." in problem
 
-    def test_an_slo_out_of_reach_says_what_is_in_reach(self) -> None:
+    def test_an_slo_out_of_reach_names_the_reachable_limits(self) -> None:
         problems = unplannable(from_offers(slo={"tpot_ms": {"mean": 0.1}}))
         assert "H100-SXM: mean TPOT is " in problems["workloads[0].buckets.share[0][0]"]
         assert "ms at best, above 0.1 ms" in problems["workloads[0].buckets.share[0][0]"]
 
-    def test_without_an_offer_on_the_markets_asked_for_the_error_says_so(self) -> None:
+    def test_without_an_offer_on_the_selected_markets_the_error_names_them(self) -> None:
         problems = unplannable(from_offers(), markets=["spot"])
         assert "no offers on the selected markets" in problems["workloads[0].buckets.share[0][0]"]
 

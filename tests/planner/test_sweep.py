@@ -1,4 +1,4 @@
-"""One request over a grid: every factor reaches what it names, and the front holds nothing that is beaten."""
+"""Sweeps: every factor scales its values, and the front holds no dominated point."""
 
 import pytest
 from hypothesis import given as drawn
@@ -51,7 +51,7 @@ class TestAxis:
             "rate=1:1:3",
         ],
     )
-    def test_anything_else_is_refused_in_words(self, text: str) -> None:
+    def test_anything_else_is_refused(self, text: str) -> None:
         with pytest.raises(RuleError, match="expected"):
             Axis.parse(text)
 
@@ -189,7 +189,7 @@ class TestFront:
             assert one.pareto is not beaten
 
 
-def test_a_point_keeps_what_a_plan_says() -> None:
+def test_a_point_keeps_the_figures_of_a_plan() -> None:
     plan = solved(given())
     kept = point({"rate": 1.0}, plan)
     assert kept.cost_usd_per_h == plan.cost_usd_per_h

@@ -1,4 +1,4 @@
-"""Why not only X, in words that fit the goal: what serves less is not cheaper, it does less."""
+"""Single-type plans, compared in the objective's unit."""
 
 from planner.explain.alternatives import as_text, single_gpu_plans
 from planner.explain.constraints import Kind
@@ -19,7 +19,7 @@ def lines(problem: MixProblem) -> list[str]:
 class TestServed:
     problem = three_types(objective=SERVED, stock=(0, 1, 1))
 
-    def test_one_type_alone_serves_less_and_says_so(self) -> None:
+    def test_one_type_alone_serves_less(self) -> None:
         plan, request = solved(self.problem), PlanRequest.model_validate(given())
         whole = plan.objective_value or 0.0
         (alone,) = [one for one in single_gpu_plans(what_if(self.problem), request, plan) if one.gpu == "A100"]

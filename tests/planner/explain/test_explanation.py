@@ -1,4 +1,4 @@
-"""The plan explained as a user reads it: through the planner's one entry."""
+"""The explanation of a plan, through the planner's entry."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ class TestOfAPlan:
         assert price.kind is Kind.STOCK
         assert price.saves == pytest.approx((poorer.cost_usd_per_h or 0) - (richer.cost_usd_per_h or 0))
 
-    def test_why_not_only_one_type_says_what_would_be_needed(self) -> None:
+    def test_an_infeasible_single_type_names_the_change_it_needs(self) -> None:
         small, large = given()["workloads"][0]["options"]
         plan = solved(given(options=[small, large | {"available": 1}, middling()]))
         assert line(plan, "only L4") == "only L4: cannot serve bucket 2000x1000 of chat"
@@ -73,7 +73,7 @@ class TestOfAPlan:
         assert plan.perfect.scheduler.cost_usd_per_h <= (plan.cost_usd_per_h or 0)
         assert plan.perfect.above_system is not None
 
-    def test_rates_given_outright_say_nothing_of_the_data_sheets(self) -> None:
+    def test_given_rates_have_no_system_bound(self) -> None:
         plan = solved(given())
         assert plan.perfect is not None
         assert plan.perfect.system is None
@@ -110,7 +110,7 @@ class TestOfNone:
 
 
 class TestWithoutTime:
-    def test_what_was_not_worked_out_is_said(self) -> None:
+    def test_missing_parts_are_named(self) -> None:
         options = given()["workloads"][0]["options"]
         options[1]["available"] = 0
         nothing, something = (
@@ -181,7 +181,7 @@ class TestLevels:
 
 
 def test_many_offers_of_one_type() -> None:
-    """Sold-out offers beside one that is not bind nothing, and are found not to in one question."""
+    """Sold-out offers beside an available one do not bind, and one solve shows it."""
     sold_out = [offer(f"here/none{i}", "H100-SXM", 50, available=0) for i in range(30)]
     plan = solved(from_offers() | {"offers": [*OFFERS, *sold_out]})
     assert plan.prices.complete

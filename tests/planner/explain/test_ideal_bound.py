@@ -1,4 +1,4 @@
-"""What no scheduler could do without: never more than any plan takes."""
+"""The ideal bound is never above a plan."""
 
 from dataclasses import replace
 
@@ -135,7 +135,7 @@ class TestSystem:
         st.sampled_from([1, 2, 4, 8]),
     )
     def test_no_roofline_is_faster(self, gpu: str, input_tokens: int, output_tokens: int, gpus: int) -> None:
-        """A replica that wastes half its arithmetic cannot beat one that wastes nothing."""
+        """A replica that wastes half its arithmetic needs at least as much as one without waste."""
         sheet, model = builtin_gpus().get(gpu), _model("Llama-3.1-8B")
         replica = Replica(model, sheet, gpus)
         batch = replica.largest_batch(input_tokens + output_tokens)
@@ -178,7 +178,7 @@ class TestSystem:
         assert (kept.system.gpus, kept.above_system) == (1, 0.0)
         assert (beaten.system, beaten.above_system) == (None, None)
 
-    def test_words(self) -> None:
+    def test_text(self) -> None:
         problem = three_types()
         bound = bound_of(problem)
         assert as_text(bound).startswith(

@@ -1,4 +1,4 @@
-"""Why nothing holds: a smallest set that cannot, and the least that has to give."""
+"""Conflicts of infeasible problems: their size and the least relaxations."""
 
 import itertools
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def keeping(problem: MixProblem, kept: Sequence[Requirement]) -> MixProblem:
 
 
 def parts_named(problem: MixProblem, names: Sequence[str]) -> list[Requirement]:
-    """Equal requirements are one object each, so that they can be told apart."""
+    """Equal requirements are distinct objects."""
     return [part for part in requirements(problem) if part.name in names]
 
 
@@ -129,7 +129,7 @@ class TestWaysOut:
         assert out.amount == pytest.approx(ceil((1 - served_most / 30) * 1000) / 1000)
 
     def test_what_would_not_do_alone_is_no_way_out(self) -> None:
-        """Without the large types the longest requests have nowhere to go, however many small ones there are."""
+        """Without the large types no option serves the longest requests."""
         conflict = the(three_types(stock=(2, 0, 0)))
         assert "2 more L4" not in as_text(conflict)
         assert all("L4" not in out.easing for out in conflict.ways_out)
@@ -170,7 +170,7 @@ class TestWords:
         assert Kind.ZONE_LOSS in conflict.kinds
         assert "not surviving the loss of zone b" in as_text(conflict)
 
-    def test_several_conflicts_are_told_apart(self) -> None:
+    def test_several_conflicts_are_separate(self) -> None:
         problem = three_types(stock=(None, None, None), limits=(power(1500.0), budget(10.0)))
         first, second = found_in(problem)
         assert {first.kinds, second.kinds} == {(Kind.DEMAND, Kind.POWER), (Kind.DEMAND, Kind.BUDGET)}
@@ -186,7 +186,7 @@ def test_without_time_nothing_is_claimed() -> None:
 
 
 def test_when_time_runs_out_half_way_the_rest_is_left_open() -> None:
-    """Whatever the moment, what is said is true: a conflict, and ways out that are enough."""
+    """At any time limit the result is valid: a conflict, and relaxations that suffice."""
     problem = three_types(stock=(None, None, None), limits=(power(1500.0),))
     for questions in range(1, 40, 3):
         ticks = iter([0.0] * questions)

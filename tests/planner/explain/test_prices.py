@@ -1,4 +1,4 @@
-"""What binds, and what a step more of it is worth: always the difference of two plans."""
+"""Binding requirements and their prices: always the difference of two plans."""
 
 from dataclasses import replace
 
@@ -152,7 +152,7 @@ class TestKinds:
 
 
 class TestWithoutTime:
-    def test_the_linear_relaxation_stands_in_and_says_so(self) -> None:
+    def test_the_linear_relaxation_gives_an_estimate(self) -> None:
         problem = three_types(stock=(None, 3, 1))
         found = prices(what_if(problem, deadline_s=0.0), solved(problem))
         assert not found.complete
@@ -161,7 +161,7 @@ class TestWithoutTime:
         assert all("estimated" in line for line in as_text(found, problem))
 
     def test_a_shadow_price_is_what_more_stock_saves_in_fractions(self) -> None:
-        """With a hundred times the demand, rounding to whole units hardly matters."""
+        """With a hundred times the demand, rounding to whole units is negligible."""
         problem = three_types(stock=(None, None, 50), rate_rps=3000.0)
         estimate = prices(what_if(problem, deadline_s=0.0), solved(problem)).binding[0]
         more = three_types(stock=(None, None, 55), rate_rps=3000.0)

@@ -1,4 +1,4 @@
-"""The next best mixes that do without a type of every better one, and what unused types would have to cost."""
+"""Runners-up, and the break-even prices of unused types."""
 
 from dataclasses import replace
 from itertools import combinations
@@ -55,7 +55,7 @@ class TestRunnersUp:
     @settings(max_examples=15, deadline=None)
     @given(limited_problems())
     def test_nothing_between_is_missed(self, problem: MixProblem) -> None:
-        """The first runner-up is the cheapest over every set of types that leaves out one of the plan's."""
+        """The first runner-up is the cheapest over all sets of types that leave out one of the plan's."""
         plan = solved(problem)
         if not plan.status.has_mix:
             return
@@ -72,7 +72,7 @@ class TestRunnersUp:
         found = others(problem, count=1)
         assert [mix.cost_usd_per_h for mix in found] == [pytest.approx(min(possible))] if possible else found == ()
 
-    def test_words(self) -> None:
+    def test_text(self) -> None:
         problem = three_types()
         first = others(problem)[0]
         extra = first.cost_usd_per_h - 12.12
@@ -80,7 +80,7 @@ class TestRunnersUp:
             f"{first.cost_usd_per_h:.2f} $/h, {extra:.2f} $/h ({extra / 12.12:.1%}) more"
         )
 
-    def test_options_of_one_gpu_type_are_told_apart_by_name(self) -> None:
+    def test_options_of_one_gpu_type_differ_by_name(self) -> None:
         supplies = (Supply("a", 1.0), Supply("b", 1.1))
         ways = (Way("tp1", "H100", 0, 0, (1.0,)), Way("tp2", "H100", 0, 1, (1.0,)))
         (found,) = others(mix_of((Load("w", (1.0,)),), supplies, ways))
@@ -98,7 +98,7 @@ class TestRunnersUp:
 
 
 class TestCutOff:
-    """Mixes that the time limit cut off before the solver made anything of them."""
+    """Mixes that the time limit cut off early."""
 
     def wasteful(self, problem: MixProblem, **_: object) -> MixSolution:
         """The best mix with every count five times as high, as a solver may leave it."""
@@ -167,7 +167,7 @@ class TestBreakEven:
             assert (cost(self.at(problem, entry, entry.factor - 1e-3)) or 0.0) < before - 1e-9
             assert cost(self.at(problem, entry, entry.factor + 1e-3)) == pytest.approx(before)
 
-    def test_words(self) -> None:
+    def test_text(self) -> None:
         base = three_types(stock=(None, None, None), rate_rps=90.0)
         problem = replace(base, supplies=(*base.supplies[:2], replace(base.supplies[2], price_usd_per_h=20.0)))
         entry = self.unused(problem)["H100"]

@@ -1,4 +1,4 @@
-"""The least work of a request by its sizes: never more than its own tokens ask for."""
+"""The least work of a request by its size."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The request's rules as numbers: limits, failures, change, uptime, carbon; and that plans keep to them."""
+"""The request's rules as numbers: limits, failures, change, uptime, carbon; and plans within them."""
 
 from typing import Any
 
@@ -143,7 +143,7 @@ class TestFailures:
         assert lost == {"here/h100x8/tp2": 4, "here/h100x8/tp4": 2, "here/h100x8/tp8": 1}
         assert problem.own_nodes
 
-    def test_a_zone_takes_all_that_stands_in_it(self) -> None:
+    def test_a_zone_loss_takes_every_option_in_it(self) -> None:
         problem = problem_of(EAST, WEST, policy={"survive": ["zone"]})
         assert {loss.name: set(loss.lost.values()) for loss in problem.losses} == {
             "zone here/east/a": {None},
@@ -152,7 +152,7 @@ class TestFailures:
         plan = solved(request_of(EAST, WEST, policy={"survive": ["zone"]}).model_dump())
         assert hired(plan).keys() == {"east/h100", "west/h100"}
 
-    def test_options_given_outright_stand_in_no_zone(self) -> None:
+    def test_given_options_have_no_zone(self) -> None:
         assert set(violations_of(given() | {"policy": {"survive": ["zone"]}})) == {"workloads[0].options"}
 
 

@@ -1,4 +1,4 @@
-"""Prefill and decode apart: what each side must hold, which pairs are thought of, and what the ILP makes of them."""
+"""Separate prefill and decode: the SLO of each side, the pairs considered, and the plans with them."""
 
 from itertools import product
 
@@ -155,7 +155,7 @@ class TestWorthwhile:
 
 
 class TestPlans:
-    def test_off_unless_asked_for(self) -> None:
+    def test_the_default_is_off(self) -> None:
         assert {each.role for each in found(request_of(COMPUTE, BANDWIDTH, split_too=False))} == {"both"}
 
     def test_two_types_share_the_work_in_the_ratio_of_the_sizes(self) -> None:
@@ -167,9 +167,7 @@ class TestPlans:
 
     @settings(max_examples=15, deadline=None)
     @given(st.floats(0.5, 80), st.lists(st.integers(0, 5), min_size=2, max_size=2).filter(any))
-    def test_every_request_passes_both_sides_and_nobody_is_overloaded(
-        self, rate_rps: float, weights: list[int]
-    ) -> None:
+    def test_every_request_passes_both_sides_without_overload(self, rate_rps: float, weights: list[int]) -> None:
         shares = [[weight / sum(weights)] for weight in weights]
         sizes = {"input_tokens": [200, 4000], "output_tokens": [500], "share": shares}
         problem, solution = solution_of(request_of(COMPUTE, BANDWIDTH, buckets=sizes, rate_rps=rate_rps))
@@ -209,7 +207,7 @@ class TestPlans:
         )
         assert solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS).cost_usd_per_h == best
 
-    def test_asking_for_it_never_costs_more(self) -> None:
+    def test_it_never_costs_more(self) -> None:
         for rate_rps in (1, 7, 30):
             costs = [
                 solution_of(request_of(COMPUTE, BANDWIDTH, rate_rps=rate_rps, split_too=split_too))[1].cost_usd_per_h

@@ -1,4 +1,4 @@
-"""What is left out never changes the optimum: by solving the same problem with it and without."""
+"""Removing dominated options keeps the optimum: each problem is solved with and without them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ UNIT_GPUS = 4
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A variant in plain numbers."""
+    """A variant in numbers."""
 
     gpus: int
     rates_rps: tuple[float, ...]
@@ -36,7 +36,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Variants on one supply, beside one more way that nothing can replace, and what is asked of them."""
+    """Variants on one supply, one more option that nothing dominates, and a demand."""
 
     variants: tuple[Plain, ...]
     demand_rps: tuple[float, ...]
@@ -75,7 +75,7 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Rates from a coarse grid, and variants made of others, so that one often does what another does, or nearly."""
+    """Rates from a coarse grid, and variants derived from others, so that many are equal or nearly equal."""
     buckets = draw(st.integers(1, 2))
     grid = st.sampled_from((0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0))
     watts = st.sampled_from((100.0, 200.0, 400.0))

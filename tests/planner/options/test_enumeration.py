@@ -1,4 +1,4 @@
-"""Which ways to run a replica are thought of, what they are called, and which of them fit."""
+"""The enumeration of replica options: which exist, their names, and which fit."""
 
 import pytest
 from hypothesis import given, settings
@@ -38,7 +38,7 @@ class TestLayouts:
         assert named("Llama-3.1-8B", "H100-SXM", 8) == ["tp1", "tp2", "tp4", "tp8"]
         assert named("Llama-3.1-8B", "H100-SXM", 6) == ["tp1", "tp2"]
 
-    def test_where_the_fast_link_ends_stages_stand_in_a_row(self) -> None:
+    def test_beyond_the_fast_link_stages_form_a_pipeline(self) -> None:
         assert named("Llama-3.1-8B", "L40S", 4) == ["tp1", "tp1-pp2", "tp1-pp4"]
 
     def test_rows_leave_a_host_only_when_it_does_not_hold_the_weights(self) -> None:
@@ -53,7 +53,7 @@ class TestLayouts:
 
 
 class TestPrecisions:
-    def test_sixteen_bit_is_the_gpu_s_own_and_goes_without_saying(self) -> None:
+    def test_the_gpu_s_own_sixteen_bit_is_not_in_the_name(self) -> None:
         assert (sixteen_bit(GPUS.get("T4")), sixteen_bit(GPUS.get("L4"))) == ("fp16", "bf16")
         assert named("Llama-3.1-8B", "T4", 1) == ["tp1"]
 
@@ -64,7 +64,7 @@ class TestPrecisions:
         config_space = ConfigSpace(precisions=(precision,))
         assert [gpu for gpu in GPUS3 if named("Llama-3.1-8B", gpu, 1, config_space)] == gpus
 
-    def test_names_say_precision_cache_role_and_clock(self) -> None:
+    def test_names_contain_precision_cache_role_and_clock(self) -> None:
         shape = Shape(Layout(tensor_parallel=8, expert_parallel=8), "fp8", "fp8", 0.7, "decode")
         assert shape.name(GPUS.get("H100-SXM")) == "tp8-ep8-fp8-kv8-decode@0.7"
 

@@ -1,4 +1,4 @@
-"""Recorded expert loads in a request: what is placed by them, what that does to options, and what the plan says."""
+"""Recorded expert loads in a request: the placements, the options, and the plan's report."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -121,7 +121,7 @@ def test_no_option_is_planned_with_better_balance_than_can_exist(
 
 
 def test_every_window_waits_for_its_own_busiest_gpu() -> None:
-    """Two windows that even out: together balanced, each of them not."""
+    """Two windows that are balanced together, but not each on its own."""
     model = MIXTURE.model_copy(update={"moe_layers": 1, "experts": 4})
     day, night = [[90.0, 90.0, 10.0, 10.0]], [[10.0, 10.0, 90.0, 90.0]]
     both = SpreadTable(workload(expert_loads={"windows": [day, night]}), model).of(gpus=4, slots=4)
@@ -191,7 +191,7 @@ class TestOptions:
 
 
 class TestPlans:
-    def test_the_plan_says_how_even_its_options_are(self) -> None:
+    def test_the_plan_reports_the_imbalance_of_its_options(self) -> None:
         plan = solved(on_eight(rate_rps=150, expert_loads={"tokens": zipf(48, 128, exponent=0.8)}))
         spreads = plan.experts.get("chat", {})
         spreading = {entry.option for entry in plan.allocation if "-ep" in entry.option}
@@ -252,12 +252,12 @@ class TestWords:
         enough_slots=16,
     )
 
-    def test_a_poor_bound_is_said_with_what_would_lift_it(self) -> None:
+    def test_a_poor_bound_comes_with_the_slots_that_improve_it(self) -> None:
         words = spread_text(self.SPREAD, "here/h100x8/tp8-ep8")
         assert "no placement has less than 1.600" in words
         assert "it takes 16 slots (1 more per GPU)" in words
 
-    def test_one_that_nothing_lifts_is_said_too(self) -> None:
+    def test_a_bound_that_no_slots_improve_is_reported(self) -> None:
         words = spread_text(self.SPREAD.model_copy(update={"enough_slots": None}), "o")
         assert "up to 8 redundant experts per GPU do not bring that to 1.05" in words
 
@@ -327,7 +327,7 @@ class TestRequests:
 
 
 def test_copies_split_equally_is_what_engines_do() -> None:
-    """The figure in the plan is that of the dispatch rule it names."""
+    """The plan's imbalance is that of the dispatch rule."""
     tokens = np.array(zipf(3, 8, exponent=1.0))
     layout = Layout.even(slots=16, gpus=4, nodes=1)
     loads = gpu_loads(incumbent(tokens, layout=layout), tokens, layout=layout, rule=Dispatch.EQUAL)

@@ -1,4 +1,4 @@
-"""Benchmark results go before the performance model, for the shape they were run on and no other."""
+"""Benchmark results override the performance model for the shape that they were run on."""
 
 from typing import Any
 

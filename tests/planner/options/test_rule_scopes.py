@@ -1,4 +1,4 @@
-"""Names in the rules of a request: one that nothing has is an error, for a rule that covers nothing limits nothing."""
+"""Names in the rules of a request: an unknown name is an error, because its rule would limit nothing."""
 
 from typing import Any
 

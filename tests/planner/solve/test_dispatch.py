@@ -1,4 +1,4 @@
-"""Counts and routing from plain numbers: proven cheapest, within every limit, the same by either solver."""
+"""`solve_mix`: optimal, within every limit, and equal for both solvers."""
 
 from dataclasses import replace
 from itertools import product
@@ -190,7 +190,7 @@ def test_a_large_fleet_on_tight_stock_keeps_its_time_limit(rate_rps: float) -> N
 
 
 def many(*, loads: int) -> MixProblem:
-    """Workloads on two GPU types of which there are too few of the better one."""
+    """Workloads on two GPU types, with a scarce better one."""
     random = Random(loads)
     supplies = (Supply("small", 1.0, available=40 * loads), Supply("large", 3.5, available=2 * loads))
     ways = tuple(
@@ -203,7 +203,7 @@ def many(*, loads: int) -> MixProblem:
 
 
 @pytest.mark.parametrize("loads", [2, DECOMPOSED_LOADS])
-def test_few_and_many_workloads_on_one_stock_cost_what_the_whole_program_says(loads: int) -> None:
+def test_few_and_many_workloads_on_one_stock_cost_the_optimum(loads: int) -> None:
     problem = many(loads=loads)
     solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
     whole = ilp.cheapest(problem, routes=range(len(problem.routes)))
@@ -228,13 +228,13 @@ def test_nothing_is_printed(solver: Solver, capfd: pytest.CaptureFixture[str]) -
 
 
 def coupled(problem: MixProblem) -> MixProblem:
-    """The same under a budget that does not bind: more than one table, so that the named formulation solves it."""
+    """The same with a budget that does not bind, so that the MIP solves it."""
     weights = {f: supply.price_usd_per_h for f, supply in enumerate(problem.supplies)}
     return replace(problem, limits=(Limit("budget", LimitKind.BUDGET, 1e6, units=weights),))
 
 
 def hard() -> MixProblem:
-    """Seventy options whose rates have little to do with each other: far from proven within seconds."""
+    """Seventy options with unrelated rates: not proven within seconds."""
     random = Random(1)
     size = [random.uniform(1, 20) for _ in range(60)]
     prices = [random.uniform(0.5, 8) for _ in range(70)]

@@ -1,4 +1,4 @@
-"""Workloads that share stock and power: the decomposition against the whole program and against trying everything."""
+"""Branch and price against the whole program and against exhaustive search."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,12 +23,12 @@ WATTS = (300.0, 700.0, 1000.0)
 
 
 def frozen() -> float:
-    """A clock that stands still: no limit ever strikes."""
+    """A clock at which no limit expires."""
     return 0.0
 
 
 def ticking(step_s: float) -> Callable[[], float]:
-    """A clock on which every look costs so much."""
+    """A clock that advances with every reading."""
     ticks = count()
     return lambda: next(ticks) * step_s
 
@@ -181,7 +181,7 @@ def test_no_demand_costs_nothing() -> None:
 
 
 def test_prefill_and_decode_replicas_are_counted_apart() -> None:
-    """Two workloads, each through prefill and then decode replicas of their own, out of one stock."""
+    """Two workloads with separate prefill and decode replicas from one stock."""
     options = tuple(ReplicaOption(name, "H100-SXM", 0) for name in ("a/p", "a/d", "b/p", "b/d"))
     routes = tuple(Route(f"r{w}", w, (Leg(2 * w, (2.0,)), Leg(2 * w + 1, (1.0,)))) for w in range(2))
     problem = MixProblem((Load("a", (3.0,)), Load("b", (2.0,))), (Supply("s", 1.0, available=8),), options, routes)
@@ -191,7 +191,7 @@ def test_prefill_and_decode_replicas_are_counted_apart() -> None:
 
 
 def test_workloads_behind_one_option_are_one_block() -> None:
-    """Half a replica each: only if they may share it is one enough."""
+    """Half a replica each: one suffices only if they share it."""
     options = (ReplicaOption("both", "L4", 0), ReplicaOption("c", "L4", 0))
     routes = (Route("a", 0, (Leg(0, (2.0,)),)), Route("b", 1, (Leg(0, (2.0,)),)), Route("c", 2, (Leg(1, (1.0,)),)))
     loads = (Load("a", (1.0,)), Load("b", (1.0,)), Load("c", (1.0,)))
@@ -212,7 +212,7 @@ def test_workloads_behind_one_option_are_one_block() -> None:
         {"limits": (Limit("odd", LimitKind.SPOT, 1.0, replicas={0: -1.0}),)},
     ],
 )
-def test_what_prices_cannot_stand_for_is_left_to_the_whole_program(change: dict[str, object]) -> None:
+def test_problems_with_other_rows_go_to_the_whole_program(change: dict[str, object]) -> None:
     problem = two_on_one_node()
     assert decomposes(problem)
     assert not decomposes(replace(problem, **change))  # type: ignore[arg-type]

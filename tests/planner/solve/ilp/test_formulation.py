@@ -1,4 +1,4 @@
-"""The formulation in the docs and the code that builds it name the same constraints and programs."""
+"""The docs and the code name the same constraints and programs."""
 
 import re
 from dataclasses import replace
@@ -26,13 +26,13 @@ LOSS = Loss("node of f", {0: 2})
 
 
 def with_survivor_cut(model: ilp.MixModel) -> ilp.MixModel:
-    """A program with the row that is added as it is needed."""
+    """A program with a cut row."""
     ilp.add_survivor_cut(model, scenario=0, loss=LOSS, position=0, weights=[1.0], need=1.0)
     return model
 
 
 def with_cuts(model: ilp.MixModel) -> ilp.MixModel:
-    """The same without shares."""
+    """A program without shares, with cut rows."""
     ilp.add_service(model, position=0, weights=[1.0], need=1.0)
     return with_survivor_cut(model)
 
@@ -81,7 +81,7 @@ def test_every_row_is_documented() -> None:
     assert {row for program in PROGRAMS.values() for row in rows_of(program)} == documented_rows().keys()
 
 
-def test_every_program_has_the_rows_that_the_docs_say() -> None:
+def test_every_program_has_the_rows_of_the_docs() -> None:
     table = re.findall(r"^\| P\d \| .* \| ([^|]*) \| `(\w+)` \|$", section(4), flags=re.MULTILINE)
     documented = {function: set(rows.split(", ")) for rows, function in table}
     assert documented == {function: rows_of(program) for function, program in PROGRAMS.items()}

@@ -1,4 +1,4 @@
-"""Failures to survive: no mix is cheaper that does, none is returned that does not, and the time limit holds."""
+"""Failures to survive: mixes are optimal and survive, and the time limit holds."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,7 +32,7 @@ def nodes_of(problem: MixProblem) -> tuple[Loss, ...]:
 
 @st.composite
 def fragile_problems(draw: st.DrawFn) -> MixProblem:
-    """A workload on two or three supplies with stock; any node is to be survived, or any zone, both or nothing."""
+    """A workload on two or three supplies with stock, and failures of nodes, zones, both or none."""
     buckets = draw(st.integers(1, 3))
     rates = draw(st.lists(st.sampled_from((0.0, 0.5, 1.0, 1.7)), min_size=buckets, max_size=buckets))
     supplies = tuple(
@@ -59,7 +59,7 @@ def fragile_problems(draw: st.DrawFn) -> MixProblem:
 
 
 def cheapest_that_survives(problem: MixProblem) -> float | None:
-    """By trying all counts of full nodes per option; where nodes may be shared, of replicas that fit."""
+    """By exhaustive search over full nodes per option, or over replicas if nodes are shared."""
     costs = (problem.cost_usd_per_h(units) for units, replicas in _mixes(problem) if _holds(problem, replicas))
     return min(costs, default=None)
 
@@ -191,7 +191,7 @@ def test_a_zone_and_a_node_are_not_lost_at_once() -> None:
 
 
 def wide(*, rate_rps: float, seed: int = 3) -> MixProblem:
-    """Forty options in four zones, sixty buckets, any node and any zone to be survived."""
+    """Forty options in four zones, sixty buckets, with every node and zone loss to survive."""
     rng = np.random.default_rng(seed)
     size, prices = rng.uniform(1, 20, 60), rng.uniform(0.5, 8, 40)
     problem = mix_of(

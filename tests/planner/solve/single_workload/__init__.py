@@ -1,1 +1,1 @@
-"""Tests of the fast path."""
+"""Tests of the method for workloads that share nothing."""

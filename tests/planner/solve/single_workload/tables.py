@@ -1,4 +1,4 @@
-"""Small tables: a strategy that draws them, and an oracle that tries every combination of counts."""
+"""Small tables: a strategy that draws them, and an exhaustive oracle."""
 
 from itertools import product
 
@@ -16,7 +16,7 @@ STOCK = st.none() | st.integers(0, 3)
 
 @st.composite
 def plain_problems(draw: st.DrawFn, *, most_options: int = 4) -> MixProblem:
-    """One workload; options often repeat a table, or a multiple of it, so that reductions have something to do."""
+    """One workload; options often repeat a table or a multiple of it, so that presolve has an effect."""
     buckets = draw(st.integers(1, 4))
     tables = draw(st.lists(st.lists(RATES, min_size=buckets, max_size=buckets), min_size=1, max_size=most_options))
     picks = draw(st.lists(st.integers(0, len(tables) - 1), min_size=1, max_size=most_options))
@@ -33,7 +33,7 @@ def plain_problems(draw: st.DrawFn, *, most_options: int = 4) -> MixProblem:
 
 
 def carries(table: Table, counts: tuple[int, ...]) -> bool:
-    """Whether these units carry the demand, by a linear program of another solver's making: the least overload."""
+    """Whether these units carry the demand, by an independent linear program."""
     option, bucket = np.nonzero(np.isfinite(table.units) & (np.array(counts)[:, None] > 0))
     if set(bucket) != set(range(table.units.shape[1])):
         return False

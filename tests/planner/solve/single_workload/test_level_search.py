@@ -1,4 +1,4 @@
-"""Lists of counts are complete, rows cut off only what cannot serve, and both together find the optimum."""
+"""Lists of counts are complete, rows cut off only infeasible counts, and the search finds the optimum."""
 
 from itertools import product
 
@@ -24,7 +24,7 @@ WEIGHTS = st.sampled_from((0.0, 0.5, 1.0, 3.0))
 
 
 def classes_of(problem: MixProblem) -> Classes:
-    """The reduced table of a problem that some mix can serve, as far as stock allows."""
+    """The presolved table of a feasible problem."""
     whole = table_of(problem)
     assume(len(whole.buckets) > 0)
     classes = presolved(whole)
@@ -99,7 +99,7 @@ class TestLists:
 
     @settings(max_examples=40, deadline=None)
     @given(plain_problems(most_options=4), st.data())
-    def test_without_room_it_is_a_part_of_that_and_says_so(self, problem: MixProblem, data: st.DataObject) -> None:
+    def test_above_the_limit_it_is_a_sample(self, problem: MixProblem, data: st.DataObject) -> None:
         classes = classes_of(problem)
         box, rows, money = self.drawn(classes, data)
         whole = list_candidates(box, rows, at_most_usd_per_h=money, room=10_000)
@@ -111,7 +111,7 @@ class TestLists:
 
     @staticmethod
     def drawn(classes: Classes, data: st.DataObject) -> tuple[Box, list[Row], float]:
-        """Ranges within the stock, one or two rows of any kind, and enough money for some of it."""
+        """Ranges within the stock, one or two rows, and a cost limit."""
         groups = len(classes.units)
         stock = np.bincount(classes.offer_class, weights=np.minimum(classes.stock, 9), minlength=groups)
         least = np.minimum(data.draw(st.lists(st.integers(0, 2), min_size=groups, max_size=groups)), stock)

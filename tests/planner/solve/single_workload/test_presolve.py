@@ -1,4 +1,4 @@
-"""What reduction merges and drops, and that projections bound the cost of every count."""
+"""Presolve merges and removes options; projections bound the cost of every count."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""The fast path of P1: as cheap as every other way to the optimum, and its bound never above it."""
+"""The fast method finds the optimum of the other methods, and its bound is never above it."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def table_of(problem: MixProblem) -> single_workload.Table:
 
 
 def random_problem(*, seed: int, options: int = 12, buckets: int = 20, rate_rps: float = 100.0) -> MixProblem:
-    """Options that differ in every rate and are about as good value."""
+    """Options that differ in every rate at similar cost per request."""
     generator = np.random.default_rng(seed)
     prices = np.round(generator.uniform(1, 9, options), 2)
     speed = generator.uniform(2, 20, buckets)
