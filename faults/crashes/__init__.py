@@ -1,4 +1,4 @@
-"""Ranks that are gone, and which went first.  docs/faults/hangs.md"""
+"""Crashes: finds the rank that vanished first.  docs/explanation/faults/hangs.md"""
 
 from faults.crashes.crashes import crashes
 from faults.crashes.settings import CrashSettings

@@ -1,10 +1,9 @@
-"""Crashes: whose sockets or process went first, while the others still wait for it.
+"""The crash detector: the rank whose sockets or process vanished first, while other ranks still wait for it.
 
-A rank that dies takes its sockets with it, within one look.  Its peers' collectives then fail one after another, and
-the first to complain looks guilty.  So the one that vanished first is named, and whatever follows in the same episode
-is its cascade.  Where all vanish within one look, a rank that complained before it went is not the first: the dead do
-not complain.  A job that ends takes its sockets away too: a crash needs somebody who waits in an operation that the
-vanished rank has not finished.
+The sockets of a rank that dies vanish within one sample.  The collectives of its peers then fail one after another.
+The diagnosis names the rank that vanished first; the rest of the episode is its cascade.  If all vanish within one
+sample, a rank that reported a failure before is not the first.  A job that ends also closes its sockets: a crash needs a
+rank that waits in an operation which the vanished rank has not finished.
 """
 
 from dataclasses import dataclass
@@ -17,17 +16,17 @@ from faults.job_state.ranks import DONE, FAILED
 
 @dataclass(frozen=True, slots=True)
 class Vanished:
-    """A node whose job is gone: not before `after_s`, seen at `seen_s`."""
+    """A node whose ranks vanished: after `after_s`, observed at `seen_s`."""
 
     node: int
     after_s: float
     seen_s: float
-    by_process: bool  # the kernel says that the process is gone
+    by_process: bool  # the kernel reports that the process is gone
     by_sockets: bool
 
 
 def crashes(state: JobState, settings: CrashSettings, *, now_s: float) -> tuple[Diagnosis, ...]:
-    """The node that vanished first, if somebody still waits for it."""
+    """The node that vanished first, if a rank still waits for it."""
     missed = _missed_by_peers(state)
     nodes = range(len(state.nodes))
     gone = [found for node in nodes if (found := _vanished(state, node) or missed.get(node)) is not None]
@@ -45,7 +44,7 @@ def crashes(state: JobState, settings: CrashSettings, *, now_s: float) -> tuple[
 
 
 def _missed_by_peers(state: JobState) -> dict[int, Vanished]:
-    """Nodes whose own agents say nothing of it, and to which all that look and had sockets have none any more."""
+    """Nodes without an own report, to which no sampling peer with earlier sockets has any left."""
     had: dict[int, list[tuple[float, float]]] = {}
     for (looker, node), pair in state.pairs.items():
         seen = state.nodes[looker]
@@ -61,7 +60,7 @@ def _missed_by_peers(state: JobState) -> dict[int, Vanished]:
 
 
 def _unseen(state: JobState, first: Vanished) -> bool:
-    """Whether some agent has not looked since: its node may have gone before the one that is seen to be."""
+    """Whether an agent has not sampled since: its node can have vanished earlier than the observed one."""
     since_s = first.seen_s - state.job.look_period_s / 2
     return any(
         node != first.node and seen.look_s is not None and seen.look_s < since_s
@@ -91,7 +90,7 @@ def _vanished(state: JobState, node: int) -> Vanished | None:
 
 
 def _confirmed(state: JobState, node: int, seen: NodeSamples) -> bool:
-    """Another look of its own agent, or a peer that still has sockets but none to it any more."""
+    """Whether another sample of its own agent, or a peer without sockets to it, confirms that the node vanished."""
     if seen.vanished_s is None or seen.look_s is None:
         return False
     if seen.look_s > seen.vanished_s:
@@ -104,7 +103,7 @@ def _confirmed(state: JobState, node: int, seen: NodeSamples) -> bool:
 
 
 def _waiting_for(state: JobState, gone: list[Vanished]) -> list[int] | None:
-    """Ranks elsewhere that wait in what a vanished one has not finished; None where no rank counts operations."""
+    """Ranks elsewhere that wait in an operation of a vanished rank; None if no rank counts operations."""
     if not any(rank.entered for rank in state.ranks):
         return None
     away = {each.node for each in gone}
@@ -119,13 +118,13 @@ def _waiting_for(state: JobState, gone: list[Vanished]) -> list[int] | None:
 
 
 def _tied(gone: list[Vanished]) -> list[Vanished]:
-    """The earliest, and those that may have gone before it was seen to be."""
+    """The earliest one, and those that can have vanished before it."""
     earliest = min(gone, key=lambda each: each.seen_s)
     return [each for each in gone if each is earliest or each.after_s < earliest.seen_s]
 
 
 def _first(state: JobState, gone: list[Vanished]) -> Vanished:
-    """The earliest; of those that vanished in the same look, the one that was last known to move the longest ago."""
+    """The earliest one; of those within one sample, the one without progress for longest."""
     return min(_tied(gone), key=lambda each: (not each.by_process, _moved_s(state, each.node), each.seen_s, each.node))
 
 

@@ -1,4 +1,4 @@
-"""When vanished sockets or a process that is gone count as a crash."""
+"""The limits of the crash detector."""
 
 from typing import Annotated
 
@@ -10,9 +10,9 @@ Seconds = Annotated[float, Field(ge=1e-3, le=86_400.0)]
 
 
 class CrashSettings(Frozen):
-    """Patience, per kind of evidence."""
+    """Limits per kind of evidence."""
 
-    # Nothing but sockets: a job that ends takes them away too, all within the time that processes need to exit.
+    # Sockets only: a job that ends also closes its sockets, within the exit time of its processes.
     sockets_only_s: Seconds = 1.0
-    # Two nodes that vanish in the same look have no order; neither is isolated before this has told them apart.
+    # Device events within this time are part of the reason.
     device_event_s: Seconds = 60.0

@@ -1,4 +1,7 @@
-"""A job that stands still, and who keeps it: sockets, processes and the wait-for graph.  docs/faults/hangs.md"""
+"""Hangs: finds the process, link or rank that a stalled job waits for, from sockets, processes and the wait-for graph.
+
+`hangs` is the entry; the fault monitor calls it.  docs/explanation/faults/hangs.md
+"""
 
 from faults.hangs.hangs import hangs
 from faults.hangs.settings import HangSettings

@@ -1,4 +1,4 @@
-"""A hang in words: class, place, whether it justifies taking a node out, and why."""
+"""The diagnosis of each kind of hang: class, place, confidence, reason, and whether it justifies isolation."""
 
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.hangs.frozen import Frozen
@@ -10,14 +10,14 @@ SURE, NEARLY, LIKELY, UNSURE, GUESS = 0.99, 0.97, 0.9, 0.6, 0.3
 
 
 def of_cut(cut: CutNode | CutLink, stall: Stall, *, now_s: float) -> Diagnosis:
-    """Nothing gets through to or from a node, or between two."""
-    told = f"{cut.backoff} retransmissions in vain, no collective finished for {stall.duration_s:.1f} s"
+    """A node that loses all packets, or a pair that does."""
+    told = f"{cut.backoff} failed retransmissions, no collective finished for {stall.duration_s:.1f} s"
     if isinstance(cut, CutNode):
-        ways = {Direction.TX: "what it sends is lost", Direction.RX: "what it is sent is lost"}
+        ways = {Direction.TX: "its outgoing packets are lost", Direction.RX: "its incoming packets are lost"}
         said = (
             "nothing is acknowledged"
             if cut.direction is None
-            else ways.get(cut.direction, "nothing arrives either way")
+            else ways.get(cut.direction, "no packet arrives in either direction")
         )
         others = ", ".join(map(str, cut.peers[:4])) + (", ..." if len(cut.peers) > 4 else "")
         return Diagnosis(
@@ -34,7 +34,9 @@ def of_cut(cut: CutNode | CutLink, stall: Stall, *, now_s: float) -> Diagnosis:
         )
     arrow = "->" if cut.direction is Direction.FORWARD else "<->" if cut.direction is Direction.BOTH else "-"
     loses = (
-        "loses everything" if cut.direction is not None else "loses everything one way or both, one end was not seen"
+        "loses all packets"
+        if cut.direction is not None
+        else "loses all packets in one direction or both; only one end was observed"
     )
     return Diagnosis(
         fault=FaultClass.COMM_HANG,
@@ -60,11 +62,11 @@ def of_frozen(found: Frozen, stall: Stall, state: JobState, *, now_s: float) -> 
         said.append("is stopped")
     if found.silent_s is not None:
         evidence.append("heartbeat")
-        said.append(f"has not beaten for {found.silent_s:.1f} s")
+        said.append(f"has sent no heartbeat for {found.silent_s:.1f} s")
     if found.unread_bytes:
         evidence.append("unread")
-        said.append(f"leaves {found.unread_bytes:,} bytes unread")
-    others = "while its node's agent and the other ranks go on"
+        said.append(f"has {found.unread_bytes:,} unread bytes")
+    others = "while its node's agent and the other ranks continue"
     return Diagnosis(
         fault=FaultClass.NONCOMM_HANG,
         scope=Scope.RANK,
@@ -89,7 +91,7 @@ def of_missing_rank(
     onset_s: float,
     now_s: float,
 ) -> Diagnosis:
-    """A rank that lives and never came."""
+    """A rank that is alive and has not entered the operation."""
     node, phase = state.ranks[rank].node, state.ranks[rank].phase
     where = f" (phase {phase})" if phase else ""
     return Diagnosis(
@@ -107,7 +109,7 @@ def of_missing_rank(
 
 
 def of_dumps(rank: int, state: JobState, *, waiting: int, complete: bool, onset_s: float, now_s: float) -> Diagnosis:
-    """The same from flight recorders alone, which are read after the job stopped."""
+    """A missing rank by Flight Recorder dumps alone, which are written after the job stopped."""
     return Diagnosis(
         fault=FaultClass.NONCOMM_HANG,
         scope=Scope.RANK,
@@ -122,7 +124,7 @@ def of_dumps(rank: int, state: JobState, *, waiting: int, complete: bool, onset_
 
 
 def of_silence(rank: int, state: JobState, stall: Stall, *, now_s: float) -> Diagnosis:
-    """Nothing is known of a rank that may be the cause: a question for somebody else."""
+    """A silent rank that can be the cause; an independent source must confirm it."""
     node = state.ranks[rank].node
     return Diagnosis(
         fault=FaultClass.NONCOMM_HANG,
@@ -132,14 +134,14 @@ def of_silence(rank: int, state: JobState, stall: Stall, *, now_s: float) -> Dia
         detected_s=now_s,
         isolate=False,
         confidence=GUESS,
-        reason=f"rank {rank} has said nothing for {stall.duration_s:.1f} s, and all that have wait; "
+        reason=f"rank {rank} has reported nothing for {stall.duration_s:.1f} s, and all ranks that report wait; "
         "silence alone proves nothing",
         evidence=("silence", "wait-for"),
     )
 
 
 def of_nowhere(stall: Stall, *, waiting: int, now_s: float) -> Diagnosis:
-    """Everybody came and nobody gets through, with nothing on the wire to show why."""
+    """All ranks entered, none finished, and no evidence on the wire."""
     return Diagnosis(
         fault=FaultClass.COMM_HANG,
         scope=Scope.WORKLOAD,
@@ -147,13 +149,13 @@ def of_nowhere(stall: Stall, *, waiting: int, now_s: float) -> Diagnosis:
         detected_s=now_s,
         isolate=False,
         confidence=GUESS,
-        reason=f"{waiting} ranks have called the same operation and none is through for {stall.duration_s:.1f} s; "
+        reason=f"{waiting} ranks have called the same operation and none has finished for {stall.duration_s:.1f} s; "
         "no link or node shows why",
         evidence=("sequence", "standstill"),
     )
 
 
 def device_events(state: JobState, node: int) -> str:
-    """What the node's devices reported of late, as an ending to a reason."""
+    """Recent events of the node's devices, as the end of a reason."""
     events = state.nodes[node].device_events
     return f"; its devices reported {', '.join(dict.fromkeys(said for _, said in events))}" if events else ""

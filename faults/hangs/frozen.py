@@ -1,8 +1,8 @@
-"""A process that does not run: it neither beats nor reads, while its node's agent goes on looking.
+"""A process that does not run: it sends no heartbeat and reads no bytes, while its node's agent keeps sampling.
 
-Positive evidence is a stopped process, or bytes that have arrived and lie unread.  A missing heartbeat alone is
-silence.  Bytes lie unread at healthy ranks too, where a library reads one peer at a time; so without a heartbeat to
-miss, unread bytes name a node only if they lie nowhere else.
+Positive evidence is a stopped process, or unread bytes.  A missing heartbeat alone is silence.  Healthy ranks can also
+have unread bytes, where a library reads one peer at a time.  Without a missing heartbeat, unread bytes therefore name a
+node only if no other node has any.
 """
 
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from faults.job_state import JobState
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """A rank that does not run, and what says so."""
+    """A rank that does not run, and its evidence."""
 
     rank: int
     node: int
-    silent_s: float | None  # of its heartbeat, by its node's agent
+    silent_s: float | None  # age of its last heartbeat, by its node's agent
     unread_bytes: int
     stopped: bool
-    beats: bool  # its heartbeat goes on: only its communication is stuck
+    beats: bool  # its heartbeat continues: only its communication thread is stuck
 
 
 def frozen(state: JobState, settings: HangSettings, stall: Stall, *, now_s: float) -> list[Frozen]:
@@ -44,12 +44,12 @@ def frozen(state: JobState, settings: HangSettings, stall: Stall, *, now_s: floa
 
 
 def _alone(state: JobState, rank: int) -> bool:
-    """Unread bytes belong to a node: with several ranks on it they do not say whose they are."""
+    """Unread bytes belong to a node: with several ranks on it, the rank is unknown."""
     return len(state.ranks_on(state.ranks[rank].node)) == 1
 
 
 def _unread(state: JobState, settings: HangSettings, stall: Stall) -> dict[int, tuple[int, float]]:
-    """Per node: how many bytes have lain unread during the standstill, and for how long."""
+    """Per node: the number of unread bytes during the stall, and for how long."""
     found: dict[int, tuple[int, float]] = {}
     for key in sorted(state.unread):
         pair = state.pairs[key]
@@ -60,7 +60,7 @@ def _unread(state: JobState, settings: HangSettings, stall: Stall) -> dict[int, 
 
 
 def _silent_s(state: JobState, settings: HangSettings, index: int) -> float | None:
-    """For how long its heartbeat has been missing, if that is long for it and most of the others beat."""
+    """The age of its last heartbeat, if it is above the rank's limit and most other ranks send heartbeats."""
     rank = state.ranks[index]
     look_s = state.nodes[rank.node].look_s
     if rank.beat_s is None or look_s is None:

@@ -1,7 +1,7 @@
-"""Hangs: from what is known of a job that stands still to the one who keeps it.
+"""The hang detector: from the state of a stalled job to the cause.
 
-The strongest evidence speaks first: a process that does not run, then bytes that are lost on their way, then who never
-came.  What one kind explains the next does not look at, since everybody waits for the same cause in the end.
+The strongest evidence comes first: a process that does not run, then lost packets, then missing ranks.  A cause of one
+kind ends the search, because all ranks wait for it in the end.
 """
 
 from faults.diagnosis import Diagnosis
@@ -14,11 +14,11 @@ from faults.hangs.stall import Stall, find_stall
 from faults.job_state import JobState
 from faults.job_state.ranks import ALIVE_PHASES
 
-PATIENT = 10.0  # times as patient with a rank that says it does something else: a checkpoint, an evaluation
+PATIENT = 10.0  # factor on the limits of a rank in another phase, such as a checkpoint or an evaluation
 
 
 def hangs(state: JobState, settings: HangSettings, *, now_s: float) -> tuple[Diagnosis, ...]:
-    """The hangs that are believed now."""
+    """The active hangs."""
     stall = find_stall(state, settings, now_s=now_s)
     if stall is None:
         return _of_dumps(state, now_s=now_s)
@@ -35,7 +35,7 @@ def hangs(state: JobState, settings: HangSettings, *, now_s: float) -> tuple[Dia
 
 
 def _cut(state: JobState, settings: HangSettings, stall: Stall, dead: list[Frozen]) -> list[CutNode | CutLink]:
-    """Cuts that no frozen process explains: its full buffers stop its peers too."""
+    """Cuts that no frozen process explains; its full buffers stop its peers too."""
     found = cuts(state, settings, since_s=stall.since_s)
     nodes = {each.node for each in dead}
     found = {ends: cut for ends, cut in found.items() if not nodes.intersection(ends)}
@@ -72,7 +72,7 @@ def _missing_ranks(state: JobState, settings: HangSettings, stall: Stall, *, now
 
 
 def _reports_itself(state: JobState, settings: HangSettings, stall: Stall, index: int, *, patience_s: float) -> bool:
-    """Whether the rank itself has said, all through the standstill, that it is not there yet."""
+    """Whether the rank itself has reported during the whole stall that it has not entered the operation."""
     rank = state.ranks[index]
     needed_s = patience_s if rank.phase in ALIVE_PHASES or not rank.phase else PATIENT * patience_s
     beats = rank.beat_s is None or rank.beats_since_entered >= settings.own_code_beats
@@ -93,7 +93,7 @@ def _unnamed(
 
 
 def _of_dumps(state: JobState, *, now_s: float) -> tuple[Diagnosis, ...]:
-    """Flight recorders and nothing else: they were dumped because nothing moved."""
+    """Flight Recorder dumps without any live source: they were written because the job stopped."""
     if state.progress_s is not None or state.pairs or any(rank.beat_s is not None for rank in state.ranks):
         return ()
     graph = graph_of(state, since_s=-float("inf"))

@@ -1,14 +1,14 @@
-"""Bytes that do not arrive: which pairs, which way, and whether they have a node in common.
+"""Lost packets: the pairs of nodes, the direction, and whether the pairs have a node in common.
 
-A pair of nodes is cut where one end has sent, hears no acknowledgement, and has retransmitted more than once in vain.
-Which way is told by both ends' counters: A acknowledged and F sent but not acknowledged at the sender, R received at
-the other end.  After retransmissions
+A pair of nodes is cut if one end has unacknowledged bytes and more than one failed retransmission.  The counters of
+both ends give the direction: A acknowledged and F sent but not acknowledged at the sender, R received at the other end.
+After retransmissions
 
-    a -> b delivers    R_b = A_a + F_a    (all that was sent came: what is lost are acknowledgements, which go b -> a)
-    a -> b is dead     R_b < A_a + F_a    (part of it may have come before the cut, with its acknowledgement on the way)
+    a -> b delivers    R_b = A_a + F_a    (all bytes arrived: the acknowledgements b -> a are lost)
+    a -> b is dead     R_b < A_a + F_a    (some bytes can have arrived before the cut)
 
-The counters stand still in a standstill, so the two looks need not be of the same moment.  Where so little was under
-way that it may all have come before the cut (TOLD_BYTES), a node's direction is left open.
+The counters do not move in a stall, so the samples of both ends need not be simultaneous.  If so few bytes were in
+flight that all can have arrived before the cut (MIN_BYTES), the direction of a node is unknown.
 """
 
 from collections import defaultdict
@@ -21,20 +21,20 @@ from faults.job_state import JobState, PairTraffic
 from faults.job_state.pairs import HANDSHAKE_BYTES
 
 Edge = tuple[int, int]
-TOLD_BYTES = 2 * 1448  # two packets: acknowledgements are sent for every second one at the latest
+MIN_BYTES = 2 * 1448  # two packets: TCP acknowledges at least every second packet
 
 
 class Cut(NamedTuple):
-    """A pair between which nothing gets through: `dead` ways are known to be so, `live` ways to deliver."""
+    """A pair that loses all packets: `dead` directions are known to lose them, `live` directions to deliver."""
 
     dead: frozenset[Edge]
     live: frozenset[Edge]
     backoff: int
-    came_bytes: int  # on a live way, without an acknowledgement coming back
+    came_bytes: int  # received in a live direction without an acknowledgement coming back
 
 
 class CutNode(NamedTuple):
-    """A node all of whose tried pairs are cut."""
+    """A node whose active pairs are all cut."""
 
     node: int
     peers: tuple[int, ...]
@@ -43,7 +43,7 @@ class CutNode(NamedTuple):
 
 
 class CutLink(NamedTuple):
-    """A pair alone: from node to peer, or both ways; None where only one end was seen, which cannot tell."""
+    """A single pair: one direction or both; None if only one end was observed."""
 
     node: int
     peer: int
@@ -52,7 +52,7 @@ class CutLink(NamedTuple):
 
 
 def cuts(state: JobState, settings: HangSettings, *, since_s: float) -> dict[Edge, Cut]:
-    """By pair, lower node first: what has been outstanding in vain since the standstill."""
+    """Cut pairs since the stall, lower node first."""
     found = {}
     for key in sorted(state.stuck):
         pair = state.pairs[key]
@@ -63,7 +63,7 @@ def cuts(state: JobState, settings: HangSettings, *, since_s: float) -> dict[Edg
 
 
 def placed(found: Mapping[Edge, Cut], state: JobState, *, since_s: float) -> list[CutNode | CutLink]:
-    """The fewest nodes and links that explain all cuts; a node only where it has two cut peers and no live one."""
+    """The fewest nodes and links that explain all cuts; a node needs two cut peers and no live one."""
     of_node: dict[int, set[int]] = defaultdict(set)
     for one, other in found:
         of_node[one].add(other)
@@ -84,7 +84,7 @@ def placed(found: Mapping[Edge, Cut], state: JobState, *, since_s: float) -> lis
 
 
 def undecided(found: Mapping[Edge, Cut], state: JobState, *, since_s: float) -> bool:
-    """Whether a further pair of one of these nodes is about to be cut: then a link may yet turn out to be a node."""
+    """Whether another pair of one of these nodes is about to be cut: the link can then still become a node."""
     nodes = {node for ends in found for node in ends}
     others = (key for key in state.stuck if nodes.intersection(key) and (min(key), max(key)) not in found)
     return any(state.pairs[key].socket.backoff > 0 and state.pairs[key].at_s >= since_s for key in others)
@@ -109,7 +109,7 @@ def _cut(state: JobState, ends: Edge) -> Cut:
             continue
         backoff = max(backoff, sender.socket.backoff)
         if receiver is None or receiver.at_s < sender.stuck_since_s:
-            continue  # its agent has not looked since
+            continue  # its agent has not sampled since
         came = receiver.socket.received_bytes - sender.socket.acked_bytes
         under_way = sender.socket.write_queue_bytes - sender.socket.unsent_bytes
         delivers = came > HANDSHAKE_BYTES and came + HANDSHAKE_BYTES >= under_way
@@ -119,7 +119,7 @@ def _cut(state: JobState, ends: Edge) -> Cut:
 
 
 def _still_talks(node: int, cut_peers: Iterable[int], state: JobState, *, since_s: float) -> bool:
-    """Whether bytes have moved between the node and somebody else, and not before the cut: between two looks since."""
+    """Whether the node has exchanged bytes with another node between two samples after the cut."""
     apart = set(cut_peers)
     return any(
         pair.moved_from_s >= since_s
@@ -136,25 +136,25 @@ def _cut_node(node: int, peers: list[int], found: Mapping[Edge, Cut]) -> CutNode
 
 
 def _direction(node: int, mine: list[Cut]) -> Direction | None:
-    """Both ways if both are known to be dead; one way if enough came the other way; else not told."""
+    """Both directions if both are known to be dead; one if enough bytes came the other way; otherwise unknown."""
     dead = {edge for cut in mine for edge in cut.dead}
     live = {edge for cut in mine for edge in cut.live}
     if any(edge[0] == node for edge in dead) and any(edge[1] == node for edge in dead):
         return Direction.BOTH
     sends, receives = any(edge[0] == node for edge in live), any(edge[1] == node for edge in live)
-    if sends == receives or sum(cut.came_bytes for cut in mine) <= TOLD_BYTES:
+    if sends == receives or sum(cut.came_bytes for cut in mine) <= MIN_BYTES:
         return None
     return Direction.RX if sends else Direction.TX
 
 
 def _cut_link(ends: Edge, cut: Cut) -> CutLink:
-    """One way where one way is dead and the other is not.
+    """One direction if it is dead and the other one is not.
 
-    A sender that hears nothing back does not know whether its bytes or their acknowledgements are lost.
+    A sender without acknowledgements cannot tell lost bytes from lost acknowledgements.
     """
     if len(cut.dead) == 1:
         (edge,) = cut.dead
-    elif not cut.dead and cut.live:  # acknowledgements alone are missing: the way back is dead
+    elif not cut.dead and cut.live:  # only acknowledgements are missing: the reverse direction is dead
         edge = next(iter(cut.live))[::-1]
     elif not cut.dead:
         return CutLink(*ends, None, cut.backoff)

@@ -1,4 +1,4 @@
-"""Who never came: the wait-for graph of `waiting`, fed with what the ledger knows of ranks and groups."""
+"""Missing ranks: applies the wait-for graph to the job state."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from faults.hangs.stall import Stall
 from faults.hangs.wait_for_graph import Memberships, Waits, wait_for
 from faults.job_state import GroupProgress, JobState
 
-PAIRWISE = "->"  # operations of a pair are numbered by each rank on its own: they do not tell who is behind
+PAIRWISE = "->"  # pairwise operations: each rank numbers them independently
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The groups as rows, their names, and what waits for what."""
+    """The groups as rows, their names, and the result of the wait-for graph."""
 
     names: tuple[str, ...]
     rows: Memberships
@@ -22,12 +22,12 @@ class Graph:
 
     @property
     def reporting(self) -> bool:
-        """Whether every member of every group that stands still has reported."""
+        """Whether every member of every stalled group has reported."""
         return not self.waits.uncertain.any()
 
 
 def graph_of(state: JobState, *, since_s: float) -> Graph | None:
-    """Ranks that have not spoken since then count as unheard.  None: nobody counts operations."""
+    """The graph of reports since this time.  None: no rank counts operations."""
     found = dict(_groups(state))
     if not found:
         return None
@@ -44,12 +44,12 @@ def graph_of(state: JobState, *, since_s: float) -> Graph | None:
 
 
 def waiters(graph: Graph) -> int:
-    """How many ranks stand in an operation that they cannot finish."""
+    """The number of ranks that wait in an operation."""
     return int(graph.rows.anywhere(graph.waits.waiting).sum())
 
 
 def waits_since_s(graph: Graph, stall: Stall) -> float:
-    """When the last of the waiting called its operation, where that is told: before that nobody was missing."""
+    """When the last waiting rank called its operation, if known: no rank was missing before."""
     told = [
         pending.since_s
         for group in graph.groups
@@ -61,7 +61,7 @@ def waits_since_s(graph: Graph, stall: Stall) -> float:
 
 def _groups(state: JobState) -> list[tuple[str, GroupProgress]]:
     named = [(name, group) for name, group in state.groups.items() if name and PAIRWISE not in name]
-    own = any(name in state.recorded for name, _ in named)  # the job's records tell its groups apart
+    own = any(name in state.recorded for name, _ in named)  # the job's records distinguish its groups
     whole = [] if own else [("", _everybody(state))]
     return [(name, group) for name, group in [*whole, *named] if len(group.entered) > 1]
 

@@ -1,4 +1,4 @@
-"""When a standstill counts as a hang.  Each limit is a time of the kernel or of the job, with its reason."""
+"""The limits of the hang detector.  Each follows a time of the kernel or of the job."""
 
 from typing import Annotated
 
@@ -12,31 +12,31 @@ Looks = Annotated[int, Field(ge=2, le=1_000)]
 
 
 class HangSettings(Frozen):
-    """Patience, per kind of evidence."""
+    """Limits per kind of evidence."""
 
-    # A step that takes four times as long as usual is slow, which is not judged here.
+    # A step of up to four times the usual time is slow, not stalled.
     still_steps: Times = 4.0
-    # Linux retransmits after 0.2, 0.6 and 1.4 s at the least: twice in vain is no lost packet.
+    # Linux retransmits after at least 0.2, 0.6 and 1.4 s: two failed retransmissions are no single lost packet.
     cut_s: Seconds = 0.7
     cut_backoff: Annotated[int, Field(ge=1, le=15)] = 2
     cut_still_s: Seconds = 1.0
-    # Four looks at 4 Hz: what a busy machine shows of one moment is not taken for a second.
+    # One second at 4 Hz: a busy machine can delay single samples.
     looks: Looks = 3
-    # A frozen process misses heartbeats while its node's agent goes on looking.
+    # A frozen process sends no heartbeats while its node's agent keeps sampling.
     frozen_beats: Times = 3.0
-    frozen_gap: Times = 1.5  # times the longest gap between its heartbeats of late
+    frozen_gap: Times = 1.5  # times the longest recent gap between its heartbeats
     frozen_s: Seconds = 1.0
-    # Nobody reads though the process beats: its communication thread may be starved of a core for that long.
+    # Unread bytes with heartbeats: the communication thread can lack a core for so long.
     # Measured on 2 cores at load 15: 2.45 s.
     unread_s: Seconds = 5.0
-    # In its own code: a rank may be late for seconds without being stuck.
+    # A rank in its own code can be late for seconds without being stuck.
     own_code_s: Seconds = 2.0
-    own_code_late: Times = 2.0  # times the latest that a rank has come of late
+    own_code_late: Times = 2.0  # times the largest recent delay of a rank
     own_code_beats: Looks = 3
     own_code_isolate_s: Seconds = 6.0
-    # Everybody came, nothing is wrong on the wire, nobody gets through: named without a place.
+    # All ranks entered, none finished, no evidence on the wire: diagnosed without a place.
     nowhere_s: Seconds = 10.0
-    # Without evidence of steps.
+    # Step time while none is measured.
     step_s: Seconds = 0.25
-    # An agent that has not looked for so many periods says nothing.
+    # An agent without a sample for so many periods is not evidence.
     stale_looks: Times = 20.0

@@ -1,4 +1,4 @@
-"""Whether the job stands still, since when, and whether what is known of it is fresh enough to say so."""
+"""Whether the job is stalled, since when, and whether the evidence is recent enough."""
 
 from dataclasses import dataclass
 from statistics import median
@@ -9,20 +9,20 @@ from faults.job_state import JobState, RankProgress
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Nobody has got through a collective since then."""
+    """No rank has finished a collective since then."""
 
     since_s: float
-    observed_until_s: float  # how far the evidence reaches: not now, but the newest word of the ranks or the sockets
+    observed_until_s: float  # end of the evidence: the newest report of the ranks or the sockets, not the current time
     step_s: float
 
     @property
     def duration_s(self) -> float:
-        """For how long it is known to last; a watcher that hears nothing does not grow impatient."""
+        """The observed duration; it does not grow without new reports."""
         return self.observed_until_s - self.since_s
 
 
 def find_stall(state: JobState, settings: HangSettings, *, now_s: float) -> Stall | None:
-    """None: somebody got on, or nothing says that the job has begun."""
+    """None: a rank has progressed, or the job has not started."""
     step_s = state.pace.step_s() or settings.step_s
     since_s = state.progress_s
     if since_s is None:
@@ -34,12 +34,12 @@ def find_stall(state: JobState, settings: HangSettings, *, now_s: float) -> Stal
 
 
 def fresh(at_s: float | None, state: JobState, settings: HangSettings, *, now_s: float) -> bool:
-    """Whether an agent that last looked then still says something of now."""
+    """Whether an agent's sample of that time is still recent."""
     return at_s is not None and now_s - at_s <= settings.stale_looks * state.job.look_period_s
 
 
 def share_with_heartbeat(state: JobState, *, since_s: float) -> float:
-    """The share of ranks with a heartbeat that have beaten since: a machine without a free core beats nowhere."""
+    """The share of heartbeat senders with a heartbeat since: a machine without a free core delays all of them."""
     beating = [rank for rank in state.ranks if rank.beat_s is not None]
     return sum(_beat_since(rank, since_s) for rank in beating) / len(beating) if beating else 0.0
 
@@ -49,12 +49,12 @@ def _beat_since(rank: RankProgress, since_s: float) -> bool:
 
 
 def _traffic_s(state: JobState) -> float | None:
-    """Without a word from any rank: when bytes last moved between any two nodes."""
+    """Without reports of ranks: when bytes last moved between any two nodes."""
     return max((pair.moved_s for pair in state.pairs.values()), default=None)
 
 
 def _heard_until_s(state: JobState, *, now_s: float) -> float | None:
-    """The median newest word: one agent more or less does not move it."""
+    """The median of the newest reports, which one sender cannot move."""
     words = [rank.beat_s for rank in state.ranks if rank.beat_s is not None]
     words += [node.look_s for node in state.nodes if node.look_s is not None]
     return min(median(words), now_s) if words else None

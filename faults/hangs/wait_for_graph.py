@@ -1,27 +1,27 @@
-"""Who waits for whom, over any number of groups: exact, and in a few passes over arrays.
+"""The wait-for graph of ranks over any number of groups: exact, in a few passes over arrays.
 
-A row is one rank in one group (communicator).  Of a row that reports, `entered` and `finished` count the operations
-that the rank has called and has got through there.  It waits, if entered > finished, for operation
+A row is one rank in one group (communicator).  In a row that reports, `entered` and `finished` count the operations
+that the rank has called and completed there.  If entered > finished, the row waits for operation
 
     s = finished + 1
 
-and then for every member q of the group that has not called it: entered_q < s.  A member that does not report may have
-called it or not, unless somebody has got through s: nobody can before all have come.  So a waiting row is
+and therefore for every member q of the group with entered_q < s.  A member that does not report may or may not have
+called s, unless some member has finished s: none can before all have called it.  A waiting row is
 
-    blocked    some member is known not to have come,
-    uncertain  all that report have come, somebody does not report and may not have,
-    stuck      all have come, and yet it is not through: the bytes are missing, not a rank.
+    blocked    if a member has not called s,
+    uncertain  if all reporting members have called s and a member does not report,
+    stuck      if all members have called s and the row has not finished: bytes are missing, not a rank.
 
 Following blocked rows from rank to rank ends at
 
-    laggards   wanted by somebody, waiting nowhere: the root of a non-communication hang,
+    missing    ranks that others wait for and that wait nowhere: the root of a non-communication hang,
     stuck      groups: the root of a communication hang,
-    deadlocks  ranks that wait for each other in a ring: operations called in different orders,
-    silent     members of uncertain rows.  Their silence is all there is against them, so they never justify more than
-               a question to somebody else (`alive`); and not even that if they can be waiting themselves, in a row
+    deadlocks  ranks that wait for each other in a ring, because they call operations in different orders,
+    silent     members of uncertain rows.  Silence is the only evidence against them, so they never justify more than
+               the check of an independent source (`alive`); not even that if they can be waiting themselves in a row
                that ends at one of the other roots (`excused`).
 
-Each pass carries "ends at a root" one group further, so that there are as many as the longest chain of groups.
+Each pass carries "ends at a root" one group further, so the number of passes is the longest chain of groups.
 """
 
 from dataclasses import dataclass
@@ -36,13 +36,13 @@ NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Memberships:
-    """One row per rank and group, in the order of the groups; how many ranks and groups there are."""
+    """One row per rank and group, in the order of the groups, and the numbers of ranks and groups."""
 
     group: Ints
     rank: Ints
     ranks: int
     groups: int
-    starts: Ints  # the first row of each group that has any
+    starts: Ints  # the first row of each group with members
     present: Ints  # those groups
 
     @classmethod
@@ -59,27 +59,27 @@ class Memberships:
         return int(self.rank.size)
 
     def least(self, values: Ints, where: Flags) -> Ints:
-        """The least value among a group's rows that are so; per row."""
+        """Per row: the minimum over the rows of its group where `where` holds."""
         found = np.full(self.groups, NEVER, dtype=np.int64)
         if self.starts.size:
             found[self.present] = np.minimum.reduceat(np.where(where, values, NEVER), self.starts)
         return found[self.group]
 
     def most(self, values: Ints, where: Flags) -> Ints:
-        """The greatest; -1 where there is none; per row."""
+        """Per row: the maximum over such rows; -1 where there is none."""
         found = np.full(self.groups, -1, dtype=np.int64)
         if self.starts.size:
             found[self.present] = np.maximum.reduceat(np.where(where, values, -1), self.starts)
         return found[self.group]
 
     def anywhere(self, rows: Flags) -> Flags:
-        """Per rank: whether any of its rows is so."""
+        """Per rank: whether any of its rows is flagged."""
         found = np.zeros(self.ranks, dtype=np.bool_)
         found[self.rank[rows]] = True
         return found
 
     def in_group(self, rows: Flags) -> Flags:
-        """Per row: whether any row of its group is so."""
+        """Per row: whether any row of its group is flagged."""
         found = np.zeros(self.groups, dtype=np.bool_)
         found[self.group[rows]] = True
         return found[self.group]
@@ -87,7 +87,7 @@ class Memberships:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The roots of a standstill, and what waits for them."""
+    """The roots of a stall, and the rows that wait."""
 
     waiting: Flags  # per row
     blocked: Flags
@@ -95,20 +95,20 @@ class Waits:
     stuck: Flags
     missing: Ints  # ranks
     deadlocked: Ints  # ranks
-    silent: Ints  # ranks whose silence is the only evidence, and that no other root excuses
+    silent: Ints  # ranks with silence as the only evidence, which no other root excuses
     excused: Ints  # ranks that do not report and can be waiting for a root themselves
-    confirmed: Ints  # of the silent: those that an independent source says are dead
+    confirmed: Ints  # silent ranks that an independent source reports as dead
 
     @property
     def stall(self) -> bool:
-        """Whether anybody waits at all."""
+        """Whether any row waits."""
         return bool(self.waiting.any())
 
 
 def wait_for(
     rows: Memberships, *, entered: Ints, finished: Ints, reported: Flags, alive: NDArray[np.int8] | None = None
 ) -> Waits:
-    """`entered`, `finished` and `heard` per row; `alive` per rank, if asked: 1 yes, 0 no, -1 not known."""
+    """`entered`, `finished` and `reported` per row; `alive` per rank, if known: 1 yes, 0 no, -1 unknown."""
     needs = finished + 1
     waiting = reported & (entered > finished)
     blocked = waiting & (rows.least(entered, reported) < needs)
@@ -137,7 +137,7 @@ def wait_for(
 
 
 def behind(rows: Memberships, waits: Waits, *, entered: Ints, finished: Ints, root: Flags) -> Flags:
-    """Per rank: whether it waits, over however many others, for one of the ranks that `root` marks."""
+    """Per rank: whether it waits, directly or over other ranks, for one of the ranks that `root` marks."""
     ends = np.zeros(len(rows), dtype=np.bool_)
     return _ends(rows, entered, finished + 1, blocked=waits.blocked, ends=ends, root=root) & ~root
 
@@ -145,7 +145,7 @@ def behind(rows: Memberships, waits: Waits, *, entered: Ints, finished: Ints, ro
 def _grounded(
     rows: Memberships, entered: Ints, needs: Ints, *, blocked: Flags, uncertain: Flags, stuck: Flags, root: Flags
 ) -> tuple[Flags, Flags]:
-    """The rows that end at a laggard or a stuck group, and the ranks that can be waiting in such a row."""
+    """The rows that end at a missing rank or a stuck group, and the ranks that can be waiting in such a row."""
     grounded, excused = stuck, np.zeros(rows.ranks, dtype=np.bool_)
     while True:
         ends = root | rows.anywhere(grounded)

@@ -1,4 +1,7 @@
-"""What is known of a live job: the newest of everything, and since when it has not moved.  Bounded, whatever comes."""
+"""The state of a live job: the newest data of ranks, nodes, pairs and groups, and since when each has not moved.
+
+`JobState` takes observations; the hang and crash detectors read it.  Its size is bounded for any input.
+"""
 
 from faults.job_state.groups import GroupProgress, Pending
 from faults.job_state.job_state import JobState
@@ -7,4 +10,4 @@ from faults.job_state.pairs import PairTraffic
 from faults.job_state.ranks import RankProgress
 from faults.job_state.step_pace import Pace
 
-__all__ = ["GroupSeen", "Ledger", "NodeSeen", "Pace", "PairSeen", "Pending", "RankSeen"]
+__all__ = ["GroupProgress", "JobState", "NodeSamples", "Pace", "PairTraffic", "Pending", "RankProgress"]

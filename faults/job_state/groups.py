@@ -1,9 +1,9 @@
-"""How far each rank is in each group (communicator)."""
+"""Progress of each rank in each group (communicator)."""
 
 import re
 from typing import NamedTuple
 
-RESTART_S = 0.5  # no process begins sooner; records sent twice and corrected clocks are some milliseconds apart
+RESTART_S = 0.5  # no process starts faster; repeated records and corrected clocks differ by milliseconds
 
 
 class Pending(NamedTuple):
@@ -14,7 +14,7 @@ class Pending(NamedTuple):
 
 
 class GroupProgress:
-    """Members, and for each how many operations it has called and finished."""
+    """The members of a group, and the number of operations that each has called and finished."""
 
     __slots__ = ("entered", "finished", "members", "pending", "reported_s", "through_s")
 
@@ -23,8 +23,8 @@ class GroupProgress:
         self.entered: dict[int, int] = {}
         self.finished: dict[int, int] = {}
         self.pending: dict[int, Pending] = {}
-        self.reported_s: dict[int, float] = {}  # when a rank was last heard of in this group
-        self.through_s: dict[int, float] = {}  # when it finished what it has finished, by its own record
+        self.reported_s: dict[int, float] = {}  # last report of a rank in this group
+        self.through_s: dict[int, float] = {}  # time of its last finished operation, by its own record
 
     def come(self, at_s: float, rank: int, seq: int, pending: Pending) -> None:
         """`rank` has called operation `seq`."""
@@ -41,12 +41,12 @@ class GroupProgress:
             self.finished[rank], self.through_s[rank] = seq, finished_s
 
     def restarted(self, rank: int, seq: int, *, arrived_s: float) -> bool:
-        """Whether `rank` counts from the start again: it calls what it finished before.  A start takes a while."""
+        """Whether `rank` counts from the start again: it calls a finished operation.  A start takes some time."""
         finished_s = self.through_s.get(rank)
         return finished_s is not None and seq <= self.finished[rank] and arrived_s > finished_s + RESTART_S
 
     def forget(self, rank: int) -> None:
-        """What it did in an earlier life says nothing of this one; it stays a member."""
+        """Discard the progress of the rank's earlier life; it stays a member."""
         for told in (self.entered, self.finished, self.pending, self.through_s, self.reported_s):
             told.pop(rank, None)
 
@@ -56,7 +56,7 @@ _LIST = re.compile(r"\d{1,7}(?:,\d{1,7})+")
 
 
 def ranks_of(text: str, *, below: int) -> tuple[int, ...]:
-    """The ranks that a group's short name tells: `0-7`, `0-56:8`, `1,4,6`; none where it is no such name."""
+    """The ranks of a short group name such as `0-7`, `0-56:8` or `1,4,6`; empty for another name."""
     if match := _REGULAR.fullmatch(text):
         first, last, stride = int(match[1]), int(match[2]), int(match[3] or 1)
         ranks = tuple(range(first, min(last + 1, below), stride)) if stride and last < below else ()

@@ -1,4 +1,4 @@
-"""The one memory that hangs and crashes are judged from."""
+"""The job state that the hang and crash detectors read."""
 
 from collections.abc import Callable, Mapping
 from math import isfinite
@@ -22,27 +22,29 @@ from faults.observations import (
     SocketPoll,
 )
 
-GAP_FADE = 0.999  # per heartbeat: at two a second the longest gap halves in about six minutes
+GAP_DECAY = 0.999  # per heartbeat: at two a second the longest gap halves in about six minutes
 GROUPS_KEPT = 65_536
 
 
 class JobState:
-    """Takes in observations in the order in which they became known."""
+    """Takes observations in the order in which they became known."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.nodes = tuple(NodeSamples() for _ in range(job.nodes))
         self.ranks = tuple(RankProgress(node) for node in job.rank_node)
         self.pairs: dict[tuple[int, int], PairTraffic] = {}
-        self.stuck: set[tuple[int, int]] = set()  # pairs with something outstanding that has not moved for a look
+        self.stuck: set[tuple[int, int]] = (
+            set()
+        )  # pairs with unacknowledged or unread bytes that have not moved for a sample
         self.unread: set[tuple[int, int]] = set()
         self.groups: dict[str, GroupProgress] = {}
         self.recorded: set[str] = set()  # groups that the job's own records name
         self.pace = Pace()
-        self.progress_s: float | None = None  # when any rank last got through anything
+        self.progress_s: float | None = None  # last time that any rank finished an operation
         self.first_s: float | None = None
         self._ranks_on = _ranks_on(job)
-        # By exact type: all kinds are final, and a lookup costs a tenth of what functools.singledispatchmethod does.
+        # By exact type: all kinds are final, and a lookup costs a tenth of functools.singledispatchmethod.
         self._takes: Mapping[type, Callable[[Any, Observation], None]] = {
             SocketPoll: self._look,
             Socket: self._socket,
@@ -55,7 +57,7 @@ class JobState:
         }
 
     def observe(self, observation: Observation) -> None:
-        """Take one in; what does not fit the job is left."""
+        """Take an observation; one of another job is ignored."""
         rank, node = observation.rank, observation.node
         if not isfinite(observation.at_s) or not 0 <= node < len(self.nodes):
             return
@@ -64,7 +66,7 @@ class JobState:
         if self.first_s is None:
             self.first_s = observation.at_s
         take = self._takes.get(type(observation.values))
-        if take is not None:  # the other kinds say nothing of hangs and crashes
+        if take is not None:  # the other kinds do not concern hangs and crashes
             take(observation.values, observation)
 
     def ranks_on(self, node: int) -> tuple[int, ...]:
@@ -93,7 +95,7 @@ class JobState:
         if rank.restarted(observation.at_s, values):
             self._begin_anew(observation.rank, observation.at_s - RESTART_S)
         before = rank.finished
-        rank.beat(observation.at_s, values, fade=GAP_FADE)
+        rank.beat(observation.at_s, values, fade=GAP_DECAY)
         if rank.records_s is None:
             self.pace.stepped(observation.rank, values.step, observation.at_s)
         if rank.finished > before:
@@ -145,7 +147,7 @@ class JobState:
         if called < group.finished.get(observation.rank, -1):
             group.forget(observation.rank)
         if called > group.entered.get(observation.rank, -1):
-            # RAS counts calls, not ends: what is called while the counts move has ended.
+            # RAS counts calls, not ends: a called operation has ended once the counts move.
             group.finished[observation.rank] = max(called - 1, 0)
         group.come(observation.at_s, observation.rank, called, Pending(None, observation.at_s))
         if values.state == "dead":
@@ -167,7 +169,7 @@ class JobState:
             self._begin_anew(rank, record.arrived_s)
 
     def _begin_anew(self, index: int, at_s: float) -> None:
-        """A rank that has just begun stands still since then, and not since its earlier life."""
+        """A restarted rank is stalled since its restart, not since its earlier life."""
         self.ranks[index].begin_anew(at_s)
         if whole := self.groups.get(""):
             whole.forget(index)

@@ -1,7 +1,7 @@
-"""One node's connections to one peer: what the kernel counts, and since when it has not moved.
+"""The connections of one node to one peer: the kernel's counters, and since when they have not moved.
 
-A stretch is counted in looks as well as in seconds: two looks 3 s apart that show the same counters say less than
-twelve, since a busy machine may have had no time for either.
+Durations count in samples as well as in seconds: two equal samples 3 s apart are weaker evidence than twelve, because a
+busy machine may have run neither the job nor the agent.
 """
 
 from faults.observations import Socket
@@ -10,7 +10,7 @@ HANDSHAKE_BYTES = 1  # the SYN counts as acknowledged, not as received
 
 
 class PairTraffic:
-    """From `node` to `peer`, as `node` sees it."""
+    """Traffic from `node` to `peer`, as the agent of `node` samples it."""
 
     __slots__ = (
         "at_s",
@@ -26,15 +26,15 @@ class PairTraffic:
     def __init__(self, at_s: float, socket: Socket) -> None:
         self.at_s = at_s
         self.socket = socket
-        self.moved_s = at_s  # bytes moved between these two looks
+        self.moved_s = at_s  # bytes moved between these two samples
         self.moved_from_s = float("-inf")
-        self.stuck_since_s: float | None = at_s if socket.unacked else None  # sent, and not acknowledged
-        self.unread_since_s: float | None = at_s if socket.read_queue_bytes else None  # arrived, and not read
+        self.stuck_since_s: float | None = at_s if socket.unacked else None  # sent and not acknowledged
+        self.unread_since_s: float | None = at_s if socket.read_queue_bytes else None  # received and not read
         self.looks_stuck = int(socket.unacked > 0)
         self.looks_unread = int(socket.read_queue_bytes > 0)
 
     def observe(self, at_s: float, socket: Socket) -> None:
-        """One look further."""
+        """Take a sample."""
         before, before_s = self.socket, self.at_s
         self.socket, self.at_s = socket, at_s
         acked = socket.acked_bytes != before.acked_bytes
@@ -55,9 +55,9 @@ class PairTraffic:
             self.looks_unread += 1
 
     def stuck_s(self) -> float:
-        """For how long, by the looks themselves, nothing of what is outstanding has been acknowledged."""
+        """For how long, by the samples, no outstanding byte has been acknowledged."""
         return 0.0 if self.stuck_since_s is None else self.at_s - self.stuck_since_s
 
     def unread_s(self) -> float:
-        """For how long, by the looks themselves, what has arrived has lain unread."""
+        """For how long, by the samples, received bytes have been unread."""
         return 0.0 if self.unread_since_s is None else self.at_s - self.unread_since_s

@@ -1,8 +1,8 @@
-"""One rank: whether its process lives, and how far it is.
+"""One rank: whether its process lives, and its progress.
 
-A job that is restarted in place counts from the start again.  In one life counters only grow, so a heartbeat that
-counts less than the one before it, or a new record of what was finished before, is the first word of a new life: what
-the rank did earlier says nothing any more, and words of the old life that come late are left.
+A job that restarts in place counts from the start again.  Counters only grow within one life of a rank.  A new life
+begins with a heartbeat that counts less than the previous one, or with a new record of a finished operation.  The
+progress of the old life is then discarded, and later reports of it are ignored.
 """
 
 from faults.observations import Heartbeat, Process
@@ -10,12 +10,12 @@ from faults.observations import Heartbeat, Process
 GONE = frozenset({"gone", "Z", "X"})
 STOPPED = frozenset({"T", "t"})
 ALIVE_PHASES = frozenset({"compute", "comm"})
-FAILED = "failed"  # a collective raised: what a rank says last that complains of another
+FAILED = "failed"  # a collective raised an error: the last report of a rank that failed because of another
 DONE = "done"
 
 
 class RankProgress:
-    """The newest word of a rank.  `entered` and `finished` count collectives, by heartbeat or by record."""
+    """The newest reports of a rank.  `entered` and `finished` count collectives, by heartbeat or by record."""
 
     __slots__ = (
         "beat_s",
@@ -38,16 +38,16 @@ class RankProgress:
 
     def __init__(self, node: int) -> None:
         self.node = node
-        self.born_s = float("-inf")  # when its present life began, where an earlier one was seen
+        self.born_s = float("-inf")  # start of its current life, if an earlier one was observed
         self.beat_s: float | None = None
-        self.beaten: int | None = None  # what it had finished, by its last heartbeat
+        self.beaten: int | None = None  # finished collectives of its last heartbeat
         self.longest_gap_s = 0.0  # between two heartbeats, fading
         self.beats_since_entered = 0
         self.entered = 0
-        self.entered_s: float | None = None  # when it was first known to be that far
+        self.entered_s: float | None = None  # when this progress was first known
         self.finished = 0
         self.finished_s: float | None = None
-        self.records_s: float | None = None  # the last record of a collective: what is finished is then known at once
+        self.records_s: float | None = None  # the last record of a collective; records show finished operations at once
         self.op: str | None = None
         self.phase = ""
         self.step = -1
@@ -60,14 +60,14 @@ class RankProgress:
         return later and self.beaten is not None and heartbeat.entered < self.beaten
 
     def begin_anew(self, at_s: float) -> None:
-        """Another life: nothing is called or finished yet."""
+        """Start another life without called or finished operations."""
         self.born_s, self.entered_s, self.finished_s = at_s, at_s, None
         self.entered = self.finished = self.beats_since_entered = 0
         self.step, self.phase, self.beaten = -1, "", None
         self.stopped_s = self.gone_s = None
 
     def beat(self, at_s: float, heartbeat: Heartbeat, *, fade: float) -> None:
-        """Its heartbeat thread spoke."""
+        """Take a heartbeat."""
         if at_s < self.born_s:
             return
         if self.beat_s is not None and heartbeat.phase in ALIVE_PHASES and self.phase in ALIVE_PHASES:
@@ -82,27 +82,27 @@ class RankProgress:
             self.gone_s = None
 
     def come(self, at_s: float, seq: int) -> None:
-        """It has called that collective."""
+        """The rank has called this collective."""
         if seq > self.entered:
             self.entered, self.entered_s, self.beats_since_entered = seq, at_s, 0
 
     def through(self, at_s: float, seq: int) -> None:
-        """It has that collective behind it."""
+        """The rank has finished this collective."""
         self.come(at_s, seq)
         if seq > self.finished:
             self.finished, self.finished_s = seq, at_s
 
     def process(self, at_s: float, process: Process) -> None:
-        """Its process as the kernel has it."""
+        """Take the state of its process in the kernel."""
         self.stopped_s = (self.stopped_s or at_s) if process.state in STOPPED else None
         self.gone_s = (self.gone_s or at_s) if process.state in GONE else None
 
     @property
     def pending(self) -> bool:
-        """Whether it waits in a collective."""
+        """Whether the rank waits in a collective."""
         return self.entered > self.finished
 
     def moved_s(self) -> float | None:
-        """When it last got through or into anything."""
+        """When the rank last entered or finished a collective."""
         moved = [at for at in (self.entered_s, self.finished_s) if at is not None]
         return max(moved, default=None)

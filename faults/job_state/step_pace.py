@@ -1,7 +1,7 @@
-"""How long the job's own steps take, so that patience is counted in them.
+"""The step time of the job, which scales the limits, and the delay of its last ranks.
 
-Also how late the last rank has come without anything being wrong: a checkpoint that one rank writes, a collection of
-garbage.  What a job has been seen to survive is no hang.
+A rank can be late without a fault, such as by a checkpoint or garbage collection.  A delay that the job has survived is
+no hang.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ LATE_KEPT = 512
 
 
 class Pace:
-    """Step times and lateness, over the newest steps only."""
+    """Step times and delays of the newest steps."""
 
     __slots__ = ("_arrivals", "_late_s", "_median", "_step", "_steps_s")
 
@@ -27,7 +27,7 @@ class Pace:
         self._median: float | None = None
 
     def stepped(self, rank: int, step: int, at_s: float) -> None:
-        """`rank` was seen in `step`."""
+        """`rank` is in `step`."""
         before = self._step.get(rank)
         if before is None or step < before[0]:
             self._step[rank] = (step, at_s)
@@ -37,7 +37,7 @@ class Pace:
             self._median = None
 
     def arrived(self, record: Collective, members: int) -> None:
-        """A rank got through a collective: when all have, how late the last came is known."""
+        """A rank has finished a collective; the delay of the last rank is known once all have."""
         key = (record.group, record.seq)
         came = self._arrivals.setdefault(key, [])
         came.append(record.arrived_s)
@@ -48,15 +48,15 @@ class Pace:
             del self._arrivals[next(iter(self._arrivals))]
 
     def begin_anew(self) -> None:
-        """Operations of a new life have numbers of the old one."""
+        """Restart the operation numbers, which a new life repeats."""
         self._arrivals.clear()
 
     def step_s(self) -> float | None:
-        """The median step of late; None while none is known."""
+        """The median of the newest step times; None if there is none."""
         if self._median is None and self._steps_s:
             self._median = median(self._steps_s)
         return self._median
 
     def latest_s(self) -> float:
-        """The latest that a rank has come of late, behind the median, in collectives that were finished."""
+        """The largest delay of a rank behind the median, over the newest finished collectives."""
         return max(self._late_s, default=0.0)

@@ -80,7 +80,7 @@ class TestSilence:
 
     def test_a_machine_without_time_to_look_shows_no_cut(self) -> None:
         # Two looks 2 s apart with something outstanding in both: twice a moment, not 2 s of it.
-        busy = Story(dead=((1, 0),), end_s=7.0, late_looks=lambda at_s: 5.0 < at_s < 6.9)
+        busy = Story(dead=((1, 0),), end_s=7.0, late_polls=lambda at_s: 5.0 < at_s < 6.9)
         assert diagnoses(busy) == ()
 
 
@@ -120,7 +120,7 @@ class TestCuts:
         told = [seen for seen in HANG.but(dead=(dead,)).told() if not (seen.node == dead[1] and seen.at_s >= 5.0)]
         (found,) = replay(HANG.job, told, HANGS_ONLY)
         assert (found.scope, {found.node, found.peer}, found.direction) == (Scope.LINK, {0, 1}, None)
-        assert "one end was not seen" in found.reason
+        assert "only one end was observed" in found.reason
 
 
 def test_patience_grows_with_the_steps_of_the_job() -> None:
