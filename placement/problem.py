@@ -115,7 +115,7 @@ def _violations(problem: PlacementProblem) -> Iterator[Violation]:
     if groups is not None and (not 1 <= groups <= loads.experts or loads.experts % groups):
         yield ("groups",), f"must divide the number of experts ({loads.experts}), got {groups}"
     if problem.max_moves is not None and problem.current is None:
-        yield ("max_moves",), "needs `current`, the current placement"
+        yield ("max_moves",), "needs `current`, the placement to start from"
     if problem.current is not None and len(problem.current) != len(loads.layers):
         yield ("current",), f"must have as many layers as the loads ({len(loads.layers)}), got {len(problem.current)}"
     if problem.engine is not None and problem.rule is not Dispatch.NEAREST:
@@ -154,7 +154,7 @@ def _pace_violations(problem: PlacementProblem) -> Iterator[Violation]:
     if problem.move_gb_per_s is None:
         return
     if problem.current is None:
-        yield ("move_gb_per_s",), "needs `current`, the current placement"
+        yield ("move_gb_per_s",), "needs `current`, the placement to start from"
     if problem.expert_bytes is None and problem.model is None:
         yield ("move_gb_per_s",), "needs `expert_bytes` or `model`, for the size of a copy"
 

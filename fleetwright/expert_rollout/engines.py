@@ -1,7 +1,7 @@
-"""An engine as its keeper sees it: what its maps must look like, and how it is given another.
+"""The engine behind a replica agent: the layout of its maps, and how it loads another map.
 
-`FileThenRestart` is for engines that read their file at their start (SGLang, TensorRT-LLM, vllm-ascend); `LiveFile` for
-vLLM with our plug-in, which reads the file again before each rearrangement and goes on serving.
+`FileThenRestart` is for engines that read their file at start (SGLang, TensorRT-LLM, vllm-ascend).  `LiveFile` is for
+vLLM with the plug-in, which reads the file again before each rearrangement and keeps serving.
 """
 
 import asyncio
@@ -13,24 +13,24 @@ from typing import Protocol
 from fleetwright.engines.placement_file import MapShape, parse, publish
 from fleetwright.expert_rollout.messages import EngineShape
 
-START_S = 1800.0  # weights of a large model load for many minutes
+START_S = 1800.0  # loading the weights of a large model takes many minutes
 
 
 class MapEngine(Protocol):
-    """One replica's engine.  What `check` and `load` raise is told as the reason of a refusal."""
+    """One replica's engine.  An exception of `check` or `load` becomes the reason of a refusal."""
 
-    live: bool  # takes another map while it serves
+    live: bool  # whether it takes another map while it serves
     shape: EngineShape
 
     def check(self, text: str) -> None:
-        """Whether it could load this file; asked before anything is stopped."""
+        """Raise if the engine cannot load this file; called before anything stops."""
 
     async def load(self, text: str | None) -> None:
-        """Bring the file in, None being the engine's own placement; returns when the engine serves with it."""
+        """Load the file, None for the engine's own placement; returns when the engine serves with it."""
 
 
 class LiveFile:
-    """The file that vLLM's plug-in reads: replaced whole, and in force from the next rearrangement."""
+    """The file of vLLM's plug-in: replaced atomically, in effect from the next rearrangement."""
 
     live = True
 
@@ -39,16 +39,16 @@ class LiveFile:
         self.shape = shape
 
     def check(self, text: str) -> None:
-        """By the very rules of the plug-in."""
+        """Check by the rules of the plug-in."""
         check_map_file(text, shape=self.shape)
 
     async def load(self, text: str | None) -> None:
-        """At once; where the file is gone, vLLM balances by itself."""
+        """Replace the file at once; without a file vLLM balances by itself."""
         await asyncio.to_thread(put_file, text, self._path)
 
 
 class FileThenRestart:
-    """An engine that is stopped and started again with the file."""
+    """An engine that restarts with the file."""
 
     live = False
 
@@ -74,12 +74,12 @@ class FileThenRestart:
         self.shape = shape
 
     def check(self, text: str) -> None:
-        """As the caller says; for an engine without a check of its own, only when it starts."""
+        """Call the given check; an engine without one checks at start only."""
         if self._check is not None:
             self._check(text)
 
     async def load(self, text: str | None) -> None:
-        """Write, restart, and wait until it is healthy; TimeoutError when it never is."""
+        """Write the file, restart, and wait until the engine is healthy; TimeoutError if it never is."""
         await asyncio.to_thread(put_file, text, self._path)
         await self._restart()
         until_s = self._steady_s() + self._start_s
@@ -90,7 +90,7 @@ class FileThenRestart:
 
 
 def put_file(text: str | None, path: Path) -> None:
-    """At once and for good, or away."""
+    """Replace the file atomically, or remove it."""
     if text is None:
         path.unlink(missing_ok=True)
     else:
@@ -98,7 +98,7 @@ def put_file(text: str | None, path: Path) -> None:
 
 
 def check_map_file(text: str, *, shape: EngineShape) -> None:
-    """A vLLM file against what the engine says of itself, if it does; UnusableError says what does not fit."""
+    """Check a vLLM file against the engine's declared layout; UnusableError names the difference."""
     if shape.layers is None or shape.experts is None or shape.slots is None or shape.gpus is None:
         return
     parse(text.encode(), shape=MapShape(shape.layers, shape.experts, shape.slots, shape.gpus))

@@ -1,16 +1,16 @@
-"""What the controller orders and what a replica says: the two documents between them.  Light to import.
+"""The messages between controller and replicas: the order and the replica status.  Light to import.
 
-The order stands in Ray Serve's `user_config` under the key `expert_map`, the same for all replicas of a deployment:
+The order is in Ray Serve's `user_config` under the key `expert_map`, the same for all replicas of a deployment:
 
     number    rises with each order
-    next      the map to bring in; null: the engine's own placement
-    good      the map that all had when the roll began: what new replicas start with, and what the others go back to
+    next      the map to load; null: the engine's own placement
+    good      the map of all replicas at the start of the rollout: new replicas start with it, a refusal returns to it
     attempt   the operator's count of tries: a refusal is of one map and one attempt
     refusal   why `next` was refused; from then on `good` is the goal
-    turn      the one replica that may change over now
+    turn      the one replica that may change now
 
-A map travels as the engine's file, packed, with a digest of the file.  Orders come from outside, so they are read with
-nothing taken for granted: one that is damaged is no order.
+A map travels as the engine's file, packed, with a digest of the file.  Orders come from outside, so every field is
+checked: a damaged order counts as none.
 """
 
 import base64
@@ -28,7 +28,7 @@ DIGEST_CHARS = 32
 
 
 class DamagedError(ValueError):
-    """An order that cannot be read."""
+    """The order is damaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class MapFile:
 
     @classmethod
     def of(cls, text: str, *, placement_id: str) -> "MapFile":
-        """Pack a file.  ValueError when it is larger than an order may carry."""
+        """Pack a file.  ValueError when it is too large for an order."""
         data = text.encode()
         if len(data) > MAX_FILE_BYTES:
             raise ValueError(f"the engine's file must be at most {MAX_FILE_BYTES:,} bytes, got {len(data):,}")
@@ -49,20 +49,20 @@ class MapFile:
         return cls(placement_id=placement_id, digest=digest_of(data), packed=packed)
 
     def text(self) -> str:
-        """The file.  DamagedError unless it is the one that the digest names."""
+        """The file.  DamagedError unless its digest matches."""
         try:
             unpacking = zlib.decompressobj()
             data = unpacking.decompress(base64.b64decode(self.packed, validate=True), MAX_FILE_BYTES)
         except (binascii.Error, zlib.error, ValueError) as error:
             raise DamagedError(f"the packed file cannot be unpacked: {error}") from error
         if not unpacking.eof or digest_of(data) != self.digest:
-            raise DamagedError("the packed file is not the one that its digest names")
+            raise DamagedError("the packed file does not match its digest")
         return data.decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What all replicas of a deployment are told."""
+    """The order for all replicas of a deployment."""
 
     number: int
     next: MapFile | None
@@ -73,17 +73,17 @@ class Order:
 
     @property
     def goal(self) -> MapFile | None:
-        """What the replica whose turn it is loads."""
+        """The map that the replica with the turn loads."""
         return self.good if self.refusal is not None else self.next
 
     def document(self) -> dict[str, Any]:
-        """As it stands in user_config."""
+        """The value in user_config."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineShape:
-    """What a replica's engine says that its maps must look like; None: it does not say."""
+    """The layout that a replica's engine requires of its maps; None: not declared."""
 
     engine: str
     version: str | None = None
@@ -95,35 +95,35 @@ class EngineShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaStatus:
-    """What one replica says of itself."""
+    """The status of one replica."""
 
     replica_id: str
-    stamp: str  # of the user_config that it heard last
-    number: int  # of the last order it could read; 0: none
+    stamp: str  # of the last received user_config
+    number: int  # of the last valid order; 0: none
     shape: EngineShape
     loaded: str | None = None  # digest; None: the engine's own placement
-    placement_id: str | None = None  # of what is loaded
-    changing: bool = False  # from the moment it heard that it is its turn until it serves again
+    placement_id: str | None = None  # of the loaded map
+    changing: bool = False  # from the receipt of its turn until it serves again
     refusals: Mapping[str, str] = field(default_factory=dict)  # digest -> reason, of this attempt
 
 
 def stamp_of(user_config: Any) -> str:
-    """A digest of a whole user_config, the same in Serve's answers and in a replica."""
+    """A digest of a whole user_config, equal in Serve's responses and in a replica."""
     return digest_of(json.dumps(user_config or {}, sort_keys=True).encode())
 
 
 def digest_of(data: bytes) -> str:
-    """Of a file, or of anything else."""
+    """The digest of some bytes."""
     return hashlib.sha256(data).hexdigest()[:DIGEST_CHARS]
 
 
 def digest(file: MapFile | None) -> str | None:
-    """Of the file, where there is one."""
+    """The digest of a file, if there is one."""
     return None if file is None else file.digest
 
 
 def read_order(document: Any) -> Order:
-    """An order as it stands in user_config.  DamagedError when it is none."""
+    """The order in a user_config value.  DamagedError when it is none."""
     match document:
         case {
             "number": int(number),

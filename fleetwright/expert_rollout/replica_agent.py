@@ -1,12 +1,12 @@
-"""A replica's side of expert maps: it hears orders, changes over when it is its turn, and says what it has.
+"""The replica's side of an expert rollout: it receives orders, changes the map in its turn, and reports its status.
 
-    serving --(its turn, engine restarts)--> out: new requests go elsewhere, those begun end --> load --> serving
-    serving --(its turn, live engine)------> load, while it serves ----------------------------> serving
-    load fails --> the map before it is loaded again, and the refusal is told
+    serving --(its turn, engine restarts)--> draining: new requests go elsewhere, old ones end --> load --> serving
+    serving --(its turn, live engine)------> load, while it serves -------------------------------> serving
+    load fails --> the previous map is loaded again, and the refusal is reported
     that fails too --> broken: `check_health` raises, and Serve replaces the replica
 
-An order is checked when it is heard, before anything is stopped.  Nothing here raises on a bad order: Serve would take
-the replica for broken.  Times and the engine are handed in.
+The agent checks an order on receipt, before anything stops.  A bad order never raises: Serve would count the replica as
+unhealthy.  Times and the engine are arguments.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from typing import Any
 from fleetwright.expert_rollout.engines import MapEngine
 from fleetwright.expert_rollout.messages import KEY, DamagedError, MapFile, Order, digest, read_order, stamp_of
 
-DRAIN_S = 600.0  # requests that have begun are waited for so long, and never cut off
+DRAIN_S = 600.0  # the wait for requests in progress, which are never cut off
 _LOG = logging.getLogger("fleetwright.expert_maps")
 
 
 class BrokenError(RuntimeError):
-    """Neither the new map nor the one before could be loaded."""
+    """Neither the new map nor the previous one could be loaded."""
 
 
 class ReplicaAgent:
-    """Keeps one replica's engine at the map that it is ordered to have."""
+    """Keeps one replica's engine at the ordered map."""
 
     def __init__(self, engine: MapEngine, *, replica_id: str, drain_s: float = DRAIN_S) -> None:
         self.replica_id = replica_id
@@ -39,40 +39,40 @@ class ReplicaAgent:
         self._number = 0
         self._loaded: MapFile | None = None
         self._refusals: dict[str, str] = {}
-        self._tried: tuple[str | None, int] | None = None  # what the refusals are of
-        self._not_own = 0  # the order under which the engine's own placement, which has no digest, was refused
+        self._tried: tuple[str | None, int] | None = None  # the map and attempt of the refusals
+        self._own_refused_in = 0  # the order under which the engine's own placement, which has no digest, was refused
         self._changing: asyncio.Task[None] | None = None
-        self._at_work = False  # once seen to serve: no map is brought in any more but in its turn
+        self._has_served = False  # once it has served, it loads maps in its turn only
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._back = asyncio.Event()
-        self._back.set()
+        self._serving = asyncio.Event()
+        self._serving.set()
         self._broken: str | None = None
 
     @property
-    def out(self) -> bool:
+    def draining(self) -> bool:
         """Whether new requests must go elsewhere."""
-        return not self._back.is_set()
+        return not self._serving.is_set()
 
-    async def back(self) -> None:
-        """Until it serves again."""
-        await self._back.wait()
+    async def serving_again(self) -> None:
+        """Wait until it serves again."""
+        await self._serving.wait()
 
-    async def hear(self, user_config: Any) -> None:
-        """Take a whole user_config, at the start and whenever it changes."""
+    async def receive(self, user_config: Any) -> None:
+        """Receive a whole user_config, at start and at each change."""
         order = self._read(user_config)
         if order is not None:
             self._order, self._number = order, order.number
             self._check(order)
-            if not self._at_work:
+            if not self._has_served:
                 await self._start_with(order.good)
         self._stamp = stamp_of(user_config)
         self._change_if_it_is_our_turn()
 
     def status(self) -> dict[str, Any]:
-        """For the controller, as it reads it (`order.Says`)."""
-        self._at_work = True
+        """The status for the controller (`messages.ReplicaStatus`)."""
+        self._has_served = True
         return {
             "replica_id": self.replica_id,
             "stamp": self._stamp,
@@ -85,15 +85,15 @@ class ReplicaAgent:
         }
 
     def check_health(self) -> None:
-        """Raises where this replica must be replaced."""
-        self._at_work = True
+        """Raise where this replica must be replaced."""
+        self._has_served = True
         if self._broken is not None:
             raise BrokenError(self._broken)
 
     @asynccontextmanager
-    async def at_work_on_a_request(self) -> AsyncIterator[None]:
-        """Around each request that this replica answers itself: it is not stopped before they have ended."""
-        self._at_work = True
+    async def request_in_progress(self) -> AsyncIterator[None]:
+        """Around each request that this replica answers itself; the engine does not stop before they end."""
+        self._has_served = True
         self._in_flight += 1
         self._idle.clear()
         try:
@@ -110,7 +110,7 @@ class ReplicaAgent:
         try:
             return read_order(document)
         except DamagedError as error:
-            _LOG.warning("an expert map order is not used: %s", error)
+            _LOG.warning("expert map order ignored: %s", error)
             return None
 
     def _check(self, order: Order) -> None:
@@ -132,10 +132,10 @@ class ReplicaAgent:
         if file is not None:
             self._refusals[file.digest] = reason
         else:
-            self._not_own = self._number
+            self._own_refused_in = self._number
 
     async def _start_with(self, good: MapFile | None) -> None:
-        self._at_work = True
+        self._has_served = True
         if good is None:
             return
         try:
@@ -149,7 +149,7 @@ class ReplicaAgent:
     def _change_if_it_is_our_turn(self) -> None:
         if self._changing is None and self._is_our_turn():
             if not self._engine.live:
-                self._back.clear()
+                self._serving.clear()
             self._changing = asyncio.create_task(self._change())
 
     def _is_our_turn(self) -> bool:
@@ -157,17 +157,17 @@ class ReplicaAgent:
         if order is None or order.turn != self.replica_id or self._broken is not None:
             return False
         wanted = digest(order.goal)
-        refused = self._not_own == order.number if wanted is None else wanted in self._refusals
+        refused = self._own_refused_in == order.number if wanted is None else wanted in self._refusals
         return wanted != digest(self._loaded) and not refused
 
     async def _change(self) -> None:
         try:
-            while self._is_our_turn():  # an order that came meanwhile may want another map of us
+            while self._is_our_turn():  # a newer order may name another map
                 await self._change_to(self._order.goal if self._order is not None else None)
         finally:
             self._changing = None
             if self._broken is None:
-                self._back.set()
+                self._serving.set()
 
     async def _change_to(self, goal: MapFile | None) -> None:
         before = self._loaded
@@ -197,7 +197,7 @@ class ReplicaAgent:
         try:
             await self._engine.load(None if file is None else file.text())
         except Exception as error:  # noqa: BLE001 - told through check_health
-            self._broken = f"the map before could not be loaded again: {str(error) or type(error).__name__}"
+            self._broken = f"the previous map could not be loaded again: {str(error) or type(error).__name__}"
             _LOG.exception("the engine is lost: %s", self._broken)
         else:
             self._loaded = file

@@ -66,7 +66,7 @@ class ReplicaGroup:
         engine.fails_check, engine.fails_load = self.fails_check, self.fails_load
         replica = Replica(engine, ReplicaAgent(engine, replica_id=name))
         if self.config:
-            await replica.agent.hear(self.config)
+            await replica.agent.receive(self.config)
         replica.heard = json.dumps(self.config)
         replica.agent.check_health()
         engine.gate = asyncio.Event()  # from now on loads wait for the test
@@ -82,7 +82,7 @@ class ReplicaGroup:
         replica = self.replicas[name]
         if replica.heard != (now := json.dumps(self.config)):
             replica.heard = now
-            await replica.agent.hear(json.loads(now))
+            await replica.agent.receive(json.loads(now))
         await self.look()
 
     async def finish(self, name: str) -> None:
@@ -106,7 +106,7 @@ class ReplicaGroup:
     async def look(self) -> None:
         for _ in range(4):  # new tasks begin
             await asyncio.sleep(0)
-        self.most_out = max(self.most_out, sum(replica.agent.out for replica in self.replicas.values()))
+        self.most_out = max(self.most_out, sum(replica.agent.draining for replica in self.replicas.values()))
 
     @property
     def statuses(self) -> dict[str, ReplicaStatus]:

@@ -57,9 +57,9 @@ class MappedEngine(MapReplica):
         check_map_file(text, shape=EngineShape(**json.loads((self._folder / "real-shape.json").read_text())))
 
     async def _restart(self) -> None:
-        began_s, before = time.monotonic(), self.passed_on
+        began_s, before = time.monotonic(), self.forwarded
         self._app_of_engine.up = False
-        while self.passed_on - before < PASSED_ON_AT_MIN:
+        while self.forwarded - before < PASSED_ON_AT_MIN:
             await asyncio.sleep(0.01)
         self._app_of_engine.up = True
         line = {"replica": self._id, "file": self._path.read_text(), "began_s": began_s, "ended_s": time.monotonic()}

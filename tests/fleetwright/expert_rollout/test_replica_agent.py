@@ -37,7 +37,7 @@ async def with_request(found: ReplicaAgent) -> AsyncIterator[asyncio.Event]:
     end, begun = asyncio.Event(), asyncio.Event()
 
     async def work() -> None:
-        async with found.at_work_on_a_request():
+        async with found.request_in_progress():
             begun.set()
             await end.wait()
 
@@ -58,7 +58,7 @@ async def changed(found: ReplicaAgent) -> dict[str, Any]:
 
 async def test_says_what_it_heard_and_has() -> None:
     found = agent()
-    await found.hear(config(turn="another"))
+    await found.receive(config(turn="another"))
     said = found.status()
     assert (said["stamp"], said["number"]) == (stamp_of(config(turn="another")), 1)
     assert (said["loaded"], said["changing"], said["refusals"]) == (None, False, {})
@@ -69,23 +69,23 @@ async def test_in_its_turn_it_is_out_until_the_engine_serves_with_the_map() -> N
     engine = SteeredEngine()
     engine.gate = asyncio.Event()
     found = agent(engine)
-    await found.hear(config())
-    assert found.out
+    await found.receive(config())
+    assert found.draining
     assert found.status()["changing"]
     engine.gate.set()
     said = await changed(found)
     assert (said["loaded"], said["placement_id"]) == (NEW.digest, "new")
-    assert not found.out
+    assert not found.draining
 
 
 async def test_requests_that_have_begun_end_before_the_engine_is_touched() -> None:
     engine = SteeredEngine()
     found = agent(engine)
     async with with_request(found) as end:
-        await found.hear(config())
+        await found.receive(config())
         for _ in range(10):
             await asyncio.sleep(0)
-        assert (found.out, engine.loads) == (True, [])
+        assert (found.draining, engine.loads) == (True, [])
         end.set()
     assert (await changed(found))["loaded"] == NEW.digest
 
@@ -94,31 +94,31 @@ async def test_requests_that_do_not_end_are_not_cut_off() -> None:
     engine = SteeredEngine()
     found = agent(engine, drain_s=0.0)
     async with with_request(found):
-        await found.hear(config())
+        await found.receive(config())
         said = await changed(found)
         assert said["refusals"] == {NEW.digest: "1 requests had not ended after 0 s"}
-        assert (found.out, engine.loads) == (False, [])
+        assert (found.draining, engine.loads) == (False, [])
 
 
 async def test_a_live_engine_takes_the_map_while_it_serves() -> None:
     engine = SteeredEngine(live=True)
     found = agent(engine)
     async with with_request(found):
-        await found.hear(config())
-        assert not found.out
+        await found.receive(config())
+        assert not found.draining
         assert (await changed(found))["loaded"] == NEW.digest
 
 
 async def test_a_map_that_fails_is_told_and_the_one_before_is_loaded_again() -> None:
     engine = SteeredEngine()
     found = ReplicaAgent(engine, replica_id=ME)
-    await found.hear(config(turn=None, good=OLD))
+    await found.receive(config(turn=None, good=OLD))
     engine.fails_load = {NEW.text()}
-    await found.hear(config(good=OLD))
+    await found.receive(config(good=OLD))
     said = await changed(found)
     assert (said["loaded"], said["refusals"]) == (OLD.digest, {NEW.digest: "does not start"})
     assert engine.loads == [OLD.text(), NEW.text(), OLD.text()]
-    assert not found.out
+    assert not found.draining
     found.check_health()
 
 
@@ -126,40 +126,40 @@ async def test_where_that_fails_too_serve_is_told_to_replace_it() -> None:
     engine = SteeredEngine()
     engine.fails_load = {NEW.text(), None}
     found = agent(engine)
-    await found.hear(config())
+    await found.receive(config())
     await changed(found)
-    with pytest.raises(BrokenError, match="the map before could not be loaded again: does not start"):
+    with pytest.raises(BrokenError, match="the previous map could not be loaded again: does not start"):
         found.check_health()
-    assert found.out, "nothing new is sent to a lost engine"
+    assert found.draining, "nothing new is sent to a lost engine"
 
 
 async def test_a_map_that_does_not_fit_is_refused_before_anything_is_stopped() -> None:
     engine = SteeredEngine()
     engine.fails_check = {NEW.text()}
     found = agent(engine)
-    await found.hear(config())
+    await found.receive(config())
     assert found.status()["refusals"] == {NEW.digest: "does not fit"}
-    assert (found.out, engine.loads) == (False, [])
+    assert (found.draining, engine.loads) == (False, [])
 
 
 async def test_another_attempt_is_checked_anew() -> None:
     engine = SteeredEngine()
     engine.fails_check = {NEW.text()}
     found = agent(engine)
-    await found.hear(config())
+    await found.receive(config())
     engine.fails_check = set()
-    await found.hear(config(attempt=2))
+    await found.receive(config(attempt=2))
     assert (await changed(found))["loaded"] == NEW.digest
 
 
 async def test_a_new_replica_starts_with_the_good_map_and_an_old_one_does_not_touch_its_own() -> None:
     engine = SteeredEngine()
     new = ReplicaAgent(engine, replica_id=ME)
-    await new.hear(config(turn=None, good=OLD))
+    await new.receive(config(turn=None, good=OLD))
     assert (new.status()["loaded"], engine.loads) == (OLD.digest, [OLD.text()])
     engine = SteeredEngine()
     old = agent(engine)
-    await old.hear(config(turn=None, good=OLD))
+    await old.receive(config(turn=None, good=OLD))
     assert (old.status()["loaded"], engine.loads) == (None, [])
 
 
@@ -167,7 +167,7 @@ async def test_a_new_replica_that_cannot_start_with_the_good_map_starts_without(
     engine = SteeredEngine()
     engine.fails_load = {OLD.text()}
     found = ReplicaAgent(engine, replica_id=ME)
-    await found.hear(config(turn=None, good=OLD))
+    await found.receive(config(turn=None, good=OLD))
     assert found.status()["loaded"] is None
     assert found.status()["refusals"] == {OLD.digest: "does not start"}
 
@@ -175,10 +175,10 @@ async def test_a_new_replica_that_cannot_start_with_the_good_map_starts_without(
 @pytest.mark.parametrize("damaged", [None, 7, [], {}, {"number": 0}, {"number": "1"}], ids=repr)
 async def test_a_damaged_order_changes_nothing(damaged: Any) -> None:
     found = agent()
-    await found.hear({KEY: damaged})
+    await found.receive({KEY: damaged})
     assert found.status()["number"] == 0
     assert found.status()["stamp"] == stamp_of({KEY: damaged}), "it was heard all the same"
-    assert not found.out
+    assert not found.draining
 
 
 def test_a_file_that_is_not_the_one_of_its_digest_is_no_order() -> None:
@@ -237,13 +237,13 @@ async def test_an_engine_is_restarted_with_the_file_in_place_and_waited_for(tmp_
 async def test_the_engines_own_placement_that_cannot_be_had_back_is_tried_once_an_order() -> None:
     engine = SteeredEngine(live=True)
     found = agent(engine)
-    await found.hear(config())
+    await found.receive(config())
     assert (await changed(found))["loaded"] == NEW.digest
     engine.fails_load, engine.loads = {None}, []
     back = Order(number=2, next=NEW, good=None, turn=ME, refusal="another refuses it")
-    await found.hear({KEY: back.document()})
+    await found.receive({KEY: back.document()})
     assert (await changed(found))["loaded"] == NEW.digest
     assert engine.loads == [None, NEW.text()]
     engine.fails_load = set()
-    await found.hear({KEY: replace(back, number=3).document()})
+    await found.receive({KEY: replace(back, number=3).document()})
     assert (await changed(found))["loaded"] is None

@@ -144,7 +144,7 @@ async def test_one_that_is_out_passes_on_what_comes(replica: MapReplica, sibling
     siblings.answers = [FROM_SIBLING]
     assert await answer(replica, [(b"x", b"1")]) == FROM_SIBLING
     assert siblings.asked == [("POST", "/v1/chat/completions", [(b"x", b"1"), (OUT, ME)], BODY)]
-    assert (app.bodies, replica.passed_on) == ([], 1)
+    assert (app.bodies, replica.forwarded) == ([], 1)
     assert not siblings.given[0].cancelled
 
 

@@ -50,7 +50,7 @@ async def ask(handle: Handle, *, method: str = "GET", query: bytes = b"deploymen
 async def test_tells_what_each_replica_says_and_leaves_out_those_that_fail_to() -> None:
     handle = Handle([{"replica_id": "a"}, ValueError("no"), {"replica_id": "b"}])
     assert await ask(handle) == (200, {"replicas": [{"replica_id": "a"}, {"replica_id": "b"}]})
-    assert handle.called == ["say_expert_map"]
+    assert handle.called == ["expert_map_status"]
 
 
 @pytest.mark.parametrize(

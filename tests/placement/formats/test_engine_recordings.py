@@ -238,7 +238,7 @@ class TestVllm:
                 {"choices": [{"routed_experts": "!"}]},
                 r"\[0\].choices\[0\].routed_experts: must be an .npy array in base64",
             ),
-            ({"choices": [{"routed_experts": "AAAA"}]}, "numbers without their shape cannot be told apart"),
+            ({"choices": [{"routed_experts": "AAAA"}]}, "numbers without their shape are ambiguous"),
             ({"choices": [{"routed_experts": 3}]}, "must be an .npy array in base64"),
             ({"routed_experts": base64.b64encode(npy([1.5])).decode()}, "must be whole numbers, tokens x layers x k"),
         ],

@@ -163,7 +163,7 @@ def test_words_that_do_not_suffice_are_asked_for_again(monkeypatch: pytest.Monke
 
 def test_uneven_layouts_are_refused() -> None:
     layout = Layout.of(node_of_gpu=[0, 0, 1], slots_of_gpu=[2, 2, 2])
-    with pytest.raises(RuleError, match="layout: must have as many slots on every GPU and as many GPUs on every node"):
+    with pytest.raises(RuleError, match="layout: must have equal slots on every GPU and equal GPUs on every node"):
         engine_choices(np.arange(6)[np.newaxis], experts=6, layout=layout)
 
 
