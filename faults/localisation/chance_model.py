@@ -1,19 +1,18 @@
-"""How unlikely is it that a host is healthy and its edges are slow for separate reasons of their own?
+"""The cost of the chance explanation: a host is healthy, and its edges are slow for separate reasons.
 
-The sum of noise over windows says that the edges are slow, however long one looks; it does not say why.  Congestion
-lasts, so a second window of it is no second witness.  For each slow edge the cheapest other reason is paid once: it
-is odd (log odds against it), or its uplink is congested (log odds, plus what that would cost the other edges on the
-same cable, which witness against it).  Edges behind one cable share the one payment: two edges behind one uplink are
-one accuser.
+The evidence over windows shows that the edges are slow, not why.  Congestion persists, so a second window of it is no
+new evidence.  For each slow edge the cheapest alternative is paid once: an outlier (the log odds against it), or a
+congested uplink (its log odds, plus its cost to the other edges on the same cable, which contradict it).  Edges behind
+one cable share one payment: two edges behind one uplink count as one.
 
-The acknowledgements of all edges into one NIC leave by the same leaf's cables, those of all edges out of it come back
-over them, and over which is not known: each takes one of S by its hash.  If a cable is congested with chance p, then
-all of m such flows are slow with chance
+The acknowledgements of all edges into one NIC leave by the same leaf's cables, those of all edges out of it return over
+them, on unknown paths: each takes one of S by its hash.  If a cable is congested with chance p, all of m such flows are
+slow with chance
 
-    E[p^J] = sum over j of S2(m, j) S! / (S - j)! / S^m p^j       J: how many cables m flows lie on
+    E[p^J] = sum over j of S2(m, j) S! / (S - j)! / S^m p^j       J: the number of cables under m flows
 
-(S2: Stirling numbers of the second kind), which is far above p^m.  What shows is a share `leak` of what the cable
-lacks, so p is that of a cable so much more congested.
+(S2: Stirling numbers of the second kind), far above p^m.  Only a share `leak` of the cable's slowdown shows, so p is
+that of a cable with a larger slowdown.
 """
 
 import math
@@ -26,7 +25,7 @@ from faults.fabric import NOWHERE, Fabric, Floats, Ints
 from faults.localisation.entities import Entities, Kind
 from faults.localisation.window_arrays import WindowArrays
 
-MIN = 0.5  # nats: no reason is free
+MIN = 0.5  # nats: every reason costs something
 ACCUSES = 0.7  # nats in one window
 NEARLY_ALL = 0.75  # of the nats
 
@@ -44,10 +43,10 @@ def price_of_chance(  # noqa: PLR0917 - arrays of one window
     crowded: float,
     windows: int,
 ) -> tuple[float, int]:
-    """(nats, edges that accuse): the least that the slow edges of a host cost if the host is healthy.
+    """(nats, supporting edges): the least cost of a host's slow edges if the host is healthy.
 
-    `crowded`: mean log slowdown of congested cables.  `windows` have accused like this one: that an edge is slow gets
-    surer with each, why it is does not.
+    `crowded`: mean log slowdown of congested cables.  `windows` supported the host as this one does: they make the
+    slowness of an edge more certain, not its cause.
     """
     mine = all_of.edges_of(entity)
     share = all_of.share[all_of.first[entity] : all_of.first[entity + 1]]
@@ -67,7 +66,7 @@ def price_of_chance(  # noqa: PLR0917 - arrays of one window
 
 
 def rests_on_one_pair(all_of: Entities, arrays: WindowArrays, entity: int, slowdown: float) -> bool:
-    """Whether a host is accused by one pair of NICs alone, both ways taken together: then the link may be to blame."""
+    """Whether one pair of NICs alone supports a host, both directions together: then the link may be the cause."""
     mine = all_of.edges_of(entity)
     share = all_of.share[all_of.first[entity] : all_of.first[entity + 1]]
     gain = np.maximum(_loss(arrays, mine, 0.0 * share) - _loss(arrays, mine, share * slowdown), 0.0)
@@ -79,7 +78,7 @@ def rests_on_one_pair(all_of: Entities, arrays: WindowArrays, entity: int, slowd
 
 @dataclass(slots=True)
 class _Payment:
-    """The cheapest reason on the way of some edges: one cable, or one odd edge."""
+    """The cheapest reason on the path of some edges: one cable, or one outlier."""
 
     nats: float
     edges: list[int] = field(default_factory=list)
@@ -106,7 +105,7 @@ def _payments(
 
 
 def _by_way_back(fabric: Fabric, ports: Ints, payments: list[_Payment]) -> Iterator[list[_Payment]]:
-    """Payments of edges whose acknowledgements leave the suspect's leaf, or come back into it; the others alone."""
+    """Payments of edges whose acknowledgements leave the suspect's leaf, or return into it; the others alone."""
     groups: dict[tuple[str, int], list[_Payment]] = {}
     for of in payments:
         begin, end = fabric.source[of.edges], fabric.target[of.edges]
@@ -120,7 +119,7 @@ def _by_way_back(fabric: Fabric, ports: Ints, payments: list[_Payment]) -> Itera
 
 
 def _together(fabric: Fabric, payments: list[_Payment], back: float) -> float:
-    """Each for itself, or the dearest by congestion of cables on the ways back."""
+    """Each for itself, or the most expensive ones by congestion of the cables on the reverse paths."""
     left = sum(of.nats for of in payments)
     leaf = int(fabric.leaf[fabric.source[payments[0].edges[0]]])
     cables = cables_of(fabric, leaf)
@@ -135,14 +134,14 @@ def _together(fabric: Fabric, payments: list[_Payment], back: float) -> float:
 
 
 def cables_of(fabric: Fabric, leaf: int) -> int:
-    """How many cables up from a leaf the job's flows take; 0: not known."""
+    """The number of uplinks of a leaf that the job uses; 0: unknown."""
     return int(np.unique(fabric.up[(fabric.leaf[fabric.source] == leaf) & (fabric.up != NOWHERE)]).size)
 
 
 def hashed_nats(flows: int, cables: int, nats: float) -> float:
-    """-log E[p^J]: what it costs that all of some flows, each over one of so many cables by its hash, meet congestion.
+    """-log E[p^J]: the cost that all of some flows, each on one of so many cables by its hash, meet congestion.
 
-    `nats` is what one congested cable costs.
+    `nats` is the cost of one congested cable.
     """
     ways = [0.0] * (flows + 1)  # chance that the flows so far lie on j cables
     ways[0] = 1.0
@@ -156,19 +155,19 @@ def hashed_nats(flows: int, cables: int, nats: float) -> float:
 def _witness(  # noqa: PLR0917 - arrays of one window
     all_of: Entities, arrays: WindowArrays, explained: Floats, edge: int, kind: Kind, mine: np.ndarray, slowdown: float
 ) -> float:
-    """Nats by which the other edges on the same cable speak against its being congested."""
+    """Nats by which the other edges on the same cable contradict its congestion."""
     around = all_of.entity[all_of.begin[edge] : all_of.begin[edge + 1]]
     cable = int(around[all_of.kind[around] == kind][0])
     others = np.setdiff1d(all_of.edges_of(cable), mine)
     if not others.size:
         return 0.0
-    would = np.maximum(explained[others], slowdown * arrays.misfit[cable])  # at the least felt
+    would = np.maximum(explained[others], slowdown * arrays.misfit[cable])  # at the smallest sensitivity
     against = _loss(arrays, others, would) - _loss(arrays, others, explained[others])
     return max(0.0, float(against.sum()))
 
 
 def _loss(arrays: WindowArrays, edges: np.ndarray, predicted: Floats) -> Floats:
-    """As `board` has it, without the softness; an edge not heard has none."""
+    """As in `window_arrays`, without the misfit; an unobserved edge costs nothing."""
     residual, scale, tail = arrays.residual[edges], arrays.scale[edges], arrays.tail[edges]
     loss = 0.5 * (tail + 1.0) * np.log1p(((residual - predicted) / scale) ** 2 / tail)
     return np.where(np.isfinite(loss), loss, 0.0)

@@ -1,7 +1,7 @@
-"""The passes over all edges of a window, compiled: against history with all entities' sums, and learning from it.
+"""The compiled passes over all edges of a window: the comparison with history, all entities' sums, and learning.
 
-A job of 16,384 ranks has 110,000 edges and ten entities on each: what is done for each of them decides what a quiet
-window costs.  docs/faults/localisation.md
+A job of 16,384 ranks has 110,000 edges with ten entities each, so these passes determine the cost of a quiet window.
+docs/explanation/faults/localisation.md
 """
 
 import numpy as np
@@ -20,20 +20,20 @@ _MEASURES = types.NamedTuple([_F, _F, _F, _F, float64, float64, float64], Measur
 _USUAL = types.NamedUniTuple(_H, 4, Usual)  # type: ignore[no-untyped-call]
 NU = 4.0
 NEVER_ODD = 1e9
-OUTLYING = 2.0  # scales: what is less is not odd, and no link is looked at for it
+OUTLYING = 2.0  # scales: below, an edge is no outlier, and its link is not scored
 LOOKS_ODD = 2.5  # scales
-SLAB = 0.3  # mean log slowdown of an odd edge
+SLAB = 0.3  # mean log slowdown of an outlier
 PEAK_T4 = 0.375  # density of t4 at 0
-DEAREST = 0.5  # nats: no reason is free
-HELD = 6.0  # windows that a mean of what is held back remembers
+DEAREST = 0.5  # nats: every reason costs something
+HELD = 6.0  # memory, in windows, of the mean of what is held back
 WINSOR = 2.0
 UNHEARD = 1e-6  # squared shares: rounding
-FAR = 4.5  # scales, beyond which a young history learns nothing: no edge differs so much from its peers by chance
+FAR = 4.5  # scales, above which a young history learns nothing: no edge differs so much from its peers by chance
 
 
 @jit_inner
 def _odd(residual: float, scale: float, price: float) -> float:
-    """What it costs to call an edge odd."""
+    """The cost of an outlier."""
     if residual <= LOOKS_ODD * scale:
         return NEVER_ODD
     slab = np.log(max(PEAK_T4 * SLAB / scale, 1.0)) + min(max(residual / SLAB, 0.0), 2.0)
@@ -50,7 +50,7 @@ def _standing_out(  # noqa: PLR0917 - compiled code takes no keywords
     feels: NDArray[np.float64],
     read: Read,
 ) -> None:
-    """Clipped scores to be summed; what it costs to call odd what is loud."""
+    """Clipped scores to be summed; the outlier cost of outlying edges."""
     observed, outlying = 0, 0
     for edge in range(feels.size):
         residual, scale = arrays.residual[edge], arrays.scale[edge]
@@ -68,7 +68,7 @@ def _standing_out(  # noqa: PLR0917 - compiled code takes no keywords
 
 @jit_inner
 def _score(arrays: WindowArrays, ways: Ways, feels: NDArray[np.float64], full: NDArray[np.float64], read: Read) -> None:
-    """From sums to scores, of what was heard."""
+    """From sums to scores, of observed entities."""
     gathered(ways, read.much, read.sums)
     per_entity(ways, read.sums, ways.leak, read.score)
     read.norm[:] = 0.0
@@ -87,7 +87,7 @@ def _score(arrays: WindowArrays, ways: Ways, feels: NDArray[np.float64], full: N
 @jit_entry(void(_F, _B, int8[::1], _I, _F, _MEASURES, _USUAL, WINDOW_ARRAYS, WAYS, _F, _F, READ))
 def measure(  # noqa: PLR0917 - compiled code takes no keywords
     slowdown: NDArray[np.float64],
-    foreign: NDArray[np.bool_],  # empty: none seen
+    foreign: NDArray[np.bool_],  # empty: none observed
     traffic: NDArray[np.int8],
     pair: NDArray[np.int32],
     link_nats: NDArray[np.float64],  # per pair
@@ -99,7 +99,7 @@ def measure(  # noqa: PLR0917 - compiled code takes no keywords
     full: NDArray[np.float64],  # per entity: sum of its edges' squared shares
     read: Read,  # is filled
 ) -> None:
-    """One window against what is usual."""
+    """Compare one window with the usual."""
     marked = foreign.size > 0
     flat = 1.0 / of.spread_tail
     apart, per_window = 1.0 / of.spread2, 1.0 / of.noise2
@@ -127,7 +127,7 @@ def measure(  # noqa: PLR0917 - compiled code takes no keywords
 
 @jit_entry(void(WINDOW_ARRAYS, int64[::1], _F, _F))
 def predict(arrays: WindowArrays, who: NDArray[np.int64], x: NDArray[np.float64], most: NDArray[np.float64]) -> None:
-    """What the entities of `who` predict of their edges, as far as it is more than is there already."""
+    """Raise each edge to the prediction of the entities in `chosen`."""
     for k in who:
         for at in range(arrays.first[k], arrays.first[k + 1]):
             edge = arrays.edge[at]
@@ -136,7 +136,7 @@ def predict(arrays: WindowArrays, who: NDArray[np.int64], x: NDArray[np.float64]
 
 @jit_entry(void(WINDOW_ARRAYS, int64[::1], _B))
 def mark(arrays: WindowArrays, who: NDArray[np.int64], found: NDArray[np.bool_]) -> None:
-    """All edges of `who`."""
+    """All edges of the entities in `chosen`."""
     for k in who:
         for at in range(arrays.first[k], arrays.first[k + 1]):
             found[arrays.edge[at]] = True
@@ -153,7 +153,7 @@ def alone(  # noqa: PLR0917 - compiled code takes no keywords
     x: NDArray[np.float64],  # per `who`
     nats: NDArray[np.float64],
 ) -> None:
-    """What this window by itself says for each of `who`, slowed by x; nothing of the windows before is in it."""
+    """The evidence of this window alone for each of `chosen`, slowed by x, without the windows before."""
     for m in range(who.size):
         k = who[m]
         total = 0.0
@@ -178,7 +178,7 @@ def alone(  # noqa: PLR0917 - compiled code takes no keywords
 def learn(  # noqa: PLR0917 - compiled code takes no keywords
     traffic: NDArray[np.int8],
     ratio: NDArray[np.float64],  # per kind: noise over spread, squared
-    worth: NDArray[np.float64],  # per kind: of this window, in windows as ever; less when it was loud
+    worth: NDArray[np.float64],  # per kind: weight of this window, less if it scatters widely
     warm: float,
     memory: float,
     arrays: WindowArrays,
@@ -189,7 +189,7 @@ def learn(  # noqa: PLR0917 - compiled code takes no keywords
     new: Usual,
     after: NDArray[np.float32],
 ) -> None:
-    """Believe a little more in what was not explained, of limited size; hold back what a young edge is suspected of."""
+    """Update the usual of unexplained edges by a limited step; hold back what a young edge is suspected of."""
     for edge in range(measured.size):
         windows, held = old.windows[edge], old.held[edge]
         new.mean[edge], new.windows[edge] = old.mean[edge], windows

@@ -1,9 +1,9 @@
-"""Everything that can slow an edge, as a sparse matrix kept by entity and by edge.
+"""Everything that can slow an edge, as a sparse matrix by entity and by edge.
 
-A[e, k] is the share of entity k's slowdown that edge e shows: 1 on its way, `leak` on the way back of a slow NIC, times
-what its kind of traffic feels of a lack of bandwidth.  An uplink up and one down are two, even if numbered alike.
-Links are not in it: each explains its own edges only, and the fit treats them as odd edges
-(docs/faults/localisation.md).
+A[e, k] is the share of entity k's slowdown that edge e shows: 1 on its path, `leak` on the reverse path of a slow NIC,
+times the sensitivity of its kind of traffic.  An uplink up and one down are two entities, even if numbered alike.
+Links are not in it: each explains its own edges only, and the fit treats them as outliers
+(docs/explanation/faults/localisation.md).
 """
 
 from dataclasses import dataclass
@@ -39,14 +39,14 @@ class Links(NamedTuple):
     """Evidence per pair of NICs, one way."""
 
     nats: Floats
-    since: Floats  # from when the evidence is, s
-    hits: NDArray[np.uint32]  # whether a window speaks by itself, newest in the lowest bit
-    probed: Floats  # of the nats: by probes
-    quiet: NDArray[np.uint32]  # whether nothing was heard of a suspect in a window, likewise
+    since: Floats  # start of the evidence, s
+    hits: NDArray[np.uint32]  # whether a window supports it alone, newest in the lowest bit
+    probed: Floats  # of the nats: from probes
+    quiet: NDArray[np.uint32]  # whether nothing was observed of a suspect in a window, likewise
 
 
 def links_of(pairs: int) -> Links:
-    """Nobody is suspected."""
+    """Without evidence."""
     return Links(
         nats=np.zeros(pairs),
         since=np.full(pairs, np.nan),
@@ -57,10 +57,10 @@ def links_of(pairs: int) -> Links:
 
 
 class Elsewhere(NamedTuple):
-    """Per edge: by how much (log) what is no link slows it."""
+    """Per edge: the slowdown (log) by causes other than its link."""
 
     by_all: Floats
-    by_others: Floats  # without cables: a link may be slow beyond what is crowded
+    by_others: Floats  # without cables: a link may be slow beyond a congested cable
 
 
 class Pairs(NamedTuple):
@@ -68,8 +68,8 @@ class Pairs(NamedTuple):
 
     first: Indices
     edge: Indices
-    back: Indices  # the pair the other way, or -1
-    feels: Floats  # per edge: share of a lack of bandwidth that shows
+    back: Indices  # the pair in the other direction, or -1
+    feels: Floats  # per edge: share of a loss of bandwidth that shows
     leak: float
 
 
@@ -79,7 +79,7 @@ class Entities:
 
     kind: Ints
     which: Ints  # NIC, node, leaf or uplink, by kind
-    slot: Ints  # entities that are one suspect: Tx, Rx and both of one NIC
+    slot: Ints  # entities that share one suspect: Tx, Rx and both of one NIC
     slots: int
     first: Indices
     edge: Indices
@@ -100,7 +100,7 @@ class Entities:
 
 
 def entities(fabric: Fabric, settings: LocaliserSettings) -> Entities:
-    """All entities of a fabric that has any edge on them."""
+    """All entities of a fabric with an edge on them."""
     ports, nodes = fabric.node.size, int(fabric.node.max()) + 1
     leaves = int(fabric.leaf.max()) + 1
     ups, downs = int(fabric.up.max()) + 1, int(fabric.down.max()) + 1

@@ -1,9 +1,8 @@
 """Evidence for hosts and switches over windows.
 
-With l(t) the nats by which the fit needs the suspect, less TOLL: C(t) = max(0, l(t), C(t-1) + fresh l(t)), a CUSUM
-of log likelihood ratios.  Everything that is one suspect (Tx, Rx and both of a NIC) gathers together.  `fresh` is
-the share of the variance that is drawn anew in each window: what is not known of an edge's usual is the same error
-every time, and repeating it proves nothing.
+With l(t) the nats by which the fit needs the suspect, less TOLL: C(t) = max(0, l(t), C(t-1) + fresh l(t)), a CUSUM of
+log likelihood ratios.  Tx, Rx and both of a NIC share one suspect.  `fresh` is the share of the variance that is
+independent in each window: the error of an edge's usual is the same every time, so its repetition proves nothing.
 """
 
 from dataclasses import dataclass, replace
@@ -14,23 +13,23 @@ from numpy.typing import NDArray
 from faults.fabric import Floats, Ints
 from faults.localisation.entities import Entities, Kind
 
-BOTH, NEAR = 2, 0.3  # ways; share of the larger
-SPAN = 3.0  # nats at which a suspect is kept under the eye
+BOTH, NEAR = 2, 0.3  # directions; share of the larger
+SPAN = 3.0  # nats above which a suspect is kept
 _NONE = np.uint32(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """Per slot of suspects, and per entity where the directions of one suspect are told apart."""
+    """Per slot of suspects, and per entity for the directions of one suspect."""
 
     nats: Floats  # per slot
-    since: Floats  # per slot: from when the evidence is, s
-    hits: NDArray[np.uint32]  # per slot: whether a window accuses by itself, newest in the lowest bit
+    since: Floats  # per slot: start of the evidence, s
+    hits: NDArray[np.uint32]  # per slot: whether a window supports it alone, newest in the lowest bit
     chosen: Floats  # per entity
 
 
 def start(all_of: Entities) -> Suspicion:
-    """Nobody is suspected."""
+    """Without suspects."""
     slots = all_of.slots
     return Suspicion(np.zeros(slots), np.full(slots, np.nan), np.zeros(slots, np.uint32), np.zeros(len(all_of)))
 
@@ -46,8 +45,9 @@ def gather(  # noqa: PLR0917 - arrays of one window
     observed: NDArray[np.bool_],
     from_s: float,
 ) -> Suspicion:
-    """One window more: `who` was looked at, `x` was chosen, `evidence` is in nats per looked-at entity, `alone` that of
-    this window by itself."""
+    """One window more: the fit examined `chosen` and gave `x`; `evidence` is in nats per examined entity, `alone` that
+    of this window without the ones before.
+    """
     from faults.localisation import evidence_kernel  # noqa: PLC0415
 
     slots = all_of.slots
@@ -60,12 +60,12 @@ def gather(  # noqa: PLR0917 - arrays of one window
 
 
 def silent(before: Suspicion) -> Suspicion:
-    """A window in which nobody talked: time goes on, nobody is accused."""
+    """A window without traffic: evidence stays, and nothing is added."""
     return replace(before, hits=before.hits << np.uint32(1))
 
 
 def recent_hits(hits: np.uint32, windows: int, quiet: np.uint32 = _NONE) -> int:
-    """How many of the last windows accuse; `quiet`: in which nobody talked, and which do not count."""
+    """The number of recent windows with support; `quiet` windows had no traffic and do not count."""
     found, left, hit, still = 0, windows, int(hits), int(quiet)
     while left and (hit or still):
         if not still & 1:
@@ -75,7 +75,7 @@ def recent_hits(hits: np.uint32, windows: int, quiet: np.uint32 = _NONE) -> int:
 
 
 def outlasts(hits: np.uint32, quiet: np.uint32, windows: int, *, spare: int) -> bool:
-    """Whether this window accuses and one as long ago that no hiccup touches both, and of those between nearly all."""
+    """Whether this window supports it, and one so long ago that no hiccup touches both, and nearly all between."""
     for ago in range(windows - 1, windows + spare):
         between = range(1, ago)
         missed = sum(not (int(hits) | int(quiet)) >> at & 1 for at in between)
@@ -85,7 +85,7 @@ def outlasts(hits: np.uint32, quiet: np.uint32, windows: int, *, spare: int) -> 
 
 
 def run_of_hits(hits: np.uint32, quiet: np.uint32) -> tuple[int, int]:
-    """(how many windows in a row up to this one accuse but for quiet ones, how many windows that is by the clock)."""
+    """(number of supporting windows in a row up to this one, without quiet ones; the same by the clock)."""
     hit, still, count, windows, at = int(hits), int(quiet), 0, 0, 0
     while (hit | still) >> at & 1:
         at += 1
@@ -95,7 +95,7 @@ def run_of_hits(hits: np.uint32, quiet: np.uint32) -> tuple[int, int]:
 
 
 def direction_of(all_of: Entities, suspicion: Suspicion, slot: int) -> Kind:
-    """The kind of entity that has gathered most among those of one suspect; two that come near are both."""
+    """The kind with the most evidence among those of one suspect; two that are close mean both directions."""
     same = np.flatnonzero(all_of.slot == slot)
     chosen = suspicion.chosen[same]
     kinds = all_of.kind[same]

@@ -1,4 +1,4 @@
-"""One window more of evidence for all suspects, compiled.  See `suspicion`."""
+"""One window more of evidence for all suspects, compiled.  See `evidence`."""
 
 import numpy as np
 from numba import boolean, float64, int32, int64, uint32, void
@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 from fleet.numba_cache import jit_entry, jit_inner
 
 _F, _I, _L, _U = float64[::1], int32[::1], int64[::1], uint32[::1]
-TOLL = 2.0  # nats: x was chosen after looking; log of the ratio between a maximum and an average over x
-MAX = 60.0  # nats: twice any bar; more would only be slow to forget
-FADES = 0.7  # per window, of what told the directions apart
-NEEDED, ALONE = 4.0, 2.0  # nats of a window that accuses, in the fit and with nothing of the windows before
+TOLL = 2.0  # nats: x was fitted; the log of the ratio between a maximum and an average over x
+MAX = 60.0  # nats: twice any bar; a larger sum would only decay slowly
+FADES = 0.7  # per window, of the difference between directions
+NEEDED, ALONE = 4.0, 2.0  # nats of a supporting window, in the fit and without the windows before
 _ONE = np.uint32(1)
 
 
@@ -31,7 +31,7 @@ def _chosen(  # noqa: PLR0917 - compiled code takes no keywords
     nats: NDArray[np.float64],
     chosen: NDArray[np.float64],
 ) -> None:
-    """The best of what was looked at for each suspect; where any of it was chosen, the sum of that."""
+    """The best of the examined entities of each suspect; if any was chosen, the sum of those."""
     for m in range(who.size):
         nats[slot[who[m]]] = -np.inf
     for m in range(who.size):
@@ -52,7 +52,7 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
     edges: NDArray[np.int32],
     who: NDArray[np.int64],
     x: NDArray[np.float64],  # per entity
-    evidence: NDArray[np.float64],  # per `who`
+    evidence: NDArray[np.float64],  # per `chosen`
     alone: NDArray[np.float64],
     fresh: NDArray[np.float64],  # per edge
     observed: NDArray[np.bool_],  # per entity
@@ -66,7 +66,7 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
     new_hits: NDArray[np.uint32],
     new_chosen: NDArray[np.float64],
 ) -> None:
-    """The evidence of the fit for whom it looked at; half of what there was and the toll against everybody else."""
+    """The evidence of the fit for the examined entities; minus half of the sum and the toll for all others."""
     for s in range(nats.size):
         new_nats[s] = 0.0
         new_hits[s] = hits[s] << _ONE

@@ -1,7 +1,7 @@
-"""How often something breaks in a job: learnt from what was told, so that the next is judged by it.
+"""The rate of faults in a job, estimated online as a prior for the next one.
 
-A gamma prior of one fault in `fault_every_h` hours, and what was told since: the rate is (1 + n) / (fault_every_h + t),
-n and t forgotten over a day.  It moves how sure a name is, and no bar.
+A gamma prior of one fault in `fault_every_h` hours, and the diagnoses since: the rate is (1 + n) / (fault_every_h + t),
+n and t forgotten over a day.  It changes the confidence of a diagnosis, and no bar.
 """
 
 import math
@@ -20,9 +20,9 @@ Place = tuple[Scope, int | None, int | None, str | None]
 class FaultRate:
     """Of one job."""
 
-    count: float = 0.0  # of faults told
+    count: float = 0.0  # of reported faults
     hours: float = 0.0
-    open: frozenset[Place] = frozenset()  # what is told now
+    open: frozenset[Place] = frozenset()  # the active diagnoses
 
     def after(self, seconds: float) -> "Rate":
         """Time has passed."""
@@ -31,10 +31,10 @@ class FaultRate:
         return replace(self, count=keep * self.count, hours=keep * self.hours + hours)
 
     def told(self, diagnoses: Iterable[Diagnosis]) -> "Rate":
-        """What is told at the end of a window; what goes on is no other fault."""
+        """The diagnoses at the end of a window; a continued one is no new fault."""
         now = frozenset((one.scope, one.node, one.peer, one.switch) for one in diagnoses)
         return replace(self, count=self.count + len(now - self.open), open=now)
 
     def every_h(self, prior_h: float) -> float:
-        """Hours from one to the next."""
+        """Mean hours between two."""
         return (prior_h + self.hours) / (1.0 + self.count)

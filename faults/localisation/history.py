@@ -1,12 +1,11 @@
-"""What is usual: the level of each kind of traffic, its noise, and each edge's own history beside its peers'.
+"""The usual: the level of each kind of traffic, its noise, and each edge's own history beside its peers'.
 
-    y_e(t) = level_kind(t) + usual_e + slowdown + noise,   usual_e ~ N(0, spread^2)   until seen otherwise
+    y_e(t) = level_kind(t) + usual_e + slowdown + noise,   usual_e ~ N(0, spread^2)   a priori
 
-An edge's own history is a Kalman filter for a constant.  After n windows it leaves the variance 1 / (1/spread^2 +
-n/noise^2); before the first, an edge is judged by its peers alone, within their spread.  So a fault that was there
-before the first window is as visible as the peers are alike, and there is no moment at which the rule changes.  What
-is explained by a fault, or under suspicion while little is known, is not learnt; the rest is learnt with its size
-limited.  Age counts windows that were heard: silence teaches nothing.
+An edge's own history is a Kalman filter for a constant.  After n windows the variance is 1 / (1/spread^2 + n/noise^2);
+before the first, an edge is compared with its peers only, within their spread.  So a fault from the start is as visible
+as the peers are alike, and the rule never switches.  An edge that is explained by a fault, or suspected while young, is
+not learnt; the others are learnt with a limited step.  Age counts observed windows.
 """
 
 from dataclasses import dataclass, replace
@@ -21,16 +20,16 @@ from faults.localisation.settings import LocaliserSettings
 Halves = NDArray[np.float32]
 T4 = 0.7407  # median of |t| with 4 degrees of freedom; the unit is the scale of t, not its standard deviation
 TWO_T4 = 1.1275  # of the difference of two
-SAMPLE = 4096  # edges that a median over a kind looks at
-MANY = 1000  # edges of a kind, from which one window's own scatter can be told
-MIN_SCALE = 1e-3  # nobody measures better
-LOUDER = 1.25  # times the usual scatter: such a window is judged by its own
-STALE = 1.35  # times more than from window to window: what was usual no longer is
+SAMPLE = 4096  # edges in a median over a kind
+MANY = 1000  # edges of a kind that determine one window's own scatter
+MIN_SCALE = 1e-3  # lower bound of a measurement
+LOUDER = 1.25  # times the usual scatter: such a window uses its own
+STALE = 1.35  # times the scatter between windows: then the usual no longer holds
 TWICE = 2  # windows
 CALM = 1.2
-JUMP = 1.5  # times: by more, one window does not move the noise
-LONG = 60  # windows that noise and spread remember
-GUESS = 1  # window that the first guess of the spread is worth, where few are heard
+JUMP = 1.5  # times: the largest change of the noise by one window
+LONG = 60  # memory of noise and spread, in windows
+GUESS = 1  # weight of the first guess of the spread, in windows, with few edges
 _NOTHING = np.zeros(0, bool)
 
 
@@ -38,13 +37,13 @@ class Usual(NamedTuple):
     """Per edge."""
 
     mean: Halves
-    windows: Halves  # that it was learnt from
-    held: Halves  # windows in a row of which nothing was learnt, while young
-    held_mean: Halves  # what it said in them, without its level
+    windows: Halves  # learnt from
+    held: Halves  # windows in a row without learning, while young
+    held_mean: Halves  # its values in them, without the level
 
 
 class Measures(NamedTuple):
-    """Per kind of traffic, of one window; and what is the same for all."""
+    """Per kind of traffic, of one window; and constants."""
 
     level: Floats
     noise2: Floats  # squared scale
@@ -60,20 +59,20 @@ class History:
     """Per edge and per kind; `noise` and `spread` are scales of Student's t."""
 
     usual: Usual
-    before: Halves  # what an edge said in the window before, without its level
+    before: Halves  # an edge's value in the window before, without its level
     noise: Floats
     spread: Floats
-    age: Ints  # per kind: windows in which it was heard
-    stale: Ints  # per kind: windows in a row that what is usual did not fit, though noise was as ever
+    age: Ints  # per kind: observed windows
+    stale: Ints  # per kind: windows in a row that the usual did not fit, at ordinary noise
 
     def young(self, settings: LocaliserSettings) -> bool:
-        """Whether the peers' spread still rules."""
+        """Whether the peers' spread still dominates."""
         observed = self.age[self.age > 0]
         return not observed.size or int(observed.min()) <= 2 * settings.warm_windows
 
 
 def start(edges: int, settings: LocaliserSettings, *, kinds: int) -> History:
-    """Nothing known."""
+    """Without knowledge."""
     return History(
         usual=Usual(*(np.zeros(edges, np.float32) for _ in range(4))),
         before=np.full(edges, np.nan, np.float32),
@@ -85,18 +84,18 @@ def start(edges: int, settings: LocaliserSettings, *, kinds: int) -> History:
 
 
 def replaced(history: History, fresh: Usual, before: Halves) -> History:
-    """With what one window taught."""
+    """With one window added."""
     return replace(history, usual=fresh, before=before)
 
 
 def samples(traffic: Ints, kinds: int) -> tuple[Ints, ...]:
-    """The edges of each kind that its medians look at: evenly spaced, so that every part of the fabric has a say."""
+    """The edges of each kind in its medians: evenly spaced over the fabric."""
     found = (np.flatnonzero(traffic == kind) for kind in range(kinds))
     return tuple(edges[:: max(1, edges.size // SAMPLE)].copy() for edges in found)
 
 
 class _Sample(NamedTuple):
-    """One kind of traffic in one window; None: cannot be told."""
+    """One kind of traffic in one window; None: unknown."""
 
     level: float
     total: float | None  # scatter beside the peers
@@ -111,7 +110,7 @@ def measures(
     of_kind: tuple[Ints, ...],
     settings: LocaliserSettings,
 ) -> tuple[History, Floats, Floats]:
-    """(scales brought up to date, level per kind, how much louder than usual each kind is in this window)."""
+    """(updated scales, level per kind, scatter of each kind in this window over the usual)."""
     level, outlying = np.zeros(len(of_kind)), np.ones(len(of_kind))
     noise, spread = history.noise.copy(), history.spread.copy()
     age, stale = history.age.copy(), history.stale.copy()
@@ -155,12 +154,12 @@ def _sample(history: History, kind: int, edges: Ints, slowdown: Floats, foreign:
 def _scales(
     noise: float, spread: float, age: int, sample: _Sample, settings: LocaliserSettings, *, guess: int
 ) -> tuple[float, float]:
-    """(noise, spread) with one window more; `guess`: windows that the first guess of the spread is worth."""
+    """(noise, spread) with one window more; `guess`: weight of the first guess of the spread, in windows."""
     total = float(sample.total or 0.0)
     if not age:  # only their sum is known yet
         return max(MIN_SCALE, 0.5 * total), max(settings.spread, 0.75**0.5 * total)
     if sample.moved is None or (sample.moved > CALM * noise and age > settings.warm_windows):
-        return noise, spread  # a loud window tells nothing of what lasts
+        return noise, spread  # a window with wide scatter is no measure of the lasting part
     moved = sample.moved if age == 1 else min(sample.moved, JUMP * noise)
     noise2, spread2 = _mean(noise, moved, 1.0 / min(age, LONG)), max(total**2 - sample.moved**2, 0.0)
     spread2 = _mean(spread, spread2**0.5, 1.0 / min(age + guess, LONG))
@@ -173,6 +172,6 @@ def _mean(before: float, now: float, rate: float) -> float:
 
 
 def _forgotten(history: History, settings: LocaliserSettings) -> History:
-    """The job came back over other paths: peers rule again."""
+    """The job changed paths: the peers dominate again."""
     fresh = start(history.before.size, settings, kinds=history.age.size)
     return replace(history, usual=fresh.usual, age=np.minimum(history.age, 1), stale=fresh.stale)

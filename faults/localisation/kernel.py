@@ -1,9 +1,9 @@
-"""The joint fit, compiled: which few entities, slowed by how much, explain all edges at the least price.
+"""The joint fit, compiled: the few entities, with their slowdowns, that explain all edges at the lowest cost.
 
-An edge is as slow as the narrowest thing on its way: p_e = max_k A[e, k] x_k.  Objective: sum of losses (`board`)
-plus the prices of all k with x_k > 0.  Best single addition first, each followed by refitting and dropping what it
-made superfluous; then exchanges: take one out, add the best others, keep that if the objective fell.  Additions that
-share no edge do not touch each other's gain, so the order among them does not matter; nothing is added in batches.
+An edge is as slow as the narrowest element on its path: p_e = max_k A[e, k] x_k.  Objective: sum of losses
+(`window_arrays`) plus the prices of all k with x_k > 0.  Add the best single entity, refit, drop what became
+superfluous, and repeat; then exchange: take one out, add the best others, keep that if the objective fell.  Additions
+without a common edge do not change each other's gain, so their order does not matter.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from fleet.numba_cache import jit_entry, jit_inner
 
 _I, _F = int32[::1], float64[::1]
 WINDOW_ARRAYS = types.NamedTuple([_I, _I, _F, _I, _I, *(_F for _ in range(9))], WindowArrays)  # type: ignore[no-untyped-call]
-STEPS = 4  # of reweighted least squares: beyond, x moves by less than a hundredth
+STEPS = 4  # of reweighted least squares: after them x moves by less than a hundredth
 ADDED = 4  # replacements for one that is taken out
 SWEEPS = 3  # of exchanges
 NEVER = -1e9
@@ -36,7 +36,7 @@ def _loss(gap: float, soft: float, scale: float, tail: float, odd: float) -> flo
 
 @jit_inner
 def _without(arrays: WindowArrays, x: NDArray[np.float64], edge: int, k: int) -> tuple[float, float]:
-    """What explains an edge if k does not: predicted slowdown and its softness."""
+    """The explanation of an edge without k: predicted slowdown and its misfit."""
     most, soft = 0.0, 0.0
     for at in range(arrays.begin[edge], arrays.begin[edge + 1]):
         other = arrays.entity[at]
@@ -49,7 +49,7 @@ def _without(arrays: WindowArrays, x: NDArray[np.float64], edge: int, k: int) ->
 
 @jit_inner
 def _middle(values: NDArray[np.float64], count: int) -> float:
-    """The median, by Shell's sort in place: there are few, and numba's own takes seconds to compile."""
+    """The median, by Shell's sort in place: there are few values, and numba's own takes seconds to compile."""
     step = count // 2
     while step > 0:
         for i in range(step, count):
@@ -64,7 +64,7 @@ def _middle(values: NDArray[np.float64], count: int) -> float:
 
 @jit_inner
 def _start(arrays: WindowArrays, k: int) -> float:
-    """Median of what its edges would have it be."""
+    """Median of the slowdowns that its edges ask for."""
     first, last = arrays.first[k], arrays.first[k + 1]
     wanted = np.empty(last - first)
     count = 0
@@ -101,7 +101,7 @@ def _better(arrays: WindowArrays, x: NDArray[np.float64], k: int, much: float) -
 
 @jit_inner
 def _gain(arrays: WindowArrays, x: NDArray[np.float64], k: int, much: float) -> float:
-    """Nats that the edges win by x_k = much against x_k = 0."""
+    """The gain of the edges in nats at x_k = much against x_k = 0."""
     total = 0.0
     soft_share = arrays.misfit[k]
     for at in range(arrays.first[k], arrays.first[k + 1]):
@@ -121,7 +121,7 @@ def _gain(arrays: WindowArrays, x: NDArray[np.float64], k: int, much: float) -> 
 
 @jit_inner
 def _best(arrays: WindowArrays, x: NDArray[np.float64], k: int, start: float) -> tuple[float, float]:
-    """(gain, x_k) at the best x_k, everything else as it is; gain before the price."""
+    """(gain, x_k) at the best x_k with all others fixed; gain before the price."""
     much = min(MAX, max(arrays.least[0], x[k] if x[k] > 0.0 else start))
     top, top_much = -1e9, 0.0
     for step in range(STEPS + 1):
@@ -135,12 +135,12 @@ def _best(arrays: WindowArrays, x: NDArray[np.float64], k: int, start: float) ->
 
 
 class Pile(NamedTuple):
-    """The candidates of a window, by place in `who`."""
+    """The candidates of a window, by place in `chosen`."""
 
     who: NDArray[np.int32]
     starts: NDArray[np.float64]
     place: NDArray[np.int32]  # per entity: its place, or -1
-    gains: NDArray[np.float64]  # of adding it now, after the price; NEVER: it is in, or banned
+    gains: NDArray[np.float64]  # gain of adding it, after the price; NEVER: it is in, or banned
     muches: NDArray[np.float64]
     near: NDArray[np.int32]
     mark: NDArray[np.int32]
@@ -148,7 +148,7 @@ class Pile(NamedTuple):
 
 @jit_inner
 def _near(arrays: WindowArrays, pile: Pile, k: int) -> int:
-    """Gather the candidates that share an edge with k, k among them; how many."""
+    """Gather the candidates that share an edge with k, and k; returns their number."""
     count = 0
     for at in range(arrays.first[k], arrays.first[k + 1]):
         edge = arrays.edge[at]
@@ -165,8 +165,9 @@ def _near(arrays: WindowArrays, pile: Pile, k: int) -> int:
 
 @jit_inner
 def _set_right(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile, count: int, keep: int, banned: int) -> float:  # noqa: PLR0917
-    """Refit the chosen among the near ones, dropping those that no longer pay, then value the others; how far it
-    fell."""
+    """Refit the chosen ones near k, dropping those that no longer pay, then value the others; returns the decrease of
+    the objective.
+    """
     fell = 0.0
     for turn in range(2):
         for i in range(count):
@@ -191,7 +192,7 @@ def _set_right(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile, count: 
 
 @jit_inner
 def _grow(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile, count: int, banned: int, limit: int) -> float:  # noqa: PLR0917
-    """Set the near ones right and add the best candidate, as long as one pays; how far the objective fell."""
+    """Update the near ones and add the best candidate, while one pays; returns the decrease of the objective."""
     fell, keep = 0.0, -1
     for _ in range(limit):
         fell += _set_right(arrays, x, pile, count, keep, banned)
@@ -207,7 +208,7 @@ def _grow(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile, count: int, 
 
 @jit_inner
 def _search(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile) -> None:
-    """All at once from what was believed; then each chosen one is taken out, and stays out if others do better."""
+    """Start from the previous result; then each chosen one is taken out, and stays out if others do better."""
     size = pile.who.size
     kept, kept_gains, kept_muches = np.empty(size), np.empty(size), np.empty(size)
     for _ in range(SWEEPS):
@@ -241,8 +242,9 @@ def solve(
     x: NDArray[np.float64],
     evidence: NDArray[np.float64],
 ) -> None:
-    """Fill x (per entity; given: what was believed before) and, per candidate, the nats by which it is needed, or would
-    help, and in `starts` at which slowdown."""
+    """Fill x (per entity; on entry the previous result) and, per candidate, the nats by which it is needed or would
+    help, and in `starts` its slowdown.
+    """
     place = np.full(x.size, -1, np.int32)
     near, mark = np.empty(who.size, np.int32), np.zeros(who.size, np.int32)
     for m in range(who.size):
@@ -258,6 +260,6 @@ def solve(
 
 @jit_entry(types.void(WINDOW_ARRAYS, _I, _F))
 def typical(arrays: WindowArrays, who: NDArray[np.int32], out: NDArray[np.float64]) -> None:
-    """What the middle one of its edges would have each entity be."""
+    """The median slowdown that its edges ask for, for each entity."""
     for m in range(who.size):
         out[m] = _start(arrays, who[m])

@@ -1,17 +1,17 @@
-"""Evidence for single links: what one pair of NICs, one way, says beyond all that is explained elsewhere.
+"""Evidence for single links: the slowdown of one pair of NICs, one way, beyond all other explanations.
 
-Of an edge behind a crowded cable counts by how much it is slower than that; of one behind a slow host nothing does.
+An edge behind a congested cable counts by its slowdown beyond the cable's; one behind a slow host does not count.
 
-Per window and pair, the likelihood ratio of a slow link against a healthy one, averaged over slowdowns of 1.2 to 4.5
-times before the logarithm is taken; the acknowledgements' share of it shows on the edges of the way back.  It has mean
-at most 1 when nothing is wrong, so its running product, never let below 1, passes e^c at most once in e^c windows on
-average (e-detectors: Shin, Ramdas and Rinaldo 2022).
+Per window and pair, the likelihood ratio of a slow link against a healthy one is averaged over slowdowns of 1.2 to 4.5
+times before the logarithm; the acknowledgements' share shows on the reverse edges.  Its mean is at most 1 without a
+fault, so the running product, kept above 1, passes e^c at most once in e^c windows on average (e-detectors: Shin,
+Ramdas and Rinaldo 2022).
 
-A probe of the pair multiplies each slowdown's ratio by its own.  Weather on a probe's way lasts, so what probes add to
-one suspicion is at most the log odds against such weather beginning in a window (`probes`).  A pair whose probe is
-clearly as usual is not looked at: what its traffic lacks is on that flow's own path, and no link between the two.
-Nor is one whose probes a slow host or leaf explains, whatever the fit of traffic made of it: of a silent pod it hears
-one way only, and then a leaf may be had for less as all of its cables crowded at once.
+A probe of the pair multiplies each slowdown's ratio by its own.  Congestion on a probe's path persists, so probes add
+to one suspicion at most the log odds against such congestion beginning in a window (`probes`).  A pair with a clearly
+usual probe is not scored: its traffic's slowdown is on that flow's own path.  Nor is a pair whose probes a slow host or
+leaf explains, whatever the fit of traffic: with a silent pod that fit observes one direction only, and all congested
+cables of a leaf may then cost more than the leaf.
 """
 
 import numpy as np
@@ -37,16 +37,16 @@ SLOWDOWNS = np.log(np.array([1.2, 1.3, 1.45, 1.75, 2.4, 4.5]))
 COUNT = 6
 SUPPORTS = 1.0  # nats in one window
 MAX = 200.0
-MIN = 0.7  # nats: less is not remembered
+MIN = 0.7  # nats: smaller sums are dropped
 ODD_SCALES = 6.0
-PROBE_LOOK = 4.0  # scales: the same for a probe, of which fewer are needed
-CLEAR = 2.0  # scales: so much nearer to its usual than to the smallest slowdown
+PROBE_LOOK = 4.0  # scales: the same for a probe, with fewer of them
+CLEAR = 2.0  # scales: by so much nearer to its usual than to the smallest slowdown
 PROBE_MISFIT = 0.15
 
 
 @jit_inner
 def _add(arrays: WindowArrays, edge: int, feels: float, cable: float, totals: NDArray[np.float64]) -> None:
-    """The log likelihood ratios of one edge, whose cable is slow by `cable` or not at all: what is slower counts."""
+    """The log likelihood ratios of one edge whose cable is slow by `cable` or not at all: only more counts."""
     nu = arrays.tail[edge]
     unit = 1.0 / np.sqrt(arrays.scale[edge] ** 2 + (MISFIT * cable) ** 2)
     left = (arrays.residual[edge] - cable) * unit
@@ -59,7 +59,7 @@ def _add(arrays: WindowArrays, edge: int, feels: float, cable: float, totals: ND
 
 @jit_inner
 def _probe(probed: Reading, pair: int, totals: NDArray[np.float64], both: NDArray[np.float64]) -> bool:
-    """Add what the probe of a pair says of each slowdown; whether there is one."""
+    """Add the ratios of a pair's probe; returns whether there is one."""
     both[:] = totals
     residual = probed.residual[pair] if probed.residual.size else np.nan
     if residual != residual:  # noqa: PLR0124 - NaN
@@ -75,7 +75,7 @@ def _probe(probed: Reading, pair: int, totals: NDArray[np.float64], both: NDArra
 
 @jit_inner
 def _clears(probed: Reading, pair: int) -> bool:
-    """Whether the probe of a pair is clearly as usual."""
+    """Whether the probe of a pair is clearly usual."""
     if not probed.residual.size:
         return False
     as_usual: bool = probed.residual[pair] < 0.5 * SLOWDOWNS[0] - CLEAR * probed.scale[pair]
@@ -110,7 +110,7 @@ def _look(  # noqa: PLR0917 - compiled code takes no keywords
     probed: Reading,
     looked: NDArray[np.bool_],
 ) -> float:
-    """Mark the pairs whose edges or probes ask for a look; the share of edges that nothing explains."""
+    """Mark the pairs whose edges or probes are outliers; returns the share of unexplained edges."""
     looked[:] = False
     for p in range(probed.residual.size):
         looked[p] = probed.residual[p] > PROBE_LOOK * probed.scale[p]
@@ -134,7 +134,7 @@ def _pair(  # noqa: PLR0917 - compiled code takes no keywords
     warm: float,
     totals: NDArray[np.float64],
 ) -> tuple[int, float, bool]:
-    """Fill what traffic says of each slowdown; (edges that speak, their mean share of what is new, any was heard)."""
+    """Fill the traffic's ratios for each slowdown; (edges that count, their mean share of new variance, any observed)."""
     count, share, observed = 0, 0.0, False
     totals[:] = 0.0
     for at in range(pairs.first[p], pairs.first[p + 1]):
@@ -179,17 +179,17 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
     pair: NDArray[np.int32],  # per edge
     elsewhere: Elsewhere,
     read: Read,
-    windows: NDArray[np.float32],  # per edge: that its usual was learnt from
-    warm: float,  # windows; of a younger edge nothing is new
-    probed: Reading,  # empty: nobody probes
-    most: NDArray[np.float64],  # per pair: nats that its probes may add
-    explained_pairs: NDArray[np.bool_],  # per pair: the fit of probes has a slow host or leaf on its way
-    slow: NDArray[np.float64],  # per pair: filled with the slowdown that fits best
+    windows: NDArray[np.float32],  # per edge: number of learnt windows
+    warm: float,  # windows; a younger edge has no independent error
+    probed: Reading,  # empty: no probes
+    most: NDArray[np.float64],  # per pair: the most nats that its probes may add
+    explained_pairs: NDArray[np.bool_],  # per pair: the fit of probes has a slow host or leaf on its path
+    slow: NDArray[np.float64],  # per pair: filled with the best slowdown
     old: Links,
     from_s: float,
     new: Links,
-    odd: NDArray[np.float64],  # [0]: share of edges that nothing explains
-    traffic: NDArray[np.float64],  # per pair: filled with what traffic alone says in this window; NaN: nothing
+    odd: NDArray[np.float64],  # [0]: share of unexplained edges
+    traffic: NDArray[np.float64],  # per pair: filled with the evidence of traffic alone in this window; NaN: none
 ) -> None:
     """One window more."""
     totals, both, looked = np.empty(COUNT), np.empty(COUNT), np.empty(old.nats.size, np.bool_)
@@ -204,7 +204,7 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
         by_probe = _probe(probed, p, totals, both)
         if explained_pairs[p] or (
             not count and (observed or not by_probe)
-        ):  # explained, or not heard: nothing is learnt
+        ):  # explained, or not observed: nothing is learnt
             new.nats[p], new.probed[p] = known, old.probed[p]
             if not observed:
                 new.quiet[p] |= _ONE
@@ -217,7 +217,7 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
             if count:
                 traffic[p] = totals[best]
             more = min(most[p], old.probed[p] + told) - old.probed[p]
-        # What is not known of a usual is the same error each time: for a suspicion, and against what probes back.
+        # The error of a usual is the same each time: for a suspicion, and against a probe's support.
         part_of = share if known > 0.0 and (nats > 0.0 or told > 0.0) else 1.0
         goes_on, begins = known + part_of * nats + more, nats + min(most[p], told)
         total = min(MAX, max(goes_on, begins))

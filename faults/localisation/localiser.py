@@ -29,22 +29,22 @@ from faults.localisation.settings import LocaliserSettings
 from faults.localisation.significance import Trial, significant_hosts, significant_links, significant_switches
 from faults.localisation.window_arrays import WindowArrays
 
-CLIP = 5.0  # scales: one wild edge is not many
+CLIP = 5.0  # scales: limits one outlier
 _NOTHING = np.zeros(0, bool)
 _NO_PROBES = probing.Reading(*np.empty((3, 0)))
 
 
 @dataclass(frozen=True, slots=True)
 class LocaliserState:
-    """Everything that is remembered between two windows."""
+    """Between two windows."""
 
     history: usual.History
     suspicion: evidence_of.Suspicion
     prices: Prices
-    slow: Floats  # per entity: what was believed in the last window (log)
+    slow: Floats  # per entity: the result of the last window (log)
     links: Links
     observed: NDArray[np.uint32]  # per node: whether its own agent was heard, newest window in the lowest bit
-    quiet: np.uint32  # whether nobody talked, likewise
+    quiet: np.uint32  # whether no traffic was observed, likewise
     named: Mapping[Key, Named]
     probes: probing.Probes
     rate: FaultRate
@@ -59,16 +59,16 @@ class _Reading(NamedTuple):
 
 
 class _Fit(NamedTuple):
-    """What explains one window."""
+    """The explanation of one window."""
 
     who: Ints  # candidates
     x: Floats  # per entity: log slowdown, 0: not chosen
-    much: Floats  # per candidate: what it is, or would be
+    much: Floats  # per candidate: its slowdown, chosen or not
     evidence: Floats  # per candidate: nats by which it is needed, or would help
 
 
 class _Probed(NamedTuple):
-    """What was probed in one window."""
+    """The probes of one window."""
 
     measured: Floats
     known: usual.History
@@ -77,11 +77,11 @@ class _Probed(NamedTuple):
 
 
 class _OfLinks(NamedTuple):
-    """Beside the evidence for links, per pair: which slowdown fits best, and what traffic alone says of it."""
+    """Beside the evidence for links, per pair: the best slowdown, and the evidence of traffic alone."""
 
     slow: Floats
     traffic: Floats
-    odd: float  # share of edges that nothing explains
+    odd: float  # share of unexplained edges
 
 
 class Localiser:
@@ -143,7 +143,7 @@ class Localiser:
         links, of_links = self._links(
             state, known, reading, self._elsewhere(arrays, x, explained), probed, explained_pairs, window.from_s
         )
-        traffic = np.where(explained_pairs, np.nan, of_links.traffic)  # what hosts and leaves explain is no weather
+        traffic = np.where(explained_pairs, np.nan, of_links.traffic)  # an explained slowdown is no congestion
         before, state = state, LocaliserState(
             history=self._learnt(known, reading, doubtful) if talks else state.history,
             suspicion=suspects,
@@ -244,7 +244,7 @@ class Localiser:
         return nats
 
     def _predict(self, arrays: WindowArrays, x: Floats, most: Floats) -> Floats:
-        """Per edge; into room that is there."""
+        """Per edge; into an existing buffer."""
         from faults.localisation.edge_kernels import predict  # noqa: PLC0415 - compiles
 
         most[:] = 0.0
@@ -270,7 +270,7 @@ class Localiser:
         from faults.localisation.links import gather  # noqa: PLC0415 - compiles
 
         pairs, odd = state.links.nats.size, np.empty(1)
-        new = links_of(pairs)  # all of it is written
+        new = links_of(pairs)  # filled completely
         slow, traffic = np.empty(pairs), np.empty(pairs)
         told = _NO_PROBES if probed is None else probed.reading
         most = self._ways.most(state.probes.strange)
@@ -282,7 +282,7 @@ class Localiser:
         return new, _OfLinks(slow, traffic, float(odd[0]))
 
     def _elsewhere(self, arrays: WindowArrays, x: Floats, explained: Floats) -> Elsewhere:
-        """What is explained of each edge by anything that more than one pair of NICs accuses."""
+        """The explained slowdown of each edge by anything that more than one pair of NICs supports."""
         cables = self.entities.of_kind[Kind.UP].start
         hosts = np.flatnonzero(x[: self.entities.of_kind[Kind.NODE].stop])
         alone = [entity for entity in hosts if rests_on_one_pair(self.entities, arrays, int(entity), float(x[entity]))]
@@ -295,7 +295,7 @@ class Localiser:
         return Elsewhere(by_all, self._predict(arrays, told, self._columns[6]))
 
     def _doubtful(self, arrays: WindowArrays, x: Floats, suspects: evidence_of.Suspicion) -> NDArray[np.bool_]:
-        """Edges of what is slow or suspected: nothing is to be learnt of them now."""
+        """Edges of slow or suspected entities, which are not learnt now."""
         from faults.localisation.edge_kernels import mark  # noqa: PLC0415 - compiles
 
         doubted, suspected = x > 0.0, suspects.nats > evidence_of.SPAN
@@ -310,7 +310,7 @@ class Localiser:
 
         new = usual.Usual(*(np.empty(len(self.fabric), np.float32) for _ in usual.Usual._fields))
         before = np.empty(len(self.fabric), np.float32)
-        worth = np.where(known.age > 1, 1.0 / reading.of.outlying, 0.0)  # whether the first was loud nobody can tell
+        worth = np.where(known.age > 1, 1.0 / reading.of.outlying, 0.0)  # the scatter of the first window is unknown
         learn(
             self._traffic, (known.noise / known.spread) ** 2, worth, float(self.settings.warm_windows),
             float(self.settings.memory_windows), reading.arrays, reading.read.measured, doubtful, known.usual,

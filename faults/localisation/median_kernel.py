@@ -1,4 +1,4 @@
-"""What the medians over a kind of traffic say of one window, compiled: level, scatter, what moved.  See `history`."""
+"""Medians over a kind of traffic in one window, compiled: level, scatter, change.  See `history`."""
 
 import numpy as np
 from numba import boolean, float32, float64, int64, void
@@ -11,8 +11,7 @@ _F, _H, _B = float64[::1], float32[::1], boolean[::1]
 
 @jit_inner
 def _sift(values: NDArray[np.float64], first: int, last: int) -> tuple[int, int]:
-    """Split about the middle one of three: what is before, between, behind; where the last and the first of these
-    lie."""
+    """Partition about the median of three: below, equal, above; returns the ends of the middle part."""
     a, b, c = values[first], values[(first + last) // 2], values[last]
     pivot = max(min(a, b), min(max(a, b), c))
     i, j = first, last
@@ -30,7 +29,7 @@ def _sift(values: NDArray[np.float64], first: int, last: int) -> tuple[int, int]
 
 @jit_inner
 def median(values: NDArray[np.float64], count: int) -> float:
-    """Of the first `count`, which are put into another order (Hoare's selection); NaN: there are none."""
+    """Of the first `count`, which are reordered (Hoare's selection); NaN without any."""
     if not count:
         return np.nan
     middle, first, last = count // 2, 0, count - 1
@@ -53,17 +52,18 @@ def median(values: NDArray[np.float64], count: int) -> float:
 @jit_entry(void(_F, _B, int64[::1], _H, _H, _H, float64, float64, _F))
 def told(  # noqa: PLR0917 - compiled code takes no keywords
     slowdown: NDArray[np.float64],
-    foreign: NDArray[np.bool_],  # empty: none seen
+    foreign: NDArray[np.bool_],  # empty: none observed
     edges: NDArray[np.int64],
     mean: NDArray[np.float32],
     windows: NDArray[np.float32],
     before: NDArray[np.float32],
-    noise2: float,  # 0: not known yet
+    noise2: float,  # 0: unknown
     spread2: float,
     out: NDArray[np.float64],
 ) -> None:
-    """Fill (level, scatter beside the peers, moved since the window before, scatter beside what is usual), as medians
-    without units; NaN: cannot be told."""
+    """Fill (level, scatter beside the peers, change since the window before, scatter beside the usual), as medians
+    without units; NaN: unknown.
+    """
     observed, buffers = np.empty(edges.size, np.int64), np.empty(edges.size)
     count = 0
     for edge in edges:

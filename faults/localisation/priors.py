@@ -1,9 +1,9 @@
-"""What an explanation costs: the log odds against it, and how much louder the noise is than it looks.
+"""The price of an explanation: the log odds against it, and the excess scatter of the noise.
 
-Hosts and leaves break at a known rate.  Congested cables and odd edges are counted as they come, so that in bad
-weather they are cheap and in good weather dear.  Noise that the edges of an entity share makes its sums scatter
-wider than independent edges would; the scatter of all entities of a kind, below the median where no fault reaches,
-is measured in each window, and all evidence is divided by its square (an empirical null: Efron 2004).
+Hosts and leaves fail at a known rate.  Congested cables and outliers are counted online, so they are cheap during
+background congestion and expensive without.  Noise that the edges of an entity share makes its sums scatter wider than
+independent edges would; the scatter of all entities of a kind below their median, which no fault reaches, is measured
+in each window, and all evidence is divided by its square (an empirical null: Efron 2004).
 """
 
 from dataclasses import dataclass, replace
@@ -18,18 +18,18 @@ from faults.localisation.window_arrays import WindowArrays
 CLIPPED_T4 = 1.29  # standard deviation of t(4) / scale, clipped at 5
 LEFT = 0.1587  # the share below one standard deviation
 SAMPLE = 2048
-FEW = 30  # entities of a kind, from which a scatter can be measured
+FEW = 30  # entities of a kind, for a measured scatter
 ODD_BY_CHANCE = 0.00195  # P(t4 > 6)
-STAYS = 0.7  # nats: what was congested in the last window most likely still is
+STAYS = 0.7  # nats: a cable congested in the last window most likely still is
 BELIEVED = 0.5
 WATCHED = 5.0  # nats
-CROWDED = 0.35  # log slowdown of a congested cable, before any was seen: 1.4 times
-CROWDS = 0.02  # rate at which that follows what is seen
+CROWDED = 0.35  # log slowdown of a congested cable before any was observed: 1.4 times
+CROWDS = 0.02  # learning rate of that slowdown
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What was counted so far."""
+    """The online counts."""
 
     congested: float  # share of cables
     odd: float  # share of edges
@@ -52,7 +52,7 @@ def window_arrays(
     all_of: Entities, settings: LocaliserSettings, misfit: Floats, prices: Prices, *, believed: Floats, nats: Floats,
     window_s: float, buffers: Floats,
 ) -> WindowArrays:  # fmt: skip
-    """One window, ready to be measured; `room`: four rows of all edges."""
+    """One window, ready for the comparison; `buffers`: four rows of all edges."""
     cables = all_of.of_kind[Kind.UP].start
     price = np.empty(len(all_of))
     broken = settings.price(cables, window_s)
@@ -68,7 +68,7 @@ def window_arrays(
 
 
 def inflation(prices: Prices, all_of: Entities, score: Floats) -> Prices:
-    """Bring the scatter of each kind up to date."""
+    """Update the scatter of each kind."""
     new = prices.inflation.copy()
     rate = 1.0 / min(prices.windows + 1, 20)
     for kind in Kind:
@@ -82,7 +82,7 @@ def inflation(prices: Prices, all_of: Entities, score: Floats) -> Prices:
 def candidates(  # noqa: PLR0917 - arrays of one window
     all_of: Entities, settings: LocaliserSettings, prices: Prices, score: Floats, believed: Floats, nats: Floats
 ) -> np.ndarray:
-    """Whom the fit looks at."""
+    """The candidates of the fit."""
     bar = np.repeat(settings.screen * prices.inflation, [of.stop - of.start for of in all_of.of_kind])
     looks = (score >= bar) | (believed > 0.0)
     watched = nats > WATCHED
@@ -92,7 +92,7 @@ def candidates(  # noqa: PLR0917 - arrays of one window
 
 
 def counted(prices: Prices, all_of: Entities, x: Floats, odd: float) -> Prices:
-    """Count what this window had of weather; `odd`: share of edges that nothing explains, NaN: none heard."""
+    """Count the congestion of this window; `odd`: share of unexplained edges, NaN: none observed."""
     rate = max(1.0 / (prices.windows + 3.0), 0.05)
     cables = x[all_of.of_kind[Kind.UP].start :]
     congested = float((cables > 0.0).mean()) if cables.size else prices.congested
@@ -116,10 +116,10 @@ def _left(values: Floats) -> tuple[float, float]:
 
 
 def shared_nats(all_of: Entities, arrays: WindowArrays, prices: Prices, entity: int, slowdown: float) -> float:
-    """Most that a slowdown proves, however long it is seen, where the edges of an entity share noise with a memory.
+    """The most evidence that a slowdown can have, over any time, if the edges of an entity share noise with a memory.
 
     The sum of n edges scatters `inflation` times as wide as independent ones would: the shared part has the variance
-    (inflation^2 - 1) s^2 / n, and lies between the slowdown and zero by so many of its standard deviations.
+    (inflation^2 - 1) s^2 / n, and the slowdown is so many of its standard deviations from zero.
     """
     mine = slice(int(all_of.first[entity]), int(all_of.first[entity + 1]))
     scale = arrays.scale[all_of.edge[mine]]

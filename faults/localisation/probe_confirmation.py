@@ -1,12 +1,12 @@
-"""The second look: do the probes of an accused host agree?
+"""Probe confirmation of a suspected host.
 
-Traffic names whom a shared cable on an unknown way may have slowed; a probe takes other cables, and no
-acknowledgements.  Per pair of the suspect's NIC, the log likelihood ratio of "slow by about x" against "as usual":
+A shared cable on an unknown path may explain a host that traffic suspects; a probe takes other cables and has no
+acknowledgements.  Per pair of the suspect's NIC, the log likelihood ratio of "slow by about x" against "usual":
 
     L = log t((r - x) / s') / s' - log t(r / s) / s,    s'^2 = s^2 + (misfit x)^2
 
-at most the log odds against weather on its own ways (`probes.Strange`); what leaves the leaf together shares its
-cables, and pays as ways back do (`coincidence`).  Out of it, into it or both: what is surest gives the direction.
+is at most the log odds against congestion on its own paths (`probes.Strange`).  Probes that leave the leaf together
+share its cables and pay as reverse paths do (`chance_model`).  The largest of out, into and both gives the direction.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ from faults.localisation.entities import Entities, Kind
 from faults.localisation.probes import Probes, Reading, Ways
 from faults.localisation.settings import LocaliserSettings
 
-FEWEST = 3  # pairs that are heard; fewer say nothing
-AGREES = 7.0  # nats: chance agrees once in a thousand times
+FEWEST = 3  # observed pairs; fewer are no evidence
+AGREES = 7.0  # nats: chance confirms once in a thousand times
 AGAINST = -3.0
-DOUBT = 5.0  # nats, that one pair speaks against at most: its probe may have been lost, and the least of few counted
+DOUBT = 5.0  # nats that one pair may contradict at most: its probe may have been lost, and the minimum of few counted
 
 
 class _Pairs(NamedTuple):
@@ -36,12 +36,12 @@ class _Pairs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the probes of one suspect say."""
+    """The probes of one suspect."""
 
     nats: float
-    most: bool  # of the pairs speak for it
+    most: bool  # of the pairs support it
     told: Kind  # Tx, Rx, or both
-    lasted: float  # windows, as if it had been as slow all the time as it was at most
+    lasted: float  # windows, as if it had been at its largest slowdown throughout
 
     @property
     def confirms(self) -> bool:
@@ -54,7 +54,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class ProbeConfirmation:
-    """Of one window; None where nobody probes."""
+    """Of one window; None without probes."""
 
     fabric: Fabric
     ways: Ways
@@ -63,7 +63,7 @@ class ProbeConfirmation:
     settings: LocaliserSettings
 
     def at(self, all_of: Entities, entity: int, slowdown: float) -> Look | None:
-        """None: too few probes were heard."""
+        """None: too few probes."""
         which = int(all_of.which[entity])
         whole = bool(all_of.kind[entity] == Kind.NODE)
         ports = np.flatnonzero(self.fabric.node == which) if whole else np.array([which])
@@ -78,7 +78,7 @@ class ProbeConfirmation:
     def _of(
         self, ports: NDArray[np.int64], slowdown: float, first: NDArray[np.int32], pair: NDArray[np.int32]
     ) -> _Pairs:
-        """All pairs that were heard, of these NICs, one way."""
+        """All observed pairs of these NICs, one way."""
         mine = np.concatenate([pair[first[port] : first[port + 1]] for port in ports])
         mine = mine[np.isfinite(self.reading.residual[mine])]
         residual, scale, tail = (column[mine] for column in self.reading)
@@ -106,7 +106,7 @@ class ProbeConfirmation:
 
 
 def windows_slow(readings: Sequence[Floats]) -> float:
-    """For how many of these windows, newest first, it was as slow as at most: sum of middles over the largest.
+    """The number of these windows, newest first, at full slowness: sum of medians over the largest.
 
     A hiccup of two windows may touch three, but then the first and the last make up one.
     """

@@ -1,4 +1,4 @@
-"""The passes over all probes of a window, compiled: against history, and learning from it.  See `probes`."""
+"""The compiled passes over all probes of a window: the comparison with history, and learning.  See `probes`."""
 
 import numpy as np
 from numba import boolean, float32, float64, uint8, void
@@ -8,12 +8,12 @@ from fleet.numba_cache import jit_entry
 
 _F, _H, _B, _U = float64[::1], float32[::1], boolean[::1], uint8[::1]
 NU = 4.0
-WINSOR = 2.0  # scales that one window teaches at most
-FAR = 4.5  # scales, beyond which a young history learns nothing
+WINSOR = 2.0  # scales: the largest step of one window
+FAR = 4.5  # scales, above which a young history learns nothing
 RUN = 4  # windows: noise alone (t4) is beyond 6 scales in so many once in 10^11, and a hiccup touches three
 STRANGE = 6.0  # scales
-CONTRADICTS = -3.0  # nats of a window's traffic: less is what a link that is slow by little says too, now and then
-LONGEST = 250  # windows that a run is counted
+CONTRADICTS = -3.0  # nats of a window's traffic: slightly slow links have less
+LONGEST = 250  # windows for which a run is counted
 
 
 @jit_entry(void(_F, _H, _H, float64, float64, float64, float64, _F, _F, _F))
@@ -29,7 +29,7 @@ def measure(  # noqa: PLR0917 - compiled code takes no keywords
     scale: NDArray[np.float64],
     tail: NDArray[np.float64],
 ) -> None:
-    """As edges are read: `sweep.measure`."""
+    """As edges in `edge_kernels.measure`."""
     flat = 1.0 / spread_tail
     for pair in range(measured.size):
         unknown = 1.0 / (1.0 / spread2 + windows[pair] / noise2)
@@ -52,13 +52,13 @@ def learn(  # noqa: PLR0917 - compiled code takes no keywords
     ratio: float,  # noise over spread, squared
     warm: float,
     memory: float,
-    worth: float,  # windows; 0 of the first: whether that was loud nobody can tell
+    worth: float,  # windows; 0 for the first, whose scatter is unknown
     new_mean: NDArray[np.float32],
     new_windows: NDArray[np.float32],
     new_run: NDArray[np.uint8],
     counts: NDArray[np.float64],  # as `Strange`
 ) -> None:
-    """Believe a little more in what is not strange; count the runs of what is."""
+    """Update the usual of unsuspected pairs; count the runs of strange ones."""
     for pair in range(residual.size):
         new_mean[pair], new_windows[pair], new_run[pair] = mean[pair], windows[pair], 0
         z = residual[pair] / scale[pair]

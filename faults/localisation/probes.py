@@ -1,9 +1,8 @@
-"""What probes say of each pair of NICs, against what is usual for it, and how often weather slows them.
+"""Probes of each pair of NICs against its usual, and the rate of congestion on their paths.
 
-A probe goes one way over paths of its own, so what slows it is its ends, or the weather on those paths: no
-acknowledgement, no other message.  Its usual is learnt like an edge's (`history`).  How often weather comes over the
-probes of a pair is counted where the traffic of that pair contradicts: runs that begin, per pair and window, of pairs
-within a leaf and of others apart.
+A probe goes one way over its own paths, so its ends or congestion on those paths slow it, and no acknowledgement or
+other message.  Its usual is learnt like an edge's (`history`).  Congestion on probe paths is counted where the traffic
+of the pair contradicts: runs that begin, per pair and window, for pairs within a leaf and between leaves.
 """
 
 from typing import NamedTuple, Protocol
@@ -17,18 +16,18 @@ from faults.localisation.entities import Indices
 from faults.localisation.history import History
 from faults.localisation.settings import LocaliserSettings
 
-SHORT = 2.0  # times: weather that is over before it is counted is half of it, where the mean is 30 s
+SHORT = 2.0  # times: half of the congestion ends before it is counted, at a mean of 30 s
 KEPT = 3  # windows of residuals
-UNEVEN = 0.1  # hashing is not even, and several cables may be crowded at once
+UNEVEN = 0.1  # hashing is uneven, and several cables may be congested at once
 MEMORY = 0.999  # per window, of what was counted
-AWAY_FIRST = 600.0  # pairs and windows in which a run is expected over one way, before any was counted
-AWAY_MAX = 1e10  # a week of all pairs of a large job: nobody will have seen that anything is rarer
-REFUTED = 1e3  # one run seen, and how ports are hashed was guessed wrong: so little of the guess is left
-NEAR_FIRST = 1e9  # within a leaf no cable lies on the way: nothing but the two ends and what joins them
+AWAY_FIRST = 600.0  # pairs and windows in which a run is expected over one path, before any was counted
+AWAY_MAX = 1e10  # a week of all pairs of a large job: nothing rarer can be claimed
+REFUTED = 1e3  # one counted run refutes the guess of how ports are hashed: so little of it is left
+NEAR_FIRST = 1e9  # within a leaf no cable lies on the path, only both ends and the switch
 
 
 class Strange(NamedTuple):
-    """Runs of slow probes that began where traffic contradicts, and pairs times windows, within leaves and between."""
+    """Runs of slow probes that traffic contradicts, and pairs times windows, within leaves and between."""
 
     near: float
     near_of: float
@@ -36,23 +35,23 @@ class Strange(NamedTuple):
     away_of: float
 
     def nats(self, first_away: float) -> tuple[float, float]:
-        """Log odds against one that begins in a window: (within a leaf, between leaves)."""
+        """Log odds against a run that begins in a window: (within a leaf, between leaves)."""
         near = SHORT * (self.near + 1.0) / (self.near_of + NEAR_FIRST)
         away = SHORT * (self.away + 1.0) / (self.away_of + first_away / (1.0 + REFUTED * self.away))
         return -float(np.log(near)), -float(np.log(away))
 
 
 class Probes(NamedTuple):
-    """What is remembered of all pairs."""
+    """Of all pairs, between windows."""
 
     history: History
-    run: NDArray[np.uint8]  # per pair: windows in a row in which it was strange
+    run: NDArray[np.uint8]  # per pair: windows in a row as an outlier
     strange: Strange
     last: tuple[Floats, ...]  # residuals of the windows before, newest first
 
 
 class Reading(NamedTuple):
-    """One window of all pairs; NaN: no probe was heard."""
+    """One window of all pairs; NaN: no probe."""
 
     residual: Floats
     scale: Floats
@@ -60,7 +59,7 @@ class Reading(NamedTuple):
 
 
 class Probed(Protocol):
-    """What was probed in one window, as read."""
+    """The probes of one window, as read."""
 
     @property
     def measured(self) -> Floats: ...
@@ -79,11 +78,11 @@ class Ways(NamedTuple):
     out: Indices
     into_first: Indices
     into: Indices
-    away: NDArray[np.bool_]  # per pair; a leaf that is not known is another
-    first_away: float  # as AWAY_FIRST, where the quickest of several ways counts
+    away: NDArray[np.bool_]  # per pair; an unknown leaf is a different one
+    first_away: float  # as AWAY_FIRST, with the fastest of several paths
 
     def most(self, strange: Strange) -> Floats:
-        """Per pair, nats: all that its probes may say for a link."""
+        """Per pair, nats: the most that its probes may support a link."""
         near, away = strange.nats(self.first_away)
         return np.where(self.away, away, near)
 
@@ -102,7 +101,7 @@ def ways(fabric: Fabric, pair: Indices, pairs: int, *, ports: int) -> Ways:
 
 
 def _first_away(fabric: Fabric, ports: int) -> float:
-    """Weather slows all probes of a pair where it slows one and the others take the same cable, one in S each."""
+    """Congestion slows all probes of a pair if the other paths take the same cable, one in S each."""
     known = fabric.up != NOWHERE
     leaves = np.unique(fabric.leaf[fabric.source[known]]).size
     cables = np.unique(fabric.up[known]).size / max(leaves, 1)
@@ -110,17 +109,17 @@ def _first_away(fabric: Fabric, ports: int) -> float:
 
 
 def start(pairs: int, settings: LocaliserSettings) -> Probes:
-    """Nothing known."""
+    """Without knowledge."""
     return Probes(usual.start(pairs, settings, kinds=1), np.zeros(pairs, np.uint8), Strange(0.0, 0.0, 0.0, 0.0), ())
 
 
 def samples(pairs: int) -> Indices:
-    """The pairs that medians look at: evenly spaced."""
+    """The pairs in medians: evenly spaced."""
     return np.arange(0, pairs, max(1, pairs // usual.SAMPLE), dtype=np.int32)
 
 
 def per_pair(window: Window, edge: Indices) -> Floats | None:
-    """What was probed, by the first edge of each pair; pairs with foreign traffic say nothing."""
+    """The probes by the first edge of each pair, without pairs with foreign traffic."""
     if window.probed is None:
         return None
     measured = window.probed[edge]
@@ -130,7 +129,7 @@ def per_pair(window: Window, edge: Indices) -> Floats | None:
 def read(
     before: History, measured: Floats, sample: Indices, settings: LocaliserSettings
 ) -> tuple[History, float, Reading]:
-    """(scales brought up to date, level of this window, what it says)."""
+    """(updated scales, level of this window, reading)."""
     from faults.localisation.probe_kernels import measure  # noqa: PLC0415 - compiles
 
     known, level, outlying = usual.measures(before, measured, None, (sample.astype(np.int64),), settings)
@@ -152,7 +151,7 @@ def read(
 def learnt(  # noqa: PLR0917 - arrays of one window
     before: Probes, probed: Probed, doubtful: NDArray[np.bool_], traffic: Floats, of: Ways, settings: LocaliserSettings
 ) -> Probes:
-    """One window more.  `doubtful`: pairs under suspicion; `traffic`: per pair, nats for a slow link; NaN: no say."""
+    """One window more.  `doubtful`: suspected pairs; `traffic`: per pair, nats for a slow link; NaN: none."""
     from faults.localisation.probe_kernels import learn  # noqa: PLC0415 - compiles
 
     known, old = probed.known, probed.known.usual

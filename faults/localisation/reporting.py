@@ -1,4 +1,4 @@
-"""From evidence to verdicts: who is named, for how long, and in what words."""
+"""From evidence to diagnoses: what is named, for how long, with which text."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ _DIRECTION = {Kind.TX: Direction.TX, Kind.RX: Direction.RX, Kind.NIC: Direction.
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One suspect that passed every test in this window."""
+    """A suspect that passed every test in this window."""
 
     kind: Kind | None  # None: a link
     which: int  # node, leaf, uplink, or the sender's node of a link
@@ -29,14 +29,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A verdict and for how many windows nothing has spoken for it."""
+    """A diagnosis, and the number of windows without support for it."""
 
     diagnosis: Diagnosis
     quiet: int = 0
 
 
 def key_of(finding: Finding) -> Key:
-    """What makes two accusations the same fault."""
+    """The identity of a fault."""
     if finding.kind is None:
         return Scope.LINK, finding.which, finding.peer
     if finding.kind in _DIRECTION:
@@ -50,7 +50,7 @@ def switch_of(finding: Finding) -> str:
 
 
 def diagnosis(finding: Finding, *, detected_s: float) -> Diagnosis:
-    """In words."""
+    """As a diagnosis."""
     scope, _, _ = key_of(finding)
     node = finding.which if scope in (Scope.NODE, Scope.LINK) else None
     direction = None if finding.kind is None else _DIRECTION.get(finding.kind)
@@ -77,11 +77,11 @@ def _reason(finding: Finding, scope: Scope) -> str:
     if scope is Scope.LINK:
         return f"{times} from node {finding.which} to node {finding.peer}; nothing else of either is"
     what = {Scope.NODE: f"node {finding.which}", Scope.LEAF: "a leaf switch", Scope.UPLINK: "a leaf-spine cable"}[scope]
-    return f"{finding.edges} edges of {what} are {times}, on ways that share nothing else"
+    return f"{finding.edges} edges of {what} are {times}, on paths that share nothing else"
 
 
 def merged(found: Iterable[Finding]) -> dict[Key, Finding]:
-    """One accusation per fault: the NICs of a node are one."""
+    """One finding per fault: the NICs of a node are one."""
     best: dict[Key, Finding] = {}
     for finding in found:
         key = key_of(finding)
@@ -96,7 +96,7 @@ def merged(found: Iterable[Finding]) -> dict[Key, Finding]:
 def update(
     named: Mapping[Key, Named], finding: Mapping[Key, Finding], alive: frozenset[Key], *, now_s: float, forget: int
 ) -> dict[Key, Named]:
-    """Who is named after this window.  `alive`: nothing new is proven, yet this window still speaks for it."""
+    """The named faults after this window.  `alive`: without new evidence, but supported by this window."""
     after: dict[Key, Named] = {}
     for key, old in named.items():
         if key in finding:

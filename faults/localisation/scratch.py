@@ -1,7 +1,6 @@
-"""Room for what one window says of all edges and entities.
+"""Buffers for one window of all edges and entities.
 
-A window of 16,384 ranks fills megabytes.  They are filled anew in each, so they are kept by the localiser; nothing of
-them is in its state.
+A window of 16,384 ranks fills megabytes, so the localiser reuses its buffers.  They are no part of its state.
 """
 
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from faults.localisation.entities import Entities, Indices
 
 
 class Ways(NamedTuple):
-    """What lies on the way of each edge, and what each entity is."""
+    """The entities on the path of each edge, and the kind of each entity."""
 
     source: Indices  # per edge: NIC
     target: Indices
@@ -40,15 +39,15 @@ class Sums(NamedTuple):
 
 
 class Read(NamedTuple):
-    """One window against what is usual."""
+    """One window against the usual."""
 
     measured: Floats  # per edge: without the level
-    fresh: Floats  # per edge: share of the variance that is new in each window
+    fresh: Floats  # per edge: share of the variance that is independent in each window
     observed: NDArray[np.bool_]  # per entity: any of its edges
     score: Floats  # per entity: weighted sum of clipped standard scores, in standard deviations
-    outlying: Indices  # edges that stand out, as many as are counted
-    counts: NDArray[np.int64]  # edges that were heard, and that are loud
-    much: Floats  # per edge: what is summed
+    outlying: Indices  # outlying edges, as many as are counted
+    counts: NDArray[np.int64]  # observed edges, and outlying ones
+    much: Floats  # per edge: the summand
     norm: Floats  # per entity: sum of squared shares
     sums: Sums
 

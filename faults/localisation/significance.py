@@ -1,4 +1,4 @@
-"""Who passes every test in this window: evidence, persistence, and that chance would be dearer than the fault."""
+"""The suspects that pass every test in this window: evidence, persistence, and the cost of the chance explanation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,14 +20,14 @@ from faults.localisation.reporting import Finding, Key, Named, key_of
 from faults.localisation.settings import LocaliserSettings
 from faults.localisation.window_arrays import WindowArrays
 
-REMEMBERED = 32  # windows whose hits are kept
+REMEMBERED = 32  # windows whose support is kept
 LONGER = 1.2  # times a hiccup: no noise of probes makes up that
-MIN_SHARE = 0.8  # of the windows in which a cable that is no weather accuses, or probes were slow all through
-CROWD = 3  # nodes of one leaf that are accused in the same window: that is the leaf, however it was fitted
+MIN_SHARE = 0.8  # of the windows in which a faulty cable has support, or probes were slow throughout
+CROWD = 3  # nodes of one leaf that qualify in the same window: then the leaf is the cause
 
 
 class FitState(Protocol):
-    """What is remembered, as far as it is needed here."""
+    """The part of the fit's state that the tests need."""
 
     @property
     def suspicion(self) -> Suspicion: ...
@@ -49,14 +49,14 @@ class FitState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One window as it was fitted."""
+    """One fitted window."""
 
     arrays: WindowArrays
     explained: Floats  # per edge
     link_slow: Floats  # per pair
     window: Window
-    young: bool  # the peers' spread still rules
-    second: ProbeConfirmation | None  # None: nobody probes
+    young: bool  # the peers' spread still dominates
+    second: ProbeConfirmation | None  # None: no probes
 
     @property
     def window_s(self) -> float:
@@ -72,10 +72,9 @@ def _persists(hits: np.uint32, quiet: np.uint32, settings: LocaliserSettings, tr
 
 
 def _outlasts(hits: np.uint32, quiet: np.uint32, settings: LocaliserSettings, trial: Trial, lasted: float) -> bool:
-    """Whether what probes confirm was no hiccup, by when it accused, or by how long it was as slow.
+    """Whether a probe-confirmed suspect is no hiccup, by its windows or by the duration of its slowness.
 
-    A window between that was heard and does not accuse may part two hiccups: then probes must have been as slow in
-    nearly all that are kept.
+    A window between without support may separate two hiccups: then probes must have been as slow in nearly all windows.
     """
     wanted = settings.hits(trial.window_s)
     longer = lasted * trial.window_s >= LONGER * settings.hiccup_s
@@ -86,7 +85,7 @@ def _outlasts(hits: np.uint32, quiet: np.uint32, settings: LocaliserSettings, tr
 
 
 def _stretches(hits: np.uint32, quiet: np.uint32, settings: LocaliserSettings, trial: Trial) -> bool:
-    """Whether it accused whenever it was heard, one time less than it must, over as long by the clock."""
+    """Whether it had support whenever it was observed, one time fewer than required, over as long by the clock."""
     wanted = settings.hits(trial.window_s)
     count, windows = run_of_hits(hits, quiet)
     return count >= wanted - 1 and windows >= wanted
@@ -95,7 +94,7 @@ def _stretches(hits: np.uint32, quiet: np.uint32, settings: LocaliserSettings, t
 def significant_hosts(
     fabric: Fabric, all_of: Entities, settings: LocaliserSettings, state: FitState, trial: Trial
 ) -> Found:
-    """Nodes, by any of their NICs, and those that this window still speaks for."""
+    """Nodes, by any of their NICs, and those that this window still supports."""
     count = all_of.of_kind[Kind.NODE].stop
     hosts = np.flatnonzero(state.slow[:count])
     bar = settings.node_bar(count, trial.window_s, young=trial.young)
@@ -161,21 +160,21 @@ def _own(
     quick: bool,
     lasted: float,
 ) -> bool:
-    """Whether the agent of a node was heard in the windows that accuse it."""
+    """Whether the agent of a node was heard in its supporting windows."""
     mine = hits & state.observed[node]
     slow = _persists(mine, state.quiet, settings, trial)
     return slow or (quick and _outlasts(mine, state.quiet, settings, trial, lasted))
 
 
 def _suspected_leaves(all_of: Entities, state: FitState, windows: int) -> set[int]:
-    """Leaves that are slow, or were just now: what their nodes show proves nothing of the nodes."""
+    """Leaves that are slow, or were recently: their nodes' edges prove nothing of the nodes."""
     of = all_of.of_kind[Kind.LEAF]
     recent = (state.suspicion.hits[all_of.slot[of]] & np.uint32((1 << 2 * windows) - 1)) > 0
     return {int(which) for which in all_of.which[of][recent | (state.slow[of] > 0.0)]}
 
 
 def _without_crowds(found: list[Finding], leaves: list[set[int]]) -> list[Finding]:
-    """Leave out those whose leaf is shared by too many others."""
+    """Leave out those whose leaf has too many others."""
     nodes: dict[int, set[int]] = {}
     for finding, of in zip(found, leaves, strict=True):
         for leaf in of:
@@ -185,7 +184,7 @@ def _without_crowds(found: list[Finding], leaves: list[set[int]]) -> list[Findin
 
 
 def significant_switches(all_of: Entities, settings: LocaliserSettings, state: FitState, trial: Trial) -> Found:
-    """Leaves at once; cables when they have been slow for so long that it is no weather."""
+    """Leaves at once; cables after they were slow for `lasting_s`."""
     leaves = all_of.of_kind[Kind.LEAF]
     bar = settings.node_bar(leaves.stop - leaves.start, trial.window_s, young=trial.young)
     found: list[Finding] = []
@@ -214,7 +213,7 @@ def significant_switches(all_of: Entities, settings: LocaliserSettings, state: F
 def significant_links(
     ends: Ints, all_of: Entities, settings: LocaliserSettings, state: FitState, trial: Trial
 ) -> Found:
-    """Pairs of nodes, one way: of both ways the one that says more."""
+    """Pairs of nodes, one way: of both directions the one with more evidence."""
     links, back = state.links, all_of.pairs.back
     bar = settings.link_bar(links.nats.size, trial.window_s, young=trial.young)
     price = settings.price(links.nats.size, trial.window_s, every_h=state.rate.every_h(settings.fault_every_h))

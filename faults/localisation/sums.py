@@ -1,12 +1,12 @@
 """Sums over the edges of every entity, by way of the NICs.
 
-Ten entities lie on an edge, but what they sum is one and the same: with o the sum over the edges out of a NIC and i
-over those into it,
+Ten entities lie on an edge, but their sums are related: with o the sum over the edges out of a NIC and i over those
+into it,
 
     Tx = o + leak i,    Rx = i + leak o,    NIC = o + i
 
-node and leaf sum their NICs, less what runs inside them, which would count twice.  So an edge is added to two NICs and
-two cables, and all the rest is worked out once per entity.  The same holds for squares, with leak squared.
+node and leaf sum their NICs, less the edges inside them, which would count twice.  So an edge is added to two NICs and
+two cables, and the rest is computed once per entity.  The same holds for squares, with leak squared.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ READ = types.NamedTuple([_F, _F, boolean[::1], _F, _I, int64[::1], _F, _F, SUMS]
 
 @jit_inner
 def gathered(of: Ways, much: NDArray[np.float64], sums: Sums) -> None:
-    """Add up what each edge has, 0 of most or of few.  One loop: a call per edge would count references to arrays."""
+    """Sum the edges' values, most or few of them 0.  One loop: a call per edge would count references to arrays."""
     sums.out[:], sums.into[:], sums.itself[:] = 0.0, 0.0, 0.0
     sums.up[:], sums.down[:], sums.node[:], sums.leaf[:] = 0.0, 0.0, 0.0, 0.0
     for edge in range(much.size):
@@ -58,7 +58,7 @@ def gathered(of: Ways, much: NDArray[np.float64], sums: Sums) -> None:
 
 @jit_inner
 def per_entity(of: Ways, sums: Sums, leak: float, total: NDArray[np.float64]) -> None:
-    """Fill the sum over the edges of each; of squares with leak squared."""
+    """Fill the sum over the edges of each entity; of squares with leak squared."""
     for k in range(total.size):
         kind, which = of.kind[k], of.which[k]
         if kind == TX:

@@ -1,7 +1,7 @@
 """One-way delays of passes, as slowdowns of their pairs against their own past.
 
-    d_ij = min(received_j - called_i - (o_j - o_i), received_j - called_j)     by the receiver's clock; o:
-    `clock_offsets` y_ij = log(1 + (median d_ij now - median d_ij usual) / D),   D = mean of the usual medians
+    d_ij = min(received_j - called_i - (o_j - o_i), received_j - called_j)     o: clock offsets (`clock_offsets`)
+    y_ij = log(1 + (median d_ij now - median d_ij usual) / D),   D = mean of the usual medians
 
 The later of both calls begins the message.  Clocks a few milliseconds apart do not show which, so they are aligned
 first.  The rest of an offset cancels in the difference as far as the usual is recent: it is of the last `BASELINE`

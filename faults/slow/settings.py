@@ -30,9 +30,7 @@ class SlowSettings(Frozen):
     least_harm: Ratio = 1.08  # of the step time against its baseline
     least_implied_harm: Ratio = 1.15  # without a baseline: the saving at the fastest peers' bandwidth
     chance_of_harm: Share = 0.05  # above, longer steps may be noise
-    plain_harm: Ratio = (
-        1.15  # if implied this clearly, longer steps need not be certain: they may scatter by 40 %
-    )
+    plain_harm: Ratio = 1.15  # if implied this clearly, longer steps need not be certain: they may scatter by 40 %
     pacing_share: Share = 0.7  # of the slowest edge's time: a smaller one does not set the speed
     compute_harm: Share = 0.05  # of the step, that all others wait for one rank
 
