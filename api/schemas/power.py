@@ -1,4 +1,4 @@
-"""Power on the wire: trees, the budgets in force on their domains, and the answers that are kept."""
+"""Power in the API: trees, budgets of their domains, power plans and simulations."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -15,24 +15,24 @@ from fleet.solvers import Solver, SolveStatus
 from fleet.traces import MAX_TOKENS, Trace
 from power.caps import CapPlan, Terms
 from power.tree import PowerTree
-from power.whatif.request import PolicyName, RowQuestion
-from power.whatif.response import RowAnswer
+from power.whatif.request import PolicyName, RowRequest
+from power.whatif.response import RowResponse
 from power.workload import Recorded, Sources
 
-# What a power domain may be called on a service: one segment of a path, one label of a metric.
+# The name of a power domain in the API: one path segment, one metric label.
 DOMAIN_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,62}$"
 DomainName = Annotated[str, StringConstraints(pattern=DOMAIN_PATTERN)]
-MIN_TRACE_S = 1.0  # a burst has no rate to repeat it at
-LONGEST_BUDGET = timedelta(days=7)  # one that never expires would outlive a dead planner
+MIN_TRACE_S = 1.0  # a burst has no rate for its repetition
+LONGEST_BUDGET = timedelta(days=7)  # a budget without expiry would outlive a dead planner
 
 Instant = Annotated[float, Field(ge=0, le=1e9)]
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
-# One wrong figure of a million is enough to be told: to tell all would keep the service from everybody else.
+# Report only the first wrong figure of a million: reporting all would block the service.
 Recording = (Field(fail_fast=True), Field(min_length=2))
 
 
 class StoredTree(Frozen):
-    """A power tree with the name it is known by."""
+    """A stored power tree."""
 
     name: Name
     version: int = Field(ge=1)
@@ -40,14 +40,14 @@ class StoredTree(Frozen):
 
 
 class PowerBudget(Frozen):
-    """What a power domain may draw until then.  Past that moment nobody believes it."""
+    """The power limit of a domain until its expiry."""
 
     limit_w: float = Field(ge=0, le=1e9)
     expires_at: AwareDatetime
 
 
 class StoredBudget(Frozen):
-    """The budget last set for a domain; an expired one is shown as it was."""
+    """The newest budget of a domain, expired or not."""
 
     domain: DomainName
     version: int = Field(ge=1)
@@ -57,7 +57,7 @@ class StoredBudget(Frozen):
 
 
 class GivenTrace(Frozen):
-    """Requests as they were recorded; times count from the first."""
+    """Recorded requests; times count from the first one."""
 
     name: str = Field(default="trace", min_length=1, max_length=90)
     arrival_s: Annotated[tuple[Instant, ...], *Recording]
@@ -71,7 +71,7 @@ class GivenTrace(Frozen):
 
     @property
     def recorded(self) -> Recorded:
-        """As the row takes it."""
+        """The trace in arrays."""
         arrival_s = np.array(self.arrival_s)
         trace = Trace(arrival_s - arrival_s[0], np.array(self.input_tokens), np.array(self.output_tokens))
         return Recorded(self.name, trace)
@@ -83,14 +83,14 @@ class GivenTrace(Frozen):
                 yield (name,), f"must have one entry for each of the {requests} requests, got {found}"
         for position, (before, after) in enumerate(pairwise(self.arrival_s), start=1):
             if after < before:
-                yield ("arrival_s", position), f"must be at least {before:g}, the one before, got {after:g}"
+                yield ("arrival_s", position), f"must be at least {before:g}, the previous time, got {after:g}"
                 return
         if self.arrival_s[-1] - self.arrival_s[0] < MIN_TRACE_S:
-            yield ("arrival_s",), f"must run over at least {MIN_TRACE_S:g} s"
+            yield ("arrival_s",), f"must cover at least {MIN_TRACE_S:g} s"
 
 
-class SimulationRequest(RowQuestion):
-    """A question about a row, with the requests that it serves."""
+class SimulationRequest(RowRequest):
+    """A row to simulate, with the requests that it serves."""
 
     traces: Annotated[tuple[GivenTrace, ...], Field(max_length=8)] = Field(
         default=(), description="Repeated in place of the built-in mix; several share the row."
@@ -101,11 +101,11 @@ class SimulationRequest(RowQuestion):
         names = [trace.name for trace in self.traces]
         twice = next((position for position, name in enumerate(names) if name in names[:position]), None)
         if twice is not None:
-            raise RuleError([(("traces", twice, "name"), f"must differ from the others, got {names[twice]!r} again")])
+            raise RuleError([(("traces", twice, "name"), f"must be unique, got {names[twice]!r} again")])
         return self
 
     @classmethod
-    def of(cls, question: RowQuestion, sources: Sources) -> Self:
+    def of(cls, question: RowRequest, sources: Sources) -> Self:
         """A local question with its traces, for a service."""
         if sources.shape is not None:
             raise RuleError([(("traces",), "a file of rates needs a local simulation")])
@@ -122,7 +122,7 @@ class SimulationRequest(RowQuestion):
 
     @property
     def sources(self) -> Sources:
-        """What the row has to do."""
+        """The work of the row."""
         return Sources(tuple(trace.recorded for trace in self.traces))
 
 
@@ -130,7 +130,7 @@ class SimulationRecord(ResultHead):
     """One stored simulation."""
 
     request: SimulationRequest
-    simulation: RowAnswer
+    simulation: RowResponse
 
 
 class SimulationSummary(ResultHead):
@@ -147,10 +147,10 @@ class SimulationSummary(ResultHead):
 
 
 class CapPlanRequest(Frozen):
-    """What is to be held within its limits, and how much may be risked."""
+    """A power tree to plan caps for, and the accepted risk."""
 
     tree: PowerTree | None = Field(default=None, description="The tree itself.")
-    tree_name: Name | None = Field(default=None, description="Or one that the service keeps.")
+    tree_name: Name | None = Field(default=None, description="Or the name of a stored tree.")
     terms: Terms = Terms()
     time_limit_s: float = Field(default=30.0, ge=0.01, le=600)
     solver: Solver = Solver.HIGHS
@@ -163,17 +163,17 @@ class CapPlanRequest(Frozen):
 
 
 class CapPlanRecord(ResultHead):
-    """One stored plan of caps."""
+    """One stored power plan."""
 
     request: CapPlanRequest
     plan: CapPlan
 
 
 class CapPlanSummary(ResultHead):
-    """A plan of caps in a list."""
+    """A power plan in a list."""
 
     tree: str
-    tree_version: int | None = Field(description="Of the tree that the service keeps; null: it came with the request.")
+    tree_version: int | None = Field(description="Version of the stored tree; null: the request contained the tree.")
     risk: float
     status: SolveStatus
     loss: float | None

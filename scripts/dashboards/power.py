@@ -1,7 +1,7 @@
-"""Power: does every row stay under its budget, by how much, and what does that cost whom?
+"""The power dashboard: utilization of rows against their budgets, actions of the guards, and impact on requests.
 
-Rows are told by their guards, domains of the power tree by the service.  The lines at 80 and 89 per cent are POLCA's
-thresholds (arXiv 2308.12908), for comparison: our ladder has steps of its own.
+Guards report rows; the API reports domains of the power tree.  The lines at 80 and 89 per cent are POLCA's
+thresholds (arXiv 2308.12908), for comparison.
 """
 
 from power.policies.thresholds import T1, T2
@@ -29,7 +29,7 @@ def power() -> Dashboard:
     return Dashboard(
         uid="fleetwright-power",
         title="Fleetwright / Power",
-        description="Rows against their budgets, what the guards do about it, and what it costs.",
+        description="Rows against their budgets, actions of the guards, and the impact on requests.",
         variables=[
             Variable(name="namespace", label="Namespace", query="label_values(fleetwright_build_info, namespace)"),
             Variable(
@@ -81,14 +81,14 @@ def _now() -> list[Panel]:
         ),
         Stat(
             title="Oldest reading",
-            description="Age of the newest reading of the row heard of least recently.",
+            description="Age of the newest reading of the row with the oldest one.",
             queries=[one(f"max(fleetwright_row_power_reading_age_seconds{{{ON_ROW}}})")],
             unit=Unit.SECONDS,
             thresholds={STALE_S / 2: Colour.WARN, STALE_S: Colour.BAD},
         ),
         Stat(
-            title="Deaf servers",
-            description="Servers that do not do what they are told, or are silent.",
+            title="Unresponsive servers",
+            description="Servers that ignore commands or do not answer.",
             queries=[one(f"sum(fleetwright_guard_unresponsive_servers{{{ON_ROW}}})")],
             thresholds={1: Colour.WARN},
         ),
@@ -99,7 +99,7 @@ def _rows() -> list[Panel]:
     return [
         TimeSeries(
             title="Power and forecast",
-            description="Solid: what was read. Dashed: the budget, and what the highest reading of the next 40 s stays "
+            description="Solid: readings. Dashed: the budget, and the level that the next 40 s stay "
             "below with 99.9 % certainty.",
             queries=[
                 Query(expr=of_row("row_power_watts"), legend="{{row}}"),
@@ -121,9 +121,9 @@ def _rows() -> list[Panel]:
             height=10,
         ),
         TimeSeries(
-            title="Forecast held",
-            description="Share of the last hour in which all readings of 40 s stayed below what was said before them: "
-            "an honest forecast of 99.9 % shows 99.9 %.",
+            title="Forecast coverage",
+            description="Share of the last hour in which all readings of 40 s stayed below their forecast: "
+            "a calibrated forecast of 99.9 % shows 99.9 %.",
             queries=[one(held(), legend="{{row}}")],
             unit=Unit.SHARE,
         ),
@@ -134,7 +134,7 @@ def _rows() -> list[Panel]:
         ),
         TimeSeries(
             title="Budget left",
-            description="Until the planner's budget expires; below 0 the guard goes by its own.",
+            description="Until the planner's budget expires; negative: the guard uses its standing budget.",
             queries=[one(of_row("power_budget_remaining_seconds"), legend="{{row}}")],
             unit=Unit.SECONDS,
             thresholds={0: Colour.GOOD},
@@ -169,20 +169,20 @@ def _tree() -> list[Panel]:
         ),
         TimeSeries(
             title="Budgets of domains",
-            description="As last set on the service.",
+            description="Last budgets set on the API.",
             queries=[one(of_domain("budget_watts"), legend="{{domain}}")],
             unit=Unit.WATTS,
             steps=True,
         ),
         TimeSeries(
             title="Budgets of domains expire in",
-            description="A budget that has expired is believed by no guard.",
+            description="No guard uses an expired budget.",
             queries=[one(of_domain("budget_remaining_seconds"), legend="{{domain}}")],
             unit=Unit.SECONDS,
         ),
         TimeSeries(
-            title="Stranded watts",
-            description="What a domain can carry and the newest plan of caps never uses.",
+            title="Stranded power",
+            description="Capacity of a domain that the newest cap plan never uses.",
             queries=[one(of_domain("stranded_watts"), legend="{{domain}}")],
             unit=Unit.WATTS,
             steps=True,
@@ -199,8 +199,8 @@ def _tree() -> list[Panel]:
             width=12,
         ),
         TimeSeries(
-            title="Worth of a kilowatt",
-            description="Loss of slack that one more kW would save, in the dearest period of the newest plan.",
+            title="Price of a kilowatt",
+            description="Loss that one more kW would save, in the period of the newest plan with the highest price.",
             queries=[one(of_domain("loss_per_kilowatt"), legend="{{domain}}")],
             steps=True,
             width=12,

@@ -1,4 +1,4 @@
-"""Panels of the power dashboard beside those of rows and domains: caps, who pays for them, the guard, studies."""
+"""Panels of the power dashboard: caps, requests, the guard, API runs."""
 
 from power.guard import GuardMode
 from scripts.dashboards.grafana import Colour, Panel, Query, StateTimeline, TimeSeries, Unit
@@ -15,11 +15,11 @@ MODE_COLOURS = {
 
 
 def caps() -> list[Panel]:
-    """What servers may draw: wanted, told, and true."""
+    """Caps of servers: planned, applied, enforced."""
     return [
         TimeSeries(
             title="Planned, applied, enforced",
-            description="What the servers of a row can draw at most: by the policy, as told to them, and as read back.",
+            description="Highest power of the servers of a row: by the policy, as commanded, and as read back.",
             queries=[
                 Query(
                     expr=f"sum by (row, source) (fleetwright_power_cap_watts{{{ON_ROW}}})",
@@ -31,13 +31,13 @@ def caps() -> list[Panel]:
         ),
         TimeSeries(
             title="Servers off their cap",
-            description="Servers that enforce another cap than they were told.",
+            description="Servers that enforce another cap than the commanded one.",
             queries=[one(off_cap(), legend="{{row}}")],
             steps=True,
         ),
         TimeSeries(
             title="Clocks",
-            description="In force by priority and phase.",
+            description="Clocks in force by priority and phase.",
             queries=[
                 one(f"max by (row, phase) (fleetwright_gpu_clock_cap_hertz{{{ON_ROW}}})", legend="{{row}} {{phase}}")
             ],
@@ -46,7 +46,7 @@ def caps() -> list[Panel]:
         ),
         TimeSeries(
             title="Orders",
-            description="To servers, by path and outcome.",
+            description="Orders to servers, by path and outcome.",
             queries=[
                 increase(
                     "fleetwright_power_cap_actuations_total",
@@ -59,13 +59,13 @@ def caps() -> list[Panel]:
         ),
         TimeSeries(
             title="Time of an order",
-            description="From sending it to the server's answer, by share of orders.",
+            description="From sending the order to the server's answer, by share of orders.",
             queries=quantiles("fleetwright_power_cap_actuation_seconds", where=ON_ROW),
             unit=Unit.SECONDS,
         ),
         TimeSeries(
             title="Brakes engaged",
-            description="Every one, by cause.",
+            description="All brakes, by cause.",
             queries=[
                 increase(
                     "fleetwright_power_brake_events_total", by="row, cause", legend="{{row}} {{cause}}", where=ON_ROW
@@ -77,7 +77,7 @@ def caps() -> list[Panel]:
 
 
 def slo() -> list[Panel]:
-    """What the routers of this namespace make requests wait for."""
+    """Waiting times at the routers of this namespace."""
     return [
         TimeSeries(
             title="Admission wait",
@@ -113,11 +113,11 @@ def slo() -> list[Panel]:
 
 
 def guard() -> list[Panel]:
-    """What the safety loop does."""
+    """State and events of the safety loop."""
     return [
         StateTimeline(
             title="State",
-            description="Whose setting holds: the policy's, a cautious one, a blind one, or the brake's.",
+            description="State of the guard: the policy's setting, degraded or worst-case clocks, or the brake.",
             queries=[
                 Query(expr=state("fleetwright_guard_mode", "mode", GuardMode, of="row", where=ON_ROW), legend="{{row}}")
             ],
@@ -125,21 +125,21 @@ def guard() -> list[Panel]:
         ),
         TimeSeries(
             title="Noticed",
-            description="Changes of state, orders repeated, drivers reloaded, servers gone deaf and heard again.",
+            description="State changes, repeated commands, reloaded drivers, unresponsive servers and their recovery.",
             queries=[
                 increase("fleetwright_guard_events_total", by="row, kind", legend="{{row}} {{kind}}", where=ON_ROW)
             ],
             bars=True,
         ),
         TimeSeries(
-            title="Time of a round",
-            description="From asking the agents to the last answer to an order; a round has two seconds.",
+            title="Time of a cycle",
+            description="From polling the agents to the last answer to an order; a cycle has two seconds.",
             queries=quantiles("fleetwright_guard_reconcile_duration_seconds", where=ON_ROW),
             unit=Unit.SECONDS,
         ),
         TimeSeries(
             title="Budgets refused",
-            description="Words of a planner that the guard did not take; the budget before stays.",
+            description="Budget orders that the guard rejected; the previous budget stays.",
             queries=[
                 increase("fleetwright_power_budget_refusals_total", by="row", legend="{{row}}", where=ON_ROW),
             ],
@@ -149,11 +149,11 @@ def guard() -> list[Panel]:
 
 
 def studies() -> list[Panel]:
-    """What the service was asked."""
+    """Cap plans and simulations of the API."""
     return [
         TimeSeries(
             title="Plans of caps",
-            description="Made, by outcome.",
+            description="Cap plans, by outcome.",
             queries=[increase("fleetwright_power_plans_total", by="status", legend="{{status}}")],
             bars=True,
             width=6,
@@ -167,7 +167,7 @@ def studies() -> list[Panel]:
         ),
         TimeSeries(
             title="Rows simulated",
-            description="By policy, and whether the brake was engaged.",
+            description="Simulations by policy, and whether the brake engaged.",
             queries=[
                 increase("fleetwright_power_simulations_total", by="policy, outcome", legend="{{policy}} {{outcome}}")
             ],
@@ -176,7 +176,7 @@ def studies() -> list[Panel]:
         ),
         TimeSeries(
             title="Time to simulate",
-            description="A row with the uncapped run it is held against, by share of simulations.",
+            description="A row with its uncapped run, by share of simulations.",
             queries=quantiles("fleetwright_power_simulation_seconds"),
             unit=Unit.SECONDS,
             width=6,

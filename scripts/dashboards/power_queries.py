@@ -1,4 +1,4 @@
-"""What the panels of power ask: rows as their guards tell them, domains of the power tree as the service does."""
+"""Queries of the power panels: rows as reported by guards, domains of the power tree as reported by the API."""
 
 from power.policies.thresholds import T1, T2
 from scripts.dashboards.grafana import Colour
@@ -14,19 +14,19 @@ def of_row(name: str) -> str:
 
 
 def of_domain(name: str) -> str:
-    """Every replica of the service tells the same."""
+    """Return a metric of each domain; every replica of the API reports the same."""
     return f"max by (domain) (fleetwright_power_domain_{name}{{{HERE}}})"
 
 
 def forecast(horizon: str, share: str, *, ago: str = "") -> str:
-    """What a guard said of its row, now or some time ago."""
+    """Return a guard's forecast of its row, now or some time ago."""
     where = f'{ON_ROW}, horizon="{horizon}", quantile="{share}"'
     offset = f" offset {ago}" if ago else ""
     return f"max by (row) (fleetwright_row_power_forecast_watts{{{where}}}{offset})"
 
 
 def held() -> str:
-    """The highest of 40 s against what was said before them; one without the other counts for nothing."""
+    """Return the coverage: the highest reading of 40 s against its forecast; only pairs count."""
     highest = f"max by (row) (max_over_time(fleetwright_row_power_watts{{{ON_ROW}}}[40s]))"
     return f"avg_over_time(({highest} <= bool {forecast('40s', '0.999', ago='40s')})[1h:10s])"
 
@@ -39,7 +39,7 @@ def headroom_servers() -> str:
 
 
 def off_cap() -> str:
-    """Servers whose enforced cap differs from the one they were told by more than a watt."""
+    """Count the servers whose enforced cap differs from the commanded one by more than a watt."""
     applied, enforced = (
         f'max by (row, server) (fleetwright_power_cap_watts{{{ON_ROW}, source="{source}"}})'
         for source in ("applied", "enforced")

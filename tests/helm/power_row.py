@@ -65,7 +65,7 @@ def _routed() -> Bed:
 async def _requests(found: Bed) -> None:
     for priority in PRIORITIES:
         await found.post(STREAM, headers=[(b"x-fleetwright-priority", priority)])
-    found.router.look()
+    found.router.tick()
 
 
 async def _rounds(guard: Guarding) -> None:

@@ -281,7 +281,7 @@ class CapController:
         done = step(gpu.cap_states[kind], wanted=wanted, rest=rest, enforced=enforced, now_s=self._now_s())
         if done.event is not None:
             self.counts[kind, done.event] += 1
-            log.warning("cap_not_held", gpu=gpu.identity.uuid, cap_state=kind.name.lower(), reason=done.event.value)
+            log.warning("cap_not_held", gpu=gpu.identity.uuid, cap=kind.name.lower(), reason=done.event.value)
         return self._write(gpu, kind, done, to=target(wanted=wanted, rest=rest))
 
     def _write(self, gpu: GpuState, kind: CapKind, done: Transition, *, to: float | None) -> GpuState:
@@ -292,7 +292,7 @@ class CapController:
             self._set(gpu.identity.uuid, kind, to)
         except GpuError as error:
             self.counts[kind, Event.REFUSED] += 1
-            log.warning("cap_refused", gpu=gpu.identity.uuid, cap_state=kind.name.lower(), reason=str(error))
+            log.warning("cap_refused", gpu=gpu.identity.uuid, cap=kind.name.lower(), reason=str(error))
             return replace(gpu.with_cap_state(kind, done.cap_state.refused(now_s=self._now_s())), error=str(error))
         self.counts[kind, Event.WRITTEN] += 1
         return replace(gpu.with_cap_state(kind, done.cap_state.wrote(to, now_s=self._now_s())), over=0)

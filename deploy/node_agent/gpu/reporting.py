@@ -132,7 +132,7 @@ class GpuMetrics(Collector):
                 if count is not None:
                     errors.add_metric([*labels, kind], count)
         events = CounterMetricFamily(
-            "fleetwright_gpu_cap_events", "What became of caps.", labels=["server", "lever", "event"]
+            "fleetwright_gpu_cap_events", "Outcomes of cap writes.", labels=["server", "cap", "event"]
         )
         for cap_state in CapKind:
             for event in Event:

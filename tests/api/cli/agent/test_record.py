@@ -15,7 +15,7 @@ from tests.api.cli.conftest import Cli
 from tests.testbed.processes import LOOPBACK, Process, free_ports
 from tests.testbed.waiting import PATIENCE_S, wait_for
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def written(folder: Path, **fields: Any) -> Path:

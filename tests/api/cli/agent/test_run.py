@@ -14,7 +14,7 @@ from tests.api.cli.conftest import Cli
 from tests.deploy.node_agent.gpu.stub_driver import StubDriver
 from tests.testbed.processes import LOOPBACK, Process, free_ports
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
         (["--device", "redfish"], "--device redfish: needs --redfish-url"),
         (["--device", "redfish", "--redfish-url", "http://127.0.0.1:9"], "--device redfish: /redfish/v1/: "),
         (["--device", "amd"], "--device amd: AMD GPUs need "),
-        (["--device", "nvml", "--act"], "--act: needs --token-file or mutual TLS; nobody may set caps unknown"),
+        (["--device", "nvml", "--act"], "--act: needs --token-file or mutual TLS"),
         (["--device", "simulated", "--tls-cert", "x"], "--tls-cert, --tls-key and --client-ca: all three are needed"),
         (["--device", "simulated", "--socket", "none/here"], "cannot listen on none/here: No such file or directory"),
         (["--device", "simulated-gpus", "--gpu", "H1000"], "--device simulated-gpus: unknown GPU 'H1000'"),

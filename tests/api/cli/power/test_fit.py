@@ -47,7 +47,7 @@ def test_every_error_is_told(cli: Cli, tables: list[Path]) -> None:
     assert "engines.csv.gz: ML.ENERGY leaderboard, 48 rows" in told
     assert "H100-SXM: power of a model not measured, by batch and size: off by" in told
     assert "A40: training time by power limit, jobs held out: off by" in told
-    assert "A100-80GB-SXM: prompt time of 1 engines: off by" in told
+    assert "A100-80GB-SXM: prompt time of 1 engines: mean error" in told
 
 
 def test_a_file_is_written_and_laid_over(cli: Cli, tables: list[Path], tmp_path: Path) -> None:

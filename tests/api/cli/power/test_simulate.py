@@ -124,7 +124,7 @@ WRONG = [
     (("--together", "0"), "--together: input should be greater than or equal to 1, got 0"),
     (("--trace",), "option '--trace' requires an argument"),
     (("--trace", "none.csv"), "none.csv: No such file or directory"),
-    (("none.csv",), "say --trace before them"),
+    (("none.csv",), "put --trace before them"),
     (("--server", "none.yaml"), "none.yaml: No such file or directory"),
     (("--plot", "power.txt"), "must end with one of .png, .svg, .pdf"),
     (("--plot", "nowhere/power.png"), "there is no folder nowhere"),

@@ -83,7 +83,7 @@ def test_over_a_port_every_path_asks_for_the_secret() -> None:
         for source in ("planned", "applied", "enforced"):
             line = f'fleetwright_gpu_power_cap_watts{{gpu="GPU-sim-0",server="n1",source="{source}"}} 400.0'
             assert line in metrics.replace('server="n1",gpu="GPU-sim-0"', 'gpu="GPU-sim-0",server="n1"')
-        assert 'fleetwright_gpu_cap_events_total{event="written",lever="power",server="n1"} 2.0' in _sorted(metrics)
+        assert 'fleetwright_gpu_cap_events_total{cap="power",event="written",server="n1"} 2.0' in _sorted(metrics)
         assert http.put(PHASE_PATH, json={"worker": "w", "phase": "token", "lease_s": 9.0}).json()["phase"] == "token"
         assert http.delete(f"{CAPS_PATH}/planner").status_code == 200
         wait_for(lambda: {board.limit_w for board in gpus.boards.values()} == {700.0}, what="what was found")
