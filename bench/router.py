@@ -27,7 +27,7 @@ from prometheus_client import CollectorRegistry
 
 from deploy.common.logs import configure_logs
 from deploy.router.process import RouterFile, run_router
-from deploy.router.scheduler import Arrival, Desk
+from deploy.router.scheduler import Arrival, Scheduler
 from deploy.router.table import CellWeights, Route, RoutingTable
 
 LOOPBACK = "127.0.0.1"
@@ -101,18 +101,18 @@ async def engine(scope: MutableMapping[str, Any], receive: Receive, send: Send) 
 
 
 def _decisions() -> dict[str, Any]:
-    """Arrival, choice and end of a request at the desk; prompts of every size, a hundred in flight."""
-    desk, rng, counts = Desk(table()), np.random.default_rng(0), Counter[str | None]()
+    """Arrival, choice and end of a request at the scheduler; prompts of every size, a hundred in flight."""
+    scheduler, rng, counts = Scheduler(table()), np.random.default_rng(0), Counter[str | None]()
     arrivals = [Arrival(prompt_bytes=int(size)) for size in rng.integers(10, 100_000, 1000)]
     in_flight = []
     spent_s = time.process_time()
     for at in range(DECISIONS):
-        desk.arrive(arrivals[at % 1000], now_s=float(at))
-        for ticket in desk.starts(now_s=float(at)):
+        scheduler.arrive(arrivals[at % 1000], now_s=float(at))
+        for ticket in scheduler.dispatch(now_s=float(at)):
             in_flight.append(ticket)
             counts[ticket.route] += 1
         if len(in_flight) > 100:
-            desk.done(in_flight.pop(0), prompt_tokens=500, output_tokens=100)
+            scheduler.done(in_flight.pop(0), prompt_tokens=500, output_tokens=100)
     spent_s = time.process_time() - spent_s
     errors = [abs(counts[name] / DECISIONS - weight) for name, weight in WEIGHTS.items()]
     return {

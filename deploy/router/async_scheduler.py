@@ -1,6 +1,6 @@
-"""The desk in an event loop: callers wait for their start, and whatever frees room lets the next ones go.
+"""The scheduler in an event loop: callers wait for their dispatch, and every freed slot dispatches the next requests.
 
-One desk belongs to one event loop; nothing here awaits between looking and deciding, so there is nothing to lock.
+One scheduler belongs to one event loop, and no decision contains an await, so it needs no lock.
 """
 
 import asyncio
@@ -13,42 +13,42 @@ from deploy.common.backoff import Backoff
 from deploy.common.clock import Clock
 from deploy.router.errors import BusyError, NoReplicasError
 from deploy.router.metrics import RouterMetrics
-from deploy.router.power_admission import Watts
+from deploy.router.power_admission import PowerAdmission
 from deploy.router.response_stream import Usage
-from deploy.router.scheduler import Arrival, Desk, DeskSettings, Ticket
+from deploy.router.scheduler import Arrival, Scheduler, SchedulerSettings, Ticket
 from deploy.router.table import RoutingTable
 
 log = structlog.get_logger()
 
-FAILURES_IN_A_ROW = 3  # before a route is left alone: one connection may go stale
-FIRST_REST_S, MAX_REST_S = 1.0, 30.0
+FAILURES_IN_A_ROW = 3  # before a route rests: one failure may be a stale connection
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 1.0, 30.0
 RETRY_AFTER_S = (1, 60)
 
 
-class FrontDesk:
-    """Where callers of one router wait."""
+class AsyncScheduler:
+    """The queue of one router's callers."""
 
     def __init__(
-        self, table: RoutingTable, *, settings: DeskSettings, metrics: RouterMetrics, clock: Clock | None = None
+        self, table: RoutingTable, *, settings: SchedulerSettings, metrics: RouterMetrics, clock: Clock | None = None
     ) -> None:
-        self.desk = Desk(table, settings)
+        self.scheduler = Scheduler(table, settings)
         self._settings = settings
         self._metrics = metrics
         self._clock = clock or Clock()
         self._callers: dict[int, asyncio.Future[Ticket]] = {}
         self._failures: dict[str, int] = {}
-        self._rests = Backoff(first_s=FIRST_REST_S, most_s=MAX_REST_S)
+        self._backoff = Backoff(first_s=FIRST_BACKOFF_S, most_s=MAX_BACKOFF_S)
         self._drained: asyncio.Event | None = None
-        metrics.table_taken(table)
+        metrics.table_loaded(table)
 
     async def start(self, arrival: Arrival) -> Ticket:
         """Wait for a route; raises BusyError or NoReplicasError."""
         if self._drained is not None:
             raise NoReplicasError("this router is being shut down", retry_after_s=RETRY_AFTER_S[0])
-        if not self.desk.is_staffed:
+        if not self.scheduler.has_replicas:
             raise NoReplicasError("no deployment of this model has a replica now", retry_after_s=RETRY_AFTER_S[0])
         now_s = self._clock.steady_s()
-        waiting = self.desk.arrive(arrival, now_s=now_s)
+        waiting = self.scheduler.arrive(arrival, now_s=now_s)
         if waiting is None:
             raise self._busy("the queue of this router is full")
         caller: asyncio.Future[Ticket] = asyncio.get_running_loop().create_future()
@@ -60,105 +60,105 @@ class FrontDesk:
             self._leave(waiting, caller)
             raise
 
-    def another(self, ticket: Ticket) -> Ticket:
-        """The route failed before its first byte: another one, or the same where no other has room."""
+    def retry(self, ticket: Ticket) -> Ticket:
+        """The ticket of another route after a failure, or of the same route where no other has a slot."""
         route = ticket.route or ""
         self._failed(route)
-        self._metrics.failed_over(route)
-        again = self.desk.another(ticket)
+        self._metrics.retried(route)
+        again = self.scheduler.retry(ticket)
         self._pump(self._clock.steady_s())
         return again or ticket
 
     def done(self, ticket: Ticket, *, usage: Usage | None = None, answered: bool) -> None:
-        """The request is over; `answered`: the route is well."""
+        """The request ended; `answered`: the route works."""
         counted = usage or Usage()
         route = ticket.route or ""
         if answered:
             self._failures.pop(route, None)
-            self._rests.succeeded(route)
-        self.desk.done(ticket, prompt_tokens=counted.prompt_tokens, output_tokens=counted.output_tokens)
+            self._backoff.succeeded(route)
+        self.scheduler.done(ticket, prompt_tokens=counted.prompt_tokens, output_tokens=counted.output_tokens)
         self._pump(self._clock.steady_s())
 
     def failed(self, ticket: Ticket) -> None:
-        """Its route failed it for good."""
+        """The request ended with a failure of its route."""
         self._failed(ticket.route or "")
 
     def swap(self, table: RoutingTable) -> None:
-        """Other weights, from now on."""
-        self.desk.swap(table)
-        self._rests.forget_all_but(table.routes)
-        self._metrics.table_taken(table)
+        """Replace the table."""
+        self.scheduler.swap(table)
+        self._backoff.forget_all_but(table.routes)
+        self._metrics.table_loaded(table)
         self._pump(self._clock.steady_s())
 
-    def limit(self, watts: Watts) -> None:
-        """Other watts, from now on."""
-        self.desk.limit(watts)
+    def limit(self, watts: PowerAdmission) -> None:
+        """Replace the power limit."""
+        self.scheduler.limit(watts)
         self._pump(self._clock.steady_s())
 
-    def staff(self, replicas: Mapping[str, int], *, routers: int) -> None:
-        """Replicas that run, where that is known, and routers that send to them."""
-        self.desk.staff(replicas, routers=routers)
+    def set_replicas(self, replicas: Mapping[str, int], *, routers: int) -> None:
+        """Set the running replicas by route, where known, and the number of routers."""
+        self.scheduler.set_replicas(replicas, routers=routers)
         self._pump(self._clock.steady_s())
 
-    def look(self) -> None:
-        """What time alone brings: patience that ends, low prompts held as high ones are, routes that have rested."""
+    def tick(self) -> None:
+        """Apply the effects of time: expired patience, low prompts that count as high, routes whose backoff ends."""
         now_s = self._clock.steady_s()
-        for ticket in self.desk.given_up(now_s=now_s):
+        for ticket in self.scheduler.expired(now_s=now_s):
             caller = self._callers.pop(ticket.number)
             if not caller.done():
-                caller.set_exception(self._busy(f"no room within {self._settings.patience_s:g} s"))
+                caller.set_exception(self._busy(f"no free slot within {self._settings.patience_s:g} s"))
         self._close(now_s)
         self._pump(now_s)
-        self._metrics.look(self.desk)
+        self._metrics.update(self.scheduler)
 
     async def drain(self) -> None:
-        """Take nobody in any more; return when nobody is left.  Whoever waits for that already goes on waiting."""
+        """Refuse new requests; return when none is left.  Requests that wait already are still served."""
         if self._drained is None:
             self._drained = asyncio.Event()
         self._tell_if_empty()
         await self._drained.wait()
 
     def _pump(self, now_s: float) -> None:
-        while started := self.desk.starts(now_s=now_s):
+        while started := self.scheduler.dispatch(now_s=now_s):
             for ticket in started:
                 caller = self._callers.pop(ticket.number)
-                if caller.done():  # gone this very moment, and not told yet
-                    self.desk.done(ticket)
+                if caller.done():  # cancelled at this moment
+                    self.scheduler.done(ticket)
                     continue
-                self._metrics.started(ticket)
+                self._metrics.dispatched(ticket)
                 caller.set_result(ticket)
         self._tell_if_empty()
 
     def _leave(self, waiting: Ticket, caller: "asyncio.Future[Ticket]") -> None:
-        """The caller hung up: in the queue, or in the moment of its start."""
+        """The caller disconnected, in the queue or at the moment of its dispatch."""
         self._callers.pop(waiting.number, None)
         if caller.done() and not caller.cancelled() and caller.exception() is None:
             self.done(caller.result(), answered=False)
         else:
-            self.desk.leave(waiting)
+            self.scheduler.withdraw(waiting)
             self._tell_if_empty()
 
     def _failed(self, route: str) -> None:
         now_s = self._clock.steady_s()
         self._failures[route] = self._failures.get(route, 0) + 1
-        if self._failures[route] < FAILURES_IN_A_ROW or not self._rests.is_due(route, now_s=now_s):
+        if self._failures[route] < FAILURES_IN_A_ROW or not self._backoff.is_due(route, now_s=now_s):
             return
-        self._rests.failed(route, now_s=now_s)
-        log.warning("route_rests", route=route, failures=self._failures[route])
+        self._backoff.failed(route, now_s=now_s)
+        log.warning("route_backoff", route=route, failures=self._failures[route])
         self._close(now_s)
 
     def _close(self, now_s: float) -> None:
-        """Leave alone what fails, unless everything does: then there is nothing better."""
-        staffed = {route for route, room in self.desk.room.items() if room}
-        closed = {route for route in staffed if not self._rests.is_due(route, now_s=now_s)}
-        self.desk.close(closed if closed < staffed else ())
+        """Close the routes that are in backoff, unless that is all of them."""
+        serving = {route for route, slots in self.scheduler.slots.items() if slots}
+        closed = {route for route in serving if not self._backoff.is_due(route, now_s=now_s)}
+        self.scheduler.close(closed if closed < serving else ())
 
     def _tell_if_empty(self) -> None:
-        if self._drained is not None and not self._callers and not any(self.desk.in_flight.values()):
+        if self._drained is not None and not self._callers and not any(self.scheduler.in_flight.values()):
             self._drained.set()
 
     def _busy(self, message: str) -> BusyError:
-        """Come back when the queue, as fast as it moves now, has gone by."""
+        """An error with the time after which the queue, at its present rate, is served."""
         least_s, most_s = RETRY_AFTER_S
-        room = max(1, sum(self.desk.room.values()))
-        return BusyError(message, retry_after_s=min(most_s, max(least_s, ceil(len(self._callers) / room))))
+        slots = max(1, sum(self.scheduler.slots.values()))
+        return BusyError(message, retry_after_s=min(most_s, max(least_s, ceil(len(self._callers) / slots))))

@@ -1,11 +1,11 @@
-"""What callers are told instead of an answer, in the form that OpenAI's clients read.
+"""Error responses, in the form that OpenAI's clients read.
 
 RefusalError
 ├── BadRequestError        400: cannot be read
 ├── TooLargeError          413: the body is over the limit
 ├── BusyError              429: the queue is full, or patience ended
-├── NoReplicasError        503: nothing serves now
-└── UpstreamError          502: the deployment failed it
+├── NoReplicasError        503: no replica serves now
+└── UpstreamError          502: the deployment failed the request
 """
 
 import json
@@ -15,11 +15,11 @@ from deploy.common.errors import ActuationError
 
 
 class RefusalError(ActuationError):
-    """Of one request."""
+    """An error response to one request."""
 
     status: ClassVar[int] = 500
     kind: ClassVar[str] = "server_error"
-    outcome: ClassVar[str] = "refused"  # as metrics call it
+    outcome: ClassVar[str] = "refused"  # label of metrics
 
     def __init__(self, message: str, *, param: str | None = None, retry_after_s: int | None = None) -> None:
         super().__init__(message)
@@ -28,13 +28,13 @@ class RefusalError(ActuationError):
 
     @property
     def body(self) -> bytes:
-        """As JSON."""
+        """The body, as JSON."""
         said = {"message": str(self), "type": self.kind, "param": self.param, "code": None}
         return json.dumps({"error": said}).encode()
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Beside the body."""
+        """The headers beside the body's."""
         found = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(self.body))]
         if self.retry_after_s is not None:
             found.append((b"retry-after", b"%d" % self.retry_after_s))
@@ -42,30 +42,30 @@ class RefusalError(ActuationError):
 
 
 class BadRequestError(RefusalError):
-    """The router cannot read it."""
+    """The router cannot read the request."""
 
     status, kind, outcome = 400, "invalid_request_error", "unreadable"
 
 
 class TooLargeError(RefusalError):
-    """Its body is over the limit."""
+    """The body is over the limit."""
 
     status, kind, outcome = 413, "invalid_request_error", "too_large"
 
 
 class BusyError(RefusalError):
-    """The queue is full, or it waited in it for too long."""
+    """The queue is full, or the request waited too long."""
 
     status, kind, outcome = 429, "rate_limit_error", "busy"
 
 
 class NoReplicasError(RefusalError):
-    """No route has a replica, or there is no table yet, or the router is being shut down."""
+    """No route has a replica, or the router has no table yet or is shutting down."""
 
     status, kind, outcome = 503, "server_error", "no_replicas"
 
 
 class UpstreamError(RefusalError):
-    """The deployment did not answer; nothing of an answer was seen."""
+    """The deployment failed before the first byte of a response."""
 
     status, kind, outcome = 502, "server_error", "failed"

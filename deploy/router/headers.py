@@ -1,5 +1,6 @@
-"""Headers that end at the router: those of one connection (RFC 9110, section 7.6.1), and those that ASGI's server has
-already dealt with.  All others are passed on as they came, in their order."""
+"""Headers that end at the router: those of one connection (RFC 9110, section 7.6.1) and those that the ASGI server has
+handled.  All others are forwarded unchanged and in order.
+"""
 
 from collections.abc import Sequence
 
@@ -18,16 +19,16 @@ OF_ONE_HOP = frozenset(
         b"upgrade",
     }
 )
-OF_REQUESTS = OF_ONE_HOP | {b"expect", b"host"}  # the body was asked for here; the host is another
+OF_REQUESTS = OF_ONE_HOP | {b"expect", b"host"}  # the router has read the body, and the host is another
 
 
 def request_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """For the deployment."""
+    """Headers for the deployment."""
     return _without(headers, OF_REQUESTS)
 
 
 def answer_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """For the caller; names in lower case, as ASGI wants them."""
+    """Headers for the caller; names in lower case, as ASGI requires."""
     return _without([(name.lower(), value) for name, value in headers], OF_ONE_HOP)
 
 

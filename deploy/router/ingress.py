@@ -1,4 +1,4 @@
-"""The router as an ASGI application: read, wait for a route, pass on, pass back.  Bodies go both ways untouched."""
+"""The router as an ASGI application: read, wait for a route, forward, return.  Bodies stay unchanged both ways."""
 
 import asyncio
 import re
@@ -9,7 +9,7 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from deploy.common.clock import Clock
-from deploy.router.async_scheduler import FrontDesk
+from deploy.router.async_scheduler import AsyncScheduler
 from deploy.router.errors import BadRequestError, RefusalError, TooLargeError
 from deploy.router.headers import request_headers
 from deploy.router.metrics import RouterMetrics
@@ -21,21 +21,21 @@ from power.controls import Priority
 
 MAX_BODY_BYTES = 64 * 1024 * 1024  # a prompt with some images in it
 
-# The path of a request as RFC 9112 (section 3.2.1) has it.  Whatever else a server lets through, an address or half of
-# one, would become part of the address that is asked.
+# The path of a request by RFC 9112 (section 3.2.1).  Anything else that a server lets through, such as an address,
+# would become part of the upstream's address.
 _PATH = re.compile(r"/[^\x00-\x20\x7f#]*")
 _QUERY = re.compile(r"[^\x00-\x20\x7f#]*")
 
 
 class _GoneError(Exception):
-    """The caller hung up."""
+    """The caller disconnected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingress:
-    """One router's face."""
+    """The ASGI application of one router."""
 
-    front: FrontDesk
+    front: AsyncScheduler
     upstreams: Mapping[str, Upstream]
     metrics: RouterMetrics
     clock: Clock
@@ -103,14 +103,14 @@ class Ingress:
 
 @asynccontextmanager
 async def _unless_gone(receive: Receive, passage: Passage) -> AsyncIterator[None]:
-    """End what is inside when the caller hangs up."""
+    """Cancel the block when the caller disconnects."""
     inside, gone = cast("asyncio.Task[None]", asyncio.current_task()), False
 
     async def watch() -> None:
         nonlocal gone
         while (await receive())["type"] != "http.disconnect":
             pass
-        if not passage.ended:  # servers say so after the last byte as well
+        if not passage.ended:  # servers send this after the last byte too
             gone = True
             inside.cancel()
 
@@ -118,7 +118,7 @@ async def _unless_gone(receive: Receive, passage: Passage) -> AsyncIterator[None
     try:
         yield
         if gone:
-            inside.uncancel()  # it ended all the same
+            inside.uncancel()  # the block ended before the cancellation
     except asyncio.CancelledError:
         if gone and not inside.uncancel():
             raise _GoneError from None
@@ -128,7 +128,7 @@ async def _unless_gone(receive: Receive, passage: Passage) -> AsyncIterator[None
 
 
 def _target(scope: Mapping[str, Any]) -> str:
-    """Path and query; raises BadRequestError where the path is none."""
+    """Path and query; BadRequestError where the target is not a path."""
     raw, query = scope.get("raw_path"), scope["query_string"].decode("latin-1")
     path = raw.decode("latin-1") if raw else quote(scope["path"])
     path = below(scope.get("root_path", ""), path)
@@ -138,6 +138,6 @@ def _target(scope: Mapping[str, Any]) -> str:
 
 
 async def refuse(error: RefusalError, send: Send) -> None:
-    """Answer with an error."""
+    """Send an error response."""
     await send({"type": "http.response.start", "status": error.status, "headers": error.headers})
     await send({"type": "http.response.body", "body": error.body})

@@ -1,13 +1,13 @@
-"""What a router counts, by bucket of the plan, route and priority.
+"""The metrics of a router, by bucket of the plan, route and priority.
 
-Labels are bounded: at most `MAX_BUCKETS` buckets have a name, those with the largest share of requests, the others
-are one; routes are those of tables; callers have none.
+Labels are bounded: the `MAX_BUCKETS` buckets with the largest shares of requests have a name and all others share one,
+routes are those of tables, and callers are not labels.
 """
 
 from collections.abc import Mapping
 
-from deploy.router.metrics_backend import Instruments
-from deploy.router.scheduler import Desk, Ticket
+from deploy.router.metrics_backend import MetricsBackend
+from deploy.router.scheduler import Scheduler, Ticket
 from deploy.router.table import Cell, RoutingTable
 from power.controls import Priority
 
@@ -17,68 +17,68 @@ NO_ROUTE = "none"
 
 # A prompt of some tokens takes tens of milliseconds; callers give up within a minute.
 _FIRST_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-# 10 ms is what one user alone gets from a large server; 200 ms is slower than anybody reads.
+# 10 ms is the rate of a single user on a large server; 200 ms is slower than reading.
 _TOKEN_S = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.5, 1.0)
 _WAIT_S = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _ADDED_S = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
 
 
 class RouterMetrics:
-    """Of one router."""
+    """The metrics of one router."""
 
-    def __init__(self, instruments: Instruments) -> None:
+    def __init__(self, backend: MetricsBackend) -> None:
         kept = ["bucket", "route", "priority"]
-        self._starts = instruments.counter(
-            "fleetwright_router_starts",
-            "Requests sent to a route; spilled: a route that was due by its weight had no room.",
+        self._dispatched = backend.counter(
+            "fleetwright_router_dispatched",
+            "Requests sent to a route; spilled: a route that was due by its weight had no free slot.",
             [*kept, "spilled"],
         )
-        self._ends = instruments.counter(
+        self._ends = backend.counter(
             "fleetwright_router_requests",
-            "Requests that ended: ok, gone (the caller hung up), lost (the route died in its answer), or refused.",
+            "Requests that ended: ok, gone (the caller disconnected), lost (the route failed later), or refused.",
             ["route", "priority", "outcome"],
         )
-        self._retries = instruments.counter(
-            "fleetwright_router_retries", "Requests that a route failed before its first byte.", ["route"]
+        self._retries = backend.counter(
+            "fleetwright_router_retries", "Requests that a route failed before the first byte.", ["route"]
         )
-        self._tables = instruments.counter(
-            "fleetwright_router_tables", "Tables of weights that came: taken or refused.", ["result"]
+        self._tables = backend.counter(
+            "fleetwright_router_table_loads", "Tables received: taken or refused.", ["result"]
         )
-        self._first = instruments.histogram(
+        self._first = backend.histogram(
             "fleetwright_router_ttft_seconds", "From arrival to the first event of a stream.", kept, _FIRST_S
         )
-        self._token = instruments.histogram(
-            "fleetwright_router_tpot_seconds", "From token to token of a stream, its mean.", kept, _TOKEN_S
+        self._token = backend.histogram(
+            "fleetwright_router_tpot_seconds", "Mean time between tokens of a stream.", kept, _TOKEN_S
         )
-        self._wait = instruments.histogram(
-            "fleetwright_router_admission_wait_seconds", "From arrival to start.", kept, _WAIT_S
+        self._wait = backend.histogram(
+            "fleetwright_router_admission_wait_seconds", "From arrival to dispatch.", kept, _WAIT_S
         )
-        self._added = instruments.histogram(
-            "fleetwright_router_own_seconds",
-            "From the last byte of a request that need not wait to the call to its route.",
+        self._added = backend.histogram(
+            "fleetwright_router_overhead_seconds",
+            "Router time of a request that need not wait, from its last byte to the call to its route.",
             [],
             _ADDED_S,
         )
-        self._waiting = instruments.gauge(
+        self._waiting = backend.gauge(
             "fleetwright_router_waiting", "Requests in the queue now.", ["bucket", "priority"]
         )
-        self._in_flight = instruments.gauge("fleetwright_router_in_flight", "Sent and not answered yet.", ["route"])
-        self._room = instruments.gauge(
-            "fleetwright_router_room", "Requests at once that this router sends to a route.", ["route"]
+        self._in_flight = backend.gauge("fleetwright_router_in_flight", "Requests sent and not answered.", ["route"])
+        self._slots = backend.gauge(
+            "fleetwright_router_in_flight_limit", "Requests at once that this router sends to a route.", ["route"]
         )
-        self._weight = instruments.gauge(
-            "fleetwright_router_weight_ratio", "Weight of a route in a bucket, as told.", ["bucket", "route"]
+        self._weight = backend.gauge(
+            "fleetwright_router_weight_ratio", "Weight of a route in a bucket, by the table.", ["bucket", "route"]
         )
-        self._watts_age = instruments.gauge(
-            "fleetwright_router_watts_age_seconds", "Since the guard's reading that low prompts are held by.", []
+        self._watts_age = backend.gauge(
+            "fleetwright_router_watts_age_seconds", "Age of the guard's reading that limits low prompts.", []
         )
         self._names: Mapping[Cell, str] = {}
         self._weighed: set[tuple[str, str]] = set()
         self._queued: set[tuple[str, str]] = set()
         self._routes: set[str] = set()
 
-    def table_taken(self, table: RoutingTable) -> None:
-        """Another table is in force."""
+    def table_loaded(self, table: RoutingTable) -> None:
+        """A table is in force."""
         self._tables(1, "taken")
         self._names = bucket_labels(table)
         named = {(self._names[cell], route): w for cell, found in table.by_cell.items() for route, w in found.items()}
@@ -90,25 +90,25 @@ class RouterMetrics:
         self._weighed = set(named)
 
     def table_refused(self) -> None:
-        """One came that cannot be used."""
+        """A table was refused."""
         self._tables(1, "refused")
 
-    def started(self, ticket: Ticket) -> None:
-        """A request was given its route."""
+    def dispatched(self, ticket: Ticket) -> None:
+        """A request was sent to its route."""
         of = self._labels(ticket)
-        self._starts(1, *of, "yes" if ticket.spilled else "no")
+        self._dispatched(1, *of, "yes" if ticket.spilled else "no")
         self._wait(ticket.waited_s, *of)
 
-    def sent_in(self, own_s: float) -> None:
-        """What a request that did not wait took here."""
+    def overhead(self, own_s: float) -> None:
+        """The router's own time of a request that did not wait."""
         self._added(own_s)
 
-    def failed_over(self, route: str) -> None:
-        """A route failed a request, which is tried again."""
+    def retried(self, route: str) -> None:
+        """A route failed a request, which is retried."""
         self._retries(1, route)
 
     def ended(self, ticket: Ticket, outcome: str) -> None:
-        """A request that was sent is over."""
+        """A request that was sent ended."""
         self._ends(1, ticket.route or NO_ROUTE, name_of(ticket.arrival.priority), outcome)
 
     def refused(self, priority: Priority, outcome: str) -> None:
@@ -116,16 +116,16 @@ class RouterMetrics:
         self._ends(1, NO_ROUTE, name_of(priority), outcome)
 
     def streamed(self, ticket: Ticket, *, first_s: float, token_s: float | None) -> None:
-        """A stream ended: time to its first event, and from token to token."""
+        """A stream ended: time to its first event, and mean time between tokens."""
         of = self._labels(ticket)
         self._first(first_s, *of)
         if token_s is not None:
             self._token(token_s, *of)
 
-    def look(self, desk: Desk) -> None:
-        """What stands now."""
+    def update(self, scheduler: Scheduler) -> None:
+        """Set the gauges."""
         counts = {(name, name_of(each)): 0 for name in set(self._names.values()) for each in Priority}
-        for ticket in desk.queued():
+        for ticket in scheduler.queued():
             key = self._names.get(ticket.cell, OTHERS), name_of(ticket.arrival.priority)
             counts[key] = counts.get(key, 0) + 1
         for key in self._queued - counts.keys():
@@ -133,13 +133,13 @@ class RouterMetrics:
         for key, count in counts.items():
             self._waiting(count, *key)
         self._queued = set(counts)
-        self._routes |= desk.room.keys()
+        self._routes |= scheduler.slots.keys()
         for route in self._routes:
-            self._in_flight(desk.in_flight.get(route, 0), route)
-            self._room(desk.room.get(route, 0), route)
+            self._in_flight(scheduler.in_flight.get(route, 0), route)
+            self._slots(scheduler.slots.get(route, 0), route)
 
-    def watts_age(self, age_s: float) -> None:
-        """Of the reading in use."""
+    def power_reading_age(self, age_s: float) -> None:
+        """The age of the power reading in use."""
         self._watts_age(age_s)
 
     def _labels(self, ticket: Ticket) -> tuple[str, str, str]:
@@ -151,7 +151,7 @@ class RouterMetrics:
 
 
 def bucket_labels(table: RoutingTable) -> dict[Cell, str]:
-    """The upper edges of a bucket, input x output tokens, as plans name it; of the smallest ones `others`."""
+    """The upper edges of each bucket, input x output tokens, as plans name it; `others` for the smallest ones."""
     cells = [(row, column) for row in range(len(table.input_tokens)) for column in range(len(table.output_tokens))]
     largest = set(sorted(cells, key=lambda cell: (-table.share[cell[0]][cell[1]], cell))[:MAX_BUCKETS])
     return {
@@ -161,5 +161,5 @@ def bucket_labels(table: RoutingTable) -> dict[Cell, str]:
 
 
 def name_of(priority: Priority) -> str:
-    """As labels say it."""
+    """The priority as a label."""
     return priority.name.lower()

@@ -1,7 +1,7 @@
-"""What the router must know of a request in the OpenAI protocol.  It reads; bodies are passed on as they came.
+"""The fields of an OpenAI request that the router needs.  Bodies are forwarded unchanged.
 
-Text is counted in bytes, lists of token ids are counted.  Whatever the router does not need is left to the engine to
-judge; what it needs and cannot read is answered with 400.
+Text is measured in bytes, and lists of token ids are counted.  The engine validates everything that the router does not
+need; a field that the router needs and cannot read returns 400.
 """
 
 import json
@@ -24,10 +24,10 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A request as it is sent on."""
+    """A request as it is forwarded."""
 
     method: str
-    target: str  # path and query, as they came
+    target: str  # path and query, unchanged
     headers: Headers
     body: bytes
 
@@ -39,7 +39,7 @@ class _Prompt:
 
 
 def arrival_of(question: Question) -> Arrival:
-    """How large it is, and whose; raises BadRequestError.  Paths that are not known count with their bytes."""
+    """Size and class of a request; raises BadRequestError.  On an unknown path the size is that of the body."""
     caller, priority = _caller(question.headers), _priority(question.headers)
     read = _READERS.get(question.target.partition("?")[0].rstrip("/").removeprefix("/v1"))
     if read is None or question.method != "POST":
@@ -85,7 +85,7 @@ def _message_bytes(message: Any, at: int) -> int:
         return _size(content)
     if not isinstance(content, list):
         raise BadRequestError("must be text or a list of parts", param=f"messages[{at}].content")
-    # Parts that are not text (images, sound) are not counted: engines turn them into tokens each in its own way.
+    # Parts that are not text (images, sound) are not counted: each engine converts them to tokens differently.
     texts = (part.get("text") for part in content if isinstance(part, dict))
     return sum(_size(text) for text in texts if isinstance(text, str))
 
@@ -105,7 +105,7 @@ def _completion(document: Mapping[str, Any]) -> _Prompt:
 
 
 def _size(text: str) -> int:
-    # `surrogatepass`: JSON may name half a pair, which the engine is to judge.
+    # `surrogatepass`: JSON may contain half a surrogate pair, which the engine validates.
     return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 

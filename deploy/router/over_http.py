@@ -1,7 +1,7 @@
-"""Engines that answer on HTTP, each replica at its own address.
+"""Engines on HTTP, each replica at its own address.
 
-aiohttp comes with the extra `ray`, and takes a fifth of the processor time of httpx for such requests.  Nothing is
-decompressed, redirected or remembered on the way.
+aiohttp comes with the extra `ray` and uses a fifth of httpx's CPU time for these requests.  Responses are not
+decompressed, redirects are not followed, and cookies are not kept.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from deploy.router.upstream import Head
 
 CONNECT_S = 3.0
 KEEP_ALIVE_S = 4.0  # less than the 5 s after which uvicorn, which most engines run on, closes an idle connection
-FIRST_REST_S, MAX_REST_S = 0.5, 10.0  # of one address that did not answer
-_OUR_OWN = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")  # what aiohttp would add
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 10.0  # of an address that did not respond
+_OUR_OWN = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")  # headers that aiohttp would add
 
 
 class HttpAnswer:
-    """As aiohttp reads it."""
+    """A response that aiohttp reads."""
 
     def __init__(self, response: Any, *, name: str, ended: Callable[[], None]) -> None:
         self.head = Head(status=response.status, headers=response.raw_headers)
@@ -30,15 +30,15 @@ class HttpAnswer:
         self._ended: Callable[[], None] | None = ended
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """As they come off the socket."""
+        """The body's parts as they arrive."""
         try:
             async for chunk in self._response.content.iter_any():
                 yield chunk
         except _failures() as error:
-            raise UpstreamError(f"{self._name} broke off its answer: {_reason(error)}") from error
+            raise UpstreamError(f"{self._name} failed during its response: {_reason(error)}") from error
 
     def close(self) -> None:
-        """Before its end the connection is cut; after it, it was given back already."""
+        """Close the connection where the response has not ended."""
         self._response.close()
         if self._ended is not None:
             self._ended()
@@ -49,13 +49,13 @@ class HttpUpstream:
     """One deployment of engines on HTTP."""
 
     def __init__(self, name: str, urls: Sequence[str], *, silence_s: float, clock: Clock | None = None) -> None:
-        """`silence_s`: the longest between two parts of an answer, the first included."""
+        """`silence_s`: the longest time between two parts of a response, the first included."""
         import aiohttp  # noqa: PLC0415 - an extra
 
         self._name = name
         self._clock = clock or Clock()
         self._in_flight = dict.fromkeys((url.rstrip("/") for url in urls), 0)
-        self._rests = Backoff(first_s=FIRST_REST_S, most_s=MAX_REST_S)
+        self._backoff = Backoff(first_s=FIRST_BACKOFF_S, most_s=MAX_BACKOFF_S)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -66,26 +66,26 @@ class HttpUpstream:
         )
 
     async def ask(self, question: Question) -> HttpAnswer:
-        """At the address with the fewest requests in flight, among those that answered last time."""
+        """Send to the address with the fewest requests in flight, among those that responded last time."""
         url = self._least_loaded()
         self._in_flight[url] += 1
         try:
             response = await self._request(url, question)
         except _failures() as error:
             self._in_flight[url] -= 1
-            self._rests.failed(url, now_s=self._clock.steady_s())
-            raise UpstreamError(f"{self._name} did not answer: {_reason(error)}") from error
+            self._backoff.failed(url, now_s=self._clock.steady_s())
+            raise UpstreamError(f"{self._name} did not respond: {_reason(error)}") from error
         except BaseException:
             self._in_flight[url] -= 1
             raise
-        self._rests.succeeded(url)
+        self._backoff.succeeded(url)
         return HttpAnswer(response, name=self._name, ended=lambda: self._ended(url))
 
     def abandon(self) -> None:
-        """Connections of engines that are gone break by themselves."""
+        """Connections of engines that are gone close by themselves."""
 
     async def close(self) -> None:
-        """Idle connections too."""
+        """Close idle connections too."""
         await self._session.close()
 
     async def _request(self, url: str, question: Question) -> Any:
@@ -101,7 +101,7 @@ class HttpUpstream:
 
     def _least_loaded(self) -> str:
         now_s = self._clock.steady_s()
-        awake = [url for url in self._in_flight if self._rests.is_due(url, now_s=now_s)]
+        awake = [url for url in self._in_flight if self._backoff.is_due(url, now_s=now_s)]
         return min(awake or self._in_flight, key=self._in_flight.__getitem__)
 
     def _ended(self, url: str) -> None:
@@ -109,7 +109,7 @@ class HttpUpstream:
 
 
 def _address(base: Any, target: str) -> Any:
-    """The target below the replica's own address, whose scheme, host and port nothing in it changes."""
+    """The target below the replica's address; the target cannot change scheme, host or port."""
     path, _, query = target.partition("?")
     below = f"{base.raw_path.rstrip('/')}/{path.removeprefix('/')}"
     return type(base).build(
@@ -124,5 +124,5 @@ def _failures() -> tuple[type[Exception], ...]:
 
 
 def _reason(error: Exception) -> str:
-    """Without the address, which is no matter of callers."""
+    """The reason without the address, which callers must not get."""
     return type(error).__name__

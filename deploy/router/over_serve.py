@@ -1,7 +1,7 @@
-"""Deployments of the same Ray Serve application, by their handles.  Serve picks the replica.
+"""Deployments of the same Ray Serve application, by their handles.  Serve chooses the replica.
 
-The engine's side is one method, an asynchronous generator (`fleetwright.serve` makes it of any ASGI
-application): it yields status and headers first, then the parts of the body.
+The engine implements one asynchronous generator (`fleetwright.serve` makes it from any ASGI application): it yields
+status and headers first, then the parts of the body.
 """
 
 import asyncio
@@ -16,18 +16,18 @@ from deploy.router.openai import Question
 from deploy.router.upstream import Head
 
 METHOD = "answer_openai"
-# One that takes in another user_config (UPDATING) is out for a moment, one that Serve's restarted controller has yet to
-# find again (RECOVERING) for none: their requests wait.  One on a draining node (PENDING_MIGRATION) serves on.
+# A replica that takes another user_config (UPDATING) is out of routing for a moment, and one that a restarted Serve
+# controller has yet to find (RECOVERING) is not; requests wait.  One on a draining node (PENDING_MIGRATION) serves.
 PRESENT = ("RUNNING", "UPDATING", "RECOVERING", "PENDING_MIGRATION")
 
 
 def present(replica_states: Mapping[str, int]) -> int:
-    """How many replicas of a deployment serve, or will in a moment, by Serve's count of their states."""
+    """Replicas of a deployment that serve now or in a moment, by Serve's counts of replica states."""
     return sum(replica_states.get(state, 0) for state in PRESENT)
 
 
 class ServeAnswer:
-    """As Serve streams it."""
+    """A response that Serve streams."""
 
     def __init__(self, generator: Any, head: Head, *, name: str) -> None:
         self.head = head
@@ -36,16 +36,16 @@ class ServeAnswer:
         self._over = False
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """One per item of the engine's generator."""
+        """The items of the engine's generator."""
         try:
             async for chunk in self._generator:
                 yield chunk
         except (RayError, RayServeException) as error:
-            raise UpstreamError(f"{self._name} broke off its answer: {type(error).__name__}") from error
+            raise UpstreamError(f"{self._name} failed during its response: {type(error).__name__}") from error
         self._over = True
 
     def close(self) -> None:
-        """Cancel it in the replica, where it has not ended."""
+        """Cancel the request in the replica where it has not ended."""
         if not self._over:
             self._generator.cancel()
 
@@ -59,14 +59,14 @@ class ServeUpstream:
         self._asking: set[asyncio.Future[Any]] = set()
 
     async def ask(self, question: Question) -> ServeAnswer:
-        """Once a replica has room.  A handle would wait for ever for a deployment that has none (`abandon`)."""
+        """Send once a replica has a slot.  Without a replica, a handle waits for ever (see `abandon`)."""
         generator = self._method.remote(question.method, question.target, list(question.headers), question.body)
         asking = asyncio.ensure_future(anext(aiter(generator)))
         asking.add_done_callback(_looked_at)
         self._asking.add(asking)
         try:
             await asyncio.wait({asking})
-        except asyncio.CancelledError:  # by the caller, whatever became of the call meanwhile
+        except asyncio.CancelledError:  # by the caller, in any state of the call
             asking.cancel()
             generator.cancel()
             raise
@@ -74,23 +74,23 @@ class ServeUpstream:
             self._asking.discard(asking)
         if asking.cancelled():
             generator.cancel()
-            raise UpstreamError(f"{self._name} has no replica any more")
+            raise UpstreamError(f"{self._name} has no replica")
         try:
             status, headers = asking.result()
         except (RayError, RayServeException, StopAsyncIteration) as error:
-            raise UpstreamError(f"{self._name} did not answer: {type(error).__name__}") from error
+            raise UpstreamError(f"{self._name} did not respond: {type(error).__name__}") from error
         return ServeAnswer(generator, Head(status=status, headers=headers), name=self._name)
 
     def abandon(self) -> None:
-        """Those that wait for a replica, and those that a last one, which drains, has not answered yet."""
+        """Cancel requests that wait for a replica or for the response of a last one that drains."""
         for asking in self._asking:
             asking.cancel()
 
     async def close(self) -> None:
-        """Handles have no end of their own."""
+        """Handles need no closing."""
 
 
 def _looked_at(asking: "asyncio.Future[Any]") -> None:
-    """What became of a call whose caller has gone is nobody's affair, and no warning."""
+    """Retrieve the exception of a call whose caller has gone, so that asyncio does not log it."""
     if not asking.cancelled():
         asking.exception()

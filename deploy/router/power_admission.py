@@ -1,4 +1,4 @@
-"""Whether a prompt may start by what the row draws: the power room's admission, with what the guard last said."""
+"""Whether a prompt may start by the power of the row: `power.admission` with the guard's last limits."""
 
 from dataclasses import dataclass, replace
 from math import inf
@@ -8,23 +8,23 @@ from power.controls import Priority
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watts:
-    """The row as last modelled, and what prompts are held to."""
+class PowerAdmission:
+    """The modelled power of the row, and the limits of prompts."""
 
     row_w: float
-    step_w: float  # that one prompt adds to its server
+    step_w: float  # added by one prompt
     low_limit_w: float
     high_limit_w: float
     patience_s: float = LOW_PATIENCE_S
 
-    def lets(self, priority: Priority, *, waited_s: float) -> bool:
+    def allows(self, priority: Priority, *, waited_s: float) -> bool:
         """Whether one more prompt fits."""
         most_w = limit_w(priority, waited_s, self.patience_s, self.low_limit_w, self.high_limit_w)
         return admits(self.row_w, self.step_w, most_w)
 
-    def with_one_more(self) -> "Watts":
-        """A prompt was started; the next reading has it."""
+    def with_one_more(self) -> "PowerAdmission":
+        """With a prompt that started since the reading."""
         return replace(self, row_w=self.row_w + self.step_w)
 
 
-NO_LIMIT = Watts(row_w=0.0, step_w=0.0, low_limit_w=inf, high_limit_w=inf)
+NO_LIMIT = PowerAdmission(row_w=0.0, step_w=0.0, low_limit_w=inf, high_limit_w=inf)

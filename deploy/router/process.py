@@ -1,7 +1,7 @@
-"""The router as a process of its own, before engines on HTTP.
+"""The router as a process, before engines on HTTP.
 
-Its table is a file, looked at every second: whoever replaces the file (a mounted ConfigMap, an editor, `mv`) swaps the
-weights.  A file that cannot be used is told of once, and the table before it stays.
+It reads the file of its table again when the file changes (a mounted ConfigMap, an editor, `mv`).  An unusable file is
+logged once, and the old table stays.
 """
 
 import asyncio
@@ -15,29 +15,29 @@ from pydantic import Field, ValidationError, model_validator
 
 from deploy.common.clock import Clock
 from deploy.common.errors import PlanUnusableError
-from deploy.router.metrics_backend import OfProcess
+from deploy.router.metrics_backend import PrometheusBackend
 from deploy.router.over_http import HttpUpstream
 from deploy.router.router import Router
-from deploy.router.settings import RouterSettings, Url, WattsFrom
+from deploy.router.settings import PowerSource, RouterSettings, Url
 from deploy.router.table import RouteName, RoutingTable
 from fleet.documents import Frozen, RuleError
 
 log = structlog.get_logger()
 
-LOOK_S = 1.0
+TICK_S = 1.0
 LONGEST_ANSWER_S = 900
 
 
 class RouterFile(Frozen):
-    """Everything that the router's process is told."""
+    """The configuration of the router's process."""
 
     engines: dict[RouteName, tuple[Url, ...]] = Field(
-        min_length=1, max_length=100, description="Deployment, as the table's routes name it -> its replicas."
+        min_length=1, max_length=100, description="Deployment, named as the table's routes -> URLs of its replicas."
     )
     table_file: Path
     settings: RouterSettings = RouterSettings()
-    watts: WattsFrom | None = None
-    silence_s: float = Field(default=600.0, gt=0, le=86_400, description="Between two parts of an answer.")
+    watts: PowerSource | None = None
+    silence_s: float = Field(default=600.0, gt=0, le=86_400, description="Between two parts of a response.")
 
     @model_validator(mode="after")
     def _has_addresses(self) -> "RouterFile":
@@ -48,27 +48,27 @@ class RouterFile(Frozen):
 
 
 class TableFile:
-    """The table as the file has it."""
+    """The file of the table."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen = b""
 
     def read(self) -> RoutingTable:
-        """As it is now; raises OSError or ValidationError."""
+        """Read the table; raises OSError or ValidationError."""
         self._seen = self._path.read_bytes()
         return RoutingTable.model_validate_json(self._seen)
 
     def changed(self) -> RoutingTable | None:
-        """Another table than the last one read; a bad one is raised once."""
+        """The table, if the file changed since it was read; an unusable file raises once."""
         return None if self._path.read_bytes() == self._seen else self.read()
 
 
 async def follow(router: Router, file: TableFile, *, clock: Clock) -> None:
-    """Take what the file has, until cancelled."""
+    """Take every new table from the file, until cancelled."""
     missing = False
     while True:
-        await clock.sleep(LOOK_S)
+        await clock.sleep(TICK_S)
         try:
             table = file.changed()
             missing = False
@@ -87,16 +87,16 @@ async def follow(router: Router, file: TableFile, *, clock: Clock) -> None:
 async def run_router(
     config: RouterFile, listener: socket.socket, *, registry: CollectorRegistry, clock: Clock | None = None
 ) -> None:
-    """Serve until told to end, and then until what is in flight has its answer."""
+    """Serve until SIGTERM, and then until every request in flight has its response."""
     clock, file = clock or Clock(), TableFile(config.table_file)
     router = Router(
         table=file.read(),
         upstreams={name: HttpUpstream(name, urls, silence_s=config.silence_s) for name, urls in config.engines.items()},
         settings=config.settings,
-        instruments=OfProcess(registry),
+        backend=PrometheusBackend(registry),
         clock=clock,
     )
-    router.hold(config.watts)
+    router.set_power_source(config.watts)
     following = asyncio.create_task(follow(router, file, clock=clock))
     try:
         await _server(router).serve(sockets=[listener])
@@ -110,7 +110,7 @@ def _server(router: Router) -> uvicorn.Server:
         log_config=None,
         access_log=False,
         server_header=False,
-        date_header=False,  # the engine's passes
+        date_header=False,  # the engine's header is forwarded
         timeout_graceful_shutdown=LONGEST_ANSWER_S,
     )
     return uvicorn.Server(config)

@@ -1,11 +1,11 @@
-"""One request's way through the router, from its arrival to the last byte of its answer."""
+"""One request through the router, from its arrival to the last byte of its response."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 
 from deploy.common.clock import Clock
-from deploy.router.async_scheduler import FrontDesk
+from deploy.router.async_scheduler import AsyncScheduler
 from deploy.router.errors import RefusalError, UpstreamError
 from deploy.router.headers import answer_headers
 from deploy.router.metrics import RouterMetrics
@@ -16,18 +16,18 @@ from deploy.router.upstream import Answer, Head, Upstream
 from fleetwright.asgi import Send
 
 ROUTE_HEADER, PLAN_HEADER = b"x-fleetwright-route", b"x-fleetwright-plan"
-GONE = "gone"  # as metrics call a caller that hung up
+GONE = "gone"  # outcome label: the caller disconnected
 
 
 class Passage:
-    """Waits, asks, passes on; counts what came of it."""
+    """Waits for a route, sends the request, forwards the response, and counts the outcome."""
 
     def __init__(
         self,
         *,
         question: Question,
         arrival: Arrival,
-        front: FrontDesk,
+        front: AsyncScheduler,
         upstreams: Mapping[str, Upstream],
         metrics: RouterMetrics,
         clock: Clock,
@@ -46,7 +46,7 @@ class Passage:
         self.ended = False
 
     async def run(self) -> None:
-        """Raises RefusalError where nothing of an answer was sent."""
+        """Raises RefusalError where no part of a response was sent."""
         try:
             self._ticket = await self._front.start(self._arrival)
         except RefusalError as error:
@@ -83,16 +83,16 @@ class Passage:
 
     async def _asked_twice(self) -> tuple[Answer, AsyncIterator[bytes], bytes]:
         if self._ticket.started_s == self._ticket.since_s:
-            self._metrics.sent_in(self._clock.steady_s() - self._arrived_s)
+            self._metrics.overhead(self._clock.steady_s() - self._arrived_s)
         try:
             return await self._asked()
         except UpstreamError:
             _stop_if_told()
-            self._ticket = self._front.another(self._ticket)
+            self._ticket = self._front.retry(self._ticket)
             return await self._asked()
 
     async def _asked(self) -> tuple[Answer, AsyncIterator[bytes], bytes]:
-        """Up to the first byte of the body: until then nobody has seen anything of it."""
+        """Up to the first byte of the body; until then the request may be retried."""
         answer = await self._upstreams[self._ticket.route or ""].ask(self._question)
         try:
             chunks = answer.chunks()
@@ -114,12 +114,12 @@ class Passage:
 
     async def _pass(self, chunk: bytes) -> None:
         if chunk:
-            self._reader.saw(chunk, now_s=self._clock.steady_s())
+            self._reader.observe(chunk, now_s=self._clock.steady_s())
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def _break_off(self, error: UpstreamError) -> None:
-        """The answer has begun and will not end.  Clients of a stream read an error event; whoever counts bytes finds
-        some missing, because the last part is never sent: the server closes the connection."""
+        """The response has begun and failed.  A stream ends with an error event, and the last part of any body is
+        not sent: the server closes the connection, so that clients find the body incomplete."""
         self.ended = True
         if self._reader.streamed:
             said = {"error": {"message": str(error), "type": error.kind, "param": None, "code": None}}
@@ -138,7 +138,7 @@ class Passage:
 
 
 def _stop_if_told() -> None:
-    """A caller that hangs up in the moment of a failure may be told of as the failure, which must not hide it."""
+    """A caller that disconnects at the moment of a failure counts as gone, not as failed."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

@@ -1,7 +1,7 @@
-"""What an answer tells while it passes by: when it came, and how many tokens it has.  Chunks are only looked at.
+"""Times and token counts of a response, read while its chunks are forwarded unchanged.
 
-A stream of server-sent events is counted at `data:` lines, wherever chunks are cut.  Engines put `usage` behind the
-choices (in a stream, where the caller asked for it, into one of its last events), so only the end of an answer is kept.
+Events of a stream are counted at `data:` lines, wherever chunks are cut.  Engines put `usage` after the choices (in a
+stream, if the caller requests it, into one of the last events), so only the end of a response is kept.
 """
 
 import json
@@ -14,20 +14,20 @@ MAX_TOKENS = 10**9
 
 _EVENT = b"\ndata:"
 _DONE = re.compile(rb"\ndata: ?\[DONE\]")
-_USAGE = re.compile(r'"usage"\s*:\s*(?=\{)')  # inside a text its quotes are escaped
+_USAGE = re.compile(r'"usage"\s*:\s*(?=\{)')  # inside a string its quotes are escaped
 _DECODER = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens, as the engine counted them."""
+    """Token counts of the engine."""
 
     prompt_tokens: int | None = None
     output_tokens: int | None = None
 
 
 class AnswerReader:
-    """Of one answer."""
+    """The reader of one response."""
 
     __slots__ = ("_carry", "_readable", "_streamed", "_tail", "events", "first_s", "last_s")
 
@@ -38,15 +38,15 @@ class AnswerReader:
         self._carry = b"\n"
         self._tail = b""
         self.events = 0
-        self.first_s: float | None = None  # of the first event, or of the first byte of what is not streamed
+        self.first_s: float | None = None  # of the first event, or the first byte of a response in one piece
         self.last_s: float | None = None
 
     @property
     def streamed(self) -> bool:
-        """Whether the answer comes as events."""
+        """Whether the response is a stream of events."""
         return self._streamed
 
-    def saw(self, chunk: bytes, *, now_s: float) -> None:
+    def observe(self, chunk: bytes, *, now_s: float) -> None:
         """The next part of the body."""
         if not chunk:
             return
@@ -59,7 +59,7 @@ class AnswerReader:
             self.last_s = now_s
 
     def usage(self) -> Usage:
-        """What is known of the tokens so far: the engine's count, else that of the events."""
+        """The token counts until now: the engine's, else the number of events."""
         counted = _usage_in(self._tail.decode(errors="replace"))
         if counted.output_tokens is not None or not self._streamed or not self._readable:
             return counted
@@ -67,7 +67,7 @@ class AnswerReader:
         return Usage(prompt_tokens=counted.prompt_tokens, output_tokens=self.events - ended)
 
     def token_s(self, output_tokens: int | None) -> float | None:
-        """Mean time from one token to the next; None where there are fewer than two, or no stream."""
+        """Mean time between tokens; None for fewer than two tokens and without a stream."""
         if not self._streamed or self.first_s is None or self.last_s is None or (output_tokens or 0) < 2:
             return None
         return (self.last_s - self.first_s) / ((output_tokens or 0) - 1)
@@ -95,6 +95,6 @@ def _usage_in(text: str) -> Usage:
 
 
 def _tokens(found: dict[str, Any], *names: str) -> int | None:
-    """The first that is a count; the second name is that of the Responses protocol."""
+    """The first count; the second name is that of the Responses protocol."""
     values = (found.get(name) for name in names)
     return next((value for value in values if type(value) is int and 0 <= value <= MAX_TOKENS), None)

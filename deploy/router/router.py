@@ -1,4 +1,4 @@
-"""One model's router, whole: the ingress, its desk, and what it listens to beside requests."""
+"""One model's router: the ingress, its scheduler, and the background tasks that feed both."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, MutableMapping
@@ -11,36 +11,36 @@ import structlog
 
 from deploy.common.clock import Clock
 from deploy.common.errors import PlanUnusableError
-from deploy.router.async_scheduler import FrontDesk
+from deploy.router.async_scheduler import AsyncScheduler
 from deploy.router.ingress import Ingress
 from deploy.router.metrics import RouterMetrics
-from deploy.router.metrics_backend import Instruments
+from deploy.router.metrics_backend import MetricsBackend
 from deploy.router.power_admission import NO_LIMIT
-from deploy.router.row_power import RowWatch, word_in
-from deploy.router.settings import RouterSettings, WattsFrom
+from deploy.router.row_power import RowPower, reading_in
+from deploy.router.settings import PowerSource, RouterSettings
 from deploy.router.table import RoutingTable
 from deploy.router.upstream import Upstream
 from fleetwright.asgi import Receive, Send
 
 log = structlog.get_logger()
 
-LOOK_S = 0.25
-STAFF_S = 1.0
+TICK_S = 0.25
+COUNT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staff:
-    """Who runs."""
+class ReplicaCounts:
+    """Running replicas."""
 
     replicas: Mapping[str, int]  # by route
     routers: int
 
 
-CountStaff = Callable[[], Awaitable[Staff]]
+CountReplicas = Callable[[], Awaitable[ReplicaCounts]]
 
 
 class Router:
-    """Runs in one event loop.  `start` and `stop` it there, or let the ASGI server do so by its lifespan."""
+    """One router in one event loop.  Call `start` and `stop`, or let the ASGI server do so by its lifespan."""
 
     def __init__(
         self,
@@ -48,21 +48,21 @@ class Router:
         table: RoutingTable,
         upstreams: Mapping[str, Upstream],
         settings: RouterSettings,
-        instruments: Instruments,
-        count_staff: CountStaff | None = None,
+        backend: MetricsBackend,
+        count_replicas: CountReplicas | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`count_staff`: where it can be asked who runs; else that is as the table and the settings say."""
+        """Without `count_replicas`, the table and the settings give the replicas."""
         self._upstreams = upstreams
         self._check(table)
         self._clock = clock or Clock()
-        self.metrics = RouterMetrics(instruments)
-        self.front = FrontDesk(table, settings=settings.desk, metrics=self.metrics, clock=self._clock)
-        self._count_staff = count_staff
+        self.metrics = RouterMetrics(backend)
+        self.front = AsyncScheduler(table, settings=settings.scheduler, metrics=self.metrics, clock=self._clock)
+        self._count_replicas = count_replicas
         self._routers = settings.routers
-        self.front.staff({}, routers=self._routers)
-        self._said: WattsFrom | None = None
-        self._watch: RowWatch | None = None
+        self.front.set_replicas({}, routers=self._routers)
+        self._said: PowerSource | None = None
+        self._watch: RowPower | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ingress = Ingress(
             front=self.front,
@@ -73,7 +73,7 @@ class Router:
         )
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """The ASGI application."""
         if scope["type"] == "http":
             await self._ingress(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -82,13 +82,13 @@ class Router:
             await send({"type": "websocket.close"})
 
     async def start(self) -> None:
-        """Begin to look at time, replicas and watts."""
-        self._run("look", self._looks())
-        if self._count_staff is not None:
-            self._run("staff", self._counts(self._count_staff))
+        """Start the background tasks."""
+        self._run("tick", self._ticks())
+        if self._count_replicas is not None:
+            self._run("replicas", self._counts(self._count_replicas))
 
     async def stop(self) -> None:
-        """Answer what is in flight, then end."""
+        """Finish the requests in flight, then end."""
         await self.front.drain()
         for task in self._tasks.values():
             task.cancel()
@@ -98,21 +98,21 @@ class Router:
 
     @property
     def table(self) -> RoutingTable:
-        """In force."""
-        return self.front.desk.table
+        """The table in force."""
+        return self.front.scheduler.table
 
     def take(self, table: RoutingTable) -> None:
-        """Another table, from now on; raises PlanUnusableError, and then the old one stays."""
+        """Take another table; PlanUnusableError where it is not usable, and then the old one stays."""
         try:
             self._check(table)
         except PlanUnusableError:
             self.metrics.table_refused()
             raise
         self.front.swap(table)
-        log.info("table_taken", version=table.version, routes=sorted(table.routes))
+        log.info("table_loaded", version=table.version, routes=sorted(table.routes))
 
-    def hold(self, said: WattsFrom | None) -> None:
-        """Hold prompts by the watts of a row, or by none."""
+    def set_power_source(self, said: PowerSource | None) -> None:
+        """Limit prompts by the power of a row, or by none."""
         if said == self._said:
             return
         self._said = said
@@ -122,14 +122,14 @@ class Router:
             self._watch = None
             self.front.limit(NO_LIMIT)
             return
-        self._watch = self._watch.under(said) if self._watch is not None else RowWatch(said)
+        self._watch = self._watch.under(said) if self._watch is not None else RowPower(said)
         self._limit()
         self._run("watts", self._asks_guard(said, self._watch))
 
-    def look(self) -> None:
-        """What time alone brings."""
+    def tick(self) -> None:
+        """Apply the effects of time."""
         self._limit()
-        self.front.look()
+        self.front.tick()
 
     def _check(self, table: RoutingTable) -> None:
         if strangers := sorted(table.routes.keys() - self._upstreams.keys()):
@@ -141,55 +141,55 @@ class Router:
     def _limit(self) -> None:
         if self._watch is None:
             return
-        now_s, in_flight = self._clock.steady_s(), sum(self.front.desk.in_flight.values())
+        now_s, in_flight = self._clock.steady_s(), sum(self.front.scheduler.in_flight.values())
         self._watch.count(in_flight, now_s=now_s)
         self.front.limit(self._watch.watts(in_flight, now_s=now_s, routers=self._routers))
-        self.metrics.watts_age(self._watch.age_s(now_s=now_s))
+        self.metrics.power_reading_age(self._watch.age_s(now_s=now_s))
 
     def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         self._tasks[name] = asyncio.create_task(work, name=f"router-{name}")
 
-    async def _looks(self) -> None:
+    async def _ticks(self) -> None:
         while True:
             try:
-                self.look()
+                self.tick()
             except Exception:
-                log.exception("look_failed")
-            await self._clock.sleep(LOOK_S)
+                log.exception("tick_failed")
+            await self._clock.sleep(TICK_S)
 
-    async def _asks_guard(self, said: WattsFrom, watch: RowWatch) -> None:
+    async def _asks_guard(self, said: PowerSource, watch: RowPower) -> None:
         url = f"{said.url.rstrip('/')}/metrics"
         async with httpx.AsyncClient(trust_env=False, timeout=said.every_s) as http:
             while True:
                 asked_s = self._clock.steady_s()
                 try:
-                    async with asyncio.timeout(said.every_s):  # httpx bounds each part of an answer, not all of it
+                    async with asyncio.timeout(said.every_s):  # httpx limits each part of a response only
                         page = (await http.get(url)).raise_for_status().text
-                    # As old as when it was asked for: the reading can only be younger than that makes it.
-                    watch.hear(word_in(page, row=said.row), now_s=asked_s)
+                    # Count the reading's age from the request: it can only be younger.
+                    watch.update(reading_in(page, row=said.row), now_s=asked_s)
                 except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, LookupError) as error:
-                    log.warning("guard_not_heard", row=said.row, reason=type(error).__name__)
+                    log.warning("guard_poll_failed", row=said.row, reason=type(error).__name__)
                 await self._clock.sleep(max(0.0, asked_s + said.every_s - self._clock.steady_s()))
 
-    async def _counts(self, count_staff: CountStaff) -> None:
+    async def _counts(self, count_replicas: CountReplicas) -> None:
         while True:
             try:
-                staff = await count_staff()
-                self._routers = max(1, staff.routers)
-                self.front.staff(staff.replicas, routers=self._routers)
-                for route, count in staff.replicas.items():
+                counts = await count_replicas()
+                self._routers = max(1, counts.routers)
+                self.front.set_replicas(counts.replicas, routers=self._routers)
+                for route, count in counts.replicas.items():
                     if not count:
                         self._upstreams[route].abandon()
             except Exception:
-                # The last count holds: a route that has lost replicas since fails or queues what is sent to it.
+                # The last count stays: a route that lost replicas since then fails or queues its requests.
                 log.exception("replicas_not_counted")
-            await self._clock.sleep(STAFF_S)
+            await self._clock.sleep(COUNT_S)
 
 
 async def serve_lifespan(
     receive: Receive, send: Send, *, start: Callable[[], Awaitable[None]], stop: Callable[[], Awaitable[None]]
 ) -> None:
-    """ASGI's start and end."""
+    """ASGI's lifespan protocol."""
     while True:
         message = await receive()
         await (start() if message["type"] == "lifespan.startup" else stop())
@@ -200,7 +200,7 @@ async def serve_lifespan(
 
 @asynccontextmanager
 async def running(router: Router) -> AsyncIterator[Router]:
-    """Between start and stop."""
+    """Run a router during the block."""
     await router.start()
     try:
         yield router

@@ -3,9 +3,9 @@
     engines = {"on-h100": engine("H100"), "on-l4": engine("L4")}     # bound deployments, one per GPU type
     app = behind_router(engines)
 
-Weights come by Serve's `user_config` of the deployment `Router`, `{"table": ..., "watts": ...}` (`RouterConfig`):
-Serve hands a new one to the running replicas, and none is restarted.  A config that cannot be used is refused, and the
-one before stays; only a replica that has none yet fails, as Serve then does with the deployment.
+The table is in Serve's `user_config` of the deployment `Router`, `{"table": ..., "watts": ...}` (`RouterConfig`).
+Serve passes a new one to the running replicas without a restart.  An unusable config is refused, and the old one stays;
+only a replica without any config fails, and Serve then fails the deployment.
 """
 
 from collections.abc import Mapping, MutableMapping
@@ -31,20 +31,20 @@ from fleetwright.expert_rollout.status_endpoint import StatusEndpoint
 
 log = structlog.get_logger()
 
-LONGEST_ANSWER_S = 900.0  # that a replica which must go is given to end what it has
-STATUS_S = 10.0  # for Serve to say who runs, which it may never do
-MAX_AT_ONCE = 100_000  # of requests in one replica: the queue is the router's, not Serve's
+LONGEST_ANSWER_S = 900.0  # time of a replica that stops to finish its responses
+STATUS_S = 10.0  # for Serve's status, which may never arrive
+MAX_AT_ONCE = 100_000  # requests in one replica: the router has the queue, not Serve
 
 
 @dataclass
 class App:
-    """What Serve calls: the router, once there is a table."""
+    """The ASGI application: the router, once there is a table."""
 
     router: Router | None = None
     maps: StatusEndpoint | None = None
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """Handle one ASGI connection."""
         if scope["type"] == "lifespan":
             await serve_lifespan(receive, send, start=_nothing, stop=self._stop)
         elif self.maps is not None and asks_for(MAPS_PATH, scope):
@@ -122,7 +122,7 @@ def behind_router(
     settings: RouterSettings | None = None,
     **options: Any,
 ) -> Any:
-    """An application of these bound deployments, named as the table's routes; `options` are those of a deployment."""
+    """An application of bound deployments, named as the table's routes; `options` are Serve's deployment options."""
     first = {} if config is None else {"user_config": config.model_dump(mode="json")}
     deployment = serve.deployment(
         serve.ingress()(RouterReplica),

@@ -1,53 +1,53 @@
-"""How large a request will be: prompt tokens from bytes, output tokens from what was seen (docs/router.md)."""
+"""The size of a request: prompt tokens from bytes, output tokens from observed outputs."""
 
 from collections.abc import Hashable, Sequence
 
 from deploy.router.table import RoutingTable
-from deploy.router.weighted_round_robin import Quota
+from deploy.router.weighted_round_robin import WeightedRoundRobin
 
 FIRST_TOKENS_PER_BYTE = 0.25
 MEMORY_REQUESTS = 500.0  # of the tokens per byte, and of counts per row and class
-PLAN_WORTH_REQUESTS = 50.0  # what the plan assumed weighs as much as so many answers seen
+PLAN_WORTH_REQUESTS = 50.0  # the plan's shares weigh as much as so many observed outputs
 MAX_CLASSES = 1_000
 
 
 class TokensPerByte:
-    """Of one model's prompts: a mean that forgets."""
+    """An exponential mean of tokens per byte of one model's prompts."""
 
     def __init__(self) -> None:
         self.ratio = FIRST_TOKENS_PER_BYTE
         self._seen = 0.0
 
-    def saw(self, *, prompt_bytes: int, prompt_tokens: int) -> None:
-        """The engine counted."""
+    def observe(self, *, prompt_bytes: int, prompt_tokens: int) -> None:
+        """Take a count of the engine."""
         if prompt_bytes <= 0 or prompt_tokens <= 0:
             return
         self._seen = min(self._seen + 1.0, MEMORY_REQUESTS)
         self.ratio += (prompt_tokens / prompt_bytes - self.ratio) / self._seen
 
     def tokens(self, prompt_bytes: int) -> float:
-        """Of a prompt that nobody has counted yet."""
+        """The estimate for a prompt of this size."""
         return prompt_bytes * self.ratio
 
 
 class Outputs:
-    """Distribution of answers over the plan's columns, per row and class of caller, and draws from it by quota."""
+    """Distributions of outputs over the plan's columns, per row and class of callers, and draws from them."""
 
     def __init__(self, table: RoutingTable, *, before: "Outputs | None" = None) -> None:
-        """What was seen `before` is kept where the buckets are the same."""
+        """The counts of `before` stay where the buckets are the same."""
         self._table = table
         self._planned = [_plan(row) for row in table.share]
         kept = before.counts if before is not None and before.edges == self.edges else {}
         self.counts: dict[tuple[int, Hashable], list[float]] = kept
-        self._draws: dict[tuple[int, Hashable, int], Quota[int]] = {}
+        self._draws: dict[tuple[int, Hashable, int], WeightedRoundRobin[int]] = {}
 
     @property
     def edges(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Of the buckets."""
+        """The buckets of the counts."""
         return self._table.input_tokens, self._table.output_tokens
 
-    def saw(self, *, row: int, caller: Hashable, output_tokens: int) -> None:
-        """An answer ended by itself, with so many tokens."""
+    def observe(self, *, row: int, caller: Hashable, output_tokens: int) -> None:
+        """Count an output that ended by itself."""
         for whose in {caller, None}:
             counts = self.counts.get((row, whose))
             if counts is None:
@@ -60,7 +60,7 @@ class Outputs:
             counts[self._table.column_of(output_tokens)] += 1.0
 
     def expected(self, *, row: int, caller: Hashable, most_tokens: float) -> list[float]:
-        """Shares of the columns for the next request of this kind."""
+        """Shares of the columns for a request of this kind."""
         shares = _blend(self.counts.get((row, None)), self._planned[row])
         if caller is not None:
             shares = _blend(self.counts.get((row, caller)), shares)
@@ -68,11 +68,11 @@ class Outputs:
         return [*shares[:last], sum(shares[last:]), *[0.0] * (len(shares) - last - 1)]
 
     def column(self, *, row: int, caller: Hashable, most_tokens: float) -> int:
-        """The column that the next request of this kind is counted in."""
+        """Draw the column of the next request of this kind."""
         key = (row, caller, self._table.column_of(most_tokens))
         shares = dict(enumerate(self.expected(row=row, caller=caller, most_tokens=most_tokens)))
         known = self._draws.get(key)
-        quota = Quota(shares, credits_before=known.credits if known is not None else None)
+        quota = WeightedRoundRobin(shares, credits_before=known.credits if known is not None else None)
         if known is not None or len(self._draws) < MAX_CLASSES * len(shares):
             self._draws[key] = quota
         column = quota.choose()
@@ -85,7 +85,7 @@ def _plan(share: Sequence[float]) -> list[float]:
 
 
 def _blend(counts: Sequence[float] | None, before: Sequence[float]) -> list[float]:
-    """What was seen on top of what was assumed."""
+    """Observed counts on top of the plan's shares."""
     if counts is None:
         return list(before)
     total = sum(counts) + PLAN_WORTH_REQUESTS

@@ -1,6 +1,6 @@
-"""What a router is told: the plan's weights by size of request, and what each deployment has room for.
+"""The routing table: the plan's weights by size of request, and the slots of each deployment.
 
-Immutable, and replaced as a whole between two requests.  It travels as JSON.
+A table is immutable, replaced as a whole between two requests, and JSON on the wire.
 """
 
 from bisect import bisect_left
@@ -36,9 +36,9 @@ class CellWeights(Frozen):
 
 
 class RoutingTable(Frozen):
-    """Weights by bucket.  A bucket that is not listed takes those of the nearest one that is."""
+    """Weights by bucket.  A bucket that is not listed has those of the nearest listed one."""
 
-    version: str = Field(min_length=1, max_length=100, description="Of the plan, as metrics and answers show it.")
+    version: str = Field(min_length=1, max_length=100, description="Of the plan, for metrics and responses.")
     input_tokens: Edges
     output_tokens: Edges
     share: tuple[tuple[Annotated[float, Field(ge=0.0)], ...], ...] = Field(
@@ -61,7 +61,7 @@ class RoutingTable(Frozen):
         routes: Mapping[str, Route],
         weights: Mapping[Cell, Mapping[str, float]],
     ) -> Self:
-        """From a plan's buckets and weights; weights of 0 are left out."""
+        """A table from a plan's buckets and weights, without weights of 0."""
         return cls(
             version=version,
             input_tokens=buckets.input_tokens,
@@ -76,16 +76,16 @@ class RoutingTable(Frozen):
         )
 
     def row_of(self, input_tokens: float) -> int:
-        """The row of a prompt; what is longer than the last edge is in the last."""
+        """The row of a prompt; a prompt beyond the last edge is in the last row."""
         return min(bisect_left(self.input_tokens, input_tokens), len(self.input_tokens) - 1)
 
     def column_of(self, output_tokens: float) -> int:
-        """The column of an answer."""
+        """The column of an output."""
         return min(bisect_left(self.output_tokens, output_tokens), len(self.output_tokens) - 1)
 
     @cached_property
     def by_cell(self) -> Mapping[Cell, Mapping[str, float]]:
-        """Weights of every bucket, those that are not listed too."""
+        """Weights of every bucket, also of those that are not listed."""
         listed = {(cell.row, cell.column): cell.weights for cell in self.cells}
         return {
             (row, column): listed.get((row, column)) or listed[min(listed, key=lambda at: _apart(at, (row, column)))]
@@ -113,5 +113,5 @@ class RoutingTable(Frozen):
 
 
 def _apart(one: Cell, other: Cell) -> tuple[int, int, Cell]:
-    """Nearer rows first: prompts are what a deployment is chosen for most of all."""
+    """Nearer rows first: the prompt size determines the deployment most."""
     return abs(one[0] - other[0]), abs(one[1] - other[1]), one

@@ -1,4 +1,4 @@
-"""What a router sends requests to: one deployment, however it is reached."""
+"""The interface of one deployment that a router sends requests to."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ from deploy.router.openai import Headers, Question
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """Begin of an answer."""
+    """Status and headers of a response."""
 
     status: int
     headers: Headers
 
 
 class Answer(Protocol):
-    """One answer, as it comes."""
+    """One response."""
 
     head: Head
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body's parts, as they come; raises UpstreamError when it breaks off."""
+        """The body's parts as they arrive; raises UpstreamError where the response fails."""
         ...
 
     def close(self) -> None:
-        """End it there too, where it has not ended."""
+        """Cancel the request at the engine where it has not ended."""
         ...
 
 
@@ -33,13 +33,13 @@ class Upstream(Protocol):
     """One deployment."""
 
     async def ask(self, question: Question) -> Answer:
-        """Send a request; returns with the head of the answer, or raises UpstreamError."""
+        """Send a request; returns with the head of the response, or raises UpstreamError."""
         ...
 
     def abandon(self) -> None:
-        """It has no replica any more: end what has no answer yet with an UpstreamError, so that it goes elsewhere."""
+        """The deployment has no replica: fail requests without a response, so that they go to another route."""
         ...
 
     async def close(self) -> None:
-        """No more requests."""
+        """Close the connections."""
         ...

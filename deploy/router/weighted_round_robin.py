@@ -1,13 +1,13 @@
 """Sequences that follow weights as closely as whole requests can.
 
 Tijdeman's rule for the chairman assignment problem (Discrete Mathematics 32, 1980): with weights w of sum 1 over m
-names, after every k choices each name has had within 1 - 1 / (2 m - 2) of k w choices.
+names, after every k choices each name has had k w choices to within 1 - 1 / (2 m - 2).
 
     credit_i = k w_i - n_i;   eligible: credit_i >= 1 / (2 m - 2);   choose the eligible i that is due first,
     with the least (1 - 1 / (2 m - 2) - credit_i) / w_i
 
-Where some cannot be chosen for a while their credit would grow without end, and they would be flooded afterwards; it is
-kept within `MAX_CREDIT`.
+The credit of a name that cannot be chosen for a while would grow without limit, and the name would be flooded
+afterwards; so it stays within `MAX_CREDIT`.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,14 +16,14 @@ from typing import Generic, TypeVar
 NameT = TypeVar("NameT")
 
 MAX_CREDIT = 2.0
-_TINY = 1e-9  # rounding of sums of weights
+_TINY = 1e-9  # for rounding of sums of weights
 
 
-class Quota(Generic[NameT]):
+class WeightedRoundRobin(Generic[NameT]):
     """One sequence of choices."""
 
     def __init__(self, weights: Mapping[NameT, float], *, credits_before: Mapping[NameT, float] | None = None) -> None:
-        """`weights` need not sum to 1; names of weight 0 are never due.  Credits of names that stay are carried on."""
+        """`weights` need not sum to 1; names of weight 0 are never due.  Names that stay keep their credits."""
         total = sum(weights.values())
         if not weights or total <= 0.0 or min(weights.values()) < 0.0:
             raise ValueError(f"weights: {dict(weights)!r}; allowed: none below 0, and their sum above 0")
@@ -34,11 +34,11 @@ class Quota(Generic[NameT]):
 
     @property
     def credits(self) -> Mapping[NameT, float]:
-        """What each name is owed, in choices."""
+        """The credit of each name, in choices."""
         return dict(self._credits)
 
     def choose(self, usable: Callable[[NameT], bool] = lambda _name: True) -> NameT | None:
-        """The next name among those that can be chosen; None when none can, which changes nothing."""
+        """The next name among those that can be chosen; None, without effect, when there is none."""
         able = [name for name in self._weights if usable(name)]
         if not able:
             return None
@@ -49,7 +49,7 @@ class Quota(Generic[NameT]):
         return chosen
 
     def _due(self, name: NameT) -> tuple[bool, float]:
-        """Whoever is eligible comes first, and then whoever would exceed the bound the soonest."""
+        """Eligible names first, then the name that would exceed the bound soonest."""
         credit = self._credits[name]
         if credit < self._slack - _TINY:
             return True, -credit

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from deploy.common.clock import Clock
 from deploy.router.errors import UpstreamError
-from deploy.router.metrics_backend import OfProcess
+from deploy.router.metrics_backend import PrometheusBackend
 from deploy.router.openai import Question
 from deploy.router.router import Router
 from deploy.router.settings import RouterSettings
@@ -169,11 +169,11 @@ def bed(
         table=table,
         upstreams=upstreams,
         settings=RouterSettings.model_validate(settings),
-        instruments=OfProcess(registry),
+        backend=PrometheusBackend(registry),
         clock=replace(Clock(), steady_s=clock) if clock else None,
     )
     return Bed(router, registry)
 
 
-def lost(message: str = "a broke off its answer") -> UpstreamError:
+def lost(message: str = "a failed during its response") -> UpstreamError:
     return UpstreamError(message)

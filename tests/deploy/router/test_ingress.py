@@ -24,9 +24,9 @@ LOW = [(b"x-fleetwright-priority", b"low")]
 T = TypeVar("T")
 
 
-def alone(deployment: Scripted, *, room: int = 100, **settings: Any) -> Bed:
+def alone(deployment: Scripted, *, slots: int = 100, **settings: Any) -> Bed:
     """A router before one deployment."""
-    return bed(table(weights=ONE, rooms={"a": room}), {"a": deployment}, **settings)
+    return bed(table(weights=ONE, rooms={"a": slots}), {"a": deployment}, **settings)
 
 
 def pair(a: Scripted, b: Scripted) -> Bed:
@@ -35,8 +35,8 @@ def pair(a: Scripted, b: Scripted) -> Bed:
 
 
 def is_idle(found: Bed) -> bool:
-    desk = found.router.front.desk
-    return not any(desk.in_flight.values()) and not any(desk.waiting.values())
+    scheduler = found.router.front.scheduler
+    return not any(scheduler.in_flight.values()) and not any(scheduler.waiting.values())
 
 
 async def settle() -> None:
@@ -143,7 +143,7 @@ async def test_usage_teaches_the_desk_and_streams_are_timed() -> None:
     usage = b'data: {"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 3}}\n\n'
     found = alone(Scripted(parts=[*events, usage, b"data: [DONE]\n\n"], headers=[EVENTS]))
     await found.post()
-    assert found.router.front.desk._tokens.ratio == 0.5, "one token of two bytes"
+    assert found.router.front.scheduler._tokens.ratio == 0.5, "one token of two bytes"
     of = {"bucket": "100x50", "route": "a", "priority": "high"}
     counts = dict.fromkeys(("ttft", "tpot", "admission_wait"), 0.0)
     for bucket in ("100x50", "100x500"):
@@ -151,7 +151,7 @@ async def test_usage_teaches_the_desk_and_streams_are_timed() -> None:
             counts[name] += found.counted(f"{name}_seconds_count", **of | {"bucket": bucket})
     assert counts == {"ttft": 1.0, "tpot": 1.0, "admission_wait": 1.0}
     assert found.counted("requests_total", route="a", priority="high", outcome="ok") == 1.0
-    assert found.counted("own_seconds_count") == 1.0
+    assert found.counted("overhead_seconds_count") == 1.0
 
 
 async def test_a_route_that_fails_before_its_first_byte_is_replaced_once() -> None:
@@ -188,7 +188,7 @@ async def test_what_the_router_takes_is_counted_before_it_asks_and_once() -> Non
     a, b = Scripted(failures=[lost()]), Scripted()
     found = pair(a, b)
     await found.post()
-    assert found.counted("own_seconds_count") == 1.0
+    assert found.counted("overhead_seconds_count") == 1.0
 
 
 async def test_it_is_not_tried_a_third_time() -> None:
@@ -250,10 +250,10 @@ async def test_a_caller_that_hangs_up_ends_the_request_there() -> None:
 async def test_a_caller_that_hangs_up_in_the_queue_leaves_it() -> None:
     first, gone = asyncio.Event(), asyncio.Event()
     deployment = Scripted(parts=[first])
-    found = alone(deployment, room=1)
+    found = alone(deployment, slots=1)
     async with held(found, 1):
         async with held(found, 1, gone=gone):
-            assert found.router.front.desk.waiting[Priority.HIGH] == 1
+            assert found.router.front.scheduler.waiting[Priority.HIGH] == 1
             gone.set()
         assert is_waiting_for(found, 0)
         assert found.counted("requests_total", route="none", priority="high", outcome="gone") == 1.0
@@ -276,7 +276,7 @@ async def test_overload_waits_in_order_of_priority() -> None:
     gates = [asyncio.Event() for _ in range(6)]
     order: list[str] = []
     deployment = Scripted()
-    found = alone(deployment, room=1)
+    found = alone(deployment, slots=1)
 
     async def one(at: int, name: str) -> None:
         deployment.parts = [gates[at]]
@@ -295,12 +295,12 @@ async def test_overload_waits_in_order_of_priority() -> None:
 
 async def test_a_full_queue_and_the_end_of_patience_are_429() -> None:
     gate, now_s = asyncio.Event(), 100.0
-    found = alone(Scripted(parts=[gate]), room=1, most_waiting=1, patience_s=5.0, clock=lambda: now_s)
+    found = alone(Scripted(parts=[gate]), slots=1, most_waiting=1, patience_s=5.0, clock=lambda: now_s)
     async with held(found, 1):
         async with held(found, 1) as (waiting,):
             refused = await found.post()
             now_s += 5.0
-            found.router.look()
+            found.router.tick()
         gate.set()
     for told in (refused, waiting.result()):
         assert told.status == 429
@@ -310,7 +310,7 @@ async def test_a_full_queue_and_the_end_of_patience_are_429() -> None:
 
 
 async def test_no_replicas_is_503() -> None:
-    told = await alone(Scripted(), room=0).post()
+    told = await alone(Scripted(), slots=0).post()
     assert (told.status, error_of(told)["type"]) == (503, "server_error")
 
 
@@ -334,14 +334,14 @@ async def test_a_table_with_strange_routes_is_refused_and_the_old_one_stays() ->
     found = alone(Scripted())
     with pytest.raises(PlanUnusableError, match=r"sends to b, c; allowed: a"):
         found.router.take(table(version="p2", weights={"b": 0.5, "c": 0.5}))
-    assert found.router.front.desk.table.version == "p1"
-    assert found.counted("tables_total", result="refused") == 1.0
+    assert found.router.front.scheduler.table.version == "p1"
+    assert found.counted("table_loads_total", result="refused") == 1.0
 
 
 async def test_the_end_waits_for_what_is_in_flight_and_takes_nobody_more() -> None:
     gate = asyncio.Event()
     deployment = Scripted(parts=[gate, b"done"])
-    found = alone(deployment, room=1)
+    found = alone(deployment, slots=1)
     await found.router.start()
     async with held(found, 2) as tasks:
         ending = asyncio.create_task(found.router.stop())
@@ -382,4 +382,4 @@ async def test_the_lifespan_of_the_server_starts_and_stops() -> None:
 
 
 def is_waiting_for(found: Bed, count: int) -> bool:
-    return sum(found.router.front.desk.waiting.values()) == count
+    return sum(found.router.front.scheduler.waiting.values()) == count

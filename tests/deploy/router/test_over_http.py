@@ -134,7 +134,7 @@ async def test_an_engine_that_is_not_there_is_passed_over() -> None:
     engine = Engine("a")
     async with listening(engine) as url:
         there = upstream(nobody(), url)
-        with pytest.raises(UpstreamError, match="a did not answer: ClientConnectorError"):
+        with pytest.raises(UpstreamError, match="a did not respond: ClientConnectorError"):
             await there.ask(question())
         for _ in range(3):
             await whole(await there.ask(question()))
@@ -162,7 +162,7 @@ async def test_an_engine_that_dies_in_its_answer_breaks_off() -> None:
     async with listening(dying) as url:
         there = upstream(url)
         found = await there.ask(question())
-        with pytest.raises(UpstreamError, match="a broke off its answer: ClientPayloadError"):
+        with pytest.raises(UpstreamError, match="a failed during its response: ClientPayloadError"):
             await whole(found)
         await there.close()
 

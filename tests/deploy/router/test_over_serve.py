@@ -109,9 +109,9 @@ def test_whenever_a_caller_goes_its_place_comes_back_and_nobody_is_served_for_it
         heard = asyncio.Event()
         a, b = Handle(plans[0], heard), Handle(plans[1], heard)
         found, told = await asked(a, b, gone=gone, abandoned=abandoned)
-        desk = found.router.front.desk
-        assert not any(desk.in_flight.values())
-        assert not any(desk.waiting.values())
+        scheduler = found.router.front.scheduler
+        assert not any(scheduler.in_flight.values())
+        assert not any(scheduler.waiting.values())
         assert all(call.over or call.cancelled for call in [*a.calls, *b.calls])
         outcomes = ("ok", "gone", "lost", "failed")
         of = {"priority": "high"}
@@ -139,7 +139,7 @@ async def gone_as_it_is_abandoned() -> tuple[Handle, Handle]:
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    assert not any(found.router.front.desk.in_flight.values())
+    assert not any(found.router.front.scheduler.in_flight.values())
     return a, b
 
 

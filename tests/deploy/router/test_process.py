@@ -105,13 +105,13 @@ async def test_a_table_that_cannot_be_used_is_refused_once_and_the_next_one_take
     following = asyncio.create_task(follow(found.router, file, clock=replace(Clock(), sleep=sleep)))
     for refused, text in enumerate(['{"version": "bad"}', table(weights={"strange": 1.0}).model_dump_json()], start=1):
         path.write_text(text)
-        await until(lambda n=refused: found.counted("tables_total", result="refused") == n)  # type: ignore[misc]
+        await until(lambda n=refused: found.counted("table_loads_total", result="refused") == n)  # type: ignore[misc]
     path.unlink()
     seen = looks
     await until(lambda: looks > seen + 1)
     path.write_text(table(version="p2", weights={"a": 1.0}).model_dump_json())
-    await until(lambda: found.router.front.desk.table.version == "p2")
-    assert found.counted("tables_total", result="refused") == 2
+    await until(lambda: found.router.front.scheduler.table.version == "p2")
+    assert found.counted("table_loads_total", result="refused") == 2
     following.cancel()
 
 

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry
 
 from deploy.common.clock import Clock
 from deploy.router.metrics import MAX_BUCKETS, OTHERS, bucket_labels
-from deploy.router.metrics_backend import OfProcess
-from deploy.router.router import CountStaff, Router, Staff, running
-from deploy.router.settings import RouterSettings, WattsFrom
+from deploy.router.metrics_backend import PrometheusBackend
+from deploy.router.router import CountReplicas, ReplicaCounts, Router, running
+from deploy.router.settings import PowerSource, RouterSettings
 from deploy.router.table import RoutingTable
 from power.controls import Priority
 from tests.deploy.router.asgi import Bed, Scripted
@@ -45,7 +45,7 @@ class GuardPage:
         await send({"type": "http.response.body", "body": PAGE.format(row_w=self.row_w).encode()})
 
 
-def quick(upstream: Scripted, *, count_staff: CountStaff | None = None) -> Bed:
+def quick(upstream: Scripted, *, count_replicas: CountReplicas | None = None) -> Bed:
     """A router whose periods are a hundredth of what they are."""
 
     async def sleep(seconds: float) -> None:
@@ -56,8 +56,8 @@ def quick(upstream: Scripted, *, count_staff: CountStaff | None = None) -> Bed:
         table=table(weights={"a": 1.0}),
         upstreams={"a": upstream},
         settings=RouterSettings(),
-        instruments=OfProcess(registry),
-        count_staff=count_staff,
+        backend=PrometheusBackend(registry),
+        count_replicas=count_replicas,
         clock=replace(Clock(), sleep=sleep),
     )
     return Bed(router, registry)
@@ -67,11 +67,11 @@ async def test_low_prompts_wait_until_the_row_has_watts() -> None:
     page, deployment = GuardPage(9750.0), Scripted()
     found = quick(deployment)
     async with listening(page) as url, running(found.router) as router:
-        router.hold(WattsFrom(url=url, row="r", step_w=100.0, patience_s=60.0))
+        router.set_power_source(PowerSource(url=url, row="r", step_w=100.0, patience_s=60.0))
         await until(lambda: page.asked > 1)
         low = asyncio.create_task(found.post(headers=LOW))
         assert (await found.post()).status == 200, "9850 W are below what high prompts are held to"
-        assert router.front.desk.waiting[Priority.LOW] == 1
+        assert router.front.scheduler.waiting[Priority.LOW] == 1
         page.row_w = 9600.0
         assert (await low).status == 200
         assert found.counted("watts_age_seconds") >= 1.0
@@ -80,46 +80,48 @@ async def test_low_prompts_wait_until_the_row_has_watts() -> None:
 async def test_without_its_guard_low_prompts_wait_and_high_ones_go() -> None:
     found = quick(Scripted())
     async with running(found.router) as router:
-        router.hold(WattsFrom(url=nobody(), row="r", step_w=100.0, patience_s=60.0))
+        router.set_power_source(PowerSource(url=nobody(), row="r", step_w=100.0, patience_s=60.0))
         low = asyncio.create_task(found.post(headers=LOW))
         assert (await found.post()).status == 200
         assert not low.done()
-        router.hold(None)
+        router.set_power_source(None)
         assert (await low).status == 200
 
 
 async def test_room_follows_who_runs() -> None:
-    staff = Staff(replicas={"a": 3}, routers=2)
+    counts = ReplicaCounts(replicas={"a": 3}, routers=2)
 
-    async def count() -> Staff:
-        return staff
+    async def count() -> ReplicaCounts:
+        return counts
 
     deployment = Scripted()
-    found = quick(deployment, count_staff=count)
+    found = quick(deployment, count_replicas=count)
     async with running(found.router) as router:
-        await until(lambda: router.front.desk.room == {"a": 2})
+        await until(lambda: router.front.scheduler.slots == {"a": 2})
         assert (await found.post()).status == 200
         before = deployment.abandoned
-        staff = Staff(replicas={"a": 0}, routers=2)
-        await until(lambda: router.front.desk.room == {"a": 0})
+        counts = ReplicaCounts(replicas={"a": 0}, routers=2)
+        await until(lambda: router.front.scheduler.slots == {"a": 0})
         assert (await found.post()).status == 503
         assert (before, deployment.abandoned > 0) == (0, True)
-        await until(lambda: found.registry.get_sample_value("fleetwright_router_room", {"route": "a"}) == 0.0)
+        await until(
+            lambda: found.registry.get_sample_value("fleetwright_router_in_flight_limit", {"route": "a"}) == 0.0
+        )
 
 
 async def test_a_count_that_fails_leaves_the_last() -> None:
     calls = 0
 
-    async def count() -> Staff:
+    async def count() -> ReplicaCounts:
         nonlocal calls
         calls += 1
         if calls > 1:
             raise RuntimeError("Serve's controller restarts")
-        return Staff(replicas={"a": 5}, routers=1)
+        return ReplicaCounts(replicas={"a": 5}, routers=1)
 
-    async with running(quick(Scripted(), count_staff=count).router) as router:
+    async with running(quick(Scripted(), count_replicas=count).router) as router:
         await until(lambda: calls > 3)
-        assert router.front.desk.room == {"a": 5}
+        assert router.front.scheduler.slots == {"a": 5}
 
 
 def test_only_the_largest_buckets_have_a_name() -> None:

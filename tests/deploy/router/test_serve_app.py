@@ -14,7 +14,7 @@ from ray import serve
 
 from deploy.common.errors import UnreachableError
 from deploy.router import serve_app
-from deploy.router.router import Staff
+from deploy.router.router import ReplicaCounts
 from deploy.router.serve_app import RouterReplica
 from deploy.router.settings import SERVE_NAME
 from tests.deploy.router.tables import table
@@ -54,7 +54,7 @@ def gate() -> Iterator[threading.Event]:
 
 async def test_it_counts_its_own_engines_and_routers(replica: Callable[[Callable[[], Any]], RouterReplica]) -> None:
     counted = replica(lambda: said(**{SERVE_NAME: 2, "on-h100": 3, "other": 7}))
-    assert await counted._count_staff() == Staff(replicas={"on-h100": 3, "on-l4": 0}, routers=2)
+    assert await counted._count_replicas() == ReplicaCounts(replicas={"on-h100": 3, "on-l4": 0}, routers=2)
 
 
 async def test_a_serve_that_does_not_say_is_asked_once_and_holds_nothing_up(
@@ -64,7 +64,7 @@ async def test_a_serve_that_does_not_say_is_asked_once_and_holds_nothing_up(
     silent = replica(lambda: gate.wait(PATIENCE_S) and said())
     for _ in range(10):
         with pytest.raises(UnreachableError, match="Serve's status"):
-            await silent._count_staff()
+            await silent._count_replicas()
     assert sum(thread.name.startswith("call: ") for thread in threading.enumerate()) == 1
 
 

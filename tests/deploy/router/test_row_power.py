@@ -5,36 +5,36 @@ from math import inf
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from deploy.router.row_power import BLIND_HIGH_HOLD, BLIND_LOW_HOLD, GuardWord, RowWatch, word_in
-from deploy.router.settings import WattsFrom
+from deploy.router.row_power import LOST_HIGH_LIMIT, LOST_LOW_LIMIT, GuardReading, RowPower, reading_in
+from deploy.router.settings import PowerSource
 from tests.helm.power_row import guard_page
 
-SAID = WattsFrom(url="http://guard:9402", row="row-a", step_w=100.0, every_s=1.0, patience_s=10.0)
-WORD = GuardWord(row_w=8000.0, age_s=2.0, budget_w=10_000.0, low_limit_w=9800.0, high_limit_w=9900.0)
+SAID = PowerSource(url="http://guard:9402", row="row-a", step_w=100.0, every_s=1.0, patience_s=10.0)
+WORD = GuardReading(row_w=8000.0, age_s=2.0, budget_w=10_000.0, low_limit_w=9800.0, high_limit_w=9900.0)
 
 
-def watch(word: GuardWord | None = WORD, *, now_s: float = 100.0, in_flight: int = 10) -> RowWatch:
+def watch(word: GuardReading | None = WORD, *, now_s: float = 100.0, in_flight: int = 10) -> RowPower:
     """Heard now, after so many were in flight all the time."""
-    found = RowWatch(SAID)
+    found = RowPower(SAID)
     for second in range(10):
         found.count(in_flight, now_s=now_s - 10.0 + second)
-    found.hear(word, now_s=now_s)
+    found.update(word, now_s=now_s)
     return found
 
 
 def test_a_real_guards_page_is_read() -> None:
-    word = word_in(guard_page().decode(), row="row-a")
+    word = reading_in(guard_page().decode(), row="row-a")
     assert word is not None
     assert 0.0 < word.row_w < inf
     assert word.budget_w == 9000.0
     assert word.low_limit_w <= word.high_limit_w
-    assert word_in(guard_page().decode(), row="another") is None
+    assert reading_in(guard_page().decode(), row="another") is None
 
 
 def test_a_page_without_a_reading_says_nothing() -> None:
-    assert word_in(generate_latest(CollectorRegistry()).decode(), row="row-a") is None
+    assert reading_in(generate_latest(CollectorRegistry()).decode(), row="row-a") is None
     page = 'fleetwright_row_power_watts{row="r"} NaN\nfleetwright_row_power_reading_age_seconds{row="r"} 1\n'
-    assert word_in(page, row="r") is None
+    assert reading_in(page, row="r") is None
 
 
 def test_what_was_started_since_the_reading_counts() -> None:
@@ -50,10 +50,10 @@ def test_other_routers_start_as_many() -> None:
 
 
 def test_the_count_is_that_of_the_moment_of_the_reading() -> None:
-    found = RowWatch(SAID)
+    found = RowPower(SAID)
     for second in range(5):
         found.count(second, now_s=float(second))
-    found.hear(WORD, now_s=4.0)  # read at 2
+    found.update(WORD, now_s=4.0)  # read at 2
     assert found.watts(4, now_s=4.0, routers=1).row_w == 8200.0
 
 
@@ -63,7 +63,7 @@ def test_without_a_word_for_two_periods_prompts_are_held_as_by_a_blind_guard(
 ) -> None:
     found = watch().watts(10, now_s=100.0 + late_s, routers=1)
     assert (found.low_limit_w, found.high_limit_w) == (low_w, high_w)
-    assert (BLIND_LOW_HOLD, BLIND_HIGH_HOLD) == (0.90, 0.95)
+    assert (LOST_LOW_LIMIT, LOST_HIGH_LIMIT) == (0.90, 0.95)
 
 
 def test_a_guard_that_never_spoke_holds_back_low_prompts() -> None:
@@ -73,9 +73,9 @@ def test_a_guard_that_never_spoke_holds_back_low_prompts() -> None:
 
 def test_an_empty_word_does_not_replace_the_last() -> None:
     found = watch()
-    found.hear(None, now_s=101.0)
+    found.update(None, now_s=101.0)
     assert found.age_s(now_s=101.0) == 3.0
-    assert RowWatch(SAID).age_s(now_s=0.0) == inf
+    assert RowPower(SAID).age_s(now_s=0.0) == inf
 
 
 def test_what_was_started_since_counts_however_long_the_guard_is_silent() -> None:
@@ -86,10 +86,10 @@ def test_what_was_started_since_counts_however_long_the_guard_is_silent() -> Non
 
 
 def test_a_reading_older_than_all_that_is_known_counts_with_the_fewest_in_flight() -> None:
-    found = RowWatch(SAID)
+    found = RowPower(SAID)
     for second, count in enumerate((9, 4, 7)):
         found.count(count, now_s=100.0 + second)
-    found.hear(WORD, now_s=101.0)  # read at 99
+    found.update(WORD, now_s=101.0)  # read at 99
     assert found.watts(7, now_s=102.0, routers=1).row_w == 8300.0
 
 

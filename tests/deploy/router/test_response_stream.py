@@ -21,7 +21,7 @@ def pieces(body: bytes, cuts: list[int]) -> Iterator[bytes]:
 def read(body: bytes, cuts: list[int], *, streamed: bool = True) -> AnswerReader:
     reader = AnswerReader(streamed=streamed)
     for at, piece in enumerate(pieces(body, cuts)):
-        reader.saw(piece, now_s=float(at))
+        reader.observe(piece, now_s=float(at))
     return reader
 
 
@@ -77,8 +77,8 @@ def test_the_responses_protocol_counts_under_other_names() -> None:
 def test_only_the_end_of_a_long_answer_is_kept() -> None:
     reader = AnswerReader(streamed=False)
     for _ in range(100):
-        reader.saw(b"x" * TAIL_BYTES, now_s=0.0)
-    reader.saw(b'"usage": {"completion_tokens": 8}', now_s=1.0)
+        reader.observe(b"x" * TAIL_BYTES, now_s=0.0)
+    reader.observe(b'"usage": {"completion_tokens": 8}', now_s=1.0)
     assert reader.usage().output_tokens == 8
     assert len(reader._tail) == TAIL_BYTES
 
@@ -86,7 +86,7 @@ def test_only_the_end_of_a_long_answer_is_kept() -> None:
 def test_times_are_those_of_events_and_not_of_comments() -> None:
     reader = AnswerReader(streamed=True)
     for now_s, chunk in [(1.0, b": ping\n\n"), (2.0, b"data: 1\n\n"), (4.0, b"data: 2\n\n"), (9.0, b": ping\n\n")]:
-        reader.saw(chunk, now_s=now_s)
+        reader.observe(chunk, now_s=now_s)
     assert (reader.first_s, reader.last_s) == (2.0, 4.0)
     assert reader.token_s(5) == 0.5
     assert reader.token_s(1) is None
@@ -94,5 +94,5 @@ def test_times_are_those_of_events_and_not_of_comments() -> None:
 
 def test_what_is_compressed_is_timed_and_not_read() -> None:
     reader = AnswerReader(streamed=True, readable=False)
-    reader.saw(b"\x1f\x8b data: 5", now_s=1.0)
+    reader.observe(b"\x1f\x8b data: 5", now_s=1.0)
     assert (reader.first_s, reader.usage()) == (1.0, Usage())

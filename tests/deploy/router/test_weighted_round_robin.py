@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.router.weighted_round_robin import MAX_CREDIT, Quota
+from deploy.router.weighted_round_robin import MAX_CREDIT, WeightedRoundRobin
 
 WEIGHTS = st.dictionaries(st.integers(0, 9), st.floats(0.01, 10.0), min_size=1, max_size=8)
 
 
 @given(weights=WEIGHTS, choices=st.integers(1, 400))
 def test_every_name_is_within_one_choice_of_its_share_at_any_time(weights: dict[int, float], choices: int) -> None:
-    quota, had, total = Quota(weights), Counter[int](), sum(weights.values())
+    quota, had, total = WeightedRoundRobin(weights), Counter[int](), sum(weights.values())
     bound = 1.0 - 1.0 / (2 * len(weights) - 2) if len(weights) > 1 else 0.0
     for count in range(1, choices + 1):
         chosen = quota.choose()
@@ -24,7 +24,7 @@ def test_every_name_is_within_one_choice_of_its_share_at_any_time(weights: dict[
 
 @given(weights=WEIGHTS, closed=st.lists(st.sets(st.integers(0, 9)), max_size=60))
 def test_only_usable_names_are_chosen_and_credit_is_bounded(weights: dict[int, float], closed: list[set[int]]) -> None:
-    quota = Quota(weights)
+    quota = WeightedRoundRobin(weights)
     for out in closed:
         before = quota.credits
         chosen = quota.choose(lambda name, out=out: name not in out)  # type: ignore[misc] # bound early
@@ -34,7 +34,7 @@ def test_only_usable_names_are_chosen_and_credit_is_bounded(weights: dict[int, f
 
 
 def test_a_name_that_was_out_is_not_flooded_afterwards() -> None:
-    quota = Quota({"a": 0.5, "b": 0.5})
+    quota = WeightedRoundRobin({"a": 0.5, "b": 0.5})
     for _ in range(1000):
         assert quota.choose(lambda name: name == "a") == "a"
     following = [quota.choose() for _ in range(12)]
@@ -43,19 +43,19 @@ def test_a_name_that_was_out_is_not_flooded_afterwards() -> None:
 
 
 def test_what_has_no_weight_is_never_chosen() -> None:
-    quota = Quota({"a": 0.0, "b": 1.0})
+    quota = WeightedRoundRobin({"a": 0.0, "b": 1.0})
     assert {quota.choose() for _ in range(5)} == {"b"}
     assert quota.choose(lambda name: name == "a") is None
 
 
 def test_credits_are_carried_over_to_new_weights() -> None:
-    old = Quota({"a": 0.5, "b": 0.5})
+    old = WeightedRoundRobin({"a": 0.5, "b": 0.5})
     assert old.choose() == "a"
-    new = Quota({"a": 0.5, "b": 0.5}, credits_before=old.credits)
+    new = WeightedRoundRobin({"a": 0.5, "b": 0.5}, credits_before=old.credits)
     assert [new.choose(), new.choose()] == ["b", "a"]
 
 
 @pytest.mark.parametrize("weights", [{}, {"a": 0.0}, {"a": -1.0, "b": 2.0}])
 def test_weights_that_are_none(weights: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="allowed"):
-        Quota(weights)
+        WeightedRoundRobin(weights)

@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from deploy.common.clock import Clock
-from deploy.router.async_scheduler import FrontDesk
+from deploy.router.async_scheduler import AsyncScheduler
 from deploy.router.errors import BusyError, NoReplicasError, RefusalError
 from deploy.router.metrics import RouterMetrics
-from deploy.router.metrics_backend import OfProcess
-from deploy.router.power_admission import NO_LIMIT, Watts
-from deploy.router.scheduler import Arrival, DeskSettings, Ticket
+from deploy.router.metrics_backend import PrometheusBackend
+from deploy.router.power_admission import NO_LIMIT, PowerAdmission
+from deploy.router.scheduler import Arrival, SchedulerSettings, Ticket
 from power.controls import Priority
 from tests.deploy.router.tables import table
 
 pytestmark = pytest.mark.anyio
 
 HIGH, LOW = Arrival(prompt_bytes=400), Arrival(prompt_bytes=400, priority=Priority.LOW)
-SHUT = Watts(row_w=1.0, step_w=1.0, low_limit_w=0.0, high_limit_w=0.0)
+SHUT = PowerAdmission(row_w=1.0, step_w=1.0, low_limit_w=0.0, high_limit_w=0.0)
 
 
 class Hands:
@@ -35,18 +35,18 @@ class Hands:
         return replace(Clock(), steady_s=lambda: self.now_s)
 
 
-def front(hands: Hands, *, a: int = 3, b: int = 2, most_waiting: int = 10) -> FrontDesk:
-    return FrontDesk(
+def front(hands: Hands, *, a: int = 3, b: int = 2, most_waiting: int = 10) -> AsyncScheduler:
+    return AsyncScheduler(
         table(rooms={"a": a, "b": b}),
-        settings=DeskSettings(most_waiting=most_waiting, patience_s=4.0),
-        metrics=RouterMetrics(OfProcess(CollectorRegistry())),
+        settings=SchedulerSettings(most_waiting=most_waiting, patience_s=4.0),
+        metrics=RouterMetrics(PrometheusBackend(CollectorRegistry())),
         clock=hands.clock,
     )
 
 
 OPS = st.lists(
     st.tuples(
-        st.sampled_from(["high", "low", "hang up", "done", "fail", "swap", "staff", "shut", "open", "wait"]),
+        st.sampled_from(["high", "low", "hang up", "done", "fail", "swap", "replicas", "shut", "open", "wait"]),
         st.integers(0, 30),
     ),
     max_size=60,
@@ -73,16 +73,16 @@ async def play(ops: list[tuple[str, int]]) -> None:
             found.done(sent.pop(number % len(sent)), answered=True)
         elif what == "fail" and sent:
             at = number % len(sent)
-            sent[at] = found.another(sent[at])
+            sent[at] = found.retry(sent[at])
         elif what == "swap":
             found.swap(table(version=str(number), rooms={"a": number % 5, "b": 2}))
-        elif what == "staff":
-            found.staff({"a": number % 4}, routers=1 + number % 2)
+        elif what == "replicas":
+            found.set_replicas({"a": number % 4}, routers=1 + number % 2)
         elif what in {"shut", "open"}:
             found.limit(SHUT if what == "shut" else NO_LIMIT)
         elif what == "wait":
             hands.now_s += number / 10
-            found.look()
+            found.tick()
         if number % 2:  # else the next thing happens before anybody has run
             await asyncio.sleep(0)
             await asyncio.sleep(0)
@@ -105,24 +105,24 @@ def collect(callers: list["asyncio.Task[Ticket]"], sent: list[Ticket], told: set
 
 
 async def end(
-    found: FrontDesk, hands: Hands, callers: list["asyncio.Task[Ticket]"], sent: list[Ticket], told: set[int]
+    found: AsyncScheduler, hands: Hands, callers: list["asyncio.Task[Ticket]"], sent: list[Ticket], told: set[int]
 ) -> None:
-    """All room, all watts, all time: then nobody is left."""
+    """All slots, all watts, all time: then nobody is left."""
     found.limit(NO_LIMIT)
     found.swap(table(version="last", rooms={"a": 1000, "b": 1000}))
-    found.staff({}, routers=1)
+    found.set_replicas({}, routers=1)
     for _ in range(3):
         hands.now_s += 100.0
-        found.look()
+        found.tick()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         told |= collect(callers, sent, told)
     assert all(caller.done() for caller in callers)
-    assert sum(found.desk.in_flight.values()) == len(sent)
+    assert sum(found.scheduler.in_flight.values()) == len(sent)
     for ticket in sent:
         found.done(ticket, answered=True)
-    assert not any(found.desk.in_flight.values())
-    assert not any(found.desk.waiting.values())
+    assert not any(found.scheduler.in_flight.values())
+    assert not any(found.scheduler.waiting.values())
     assert not found._callers
     async with asyncio.timeout(1):
         await found.drain()
@@ -138,11 +138,11 @@ async def test_refusals_say_when_to_come_again() -> None:
         await found.start(HIGH)
     assert caught.value.retry_after_s == 3
     hands.now_s = 4.0
-    found.look()
+    found.tick()
     for caller in waiting:
-        with pytest.raises(BusyError, match="no room within 4 s"):
+        with pytest.raises(BusyError, match="no free slot within 4 s"):
             await caller
-    found.staff({"a": 0}, routers=1)
+    found.set_replicas({"a": 0}, routers=1)
     with pytest.raises(NoReplicasError, match="no deployment of this model has a replica"):
         await found.start(HIGH)
 
@@ -152,8 +152,8 @@ async def test_a_route_rests_longer_each_time_and_is_trusted_again() -> None:
     found = front(hands, a=10, b=10)
 
     def closed() -> frozenset[str]:
-        found.look()
-        return found.desk._closed
+        found.tick()
+        return found.scheduler._closed
 
     for rest_s in (1.0, 2.0, 4.0):
         while not closed():
