@@ -91,12 +91,12 @@ def expert_group(
     kinds = [catalogue.get(node.gpu) for node in found if node.gpu is not None]
     RuleError.raise_for(_kind_violations(found, kinds, memory, figure))
     gpus = [kind for node, kind in zip(found, kinds, strict=True) for _ in range(node.gpus)]
-    room = [memory.slots_on(kind) for kind in gpus]
-    RuleError.raise_for(_slots_violations(room, slots, memory))
+    capacity = [memory.slots_on(kind) for kind in gpus]
+    RuleError.raise_for(_slots_violations(capacity, slots, memory))
     figures = [_figure(kind, figure) for kind in gpus]
     layout = Layout.of(
         node_of_gpu=[at for at, node in enumerate(found) for _ in range(node.gpus)],
-        slots_of_gpu=room if slots is None else filled(room, slots),
+        slots_of_gpu=capacity if slots is None else filled(capacity, slots),
         speeds=[one / max(figures) for one in figures],
     )
     return ExpertGroup(ordered, layout, _costs(index, found, kinds))
@@ -211,10 +211,10 @@ def _kind_violations(
             yield ("figure",), f"must be one that is known of {kind.name} ({allowed}), got {figure!r} for nodes[{at}]"
 
 
-def _slots_violations(room: Sequence[int], slots: int | None, memory: ExpertMemory) -> Iterator[Violation]:
-    most = sum(room)
+def _slots_violations(capacity: Sequence[int], slots: int | None, memory: ExpertMemory) -> Iterator[Violation]:
+    most = sum(capacity)
     if most < memory.experts:
         yield ("nodes",), f"must hold all {memory.experts} experts of a layer, there is memory for {most} slots"
-    elif slots is not None and not max(memory.experts, len(room)) <= slots <= most:
-        least = max(memory.experts, len(room))
+    elif slots is not None and not max(memory.experts, len(capacity)) <= slots <= most:
+        least = max(memory.experts, len(capacity))
         yield ("slots",), f"must be from {least} to what memory holds ({most}), got {slots}"

@@ -41,9 +41,9 @@ TRAFFIC_CEILING = 1.02  # default for the mean imbalance that less traffic may c
 MOVES_CEILING = 1.05  # default for the mean imbalance above which copies move
 MIN_GAP = 1e-6  # relative: smaller gaps are within a solver's tolerance
 CLOSE_TO_BOUND = 1e-3  # relative: loads of the next window differ by far more
-MODELLED_TOKENS = 2048  # for planning; a plan on 512 does not save as much on other tokens
-JUDGED_TOKENS = 512
-USUAL_ACTIVE = 8  # experts per token, without a model
+PLANNING_TOKENS = 2048  # for planning; a plan on 512 does not save as much on other tokens
+EVALUATION_TOKENS = 512
+DEFAULT_ACTIVE = 8  # experts per token, without a model
 
 
 def place(problem: PlacementProblem, *, version: str, clock_s: Callable[[], float]) -> Placement:
@@ -60,7 +60,7 @@ def place(problem: PlacementProblem, *, version: str, clock_s: Callable[[], floa
     expert_of_slot = _chosen(problem, bound=bound, traffic=traffic)
     exact = _exact(problem, expert_of_slot, bound, clock_s=clock_s)
     solve_s = clock_s() - started_s
-    _keep_promise(problem, exact.expert_of_slot)
+    _check_legal(problem, exact.expert_of_slot)
     found = Solution(
         expert_of_slot=exact.expert_of_slot,
         bound=exact.bound,
@@ -125,7 +125,7 @@ def _exact(problem: PlacementProblem, found: Ints, bound: Floats, *, clock_s: Ca
     return _Exact(expert_of_slot, proven, Method.EXACT)
 
 
-def _keep_promise(problem: PlacementProblem, expert_of_slot: Ints) -> None:
+def _check_legal(problem: PlacementProblem, expert_of_slot: Ints) -> None:
     """An illegal placement is a defect of a method, not of the problem."""
     try:
         check_slots(expert_of_slot, experts=problem.loads.experts, layout=problem.layout)
@@ -199,18 +199,18 @@ def _traffic(problem: PlacementProblem) -> Traffic | None:
         # Compiled code takes writable arrays; an array from bytes is read-only.
         experts = np.require(problem.trace.experts, requirements=["C", "W"])
         trace = replace(problem.trace, experts=experts)
-        return Traffic(trace=trace, judged=trace, modelled=False)
+        return Traffic(trace=trace, evaluated=trace, modelled=False)
     if problem.groups is None or not problem.generates_trace:
         return None
-    active = USUAL_ACTIVE if problem.model is None else problem.model.experts_active
+    active = DEFAULT_ACTIVE if problem.model is None else problem.model.experts_active
     routing = Routing(
         active=min(active, problem.loads.experts), groups=problem.groups, active_groups=-(-problem.groups // 2)
     )
     rng = np.random.default_rng(problem.seed)
-    trace = generate_trace(problem.loads.total, routing=routing, count=MODELLED_TOKENS + JUDGED_TOKENS, rng=rng)
+    trace = generate_trace(problem.loads.total, routing=routing, count=PLANNING_TOKENS + EVALUATION_TOKENS, rng=rng)
     return Traffic(
-        trace=trace.part(0, MODELLED_TOKENS),
-        judged=trace.part(MODELLED_TOKENS, trace.tokens),
+        trace=trace.part(0, PLANNING_TOKENS),
+        evaluated=trace.part(PLANNING_TOKENS, trace.tokens),
         modelled=True,
     )
 

@@ -25,7 +25,9 @@ class Traffic:
     """The tokens for traffic figures, recorded or generated."""
 
     trace: TokenTrace  # for planning
-    judged: TokenTrace  # for evaluation: where tokens are generated, others, because a plan fits its own tokens better
+    evaluated: (
+        TokenTrace  # for evaluation: where tokens are generated, others, because a plan fits its own tokens better
+    )
     modelled: bool
 
 
@@ -45,7 +47,7 @@ def placement_document(problem: PlacementProblem, found: Solution, *, version: s
     """The document of a solution."""
     loads, layout = problem.loads, problem.layout
     spread = evaluate(problem, found.expert_of_slot)
-    reached = _reached(problem, found.expert_of_slot, found.traffic)
+    reached = _remote_nodes_per_layer(problem, found.expert_of_slot, found.traffic)
     return Placement(
         model=problem.model_name,
         experts=loads.experts,
@@ -116,10 +118,10 @@ def _drawn(problem: PlacementProblem, expert_of_slot: Ints) -> Imbalance:
     return engine_imbalance(expert_of_slot, loads.total, layout=problem.layout, layers=loads.layers)
 
 
-def _reached(problem: PlacementProblem, expert_of_slot: Ints, traffic: Traffic | None) -> Floats | None:
+def _remote_nodes_per_layer(problem: PlacementProblem, expert_of_slot: Ints, traffic: Traffic | None) -> Floats | None:
     if traffic is None:
         return None
-    return remote_nodes(expert_of_slot, traffic.judged, layout=problem.layout, rule=problem.rule)
+    return remote_nodes(expert_of_slot, traffic.evaluated, layout=problem.layout, rule=problem.rule)
 
 
 def _remote_nodes(problem: PlacementProblem, found: Solution, reached: Floats | None) -> RemoteNodes | None:
@@ -128,7 +130,7 @@ def _remote_nodes(problem: PlacementProblem, found: Solution, reached: Floats | 
         return None
     return RemoteNodes(
         source="modelled" if traffic.modelled else "trace",
-        trace_tokens=traffic.judged.tokens,
+        trace_tokens=traffic.evaluated.tokens,
         per_layer=tuple(reached.tolist()),
         cost_per_token=_cost(problem, found.expert_of_slot, traffic),
     )
@@ -138,7 +140,7 @@ def _cost(problem: PlacementProblem, expert_of_slot: Ints, traffic: Traffic | No
     if traffic is None or problem.node_costs is None:
         return None
     costs = traffic_cost(
-        expert_of_slot, traffic.judged, layout=problem.layout, rule=problem.rule, cost=problem.node_costs
+        expert_of_slot, traffic.evaluated, layout=problem.layout, rule=problem.rule, cost=problem.node_costs
     )
     return float(costs.mean())
 
@@ -162,7 +164,7 @@ def _before(problem: PlacementProblem, traffic: Traffic | None) -> Before:
     if old is None:
         old = contiguous(layers=len(loads.layers), experts=loads.experts, layout=layout)
     spread = imbalance(old, loads.total, layout=layout, rule=problem.rule)
-    reached = _reached(problem, old, traffic)
+    reached = _remote_nodes_per_layer(problem, old, traffic)
     return Before(
         what="contiguous" if problem.current is None else "current",
         imbalance=Spread.of(spread.per_layer),

@@ -24,18 +24,18 @@ def slots_within(
 ) -> tuple[int, ...]:
     """Slots of each GPU for a total of `slots`.  RuleError where memory does not hold them."""
     RuleError.raise_for(_violations(memory_gb))
-    room = [slots_in(gb * GIGABYTE, experts=experts, layers=layers, expert_bytes=expert_bytes) for gb in memory_gb]
-    RuleError.raise_for(_room_violations(room, slots, layers * expert_bytes / GIGABYTE))
-    return tuple(filled(room, slots))
+    capacity = [slots_in(gb * GIGABYTE, experts=experts, layers=layers, expert_bytes=expert_bytes) for gb in memory_gb]
+    RuleError.raise_for(_capacity_violations(capacity, slots, layers * expert_bytes / GIGABYTE))
+    return tuple(filled(capacity, slots))
 
 
-def filled(room: Sequence[int], slots: int) -> list[int]:
+def filled(capacity: Sequence[int], slots: int) -> list[int]:
     """A total of `slots`, as evenly as the limit of each GPU allows; earlier GPUs take the remainder."""
-    found = [0] * len(room)
+    found = [0] * len(capacity)
     while left := slots - sum(found):
-        open_gpus = [gpu for gpu, most in enumerate(room) if found[gpu] < most]
+        open_gpus = [gpu for gpu, most in enumerate(capacity) if found[gpu] < most]
         for gpu in open_gpus[: left if left < len(open_gpus) else None]:
-            found[gpu] += min(max(left // len(open_gpus), 1), room[gpu] - found[gpu])
+            found[gpu] += min(max(left // len(open_gpus), 1), capacity[gpu] - found[gpu])
     return found
 
 
@@ -45,10 +45,13 @@ def _violations(memory_gb: Sequence[float]) -> Iterator[Violation]:
             yield ("gpu_memory", gpu), f"must be above 0 and at most {MAX_GPU_GB} GB, got {gb:g}"
 
 
-def _room_violations(room: Sequence[int], slots: int, slot_gb: float) -> Iterator[Violation]:
-    small = [gpu for gpu, most in enumerate(room) if most < 1]
+def _capacity_violations(capacity: Sequence[int], slots: int, slot_gb: float) -> Iterator[Violation]:
+    small = [gpu for gpu, most in enumerate(capacity) if most < 1]
     if small:
         yield ("gpu_memory", small[0]), f"must hold one expert of each layer, {slot_gb:.3g} GB; {len(small)} do not"
         return
-    if not len(room) <= slots <= min(sum(room), MAX_SLOTS):
-        yield ("slots",), f"must be from {len(room)} (one per GPU) to what memory holds ({sum(room)}), got {slots}"
+    if not len(capacity) <= slots <= min(sum(capacity), MAX_SLOTS):
+        yield (
+            ("slots",),
+            f"must be from {len(capacity)} (one per GPU) to what memory holds ({sum(capacity)}), got {slots}",
+        )

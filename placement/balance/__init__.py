@@ -21,14 +21,14 @@ def balanced(tokens: Floats, *, layout: Layout, tolerance: float = TOLERANCE, ef
     times slots squared.
     """
     from placement.balance.kernel import balance  # noqa: PLC0415 - compiles on import
-    from placement.balance.replica_counts import room_of  # noqa: PLC0415
+    from placement.balance.replica_counts import capacity_of  # noqa: PLC0415
 
     check_capacity(experts=tokens.shape[1], layout=layout)
     targets = quick_bound(tokens, layout=layout) * (1 + tolerance)
     parts = np.ascontiguousarray(tokens / tokens.sum(axis=1, keepdims=True))
-    room, rounds = room_of(layout.slots_of_gpu), effort // layout.slots**2
-    alike = len(room) == 2 and float(layout.speeds.min()) == float(layout.speeds.max())
-    return balance(parts, hottest_first(parts), layout.first_slot, layout.shares, room, targets, alike, rounds)
+    capacity, rounds = capacity_of(layout.slots_of_gpu), effort // layout.slots**2
+    alike = len(capacity) == 2 and float(layout.speeds.min()) == float(layout.speeds.max())
+    return balance(parts, hottest_first(parts), layout.first_slot, layout.shares, capacity, targets, alike, rounds)
 
 
 def hottest_first(tokens: Floats) -> Ints:

@@ -25,7 +25,7 @@ def balance(  # noqa: PLR0917 - numba's signatures know no keywords
     order: Ints,
     first: Ints,
     shares: Floats,
-    room: Ints,
+    capacity: Ints,
     targets: Floats,
     alike: bool,  # noqa: FBT001
     rounds: int,
@@ -52,7 +52,7 @@ def balance(  # noqa: PLR0917 - numba's signatures know no keywords
         for turn in range(starts + rounds):
             if turn < starts:
                 cold = 0 if alike else (slots - experts) * turn // (STARTS - 1)
-                replicate(layer, order[row], room, workspace, cold)
+                replicate(layer, order[row], capacity, workspace, cold)
                 pack(layer, workspace.copies, Packing(filled, gpu_heap, aside, alike and turn == 0))
             else:
                 draws = perturb(layer, draws)

@@ -31,18 +31,18 @@ class Workspace(NamedTuple):
 
 
 @jit_inner
-def replicate(layer: Layer, order: Ints, room: Ints, workspace: Workspace, cold: int) -> None:
+def replicate(layer: Layer, order: Ints, capacity: Ints, workspace: Workspace, cold: int) -> None:
     """Compute counts and loads, and the expert of each copy, most loaded first.
 
-    `order`: experts, hottest first.  `room`: `room_of` the layout.  `cold`: copies reserved for the coldest experts.
+    `order`: experts, hottest first.  `capacity`: `capacity_of` the layout.  `cold`: copies for the coldest experts.
     """
     heap, copies = workspace.heap, workspace.copies
-    spare = len(copies) - len(order) - _coldest_twice(layer, order, room, cold)
+    spare = len(copies) - len(order) - _coldest_twice(layer, order, capacity, cold)
     size, following, written = 0, 0, 0
     while written < len(copies):
         is_next = following < len(order) and (size == 0 or layer.each[order[following]] >= heap.keys[0])
         expert = order[following] if is_next else heap.items[0]
-        if spare > 0 and _may_grow(layer.counts, expert, room):
+        if spare > 0 and _may_grow(layer.counts, expert, capacity):
             spare -= 1
             _add_copy(layer, expert)
             if is_next:
@@ -59,12 +59,12 @@ def replicate(layer: Layer, order: Ints, room: Ints, workspace: Workspace, cold:
 
 
 @jit_inner
-def _coldest_twice(layer: Layer, order: Ints, room: Ints, cold: int) -> int:
+def _coldest_twice(layer: Layer, order: Ints, capacity: Ints, cold: int) -> int:
     """One copy of each expert, and a second one of up to `cold` of the coldest; returns the number of second copies."""
     experts, given = len(order), 0
     for expert in range(experts):
         layer.counts[expert], layer.each[expert] = 1, layer.tokens[expert]
-    while given < min(cold, experts) and _may_grow(layer.counts, order[experts - 1 - given], room):
+    while given < min(cold, experts) and _may_grow(layer.counts, order[experts - 1 - given], capacity):
         _add_copy(layer, order[experts - 1 - given])
         given += 1
     return given
@@ -76,30 +76,30 @@ def _add_copy(layer: Layer, expert: int) -> None:
     layer.each[expert] = layer.tokens[expert] / layer.counts[expert]
 
 
-def room_of(slots_of_gpu: Ints) -> Ints:
+def capacity_of(slots_of_gpu: Ints) -> Ints:
     """[maximum slots of a GPU + 1]: the copies that j experts may have together; with equal slots only that of one."""
     gpus, most = len(slots_of_gpu), int(slots_of_gpu.max())
     if (slots_of_gpu == most).all():
         return np.array([0, gpus], dtype=np.int64)
-    room: Ints = np.minimum(slots_of_gpu[:, np.newaxis], np.arange(most + 1)).sum(axis=0)
-    return room
+    capacity: Ints = np.minimum(slots_of_gpu[:, np.newaxis], np.arange(most + 1)).sum(axis=0)
+    return capacity
 
 
 @jit_inner
-def _may_grow(counts: Ints, expert: int, room: Ints) -> bool:
-    if counts[expert] + 1 > room[1]:
+def _may_grow(counts: Ints, expert: int, capacity: Ints) -> bool:
+    if counts[expert] + 1 > capacity[1]:
         return False
-    if len(room) == 2:
+    if len(capacity) == 2:
         return True
-    with_count = np.zeros(room[1] + 1, np.int64)
+    with_count = np.zeros(capacity[1] + 1, np.int64)
     for other in range(len(counts)):
         with_count[counts[other] + (other == expert)] += 1
     together, count = 0, len(with_count) - 1
-    for j in range(1, min(len(room), len(counts) + 1)):
+    for j in range(1, min(len(capacity), len(counts) + 1)):
         while with_count[count] == 0:
             count -= 1
         with_count[count] -= 1
         together += count
-        if together > room[j]:
+        if together > capacity[j]:
             return False
     return True

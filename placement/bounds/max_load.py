@@ -62,16 +62,16 @@ def _neighbour_loads(weights: Floats, kinds: GpuClasses, counts: Ints, spare: in
 
 
 @jit_inner
-def _count(weight: float, rooms: Floats, gpus: Ints, equal: int) -> int:
+def _count(weight: float, capacities: Floats, gpus: Ints, equal: int) -> int:
     """The minimum number of copies for falling capacities; 0: none suffices."""
     before, room_before = 0, 0.0
-    for kind in range(len(rooms)):
-        if rooms[kind] <= 0:
+    for kind in range(len(capacities)):
+        if capacities[kind] <= 0:
             break
-        lacking = weight / rooms[kind] if equal else before + (weight - room_before) / rooms[kind]
+        lacking = weight / capacities[kind] if equal else before + (weight - room_before) / capacities[kind]
         count = max(before + 1, int(np.ceil(lacking * (1 - ROUNDING) - ROUNDING)))
         before += gpus[kind]
-        room_before += rooms[kind] * gpus[kind]
+        room_before += capacities[kind] * gpus[kind]
         if count <= before:
             return count
     return 0

@@ -88,7 +88,7 @@ def assess(placement: Placement, loads: ExpertLoads, *, terms: Terms | None = No
     ).checked()
     bound = lower_bound(loads.total, layout=layout, rule=rule)
     found = imbalance(now, loads.total, layout=layout, rule=rule)
-    foreseen = _foreseen(placement, loads, levels.act_above)
+    predicted = _forecast_staleness(placement, loads, levels.act_above)
     fresh, back = solve_balance(problem, bound), solve_migration(problem, now)
     after = imbalance(back, loads.total, layout=layout, rule=rule).mean
     planned = _moves(placement, loads, back, terms.pace)
@@ -113,8 +113,8 @@ def assess(placement: Placement, loads: ExpertLoads, *, terms: Terms | None = No
         cost_gpu_s=None if planned is None else benefit.cost_s * gpus,
         moves=planned,
         fresh_moved_copies=moved_copies(now, fresh, layout=layout),
-        expected=() if foreseen is None else tuple(window.mean for window in foreseen.expected),
-        act_in=foreseen.act_in if foreseen is not None else None if holds else 0,
+        expected=() if predicted is None else tuple(window.mean for window in predicted.expected),
+        act_in=predicted.act_in if predicted is not None else None if holds else 0,
     )
 
 
@@ -157,7 +157,7 @@ def _reason(now: float, last: Decision, decision: Decision, benefit: CostBenefit
     return f"moving {gain}, of which {benefit.margin:g} times must be gained"
 
 
-def _foreseen(placement: Placement, loads: ExpertLoads, act_above: float) -> Staleness | None:
+def _forecast_staleness(placement: Placement, loads: ExpertLoads, act_above: float) -> Staleness | None:
     """The forecast, which needs more than one window."""
     if loads.windows == 1:
         return None

@@ -55,9 +55,9 @@ def staleness(
     """The staleness of a placement [layers, slots], from tokens [windows, layers, experts], oldest first."""
     if not act_above >= 1:
         raise RuleError([(("act_above",), f"must be at least 1, got {act_above:g}")])
-    foreseen = forecast(windows, ahead=ahead)
+    predicted = forecast(windows, ahead=ahead)
     now = imbalance(expert_of_slot, windows[-1], layout=layout, rule=rule).mean
-    drawn = foreseen.drawn(np.random.default_rng(seed), draws=DRAWS)
+    drawn = predicted.drawn(np.random.default_rng(seed), draws=DRAWS)
     values = _means(expert_of_slot, drawn, layout, rule)
     low, high = np.quantile(values, (LOW, HIGH), axis=0)
     means, above = values.mean(axis=0), (values > act_above).mean(axis=0)
@@ -70,7 +70,7 @@ def staleness(
         act_in=_first_above(now, means, act_above),
         act_in_earliest=_first_above(now, high, act_above),
         act_in_latest=_first_above(now, low, act_above),
-        forecast=foreseen,
+        forecast=predicted,
     )
 
 

@@ -53,7 +53,7 @@ def _header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     return shape, by_column, np.dtype(descr), start
 
 
-def _violations(shape: tuple[int, ...], dtype: np.dtype[Any], room: int, path: Path) -> Iterator[Violation]:
+def _violations(shape: tuple[int, ...], dtype: np.dtype[Any], capacity: int, path: Path) -> Iterator[Violation]:
     if dtype.kind not in "iuf" or dtype.itemsize > 8:
         yield path, f"must hold whole or floating-point numbers of at most 8 bytes, got {dtype}"
         return
@@ -63,5 +63,5 @@ def _violations(shape: tuple[int, ...], dtype: np.dtype[Any], room: int, path: P
     needed = math.prod(shape) * dtype.itemsize
     if needed > MAX_UNPACKED_BYTES:
         yield path, f"must be at most {MAX_UNPACKED_BYTES:,} bytes, declares {needed:,}"
-    elif needed != room:
-        yield path, f"must hold {needed:,} bytes for shape {shape}, got {room:,}"
+    elif needed != capacity:
+        yield path, f"must hold {needed:,} bytes for shape {shape}, got {capacity:,}"

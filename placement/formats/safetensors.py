@@ -42,12 +42,14 @@ def read_safetensors(data: bytes) -> dict[str, Numbers]:
         raise RuleError([((), f"is not a whole safetensors file: its header has {length:,} bytes")])
     header = read_json(data[8 : 8 + length])
     tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
-    room = len(data) - 8 - length
-    RuleError.raise_for(violation for name, entry in tensors.items() for violation in _violations(name, entry, room))
+    capacity = len(data) - 8 - length
+    RuleError.raise_for(
+        violation for name, entry in tensors.items() for violation in _violations(name, entry, capacity)
+    )
     return {name: _tensor(data, 8 + length, entry) for name, entry in tensors.items()}
 
 
-def _violations(name: str, entry: Any, room: int) -> Iterator[Violation]:
+def _violations(name: str, entry: Any, capacity: int) -> Iterator[Violation]:
     match entry:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(end)]}:
             pass
@@ -58,8 +60,8 @@ def _violations(name: str, entry: Any, room: int) -> Iterator[Violation]:
         yield (name, "dtype"), f"must be one of {', '.join(_TYPES)}, got {dtype}"
     elif not all(type(size) is int and size >= 0 for size in shape):
         yield (name, "shape"), "must be whole numbers from 0 up"
-    elif not 0 <= start <= end <= room:
-        yield (name, "data_offsets"), f"must be a range within 0 to {room:,}, got {start:,} to {end:,}"
+    elif not 0 <= start <= end <= capacity:
+        yield (name, "data_offsets"), f"must be a range within 0 to {capacity:,}, got {start:,} to {end:,}"
     elif math.prod(shape) * np.dtype(_TYPES[dtype]).itemsize != end - start:
         yield (name, "data_offsets"), f"must span what shape {shape} of {dtype} takes, got {end - start:,} bytes"
 

@@ -49,10 +49,10 @@ def choose(layers: Sequence[Options], *, ceiling: float, max_moves: int | None) 
     """The option of each layer: least moves for the mean ceiling; else the least mean within the allowed moves."""
     goal = ceiling * len(layers) + SLACK
     enough = _enough(layers, goal)
-    room = enough if max_moves is None else min(enough, max_moves)
+    capacity = enough if max_moves is None else min(enough, max_moves)
     sums, picks = np.zeros(1), []
     for options in layers:
-        sums, pick = _with(options, sums, room)
+        sums, pick = _with(options, sums, capacity)
         picks.append(pick)
     within = sums <= goal
     budget = int(np.argmax(within)) if within.any() else int(np.argmax(sums <= sums.min() + SLACK))
@@ -83,9 +83,9 @@ def _hull(options: Options) -> Iterator[tuple[float, int, float]]:
         at += 1 + best
 
 
-def _with(options: Options, sums: Floats, room: int) -> tuple[Floats, Ints]:
+def _with(options: Options, sums: Floats, capacity: int) -> tuple[Floats, Ints]:
     """Add one layer: the least sums by moved copies, and the selected option for each."""
-    length = min(len(sums) + int(options.moves[-1]), room + 1)
+    length = min(len(sums) + int(options.moves[-1]), capacity + 1)
     least, pick = np.full(length, np.inf), np.zeros(length, dtype=np.int64)
     for k, (moves, value) in enumerate(zip(options.moves.tolist(), options.imbalances.tolist(), strict=True)):
         reach = sums[: max(length - moves, 0)] + value

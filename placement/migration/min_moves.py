@@ -52,7 +52,7 @@ class Migration:
 
 
 @dataclass(frozen=True, eq=False)
-class _Sought:
+class _SearchInput:
     """The input of all searches."""
 
     current: Ints
@@ -118,7 +118,7 @@ def minimise_moves(
     at_start = imbalance(start, tokens, layout=layout, rule=rule)
     found, after = start, at_start
     if at_start.mean > ceiling + SLACK and max_moves != least.sum():
-        sought = _Sought(current, start, tokens, layout, rule)
+        search_input = _SearchInput(current, start, tokens, layout, rule)
         reach = imbalance(full, tokens, layout=layout, rule=rule).per_layer
         offers = [
             Options.of(
@@ -128,7 +128,7 @@ def minimise_moves(
             )
             for at in range(len(current))
         ]
-        found = _searched(sought, offers, reach=reach, ceiling=ceiling, max_moves=max_moves, width=width)
+        found = _searched(search_input, offers, reach=reach, ceiling=ceiling, max_moves=max_moves, width=width)
         after = imbalance(found, tokens, layout=layout, rule=rule)
     found = in_kept_slots(found, current, layout=layout)
     moved = moved_per_layer(current, found, layout=layout)
@@ -136,28 +136,34 @@ def minimise_moves(
 
 
 def _searched(
-    sought: _Sought, offers: Sequence[Options], *, reach: Floats, ceiling: float, max_moves: int | None, width: int
+    search_input: _SearchInput,
+    offers: Sequence[Options],
+    *,
+    reach: Floats,
+    ceiling: float,
+    max_moves: int | None,
+    width: int,
 ) -> Ints:
     """First one state per level, then each layer as deep as the selection requires.
 
     Where `max_moves` does not suffice, all layers use a ladder of targets.  Only the last selection uses `max_moves`,
     so more moves never give a less even result.
     """
-    everywhere = np.full(len(offers), 1 + min(sought.layout.slots, MAX_LEVELS))
+    everywhere = np.full(len(offers), 1 + min(search_input.layout.slots, MAX_LEVELS))
     targets = np.maximum(1 + DEEP * (ceiling - 1), reach + NEAR)
-    offers = _with(offers, sought.frontiers(targets=targets, depths=everywhere, width=1))
+    offers = _with(offers, search_input.frontiers(targets=targets, depths=everywhere, width=1))
     picks = choose(offers, ceiling=ceiling, max_moves=None)
     taken = [(int(it.moves[pick]), float(it.imbalances[pick])) for it, pick in zip(offers, picks, strict=True)]
     targets = 1 + AIM * (np.array([value for _, value in taken]) - 1)
     met = sum(value for _, value in taken) <= ceiling * len(taken) + SLACK
     depths = np.array([moves for moves, _ in taken]) + 1 + BEYOND if met else everywhere
-    offers = _with(offers, sought.frontiers(targets=targets, depths=depths, width=width))
+    offers = _with(offers, search_input.frontiers(targets=targets, depths=depths, width=width))
     picks = choose(offers, ceiling=ceiling, max_moves=None)
     if max_moves is not None and sum(int(it.moves[pick]) for it, pick in zip(offers, picks, strict=True)) > max_moves:
         now = np.array([it.imbalances[0] for it in offers])
         for step in LADDER:
             targets = ceiling + step * np.maximum(now - ceiling, 0)
-            offers = _with(offers, sought.frontiers(targets=targets, depths=depths, width=width))
+            offers = _with(offers, search_input.frontiers(targets=targets, depths=depths, width=width))
         picks = choose(offers, ceiling=ceiling, max_moves=max_moves)
     return np.stack([it.rows[pick] for it, pick in zip(offers, picks, strict=True)]).astype(np.int64)
 

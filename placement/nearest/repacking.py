@@ -16,7 +16,7 @@ from placement.nearest.state import Instance, Layer, empty_layer, falling, on_no
 ANYWHERE, NODE, SLOT = 0, 1, 2  # the places that a copy may take
 
 
-class Room(NamedTuple):
+class FreeSlots(NamedTuple):
     """Free slots."""
 
     free: Ints  # [GPUs]
@@ -27,7 +27,7 @@ class Room(NamedTuple):
 def repacked(old: Layer, instance: Instance) -> Layer:
     """The same copies with the same loads, packed again."""
     layer, bound = empty_layer(instance), _bounds(old, instance)
-    room = _room(instance, bound)
+    capacity = _free_slots(instance, bound)
     for slot in range(len(bound)):
         if bound[slot] == SLOT:
             _lay(layer, instance, old, slot, slot)
@@ -35,14 +35,14 @@ def repacked(old: Layer, instance: Instance) -> Layer:
         if bound[slot] == SLOT:
             continue
         node = instance.node_of_gpu[instance.gpu_of_slot[slot]] if bound[slot] == NODE else -1
-        gpu = _least_busy(layer, instance, room, node, old.weights[slot])
+        gpu = _least_busy(layer, instance, capacity, node, old.weights[slot])
         into = instance.first_slot[gpu]
         while layer.expert_of_slot[into] >= 0:
             into += 1
         _lay(layer, instance, old, slot, into)
-        room.free[gpu] -= 1
+        capacity.free[gpu] -= 1
         if node < 0:
-            room.unclaimed[instance.node_of_gpu[gpu]] -= 1
+            capacity.unclaimed[instance.node_of_gpu[gpu]] -= 1
     return layer
 
 
@@ -57,14 +57,14 @@ def _bounds(old: Layer, instance: Instance) -> Ints:
 
 
 @jit_inner
-def _room(instance: Instance, bound: Ints) -> Room:
+def _free_slots(instance: Instance, bound: Ints) -> FreeSlots:
     gpus = len(instance.node_of_gpu)
-    room = Room(np.zeros(gpus, np.int64), np.zeros(instance.node_of_gpu[-1] + 1, np.int64))
+    capacity = FreeSlots(np.zeros(gpus, np.int64), np.zeros(instance.node_of_gpu[-1] + 1, np.int64))
     for slot in range(len(bound)):
         gpu = instance.gpu_of_slot[slot]
-        room.free[gpu] += bound[slot] != SLOT
-        room.unclaimed[instance.node_of_gpu[gpu]] += bound[slot] == ANYWHERE
-    return room
+        capacity.free[gpu] += bound[slot] != SLOT
+        capacity.unclaimed[instance.node_of_gpu[gpu]] += bound[slot] == ANYWHERE
+    return capacity
 
 
 @jit_inner
@@ -75,13 +75,13 @@ def _lay(layer: Layer, instance: Instance, old: Layer, slot: int, into: int) -> 
 
 
 @jit_inner
-def _least_busy(layer: Layer, instance: Instance, room: Room, node: int, weight: float) -> int:
+def _least_busy(layer: Layer, instance: Instance, capacity: FreeSlots, node: int, weight: float) -> int:
     """The least loaded GPU of a node, or with -1 of any node with unreserved slots."""
     best, best_busy = -1, np.inf
-    for gpu in range(len(room.free)):
+    for gpu in range(len(capacity.free)):
         here = instance.node_of_gpu[gpu]
-        allowed = room.unclaimed[here] > 0 if node < 0 else here == node
+        allowed = capacity.unclaimed[here] > 0 if node < 0 else here == node
         busy = (layer.loads[gpu] + weight) / instance.even[gpu]
-        if allowed and room.free[gpu] > 0 and busy < best_busy:
+        if allowed and capacity.free[gpu] > 0 and busy < best_busy:
             best, best_busy = gpu, busy
     return best

@@ -38,7 +38,7 @@ def _period(experts: Experts, first: Ints) -> int:
 def hashed_costs(trace: Experts, first: Ints, node_of_copy: Ints, all_sources: Floats) -> Floats:
     """[layers]; expert e's copies are `node_of_copy` [layers, slots] from first[e] up to first[e + 1], by slot."""
     tokens, layers = trace.shape[0], trace.shape[1]
-    found, seen = np.zeros(layers), np.full(len(all_sources), -1, np.int64)
+    found, visited = np.zeros(layers), np.full(len(all_sources), -1, np.int64)
     stamp = 0
     for layer in range(layers):
         begins, nodes = first[layer], node_of_copy[layer]
@@ -50,8 +50,8 @@ def hashed_costs(trace: Experts, first: Ints, node_of_copy: Ints, all_sources: F
                 for at in range(len(experts)):
                     begin = begins[experts[at]]
                     node = nodes[begin + r % (begins[experts[at] + 1] - begin)]
-                    if seen[node] != stamp:
-                        seen[node] = stamp
+                    if visited[node] != stamp:
+                        visited[node] = stamp
                         total += all_sources[node]
             found[layer] += total / period
         found[layer] /= tokens

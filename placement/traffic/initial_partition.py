@@ -81,7 +81,7 @@ def _apart(loads: Floats, trace: Experts, *, groups: int, cost: Floats, layout: 
     for expert in np.argsort(-loads, kind="stable"):
         if single[expert] or expert in wide:
             continue
-        met = _met(trace, home, int(expert), nodes)
+        met = _visits(trace, home, int(expert), nodes)
         copies[expert] = _dealt(int(counts[expert]), np.where(taken < HOT, met, -taken), layout)
         taken += copies[expert] * loads[expert] / counts[expert] * nodes
     home[np.logical_not(single)] = SPREAD
@@ -100,7 +100,7 @@ def _filled_up(counts: Ints, loads: Floats, layout: Layout) -> Ints:
     return counts
 
 
-def _met(trace: Experts, home: Ints, expert: int, nodes: int) -> Floats:
+def _visits(trace: Experts, home: Ints, expert: int, nodes: int) -> Floats:
     """[nodes]: the number of an expert's tokens that visit the node for others, with a bonus for its own home."""
     others = home[trace[(trace == expert).any(axis=1)]]
     return np.array([(others == node).any(axis=1).sum() for node in range(nodes)], dtype=np.float64)
@@ -108,10 +108,10 @@ def _met(trace: Experts, home: Ints, expert: int, nodes: int) -> Floats:
 
 def _dealt(count: int, wanted: Floats, layout: Layout) -> Ints:
     """[nodes]: copies, one on each node before any has two, most wanted nodes first."""
-    room = np.bincount(layout.node_of_gpu, minlength=layout.nodes)
+    capacity = np.bincount(layout.node_of_gpu, minlength=layout.nodes)
     copies = np.zeros(layout.nodes, dtype=np.int64)
     for _ in range(count):
-        open_to = copies < room
+        open_to = copies < capacity
         least = copies[open_to].min()
         copies[int(np.where(open_to & (copies == least), wanted, -np.inf).argmax())] += 1
     return copies
@@ -154,8 +154,10 @@ def spread(loads: Floats, experts: Ints, least: Ints, *, carried: float, layout:
         count = min(wanted, int(least[expert]) + free)
         free -= count - int(least[expert])
         for _ in range(count):
-            room = copies[expert] < gpus_of_node
-            node = int(np.argmin(np.where(room, copies[expert] * layout.slots + copies.sum(axis=0), np.iinfo(int).max)))
+            capacity = copies[expert] < gpus_of_node
+            node = int(
+                np.argmin(np.where(capacity, copies[expert] * layout.slots + copies.sum(axis=0), np.iinfo(int).max))
+            )
             copies[expert, node] += 1
     return copies
 

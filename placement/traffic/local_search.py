@@ -46,11 +46,11 @@ def improve(row: Ints, tokens: Floats, trace: Experts, target: Target) -> Ints:
             changed = changed[~together(changed, experts=len(tokens), layout=target.layout).any(axis=1)]
         if not len(changed):
             return row
-        judged = _evaluated(changed, tokens, trace, target)
-        at = int(np.lexsort(judged.T[::-1])[0])
-        if tuple(judged[at]) >= tuple(best):
+        evaluated = _evaluated(changed, tokens, trace, target)
+        at = int(np.lexsort(evaluated.T[::-1])[0])
+        if tuple(evaluated[at]) >= tuple(best):
             return row
-        row, best = changed[at], judged[at]
+        row, best = changed[at], evaluated[at]
     return row
 
 

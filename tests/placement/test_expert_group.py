@@ -104,11 +104,11 @@ def test_memory_limits_the_slots(index: TopologyIndex) -> None:
 
 @pytest.mark.parametrize("slots", [260, 288, 289, 359])
 def test_given_slots_are_distributed_evenly_where_memory_allows(index: TopologyIndex, slots: int) -> None:
-    room = expert_group(index, ["a1", "a2", "c1"], catalogue=builtin_gpus(), memory=MEMORY).layout.slots_of_gpu
+    capacity = expert_group(index, ["a1", "a2", "c1"], catalogue=builtin_gpus(), memory=MEMORY).layout.slots_of_gpu
     got = expert_group(index, ["a1", "a2", "c1"], catalogue=builtin_gpus(), memory=MEMORY, slots=slots).layout
     assert got.slots == slots
-    assert (got.slots_of_gpu <= room).all()
-    not_full = got.slots_of_gpu[got.slots_of_gpu < room]
+    assert (got.slots_of_gpu <= capacity).all()
+    not_full = got.slots_of_gpu[got.slots_of_gpu < capacity]
     assert not_full.size == 0 or got.slots_of_gpu.max() - not_full.min() <= 1
 
 

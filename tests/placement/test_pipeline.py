@@ -19,7 +19,7 @@ from placement.layout import Layout
 from placement.loads import ExpertLoads
 from placement.migration import Levels, Window, moved_copies
 from placement.nearest import balanced_nearest, engine_imbalance
-from placement.pipeline import JUDGED_TOKENS, MOVES_CEILING, TRAFFIC_CEILING, place
+from placement.pipeline import EVALUATION_TOKENS, MOVES_CEILING, TRAFFIC_CEILING, place
 from placement.problem import Pace, PlacementProblem
 from placement.token_trace import TokenTrace
 from placement.traffic import remote_nodes, traffic_cost
@@ -257,7 +257,7 @@ def test_generated_tokens_for_evaluation_differ_from_those_for_planning() -> Non
         PlacementProblem(loads=loads, layout=Layout.even(slots=40, gpus=8, nodes=2), groups=4, max_imbalance=1.1)
     )
     assert found.remote_nodes is not None
-    assert (found.remote_nodes.source, found.remote_nodes.trace_tokens) == ("modelled", JUDGED_TOKENS)
+    assert (found.remote_nodes.source, found.remote_nodes.trace_tokens) == ("modelled", EVALUATION_TOKENS)
 
 
 class TestSchedule:

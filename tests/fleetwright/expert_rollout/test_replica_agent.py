@@ -1,4 +1,4 @@
-"""A replica's side: what it hears, when it goes out, what it says, and how it comes back."""
+"""The replica's side: received orders, draining, status, and return to service."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -49,14 +49,14 @@ async def with_request(found: ReplicaAgent) -> AsyncIterator[asyncio.Event]:
 
 
 async def changed(found: ReplicaAgent) -> dict[str, Any]:
-    """What it says when it is through."""
+    """The status after the change."""
     async with asyncio.timeout(30):
         while found.status()["changing"]:
             await asyncio.sleep(0)
     return found.status()
 
 
-async def test_says_what_it_heard_and_has() -> None:
+async def test_reports_its_config_and_its_map() -> None:
     found = agent()
     await found.receive(config(turn="another"))
     said = found.status()
@@ -65,7 +65,7 @@ async def test_says_what_it_heard_and_has() -> None:
     assert said["shape"]["engine"] == "vllm"
 
 
-async def test_in_its_turn_it_is_out_until_the_engine_serves_with_the_map() -> None:
+async def test_in_its_turn_it_drains_until_the_engine_serves_with_the_map() -> None:
     engine = SteeredEngine()
     engine.gate = asyncio.Event()
     found = agent(engine)
@@ -78,7 +78,7 @@ async def test_in_its_turn_it_is_out_until_the_engine_serves_with_the_map() -> N
     assert not found.draining
 
 
-async def test_requests_that_have_begun_end_before_the_engine_is_touched() -> None:
+async def test_requests_in_progress_end_before_the_engine_stops() -> None:
     engine = SteeredEngine()
     found = agent(engine)
     async with with_request(found) as end:
@@ -109,7 +109,7 @@ async def test_a_live_engine_takes_the_map_while_it_serves() -> None:
         assert (await changed(found))["loaded"] == NEW.digest
 
 
-async def test_a_map_that_fails_is_told_and_the_one_before_is_loaded_again() -> None:
+async def test_a_map_that_fails_is_reported_and_the_previous_one_is_loaded_again() -> None:
     engine = SteeredEngine()
     found = ReplicaAgent(engine, replica_id=ME)
     await found.receive(config(turn=None, good=OLD))
@@ -122,7 +122,7 @@ async def test_a_map_that_fails_is_told_and_the_one_before_is_loaded_again() -> 
     found.check_health()
 
 
-async def test_where_that_fails_too_serve_is_told_to_replace_it() -> None:
+async def test_where_that_fails_too_serve_replaces_the_replica() -> None:
     engine = SteeredEngine()
     engine.fails_load = {NEW.text(), None}
     found = agent(engine)
@@ -133,7 +133,7 @@ async def test_where_that_fails_too_serve_is_told_to_replace_it() -> None:
     assert found.draining, "nothing new is sent to a lost engine"
 
 
-async def test_a_map_that_does_not_fit_is_refused_before_anything_is_stopped() -> None:
+async def test_an_unfit_map_is_refused_before_anything_stops() -> None:
     engine = SteeredEngine()
     engine.fails_check = {NEW.text()}
     found = agent(engine)
@@ -142,7 +142,7 @@ async def test_a_map_that_does_not_fit_is_refused_before_anything_is_stopped() -
     assert (found.draining, engine.loads) == (False, [])
 
 
-async def test_another_attempt_is_checked_anew() -> None:
+async def test_another_attempt_is_checked_again() -> None:
     engine = SteeredEngine()
     engine.fails_check = {NEW.text()}
     found = agent(engine)
@@ -152,7 +152,7 @@ async def test_another_attempt_is_checked_anew() -> None:
     assert (await changed(found))["loaded"] == NEW.digest
 
 
-async def test_a_new_replica_starts_with_the_good_map_and_an_old_one_does_not_touch_its_own() -> None:
+async def test_a_new_replica_starts_with_the_good_map_and_an_old_one_keeps_its_own() -> None:
     engine = SteeredEngine()
     new = ReplicaAgent(engine, replica_id=ME)
     await new.receive(config(turn=None, good=OLD))
@@ -177,13 +177,13 @@ async def test_a_damaged_order_changes_nothing(damaged: Any) -> None:
     found = agent()
     await found.receive({KEY: damaged})
     assert found.status()["number"] == 0
-    assert found.status()["stamp"] == stamp_of({KEY: damaged}), "it was heard all the same"
+    assert found.status()["stamp"] == stamp_of({KEY: damaged}), "it was received"
     assert not found.draining
 
 
-def test_a_file_that_is_not_the_one_of_its_digest_is_no_order() -> None:
+def test_a_file_with_another_digest_is_no_order() -> None:
     order = Order(number=1, next=replace(NEW, packed=OLD.packed), good=None)
-    with pytest.raises(DamagedError, match="not the one that its digest names"):
+    with pytest.raises(DamagedError, match="does not match its digest"):
         read_order(order.document())
     whole = Order(number=3, next=NEW, good=OLD, attempt=2, refusal="no", turn=ME)
     assert read_order(whole.document()) == whole
@@ -193,7 +193,7 @@ def test_a_file_that_is_not_the_one_of_its_digest_is_no_order() -> None:
 VLLM = '{"experts": 2, "gpus": 1, "physical_to_logical_map": [[0, 1]]}'
 
 
-async def test_a_live_file_is_checked_by_the_rules_of_the_plug_in_and_replaced_whole(tmp_path: Path) -> None:
+async def test_a_live_file_is_checked_by_the_plug_ins_rules_and_replaced_atomically(tmp_path: Path) -> None:
     path = tmp_path / "placement.json"
     engine = LiveFile(path, shape=EngineShape(engine="vllm", layers=1, experts=2, slots=2, gpus=1))
     engine.check(VLLM)
@@ -205,7 +205,7 @@ async def test_a_live_file_is_checked_by_the_rules_of_the_plug_in_and_replaced_w
     assert not path.exists()
 
 
-async def test_an_engine_is_restarted_with_the_file_in_place_and_waited_for(tmp_path: Path) -> None:
+async def test_an_engine_restarts_with_the_file_and_the_agent_waits_for_it(tmp_path: Path) -> None:
     path, story, now_s = tmp_path / "map.json", [], [0.0]
 
     async def restart() -> None:
@@ -234,7 +234,7 @@ async def test_an_engine_is_restarted_with_the_file_in_place_and_waited_for(tmp_
         await engine.load("{}")
 
 
-async def test_the_engines_own_placement_that_cannot_be_had_back_is_tried_once_an_order() -> None:
+async def test_an_own_placement_that_fails_is_tried_once_per_order() -> None:
     engine = SteeredEngine(live=True)
     found = agent(engine)
     await found.receive(config())

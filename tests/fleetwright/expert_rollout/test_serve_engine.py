@@ -1,4 +1,4 @@
-"""A replica that is out: its requests go to siblings, come back from itself, or wait, and none of them fails."""
+"""A draining replica: its requests go to siblings or wait, and none of them fails."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -85,7 +85,7 @@ class _Cancellable:
         return self._parts
 
     def cancel(self) -> None:
-        """Nothing is left to cancel: a replica that is out answers with one part."""
+        """Nothing to cancel: a draining replica answers with one part."""
 
 
 @pytest.fixture
@@ -135,11 +135,11 @@ def is_own(parts: list[Part]) -> bool:
 
 async def test_a_replica_that_serves_answers_itself(replica: MapReplica, siblings: Siblings) -> None:
     assert is_own(await answer(replica))
-    assert is_own(await answer(replica, [(OUT, b"another")])), "passed on by one that is out"
+    assert is_own(await answer(replica, [(OUT, b"another")])), "forwarded by a draining replica"
     assert siblings.asked == []
 
 
-async def test_one_that_is_out_passes_on_what_comes(replica: MapReplica, siblings: Siblings, app: Engine) -> None:
+async def test_a_draining_replica_forwards_requests(replica: MapReplica, siblings: Siblings, app: Engine) -> None:
     await put_out(replica)
     siblings.answers = [FROM_SIBLING]
     assert await answer(replica, [(b"x", b"1")]) == FROM_SIBLING
@@ -148,7 +148,7 @@ async def test_one_that_is_out_passes_on_what_comes(replica: MapReplica, sibling
     assert not siblings.given[0].cancelled
 
 
-async def test_picked_by_itself_it_says_so_and_asks_again(replica: MapReplica, siblings: Siblings) -> None:
+async def test_a_replica_picked_by_itself_reports_this_and_retries(replica: MapReplica, siblings: Siblings) -> None:
     await put_out(replica)
     assert await answer(replica, [(OUT, ME)]) == [(421, [(OUT, ME)])]
     siblings.answers = ["itself", "itself", FROM_SIBLING]
@@ -156,13 +156,13 @@ async def test_picked_by_itself_it_says_so_and_asks_again(replica: MapReplica, s
     assert len(siblings.asked) == 3
 
 
-async def test_a_sibling_that_dies_before_its_answer_is_replaced(replica: MapReplica, siblings: Siblings) -> None:
+async def test_a_sibling_that_dies_before_its_response_is_replaced(replica: MapReplica, siblings: Siblings) -> None:
     await put_out(replica)
     siblings.answers = [[Dies()], [], FROM_SIBLING]
     assert await answer(replica) == FROM_SIBLING
 
 
-async def test_a_sibling_that_dies_in_its_answer_fails_it_as_any_replica_does(
+async def test_a_sibling_that_dies_during_its_response_fails_the_request(
     replica: MapReplica, siblings: Siblings
 ) -> None:
     await put_out(replica)
@@ -171,7 +171,7 @@ async def test_a_sibling_that_dies_in_its_answer_fails_it_as_any_replica_does(
         await answer(replica)
 
 
-async def test_without_a_sibling_the_answer_comes_when_it_is_back(
+async def test_without_a_sibling_the_response_comes_when_it_serves_again(
     replica: MapReplica, siblings: Siblings, engine: SteeredEngine, app: Engine
 ) -> None:
     await put_out(replica)
@@ -184,7 +184,7 @@ async def test_without_a_sibling_the_answer_comes_when_it_is_back(
     assert is_own(await waiting)
 
 
-async def test_a_caller_that_goes_ends_the_work_of_the_sibling(replica: MapReplica, siblings: Siblings) -> None:
+async def test_a_caller_that_leaves_cancels_the_sibling(replica: MapReplica, siblings: Siblings) -> None:
     await put_out(replica)
     siblings.answers = [FROM_SIBLING]
     parts: Any = replica.answer_openai("POST", "/", [], BODY)
@@ -194,7 +194,7 @@ async def test_a_caller_that_goes_ends_the_work_of_the_sibling(replica: MapRepli
     assert siblings.given[0].cancelled
 
 
-async def test_a_request_at_work_is_waited_for(replica: MapReplica, engine: SteeredEngine) -> None:
+async def test_a_request_in_progress_delays_the_change(replica: MapReplica, engine: SteeredEngine) -> None:
     parts: Any = replica.answer_openai("POST", "/", [], BODY)
     await anext(parts)
     await put_out(replica)

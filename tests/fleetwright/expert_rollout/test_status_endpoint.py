@@ -1,4 +1,4 @@
-"""The ingress tells what replicas say."""
+"""The ingress publishes the status of replicas."""
 
 import json
 from collections.abc import MutableMapping
@@ -47,7 +47,7 @@ async def ask(handle: Handle, *, method: str = "GET", query: bytes = b"deploymen
     return sent[0]["status"], json.loads(sent[1]["body"])
 
 
-async def test_tells_what_each_replica_says_and_leaves_out_those_that_fail_to() -> None:
+async def test_returns_each_replicas_status_and_leaves_failing_ones_out() -> None:
     handle = Handle([{"replica_id": "a"}, ValueError("no"), {"replica_id": "b"}])
     assert await ask(handle) == (200, {"replicas": [{"replica_id": "a"}, {"replica_id": "b"}]})
     assert handle.called == ["expert_map_status"]
@@ -64,7 +64,7 @@ async def test_tells_what_each_replica_says_and_leaves_out_those_that_fail_to() 
     ],
     ids=["slow", "gone", "unknown", "none", "method"],
 )
-async def test_says_why_it_cannot(answers: Any, request_: dict[str, Any], status: int) -> None:
+async def test_reports_its_errors(answers: Any, request_: dict[str, Any], status: int) -> None:
     found, body = await ask(Handle(answers), **request_)
     assert found == status
     assert body["error"]

@@ -11,7 +11,7 @@ from numba import njit
 from placement.arrays import Floats, Ints
 from placement.balance import hottest_first
 from placement.balance.heap import Heap
-from placement.balance.replica_counts import Workspace, replicate, room_of
+from placement.balance.replica_counts import Workspace, capacity_of, replicate
 from placement.balance.state import Layer
 from placement.layout import Layout
 from tests.placement.balance.oracle import coldest_hottest_copy
@@ -23,13 +23,13 @@ Counted = Callable[[Floats, Ints, Ints, int, int], tuple[Ints, Ints]]
 def counted() -> Counted:
     """`replicate` for Python: the counts, and the expert of each copy."""
 
-    def run(tokens: Floats, order: Ints, room: Ints, slots: int, cold: int) -> tuple[Ints, Ints]:
+    def run(tokens: Floats, order: Ints, capacity: Ints, slots: int, cold: int) -> tuple[Ints, Ints]:
         experts, none, nothing = len(tokens), np.empty(0, np.int64), np.empty(0)
         counts, each, copies = np.empty(experts, np.int64), np.empty(experts), np.empty(slots, np.int64)
         holds = np.empty((0, 0), np.bool_)
         layer = Layer(tokens, counts, each, none, nothing, holds, nothing, nothing, none)
         heap = Heap(np.empty(experts), np.empty(experts, np.int64))
-        replicate(layer, order, room, Workspace(heap, copies), cold)
+        replicate(layer, order, capacity, Workspace(heap, copies), cold)
         return counts, copies
 
     compiled: Counted = njit()(run)
@@ -47,7 +47,7 @@ def test_the_hottest_copy_is_the_coldest_possible(counted: Counted, slots_of_gpu
     assume(max(slots_of_gpu) <= len(loads) <= sum(slots_of_gpu))
     layout = Layout.of(node_of_gpu=[0] * len(slots_of_gpu), slots_of_gpu=slots_of_gpu)
     order = hottest_first(tokens[np.newaxis])[0]
-    counts, copies = counted(tokens, order, room_of(layout.slots_of_gpu), layout.slots, 0)
+    counts, copies = counted(tokens, order, capacity_of(layout.slots_of_gpu), layout.slots, 0)
     np.testing.assert_array_equal(np.bincount(copies, minlength=len(loads)), counts)
     assert (np.diff((tokens / counts)[copies]) <= 0).all()
     assert float((tokens / counts).max()) == pytest.approx(coldest_hottest_copy(tokens, layout=layout))
@@ -65,8 +65,8 @@ def test_some_copies_can_be_reserved_for_the_coldest(counted: Counted) -> None:
 
 def test_unequal_memories_limit_how_often_experts_come() -> None:
     """Slots that only one GPU has can hold no second copy of anything."""
-    assert room_of(np.array([2, 2, 2])).tolist() == [0, 3]  # any one expert at most once per GPU
-    assert room_of(np.array([1, 1, 6])).tolist() == [0, 3, 4, 5, 6, 7, 8]
+    assert capacity_of(np.array([2, 2, 2])).tolist() == [0, 3]  # any one expert at most once per GPU
+    assert capacity_of(np.array([1, 1, 6])).tolist() == [0, 3, 4, 5, 6, 7, 8]
 
 
 def test_equal_loads_go_by_number() -> None:

@@ -48,14 +48,14 @@ def _legal(layout: Layout, experts: int) -> Iterator[tuple[int, ...]]:
 
 def _row(rng: np.random.Generator, experts: int, layout: Layout) -> Ints:
     while True:
-        room = deque(rng.permutation(layout.gpus).tolist())
+        capacity = deque(rng.permutation(layout.gpus).tolist())
         held: list[list[int]] = [[] for _ in range(layout.gpus)]
         spare = rng.integers(experts, size=layout.slots - experts).tolist()
         for expert in [*rng.permutation(experts).tolist(), *spare]:
-            for _ in range(len(room)):
-                room.rotate(-1)
-                if len(held[room[0]]) < layout.slots_of_gpu[room[0]] and expert not in held[room[0]]:
-                    held[room[0]].append(expert)
+            for _ in range(len(capacity)):
+                capacity.rotate(-1)
+                if len(held[capacity[0]]) < layout.slots_of_gpu[capacity[0]] and expert not in held[capacity[0]]:
+                    held[capacity[0]].append(expert)
                     break
         if sum(map(len, held)) == layout.slots:
             return np.array(list(itertools.chain.from_iterable(held)), dtype=np.int64)
