@@ -35,15 +35,15 @@ def power_domains(
     RuleError.raise_for(_member_violations(tree, members))
     hierarchy = tree.hierarchy
     known = {limit.feed: limit.limit_w for limit in effective_limits(tree, feed_headroom(tree, terms=terms))}
-    standing: dict[str, dict[str, None]] = {}
+    members_of: dict[str, dict[str, None]] = {}
     for feed, names in (members or {}).items():
         for above in hierarchy.upwards(feed):
-            standing.setdefault(above, {}).update(dict.fromkeys(names))
+            members_of.setdefault(above, {}).update(dict.fromkeys(names))
     domains = []
     for name in hierarchy.top_down():
         limit_w = known.get(name, _least_w(tree, name))
-        if limit_w is not None and (members is None or name in standing):
-            inside = None if members is None else tuple(standing[name])
+        if limit_w is not None and (members is None or name in members_of):
+            inside = None if members is None else tuple(members_of[name])
             domains.append(PowerDomain(name=name, limit_w=limit_w, members=inside))
     return tuple(domains)
 

@@ -108,11 +108,11 @@ def _compared(gpu: str, problem: MixProblem, answer: MixSolution, solution: MixS
         status=answer.status,
         cost_usd_per_h=answer.cost_usd_per_h,
         extra_usd_per_h=answer.cost_usd_per_h - solution.cost_usd_per_h,
-        reason=_by_the_goal(problem, answer, than=solution),
+        reason=_by_objective(problem, answer, than=solution),
     )
 
 
-def _by_the_goal(problem: MixProblem, answer: MixSolution, *, than: MixSolution) -> str | None:
+def _by_objective(problem: MixProblem, answer: MixSolution, *, than: MixSolution) -> str | None:
     """The value and the difference, for an objective other than cost."""
     if problem.objective.counts_price or answer.objective_value is None or than.objective_value is None:
         return None

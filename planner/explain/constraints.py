@@ -142,7 +142,7 @@ def _limit(problem: MixProblem, position: int) -> Requirement:
         return _with_limit(eased, position, _void(known) if amount == inf else _raised(known, amount))
 
     kind = LIMITS_IN_TURN[limit.kind]
-    slack = partial(_room, limit)
+    slack = partial(_slack, limit)
     return Requirement(
         kind, name, step=step, grain=grain, most=inf, ease=ease, easing=easing, slack=slack, position=position
     )
@@ -188,7 +188,7 @@ def _spot(problem: MixProblem, position: int) -> Requirement:
         most=1.0 - share,
         ease=ease,
         easing=lambda amount: f"{(share + amount) / PERCENT:.4g} % of all GPUs on the spot market",
-        slack=partial(_room, limit),
+        slack=partial(_slack, limit),
         position=position,
     )
 
@@ -248,17 +248,17 @@ def _survival(problem: MixProblem) -> Iterator[Requirement]:
     nodes = frozenset(loss.name for loss in problem.losses) - zones.keys()
     groups = [(Kind.NODE_LOSS, nodes, "surviving the loss of any one node")] if nodes else []
     groups += [(Kind.ZONE_LOSS, frozenset({name}), f"surviving the loss of {name}") for name in zones]
-    for kind, names, words in groups:
+    for kind, names, text in groups:
         ease = partial(_forget_losses, names=names)
-        yield Requirement(kind, words, inf, inf, 0.0, ease, partial(_not, words=words))
+        yield Requirement(kind, text, inf, inf, 0.0, ease, partial(_not, text=text))
 
 
 def _forget_losses(problem: MixProblem, _: float, *, names: frozenset[str]) -> MixProblem:
     return replace(problem, losses=tuple(loss for loss in problem.losses if loss.name not in names))
 
 
-def _not(_: float, *, words: str) -> str:
-    return f"not {words}"
+def _not(_: float, *, text: str) -> str:
+    return f"not {text}"
 
 
 def _margins(problem: MixProblem) -> Iterator[Requirement]:
@@ -296,7 +296,7 @@ def _fill_more(problem: MixProblem, amount: float) -> MixProblem:
     return replace(problem, loads=tuple(loads))
 
 
-def _room(limit: Limit, units: Sequence[int], replicas: Sequence[int]) -> float:
+def _slack(limit: Limit, units: Sequence[int], replicas: Sequence[int]) -> float:
     used = sum(weight * units[f] for f, weight in limit.units.items())
     return limit.at_most - used - sum(weight * replicas[o] for o, weight in limit.replicas.items())
 

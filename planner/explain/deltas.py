@@ -22,6 +22,6 @@ def negligible(amount: float, *, of: float) -> bool:
     return abs(amount) <= max(NEGLIGIBLE, NEGLIGIBLE_SHARE * abs(of))
 
 
-def listed(words: Sequence[str], last: str) -> str:
+def listed(items: Sequence[str], last: str) -> str:
     """`a, b and c`."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}"

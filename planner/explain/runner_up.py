@@ -78,7 +78,7 @@ class _Search:
     types: tuple[str, ...]  # per option
     plan: MixSolution
     complete: bool = True  # every subproblem so far is proven
-    asked: set[Types] = field(default_factory=set)
+    solved: set[Types] = field(default_factory=set)
     open: list[tuple[float, tuple[str, ...], MixSolution]] = field(default_factory=list)
 
     def in_order(self) -> Iterator[tuple[Types, MixSolution]]:
@@ -99,9 +99,9 @@ class _Search:
         """Solve the problem without one more of these types, for each."""
         for name in sorted(used):
             more = banned | {name}
-            if more in self.asked:
+            if more in self.solved:
                 continue
-            self.asked.add(more)
+            self.solved.add(more)
             answer = self.what_if.without_options(self.options_of(more))
             self.complete &= answer is not None and answer.status is not SolveStatus.FEASIBLE
             if answer is not None and isfinite(rank := self.rank(answer)):

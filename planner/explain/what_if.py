@@ -15,7 +15,7 @@ from planner.solve.solution import MixSolution
 ANY_MIX = 1.0  # a relative gap at which a solver stops at the first mix it finds
 MIN_TIME_S = 0.005  # less time is not worth a solve
 MAX_ESTIMATE_S = 0.5  # for a linear program
-QUESTIONS_PER_TIME = 4  # each may take a quarter of the time left, so that a hard one leaves time for the next
+SOLVES_PER_TIME = 4  # each may take a quarter of the time left, so that a hard one leaves time for the next
 
 
 class OutOfTimeError(FleetwrightError):
@@ -106,7 +106,7 @@ class WhatIf:
 
     def shortage(self) -> Shortage | None:
         """What is missing, for a problem that has no mix."""
-        missing, served = ilp.least_missing(self.problem), ilp.most_served(self.problem)
+        missing, served = ilp.min_shortage(self.problem), ilp.max_served(self.problem)
         for model in (missing, served):
             limits = self._remaining()
             if limits is None or not run(model.program, solver=self.solver, limits=limits).status.has_mix:
@@ -159,7 +159,7 @@ class WhatIf:
         return fewer if problem.objective.worsening(fewer.objective_value, than=found.objective_value) < 0 else found
 
     def _remaining(self) -> Limits | None:
-        left_s = (self.deadline_s - self.clock_s() - self.time.overrun_s) / QUESTIONS_PER_TIME
+        left_s = (self.deadline_s - self.clock_s() - self.time.overrun_s) / SOLVES_PER_TIME
         return replace(self.limits, time_limit_s=left_s) if left_s > MIN_TIME_S else None
 
 

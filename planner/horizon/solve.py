@@ -213,7 +213,7 @@ def _plan(problem: HorizonProblem, search: Search, flat: Search) -> HorizonPlan:
 
 def _unservable(problem: HorizonProblem, cuts: ServiceCuts) -> str | None:
     """The first demand that no route serves."""
-    served = set(cuts.ways.cells)
+    served = set(cuts.bucket_routes.cells)
     for t, rates in enumerate(problem.rates_rps):
         for w, load in enumerate(rates):
             for b, rate_rps in enumerate(load):

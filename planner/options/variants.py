@@ -215,12 +215,13 @@ def _throughput(estimates: Sequence[Estimate], *, columns: int, config: ReplicaC
 def _note(config: ReplicaConfig) -> str:
     """The basis of the interval."""
     fit, model, gpu = builtin_coefficients(), config.model, config.gpu.name
-    seen = "was" if gpu in fit.measured_gpus else "was not"
+    measured = "was" if gpu in fit.measured_gpus else "was not"
     kind = "mixtures of experts" if model.experts else "dense models"
     interval = fit.interval(gpu=gpu, model=model.name, moe=model.experts > 0)
     points = interval.tpot.points if interval is not None else 0
     return (
-        f"the widest of its buckets; errors on {points} points of {kind}, fitted {fit.fitted}; {gpu} {seen} among them"
+        f"the widest of its buckets; errors on {points} points of {kind}, fitted {fit.fitted}; "
+        f"{gpu} {measured} among them"
     )
 
 

@@ -129,7 +129,7 @@ def _decomposed(problem: MixProblem, *, limits: Limits) -> MixSolution | None:
 
 
 def _serve_most(problem: MixProblem, *, solver: Solver, deadline: Deadline) -> MixSolution:
-    most = ilp.most_served(problem)
+    most = ilp.max_served(problem)
     outcome = run(most.program, solver=solver, limits=deadline.rest(FIRST_SHARE))
     if not outcome.status.has_mix:
         return MixSolution.without_mix(problem, status=outcome.status, bound=max(0.0, outcome.bound))

@@ -22,7 +22,7 @@ def route(problem: MixProblem, *, replicas: Sequence[int]) -> Shares:
     """
     if not any(problem.buckets()):
         return {}
-    shares = normalised(problem, _most_even(problem, replicas=replicas))
+    shares = normalised(problem, _min_max_load(problem, replicas=replicas))
     refuse_overload(problem, replicas=replicas, shares=shares)
     return shares
 
@@ -57,10 +57,10 @@ def refuse_overload(problem: MixProblem, *, replicas: Sequence[int], shares: Sha
             raise SolverError(f"{count} replicas of {option.name} cannot carry the load of {load:.9g}")
 
 
-def _most_even(problem: MixProblem, *, replicas: Sequence[int]) -> Mapping[tuple[int, int], float]:
+def _min_max_load(problem: MixProblem, *, replicas: Sequence[int]) -> Mapping[tuple[int, int], float]:
     if single_workload.is_plain(problem):
-        return single_workload.most_even(problem, replicas=replicas, limits=ROUTING_LIMITS)
-    model = ilp.most_even(problem, replicas=replicas)
+        return single_workload.min_max_load(problem, replicas=replicas, limits=ROUTING_LIMITS)
+    model = ilp.min_max_load(problem, replicas=replicas)
     outcome = run(model.program, solver=Solver.HIGHS, limits=ROUTING_LIMITS)
     if not outcome.status.has_mix:
         raise SolverError(f"the counts {tuple(replicas)} admit no routing ({outcome.status})")

@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class BucketRoutes:
     """Every (bucket, route) pair, sorted by bucket: the replicas of each option per request/s."""
 
     cells: tuple[tuple[int, int], ...]  # (load, bucket) of each cell that a route serves
@@ -34,18 +34,18 @@ class Ways:
     time: Floats  # row x option
 
     @classmethod
-    def of(cls, problem: MixProblem) -> "Ways":
+    def of(cls, problem: MixProblem) -> "BucketRoutes":
         """Those of a problem, without buckets that no route serves."""
         cells: list[tuple[int, int]] = []
         first: list[int] = []
         rows: list[Floats] = []
         for w, load in enumerate(problem.loads):
             for b in range(len(load.rate_rps)):
-                ways = [route for route in problem.routes if route.load == w and route.serves(b)]
-                if ways:
+                bucket_routes = [route for route in problem.routes if route.load == w and route.serves(b)]
+                if bucket_routes:
                     cells.append((w, b))
                     first.append(len(rows))
-                for route in ways:
+                for route in bucket_routes:
                     row = np.zeros(len(problem.options))
                     for leg in route.legs:
                         row[leg.option] += 1 / (leg.max_rps[b] * load.utilisation)
@@ -74,14 +74,14 @@ class ServiceCuts:
     pool: list[Cut] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.ways = Ways.of(self.problem)
+        self.bucket_routes = BucketRoutes.of(self.problem)
         self._uptime = np.array([option.uptime for option in self.problem.options])
         self._scale = self._cell_scale()
         self._program = self._pricing()
 
     def rates(self, period: Sequence[Sequence[float]]) -> Floats:
         """A period's rates in the order of the cells."""
-        return np.array([period[w][b] for w, b in self.ways.cells])
+        return np.array([period[w][b] for w, b in self.bucket_routes.cells])
 
     def need(self, cut: Cut, rates: Floats) -> float:
         """The right-hand side of a cut."""
@@ -97,7 +97,7 @@ class ServiceCuts:
 
     def find(self, ready: Floats, rates: Floats) -> tuple[int, float] | None:
         """A new cut that these counts violate, with the violation; None if they serve the rates."""
-        if not self.ways.cells:
+        if not self.bucket_routes.cells:
             return None
         costs = np.concatenate([-self._uptime * ready, rates * self._scale])
         columns = len(costs)
@@ -110,7 +110,7 @@ class ServiceCuts:
         weights = prices * self._uptime
         if not weights.max(initial=0.0):
             return None
-        cut = Cut(weights / weights.max(), self.ways.cheapest(prices / weights.max()))
+        cut = Cut(weights / weights.max(), self.bucket_routes.cheapest(prices / weights.max()))
         missing = self.need(cut, rates) - float(cut.weights @ ready)
         if missing <= 0:
             return None
@@ -119,24 +119,24 @@ class ServiceCuts:
 
     def _cell_scale(self) -> Floats:
         """Per cell, the time on its fastest route: the unit of the cell's price."""
-        if not self.ways.cells:
+        if not self.bucket_routes.cells:
             return np.zeros(0)
-        return np.minimum.reduceat(self.ways.time.sum(axis=1), self.ways.first)
+        return np.minimum.reduceat(self.bucket_routes.time.sum(axis=1), self.bucket_routes.first)
 
     def _pricing(self) -> highspy.Highs:
         """max Σ λ_b·μ_b - Σ h_o·n_o·π_o over Σ π = 1 and μ_b <= the price of each route of the bucket."""
-        ways, options = self.ways, len(self.problem.options)
+        bucket_routes, options = self.bucket_routes, len(self.problem.options)
         program = highspy.Highs()
         program.silent()
         program.setOptionValue("threads", 1)
         program.setOptionValue("primal_feasibility_tolerance", FEASIBILITY_TOLERANCE)
-        columns = options + len(ways.cells)
-        upper = np.concatenate([np.ones(options), np.full(len(ways.cells), highspy.kHighsInf)])
+        columns = options + len(bucket_routes.cells)
+        upper = np.concatenate([np.ones(options), np.full(len(bucket_routes.cells), highspy.kHighsInf)])
         program.addVars(columns, np.zeros(columns), upper)
         program.addRow(1.0, 1.0, options, np.arange(options, dtype=np.int32), np.ones(options))
-        ends = [*ways.first[1:], len(ways.time)][: len(ways.first)]
-        for cell, (start, end) in enumerate(zip(ways.first, ends, strict=True)):
-            for time in ways.time[start:end] / self._scale[cell]:
+        ends = [*bucket_routes.first[1:], len(bucket_routes.time)][: len(bucket_routes.first)]
+        for cell, (start, end) in enumerate(zip(bucket_routes.first, ends, strict=True)):
+            for time in bucket_routes.time[start:end] / self._scale[cell]:
                 used = np.flatnonzero(time)
                 indices = np.array([options + cell, *used], dtype=np.int32)
                 program.addRow(-highspy.kHighsInf, 0.0, len(indices), indices, np.array([1.0, *-time[used]]))

@@ -48,7 +48,7 @@ def test_a_feed_without_servers_has_what_it_may_draw() -> None:
 
 def test_members_of_parallel_feeds_must_be_given() -> None:
     tree = two_rows(pdu_w=110_000.0, row_w=60_000.0)
-    with pytest.raises(RuleError, match=r"members: must say which offers stand on which feed"):
+    with pytest.raises(RuleError, match=r"members: must name the offers of each feed"):
         power_domains(tree)
     with pytest.raises(RuleError, match=r"members\.bdu: unknown feed of tree 'hall'; nearest: pdu"):
         power_domains(tree, members={"bdu": ["chat/hot"]})

@@ -53,7 +53,7 @@ class Block:
     def _first_columns(self) -> Ints:
         return np.searchsorted(self.column_bucket, np.arange(len(self.bucket_of)))
 
-    def cover(self, worth: Floats) -> Floats | None:
+    def cover(self, valuation: Floats) -> Floats | None:
         """A row `row · n >= 1` valid for all whole counts that serve, from any prices per replica; None if it is empty.
 
         `g(y) = Σ_b min_r Σ_o y_o a_rob`: counts worth less cannot serve.  An option needs no
@@ -62,14 +62,14 @@ class Block:
         """
         if not self.bucket_of:
             return None
-        of_bucket = np.minimum.reduceat((worth[self.leg_option] * self.leg_weight).sum(axis=1), self._first_columns)
+        of_bucket = np.minimum.reduceat((valuation[self.leg_option] * self.leg_weight).sum(axis=1), self._first_columns)
         need = float(of_bucket.sum()) * (1 - 1e-12)
-        if need <= 1e-9 * float(worth.max(initial=0.0)):
+        if need <= 1e-9 * float(valuation.max(initial=0.0)):
             return None
         if self.leg_option.shape[1] == 1:
-            worth = np.zeros_like(worth)
-            np.maximum.at(worth, self.leg_option[:, 0], of_bucket[self.column_bucket] / self.leg_weight[:, 0])
-        return np.minimum(worth / need, 1.0)
+            valuation = np.zeros_like(valuation)
+            np.maximum.at(valuation, self.leg_option[:, 0], of_bucket[self.column_bucket] / self.leg_weight[:, 0])
+        return np.minimum(valuation / need, 1.0)
 
 
 @dataclass(frozen=True)

@@ -151,13 +151,13 @@ def _read(table: Floats, place: Ints, bounds: Floats, sums: int, value: Floats) 
 
 
 @jit_inner
-def _fix_by_cost(table: Floats, place: Ints, bounds: Floats, room: float) -> None:
+def _fix_by_cost(table: Floats, place: Ints, bounds: Floats, slack: float) -> None:
     """Reduced-cost fixing: a nonbasic count takes no more steps than fit below the cutoff."""
     m, k = table.shape[0] - 1, table.shape[1] - 1
     for p in range(k):
         v, reduced = place[m + p], abs(table[m, p])
         if v < k and reduced > 1e-9:
-            steps = np.floor(room * (1 + 1e-9) / reduced + 1e-6)
+            steps = np.floor(slack * (1 + 1e-9) / reduced + 1e-6)
             if place[m + k + p] == 1:
                 bounds[0, v] = max(bounds[0, v], bounds[1, v] - steps)
             else:

@@ -55,8 +55,8 @@ class FeasibilityTest:
         self._set_bounds(closed=np.zeros_like(closed), overload=highspy.kHighsInf, unserved=0.0)
         if unserved <= TOLERANCE:
             return None
-        worth = np.maximum(0.0, -duals[: len(counts)])
-        return self._lifted(worth, of_bucket=duals[len(counts) :], closed=closed, absent=absent)
+        valuation = np.maximum(0.0, -duals[: len(counts)])
+        return self._lifted(valuation, of_bucket=duals[len(counts) :], closed=closed, absent=absent)
 
     def _solve(self) -> tuple[float, Floats, Floats]:
         """The objective, the shares and the dual values of the rows."""
@@ -76,14 +76,14 @@ class FeasibilityTest:
         columns = np.arange(len(highest), dtype=np.int32)
         self._solver.changeColsBounds(len(highest), columns, np.zeros(len(highest)), highest)
 
-    def _lifted(self, worth: Floats, *, of_bucket: Floats, closed: Flags, absent: Flags) -> Floats:
+    def _lifted(self, valuation: Floats, *, of_bucket: Floats, closed: Flags, absent: Flags) -> Floats:
         """Prices of absent replicas at which no closed route is cheaper: at a count of 0 any price is valid."""
         block = self._block
         for leg in range(block.leg_option.shape[1]):
             at, weight = block.leg_option[:, leg], block.leg_weight[:, leg]
             lift = closed & (weight > 0) & absent[at]
-            np.maximum.at(worth, at[lift], of_bucket[block.column_bucket[lift]] / weight[lift])
-        return worth
+            np.maximum.at(valuation, at[lift], of_bucket[block.column_bucket[lift]] / weight[lift])
+        return valuation
 
     def _program(self) -> highspy.HighsLp:
         """min z + Σ_b t_b: `Σ a x - z <= n_o` per option, `Σ_r x_rb + t_b = 1` per bucket; shares scaled to 1."""

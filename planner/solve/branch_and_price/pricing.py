@@ -83,12 +83,12 @@ class Pricer:
         key = counts.tobytes()
         if key in self.known:
             return True
-        worth = self._service.price_of_missing(counts)
-        if worth is None:
+        valuation = self._service.price_of_missing(counts)
+        if valuation is None:
             self.known[key] = counts
             self._new.append(counts)
             return True
-        row = self.block.cover(worth)
+        row = self.block.cover(valuation)
         if row is not None:
             self.rows = [*self.rows[-MAX_ROWS + 1 :], row]
         return False

@@ -12,9 +12,9 @@ from planner.solve.ilp.programs import (
     cheapest_serving,
     fewest_gpus,
     fewest_gpus_of_counts,
-    least_missing,
-    most_even,
-    most_served,
+    max_served,
+    min_max_load,
+    min_shortage,
     objective_terms,
 )
 
@@ -27,9 +27,9 @@ __all__ = [
     "cheapest_serving",
     "fewest_gpus",
     "fewest_gpus_of_counts",
-    "least_missing",
     "left_of",
-    "most_even",
-    "most_served",
+    "max_served",
+    "min_max_load",
+    "min_shortage",
     "objective_terms",
 ]

@@ -29,8 +29,8 @@ class MixModel:
     most: Mapping[int, float] = field(default_factory=dict)  # known bounds on the replicas of any better mix
     started: dict[int, Variable] = field(default_factory=dict)  # u[o], if change counts
     stopped: dict[int, Variable] = field(default_factory=dict)  # v[o], if change counts
-    extra_units: dict[int, Variable] = field(default_factory=dict)  # e[f], only in `least_missing`
-    busiest: dict[int, Variable] = field(default_factory=dict)  # z[w], only in `most_even`
+    extra_units: dict[int, Variable] = field(default_factory=dict)  # e[f], only in `min_shortage`
+    busiest: dict[int, Variable] = field(default_factory=dict)  # z[w], only in `min_max_load`
 
     @cached_property
     def options(self) -> tuple[int, ...]:
@@ -85,7 +85,7 @@ class MixModel:
         return _counts(self.units, len(self.problem.supplies))
 
     def counts_of_extra_units(self) -> tuple[int, ...]:
-        """After a run of `least_missing`: whole units beyond the stock, per supply of the problem."""
+        """After a run of `min_shortage`: whole units beyond the stock, per supply of the problem."""
         return _counts(self.extra_units, len(self.problem.supplies))
 
     def counts_of_replicas(self) -> tuple[int, ...]:

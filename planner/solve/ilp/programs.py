@@ -39,7 +39,7 @@ def fewest_gpus(
     return model
 
 
-def most_even(problem: MixProblem, *, replicas: Sequence[int]) -> MixModel:
+def min_max_load(problem: MixProblem, *, replicas: Sequence[int]) -> MixModel:
     """P3: the routing of fixed counts with the least load on the busiest replica of each workload."""
     model = with_shares(problem, routes=_running(problem, replicas))
     for w in sorted({w for w, _ in problem.buckets()}):
@@ -50,7 +50,7 @@ def most_even(problem: MixProblem, *, replicas: Sequence[int]) -> MixModel:
     return model
 
 
-def least_missing(problem: MixProblem) -> MixModel:
+def min_shortage(problem: MixProblem) -> MixModel:
     """P4: the fewest GPUs beyond the stock that serve all demand."""
     model = with_counts(problem, routes=range(len(problem.routes)))
     for f in model.units:
@@ -61,7 +61,7 @@ def least_missing(problem: MixProblem) -> MixModel:
     return model
 
 
-def most_served(problem: MixProblem) -> MixModel:
+def max_served(problem: MixProblem) -> MixModel:
     """P5: the most demand served inside every limit, in requests per second."""
     model = with_counts(problem, routes=range(len(problem.routes)))
     c.add_demand_at_most(model)

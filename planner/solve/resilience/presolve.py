@@ -68,9 +68,9 @@ class BucketValues:
 
     def most_replicas(self, cutoff_usd_per_h: float, lost: Mapping[int, int]) -> dict[int, int]:
         """Per option, the largest count in any mix within the cutoff."""
-        room_usd_per_h = cutoff_usd_per_h * (1 + SLACK) + SLACK - self.least_usd_per_h
+        slack_usd_per_h = cutoff_usd_per_h * (1 + SLACK) + SLACK - self.least_usd_per_h
         return {
-            o: _largest(curve, room=room_usd_per_h + curve.least, lost=lost.get(o, 0))
+            o: _largest(curve, slack=slack_usd_per_h + curve.least, lost=lost.get(o, 0))
             for o, curve in zip(self.options, self._curves, strict=True)
         }
 
@@ -127,7 +127,7 @@ class _Curve:
         return self.waste(self.best)
 
 
-def _largest(curve: _Curve, *, room: float, lost: int) -> int:
+def _largest(curve: _Curve, *, slack: float, lost: int) -> int:
     """At least the largest count whose waste fits, and mostly equal to it.
 
     Beyond the least waste plus `lost`, both sides of the `max` only grow.
@@ -135,7 +135,7 @@ def _largest(curve: _Curve, *, room: float, lost: int) -> int:
 
     def fits(count: int) -> bool:
         after = curve.cost * min(count, lost) + curve.waste(max(0, count - lost))
-        return max(curve.waste(count), after) <= room
+        return max(curve.waste(count), after) <= slack
 
     top = int(min(curve.stock, MAX))
     low, high = min(top, ceil(curve.best) + lost), top + 1
@@ -220,61 +220,61 @@ def _relaxation(load: Floats, cost: Floats, stock: Floats, limits: Limits) -> tu
     return price, np.array(solution.col_value)[shares:]
 
 
-def undominated(problem: MixProblem, worth: BucketValues) -> list[int]:
+def undominated(problem: MixProblem, valuation: BucketValues) -> list[int]:
     """Routes that no unlimited route in the same zones dominates.
 
     All replicas of a dominated route could be the other's: as many, on no more nodes, and a failure takes no more.
     """
     if problem.limits or any(len(loss.lost) > 1 and not _is_zone(loss) for loss in problem.losses):
-        return list(worth.routes)
+        return list(valuation.routes)
     zones = [
-        frozenset(k for k, loss in enumerate(problem.losses) if loss.lost.get(o, 0) is None) for o in worth.options
+        frozenset(k for k, loss in enumerate(problem.losses) if loss.lost.get(o, 0) is None) for o in valuation.options
     ]
-    node_lost = [max((loss.lost.get(o) or 0 for loss in problem.losses), default=0) for o in worth.options]
-    loads = [problem.routes[r].load for r in worth.routes]
+    node_lost = [max((loss.lost.get(o) or 0 for loss in problem.losses), default=0) for o in valuation.options]
+    loads = [problem.routes[r].load for r in valuation.routes]
     kept: list[int] = []
-    for i in np.lexsort((np.arange(len(loads)), worth.cost_usd_per_h)):
+    for i in np.lexsort((np.arange(len(loads)), valuation.cost_usd_per_h)):
         if not any(
             zones[j] == zones[i]
             and loads[j] == loads[i]
             and node_lost[j] <= node_lost[i]
-            and worth.per_node[j] == worth.per_node[i]
-            and worth.stock[j] == inf
-            and bool((worth.load[j] <= worth.load[i]).all())
+            and valuation.per_node[j] == valuation.per_node[i]
+            and valuation.stock[j] == inf
+            and bool((valuation.load[j] <= valuation.load[i]).all())
             for j in kept
         ):
             kept.append(int(i))
-    return [worth.routes[i] for i in sorted(kept)]
+    return [valuation.routes[i] for i in sorted(kept)]
 
 
 def _is_zone(loss: Loss) -> bool:
     return all(count is None for count in loss.lost.values())
 
 
-def simple_mix(worth: BucketValues, *, zones: Collection[Collection[int]]) -> dict[int, int] | None:
+def simple_mix(valuation: BucketValues, *, zones: Collection[Collection[int]]) -> dict[int, int] | None:
     """Replicas of the cheapest mix of one or two options that each serve everything, and so mostly survive.
 
     One option alone needs one node more, and no zone loss.  Limits are not checked.
     """
-    nodes = np.ceil(np.minimum(worth.load, FAR).sum(axis=1) / worth.per_node - SLACK)
-    nodes = np.where(np.isfinite(worth.load).all(axis=1), nodes, FAR)
-    stock = np.minimum(worth.stock / worth.per_node, FAR - 1)
-    struck = np.array([any(o in zone for zone in zones) for o in worth.options])
-    alone = np.where((nodes + 1 <= stock) & ~struck, (nodes + 1) * worth.node_usd_per_h, np.inf)
+    nodes = np.ceil(np.minimum(valuation.load, FAR).sum(axis=1) / valuation.per_node - SLACK)
+    nodes = np.where(np.isfinite(valuation.load).all(axis=1), nodes, FAR)
+    stock = np.minimum(valuation.stock / valuation.per_node, FAR - 1)
+    struck = np.array([any(o in zone for zone in zones) for o in valuation.options])
+    alone = np.where((nodes + 1 <= stock) & ~struck, (nodes + 1) * valuation.node_usd_per_h, np.inf)
     found: list[tuple[float, dict[int, float]]] = []
     if np.isfinite(alone).any():
         best = int(np.argmin(alone))
         found.append((float(alone[best]), {best: nodes[best] + 1}))
-    costs = nodes * worth.node_usd_per_h
+    costs = nodes * valuation.node_usd_per_h
     able = sorted((int(i) for i in np.flatnonzero(nodes <= stock)), key=lambda i: float(costs[i]))
     for i in able:
-        other = next((j for j in able if j != i and _apart(worth.options[i], worth.options[j], zones)), None)
+        other = next((j for j in able if j != i and _apart(valuation.options[i], valuation.options[j], zones)), None)
         if other is not None:
             found.append((float(costs[i] + costs[other]), {i: nodes[i], other: nodes[other]}))
     if not found:
         return None
     _, counts = min(found, key=lambda mix: mix[0])
-    return {worth.options[i]: int(count * worth.per_node[i]) for i, count in counts.items()}
+    return {valuation.options[i]: int(count * valuation.per_node[i]) for i, count in counts.items()}
 
 
 def _apart(one: int, other: int, zones: Collection[Collection[int]]) -> bool:
@@ -286,7 +286,7 @@ class ScenarioValues:
     """Bucket values without a zone, or without any loss."""
 
     zone: frozenset[int]  # options
-    worth: BucketValues
+    valuation: BucketValues
 
 
 def scenario_values(problem: MixProblem, *, routes: Collection[int], limits: Limits) -> list[ScenarioValues]:
@@ -299,8 +299,8 @@ def scenario_values(problem: MixProblem, *, routes: Collection[int], limits: Lim
         zone = frozenset(o for o, count in loss.lost.items() if count is None)
         if zone:
             left = [r for r in routes if problem.routes[r].legs[0].option not in zone]
-            worth = bucket_values(problem, routes=left, limits=limits)
-            views += [] if worth is None else [ScenarioValues(zone, worth)]
+            valuation = bucket_values(problem, routes=left, limits=limits)
+            views += [] if valuation is None else [ScenarioValues(zone, valuation)]
     return views
 
 
@@ -309,39 +309,39 @@ def candidates(views: Sequence[ScenarioValues], *, most: int) -> list[int]:
 
     Those of the relaxation, and the cheapest that serve everything alone; also without each zone.
     """
-    worth = views[0].worth
-    whole, part = worth.alone_usd_per_h(), worth.mostly_alone_usd_per_h()
+    valuation = views[0].valuation
+    whole, part = valuation.alone_usd_per_h(), valuation.mostly_alone_usd_per_h()
     chosen = set(np.argsort(part, kind="stable")[:most].tolist())
     for view in views:
-        used = {o for o, count in zip(view.worth.options, view.worth.used, strict=True) if count > SLACK}
-        chosen |= {i for i, o in enumerate(worth.options) if o in used}
-        outside = [i for i, o in enumerate(worth.options) if o not in view.zone]
+        used = {o for o, count in zip(view.valuation.options, view.valuation.used, strict=True) if count > SLACK}
+        chosen |= {i for i, o in enumerate(valuation.options) if o in used}
+        outside = [i for i, o in enumerate(valuation.options) if o not in view.zone]
         chosen |= set(sorted(outside, key=lambda i: part[i])[: ceil(most / 2)])
         chosen |= set(sorted(outside, key=lambda i: whole[i])[:2])
-    return [worth.routes[i] for i in sorted(chosen)]
+    return [valuation.routes[i] for i in sorted(chosen)]
 
 
 def most_replicas(
     views: Sequence[ScenarioValues], *, cutoff_usd_per_h: float, lost: Mapping[int, int]
 ) -> dict[int, int]:
     """Per option, the largest count in any mix within the cutoff."""
-    whole = views[0].worth
+    whole = views[0].valuation
     most = whole.most_replicas(cutoff_usd_per_h, lost)
     cost = dict(zip(whole.options, whole.cost_usd_per_h, strict=True))
     for view in views[1:]:
-        seen = view.worth.most_replicas(cutoff_usd_per_h, {})  # one failure at a time
-        left_usd_per_h = cutoff_usd_per_h * (1 + SLACK) + SLACK - view.worth.least_usd_per_h
+        bounded = view.valuation.most_replicas(cutoff_usd_per_h, {})  # one failure at a time
+        left_usd_per_h = cutoff_usd_per_h * (1 + SLACK) + SLACK - view.valuation.least_usd_per_h
         for o in view.zone:
             if o in most:
-                seen[o] = MAX if cost[o] <= 0 else floor(min(MAX, max(0.0, left_usd_per_h) / cost[o]))
-        most = {o: min(count, seen.get(o, count)) for o, count in most.items()}
+                bounded[o] = MAX if cost[o] <= 0 else floor(min(MAX, max(0.0, left_usd_per_h) / cost[o]))
+        most = {o: min(count, bounded.get(o, count)) for o, count in most.items()}
     return most
 
 
 def prices_in(view: ScenarioValues, whole: BucketValues) -> Floats:
     """Prices per replica of every option; prohibitive in the zone."""
-    prices = dict(zip(view.worth.options, view.worth.price, strict=True))
-    value = view.worth.bucket_usd_per_h
+    prices = dict(zip(view.valuation.options, view.valuation.price, strict=True))
+    value = view.valuation.bucket_usd_per_h
     return np.array(
         [
             prices[o] if o in prices else float((value / load).max(initial=0.0))

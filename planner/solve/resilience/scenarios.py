@@ -39,7 +39,7 @@ class Scenarios:
     @property
     def is_servable(self) -> bool:
         """Whether each bucket with demand has a route."""
-        return set(self.problem.buckets()) <= set(self.cuts.ways.cells)
+        return set(self.problem.buckets()) <= set(self.cuts.bucket_routes.cells)
 
     def left(self, replicas: Sequence[float] | Floats) -> dict[int, Floats]:
         """Per scenario, the counts left; the one without a failure comes first."""
@@ -53,13 +53,13 @@ class Scenarios:
 
     def broken(self, left: Mapping[int, Floats], *, tolerance: float) -> Iterator[ViolatedCut]:
         """Known cuts that the counts left violate; if there are none, a new one if one exists."""
-        asked: set[bytes] = set()
+        tested: set[bytes] = set()
         for k, counts in left.items():
             known = list(self.broken_known(k, counts, tolerance=tolerance))
             yield from known
-            if known or counts.tobytes() in asked:
+            if known or counts.tobytes() in tested:
                 continue
-            asked.add(counts.tobytes())
+            tested.add(counts.tobytes())
             found = self._unreached(counts) or self.cuts.find(counts, self.rates)
             if found is not None and found[1] > tolerance:
                 yield ViolatedCut(k, *found)
@@ -72,27 +72,29 @@ class Scenarios:
 
     def add_price(self, weights: Floats) -> int | None:
         """The cut of given prices of a replica's time; None if it is empty."""
-        if not weights.max(initial=0.0) > 0 or not self.cuts.ways.cells:
+        if not weights.max(initial=0.0) > 0 or not self.cuts.bucket_routes.cells:
             return None
         uptime = np.array([option.uptime for option in self.problem.options])
-        worth = weights * uptime
-        self.cuts.pool.append(Cut(worth / worth.max(), self.cuts.ways.cheapest(weights / worth.max())))
+        valuation = weights * uptime
+        self.cuts.pool.append(
+            Cut(valuation / valuation.max(), self.cuts.bucket_routes.cheapest(weights / valuation.max()))
+        )
         return len(self.cuts.pool) - 1
 
     def _unreached(self, counts: Floats) -> tuple[int, float] | None:
         """A bucket without a replica needs one of the options that serve it."""
         if not np.all(np.abs(counts - np.rint(counts)) < 1e-6):
             return None
-        takes = self.cuts.ways.time > 0
+        takes = self.cuts.bucket_routes.time > 0
         if not len(takes):
             return None
         closed = (takes & (counts < 0.5)).any(axis=1)
-        unreached = np.flatnonzero(np.minimum.reduceat(closed.astype(np.int8), self.cuts.ways.first))
+        unreached = np.flatnonzero(np.minimum.reduceat(closed.astype(np.int8), self.cuts.bucket_routes.first))
         if not len(unreached):
             return None
         cell = int(unreached[0])
-        end = [*self.cuts.ways.first[1:], len(takes)][cell]
-        wanted = takes[self.cuts.ways.first[cell] : end].any(axis=0) & (counts < 0.5)
+        end = [*self.cuts.bucket_routes.first[1:], len(takes)][cell]
+        wanted = takes[self.cuts.bucket_routes.first[cell] : end].any(axis=0) & (counts < 0.5)
         per_rps = np.zeros(len(self.rates))
         per_rps[cell] = 1 / self.rates[cell]
         self.cuts.pool.append(Cut(wanted.astype(float), per_rps))

@@ -228,9 +228,9 @@ def _reduced(
     problem: MixProblem, views: Sequence[presolve.ScenarioValues], solver: Solver, deadline: Deadline
 ) -> Found:
     """First among few options, then among those that a cheaper mix may use."""
-    worth, zones = views[0].worth, [view.zone for view in views[1:]]
-    kept, most, start = presolve.undominated(problem, worth), None, None
-    simple = None if problem.limits else presolve.simple_mix(worth, zones=zones)
+    valuation, zones = views[0].valuation, [view.zone for view in views[1:]]
+    kept, most, start = presolve.undominated(problem, valuation), None, None
+    simple = None if problem.limits else presolve.simple_mix(valuation, zones=zones)
     known = None if simple is None else tuple(simple.get(o, 0) for o in range(len(problem.options)))
     few = [r for r in presolve.candidates(views, most=FEW) if r in kept]
     if known is not None and _holds(problem, known):
@@ -329,10 +329,10 @@ def _rounds(
     )
     scenarios = Scenarios(problem, routes=routes, losses=losses)
     rounds = CutRounds(model, scenarios, solver, deadline, serves_by_cuts=by_cuts)
-    rounds.bound = max((view.worth.least_usd_per_h for view in views), default=-float("inf"))
+    rounds.bound = max((view.valuation.least_usd_per_h for view in views), default=-float("inf"))
     if scenarios.is_servable:
         for view in views:
-            rounds.add_prices(presolve.prices_in(view, views[0].worth), views[0].worth.options)
+            rounds.add_prices(presolve.prices_in(view, views[0].valuation), views[0].valuation.options)
     return rounds
 
 

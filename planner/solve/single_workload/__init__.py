@@ -1,10 +1,10 @@
 """The fast method for workloads that share nothing (docs/explanation/planner/formulation.md, section 8).
 
-`tables_of` tests whether it applies, `cheapest` solves P1 of one workload, and `most_even` solves P3.
+`tables_of` tests whether it applies, `cheapest` solves P1 of one workload, and `min_max_load` solves P3.
 """
 
-from planner.solve.single_workload.load_balance import is_plain, most_even
+from planner.solve.single_workload.load_balance import is_plain, min_max_load
 from planner.solve.single_workload.search import Mix, cheapest
 from planner.solve.single_workload.table import Table, replicas_per_unit, tables_of
 
-__all__ = ["Mix", "Table", "cheapest", "is_plain", "most_even", "replicas_per_unit", "tables_of"]
+__all__ = ["Mix", "Table", "cheapest", "is_plain", "min_max_load", "replicas_per_unit", "tables_of"]

@@ -83,23 +83,23 @@ class _Partial:
         return _Partial(self.counts[kept], self.spent_usd_per_h[kept], self.have[:, kept])
 
 
-def list_candidates(box: Box, rows: Sequence[Row], *, at_most_usd_per_h: float, room: int) -> CandidateList:
+def list_candidates(box: Box, rows: Sequence[Row], *, at_most_usd_per_h: float, max_combinations: int) -> CandidateList:
     """The combinations inside the box, or a sample of them if there are more than `room`."""
     limit = at_most_usd_per_h * (1 + ROUNDING)
     growth = _Growth(box, np.array([row.weights for row in rows]), np.array([row.least for row in rows]), limit)
     partial = growth.kept(growth.start(), decided=0)
     is_complete = True
     for decided, group in enumerate(box.open, start=1):
-        ways = growth.ways(partial, int(group), decided=decided)
-        every = max(1, int(ways.number.sum()) // SAMPLE) if ways.number.sum() > room else 1
+        extensions = growth.extensions(partial, int(group), decided=decided)
+        every = max(1, int(extensions.number.sum()) // SAMPLE) if extensions.number.sum() > max_combinations else 1
         is_complete &= every == 1
-        partial = growth.kept(growth.grown(partial, int(group), ways, every=every), decided=decided)
+        partial = growth.kept(growth.grown(partial, int(group), extensions, every=every), decided=decided)
     order = np.argsort(partial.spent_usd_per_h, kind="stable")
     return CandidateList(partial.counts[order], partial.spent_usd_per_h[order], is_complete)
 
 
 @dataclass(frozen=True)
-class _Ways:
+class _Extensions:
     """Per combination, the number of possible counts of one more class, and the first of them."""
 
     first: npt.NDArray[np.int64]
@@ -129,7 +129,7 @@ class _Growth:
             there = there[reach >= self.least[k] * (1 - ROUNDING)]
         return partial.only(there)
 
-    def ways(self, partial: _Partial, group: int, *, decided: int) -> _Ways:
+    def extensions(self, partial: _Partial, group: int, *, decided: int) -> _Extensions:
         """The counts of one more class that the money of each combination allows and its rows need."""
         left = self.limit_usd_per_h - partial.spent_usd_per_h
         most = np.searchsorted(self.box.extra_usd_per_h(group), left, side="right")
@@ -138,14 +138,14 @@ class _Growth:
             missing = self.least[k] * (1 - ROUNDING) - partial.have[k] - self._bought(k, left, decided)
             needed = np.ceil(missing / self.weights[k, group] - WHOLE)
             least = np.maximum(least, np.minimum(needed, most).astype(np.int64))
-        return _Ways(least, most - least)
+        return _Extensions(least, most - least)
 
-    def grown(self, partial: _Partial, group: int, ways: _Ways, *, every: int) -> _Partial:
+    def grown(self, partial: _Partial, group: int, extensions: _Extensions, *, every: int) -> _Partial:
         """Each combination with each of its counts of one more class, or a sample of them."""
-        ends = np.cumsum(ways.number)
+        ends = np.cumsum(extensions.number)
         at = np.arange(0, ends[-1] if len(ends) else 0, every)
         source = np.searchsorted(ends, at, side="right")
-        step = at - (ends - ways.number - ways.first)[source]
+        step = at - (ends - extensions.number - extensions.first)[source]
         counts = partial.counts[source]
         counts[:, group] += step
         have = partial.have[:, source] + self.weights[:, group, None] * step

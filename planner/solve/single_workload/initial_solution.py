@@ -103,8 +103,8 @@ def _grown(classes: Classes, prices: Floats, stock: Floats, state: _State) -> li
     gain = best / load
     ranked = np.argsort(-gain, axis=1)
     taken = np.take_along_axis(load, ranked, axis=1)
-    room = np.clip(1.0 - (np.cumsum(taken, axis=1) - taken), 0.0, None)
-    share = np.where(np.take_along_axis(serves, ranked, axis=1), np.minimum(1.0, room / taken), 0.0)
+    free = np.clip(1.0 - (np.cumsum(taken, axis=1) - taken), 0.0, None)
+    share = np.where(np.take_along_axis(serves, ranked, axis=1), np.minimum(1.0, free / taken), 0.0)
     saved = (np.take_along_axis(np.broadcast_to(best, load.shape), ranked, axis=1) * share).sum(axis=1)
     scores = prices[usable] - saved  # the unit's price less its gain
     base = float(state.counts @ prices) + float(best.sum())

@@ -77,19 +77,19 @@ class LevelSearch:
         if np.any(least > most):
             return LevelResult(None, level, is_complete=True)
         candidates = list_candidates(
-            Box(self._classes, least, most), self._rows, at_most_usd_per_h=level, room=MAX_CANDIDATES
+            Box(self._classes, least, most), self._rows, at_most_usd_per_h=level, max_combinations=MAX_CANDIDATES
         )
         counts, costs = candidates.counts, candidates.cost_usd_per_h
-        asked = 0
-        while len(counts) and (candidates.is_complete or asked < MAX_TESTS_OF_SAMPLE):
-            if asked >= self._tests_left:
+        tested = 0
+        while len(counts) and (candidates.is_complete or tested < MAX_TESTS_OF_SAMPLE):
+            if tested >= self._tests_left:
                 return None
-            asked += 1
+            tested += 1
             row = self._service.violated_row(counts[0])
             if row is None:
                 return LevelResult(counts[0], float(costs[0]), candidates.is_complete)
             self._rows.append(row)
             kept = counts @ row.weights >= row.least
             counts, costs = counts[kept], costs[kept]
-        self._tests_left -= asked
+        self._tests_left -= tested
         return LevelResult(None, level, candidates.is_complete)

@@ -24,7 +24,7 @@ def is_plain(problem: MixProblem) -> bool:
     return len({route.legs[0].option for route in problem.routes}) == len(problem.routes)
 
 
-def most_even(problem: MixProblem, *, replicas: Sequence[int], limits: Limits) -> Shares:
+def min_max_load(problem: MixProblem, *, replicas: Sequence[int], limits: Limits) -> Shares:
     """Shares with HiGHS' rounding.  SolverError if these replicas cannot serve a bucket."""
     shares: Shares = {}
     for w, load in enumerate(problem.loads):

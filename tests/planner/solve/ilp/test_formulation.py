@@ -52,9 +52,9 @@ PROGRAMS = {
             losses={0: LOSS},
         )
     ),
-    "most_even": ilp.most_even(PROBLEM, replicas=[3]),
-    "least_missing": ilp.least_missing(PROBLEM),
-    "most_served": ilp.most_served(PROBLEM),
+    "min_max_load": ilp.min_max_load(PROBLEM, replicas=[3]),
+    "min_shortage": ilp.min_shortage(PROBLEM),
+    "max_served": ilp.max_served(PROBLEM),
     "cheapest_serving": ilp.cheapest_serving(PROBLEM, served_rps=1.0),
 }
 

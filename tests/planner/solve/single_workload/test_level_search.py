@@ -80,7 +80,7 @@ class TestLists:
     ) -> None:
         classes = classes_of(problem)
         box, rows, money = self.drawn(classes, data)
-        found = list_candidates(box, rows, at_most_usd_per_h=money, room=10_000)
+        found = list_candidates(box, rows, at_most_usd_per_h=money, max_combinations=10_000)
         ranges = [np.arange(low, high + 1) for low, high in zip(box.least, box.most, strict=True)]
         expected = {
             counts: cost
@@ -102,10 +102,10 @@ class TestLists:
     def test_above_the_limit_it_is_a_sample(self, problem: MixProblem, data: st.DataObject) -> None:
         classes = classes_of(problem)
         box, rows, money = self.drawn(classes, data)
-        whole = list_candidates(box, rows, at_most_usd_per_h=money, room=10_000)
+        whole = list_candidates(box, rows, at_most_usd_per_h=money, max_combinations=10_000)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(candidates, "SAMPLE", 2)
-            part = list_candidates(box, rows, at_most_usd_per_h=money, room=4)
+            part = list_candidates(box, rows, at_most_usd_per_h=money, max_combinations=4)
         assert {tuple(counts) for counts in part.counts.tolist()} <= {tuple(counts) for counts in whole.counts.tolist()}
         assert len(part.counts) == len(whole.counts) or not part.is_complete
 
@@ -124,17 +124,17 @@ class TestLists:
         return Box(classes, least, most), rows, floor + data.draw(st.floats(0, 1)) * (ceiling - floor)
 
 
-class TestSieve:
-    @pytest.mark.parametrize("room", [5, 50, 40_000])
+class TestLevelSearch:
+    @pytest.mark.parametrize("max_combinations", [5, 50, 40_000])
     @pytest.mark.parametrize("seed", [1, 2, 3])
     def test_lists_that_do_not_fit_do_not_change_the_optimum(
-        self, monkeypatch: pytest.MonkeyPatch, room: int, seed: int
+        self, monkeypatch: pytest.MonkeyPatch, max_combinations: int, seed: int
     ) -> None:
         table = table_of(random_problem(seed=seed, options=6, buckets=10, rate_rps=60))
         monkeypatch.setattr(level_search, "MAX_LISTS", 0)
         by_branching = single_workload.cheapest(table, limits=LIMITS)
         monkeypatch.undo()
-        monkeypatch.setattr(level_search, "MAX_CANDIDATES", room)
+        monkeypatch.setattr(level_search, "MAX_CANDIDATES", max_combinations)
         monkeypatch.setattr(candidates, "SAMPLE", 4)
         by_lists = single_workload.cheapest(table, limits=LIMITS)
         assert by_lists.outcome.status is by_branching.outcome.status is SolveStatus.OPTIMAL

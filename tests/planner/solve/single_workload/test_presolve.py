@@ -51,14 +51,14 @@ class TestProjections:
     @settings(max_examples=40, deadline=None)
     @given(plain_problems(most_options=3), st.floats(0.2, 1.0))
     def test_no_count_that_carries_the_demand_costs_less_than_its_projection(
-        self, problem: MixProblem, worth: float
+        self, problem: MixProblem, valuation: float
     ) -> None:
         whole = table_of(problem)
         assume(len(whole.buckets) > 0)
         classes = presolved(whole)
         assume(len(classes.units) > 0 and bool(np.isfinite(classes.units).any(axis=0).all()))
         unlimited = classes.unlimited_usd_per_h
-        prices = np.where(np.isfinite(unlimited), worth * unlimited, 2 * classes.cheapest_usd_per_h)
+        prices = np.where(np.isfinite(unlimited), valuation * unlimited, 2 * classes.cheapest_usd_per_h)
         found = projections(classes, prices)
         most = np.minimum(classes.stock, found.most_useful[classes.offer_class])
         assume(float(np.prod(most + 1)) < 60)
