@@ -1,20 +1,23 @@
-"""Which part of a target a replica of a plan is for.
+"""Which part of a target takes a replica of a plan.
 
-A part is what is scaled together: a deployment, a worker group, a run.  Its name says which replicas it takes, as the
-plan names options, with the GPU type where the plan has the offer:
+A part is what is scaled together: a deployment, a worker group, a run.  Its key has the form of the plan's option
+names, with the GPU type in place of the offer:
 
     H100-SXM                   any replica on this GPU type
-    H100-SXM/x2                those of two GPUs
-    H100-SXM/tp2-fp8           those run in just this way, or, where options were given outright, those of this option
+    H100-SXM/x2                replicas of two GPUs
+    H100-SXM/prefill           replicas that only prefill; `decode` likewise
+    H100-SXM/tp2-fp8           replicas of this parallelism and precision; for options given outright, this option
     ...@0.7                    any of these, at this clock level only
 
-Of several parts that fit, the one that says more takes the replica: how it is run before its size, its size before
-nothing, and each with its clock before the same without.  So a replica has one part or none, whatever the offers.
+If several keys fit, the most specific one takes the replica: option before role, role before size, size before type,
+and each with its clock before the same without.  So a replica has one part or none, whatever the offers.
 """
 
 from collections.abc import Collection
 
 from planner.answer import Allocation
+
+ROLES = ("prefill", "decode")
 
 
 def part_of(entry: Allocation, parts: Collection[str]) -> str | None:
@@ -23,13 +26,21 @@ def part_of(entry: Allocation, parts: Collection[str]) -> str | None:
 
 
 def part_names(entry: Allocation) -> list[str]:
-    """Every name that a part for these replicas may have, from the one that says most to the bare GPU type."""
+    """Every key that fits these replicas, the most specific first."""
     clocks = ["" if entry.clock is None else f"@{entry.clock:g}", ""]
-    ways = [f"/{_way(entry)}", f"/x{entry.gpus_per_replica}", ""]
-    return list(dict.fromkeys(f"{entry.gpu}{way}{clock}" for way in ways for clock in clocks))
+    role = role_of(entry)
+    scopes = [f"/{_option(entry)}", *([f"/{role}"] if role else []), f"/x{entry.gpus_per_replica}", ""]
+    return list(dict.fromkeys(f"{entry.gpu}{scope}{clock}" for scope in scopes for clock in clocks))
 
 
-def _way(entry: Allocation) -> str:
-    """How a replica is run: the option's name without its offer and its clock."""
+def role_of(entry: Allocation) -> str | None:
+    """The role of these replicas; None where each does both.  Options given outright have no role."""
+    if entry.offer is None:
+        return None
+    return next((role for role in ROLES if _option(entry).endswith(f"-{role}")), None)
+
+
+def _option(entry: Allocation) -> str:
+    """The option's name without its offer and its clock."""
     name = entry.option if entry.offer is None else entry.option.removeprefix(f"{entry.offer}/")
     return name if entry.clock is None else name.removesuffix(f"@{entry.clock:g}")

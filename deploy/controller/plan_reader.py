@@ -8,7 +8,7 @@ from api.client import AsyncClient, NotFoundError
 from api.schemas.plans import PlanRecord
 from api.schemas.targets import TargetSpec
 from deploy.common.errors import PlanUnusableError
-from deploy.controller.deployment_mapping import part_names, part_of
+from deploy.controller.deployment_mapping import part_names, part_of, role_of
 from planner.answer import Allocation
 from power.controls import FULL_CLOCK
 
@@ -38,22 +38,31 @@ class PlanReader:
 
 
 def planned_replicas(record: PlanRecord, spec: TargetSpec) -> dict[str, int]:
-    """What the plan wants of each part of the target; 0 of those it does not use.
+    """The plan's replicas of each part of the target; 0 of those it does not use.
 
-    Options of one part differ in their offer, which is no matter here, or in the GPUs of one replica, which is: the
-    replicas of a deployment are all alike.
+    Options of one part may differ in their offer.  They may not differ in role or in GPUs per replica, because all
+    replicas of a deployment are alike.
     """
     planned: Counter[str] = Counter(dict.fromkeys(spec.application.parts, 0))
     sizes: dict[str, dict[int, str]] = {}
+    roles: dict[str, dict[str, str]] = {}
     for entry, part in allocations_by_part(record, spec):
         planned[part] += entry.count
         sizes.setdefault(part, {})[entry.gpus_per_replica] = f"{entry.gpu}/x{entry.gpus_per_replica}"
-    for part, found in sorted(sizes.items()):
+        role = role_of(entry)
+        roles.setdefault(part, {})[role or "both"] = f"{entry.gpu}/{role}" if role else part_names(entry)[0]
+    for part, found in sorted(roles.items()):
         if len(found) > 1:
-            listed = " and ".join(map(str, sorted(found)))
+            raise PlanUnusableError(
+                f"plan {record.id} wants {part} replicas of several roles ({', '.join(sorted(found))}); a deployment's "
+                f"replicas are all alike (one for each role: {', '.join(found[role] for role in sorted(found))})"
+            )
+    for part, gpus in sorted(sizes.items()):
+        if len(gpus) > 1:
+            listed = " and ".join(map(str, sorted(gpus)))
             raise PlanUnusableError(
                 f"plan {record.id} wants {part} replicas of {listed} GPUs; a deployment's replicas are all alike "
-                f"(one for each size: {', '.join(found[size] for size in sorted(found))})"
+                f"(one for each size: {', '.join(gpus[size] for size in sorted(gpus))})"
             )
     return dict(planned)
 

@@ -7,7 +7,16 @@ did not make; it never makes a change that it did not count.
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from api.schemas.target_state import SPENT_MAX, Goal, ApprovalGrant, PendingChange, Readings, Refusal, Spent, TargetMemory
+from api.schemas.target_state import (
+    SPENT_MAX,
+    ApprovalGrant,
+    Goal,
+    PendingChange,
+    Readings,
+    Refusal,
+    Spent,
+    TargetMemory,
+)
 from api.schemas.targets import Target, TargetSpec
 
 # Changes close to each other are stored as one, at the time of the latest, so that none leaves the window too early.

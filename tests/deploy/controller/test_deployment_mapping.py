@@ -60,6 +60,25 @@ def test_names_go_from_the_most_to_the_least_that_can_be_said() -> None:
     ]
 
 
+def test_prefill_and_decode_are_parts_of_their_own() -> None:
+    prefill, decode = entry("tp2-prefill", 2, clock=0.7), entry("tp2-decode", 2)
+    assert part_names(prefill) == [
+        "H100-SXM/tp2-prefill@0.7",
+        "H100-SXM/tp2-prefill",
+        "H100-SXM/prefill@0.7",
+        "H100-SXM/prefill",
+        "H100-SXM/x2@0.7",
+        "H100-SXM/x2",
+        "H100-SXM@0.7",
+        "H100-SXM",
+    ]
+    parts = {"H100-SXM/prefill", "H100-SXM/decode", "H100-SXM"}
+    assert (part_of(prefill, parts), part_of(decode, parts)) == ("H100-SXM/prefill", "H100-SXM/decode")
+    assert part_of(entry("tp2", 2), parts) == "H100-SXM"
+    outright = entry("mine-prefill", 2, clock=None, offer=None)
+    assert part_of(outright, parts) == "H100-SXM", "an option given outright may have any name"
+
+
 def test_a_full_clock_can_be_said_too_although_options_do_not() -> None:
     assert part_of(entry("tp2", 2), {"H100-SXM@0.7", "H100-SXM@1"}) == "H100-SXM@1"
     assert part_of(entry("tp2", 2), {"H100-SXM@0.7"}) is None
@@ -191,6 +210,16 @@ def test_one_deployment_for_two_sizes_is_refused_with_the_parts_that_would_do() 
         PlanUnusableError, match=r"replicas of 1 and 4 GPUs; .*\(one for each size: H100-SXM/x1, H1.*4\)"
     ):
         planned_replicas(record(*SIZES), target(H100))
+
+
+def test_one_deployment_for_two_roles_is_refused_with_the_parts_that_would_do() -> None:
+    roles = (allocated("tp2-prefill", 2, 3), allocated("tp2-decode", 2, 1))
+    with pytest.raises(
+        PlanUnusableError, match=r"several roles \(decode, prefill\).*: H100-SXM/decode, H100-SXM/prefill\)"
+    ):
+        planned_replicas(record(*roles), target(H100))
+    by_role = target(f"{H100}/prefill", f"{H100}/decode")
+    assert planned_replicas(record(*roles), by_role) == {f"{H100}/prefill": 3, f"{H100}/decode": 1}
 
 
 def test_what_no_part_takes_is_named_as_a_part_beside_those_there_are() -> None:

@@ -152,7 +152,7 @@ async def test_what_stands_no_longer_ready_cannot_be_approved(house: House) -> N
     await house.register("chat", serve, plan_id=await house.plan({"B200": 2}), require_approval=True)
     await house.round(house.controller())
     await house.change("chat", plan_id=await house.plan({"B200": 3}))
-    with pytest.raises(ConflictError, match="another change set stands ready"):
+    with pytest.raises(ConflictError, match="another change set is ready"):
         await house.approve("chat")
 
 
