@@ -4,7 +4,7 @@
         offers = client.get_document(OFFERS)
         client.replace_document(OFFERS, cheaper(offers.document), if_match=offers.etag)
 
-Written by hand from `api.schemas`; a test holds it against the service's OpenAPI document.
+A test compares its operations with the service's OpenAPI document.
 """
 
 from api.client.asynchronous import AsyncClient

@@ -38,7 +38,7 @@ class Client(Sender, Methods):
 
     @classmethod
     def from_environment(cls) -> Self:
-        """The service and token that FLEETWRIGHT_URL, FLEETWRIGHT_TOKEN or FLEETWRIGHT_TOKEN_FILE name."""
+        """A client of the service in FLEETWRIGHT_URL, with the token of FLEETWRIGHT_TOKEN or FLEETWRIGHT_TOKEN_FILE."""
         return cls(url_from_environment(os.environ), token=token_from_environment(os.environ))
 
     def __repr__(self) -> str:
@@ -53,11 +53,11 @@ class Client(Sender, Methods):
         self.close()
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._http.close()
 
     def send(self, call: Call[ResultT]) -> ResultT:
-        """Carry out one call, trying again where that is safe."""
+        """Send one call, and repeat it where that is safe."""
         for attempt in self._connection.retries.context(call):
             with attempt:
                 return self._exchange(call)

@@ -1,7 +1,7 @@
-"""One call to the API, described without doing it.
+"""A description of one call to the API.
 
-Sans I/O: a `Call` says what to send and how to read the answer.  The blocking and the asynchronous client send the same
-calls, so nothing about the API stands in either of them.
+Sans I/O: a `Call` defines what to send and how to read the response.  The blocking and the asynchronous client send the
+same calls, so neither contains anything about the API.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ ResultT = TypeVar("ResultT")
 ItemT = TypeVar("ItemT")
 
 NO_SEGMENTS = frozenset({"", ".", ".."})
-# These leave no doubt: not one byte of the request reached the service.
+# With these errors, the service received no byte of the request.
 _NOTHING_SENT = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
@@ -43,7 +43,7 @@ class Versioned(Generic[ResultT]):
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[ResultT]):
-    """What to send, which answers are a success, and how to read one."""
+    """What to send, which statuses are a success, and how to read the response."""
 
     method: str
     path: str
@@ -52,28 +52,28 @@ class Call(Generic[ResultT]):
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
-    # May be sent again after it may have been carried out: reads, and writes that an idempotency key protects.  A write
-    # under If-Match is not: the second try would be refused for what the first one did.
+    # The client may send the call again although the service may have executed it: a read, or a write with an
+    # idempotency key.  A write under If-Match is not repeatable: the first try would make the second one fail.
     repeatable: bool = False
-    # Probes want the answer of this moment.
+    # False for probes, which report the state of this moment.
     retried: bool = True
-    # How long the service may rightly work on it, on top of the usual wait for an answer.
+    # How long the service may work on the call, in addition to the usual read timeout.
     work_s: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
 
     def answer(self, response: httpx.Response) -> ResultT:
-        """The result that the response carries, or the error that it stands for."""
+        """The result in the response, or the error that the response means."""
         if response.status_code not in self.expects:
             raise error_from(response, what=str(self))
         try:
             return self.read(response)
         except ValidationError as error:
-            # Without the input and without the chain: the answer may hold a new token.
+            # Without the input and the exception chain: the response may contain a new token.
             found = item_problems(error.errors(include_input=False, include_url=False))
             defects = "; ".join(f"{dotted(path)}: {message}" if path else message for path, message in found[:10])
-            raise UnexpectedAnswerError(f"{self}: the answer is not of this contract: {defects}") from None
+            raise UnexpectedAnswerError(f"{self}: the response does not match the contract: {defects}") from None
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def next_page(call: Call[Page[ItemT]], page: Page[ItemT]) -> Call[Page[ItemT]] |
 def path_of(template: str, **parts: object) -> str:
     """Fill a path template; every part stays one segment, whatever it contains.
 
-    What is no segment is refused before anything is sent: it would ask for another path.
+    A part that cannot be a segment is an error: the request would reach another path.
     """
     for field_name, part in parts.items():
         if str(part) in NO_SEGMENTS:
@@ -111,7 +111,7 @@ def json_body(model: BaseModel) -> bytes:
 
 
 def as_type(kind: Any) -> Callable[[httpx.Response], Any]:
-    """Read the body as `kind`.  Fields this version does not know are passed over: the service may be newer."""
+    """Read the body as `kind`.  Fields that this version does not know are ignored: the service may be newer."""
 
     def read(response: httpx.Response) -> Any:
         return _adapter(kind).validate_json(response.content, extra="ignore")
@@ -121,7 +121,7 @@ def as_type(kind: Any) -> Callable[[httpx.Response], Any]:
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
-    """Building a validator takes longer than most calls."""
+    """Cached: building a validator takes longer than most calls."""
     return TypeAdapter(kind)
 
 
@@ -132,21 +132,21 @@ def as_versioned(kind: Any) -> Callable[[httpx.Response], Versioned[Any]]:
     def read(response: httpx.Response) -> Versioned[Any]:
         etag = response.headers.get("etag")
         if etag is None:
-            raise UnexpectedAnswerError("the answer carries no ETag")
+            raise UnexpectedAnswerError("the response has no ETag")
         return Versioned(etag=etag, document=read_document(response))
 
     return read
 
 
 def as_nothing(_: httpx.Response) -> None:
-    """The status said it all."""
+    """Ignore the body."""
 
 
 def as_bytes(response: httpx.Response) -> bytes:
-    """Take the body as it stands."""
+    """The body as bytes."""
     return response.content
 
 
 def as_text(response: httpx.Response) -> str:
-    """Read the body as text."""
+    """The body as text."""
     return response.text

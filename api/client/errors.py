@@ -1,18 +1,18 @@
-"""What the client raises.
+"""The exceptions of the client.
 
 ApiError
-├── ConnectionFailedError     no answer: refused, reset, timed out; `sent` says whether the service may have acted
-├── UnexpectedAnswerError     an answer outside the contract: a redirect, another schema, no ETag
-└── ProblemError              the service said no, with its RFC 9457 problem
-    ├── InvalidRequestError       400, 413, 415, 422: the request breaks a rule that `problem.errors` names
-    ├── UnauthorizedError         401: no token, or one that is unknown, expired or revoked
+├── ConnectionFailedError     no response: refused, reset, timed out; `sent`: the service may have acted
+├── UnexpectedAnswerError     a response outside the contract: a redirect, another schema, no ETag
+└── ProblemError              the service refused the request with an RFC 9457 problem
+    ├── InvalidRequestError       400, 413, 415, 422: the request breaks the rules in `problem.errors`
+    ├── UnauthorizedError         401: no token, or an unknown, expired or revoked one
     ├── ForbiddenError            403: the token lacks the scope
     ├── NotFoundError             404
-    ├── ConflictError             409: the state of the service is against it
-    │   └── PreconditionFailedError   412, 428: somebody else wrote first; read again, then decide
-    ├── RateLimitedError          429: `retry_after_s` says when
+    ├── ConflictError             409: the state of the service forbids the request
+    │   └── PreconditionFailedError   412, 428: another client wrote first; read again, then decide
+    ├── RateLimitedError          429: retry after `retry_after_s`
     └── ServerError               5xx
-ClientSettingsError           a URL or token that cannot be used; nothing was sent
+ClientSettingsError           an unusable URL or token; nothing was sent
 """
 
 from http import HTTPStatus
@@ -25,7 +25,7 @@ from fleet.errors import FleetwrightError
 
 
 class ClientSettingsError(FleetwrightError):
-    """The client cannot be built from what it was given."""
+    """The settings of a client are wrong."""
 
 
 class ApiError(FleetwrightError):
@@ -35,7 +35,7 @@ class ApiError(FleetwrightError):
 
 
 class ConnectionFailedError(ApiError):
-    """No answer came.  When `sent` is true the service may have acted all the same."""
+    """No response.  When `sent` is true, the service may have acted nevertheless."""
 
     def __init__(self, message: str, *, sent: bool) -> None:
         self.sent = sent
@@ -43,11 +43,11 @@ class ConnectionFailedError(ApiError):
 
 
 class UnexpectedAnswerError(ApiError):
-    """The answer does not follow the contract."""
+    """The response does not match the contract."""
 
 
 class ProblemError(ApiError):
-    """The service refused, and said why."""
+    """The service refused the request and returned a problem."""
 
     problem: ProblemDetails
 
@@ -70,15 +70,15 @@ class ForbiddenError(ProblemError):
 
 
 class NotFoundError(ProblemError):
-    """There is no such thing."""
+    """The object does not exist."""
 
 
 class ConflictError(ProblemError):
-    """The state of the service is against the request."""
+    """The state of the service forbids the request."""
 
 
 class PreconditionFailedError(ConflictError):
-    """The document is not the version that the caller saw."""
+    """The document is not the version that the caller named."""
 
 
 class RateLimitedError(ProblemError):
@@ -101,17 +101,17 @@ _BY_STATUS: dict[int, type[ProblemError]] = {
 
 
 def error_from(response: httpx.Response, *, what: str) -> ApiError:
-    """The error that an unwelcome answer stands for.  `what` names the call: `GET /v1/plans`."""
+    """The error for an unsuccessful response.  `what` names the call: `GET /v1/plans`."""
     status = response.status_code
     if status < 400:
-        return UnexpectedAnswerError(f"{what}: answered {status}, which this call does not know")
+        return UnexpectedAnswerError(f"{what}: unexpected status {status}")
     problem = _problem(response)
     kind = _BY_STATUS.get(status) or (ServerError if status >= 500 else InvalidRequestError)
     return kind(_message(what, problem), problem=problem, retry_after_s=_retry_after_s(response))
 
 
 def _problem(response: httpx.Response) -> ProblemDetails:
-    """The problem in the body; a bare one when something before the service (a proxy) answered."""
+    """The problem in the body; a minimal one when a proxy before the service responded."""
     try:
         return ProblemDetails.model_validate_json(response.content)
     except ValidationError:

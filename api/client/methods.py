@@ -1,4 +1,4 @@
-"""The methods of both clients: one table of operations, from which each client makes methods of its own kind.
+"""The methods of both clients, in one table of operations.
 
 An operation describes a `Call`.  A `Method` of the blocking client sends that call and returns the result; the same
 `Method` of the asynchronous client returns a coroutine.  `Items` iterates over the items of all pages.
@@ -18,10 +18,10 @@ ItemT = TypeVar("ItemT")
 
 
 class Sender:
-    """Carries out calls while the caller waits."""
+    """Sends calls and waits for the results."""
 
     def send(self, call: Call[ResultT]) -> ResultT:
-        """Carry out one call."""
+        """Send one call."""
         raise NotImplementedError
 
     def pages(self, call: Call[Page[ItemT]]) -> Iterator[ItemT]:
@@ -30,10 +30,10 @@ class Sender:
 
 
 class AsyncSender:
-    """Carries out calls on the event loop."""
+    """Sends calls on the event loop."""
 
     async def send(self, call: Call[ResultT]) -> ResultT:
-        """Carry out one call."""
+        """Send one call."""
         raise NotImplementedError
 
     def pages(self, call: Call[Page[ItemT]]) -> AsyncIterator[ItemT]:
@@ -66,7 +66,7 @@ class Method(Generic[P, ResultT]):
 
 
 class Items(Generic[P, ItemT]):
-    """A method that yields the items of every page, from the described one on."""
+    """A method that iterates over the items of all pages."""
 
     def __init__(self, describe: Callable[P, Call[Page[ItemT]]]) -> None:
         self._describe = describe

@@ -1,8 +1,8 @@
-"""Every operation of the API as a `Call`, one function each; the only place that knows paths, headers and bodies.
+"""Every operation of the API as a `Call`.  Only this module and `fault_operations` contain paths, headers and bodies.
 
-Writes of documents, targets and the freeze are conditional: `if_match` takes the ETag that came with what the caller
-saw, so that nobody's change is lost.  Operations that create take an idempotency key, drawn here when none is given: a
-key belongs to the call, and every attempt at that call sends the same one.
+Writes of documents, targets and the freeze are conditional: `if_match` takes the ETag of the version that the caller
+read, so that no change is lost.  Operations that create take an idempotency key and draw one where none is given: the
+key belongs to the call, and every attempt sends the same key.
 """
 
 from http import HTTPStatus
@@ -35,17 +35,17 @@ from api.schemas.tokens import TokenCreated, TokenInfo, TokenRequest
 from placement.formats.engine_writers import Engine
 from power.tree import PowerTree
 
-PLACING_S = 60.0  # with a trace, and others waiting their turn
-SIMULATING_S = 600.0  # the most that a service takes by default, and others waiting their turn
+PLACING_S = 60.0  # with a trace, plus queueing
+SIMULATING_S = 600.0  # the default limit of a service, plus queueing
 
 
 def check_live() -> Call[None]:
-    """Whether the process runs; raises when not."""
+    """Check that the process runs; raises when it does not."""
     return Call(method="GET", path="/livez", read=as_nothing, retried=False)
 
 
 def check_ready() -> Call[None]:
-    """Whether the service can do its work; raises ServerError with the reason when not."""
+    """Check that the service is ready; raises ServerError with the reason when it is not."""
     return Call(method="GET", path="/readyz", read=as_nothing, retried=False)
 
 
@@ -55,7 +55,7 @@ def get_metrics() -> Call[str]:
 
 
 def get_document(document_type: DocumentType[DocumentT]) -> Call[Versioned[DocumentT]]:
-    """A catalogue document as it stands."""
+    """A catalogue document in its current version."""
     return reading(_document_path(document_type), as_versioned(document_type.model))
 
 
@@ -87,7 +87,7 @@ def list_document_versions(
 
 
 def get_document_version(document_type: DocumentType[DocumentT], version: int) -> Call[Versioned[DocumentT]]:
-    """A catalogue document as it stood."""
+    """An earlier version of a catalogue document."""
     path = path_of(_document_path(document_type) + "/versions/{version}", version=version)
     return reading(path, as_versioned(document_type.model))
 
@@ -132,17 +132,17 @@ def replace_power_tree(tree: PowerTree, *, if_match: str) -> Call[Versioned[Stor
 
 
 def delete_power_tree(name: str, *, if_match: str) -> Call[None]:
-    """Forget a tree on which no budget is in force."""
+    """Delete a tree on which no budget is in force."""
     return deleting(_power_path("trees", name), if_matching(if_match))
 
 
 def list_power_budgets(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[StoredBudget]]:
-    """The budgets last set, by domain; expired ones too."""
+    """The newest budget of each domain, expired ones included."""
     return listing("/v1/power/budgets", StoredBudget, limit=limit, cursor=cursor)
 
 
 def get_power_budget(domain: str) -> Call[Versioned[StoredBudget]]:
-    """What a power domain may draw, and until when; NotFoundError where nothing was set."""
+    """The budget of a power domain; NotFoundError where none was set."""
     return reading(_power_path("budgets", domain), as_versioned(StoredBudget))
 
 
@@ -153,12 +153,12 @@ def create_power_budget(domain: str, budget: PowerBudget) -> Call[Versioned[Stor
 
 
 def replace_power_budget(domain: str, budget: PowerBudget, *, if_match: str) -> Call[Versioned[StoredBudget]]:
-    """Set another budget; one that is refused leaves the old one in force."""
+    """Replace a budget; after a refusal the old one stays in force."""
     return putting(_power_path("budgets", domain), budget, if_matching(if_match), as_versioned(StoredBudget))
 
 
 def delete_power_budget(domain: str, *, if_match: str) -> Call[None]:
-    """Withdraw a budget: who guards the domain falls back to its standing one."""
+    """Withdraw a budget: the power guard of the domain falls back to its standing budget."""
     return deleting(_power_path("budgets", domain), if_matching(if_match))
 
 
@@ -178,12 +178,12 @@ def create_target(name: str, spec: TargetSpec) -> Call[Versioned[Target]]:
 
 
 def replace_target(name: str, spec: TargetSpec, *, if_match: str) -> Call[Versioned[Target]]:
-    """Change what is said of a target: its plan, its mode, its limits."""
+    """Replace the specification of a target: its plan, its mode, its limits."""
     return putting(_target_path(name), spec, if_matching(if_match), as_versioned(Target))
 
 
 def delete_target(name: str, *, if_match: str) -> Call[None]:
-    """Forget a target; the application itself is left as it is."""
+    """Delete a target; its application does not change."""
     return deleting(_target_path(name), if_matching(if_match))
 
 
@@ -206,7 +206,7 @@ def report_target_status(name: str, status: TargetStatus) -> Call[None]:
 
 
 def approve_target(name: str, request: ApprovalRequest) -> Call[Approval]:
-    """Approve the change set with this digest; ConflictError when another one stands ready by now."""
+    """Approve the change set with this digest; ConflictError when another change set is ready."""
     return Call(
         method="POST",
         path=f"{_target_path(name)}/approval",
@@ -223,18 +223,18 @@ def list_leases(*, limit: int | None = None, cursor: str | None = None) -> Call[
 
 
 def get_lease(name: str) -> Call[Versioned[Lease]]:
-    """One lease, and the ETag under which it may be taken."""
+    """One lease, with the ETag for taking it."""
     return reading(path_of("/v1/leases/{name}", name=name), as_versioned(Lease))
 
 
 def create_lease(name: str, claim: LeaseClaim) -> Call[Versioned[Lease]]:
-    """Take a lease that nobody ever held."""
+    """Take a lease that had no holder before."""
     path = path_of("/v1/leases/{name}", name=name)
     return putting(path, claim, MISSING, as_versioned(Lease), answer=HTTPStatus.CREATED)
 
 
 def replace_lease(name: str, claim: LeaseClaim, *, if_match: str) -> Call[Versioned[Lease]]:
-    """Take, renew or give back the lease that was seen."""
+    """Take, renew or release the lease of this ETag."""
     path = path_of("/v1/leases/{name}", name=name)
     return putting(path, claim, if_matching(if_match), as_versioned(Lease))
 
@@ -250,7 +250,7 @@ def replace_freeze(freeze: Freeze, *, if_match: str) -> Call[Versioned[Freeze]]:
 
 
 def create_token(request: TokenRequest, *, idempotency_key: str | None = None) -> Call[TokenCreated]:
-    """Make a token.  Its secret is in this answer and nowhere else."""
+    """Create a token.  Only this response contains its secret."""
     return creating("/v1/tokens", request, idempotency_key, TokenCreated)
 
 
@@ -260,7 +260,7 @@ def list_tokens(*, limit: int | None = None, cursor: str | None = None) -> Call[
 
 
 def revoke_token(token_id: str) -> Call[None]:
-    """Make a token worthless from now on."""
+    """Revoke a token."""
     return deleting(path_of("/v1/tokens/{token_id}", token_id=token_id), {})
 
 
@@ -270,7 +270,7 @@ def list_audit(*, limit: int | None = None, cursor: str | None = None) -> Call[P
 
 
 def check_audit() -> Call[AuditCheck]:
-    """Read the whole audit chain again and say whether it is intact."""
+    """Verify the whole audit chain."""
     return reading("/v1/audit/check", as_type(AuditCheck))
 
 

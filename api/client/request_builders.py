@@ -1,4 +1,4 @@
-"""The forms that operations come in: a read, a page of a list, a creation under a key, a write under a condition."""
+"""Builders for the kinds of requests: a read, a page of a list, an idempotent creation, a conditional write."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ MISSING: Mapping[str, str] = {"If-None-Match": "*"}
 
 
 def reading(path: str, read: Any) -> Call[Any]:
-    """Read what is there."""
+    """Read an object."""
     return Call(method="GET", path=path, read=read, repeatable=True)
 
 
@@ -32,7 +32,7 @@ def listing(path: str, item: type[BaseModel], *, limit: int | None, cursor: str 
 def creating(
     path: str, body: BaseModel, idempotency_key: str | None, result: type[BaseModel], *, work_s: float = 0.0
 ) -> Call[Any]:
-    """Make something, once for its key."""
+    """Create an object, once per key."""
     return Call(
         method="POST",
         path=path,
@@ -48,7 +48,7 @@ def creating(
 def putting(
     path: str, body: BaseModel, condition: Mapping[str, str], read: Any, *, answer: HTTPStatus = HTTPStatus.OK
 ) -> Call[Any]:
-    """Write under a condition."""
+    """Write conditionally."""
     return Call(
         method="PUT",
         path=path,
@@ -60,7 +60,7 @@ def putting(
 
 
 def deleting(path: str, condition: Mapping[str, str]) -> Call[None]:
-    """Take away under a condition."""
+    """Delete conditionally."""
     return Call(
         method="DELETE", path=path, headers=condition, expects=frozenset({HTTPStatus.NO_CONTENT}), read=as_nothing
     )

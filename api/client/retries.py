@@ -1,7 +1,7 @@
-"""When a call is sent again, and after how long.
+"""When the client sends a call again, and after which delay.
 
-Again only when that cannot do the same thing twice: the service said "not now" (429 or 503 with `Retry-After`), or the
-connection failed before anything was sent, or the call may be repeated.
+It repeats a call only when that cannot execute the call twice: the service refused for now (429, or 503 with
+`Retry-After`), the connection failed before anything was sent, or the call is repeatable.
 """
 
 from collections.abc import Callable
@@ -16,11 +16,11 @@ from api.client.errors import ConnectionFailedError, RateLimitedError, ServerErr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """Bounds on trying again.  Waits double from `wait_first_s`, with jitter, unless the service says how long."""
+    """Limits of repetition.  Delays double from `wait_first_s`, with jitter, unless the service sets the delay."""
 
     attempts: int = 4
     wait_first_s: float = 0.1
-    wait_most_s: float = 10.0  # a service that asks for longer than this is an error for the caller to see
+    wait_most_s: float = 10.0  # a longer `Retry-After` is an error for the caller
     give_up_after_s: float = 30.0
 
     def context(self, call: Call[Any]) -> Any:
@@ -35,7 +35,7 @@ class Retries:
         )
 
     def _decision(self, call: Call[Any]) -> Callable[[Exception], bool | float]:
-        """False: let it out; True: again after the usual wait; a number: again after that many seconds."""
+        """False: raise; True: repeat after the usual delay; a number: repeat after that many seconds."""
 
         def decide(error: Exception) -> bool | float:
             if isinstance(error, ConnectionFailedError):

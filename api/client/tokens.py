@@ -1,7 +1,7 @@
-"""Where a token comes from, and how it travels without being seen.
+"""Where a token comes from, and how it stays secret.
 
-A token is looked for in FLEETWRIGHT_TOKEN, then in the file that FLEETWRIGHT_TOKEN_FILE names.  Once read it lives in
-one place, the `BearerToken` of a client, which shows it to nobody but the request.
+The client reads FLEETWRIGHT_TOKEN, then the file in FLEETWRIGHT_TOKEN_FILE.  Only the `BearerToken` of a client holds
+the token, and only requests contain it.
 """
 
 import re
@@ -16,7 +16,7 @@ from api.client.errors import ClientSettingsError
 TOKEN_VARIABLE = "FLEETWRIGHT_TOKEN"  # noqa: S105 - the variable's name
 TOKEN_FILE_VARIABLE = "FLEETWRIGHT_TOKEN_FILE"  # noqa: S105 - the variable's name
 
-# A header value; checked here because the HTTP layer would quote the whole of a bad one in its error.
+# Checked here, because the HTTP layer would quote the whole of a bad header value in its error.
 _VISIBLE_ASCII = re.compile(r"[\x21-\x7e]{1,512}")
 
 
@@ -38,7 +38,7 @@ class BearerToken(httpx.Auth):
 
 
 def token_from_file(path: Path) -> str:
-    """The token in a file, such as a mounted secret; surrounding white space does not count."""
+    """The token in a file, such as a mounted secret, without surrounding white space."""
     try:
         token = path.read_text(encoding="ascii").strip()
     except OSError as error:
@@ -51,7 +51,7 @@ def token_from_file(path: Path) -> str:
 
 
 def token_from_environment(environment: Mapping[str, str]) -> str | None:
-    """The token that the environment names; None when it names none."""
+    """The token of the environment; None where none is set."""
     if token := environment.get(TOKEN_VARIABLE):
         return token
     if path := environment.get(TOKEN_FILE_VARIABLE):

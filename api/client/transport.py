@@ -1,4 +1,4 @@
-"""What both clients are built from: one reading of URL, token, timeouts and retries."""
+"""What both clients share: URL, token, timeouts and retries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ DEFAULT_URL = "http://127.0.0.1:8400"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """Bounds on one attempt.  Where the service has to work on a call, reading waits that much longer."""
+    """Limits of one attempt.  The read timeout grows by the time that the service may work on the call."""
 
     connect_s: float = 5.0
     read_s: float = 30.0
@@ -28,7 +28,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where the service is and how it is talked to; shows no secret."""
+    """The service and the settings of the connection; its representation contains no secret."""
 
     url: httpx.URL
     auth: BearerToken | None
@@ -61,7 +61,7 @@ class Connection:
 
 
 def make_connection(*, url: str, token: str | None, timeouts: Timeouts | None, retries: Retries | None) -> Connection:
-    """Check what a client was given."""
+    """Validate the arguments of a client."""
     return Connection(
         url=_checked(url),
         auth=BearerToken(token) if token is not None else None,
@@ -71,7 +71,7 @@ def make_connection(*, url: str, token: str | None, timeouts: Timeouts | None, r
 
 
 def url_from_environment(environment: Mapping[str, str]) -> str:
-    """The service that the environment names; the one that `make run` starts when it names none."""
+    """The URL of the environment; else the one of `make run`."""
     return environment.get(URL_VARIABLE) or DEFAULT_URL
 
 
@@ -81,7 +81,7 @@ def _checked(text: str) -> httpx.URL:
     except httpx.InvalidURL:
         url = httpx.URL()
     if url.scheme not in {"http", "https"} or not url.host:
-        # The text itself is not repeated: it may hold a password.
+        # Without the text itself, which may contain a password.
         raise ClientSettingsError("url: must be http://HOST[:PORT] or https://HOST[:PORT], with or without a path")
     if url.userinfo:
         raise ClientSettingsError("url: must not hold a user name or password; pass the token as `token`")

@@ -1,5 +1,5 @@
-"""The wire contract: what crosses HTTP, typed once for server and client.
+"""The HTTP contract, typed once for server and client.
 
-Catalogue documents (`gpus`, `models`, `offers`, `topology`) are the frozen models of `fleet`; plan requests and answers
-are those of `planner`.  This package adds what exists only on the wire: problems, pages, tokens, targets, audit.
+Catalogue documents (`gpus`, `models`, `offers`, `topology`) are the frozen models of `fleet`; plan requests and plans
+are those of `planner`.  This package adds the types of the API itself: problems, pages, tokens, targets, audit.
 """

@@ -1,4 +1,4 @@
-"""The audit trail: append-only, gapless, each entry chained to the one before by its hash."""
+"""The audit: append-only, without gaps, each entry chained to the previous one by its hash."""
 
 from datetime import datetime
 from typing import Any
@@ -9,20 +9,20 @@ from fleet.documents import Frozen
 
 
 class AuditEntry(Frozen):
-    """One thing that was done, by whom, to what."""
+    """One write: actor, action and subject."""
 
     seq: int = Field(ge=1, description="1, 2, 3 … without a hole.")
     at: datetime
     actor: str = Field(description="`token:ID`, `anonymous` or `system:NAME`.")
-    action: str = Field(description="What was done, such as `plan.created`.")
-    subject: str = Field(description="What it was done to, such as `plans/0197…`.")
+    action: str = Field(description="Such as `plan.created`.")
+    subject: str = Field(description="The changed object, such as `plans/0197…`.")
     detail: dict[str, Any]
     request_id: str | None = None
-    hash: str = Field(description="SHA-256 over this entry and the hash before it.")
+    hash: str = Field(description="SHA-256 over this entry, as it was written, and the previous hash.")
 
 
 class AuditCheck(Frozen):
-    """The outcome of reading the whole chain again."""
+    """The result of verifying the whole chain."""
 
     entries: int = Field(ge=0)
     intact: bool

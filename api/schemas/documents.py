@@ -1,4 +1,4 @@
-"""Versioned documents: read with an ETag, replace with `If-Match`, every version kept."""
+"""Versioned documents: `GET` returns an ETag, `PUT` takes it as `If-Match`, every version stays readable."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -18,7 +18,7 @@ class DocumentKind(StrEnum):
 
 
 class VersionInfo(Frozen):
-    """One stored version of a document.  Version 0 is what ships with the product and is not stored."""
+    """One stored version of a document.  Version 0 ships with the product and is not stored."""
 
     version: int = Field(ge=0)
     etag: str

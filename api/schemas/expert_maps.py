@@ -1,4 +1,4 @@
-"""Expert maps of a target: which stored placement its replicas shall have, and how far that is."""
+"""Expert maps of a target: the stored placement for its replicas, and the progress of its rollout."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -15,38 +15,38 @@ Count = Annotated[int, Field(ge=0, le=10_000)]
 
 
 class ExpertMapOrder(Frozen):
-    """The placement that all replicas of one deployment shall have."""
+    """The target placement of all replicas of one deployment."""
 
     placement_id: PlacementId = Field(description="A stored placement, `/v1/placements/{id}`.")
-    engine: Engine = Field(description="In whose file format the replicas are given it.")
+    engine: Engine = Field(description="The engine whose file format the replicas read.")
     replicas_url: PlainUrl = Field(
-        description="Where the application's ingress tells what its replicas say, as `/fleetwright/expert-maps`."
+        description="Where the application's ingress reports its replicas' state, such as `/fleetwright/expert-maps`."
     )
     attempt: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        default=1, description="Raise it to try a map again that was refused."
+        default=1, description="Increase it to retry a refused map."
     )
 
 
 class ExpertMapPhase(StrEnum):
-    """Where a deployment's roll stands."""
+    """The phase of a deployment's rollout."""
 
-    WANTED = "wanted"  # something is to be written, and may not be now
-    WAITING = "waiting"  # for replicas to hear, to change over, to start
-    ROLLING = "rolling"  # an order was written in this round
-    LOADED = "loaded"  # every replica has it
-    REFUSED = "refused"  # no replica changes any more; those that had changed have the map before
+    WANTED = "wanted"  # a write is needed and not allowed now
+    WAITING = "waiting"  # for replicas that receive the map, switch to it or start
+    ROLLING = "rolling"  # this round wrote a command
+    LOADED = "loaded"  # every replica has the map
+    REFUSED = "refused"  # no replica switches any more; the switched ones have the previous map again
 
 
 class ExpertMapStatus(Frozen):
-    """One deployment's roll, as the controller saw it in its last round."""
+    """One deployment's rollout, as of the controller's last round."""
 
     placement_id: str
     phase: ExpertMapPhase
-    replicas: Count = Field(default=0, description="That take requests.")
-    loaded: Count = Field(default=0, description="That have the map.")
-    waiting: Count = Field(default=0, description="That have another one, and have not refused it.")
-    refused: Count = Field(default=0, description="That refuse it.")
+    replicas: Count = Field(default=0, description="Replicas that take requests.")
+    loaded: Count = Field(default=0, description="Replicas with the map.")
+    waiting: Count = Field(default=0, description="Replicas with another map that have not refused this one.")
+    refused: Count = Field(default=0, description="Replicas that refuse the map.")
     turn: Annotated[str, Field(max_length=200)] | None = Field(
-        default=None, description="The replica that may change over now."
+        default=None, description="The replica that may switch now."
     )
     message: Text | None = None

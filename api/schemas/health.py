@@ -6,6 +6,6 @@ from fleet.documents import Frozen
 
 
 class Health(Frozen):
-    """All is well; when not, the answer is a problem."""
+    """The successful response; a failure is a problem."""
 
     status: Literal["ok"]

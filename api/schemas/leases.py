@@ -1,8 +1,8 @@
-"""Leases: who of several processes that could act does.
+"""Leases elect a leader among several processes.
 
-As in Kubernetes, no clock is compared with another's.  A holder renews; a candidate that has seen the same lease for as
-long as it lasts, by its own clock, takes it under the ETag of what it saw.  So two can only both believe to hold it
-while the slower clock of the two is wrong by more than the margin that a holder keeps.
+As in Kubernetes, nobody compares clocks of two machines.  A holder renews.  A candidate that observes the same lease
+for its whole duration, by its own clock, takes it with the ETag of that lease.  Two processes can consider themselves
+the holder at the same time only if the slower clock is wrong by more than the margin that a holder keeps.
 """
 
 from typing import Annotated
@@ -16,15 +16,15 @@ LeaseSeconds = Annotated[float, Field(ge=1.0, le=3600.0)]
 
 
 class LeaseClaim(Frozen):
-    """What a holder says when it takes or renews a lease; without a holder the lease is given back."""
+    """The holder of a lease that is taken or renewed; without a holder the lease is released."""
 
     holder: Text | None = Field(description="Unique to the process: a restart is another holder.")
     lease_s: LeaseSeconds = Field(description="How long the holder may act without renewing.")
 
 
 class Lease(LeaseClaim):
-    """A lease as it stands."""
+    """The current state of a lease."""
 
     name: Name
-    term: int = Field(ge=1, description="One more with every change of holder.")
+    term: int = Field(ge=1, description="Increases with every change of holder.")
     beats: int = Field(ge=0, description="Renewals in this term.")

@@ -1,4 +1,4 @@
-"""Names and free text as the wire accepts them."""
+"""Names and free text that the API accepts."""
 
 import re
 from typing import Annotated
@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 
-# Free text for people.  C0 controls are refused: PostgreSQL stores no NUL, and terminals obey escapes.
+# Free text for people.  C0 controls are refused: PostgreSQL stores no NUL, and terminals interpret escapes.
 Text = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 GpuName = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -24,7 +24,7 @@ _CLOCK = re.compile(r"@(\d[\d.]*)$")
 
 
 def _as_plans_say(part: str) -> str:
-    """Parts are found by their spelling: one that no plan would ever say is a slip, and would be scaled to nothing."""
+    """A part must be spelled as plans spell it: a part that no plan contains would be scaled to zero."""
     if (size := _SIZE.search(part)) is not None and size[1].startswith("0"):
         raise ValueError(f"{part!r}: allowed after /x: the GPUs of one replica, 1 or more, without leading zeros")
     if (clock := _CLOCK.search(part)) is not None and not _is_clock(clock[1]):

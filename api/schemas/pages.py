@@ -10,12 +10,12 @@ ItemT = TypeVar("ItemT")
 
 PAGE_LIMIT_MAX = 200
 
-PageLimit = Annotated[int, Field(ge=1, le=PAGE_LIMIT_MAX, description="Most items in one answer.")]
-Cursor = Annotated[str, Field(max_length=200, description="`next_cursor` of the page before; opaque.")]
+PageLimit = Annotated[int, Field(ge=1, le=PAGE_LIMIT_MAX, description="Maximum number of items per page.")]
+Cursor = Annotated[str, Field(max_length=200, description="`next_cursor` of the previous page; opaque.")]
 
 
 class Page(Frozen, Generic[ItemT]):
     """One page of a list, newest first."""
 
     items: tuple[ItemT, ...]
-    next_cursor: str | None = Field(default=None, description="Ask with this for the next page; null on the last.")
+    next_cursor: str | None = Field(default=None, description="The cursor of the next page; null on the last page.")

@@ -21,8 +21,8 @@ class PlacementSummary(ResultHead):
     slots: int
     gpus: int
     nodes: int
-    imbalance: float = Field(description="Fullest GPU over an even share, mean over layers.")
-    bound: float = Field(description="No placement of these loads can be below it.")
+    imbalance: float = Field(description="Load of the fullest GPU over an even share, mean over layers.")
+    bound: float = Field(description="Lower bound on the imbalance of every placement of these loads.")
     remote_nodes_per_token: float | None
     moved_copies: int | None
     holds: bool

@@ -1,4 +1,4 @@
-"""Probes: where the health of a target's application is read, and from which value on it is bad."""
+"""Probes: the health metrics of a target's application and their limits."""
 
 from typing import Annotated
 
@@ -20,14 +20,14 @@ PlainUrl = Annotated[HttpUrl, AfterValidator(_says_only_where)]
 
 
 class HealthProbe(Frozen):
-    """Prometheus queries over the application's own metrics, each with the value that it must not exceed."""
+    """Prometheus queries over the application's metrics, each with its maximum."""
 
-    prometheus_url: PlainUrl = Field(description="The server that answers `/api/v1/query`.")
-    error_rate_query: Query | None = Field(default=None, description="Share of requests that fail, 0 to 1.")
+    prometheus_url: PlainUrl = Field(description="The server of `/api/v1/query`.")
+    error_rate_query: Query | None = Field(default=None, description="Share of failed requests, 0 to 1.")
     max_error_rate: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     latency_query: Query | None = Field(default=None, description="Latency in seconds.")
     max_latency_s: Annotated[float, Field(gt=0.0, le=86_400.0)] | None = None
-    judge_after_s: Seconds = Field(default=120.0, description="From a write to the first judgement of what it did.")
+    judge_after_s: Seconds = Field(default=120.0, description="From a write to the first health check.")
     max_age_s: Annotated[float, Field(ge=1.0, le=86_400.0)] = Field(
         default=120.0, description="Values older than this count as missing."
     )

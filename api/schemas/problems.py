@@ -1,14 +1,14 @@
-"""Problem details, RFC 9457: every answer that is not a success has this body, as `application/problem+json`."""
+"""Problem details, RFC 9457: the body of every unsuccessful response, as `application/problem+json`."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
-# Problem types are URIs by RFC 9457 section 3.1.1; a URN needs no web site to stay true.
+# Problem types are URIs (RFC 9457, section 3.1.1); a URN needs no web site.
 PROBLEM_TYPE_PREFIX = "urn:fleetwright:problem:"
 
 
 class FieldProblem(BaseModel):
-    """One defect of the request: where, and what would be right."""
+    """One defect of the request: its place, and what is allowed there."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -22,10 +22,10 @@ class ProblemDetails(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    type: str = Field(description="URN of the problem type; `about:blank` means the status says it all.")
+    type: str = Field(description="URN of the problem type; `about:blank`: no more than the status.")
     title: str
     status: int = Field(ge=400, le=599)
     detail: str | None = None
-    instance: str | None = Field(default=None, description="The path that was asked for.")
+    instance: str | None = Field(default=None, description="The requested path.")
     errors: tuple[FieldProblem, ...] = ()
     request_id: str | None = None

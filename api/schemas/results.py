@@ -1,4 +1,4 @@
-"""Stored results: requests that the service solved, kept with their results and never changed.
+"""Stored results: solved requests with their results, which never change.
 
 A `ResultType` declares one kind once.  The server builds its routes from the declaration, the client its operations,
 the command line its `list` and `show`.
@@ -19,7 +19,7 @@ SummaryT = TypeVar("SummaryT", bound="ResultHead")
 
 
 class ResultHead(Frozen):
-    """What every stored result has, in a list too."""
+    """The fields of every stored result, in a list too."""
 
     id: str = Field(description="Sorts by time of creation.")
     created_at: datetime
@@ -38,6 +38,6 @@ class ResultType(Generic[RequestT, RecordT, SummaryT]):
     summary: type[SummaryT]
 
     def columns(self, result: BaseModel, also: Mapping[str, Any]) -> dict[str, Any]:
-        """What a list shows of a result: its fields of these names, and values that are no field of it."""
+        """The columns of a list: the fields of these names, and values that are no field of the result."""
         names = self.summary.model_fields.keys() - ResultHead.model_fields.keys() - also.keys()
         return result.model_dump(mode="json", include=set(names)) | dict(also)

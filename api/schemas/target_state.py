@@ -1,6 +1,6 @@
-"""What the controller has to remember of a target.  It keeps nothing itself, so the API keeps this with the status.
+"""The controller's persistent state of a target.  The controller stores nothing, so the API keeps this with the status.
 
-A report without a memory leaves the one that is kept as it is: whoever could not read it must not wipe it out.
+A report without a state leaves the stored state unchanged: a controller that could not read it must not delete it.
 """
 
 from datetime import datetime
@@ -17,29 +17,29 @@ Measured = Annotated[float, Field(ge=0.0)]
 
 
 class Goal(Frozen):
-    """What is planned and not in place, and since when just this has been so."""
+    """A planned change that is not in place, and since when it has been planned."""
 
     planned: dict[PartName, Replicas] = Field(max_length=100)
-    settings: Digest | None = Field(default=None, description="Of what deployments are to be told beside.")
+    settings: Digest | None = Field(default=None, description="Settings for deployments besides their replicas.")
     since: datetime
 
 
 class Spent(Frozen):
-    """Replicas that were about to be changed: written down before they are, so that a restart finds them."""
+    """Replicas of a change, stored before the change, so that a restart finds them."""
 
     at: datetime
     replicas: Annotated[int, Field(ge=1)]
 
 
 class Readings(Frozen):
-    """Values of the health probe; null: not known."""
+    """Values of the health probe; null: unknown."""
 
     error_rate: Measured | None = None
     latency_s: Measured | None = None
 
 
 class PendingChange(Frozen):
-    """A change that has begun and is not judged yet."""
+    """A change that has begun and has no health check yet."""
 
     plan_id: PlanId
     began_at: datetime
@@ -48,44 +48,44 @@ class PendingChange(Frozen):
 
 
 class ApprovalGrant(Frozen):
-    """An approval that is being carried out: good until the target is as planned, or said otherwise."""
+    """An approval in use: valid until the target is as planned or its specification changes."""
 
     plan_id: PlanId
     target_version: Annotated[int, Field(ge=1)]
 
 
 class Refusal(ApprovalGrant):
-    """A plan after which health worsened: not tried again until the target is said otherwise, or it is approved."""
+    """A plan after which health worsened: refused until the specification changes or an operator approves it."""
 
     at: datetime
     reason: Text
 
 
 class TargetMemory(Frozen):
-    """All that one round leaves to the next."""
+    """The state that one round leaves for the next."""
 
     goal: Goal | None = None
     spent: Annotated[tuple[Spent, ...], Field(max_length=SPENT_MAX)] = ()
     change: PendingChange | None = None
     licence: ApprovalGrant | None = None
     approvals_used: Annotated[int, Field(ge=0)] = 0
-    verified_plan_id: PlanId | None = Field(default=None, description="The last plan seen in place and healthy.")
+    verified_plan_id: PlanId | None = Field(default=None, description="The last plan that was in place and healthy.")
     refused: Refusal | None = None
     approved_maps: Digest | None = Field(
         default=None,
-        description="Of approved expert maps: good until the target is said otherwise.",
+        description="Of approved expert maps: valid until the specification changes.",
     )
 
 
 class ApprovalRequest(Frozen):
-    """What an operator approves: exactly the change set with this digest."""
+    """An operator's approval of exactly the change set with this digest."""
 
-    plan_id: PlanId | None = Field(description="The target's; null where it is pointed at none.")
+    plan_id: PlanId | None = Field(description="The plan of the target; null: it has none.")
     digest: Digest
 
 
 class Approval(ApprovalRequest):
-    """An approval as it stands; each is good for one carrying out."""
+    """A stored approval; it covers one execution."""
 
     number: Annotated[int, Field(ge=1)]
     approved_at: datetime

@@ -1,7 +1,7 @@
-"""Targets: running applications that plans are carried out on.
+"""Targets: running applications that the controller adapts to plans.
 
-A target starts in `observe`: Fleetwright looks and reports, nothing more.  `recommend` adds the change set it would
-make; `apply` makes it.  A global freeze stops every write whatever the mode.
+A target starts in `observe`: the controller only reads and reports.  `recommend` adds the change set; `apply` executes
+it.  A global freeze stops every write in every mode.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ from planner.request import Name as WorkloadName
 
 ServeName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f/]+$")]
 
-# What is scaled together; deploy.controller.deployment_mapping says which replicas of a plan it takes.
+# The unit of scaling; `deploy.controller.deployment_mapping` maps replicas of a plan to parts.
 PARTS = "GPU type, or replica option of one (`H100-SXM/x2`, `H100-SXM/tp2-fp8@0.7`)"
 
 
 class Mode(StrEnum):
-    """How far the controller may go on a target."""
+    """How far the controller may go."""
 
     OBSERVE = "observe"
     RECOMMEND = "recommend"
@@ -38,13 +38,13 @@ class ServeRouter(Frozen):
     deployment: ServeName = "Router"
     url: PlainUrl | None = Field(
         default=None,
-        description="Where it tells the table in force, `/fleetwright/table` of the application; null: what Serve says "
-        "that it was told counts, also where the router refused it.",
+        description="Where the router reports its table, `/fleetwright/table` of the application; "
+        "null: the table that Serve received counts, even if the router refused it.",
     )
     most_in_flight: dict[ServeName, Annotated[int, Field(ge=1, le=100_000)]] = Field(
         default_factory=dict,
         max_length=100,
-        description="Deployment -> requests at once that one of its replicas takes; 64 where nothing is said.",
+        description="Deployment -> concurrent requests of one replica; 64 by default.",
     )
 
 
@@ -52,19 +52,19 @@ class RayServeApplication(Frozen):
     """A Ray Serve application with a deployment per GPU type or replica option, scaled by its external scale API."""
 
     kind: Literal["ray_serve"] = "ray_serve"
-    dashboard_url: PlainUrl = Field(description="The Ray dashboard that answers `/api/serve/applications/`.")
+    dashboard_url: PlainUrl = Field(description="The Ray dashboard with `/api/serve/applications/`.")
     application: ServeName
     deployments: dict[PartKey, ServeName] = Field(min_length=1, max_length=100, description=f"{PARTS} -> deployment.")
     follow_clocks: bool = Field(
-        default=False, description="Tell each deployment its plan's clock level: `clock` in its user_config."
+        default=False, description="Set the plan's clock level on each deployment: `clock` in its user_config."
     )
     router: ServeRouter | None = Field(
-        default=None, description="Tell this router its plan's weights: `table` in its user_config."
+        default=None, description="Set the plan's weights on this router: `table` in its user_config."
     )
 
     @property
     def parts(self) -> Mapping[str, str]:
-        """What is scaled, by the replicas that it takes."""
+        """The scaled unit of each part."""
         return self.deployments
 
     @model_validator(mode="after")
@@ -93,7 +93,7 @@ class RayServeApplication(Frozen):
 
 
 def _names_its_kind(schema: dict[str, Any]) -> None:
-    """What says no kind is read as a Serve application."""
+    """An application without a kind is a Serve application."""
     schema["required"] = ["kind", *schema["required"]]
 
 
@@ -109,7 +109,7 @@ class RayClusterGroups(Frozen):
 
     @property
     def parts(self) -> Mapping[str, str]:
-        """What is scaled, by the replicas that it takes."""
+        """The scaled unit of each part."""
         return self.groups
 
     @model_validator(mode="after")
@@ -122,7 +122,7 @@ class RayClusterGroups(Frozen):
 
 
 class RayTrainRun(Frozen):
-    """A Ray Train run that listens for its number of workers under a named actor of the controller's Ray cluster."""
+    """A Ray Train run that receives its number of workers from a named actor in the controller's Ray cluster."""
 
     model_config = ConfigDict(json_schema_extra=_names_its_kind)
 
@@ -131,12 +131,12 @@ class RayTrainRun(Frozen):
     namespace: ServeName = Field(default="fleetwright", description="Ray namespace of the run's named actor.")
     gpu: GpuName = Field(description="GPU type of its workers.")
     workers_per_replica: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        default=1, description="Workers that one replica of the plan stands for."
+        default=1, description="Workers per replica of the plan."
     )
 
     @property
     def parts(self) -> Mapping[str, str]:
-        """What is scaled, by the replicas that it takes."""
+        """The scaled unit of each part."""
         return {self.gpu: self.run}
 
 
@@ -148,7 +148,7 @@ _KINDS: Mapping[str, type[Frozen]] = {
 
 
 def _of_its_kind(value: Any) -> Any:
-    """Read as the kind it says, so that errors name fields of that kind only; what says none is a Serve application."""
+    """Read by its kind, so that errors name fields of that kind only; without a kind it is a Serve application."""
     if isinstance(value, Frozen):
         return value
     if not isinstance(value, dict):
@@ -167,34 +167,34 @@ Application = Annotated[RayServeApplication | RayClusterGroups | RayTrainRun, Be
 
 
 class TargetSpec(Frozen):
-    """What an operator says of a target."""
+    """An operator's specification of a target."""
 
     workload: WorkloadName = Field(description="The workload of the plan that this application serves.")
     application: Application
     mode: Mode = Mode.OBSERVE
-    plan_id: str | None = Field(default=None, max_length=64, description="The plan to carry out; null: only look.")
-    min_replicas: Replicas = Field(default=1, description="Never fewer replicas in all, whatever the plan says.")
+    plan_id: str | None = Field(default=None, max_length=64, description="The plan to apply; null: only observe.")
+    min_replicas: Replicas = Field(default=1, description="Minimum of all replicas together, whatever the plan.")
     max_step: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        default=1_000, description="Most replicas changed in one round."
+        default=1_000, description="Maximum number of replicas changed per round."
     )
     max_step_per_window: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
-        default=None, description="Most replicas changed in any `window_s`; null: no limit but `max_step`."
+        default=None, description="Maximum number of replicas changed in any `window_s`; null: only `max_step` limits."
     )
     window_s: Annotated[float, Field(ge=1.0, le=86_400.0)] = 600.0
     settle_s: Seconds = Field(
         default=0.0,
-        description="For how long a plan must have been wanted, and not been in place, before it is acted on.",
+        description="How long a plan must differ from the running state before the controller acts.",
     )
     require_approval: bool = Field(
         default=False, description="Write nothing before an operator has approved the exact change set."
     )
     health: HealthProbe | None = Field(
-        default=None, description="What tells whether a change did harm; null: a plan in place counts as good."
+        default=None, description="The health check after a change; null: a plan in place counts as healthy."
     )
     expert_maps: dict[PartName, ExpertMapOrder] = Field(
         default_factory=dict,
         max_length=100,
-        description="Key of `deployments` -> the expert placement that its replicas shall have; Ray Serve only.",
+        description="Key of `deployments` -> target expert placement of its replicas; Ray Serve only.",
     )
 
     @model_validator(mode="after")
@@ -208,7 +208,7 @@ class TargetSpec(Frozen):
 
 
 class Target(Frozen):
-    """A target with the name it is known by."""
+    """A stored target."""
 
     name: Name
     version: int = Field(ge=1)
@@ -216,22 +216,22 @@ class Target(Frozen):
 
 
 class Phase(StrEnum):
-    """Where a target stands after the last round."""
+    """The phase of a target after the last round."""
 
-    OBSERVED = "observed"  # looked, nothing to do or nothing allowed
-    RECOMMENDED = "recommended"  # a change set stands ready
-    SETTLING = "settling"  # a change set stands ready, and has not been wanted for long enough
-    AWAITING_APPROVAL = "awaiting_approval"  # a change set stands ready for an operator's word
-    APPLYING = "applying"  # changes asked for, not yet seen in place
-    APPLIED = "applied"  # read back: the world is as planned
-    ROLLING_BACK = "rolling_back"  # health worsened after the plan: on the way to the last verified one
-    ROLLED_BACK = "rolled_back"  # read back: the last verified plan is in place, the one wanted is refused
-    FROZEN = "frozen"  # changes stand ready, a freeze holds them
-    FAILED = "failed"  # the world did not answer, or said no
+    OBSERVED = "observed"  # observed; nothing to do or nothing allowed
+    RECOMMENDED = "recommended"  # a change set is ready
+    SETTLING = "settling"  # a change set is ready and has not been planned for long enough
+    AWAITING_APPROVAL = "awaiting_approval"  # a change set waits for an operator's approval
+    APPLYING = "applying"  # changes requested, not yet in place
+    APPLIED = "applied"  # read back: the application is as planned
+    ROLLING_BACK = "rolling_back"  # health worsened after the plan: rolling back to the last verified one
+    ROLLED_BACK = "rolled_back"  # read back: the last verified plan is in place, the target's plan is refused
+    FROZEN = "frozen"  # changes are ready, a freeze stops them
+    FAILED = "failed"  # a backend did not respond, or refused
 
 
 class Change(Frozen):
-    """One deployment's, worker group's or run's move from what is to what is planned."""
+    """The change of one deployment, worker group or run from the running to the planned state."""
 
     gpu: str = Field(description="The part: a key of `deployments` or `groups`, or the run's GPU type.")
     deployment: str
@@ -240,17 +240,17 @@ class Change(Frozen):
 
 
 class SettingChange(Frozen):
-    """What one deployment is told in its `user_config`, and what is planned."""
+    """The current and planned `user_config` of one deployment."""
 
     gpu: str | None = Field(description="Null: of the router.")
     deployment: str
     key: str
-    now: Text | None = Field(description="Null: nothing yet, or nothing that makes sense.")
+    now: Text | None = Field(description="Null: nothing yet, or nothing valid.")
     planned: Text
 
 
 class TargetStatus(Frozen):
-    """What the controller saw and did in its last round."""
+    """The controller's report on its last round."""
 
     phase: Phase
     observed_at: datetime
@@ -260,19 +260,21 @@ class TargetStatus(Frozen):
     changes: Annotated[tuple[Change, ...], Field(max_length=100)] = ()
     settings: Annotated[tuple[SettingChange, ...], Field(max_length=200)] = Field(
         default=(),
-        description="What is left to tell deployments beside their replicas: clock levels, a router's table.",
+        description="Pending settings of deployments besides their replicas: clock levels, a router's table.",
     )
     message: Text | None = None
-    digest: Digest | None = Field(default=None, description="Of the change set that stands ready: what is approved.")
-    memory: TargetMemory | None = Field(default=None, description="Null in a report: what is kept stays as it is.")
+    digest: Digest | None = Field(default=None, description="Digest of the ready change set, for its approval.")
+    memory: TargetMemory | None = Field(default=None, description="Null in a report: the stored state stays unchanged.")
     expert_maps: dict[PartName, ExpertMapStatus] = Field(
-        default_factory=dict, max_length=100, description="Part -> how far its expert placement is."
+        default_factory=dict, max_length=100, description="Part -> progress of its expert placement."
     )
-    approval: Approval | None = Field(default=None, description="The last one; set by the API, ignored in a report.")
+    approval: Approval | None = Field(
+        default=None, description="The last approval; set by the API, ignored in a report."
+    )
 
 
 class Freeze(Frozen):
-    """The global freeze: while it holds, nothing is written to any target."""
+    """The global freeze: while it is on, nothing writes to any target."""
 
     frozen: bool = False
     reason: Text | None = None

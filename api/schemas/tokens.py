@@ -1,4 +1,4 @@
-"""API tokens: who may do what.  The secret is shown once, at creation; the database keeps its hash."""
+"""API tokens and their scopes.  Creation shows the secret once; the database stores its hash."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -10,26 +10,24 @@ from fleet.documents import Frozen
 
 
 class Scope(StrEnum):
-    """What a token allows.  `admin` includes the others; the others include nothing but themselves."""
+    """What a token allows.  `admin` includes the other scopes; those include only themselves."""
 
-    READ = "read"  # every GET but tokens and audit
-    PLAN = "plan"  # make plans, replace catalogue documents
+    READ = "read"  # every GET except tokens and audit
+    PLAN = "plan"  # create stored results, replace catalogue documents
     OPERATE = "operate"  # targets, freeze, status reports
-    ADMIN = "admin"  # tokens and audit, and all of the above
+    ADMIN = "admin"  # tokens and audit, and everything above
 
 
 class TokenRequest(Frozen):
-    """A token to be made."""
+    """A token to create."""
 
-    name: Text = Field(description="Who or what will hold it.")
-    scopes: frozenset[Scope] = Field(
-        min_length=1, json_schema_extra={"uniqueItems": False}
-    )  # naming one twice is harmless
+    name: Text = Field(description="The person or program that will hold the token.")
+    scopes: frozenset[Scope] = Field(min_length=1, json_schema_extra={"uniqueItems": False})  # duplicates are harmless
     expires_in_s: int | None = Field(default=None, ge=60, le=10 * 365 * 86_400, description="Null: until revoked.")
 
 
 class TokenInfo(Frozen):
-    """What is known of a token, the secret excepted."""
+    """A token without its secret."""
 
     id: str
     name: str
@@ -41,7 +39,7 @@ class TokenInfo(Frozen):
 
 
 class TokenCreated(Frozen):
-    """A new token.  `secret` is null when the same idempotency key asks again: it is shown once."""
+    """A new token.  `secret` is null when an idempotency key is repeated: the service shows it once."""
 
     info: TokenInfo
     secret: str | None = Field(repr=False, description="Send as `Authorization: Bearer SECRET`.")

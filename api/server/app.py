@@ -1,4 +1,4 @@
-"""The application factory: parts in, an ASGI application out."""
+"""The application factory."""
 
 import asyncio
 import time
@@ -53,9 +53,9 @@ def create_app(
     now: Callable[[], datetime] = utc_now,
     monotonic_s: Callable[[], float] = time.monotonic,
 ) -> FastAPI:
-    """The service over a store whose schema is at `schema_head`, or will be soon.
+    """The service over a store whose schema is, or soon will be, at `schema_head`.
 
-    `show_first_token` gets the admin token of a fresh database, once; without it none is made.
+    `show_first_token` receives the admin token of a fresh database once.  Without it the service creates none.
     """
     bootstrap_token = read_bootstrap_token(settings.bootstrap_token_file)
     metrics = ServiceMetrics()
@@ -100,7 +100,7 @@ def create_app(
         app.include_router(router)
     add_problem_handlers(app)
     add_openapi(app)
-    # The last one added is the outermost.
+    # The last added middleware is the outermost.
     app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimit, limit_bytes=settings.body_limit_bytes)
     if settings.allows_anonymous:
@@ -121,7 +121,7 @@ def _lifespan(
                 await asyncio.wait_for(ending.wait(), seconds)
             return ending.is_set()
 
-        # Told to end rather than cancelled: a connection that is cancelled while it opens stays with the database.
+        # Signalled rather than cancelled: a connection that is cancelled while it opens leaks in the database.
         async with asyncio.TaskGroup() as beside:
             if show_first_token is not None:
                 beside.create_task(

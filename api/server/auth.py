@@ -1,7 +1,7 @@
-"""Who is asking, and what they may do.
+"""Authentication and authorisation.
 
-A token is `fw_ID_SECRET`.  The secret has 256 random bits, so one round of SHA-256 is enough to keep it (a slow hash
-protects guessable passwords); comparison takes constant time.
+A token is `fw_ID_SECRET`.  The secret has 256 random bits, so one round of SHA-256 is enough (slow hashes protect
+guessable passwords).  The comparison takes constant time.
 """
 
 import hashlib
@@ -32,11 +32,11 @@ Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody who may do something."""
+    """A caller with its scopes."""
 
-    actor: str  # as the audit names them
+    actor: str  # the name in the audit
     scopes: frozenset[Scope]
-    rate_limited: bool = True  # not for what runs inside the service
+    rate_limited: bool = True  # False for code inside the service
 
     def allows(self, scope: Scope) -> bool:
         """Whether this principal has a scope; `admin` has them all."""
@@ -45,7 +45,7 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class StaticToken:
-    """A token that lives only in this process, for what runs inside it."""
+    """A token of this process only, for code inside the service."""
 
     token: str = field(repr=False)
     principal: Principal
@@ -74,7 +74,7 @@ class Authenticator:
         self._static = {token_hash(known.token): known.principal for known in static_tokens}
 
     async def authenticate(self, *, token: str | None, address: str) -> Principal:
-        """The principal behind a token, its rate limit charged.  Wrong tokens are charged to the address."""
+        """The principal of a token, after a charge to its rate limit.  Wrong tokens are charged to the address."""
         principal = await self._identify(token)
         if principal is None or principal in {READER, LOOPBACK}:
             self._limiter.spend(f"address:{address}")
@@ -103,28 +103,28 @@ class Authenticator:
 
 
 def actor_of(token_id: str) -> str:
-    """How the audit names the holder of a token."""
+    """The audit's name for the holder of a token."""
     return f"token:{token_id}"
 
 
 def token_hash(token: str) -> bytes:
-    """What is kept of a token."""
+    """The stored hash of a token."""
     return hashlib.sha256(token.encode()).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class RequireScope:
-    """A dependency that lets only principals with a scope through."""
+    """A dependency that admits only principals with a scope."""
 
     scope: Scope
 
     async def __call__(self, request: Request, _shown: Credentials) -> Principal:
-        """Who was let through before the body was read; `_shown` is for the description of the API."""
+        """The principal that was admitted before the body was read; `_shown` documents the scheme in OpenAPI."""
         principal: Principal = request.state.principal
         return principal
 
     async def validate(self, request: Request) -> None:
-        """Let the caller through, or raise."""
+        """Admit the caller, or raise."""
         request.state.principal = await self._principal(request)
 
     async def _principal(self, request: Request) -> Principal:
@@ -148,13 +148,13 @@ class RequireScope:
 
 
 class AuthenticatedRoute(APIRoute):
-    """A route that asks who calls before it reads what they send.
+    """A route that authenticates the caller before it reads the body.
 
-    FastAPI reads and parses a body before it looks at any dependency, so whoever has no token could keep a core busy.
+    FastAPI parses a body before it resolves any dependency.  Callers without a token could thus occupy a core.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler, behind the door."""
+        """The handler, behind the authentication."""
         handle = super().get_route_handler()
         needed = [each.call for each in self.dependant.dependencies if isinstance(each.call, RequireScope)]
 

@@ -1,4 +1,4 @@
-"""The four catalogue documents: what they are, what ships as version 0, and what each demands of the others."""
+"""The four catalogue documents: types, shipped versions and references between them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from fleet.offers import PriceSheet, builtin_prices
 from fleet.topology import Topology
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-SINGLE = "default"  # each kind has one document; the store knows named ones
+SINGLE = "default"  # each kind has one document; the store has named documents
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Catalogue(Generic[ModelT]):
 
     @cached_property
     def key(self) -> DocumentKey:
-        """Where it lives; version 0 is what ships with the product."""
+        """The key in the store; version 0 ships with the product."""
         return DocumentKey(kind=self.kind, name=SINGLE, shipped=self.write(self.builtin()))
 
     def write(self, value: ModelT) -> str:
@@ -56,7 +56,7 @@ ALL: tuple[Catalogue[Any], ...] = (GPUS, MODELS, OFFERS, TOPOLOGY)
 async def replace_catalogue(
     service: Service, catalogue: Catalogue[ModelT], value: ModelT, *, precondition: Precondition, actor: str
 ) -> DocumentVersion:
-    """Store the next version, if the caller's precondition holds and the other catalogues still fit."""
+    """Store the next version if the precondition holds and the references of the other catalogues stay valid."""
 
     def audit_action(before: DocumentVersion, after: DocumentVersion) -> AuditAction:
         detail = {"etag_before": before.etag, "etag": after.etag}
@@ -78,9 +78,9 @@ async def replace_catalogue(
 
 
 async def _check_references(tx: Transaction, value: BaseModel) -> None:
-    """Offers and the topology name GPUs: no document may be replaced so that a name leads nowhere.
+    """Offers and the topology name GPUs; every write must keep those names valid.
 
-    Under the lock that all writers share: two writers who each look at what the other replaces would both be content.
+    Runs under the lock of all writers: two concurrent writers could each pass the check and together break a reference.
     """
     await tx.audit.lock()
     if isinstance(value, PriceSheet | Topology):

@@ -1,7 +1,7 @@
-"""Collections: documents of one kind, each under its own name, put and deleted under a precondition.
+"""Collections: named documents of one kind with conditional writes.
 
-A `Collection` says what one kind is: what is written, what is shown of it, what a write demands of the rest, and what
-the audit keeps.  How they are read, replaced and listed is the same for all of them.
+A `Collection` declares one kind: the type of its documents, the checks of a write, and the audit detail.  Reading,
+replacing and listing are common to all kinds.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -23,7 +23,7 @@ ShownT = TypeVar("ShownT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[SpecT]):
-    """A document that is there: what was written, as which version, when and by whom."""
+    """An existing document: its content, version, time and author."""
 
     name: str
     spec: SpecT
@@ -35,7 +35,7 @@ class Entry(Generic[SpecT]):
 
 @dataclass(frozen=True, slots=True)
 class AuditVerbs:
-    """What the audit calls writes: of what, and the verbs."""
+    """The audit's names for writes: `OF.VERB`."""
 
     of: str
     creates: str = "created"
@@ -44,11 +44,11 @@ class AuditVerbs:
 
 
 async def _accept(_service: Service, _name: str, _spec: BaseModel) -> None:
-    """Whatever has the right form may be put."""
+    """Accept every valid document."""
 
 
 async def _accept_references(_service: Service, _tx: Transaction, _name: str, _spec: BaseModel | None) -> None:
-    """Nothing else depends on what is there."""
+    """Accept every write: no other document refers to this kind."""
 
 
 def _whole(spec: BaseModel, _before: DocumentVersion, _after: DocumentVersion) -> Mapping[str, Any]:
@@ -61,42 +61,42 @@ class Collection(Generic[SpecT, ShownT]):
 
     kind: str  # in the store
     path: str  # below `/v1/`, and in the audit
-    label: str  # in problems, before its name
+    label: str  # before the name, in problems
     verbs: AuditVerbs
     spec: type[SpecT]
     shown: type[ShownT]
     show: Callable[[Entry[SpecT]], ShownT]
     parse: Callable[[str], SpecT]
-    # Before the precondition is looked at: what the document itself must keep to.
+    # Checks the document itself, before the precondition.
     validate: Callable[[Service, str, SpecT], Awaitable[None]] = _accept
-    # With the write, in its transaction: what others demand of it.  No document: it is to be deleted.
+    # Checks references from other documents, in the transaction of the write.  No document: a deletion.
     check_references: Callable[[Service, Transaction, str, SpecT | None], Awaitable[None]] = _accept_references
     detail: Callable[[SpecT, DocumentVersion, DocumentVersion], Mapping[str, Any]] = (
-        _whole  # what the audit keeps of a put
+        _whole  # the audit detail of a write
     )
-    batch: int = 500  # read at once by what goes through all of them
+    batch: int = 500  # documents per query of a full scan
 
     async def get(self, tx: Transaction, name: str) -> Entry[SpecT]:
-        """The one with this name; 404 where there is none."""
+        """The document of this name; 404 where none exists."""
         return self._entry(name, await current(tx, self._key(name)))
 
     async def find(self, tx: Transaction, name: str) -> Entry[SpecT] | None:
-        """The one with this name, if it is there."""
+        """The document of this name, if it exists."""
         found = await current(tx, self._key(name))
         return self._entry(name, found) if found.body is not None else None
 
     async def page(self, tx: Transaction, *, after: str | None, limit: int) -> list[Entry[SpecT]]:
-        """Those that follow a name."""
+        """The documents after a name."""
         found = await tx.documents.heads(kind=self.kind, after=after, limit=limit)
         return [self._entry(each.name, document_version(each)) for each in found]
 
     async def all(self, tx: Transaction) -> AsyncIterator[Entry[SpecT]]:
-        """Every one, by name."""
+        """Every document, by name."""
         async for each in self.heads(tx):
             yield self._entry(each.name, document_version(each))
 
     async def heads(self, tx: Transaction) -> AsyncIterator[DocumentRecord]:
-        """Every one as it is stored, by name."""
+        """Every document as stored, by name."""
         after: str | None = None
         while batch := await tx.documents.heads(kind=self.kind, after=after, limit=self.batch):
             for each in batch:
@@ -106,7 +106,7 @@ class Collection(Generic[SpecT, ShownT]):
     async def put(
         self, service: Service, name: str, spec: SpecT, *, precondition: Precondition, actor: str
     ) -> tuple[Entry[SpecT], bool]:
-        """Create or replace one; what is there now, and whether it was created."""
+        """Create or replace a document; the new state, and whether it was created."""
         await self.validate(service, name, spec)
 
         def audit_action(before: DocumentVersion, after: DocumentVersion) -> AuditAction:
@@ -125,7 +125,7 @@ class Collection(Generic[SpecT, ShownT]):
         return self._entry(name, after), before.body is None
 
     async def delete(self, service: Service, name: str, *, precondition: Precondition, actor: str) -> None:
-        """Forget one; its versions stay."""
+        """Delete a document; its versions stay."""
         await replace(
             service,
             self._key(name),

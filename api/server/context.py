@@ -1,4 +1,4 @@
-"""What belongs to the request being answered, without passing it through every call."""
+"""Context of the current request, without an argument in every call."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,13 +10,13 @@ _request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 
 def current_request_id() -> str | None:
-    """The id of the request being answered."""
+    """The id of the current request."""
     return _request_id.get()
 
 
 @contextmanager
 def request_context(request_id: str) -> Iterator[None]:
-    """Answer a request under an id, leaving no trace: a caller inside this process goes on in the same context."""
+    """Run a request under an id, and restore the context afterwards: the caller may run in the same process."""
     outside = structlog.contextvars.get_contextvars()
     structlog.contextvars.clear_contextvars()
     structlog.contextvars.bind_contextvars(request_id=request_id)

@@ -1,4 +1,4 @@
-"""Cursors: where the next page begins, opaque to callers so that it may change."""
+"""Cursors: the start of the next page, opaque to callers so that the format may change."""
 
 import base64
 import binascii
@@ -12,11 +12,11 @@ from api.server.problems import ProblemError, invalid
 ItemT = TypeVar("ItemT")
 Position = tuple[str | int, ...]
 
-INT32_MAX = 2**31 - 1  # both databases' INTEGER columns hold this much
+INT32_MAX = 2**31 - 1  # the maximum of both databases' INTEGER columns
 
 
 def page_of(found: Sequence[ItemT], *, limit: int, position: Callable[[ItemT], Position]) -> Page[ItemT]:
-    """A page from one item more than it may hold: the surplus says that there is a next one."""
+    """A page from up to one item more than its limit; the extra item means that a next page exists."""
     items = tuple(found[:limit])
     more = len(found) > limit
     return Page[ItemT](items=items, next_cursor=write_cursor(position(items[-1])) if more else None)
@@ -28,7 +28,7 @@ def write_cursor(position: Position) -> str:
 
 
 def read_cursor(cursor: str | None, *kinds: type) -> tuple[Any, ...]:
-    """The position in a cursor, or 422 for one that this service did not write; Nones without a cursor."""
+    """The position in a cursor; 422 for a cursor of another service; Nones without a cursor."""
     if cursor is None:
         return (None,) * len(kinds)
     try:
@@ -45,8 +45,8 @@ def read_cursor(cursor: str | None, *kinds: type) -> tuple[Any, ...]:
 def _storable(part: str | int) -> bool:
     if isinstance(part, int):
         return 0 <= part <= INT32_MAX
-    return part.isprintable() and part.isascii()  # neither NUL nor a lone surrogate reaches the database
+    return part.isprintable() and part.isascii()  # keeps NUL and lone surrogates from the database
 
 
 def _unknown() -> ProblemError:
-    return invalid("query.cursor", "not a cursor of this list; allowed: next_cursor of the page before")
+    return invalid("query.cursor", "not a cursor of this list; allowed: next_cursor of the previous page")

@@ -1,4 +1,4 @@
-"""Entity tags, RFC 9110 sections 8.8 and 13: reads are cheap when nothing changed, writes name what they replace."""
+"""Entity tags, RFC 9110 sections 8.8 and 13: unchanged reads are cheap, writes name the replaced version."""
 
 import re
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ IfMatch = Annotated[
     str | None,
     Header(max_length=2000, description='The ETag of the version to replace, such as `"3-0f1e2d3c4b5a6978"`.'),
 ]
-IfNoneMatch = Annotated[str | None, Header(max_length=2000, description="ETags you hold; 304 when one is current.")]
+IfNoneMatch = Annotated[str | None, Header(max_length=2000, description="Known ETags; 304 when one is current.")]
 
 _TAG = re.compile(r'\s*(?:W/)?("[^"]*")\s*(?:,|$)')
 _HASH_DIGITS = 16
@@ -27,14 +27,14 @@ def etag_of(*, version: int, body: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Precondition:
-    """What a write demands of the version it replaces."""
+    """The condition of a write on the current version."""
 
     tags: frozenset[str]
     must_exist: bool
     must_not_exist: bool
 
     def check(self, *, current: str | None) -> None:
-        """Raise 412 unless the current tag (None: nothing there) is as demanded."""
+        """Raise 412 unless the current tag (None: no document) satisfies the condition."""
         if self.must_not_exist:
             if current is not None:
                 raise _failed("it exists already", current)
@@ -45,14 +45,14 @@ class Precondition:
 
 
 def write_precondition(*, if_match: str | None, if_none_match: str | None = None) -> Precondition:
-    """The precondition of a write, which must have one: `If-Match`, or `If-None-Match: *` to create."""
+    """The required precondition of a write: `If-Match`, or `If-None-Match: *` to create."""
     if if_match is None and (if_none_match or "").strip() == "*":
         return Precondition(tags=frozenset(), must_exist=False, must_not_exist=True)
     if if_match is None:
         raise ProblemError(
             status=HTTPStatus.PRECONDITION_REQUIRED,
             kind="precondition-required",
-            detail="say which version you replace: If-Match with its ETag, or If-None-Match: * to create",
+            detail="name the version to replace: If-Match with its ETag, or If-None-Match: * to create",
         )
     if if_match.strip() == "*":
         return Precondition(tags=frozenset(), must_exist=True, must_not_exist=False)
@@ -62,7 +62,7 @@ def write_precondition(*, if_match: str | None, if_none_match: str | None = None
 
 
 def is_current(if_none_match: str | None, *, etag: str) -> bool:
-    """Whether the caller holds this version already."""
+    """Whether the caller already has this version."""
     return if_none_match is not None and (if_none_match.strip() == "*" or etag in _tags(if_none_match))
 
 

@@ -1,4 +1,4 @@
-"""A job's paths, planned within bounds: what a request may ask of a core is counted before anything is unfolded."""
+"""A job's paths, planned within limits that are checked before anything large is built."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -39,7 +39,7 @@ def _too_large(job: TrafficJob, index: TopologyIndex, *, draws: int) -> Iterator
 
 
 def _senders(job: TrafficJob, index: TopologyIndex) -> int:
-    """Members of all rings; of a group that names no NICs, as many as its first node could have."""
+    """Members of all rings; for a group without NICs, the maximum of its first node."""
     found = sum(len(ring.members) for ring in job.rings)
     for group in job.groups:
         first = index.nodes.get(expand(group.nodes[0])[0])

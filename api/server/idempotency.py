@@ -1,6 +1,6 @@
-"""Idempotency keys: the same POST with the same key is done once, and answered twice.
+"""Idempotency keys: the service executes the same POST with the same key once, and repeats the response.
 
-The kept answer commits with the work itself, so a crash between the two cannot happen.
+The response commits with the work itself, so no crash can separate them.
 """
 
 import hashlib
@@ -23,14 +23,14 @@ IdempotencyKey = Annotated[
         min_length=1,
         max_length=200,
         pattern=r"^[\x21-\x7e]+$",
-        description="Any text of your own; the same key with the same request is carried out once.",
+        description="Any text; the service executes the same request with the same key once.",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer to give, and what to keep of it when that differs (a secret is not kept)."""
+    """A response, and the body to store where it differs (a secret is not stored)."""
 
     body: str
     status: int = HTTPStatus.CREATED
@@ -39,7 +39,7 @@ class Reply:
 
 
 class IdempotentRequest:
-    """One POST, done at most once for its key."""
+    """One POST that is executed at most once per key."""
 
     def __init__(self, *, service: Service, principal: Principal, key: str | None, fingerprint: str) -> None:
         self._service = service
@@ -49,13 +49,13 @@ class IdempotentRequest:
 
     @classmethod
     async def of(cls, request: Request, *, service: Service, principal: Principal, key: str | None) -> "Once":
-        """The state of a request's key."""
+        """The idempotency state of a request."""
         said = hashlib.sha256(f"{request.method} {request.url.path}\n".encode())
         said.update(await request.body())
         return cls(service=service, principal=principal, key=key, fingerprint=said.hexdigest())
 
     async def saved(self) -> Response | None:
-        """The answer of an earlier request with this key."""
+        """The response of an earlier request with this key."""
         if self._key is None:
             return None
         async with self._service.store.reading() as tx:
@@ -65,7 +65,7 @@ class IdempotentRequest:
         return _response(saved, replayed=True) if saved is not None else None
 
     async def write(self, work: Callable[[Transaction], Awaitable[Reply]]) -> Response:
-        """Do the work and keep its answer, in one transaction."""
+        """Do the work and store its response, in one transaction."""
         try:
             async with self._service.store.transaction() as tx:
                 reply = await work(tx)

@@ -1,6 +1,6 @@
 """Rate limit: a token bucket per caller, refilled continuously.
 
-In memory and per process: it protects this process from a caller that runs away, it does not meter anybody.
+In memory and per process: it protects this process from a runaway caller and meters nobody.
 """
 
 import math
@@ -11,7 +11,7 @@ from http import HTTPStatus
 
 from api.server.problems import ProblemError
 
-CALLERS_MAX = 10_000  # least recently seen are forgotten: a forgotten caller starts with a full bucket
+CALLERS_MAX = 10_000  # callers in memory; a caller that was dropped starts with a full bucket
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class _Bucket:
 
 
 class RateLimiter:
-    """Spend one token per request, or be told when to come back."""
+    """Takes one token per request."""
 
     def __init__(self, *, per_s: float, burst: int, monotonic_s: Callable[[], float]) -> None:
         self._per_s = per_s
@@ -30,7 +30,7 @@ class RateLimiter:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def spend(self, caller: str) -> None:
-        """Take one token from a caller's bucket; raise 429 with `Retry-After` when there is none."""
+        """Take one token from a caller's bucket; 429 with `Retry-After` when it is empty."""
         now_s = self._monotonic_s()
         bucket = self._buckets.pop(caller, None) or _Bucket(level=self._burst, at_s=now_s)
         bucket.level = min(self._burst, bucket.level + (now_s - bucket.at_s) * self._per_s)

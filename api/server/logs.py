@@ -1,6 +1,6 @@
-"""Structured logs: one JSON object a line on stderr, each with the id of the request it belongs to.
+"""Structured logs: one JSON object per line on stderr, with the id of its request.
 
-stdout stays free for what a command answers.
+stdout stays free for the result of a command.
 """
 
 import logging
@@ -23,7 +23,7 @@ _SHARED: tuple[Processor, ...] = (
 
 
 def configure_logging(*, level: str, log_format: LogFormat, stream: TextIO | None = None) -> None:
-    """Send our own and every library's log records through one formatter to one stream, by default stderr."""
+    """Format the records of the product and of every library alike, on one stream, by default stderr."""
     stream = stream or sys.stderr
     structlog.configure(
         processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -31,7 +31,7 @@ def configure_logging(*, level: str, log_format: LogFormat, stream: TextIO | Non
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    # Neither shows local variables, which structlog does by default: they may hold secrets.
+    # Neither formats local variables, structlog's default: they may contain secrets.
     renderer: list[Processor] = (
         [
             structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
@@ -52,6 +52,6 @@ def configure_logging(*, level: str, log_format: LogFormat, stream: TextIO | Non
     root.setLevel(level)
     for noisy in ("alembic", "httpx", "httpcore", "aiosqlite"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
-    for replaced in ("uvicorn", "uvicorn.error", "uvicorn.access"):  # the last one: our middleware logs requests
+    for replaced in ("uvicorn", "uvicorn.error", "uvicorn.access"):  # access logs: the middleware logs requests
         logging.getLogger(replaced).handlers = []
         logging.getLogger(replaced).propagate = replaced != "uvicorn.access"

@@ -1,6 +1,6 @@
-"""Prometheus metrics: counters of this process, and the state of the fleet read from the store at each scrape.
+"""Prometheus metrics: counters of this process, and the state of the fleet from the store at each scrape.
 
-State is read rather than counted so that every replica of the service tells the same.
+Reading the state, rather than counting changes, gives the same values on every replica of the service.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,56 +23,62 @@ SOLVE_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 
 
 
 class ServiceMetrics:
-    """What this process has done.  Whatever else runs in the process registers its metrics here too."""
+    """Counters of this process.  Other code in the process registers its metrics here too."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._requests = Counter(
-            "fleetwright_http_requests", "Requests answered.", ["method", "route", "status"], registry=self.registry
+            "fleetwright_http_requests", "Answered requests.", ["method", "route", "status"], registry=self.registry
         )
         self._durations = Histogram(
-            "fleetwright_http_request_duration_seconds", "Time to answer.", ["method", "route"], registry=self.registry
+            "fleetwright_http_request_duration_seconds",
+            "Duration of requests.",
+            ["method", "route"],
+            registry=self.registry,
         )
-        self._plans = Counter("fleetwright_plans", "Plans made, by outcome.", ["status"], registry=self.registry)
+        self._plans = Counter("fleetwright_plans", "Created plans, by status.", ["status"], registry=self.registry)
         self._solves = Histogram(
-            "fleetwright_plan_solve_seconds", "Time in the solver.", buckets=SOLVE_BUCKETS_S, registry=self.registry
+            "fleetwright_plan_solve_seconds", "Solver time of plans.", buckets=SOLVE_BUCKETS_S, registry=self.registry
         )
         self._placements = Counter(
-            "fleetwright_placements", "Placements made, by outcome.", ["outcome"], registry=self.registry
+            "fleetwright_placements", "Created placements, by outcome.", ["outcome"], registry=self.registry
         )
         self._imbalances = Histogram(
             "fleetwright_placement_imbalance",
-            "Fullest GPU over an even share, mean over layers.",
+            "Load of the fullest GPU over an even share, mean over layers.",
             buckets=IMBALANCE_BUCKETS,
             registry=self.registry,
         )
         self._bounds = Histogram(
             "fleetwright_placement_bound",
-            "What no placement of the same loads can be below.",
+            "Lower bound on the imbalance for the same loads.",
             buckets=IMBALANCE_BUCKETS,
             registry=self.registry,
         )
         self._placement_solves = Histogram(
-            "fleetwright_placement_solve_seconds", "Time to place.", buckets=SOLVE_BUCKETS_S, registry=self.registry
+            "fleetwright_placement_solve_seconds",
+            "Solver time of placements.",
+            buckets=SOLVE_BUCKETS_S,
+            registry=self.registry,
         )
         self._simulations = Counter(
             "fleetwright_power_simulations",
-            "Rows simulated, by policy and outcome.",
+            "Simulated rows, by policy and outcome.",
             ["policy", "outcome"],
             registry=self.registry,
         )
         self._simulation_times = Histogram(
             "fleetwright_power_simulation_seconds",
-            "Time to simulate a row with what it is held against.",
+            "Time of a row's simulation with its uncapped references.",
             buckets=SOLVE_BUCKETS_S,
             registry=self.registry,
         )
         self._cap_plans = Counter(
-            "fleetwright_power_plans", "Plans of caps made, by outcome.", ["status"], registry=self.registry
+            "fleetwright_power_plans", "Created power plans, by status.", ["status"], registry=self.registry
         )
         self._cap_solves = Histogram(
             "fleetwright_power_plan_solve_seconds",
-            "Time to plan caps.",
+            "Solver time of power plans.",
             buckets=SOLVE_BUCKETS_S,
             registry=self.registry,
         )
@@ -91,7 +97,7 @@ class ServiceMetrics:
         self._solves.observe(solve_s)
 
     def observe_placement(self, *, imbalance: float, bound: float, holds: bool, solve_s: float) -> None:
-        """Count one placement; `held` where the ceiling asked for was reached, or none was asked for."""
+        """Count one placement; `held` where its ceiling, if any, was reached."""
         self._placements.labels(outcome="held" if holds else "ceiling-missed").inc()
         self._imbalances.observe(imbalance)
         self._bounds.observe(bound)
@@ -103,7 +109,7 @@ class ServiceMetrics:
         self._simulation_times.observe(run_s)
 
     def observe_cap_plan(self, *, status: str, solve_s: float) -> None:
-        """Count one plan of caps."""
+        """Count one power plan."""
         self._cap_plans.labels(status=status).inc()
         self._cap_solves.observe(solve_s)
 
@@ -123,7 +129,7 @@ class ReportedTarget:
 
 @dataclass(frozen=True, slots=True)
 class FleetState:
-    """What the store says at one moment."""
+    """The state in the store at one moment."""
 
     at: datetime
     database_up: bool
@@ -149,10 +155,10 @@ class _StateCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         state = self._state
-        yield GaugeMetricFamily("fleetwright_database_up", "1 while the database answers.", value=state.database_up)
+        yield GaugeMetricFamily("fleetwright_database_up", "1 while the database responds.", value=state.database_up)
         if not state.database_up:
             return
-        yield GaugeMetricFamily("fleetwright_frozen", "1 while the global freeze holds.", value=state.frozen)
+        yield GaugeMetricFamily("fleetwright_frozen", "1 while the global freeze is on.", value=state.frozen)
         yield GaugeMetricFamily("fleetwright_audit_entries", "Length of the audit chain.", value=state.audit_entries)
         documents = GaugeMetricFamily("fleetwright_document_version", "Version in force.", labels=["kind"])
         for kind, number in state.document_versions:
@@ -166,13 +172,13 @@ class _StateCollector(Collector):
 
 def _target_metrics(state: FleetState) -> Iterable[Metric]:
     planned = GaugeMetricFamily(
-        "fleetwright_target_replicas_planned", "Replicas the plan in force asks for.", labels=["target", "gpu"]
+        "fleetwright_target_replicas_planned", "Replicas of the plan in force.", labels=["target", "gpu"]
     )
     applied = GaugeMetricFamily(
-        "fleetwright_target_replicas_applied", "Replicas seen running in the last report.", labels=["target", "gpu"]
+        "fleetwright_target_replicas_applied", "Running replicas in the last report.", labels=["target", "gpu"]
     )
-    mode = GaugeMetricFamily("fleetwright_target_mode", "1 for the mode a target is in.", labels=["target", "mode"])
-    phase = GaugeMetricFamily("fleetwright_target_phase", "1 for the phase reported.", labels=["target", "phase"])
+    mode = GaugeMetricFamily("fleetwright_target_mode", "1 for the mode of a target.", labels=["target", "mode"])
+    phase = GaugeMetricFamily("fleetwright_target_phase", "1 for the reported phase.", labels=["target", "phase"])
     age = GaugeMetricFamily(
         "fleetwright_target_status_age_seconds", "Time since the last report on a target.", labels=["target"]
     )

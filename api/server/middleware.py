@@ -1,6 +1,6 @@
-"""What happens to every request, whatever its route: an id, a log line, metrics, limits, and never a bare 500.
+"""Middleware for every request: id, log line, metrics, limits, and a problem instead of a bare 500.
 
-Plain ASGI, outermost first; Starlette's BaseHTTPMiddleware would copy bodies and lose context variables.
+Plain ASGI, outermost first.  Starlette's BaseHTTPMiddleware copies bodies and loses context variables.
 """
 
 import logging
@@ -29,7 +29,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 QUIET_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
 HEADERS = {
     "x-content-type-options": "nosniff",
-    "cache-control": "no-store",  # plans and prices are not for shared caches; ETags still save the transfer
+    "cache-control": "no-store",  # shared caches must not store plans and prices; ETags still save transfers
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
 }
 
@@ -37,7 +37,7 @@ log = structlog.get_logger("fleetwright.request")
 
 
 class RequestObserver:
-    """Outermost: request id, one log line, metrics, and a problem for what nobody handled."""
+    """The outermost middleware: request id, log line, metrics, and a problem for every unhandled exception."""
 
     def __init__(self, app: ASGIApp, *, metrics: ServiceMetrics, now: Callable[[], datetime]) -> None:
         self._app = app
@@ -69,7 +69,7 @@ class RequestObserver:
 
         try:
             await self._app(scope, receive, send_observed)
-        except Exception as error:  # the last line of defence
+        except Exception as error:  # a defect of the service
             log.exception("defect")
             if status == 0:
                 await problem_response(to_problem(error), instance=scope["path"])(scope, receive, send_observed)
@@ -77,9 +77,9 @@ class RequestObserver:
             self._end(scope, status=status or 499, duration_s=time.perf_counter() - started_s)
 
     def _end(self, scope: Scope, *, status: int, duration_s: float) -> None:
-        # The template: a path would be one series per plan.
+        # The route template: the path itself would create one series per plan.
         route = getattr(scope.get("route"), "path", "unmatched")
-        method = scope["method"] if scope["method"] in METHODS else "other"  # a caller may send any word
+        method = scope["method"] if scope["method"] in METHODS else "other"  # a caller may send any method
         self._metrics.observe_request(method=method, route=route, status=status, duration_s=duration_s)
         log.log(
             logging.DEBUG if status < HTTPStatus.BAD_REQUEST and _is_routine(scope["path"]) else logging.INFO,
@@ -93,13 +93,13 @@ class RequestObserver:
 
 
 def _is_routine(path: str) -> bool:
-    """Probes, scrapes, and what runs in this process: asked every few seconds, worth a line only when it fails."""
+    """Whether a request is a probe, a scrape or from this process: frequent, so logged only on failure."""
     actor: str = structlog.contextvars.get_contextvars().get("actor", "")
     return path in QUIET_PATHS or actor.startswith("system:")
 
 
 class HeadAsGet:
-    """HEAD answers as GET does, without the body (RFC 9110, 9.3.2); where there is no GET it is refused as one."""
+    """HEAD responds as GET, without the body (RFC 9110, 9.3.2)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -108,7 +108,7 @@ class HeadAsGet:
         if scope["type"] != "http" or scope["method"] != "HEAD":
             await self._app(scope, receive, send)
             return
-        asked = {**scope, "method": "GET"}  # the server looks at its own, to send no body
+        asked = {**scope, "method": "GET"}  # the server keeps its own scope, so that it sends no body
 
         async def send_head(message: Message) -> None:
             if message["type"] == "http.response.body":
@@ -123,10 +123,10 @@ class HeadAsGet:
 
 
 class LoopbackOnly:
-    """For a service that some may use without a token: no web page may use it either.
+    """Protects a service without tokens from web pages.
 
-    A page that the user looks at can send requests to loopback.  DNS rebinding shows in `Host`, a cross-site write in
-    `Origin`; both are refused.
+    A page in the user's browser can send requests to loopback.  This middleware refuses DNS rebinding by `Host` and
+    cross-site writes by `Origin`.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -152,12 +152,12 @@ class LoopbackOnly:
 def _host_of(url: str) -> str:
     try:
         return urlsplit(url).hostname or ""
-    except ValueError:  # brackets that do not close
+    except ValueError:  # unclosed brackets
         return ""
 
 
 class BodyLimit:
-    """Refuse bodies over a size: at once when the length is announced, else as soon as it is passed."""
+    """Refuse bodies over a limit: at once by the announced length, else when the limit is passed."""
 
     def __init__(self, app: ASGIApp, *, limit_bytes: int) -> None:
         self._app = app
@@ -184,7 +184,7 @@ class BodyLimit:
         await self._app(scope, receive_limited, send)
 
     def _too_large(self) -> HTTPException:
-        # Of all that can go wrong while a body is read, FastAPI lets only this type through.
+        # While a body is read, FastAPI passes on only this exception type.
         return HTTPException(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             detail=f"the body is over {self._limit_bytes} bytes",

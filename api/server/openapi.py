@@ -1,4 +1,4 @@
-"""The OpenAPI document: every operation states the problems it can answer with."""
+"""The OpenAPI document: every operation lists its problems."""
 
 import re
 from collections.abc import Mapping
@@ -13,18 +13,18 @@ from api.schemas.problems import PROBLEM_MEDIA_TYPE, ProblemDetails
 _PARAMETER = re.compile(r"\{\w+\}")
 Responses = dict[int | str, dict[str, Any]]
 
-# Any operation behind a token can end so.
+# Common to all operations that need a token.
 COMMON = (401, 403, 422, 429, 503)
-# A success whose `ETag` names the version, and one that may be 304 instead.
+# A success with an `ETag`, or 304.
 TAGGED: Responses = {
     200: {
         "description": "`ETag` names the version.",
         "headers": {"ETag": {"schema": {"type": "string"}, "required": True}},
     }
 }
-CACHED: Responses = TAGGED | {304: {"description": "You hold this version."}}
+CACHED: Responses = TAGGED | {304: {"description": "The caller has this version."}}
 
-# A body can be unreadable, or too large.
+# Problems of a request body.
 WITH_BODY = (400, 413)
 
 _REF = {"$ref": "#/components/schemas/ProblemDetails"}
@@ -39,7 +39,7 @@ def problems(*statuses: int) -> Responses:
 
 
 def allowed_methods(app: FastAPI, path: str) -> str:
-    """The value of `Allow` for a path: every method that some operation has there, not only the first one's."""
+    """The value of `Allow` for a path: the methods of all its operations."""
     methods = {
         method.upper()
         for template, operations in app.openapi()["paths"].items()
@@ -50,7 +50,7 @@ def allowed_methods(app: FastAPI, path: str) -> str:
 
 
 def add_openapi(app: FastAPI) -> None:
-    """Let the application describe itself, problems included."""
+    """Replace the application's OpenAPI document by one with problems."""
 
     def document() -> Mapping[str, Any]:
         if app.openapi_schema is None:

@@ -1,6 +1,6 @@
-"""What the store knows of power, as metrics: the budgets in force by domain, and what the newest plan of caps says.
+"""Power in the store, as metrics: the budgets by domain and the newest power plan.
 
-A plan speaks of periods of a day; a domain is shown by its tightest one.
+A plan has periods of a day; each metric is of the domain's tightest period.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,26 +22,24 @@ LOSS_PER_KILOWATT = "fleetwright_power_domain_loss_per_kilowatt"
 
 @dataclass(frozen=True, slots=True)
 class PowerState:
-    """Budgets by domain, and the newest plan of caps, if there is any."""
+    """Budgets by domain, and the newest power plan."""
 
     budgets: Sequence[tuple[str, PowerBudget]] = ()
     plan: CapPlan | None = None
 
 
 def power_metrics(state: PowerState, at: datetime) -> Iterable[Metric]:
-    """All of it."""
+    """All metric families."""
     yield from _budgets(state.budgets, at)
     if state.plan is not None and state.plan.periods:
         yield from _plan(state.plan)
 
 
 def _budgets(budgets: Sequence[tuple[str, PowerBudget]], at: datetime) -> Iterable[Metric]:
-    watts = GaugeMetricFamily(
-        "fleetwright_power_domain_budget_watts", "What a domain may draw, as last set.", labels=["domain"]
-    )
+    watts = GaugeMetricFamily("fleetwright_power_domain_budget_watts", "Newest budget of a domain.", labels=["domain"])
     remaining = GaugeMetricFamily(
         "fleetwright_power_domain_budget_remaining_seconds",
-        "Until a domain's budget expires; below 0 nobody believes it.",
+        "Time until a domain's budget expires; negative after its expiry.",
         labels=["domain"],
     )
     for domain, budget in budgets:

@@ -1,7 +1,7 @@
-"""Power trees and the budgets in force on their domains: two collections that must fit each other.
+"""Power trees and the budgets of their domains: two collections that must stay consistent.
 
-A domain stands in one tree only, and a budget that has not expired stays within its domain's rating: whichever side is
-written, the other is looked at under the lock that all writers share.
+A domain belongs to one tree, and a budget in force stays within the rating of its domain.  Each write checks the other
+collection under the lock of all writers.
 """
 
 import re
@@ -21,7 +21,7 @@ from power.tree import Feed, PowerTree
 
 @lru_cache(maxsize=32)
 def read_tree(body: str) -> PowerTree:
-    """A stored tree; a large one takes long to check again."""
+    """A stored tree; cached, because validating a large one takes long."""
     return PowerTree.model_validate_json(body)
 
 
@@ -60,14 +60,14 @@ def _naming_problems(name: str, tree: PowerTree) -> Iterator[Problem]:
 async def _fit_problems(
     service: Service, tx: Transaction, name: str, feeds: Mapping[str, Feed]
 ) -> AsyncIterator[Problem]:
-    """What other trees and the budgets in force have against these feeds under this name."""
+    """Conflicts of a tree with other trees and with budgets in force."""
     mine: set[str] = set()
     async for tree in _trees(tx):
         if tree.name == name:
             mine = set(tree.hierarchy.feeds)
         else:
             for domain in feeds.keys() & tree.hierarchy.feeds.keys():
-                yield Problem("feeds", f"power domain {domain!r} stands in tree {tree.name!r} already")
+                yield Problem("feeds", f"power domain {domain!r} is in tree {tree.name!r} already")
     async for stored in BUDGETS.all(tx):
         domain, budget = stored.name, stored.spec
         if domain not in mine or budget.expires_at <= service.now():
@@ -119,7 +119,7 @@ TREES = Collection(
     validate=_named_rightly,
     check_references=_tree_fits,
     detail=_change,
-    batch=100,  # large ones
+    batch=100,  # trees are large
 )
 BUDGETS = Collection(
     kind="power-budgets",

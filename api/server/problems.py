@@ -1,4 +1,4 @@
-"""RFC 9457 problems: one error class to raise, one handler for everything that can go wrong."""
+"""RFC 9457 problems: one exception class, and one handler for every error."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -20,7 +20,7 @@ RETRY_AFTER_S = "1"
 
 
 class ProblemError(FleetwrightError):
-    """An answer that is not a success, ready to be sent."""
+    """An unsuccessful response."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ProblemError(FleetwrightError):
 
 
 def not_found(what: str) -> ProblemError:
-    """404: there is no such thing."""
+    """404: the object does not exist."""
     return ProblemError(status=HTTPStatus.NOT_FOUND, kind="not-found", detail=f"there is no {what}")
 
 
@@ -74,7 +74,7 @@ def problem_response(problem: ProblemError, *, instance: str) -> Response:
 
 
 def add_problem_handlers(app: FastAPI) -> None:
-    """Make every error of the application a problem."""
+    """Turn every error of the application into a problem."""
 
     async def handle(request: Request, error: Exception) -> Response:
         problem = to_problem(error)
@@ -87,7 +87,7 @@ def add_problem_handlers(app: FastAPI) -> None:
 
 
 def to_problem(error: Exception) -> ProblemError:  # noqa: PLR0911 - one return for each kind of error
-    """What an exception means to the caller.  An unknown one is our defect and says nothing of its inside."""
+    """The problem for an exception.  An unknown exception is a defect; the problem contains no detail of it."""
     match error:
         case ProblemError():
             return error
@@ -110,7 +110,7 @@ def to_problem(error: Exception) -> ProblemError:  # noqa: PLR0911 - one return 
                 detail=str(error),
                 headers={"Retry-After": RETRY_AFTER_S},
             )
-        case HTTPException(status_code=HTTPStatus.BAD_REQUEST):  # FastAPI's word for a body that broke its reader
+        case HTTPException(status_code=HTTPStatus.BAD_REQUEST):  # FastAPI's error for a body that its parser rejects
             return ProblemError(
                 status=HTTPStatus.BAD_REQUEST,
                 kind="bad-request",
@@ -144,7 +144,7 @@ def _from_validation(error: RequestValidationError) -> list[FieldProblem]:
 
 
 def _unread(item: Any) -> FieldProblem | None:
-    """A body that was not even taken for JSON."""
+    """The problem for a body that is not JSON."""
     if item["type"] == "json_invalid":
         _body, at = item["loc"]
         return FieldProblem(path="body", message=f"must be JSON; at character {at + 1}: {item['ctx']['error']}")
@@ -154,5 +154,5 @@ def _unread(item: Any) -> FieldProblem | None:
 
 
 def _place(path: tuple[str | int, ...]) -> str:
-    """A body's paths start at its root, as in a file; the root itself is `body`."""
+    """Paths start at the root of the body, as in a file; the root itself is `body`."""
     return dotted(path[1:] if path[:1] == ("body",) and path[1:] else path)

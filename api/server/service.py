@@ -1,4 +1,4 @@
-"""What every route works with: the store, the settings, the clock, the metrics, and the one way to write."""
+"""The parts that every route uses: store, settings, clock, metrics and solver pool."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -25,18 +25,19 @@ class Service:
     solver_pool: SolverPool
     now: Callable[[], datetime]
     schema_head: str
-    # Set once callers can hold a token: the one given or made at the first start is stored, or none is to be.
+    # Set once the first token is stored, or when the service creates none.
     first_token_stored: asyncio.Event = field(default_factory=asyncio.Event)
 
     def supports_schema(self, revision: str | None) -> bool:
-        """Whether the schema has all that this program needs.  Revisions are numbered, and compatible with the release
-        before them, so that old replicas serve on while a rollout lasts."""
+        """Whether the schema has everything that this program needs.  Revisions are numbered and compatible with the
+        previous release, so that old replicas keep serving during a rollout.
+        """
         return revision is not None and revision >= self.schema_head
 
     async def audit(
         self, tx: Transaction, *, actor: str, action: str, subject: str, detail: Mapping[str, Any] | None = None
     ) -> None:
-        """Record what a transaction did.  Call it last: it takes the lock that all writers share."""
+        """Append an audit entry.  Call it last in a transaction: it takes the lock of all writers."""
         await tx.audit.append(
             at=self.now(),
             actor=actor,

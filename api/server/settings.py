@@ -1,4 +1,4 @@
-"""Settings: one place, read from the environment (`FLEETWRIGHT_…`), each with its unit and its reason."""
+"""The settings of the service, from the environment (`FLEETWRIGHT_…`)."""
 
 import ipaddress
 from enum import StrEnum
@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class LogFormat(StrEnum):
-    """How log lines look."""
+    """The format of log lines."""
 
     JSON = "json"
     CONSOLE = "console"
@@ -18,45 +18,58 @@ class LogFormat(StrEnum):
 class Settings(BaseSettings):
     """Settings of `fleetwright serve`."""
 
-    model_config = SettingsConfigDict(env_prefix="FLEETWRIGHT_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="FLEETWRIGHT_", frozen=True, extra="ignore", use_attribute_docstrings=True
+    )
 
-    # Secret because a PostgreSQL URL holds a password; never logged, never in an error.
     database_url: SecretStr = SecretStr("sqlite+aiosqlite:///fleetwright.db")
+    """SQLite by default, or `postgresql+psycopg://…`.  Never in logs or errors: it may contain a password."""
 
-    # Loopback by default: a service that plans for a laptop has no business on its network.
     host: str = "127.0.0.1"
-    port: int = Field(default=8400, ge=0, le=65_535)  # 0 lets the system choose
+    """Address to listen on; loopback by default."""
 
-    # Holds the first admin token (`fw_ID_SECRET`), such as a mounted Secret.  Without it one is made and printed once.
+    port: int = Field(default=8400, ge=0, le=65_535)
+    """Port to listen on; 0: the system chooses."""
+
     bootstrap_token_file: Path | None = None
-    # Every request is an admin's.  Refused unless the host is loopback.
+    """File with the first admin token (`fw_ID_SECRET`).  Without it the service creates one and prints it once."""
+
     insecure_no_auth: bool = False
-    # Requests without a token may read.  Refused unless the host is loopback: for trying things on a laptop.
+    """Every request has admin rights.  Only with a loopback host."""
+
     anonymous_read: bool = False
+    """Requests without a token may read.  Only with a loopback host."""
 
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+    """Minimum level of log lines."""
+
     log_format: LogFormat = LogFormat.JSON
+    """JSON objects, or lines for a console."""
 
-    # A plan request with 100 models x 60 buckets x 40 outright options is about 5 MB; 10 MB and more is a mistake.
+    # A plan request with 100 models x 60 buckets x 40 own options is about 5 MB.
     body_limit_bytes: int = Field(default=8 * 1024 * 1024, ge=1024, le=1024**3)
+    """Maximum size of a request body in bytes."""
 
-    # Per token (or per address, without one): a token bucket that refills at `rate` and holds `burst`.
-    # A controller with 200 targets needs about 80 requests a second at its busiest.
+    # A controller with 200 targets sends about 80 requests per second at most.
     rate_limit_per_s: float = Field(default=100.0, gt=0, le=1e6)
+    """Requests per second per token, or per address without one."""
+
     rate_limit_burst: int = Field(default=400, ge=1, le=1_000_000)
+    """Requests at once per token, or per address without one."""
 
-    # As long as a client may reasonably retry; the usual day.
     idempotency_ttl_s: int = Field(default=86_400, ge=60, le=30 * 86_400)
+    """How long an idempotency key is stored, in seconds."""
 
-    # Servers times days of one simulated row: 14 days of 64 servers keep a core busy for about a minute, with the two
-    # uncapped rows that they are held against.
+    # 14 days of 64 servers occupy a core for about a minute, with the two uncapped reference rows.
     simulation_server_days: float = Field(default=1_000.0, gt=0, le=1e6)
+    """Maximum servers x days of one simulated row."""
 
-    # Ranks times hours of one simulated cluster: 2,048 keep a core busy for about a minute.
+    # 2,048 occupy a core for about a minute.
     fault_simulation_rank_hours: float = Field(default=2_048.0, gt=0, le=1e9)
+    """Maximum ranks x hours of one simulated cluster."""
 
-    # Solvers use a core each; more at a time only makes all of them slower.
     plan_concurrency: int = Field(default=2, ge=1, le=256)
+    """Requests solved at the same time; each occupies a core."""
 
     @model_validator(mode="after")
     def _require_loopback_without_tokens(self) -> "Settings":
@@ -69,7 +82,7 @@ class Settings(BaseSettings):
 
     @property
     def allows_anonymous(self) -> bool:
-        """Whether some requests need no token, so that only the address protects the service."""
+        """Whether some requests need no token, so that only the loopback address protects the service."""
         return self.insecure_no_auth or self.anonymous_read
 
 

@@ -1,4 +1,4 @@
-"""Plan and placement requests, solved beside the event loop: a solver takes a core for as long as it needs."""
+"""Solves requests in threads: a solver occupies a core for as long as it runs."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,12 +35,12 @@ from power.whatif.request import RowRequest
 from power.whatif.response import RowResponse
 from power.workload import Sources
 
-WAITING_MAX = 32  # each holds its request in memory; who comes later had better come again
+WAITING_MAX = 32  # each keeps its request in memory
 RETRY_AFTER_S = "5"
 
 
 class SolverPool:
-    """Takes a few requests at a time; the others wait their turn without blocking anybody."""
+    """Solves a few requests at a time; the others wait without blocking the event loop."""
 
     def __init__(self, *, concurrency: int, now: Callable[[], datetime], monotonic_s: Callable[[], float]) -> None:
         self._limiter = anyio.CapacityLimiter(concurrency)
@@ -58,7 +58,7 @@ class SolverPool:
             )
 
     async def place(self, request: PlacementRequest, *, models: ModelCatalogue) -> Placement:
-        """The placement that answers a request, from the catalogue in force; 503 when too many are waiting already."""
+        """The placement for a request, with the catalogue in force; 503 when too many requests wait."""
         self._refuse_when_busy()
 
         def work() -> Placement:
@@ -80,7 +80,7 @@ class SolverPool:
         return await to_thread.run_sync(work, limiter=self._limiter)
 
     async def simulate(self, question: RowRequest, sources: Sources) -> RowResponse:
-        """What a row would do; 503 when too many requests are waiting already."""
+        """A simulated row; 503 when too many requests wait."""
         self._refuse_when_busy()
 
         def work() -> RowResponse:
@@ -92,12 +92,12 @@ class SolverPool:
         return await to_thread.run_sync(work, limiter=self._limiter)
 
     async def check_bundle(self, text: str) -> bundles.Checked:
-        """A bundle in base64, once it has proven to be one; 503 when too many requests are waiting already."""
+        """The content of a valid bundle in base64; 503 when too many requests wait."""
         self._refuse_when_busy()
         return await to_thread.run_sync(bundles.checked, text, limiter=self._limiter)
 
     async def replay(self, packed: bytes, *, diagnosis_id: str, diagnosis: Diagnosis) -> BundleReplay:
-        """What a bundle says once more; 503 when too many requests are waiting already."""
+        """The replay of a bundle; 503 when too many requests wait."""
         self._refuse_when_busy()
 
         def work() -> BundleReplay:
@@ -106,7 +106,7 @@ class SolverPool:
         return await to_thread.run_sync(work, limiter=self._limiter)
 
     async def simulate_faults(self, question: FaultQuestion) -> Score:
-        """How the detectors do on a simulated cluster; 503 when too many requests are waiting already."""
+        """The score of the detectors on a simulated cluster; 503 when too many requests wait."""
         self._refuse_when_busy()
 
         def work() -> Score:
@@ -122,7 +122,7 @@ class SolverPool:
         return await to_thread.run_sync(work, limiter=self._limiter)
 
     async def plan_paths(self, request: PathsRequest, *, topology: Topology) -> PathsAnswer:
-        """Which cable each connection takes; 503 when too many requests are waiting already."""
+        """The cable of each connection; 503 when too many requests wait."""
         self._refuse_when_busy()
 
         def work() -> PathsAnswer:
@@ -134,7 +134,7 @@ class SolverPool:
         return await to_thread.run_sync(work, limiter=self._limiter)
 
     async def plan_caps(self, request: CapPlanRequest, *, tree: PowerTree) -> CapPlan:
-        """Clocks and budgets that hold a power tree; 503 when too many requests are waiting already."""
+        """Clocks and budgets for a power tree; 503 when too many requests wait."""
         self._refuse_when_busy()
 
         def work() -> CapPlan:
@@ -147,7 +147,7 @@ class SolverPool:
     async def solve(
         self, request: PlanRequest, *, gpus: GpuCatalogue, models: ModelCatalogue, prices: PriceSheet
     ) -> Plan:
-        """The answer to a request, from the catalogues in force; 503 when too many are waiting already."""
+        """The plan for a request, with the catalogues in force; 503 when too many requests wait."""
         self._refuse_when_busy()
 
         def work() -> Plan:
@@ -158,7 +158,7 @@ class SolverPool:
 
 @contextmanager
 def _named_fields() -> Iterator[None]:
-    """What shows only in use is a defect of the request too, and names its field."""
+    """Report an error that appears only while solving as a defect of the request, with its field."""
     try:
         yield
     except RuleError as error:

@@ -1,4 +1,4 @@
-"""The state of the fleet as `/metrics` tells it."""
+"""The state of the fleet for `/metrics`."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -25,7 +25,7 @@ from power.caps import CapPlan
 
 
 async def fleet_state(service: Service) -> FleetState:
-    """Read everything that `/metrics` shows, or say that the database is down."""
+    """Everything that `/metrics` shows, or that the database is down."""
     try:
         async with service.store.reading() as tx:
             freeze = Freeze.model_validate_json((await current(tx, FREEZE)).body or "")
@@ -58,7 +58,7 @@ async def _reported(tx: Transaction) -> AsyncIterator[ReportedTarget]:
 
 
 async def _newest_caps(tx: Transaction) -> CapPlan | None:
-    """The plan of caps that was made last."""
+    """The newest power plan."""
     found = await tx.results.page(kind=POWER_PLANS.name, before_id=None, limit=1)
     stored = await tx.results.get(kind=POWER_PLANS.name, result_id=found[0].id) if found else None
     return read_caps(stored.result) if stored is not None else None
@@ -84,5 +84,5 @@ def _active_fault(head: DiagnosisHead) -> ActiveFault:
 
 @lru_cache(maxsize=2)
 def read_caps(answer: str) -> CapPlan:
-    """A stored plan; the same one is scraped again and again."""
+    """A stored plan; cached, because every scrape reads the same one."""
     return CapPlan.model_validate_json(answer)

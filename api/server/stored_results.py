@@ -26,7 +26,7 @@ from planner.answer import Plan
 from planner.request import PlanRequest
 from power.caps import CapPlan
 from power.whatif.cost_estimate import expected_requests
-from power.whatif.response import RowAnswer
+from power.whatif.response import RowResponse
 
 ResultT = TypeVar("ResultT", bound=BaseModel)
 
@@ -79,7 +79,7 @@ async def _plan_caps(service: Service, request: CapPlanRequest) -> Solved[CapPla
     return Solved(await service.solver_pool.plan_caps(request, tree=tree), {"tree_version": version})
 
 
-async def _simulate_row(service: Service, request: SimulationRequest) -> Solved[RowAnswer]:
+async def _simulate_row(service: Service, request: SimulationRequest) -> Solved[RowResponse]:
     limit = service.settings.simulation_server_days
     if request.server_days > limit:
         raise invalid("days", f"servers x days must be at most {limit:g} here, got {request.server_days:g}")

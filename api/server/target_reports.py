@@ -1,4 +1,4 @@
-"""The controller's reports on targets, and the operator's word on what a report says stands ready."""
+"""The controller's reports on targets, and the operator's approvals."""
 
 from http import HTTPStatus
 
@@ -11,9 +11,9 @@ from api.store import StatusRecord, Transaction, canonical_json
 
 
 async def keep_report(service: Service, name: str, report: TargetStatus, *, actor: str) -> None:
-    """Keep a report.  What is remembered of the target stays where the report is silent, and so does its approval."""
+    """Store a report.  Where it has no state, the stored state and approval stay."""
     async with service.store.transaction() as tx:
-        await tx.audit.lock()  # or the target could be deleted between our look and our write
+        await tx.audit.lock()  # otherwise the target could be deleted between the read and the write
         await TARGETS.get(tx, name)
         before = await _report(tx, name)
         if before is not None:
@@ -28,7 +28,7 @@ async def keep_report(service: Service, name: str, report: TargetStatus, *, acto
 
 
 async def approve(service: Service, name: str, request: ApprovalRequest, *, actor: str) -> Approval:
-    """Keep an operator's approval of the change set that stands ready; any other is refused."""
+    """Store an operator's approval of the ready change set; any other is refused."""
     async with service.store.transaction() as tx:
         await tx.audit.lock()
         spec = (await TARGETS.get(tx, name)).spec
@@ -65,13 +65,13 @@ async def _report(tx: Transaction, name: str) -> TargetStatus | None:
 
 
 async def _put(tx: Transaction, service: Service, name: str, report: TargetStatus) -> None:
-    # Without what is as by default: a service of the release before reads it too, unless something new is said.
+    # Without default values: a service of the previous release can then read it, unless it has new fields.
     body = canonical_json(report.model_dump(mode="json", exclude_defaults=True))
     await tx.statuses.put(StatusRecord(target=name, reported_at=service.now(), body=body))
 
 
 def _stands_ready(request: ApprovalRequest, spec: TargetSpec, report: TargetStatus) -> bool:
-    """Whether the last report offers just this, and the target has not been pointed at another plan since."""
+    """Whether the last report offers this change set and the target still has the same plan."""
     refused = report.memory.refused if report.memory is not None else None
     offered = refused.plan_id if refused is not None else report.plan_id
     return report.digest == request.digest and offered == spec.plan_id == request.plan_id
@@ -82,7 +82,7 @@ def _stale(name: str, spec: TargetSpec, report: TargetStatus) -> ProblemError:
     return ProblemError(
         status=HTTPStatus.CONFLICT,
         kind="conflict",
-        detail=f"target {name!r}: another change set stands ready than the one to approve; now: {ready}",
+        detail=f"target {name!r}: another change set is ready than the one to approve; now: {ready}",
     )
 
 
@@ -91,5 +91,5 @@ def _verified(report: TargetStatus) -> str | None:
 
 
 def _essence(report: TargetStatus) -> tuple[object, ...]:
-    """What is news when it differs."""
+    """The part of a report whose change is audited."""
     return report.phase, report.plan_id, report.planned, report.changes, report.settings, _verified(report)

@@ -1,4 +1,4 @@
-"""Making tokens: ids that sort by time, secrets with 256 random bits, and the very first token of an installation."""
+"""Creates tokens: ids that sort by time, secrets with 256 random bits, and the first token of an installation."""
 
 import secrets
 import string
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class BootstrapTokenError(FleetwrightError):
-    """The file that should hold the first token does not."""
+    """The file of the first token does not contain a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class NewToken:
 
 
 def new_token(request: TokenRequest, *, now: datetime, created_by: str) -> NewToken:
-    """A fresh token."""
+    """Create a token."""
     secret = f"fw_{_new_id(now)}_{secrets.token_urlsafe(32)}"
     return _token(secret, request, now=now, created_by=created_by)
 
 
 def token_info(record: TokenRecord) -> TokenInfo:
-    """What may be told of a token."""
+    """The public part of a token."""
     return TokenInfo(
         id=record.id,
         name=record.name,
@@ -55,7 +55,7 @@ def token_info(record: TokenRecord) -> TokenInfo:
 
 
 def read_bootstrap_token(path: Path | None) -> str | None:
-    """The token that an operator brings for the first start."""
+    """The operator's token for the first start."""
     if path is None:
         return None
     try:
@@ -77,10 +77,10 @@ async def make_first_token(
     show: Callable[[str], None],
     stopped_within: Callable[[float], Awaitable[bool]],
 ) -> None:
-    """Once the database is ready: store the token given, or, in a database without any, make one.
+    """Store the given token once the database is ready; without one, create a token in a database that has none.
 
-    `stopped_within` waits so many seconds and says whether the service ends.  Replicas that start together queue at the
-    audit's head, so that only the first of them finds no token.
+    `stopped_within` waits for a number of seconds and returns whether the service stops.  Replicas that start together
+    queue at the audit's head, so that only the first of them finds no token.
     """
     while not await _first_token_stands(service, given=given, show=show):
         if await stopped_within(READY_POLL_S):
@@ -89,7 +89,7 @@ async def make_first_token(
 
 
 async def _first_token_stands(service: Service, *, given: str | None, show: Callable[[str], None]) -> bool:
-    """One attempt; a database that is not ready, or goes away meanwhile, is tried again."""
+    """Try once; retry while the database is not ready."""
     try:
         async with service.store.reading() as tx:
             if not service.supports_schema(await tx.schema_revision()):
@@ -121,7 +121,9 @@ async def _ensure_first_token(
     await tx.tokens.add(made.record)
     await service.audit(tx, actor=FIRST_START, action="token.created", subject=f"tokens/{made.record.id}")
     if given is None:
-        show(made.secret)  # before the commit: a token that was shown for nothing harms less than one nobody saw
+        show(
+            made.secret
+        )  # before the commit: showing a token that is not stored does less harm than storing one that was not shown
 
 
 def _token(secret: str, request: TokenRequest, *, now: datetime, created_by: str) -> NewToken:

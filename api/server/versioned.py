@@ -1,7 +1,7 @@
-"""Reading and replacing versioned documents: one way for catalogues, targets and the freeze.
+"""Reads and replaces versioned documents: catalogues, targets and the freeze.
 
-A write names the version it replaces.  Two writers that name the same one race for the primary key of the next version;
-the loser gets the same 412 as if it had come a minute later.
+A write names the version that it replaces.  Two writers that name the same version race for the primary key of the next
+one; the loser gets the same 412 as a later writer.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,7 +19,7 @@ from api.store import ConflictError, DocumentRecord, Transaction
 
 @dataclass(frozen=True, slots=True)
 class DocumentKey:
-    """Where a document lives, and what is there before anybody wrote (None: nothing)."""
+    """The place of a document, and its shipped body (None: none)."""
 
     kind: str
     name: str
@@ -28,7 +28,7 @@ class DocumentKey:
 
 @dataclass(frozen=True, slots=True)
 class DocumentVersion:
-    """One version of a document.  Without a body there is nothing: never written, or deleted."""
+    """One version of a document.  Without a body the document does not exist: never written, or deleted."""
 
     version: int
     body: str | None
@@ -37,13 +37,13 @@ class DocumentVersion:
 
     @property
     def etag(self) -> str | None:
-        """Its entity tag; None when there is nothing."""
+        """The entity tag; None where no document exists."""
         return etag_of(version=self.version, body=self.body) if self.body is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class AuditAction:
-    """What a write is called in the audit."""
+    """The audit entry of a write."""
 
     action: str
     subject: str
@@ -73,7 +73,7 @@ async def replace(
     audit_action: Callable[[DocumentVersion, DocumentVersion], AuditAction],
     check: Callable[[Transaction], Awaitable[None]] | None = None,
 ) -> tuple[DocumentVersion, DocumentVersion]:
-    """Add the next version (no body deletes) if the precondition and `check` hold; what was there, and what is."""
+    """Add the next version (no body deletes) if the precondition and `check` hold; the versions before and after."""
     try:
         async with service.store.transaction() as tx:
             before = await current(tx, key)
@@ -92,7 +92,7 @@ async def replace(
             )
             done = audit_action(before, after)
             await service.audit(tx, actor=actor, action=done.action, subject=done.subject, detail=done.detail)
-    except ConflictError:  # somebody's version went in between our look and our write
+    except ConflictError:  # another version was stored between the read and the write
         async with service.store.reading() as tx:
             precondition.check(current=(await current(tx, key)).etag)
         raise
@@ -100,12 +100,12 @@ async def replace(
 
 
 def send(found: DocumentVersion, *, if_none_match: str | None = None) -> Response:
-    """A version as it is stored."""
+    """A response with a stored version."""
     return send_body(found.body or "", etag=found.etag or "", if_none_match=if_none_match)
 
 
 def send_body(body: str, *, etag: str, if_none_match: str | None = None, status: int = HTTPStatus.OK) -> Response:
-    """A body with its tag, or 304 when the caller holds it."""
+    """A response with a body and its tag, or 304 when the caller has this version."""
     headers = {"ETag": etag}
     if is_current(if_none_match, etag=etag):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)

@@ -1,7 +1,7 @@
-"""The database, behind repositories: SQLite by default, PostgreSQL by URL.
+"""The database behind repositories: SQLite by default, PostgreSQL by URL.
 
-One `Store` per process; every change happens inside `store.transaction()`, which commits all of it, its audit entry and
-its idempotency record together, or nothing.  Nothing outside this package sees SQLAlchemy.
+One `Store` per process.  Every change happens inside `store.transaction()`, which commits the change, its audit entry
+and its idempotency record together.  Only this package imports SQLAlchemy.
 """
 
 from api.store.canonical import canonical_json, sha256_hex

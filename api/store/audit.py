@@ -1,7 +1,7 @@
-"""The audit chain: gapless numbers, each entry bound to the one before by SHA-256.
+"""The audit chain: numbers without gaps, each entry bound to the previous one by SHA-256.
 
-The head row stays locked for the rest of the transaction, so writers form a queue and an aborted write leaves no hole
-(a database sequence would).  Take it last in a transaction: it is the one lock that all writers share.
+The head row stays locked for the rest of the transaction, so writers form a queue and an aborted write leaves no gap
+(a database sequence would leave one).  Lock it last in a transaction: all writers share this lock.
 """
 
 import json
@@ -23,7 +23,7 @@ BATCH = 1000
 
 
 class AuditRepository:
-    """Append and read; there is nothing else to do with an audit."""
+    """Appends and reads entries."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
@@ -31,7 +31,7 @@ class AuditRepository:
     async def append(
         self, *, at: datetime, actor: str, action: str, subject: str, detail: Mapping[str, Any], request_id: str | None
     ) -> AuditRecord:
-        """Add the next link."""
+        """Append the next entry."""
         seq, previous = await self._head(lock=True)
         unsigned = AuditRecord(
             seq=seq + 1,
@@ -62,7 +62,7 @@ class AuditRepository:
         return entry
 
     async def lock(self) -> None:
-        """Wait for every other writer and keep them waiting until this transaction ends."""
+        """Lock out every other writer until this transaction ends."""
         await self._head(lock=True)
 
     async def page(self, *, before_seq: int | None, limit: int) -> list[AuditRecord]:
@@ -73,12 +73,12 @@ class AuditRepository:
         return [_record(row) for row in await self._connection.execute(query)]
 
     async def length(self) -> int:
-        """How many entries the chain claims to have."""
+        """The number of entries, according to the head."""
         seq, _hash = await self._head()
         return seq
 
     async def first_broken(self) -> int | None:
-        """The first number that is missing or whose hash does not follow from the chain; None when it is intact."""
+        """The first number that is missing or whose hash does not follow; None for an intact chain."""
         head = await self._head()
         seq, previous = 0, GENESIS_HASH
         async for entry in self._all():
@@ -94,7 +94,7 @@ class AuditRepository:
         return row.seq, row.hash
 
     async def _all(self) -> AsyncIterator[AuditRecord]:
-        """Every entry, oldest first, read in batches: a chain may be longer than memory."""
+        """Every entry, oldest first, in batches: a chain may exceed the memory."""
         last = 0
         query = select(AuditRow.__table__).order_by(AuditRow.seq).limit(BATCH)
         while rows := (await self._connection.execute(query.where(AuditRow.seq > last))).all():
@@ -104,7 +104,7 @@ class AuditRepository:
 
 
 def link_hash(previous: str, entry: AuditRecord) -> str:
-    """SHA-256 over the hash before and everything an entry says."""
+    """SHA-256 over the previous hash and every field of an entry."""
     said = {
         "seq": entry.seq,
         "at": entry.at.isoformat(timespec="microseconds"),

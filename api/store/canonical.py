@@ -1,7 +1,7 @@
-"""Canonical JSON: equal values give equal bytes, so that a hash of the text is a hash of the value.
+"""Canonical JSON: equal values have equal bytes, so that a hash of the text is a hash of the value.
 
-Sorted keys, no blanks, ASCII only.  ASCII keeps lone surrogates and NUL (both legal in JSON strings, neither storable
-as text in PostgreSQL) as escapes.
+Sorted keys, no blanks, ASCII only.  ASCII escapes lone surrogates and NUL: both are legal in JSON strings, but
+PostgreSQL text cannot store them.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def canonical_json(value: Any) -> str:
-    """The one text of a JSON value."""
+    """The canonical text of a JSON value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 

@@ -1,4 +1,4 @@
-"""Versioned documents with optimistic concurrency: version n+1 can be inserted once, whoever comes second is told."""
+"""Versioned documents with optimistic concurrency: the primary key admits version n+1 once; the second writer fails."""
 
 from datetime import datetime
 from typing import Any
@@ -61,7 +61,7 @@ class DocumentRepository:
     async def add_version(
         self, *, kind: str, name: str, after: int, body: str | None, created_at: datetime, created_by: str
     ) -> DocumentRecord:
-        """Add the version that follows `after`, or raise ConflictError when `after` is not the newest any more."""
+        """Add the version after `after`; ConflictError when `after` is not the newest."""
         newest = await self.head(kind=kind, name=name)
         if (newest.version if newest is not None else 0) != after:
             raise ConflictError(f"{kind}/{name} has changed")

@@ -1,4 +1,4 @@
-"""Engines for both databases, set up so that an acknowledged write survives `kill -9` and power loss."""
+"""Engines for both databases.  An acknowledged write survives `kill -9` and power loss."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,9 +17,9 @@ POOL_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 10
 
 DRIVERS = ("sqlite+aiosqlite", "postgresql+psycopg")
-# On SQLite a writer takes the lock at once, because a deferred transaction that turns to writing fails with SQLITE_BUSY
-# immediately, whatever the timeout; readers begin deferred.
-# One consistent view for all statements of a reading block: SQLite's by nature, PostgreSQL's by isolation level.
+# On SQLite a writer takes the lock at once: a deferred transaction that starts to write fails with SQLITE_BUSY
+# immediately, whatever the timeout.  Readers begin deferred.
+# All statements of a reading block have one consistent view: always on SQLite, by isolation level on PostgreSQL.
 READ_ONLY: Mapping[str, Mapping[str, Any]] = {
     "sqlite": {"sqlite_begin": "DEFERRED"},
     "postgresql": {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True},
@@ -27,17 +27,17 @@ READ_ONLY: Mapping[str, Mapping[str, Any]] = {
 
 
 def parse_url(database_url: str) -> URL:
-    """A database URL with one of the drivers this product knows, naming a place that remembers."""
+    """A database URL with a supported driver and a persistent place."""
     allowed = "allowed: " + " or ".join(f"{driver}://…" for driver in DRIVERS)
     try:
         url = make_url(database_url)
     except (ArgumentError, ValueError):
-        # Their messages repeat the URL or a part of it; an unescaped @ or : in a password ends up there.
+        # The driver's messages repeat the URL; an unescaped @ or : in a password would appear in them.
         raise StoreError(f"database_url: not a database URL; {allowed}") from None
     if url.drivername not in DRIVERS:
         raise StoreError(f"database_url: driver {url.drivername!r}; {allowed}")
     if is_sqlite(url) and url.database in {None, "", ":memory:"}:
-        raise StoreError("database_url: an in-memory SQLite forgets acknowledged writes; allowed: a file path")
+        raise StoreError("database_url: an in-memory SQLite loses acknowledged writes; allowed: a file path")
     return url
 
 
@@ -66,7 +66,7 @@ def make_engine(url: URL) -> AsyncEngine:
 
 
 def make_migration_engine(url: URL) -> Engine:
-    """A blocking engine to the same place, for migrations."""
+    """A blocking engine on the same database, for migrations."""
     if not is_sqlite(url):
         return create_engine(url, hide_parameters=True, connect_args={"connect_timeout": CONNECT_TIMEOUT_S})
     engine = create_engine(url.set(drivername="sqlite"), hide_parameters=True)

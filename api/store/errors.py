@@ -1,27 +1,27 @@
-"""What the database can say no to."""
+"""The exceptions of the store."""
 
 from fleet.errors import FleetwrightError
 
 
 class StoreError(FleetwrightError):
-    """The store could not do what was asked."""
+    """An operation of the store failed."""
 
 
 class ConflictError(StoreError):
-    """Somebody else changed it first."""
+    """Another writer changed the object first."""
 
 
 class KeyTakenError(ConflictError):
-    """An idempotency key was saved by somebody else between our look and our write."""
+    """Another request saved the idempotency key between the check and the write."""
 
 
 class KeyReusedError(StoreError):
-    """An idempotency key came back with another request."""
+    """An idempotency key was used before with another request."""
 
 
 class UnknownRevisionError(StoreError):
-    """There is no migration of this name."""
+    """No migration has this name."""
 
 
 class DatabaseUnavailableError(StoreError):
-    """The database does not answer, or its schema is not the one this program knows."""
+    """The database does not respond, or has a schema that this program does not support."""

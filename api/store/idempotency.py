@@ -1,7 +1,7 @@
-"""Answers kept for idempotency keys, in the same transaction as the work they answer for.
+"""Responses stored for idempotency keys, in the transaction of the work itself.
 
-Whoever saves a key second fails on the primary key, rolls its work back and gives the first one's answer instead: work
-is done twice at most in computation, never in effect.
+The second request to save a key violates the primary key, rolls its work back and returns the first response.  The work
+may run twice but takes effect once.
 """
 
 import json
@@ -20,13 +20,13 @@ TABLE = ReplyRow.__table__
 
 
 class ReplyRepository:
-    """Kept answers by actor and key."""
+    """Stored responses by actor and key."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
     async def find(self, *, actor: str, key: str, fingerprint: str, now: datetime) -> SavedReply | None:
-        """The kept answer; KeyReusedError when the key stood for another request."""
+        """The stored response; KeyReusedError when the key belongs to another request."""
         query = select(TABLE).where(ReplyRow.actor == actor, ReplyRow.key == key, ReplyRow.expires_at > now)
         row = (await self._connection.execute(query)).one_or_none()
         if row is None:
@@ -36,7 +36,7 @@ class ReplyRepository:
         return SavedReply(status=row.status, headers=json.loads(row.headers), body=row.body)
 
     async def save(self, reply: NewReply, *, now: datetime) -> None:
-        """Keep an answer; KeyTakenError when the key was taken meanwhile."""
+        """Store a response; KeyTakenError when another request has saved the key."""
         await self._connection.execute(delete(ReplyRow).where(ReplyRow.expires_at <= now))
         try:
             await self._connection.execute(

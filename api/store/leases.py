@@ -1,4 +1,4 @@
-"""Leases, one row each, replaced in place: renewals come every few seconds, and only the last one counts."""
+"""Leases, one row each, replaced in place: renewals are frequent, and only the last one matters."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ class LeaseRepository:
         self._connection = connection
 
     async def get(self, name: str) -> LeaseRecord | None:
-        """A lease; None when nobody ever held it."""
+        """A lease; None when it had no holder yet."""
         row = (await self._connection.execute(select(TABLE).where(LeaseRow.name == name))).one_or_none()
         return _record(row) if row is not None else None
 
@@ -32,7 +32,7 @@ class LeaseRepository:
         return [_record(row) for row in await self._connection.execute(rows)]
 
     async def put(self, lease: LeaseRecord, *, after: LeaseRecord | None) -> None:
-        """Replace the lease that was seen; ConflictError when another is there by now."""
+        """Replace a lease; ConflictError when it is not `before` any more."""
         values = {"holder": lease.holder, "term": lease.term, "beats": lease.beats, "lease_s": lease.lease_s}
         if after is None:
             try:

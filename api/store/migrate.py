@@ -1,7 +1,7 @@
 """Schema migrations, up and down, by Alembic.
 
-Blocking: a service runs them in a thread before it takes requests.  On PostgreSQL an advisory lock makes several
-processes that migrate at once take turns.
+Blocking: a service runs them in a thread before it accepts requests.  On PostgreSQL an advisory lock serialises
+processes that migrate at the same time.
 """
 
 from collections.abc import Callable
@@ -34,14 +34,14 @@ class Migrations:
 
     @property
     def head(self) -> str:
-        """The newest revision this program knows."""
+        """The newest revision of this program."""
         head = ScriptDirectory.from_config(self._config).get_current_head()
         if head is None:  # pragma: no cover - the package without its migrations
-            raise DatabaseUnavailableError("this installation holds no migrations")
+            raise DatabaseUnavailableError("this installation contains no migrations")
         return head
 
     def current(self) -> str | None:
-        """The revision the database is at; None before the first migration."""
+        """The revision of the database; None before the first migration."""
         return self._run(lambda connection: MigrationContext.configure(connection).get_current_revision())
 
     def upgrade(self, revision: str = "head") -> None:
@@ -66,9 +66,9 @@ class Migrations:
         except CommandError as error:
             raise UnknownRevisionError(str(error)) from error
         except OperationalError as error:
-            raise DatabaseUnavailableError("the database does not answer") from error
+            raise DatabaseUnavailableError("the database does not respond") from error
         except DatabaseError as error:
-            # Its first line only: the rest may repeat statements and settings.
+            # Only the first line: the rest may contain statements and settings.
             raise DatabaseUnavailableError(str(error).splitlines()[0]) from error
         finally:
             engine.dispose()

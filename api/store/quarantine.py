@@ -1,4 +1,4 @@
-"""The state of the quarantine policy, in one row: evaluations come every few seconds, and only the last state counts."""
+"""The state of the quarantine policy, in one row: evaluations are frequent, and only the last state matters."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What repositories take and return: frozen values, never rows."""
+"""Frozen values that repositories take and return."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class DocumentRecord:
-    """One version of a named document of a kind.  A tombstone (`body is None`) says that it was deleted there."""
+    """One version of a named document of a kind.  Without a body it is a tombstone: the document was deleted."""
 
     kind: str
     name: str
@@ -20,7 +20,7 @@ class DocumentRecord:
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One link of the audit chain."""
+    """One entry of the audit chain."""
 
     seq: int
     at: datetime
@@ -52,7 +52,7 @@ class TokenRecord:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """Who may act; no holder: it was given back."""
+    """One lease; without a holder it was released."""
 
     name: str
     holder: str | None
@@ -92,7 +92,7 @@ class StatusRecord:
 
 @dataclass(frozen=True, slots=True)
 class NewReply:
-    """An answer to keep for when its idempotency key comes again."""
+    """A response to store for an idempotency key."""
 
     actor: str
     key: str
@@ -105,7 +105,7 @@ class NewReply:
 
 @dataclass(frozen=True, slots=True)
 class SavedReply:
-    """A kept answer."""
+    """A stored response."""
 
     status: int
     headers: Mapping[str, str]

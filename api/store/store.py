@@ -38,7 +38,7 @@ class Transaction:
         self._connection = connection
 
     async def schema_revision(self) -> str | None:
-        """The revision that migrations have brought the database to; None before the first."""
+        """The schema revision of the database; None before the first migration."""
         return await self._connection.run_sync(
             lambda connection: MigrationContext.configure(connection).get_current_revision()
         )
@@ -50,12 +50,12 @@ class Store:
     def __init__(self, database_url: str) -> None:
         url = parse_url(database_url)
         self._engine = make_engine(url)
-        # SQLite has one writer; waiting here is fair and cheap, waiting in its busy handler is neither.
+        # SQLite has one writer.  This lock is fair and cheap; SQLite's busy handler is neither.
         self._writer = asyncio.Lock() if is_sqlite(url) else nullcontext()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
-        """Commit everything done in the block, or nothing of it when the block raises."""
+        """Commit the whole block, or roll it back when it raises."""
         async with self._writer:
             with _translated():
                 async with self._engine.begin() as connection:
@@ -63,14 +63,14 @@ class Store:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Transaction]:
-        """A block that only reads: one consistent view of everything, and never in a writer's way."""
+        """A read-only block with one consistent view, which never blocks a writer."""
         with _translated():
             async with self._engine.connect() as connection:
                 await connection.execution_options(**READ_ONLY[connection.dialect.name])
                 yield Transaction(connection)
 
     async def close(self) -> None:
-        """Give all connections back."""
+        """Close all connections."""
         await self._engine.dispose()
 
 
@@ -79,9 +79,9 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except (OperationalError, InterfaceError, PoolTimeoutError) as error:
-        raise DatabaseUnavailableError("the database does not answer") from error
-    except ProgrammingError as error:  # a table or column that is not there
-        raise DatabaseUnavailableError("the database's schema is not the one this program needs") from error
+        raise DatabaseUnavailableError("the database does not respond") from error
+    except ProgrammingError as error:  # a missing table or column
+        raise DatabaseUnavailableError("the schema of the database is not the one that this program needs") from error
     except DBAPIError as error:
         if error.connection_invalidated:
             raise DatabaseUnavailableError("the database closed the connection") from error

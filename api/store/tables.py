@@ -1,6 +1,6 @@
-"""The tables.  Alembic's migrations are the truth of a database's schema; a test proves that both agree.
+"""The tables.  Migrations define the schema of a database; a test proves that the tables agree with them.
 
-JSON is kept as canonical text: its hash is the ETag, and both databases return the very bytes that were acknowledged.
+JSON is stored as canonical text: its hash is the ETag, and both databases return the exact bytes.
 """
 
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ NAMING = {
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A moment in UTC.  SQLite keeps no zone, so it is added back on the way out."""
+    """A moment in UTC.  SQLite stores no zone, so reading adds it."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -52,7 +52,7 @@ class Base(DeclarativeBase):
 
 
 class DocumentRow(Base):
-    """Every version of every document; the primary key is what makes a lost update impossible."""
+    """Every version of every document.  The primary key prevents lost updates."""
 
     __tablename__ = "documents"
 
@@ -65,7 +65,7 @@ class DocumentRow(Base):
 
 
 class AuditRow(Base):
-    """The chain.  Triggers refuse UPDATE and DELETE (see the first migration)."""
+    """The audit chain.  Triggers refuse UPDATE and DELETE (see the first migration)."""
 
     __tablename__ = "audit"
 
@@ -80,7 +80,7 @@ class AuditRow(Base):
 
 
 class AuditHeadRow(Base):
-    """One row: the end of the chain.  Locking it orders all writers, so that `seq` has no hole."""
+    """One row: the end of the chain.  Its lock orders all writers, so that `seq` has no gap."""
 
     __tablename__ = "audit_head"
 
@@ -90,7 +90,7 @@ class AuditHeadRow(Base):
 
 
 class TokenRow(Base):
-    """API tokens; only the hash of a secret is kept."""
+    """API tokens, with the hash of the secret only."""
 
     __tablename__ = "tokens"
 
@@ -158,7 +158,7 @@ class TargetStatusRow(Base):
 
 
 class LeaseRow(Base):
-    """Who of several processes acts."""
+    """Leases of processes that elect a leader."""
 
     __tablename__ = "leases"
 
@@ -170,7 +170,7 @@ class LeaseRow(Base):
 
 
 class ReplyRow(Base):
-    """Answers kept for idempotency keys."""
+    """Responses stored for idempotency keys."""
 
     __tablename__ = "replies"
     __table_args__ = (Index("ix_replies_expires_at", "expires_at"),)

@@ -1,4 +1,4 @@
-"""The controller's last report on each target.  Only the last one counts; changes of phase are in the audit."""
+"""The controller's last report on each target.  The audit has the changes of phase."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ class StatusRepository:
         return [_record(row) for row in await self._connection.execute(select(TABLE).order_by(TargetStatusRow.target))]
 
     async def remove(self, target: str) -> None:
-        """Forget a target's report."""
+        """Delete the report on a target."""
         await self._connection.execute(delete(TargetStatusRow).where(TargetStatusRow.target == target))
 
 

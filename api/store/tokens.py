@@ -1,4 +1,4 @@
-"""API tokens: the hash of the secret, what it allows, until when."""
+"""API tokens: hash of the secret, scopes, expiry."""
 
 from datetime import datetime
 from typing import Any
@@ -46,12 +46,12 @@ class TokenRepository:
         return [_record(row) for row in await self._connection.execute(query)]
 
     async def revoke(self, token_id: str, *, at: datetime) -> bool:
-        """Revoke a token; False when there is none that was still good."""
+        """Revoke a token; False when no valid token has this id."""
         query = update(TokenRow).where(TokenRow.id == token_id, TokenRow.revoked_at.is_(None)).values(revoked_at=at)
         return (await self._connection.execute(query)).rowcount == 1
 
     async def any(self) -> bool:
-        """Whether a token was ever made."""
+        """Whether any token exists, valid or not."""
         return bool((await self._connection.execute(select(exists().select_from(TokenRow)))).scalar_one())
 
 

@@ -1,1 +1,1 @@
-"""The routes, one module per thing that users name."""
+"""The routes, one module per resource."""

@@ -1,4 +1,4 @@
-"""`/v1/audit`: what was done, and whether the record of it is whole."""
+"""`/v1/audit`: the audit and its verification."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from api.server.openapi import problems
 from api.server.service import ServiceOf
 from api.store import AuditRecord
 
-# Release 0.1.0 wrote these names.  Hashes cover entries as written, so the entries stay and only readers see new names.
+# Names of release 0.1.0.  Hashes cover entries as written, so entries keep them and only readers see new names.
 RENAMED_ACTIONS = {
     "fault-verdict.reported": "diagnosis.reported",
     "fault-verdict.withdrawn": "diagnosis.withdrawn",
@@ -48,7 +48,7 @@ async def list_audit(
 
 @router.get("/v1/audit/check", name="Check the audit chain", operation_id="check_audit", responses=problems())
 async def check_audit(service: ServiceOf, _principal: Admin) -> AuditCheck:
-    """Read the whole chain and compute every hash again."""
+    """Recompute every hash of the chain."""
     async with service.store.reading() as tx:
         broken = await tx.audit.first_broken()
         length = await tx.audit.length()

@@ -1,4 +1,4 @@
-"""`/v1/gpus`, `/v1/models`, `/v1/offers`, `/v1/topology`: read, replace, and every version there was."""
+"""`/v1/gpus`, `/v1/models`, `/v1/offers`, `/v1/topology`: read, replace, list versions."""
 
 from typing import Annotated, TypeVar
 
@@ -97,7 +97,7 @@ def _version_routes(catalogue: Catalogue[ModelT]) -> APIRouter:
     async def one_version(
         service: ServiceOf,
         _principal: Reader,
-        version: Annotated[int, Path(ge=0, le=INT32_MAX, description="0 is what ships with the product.")],
+        version: Annotated[int, Path(ge=0, le=INT32_MAX, description="0 ships with the product.")],
         if_none_match: IfNoneMatch = None,
     ) -> Response:
         if version == 0:

@@ -1,4 +1,4 @@
-"""The routes that every collection has: list, read, put and, where that is allowed, delete."""
+"""The routes of every collection: list, read, put and, where allowed, delete."""
 
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -20,7 +20,7 @@ from api.server.versioned import send_body
 
 @dataclass(frozen=True, slots=True)
 class OperationText:
-    """What the description of the API says of an operation."""
+    """The OpenAPI text of an operation."""
 
     name: str
     description: str
@@ -28,19 +28,19 @@ class OperationText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionText:
-    """How a collection's operations are called: `list_SINGULARs`, `get_SINGULAR`; and what they do."""
+    """The OpenAPI text of a collection's operations: `list_SINGULARs`, `get_SINGULAR`, ..."""
 
     singular: str
     lists: OperationText
     gets: OperationText
     puts: OperationText
-    deletes: OperationText | None = None  # nobody may
+    deletes: OperationText | None = None  # not allowed
 
 
 def collection_routes(
     collection: Collection[SpecT, ShownT], *, key: str, pattern: str, writer: Scope, text: CollectionText
 ) -> APIRouter:
-    """Routes for documents whose name stands in the path as `key` and follows the pattern."""
+    """The routes of a collection; `key` is the path parameter with the name, which matches the pattern."""
     router = APIRouter(route_class=AuthenticatedRoute)
     path, shown, singular = f"/v1/{collection.path}", collection.shown, text.singular
     in_path, may_write = Path(alias=key, pattern=pattern), Depends(RequireScope(writer))

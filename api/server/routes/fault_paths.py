@@ -1,4 +1,4 @@
-"""`/v1/faults/paths`: which cable each connection of a job should take."""
+"""`/v1/faults/paths`: assign the connections of a job to cables."""
 
 from fastapi import APIRouter
 
@@ -15,7 +15,7 @@ router = APIRouter(tags=["faults"], route_class=AuthenticatedRoute)
     "/v1/faults/paths", name="Plan a job's paths", operation_id="plan_fault_paths", responses=problems(*WITH_BODY)
 )
 async def plan_paths(body: PathsRequest, service: ServiceOf, _principal: Planner) -> PathsAnswer:
-    """No cable fuller than it must be, against what hashing does.  Nothing is kept of it."""
+    """The least loaded assignment, compared with hashing.  The service stores nothing."""
     topology = body.topology
     if topology is None:
         async with service.store.reading() as tx:

@@ -1,4 +1,4 @@
-"""`/v1/freeze`: the one switch that stops every write to every target."""
+"""`/v1/freeze`: stop every write to every target."""
 
 from fastapi import APIRouter
 from fastapi.responses import Response
@@ -35,6 +35,6 @@ async def get_freeze(service: ServiceOf, _principal: Reader, if_none_match: IfNo
     responses=TAGGED | problems(409, 412, 428, *WITH_BODY),
 )
 async def put_freeze(body: Freeze, service: ServiceOf, principal: Operator, if_match: IfMatch = None) -> Response:
-    """`If-Match: *` freezes whatever is there: in an emergency nobody reads first."""
+    """`If-Match: *` freezes without a read before, for emergencies."""
     precondition = write_precondition(if_match=if_match)
     return send(await write_freeze(service, body, precondition=precondition, actor=principal.actor))

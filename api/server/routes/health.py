@@ -1,4 +1,4 @@
-"""`/livez`, `/readyz`, `/metrics`: what an orchestrator and Prometheus ask.  None needs a token, none says a secret."""
+"""`/livez`, `/readyz`, `/metrics`: for orchestrators and Prometheus, without a token and without secrets."""
 
 from http import HTTPStatus
 
@@ -18,13 +18,13 @@ _UNAVAILABLE: Responses = {503: problems()[503]}
 
 @router.get("/livez", name="Is the process alive", operation_id="livez")
 async def livez() -> Health:
-    """Answers while the event loop turns; says nothing of the database, whose loss no restart cures."""
+    """200 while the event loop runs.  The state of the database does not matter: a restart would not repair it."""
     return Health(status="ok")
 
 
 @router.get("/readyz", name="Can it take requests", operation_id="readyz", responses=_UNAVAILABLE)
 async def readyz(service: ServiceOf) -> Health:
-    """200 once the database answers, its schema is the one this program knows or newer, and the first token stands."""
+    """200 once the database responds, its schema is the required one or newer, and the first token is stored."""
     async with service.store.reading() as tx:
         revision = await tx.schema_revision()
     if not service.supports_schema(revision):
@@ -34,7 +34,7 @@ async def readyz(service: ServiceOf) -> Health:
             detail=f"the database schema is at {revision or 'nothing'}, this program needs {service.schema_head}: "
             "run `fleetwright migrate`",
         )
-    # Ready is a promise: who was given the first token may use it from this answer on.
+    # The holder of the first token may use it as soon as the service reports ready.
     if not service.first_token_stored.is_set():
         raise ProblemError(
             status=HTTPStatus.SERVICE_UNAVAILABLE,

@@ -1,6 +1,6 @@
-"""`/v1/leases`: who of several controllers, guards or watchers acts.
+"""`/v1/leases`: leader election of controllers, power guards and fault monitors.
 
-A change of holder is an entry of the audit; a renewal is not.
+The audit records a change of holder, not a renewal.
 """
 
 from http import HTTPStatus
@@ -46,7 +46,7 @@ async def list_leases(
     responses=CACHED | problems(404),
 )
 async def get_lease(name: Name, service: ServiceOf, _principal: Reader, if_none_match: IfNoneMatch = None) -> Response:
-    """Who holds it.  The server does not say whether the holder lives: watch whether the lease is renewed."""
+    """The lease.  The server does not know whether the holder lives: observe the renewals."""
     async with service.store.reading() as tx:
         found = await tx.leases.get(name)
     if found is None:
@@ -70,11 +70,11 @@ async def put_lease(
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """`If-None-Match: *` for one that nobody ever held, else `If-Match` with the ETag of what was seen."""
+    """`If-None-Match: *` for a lease without a previous holder, else `If-Match` with the observed ETag."""
     precondition = write_precondition(if_match=if_match, if_none_match=if_none_match)
     try:
         before, after = await _replace(service, name, body, precondition=precondition, actor=principal.actor)
-    except ConflictError:  # somebody's claim went in between our look and our write
+    except ConflictError:  # another claim was stored between the read and the write
         async with service.store.reading() as tx:
             found = await tx.leases.get(name)
         precondition.check(current=_tag(found) if found is not None else None)

@@ -1,4 +1,4 @@
-"""`/v1/power/trees` and `/v1/power/budgets`: what hangs on what, and what each domain may draw for now."""
+"""`/v1/power/trees` and `/v1/power/budgets`: power topology, and temporary limits of its domains."""
 
 from fastapi import APIRouter
 
@@ -22,8 +22,8 @@ router.include_router(
             singular="power_tree",
             lists=OperationText("List power trees", "Power trees by name."),
             gets=OperationText("Read a power tree", "One power tree."),
-            puts=OperationText("Create or replace a power tree", f"{PUT}  Budgets in force must still fit."),
-            deletes=OperationText("Delete a power tree", "Forget a tree on which no budget is in force."),
+            puts=OperationText("Create or replace a power tree", f"{PUT}  Budgets in force must stay valid."),
+            deletes=OperationText("Delete a power tree", "Delete a tree on which no budget is in force."),
         ),
     )
 )
@@ -35,11 +35,11 @@ router.include_router(
         writer=Scope.OPERATE,
         text=CollectionText(
             singular="power_budget",
-            lists=OperationText("List budgets", "The budgets last set, by domain; expired ones too."),
-            gets=OperationText("Read a domain's budget", "What a domain may draw, and until when."),
+            lists=OperationText("List budgets", "The newest budget of each domain, expired ones included."),
+            gets=OperationText("Read a domain's budget", "The newest budget of a domain."),
             puts=OperationText("Set a domain's budget", f"{PUT}  A refused budget leaves the old one in force."),
             deletes=OperationText(
-                "Withdraw a domain's budget", "Whoever guards the domain falls back to its standing budget."
+                "Withdraw a domain's budget", "The power guard of the domain falls back to its standing budget."
             ),
         ),
     )

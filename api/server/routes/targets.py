@@ -1,4 +1,4 @@
-"""`/v1/targets`: the running applications that plans are carried out on, and what the controller reports of them."""
+"""`/v1/targets`: running applications, the plans for them, and the controller's reports."""
 
 from http import HTTPStatus
 
@@ -30,7 +30,7 @@ router.include_router(
             puts=OperationText(
                 "Create or replace a target", "Create with `If-None-Match: *`, replace with `If-Match`."
             ),
-            deletes=OperationText("Delete a target", "Forget a target; what runs there goes on running."),
+            deletes=OperationText("Delete a target", "Delete a target; its application keeps running."),
         ),
     )
 )
@@ -60,7 +60,7 @@ async def get_status(name: Name, service: ServiceOf, _principal: Reader) -> Targ
     responses=problems(404, *WITH_BODY),
 )
 async def put_status(name: Name, body: TargetStatus, service: ServiceOf, principal: Operator) -> None:
-    """What the controller saw and did.  Whatever differs from the last report but the counts that run is audited."""
+    """Store the controller's report.  The audit records a change of anything except the running counts."""
     await keep_report(service, name, body, actor=principal.actor)
 
 
@@ -71,5 +71,5 @@ async def put_status(name: Name, body: TargetStatus, service: ServiceOf, princip
     responses=problems(404, 409, *WITH_BODY),
 )
 async def post_approval(name: Name, body: ApprovalRequest, service: ServiceOf, principal: Operator) -> Approval:
-    """Approve exactly the change set of the last report.  Doing it twice is doing it once, until it is carried out."""
+    """Approve exactly the change set of the last report.  A repetition before the execution changes nothing."""
     return await approve(service, name, body, actor=principal.actor)

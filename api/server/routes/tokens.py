@@ -1,4 +1,4 @@
-"""`/v1/tokens`: make, list and revoke API tokens."""
+"""`/v1/tokens`: create, list and revoke API tokens."""
 
 from http import HTTPStatus
 from typing import Annotated
@@ -36,7 +36,7 @@ async def create_token(
     principal: Admin,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """The secret is in this answer and nowhere else; a repeated key gets the token without it."""
+    """Only this response contains the secret; a repeated idempotency key returns the token without it."""
     idempotent = await IdempotentRequest.of(request, service=service, principal=principal, key=idempotency_key)
     if (saved := await idempotent.saved()) is not None:
         return saved
@@ -67,7 +67,7 @@ async def list_tokens(
     limit: Annotated[PageLimit, Query()] = 50,
     cursor: Annotated[Cursor | None, Query()] = None,
 ) -> Page[TokenInfo]:
-    """All tokens ever made, newest first."""
+    """All tokens, newest first, revoked ones included."""
     (before,) = read_cursor(cursor, str)
     async with service.store.reading() as tx:
         found = await tx.tokens.page(before_id=before, limit=limit + 1)
@@ -82,7 +82,7 @@ async def list_tokens(
     responses=problems(404, 409),
 )
 async def revoke_token(token_id: TokenId, service: ServiceOf, principal: Admin) -> None:
-    """From the next request on, the token is worth nothing.  None can revoke itself: that would be a mistake."""
+    """The token stops working with the next request.  A token cannot revoke itself."""
     if principal.actor == actor_of(token_id):
         raise ProblemError(
             status=HTTPStatus.CONFLICT,

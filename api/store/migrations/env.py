@@ -7,7 +7,7 @@ from api.store.tables import Base
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=Base.metadata,
-    transactional_ddl=True,  # our SQLite connections begin explicitly, so DDL rolls back there as well
+    transactional_ddl=True,  # SQLite connections begin explicitly, so DDL rolls back there too
 )
 with context.begin_transaction():
     context.run_migrations()

@@ -38,7 +38,7 @@ COMMON = ("id", "created_at", "created_by", "request")
 
 
 def upgrade_results() -> None:
-    """Four tables become one."""
+    """Move the rows of four tables into one."""
     results = op.create_table(
         "results",
         sa.Column("kind", sa.String(32), nullable=False),
@@ -64,7 +64,7 @@ def upgrade_results() -> None:
 
 
 def downgrade_results() -> None:
-    """One table becomes the four that there were."""
+    """Move the rows back into the four tables."""
     results = _results_table()
     for kind, (name, columns) in WITH_COLUMNS.items():
         old = op.create_table(
@@ -98,7 +98,7 @@ def downgrade_results() -> None:
 
 
 def _copy(old: sa.TableClause | sa.Table, results: sa.Table, *, kind: str, summary: Any, where: Any = None) -> None:
-    """Every row of an old table, in the database itself: requests and results may be large."""
+    """Copy every row of an old table inside the database, because requests and results may be large."""
     names = ["kind", *COMMON, "summary", "result"]
     query = sa.select(sa.literal(kind), *(old.c[each] for each in COMMON), summary, old.c.answer)
     op.execute(sa.insert(results).from_select(names, query if where is None else query.where(where)))

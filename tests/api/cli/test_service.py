@@ -245,7 +245,7 @@ class TestTargets:
             client.report_target_status(target, status)
         assert remote("targets", "approve", target, "--digest", "nonsense").code == 2
         other = remote("targets", "approve", target, "--digest", "b" * 64)
-        assert (other.code, "another change set stands ready" in other.refused[0]) == (1, True)
+        assert (other.code, "another change set is ready" in other.refused[0]) == (1, True)
         assert remote("targets", "approve", target).stdout.splitlines()[-1].split() == ["H100", "large", "1", "3"]
         again = remote("targets", "approve", target, "-o", "json").json
         assert (again["plan_id"], again["digest"], again["number"]) == (plan_id, "a" * 64, 1)

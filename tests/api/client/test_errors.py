@@ -77,14 +77,14 @@ def test_a_status_without_a_name_is_understood_too(send: Send) -> None:
 
 
 def test_a_new_success_status_is_not_taken_for_the_known_one(send: Send) -> None:
-    with pytest.raises(UnexpectedAnswerError, match="answered 202"):
+    with pytest.raises(UnexpectedAnswerError, match="unexpected status 202"):
         send(CALL, Wire([httpx.Response(202)]).transport)
 
 
 def test_redirects_are_not_followed(send: Send) -> None:
     """The token would go with them."""
     wire = Wire([httpx.Response(307, headers={"Location": "http://elsewhere.test/"})])
-    with pytest.raises(UnexpectedAnswerError, match="answered 307"):
+    with pytest.raises(UnexpectedAnswerError, match="unexpected status 307"):
         send(CALL, wire.transport)
     assert len(wire.requests) == 1
 

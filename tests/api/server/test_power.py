@@ -95,7 +95,7 @@ class TestTrees:
             clash = await client.put("/v1/power/trees/south", json=tree("south"), headers=CREATE)
             other = await client.put("/v1/power/trees/south", json=tree("south", row="row-2"), headers=CREATE)
         assert (clash.status_code, other.status_code) == (422, 201)
-        assert "'row-1' stands in tree 'north' already" in clash.json()["errors"][0]["message"]
+        assert "'row-1' is in tree 'north' already" in clash.json()["errors"][0]["message"]
 
     @pytest.mark.parametrize(("scope", "status"), [(Scope.READ, 403), (Scope.OPERATE, 403), (None, 401)])
     async def test_a_tree_takes_the_scope_to_plan(

@@ -71,8 +71,8 @@ def test_processes_that_migrate_at_once_take_turns(empty_database_url: str) -> N
         ("mysql://u:hunter2@h/d", "driver 'mysql'; allowed: sqlite\\+aiosqlite://… or postgresql\\+psycopg://…"),
         ("postgresql+psycopg://u:p@ss:hunter2@h/d", "not a database URL; allowed"),
         ("no url with hunter2", "not a database URL; allowed"),
-        ("sqlite+aiosqlite://", "in-memory SQLite forgets"),
-        ("sqlite+aiosqlite:///:memory:", "in-memory SQLite forgets"),
+        ("sqlite+aiosqlite://", "in-memory SQLite loses"),
+        ("sqlite+aiosqlite:///:memory:", "in-memory SQLite loses"),
     ],
 )
 def test_a_bad_url_is_refused_without_repeating_its_password(url: str, message: str) -> None:

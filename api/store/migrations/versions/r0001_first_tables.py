@@ -1,4 +1,4 @@
-"""The first tables, and triggers that make the audit append-only for everybody who writes through SQL."""
+"""The first tables, and triggers that make the audit append-only."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Verdicts with their bundles, simulations of faults, and what the isolation policy remembers."""
+"""Verdicts with their bundles, simulations of faults, and the state of the isolation policy."""
 
 import sqlalchemy as sa
 from alembic import op

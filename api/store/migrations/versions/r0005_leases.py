@@ -1,4 +1,4 @@
-"""Leases: who of several processes acts."""
+"""Leases."""
 
 import sqlalchemy as sa
 from alembic import op

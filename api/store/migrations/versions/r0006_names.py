@@ -1,4 +1,4 @@
-"""The field's names: one table of stored results."""
+"""One table of stored results; diagnoses, quarantine and remediation under their new names."""
 
 from api.store.migrations.faults_0006 import downgrade_faults, upgrade_faults
 from api.store.migrations.results_0006 import downgrade_results, upgrade_results
