@@ -86,8 +86,7 @@ class _Machine:
         raise PickleError(f"holds more than {MAX_INSTRUCTIONS:,} pickle instructions")
 
     def refuse(self, code: int) -> None:
-        known = pickletools.code2op.get(chr(code))
-        name = f"0x{code:02x}" if known is None else known.name
+        name = next((known.name for known in pickletools.opcodes if known.code == chr(code)), f"0x{code:02x}")
         raise UnsafePickleError(f"holds the pickle instruction {name}, which no file of plain values needs")
 
     def byte(self) -> int:
