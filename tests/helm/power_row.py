@@ -16,7 +16,7 @@ from tests.deploy.router.asgi import EVENTS, Bed, Scripted, bed
 from tests.deploy.router.tables import table
 
 ORDER = {"domain": "row-a", "limits": [{"limit_w": 9000.0}], "valid_s": 600.0}
-STREAM = b'{"model": "m", "messages": [], "stream": true}'
+STREAM = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": true}'
 PRIORITIES = (b"low", b"high")
 
 
