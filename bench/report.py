@@ -22,9 +22,10 @@ def write_tables(*, page: Path = PAGE, out: Path = OUT) -> list[str]:
     for benchmark in REGISTRY:
         result = out / f"{benchmark.name}.json"
         marked = re.compile(rf"(<!-- table: {benchmark.name} -->\n).*?(<!-- end: {benchmark.name} -->)", re.DOTALL)
-        if result.exists() and marked.search(text):
+        found = marked.search(text)
+        if result.exists() and found is not None:
             table = table_of(benchmark, json.loads(result.read_text(encoding="utf-8")))
-            text = marked.sub(lambda found, table=table: f"{found[1]}\n{table}\n{found[2]}", text)
+            text = f"{text[: found.end(1)]}\n{table}\n{text[found.start(2) :]}"
             written.append(benchmark.name)
     page.write_text(text, encoding="utf-8")
     return written

@@ -98,7 +98,7 @@ def _registered(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if called in wrappers:
-                yield f"{wrappers[called]}{node.args[0].value}"
+                yield wrappers[called] + str(node.args[0].value)
 
 
 def _prefixes(function: ast.FunctionDef) -> Iterator[str]:
