@@ -1,9 +1,10 @@
-"""The slow detector of large jobs, or of any whose leaves are known: the joint fit and the straggler's sums, fed live.
+"""The slow detector of large jobs, and of any job with known leaves: makes windows from the stream for the joint fit
+and the straggler detector.
 
-docs/faults/localisation.md and docs/faults/stragglers.md say what they do with a window; here windows are made.
+docs/explanation/faults/localisation.md and stragglers.md describe the detectors.
 """
 
 from faults.large_jobs.detector import LargeJobDetector
 from faults.large_jobs.settings import JobwideSettings
 
-__all__ = ["JobwideDetector", "JobwideSettings"]
+__all__ = ["JobwideSettings", "LargeJobDetector"]

@@ -1,6 +1,7 @@
-"""How long nodes compute and steps take, by windows: from records of collectives; steps also from heartbeats.
+"""Compute gaps of nodes and durations of steps, by windows: from records of collectives; steps also from heartbeats.
 
-gap of a rank and step = sum over its operations of (arrival - end of the one before);  a node's is its slowest rank's.
+gap of a rank and step = sum over its operations of (arrival - end of the previous one);  a node's is its slowest
+rank's.
 """
 
 from collections import deque
@@ -19,11 +20,11 @@ FEWEST_NOW: Final = 3
 
 
 class Gaps(dict[int, tuple[float, int]]):
-    """What one window says of each rank: seconds of computing, and in how many steps."""
+    """One window of each rank: seconds of computing, and the number of steps."""
 
 
 class Steps:
-    """What one window says of the job: seconds, and steps."""
+    """One window of the job: seconds, and steps."""
 
     __slots__ = ("step_s", "steps")
 
@@ -38,7 +39,7 @@ class _Rank:
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.finished_s: float | None = None
-        self.gap_s: float | None = None  # of the step it is in; None: not from its beginning
+        self.gap_s: float | None = None  # of the current step; None: not from its beginning
         self.of_step: int | None = None
         self.reached: int | None = None
         self.reached_s = 0.0
@@ -54,7 +55,7 @@ class Computing:
         self._steps: deque[tuple[float, float]] = deque(maxlen=MAX_WINDOWS)  # end of a window, mean step in it
 
     def take(self, seen: Observation, into: Steps, gaps: Gaps) -> None:
-        """A collective, a pass or a heartbeat."""
+        """Add a collective, a pass or a heartbeat."""
         values, rank = seen.values, seen.rank
         if rank is None or not 0 <= rank < len(self._ranks):
             return
@@ -69,7 +70,7 @@ class Computing:
             _operation(of, values.step, values.called_s, max(values.received_s, values.sent_s), gaps)
 
     def gaps(self, of: Gaps) -> Floats:
-        """Mean per node of a window that is over; NaN where no step ended."""
+        """Mean per node of a closed window; NaN if no step ended."""
         of_node = np.full(self._nodes, np.nan)
         if of:
             ranks = np.fromiter(of, dtype=np.int64)
@@ -78,12 +79,12 @@ class Computing:
         return of_node
 
     def close(self, window: Steps, to_s: float) -> None:
-        """Remember how long steps took in a window that is over."""
+        """Record the duration of steps in a closed window."""
         if window.steps:
             self._steps.append((to_s, window.step_s / window.steps))
 
     def stood(self, window: Steps, window_s: float) -> bool:
-        """Whether nobody finished a step in a window that usually has two: what was busy then tells no bandwidth."""
+        """Whether no step ended in a window that usually has two: busy time then measures no bandwidth."""
         return not window.steps and bool(self._steps) and 2.0 * self.step_s() < window_s
 
     def step_s(self) -> float:
@@ -91,7 +92,7 @@ class Computing:
         return float(np.median([step_s for _, step_s in self._steps])) if self._steps else 0.0
 
     def chance_of_no_harm(self, since_s: float) -> float | None:
-        """That steps since then are as long as before, and noise made the difference; None: no baseline."""
+        """The chance that steps since then are as long as before; None without a baseline."""
         before = np.array([step_s for to_s, step_s in self._steps if to_s <= since_s])
         now = np.array([step_s for to_s, step_s in self._steps if to_s > since_s])
         if before.size < FEWEST_USUAL or now.size < FEWEST_NOW:
@@ -101,7 +102,7 @@ class Computing:
 
 
 def _reach(of: _Rank, step: int, at_s: float, into: Steps) -> None:
-    """A rank was seen in a step."""
+    """A rank was observed in a step."""
     if of.reached is not None and step > of.reached and at_s > of.reached_s:
         into.step_s += at_s - of.reached_s
         into.steps += step - of.reached
@@ -117,5 +118,5 @@ def _operation(of: _Rank, step: int, arrived_s: float, finished_s: float, into: 
         of.gap_s = None if of.of_step is None else 0.0
         of.of_step = step
     if of.gap_s is not None and of.finished_s is not None:
-        of.gap_s += max(0.0, arrived_s - of.finished_s)  # that overlap, no time to compute lies between
+        of.gap_s += max(0.0, arrived_s - of.finished_s)  # of overlapping operations, without time to compute between
     of.finished_s = finished_s if of.finished_s is None else max(finished_s, of.finished_s)

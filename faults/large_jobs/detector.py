@@ -1,8 +1,7 @@
-"""One stream in, windows to the joint fit and to the straggler's sums, their verdicts out.
+"""One stream in; windows to the joint fit and the straggler detector; their diagnoses out.
 
-Who computes longer is judged by shorter windows than wires are: no bytes have to be counted, and of a run of windows
-the first is in part.  Memory: two sums of each pair and each rank, and `learn_windows` of them until it is settled who
-talks to whom.
+The straggler detector uses shorter windows, because it counts no bytes and the first window of a run is partial.
+Memory: two sums of each pair and each rank, and `learn_windows` of them until the edges are settled.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +34,7 @@ Place = tuple[str, str, int | None, int | None, str | None]
 
 
 class _Open:
-    """A window that is not over."""
+    """An open window."""
 
     __slots__ = ("steps", "sums", "trains")
 
@@ -46,7 +45,7 @@ class _Open:
 
 
 class _Fitted:
-    """The edges that were settled, and what the localiser knows of them."""
+    """The settled edges, and the state of their localisation."""
 
     def __init__(self, edges: Edges, settings: JobwideSettings) -> None:
         self.edges, self._settings = edges, settings
@@ -56,11 +55,11 @@ class _Fitted:
 
     @property
     def outdated(self) -> bool:
-        """Whether the job has come back with others talking to each other."""
+        """Whether the job has come back with other pairs."""
         return self._strange >= self._settings.relearn_windows
 
     def step(self, index: int, sums: dict[Pair, Sum], trains: Trains, *, stood: bool = False) -> tuple[Diagnosis, ...]:
-        """One window on.  `stood`: what was busy while the job stood tells no bandwidth."""
+        """Process one window.  `stood`: busy time measures no bandwidth while the job stands."""
         from_s = index * self._settings.window_s
         to_s = from_s + self._settings.window_s
         told = {pair: total for pair, total in sums.items() if pair[1] == OUTSIDE} if stood else sums
@@ -72,7 +71,7 @@ class _Fitted:
 
 
 class LargeJobDetector:
-    """A `Detector` of one job, whose leaves may be known."""
+    """A `Detector` of one job, with or without known leaves."""
 
     def __init__(self, job: Job, settings: JobwideSettings | None = None) -> None:
         self.settings = settings or JobwideSettings()
@@ -94,14 +93,14 @@ class LargeJobDetector:
         self._diagnoses: tuple[Diagnosis, ...] = ()
 
     def __len__(self) -> int:
-        """Counters and sums that are held: what its memory grows with."""
+        """The number of counters and sums held."""
         sums = (*(opened.sums for opened in self._open), *(sums for _, sums, _ in self._learning))
         trains = (*(opened.trains for opened in self._open), *(trains for _, _, trains in self._learning))
         kept = len(self._pairs) + len(self._ends)
         return kept + sum(map(len, sums)) + sum(len(each.of) for each in trains)
 
     def observe(self, observation: Observation) -> None:
-        """Take one in."""
+        """Add an observation."""
         if not isinstance(observation.values, Socket | Collective | Heartbeat | PointToPoint | Probe | ProbeReturned):
             return
         opened = self._open.at(observation.at_s) if 0 <= observation.node < self._job.nodes else None
@@ -114,11 +113,11 @@ class LargeJobDetector:
             if reading is not None and isinstance(reading.values, Probe):
                 opened.trains.take(reading, reading.values)
         else:
-            gaps = self._gaps.at(observation.at_s)  # None: over already; the step goes on all the same
+            gaps = self._gaps.at(observation.at_s)  # None: closed already; the step continues
             self._computing.take(observation, opened.steps, Gaps() if gaps is None else gaps)
 
     def evaluate(self, now_s: float) -> Sequence[Diagnosis]:
-        """What is believed since the last window that is over."""
+        """The active diagnoses since the last closed window."""
         gaps, windows = self._gaps.over(now_s), self._open.over(now_s)
         for index, told in gaps:
             length_s = self._gaps.length_s
@@ -127,7 +126,7 @@ class LargeJobDetector:
                 self._late, gaps_s, (index + 1) * length_s, window_s=length_s
             )
         for index, of in windows:
-            if of is not None:  # else nothing was seen
+            if of is not None:  # otherwise nothing was observed
                 self._close(index, of)
         if gaps or windows:
             self._diagnoses = tuple(self._words(now_s))
@@ -148,7 +147,7 @@ class LargeJobDetector:
             self._fitted, self._wires = None, ()
 
     def _learn(self, index: int, sums: dict[Pair, Sum], trains: Trains) -> None:
-        """The first windows settle the edges, then they are judged like all others."""
+        """The first windows settle the edges and are then evaluated like all others."""
         self._learning.append((index, sums, trains))
         if len(self._learning) < self.settings.learn_windows:
             return
@@ -161,7 +160,7 @@ class LargeJobDetector:
             self._wires = self._fitted.step(at, old, probes)
 
     def _words(self, now_s: float) -> Iterator[Diagnosis]:
-        """By names, with the moment it was first told."""
+        """By key, with the first detection time."""
         told_s: dict[Place, float] = {}
         for diagnosis in (*self._wires, *self._nodes):
             place = (diagnosis.fault, diagnosis.scope, diagnosis.node, diagnosis.peer, diagnosis.switch)
@@ -172,16 +171,16 @@ class LargeJobDetector:
         self._told_s = told_s
 
     def _switch(self, diagnosis: Diagnosis) -> str | None:
-        """By the name that the job's fabric has for it."""
+        """The switch's name in the job."""
         if diagnosis.scope is not Scope.LEAF or diagnosis.switch is None:
             return diagnosis.switch
         return str(self._names[int(diagnosis.switch.removeprefix("leaf-"))])
 
     def _costs(self, diagnosis: Diagnosis) -> bool:
-        """Whether steps are longer since: nobody is taken out for what the job does not feel.
+        """Whether steps are longer since the onset: no node is isolated for a fault without effect.
 
-        Where steps have no baseline, a wire stands apart from wires that do the same; of a node that always computed
-        longer nobody knows that it should not.
+        Without a baseline of steps, an edge is compared with edges that do the same; a node that computed longer from
+        the start may have more to do.
         """
         chance = self._computing.chance_of_no_harm(diagnosis.onset_s)
         if chance is None:

@@ -1,9 +1,9 @@
-"""What each pair of nodes carried, summed by windows as looks come in: one step of a counter, one addition.
+"""Traffic of each pair of nodes, summed by windows: one difference of a counter, one addition.
 
     bandwidth = 8 x bytes acknowledged / busy time     [Mbit/s, busy in us]
 
-A step between two looks counts in the window of the second.  Bytes and busy time are cut at the same look, so the
-bandwidth does not depend on where; a counter that falls was opened anew, and counts from there.
+A difference between two polls counts in the window of the second.  Bytes and busy time are cut at the same poll, so the
+bandwidth does not depend on where; a counter that falls was opened again, and counts from there.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from typing import Final
 
 from faults.observations import Observation, Probe, Socket
 
-OUTSIDE: Final = -1  # the peer that stands for everybody outside the job
+OUTSIDE: Final = -1  # the peer for all hosts outside the job
 
 Pair = tuple[int, int]
 
@@ -24,7 +24,7 @@ class Sum:
     def __init__(self) -> None:
         self.bytes = 0
         self.busy_us = 0
-        self.connections = 0  # the most seen
+        self.connections = 0  # the largest number
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class _Counters:
 
 
 class Pairs:
-    """Counters of all pairs, and the sums of windows that are not over yet."""
+    """Counters of all pairs, and the sums of open windows."""
 
     def __init__(self, nodes: int, most: int) -> None:
         self._nodes, self._most = nodes, most
@@ -45,7 +45,7 @@ class Pairs:
         return len(self._newest)
 
     def take(self, seen: Observation, socket: Socket, sums: dict[Pair, Sum]) -> None:
-        """One look at one pair."""
+        """Add one poll of one pair."""
         peer = OUTSIDE if seen.peer is None else seen.peer
         if not OUTSIDE <= peer < self._nodes:
             return
@@ -70,10 +70,10 @@ class Pairs:
 
 
 class Trains:
-    """The quickest probe of each pair in one window: what met no other bytes tells the wire.
+    """The fastest probe of each pair in one window, which met no other bytes.
 
-    The receiver's own spacing of a train needs no second clock; without it the way's time, and a constant offset of
-    clocks is learnt as what is usual of the pair.
+    The receiver's own spacing of a train needs no second clock; without it the transit time is used, and the usual of
+    the pair absorbs a constant clock offset.
     """
 
     __slots__ = ("of",)
@@ -82,7 +82,7 @@ class Trains:
         self.of: dict[Pair, tuple[int, float]] = {}  # (probes, least seconds)
 
     def take(self, seen: Observation, probe: Probe) -> None:
-        """One that arrived at the observing node."""
+        """Add a train that arrived at the observing node."""
         took_s = took(probe)
         if seen.peer is None or took_s is None:
             return
@@ -91,6 +91,6 @@ class Trains:
 
 
 def took(probe: Probe) -> float | None:
-    """None: a clock says what cannot be."""
+    """None: an impossible time."""
     took_s = probe.received_s - probe.sent_s if probe.tail_s is None else probe.tail_s
     return took_s if took_s > 0.0 else None

@@ -1,7 +1,7 @@
-"""Who does the same work and who gets the same data, as far as a job's groups tell.
+"""Pipeline stages and replicas of nodes, as far as a job's groups show them.
 
-Groups that are disjoint and hold all nodes between them divide the job one way: into the stages of a pipeline, or into
-replicas.  Which is which they do not say, and it matters little: what a division's nodes have in common is taken off.
+Disjoint groups that hold all nodes divide the job: into stages or into replicas.  Which is which is unknown, and
+matters little: the common part of a division's nodes is removed.
 """
 
 from collections.abc import Iterable
@@ -13,11 +13,11 @@ from faults.detector import Job
 from faults.fabric import Ints
 from faults.stragglers import Roles
 
-FEWEST: Final = 3  # nodes of a group, from which they have a middle
+FEWEST: Final = 3  # nodes of a group, for a median
 
 
 def roles_of(job: Job) -> Roles:
-    """The division into the largest groups gives the level, the next what a replica explains."""
+    """The division into the largest groups gives the level, the next one the replicas."""
     wholes = {frozenset(job.rank_node[rank] for rank in group): None for group in job.groups}
     ways = [way for way in _divisions(wholes) if sum(map(len, way)) == job.nodes]
     ways.sort(key=len)

@@ -1,8 +1,8 @@
-"""Who talks to whom, settled after a few windows, and what a window says of each edge: log (usual / now).
+"""The edges of a job, settled after a few windows, and their values in a window: log (usual / now).
 
-An edge is one direction between two nodes; a node's NICs are not told apart by what sockets show, so a node is its NIC.
-The usual here is the kind's, the median while learning: what distinguishes an edge beyond that the localiser learns.
-Which kind an edge is of is told by the bytes it carries, which in a bulk-synchronous job do not change with its speed.
+An edge is one direction between two nodes; sockets do not distinguish a node's NICs, so a node is one NIC.  The usual
+here is the kind's, the median while learning; the localiser learns an edge's own difference.  The bytes of an edge,
+which in a bulk-synchronous job do not depend on its speed, determine its kind.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from faults.large_jobs.pairs import OUTSIDE, Pair, Sum, Trains
 from faults.large_jobs.settings import JobwideSettings
 
 TICK_US: Final = 4000.0  # the step of busy time at 250 Hz
-LONG: Final = 0.5  # of the bytes that the busiest carry: a ring's edge
+LONG: Final = 0.5  # of the bytes of the busiest: a ring's edge
 SHORT: Final = 0.125  # less than that: a small one
 BUSIEST: Final = 0.9  # quantile
 FEWEST: Final = 8  # edges, below which there are no peers to compare with
@@ -28,7 +28,7 @@ Sums = Mapping[Pair, Sum]
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """The edges of a job, in the order of the fabric, and what each carries in a window."""
+    """The edges of a job, in the order of the fabric, and the traffic of each in a window."""
 
     fabric: Fabric
     at: Mapping[Pair, int]
@@ -36,11 +36,11 @@ class Edges:
     usual_bytes: Floats
     connections: Floats
     fastest_mbit: float
-    outside_bytes: Mapping[int, float]  # per node: what it exchanges with others than the job's
+    outside_bytes: Mapping[int, float]  # per node: traffic with hosts outside the job
 
 
 def settled(windows: Sequence[Sums], job: Job, settings: JobwideSettings) -> Edges | None:
-    """The pairs that carried enough in more than half of these windows; None: too few talk."""
+    """The pairs with enough traffic in more than half of these windows; None: too few."""
     heard: dict[Pair, list[Sum]] = {}
     for sums in windows:
         for pair, total in sums.items():
@@ -90,7 +90,7 @@ def _fabric(pairs: Sequence[Pair], traffic: NDArray[np.int64], job: Job) -> Fabr
 def window(
     edges: Edges, sums: Sums, settings: JobwideSettings, *, from_s: float, to_s: float, trains: Trains | None = None
 ) -> Window:
-    """What was said of every edge from `from_s` to `to_s`."""
+    """The values of all edges from `from_s` to `to_s`."""
     count = len(edges.fabric)
     moved, busy_us, connections = np.zeros(count), np.zeros(count), np.zeros(count)
     least_bytes = settings.foreign_share * edges.fastest_mbit * 1e6 * (to_s - from_s) / 8.0
@@ -111,7 +111,7 @@ def window(
 
 
 def _probed(edges: Edges, trains: Trains, settings: JobwideSettings) -> Floats | None:
-    """Log of how much longer the quickest probe of each edge's pair took than that of its peers; None: none came."""
+    """Log of the fastest probe's time of each edge's pair over its peers'; None without probes."""
     found = np.full(len(edges.fabric), np.nan)
     for pair, (count, least_s) in trains.of.items():
         at = edges.at.get(pair)
@@ -122,7 +122,7 @@ def _probed(edges: Edges, trains: Trains, settings: JobwideSettings) -> Floats |
 
 
 def _touched(fabric: Fabric, extra: NDArray[np.bool_], nodes: set[int]) -> NDArray[np.bool_] | None:
-    """Edges that share a node with others' bytes, either way: acknowledgements wait there too."""
+    """Edges that share a node with foreign bytes, in either direction, since acknowledgements queue there too."""
     marked = np.zeros(fabric.node.size, dtype=np.bool_)
     marked[list(nodes)] = True
     marked[fabric.source[extra]] = marked[fabric.target[extra]] = True
@@ -130,6 +130,6 @@ def _touched(fabric: Fabric, extra: NDArray[np.bool_], nodes: set[int]) -> NDArr
 
 
 def strange(edges: Edges, sums: Sums) -> bool:
-    """Whether most of what was carried within the job went over pairs that are no edges."""
+    """Whether most of the traffic within the job went over pairs that are no edges."""
     inside = [(pair in edges.at, total.bytes) for pair, total in sums.items() if pair[1] != OUTSIDE]
     return 2 * sum(carried for known, carried in inside if not known) > sum(carried for _, carried in inside)

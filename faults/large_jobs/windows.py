@@ -1,28 +1,28 @@
-"""Windows on the clock of a stream: k lasts from k length_s to (k + 1) length_s, and is over `late_s` after that."""
+"""Windows on the clock of a stream: k lasts from k length_s to (k + 1) length_s, and closes `late_s` after that."""
 
 from collections.abc import Callable, Iterator
 from math import floor, isfinite
 from typing import Final, Generic, TypeVar
 
 MAX_OPEN: Final = 4  # windows: a clock that is so far ahead is broken
-MAX_SILENT: Final = 720  # windows: half an hour of 2.5 s without a word forgets as much as a day
+MAX_SILENT: Final = 720  # windows: half an hour of 2.5 s without an observation forgets as much as a day
 
 Of = TypeVar("Of")
 
 
 class Windows(Generic[Of]):
-    """What is gathered in those that are not over."""
+    """The content of open windows."""
 
     def __init__(self, new: Callable[[], Of], *, length_s: float, late_s: float) -> None:
         self._new, self.length_s, self._late_s = new, length_s, late_s
         self._open: dict[int, Of] = {}
-        self._next: int | None = None  # that will be over
+        self._next: int | None = None  # the next to close
 
     def __iter__(self) -> Iterator[Of]:
         return iter(self._open.values())
 
     def at(self, at_s: float) -> Of | None:
-        """None: over already, or a time that cannot be."""
+        """None: closed already, or an impossible time."""
         if not isfinite(at_s):
             return None
         index = floor(at_s / self.length_s)
@@ -36,11 +36,11 @@ class Windows(Generic[Of]):
         return found
 
     def over(self, now_s: float) -> list[tuple[int, Of | None]]:
-        """Those that are over since it was asked last, in order; None: nothing was seen in it."""
+        """The windows closed since the last call, in order; None: without observations."""
         if self._next is None or not isfinite(now_s):
             return []
         until = floor((now_s - self._late_s) / self.length_s)
-        if until + MAX_OPEN < self._next:  # the first word was by a clock that is far ahead
+        if until + MAX_OPEN < self._next:  # the first observation had a clock far ahead
             self._next = until
             self._open.clear()
         if until <= self._next:

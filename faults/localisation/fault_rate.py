@@ -24,13 +24,13 @@ class FaultRate:
     hours: float = 0.0
     open: frozenset[Place] = frozenset()  # the active diagnoses
 
-    def after(self, seconds: float) -> "Rate":
+    def after(self, seconds: float) -> "FaultRate":
         """Time has passed."""
         hours = seconds / 3600.0
         keep = math.exp(-hours / MEMORY_H)
         return replace(self, count=keep * self.count, hours=keep * self.hours + hours)
 
-    def told(self, diagnoses: Iterable[Diagnosis]) -> "Rate":
+    def told(self, diagnoses: Iterable[Diagnosis]) -> "FaultRate":
         """The diagnoses at the end of a window; a continued one is no new fault."""
         now = frozenset((one.scope, one.node, one.peer, one.switch) for one in diagnoses)
         return replace(self, count=self.count + len(now - self.open), open=now)

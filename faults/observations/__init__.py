@@ -1,4 +1,4 @@
-"""One typed stream of what was observed, whoever observed it.  Formats and traps: docs/faults/observations.md."""
+"""One typed stream of observations, independent of their source.  Formats: docs/explanation/faults/observations.md"""
 
 from faults.observations.jsonl import from_line, from_list, to_line
 from faults.observations.kinds import (
@@ -23,22 +23,22 @@ from faults.observations.probe_dedup import ProbeDeduplicator
 from faults.observations.timestamps import on_clock_of
 
 __all__ = [
-    "BothEnds",
     "Collective",
-    "Counts",
-    "Device",
-    "Flight",
+    "DeviceCounter",
+    "ExternalFinding",
+    "FlightProgress",
     "Heartbeat",
-    "Look",
     "Observation",
-    "Pass",
+    "OperationCounts",
+    "OperationDuration",
+    "PointToPoint",
     "Port",
     "Probe",
+    "ProbeDeduplicator",
     "ProbeReturned",
     "Process",
     "Socket",
-    "Told",
-    "Took",
+    "SocketPoll",
     "Values",
     "from_line",
     "from_list",

@@ -1,6 +1,7 @@
-"""An observation as one line of JSON and back, bit for bit: between processes, in bundles, in recording folders.
+"""An observation as one line of JSON and back, without loss: between processes, in bundles, in recording folders.
 
-`[at_s, node, rank, peer, kind, [values...]]`: a list rather than a mapping, for a recorder writes hundreds a second.
+`[at_s, node, rank, peer, kind, [values...]]`: a list rather than a mapping, because a recorder writes hundreds a
+second.
 """
 
 import json
@@ -34,9 +35,9 @@ KINDS: Mapping[str, type[Values]] = {name.lower(): kind for kind, name in KIND_N
 
 MAX_COUNT = 2**63 - 1
 MAX_CHARACTERS = 1024
-FARTHEST = 1e300  # of a number, as far as sums of some stay finite
+FARTHEST = 1e300  # so that sums stay finite
 
-Check = Callable[[Any], Any]  # gives the value in its own type, or raises ValueError
+Check = Callable[[Any], Any]  # returns the value in its own type, or raises ValueError
 
 
 def to_line(observation: Observation) -> str:
@@ -46,7 +47,7 @@ def to_line(observation: Observation) -> str:
 
 
 def from_line(line: str | bytes) -> Observation:
-    """The observation of a line; ValueError where it is none."""
+    """The observation of a line.  Raises ValueError."""
     try:
         return from_list(json.loads(line))
     except RecursionError as error:
@@ -64,7 +65,7 @@ def from_list(found: Any) -> Observation:
 
 
 def from_values(kind: type[Values], values: Any) -> Values:
-    """One kind's values from a parsed list; trailing ones that have defaults may be absent."""
+    """One kind's values from a parsed list; trailing ones with defaults may be absent."""
     checks = _CHECKS[kind]
     least = len(checks) - len(kind._field_defaults)
     if type(values) is not list or not least <= len(values) <= len(checks):
@@ -95,7 +96,7 @@ def _index(value: Any) -> int | None:
 
 
 def _check(hint: Any) -> Check:
-    """The check of a type as the kinds use them: numbers, texts, optional ones, tuples of such."""
+    """The check of a type as the kinds use them: numbers, texts, optional ones and tuples of them."""
     plain: Mapping[Any, Check] = {int: _int, float: _float, str: _str}
     if hint in plain:
         return plain[hint]

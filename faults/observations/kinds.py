@@ -1,16 +1,16 @@
-"""The kinds of observation.  Counters count from the start of what they count, never since the last look."""
+"""The kinds of observations.  Counters are cumulative."""
 
 from typing import NamedTuple, TypeAlias
 
 
 class SocketPoll(NamedTuple):
-    """An agent looked at its node's sockets: that many peers had one.  Without it, no sockets and no look are alike."""
+    """The recorder polled its sockets; the number of peers with a connection.  Separates "no sockets" from "no poll"."""
 
     peers: int
 
 
 class Socket(NamedTuple):
-    """All connections to one peer, as the kernel counts them (tcp_info by INET_DIAG)."""
+    """All connections to one peer, as kernel counters (tcp_info by INET_DIAG)."""
 
     connections: int
     acked_bytes: int
@@ -34,7 +34,7 @@ class Socket(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """A thread in the rank says that the process runs, and how far it is."""
+    """A thread in the rank runs; the rank's progress."""
 
     entered: int  # the last collective that the rank called
     finished: int
@@ -44,7 +44,7 @@ class Heartbeat(NamedTuple):
 
 
 class Collective(NamedTuple):
-    """One collective of one rank: when it came, when it was through (None: not yet)."""
+    """One collective of one rank: its arrival and its end (None: not ended)."""
 
     seq: int
     op: str
@@ -77,7 +77,7 @@ class Probe(NamedTuple):
 
 
 class ProbeReturned(NamedTuple):
-    """A one-way probe that the node sent and the peer has sent word of: what that one measured, by its clock."""
+    """A one-way probe that the node sent, measured by the peer's clock and returned in its reply."""
 
     size_bytes: int
     sent_s: float
@@ -86,29 +86,29 @@ class ProbeReturned(NamedTuple):
 
 
 class Process(NamedTuple):
-    """A rank's process as the kernel sees it."""
+    """A rank's process in /proc."""
 
     pid: int
-    state: str  # R, S, D, T, Z; "gone" when there is none
+    state: str  # R, S, D, T, Z; "gone" without a process
     cpu_s: float
     threads: int = 1
-    waited_s: float | None = None  # of its first thread, ready to run, for a core; None where the kernel does not say
+    waited_s: float | None = None  # of its main thread, runnable, for a core; None if the kernel does not report it
 
 
 class FlightProgress(NamedTuple):
-    """How far a rank is in one group, from a flight recorder's dump."""
+    """The progress of a rank in one group, from a Flight Recorder dump."""
 
     group: str
-    ranks: tuple[int, ...]  # of the group; empty where the dump does not say
+    ranks: tuple[int, ...]  # of the group; empty if the dump does not have them
     entered: int
     started: int
     finished: int
-    op: str | None  # the first that is not finished
-    since_s: float | None  # when that was called
+    op: str | None  # the first unfinished one
+    since_s: float | None  # when it was called
 
 
 class OperationCounts(NamedTuple):
-    """How many operations a rank has begun on a communicator (NCCL RAS), and what RAS thinks of the rank."""
+    """The operations that a rank has started on a communicator (NCCL RAS), and the rank's state in RAS."""
 
     group: str
     size: int
@@ -127,16 +127,16 @@ class Port(NamedTuple):
 
 
 class DeviceCounter(NamedTuple):
-    """What a GPU or its driver reports of itself."""
+    """A counter of a GPU or its driver."""
 
     gpu: str  # its number on the node, or its UUID
     what: str  # xid, ecc-double, ecc-single, row-remap, retired, nvlink, nvswitch, pcie, thermal, power
-    code: int  # of xid and nvswitch the driver's number, 0: none so far; of the others which of its counters
+    code: int  # of xid and nvswitch the driver's number, 0: none so far; otherwise the index of the counter
     total: float
 
 
 class OperationDuration(NamedTuple):
-    """How long one finished operation took; when it was is not told (NCCL Inspector without its event trace)."""
+    """The duration of a finished operation, without its time (NCCL Inspector without its event trace)."""
 
     group: str
     seq: int
@@ -147,7 +147,7 @@ class OperationDuration(NamedTuple):
 
 
 class ExternalFinding(NamedTuple):
-    """What another watcher says of a rank: its conclusion, not a thing seen."""
+    """A conclusion of another tool about a rank."""
 
     by: str  # xpu_timer
     what: str  # hang, matmul-tflops, ...

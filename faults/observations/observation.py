@@ -1,4 +1,4 @@
-"""What is common to all observations: who saw it, of whom, when."""
+"""The fields of all observations: node, rank, peer and time."""
 
 from typing import NamedTuple
 
@@ -6,20 +6,20 @@ from faults.observations.kinds import FlightProgress, PointToPoint, Values
 
 
 class Observation(NamedTuple):
-    """One thing seen at one moment.  Its kind is the type of its values.
+    """One observation.  Its kind is the type of its values.
 
-    Nodes and ranks are the indices of a job; names are given to them at the border.
+    Nodes and ranks are indices of the job; readers convert names.
     """
 
-    at_s: float  # when it was known to the one who saw it, by that node's clock
+    at_s: float  # when the observer knew it, by that node's clock
     node: int
     values: Values
     rank: int | None = None
-    peer: int | None = None  # the node at the other end, where there is one
+    peer: int | None = None  # the node at the other end, if any
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """All that it speaks of: its own, and those that are named inside."""
+        """All ranks of an observation: its own, and those in its values."""
         own = () if self.rank is None else (self.rank,)
         if isinstance(self.values, PointToPoint):
             return (*own, self.values.source, self.values.to)

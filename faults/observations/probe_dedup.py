@@ -1,7 +1,7 @@
-"""One reading of each train, whichever end tells of it: the one that received it, the one that sent it, or both.
+"""Deduplicates the readings of a probe train, which its receiver, its sender or both may report.
 
-The same train is the same pair and the same moment of sending.  Recorders round that to the microsecond, and a watcher
-moves it by what it takes the clock for at the moment; trains of one pair are at least 0.1 s apart.
+A train is identified by its pair and its send time.  Recorders round the time to the microsecond, and a monitor moves
+it by its current clock estimate; trains of one pair are at least 0.1 s apart.
 """
 
 from typing import Final
@@ -10,25 +10,25 @@ from faults.observations.kinds import Probe, ProbeReturned
 from faults.observations.observation import Observation
 
 SAME_S: Final = 0.04
-MAX_OPEN: Final = 16  # trains of a pair that one end alone has told of: 8 s, and the ends are 3 s apart at most
+MAX_OPEN: Final = 16  # trains of a pair that only one end has reported: 8 s, and the ends are 3 s apart at most
 
 Pair = tuple[int, int]
-_Open = tuple[float, bool]  # when it was sent, and whether the sender has told of it
+_Open = tuple[float, bool]  # when it was sent, and whether the sender has reported it
 
 
 class ProbeDeduplicator:
-    """Of all pairs of so many nodes; of more than `most` pairs the words of senders are left out."""
+    """For all pairs of so many nodes; beyond `most` pairs senders' reports are dropped."""
 
     def __init__(self, nodes: int, *, most: int) -> None:
         self._nodes, self._most = nodes, most
         self._open: dict[Pair, list[_Open]] = {}
 
     def __len__(self) -> int:
-        """Pairs and trains that are held."""
+        """The number of pairs and trains held."""
         return len(self._open) + sum(map(len, self._open.values()))
 
     def reading(self, seen: Observation) -> Observation | None:
-        """As the receiver would tell of it; None: it is none, or known from the other end."""
+        """As the receiver would report it; None for another kind, or a train known from the other end."""
         values, by_sender = seen.values, isinstance(seen.values, ProbeReturned)
         if not isinstance(values, Probe | ProbeReturned) or seen.peer is None or seen.peer == seen.node:
             return None
@@ -46,7 +46,7 @@ class ProbeDeduplicator:
 
 
 def _known(opened: list[_Open], sent_s: float, *, by_sender: bool) -> bool:
-    """Whether the other end has told of it; else it is kept until that one does."""
+    """Whether the other end has reported it; otherwise it is kept until then."""
     others = [each for each in opened if each[1] is not by_sender and abs(each[0] - sent_s) <= SAME_S]
     if others:
         opened.remove(min(others, key=lambda each: abs(each[0] - sent_s)))

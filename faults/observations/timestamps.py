@@ -1,4 +1,4 @@
-"""Which of an observation's values are moments, so that all of it can be told on another clock."""
+"""The times among an observation's values, to move the observation to another clock."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ MOMENTS: Mapping[type[Values], tuple[str, ...]] = {
 
 
 def on_clock_of(observation: Observation, zero_s: float) -> Observation:
-    """The same in seconds after `zero_s`."""
+    """The observation in seconds after `zero_s`."""
     values: Any = observation.values
     told = {name: getattr(values, name) for name in MOMENTS.get(type(values), ())}
     moved = {name: at_s - zero_s for name, at_s in told.items() if at_s is not None}
@@ -24,6 +24,6 @@ def on_clock_of(observation: Observation, zero_s: float) -> Observation:
 
 
 def moments_of(observation: Observation) -> tuple[float, ...]:
-    """All of them: when it was known, and those inside."""
+    """All times: when it was known, and those in its values."""
     inside = (getattr(observation.values, name) for name in MOMENTS.get(type(observation.values), ()))
     return observation.at_s, *(at_s for at_s in inside if at_s is not None)

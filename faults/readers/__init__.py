@@ -1,6 +1,6 @@
-"""Formats of others and our own, read into observations.  What is malformed is counted and skipped, never fatal.
+"""Readers of external formats and our own.  Malformed input is counted and skipped, never fatal.
 
-Nothing here opens a file or a socket: bytes and lines are arguments.  docs/faults/observations.md
+The readers take bytes and lines and open no file or socket.  docs/explanation/faults/observations.md
 """
 
 from faults.readers.communicators import Communicators
@@ -16,12 +16,12 @@ from faults.readers.recording_files import line_reader
 from faults.readers.xpu_timer import parse_xpu_timer
 
 __all__ = [
+    "Communicators",
+    "JobMap",
     "LineReader",
     "MalformedError",
-    "Members",
-    "Places",
+    "ParseErrors",
     "Recording",
-    "Tally",
     "flights",
     "line_reader",
     "parse_dcgm",

@@ -1,8 +1,8 @@
-"""dcgm-exporter's metrics as what GPUs report of themselves.
+"""dcgm-exporter's metrics as GPU counters.
 
-Field names: the exporter's etc/default-counters.csv and DCGM's dcgm_fields.h.  DCGM_FI_DEV_XID_ERRORS is the number of
-the last XID and stays after the GPU is well again (dcgm-exporter#500): only its changes mean something.  Values that
-DCGM calls blank (not supported, not found, no permission) are left, and so is what another host reported.
+Field names: the exporter's etc/default-counters.csv and DCGM's dcgm_fields.h.  DCGM_FI_DEV_XID_ERRORS holds the last
+XID for ever (dcgm-exporter#500), so only changes count.  Blank values (not supported, not found, no permission) and
+values of other hosts are dropped.
 """
 
 import math
@@ -17,13 +17,13 @@ from faults.readers.prometheus import Sample, parse_samples
 SOURCE: Final = "dcgm"
 MAX_XID: Final = 100_000
 
-# What the metric counts, and which of that kind's counters it is.
+# The kind of the metric, and the index of its counter.
 COUNTERS: Final[Mapping[str, tuple[str, int]]] = {
     "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": ("ecc-double", 0),  # since the driver was loaded
     "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL": ("ecc-double", 1),  # over the GPU's life
     "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": ("ecc-single", 0),
     "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL": ("ecc-single", 1),
-    "DCGM_FI_DEV_ROW_REMAP_FAILURE": ("row-remap", 0),  # 1: it failed, the GPU has to go
+    "DCGM_FI_DEV_ROW_REMAP_FAILURE": ("row-remap", 0),  # 1: it failed, the GPU must be replaced
     "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": ("row-remap", 1),
     "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": ("row-remap", 2),
     "DCGM_FI_DEV_RETIRED_DBE": ("retired", 0),
@@ -42,14 +42,14 @@ LAST_ERRORS: Final[Mapping[str, str]] = {
     "DCGM_FI_DEV_XID_ERRORS": "xid",
     "DCGM_FI_DEV_NVSWITCH_FATAL_ERRORS": "nvswitch",
 }
-# The number is a label, the value counts.  The exporter has called it by both names (dcgm-exporter#239).
+# The number is a label, the value counts.  The exporter has used both names (dcgm-exporter#239).
 COUNTED_ERRORS: Final = ("DCGM_EXP_XID_ERRORS_COUNT", "DCGM_FI_DEV_XID_ERRORS_ACTIVE")
 
 
 def parse_dcgm(
     chunks: Iterable[bytes], *, at_s: float, node: int, job_map: JobMap, tally: ParseErrors
 ) -> Iterator[Observation]:
-    """One scrape.  `node` is whose exporter it was; where the job's hosts are known, the sample's own label counts."""
+    """One scrape of the exporter on `node`; if the job's hosts are known, the sample's own label decides."""
     for sample in parse_samples(chunks, prefixes=("DCGM_FI_DEV_", "DCGM_EXP_"), source=SOURCE, tally=tally):
         with tally.skipping(SOURCE):
             device = _device(sample)

@@ -1,4 +1,4 @@
-"""Taking typed values out of parsed data.  A truth value is not a number, and neither is NaN."""
+"""Typed values out of parsed data.  A boolean is not a number, and neither is NaN."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from faults.readers.parse_errors import MalformedError
 
-MAX = 2**63 - 1  # the kernel's and NCCL's counters are 64 bits wide; what is above is a misread one
+MAX = 2**63 - 1  # the kernel's and NCCL's counters have 64 bits; a larger one is misread
 LATEST_S = 1e11  # the year 5138
 MAX_TEXT = 256  # characters of a name
 MAX_INDEX = 1 << 24  # nodes and ranks
@@ -18,7 +18,7 @@ def _no_constant(_: str) -> NoReturn:
     raise ValueError("NaN and Infinity are not JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)  # one for all: making it costs as much as a short line
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)  # one for all: creating it costs as much as a short line
 
 
 def parse_json(data: bytes | str) -> Any:
@@ -38,7 +38,7 @@ def parse_record(data: bytes | str) -> Record:
 
 
 def whole(record: Record, key: str, *, most: int = MAX, missing: int | None = None) -> int:
-    """A whole number from 0 to `most`; where it is absent, `missing` if that is given."""
+    """A whole number from 0 to `most`; if absent, `missing` if that is given."""
     value = record.get(key, missing)
     if type(value) is not int or not 0 <= value <= most:
         raise MalformedError(f"{key} is no whole number in range")
@@ -51,7 +51,7 @@ def number(record: Record, key: str, *, least: float = 0.0, most: float = float(
 
 
 def in_range(value: Any, key: str, *, least: float = 0.0, most: float = float(MAX)) -> float:
-    """The same of a value already taken out; `key` is how the defect is called."""
+    """The same of a value; `key` names the defect."""
     if type(value) not in (int, float) or not least <= value <= most:
         raise MalformedError(f"{key} is no number in range")
     return float(value)
@@ -63,7 +63,7 @@ def moment(record: Record, key: str) -> float:
 
 
 def optional_whole(record: Record, key: str) -> int | None:
-    """A whole number, or None where it is absent or null."""
+    """A whole number, or None if absent or null."""
     return None if record.get(key) is None else whole(record, key)
 
 
@@ -76,7 +76,7 @@ def text(record: Record, key: str, *, missing: str | None = None) -> str:
 
 
 def optional_text(record: Record, key: str) -> str | None:
-    """A name, or None where it is absent or null."""
+    """A name, or None if absent or null."""
     return None if record.get(key) is None else text(record, key)
 
 
@@ -89,7 +89,7 @@ def items(record: Record, key: str) -> Sequence[Any]:
 
 
 def mapping(record: Record, key: str) -> Record:
-    """A mapping inside; empty where it is absent."""
+    """A nested mapping; empty if absent."""
     value = record.get(key, {})
     if not isinstance(value, dict):
         raise MalformedError(f"{key} is no mapping")

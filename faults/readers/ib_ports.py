@@ -1,7 +1,7 @@
-"""InfiniBand and RoCE port counters: the small texts below /sys/class/infiniband.
+"""InfiniBand and RoCE port counters: the files below /sys/class/infiniband.
 
-`<device>/ports/<port>/{state, rate, counters/*, hw_counters/*}`.  Counters are the kernel's, as they are:
-port_xmit_data and port_rcv_data count words of 4 bytes (Documentation/ABI/stable/sysfs-class-infiniband).
+`<device>/ports/<port>/{state, rate, counters/*, hw_counters/*}`.  Counters keep the kernel's units: port_xmit_data and
+port_rcv_data count words of 4 bytes (Documentation/ABI/stable/sysfs-class-infiniband).
 """
 
 import re
@@ -25,7 +25,7 @@ Texts = dict[str, str]
 
 
 def parse_ports(files: Mapping[str, str], *, at_s: float, node: int, tally: ParseErrors) -> Iterator[Observation]:
-    """The ports of a node; `files` are the texts by path.  Paths of other files are left."""
+    """The ports of a node; `files` are the texts by path.  Other paths are ignored."""
     ports: dict[tuple[str, int], Texts] = defaultdict(dict)
     for path, text in list(files.items())[:MAX_FILES]:
         match = _PATH.fullmatch(path)
@@ -56,4 +56,4 @@ def _count(text: str) -> int:
     digits = text.strip()
     if not digits.isascii() or not digits.isdecimal() or len(digits) > 20:
         raise MalformedError("counter is no whole number")
-    return min(int(digits), MAX)  # 64-bit counters stay at their end when they are full
+    return min(int(digits), MAX)  # 64-bit counters saturate

@@ -1,4 +1,4 @@
-"""Whose record it is, and on which clock: the job's ranks on their nodes, and the moment times count from."""
+"""The job's ranks and nodes, and the origin of times."""
 
 import math
 from collections.abc import Mapping
@@ -9,32 +9,32 @@ from faults.readers.parse_errors import MalformedError
 
 @dataclass(frozen=True, slots=True)
 class JobMap:
-    """The node of each rank; times in files are made relative to `zero_s`."""
+    """The node of each rank; times become relative to `zero_s`."""
 
     nodes: int
     rank_node: tuple[int, ...]
     zero_s: float = 0.0
-    earliest_s: float = -math.inf  # after zero; what lies outside is a broken clock or a broken line
+    earliest_s: float = -math.inf  # after zero; a time outside is of a broken clock or line
     latest_s: float = math.inf
     hosts: Mapping[str, int] = field(default_factory=dict)  # node by host name or address
 
     def node(self, rank: int) -> int:
         """The node of a rank."""
         if not 0 <= rank < len(self.rank_node):
-            raise MalformedError("of a rank that the job has not")
+            raise MalformedError("of a rank outside the job")
         return self.rank_node[rank]
 
     def known(self, node: int) -> int:
-        """A node, if the job has it."""
+        """A node of the job."""
         if not 0 <= node < self.nodes:
-            raise MalformedError("of a node that the job has not")
+            raise MalformedError("of a node outside the job")
         return node
 
     def host(self, name: str) -> int:
         """The node of a host name or an address."""
         node = self.hosts.get(name)
         if node is None:
-            raise MalformedError("of a host that the job has not")
+            raise MalformedError("of a host outside the job")
         return self.known(node)
 
     def time(self, clock_s: float) -> float:
@@ -42,7 +42,7 @@ class JobMap:
         return self.near(clock_s - self.zero_s)
 
     def near(self, at_s: float) -> float:
-        """A moment after zero, if it can be one of the job's."""
+        """A time after zero within the job's range."""
         if not self.earliest_s <= at_s <= self.latest_s:
             raise MalformedError("time is far from the job's")
         return at_s

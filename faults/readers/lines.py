@@ -1,4 +1,4 @@
-"""Cutting a stream of bytes into lines, in bounded memory whatever comes."""
+"""Splits a stream of bytes into lines, in bounded memory."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from faults.observations import Observation
 from faults.readers.parse_errors import MalformedError, ParseErrors
 
-MAX_LINE_BYTES = 4 * 1024 * 1024  # a look at 16,384 peers is about 1.6 MB
+MAX_LINE_BYTES = 4 * 1024 * 1024  # a poll of 16,384 peers is about 1.6 MB
 TOO_LONG = "line too long"
 
 
 class Splitter:
-    """Feed it chunks as they come; it gives whole lines back.  A line past the limit is counted and dropped.
+    """Takes chunks and returns whole lines.  A line beyond the limit is counted and dropped.
 
-    The same code cuts a file that is replayed and one that is still being written: what follows the last line end
-    waits for its rest, or for `end`.
+    The same code splits finished and growing files: the rest after the last line end waits for more, or for `end`.
     """
 
     def __init__(self, *, source: str, tally: ParseErrors, most_bytes: int = MAX_LINE_BYTES) -> None:
@@ -25,7 +24,7 @@ class Splitter:
         self._dropping = False
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """The lines that this chunk completes, without their ends and without empty ones."""
+        """The lines that this chunk completes, without line ends and empty lines."""
         first, *rest = chunk.split(b"\n")
         self._hold(first)
         for part in rest:
@@ -33,7 +32,7 @@ class Splitter:
             self._hold(part)
 
     def end(self) -> Iterator[bytes]:
-        """What is held, as a line: the stream ended, or the line did."""
+        """The held rest as a line, at the end of the stream."""
         line = bytes(self._held)
         self._held.clear()
         dropped, self._dropping = self._dropping, False
@@ -54,7 +53,7 @@ class Splitter:
 def split_lines(
     chunks: Iterable[bytes], *, source: str, tally: ParseErrors, most_bytes: int = MAX_LINE_BYTES
 ) -> Iterator[bytes]:
-    """All lines of a stream that ends."""
+    """All lines of a finished stream."""
     splitter = Splitter(source=source, tally=tally, most_bytes=most_bytes)
     for chunk in chunks:
         yield from splitter.feed(chunk)
@@ -63,7 +62,7 @@ def split_lines(
 
 @dataclass(frozen=True, slots=True)
 class LineReader:
-    """Reads one file of lines: feed it chunks, and `end` when no more come.  What is malformed is counted."""
+    """Reads one file of lines in chunks, then `end`.  Malformed lines are counted."""
 
     source: str  # the kind of file
     parse: Callable[[bytes], list[Observation]]  # may raise MalformedError
@@ -71,15 +70,15 @@ class LineReader:
     tally: ParseErrors
 
     def feed(self, chunk: bytes) -> Iterator[Observation]:
-        """What the lines completed by this chunk say."""
+        """The observations of the lines that this chunk completes."""
         return self._read(self.splitter.feed(chunk))
 
     def end(self) -> Iterator[Observation]:
-        """What a last line without an end says."""
+        """The observations of a last line without an end."""
         return self._read(self.splitter.end())
 
     def all(self, chunks: Iterable[bytes]) -> Iterator[Observation]:
-        """What a whole file says."""
+        """The observations of a whole file."""
         for chunk in chunks:
             yield from self.feed(chunk)
         yield from self.end()

@@ -1,9 +1,9 @@
 """NCCL Inspector's JSON lines: finished collectives, point-to-point operations and proxy transfers.
 
 Written by plugins/profiler/inspector of NCCL.  Up to format v4.2 each line has its own header; from v4.3 on a marker
-line with `dump_stats` has it for as many lines behind it as it says.  Only what is finished is written: a hang shows as
-silence.  With the event trace (NCCL_INSPECTOR_DUMP_VERBOSE=1) it is known when an operation was, without only how long
-it took; and all of it is known when it was dumped, not when it happened.
+line with `dump_stats` carries it for the number of lines that it announces.  Only finished operations are written, so a
+hang is silence.  With the event trace (NCCL_INSPECTOR_DUMP_VERBOSE=1) the time of an operation is known, otherwise only
+its duration; everything becomes known at the dump.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ EVERY_LINE: Final = -1  # the header is the line's own
 
 @dataclass(slots=True)
 class _Dump:
-    """Whose lines these are, and when they were written."""
+    """The header of some lines: their process and time."""
 
     group: str
     size: int
@@ -38,10 +38,10 @@ class InspectorLines:
         self._dump: _Dump | None = None
 
     def parse(self, line: bytes) -> list[Observation]:
-        """One line; MalformedError where it is none of an Inspector's."""
+        """One line.  Raises MalformedError."""
         record = parse_record(line)
         if "dump_stats" in record:
-            self._dump = None  # a marker that cannot be read must not leave its lines to the one before
+            self._dump = None  # an unreadable marker must not leave its lines to the one before
             self._dump = self._header(record, left=_announced(mapping(record, "dump_stats")))
             return []
         dump = self._header(record, left=EVERY_LINE) if "header" in record else self._next()
@@ -105,7 +105,7 @@ class InspectorLines:
         return self._seen(dump.at_s, values, peer=peer)
 
     def _proxy(self, proxy: Record, dump: _Dump) -> Observation:
-        """What one channel sent to or got from one peer, by the CPU's clock: the only per-peer times NCCL gives."""
+        """One channel's transfer with one peer, by the CPU's clock: the only per-peer times of NCCL."""
         trace = mapping(proxy, "event_trace_ts")
         took_s = self._stamp(trace, "proxy_op_stop_ts") - self._stamp(trace, "proxy_op_start_ts")
         if took_s < 0:
@@ -123,7 +123,7 @@ class InspectorLines:
         return self._seen(dump.at_s, values, peer=peer)
 
     def _peer(self, comm_rank: int, dump: _Dump) -> int | None:
-        """The peer's node, in the communicator of all ranks; in smaller ones ranks are numbered otherwise."""
+        """The peer's node, in the communicator of all ranks; smaller ones number ranks differently."""
         return self._places.node(comm_rank) if dump.size == len(self._places.rank_node) else None
 
     def _stamp(self, trace: Record, key: str) -> float:

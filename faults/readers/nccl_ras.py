@@ -1,7 +1,7 @@
-"""NCCL RAS in JSON: how many operations each rank has begun on each communicator, and whom RAS has lost.
+"""NCCL RAS in JSON: the operations that each rank has started on each communicator, and lost processes.
 
 `SET FORMAT json`, then `VERBOSE STATUS` on port 28028 (since NCCL 2.28.7) or `MONITOR` (since 2.29); field names are
-those of src/ras/client_support.cc.  RAS calls a job fine that has hung (nccl#1730), so its counts matter, not its word.
+those of src/ras/client_support.cc.  RAS may report a hung job as healthy (nccl#1730), so only its counts are used.
 """
 
 import json
@@ -24,13 +24,13 @@ _NO_ERROR: Final = (0, 7)  # ncclSuccess, ncclInProgress
 def parse_ras(
     content: bytes | Iterable[bytes], *, at_s: float, job_map: JobMap, members: Communicators, tally: ParseErrors
 ) -> Iterator[Observation]:
-    """One answer to a status request.  Lines before the JSON (the protocol's OK) are left."""
+    """One reply to a status request.  Lines before the JSON (the protocol's OK) are skipped."""
     with tally.skipping(SOURCE):
         data = whole_document(content)
         record = parse_record(most_values(data[max(data.find(b"{"), 0) :]))
         communicators = [each for each in items(record, "communicators") if isinstance(each, dict)]
         tally.add(SOURCE, "communicator is no mapping", times=len(record["communicators"]) - len(communicators))
-        # The largest first: it says who is who in the others.
+        # The largest first: it identifies the processes of the others.
         for each in sorted(communicators, key=_size, reverse=True):
             with tally.skipping(SOURCE):
                 yield from _communicator(each, at_s=at_s, job_map=job_map, members=members, tally=tally)
@@ -64,13 +64,13 @@ def _seen(
 ) -> Observation:
     rank = members.rank(process)
     if rank is None and not job_map.hosts:
-        raise MalformedError("of a process that is not known")
+        raise MalformedError("of an unknown process")
     node = job_map.host(process[0]) if rank is None else job_map.node(rank)
     return Observation(at_s, node, values, rank=rank)
 
 
 def _signed(record: Record, key: str) -> int:
-    """A number that is -1 where RAS does not know it."""
+    """A number that is -1 if RAS does not know it."""
     return -1 if record.get(key) == -1 else whole(record, key)
 
 
@@ -96,7 +96,7 @@ def _lost(status: Record) -> str:
 def parse_ras_events(
     data: bytes, *, at_s: float, job_map: JobMap, members: Communicators, tally: ParseErrors
 ) -> Iterator[Observation]:
-    """What `MONITOR` has written up to now: processes that RAS has lost.  Other events are left."""
+    """The output of `MONITOR` so far: processes that RAS has lost.  Other events are ignored."""
     for event in _objects(data, tally=tally):
         with tally.skipping(SOURCE):
             if text(event, "event") != DEAD:
@@ -106,7 +106,7 @@ def parse_ras_events(
 
 
 def _processes(peer: Record) -> list[Process]:
-    """One per GPU; of a process that RAS never knew there is only the address, as `10.0.0.1<28028>`."""
+    """One per GPU; of a process that RAS never knew only the address, as `10.0.0.1<28028>`."""
     if "addr" in peer:
         return [(text(peer, "addr").partition("<")[0], -1, -1)]
     gpus = [gpu for gpu in items(peer, "cuda_devs")[:64] if type(gpu) is int]
@@ -114,7 +114,7 @@ def _processes(peer: Record) -> list[Process]:
 
 
 def _objects(data: bytes, *, tally: ParseErrors) -> Iterator[dict[str, Any]]:
-    """JSON objects one after the other, with whatever between them."""
+    """Concatenated JSON objects, with any text between them."""
     decoder = json.JSONDecoder()
     told = most_values(whole_document(data)).decode(errors="replace")
     at = told.find("{")

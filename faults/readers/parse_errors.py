@@ -1,4 +1,4 @@
-"""Counting what could not be read.  The kinds are ours, never the data's: no file can fill memory with them."""
+"""Counts of malformed records.  The keys are fixed texts, never input, so a file cannot grow them."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -7,23 +7,23 @@ from types import MappingProxyType
 
 
 class MalformedError(Exception):
-    """A record that breaks its format; the message is the kind of defect, without the offending value."""
+    """A record that breaks its format; the message is the kind of defect, without the value."""
 
 
 class ParseErrors:
-    """How many malformed records of which kind a source had."""
+    """The number of malformed records by source and defect."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
 
     def add(self, source: str, defect: str, *, times: int = 1) -> None:
-        """One more.  `source` is the kind of file, `defect` says what is wrong in a few words."""
+        """Add one.  `source` is the kind of file, `defect` a short description."""
         if times:
             self._counts[f"{source}: {defect}"] += times
 
     @contextmanager
     def skipping(self, source: str) -> Iterator[None]:
-        """Count a MalformedError raised inside and go on behind."""
+        """Count a MalformedError raised inside, and continue after the block."""
         try:
             yield
         except MalformedError as error:

@@ -1,6 +1,6 @@
-"""Prometheus text exposition (format 0.0.4), as much of it as the exporters that we read write.
+"""Prometheus text exposition (format 0.0.4), as far as the scraped exporters use it.
 
-Time stamps at a line's end are left: the moment of the scrape counts.
+Time stamps at a line's end are ignored: the time of the scrape counts.
 """
 
 import re
@@ -31,7 +31,7 @@ class Sample(NamedTuple):
 def parse_samples(
     chunks: Iterable[bytes], *, prefixes: tuple[str, ...], source: str, tally: ParseErrors
 ) -> Iterator[Sample]:
-    """The samples whose names begin with one of the prefixes; all others are left unread."""
+    """The samples whose names begin with one of the prefixes."""
     wanted = tuple(prefix.encode() for prefix in prefixes)
     for line in split_lines(chunks, source=source, tally=tally, most_bytes=MAX_LINE_BYTES):
         if line.startswith(wanted):

@@ -1,4 +1,4 @@
-"""The lines that a rank writes of itself: heartbeats and finished collectives.  Schema: docs/faults/observations.md"""
+"""A rank's own lines: heartbeats and collectives.  Schema: docs/explanation/faults/observations.md"""
 
 from faults.observations import Collective, Heartbeat, Observation, PointToPoint
 from faults.readers.fields import (
@@ -36,8 +36,7 @@ def parse_heartbeat(line: bytes, *, rank: int, job_map: JobMap) -> list[Observat
 def parse_collective(line: bytes, *, rank: int, job_map: JobMap) -> list[Observation]:
     """`{"seq", "op", "n", "t0", "t1", "step"}`, or a point-to-point exchange.
 
-    A finished operation is known when it is finished, not when it began.  A line whose t1 is null says that the rank
-    has arrived: known at once.
+    A finished operation becomes known when it finishes.  A line with t1 null is known at the arrival.
     """
     record = parse_record(line)
     if record.get("op") == "p2p":

@@ -1,7 +1,7 @@
-"""A folder of a recorded job as one ordered stream.  Schema: docs/faults/observations.md
+"""A recording folder as one ordered stream.  Schema: docs/explanation/faults/observations.md
 
-What is observed is put in the order in which it became known, whatever the order of the lines, and told in seconds
-after the job's t_go, so that a replay sees exactly what a live watcher would have seen, and never the future.
+Observations are ordered by when they became known and given in seconds after the job's t_go, so a replay has exactly
+the information of a live monitor at each time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,28 +23,28 @@ from fleet.documents import RuleError
 Content = bytes | Iterable[bytes]  # of a file: whole, or in chunks of any size
 
 DAY_S = 86_400.0
-LONGEST_S = 30 * DAY_S  # of a recording that does not say how long it is
-DUMPED_BEFORE_END_S = 1.5  # the schema's: flight recorders are asked that long before the run ends
+LONGEST_S = 30 * DAY_S  # of a recording without a duration
+DUMPED_BEFORE_END_S = 1.5  # the schema's: dumps are requested that long before the run ends
 MAX_RUN_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What was recorded of a job, in the order in which it became known."""
+    """The observations of a recorded job, in the order in which they became known."""
 
     job: Job
     t_go_s: float  # on the recording's clock; all other times count from it
     observations: tuple[Observation, ...]
-    malformed: Mapping[str, int]  # how many records of which kind of defect were skipped
+    malformed: Mapping[str, int]  # number of skipped records by defect
 
     @property
     def ends_s(self) -> float:
-        """When the last thing was known."""
+        """When the last observation became known."""
         return self.observations[-1].at_s if self.observations else 0.0
 
 
 def read(files: Mapping[str, Content]) -> Recording:
-    """Read a folder's files by name.  Only `run.json` must be usable: else a RuleError says what is wrong with it."""
+    """Read a folder's files by name.  Only `run.json` must be valid; a RuleError names its defect."""
     tally = ParseErrors()
     run = parse_run(_document(files[RUN])) if RUN in files else _no_run()
     dumps = list(_dumps(files, tally=tally))
@@ -87,7 +87,7 @@ def _dumps(files: Mapping[str, Content], *, tally: ParseErrors) -> Iterator[tupl
 
 
 def _rounds(dumps: Iterable[tuple[int, Dump]]) -> Iterator[dict[int, Dump]]:
-    """Ranks may have been asked twice, with stack traces and without: at most one dump of each rank at a time."""
+    """Ranks may have dumped twice, with stack traces and without: at most one dump of each rank at a time."""
     left = list(dumps)
     while left:
         taken: dict[int, Dump] = {}
@@ -102,7 +102,7 @@ def _rounds(dumps: Iterable[tuple[int, Dump]]) -> Iterator[dict[int, Dump]]:
 
 
 def _t_go_s(run: Run, dumps: Iterable[tuple[int, Dump]]) -> float:
-    """Without a t_go, the first operation that a dump tells of."""
+    """Without a t_go, the first operation in any dump."""
     if run.t_go_s is not None:
         return run.t_go_s
     return min((dump.first_s for _, dump in dumps), default=0.0)
@@ -111,7 +111,7 @@ def _t_go_s(run: Run, dumps: Iterable[tuple[int, Dump]]) -> float:
 def _of_the_job(
     dumps: Iterable[tuple[int, Dump]], *, job_map: JobMap, t_go_s: float, tally: ParseErrors
 ) -> Iterator[tuple[int, Dump]]:
-    """Dumps of the job's time: what another clock wrote would come centuries too late."""
+    """Dumps within the job's time: another clock's would be centuries late."""
     for rank, dump in dumps:
         with tally.skipping("fr"):
             job_map.near(dump.last_s - t_go_s)
@@ -121,7 +121,7 @@ def _of_the_job(
 def _dumped_s(
     run: Run, dumps: Iterable[tuple[int, Dump]], *, t_go_s: float, job_map: JobMap, tally: ParseErrors
 ) -> float:
-    """A dump does not say when it was made: not before the last thing that any of them tells of."""
+    """A dump has no time of its own: not before the last event in any of them."""
     told_s = max((dump.last_s - t_go_s for _, dump in dumps), default=0.0)
     if run.dumped_s is not None:
         with tally.skipping("run"):
@@ -132,9 +132,9 @@ def _dumped_s(
 
 
 def _in_order(found: list[Observation], *, tally: ParseErrors) -> Iterator[Observation]:
-    """By when it was known; at one moment by kind and place, whatever the order of files and lines.
+    """By when it was known; at equal times by kind and place.
 
-    What was written twice is told once.
+    Duplicates are dropped.
     """
     found.sort(key=attrgetter("at_s"))
     for _, together in groupby(found, key=attrgetter("at_s")):
@@ -157,4 +157,4 @@ def _place(seen: Observation) -> tuple[int, int, int, int]:
     return _KIND_ORDER[type(values)], node, -1 if rank is None else rank, -1 if peer is None else peer
 
 
-_KIND_ORDER = {kind: index for index, kind in enumerate(KINDS.values())}  # a look comes before its sockets
+_KIND_ORDER = {kind: index for index, kind in enumerate(KINDS.values())}  # a poll precedes its sockets

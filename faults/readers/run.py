@@ -1,4 +1,4 @@
-"""run.json: what is known of a recorded job before anything of it is read."""
+"""run.json: the description of a recorded job."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +16,12 @@ RANGE = f"expected a whole number from 1 to {MAX_RANKS:,}"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A job, and when it was recorded."""
+    """A job, and the time of its recording."""
 
     job: Job
-    t_go_s: float | None  # none: nothing in the folder has a time but dumps
+    t_go_s: float | None  # None: only dumps have times
     duration_s: float | None
-    dumped_s: float | None  # when the flight recorders were asked, where the recorder noted it
+    dumped_s: float | None  # when the dumps were requested, if the recorder noted it
 
 
 def parse_run(data: bytes) -> Run:
@@ -58,7 +58,7 @@ def _ranks(record: Record) -> int:
 
 
 def _rank_node(record: Record, ranks: int) -> tuple[int, ...]:
-    """One rank on each node, unless the recorder says otherwise."""
+    """One rank on each node by default."""
     found = record.get("rank_node")
     if found is None:
         return tuple(range(ranks))

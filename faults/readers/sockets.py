@@ -1,4 +1,4 @@
-"""The lines of a node's socket looks: kernel counters per peer.  Schema: docs/faults/observations.md"""
+"""The lines of a node's socket polls: kernel counters per peer.  Schema: docs/explanation/faults/observations.md"""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ from faults.readers.job_map import JobMap
 from faults.readers.parse_errors import MalformedError, ParseErrors
 
 SOURCE = "tcp"
-COLUMNS = 1 + len(Socket._fields)  # the peer, then what the kernel counts
+COLUMNS = 1 + len(Socket._fields)  # the peer, then the kernel's counters
 
 
 def parse_look(line: bytes, *, node: int, job_map: JobMap, tally: ParseErrors) -> list[Observation]:
-    """`{"t", "node", "c": [[peer, connections, ...], ...]}`: the look, then each peer that could be read.
+    """`{"t", "node", "c": [[peer, connections, ...], ...]}`: the poll, then each readable peer.
 
-    A peer of null is everybody outside the job.  Columns that a later writer appends are left.
+    A peer of null is all hosts outside the job.  Additional columns of a later writer are ignored.
     """
     record = parse_record(line)
     if whole(record, "node", most=MAX_INDEX) != node:
@@ -26,7 +26,7 @@ def parse_look(line: bytes, *, node: int, job_map: JobMap, tally: ParseErrors) -
     for row in rows:
         try:
             found.append(_row(row, at_s=at_s, node=node, nodes=job_map.nodes))
-        except MalformedError as error:  # no context manager: this runs once per peer and look
+        except MalformedError as error:  # no context manager: this runs once per peer and poll
             tally.add(SOURCE, str(error))
     return found
 
@@ -38,5 +38,5 @@ def _row(row: Any, *, at_s: float, node: int, nodes: int) -> Observation:
     if set(map(type, values)) != {int} or min(values) < 0 or max(values) > MAX:
         raise MalformedError("row has a value that is no whole number in range")
     if peer is not None and (type(peer) is not int or not 0 <= peer < nodes):
-        raise MalformedError("row of a node that the job has not")
+        raise MalformedError("row of a node outside the job")
     return Observation(at_s, node, Socket._make(values), None, peer)

@@ -1,4 +1,4 @@
-"""xpu_timer's metrics (DLRover): what it says of each rank.  Its hang flag is a conclusion, so it is told, not seen."""
+"""xpu_timer's metrics (DLRover) of each rank.  Its hang flag is another tool's conclusion, not an observation."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,13 +20,13 @@ WHAT: Final[Mapping[str, str]] = {
     "XPU_TIMER_COLL_KERNEL_AVG_LATENCY": "collective-us",
     "XPU_TIMER_COLL_KERNEL_BANDWIDTH": "collective-gb-per-s",
 }
-KIND_LABELS: Final = ("operation", "dtype", "transport", "level")  # tell one kernel's metrics from another's
+KIND_LABELS: Final = ("operation", "dtype", "transport", "level")  # labels that distinguish kernels
 
 
 def parse_xpu_timer(
     chunks: Iterable[bytes], *, at_s: float, job_map: JobMap, tally: ParseErrors
 ) -> Iterator[Observation]:
-    """One scrape of a node's exporter, which speaks for all of its ranks."""
+    """One scrape of a node's exporter, for all of its ranks."""
     for sample in parse_samples(chunks, prefixes=("XPU_TIMER_",), source=SOURCE, tally=tally):
         if sample.name in WHAT:
             with tally.skipping(SOURCE):

@@ -1,11 +1,11 @@
-"""As many large windows in a row as a hiccup fills, which together last longer.  docs/faults/stragglers.md, section 1
+"""A run of large windows that together last longer than a hiccup.  docs/explanation/faults/stragglers.md, "Detection"
 
-A slowdown may begin at any moment of the first window; from then on windows are as late as each other:
+A slowdown may begin at any time of the first window; the later windows are equally late:
 
-    lasts = window (sum of (e^x_k - 1) / max of them - 2 noise / max x_k)        by how much of it each window has
+    lasts = window (sum of (e^x_k - 1) / max of them - 2 noise / max x_k)        by the share of each window
     log-likelihood ratio >= -n log p + log(pause / (2 sqrt(pi) noise)) - (x_n - x_(n-1))^2 / (4 noise^2)
 
-against n pauses, of which each lies anywhere within `pause`.
+against n pauses, each anywhere within `pause`.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from faults.fabric import Floats
 from faults.stragglers.settings import StragglerSettings, nats_of_large
 
-MIN: Final = 3  # windows: the first is in part, and of two nobody can say that they are alike
-SURE: Final = 2.0  # standard errors, of how long it lasts
+MIN: Final = 3  # windows: the first is partial, and two cannot be compared for equality
+SURE: Final = 2.0  # standard errors of the duration
 
 
 def windows_of(settings: StragglerSettings, window_s: float) -> int:
-    """How many: 3 of 5 s, 5 of 2.5 s."""
+    """The number: 3 of 5 s, 5 of 2.5 s."""
     return max(ceil(settings.hiccup_s / window_s), MIN)
 
 
@@ -37,7 +37,7 @@ def alike(
     bar: float,
     window_s: float,
 ) -> NDArray[np.bool_]:
-    """Per node.  `lately`: lateness window by window, the newest first; `run`: large windows in a row."""
+    """Per node.  `lately`: lateness by window, the newest first; `run`: large windows in a row."""
     found, count = np.zeros(run.size, dtype=bool), windows_of(settings, window_s)
     nodes = np.flatnonzero(run >= count)
     if len(lately) < count or not nodes.size:

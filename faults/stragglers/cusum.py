@@ -1,12 +1,12 @@
-"""For each size of slowdown and each node: has it begun, and when?  CUSUMs of likelihood ratios (Page 1954).
+"""CUSUMs of likelihood ratios (Page 1954), for each size of slowdown and each node.
 
-    H0: late = usual + sway + noise           surprise e0 = late - what the filter expects
-    Hd: the same + d since the sum last was 0   surprise e1 = late - d - what a filter expects that knows of d
+    H0: late = usual + sway + noise           innovation e0 = late - the filter's prediction
+    Hd: the same + d since the sum last was 0   innovation e1 = late - d - the prediction of a filter that knows d
     S_d = max(0, S_d + log f(e1) - log f(e0)),    f(e) = (1 - p) N(e; 0, F) + p / pause
 
-Both filters begin alike when S_d is 0 and have the same gain, so S_d is the log-likelihood ratio of all windows since,
-as if wandering and usual had been integrated out (Willsky and Jones 1976).  p is the share of windows with a pause; it
-bounds what one window says.  No window counts more than a hiccup may.
+Both filters are equal when S_d is 0 and have the same gain, so S_d is the log-likelihood ratio of all windows since,
+with sway and usual integrated out (Willsky and Jones 1976).  p is the share of windows with a pause; it bounds the
+evidence of one window.  No window counts more than a hiccup may.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from faults.fabric import Floats
 from faults.stragglers.kalman import WINSOR, Gain, Validity
 
-STALE: Final = 0.25  # of a size: when the filter that knows of none has learnt the rest, windows tell no more
+STALE: Final = 0.25  # of a size: once the filter without slowdown has learnt the rest, windows have no more evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,16 @@ class CusumBank:
 
 
 class Observed(NamedTuple):
-    """One window, as the filter saw it that knows of no slowdown."""
+    """One window, by the filter without slowdown."""
 
     observed: NDArray[np.bool_]
     expected: Floats
-    surprise: Floats  # 0 where not heard
+    surprise: Floats  # 0 if not observed
     from_s: float
 
 
 def start(sizes: int, nodes: int) -> CusumBank:
-    """Nothing looked at."""
+    """Without a window."""
     zero = np.zeros((sizes, nodes))
     return CusumBank(zero, zero, zero, zero, zero, zero)
 
@@ -60,11 +60,11 @@ def step(
     pause_density: float,
     most: float,
 ) -> CusumBank:
-    """`after`: what the filter that knows of no slowdown knows now."""
+    """`after`: the state of the filter without slowdown."""
     sway = keep * bank.sway
-    apart = sizes[:, None] - seen.expected + (bank.usual + sway)  # what the two filters differ by
+    apart = sizes[:, None] - seen.expected + (bank.usual + sway)  # the difference between the two filters
     surprise = seen.surprise - apart
-    pause = pause_density * sqrt(2.0 * pi) * gain.deviation  # densities but for what all sizes have in common
+    pause = pause_density * sqrt(2.0 * pi) * gain.deviation  # densities without the factor common to all sizes
     said = _log_density(surprise / gain.deviation, pause) - _log_density(seen.surprise / gain.deviation, pause)
     evidence = bank.evidence + np.minimum(said, most) * seen.observed
     live = (evidence > 0.0) & (apart >= STALE * sizes[:, None])

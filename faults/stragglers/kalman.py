@@ -1,9 +1,9 @@
-"""What is known of each node: a Kalman filter (1960) for what it usually takes and what it sways by now.
+"""A Kalman filter (1960) of each node's usual lateness and its current sway.
 
     x = (usual, sway)      usual(t+1) = usual(t) + drift,   sway(t+1) = a sway(t) + ...,   a = exp(-window / 300 s)
     late(t) = usual + sway + noise
 
-Where nothing is learnt of a node only time goes on.  What is beyond three standard deviations counts as three.
+A node without an update only advances in time.  An innovation beyond three standard deviations counts as three.
 """
 
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ from faults.stragglers.noise_scales import Scales
 from faults.stragglers.settings import StragglerSettings
 
 WINSOR: Final = 3.0
-UNLIKE: Final = 0.2  # how far roles differ (log): the first and last stage of a pipeline compute a tenth longer
-ODD: Final = 1.25  # nodes differ by more than a normal distribution of their scale says
+UNLIKE: Final = 0.2  # difference of roles (log): the first and last stage of a pipeline compute a tenth longer
+ODD: Final = 1.25  # nodes differ by more than a normal distribution of their scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +34,15 @@ class Validity:
 
 
 class Gain(NamedTuple):
-    """How much of a surprise goes where."""
+    """The gains of an update."""
 
-    deviation: Floats  # of a surprise
+    deviation: Floats  # of an innovation
     usual: Floats
     sway: Floats
 
 
 def start(nodes: int) -> Validity:
-    """Nothing heard: the variance of the usual is set by the first word, when it is known how far nodes differ."""
+    """Before an observation: the first one sets the variance of the usual, once the spread of nodes is known."""
     zero = np.zeros(nodes)
     return Validity(zero, zero, np.full(nodes, np.nan), zero, zero)
 
@@ -58,8 +58,8 @@ def ahead(
 ) -> Validity:
     """`seconds` later."""
     keep = exp(-seconds / settings.wander_memory_s)
-    slow = scales.noise**2 * window_s + 2.0 * settings.wander_memory_s * scales.wander**2  # spectrum at rest
-    drift2 = max(slow / settings.memory_s**2, scales.drift2) * seconds  # a walk that a filter follows so slowly
+    slow = scales.noise**2 * window_s + 2.0 * settings.wander_memory_s * scales.wander**2  # stationary spectrum
+    drift2 = max(slow / settings.memory_s**2, scales.drift2) * seconds  # a random walk that a filter follows so slowly
     fresh = np.isnan(belief.usual2)
     usual2, sway2 = belief.usual2 + drift2, keep**2 * belief.sway2 + (1.0 - keep**2) * scales.wander**2
     if fresh.any():
@@ -69,12 +69,12 @@ def ahead(
 
 
 def deviation(belief: Validity, noise: float) -> Floats:
-    """Of a surprise."""
+    """Of an innovation."""
     return np.asarray(np.sqrt(belief.usual2 + 2.0 * belief.both + belief.sway2 + noise**2))
 
 
 def gain(belief: Validity, learnt: NDArray[np.bool_], deviation: Floats) -> tuple[Gain, Validity]:
-    """(Kalman's gain, the covariance afterwards); 0 where nothing is learnt."""
+    """(Kalman gain, the covariance afterwards); 0 without an update."""
     of_usual, of_sway = belief.usual2 + belief.both, belief.both + belief.sway2
     share = learnt / deviation**2
     usual, sway = share * of_usual, share * of_sway

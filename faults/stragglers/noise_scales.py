@@ -1,4 +1,4 @@
-"""How loud a job is, by the job itself: jitter, what nodes' means wander and drift by, how far nodes differ for ever.
+"""Noise scales of a job, estimated online: jitter, wander and drift of nodes' means, permanent differences of nodes.
 
 Jitter by differences of successive windows; the rest by the Allan variance (Allan 1966) of means m_k of blocks of
 T = 60 s, at l = 1, 5 and 30 blocks apart:
@@ -6,12 +6,11 @@ T = 60 s, at l = 1, 5 and 30 blocks apart:
     D_l = var(m_k - m_k-l) / 2 = noise^2 / n + wander^2 (v - r_l) + drift^2 l T / 2      n windows a block
     v   = 2 (tau/T)^2 (T/tau - 1 + e^-T/tau),   r_l = (tau/T)^2 (1 - e^-T/tau)^2 e^-(l-1) T/tau
 
-so D_5 - D_1 and D_30 - D_5 say wander and drift, and n (D_1 - wander^2 (v - r_1)) is the jitter that matters where
-windows are not independent of each other.  Blocks by medians over nodes; a guess counts as much as it is worth, and a
-drift only what is beyond two standard errors.
+so D_5 - D_1 and D_30 - D_5 give wander and drift, and n (D_1 - wander^2 (v - r_1)) is the jitter for dependent windows.
+Blocks by medians over nodes; the prior has the weight of its block error, and drift counts beyond two standard errors.
 
-Jitter is the 1.5 sigma quantile of absolute values, not their median: of those heard of a replica one is its median
-and exactly as late as it, so with eight nodes a median says 4 % too little, with four 8 %; this one says it to 1 %.
+Jitter is the 1.5 sigma quantile of absolute values, not their median: one node of a replica is its median, so with
+eight nodes a median is 4 % too small, with four 8 %; this quantile is right to 1 %.
 """
 
 from dataclasses import dataclass, replace
@@ -26,15 +25,15 @@ from faults.stragglers.peers import MAD, MIN, median, of_rank
 from faults.stragglers.settings import StragglerSettings
 
 BLOCK_S: Final = 60.0
-APART: Final = 5  # blocks: as long as nodes wander for
-LONG: Final = 30  # blocks: by then only drift is left to grow
+APART: Final = 5  # blocks: the memory of sway
+LONG: Final = 30  # blocks: by then only drift still grows
 MEMORY_WINDOWS: Final = 120
 ERROR: Final = (
-    2.33  # relative standard error of a variance by the median of absolute values, times the root of how many
+    2.33  # relative standard error of a variance by the median of absolute values, times the root of their number
 )
 SIGMAS: Final = 1.5
 WITHIN: Final = 0.8664  # of a normal distribution
-MANY: Final = 100  # nodes, from which one block says how loud they are
+MANY: Final = 100  # nodes, for which one block determines the scale
 OVERLAP: Final = 3.0  # estimates a minute apart share most of their blocks
 
 
@@ -48,10 +47,10 @@ class Scales:
     drift2: float  # variance per second of a random walk
     age: int  # windows
     moved: float  # noise by successive windows
-    rough: float  # noise by blocks, where it is more
+    rough: float  # noise by blocks, if larger
     rise: float  # D_5 - D_1
     long_rise: float  # D_30 - D_5
-    blocks: int  # that told the first
+    blocks: int  # of the first
     long_blocks: int
     before: Floats  # per node
     sums: Floats
@@ -61,7 +60,7 @@ class Scales:
 
 
 def start(nodes: int, settings: StragglerSettings) -> Scales:
-    """Nothing known."""
+    """Without knowledge."""
     zero, nan = np.zeros(nodes), np.full(nodes, np.nan)
     return Scales(
         0.0, settings.spread, settings.wander, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0, 0, nan, zero, zero,
@@ -70,7 +69,7 @@ def start(nodes: int, settings: StragglerSettings) -> Scales:
 
 
 def by_window(known: Scales, late: Floats, settings: StragglerSettings) -> Scales:
-    """Jitter and spread brought up to date.  `late`: log, without level and replica; NaN where not heard."""
+    """Jitter and spread updated.  `late`: log, without level and replica; NaN if not observed."""
     moved = _scale(late - known.before) / sqrt(2.0)
     total = _scale(late - median(late))
     before = np.where(np.isfinite(late), late, known.before)
@@ -89,7 +88,7 @@ def by_window(known: Scales, late: Floats, settings: StragglerSettings) -> Scale
 def by_block(
     known: Scales, late: Floats, observed: NDArray[np.bool_], window_s: float, settings: StragglerSettings
 ) -> Scales:
-    """`late`: with pauses cut off.  After each minute, what nodes wander by."""
+    """`late`: without pauses.  After each minute, the wander of nodes."""
     known = replace(
         known,
         sums=known.sums + np.where(observed, late, 0.0),
@@ -107,7 +106,7 @@ def by_block(
 
 
 def _wandering(known: Scales, mean: Floats, windows: float, settings: StragglerSettings) -> Scales:
-    """One more estimate of it."""
+    """One more estimate."""
     many = int(np.isfinite(mean - known.past[APART - 1]).sum())
     if many < settings.few:
         return known
@@ -133,7 +132,7 @@ def _wandering(known: Scales, mean: Floats, windows: float, settings: StragglerS
 def _drifting(
     known: Scales, mean: Floats, far: float, error: float, most: int, *, fifth: float, settings: StragglerSettings
 ) -> Scales:
-    """What grows from 5 to 30 blocks and is more than wandering."""
+    """The growth from 5 to 30 blocks beyond wander."""
     if int(np.isfinite(mean - known.past[-1]).sum()) < settings.few:
         return known
     blocks = min(known.long_blocks + 1, most)

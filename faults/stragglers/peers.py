@@ -1,10 +1,10 @@
-"""What nodes have in common: the level of who does the same work, and what a replica's data adds.
+"""The common parts of nodes: the level of a role, and the data of a replica.
 
     log gap_i(t) = role level(t) + replica(t) + usual_i + sway_i(t) + jitter
 
-The level is the median of all nodes of the same role (pipeline stage).  What a replica has in common is data: it is
-estimated by the median over the replica's nodes and taken off to the degree to which replicas differ at all (an
-empirical Bayes shrinkage), in full where it stands out by itself.
+The level is the median of all nodes of the same role (pipeline stage).  The common part of a replica is data: the
+median over its nodes, removed to the degree to which replicas differ (an empirical Bayes shrinkage), and completely if
+it is significant by itself.
 """
 
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from faults.fabric import Floats, Ints
 MAD: Final = 1.4826
 EFFICIENCY: Final = np.pi / 2.0  # variance of a median over that of a mean
 STANDS_OUT: Final = 3.0  # standard errors
-REPLICA_FEW: Final = 4  # nodes, from which a replica has a middle
+REPLICA_FEW: Final = 4  # nodes, for a median of a replica
 POLISHES: Final = 2
 MIN: Final = 1e-4
 
 
 class Peers:
-    """Nodes by what they have in common, laid out once so that medians are one sort."""
+    """Nodes by label, arranged so that medians take one sort."""
 
     def __init__(self, label: Ints) -> None:
         _, self.row, self.size = np.unique(label, return_inverse=True, return_counts=True)
@@ -38,11 +38,11 @@ class Peers:
         self._each = np.arange(self.size.size)
 
     def observed(self, observed: NDArray[np.bool_]) -> Ints:
-        """How many are heard, per label."""
+        """The number of observed nodes, per label."""
         return np.bincount(self.row[observed], minlength=self.size.size)
 
     def medians(self, values: Floats, observed: Ints) -> Floats:
-        """Of what is heard, per label; NaN where nobody is."""
+        """The median of observed nodes, per label; NaN without any."""
         cells = np.full(self.size.size * self.most, np.nan)
         cells[self._place] = values
         table = cells.reshape(self.size.size, self.most)
@@ -53,14 +53,14 @@ class Peers:
 
 @dataclass(frozen=True)
 class Roles:
-    """Who does the same work (`stage`) and who gets the same data (`replica`), per node; 0 for all: not known."""
+    """Role (`stage`) and data (`replica`) per node; 0 for all: unknown."""
 
     stage: Ints
     replica: Ints
 
     @classmethod
     def alike(cls, nodes: int) -> "Roles":
-        """All do the same, each on data of its own."""
+        """All have the same role, each with its own data."""
         return cls(np.zeros(nodes, np.int64), np.arange(nodes))
 
     @cached_property
@@ -72,16 +72,16 @@ class Roles:
         return Peers(self.replica)
 
     def alone(self, few: int) -> NDArray[np.bool_]:
-        """Nodes whose role has too few to say what is usual."""
+        """Nodes whose role has too few nodes."""
         return np.asarray((self.by_stage.size < few)[self.by_stage.row])
 
 
 def common(gap: Floats, roles: Roles, *, few: int, noise: float) -> Floats:
-    """Per node, NaN where nothing is known.  `gap`: log time to compute with each node's own taken off.
+    """Per node, NaN if unknown.  `gap`: log time to compute without each node's own part.
 
-    Levels are those beside what replicas have (Tukey's median polish): a role's median alone is anywhere between the
-    late and the others once half of its replicas have more data.  Of a replica that has enough nodes, but too few of
-    which are heard, nobody can tell what its data adds.
+    Levels are those beside the replicas' parts (Tukey's median polish): a role's median alone lies anywhere between
+    late nodes and the others once half of its replicas have more data.  The part of a large replica with too few
+    observed nodes is unknown.
     """
     observed = np.isfinite(gap)
     stages = roles.by_stage.observed(observed)
@@ -99,9 +99,9 @@ def common(gap: Floats, roles: Roles, *, few: int, noise: float) -> Floats:
 
 
 def _level(gap: Floats, roles: Roles, observed: Ints, few: int) -> Floats:
-    """Median per role; of all, where a role has too few nodes.
+    """Median per role; of all, for a role with too few nodes.
 
-    Where it has enough and too few are heard, nothing is known: what all have in common is not what the role has.
+    A large role with too few observed nodes is unknown: the common median is not the role's.
     """
     by = roles.by_stage
     level = np.where(observed >= few, by.medians(gap, observed), np.nan)
@@ -111,7 +111,7 @@ def _level(gap: Floats, roles: Roles, observed: Ints, few: int) -> Floats:
 
 
 def _shrunk(middle: Floats, observed: Ints, known: NDArray[np.bool_], noise: float) -> Floats:
-    """What each replica explains."""
+    """The part of each replica."""
     if not known.any():
         return middle
     error2 = np.zeros(middle.size)
@@ -123,12 +123,12 @@ def _shrunk(middle: Floats, observed: Ints, known: NDArray[np.bool_], noise: flo
 
 
 def median(values: Floats) -> float:
-    """Of what is heard; 0 of nothing."""
+    """Of observed nodes; 0 without any."""
     return of_rank(values, 0.5)
 
 
 def of_rank(values: Floats, share: float) -> float:
-    """The quantile of what is heard, the lower one of two: numpy's own takes seven times as long.  0 of nothing."""
+    """The quantile of observed nodes, the lower one of two: numpy's takes seven times as long.  0 without any."""
     values = values[np.isfinite(values)]
     if not values.size:
         return 0.0

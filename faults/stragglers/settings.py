@@ -1,4 +1,4 @@
-"""The numbers of the straggler watch, each with its reason.  docs/faults/stragglers.md"""
+"""The parameters of the straggler detector, each with its reason.  docs/explanation/faults/stragglers.md"""
 
 import math
 from typing import Annotated, Final
@@ -9,7 +9,7 @@ from fleet.documents import Frozen
 
 DAY_S: Final = 86_400.0
 # that a CUSUM of log-likelihood ratios of drift d passes the bar in a window is e^-bar d^2 e^(-1.166 d) / 2 (Siegmund
-# 1985); whatever d, no more than
+# 1985); at most this for any d
 CHANCE: Final = 0.2
 
 Positive = Annotated[float, Field(gt=0, le=1e6)]
@@ -20,44 +20,42 @@ class StragglerSettings(Frozen):
     """Of one job."""
 
     false_per_day: Positive = 0.2  # of the whole job, at most; a fifth of what is promised, so that a week can show it
-    slowdowns: Annotated[tuple[Slowdown, ...], Field(min_length=1, max_length=8)] = (1.02, 1.03, 1.10)  # least first
-    patience: Annotated[float, Field(gt=0, lt=1)] = 0.8  # share of false alarms for the least: it alone needs minutes
-    wander: Annotated[float, Field(gt=0, le=0.1)] = (
-        0.003  # first guess (log): clocks, temperature; estimated afterwards
-    )
+    slowdowns: Annotated[tuple[Slowdown, ...], Field(min_length=1, max_length=8)] = (1.02, 1.03, 1.10)  # rising
+    patience: Annotated[float, Field(gt=0, lt=1)] = 0.8  # share of false alarms for the smallest: only it takes minutes
+    wander: Annotated[float, Field(gt=0, le=0.1)] = 0.003  # first guess (log): clocks, temperature; estimated later
     wander_memory_s: Annotated[float, Field(ge=10, le=1e5)] = 300.0
-    spread: Positive = 0.01  # first guess of how far nodes of one role differ for ever (log); estimated afterwards
+    spread: Positive = 0.01  # first guess of permanent differences between nodes of one role (log); estimated later
     memory_s: Annotated[float, Field(ge=60, le=1e6)] = 7200.0  # of a node's own history
-    pause: Annotated[float, Field(gt=0, le=10)] = 0.25  # log: windows with pauses lie anywhere within as much
-    large: Annotated[float, Field(ge=3, le=20)] = 4.0  # standard deviations: no jitter, a pause or a large slowdown
-    hiccup_s: Positive = 12.0  # what is over by then is no fault
-    few: Annotated[int, Field(ge=2, le=100)] = 3  # peers of a role, from which they say what is usual
+    pause: Annotated[float, Field(gt=0, le=10)] = 0.25  # log: windows with pauses lie anywhere within this
+    large: Annotated[float, Field(ge=3, le=20)] = 4.0  # standard deviations: above, it is a pause or a large slowdown
+    hiccup_s: Positive = 12.0  # a slowdown that ends by then is no fault
+    few: Annotated[int, Field(ge=2, le=100)] = 3  # peers of a role, for a usual
     alike: Annotated[float, Field(gt=0, lt=1)] = 0.5  # a replica this much as late as its node: data, not hardware
-    # What costs the job less than that is told and not isolated, as in live jobs (docs/faults/slow.md, "Slow ranks"):
+    # A smaller effect is reported and not isolated, as in live jobs (docs/explanation/faults/slow.md, "Slow ranks"):
     # a false alarm is nearly always small.
     isolated: Slowdown = 1.05
     forget_windows: Annotated[int, Field(ge=1, le=10_000)] = 6
 
     @property
     def sizes(self) -> tuple[float, ...]:
-        """What is looked for, as logs."""
+        """The sizes to detect, as logs."""
         return tuple(math.log(each) for each in self.slowdowns)
 
     def bars(self, nodes: int, window_s: float) -> tuple[float, ...]:
-        """Log-likelihood ratios at which each size is believed, and a run: windows x CHANCE e^-bar is its share."""
+        """Bars of the log-likelihood ratio for each size, and of a run: windows x CHANCE e^-bar is its share."""
         rest = (1.0 - self.patience) / len(self.slowdowns)
         windows = nodes * DAY_S / window_s
         shares = (self.patience, *(rest for _ in self.slowdowns))
         return tuple(max(math.log(CHANCE * windows / (self.false_per_day * share)), 1.0) for share in shares)
 
     def least(self, window_s: float) -> int:
-        """As many windows as a hiccup can touch."""
+        """The number of windows that a hiccup can touch."""
         return math.ceil(self.hiccup_s / window_s) + 1
 
     def run(self, large_share: float, nodes: int, window_s: float, *, resumed_share: float = 1.0) -> int:
-        """How many large windows in a row are no coincidence: log of share^run is beyond the last bar.
+        """The number of large windows in a row that is no coincidence: log of share^run is beyond the last bar.
 
-        `resumed_share`: of windows before which the job stood, where that lies within the run; most runs have none.
+        `resumed_share`: of windows after a stop of the job, if one lies within the run; most runs have none.
         """
         chance = nats_of_large(large_share)
         bar = self.bars(nodes, window_s)[-1]
@@ -68,5 +66,5 @@ class StragglerSettings(Frozen):
 
 
 def nats_of_large(share: float) -> float:
-    """What one large window says, by how often windows are large."""
+    """The evidence of one large window, by the share of large windows."""
     return -math.log(min(max(share, 1e-6), 0.5))

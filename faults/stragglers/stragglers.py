@@ -1,10 +1,9 @@
-"""Who computes longer than it used to and than its peers.  docs/faults/stragglers.md
+"""Finds nodes that compute longer than usual and than their peers.  docs/explanation/faults/stragglers.md
 
-Each window: what nodes have in common is taken off (`peers`), the job says how loud it is (`scales`), a Kalman filter
-of each node says what was expected (`belief`), and likelihood ratios are summed for each size of slowdown (`bank`).
-So that a large slowdown need not wait, a run of large windows names it too, once it is longer than pauses make by
-chance.  What is usual is learnt neither from large windows nor from a node that is named: by how much it is slow is
-known roughly only, and it recovers before that is known.
+Each window: the common part of nodes is removed (`peers`), noise scales are estimated (`noise_scales`), a Kalman filter
+of each node gives the prediction (`kalman`), and likelihood ratios are summed for each size of slowdown (`cusum`).  A
+run of large windows longer than pauses make by chance names a node too, so a large slowdown need not wait.  The usual
+is learnt neither from large windows nor from a named node, whose slowdown is known only roughly.
 """
 
 import math
@@ -28,50 +27,50 @@ from faults.stragglers.noise_scales import Scales
 from faults.stragglers.peers import Roles
 from faults.stragglers.settings import StragglerSettings
 
-RECENT_S: Final = 60.0  # over which nodes of a replica are compared, and a named one with what it was named for
-RECOVERED: Final = 0.5  # of what it was named for
-UNSURE: Final = 0.5  # of what it was named for: that much of it may have been its usual
-MAX: Final = 1.5  # bars: more evidence than that would take long to be undone
-LARGE_MEMORY: Final = 1e6  # node-windows over which their share is known
-RESUMED_RATE: Final = 1e-3  # per window: how often the job stands is known over an hour and a half
+RECENT_S: Final = 60.0  # over which nodes of a replica are compared, and a named one with its slowdown
+RECOVERED: Final = 0.5  # of the slowdown
+UNSURE: Final = 0.5  # of the slowdown: the part that may have been its usual
+MAX: Final = 1.5  # bars: more evidence would decay slowly
+LARGE_MEMORY: Final = 1e6  # node-windows over which their share is estimated
+RESUMED_RATE: Final = 1e-3  # per window: the share of stops is estimated over an hour and a half
 EVIDENCE: Final = ("compute-gap",)
 
 
 @dataclass(frozen=True, slots=True)
 class StragglerState:
-    """Everything that is remembered between two windows."""
+    """Everything between two windows."""
 
     scales: Scales
     belief: Validity
     bank: CusumBank
-    shift: Floats  # what named nodes are known to be late by
-    lately: tuple[Floats, ...]  # lateness in the windows of the last minute, the newest first; NaN where not heard
+    shift: Floats  # known lateness of named nodes
+    lately: tuple[Floats, ...]  # lateness in the windows of the last minute, the newest first; NaN if not observed
     run: Floats  # large windows in a row
     run_total: Floats  # lateness in them
-    span: Floats  # windows since it began, with those in which nothing was heard
+    span: Floats  # windows since its start, unobserved ones included
     crossed: NDArray[np.bool_]  # whether the job stood within it
     large_share: float  # of all windows
-    resumed_share: float  # of windows: the job stood before
+    resumed_share: float  # of windows after a stop of the job
     observed: NDArray[np.bool_]  # in the last window
-    quiet: Mapping[int, int]  # named nodes: for how many windows nothing spoke for it
+    quiet: Mapping[int, int]  # named nodes: windows without support
     named: Mapping[int, Diagnosis]
     now_s: float | None
-    silent_s: float  # since anybody was heard
+    silent_s: float  # since the last observation
 
     def recent(self, nodes: Ints, windows: int) -> Floats:
-        """Mean lateness of these nodes in the newest windows, of those in which each was heard; 0 of none."""
+        """Mean lateness of these nodes in the newest windows in which each was observed; 0 without any."""
         said = np.array([window[nodes] for window in self.lately[: max(windows, 1)]])
         told = np.isfinite(said)
         return np.asarray(np.where(told, said, 0.0).sum(axis=0) / np.maximum(told.sum(axis=0), 1))
 
 
 class _Found(NamedTuple):
-    """Who crossed a bar, by what."""
+    """A node that crossed a bar."""
 
     node: int
     size: int | None  # None: by a run of large windows
     since_s: float
-    windows: int  # heard since, or more
+    windows: int  # observed windows since, or more
     late: float
     odds: float
 
@@ -99,12 +98,12 @@ class Stragglers:
     def step(
         self, state: StragglerState, gaps_s: Floats, now_s: float, *, window_s: float | None = None
     ) -> tuple[StragglerState, tuple[Diagnosis, ...]]:
-        """One window on.  `gaps_s`: mean time to compute per node, NaN where not heard; the window ends at `now_s`."""
+        """One window.  `gaps_s`: mean time to compute per node, NaN if not observed; the window ends at `now_s`."""
         if window_s is None:
             window_s = now_s - state.now_s if state.now_s is not None else now_s
         window_s = max(window_s, 1e-3)
         told = np.isfinite(gaps_s) & (gaps_s > 0.0)
-        if not told.any():  # a job that stands tells nothing of who computes how long
+        if not told.any():  # a stopped job gives no compute times
             silent = replace(state, now_s=now_s, silent_s=state.silent_s + window_s)
             return silent, tuple(state.named[node] for node in sorted(state.named))
         known, late = self._late(state, np.log(np.where(told, gaps_s, np.nan)))
@@ -194,7 +193,7 @@ class Stragglers:
         )  # fmt: skip
         runs = np.where(same, windows_of(settings, window_s), np.where(state.crossed, across, run))
         enough = (bank.evidence >= bars[:, None]) & (bank.count >= least)
-        long = state.observed & (same | ((state.run >= runs) & (state.span >= least)))  # silence is no large window
+        long = state.observed & (same | ((state.run >= runs) & (state.span >= least)))
         found = []
         for node in np.flatnonzero(enough.any(axis=0) | long).tolist():
             size = int(np.argmax(enough[:, node] * bank.evidence[:, node]))
@@ -209,9 +208,9 @@ class Stragglers:
         return found
 
     def _own(self, state: StragglerState, found: _Found) -> bool:
-        """Whether it is the node itself, and not all who compute on the same data: in the same windows.
+        """Whether the node itself is late, and not all nodes with the same data, in the same windows.
 
-        Who is not heard cannot tell; nor can so few that the replica's data was not taken off.
+        Unobserved nodes do not count, and too few observed ones give no result.
         """
         node = found.node
         same: Ints = np.flatnonzero(self.roles.replica == self.roles.replica[node])
@@ -226,7 +225,7 @@ class Stragglers:
         return others.size >= enough and float(np.median(theirs)) < self.settings.alike * late
 
     def _doubted(self, state: StragglerState, node: int, window_s: float) -> StragglerState:
-        """What was gathered while it was the data's must not speak against the node when that is over."""
+        """Evidence that came from the data must not count against the node afterwards."""
         evidence, run = state.bank.evidence.copy(), state.run.copy()
         half = np.array(self.settings.bars(self.nodes, window_s)[:-1]) / 2.0
         evidence[:, node], run[node] = np.minimum(evidence[:, node], half), 0.0
@@ -247,7 +246,7 @@ class Stragglers:
 
 
 def _lately(state: StragglerState, nodes: Ints, size: int | None, windows: int) -> Floats:
-    """Mean lateness, beside what the filter believes that knows of the slowdown: the other one takes it for sway."""
+    """Mean lateness beside the prediction of the filter that knows the slowdown: the other one takes it for sway."""
     late = state.recent(nodes, windows)
     if size is None:
         return late
@@ -256,7 +255,7 @@ def _lately(state: StragglerState, nodes: Ints, size: int | None, windows: int) 
 
 
 def _adopted(state: StragglerState, found: _Found) -> StragglerState:
-    """From now on the node is known to be late by so much, and what it usually takes is what was believed beside it."""
+    """The slowdown becomes known lateness, and that filter's usual the node's usual."""
     node, bank = found.node, state.bank
     usual, sway, shift = state.belief.usual.copy(), state.belief.sway.copy(), state.shift.copy()
     if found.size is not None:
@@ -276,7 +275,7 @@ def _adopted(state: StragglerState, found: _Found) -> StragglerState:
 
 
 def _recovered(state: StragglerState, node: int, *, doubtful: bool) -> StragglerState:
-    """No longer late.  If it was little it may never have been: part of it may be what the node usually takes."""
+    """No longer late.  A small slowdown may have been in part the node's usual."""
     shift, usual2 = state.shift.copy(), state.belief.usual2.copy()
     usual2[node] += (UNSURE * shift[node]) ** 2 if doubtful else 0.0
     shift[node] = 0.0
@@ -284,6 +283,6 @@ def _recovered(state: StragglerState, node: int, *, doubtful: bool) -> Straggler
 
 
 def _share(before: float, large: NDArray[np.bool_], observed: NDArray[np.bool_]) -> float:
-    """How often a node's window is large, pauses above all; slow faults are too few to tell."""
+    """The share of large windows, mostly pauses; slow faults are too few to matter."""
     rate = min(1.0, float(observed.sum()) / LARGE_MEMORY)
     return before if not rate else before + rate * (float(large.sum()) / float(observed.sum()) - before)

@@ -1,4 +1,4 @@
-"""PyTorch Flight Recorder dumps of NCCL and gloo, JSON and pickle, as how far each rank is in each group.
+"""PyTorch Flight Recorder dumps of NCCL and gloo, JSON and pickle, as each rank's progress in each group.
 
 Written by torch/csrc/distributed/c10d/FlightRecorder*.hpp; read with format versions 2.x.
 """

@@ -1,4 +1,4 @@
-"""A Flight Recorder dump as typed entries.  Broken entries are counted and left out; the rest stands."""
+"""A Flight Recorder dump as typed entries.  Broken entries are counted and dropped."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How far a group is by its own counters; NOT_TIMED where the backend keeps none."""
+    """A group's progress by its own counters; NOT_TIMED if the backend keeps none."""
 
     entered: int
     started: int
@@ -43,13 +43,13 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """What one rank's recorder still held."""
+    """The buffered entries of one rank's recorder."""
 
     version: str
     entries: tuple[Entry, ...]
     status: Mapping[int, Status]  # by the rank's own number of the group
-    members: Mapping[str, tuple[int, ...]]  # ranks by the group's name, where the dump says
-    last_ns: int  # the last thing it tells of
+    members: Mapping[str, tuple[int, ...]]  # ranks by the group's name, if the dump has them
+    last_ns: int  # its last event
 
     @property
     def first_s(self) -> float:
@@ -61,7 +61,7 @@ class Dump:
 
 
 def parse_dump(content: bytes | Iterable[bytes], *, tally: ParseErrors) -> Dump:
-    """A dump in JSON or as a pickle, whichever it is."""
+    """A dump in JSON or as a pickle."""
     data = whole_document(content)
     found = parse_pickle(data) if data[:1] == PICKLE else parse_json(most_values(data))
     if not isinstance(found, dict):
@@ -71,7 +71,7 @@ def parse_dump(content: bytes | Iterable[bytes], *, tally: ParseErrors) -> Dump:
         raise MalformedError("dump of an unknown version")
     entries = []
     last_ns = 0
-    for each in items({"entries": [], **found}, "entries"):  # JSON leaves an empty list out
+    for each in items({"entries": [], **found}, "entries"):  # JSON omits an empty list
         with tally.skipping(SOURCE):
             entry = _entry(each)
             last_ns = max(last_ns, *(_stamp(each, key) for key in _STAMPS))
@@ -80,7 +80,7 @@ def parse_dump(content: bytes | Iterable[bytes], *, tally: ParseErrors) -> Dump:
 
 
 def parse_pickle(data: bytes) -> Any:
-    """The plain data of a pickle; MalformedError where the pickle is damaged or more than data."""
+    """The plain data of a pickle.  Raises MalformedError if it is damaged or more than data."""
     try:
         return read_pickle(data)
     except UnsafePickleError as error:
@@ -119,14 +119,14 @@ def _entry(found: Any) -> Entry:
 
 
 def _finished(found: Record, *, state: str, backend: str) -> bool:
-    """NCCL's watchdog sees operations complete; one that it gave up is retired without.  gloo only retires them."""
+    """NCCL's watchdog marks complete operations; a timed-out one is retired without.  gloo only retires them."""
     if state == "completed" or _stamp(found, "time_discovered_completed_ns"):
         return True
     return found.get("retired") is True and backend != "nccl"
 
 
 def _stamp(found: Record, key: str) -> int:
-    """Nanoseconds since 1970; 0 where there is none (pickles say None, JSON says 0)."""
+    """Nanoseconds since 1970; 0 without one (pickles have None, JSON has 0)."""
     return 0 if found.get(key) is None else whole(found, key)
 
 
@@ -142,7 +142,7 @@ def _statuses(found: Record, *, tally: ParseErrors) -> dict[int, Status]:
 
 
 def _count(status: Any, key: str) -> int:
-    """A counter of a group, which some versions write as text; -1: the backend keeps none."""
+    """A counter of a group, a text in some versions; -1: the backend keeps none."""
     if not isinstance(status, dict):
         raise MalformedError("pg_status is no mapping of mappings")
     value = status.get(key, NOT_TIMED)
@@ -158,7 +158,7 @@ def _decimal(value: Any) -> int:
 
 
 def _members(found: Record, *, tally: ParseErrors) -> dict[str, tuple[int, ...]]:
-    """gloo's dumps know one group without a name, some of them with no ranks in it."""
+    """gloo's dumps have one group without a name, sometimes without ranks."""
     members = {}
     for name, config in list(mapping(found, "pg_config").items())[:MAX_GROUPS]:
         with tally.skipping(SOURCE):

@@ -1,7 +1,7 @@
-"""From dumps to how far each rank is: one Flight per group, and one per direction of a point-to-point pair.
+"""The progress of each rank from dumps: one `FlightProgress` per group, and one per direction of a point-to-point pair.
 
-Numbers of collectives are the same on all ranks of a group, so they tell who is behind.  Numbers of point-to-point
-operations are each rank's own: they tell only that something is not finished.
+Collective numbers are equal on all ranks of a group, so they show which rank is behind.  Point-to-point numbers are
+local to a rank and show only unfinished operations.
 """
 
 import re
@@ -23,7 +23,7 @@ Ranks = tuple[int, ...]
 def flights(
     dumps: Mapping[int, Dump], *, at_s: float, job_map: JobMap, groups: Iterable[Ranks] = (), tally: ParseErrors
 ) -> Iterator[Observation]:
-    """What the dumps of some ranks say, known at `at_s`.  `groups` are those that the job is known to have."""
+    """The content of some ranks' dumps, known at `at_s`.  `groups` are the known groups of the job."""
     members = _members(dumps, everybody=tuple(range(len(job_map.rank_node))), groups=tuple(groups))
     for rank, dump in sorted(dumps.items()):
         with tally.skipping(SOURCE):
@@ -48,7 +48,7 @@ def _of_rank(
 
 
 def _stream(entry: Entry) -> tuple[int, str, tuple[int, ...]]:
-    """What an entry is numbered within: its group; of point-to-point operations the pair, sender first, where told."""
+    """The scope of an entry's number: its group; for point-to-point operations the pair, sender first, if known."""
     if not entry.point_to_point:
         return entry.group_id, entry.group, ()
     match = _PAIR.fullmatch(entry.op)
@@ -75,7 +75,7 @@ def _flight(entries: Sequence[Entry], *, name: str, ranks: Ranks, job_map: JobMa
 
 
 def _members(dumps: Mapping[int, Dump], *, everybody: Ranks, groups: Sequence[Ranks]) -> dict[str, Ranks]:
-    """The ranks of each group by its name: as a dump says, else the smallest of the job's groups that fits."""
+    """The ranks of each group by name: from the dump, otherwise the smallest of the job's groups that fits."""
     told: dict[str, Ranks] = {}
     seen: dict[str, set[int]] = defaultdict(set)
     for rank, dump in dumps.items():

@@ -67,7 +67,7 @@ def test_each_is_a_rank_of_its_node_and_tells_what_the_kernel_says(put: Put, tmp
     put(12, "ray::B", state="T")
     put(11, "ray::A", state="R")
     source = workers(tmp_path, node=3, slots=4)
-    observations = source.look(5.0)
+    observations = source.poll(5.0)
     assert [(seen.rank, seen.node, seen.at_s) for seen in observations] == [(12, 3, 5.0), (13, 3, 5.0)]
     values = [seen.values for seen in observations]
     assert all(isinstance(value, Process) for value in values)
@@ -83,11 +83,11 @@ def test_one_that_ends_is_no_news_and_its_slot_is_the_next_ones(put: Put, tmp_pa
     for pid in (11, 12):
         put(pid, f"ray::W{pid}")
     source = workers(tmp_path, clock=clock)
-    source.look(1.0)
+    source.poll(1.0)
     gone(tmp_path, 11)
     put(13, "ray::W13")
     clock.now_s += 10.0
-    assert [(seen.rank, worker.pid) for seen, worker in zip(source.look(2.0), source.seen, strict=True)] == [
+    assert [(seen.rank, worker.pid) for seen, worker in zip(source.poll(2.0), source.seen, strict=True)] == [
         (1, 12),
         (0, 13),
     ]
@@ -98,13 +98,13 @@ def test_between_two_scans_only_the_known_are_read(put: Put, tmp_path: Path) -> 
     clock = Clock()
     put(11, "ray::A")
     source = workers(tmp_path, clock=clock)
-    source.look(1.0)
+    source.poll(1.0)
     put(12, "ray::B")
     put(11, "ray::A", state="T")
     clock.now_s += 0.25
-    assert [(worker.pid, worker.state) for worker in (source.look(1.25), source.seen)[1]] == [(11, "T")]
+    assert [(worker.pid, worker.state) for worker in (source.poll(1.25), source.seen)[1]] == [(11, "T")]
     clock.now_s += 10.0
-    source.look(11.0)
+    source.poll(11.0)
     assert [worker.pid for worker in source.seen] == [11, 12]
     source.close()
 
@@ -113,6 +113,6 @@ def test_more_workers_than_slots_are_counted(put: Put, tmp_path: Path) -> None:
     for pid in range(11, 16):
         put(pid, "ray::A")
     source = workers(tmp_path, slots=2)
-    source.look(1.0)
+    source.poll(1.0)
     assert ([worker.pid for worker in source.seen], source.left_out) == ([11, 12], 3)
     source.close()

@@ -127,7 +127,7 @@ def test_the_host_label_says_which_node_where_hosts_are_known() -> None:
     assert [seen.node for seen in devices(line)] == [1]
     assert [seen.node for seen in devices(line, job_map=JobMap(2, (0, 1), hosts={"a": 1, "b": 0}))] == [0]
     assert devices(line, job_map=JobMap(2, (0, 1), hosts={"a": 1}), tally=tally) == []
-    assert tally.counts() == {"dcgm: of a host that the job has not": 1}
+    assert tally.counts() == {"dcgm: of a host outside the job": 1}
 
 
 def test_what_xpu_timer_says_of_its_ranks() -> None:
@@ -148,7 +148,7 @@ exposer_scrapes_total 6174
         (0, 0, ExternalFinding("xpu_timer", "collective-gb-per-s AllReduce/fp16/InterNode/3", 45.5)),
     ]
     assert tally.counts() == {
-        "xpu_timer: of a rank that the job has not": 1,
+        "xpu_timer: of a rank outside the job": 1,
         "xpu_timer: rank label is no rank": 1,
         "xpu_timer: value is no number in range": 1,
     }

@@ -110,7 +110,7 @@ def test_malformed_parts_are_counted_and_the_rest_stands() -> None:
     assert tally.counts() == {
         "ras: AllReduce is no whole number in range": 1,
         "ras: communicator is no mapping": 1,
-        "ras: of a host that the job has not": 1,
+        "ras: of a host outside the job": 1,
         "ras: rank is no mapping": 1,
     }
 

@@ -125,8 +125,8 @@ def test_a_look_of_a_node_that_the_job_has_not_is_counted() -> None:
 
     assert [(seen.node, seen.values) for seen in recording.observations] == [(0, SocketPoll(peers=1))]
     assert recording.malformed == {
-        "tcp: of a node that the job has not": 1,
-        "tcp: row of a node that the job has not": 1,
+        "tcp: of a node outside the job": 1,
+        "tcp: row of a node outside the job": 1,
     }
 
 
@@ -184,17 +184,17 @@ def test_several_ranks_may_share_a_node() -> None:
         ("hb_rank0.jsonl", {**made.heartbeats(0)[0], "t": 1e300}, "hb: t is no number in range"),
         ("hb_rank0.jsonl", {**made.heartbeats(0)[0], "t": 5.0}, "hb: time is far from the job's"),
         ("hb_rank0.jsonl", {**made.heartbeats(0)[0], "phase": "x" * 1000}, "hb: phase is no short text"),
-        ("hb_rank9.jsonl", {**made.heartbeats(0)[0], "rank": 9}, "hb: of a rank that the job has not"),
+        ("hb_rank9.jsonl", {**made.heartbeats(0)[0], "rank": 9}, "hb: of a rank outside the job"),
         ("coll_rank0.jsonl", {**made.collectives(0)[0], "t1": 1.0}, "coll: time is far from the job's"),
         ("coll_rank0.jsonl", {**made.collectives(0)[0], "t1": made.T_GO_S - 1}, "coll: t1 is before t0"),
         ("coll_rank0.jsonl", {**made.collectives(0)[0], "n": -1}, "coll: n is no whole number in range"),
         ("coll_rank0.jsonl", {**made.collectives(0)[0], "n": 10**30}, "coll: n is no whole number in range"),
         ("coll_rank0.jsonl", {**made.collectives(0)[1], "ts": made.T_GO_S - 1}, "coll: tr or ts is before t0"),
-        ("coll_rank0.jsonl", {**made.collectives(0)[1], "src": 7}, "coll: of a rank that the job has not"),
+        ("coll_rank0.jsonl", {**made.collectives(0)[1], "src": 7}, "coll: of a rank outside the job"),
         ("tcp_node0.jsonl", {**made.looks(0)[0], "node": 1}, "tcp: of another node than its file"),
         ("tcp_node0.jsonl", {**made.looks(0)[0], "c": {}}, "tcp: c is no list"),
         ("tcp_node0.jsonl", {**made.looks(0)[0], "c": [[1, 2]]}, "tcp: row is too short"),
-        ("tcp_node0.jsonl", {**made.looks(0)[0], "c": [[7, *range(19)]]}, "tcp: row of a node that the job has not"),
+        ("tcp_node0.jsonl", {**made.looks(0)[0], "c": [[7, *range(19)]]}, "tcp: row of a node outside the job"),
         (
             "tcp_node0.jsonl",
             {**made.looks(0)[0], "c": [[1, -1, *range(18)]]},
@@ -214,12 +214,12 @@ def test_several_ranks_may_share_a_node() -> None:
         (
             "seen_node0.jsonl",
             {"t": made.T_GO_S, "node": 0, "rank": 0, "kind": "Flight", "v": ["0", [0, 3], 1, 1, 1, None, None]},
-            "seen: of a rank that the job has not",
+            "seen: of a rank outside the job",
         ),
         (
             "seen_node0.jsonl",
             {"t": made.T_GO_S, "node": 0, "peer": 3, "kind": "Probe", "v": [64, made.T_GO_S, made.T_GO_S]},
-            "seen: of a node that the job has not",
+            "seen: of a node outside the job",
         ),
     ],
 )

@@ -87,7 +87,7 @@ def test_while_the_inbox_takes_records_nothing_goes_directly(tmp_path: Path) -> 
     for _ in range(2):
         sink.put("hb", BEAT)
         sink.flush()
-        wait_for(lambda: inbox.look(0.0), what="heartbeat")
+        wait_for(lambda: inbox.poll(0.0), what="heartbeat")
     sink.close()
     inbox.close()
     assert (sink.counts, way.taken) == (RouteCounts(inbox=2), 0)
@@ -118,7 +118,7 @@ def test_a_rank_whose_recorder_is_gone_is_known_until_it_is_back_and_then_by_it(
         back = inbox_at(path)
         sink.put("hb", BEAT)
         sink.flush()
-        wait_for(lambda: back.look(0.0), what="heartbeat by the inbox")
+        wait_for(lambda: back.poll(0.0), what="heartbeat by the inbox")
         sink.close()
         back.close()
     assert diagnosis["fault"] == "noncomm-hang"
