@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.api.cli.conftest import Cli
-from tests.api.cli.placing import EXAMPLE, ROWS, SHAPE, loads, written
+from tests.api.cli.place.examples import EXAMPLE, ROWS, SHAPE, loads, written
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ WRONG_OPTIONS = [
 
 class TestWrongInput:
     @pytest.mark.parametrize("option", ["-o", "--plot"])
-    def test_a_folder_that_is_none_is_told_before_anything_is_written(
+    def test_a_missing_folder_is_reported_before_anything_is_written(
         self, cli: Cli, tmp_path: Path, option: str
     ) -> None:
         done = cli("place", EXAMPLE, *SHAPE, "-o", tmp_path / "p.json", option, tmp_path / "none" / "x.png")
@@ -44,10 +44,10 @@ class TestWrongInput:
         assert not list(tmp_path.iterdir())
 
     @pytest.mark.parametrize(("options", "said"), WRONG_OPTIONS)
-    def test_options(self, cli: Cli, out: Path, options: tuple[str, ...], said: str) -> None:
+    def test_options(self, cli: Cli, out: Path, options: tuple[str, ...], message: str) -> None:
         done = cli("place", EXAMPLE, *SHAPE, *options, "-o", out)
         assert (done.code, out.exists()) == (2, False)
-        assert any(said in line for line in done.refused), done.stderr
+        assert any(message in line for line in done.refused), done.stderr
 
     @pytest.mark.parametrize(
         ("change", "said"),
@@ -61,13 +61,13 @@ class TestWrongInput:
             (lambda rows: rows.clear(), "load"),
         ],
     )
-    def test_loads(self, cli: Cli, tmp_path: Path, out: Path, change: Any, said: str) -> None:
+    def test_loads(self, cli: Cli, tmp_path: Path, out: Path, change: Any, message: str) -> None:
         rows = loads()
         change(rows)
         path = written(tmp_path / "loads.json", rows)
         done = cli("place", path, *SHAPE, "-o", out)
         assert (done.code, out.exists()) == (2, False)
-        assert any(line.startswith(str(path)) and said in line for line in done.refused), done.stderr
+        assert any(line.startswith(str(path)) and message in line for line in done.refused), done.stderr
 
     @pytest.mark.parametrize(
         ("speeds", "said"),
@@ -78,16 +78,16 @@ class TestWrongInput:
             ([1.0] * 7 + ["fast"], "speeds.json: gpu_speeds[7]: expected a number"),
         ],
     )
-    def test_speeds(self, cli: Cli, tmp_path: Path, out: Path, speeds: Any, said: str) -> None:
+    def test_speeds(self, cli: Cli, tmp_path: Path, out: Path, speeds: Any, message: str) -> None:
         done = cli("place", EXAMPLE, *SHAPE, "--gpu-speeds", written(tmp_path / "speeds.json", speeds), "-o", out)
         assert (done.code, out.exists()) == (2, False)
-        assert any(said in line for line in done.refused), done.stderr
+        assert any(message in line for line in done.refused), done.stderr
 
     @pytest.mark.parametrize(
         ("layers", "high", "said"),
         [(ROWS - 1, 31, "as many layers as the loads (6), got 5"), (ROWS, 32, "from 0 to 31")],
     )
-    def test_traces(self, cli: Cli, tmp_path: Path, layers: int, high: int, said: str) -> None:
+    def test_traces(self, cli: Cli, tmp_path: Path, layers: int, high: int, message: str) -> None:
         out = tmp_path / "placement.json"
         chosen = np.zeros((4, layers, 2), dtype=np.int16)
         chosen[..., 1] = high
@@ -95,9 +95,9 @@ class TestWrongInput:
         np.savez(path, trace=chosen)
         done = cli("place", EXAMPLE, *SHAPE, "--trace", path, "-o", out)
         assert (done.code, out.exists()) == (2, False)
-        assert any(said in line for line in done.refused), done.stderr
+        assert any(message in line for line in done.refused), done.stderr
 
-    def test_files_that_are_not_there(self, cli: Cli, tmp_path: Path) -> None:
+    def test_missing_files(self, cli: Cli, tmp_path: Path) -> None:
         done = cli("place", tmp_path / "none.npz", *SHAPE)
         assert (done.code, done.refused) == (2, [f"{tmp_path}/none.npz: No such file or directory"])
 

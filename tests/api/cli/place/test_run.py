@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.api.cli.conftest import Cli, Shell
-from tests.api.cli.placing import EXAMPLE, EXPERTS, PNG, ROWS, SHAPE, loads, read, written
+from tests.api.cli.place.examples import EXAMPLE, EXPERTS, PNG, ROWS, SHAPE, loads, read, written
 
 
 @pytest.fixture
@@ -34,20 +34,20 @@ class TestPlacing:
         assert summary == {name: value for name, value in document.items() if name in summary}
         assert set(document) - set(summary) == {"physical_to_logical_map", "loads"}
 
-    def test_what_it_was_made_from_is_remembered(self, cli: Cli) -> None:
+    def test_its_inputs_are_in_the_provenance(self, cli: Cli) -> None:
         provenance = cli("place", EXAMPLE, EXAMPLE, *SHAPE, "--seed", "5", "--format", "json").json["provenance"]
         assert [source["name"] for source in provenance["loads"]] == [str(EXAMPLE)] * 2
         assert len(provenance["loads"][0]["sha256"]) == 64
         assert (provenance["windows"], provenance["seed"], provenance["version"]) == (2, 5, "0.1.0")
 
-    def test_the_same_question_has_the_same_answer(self, cli: Cli, tmp_path: Path) -> None:
+    def test_the_same_request_has_the_same_result(self, cli: Cli, tmp_path: Path) -> None:
         made = []
         for name in ("a", "b"):
             cli("place", EXAMPLE, *SHAPE, "-o", tmp_path / name)
             made.append(json.loads((tmp_path / name).read_text()) | {"solve_s": 0})
         assert made[0] == made[1]
 
-    def test_as_people_read_it(self, cli: Cli) -> None:
+    def test_the_text_output(self, cli: Cli) -> None:
         done = cli("place", EXAMPLE, *SHAPE)
         first, empty, heading, before, after, bound, *_rest = done.stdout.splitlines()
         assert (done.code, done.stderr, empty) == (0, "", "")
@@ -77,7 +77,7 @@ class TestPlacing:
         assert done.stderr == "fleetwright: --method: exact must go with dispatch equal or hash\n"
 
     @pytest.mark.parametrize("form", ["npz", "npy", "csv"])
-    def test_loads_come_in_many_forms(self, cli: Cli, tmp_path: Path, out: Path, form: str) -> None:
+    def test_loads_have_many_forms(self, cli: Cli, tmp_path: Path, out: Path, form: str) -> None:
         counts = np.array(loads())
         path = tmp_path / f"loads.{form}"
         match form:
@@ -120,7 +120,7 @@ class TestPlacing:
         assert cli("place", EXAMPLE, *SHAPE, "--gpu-slots", slots, "-o", out).code == 0
         assert read(out).layout.slots_of_gpu.tolist() == [6, 6, 6, 6, 4, 4, 4, 4]
 
-    def test_a_ceiling_out_of_reach_is_no_and_what_came_nearest_is_written(self, cli: Cli, out: Path) -> None:
+    def test_a_missed_ceiling_exits_with_1_and_writes_the_best_placement(self, cli: Cli, out: Path) -> None:
         done = cli("place", EXAMPLE, "--slots", "32", *SHAPE[2:], "--max-imbalance", "1.0", "-o", out)
         assert done.code == 1
         assert "above the ceiling of 1" in done.stderr
@@ -133,7 +133,7 @@ class TestPlacing:
         }
         assert means["nearest"]["imbalance_by_rule"]["nearest"] < means["equal"]["imbalance_by_rule"]["nearest"]
 
-    def test_by_hash_loads_are_those_of_equal(self, cli: Cli) -> None:
+    def test_by_hash_loads_equal_those_of_equal(self, cli: Cli) -> None:
         made = {
             rule: cli("place", EXAMPLE, *SHAPE, "--dispatch", rule, "--format", "json").json
             for rule in ("equal", "hash")
@@ -163,7 +163,7 @@ class TestNodesByName:
         path.write_text(TOPOLOGY)
         return path
 
-    def test_the_topology_says_where_gpus_stand_and_what_links_cost(self, cli: Cli, site: Path, out: Path) -> None:
+    def test_the_topology_gives_nodes_and_link_costs(self, cli: Cli, site: Path, out: Path) -> None:
         on = ("--topology", site, "--on", "a1", "--on", "b1", "--on", "a2")
         done = cli("place", EXAMPLE, "--slots", "48", *on, "--groups", "4", "--max-imbalance", "1.2", "-o", out)
         assert done.code == 0, done.stderr
@@ -203,12 +203,12 @@ class TestNodesByName:
             (("--on", "a1", "--speed-by", "luck"), "--speed-by: must be one that is known of H100-SXM"),
         ],
     )
-    def test_what_does_not_fit_is_told(
-        self, cli: Cli, site: Path, out: Path, options: tuple[str, ...], said: str
+    def test_violations_are_reported(
+        self, cli: Cli, site: Path, out: Path, options: tuple[str, ...], message: str
     ) -> None:
         done = cli("place", EXAMPLE, "--slots", "40", "--topology", site, *options, "-o", out)
         assert (done.code, out.exists()) == (2, False)
-        assert any(line.startswith(said) for line in done.refused), done.stderr
+        assert any(line.startswith(message) for line in done.refused), done.stderr
 
 
 class TestMemory:
@@ -228,17 +228,19 @@ class TestMemory:
             ([24] * 8, "--slots: must be from 8 (one per GPU) to what memory holds (32), got 40"),
         ],
     )
-    def test_too_little_or_nonsense_is_told(self, cli: Cli, tmp_path: Path, out: Path, memory: Any, said: str) -> None:
+    def test_invalid_memory_is_reported(
+        self, cli: Cli, tmp_path: Path, out: Path, memory: Any, message: str
+    ) -> None:
         limits = ("--gpu-memory", written(tmp_path / "memory.json", memory), "--expert-bytes", str(10**9))
         done = cli("place", EXAMPLE, *SHAPE, *limits, "-o", out)
         assert (done.code, out.exists()) == (2, False)
-        assert any(said in line for line in done.refused), done.stderr
+        assert any(message in line for line in done.refused), done.stderr
 
 
 class TestTraffic:
     @pytest.fixture
     def trace(self, tmp_path: Path) -> Path:
-        """Tokens that take four experts of one half, so that halves on nodes of their own spare the network."""
+        """Tokens with four experts of one half each: halves on different nodes save traffic."""
         rng = np.random.default_rng(2)
         halves = rng.integers(0, 2, size=(200, ROWS))
         chosen = np.stack([rng.permutation(16)[:4] for _ in range(200 * ROWS)]).reshape(200, ROWS, 4)
@@ -259,13 +261,13 @@ class TestTraffic:
         assert found["remote_nodes"]["source"] == "trace"
         assert found["remote_nodes_per_token"] < found["predictions"]["before"]["remote_nodes_per_token"] * 0.8
 
-    def test_groups_stand_in_for_a_trace_and_say_so(self, cli: Cli) -> None:
+    def test_groups_replace_a_trace_and_are_labelled(self, cli: Cli) -> None:
         asked = ("--groups", "4", "--max-imbalance", "1.1")
         done = cli("place", EXAMPLE, *SHAPE, *asked, "--format", "json")
         assert done.json["remote_nodes"]["source"] == "modelled"
         assert "modelled tokens" in cli("place", EXAMPLE, *SHAPE, *asked).stdout
 
-    def test_a_guess_at_tokens_costs_no_balance_unless_a_ceiling_allows_it(self, cli: Cli) -> None:
+    def test_generated_tokens_cost_no_balance_without_a_ceiling(self, cli: Cli) -> None:
         alone, plain = (
             json.loads(cli("place", EXAMPLE, *SHAPE, *more, "--format", "json").stdout)
             for more in (("--groups", "4"), ())
@@ -289,7 +291,7 @@ class TestExport:
         export_placement = cli("place", "export", out, "--engine", "sglang").json
         assert export_placement == {"physical_to_logical_map": [list(row) for row in read(out).physical_to_logical_map]}
 
-    def test_what_is_no_placement_is_refused(self, cli: Cli, tmp_path: Path) -> None:
+    def test_other_documents_are_refused(self, cli: Cli, tmp_path: Path) -> None:
         broken = written(tmp_path / "broken.json", {"slots": 4, "gpus": 2, "nodes": 1})
         done = cli("place", "export", broken, "--engine", "vllm")
         assert done.code == 2
@@ -312,7 +314,7 @@ class TestPlot:
         assert (done.code, done.stderr) == (0, "")
         assert path.read_bytes().startswith(PNG)
 
-    def test_a_kind_of_plot_that_is_none_is_refused_first(self, cli: Cli, tmp_path: Path, out: Path) -> None:
+    def test_an_unknown_plot_format_is_refused_first(self, cli: Cli, tmp_path: Path, out: Path) -> None:
         done = cli("place", EXAMPLE, *SHAPE, "--plot", tmp_path / "heat.gif", "-o", out)
         assert (done.code, out.exists()) == (2, False)
         assert "must end with one of .png, .svg, .pdf" in done.refused[0]

@@ -1,4 +1,4 @@
-"""What the tests of `fleetwright place` ask about, and how they read what it answers."""
+"""Inputs of the `fleetwright place` tests, and readers of its output."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from placement.document import Placement
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "expert-loads.json"
+EXAMPLE = Path(__file__).parents[4] / "examples" / "expert-loads.json"
 SHAPE = ("--slots", "40", "--gpus", "8", "--nodes", "2")
 PNG = b"\x89PNG\r\n\x1a\n"
 ROWS, EXPERTS = 6, 32

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.api.cli.conftest import Cli
-from tests.api.cli.placing import EXAMPLE, EXPERTS, ROWS, SHAPE, loads, read, written
+from tests.api.cli.place.examples import EXAMPLE, EXPERTS, ROWS, SHAPE, loads, read, written
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ class TestMoving:
         assert bounded["moved_copies"] <= 3
         assert bounded["imbalance"]["mean"] <= summary["predictions"]["before"]["imbalance"]["mean"]
 
-    def test_how_fast_copies_travel_says_when_each_moves(self, cli: Cli, now: Path, drifted: Path, out: Path) -> None:
+    def test_a_bandwidth_for_moves_adds_a_schedule(self, cli: Cli, now: Path, drifted: Path, out: Path) -> None:
         pace = ("--move-gb-per-s", "5", "--node-gb-per-s", "10", "--expert-bytes", str(10**9))
         done = cli("place", drifted, *SHAPE, "--current", now, *pace, "-o", out)
         placement = read(out)
@@ -60,7 +60,7 @@ class TestMoving:
         again = cli("place", drifted, *SHAPE, "--current", now, *pace, "--format", "json").json
         assert again["moves"] == json.loads(out.read_text())["moves"]
 
-    def test_a_known_model_says_how_large_a_copy_is(self, cli: Cli, tmp_path: Path) -> None:
+    def test_a_known_model_gives_the_size_of_a_copy(self, cli: Cli, tmp_path: Path) -> None:
         rng = np.random.default_rng(1)
         path, now = tmp_path / "loads.npy", tmp_path / "now.json"
         np.save(path, rng.uniform(1, 9, (26, 64)).round(3))
@@ -74,13 +74,13 @@ class TestMoving:
         verdict = cli("place", "check", now, "--loads", other, *pace[2:], "--format", "json")
         assert json.loads(verdict.stdout)["moves"]["expert_bytes"] == 3 * 2048 * 1408
 
-    def test_what_an_engine_has_loaded_can_be_moved_from(self, cli: Cli, now: Path, tmp_path: Path) -> None:
+    def test_an_engines_file_can_be_the_current_placement(self, cli: Cli, now: Path, tmp_path: Path) -> None:
         export_placement = tmp_path / "sglang.json"
         assert cli("place", "export", now, "--engine", "sglang", "-o", export_placement).code == 0
         summary = cli("place", EXAMPLE, *SHAPE, "--current", export_placement, "--format", "json").json
         assert summary["moved_copies"] == 0
 
-    def test_twins_on_a_gpu_are_what_other_planners_leave_there(self, cli: Cli, tmp_path: Path, out: Path) -> None:
+    def test_duplicates_of_other_planners_are_accepted(self, cli: Cli, tmp_path: Path, out: Path) -> None:
         twins = [[0, 0, *range(1, 32), *range(1, 8)]] * ROWS
         now = written(tmp_path / "now.json", {"physical_to_logical_map": twins})
         summary = cli("place", EXAMPLE, *SHAPE, "--current", now, "-o", out, "--format", "json").json
@@ -98,11 +98,11 @@ class TestMoving:
         ],
     )
     def test_a_placement_of_another_shape_is_refused(
-        self, cli: Cli, now: Path, out: Path, shape: tuple[str, ...], said: str
+        self, cli: Cli, now: Path, out: Path, shape: tuple[str, ...], message: str
     ) -> None:
         done = cli("place", EXAMPLE, *shape, "--current", now, "-o", out)
         assert done.code == 2
-        assert any(line.startswith(f"{now}: {said}") for line in done.refused)
+        assert any(line.startswith(f"{now}: {message}") for line in done.refused)
         assert not out.exists()
 
     def test_a_placement_of_another_model_is_refused(self, cli: Cli, now: Path, tmp_path: Path, out: Path) -> None:
@@ -123,7 +123,7 @@ class TestChecking:
         done = cli("place", "check", made, "--loads", EXAMPLE)
         assert (done.code, done.stdout.splitlines()[-1]) == (0, "wait: the mean of 1.0006 is within 1.05")
 
-    def test_on_others_it_says_what_acting_brings_and_costs(self, cli: Cli, made: Path, tmp_path: Path) -> None:
+    def test_other_loads_give_gain_and_cost_of_acting(self, cli: Cli, made: Path, tmp_path: Path) -> None:
         other = written(tmp_path / "other.json", [row[::-1] for row in loads()])
         done = cli("place", "check", made, "--loads", other, "--format", "json")
         verdict = json.loads(done.stdout)
@@ -132,11 +132,11 @@ class TestChecking:
         assert 0 < verdict["moved_copies"] <= verdict["fresh_moved_copies"]
         assert cli("place", "check", made, "--loads", other).stdout.splitlines()[-1].startswith("act: ")
 
-    def test_windows_tell_what_comes_next(self, cli: Cli, made: Path) -> None:
+    def test_windows_give_a_forecast(self, cli: Cli, made: Path) -> None:
         done = cli("place", "check", made, "--loads", EXAMPLE, "--loads", EXAMPLE, "--loads", EXAMPLE, "-o", "json")
         assert done.json["expected"]
 
-    def test_between_the_levels_only_moves_under_way_go_on(self, cli: Cli, made: Path, tmp_path: Path) -> None:
+    def test_between_the_levels_only_moves_in_progress_continue(self, cli: Cli, made: Path, tmp_path: Path) -> None:
         other = written(tmp_path / "other.json", [row[::-1] for row in loads()])
         levels = ("place", "check", made, "--loads", other, "--act-above", "5", "--settle-at", "1.1")
         waits = cli(*levels)
@@ -145,7 +145,7 @@ class TestChecking:
         goes_on = cli(*levels, "--under-way")
         assert (goes_on.code, goes_on.stdout.splitlines()[-1][:25]) == (1, "act: moves are under way,")
 
-    def test_what_costs_more_than_it_brings_waits(self, cli: Cli, made: Path, tmp_path: Path) -> None:
+    def test_moves_that_cost_more_than_they_gain_wait(self, cli: Cli, made: Path, tmp_path: Path) -> None:
         other = written(tmp_path / "other.json", [row[::-1] for row in loads()])
         pace = ("--move-gb-per-s", "0.1", "--expert-bytes", str(10**9))
         asked = ("place", "check", made, "--loads", other, *pace)
@@ -168,10 +168,10 @@ class TestChecking:
             (("--node-gb-per-s", "5"), "--node-gb-per-s: needs --move-gb-per-s"),
         ],
     )
-    def test_terms_that_do_not_fit_are_told(self, cli: Cli, made: Path, options: tuple[str, ...], said: str) -> None:
+    def test_invalid_terms_are_reported(self, cli: Cli, made: Path, options: tuple[str, ...], message: str) -> None:
         done = cli("place", "check", made, "--loads", EXAMPLE, *options)
         assert done.code == 2
-        assert done.refused[0].startswith(said), done.stderr
+        assert done.refused[0].startswith(message), done.stderr
 
     def test_loads_of_another_model_are_refused(self, cli: Cli, made: Path, tmp_path: Path) -> None:
         other = written(tmp_path / "other.json", [row[:16] for row in loads()])
