@@ -17,7 +17,7 @@ from fleet.topology import (
     topology_from_kubernetes_nodes,
     topology_from_ray_nodes,
 )
-from tests.fleet.topology.halls import gpu_counts
+from tests.fleet.topology.sample_topologies import gpu_counts
 
 NODE_ID = "3f1c9a"
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from fleet.documents import write_model
 from fleet.topology import Node, PowerDomain, PowerKind, Redundancy, Switch, Tier, Topology
 from fleet.topology.hostlist import MAX_RANGE
-from tests.fleet.topology.halls import HALL, gpu_counts, problems, read, site, topologies
+from tests.fleet.topology.sample_topologies import HALL, gpu_counts, problems, read, site, topologies
 
 
 class TestForm:

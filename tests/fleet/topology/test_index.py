@@ -7,7 +7,7 @@ from hypothesis import given
 
 from fleet.errors import UnknownNameError
 from fleet.topology import Distance, Topology
-from tests.fleet.topology.halls import HALL, read, site, topologies
+from tests.fleet.topology.sample_topologies import HALL, read, site, topologies
 
 
 class TestIndex:

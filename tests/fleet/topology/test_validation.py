@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.errors import DocumentError
-from tests.fleet.topology.halls import problems, read, site
+from tests.fleet.topology.sample_topologies import problems, read, site
 
 
 class TestUniqueNames:

@@ -15,7 +15,7 @@ from planner.performance.costs import step_costs
 from planner.performance.open_loop import OpenLoop
 from planner.performance.rates import open_loop
 from planner.replay import ReplayPool, Stream, replay
-from tests.planner.performance.made_up import highest_rate
+from tests.planner.performance.synthetic_points import highest_rate
 
 DURATION_S = 600.0
 SHORT = ReplicaConfig(builtin_models().get("Llama-3.1-8B"), builtin_gpus().get("H100-SXM"))

@@ -8,7 +8,7 @@ from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from planner.performance import aiconfigurator
 from planner.performance.aiconfigurator import MeasuredPoint, Reading, read_points, silicon_models
-from tests.planner.performance.made_up import row
+from tests.planner.performance.synthetic_points import row
 
 
 def read(rows: Iterable[dict[str, str]]) -> Reading:

@@ -13,7 +13,7 @@ from planner.performance.coefficients import Coefficients
 from planner.performance.dataset import Sample, predict
 from planner.performance.fitting import PORTABLE, Residuals, fit
 from planner.performance.validation import held_back, mape, validate
-from tests.planner.performance.made_up import SLOWER_ENGINE, TRUTH, rows
+from tests.planner.performance.synthetic_points import SLOWER_ENGINE, TRUTH, rows
 
 pytest.importorskip("scipy", reason="fitting needs the extra `fit`")
 

@@ -14,7 +14,7 @@ from planner.performance.hardware_demand import demands
 from planner.performance.kv_memory import misfit
 from planner.performance.step_time import MAX_REACHED
 from planner.performance.steps import step_s
-from tests.planner.performance.made_up import highest_rate
+from tests.planner.performance.synthetic_points import highest_rate
 
 LOOSE = Slo.model_validate({"ttft_ms": {"mean": 600_000}, "tpot_ms": {"mean": 20_000}})
 PRECISIONS: tuple[WeightPrecision, ...] = ("bf16", "fp8", "fp4", "int4-wo")

@@ -13,7 +13,7 @@ from fleet.slo import Metric, Slo, Statistic
 from planner.performance.coefficients import UNCALIBRATED, builtin_coefficients
 from planner.performance.config import ReplicaConfig
 from planner.performance.rates import highest_rates, open_loop
-from tests.planner.performance.made_up import highest_rate
+from tests.planner.performance.synthetic_points import highest_rate
 
 DENSE = ReplicaConfig(builtin_models().get("Llama-3.1-8B"), builtin_gpus().get("H100-SXM"), precision="fp8")
 CONFIGS = (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from planner.performance.steps import StepCosts
 from planner.replay import Balancing, Pool, ReplayPool, Stream
 from planner.replay.pool import PoolRun, run_pool
-from tests.planner.replay.plain import Size
+from tests.planner.replay.reference_engine import Size
 
 TICK_S = 2.0**-20  # times that are whole multiples of it add up without rounding
 

@@ -12,7 +12,7 @@ from planner.replay import Balancing, ReplayPool, SplitPool, Stage
 from planner.replay import kernel as compiled
 from planner.replay.kernel_layout import fresh_replicas, fresh_requests, pack_costs
 from tests.planner.replay.engines import PLAIN, costs, poisson, pool, run, small_engines, small_requests
-from tests.planner.replay.plain import Size
+from tests.planner.replay.reference_engine import Size
 
 
 class TestConservation:

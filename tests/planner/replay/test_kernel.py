@@ -11,7 +11,7 @@ from planner.performance.steps import StepCosts, step_s
 from planner.replay import Balancing, ReplayPool, Stage
 from planner.replay import kernel as compiled
 from planner.replay.kernel_layout import COSTS, fresh_replicas, fresh_requests, pack_costs
-from tests.planner.replay import plain
+from tests.planner.replay import reference_engine
 from tests.planner.replay.engines import PLAIN, TICK_S, costs, pool, run, small_engines, small_requests
 
 COUPLED = st.sampled_from((Balancing.ROUND_ROBIN, Balancing.MIN_REQUESTS))
@@ -24,7 +24,7 @@ class TestAgainstThePlainSimulator:
         self, data: st.DataObject, engine: StepCosts, replicas: int, balancing: Balancing
     ) -> None:
         sizes = data.draw(small_requests(cache_tokens=engine.cache_tokens))
-        expected = plain.simulate(sizes, engine, replicas=replicas, balancing=balancing)
+        expected = reference_engine.simulate(sizes, engine, replicas=replicas, balancing=balancing)
         found = run(sizes, ReplayPool("A", replicas, engine), balancing=balancing)
         (result,) = found.results
         assert list(found.first_s) == expected.first_s
@@ -41,7 +41,7 @@ class TestAgainstThePlainSimulator:
         self, data: st.DataObject, engine: StepCosts, replicas: int, balancing: Balancing
     ) -> None:
         sizes = data.draw(small_requests(cache_tokens=engine.cache_tokens))
-        expected = plain.simulate(sizes, engine, replicas=replicas, balancing=balancing, carried=True)
+        expected = reference_engine.simulate(sizes, engine, replicas=replicas, balancing=balancing, carried=True)
         times_s, inputs, outputs = (np.array(column) for column in zip(*sizes, strict=True))
         requests = fresh_requests(
             arrival_s=times_s, input_tokens=inputs, output_tokens=outputs, delay_s=0.0, carried=True
@@ -57,7 +57,7 @@ class TestAgainstThePlainSimulator:
     def test_with_times_that_round_they_agree_closely(self, data: st.DataObject, engine: StepCosts) -> None:
         """One replica and all requests at once, so that rounding cannot change an order."""
         sizes = [(0.0, *size[1:]) for size in data.draw(small_requests(cache_tokens=engine.cache_tokens))]
-        expected = plain.simulate(sizes, engine, replicas=1, balancing=Balancing.ROUND_ROBIN)
+        expected = reference_engine.simulate(sizes, engine, replicas=1, balancing=Balancing.ROUND_ROBIN)
         found = run(sizes, ReplayPool("A", 1, engine))
         np.testing.assert_allclose(found.first_s, expected.first_s, rtol=1e-12)
         np.testing.assert_allclose(found.finish_s, expected.finish_s, rtol=1e-12)
@@ -74,7 +74,7 @@ class TestAgainstThePlainSimulator:
             for at_s, read, written in zip(times_s, inputs, outputs, strict=True)
         ]
         engine = costs(cache_tokens=12_000, fixed_s=0.01)
-        expected = plain.simulate(sizes, engine, replicas=2, balancing=balancing)
+        expected = reference_engine.simulate(sizes, engine, replicas=2, balancing=balancing)
         found = run(sizes, ReplayPool("A", 2, engine), balancing=balancing)
         np.testing.assert_allclose(found.first_s, expected.first_s, rtol=1e-9)
         np.testing.assert_allclose(found.finish_s, expected.finish_s, rtol=1e-9)
@@ -84,7 +84,7 @@ class TestAgainstThePlainSimulator:
         """Two sequences outgrow a cache together: the later one is preempted, and its prompt is read again at once."""
         engine = replace(PLAIN, cache_tokens=20, max_sequences=4, chunk_tokens=16, request_s=0.0)
         sizes = [(0.0, 5, 10), (0.0, 5, 10)]
-        expected = plain.simulate(sizes, engine, replicas=1, balancing=Balancing.ROUND_ROBIN)
+        expected = reference_engine.simulate(sizes, engine, replicas=1, balancing=Balancing.ROUND_ROBIN)
         (result,) = run(sizes, ReplayPool("A", 1, engine)).results
         assert result.preemptions == expected.engines[0].preemptions == 1
 
@@ -107,7 +107,7 @@ class TestAgainstThePlainSimulator:
         inputs, outputs = (1, 21, 6, 4, 11, 20, 5, 4), (24, 7, 14, 24, 17, 8, 23, 13)
         ticks_of_64 = (2, 13, 25, 27, 35, 46, 55, 59)
         sizes = [(at / 64, read, written) for at, read, written in zip(ticks_of_64, inputs, outputs, strict=True)]
-        expected = plain.simulate(sizes, engine, replicas=3, balancing=Balancing.MIN_REQUESTS)
+        expected = reference_engine.simulate(sizes, engine, replicas=3, balancing=Balancing.MIN_REQUESTS)
         assert sum(one.preemptions for one in expected.engines) > 0
         assert list(run(sizes, ReplayPool("A", 3, engine)).finish_s) == expected.finish_s
 

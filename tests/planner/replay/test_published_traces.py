@@ -10,7 +10,7 @@ import pytest
 from fleet.sizes.histogram import SizeBuckets
 from fleet.traces import read_trace
 from planner.replay import Balancing, ReplayPool, Stream, replay
-from tests.planner.replay import plain
+from tests.planner.replay import reference_engine
 from tests.planner.replay.engines import PLAIN, run
 
 PLACES = (os.environ.get("FLEETWRIGHT_POWER_DATA"), Path(__file__).parents[4] / "shared" / "data" / "power")
@@ -43,7 +43,7 @@ def test_its_first_minutes_are_those_of_the_plain_simulator(hour: Stream) -> Non
         (float(hour.arrival_s[i]), int(hour.input_tokens[i]), int(hour.output_tokens[i]))
         for i in range(min(250, hour.requests))
     ]
-    expected = plain.simulate(sizes, PLAIN, replicas=2, balancing=Balancing.MIN_REQUESTS)
+    expected = reference_engine.simulate(sizes, PLAIN, replicas=2, balancing=Balancing.MIN_REQUESTS)
     found = run(sizes, ReplayPool("A", 2, PLAIN))
     np.testing.assert_allclose(found.first_s, expected.first_s, rtol=1e-9)
     np.testing.assert_allclose(found.finish_s, expected.finish_s, rtol=1e-9)
