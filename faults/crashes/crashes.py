@@ -2,8 +2,8 @@
 
 The sockets of a rank that dies vanish within one sample.  The collectives of its peers then fail one after another.
 The diagnosis names the rank that vanished first; the rest of the episode is its cascade.  If all vanish within one
-sample, a rank that reported a failure before is not the first.  A job that ends also closes its sockets: a crash needs a
-rank that waits in an operation which the vanished rank has not finished.
+sample, a rank that reported a failure before is not the first.  A job that ends also closes its sockets: a crash needs
+a rank that waits in an operation which the vanished rank has not finished.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,8 @@
-"""Jobs of thousands of ranks with all that goes wrong in one, to measure detectors by.  docs/faults/simulator.md
+"""Simulates jobs of thousands of ranks with known faults, to measure the detectors.
 
-score = simulate(ranks=16_384, hours=1.0, scenario="mixed", seed=7, clock_s=time.process_time)
+    score = simulate(ranks=16_384, hours=1.0, scenario="mixed", seed=7, clock_s=time.process_time)
+
+The command `faults simulate`, the API and the benchmarks call `simulate`.  docs/explanation/faults/simulator.md
 """
 
 from collections.abc import Callable
@@ -18,7 +20,7 @@ MIN_RANKS, MAX_RANKS, MAX_HOURS = 2 * UNIT, 131_072, 24 * 365
 
 
 def simulate(*, ranks: int, hours: float, scenario: str, seed: int, clock_s: Callable[[], float]) -> Score:
-    """Run a scenario before our detectors.  `clock_s` tells what they cost; nothing else depends on it."""
+    """Run a scenario with the product's detectors.  `clock_s` measures their cost; nothing else depends on it."""
     from faults.simulator.detectors import ours  # noqa: PLC0415
     from faults.simulator.run import WINDOW_S, jobs  # noqa: PLC0415 - loads compiled code
 
@@ -52,7 +54,7 @@ def _unfit(ranks: int) -> str:
 
 
 def _violations_of_experts(ranks: int, experts: int) -> list[Violation]:
-    """All replicas of a stage are shared out to groups of so many."""
+    """All replicas of a stage form groups of this size."""
     if ranks % (UNIT * experts) == 0:
         return []
     return [(("ranks",), f"expected a multiple of {UNIT * experts} with groups of {experts} experts, got {ranks:,}")]

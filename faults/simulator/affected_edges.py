@@ -1,4 +1,4 @@
-"""Which edges pass through what: the few that a window's slow places touch, out of all."""
+"""The edges whose path has a slow component in a window: few out of all."""
 
 from dataclasses import dataclass
 
@@ -13,16 +13,16 @@ Indices = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class AffectedEdges:
-    """Edges in the order of the place that one of their ways names, way by way; `begin` as in a sparse matrix."""
+    """Edges sorted by the component of each path position; `begin` as in a sparse matrix."""
 
-    order: Indices  # [way, edge]
-    begin: Indices  # [way, place]
-    found: Ints  # to work on
+    order: Indices  # [path position, edge]
+    begin: Indices  # [path position, component]
+    found: Ints  # scratch
     marked: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, ways: Indices, *, nics: int, uplinks: int) -> "Passing":
-        """Ways: source and target (NICs), then those of uplinks."""
+    def of(cls, ways: Indices, *, nics: int, uplinks: int) -> "AffectedEdges":
+        """Path positions: source and target (NICs), then those of uplinks."""
         order = np.argsort(ways, axis=1, kind="stable").astype(np.int32)
         places = np.arange(max(nics, uplinks) + 1)
         begin = np.stack([np.searchsorted(way[by], places) for way, by in zip(ways, order, strict=True)])
@@ -30,5 +30,5 @@ class AffectedEdges:
         return cls(order, begin.astype(np.int32), np.empty(edges, np.int64), np.zeros(edges, dtype=bool))
 
     def edges(self, send: NDArray[np.float32], take: NDArray[np.float32], path: NDArray[np.float32]) -> Ints:
-        """All that pass through anything that is slow, each once; good until the next call."""
+        """All edges with a slow component, each once; valid until the next call."""
         return self.found[: touched(self.found, self.marked, self.order, self.begin, send, take, path)]

@@ -1,4 +1,4 @@
-"""The score as it crosses a border: each share with its 95 % interval, each time by class."""
+"""The result of `simulate`: each share with its 95 % interval, each time by class."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ Interval = tuple[Share, Share]
 
 
 class Times(Frozen):
-    """Seconds from the first harm to the verdict."""
+    """Seconds from the first effect to the diagnosis."""
 
     p50: float
     p95: float
@@ -27,42 +27,42 @@ class Times(Frozen):
 
 
 class KindScore(Frozen):
-    """Of one kind of fault."""
+    """Score of one kind of fault."""
 
     faults: int
     recall: Share
     recall_interval: Interval | None
-    right_direction: Share | None  # of those named; none where there is no direction
+    right_direction: Share | None  # of the named ones; None for a kind without a direction
     right_direction_interval: Interval | None
-    late: int  # named, but after the limit
-    hidden: int  # that nobody could have named: the only agent that could tell was lost
-    isolated: int  # named with leave to take the node out
+    late: int  # named after the limit
+    hidden: int  # unobservable: the only agent that can observe it was lost
+    isolated: int  # named with `isolate`
 
 
 class Score(Frozen):
-    """What `simulate` answers.  Nothing is said of what was not there: a share of nothing is none."""
+    """The score of a simulation.  A share of nothing is None."""
 
     scenario: str
     ranks: int
     hours: float
     seed: int
-    faults: int  # that had to be named
+    faults: int  # asked faults
     recall: Share | None
     recall_interval: Interval | None
-    hidden_faults: int  # of them: the only agent that could tell was lost
-    recall_visible: Share | None  # of the others
+    hidden_faults: int  # asked faults whose only observer was lost
+    recall_visible: Share | None  # of the other asked faults
     recall_visible_interval: Interval | None
-    recall_slow: Share | None  # of those that slow, and do not stop, the job
+    recall_slow: Share | None  # of the faults that slow the job without stopping it
     recall_slow_interval: Interval | None
     precision: Share | None
     precision_interval: Interval | None
     verdicts: int
-    congestion_verdicts: int  # on links and uplinks that others did fill; in neither precision nor recall
-    workload_verdicts: int  # "not hardware"
+    congestion_verdicts: int  # of congested links and uplinks; in neither precision nor recall
+    workload_verdicts: int  # of the workload
     false_isolations: int
     false_isolations_per_week: float
     false_isolations_per_week_upper95: float
-    carried_out: int  # of healthy nodes: those that the isolation policy would have taken out
+    carried_out: int  # healthy nodes that the quarantine policy takes out
     carried_out_per_week_upper95: float
     ttd_s: Mapping[str, Times]  # by class
     by_kind: Mapping[str, KindScore]
@@ -73,7 +73,7 @@ class Score(Frozen):
 
 
 def score(outcome: Outcome, *, scenario: str, ranks: int, seed: int, window_s: float, run_s: float) -> Score:
-    """Counts as shares."""
+    """Convert the counts to shares."""
     tally = outcome.tally
     faults, named = sum(tally.asked.values()), sum(tally.named.values())
     slow = [what for what in FAULTS if CLASS[what].value.endswith("slow")]
@@ -134,7 +134,7 @@ def _kind(outcome: Outcome, what: FaultKind) -> KindScore:
 
 
 def _times(by_kind: Mapping[FaultKind, Sequence[float]]) -> dict[str, Times]:
-    """By class of verdict, what was late included."""
+    """By class of diagnosis, late ones included."""
     by_class: dict[str, list[float]] = {}
     for what, times in by_kind.items():
         by_class.setdefault(CLASS[what].value, []).extend(times)
@@ -146,5 +146,5 @@ def _times(by_kind: Mapping[FaultKind, Sequence[float]]) -> dict[str, Times]:
 
 
 def _quantile(times: Sequence[float], share: float) -> float:
-    """The least time that so large a share does not exceed."""
+    """The smallest time that is not below this share of the times."""
     return sorted(times)[math.ceil(share * len(times)) - 1]

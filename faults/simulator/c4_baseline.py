@@ -1,6 +1,7 @@
-"""C4's rule, to compare with: an edge is slow above 1.5x its kind's median, a NIC with 60 % of its row or column.
+"""C4's rule, for comparison: an edge is slow above 1.5x the median of its kind, a NIC with 60 % of its row or column
+slow.
 
-No baseline of an edge's own, no switches, no memory.  Rows and columns are those of single NICs.
+The rule has no baseline per edge, no switches and no state.  Rows and columns are those of single NICs.
 """
 
 from dataclasses import dataclass
@@ -14,17 +15,17 @@ from faults.fabric import Fabric, Window
 
 @dataclass(frozen=True, slots=True)
 class C4Detector:
-    """A localiser without state."""
+    """A detector without state."""
 
     fabric: Fabric
     times: float = 1.5
     share: float = 0.6
 
     def start(self) -> None:
-        """It remembers nothing."""
+        """The empty state."""
 
     def step(self, state: None, window: Window) -> tuple[None, tuple[Diagnosis, ...]]:
-        """What it believes of this window alone."""
+        """The diagnoses of this window alone."""
         hot = self._hot(window.slowdown)
         if not hot.any():
             return state, ()
@@ -69,6 +70,6 @@ def _diagnosis(scope: Scope, node: int, peer: int | None, way: Direction, window
         detected_s=window.to_s,
         isolate=scope is Scope.NODE,
         confidence=0.5,
-        reason="slower than others of its kind by half",
+        reason="slower than 1.5 times the median of its kind",
         evidence=("bandwidth",),
     )

@@ -1,11 +1,11 @@
-"""What it does that agents cut windows by clocks that are wrong.
+"""The effect of wrong agent clocks on windows.
 
-A clock that is d late (d < 0: early) cuts the stretch [from + d, to + d].  Bytes flow in bursts, a share `talks` of
-each step; B(t) = bytes by then over their mean rate.  What is counted in a window w of an even flow is
+A clock with error d (d < 0: early) cuts the interval [from + d, to + d].  Bytes flow in bursts, a share `talks` of each
+step; B(t) = bytes until t over their mean rate.  A window w of an even flow counts
 
-    w + (B(p' + d) - B(p')) - (B(p + d) - B(p))        p, p': where in a step the window's two edges fall
+    w + (B(p' + d) - B(p')) - (B(p + d) - B(p))        p, p': positions of the window's edges within a step
 
-so that nothing is lost: what one window lacks its neighbour has too much.
+so no byte is lost: its neighbour counts what a window misses.
 """
 
 from dataclasses import dataclass
@@ -22,20 +22,20 @@ Times = NDArray[np.float64]
 
 @dataclass(slots=True)
 class Clocks:
-    """Of all agents; `edge` is where in a step the next window begins."""
+    """The clocks of all agents; `edge_s` is the position of the next window's edge within a step."""
 
     skew_s: Times  # per node
-    late: NDArray[np.float32]  # per NIC: its agent between the earliest (0) and the latest clock (1)
+    late: NDArray[np.float32]  # per NIC: its agent's clock between the earliest (0) and the latest (1)
     most_s: float
     noise: Noise
     rng: np.random.Generator
     node: NDArray[np.int64]  # per NIC
     edge_s: float = 0.0
-    _before_s: Times | None = None  # carried over the window's first edge
+    _before_s: Times | None = None  # moved over the window's first edge
 
     @classmethod
     def of(cls, skew_s: Times | None, cluster: Cluster, rng: np.random.Generator, *, noise: Noise) -> "Clocks":
-        """None: all clocks are right."""
+        """None: all clocks are exact."""
         skew_s = np.zeros(cluster.shape.nodes) if skew_s is None else skew_s
         most_s = float(np.abs(skew_s).max(initial=0.0))
         of_node = (skew_s + most_s) / (2.0 * most_s) if most_s else np.zeros(skew_s.size)
@@ -49,7 +49,7 @@ class Clocks:
         return np.array([early, late], np.float32)
 
     def moved(self, flowing_s: float) -> NDArray[np.float32]:
-        """Per NIC: log slowdown by what its agent counts into the windows before and after.  Call once a window."""
+        """Per NIC: log slowdown by the bytes that its agent counts in the neighbouring windows."""
         before_s = self._carried(self.edge_s) if self._before_s is None else self._before_s
         self.edge_s = float(self.rng.uniform(0.0, self.noise.step_s))
         self._before_s = self._carried(self.edge_s)
@@ -57,7 +57,7 @@ class Clocks:
         return np.asarray(-np.log1p(extra_s / flowing_s), np.float32)[self.node]
 
     def _carried(self, edge_s: float) -> Times:
-        """Of each agent: bytes between the true edge and its own, in seconds of the mean rate."""
+        """Per agent: bytes between the true edge and its own, in seconds of the mean rate."""
         return self._bytes(edge_s + self.skew_s) - self._bytes(np.full(self.skew_s.size, edge_s))
 
     def _bytes(self, at_s: Times) -> Times:
@@ -67,5 +67,5 @@ class Clocks:
 
 
 def felt_log(one: FaultEvent, from_s: float, to_s: float) -> float:
-    """Log slowdown over a stretch of what lasts a part of it."""
+    """Log slowdown over an interval of an event that lasts for a part of it."""
     return float(-np.log1p(-one.share(from_s, to_s) * (1.0 - 1.0 / one.factor)))

@@ -1,8 +1,8 @@
-"""The fabric of a job: every edge, where its NICs stand, and the path its hash has taken.
+"""The fabric of a job: every edge, the placement of its NICs, and its path by hash.
 
-A flow takes one of the spines by a hash of its two ends (ECMP); acknowledgements are a flow of their own, hashed apart,
-and so are the probes that agents send, from source ports of their own.
-What the detector is told may be less: `known` has no paths where the operator cannot say them.
+A flow takes one of the spines by a hash of its two ends (ECMP).  Acknowledgements are separate flows with their own
+hash, and so are probes, which leave from their own source ports.  The detector can know less: `known` has no paths
+where the operator cannot give them.
 """
 
 from dataclasses import dataclass, replace
@@ -18,13 +18,13 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What is there: `fabric`, ways of acknowledgements and probes; and what of it the detector is told: `known`."""
+    """The fabric, the paths of acknowledgements and probes, and the part that the detector knows: `known`."""
 
     shape: Shape
     fabric: Fabric
-    ack_up: Ints  # uplinks that an edge's acknowledgements take; NOWHERE within a leaf
+    ack_up: Ints  # uplinks of an edge's acknowledgements; NOWHERE within a leaf
     ack_down: Ints
-    probe_up: Ints  # [port, edge]: what probes of the edge's pair of NICs take, whatever its kinds of traffic
+    probe_up: Ints  # [port, edge]: uplinks of the probes of the edge's pair of NICs
     probe_down: Ints
     known: Fabric
 
@@ -36,9 +36,9 @@ class Cluster:
 
 
 def build(shape: Shape, *, seed: int, paths_known: bool = True, probe_ports: int = 0) -> Cluster:
-    """Wire a job up.  The same seed scatters its nodes and hashes its flows in the same way.
+    """Build the fabric of a job.  Equal seeds scatter its nodes and hash its flows equally.
 
-    `probe_ports`: source ports from which probes leave in turn; 0: none are sent.
+    `probe_ports`: source ports of probes, in turn; 0: no probes.
     """
     rails = np.arange(shape.per_node)
     node = np.repeat(np.arange(shape.nodes), shape.per_node)
@@ -73,7 +73,7 @@ def build(shape: Shape, *, seed: int, paths_known: bool = True, probe_ports: int
 
 
 def _slots(shape: Shape, rng: np.random.Generator) -> Ints:
-    """Where each node stands: in order, but for the scattered ones."""
+    """The slot of each node: in order, except for scattered nodes."""
     slot = np.arange(shape.nodes)
     moved = rng.choice(shape.nodes, size=round(shape.scattered * shape.nodes), replace=False)
     slot[moved] = slot[rng.permutation(moved)]
@@ -81,7 +81,7 @@ def _slots(shape: Shape, rng: np.random.Generator) -> Ints:
 
 
 def _path(shape: Shape, leaf: Ints, source: Ints, target: Ints, *, salt: Ints) -> tuple[Ints, Ints]:
-    """The uplinks up and down of each flow: cables up are numbered first, then the same cables down."""
+    """The uplinks up and down of each flow: first the numbers of the cables up, then of the same cables down."""
     spine = (_hashed(source, target, salt) % np.uint64(shape.spines)).astype(np.int64)
     away = leaf[source] != leaf[target]
     up = leaf[source] * shape.spines + spine

@@ -1,8 +1,8 @@
-"""The compute plane: how long each node computes between collectives, on average over a window.
+"""The compute plane: the mean time that each node computes between collectives, per window.
 
-log(gap) = the stage's usual + the node's own + what all ranks share (sequence lengths) + the replica's data + jitter of
-its steps + pauses + what is wrong with the node.  A gap is the difference of two times of one clock, so what that clock
-is wrong by cancels; but which steps end within a window is by the node's own clock too.
+log(gap) = usual of the stage + the node's own + a part shared by all ranks (sequence lengths) + data of the replica +
+jitter of its steps + pauses + faults of the node.  A gap is a difference of two times of one clock, so a constant clock
+error cancels; the node's own clock decides which steps end within a window.
 """
 
 from collections.abc import Sequence
@@ -23,15 +23,15 @@ _WANDER_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """What all nodes said of one stretch of time."""
+    """The gaps of all nodes in one interval."""
 
     from_s: float
     to_s: float
-    gap_s: NDArray[np.float64]  # per node, mean of the steps that ended within; NaN: not heard, or no step
+    gap_s: NDArray[np.float64]  # per node, mean of the steps that ended within; NaN: not reported, or no step
 
 
 class ComputePlane:
-    """Gaps of one job, in order.  `imbalance`: how much replicas differ for minutes, by the data they get."""
+    """Gaps of one job, in order.  `imbalance`: differences between replicas over minutes, by their data."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ComputePlane:
         self._of_replica = imbalance * self._rng.standard_normal(shape.replicas)
 
     def window(self, from_s: float, *, reported: NDArray[np.bool_], events: Sequence[FaultEvent] = ()) -> Gaps:
-        """What is heard of the window that begins at `from_s`."""
+        """The reported gaps of the window that begins at `from_s`."""
         noise, rng, to_s = self._noise, self._rng, from_s + self._window_s
         nodes = self._usual.size
         scale = (10.0 / self._window_s) ** 0.5

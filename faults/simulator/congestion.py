@@ -1,16 +1,16 @@
-"""Uplinks that others fill for a while: Poisson arrivals on each cable, exponential lengths, lognormal excess."""
+"""Congested uplinks: Poisson arrivals on each cable, exponential durations, lognormal excess."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-_BLOCK_S = 600.0  # events are drawn for so long at a time
+_BLOCK_S = 600.0  # events are drawn for one block at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Crowding:
-    """How often, how long and how much.  A share of no events is drawn shorter than a queue's life."""
+    """Rate, duration and excess of congestion."""
 
     per_uplink_h: float = 0.5
     mean_s: float = 30.0
@@ -19,7 +19,7 @@ class Crowding:
 
 
 class Congestion:
-    """The state of all uplinks, window by window, in order.  Events from before the start are in progress then."""
+    """The state of all uplinks, window by window.  Events from before the start are in progress then."""
 
     def __init__(self, uplinks: int, crowding: Crowding, rng: np.random.Generator) -> None:
         self._uplinks = uplinks
@@ -27,12 +27,12 @@ class Congestion:
         self._rng = rng
         self._events: NDArray[np.float64] = np.empty((4, 0))  # uplink, from, to, factor
         self._drawn_to_s = -8.0 * crowding.mean_s
-        self.path: NDArray[np.float32] = np.zeros((uplinks + 1, 2), np.float32)  # the last stands for no uplink
+        self.path: NDArray[np.float32] = np.zeros((uplinks + 1, 2), np.float32)  # the last entry stands for no uplink
 
     def advance(self, from_s: float, to_s: float, *, skew_s: float = 0.0) -> NDArray[np.float32]:
         """[uplink, 2]: log slowdown over a window, by clocks that are early and late by `skew_s`.
 
-        The array is used again for the next window.
+        The next window reuses the array.
         """
         while self._drawn_to_s < to_s + skew_s:
             self._draw(from_s)
@@ -40,7 +40,7 @@ class Congestion:
         self.path[:] = 0.0
         for column, late_s in enumerate((-skew_s, skew_s)):
             share = np.minimum(end, to_s + late_s) - np.maximum(begin, from_s + late_s)
-            # Bytes that get through while the cable is crowded: 1 / factor of the usual.
+            # While the cable is congested, 1 / factor of the usual bytes pass.
             felt = -np.log1p(-np.maximum(share, 0.0) / (to_s - from_s) * (1.0 - 1.0 / factor))
             np.maximum.at(self.path[:, column], uplink.astype(np.int64), felt.astype(np.float32))
         return self.path
@@ -50,7 +50,7 @@ class Congestion:
         return np.asarray((begin < to_s) & (end > from_s))
 
     def lasting(self, uplink: int, from_s: float, to_s: float) -> float:
-        """The greatest factor of one uplink at any time between; 1.0 when nothing was drawn there lately."""
+        """The largest factor of one uplink in the interval; 1.0 without a recent event."""
         at, begin, end, factor = self._events
         here = (at == uplink) & (begin < to_s) & (end > from_s)
         return float(factor[here].max(initial=1.0))
@@ -62,6 +62,6 @@ class Congestion:
         end = begin + self._rng.exponential(how.mean_s, count)
         factor = 1.0 + how.excess * self._rng.lognormal(0.0, how.sigma, count)
         uplink = self._rng.integers(0, self._uplinks, count).astype(np.float64)
-        kept = self._events[:, self._events[2] > from_s - _BLOCK_S]  # scoring asks about the recent past
+        kept = self._events[:, self._events[2] > from_s - _BLOCK_S]  # the scorer reads the recent past
         self._events = np.concatenate([kept, np.stack([uplink, begin, end, factor])], axis=1)
         self._drawn_to_s += _BLOCK_S

@@ -1,4 +1,4 @@
-"""The detectors that are measured: one for each plane, pure, with their state handed in and out."""
+"""The detectors under test: one per plane, pure, with their state passed in and out."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,36 +11,36 @@ from faults.simulator.compute import Gaps
 
 
 class SimulatedDetector(Protocol):
-    """What a plane's windows are given to, one after the other."""
+    """A detector that takes the windows of one plane in order."""
 
     def start(self) -> Any:
-        """What is known before anything is heard."""
+        """The state before the first window."""
         ...
 
     def step(self, state: Any, window: Any, /) -> tuple[Any, tuple[Diagnosis, ...]]:
-        """One window on: the faults that are believed now."""
+        """The state and the active faults after one more window."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Detectors:
-    """None: the plane is simulated for nobody, and left out."""
+    """One detector per plane; None: the plane is not simulated."""
 
     slow: SimulatedDetector | None = None
     compute: SimulatedDetector | None = None
     hang: SimulatedDetector | None = None
 
 
-Panel = Callable[[Cluster], Detectors]  # each plane says itself how long its windows are
+Panel = Callable[[Cluster], Detectors]  # each plane gives the length of its windows
 
 
 def plain(cluster: Cluster) -> Detectors:
-    """C4's rule, to compare with."""
+    """C4's rule, for comparison."""
     return Detectors(slow=C4Detector(cluster.known))
 
 
 def ours(cluster: Cluster) -> Detectors:
-    """The joint fit, the straggler's sums and the wait-for graph."""
+    """The product's detectors: the joint fit, the straggler sums and the wait-for graph."""
     from faults.localisation import LocalisationDetector  # noqa: PLC0415 - compiled
     from faults.simulator.stall_detector import StallDetector  # noqa: PLC0415
     from faults.stragglers import Roles, Stragglers  # noqa: PLC0415
@@ -51,7 +51,7 @@ def ours(cluster: Cluster) -> Detectors:
 
 @dataclass(frozen=True, slots=True)
 class _Stragglers:
-    """Takes gaps as this room's planes hand them over."""
+    """Adapts the straggler detector to the gaps of the simulator."""
 
     of: Any
 

@@ -1,7 +1,7 @@
-"""Which faults come how often, and which look-alikes among them: the public mix, as a diary of one job.
+"""Rates of faults and look-alikes: the public mix, as the fault schedule of one job.
 
-Shares of harmful episodes: C4's month on 4,096 GPUs and Llama 3's 54 days on 16,384 for what crashes, Greyhound for
-what slows.  Negatives: at least ten for each fault.
+Shares of episodes: C4's month on 4,096 GPUs and Llama 3's 54 days on 16,384 for crashes, Greyhound for slow faults.  At
+least ten look-alikes for each fault.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,7 +47,7 @@ FACTORS, FACTOR_SHARES = (1.25, 1.5, 2.0, 4.0), (0.4, 0.3, 0.2, 0.1)
 
 @dataclass(frozen=True, slots=True)
 class FaultMix:
-    """Faults one after the other, `together` of them at once in a share `crowded` of episodes."""
+    """Faults one after the other; in a share `congested` of the episodes, `together` of them at once."""
 
     shares: Mapping[FaultKind, float] = field(default_factory=lambda: PUBLIC)
     congested: float = 0.02
@@ -55,13 +55,13 @@ class FaultMix:
     factors: tuple[float, ...] = FACTORS
     factor_shares: tuple[float, ...] = FACTOR_SHARES
     lasting_s: float = 60.0
-    rest_s: float = 45.0  # between the end of one and the beginning of the next, on average
-    first_s: float = 1.0  # the first begins within so long of the start
-    negatives: float = 10.0  # per fault
+    rest_s: float = 45.0  # mean time from the end of one fault to the start of the next
+    first_s: float = 1.0  # the first fault begins within this time
+    negatives: float = 10.0  # look-alikes per fault
 
 
 def drawn(cluster: Cluster, mix: FaultMix, *, until_s: float, rng: Rng) -> list[FaultEvent]:
-    """A diary: faults by the mix up to `until_s`, and their negatives at any time."""
+    """The events of a job: faults by the mix up to `until_s`, and their look-alikes at any time."""
     faults: list[FaultEvent] = []
     from_s = float(rng.uniform(0.0, mix.first_s))
     while mix.shares and from_s < until_s:
@@ -76,7 +76,7 @@ def drawn(cluster: Cluster, mix: FaultMix, *, until_s: float, rng: Rng) -> list[
 def _together(
     cluster: Cluster, mix: FaultMix, shares: Mapping[FaultKind, float], *, count: int, from_s: float, rng: Rng
 ) -> list[FaultEvent]:
-    """Several at once hit different nodes: of two on one node nobody could ask for both names."""
+    """Faults at the same time hit different nodes: two faults of one node would need two diagnoses of it."""
     kinds, weights = list(shares), np.array(list(shares.values()))
     found: list[FaultEvent] = []
     taken: set[int] = set()
@@ -94,7 +94,7 @@ def _together(
 
 
 def fault(cluster: Cluster, what: FaultKind, *, from_s: float, to_s: float, factor: float, rng: Rng) -> FaultEvent:
-    """One fault of a kind, somewhere."""
+    """One fault of a kind at a random place."""
     shape, fabric = cluster.shape, cluster.fabric
     at, to = int(rng.integers(shape.nodes)), -1
     if what in (FaultKind.SLOW_LINK, FaultKind.HANG_LINK):
@@ -111,7 +111,7 @@ def fault(cluster: Cluster, what: FaultKind, *, from_s: float, to_s: float, fact
 
 
 def nodes_of(cluster: Cluster, one: FaultEvent) -> set[int]:
-    """The nodes that a fault is on or at: two of a link, all behind a leaf."""
+    """The nodes of a fault: two of a link, all behind a leaf."""
     fabric = cluster.fabric
     if one.what in (FaultKind.SLOW_LINK, FaultKind.HANG_LINK):
         return {int(fabric.node[one.at]), int(fabric.node[one.to])}
@@ -123,7 +123,7 @@ def nodes_of(cluster: Cluster, one: FaultEvent) -> set[int]:
 
 
 def negatives(cluster: Cluster, *, count: int, until_s: float, rng: Rng) -> list[FaultEvent]:
-    """What looks like a fault, anywhere, at any time."""
+    """A look-alike at a random place and time."""
     kinds, weights = list(NEGATIVES), np.array(list(NEGATIVES.values()))
     chosen = rng.choice(len(kinds), size=count, p=weights / weights.sum())
     return [one for at in chosen for one in _MAKE[kinds[int(at)]](cluster, float(rng.uniform(0.0, until_s)), rng)]
@@ -147,7 +147,7 @@ def _hiccup(cluster: Cluster, from_s: float, rng: Rng) -> list[FaultEvent]:
 
 
 def _checkpoint(cluster: Cluster, from_s: float, rng: Rng) -> list[FaultEvent]:
-    del cluster  # all of it
+    del cluster  # whole groups
     still_s, writing_s = float(rng.uniform(2.0, 15.0)), float(rng.uniform(10.0, 40.0))
     resumed_s = from_s + still_s
     return [
@@ -172,6 +172,6 @@ _MAKE: Mapping[FaultKind, Callable[[Cluster, float, Rng], list[FaultEvent]]] = M
 )
 _ALONE = frozenset(
     {FaultKind.HANG_CODE, FaultKind.HANG_NODE, FaultKind.HANG_LINK, FaultKind.CRASH}
-)  # they stop the traffic of all others
-UPLINK_S = 900.0  # a bad cable stays until it is replaced; what is over sooner cannot be told from others' traffic
+)  # these stop the traffic of all others
+UPLINK_S = 900.0  # a bad cable stays until it is replaced; a shorter one is indistinguishable from congestion
 _APART_S = 20.0

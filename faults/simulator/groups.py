@@ -1,7 +1,7 @@
-"""Which nodes talk to which, on every rail alike: data rings, double binary trees, the pipeline, expert all-to-all.
+"""Communicating nodes, equal on every rail: data rings, double binary trees, the pipeline, expert all-to-all.
 
-The double tree is the one of Sanders, Speck and Traeff (2009) in the shape NCCL gives it: an in-order tree over the
-ranks, and its mirror (even sizes) or its shift by one (odd sizes), so that nobody is an inner node of both.
+The double tree is that of Sanders, Speck and Traeff (2009) in NCCL's form: an in-order tree over the ranks, and its
+mirror (even sizes) or its shift by one (odd sizes), so that no rank is an inner node of both.
 """
 
 from typing import NamedTuple
@@ -45,7 +45,7 @@ def double_tree(size: int) -> list[tuple[Ints, Ints]]:
 
 
 def _tree(size: int) -> tuple[Ints, Ints]:
-    """In order: the parent of r differs from it around r's lowest set bit; 0 is the root."""
+    """In order: the parent of r differs from r around its lowest set bit; 0 is the root."""
     rank = np.arange(1, size)
     low = rank & -rank
     parent = (rank ^ low) | (low << 1)

@@ -1,8 +1,8 @@
-"""One window of all edges: their noise in one pass, and the narrowest thing on the way of those that have any.
+"""One window of all edges: their noise in one pass, and the slowest component of each affected edge.
 
-Student's t by Bailey's polar method (Mathematics of Computation 62, 1994): with (u, v) in the unit disc and
-w = u^2 + v^2, t = u sqrt(n (w^(-2/n) - 1) / w).  Randomness is SplitMix64 from the window's own seed, so that a run can
-be taken up anywhere.  A flow through several narrow things is as fast as the narrowest: slowdowns do not add up.
+Student's t by Bailey's polar method (Mathematics of Computation 62, 1994): with (u, v) in the unit disc and w = u^2 +
+v^2, t = u sqrt(n (w^(-2/n) - 1) / w).  Randomness is SplitMix64 from the window's own seed, so a run can resume at any
+window.  A flow is as fast as its slowest component: slowdowns do not add up.
 """
 
 import numpy as np
@@ -30,9 +30,9 @@ def _mixed(state: np.uint64) -> np.uint64:
 def _students(
     state: np.uint64, tail: float, u: NDArray[np.float64], w: NDArray[np.float64], drawn: NDArray[np.float64]
 ) -> int:
-    """Draw a block of Student's t from `u.size` points of the square; how many fell into the disc.
+    """Draw a block of Student's t from `u.size` points of the square; returns how many fell into the disc.
 
-    Loops without a branch, which a compiler turns into wide instructions.
+    Loops without branches, which a compiler vectorises.
     """
     for at in range(u.size):
         state += _STEP
@@ -67,11 +67,11 @@ def fill(  # noqa: PLR0917 - compiled code takes no keywords
     scale: NDArray[np.float64],  # per kind: of t
     usual: NDArray[np.float32],  # per edge
     ways: NDArray[np.int32],  # [source, target, and more; edge]
-    sends: NDArray[np.float32],  # per NIC: what shows on all it sends
+    sends: NDArray[np.float32],  # per NIC: common to all its outgoing edges
     takes: NDArray[np.float32],
     reported: NDArray[np.bool_],  # per NIC
 ) -> None:
-    """Write what every edge says when nothing is wrong; NaN where the sender's agent is not heard."""
+    """Write the values of all edges without faults; NaN where the sender's agent does not report."""
     u, w, noise = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK)
     state, at, there = seed, 0, 0
     for edge in range(out.size):
@@ -90,17 +90,17 @@ def fill(  # noqa: PLR0917 - compiled code takes no keywords
 @jit_entry("void(f8[::1], f4[::1], u8, f8, f8, i4[::1], f4[::1], i4[:, ::1], b1[::1], b1[::1])")
 def fill_probes(  # noqa: PLR0917 - compiled code takes no keywords
     out: NDArray[np.float64],
-    of_pair: NDArray[np.float32],  # to be worked on: the noise of each pair of NICs
+    of_pair: NDArray[np.float32],  # scratch: the noise of each pair of NICs
     seed: np.uint64,
     tail: float,
     scale: float,
-    pair: NDArray[np.int32],  # per edge: edges of one pair share a reading
+    pair: NDArray[np.int32],  # per edge: edges of one pair share a value
     usual: NDArray[np.float32],  # per edge, by its pair
     ways: NDArray[np.int32],
     runs: NDArray[np.bool_],  # per NIC: its prober runs
-    told: NDArray[np.bool_],  # per NIC: what that says arrives
+    told: NDArray[np.bool_],  # per NIC: its report arrives
 ) -> None:
-    """Write what the probes of every edge's pair say when nothing is wrong; NaN where nobody sends or says it."""
+    """Write the probe values of all pairs without faults; NaN where no probe is sent or reported."""
     u, w, noise = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK)
     state, done = seed, 0
     while done < of_pair.size:
@@ -118,13 +118,13 @@ def fill_probes(  # noqa: PLR0917 - compiled code takes no keywords
 def touched(  # noqa: PLR0917 - compiled code takes no keywords
     found: NDArray[np.int64],
     marked: NDArray[np.bool_],  # per edge; all false, before and after
-    order: NDArray[np.int32],  # as in `Passing`
+    order: NDArray[np.int32],  # as in `AffectedEdges`
     begin: NDArray[np.int32],
     send: NDArray[np.float32],  # as in `narrow`
     take: NDArray[np.float32],
     path: NDArray[np.float32],
 ) -> int:
-    """Write the edges that pass through anything slow, each once; how many there are."""
+    """Write the edges with a slow component, each once; returns their number."""
     count = 0
     for way in range(order.shape[0]):
         for place in range(send.shape[0] if way < 2 else path.shape[0] - 1):
@@ -147,7 +147,7 @@ def touched(  # noqa: PLR0917 - compiled code takes no keywords
 
 @jit_inner
 def _seen(felt: NDArray[np.float32], at: int, late: float) -> float:
-    """Between what the earliest and the latest clock make of it."""
+    """Interpolate between the earliest and the latest clock."""
     early = felt[at, 0]
     return float(early + late * (felt[at, 1] - early))
 
@@ -164,7 +164,7 @@ def narrow_probes(  # noqa: PLR0917 - compiled code takes no keywords
     path: NDArray[np.float32],
     late: NDArray[np.float32],
 ) -> None:
-    """Add what the best probe of each edge's pair met: the NICs on every way, and the least of the ways they took."""
+    """Add the slowdown of the best probe of each pair: the NICs on every path, and the minimum over its paths."""
     ports = (ways.shape[0] - 2) // 2
     for at in range(edges.size):
         edge = edges[at]
@@ -181,16 +181,16 @@ def narrow_probes(  # noqa: PLR0917 - compiled code takes no keywords
 @jit_entry("void(f8[::1], i8[::1], f8, f4[::1], i4[:, ::1], f4[:, ::1], f4[:, ::1], f4[:, ::1], f4[::1])")
 def narrow(  # noqa: PLR0917 - compiled code takes no keywords
     out: NDArray[np.float64],
-    edges: NDArray[np.int64],  # that anything is on the way of
+    edges: NDArray[np.int64],  # affected edges
     leak: float,
     feels: NDArray[np.float32],  # per edge: share of a slowdown that shows
     ways: NDArray[np.int32],  # source, target, up, down, and the acknowledgements' up and down; -1: none
-    send: NDArray[np.float32],  # [NIC, early or late]: log slowdown of what it sends, by the most wrong clocks
-    take: NDArray[np.float32],  # of what it receives
-    path: NDArray[np.float32],  # [uplink, early or late]; the last is 0 and stands for none
-    late: NDArray[np.float32],  # per NIC: where the clock of its agent lies between the two, 0 to 1
+    send: NDArray[np.float32],  # [NIC, early or late]: log slowdown of its outgoing bytes, by the two extreme clocks
+    take: NDArray[np.float32],  # of its incoming bytes
+    path: NDArray[np.float32],  # [uplink, early or late]; the last entry is 0 and stands for none
+    late: NDArray[np.float32],  # per NIC: position of its agent's clock between the two, 0 to 1
 ) -> None:
-    """Add the narrowest thing on each edge's way, as the sender's agent counts it."""
+    """Add the slowest component of each edge's path, as the sender's agent counts it."""
     for at in range(edges.size):
         edge = edges[at]
         first, last = ways[0, edge], ways[1, edge]

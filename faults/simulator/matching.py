@@ -1,4 +1,4 @@
-"""Whether a verdict names what happens: class and entity.  The direction is asked for apart."""
+"""Whether a diagnosis matches an event: class and component.  The direction is compared separately."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -57,21 +57,21 @@ def names(diagnosis: Diagnosis, one: FaultEvent, fabric: Fabric) -> bool:
 
 
 def _pairs_on(uplink: int, fabric: Fabric) -> set[frozenset[int | None]]:
-    """Pairs of nodes that talk over a cable: where there is but one, the cable and their link are the same to all."""
+    """Pairs of nodes over a cable: with one pair only, the cable and the link are indistinguishable."""
     edges = np.flatnonzero((fabric.up == uplink) | (fabric.down == uplink))
     ends = zip(fabric.node[fabric.source[edges]].tolist(), fabric.node[fabric.target[edges]].tolist(), strict=True)
     return {frozenset(pair) for pair in ends}
 
 
 def faulty_node(one: FaultEvent, fabric: Fabric) -> int | None:
-    """The node that may be taken out for it; none for links, switches and what is no fault."""
+    """The node that may be isolated for the event; None for links, switches and look-alikes."""
     if one.what in _NIC:
         return int(fabric.node[one.at])
     return one.at if one.what in _NODE else None
 
 
 def right_way(diagnosis: Diagnosis, one: FaultEvent, fabric: Fabric) -> bool:
-    """The direction of a verdict that names it."""
+    """Whether a matching diagnosis has the right direction."""
     if one.what in _LINK:
         return diagnosis.node == int(fabric.node[one.at]) and diagnosis.direction in (Direction.FORWARD, None)
     return diagnosis.direction == DIRECTION.get(one.what)

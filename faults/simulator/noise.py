@@ -1,4 +1,4 @@
-"""How much what is measured wanders when nothing is wrong, and where each figure is from.
+"""The noise of healthy measurements, with the source of each figure.
 
 A detector must not be graded on its own model, so there are several kinds: see `KINDS`.  All are logs of bandwidth.
 """
@@ -10,38 +10,38 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Standard deviations are those of a 10 s window; a window of w seconds has sqrt(10 / w) times as much.
+    """Standard deviations of a 10 s window; a window of w seconds has sqrt(10 / w) times as much.
 
     Measured (ranks in namespaces behind 200 Mbit/s links, November 2026): ring .047 in 5 s and .031 in 10 s, falling
-    as the root; small messages .10 and .07 to .11; nearly Gaussian.  A second library on a busy machine: ring .046,
-    small .15, between edges .09.  Computing: one step .10 of 3 in 30 ms.  The least of five one-way probes: .005 quiet,
-    .004 loaded; all five met the job's own traffic in 9 % of windows, all three of three in 19 %, so that one does with
-    .6, the share of time in which that job talked.  Assumed: everything else; it is there because real fabrics have it,
-    and is varied by kind.
+    with the root; small messages .10 and .07 to .11; nearly Gaussian.  A second library on a busy machine: ring .046,
+    small .15, between edges .09.  Computing: one step .10 of 3 in 30 ms.  The minimum of five one-way probes: .005
+    idle, .004 loaded; all five met the job's own traffic in 9 % of windows, all three of three in 19 %, so a single one
+    does with .6, the share of time in which that job sent.  All other values are assumed, because real fabrics have
+    these effects, and vary by kind.
     """
 
     tail: float = 4.0  # degrees of freedom of Student's t
     ring: float = 0.035
     tree: float = 0.05
     small: float = 0.07
-    spread: float = 0.05  # of an edge's own usual around that of its kind, for ever
+    spread: float = 0.05  # constant offset of an edge from the usual of its kind
     drift_per_sqrt_h: float = 0.01  # random walk of that usual
     nic: float = 0.005  # shared by all edges of a NIC, with a memory of `memory_s`
     leaf: float = 0.005  # shared by all NICs of a leaf
     memory_s: float = 60.0
     diurnal: float = 0.03  # of all edges together, over a day
-    leak: float = 0.3  # of a slowdown that shows on the way back, where acknowledgements queue (TCP measured: about 1)
-    small_feels: float = 0.7  # of a lack of bandwidth: the rest of a small message's time is latency
-    uneven: float = 0.1  # how differently edges feel the same lack: standard deviation of the share
-    talks: float = 0.2  # of a step: bytes flow in bursts, and a window may end within one
-    probe: float = 0.02  # of the least of five one-way probes, whatever the window: four times what was measured
-    probe_spread: float = 0.02  # of a pair's own probes around those of others, for ever
+    leak: float = 0.3  # share of a slowdown on the return path, where acknowledgements queue (TCP measured: about 1)
+    small_feels: float = 0.7  # share of a slowdown: the rest of a small message's time is latency
+    uneven: float = 0.1  # standard deviation of that share between edges
+    talks: float = 0.2  # share of a step: bytes flow in bursts, and a window can end within one
+    probe: float = 0.02  # of the minimum of five one-way probes, for any window: four times the measured value
+    probe_spread: float = 0.02  # constant offset of a pair's probes from those of others
     probe_met: float = (
         0.2**5
     )  # share of pairs all of whose probes in a window met the job's traffic: `talks` to the 5th
-    probe_wait: float = 0.5  # mean log of how much slower these then are; single probes measured: .55
+    probe_wait: float = 0.5  # mean log slowdown of these; single probes measured: .55
     gap: float = 0.03  # of a node's time to compute, from step to step
-    step_s: float = 2.0  # a window holds so many steps fewer the longer they are
+    step_s: float = 2.0  # longer steps: fewer of them per window
     gap_wander: float = 0.003  # of a node's mean over minutes: clocks, temperature
     gap_spread: float = 0.01
     pauses_per_node_h: float = 2.0  # garbage collection, page faults, a daemon: one window's gap grows

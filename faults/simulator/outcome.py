@@ -1,4 +1,4 @@
-"""What one job gave, or many added up."""
+"""The result of one job, or of several added up."""
 
 from dataclasses import dataclass, field
 
@@ -8,11 +8,11 @@ from faults.simulator.score import Tally
 
 @dataclass(slots=True)
 class Outcome:
-    """Of one job, or of many added up."""
+    """The result of one job, or of several added up."""
 
     hours: float = 0.0
     tally: Tally = field(default_factory=Tally)
-    spent_s: list[float] = field(default_factory=list)  # by the judges, per window
+    spent_s: list[float] = field(default_factory=list)  # by the detectors, per window
     wrongs: list[tuple[float, Diagnosis]] = field(default_factory=list)
 
     def add(self, other: "Outcome") -> None:

@@ -1,16 +1,16 @@
-"""What one-way probes tell of each pair of NICs, over a path of their own.  docs/faults/simulator.md, section 2.
+"""One-way probes of each pair of NICs, over their own paths.  docs/explanation/faults/simulator.md
 
     probed = usual of the pair + sd t + max(tx_a, rx_b, leaf(a), leaf(b), min over trains of max(up, down)) + link + met
 
-A prober sends trains to all peers of its job in turn, from source ports of its own, in turn too.  So the hash sends
-them other ways than the job's flow between the same two NICs; what they share with it are the NICs and the leaves.  No
-acknowledgement slows a probe.  At least five come to a pair in a window, by the next five ports, and the least counts,
-so a crowded cable shows only where all of them meet one; in a few windows all probes met the job's own traffic.  Edges
-of one pair share its reading.  The sender's clock cuts the windows.
+A prober sends trains to all peers of its job in turn, from its own source ports in turn.  The hash therefore sends them
+over other paths than the job's flow between the same two NICs; the NICs and the leaves are common.  Acknowledgements do
+not slow a probe.  At least five probes of a pair arrive per window, from the next five ports, and the minimum counts,
+so a congested cable shows only if all of them meet one; in a few windows all probes meet the job's own traffic.  Edges
+of one pair share its value.  The sender's clock cuts the windows.
 
-Probers are processes of their own, so they are lost apart from agents, and as often.  Who has a whole train sends word
-back, and both ends tell: a reading is known where both probers run and what either says arrives.  While the network
-takes nothing from a pod its probers run on, and those outside it tell of what passes between the two.
+Probers are separate processes, so they are lost independently of agents and as often.  The receiver of a complete train
+replies, and both ends report: a value is known where both probers run and one report arrives.  While the network takes
+nothing from a pod its probers run on, and probers outside report the probes between the two.
 """
 
 from collections.abc import Sequence
@@ -25,24 +25,24 @@ from faults.simulator.cluster import Cluster
 from faults.simulator.kernel import fill_probes, narrow_probes
 from faults.simulator.noise import Noise
 
-TRAINS = 5  # to a pair in a window, at least
+TRAINS = 5  # per pair and window, at least
 
 SlowLink = tuple[int, int, float]  # from NIC, to NIC, log slowdown over the window
 
 
 class Probers(NamedTuple):
-    """Of one window, per node."""
+    """The probers of one window, per node."""
 
     run: NDArray[np.bool_]  # and send trains
-    told: NDArray[np.bool_]  # what they say arrives
+    told: NDArray[np.bool_]  # their reports arrive
 
     def of(self, nodes: Ints) -> "Probers":
-        """Of these nodes, in this order."""
+        """The entries of these nodes, in this order."""
         return Probers(self.run[nodes], self.told[nodes])
 
 
 class Probes:
-    """Readings of one job, window by window.  Draws nothing that others draw from."""
+    """Values of one job, window by window, with their own random numbers."""
 
     def __init__(self, cluster: Cluster, noise: Noise, *, seed: int) -> None:
         self._noise, self._rng = noise, np.random.default_rng([seed, 11])
@@ -52,7 +52,7 @@ class Probes:
         rows = [fabric.source, fabric.target, *(way for both in by_port for way in both)]
         self._ways = np.stack(rows).astype(np.int32)
         self._ports, self._next = len(cluster.probe_up), 0
-        # One of these ports sends in any window, and what does not crowd its way does not crowd all.
+        # One of these ports sends in any window, and an uncongested path of it is enough.
         ways = [row for port in range(0, self._ports, TRAINS) for row in (2 + 2 * port, 3 + 2 * port)]
         self._passing = AffectedEdges.of(self._ways[[0, 1, *ways]], nics=nics, uplinks=cluster.shape.uplinks)
         key = fabric.source * nics + fabric.target
@@ -75,7 +75,7 @@ class Probes:
         late: NDArray[np.float32],
         links: Sequence[SlowLink],
     ) -> Floats:
-        """Per edge.  What slows NICs and uplinks as `kernel.narrow` takes it; `probers`: per NIC."""
+        """Per edge.  The slowdowns of NICs and uplinks as `kernel.narrow` takes them; `probers`: per NIC."""
         out = np.empty(self._pair.size)
         seed = self._rng.integers(0, 2**64, dtype=np.uint64, endpoint=False)
         fill_probes(
@@ -94,7 +94,7 @@ class Probes:
         return self._by_pair[self._first[pair] : self._first[pair + 1]]
 
     def _meeting(self, out: Floats) -> None:
-        """Of some pairs all probes waited behind the job's own bytes."""
+        """The pairs whose probes all waited behind the job's own bytes."""
         pairs = self._pairs.size
         count = int(self._rng.binomial(pairs, self._noise.probe_met))
         waits = self._rng.exponential(self._noise.probe_wait, count)

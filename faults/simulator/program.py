@@ -1,9 +1,8 @@
-"""What each rank calls, step after step, and when it gets through: the physics of a standstill.
+"""The collectives of each rank, step after step, and when it finishes them: the physics of a stall.
 
 A step is: compute, the tensor group's collective, the pipeline's (all stages of a replica and rail), the data group's
-(all replicas of a stage and rail).  A collective is through for all when the last member has come and the bytes have
-flowed; times are maxima over groups, so a rank that never comes holds up exactly those who depend
-on it, and no others sooner.
+(all replicas of a stage and rail).  A collective finishes for all when the last member has entered and the bytes have
+arrived.  Times are maxima over groups, so a missing rank stops exactly the ranks that depend on it.
 """
 
 from dataclasses import dataclass
@@ -22,17 +21,17 @@ TENSOR, PIPELINE, DATA = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """Per kind of group, step and rank: when it called the collective and when it got through; infinite: never."""
+    """Per kind of group, step and rank: when it entered and finished the collective; infinite: never."""
 
     came_s: Times  # [kind, step, rank]
     through_s: Times
-    begun_s: Times  # per step: when the first rank called anything of it
-    done_s: Times  # when the last one got through the last of it
+    begun_s: Times  # per step: when the first rank entered any of its collectives
+    done_s: Times  # when the last rank finished the last of them
 
     def seen(self, at_s: Times) -> tuple[Ints, Ints]:
-        """[kind, rank]: how many a rank has called and got through, at a time of its own."""
+        """[kind, rank]: how many collectives a rank has entered and finished, at a time per rank."""
         done = int(np.searchsorted(self.done_s, at_s.min(), side="right"))
-        steps = slice(done, int(np.searchsorted(self.begun_s, at_s.max(), side="right")))  # only those in progress
+        steps = slice(done, int(np.searchsorted(self.begun_s, at_s.max(), side="right")))  # only steps in progress
         return (
             done + (self.came_s[:, steps] <= at_s).sum(axis=1),
             done + (self.through_s[:, steps] <= at_s).sum(axis=1),
@@ -40,7 +39,7 @@ class Timetable:
 
 
 def timetable(cluster: Cluster, events: list[FaultEvent], *, from_s: float, to_s: float, seed: int) -> Timetable:
-    """Of a job that has run evenly until `from_s`."""
+    """The timetable of a job that has run evenly until `from_s`."""
     rng = np.random.default_rng([seed, 8, int((from_s + 60.0) * 1000)])
     ranks, steps = cluster.shape.ranks, int((to_s - from_s) / STEP_S) + 2
     came, through = np.full((3, steps, ranks), np.inf), np.full((3, steps, ranks), np.inf)
@@ -60,7 +59,7 @@ def timetable(cluster: Cluster, events: list[FaultEvent], *, from_s: float, to_s
 
 
 def _called(cluster: Cluster, events: list[FaultEvent], begin: Times, rng: np.random.Generator) -> Times:
-    """When each rank has computed: later where state is saved, never where its code hangs."""
+    """When each rank has computed: later during a checkpoint, never if its code hangs."""
     compute_s = (STEP_S - 3 * COLLECTIVE_S) * (1.0 + JITTER * np.abs(rng.standard_normal(begin.size)))
     called = begin + compute_s
     shape = cluster.shape
@@ -77,7 +76,7 @@ def _called(cluster: Cluster, events: list[FaultEvent], begin: Times, rng: np.ra
 
 
 def _pauses(events: list[FaultEvent]) -> list[tuple[float, float]]:
-    """From when to when state is saved: what begins in the middle of it is the same."""
+    """The checkpoints; an overlapping one extends the first."""
     found: list[tuple[float, float]] = []
     for one in sorted((one for one in events if one.what is FaultKind.PAUSE), key=lambda one: one.from_s):
         if found and one.from_s <= found[-1][1]:
@@ -88,7 +87,7 @@ def _pauses(events: list[FaultEvent]) -> list[tuple[float, float]]:
 
 
 def _silenced(cluster: Cluster, events: list[FaultEvent], called: Times) -> Times:
-    """A process that is gone calls nothing more."""
+    """A process that is gone enters no further collective."""
     came = called.copy()
     for one in events:
         if one.what is FaultKind.CRASH:
@@ -109,7 +108,7 @@ def _through(cluster: Cluster, events: list[FaultEvent], kind: int, came: Times)
 
 
 def _cut(cluster: Cluster, one: FaultEvent, kind: int, done: Times) -> NDArray[np.bool_]:
-    """Groups, in the grid's shape, whose bytes do not get through."""
+    """Groups, in the grid's shape, whose bytes do not arrive."""
     shape = cluster.shape
     cut = np.zeros(done.shape, dtype=bool)
     if one.what is FaultKind.HANG_LINK:
@@ -135,5 +134,5 @@ def _is_small(cluster: Cluster, one: FaultEvent) -> bool:
 
 
 def writing_nodes(cluster: Cluster) -> Ints:
-    """The nodes that save state: those of the first replica."""
+    """The nodes that write checkpoints: those of the first replica."""
     return np.arange(cluster.shape.stages) * cluster.shape.replicas

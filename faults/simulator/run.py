@@ -1,4 +1,4 @@
-"""A scenario, job after job, before a panel of judges; the sum of what they got right and wrong."""
+"""Runs a scenario, job after job, with a panel of detectors, and adds up the scores."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ from faults.simulator.stall_plane import StallPlane
 from faults.simulator.telemetry import Telemetry
 
 WINDOW_S = 5.0
-GAP_WINDOWS = 2  # in each, as the watcher has them: who computes longer is judged by shorter ones
+GAP_WINDOWS = 2  # per window, as in the fault monitor: stragglers have shorter windows
 CROWDED_FACTOR = 1.1
 Clock = Callable[[], float]
 
@@ -36,7 +36,7 @@ Clock = Callable[[], float]
 def jobs(
     scenario: Scenario, *, ranks: int, hours: float, seed: int, panel: Panel, clock_s: Clock, window_s: float = WINDOW_S
 ) -> Iterator[Outcome]:
-    """One after the other; each by its own seed, so that a long run can be taken up at any of them."""
+    """The jobs of a scenario, each with its own seed, so that a long run can resume at any job."""
     count = max(1, round(hours * HOUR_S / scenario.job_s))
     until_s = min(scenario.job_s, hours * HOUR_S)
     for at in range(count):
@@ -55,7 +55,7 @@ def job(
     clock_s: Clock,
     window_s: float = WINDOW_S,
 ) -> Outcome:
-    """One job from its first second on, with detectors that know nothing of it yet."""
+    """One job from its first second, with new detectors."""
     shape = Shape(ranks=ranks, stages=scenario.stages, trees=scenario.trees, experts=scenario.experts)
     number = int(np.random.SeedSequence(seed).generate_state(1)[0])
     ports = scenario.probe_ports if scenario.probes else 0
@@ -81,7 +81,7 @@ def job(
 
 
 def schedule(scenario: Scenario, cluster: Cluster, *, until_s: float, rng: np.random.Generator) -> list[FaultEvent]:
-    """Faults by the scenario's mix after its quiet time, and what goes on in any cluster beside them."""
+    """Faults by the scenario's mix after its quiet time, and background events."""
     mix, rarer = scenario.mix, 16_384 / cluster.shape.ranks if scenario.natural else 1.0
     mix = replace(mix, rest_s=mix.rest_s * rarer, first_s=mix.first_s * rarer)
     found = [
@@ -93,7 +93,7 @@ def schedule(scenario: Scenario, cluster: Cluster, *, until_s: float, rng: np.ra
 
 
 class _Planes:
-    """What is heard of a job, and who judges it."""
+    """The planes of a job, and their detectors."""
 
     def __init__(self, scenario: Scenario, cluster: Cluster, judges: Detectors, *, window_s: float, seed: int) -> None:
         self._cluster, self._window_s = cluster, window_s
@@ -125,7 +125,7 @@ class _Planes:
     def windows(
         self, from_s: float, lasting: Sequence[FaultEvent]
     ) -> Iterator[tuple[float, Callable[[], tuple[Diagnosis, ...]]]]:
-        """What there is to judge of a window, in order, with the time at which it is known."""
+        """The observations of a window, in order, with the time at which each is known."""
         to_s = from_s + self._window_s
         path = self._congestion.advance(from_s, to_s, skew_s=self._skew_s)
         self.reported, self.told = self._heard(from_s, to_s, lasting)
@@ -141,7 +141,7 @@ class _Planes:
             yield to_s, partial(self._step, "slow", window)
 
     def _gaps(self, from_s: float, lasting: Sequence[FaultEvent]) -> Iterator[Gaps]:
-        """Who computes for how long, by the windows that a window holds."""
+        """The compute gaps of the shorter windows in a window."""
         for at in range(GAP_WINDOWS):
             begin_s, end_s = from_s + at * self._gap_s, from_s + (at + 1) * self._gap_s
             now = [one for one in lasting if one.from_s < end_s and one.to_s > begin_s]
@@ -154,19 +154,19 @@ class _Planes:
     def _heard(
         self, from_s: float, to_s: float, lasting: Sequence[FaultEvent]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Whose agents are heard, and whose ranks' records arrive."""
+        """The reporting agents, and the nodes whose ranks' records arrive."""
         arriving = self._arriving(lasting)
         reported, probing = self._telemetry.reported(from_s, to_s), self._probing.reported(from_s, to_s)
         self._probers = Probers(self._probing.run, probing & arriving)
         return reported & arriving, self._telemetry.told & arriving
 
     def _arriving(self, lasting: Sequence[FaultEvent]) -> NDArray[np.bool_]:
-        """Of which nodes anything arrives at all."""
+        """Nodes with any arriving report."""
         silent = [one.at for one in lasting if one.what is FaultKind.SILENCE]
         return np.asarray(~np.isin(self._pod_of_node, silent))
 
     def congested(self, diagnosis: Diagnosis, now_s: float) -> bool:
-        """Whether others did fill, within the last half minute, what a verdict on a link or an uplink names."""
+        """Whether congestion filled the diagnosed link or uplink within the last half minute."""
         if diagnosis.scope is Scope.UPLINK:
             named = [int(str(diagnosis.switch).rsplit("-", 1)[-1])]
         else:

@@ -1,4 +1,4 @@
-"""Named scenarios: which faults, how crowded the fabric, what the noise is like, how long one job lasts."""
+"""Named scenarios: faults, congestion, noise, and the length of a job."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,11 +18,11 @@ _USUAL, _FEW = Crowding(), Losses()
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A job of `job_s` is simulated again and again, each with its own seed, until the hours are full."""
+    """Jobs of `job_s` are simulated one after the other, each with its own seed, until the hours are full."""
 
     what: str
     mix: FaultMix = field(default_factory=lambda: NO_FAULTS)
-    background_h: float = 60.0  # negatives per hour that belong to no fault, at 16,384 ranks
+    background_h: float = 60.0  # look-alikes per hour without a fault, at 16,384 ranks
     crowding: Crowding = _USUAL
     losses: Losses = _FEW
     noise: Noise = LAB
@@ -34,9 +34,9 @@ class Scenario:
     experts: int = 0
     in_time_s: float = 30.0
     natural: bool = False  # fewer ranks, fewer faults
-    quiet_s: float = 0.0  # before the first fault: a long baseline is needed for what is very small
+    quiet_s: float = 0.0  # before the first fault: very small faults need a long baseline
     probes: bool = True  # whether agents send one-way probes to their peers
-    probe_ports: int = 8  # from which they leave in turn: as many paths by the hash
+    probe_ports: int = 8  # source ports in turn: as many paths by the hash
     planes: frozenset[str] = field(default=frozenset({"slow", "compute", "hang"}))
 
 
@@ -52,7 +52,7 @@ _SMALL = FaultMix(
     congested=0.0,
 )
 _RARE = FaultMix(lasting_s=300.0, rest_s=2.4 * HOUR_S, first_s=2.4 * HOUR_S)  # of 16,384 ranks; 1.8 to 3.1 h published
-_CLUSTER = "as a cluster lives: a fault in hours"
+_CLUSTER = "as in a real cluster: a fault every few hours"
 _EIGHT = FaultMix(shares=SLOW_ONES, congested=1.0, together=(8, 8), negatives=2.0)  # sixteen each time
 _BUSY = Crowding(per_uplink_h=5.0)
 
@@ -83,10 +83,10 @@ class ScenarioName(StrEnum):
 
 SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
     {
-        "healthy": Scenario("no fault; congestion, look-alikes and lost telemetry as ever"),
+        "healthy": Scenario("no fault; congestion, look-alikes and lost telemetry as usual"),
         "mixed": Scenario("the public mix one after the other, up to 8 at once, the first within a second", FaultMix()),
         "congestion": Scenario("slow faults under ten times the congestion", _SLOW, crowding=_BUSY),
-        "leaf": Scenario("leaf switches and their cables that slow all through them; no node is to blame", _LEAVES),
+        "leaf": Scenario("slow leaf switches and cables; no node is at fault", _LEAVES),
         "straggler": Scenario(
             "nodes that compute 3 % longer, to be named within 4 minutes",
             _SMALL,
@@ -96,7 +96,7 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
             planes=frozenset({"compute"}),
         ),
         "imbalance": Scenario(
-            "slower nodes while replicas differ by 10 % in what they have to compute",
+            "slow compute while the data of replicas differs by 10 %",
             FaultMix(shares={FaultKind.STRAGGLER: 1.0}, lasting_s=120.0),
             imbalance=0.10,
             quiet_s=300.0,
@@ -107,22 +107,19 @@ SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
             FaultMix(shares=SLOW_ONES),
             crowding=_BUSY,
         ),
-        "eight": Scenario("eight slow things at once, every time", _EIGHT),
-        "early": Scenario("a new job each minute and a half, with faults from its first second", FaultMix(), job_s=90.0),
+        "eight": Scenario("eight slow faults at once, every time", _EIGHT),
+        "early": Scenario("a new job every 90 s, with faults from its first second", FaultMix(), job_s=90.0),
         "hangs": Scenario(
-            "crashes and hangs only",
-            FaultMix(shares={FaultKind.CRASH: 40, FaultKind.HANG_CODE: 12, FaultKind.HANG_NODE: 9, FaultKind.HANG_LINK: 6}, congested=0.0),
-            planes=frozenset({"hang"}),
-        ),
-        "lost-agents": Scenario("5 % of agents lost in place of 1 %", FaultMix(), losses=Losses(agents=0.05)),
-        "skew": Scenario("clocks wrong by up to 50 ms in place of 5", FaultMix(), losses=Losses(skew_s=0.05)),
-        "blind": Scenario("slow faults where nobody can say which path a flow takes", _SLOW, paths_known=False),
-        "ring-only": Scenario("one peer each way: nothing tells a link from its ends", _SLOW, trees=False, stages=1),
-        "experts": Scenario("slow faults with an all-to-all of eight on each rail", _SLOW, experts=8),
-        "mild": Scenario("slow faults of 1.15x", FaultMix(shares=_SLOW.shares, factors=(1.15,), factor_shares=(1.0,))),
-        "no-probes": Scenario("the public mix where agents send no probes", FaultMix(), probes=False),
-        "weeks": Scenario(_CLUSTER, _RARE, job_s=6 * HOUR_S, natural=True),
-        "weeks-no-probes": Scenario(
+            "crashes and hangs only", FaultMix(shares={FaultKind.CRASH: 40, FaultKind.HANG_CODE: 12,
+            FaultKind.HANG_NODE: 9, FaultKind.HANG_LINK: 6}, congested=0.0), planes=frozenset({"hang"}),
+        ), "lost-agents":  Scenario("5 % of agents lost instead of 1 %", FaultMix(), losses=Losses(agents=0.05)),
+        "skew":  Scenario("clock errors up to 50 ms instead of 5", FaultMix(), losses=Losses(skew_s=0.05)), "blind":
+        Scenario("slow faults where the path of a flow is unknown", _SLOW, paths_known=False), "ring-only":
+        Scenario("one peer each way: a link and its ends are indistinguishable", _SLOW, trees=False, stages=1),
+        "experts":  Scenario("slow faults with an all-to-all of eight on each rail", _SLOW, experts=8), "mild":
+        Scenario("slow faults of 1.15x", FaultMix(shares=_SLOW.shares, factors=(1.15,), factor_shares=(1.0,))),
+        "no-probes":  Scenario("the public mix where agents send no probes", FaultMix(), probes=False), "weeks":
+        Scenario(_CLUSTER, _RARE, job_s=6 * HOUR_S, natural=True), "weeks-no-probes":  Scenario(
             f"{_CLUSTER}, without probes", _RARE, job_s=6 * HOUR_S, natural=True, probes=False
         ),
     }

@@ -1,7 +1,7 @@
-"""What a detector's verdicts are worth, by what really happened.  Definitions: docs/faults/simulator.md, section 5.
+"""Scores diagnoses against the true events.  Definitions: docs/explanation/faults/simulator.md
 
-A verdict counts when it is first handed over; said again within `AGAIN_S` it is the same one.  The time is the one at
-which it was handed over, whatever the verdict says of itself.
+A diagnosis counts when it is first given; a repetition within `AGAIN_S` is the same one.  Its time is when it was
+given, not the time that it states.
 """
 
 from collections import Counter, defaultdict
@@ -16,11 +16,11 @@ from faults.simulator.matching import CLASS, faulty_node, names, right_way
 from faults.simulator.quarantine_outcome import QuarantineOutcome
 
 AGAIN_S = 60.0
-PAUSE_S = 10.0  # what was not said for so long is said anew; what stood before a fault has not found it
-AFTER_S = 30.0  # a verdict may outlive its fault by so long
+PAUSE_S = 10.0  # a repetition after this time is new; a diagnosis before a fault does not count for it
+AFTER_S = 30.0  # a diagnosis can outlive its fault by this time
 MIN_FACTOR = 1.25
 IN_TIME_S = 30.0
-UPLINK_TIME_S = 720.0  # congestion of 10 minutes is weather
+UPLINK_TIME_S = 720.0  # congestion of 10 minutes is normal
 
 Key = tuple[object, ...]
 Congested = Callable[[Diagnosis, float], bool]
@@ -28,21 +28,21 @@ Congested = Callable[[Diagnosis, float], bool]
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one job, or of many added up."""
+    """Counts of one job, or of several added up."""
 
-    asked: Counter[FaultKind] = field(default_factory=Counter)  # faults that had to be named
+    asked: Counter[FaultKind] = field(default_factory=Counter)  # asked faults
     named: Counter[FaultKind] = field(default_factory=Counter)  # in time
     late: Counter[FaultKind] = field(default_factory=Counter)
     ways: Counter[FaultKind] = field(default_factory=Counter)  # named with the right direction
-    isolated: Counter[FaultKind] = field(default_factory=Counter)  # of the asked: a node was, rightly
-    hidden: Counter[FaultKind] = field(default_factory=Counter)  # of the asked: the only agent that could tell was lost
-    hidden_named: Counter[FaultKind] = field(default_factory=Counter)  # of these, in time all the same
-    right: int = 0  # verdicts
+    isolated: Counter[FaultKind] = field(default_factory=Counter)  # asked faults with a rightly isolated node
+    hidden: Counter[FaultKind] = field(default_factory=Counter)  # asked faults whose only observer was lost
+    hidden_named: Counter[FaultKind] = field(default_factory=Counter)  # of these, named in time
+    right: int = 0  # diagnoses
     wrong: int = 0
-    congestion: int = 0  # verdicts on links and uplinks that others did fill
-    workload: int = 0  # "not hardware"
-    false_isolations: int = 0  # verdicts with leave to
-    carried_out: int = 0  # nodes that the policy would have taken out for nothing
+    congestion: int = 0  # diagnoses of congested links and uplinks
+    workload: int = 0  # diagnoses of the workload
+    false_isolations: int = 0  # diagnoses with `isolate` of a healthy node
+    carried_out: int = 0  # healthy nodes that the policy takes out
     ttd_s: dict[FaultKind, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, other: "Tally") -> None:
@@ -55,7 +55,7 @@ class Tally:
 
 
 class Scorer:
-    """Follows one job."""
+    """Scores one job."""
 
     def __init__(
         self, fabric: Fabric, events: Sequence[FaultEvent], *, until_s: float, in_time_s: float = IN_TIME_S
@@ -67,27 +67,27 @@ class Scorer:
         self._named: set[int] = set()  # in time
         self.tally = Tally(asked=Counter(self._faults[at].what for at in self._open))
         self._said: dict[Key, float] = {}
-        self._run: dict[Key, tuple[float, float]] = {}  # since when, and until when last, it has been said all the time
+        self._run: dict[Key, tuple[float, float]] = {}  # start and last time of the uninterrupted diagnosis
         self._out: dict[int, float] = {}
         self._policy = QuarantineOutcome(fabric)
         self.wrongs: list[tuple[float, Diagnosis]] = []
 
     def _is_asked(self, one: FaultEvent, until_s: float) -> bool:
-        """Harmful enough, and there for long enough, for a detector to be blamed for missing it."""
+        """Whether the fault is large and long enough to count as missed."""
         heavy = one.factor >= MIN_FACTOR or CLASS[one.what] not in _GRADED or self._in_time_s > IN_TIME_S
         return heavy and min(one.to_s, until_s) - one.from_s >= self._limit_s(one)
 
     def _limit_s(self, one: FaultEvent) -> float:
-        """What a cable carries is slowed by others every day: a bad one is told by how long it lasts."""
+        """The time limit: a bad cable differs from daily congestion only by its duration."""
         return max(self._in_time_s, UPLINK_TIME_S) if one.what is FaultKind.UPLINK else self._in_time_s
 
     @property
     def asked(self) -> tuple[FaultEvent, ...]:
-        """What has to be named."""
+        """The asked faults."""
         return tuple(self._faults[at] for at in self._asked)
 
     def hide(self, hidden: Callable[[FaultEvent], bool]) -> None:
-        """At the end: count the faults that nobody could have named."""
+        """At the end: count the unobservable faults."""
         for at in self._asked:
             one = self._faults[at]
             if hidden(one):
@@ -95,7 +95,7 @@ class Scorer:
                 self.tally.hidden_named[one.what] += at in self._named
 
     def observe(self, now_s: float, diagnoses: Sequence[Diagnosis], *, congested: Congested) -> None:
-        """What is believed now.  `crowded`: whether others fill what a verdict on a link or an uplink names."""
+        """Score the active diagnoses.  `congested`: whether congestion fills the diagnosed link or uplink."""
         gone = self._policy.step(now_s, diagnoses)
         if not diagnoses and not gone:
             return
@@ -109,7 +109,7 @@ class Scorer:
                 self._isolate(now_s, diagnosis.node, diagnosis, guilty)
 
     def _slack_s(self, one: FaultEvent) -> float:
-        return 240.0 if one.what is FaultKind.STRAGGLER else 0.0  # a mean of minutes ends minutes later
+        return 240.0 if one.what is FaultKind.STRAGGLER else 0.0  # a mean over minutes decays minutes later
 
     def _name(self, now_s: float, diagnosis: Diagnosis) -> None:
         key = _key(diagnosis)
@@ -156,4 +156,4 @@ def _key(diagnosis: Diagnosis) -> Key:
     return diagnosis.fault, diagnosis.scope, diagnosis.node, diagnosis.peer, diagnosis.switch
 
 
-_GRADED = frozenset({CLASS[FaultKind.SLOW_TX], CLASS[FaultKind.STRAGGLER]})  # that come in degrees
+_GRADED = frozenset({CLASS[FaultKind.SLOW_TX], CLASS[FaultKind.STRAGGLER]})  # faults with a factor

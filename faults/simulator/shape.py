@@ -1,7 +1,7 @@
-"""The job and the machine room in numbers: ranks, nodes, stages, rails, leaves, spines.
+"""The sizes of the job and its fabric: ranks, nodes, stages, rails, leaves, spines.
 
-Every rank has a NIC of its own; the ranks of a node are one tensor group and never leave it.  Node = one (stage,
-replica) pair, replicas next to each other as Megatron numbers them, so a data group is a run of nodes on one rail.
+Every rank has its own NIC; the ranks of a node are one tensor group and never leave it.  A node is one (stage, replica)
+pair with neighbouring replicas, as Megatron numbers them, so a data group is a run of nodes on one rail.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fleet.documents import RuleError
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Counts only; who talks to whom is in `groups`, over what in `cluster`."""
+    """Counts only; `groups` has the communicating nodes, `cluster` their paths."""
 
     ranks: int
     per_node: int = 8  # ranks, NICs and rails of a node
@@ -19,7 +19,7 @@ class Shape:
     leaf_nodes: int = 32  # nodes that share the leaf switches, one leaf per rail
     spines: int = 16  # ways between two leaves of a rail
     experts: int = 0  # nodes of an expert group, all-to-all on each rail; 0: a dense model
-    scattered: float = 0.1  # share of the nodes that do not stand where their number says: spares, holes
+    scattered: float = 0.1  # share of the nodes outside their slot: spares, holes
     trees: bool = True  # the double binary tree beside the ring
 
     def __post_init__(self) -> None:
@@ -58,5 +58,5 @@ class Shape:
 
     @property
     def uplinks(self) -> int:
-        """Leaf-spine cables, each way counted."""
+        """Leaf-spine cables, each direction counted."""
         return 2 * self.leaves * self.spines

@@ -1,8 +1,8 @@
-"""The slow plane: the log slowdown of every edge, window by window, from what happens to NICs, switches and cables.
+"""The slow plane: the log slowdown of every edge, window by window, from events at NICs, switches and cables.
 
-Bandwidth over a window in which a share s of the time is at 1 / f of the usual is 1 - s (1 - 1 / f) of it.  An agent
-cuts windows by its own clock: what it counts is of a stretch that begins and ends by its error later, so it sees more
-or less of what begins and ends within, and bytes of a burst in progress at an edge go to the neighbouring window.
+A window with a share s of the time at 1 / f of the usual bandwidth has 1 - s (1 - 1 / f) of it.  An agent cuts windows
+by its own clock: its interval is shifted by the clock error, so it counts more or less of an event, and bytes of a
+burst at an edge go to the neighbouring window.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from faults.simulator.kernel import fill, narrow
 from faults.simulator.noise import Noise
 from faults.simulator.probes import Probers, Probes
 
-_MIN_SHARE = 0.1  # of a window with traffic: of less, nothing can be said
+_MIN_SHARE = 0.1  # of a window with traffic; less gives no value
 _DRIFT_EVERY_S = 60.0
 _DAY_S = 86_400.0
 
@@ -36,7 +36,7 @@ class SlowPlane:
         seed: int,
         skew_s: NDArray[np.float64] | None = None,
     ) -> None:
-        """`skew_s`: by how much each node's clock is early or late; none: all are right."""
+        """`skew_s`: clock error per node; None: all clocks are exact."""
         self._cluster, self._noise, self._window_s = cluster, noise, window_s
         self._clocks = Clocks.of(skew_s, cluster, np.random.default_rng([seed, 10]), noise=noise)
         self._rng = np.random.default_rng([seed, 2])
@@ -71,9 +71,9 @@ class SlowPlane:
         events: Sequence[FaultEvent] = (),
         probers: Probers | None = None,
     ) -> Window:
-        """What is heard of the window that begins at `from_s`.  `path`: of `Congestion.advance`; changed in place.
+        """The reported window that begins at `from_s`.  `path`: of `Congestion.advance`; changed in place.
 
-        `probers`: of which nodes; none: of those whose agents are heard.
+        `probers`: the nodes with probers; None: those whose agents report.
         """
         to_s = from_s + self._window_s
         self._wandering(to_s)
@@ -106,7 +106,7 @@ class SlowPlane:
         self, from_s: float, to_s: float, flowing: float, path: NDArray[np.float32], nic_heard: NDArray[np.bool_],
         links: Sequence[FaultEvent],
     ) -> NDArray[np.float64]:  # fmt: skip
-        """Per edge, of a window of which a share `flowing` has traffic."""
+        """Per edge, of a window with traffic for a share `flowing` of it."""
         out = np.empty(self._kind.size)
         with np.errstate(over="ignore"):
             self._seed += np.uint64(0xD1342543DE82EF95)
@@ -122,7 +122,7 @@ class SlowPlane:
         return out
 
     def _wandering(self, to_s: float) -> None:
-        """What NICs and leaves share, with its memory; and the slow drift of every edge's usual."""
+        """The common noise of NICs and leaves, with its memory; and the slow drift of every edge."""
         noise, rng = self._noise, self._rng
         keep = float(np.exp(-self._window_s / noise.memory_s))
         fresh = (1.0 - keep * keep) ** 0.5
@@ -137,7 +137,7 @@ class SlowPlane:
     def _narrowed(
         self, events: Sequence[FaultEvent], from_s: float, to_s: float, path: NDArray[np.float32]
     ) -> list[FaultEvent]:
-        """Set what NICs and uplinks are slowed by; give back what concerns single links."""
+        """Set the slowdowns of NICs and uplinks; returns those of single links."""
         self._send[:] = 0.0
         self._take[:] = 0.0
         links: list[FaultEvent] = []
@@ -180,7 +180,7 @@ class SlowPlane:
         return np.arange(shape.stages) * shape.replicas * shape.per_node
 
     def _slow_links(self, links: Sequence[FaultEvent], out: NDArray[np.float64], from_s: float, to_s: float) -> None:
-        """One way of a pair, and by its acknowledgements a part of the other."""
+        """One direction of a pair, and by its acknowledgements a part of the other."""
         fabric = self._cluster.fabric
         for one in links:
             for first, last, leak in ((one.at, one.to, 1.0), (one.to, one.at, self._noise.leak)):
@@ -193,7 +193,7 @@ class SlowPlane:
         return felt_log(one, from_s + late_s, to_s + late_s)
 
     def _foreign(self, events: Sequence[FaultEvent], nic_heard: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
-        """Edges of NICs on which an agent sees connections that are not the job's."""
+        """Edges of NICs with connections that are not the job's."""
         seen = [nic for one in events if one.what is FaultKind.FOREIGN for nic in (one.at, one.to)]
         seen += [int(nic) for one in events if one.what is FaultKind.CHECKPOINT for nic in self.writers()]
         seen = [nic for nic in seen if nic_heard[nic]]
@@ -205,6 +205,4 @@ class SlowPlane:
         return np.asarray(marked[fabric.source] | marked[fabric.target])
 
 
-_PAUSES = frozenset(
-    {FaultKind.PAUSE}
-)  # nobody in a bulk-synchronous job gets anywhere, nor while one hangs; agents go on
+_PAUSES = frozenset({FaultKind.PAUSE})  # no rank of a bulk-synchronous job progresses; agents continue

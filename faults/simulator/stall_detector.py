@@ -1,9 +1,9 @@
-"""Judges standstills of thousands of ranks: the roots of the wait-for graph, and the bytes sent in vain between nodes.
+"""Diagnoses stalls of thousands of ranks: the roots of the wait-for graph, and unacknowledged bytes between nodes.
 
-What is named must have been so for `patience_s`, or some of the job's own steps: whoever is a root now and was none
-before has only just become late.  How long is told by the stamps of agents: since when by the clock of the one under
-suspicion, until when by the median of all; who is waited for is told by counts, which no clock is needed for.
-Silence isolates nobody; a machine that an independent source finds dead is not merely silent.
+A place is diagnosed after it has been a root for `patience_s`, or for some of the job's own steps: a new root has only
+become late.  Agents' time stamps give the duration: the start by the suspected node's clock, the end by the median of
+all.  Counts give the wait-for relation, without any clock.  Silence isolates no node; a machine that an independent
+source reports as dead is more than silent.
 """
 
 from dataclasses import dataclass, field
@@ -22,27 +22,27 @@ Place = tuple[FaultClass, Scope, int, int | None, Direction | None]
 
 @dataclass(frozen=True, slots=True)
 class StallState:
-    """Since when each place has been under suspicion without a break, and how far the job was then."""
+    """Since when each place has been suspected without a break, and the progress of the job then."""
 
     since_s: dict[Place, float] = field(default_factory=dict)
     steps: int = -1
-    seen: Progress | None = None  # the last moment: while nothing moves, the graph is the same
+    seen: Progress | None = None  # the last snapshot: while nothing moves, the graph is the same
 
 
 @dataclass(frozen=True, slots=True)
 class StallDetector:
-    """Of one job."""
+    """The detector of one job."""
 
     fabric: Fabric
     rows: Memberships
     patience_s: float = 2.0
-    patience_steps: float = 2.0  # who is so much later than everybody else is not merely slow
-    cut_s: float = 1.0  # where bytes have been sent twice in vain
+    patience_steps: float = 2.0  # a rank so much later than all others is not merely slow
+    cut_s: float = 1.0  # after two failed retransmissions
     cut_steps: float = 1.0
 
     @classmethod
     def of(cls, cluster: Cluster) -> "StallDetector":
-        """Rows in the order of kinds of groups, then ranks within each: as `Progress` counts."""
+        """Rows by kind of group, then by rank: the order of `Progress`."""
         shape = cluster.shape
         grid = np.arange(shape.ranks).reshape(shape.stages, shape.replicas, shape.per_node)
         kinds = (
@@ -53,15 +53,15 @@ class StallDetector:
         return cls(cluster.known, Memberships.of([list(group) for kind in kinds for group in kind], ranks=shape.ranks))
 
     def start(self) -> StallState:
-        """Nobody is under suspicion."""
+        """No place is suspected."""
         return StallState()
 
     def step(self, state: StallState, seen: Progress) -> tuple[StallState, tuple[Diagnosis, ...]]:
-        """What has stood still for long enough, and who holds it up."""
+        """The places that have been suspected for long enough."""
         same = state.seen is not None and _alike(state.seen, seen)
         places = list(state.since_s) if same else self._places(seen)
         steps = int(seen.finished[:, seen.reported].max(axis=1, initial=0).sum())
-        before_s = state.since_s if steps == state.steps else {}  # somebody got on: it was no standstill
+        before_s = state.since_s if steps == state.steps else {}  # a rank progressed: no stall
         since_s = {place: before_s.get(place, _stamp_s(place, seen)) for place in places}
         until_s = _until_s(seen)
         found = [
@@ -72,7 +72,7 @@ class StallDetector:
         return StallState(since_s, steps, seen), tuple(found)
 
     def _patience_s(self, fault: FaultClass, step_s: float) -> float:
-        """A process that is not there needs no second look."""
+        """A missing process needs no second sample."""
         if fault is FaultClass.CRASH:
             return -np.inf
         if fault is FaultClass.COMM_HANG:
@@ -80,7 +80,7 @@ class StallDetector:
         return max(self.patience_s, self.patience_steps * step_s)
 
     def _places(self, seen: Progress) -> list[Place]:
-        """Suspects of this moment."""
+        """The suspected places of this snapshot."""
         kind = np.repeat(np.arange(3), seen.reported.size)
         waits = wait_for(
             self.rows,
@@ -100,14 +100,14 @@ class StallDetector:
         return sorted({int(self.fabric.node[rank]) for rank in ranks})
 
     def _cuts(self, seen: Progress, waits: Waits) -> list[Place]:
-        """Nodes that two others cannot reach, and pairs that are cut alone; only while some group is stuck."""
+        """Nodes that two others cannot reach, and separately cut pairs; only while some group is stuck."""
         if not (waits.stuck | waits.uncertain).any() or not seen.vain.size:
             return []
         first, last = self._ends(seen.vain)
         pairs = {tuple(sorted(pair)) for pair in zip(first.tolist(), last.tolist(), strict=True)}
         cut_peers = np.bincount(np.array(list(pairs), dtype=np.int64).ravel())
         nodes = {int(node) for node in np.flatnonzero(cut_peers >= 2)}
-        # Of two that are cut from each other, the one that is cut from more.
+        # Of two nodes that are cut from each other, the one with more cuts.
         nodes = {
             node
             for node in nodes
@@ -128,7 +128,7 @@ class StallDetector:
 
 
 def _alike(before: Progress, now: Progress) -> bool:
-    """Whether two moments show the same: all that the graph is made of, so not when it was said."""
+    """Whether two snapshots give the same graph; their times do not matter."""
     return all(
         np.array_equal(getattr(before, name), getattr(now, name))
         for name in ("finished", "entered", "reported", "alive", "gone", "saving", "vain", "arrived")
@@ -136,14 +136,14 @@ def _alike(before: Progress, now: Progress) -> bool:
 
 
 def _stamp_s(place: Place, seen: Progress) -> float:
-    """When the agent of who is under suspicion last said something; of one that is not heard, when that was known."""
+    """The last report of the suspected node's agent; without one, the end of the evidence."""
     stamp_s = float(seen.stamp_s[place[2]])
     per_node = seen.reported.size // seen.stamp_s.size
     return stamp_s if seen.reported[place[2] * per_node] else min(_until_s(seen), seen.at_s)
 
 
 def _until_s(seen: Progress) -> float:
-    """How far the evidence reaches: the middle of the newest words of those that are heard."""
+    """The end of the evidence: the median of the newest reports."""
     told = seen.reported[:: seen.reported.size // seen.stamp_s.size]
     return float(np.median(seen.stamp_s[told])) if told.any() else -np.inf
 
@@ -153,9 +153,9 @@ def _other(pair: tuple[int, ...], node: int) -> int:
 
 
 _REASON = {
-    FaultClass.CRASH: "its processes are gone, or the machine answers nobody",
-    FaultClass.NONCOMM_HANG: "others wait for it, and it waits for nobody",
-    FaultClass.COMM_HANG: "all have come, and bytes sent are not acknowledged",
+    FaultClass.CRASH: "its processes are gone, or the machine does not respond",
+    FaultClass.NONCOMM_HANG: "other ranks wait for it, and it waits for none",
+    FaultClass.COMM_HANG: "all ranks have entered, and sent bytes are not acknowledged",
 }
 
 

@@ -1,8 +1,8 @@
-"""The hang plane: what agents make known of how far each rank is, 4 times a second, while something holds the job up.
+"""The hang plane: reports of each rank's progress, 4 times a second, while an event stalls the job.
 
-What a watcher has of two nodes is never of the same moment: agents look at a phase of their own, by clocks that are
-wrong, and stamp what they say by them.  An independent source (leases, pings) says a second later whether a machine
-answers.  While nothing holds the job up every snapshot would show ranks in step; those are left out.
+The reports of two nodes are never simultaneous: each agent samples at its own phase and stamps its reports by its own
+wrong clock.  An independent source (leases, pings) reports a second later whether a machine responds.  Without a stall
+every snapshot would show ranks in step; those are omitted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,30 +17,30 @@ from faults.simulator.cuts import Cut, cuts, in_vain
 from faults.simulator.fault_schedule import HANGS, FaultEvent, FaultKind, takes_machine
 from faults.simulator.program import STEP_S, Timetable, timetable, writing_nodes
 
-BEAT_S = 0.25  # as the recorder looks: 4 Hz
-_LEAD_S = 3.0  # of even running before what holds the job up
-_PING_S = 1.0  # asked 4 times a second, silent four times in a row
-_FOLLOWED_S = 6.0  # of agents' silence alone: all ranks get on, and no later moment differs from these
-_SETTLED_S = 40.0  # so long after the beginning only who is heard still changes
-_SELDOM_S = 5.0  # looked at so seldom from then on
-_UNKNOWN = 0.005  # of machines that the independent source cannot say anything about
+BEAT_S = 0.25  # the sample period of the recorder: 4 Hz
+_LEAD_S = 3.0  # of normal progress before the event
+_PING_S = 1.0  # four pings without a reply, 4 per second
+_FOLLOWED_S = 6.0  # of silence alone: all ranks progress, and later snapshots are equal
+_SETTLED_S = 40.0  # after this time only the set of reporting agents changes
+_SELDOM_S = 5.0  # snapshot period from then on
+_UNKNOWN = 0.005  # of machines unknown to the independent source
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What is known at one moment."""
+    """A snapshot of the reports."""
 
     at_s: float
     entered: Ints  # [kind of group, rank], counted from an arbitrary step
     finished: Ints
     reported: NDArray[np.bool_]  # per rank
-    stamp_s: NDArray[np.float64]  # per node, by its own clock: of what it said last
-    alive: NDArray[np.int8]  # per rank, by the independent source: 1 yes, 0 no, -1 not known
-    gone: NDArray[np.bool_]  # per rank: its agent sees no process
-    saving: NDArray[np.bool_]  # per rank: its heartbeat says that it is not in the training loop
-    step_s: float  # the usual step of the job, as known from before
-    vain: Ints  # [edge of the fabric]: sent, and not acknowledged twice
-    arrived: NDArray[np.bool_]  # of those: the receiver's counter says that the bytes came
+    stamp_s: NDArray[np.float64]  # per node, by its own clock: its last report
+    alive: NDArray[np.int8]  # per rank, by the independent source: 1 yes, 0 no, -1 unknown
+    gone: NDArray[np.bool_]  # per rank: its agent finds no process
+    saving: NDArray[np.bool_]  # per rank: its heartbeat reports a phase outside the training loop
+    step_s: float  # the usual step of the job
+    vain: Ints  # [edge of the fabric]: sent, with two failed retransmissions
+    arrived: NDArray[np.bool_]  # per such edge: the receiver's counter shows the bytes
 
 
 class StallPlane:
@@ -65,7 +65,7 @@ class StallPlane:
             return
         if holding != self._held_by or self._plan is None:
             begin_s = min(one.from_s for one in holding) - _LEAD_S
-            # The job is begun anew when what held it up has ended: that is not simulated.
+            # The restart of the job after the event is not simulated.
             until_s = max(one.to_s for one in holding) + 2 * STEP_S
             self._plan = timetable(self._cluster, list(holding), from_s=begin_s, to_s=until_s, seed=self._seed)
             self._held_by, self._cuts = holding, cuts(self._cluster.fabric, holding)
@@ -77,7 +77,7 @@ class StallPlane:
     ) -> Progress:
         per_node = self._cluster.shape.per_node
         stamp_s = at_s + self._skew_s - np.mod(at_s + self._skew_s - self._phase_s, BEAT_S)
-        said_s = stamp_s - self._skew_s  # each node's last beat, by the right clock
+        said_s = stamp_s - self._skew_s  # each node's last report, by the true clock
         entered, finished = plan.seen(np.repeat(said_s, per_node))
         reported, alive = reported.copy(), np.where(self.unknown, -1, 1).astype(np.int8)
         gone, saving = np.zeros(reported.size, dtype=bool), np.zeros(reported.size, dtype=bool)
@@ -112,7 +112,7 @@ class StallPlane:
         alive: NDArray[np.int8],
         gone: NDArray[np.bool_],
     ) -> None:
-        """Every second time the machine goes with its processes, and only the independent source can tell."""
+        """Every second crash also stops the machine, which only the independent source observes."""
         if takes_machine(one):
             reported[one.at] = False
             if at_s >= one.from_s + _PING_S and not self.unknown[one.at]:
@@ -122,7 +122,7 @@ class StallPlane:
 
 
 def _ticks(from_s: float, to_s: float, holding: tuple[FaultEvent, ...]) -> list[float]:
-    """When the watcher looks, within a window."""
+    """The times of the snapshots in a window."""
     last_s = max(one.from_s + _FOLLOWED_S if one.what is FaultKind.SILENCE else one.to_s for one in holding)
     settled_s = max(one.from_s for one in holding) + _SETTLED_S
     ticks = np.arange(np.ceil(from_s / BEAT_S), np.ceil(min(to_s, last_s) / BEAT_S))

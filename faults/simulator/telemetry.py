@@ -1,4 +1,4 @@
-"""Which agents, or probers, are heard: some are down for minutes, some miss a window, and clocks are a little wrong."""
+"""Losses of agents and probers: outages of minutes, single lost reports, and clock errors."""
 
 from dataclasses import dataclass
 
@@ -8,29 +8,31 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Shares of agents and of single reports that are lost, and how wrong clocks are."""
+    """Shares of lost agents and reports, and the clock errors."""
 
-    agents: float = 0.01  # of probers as many
+    agents: float = 0.01  # and as many probers
     outage_s: float = 600.0  # mean
     reports: float = 0.0005
-    skew_s: float = 0.005  # clocks are wrong by up to so much, either way
-    direct: bool = True  # ranks tell the watcher themselves how long they compute while their agent takes nothing
+    skew_s: float = 0.005  # largest clock error, either way
+    direct: bool = True  # ranks report their compute time directly while their agent is lost
 
 
 class Telemetry:
-    """Agents by node, window by window, in order."""
+    """Agents by node, window by window."""
 
     def __init__(self, nodes: int, losses: Losses, rng: np.random.Generator) -> None:
         self._losses = losses
         self._rng = rng
         down = rng.random(nodes) < losses.agents
         self._back_s = np.where(down, rng.exponential(losses.outage_s, nodes), -np.inf)
-        self.run: NDArray[np.bool_] = ~down  # who was there for all of the last window
-        self.told: NDArray[np.bool_] = np.ones(nodes, dtype=bool)  # whose ranks' records of the last window arrive
+        self.run: NDArray[np.bool_] = ~down  # agents that ran during the whole last window
+        self.told: NDArray[np.bool_] = np.ones(
+            nodes, dtype=bool
+        )  # nodes whose ranks' records of the last window arrive
         self.skew_s: NDArray[np.float64] = rng.uniform(-losses.skew_s, losses.skew_s, nodes)
 
     def reported(self, from_s: float, to_s: float) -> NDArray[np.bool_]:
-        """Nodes whose report of a window arrives.  An agent that comes back within it has not seen all of it."""
+        """Nodes whose report of a window arrives.  An agent that returns within the window does not report it."""
         nodes, losses, rng = self._back_s.size, self._losses, self._rng
         rate_per_s = losses.agents / (1.0 - losses.agents) / losses.outage_s
         failing = rng.integers(0, nodes, rng.poisson(nodes * rate_per_s * (to_s - from_s)))

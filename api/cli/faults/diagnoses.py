@@ -116,7 +116,8 @@ def replay(
         print_json(found)
     else:
         print_line(
-            f"{len(found.replayed)} diagnoses by version {found.replayed_by}, {len(found.bundled)} by {found.written_by}"
+            f"{len(found.replayed)} diagnoses by version {found.replayed_by}, "
+            f"{len(found.bundled)} by {found.written_by}"
         )
         print_line("the same, bit for bit" if found.same else "not the same")
         print_line(
