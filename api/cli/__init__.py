@@ -1,6 +1,6 @@
-"""The command line, the only composition root: here the pure rooms, the service, the client and the controller meet.
+"""The command line, the composition root: it wires the pure packages, the service, the client and the controller.
 
-`app` lists the commands; each stands in a module of its own, imported when it is called.  Exit codes: `failures`.
+`app` lists the commands.  Each has a module of its own, imported on its call.  `common.errors` defines exit codes.
 """
 
 from api.cli.app import main

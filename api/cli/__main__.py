@@ -1,4 +1,4 @@
-"""`python -m api.cli`, for where the `fleetwright` script is not on the path."""
+"""`python -m api.cli`, for use without the `fleetwright` script."""
 
 from api.cli.app import main
 

@@ -1,4 +1,4 @@
-"""All commands in one application, and the one place where an error becomes a line and an exit code."""
+"""All commands in one application, which turns every error into lines and an exit code."""
 
 import sys
 from importlib.metadata import version
@@ -14,36 +14,36 @@ from fleet.errors import FleetwrightError
 NAME = "fleetwright"
 HELP = """Plan, place, cap and remediate GPU fleets.
 
-Questions are answered here, from what ships with the product and from your files; commands that take --url ask a
-service.  Answers go to stdout, everything else to stderr.  Exit codes: 0 done, 1 the answer is no, 2 wrong input.
+Commands compute locally, from the shipped data and your files; with --url they use a service.  Results go to stdout,
+everything else to stderr.  Exit codes: 0 success, 1 negative result, 2 wrong input.
 """
 
 COMMANDS = {
     "plan": LazyCommand("api.cli.plan.run", "Find the cheapest GPUs that serve a load."),
     "sweep": LazyCommand("api.cli.plan.sweep", "Show what a load costs as rate, SLO, prices or power change."),
     "place": LazyCommand("api.cli.place.group", "Place experts on GPUs: even load, little traffic, few moves."),
-    "power": LazyCommand("api.cli.power.group", "Power: rows behind a budget, caps, budgets, forecasts."),
+    "power": LazyCommand("api.cli.power.group", "Power: simulated rows, caps, budgets, forecasts."),
     "faults": LazyCommand("api.cli.faults.group", "Faults: name the bad node, and take it out safely."),
-    "gpus": LazyCommand("api.cli.catalogues.gpus", "GPUs: what each holds, moves, computes and draws."),
-    "models": LazyCommand("api.cli.catalogues.models", "Models: what each weighs, computes and caches per token."),
-    "offers": LazyCommand("api.cli.catalogues.offers", "Offers: which GPUs can be had, where, at what price."),
-    "profiles": LazyCommand("api.cli.profiles.group", "Profiles: what was measured of serving engines."),
-    "topology": LazyCommand("api.cli.catalogues.topology", "Topology: sites, power, network and the nodes on them."),
+    "gpus": LazyCommand("api.cli.catalogues.gpus", "GPUs: memory, bandwidth, compute and power of each type."),
+    "models": LazyCommand("api.cli.catalogues.models", "Models: parameters, compute and KV cache of each model."),
+    "offers": LazyCommand("api.cli.catalogues.offers", "Offers: available GPUs, their regions and prices."),
+    "profiles": LazyCommand("api.cli.profiles.group", "Profiles: measurements of serving engines."),
+    "topology": LazyCommand("api.cli.catalogues.topology", "Topology: sites, power, network and nodes."),
     "demo": LazyCommand("api.cli.demo.run", "Play a day of a chat on simulated GPUs: plan, apply, watch."),
     "serve": LazyCommand("api.cli.serve.run", "Serve the API, on SQLite with the controller inside."),
-    "migrate": LazyCommand("api.cli.serve.migrate", "Bring a database's schema up or down."),
+    "migrate": LazyCommand("api.cli.serve.migrate", "Migrate the schema of a database."),
     "controller": LazyCommand("api.cli.controller.run", "Carry plans out on running applications."),
     "remediate": LazyCommand("api.cli.remediate.run", "Drain bad nodes and move their training to spares."),
     "guard": LazyCommand("api.cli.power.guard", "Hold a row under its power budget, every two seconds."),
     "agent": LazyCommand("api.cli.agent.run", "Do what the guard says to one node while it is heard."),
     "router": LazyCommand("api.cli.router.run", "Send each request to the deployment its plan wants."),
-    "plans": LazyCommand("api.cli.plan.plans", "Read the plans that a service keeps."),
-    "placements": LazyCommand("api.cli.place.placements", "Ask a service for placements, and read those it keeps."),
-    "targets": LazyCommand("api.cli.targets.group", "Register running applications and point them at plans."),
+    "plans": LazyCommand("api.cli.plan.plans", "Read the plans that a service stores."),
+    "placements": LazyCommand("api.cli.place.placements", "Read the placements that a service stores."),
+    "targets": LazyCommand("api.cli.targets.group", "Register running applications and assign plans to them."),
     "freeze": LazyCommand("api.cli.targets.freeze", "Stop every write to every target, at once.", "freeze_app"),
     "thaw": LazyCommand("api.cli.targets.freeze", "Lift the freeze.", "thaw_app"),
-    "tokens": LazyCommand("api.cli.admin.tokens", "Make, list and revoke API tokens."),
-    "audit": LazyCommand("api.cli.admin.audit", "Read and check the record of what was done."),
+    "tokens": LazyCommand("api.cli.admin.tokens", "Create, list and revoke API tokens."),
+    "audit": LazyCommand("api.cli.admin.audit", "Read and verify the audit."),
 }
 
 app = new_app(cls=lazy_group(COMMANDS), summary=HELP, add_completion=True)
@@ -61,7 +61,7 @@ def root(
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
-    """Options that come before any command."""
+    """Options before any command."""
 
 
 def main() -> None:
@@ -86,7 +86,7 @@ def _run() -> int:
 
 
 def _misuse(error: typer.TyperException) -> str:
-    """What is wrong with options and arguments, in one line, and where to read about them."""
+    """The error about options and arguments in one line, with the help command."""
     message = " ".join(error.format_message().split()).rstrip(".").replace(": Value error, ", ": ")
     context = getattr(error, "ctx", None)
     where = f"; see {context.command_path} --help" if context is not None else ""

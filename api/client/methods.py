@@ -5,7 +5,7 @@ An operation describes a `Call`.  A `Method` of the blocking client sends that c
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from functools import update_wrapper, wraps
+from functools import wraps
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 from api.client import fault_operations, operations
@@ -46,7 +46,8 @@ class Method(Generic[P, ResultT]):
 
     def __init__(self, describe: Callable[P, Call[ResultT]]) -> None:
         self._describe = describe
-        update_wrapper(self, describe)
+        self.__wrapped__ = describe
+        self.__doc__ = describe.__doc__
 
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...
@@ -70,7 +71,8 @@ class Items(Generic[P, ItemT]):
 
     def __init__(self, describe: Callable[P, Call[Page[ItemT]]]) -> None:
         self._describe = describe
-        update_wrapper(self, describe)
+        self.__wrapped__ = describe
+        self.__doc__ = describe.__doc__
 
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...

@@ -48,11 +48,13 @@ class IdempotentRequest:
         self._fingerprint = fingerprint
 
     @classmethod
-    async def of(cls, request: Request, *, service: Service, principal: Principal, key: str | None) -> "Once":
+    async def of(
+        cls, request: Request, *, service: Service, principal: Principal, key: str | None
+    ) -> "IdempotentRequest":
         """The idempotency state of a request."""
-        said = hashlib.sha256(f"{request.method} {request.url.path}\n".encode())
-        said.update(await request.body())
-        return cls(service=service, principal=principal, key=key, fingerprint=said.hexdigest())
+        digest = hashlib.sha256(f"{request.method} {request.url.path}\n".encode())
+        digest.update(await request.body())
+        return cls(service=service, principal=principal, key=key, fingerprint=digest.hexdigest())
 
     async def saved(self) -> Response | None:
         """The response of an earlier request with this key."""

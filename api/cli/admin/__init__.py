@@ -1,1 +1,1 @@
-"""The `tokens` and `audit` commands: who may call the API, and what was done."""
+"""The `tokens` and `audit` commands."""

@@ -1,4 +1,4 @@
-"""`fleetwright audit`: what was done, and whether the record of it is whole."""
+"""`fleetwright audit`: list and verify the audit."""
 
 import itertools
 
@@ -35,7 +35,7 @@ def list_audit(
 
 @app.command("check")
 def check(url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE) -> None:
-    """Compute the whole chain again; exit 1 when it is broken."""
+    """Verify the whole chain; exit 1 when it is broken."""
     with connect(url, token_file) as client:
         result = client.check_audit()
     if output is Format.JSON:

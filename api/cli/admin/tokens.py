@@ -1,4 +1,4 @@
-"""`fleetwright tokens`: make, list and revoke API tokens."""
+"""`fleetwright tokens`: create, list and revoke API tokens."""
 
 from typing import Annotated
 
@@ -28,16 +28,16 @@ app = new_app()
 
 @app.command("create")
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Who or what will hold it.")],
-    scope: Annotated[list[Scope], typer.Option(help="What it allows; may be given several times.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The person or program that will hold it.")],
+    scope: Annotated[list[Scope], typer.Option(help="What it allows; repeatable.")],
     expires_in_s: Annotated[
-        int | None, typer.Option(metavar="SECONDS", min=60, help="When it expires; else never.")
+        int | None, typer.Option(metavar="SECONDS", min=60, help="Expires after this time; else never.")
     ] = None,
     url: UrlOption = None,
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Make a token.  Its secret is printed once, alone on stdout."""
+    """Create a token and print its secret once, alone on stdout."""
     request = build_model(TokenRequest, "token", name=name, scopes=frozenset(scope), expires_in_s=expires_in_s)
     with connect(url, token_file) as client:
         made = client.create_token(request)
@@ -50,7 +50,7 @@ def create(
 
 @app.command("list")
 def list_tokens(url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE) -> None:
-    """List all tokens ever made, without their secrets."""
+    """List all tokens, revoked ones included, without their secrets."""
     with connect(url, token_file) as client:
         tokens = list(client.iter_tokens())
     if output is Format.JSON:
@@ -77,12 +77,12 @@ def list_tokens(url: UrlOption = None, token_file: TokenFileOption = None, outpu
 
 @app.command("revoke")
 def revoke(
-    token_id: Annotated[str, typer.Argument(metavar="ID", help="As `tokens list` shows it; not the secret.")],
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="The id in `tokens list`; not the secret.")],
     url: UrlOption = None,
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Make a token worthless from now on."""
+    """Revoke a token."""
     with connect(url, token_file) as client:
         client.revoke_token(token_id)
     if output is Format.JSON:

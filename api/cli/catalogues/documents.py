@@ -1,4 +1,4 @@
-"""The verbs that every catalogue document has: `fleetwright gpus|models|offers|topology VERB`.
+"""The subcommands of every catalogue document: `fleetwright gpus|models|offers|topology COMMAND`.
 
 `list`, `show` and `check` need no service; `pull`, `push` and `versions` exchange the document with one.
 """
@@ -19,7 +19,7 @@ from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, 
 from api.cli.common.tables import Column, Table, moment, number, print_fields, print_table
 
 if TYPE_CHECKING:
-    pass
+    from api.cli.catalogues.exchange import RemoteDocument
 
 
 def document_app(kind: Kind[DocumentT], *, cls: type[Group] = Group) -> typer.Typer:
@@ -47,10 +47,10 @@ def _add_reading(app: typer.Typer, kind: Kind[DocumentT]) -> None:
         else:
             print_table(kind.table(document))
 
-    @app.command("show", help=f"Show all that is known of one {kind.entry_name}, and what follows from it.")
+    @app.command("show", help=f"Show one {kind.entry_name} with derived figures.")
     def show(
         name: str = typer.Argument(
-            metavar="NAME", help="As `list` shows it.", autocompletion=lambda: list(kind.names(kind.builtin()))
+            metavar="NAME", help="As `list` prints it.", autocompletion=lambda: list(kind.names(kind.builtin()))
         ),
         file: list[Path] | None = overlay,
         url: AskUrlOption = None,
@@ -74,7 +74,7 @@ def _add_check(app: typer.Typer, kind: Kind[DocumentT]) -> None:
         else:
             print_line(f"{file}: good, {count:,} {kind.entry_name}{'s' if count != 1 else ''}")
 
-    summary = "Check a file: a line per defect, with what is allowed, and exit code 2."
+    summary = "Check a file: one line per defect with the allowed values, and exit code 2."
     if kind.require_known is None:
 
         @app.command("check", help=summary)
@@ -89,10 +89,10 @@ def _add_check(app: typer.Typer, kind: Kind[DocumentT]) -> None:
 
 
 def _add_exchange(app: typer.Typer, kind: Kind[DocumentT]) -> None:
-    @app.command("pull", help="Print the document that a service keeps.")
+    @app.command("pull", help="Print the document of a service.")
     def pull(
         version: Annotated[
-            int | None, typer.Option(metavar="N", min=0, help="An earlier version; 0 is what ships.")
+            int | None, typer.Option(metavar="N", min=0, help="An earlier version; 0 ships with the product.")
         ] = None,
         url: UrlOption = None,
         token_file: TokenFileOption = None,
@@ -102,12 +102,12 @@ def _add_exchange(app: typer.Typer, kind: Kind[DocumentT]) -> None:
         note(f"version {found.etag}")
         print_document(found.document, output)
 
-    @app.command("push", help="Replace the document that a service keeps by a file.")
+    @app.command("push", help="Replace the document of a service by a file.")
     def push(
         file: FileArgument,
         etag: Annotated[
             str | None,
-            typer.Option(metavar="ETAG", help="Replace only this version; without it, the one there now."),
+            typer.Option(metavar="ETAG", help="Replace only this version; default: the current one."),
         ] = None,
         url: UrlOption = None,
         token_file: TokenFileOption = None,
@@ -119,7 +119,7 @@ def _add_exchange(app: typer.Typer, kind: Kind[DocumentT]) -> None:
         else:
             print_line(f"{kind.name}: version {stored}")
 
-    @app.command("versions", help="List the versions that a service keeps, newest first.")
+    @app.command("versions", help="List the versions of a service's document, newest first.")
     def versions(
         most: MostOption = 20,
         url: UrlOption = None,
@@ -138,13 +138,13 @@ def _current(kind: Kind[DocumentT], files: Sequence[Path], url: str | None, toke
     if url is None:
         return kind.local(files)
     if files:
-        message = "--file answers here, --url (or FLEETWRIGHT_URL) asks a service: give one of them"
+        message = "--file is local, --url (or FLEETWRIGHT_URL) uses a service: give one of them"
         raise CommandError(message, exit_code=EXIT_BAD_INPUT)
     return _exchange(kind, url, token_file).fetch().document
 
 
-def _exchange(kind: Kind[DocumentT], url: str | None, token_file: Path | None) -> "Exchange[DocumentT]":
-    """What speaks to the service; importing its client costs more than most answers given here."""
+def _exchange(kind: Kind[DocumentT], url: str | None, token_file: Path | None) -> "RemoteDocument[DocumentT]":
+    """The document at the service.  Importing the client costs more than most local commands."""
     from api.cli.catalogues.exchange import RemoteDocument  # noqa: PLC0415 - on use, as above
 
     return RemoteDocument(kind, url=url, token_file=token_file)

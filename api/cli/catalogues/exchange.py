@@ -1,4 +1,4 @@
-"""A catalogue document as a service keeps it: read, replaced, looked up in its past."""
+"""A catalogue document at a service: read, replace, list versions."""
 
 import itertools
 from pathlib import Path
@@ -19,14 +19,14 @@ class RemoteDocument(Generic[DocumentT]):
         self._token_file = token_file
 
     def fetch(self, version: int | None = None) -> Versioned[DocumentT]:
-        """The document as it stands, or as it stood."""
+        """The current or an earlier version."""
         with connect(self._url, self._token_file) as client:
             if version is None:
                 return client.get_document(self._type)
             return client.get_document_version(self._type, version)
 
     def replace(self, document: DocumentT, *, etag: str | None) -> str:
-        """Put a new version in the place of this one, or of the one there now; the new version's ETag."""
+        """Replace the version of this ETag, or the current one; the new ETag."""
         with connect(self._url, self._token_file) as client:
             replaced = etag or client.get_document(self._type).etag
             return client.replace_document(self._type, document, if_match=replaced).etag

@@ -1,4 +1,4 @@
-"""What the command line has to know of one kind of catalogue document."""
+"""The kinds of catalogue documents on the command line."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,28 +18,28 @@ DocumentT = TypeVar("DocumentT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind(Generic[DocumentT]):
-    """One kind: where its documents come from, and what is shown of them."""
+    """One kind: its documents and their tables."""
 
     name: str
-    entry_name: str  # what one entry is called
+    entry_name: str  # the noun for one entry
     model: type[DocumentT]
     builtin: Callable[[], DocumentT]
-    overlaid: Callable[[DocumentT, DocumentT], DocumentT] | None  # None: a file stands instead of what ships
+    overlaid: Callable[[DocumentT, DocumentT], DocumentT] | None  # None: a file replaces the shipped document
     table: Callable[[DocumentT], Table]
     names: Callable[[DocumentT], Iterable[str]]
     entry: Callable[[DocumentT, str], BaseModel]
-    derived: Callable[[DocumentT, Any], dict[str, Any]]  # what follows from the fields of an entry
-    require_known: Callable[[Document, DocumentT, GpuCatalogue], None] | None = None  # the GPUs it names
+    derived: Callable[[DocumentT, Any], dict[str, Any]]  # figures derived from the fields of an entry
+    require_known: Callable[[Document, DocumentT, GpuCatalogue], None] | None = None  # checks the GPUs that it names
 
     @property
     def file_help(self) -> str:
-        """What `--file` does."""
+        """The help of `--file`."""
         if self.overlaid is None:
-            return "File to use instead of what ships."
-        return "File to lay over what ships; may be given several times."
+            return "File to use instead of the shipped document."
+        return "File to lay over the shipped document; repeatable."
 
     def read(self, path: Path, *, gpus: GpuCatalogue) -> DocumentT:
-        """A file, checked on its own and against the GPUs there are."""
+        """A file, checked alone and against the known GPUs."""
         document = read_document(path)
         value = read_model(document, self.model)
         if self.require_known is not None:
@@ -47,7 +47,7 @@ class Kind(Generic[DocumentT]):
         return value
 
     def local(self, files: Sequence[Path]) -> DocumentT:
-        """What ships with the product, with files laid over it in turn, or one file instead."""
+        """The shipped document with files laid over it in order, or one file instead."""
         if self.overlaid is not None:
             value = self.builtin()
             for path in files:

@@ -74,12 +74,12 @@ app = document_app(
 @app.command("from-config")
 def from_config(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A model's config.json, or - for stdin.")],
-    name: Annotated[str, typer.Option(metavar="NAME", help="What to call it.")],
+    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the model.")],
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Work out a model's figures from its Hugging Face config.json.
+    """Compute a model's figures from its Hugging Face config.json.
 
-    With --format json the answer is a catalogue of this one model, for `plan --models` and `models list --file`.
+    With --format json the result is a catalogue of this model, for `plan --models` and `models list --file`.
     """
     document = read_document(file)
     if not isinstance(document.data, Mapping):

@@ -1,4 +1,4 @@
-"""`fleetwright topology`: where everything stands."""
+"""`fleetwright topology`: sites, power, network and nodes."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from fleet.topology import Node, Topology
 COLUMNS = (Column("node"), Column("site"), Column("power"), Column("leaves"), Column("GPU"), number("GPUs"))
 COMMANDS = {
     "discover": LazyCommand(
-        "api.cli.catalogues.topology_discover", "Read the topology off the labels of a running cluster."
+        "api.cli.catalogues.topology_discover", "Read the topology from the labels of a running cluster."
     )
 }
 
@@ -55,7 +55,7 @@ app = document_app(
         entry_name="node",
         model=Topology,
         builtin=Topology,
-        overlaid=None,  # a tree of which some branches come from elsewhere is no tree
+        overlaid=None,  # a file replaces the shipped topology: parts of two trees are no tree
         table=_table,
         names=lambda topology: topology.index.nodes,
         entry=lambda topology, name: topology.index.node(name),

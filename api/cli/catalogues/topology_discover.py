@@ -1,4 +1,4 @@
-"""`fleetwright topology discover`: the topology that the labels of a running cluster tell."""
+"""`fleetwright topology discover`: the topology from the node labels of a running cluster."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ app = new_app()
 
 
 class _Reading(TypedDict):
-    """How labels are to be understood."""
+    """The configuration of labels."""
 
     labels: LabelNames
     gpu_namer: Callable[[str], str]
@@ -31,22 +31,22 @@ class _Reading(TypedDict):
 def discover(
     ray: Annotated[str | None, typer.Option(metavar="URL", help="Dashboard of a Ray cluster.")] = None,
     kubernetes: Annotated[
-        bool, typer.Option("--kubernetes", help="A Kubernetes cluster, found as kubectl finds it.")
+        bool, typer.Option("--kubernetes", help="A Kubernetes cluster, found as by kubectl.")
     ] = False,
     context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig.")] = None,
     kubeconfig: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Instead of KUBECONFIG or ~/.kube/config.")
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Which labels to read, where they are not the usual ones.")
+        Path | None, typer.Option(metavar="FILE", help="File with label names that differ from the defaults.")
     ] = None,
     gpus: GpusOption = None,
     output: DocumentFormatOption = DocumentFormat.YAML,
 ) -> None:
-    """Read the topology off the labels of a running cluster.
+    """Read the topology from the labels of a running cluster.
 
-    The topology goes to stdout, ready for `topology push -`.  What no label tells is not guessed: it is said on stderr,
-    with the nodes it is about.  Labels that contradict each other are an error.
+    The topology goes to stdout, for `topology push -`.  The command reports missing labels with their nodes on stderr
+    and guesses nothing.  Contradicting labels are an error.
     """
     if (ray is None) != kubernetes:
         raise CommandError("give either --ray URL or --kubernetes", exit_code=EXIT_BAD_INPUT)

@@ -1,4 +1,4 @@
-"""Values made of options and arguments."""
+"""Builds models from options and arguments."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ ValueT = TypeVar("ValueT")
 
 
 def build_model(make: Callable[..., ValueT], what: str, /, **fields: Any) -> ValueT:
-    """`make(**fields)`, where a field that does not fit is a defect of `what` was given."""
+    """`make(**fields)`; an invalid field is a defect of `what`."""
     try:
         return make(**fields)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Where output goes: answers to stdout, everything else to stderr."""
+"""Output: results to stdout, everything else to stderr."""
 
 import contextlib
 import io
@@ -11,23 +11,23 @@ from api.cli.common.errors import EXIT_NEGATIVE, EXIT_PIPE_CLOSED, CommandError
 
 
 def show_unprintable_as_escapes() -> None:
-    """Let a terminal that lacks a character show its code instead of failing; stderr does so by itself."""
+    """Print escapes for characters that the terminal lacks, instead of failing; stderr does so by itself."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def print_line(line: str) -> None:
-    """One line on stdout."""
+    """Print one line on stdout."""
     write(f"{line}\n")
 
 
 def note(line: str) -> None:
-    """One line beside the answer, on stderr."""
+    """Print one line on stderr."""
     typer.echo(line, err=True)
 
 
 def write(text: str) -> None:
-    """Text on stdout, now."""
+    """Write and flush text on stdout."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -40,6 +40,6 @@ def write(text: str) -> None:
 
 
 def _forget_stdout() -> None:
-    """Send what is still buffered nowhere; else Python complains about it at its end."""
+    """Discard the buffered output; else Python reports it at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

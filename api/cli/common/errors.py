@@ -1,10 +1,10 @@
-"""How a command ends when it cannot do what was asked: short lines on stderr and an exit code.
+"""How a command fails: short lines on stderr and an exit code.
 
-0    done
-1    the answer is no: infeasible, not found, refused, out of reach
-2    the input is wrong: an option, a file, a name, a setting
+0    success
+1    negative result: infeasible, not found, refused, unreachable
+2    wrong input: an option, a file, a name, a setting
 130  interrupted (128 + SIGINT)
-141  whoever read the output stopped reading (128 + SIGPIPE)
+141  the reader of stdout closed the pipe (128 + SIGPIPE)
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ EXIT_PIPE_CLOSED = 141
 
 
 class CommandError(FleetwrightError):
-    """A failure in the words in which it is to be told."""
+    """A failure with its lines and its exit code."""
 
     def __init__(self, *lines: str, exit_code: int) -> None:
         self.lines = lines
@@ -27,7 +27,7 @@ class CommandError(FleetwrightError):
 
 
 def error_lines(error: FleetwrightError) -> Iterator[str]:
-    """One line per defect of a document, one for anything else."""
+    """One line per defect of a document, one line for any other error."""
     if isinstance(error, CommandError):
         yield from error.lines
     elif isinstance(error, DocumentError):
@@ -37,7 +37,7 @@ def error_lines(error: FleetwrightError) -> Iterator[str]:
 
 
 def exit_code_of(error: FleetwrightError) -> int:
-    """Whether what was given is wrong, or the world said no."""
+    """The exit code: wrong input, or a negative result."""
     if isinstance(error, CommandError):
         return error.exit_code
     return EXIT_BAD_INPUT if isinstance(error, DocumentError | UnknownNameError) else EXIT_NEGATIVE

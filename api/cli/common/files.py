@@ -1,4 +1,4 @@
-"""Reading what users hand over: a YAML or JSON file, or stdin as `-`."""
+"""Reads YAML or JSON files, or stdin as `-`."""
 
 import re
 import sys
@@ -17,13 +17,13 @@ from fleet.errors import DocumentError, Problem
 ModelT = TypeVar("ModelT", bound=BaseModel)
 STDIN = Path("-")
 
-MAX_BYTES = 8 * 1024 * 1024  # what the service takes by default; reading much more would take minutes
+MAX_BYTES = 8 * 1024 * 1024  # the default limit of the service; much more would take minutes to read
 
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
 def read_file(path: Path, model: type[ModelT]) -> ModelT:
-    """A file as a value; every defect is reported with its line."""
+    """A file as a model; errors have line numbers."""
     return read_model(read_document(path), model)
 
 
@@ -53,7 +53,7 @@ def _bytes(path: Path) -> bytes:
 
 @contextmanager
 def locate_errors(document_of: Callable[[Place], Document]) -> Iterator[None]:
-    """Give defects that show only later, in use, the file and the line of what is wrong."""
+    """Add file and line to defects that appear only in use."""
     try:
         yield
     except DocumentError as error:

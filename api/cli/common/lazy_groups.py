@@ -1,7 +1,7 @@
-"""Groups of commands whose modules are imported when one of their commands is called, and how all of them look.
+"""Command groups that import the module of a command on its call.
 
-`fleetwright gpus list` should not pay for FastAPI, SQLAlchemy and a solver.  Of a lazy command a group knows its name
-and one line of help, which is all that `--help`, completion and "did you mean" need.
+`fleetwright gpus list` must not import FastAPI, SQLAlchemy and a solver.  `--help`, completion and "did you mean" need
+only the name and one line of help of a lazy command.
 """
 
 from collections.abc import Mapping
@@ -19,14 +19,14 @@ HELP_WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
-    """A command, or a group of them, that stands as an application in a module of its own."""
+    """A command or group in a module of its own."""
 
     module: str
     help: str
     attribute: str = "app"
 
     def load(self, name: str) -> Any:
-        """The command under the name that the group gives it."""
+        """The command, under its name in the group."""
         command = typer.main.get_command(getattr(import_module(self.module), self.attribute))
         command.name = name
         command.help = command.help or self.help
@@ -34,7 +34,7 @@ class LazyCommand:
 
 
 class _Placeholder(TyperCommand):
-    """What is known of a lazy command before it is called."""
+    """A lazy command before its call."""
 
     def __init__(self, name: str, lazy: LazyCommand) -> None:
         super().__init__(name, help=lazy.help)
@@ -42,7 +42,7 @@ class _Placeholder(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group with lazy commands before its own.  Called without any command it shows its help."""
+    """A group with lazy commands before its own.  Without a command it prints its help."""
 
     lazy: ClassVar[Mapping[str, LazyCommand]] = {}
 
@@ -51,14 +51,14 @@ class Group(TyperGroup):
         self.commands = {**{name: _Placeholder(name, lazy) for name, lazy in self.lazy.items()}, **self.commands}
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Without a command: help, on stderr, because nothing was answered."""
+        """Without a command: print the help on stderr and fail."""
         if not args and not ctx.resilient_parsing:
             typer.echo(ctx.get_help(), err=True)
             raise typer.Exit(EXIT_BAD_INPUT)
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The command itself, not its placeholder."""
+        """The command itself instead of its placeholder."""
         name, command, rest = super().resolve_command(ctx, args)
         if isinstance(command, _Placeholder):
             command = command.lazy.load(name or "")
@@ -66,12 +66,12 @@ class Group(TyperGroup):
 
 
 def lazy_group(commands: Mapping[str, LazyCommand]) -> type[Group]:
-    """A kind of group with these lazy commands."""
+    """A group class with these lazy commands."""
     return type("LazyGroup", (Group,), {"lazy": commands})
 
 
 def new_app(*, cls: type[Group] = Group, summary: str | None = None, add_completion: bool = False) -> typer.Typer:
-    """An application: plain help, the same on a terminal, in a pipe and on a page."""
+    """An application with plain help, identical on a terminal and in a pipe."""
     return typer.Typer(
         cls=cls,
         help=summary,

@@ -7,7 +7,7 @@ import typer
 
 
 class LogLevel(StrEnum):
-    """The least severity that is logged."""
+    """The minimum severity of log lines."""
 
     DEBUG = "DEBUG"
     INFO = "INFO"
@@ -16,5 +16,5 @@ class LogLevel(StrEnum):
 
 
 LogLevelOption = Annotated[
-    LogLevel, typer.Option(envvar="FLEETWRIGHT_LOG_LEVEL", case_sensitive=False, help="Least severity logged.")
+    LogLevel, typer.Option(envvar="FLEETWRIGHT_LOG_LEVEL", case_sensitive=False, help="Minimum severity of log lines.")
 ]

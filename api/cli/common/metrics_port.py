@@ -1,4 +1,4 @@
-"""`/metrics` of a command that runs on, and `/healthz` where it can say how it is."""
+"""`/metrics` of a long-running command, and `/healthz` where the command reports its health."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +22,7 @@ MetricsHostOption = Annotated[str, typer.Option(metavar="HOST", help="Address of
 def served_metrics(
     host: str, port: int, registry: CollectorRegistry, *, alive: Callable[[], bool] | None = None
 ) -> Iterator[None]:
-    """While the block lasts, by a thread, which answers when the rest is stuck too.  On port 0 nothing is served."""
+    """Serve metrics during the block, in a thread that responds even while the rest is stuck.  Port 0: no server."""
     if port == 0:
         yield
         return
@@ -49,6 +49,6 @@ def _with_health(metrics: WSGIApplication, alive: Callable[[], bool]) -> WSGIApp
             return metrics(environ, start_response)
         well = alive()
         start_response("200 OK" if well else "503 Service Unavailable", [("Content-Type", "application/json")])
-        return [json.dumps({"status": "ok" if well else "rounds do not follow in time"}).encode()]
+        return [json.dumps({"status": "ok" if well else "rounds are late"}).encode()]
 
     return app

@@ -1,4 +1,4 @@
-"""How answers look: tables for people, JSON for programs, YAML or JSON for documents that are read back."""
+"""Output formats: tables for people, JSON for programs, YAML or JSON for documents that are read back."""
 
 import json
 import sys
@@ -16,31 +16,31 @@ Jsonable = BaseModel | Sequence[BaseModel] | Mapping[str, Any]
 
 
 class Format(StrEnum):
-    """How an answer looks."""
+    """The format of a result."""
 
     TABLE = "table"
     JSON = "json"
 
 
 class DocumentFormat(StrEnum):
-    """How a whole document looks."""
+    """The format of a document."""
 
     YAML = "yaml"
     JSON = "json"
 
 
-FormatOption = Annotated[Format, typer.Option("--format", "-o", help="For people, or for programs.")]
-DocumentFormatOption = Annotated[DocumentFormat, typer.Option("--format", "-o", help="Either can be read back.")]
+FormatOption = Annotated[Format, typer.Option("--format", "-o", help="A table, or JSON for programs.")]
+DocumentFormatOption = Annotated[DocumentFormat, typer.Option("--format", "-o", help="Both can be read back.")]
 
 
 def print_json(value: Jsonable) -> None:
-    """A value as one JSON document."""
+    """Print a value as one JSON document."""
     encoding = sys.stdout.encoding or "ascii"
     print_line(json.dumps(_plain(value), indent=2, ensure_ascii=not encoding.lower().startswith("utf")))
 
 
 def print_document(document: BaseModel, output: DocumentFormat) -> None:
-    """A document as `check` and `push` read it."""
+    """Print a document in a form that `check` and `push` read."""
     if output is DocumentFormat.JSON:
         print_json(document)
     else:

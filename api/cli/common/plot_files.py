@@ -1,4 +1,4 @@
-"""Files that plots go to; the kind of file is its suffix."""
+"""Plot files; the suffix selects the format."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,11 +10,11 @@ from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
-PlotOption = Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Also draw it: PNG, SVG or PDF.")]
+PlotOption = Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Also plot: PNG, SVG or PDF.")]
 
 
 def require_plottable(path: Path) -> None:
-    """Before hours of work: the suffix and the extra."""
+    """Check the suffix and the extra before any work."""
     if path.suffix.lower() not in SUFFIXES:
         raise CommandError(f"--plot: {path} must end with one of {', '.join(SUFFIXES)}", exit_code=EXIT_BAD_INPUT)
     if find_spec("matplotlib") is None:
@@ -22,7 +22,7 @@ def require_plottable(path: Path) -> None:
 
 
 def save_figure(figure: Any, path: Path) -> None:
-    """Write a figure of matplotlib."""
+    """Write a matplotlib figure."""
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:

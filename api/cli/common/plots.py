@@ -1,4 +1,4 @@
-"""Plots of sweeps, written to the file asked for."""
+"""Plots of sweeps."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path

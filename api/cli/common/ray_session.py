@@ -1,4 +1,4 @@
-"""Commands that join a Ray cluster, as drivers of it."""
+"""Sessions of commands that join a Ray cluster as drivers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from deploy.ray_actor.interface import RayMissingError
 
 @contextmanager
 def joined(address: str, namespace: str) -> Iterator[RayCluster]:
-    """In the main thread, where a signal ends the wait for a cluster that does not answer."""
+    """Join in the main thread, where a signal ends the wait for a cluster that does not respond."""
     try:
         cluster = join(address, namespace=namespace)
     except RayMissingError as error:

@@ -1,4 +1,4 @@
-"""The service as commands see it: a client for one command, whose errors become lines and exit codes."""
+"""A client for one command, whose errors become lines and exit codes."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -28,16 +28,16 @@ StoredT = TypeVar("StoredT")
 
 @contextmanager
 def connect(url: str | None, token_file: Path | None) -> Iterator[Client]:
-    """A client, for as long as one command takes."""
+    """A client for the duration of one command."""
     service = url or DEFAULT_URL
-    stamina.instrumentation.set_on_retry_hooks([])  # else it logs every further try; a command tells how it ended
+    stamina.instrumentation.set_on_retry_hooks([])  # no log line per retry: the command reports the final result
     with client_errors(service), Client(service, token=read_token(token_file)) as client:
         yield client
 
 
 @contextmanager
 def client_errors(service: str) -> Iterator[None]:
-    """Turn what the client raises into lines and an exit code."""
+    """Turn client errors into lines and an exit code."""
     try:
         yield
     except ClientSettingsError as error:
@@ -55,7 +55,7 @@ def put_document(
     current: Callable[[], str],
     etag: str | None = None,
 ) -> Versioned[StoredT]:
-    """Store what is new, or a new version of what is there: of the version named, else of whichever there is."""
+    """Create a document, or replace the version of `etag`, or else the current version."""
     if etag is not None:
         return replace(etag)
     try:
@@ -65,12 +65,12 @@ def put_document(
 
 
 def read_token(token_file: Path | None) -> str | None:
-    """The token of the option, else of the environment."""
+    """The token from the option, else from the environment."""
     return token_from_file(token_file) if token_file is not None else token_from_environment(os.environ)
 
 
 def _lines(error: ApiError, service: str) -> Iterator[str]:
-    """One line per defect that the service found, one for anything else."""
+    """One line per defect that the service reports, one line for any other error."""
     match error:
         case InvalidRequestError() if error.problem.errors:
             yield from (f"{each.path}: {each.message}" if each.path else each.message for each in error.problem.errors)

@@ -14,7 +14,7 @@ HostOption = Annotated[str, typer.Option(metavar="HOST", help="Address to listen
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that is bound, or the reason why it is not."""
+    """A bound socket, or an error with the reason."""
     listener: socket.socket | None = None
     try:
         family, kind, protocol, _name, address = socket.getaddrinfo(
@@ -32,7 +32,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def read_secret(path: Path | None) -> str | None:
-    """What a file of one secret holds; none where none is named."""
+    """The secret in a file; None without a file."""
     try:
         return read_token_file(path) if path else None
     except TokenFileError as error:
@@ -40,7 +40,7 @@ def read_secret(path: Path | None) -> str | None:
 
 
 def refuse_strangers(listener: socket.socket, *, host: str, token: str | None) -> None:
-    """Without a secret only this machine may give orders."""
+    """Require a secret unless only this machine can connect."""
     address = listener.getsockname()[0].partition("%")[0]
     if token is None and not ipaddress.ip_address(address).is_loopback:
         listener.close()

@@ -1,4 +1,4 @@
-"""`list` and `show` for each kind of stored result that a service keeps, and how a new one is printed."""
+"""`list` and `show` for each kind of stored result, and the output of a new one."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -20,10 +20,10 @@ from api.schemas.results import RecordT, SummaryT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredResults(Generic[RecordT, SummaryT]):
-    """One kind: how to read it from a service and how to print it."""
+    """One kind of stored result on the command line."""
 
     name: str
-    columns: Sequence[tuple[str, Column]]  # of a list, after id, time and author: the summary's field and its column
+    columns: Sequence[tuple[str, Column]]  # after id, time and author: a field of the summary and its column
     newest: Callable[[Client], Iterator[SummaryT]]
     read: Callable[[Client, str], RecordT]
     print_result: Callable[[RecordT], None]
@@ -43,7 +43,7 @@ class StoredResults(Generic[RecordT, SummaryT]):
     def add_list(self, app: typer.Typer) -> None:
         """Add `list`."""
 
-        @app.command("list", help=f"List the newest {self.name}s of a service.")
+        @app.command("list", help=f"List the newest {self.name}s.")
         def list_results(
             most: MostOption = 20,
             url: UrlOption = None,
@@ -77,12 +77,12 @@ class StoredResults(Generic[RecordT, SummaryT]):
             self.print_record(self.fetch(result_id, url, token_file), output)
 
     def fetch(self, result_id: str, url: str | None, token_file: Path | None) -> RecordT:
-        """One record of a service."""
+        """Read one record from a service."""
         with connect(url, token_file) as client:
             return self.read(client, result_id)
 
     def print_record(self, record: RecordT, output: Format) -> None:
-        """A stored result: its head and the result, or all of it as JSON."""
+        """Print a stored result: head and result, or everything as JSON."""
         if output is Format.JSON:
             print_json(record)
         else:

@@ -1,7 +1,6 @@
-"""Tables: columns that know how to show their values, and a layout that never loses or folds one.
+"""Tables that never wrap or truncate a value.
 
-A row is one line however narrow the terminal is: a terminal wraps a long line by itself, and what is read by eye today
-is cut by `awk` tomorrow.
+Each row is one line, so that `awk` can read it; a terminal wraps long lines by itself.
 """
 
 import os
@@ -23,43 +22,43 @@ NOTHING = "-"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A heading, and how a value below it is shown."""
+    """A heading and the format of its values."""
 
     heading: str
     show: Callable[[Any], str] = str
     right: bool = False
 
     def cell(self, value: object) -> str:
-        """A value as text; nothing is a dash."""
+        """A value as text; None is a dash."""
         return NOTHING if value is None else self.show(value)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns and the values under them."""
+    """Columns and rows."""
 
     columns: Sequence[Column]
     rows: Iterable[Sequence[object]]
 
 
 def number(heading: str, *, decimals: int = 0) -> Column:
-    """Numbers with equally many decimals, so that they stand under each other."""
+    """Numbers with a fixed count of decimals, right-aligned."""
     return Column(heading, show=lambda value: f"{value:,.{decimals}f}", right=True)
 
 
 def moment(heading: str) -> Column:
-    """Points in time, in UTC."""
+    """Times in UTC."""
     return Column(heading, show=_moment)
 
 
 def print_table(table: Table) -> None:
-    """A table on stdout: bold headings on a terminal, plain text elsewhere."""
-    # Who sets NO_COLOR (https://no-color.org) wants no bold either.
+    """Print a table on stdout: bold headings on a terminal, plain text elsewhere."""
+    # NO_COLOR (https://no-color.org) disables bold text too.
     grid = Grid(box=None, pad_edge=False, header_style="" if os.environ.get("NO_COLOR") else "bold")
     for column in table.columns:
         grid.add_column(column.heading, justify="right" if column.right else "left", no_wrap=True)
     for row in table.rows:
-        # Text: what users named is not markup.
+        # Text, because names of users are no markup.
         grid.add_row(*(Text(column.cell(value)) for column, value in zip(table.columns, row, strict=True)))
     console = Console(file=sys.stdout)
     console.width = Measurement.get(console, console.options.update(max_width=sys.maxsize), grid).maximum
@@ -69,12 +68,12 @@ def print_table(table: Table) -> None:
 
 
 def print_fields(fields: Mapping[str, Any]) -> None:
-    """What is known of one thing, a field a line."""
+    """Print one object, a field per line."""
     print_table(Table((Column("field"), Column("value", show=in_words)), list(_flat(fields))))
 
 
 def in_words(value: Any) -> str:
-    """A value of JSON as a person would write it."""
+    """A JSON value in readable form."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {in_words(inner)}" for key, inner in value.items() if inner is not None)
     if isinstance(value, list | tuple):
@@ -88,7 +87,7 @@ def in_words(value: Any) -> str:
 
 
 def _flat(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Fields that hold something, those of an inner thing under its name: `application.kind`."""
+    """Fields with a value; nested fields have dotted names: `application.kind`."""
     for name, value in fields.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")

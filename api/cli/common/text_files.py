@@ -1,4 +1,4 @@
-"""Files that are read as they stand: measurements and traces, which are larger than documents and of other formats."""
+"""Reads text files: measurements and traces, which are larger than documents and in other formats."""
 
 import gzip
 import io
@@ -10,17 +10,17 @@ from pathlib import Path
 from api.cli.common.files import STDIN
 from fleet.errors import DocumentError, Problem
 
-MAX_BYTES = 256 * 1024 * 1024  # a benchmark saved request by request with all its texts
+MAX_BYTES = 256 * 1024 * 1024  # a benchmark result with the texts of all requests
 GZIP_MAGIC = b"\x1f\x8b"
 
 
 def name_of(path: Path) -> str:
-    """How errors call a file."""
+    """The name of a file in errors."""
     return "stdin" if path == STDIN else str(path)
 
 
 def read_text(path: Path, *, most_bytes: int = MAX_BYTES) -> str:
-    """The text of a file, gzipped or not, or of stdin as `-`; what is unreadable or too large is a DocumentError."""
+    """The text of a file, gzipped or not, or of stdin as `-`; DocumentError when it is unreadable or too large."""
     try:
         with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as stream:
             data = stream.read(most_bytes + 1)

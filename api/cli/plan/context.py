@@ -1,4 +1,4 @@
-"""What every command that plans here needs: the catalogues and prices in force, and the options that name them."""
+"""The context of local planning: catalogues, prices and their options."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ OffersOption = Annotated[
 ProfilesOption = Annotated[
     Path | None,
     typer.Option(
-        "--profiles", metavar="FILE", help="Measured points, as `profiles import` writes them or any it reads."
+        "--profiles", metavar="FILE", help="Measured points: a file of `profiles import`, or any file that it reads."
     ),
 ]
 ExplainOption = Annotated[
@@ -38,14 +38,14 @@ ExplainOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What is known about the world."""
+    """The catalogues and prices for planning."""
 
     gpus: GpuCatalogue
     models: ModelCatalogue
     prices: PriceSheet
 
     def at_prices(self, prices: PriceSheet) -> "World":
-        """The same at other prices."""
+        """The same context with other prices."""
         return replace(self, prices=prices)
 
 
@@ -56,19 +56,17 @@ def planning_context(*, gpus: GpuCatalogue, models: Path | None, prices: PriceSh
 
 
 def with_profiles(request: PlanRequest, path: Path | None, *, gpus: GpuCatalogue) -> PlanRequest:
-    """The request with what was measured."""
+    """The request with measured profiles."""
     if path is None:
         return request
     if request.profiles is not None:
-        raise CommandError(
-            "--profiles: the request brings profiles of its own: give one of them", exit_code=EXIT_BAD_INPUT
-        )
+        raise CommandError("--profiles: the request has its own profiles: give one of them", exit_code=EXIT_BAD_INPUT)
     points = read_points(read_text(path), name=str(path), gpus=gpus, models=builtin_models()).points
     return request.model_copy(update={"profiles": Profiles(points=points)})
 
 
 def planned(request: PlanRequest, world: World, *, now: datetime, clock_s: Callable[[], float]) -> Plan:
-    """One answer."""
+    """Solve one request."""
     return plan(
         request,
         gpus=world.gpus,

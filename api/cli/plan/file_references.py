@@ -1,6 +1,6 @@
-"""Requests that name files: what a file holds is put in its place before anything else looks at the request.
+"""Replaces file names in a request by the content of the files.
 
-Only the command line does this, and relative to the request file: a service must not read files that a caller names.
+Only the command line does this, relative to the request file: a service must not read files that a caller names.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from fleet.sizes.sources import MAX_TRACE_CHARACTERS
 
 
 def with_files(document: Document, path: Path) -> Document:
-    """The request, whose own path is given, with what is in the files that it names.
+    """The request with the content of the files that it names.
 
     `buckets: {trace_file: PATH}` becomes `trace_csv`, `expert_loads: {file: PATH}` the counts of a recording,
     `power_tree: {file: PATH}` power domains.
@@ -57,7 +57,9 @@ def _with_loads(document: Document, folder: Path, number: int, workload: Any) ->
     if others.keys() & {"tokens", "windows"}:
         raise _refused(document, place, "give one of file, tokens and windows")
     least = others.get("least_tokens", 0.0)
-    least_tokens = float(least) if isinstance(least, int | float) else 0.0  # the request says what is wrong with it
+    least_tokens = (
+        float(least) if isinstance(least, int | float) else 0.0
+    )  # validation of the request reports the error
     counts = _counts(document, place, folder, given["file"], least_tokens)
     return {**workload, "expert_loads": {"windows": counts, **others}}
 

@@ -1,4 +1,4 @@
-"""A plan as people read it: what it costs, what runs, what to hire, why."""
+"""The output of a plan: cost, allocation, hires, explanation."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from planner import Plan
 from planner.rollout_report import Count
 from planner.schedule import Schedule
 
-GAP_SHOWN = 5e-5  # less is 0.00 %
+GAP_SHOWN = 5e-5  # a smaller gap prints as 0.00 %
 
 ALLOCATION = (
     Column("workload"),
@@ -49,7 +49,7 @@ PERIODS = (
 
 
 def print_plan(plan: Plan) -> None:
-    """The whole answer; without a mix only the reasons."""
+    """Print the plan; without a mix only the explanation."""
     if plan.cost_usd_per_h is None:
         print_line(f"no plan: {plan.status.replace('_', ' ')}")
     else:
@@ -137,7 +137,7 @@ def _print_notes(table: Schedule) -> None:
 
 
 def _counted(plan: Plan, counts: Sequence[Count]) -> str | None:
-    """Under the name of their workload where the plan has several."""
+    """Counts of options, with the workload where the plan has several."""
     several = len(plan.routing) > 1
     named = (f"{f'{count.workload}: ' if several else ''}{count.replicas} x {count.option}" for count in counts)
     return ", ".join(named) or None

@@ -1,6 +1,6 @@
-"""A request's `power_tree`: the feeds of a power tree become power domains of the request, by what each one carries.
+"""Turns the feeds of a request's `power_tree` into power domains.
 
-As with all files that a request names, only the command line reads it, relative to the request.
+Only the command line reads the file, relative to the request.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ FIELD = "power_tree"
 
 
 class NamedTree(Frozen):
-    """What stands in the request: where the tree is, what stands on its feeds, and what may be risked."""
+    """The field of the request: the tree's file, the members of its feeds, and the accepted risk."""
 
     file: str = Field(min_length=1)
     members: Mapping[str, tuple[str, ...]] | None = None
@@ -25,7 +25,7 @@ class NamedTree(Frozen):
 
 
 def with_power_tree(document: Document, folder: Path) -> Document:
-    """The request with the tree's feeds behind the power domains of its own."""
+    """The request with the tree's feeds after its own power domains."""
     from planner.power_domains import power_domains  # noqa: PLC0415 - plans of caps, which few requests need
     from power.caps import Terms  # noqa: PLC0415 - as above
     from power.tree import PowerTree  # noqa: PLC0415 - as above
@@ -39,7 +39,7 @@ def with_power_tree(document: Document, folder: Path) -> Document:
     others = {field: value for field, value in document.data.items() if field != FIELD}
     own = others.get("power_domains") or []
     if not isinstance(own, list):
-        return replace(document, data=others)  # the request says what is wrong with it
+        return replace(document, data=others)  # validation of the request reports the error
     return replace(
         document, data={**others, "power_domains": [*own, *(feed.model_dump(mode="json") for feed in feeds)]}
     )

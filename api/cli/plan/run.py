@@ -1,4 +1,4 @@
-"""`fleetwright plan`: ask for the cheapest GPUs, here or of a service."""
+"""`fleetwright plan`: find the cheapest GPUs, locally or with a service."""
 
 import time
 from datetime import UTC, datetime
@@ -45,14 +45,12 @@ def plan(
 ) -> None:
     """Find the cheapest GPUs that serve a load.
 
-    FILE holds the request: workloads, their sizes and objectives.  When nothing can serve it, the reasons are the
-    answer and the exit code is 1.  A service that is asked with --url plans with its own catalogues and keeps the plan:
-    then --format json prints the stored record, with the plan and its id.
+    FILE is the request: workloads, request sizes and SLOs.  For an infeasible request the output explains why, and the
+    exit code is 1.  With --url a service plans with its own catalogues and stores the plan; --format json then prints
+    the stored record with its id.
     """
     if url is not None and (gpus or models or offers):
-        message = (
-            "--gpus, --models and --offers answer here, --url (or FLEETWRIGHT_URL) asks a service: give one of them"
-        )
+        message = "--gpus, --models and --offers are local, --url (or FLEETWRIGHT_URL) uses a service: give one of them"
         raise CommandError(message, exit_code=EXIT_BAD_INPUT)
     question = with_files(read_document(file), file)
     request = with_profiles(read_model(question, PlanRequest), profiles, gpus=known_gpus(gpus))
@@ -71,7 +69,7 @@ def _solve(
     question: Document, request: PlanRequest, *, gpus: Path | None, models: Path | None, offers: Path | None
 ) -> Plan:
     if offers is not None and request.offers is not None:
-        raise CommandError("--offers: the request brings offers of its own: give one of them", exit_code=EXIT_BAD_INPUT)
+        raise CommandError("--offers: the request has its own offers: give one of them", exit_code=EXIT_BAD_INPUT)
     sheet = None if offers is None else read_document(offers)
     prices = None if sheet is None else read_model(sheet, PriceSheet)
     world = planning_context(gpus=known_gpus(gpus), models=models, prices=prices)

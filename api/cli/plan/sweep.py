@@ -70,8 +70,8 @@ def sweep(
 ) -> None:
     """Show what a load costs as rate, SLO, prices or power change.
 
-    FILE holds the request, as for `fleetwright plan`.  Points marked * are on the Pareto front: nothing asks for more
-    at no higher cost.
+    FILE is the request, as for `fleetwright plan`.  Points marked * are on the Pareto front: no point serves more at no
+    higher cost.
     """
     if plot is not None:
         require_plottable(plot)

@@ -33,15 +33,13 @@ DataArgument = Annotated[
     Path,
     typer.Argument(metavar="DATA", help="CSV of measured points in the layout of aiconfigurator's silicon_sample."),
 ]
-ModelsOption = Annotated[
-    Path | None, typer.Option("--models", metavar="FILE", help="More models than the catalogue holds.")
-]
-OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write here instead of to stdout.")]
-SourceOption = Annotated[str | None, typer.Option("--source", metavar="TEXT", help="Where the points come from.")]
-DateOption = Annotated[str | None, typer.Option("--date", metavar="DAY", help="Of the fit; default: today.")]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Of the points held back to measure errors.")]
+ModelsOption = Annotated[Path | None, typer.Option("--models", metavar="FILE", help="Models to add to the catalogue.")]
+OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Output file instead of stdout.")]
+SourceOption = Annotated[str | None, typer.Option("--source", metavar="TEXT", help="Source of the points.")]
+DateOption = Annotated[str | None, typer.Option("--date", metavar="DAY", help="Date of the fit; default: today.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed for the choice of held-out points.")]
 ValidateOption = Annotated[
-    bool, typer.Option("--validate/--no-validate", help="Measure errors on points held back; minutes.")
+    bool, typer.Option("--validate/--no-validate", help="Measure errors on held-out points; takes minutes.")
 ]
 
 app = new_app()
@@ -61,8 +59,8 @@ def fit_profiles(
 ) -> None:
     """Fit the performance model's coefficients to measurements.
 
-    DATA has a row per measured run: model, GPU, engine, precision, sizes, layout, concurrency, mean TTFT and TPOT.
-    Rows that cannot be used are counted by reason.  Needs the extra `fit`.
+    DATA has a row per measured run: model, GPU, engine, precision, sizes, layout, concurrency, mean TTFT and TPOT.  The
+    command counts unusable rows by reason.  Needs the extra `fit`.
     """
     if find_spec("scipy") is None:
         raise CommandError("fitting needs scipy: install fleetwright[fit]", exit_code=EXIT_NEGATIVE)
@@ -90,7 +88,7 @@ def _errors(sample: Sample, *, seed: int) -> list[Error]:
         error = validate(sample, split=split, held=held).error
         tpot = f"TPOT off by {error.tpot_mape:.1%}, {error.tpot_coverage:.0%} inside the 90 % interval"
         ttft = f"TTFT by {error.ttft_mape:.1%}, {error.ttft_coverage:.0%} inside"
-        note(f"{error.split}, {error.points} points held back: {tpot}; {ttft}")
+        note(f"{error.split}, {error.points} held-out points: {tpot}; {ttft}")
         found.append(error)
     return found
 

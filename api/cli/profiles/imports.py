@@ -1,4 +1,4 @@
-"""`fleetwright profiles import|show`: benchmark results of any serving tool as one document, and what it covers."""
+"""`fleetwright profiles import|show`: merge benchmark results of any serving tool, and show their coverage."""
 
 import datetime as dt
 from pathlib import Path
@@ -47,31 +47,33 @@ show_app = new_app()
 def import_results(
     files: FilesArgument,
     form: Annotated[
-        FileFormat | None, typer.Option("--from", help="Format of the files; without it, found out for each.")
+        FileFormat | None, typer.Option("--from", help="Format of the files; default: detected per file.")
     ] = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME", help="Where a file does not say.")] = None,
-    gpu: Annotated[str | None, typer.Option(metavar="NAME", help="Where a file does not say; vLLM's never do.")] = None,
-    tp: Annotated[int | None, typer.Option(min=1, max=1024, metavar="N", help="Tensor parallelism, likewise.")] = None,
-    pp: Annotated[
-        int | None, typer.Option(min=1, max=1024, metavar="N", help="Pipeline parallelism, likewise.")
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="Default for files without it.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Default for files without it, such as vLLM's.")
     ] = None,
-    dp: Annotated[int | None, typer.Option(min=1, max=1024, metavar="N", help="Data parallelism, likewise.")] = None,
-    ep: Annotated[int | None, typer.Option(min=1, max=1024, metavar="N", help="Expert parallelism, likewise.")] = None,
-    precision: Annotated[str | None, typer.Option(metavar="NAME", help="Such as bf16 or fp8, likewise.")] = None,
+    tp: Annotated[int | None, typer.Option(min=1, max=1024, metavar="N", help="Default tensor parallelism.")] = None,
+    pp: Annotated[int | None, typer.Option(min=1, max=1024, metavar="N", help="Default pipeline parallelism.")] = None,
+    dp: Annotated[int | None, typer.Option(min=1, max=1024, metavar="N", help="Default data parallelism.")] = None,
+    ep: Annotated[int | None, typer.Option(min=1, max=1024, metavar="N", help="Default expert parallelism.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Default precision, such as bf16 or fp8.")
+    ] = None,
     engine: Annotated[str | None, typer.Option(metavar="NAME", help="Likewise.")] = None,
     engine_version: Annotated[str | None, typer.Option(metavar="VERSION", help="Likewise.")] = None,
     date: Annotated[
-        dt.datetime | None, typer.Option(formats=["%Y-%m-%d"], metavar="DATE", help="Of the runs, likewise.")
+        dt.datetime | None, typer.Option(formats=["%Y-%m-%d"], metavar="DATE", help="Default date of the runs.")
     ] = None,
-    source: Annotated[str | None, typer.Option(metavar="TEXT", help="Where runs come from; else the file.")] = None,
+    source: Annotated[str | None, typer.Option(metavar="TEXT", help="Source of the runs; default: the file.")] = None,
     gpus: GpusOption = None,
-    csv: Annotated[bool, typer.Option("--csv", help="Print our CSV table instead of a document.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print a CSV table instead of a document.")] = False,
     output: DocumentFormatOption = DocumentFormat.YAML,
 ) -> None:
-    """Make one document of benchmark results.
+    """Merge benchmark results into one document.
 
-    It goes to stdout.  Documents and CSV tables of ours are taken too, so results can be added to what is there.  What
-    options say fills what a file leaves open; the file wins.
+    The document goes to stdout.  Earlier documents and CSV tables are valid input too.  Options fill in what a file
+    leaves open; the file takes precedence.
     """
     given = Given(
         model=model,
@@ -95,10 +97,10 @@ def import_results(
 
 @show_app.command("show")
 def show(files: FilesArgument, gpus: GpusOption = None, output: FormatOption = Format.TABLE) -> None:
-    """Show what a document of measurements covers.
+    """Show the coverage of a document of measurements.
 
-    A line for each model on each kind of replica: how many runs at how many sizes, and how it was pressed: by an
-    offered rate, which shows how arrivals bunch, or by a fixed number of requests in flight, which does not.
+    One line per model and kind of replica: the number of runs and sizes, and the load: an offered rate, which shows
+    arrival bursts, or a fixed number of requests in flight, which does not.
     """
     profiles = _merged(files, form=None, given=Given(), gpus=known_gpus(gpus), quiet=True)
     covered = [_coverage(configuration, profiles.of(configuration)) for configuration in profiles.configurations()]

@@ -1,4 +1,4 @@
-"""The database that commands work on, and what they say when it cannot be had."""
+"""The database of a command, and its errors."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ _SECRETS = re.compile(r"(?<=://).*@|\?.*")
 
 
 def read_settings(**options: Any) -> Settings:
-    """Settings from options, then from the environment."""
+    """Settings from options, else from the environment."""
     given = {name: value for name, value in options.items() if value is not None}
     try:
         return Settings(**given)
@@ -27,7 +27,7 @@ def read_settings(**options: Any) -> Settings:
 
 
 def _as_given(name: str, options: Mapping[str, Any]) -> str:
-    """The option or the variable that a setting came from; a rule over several has no name."""
+    """The option or variable of a setting; None for a rule over several settings."""
     if not name:
         return ""
     return f"--{name.replace('_', '-')}" if name in options else f"FLEETWRIGHT_{name.upper()}"
@@ -35,7 +35,7 @@ def _as_given(name: str, options: Mapping[str, Any]) -> str:
 
 @contextmanager
 def open_migrations(settings: Settings) -> Iterator[Migrations]:
-    """The migrations of the database that the settings name."""
+    """The migrations of the configured database."""
     url = settings.database_url.get_secret_value()
     name = f"database {_SECRETS.sub('', url)}"
     try:

@@ -1,4 +1,4 @@
-"""`fleetwright migrate`: the schema of a database, up, down, and where it is."""
+"""`fleetwright migrate`: migrate the schema of a database."""
 
 from typing import Annotated
 
@@ -19,7 +19,7 @@ def migrate_up(
     revision: Annotated[str, typer.Argument(metavar="[REVISION]", help="Revision to reach.")] = "head",
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Bring the schema up, by default to the newest revision."""
+    """Upgrade the schema, by default to the newest revision."""
     with open_migrations(read_settings()) as migrations:
         migrations.upgrade(revision)
         _print_revision(migrations, output)
@@ -27,10 +27,10 @@ def migrate_up(
 
 @app.command("down")
 def migrate_down(
-    revision: Annotated[str, typer.Argument(metavar="REVISION", help="Revision to go back to; base: drop all tables.")],
+    revision: Annotated[str, typer.Argument(metavar="REVISION", help="Target revision; base: drop all tables.")],
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Take the schema down.  What only newer revisions hold is lost."""
+    """Downgrade the schema.  Data of newer revisions is lost."""
     with open_migrations(read_settings()) as migrations:
         migrations.downgrade(revision)
         _print_revision(migrations, output)
@@ -38,7 +38,7 @@ def migrate_down(
 
 @app.command("status")
 def migrate_status(output: FormatOption = Format.TABLE) -> None:
-    """Say where the schema is; exit 1 when that is not where this program needs it."""
+    """Print the revision of the schema; exit 1 when this program needs another."""
     with open_migrations(read_settings()) as migrations:
         current = _print_revision(migrations, output)
         if current != migrations.head:

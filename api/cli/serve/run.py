@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, with work beside it that lives exactly as long as it listens."""
+    """uvicorn with background work that runs while it listens."""
 
     def __init__(self, config: uvicorn.Config, *beside: Callable[[], Awaitable[None]]) -> None:
         super().__init__(config)
@@ -35,12 +35,12 @@ class _Server(uvicorn.Server):
         self._tasks: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then start the work."""
+        """Listen, then start the background work."""
         await super().startup(sockets)
         self._tasks = [asyncio.create_task(self._watched(work)) for work in self._beside]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the work, then everything it may still need."""
+        """Stop the background work, then the parts that it uses."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -50,8 +50,8 @@ class _Server(uvicorn.Server):
         try:
             await work()
         except Exception:
-            # A service that looks well while nothing is reconciled is worse than one that restarts.
-            log.exception("work beside the service failed")
+            # Fail, so that an orchestrator restarts the service: nothing would be reconciled otherwise.
+            log.exception("background work failed")
             self.should_exit = True
 
 
@@ -71,12 +71,12 @@ def serve(
         bool | None, typer.Option("--anonymous-read", help="Reading needs no token. Only on loopback.")
     ] = None,
     insecure_no_auth: Annotated[
-        bool | None, typer.Option("--insecure-no-auth", help="Nothing needs a token. Only on loopback.")
+        bool | None, typer.Option("--insecure-no-auth", help="No request needs a token. Only on loopback.")
     ] = None,
 ) -> None:
     """Serve the API, on SQLite with the controller inside.
 
-    All settings are environment variables, FLEETWRIGHT_DATABASE_URL first of them; these options come before them.
+    Environment variables hold all settings, such as FLEETWRIGHT_DATABASE_URL; options take precedence.
     """
     settings = read_settings(host=host, port=port, anonymous_read=anonymous_read, insecure_no_auth=insecure_no_auth)
     configure_logging(level=settings.log_level, log_format=settings.log_format)
@@ -88,7 +88,7 @@ async def _serve(settings: Settings, *, with_controller: bool | None) -> None:
     embedded = database_url.startswith("sqlite")
     with open_migrations(settings) as migrations:
         schema_head = migrations.head
-        if embedded:  # one process owns it; a shared database is migrated on purpose, by `fleetwright migrate up`
+        if embedded:  # one process owns SQLite; an operator migrates a shared database by `fleetwright migrate up`
             await asyncio.to_thread(migrations.upgrade)
     token = controller_token()
     service = _create_app(settings, schema_head=schema_head, token=token)
@@ -126,7 +126,7 @@ def _create_app(settings: Settings, *, schema_head: str, token: StaticToken) -> 
 async def _greet(settings: Settings, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    bearer = "" if settings.is_open else " -H 'Authorization: Bearer TOKEN'"
+    bearer = "" if settings.allows_anonymous else " -H 'Authorization: Bearer TOKEN'"
     print_line(f"Fleetwright answers on {url}\nTry:  curl{bearer} {url}/v1/gpus")
 
 
@@ -146,5 +146,5 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _show_first_token(secret: str) -> None:
-    # Not through the log: logs are kept and shipped, this is for the one who stands here.
+    # Not in the log: logs are stored and shipped.
     note(f"First start: this is the admin token. It is shown once.\n\n    {secret}\n")

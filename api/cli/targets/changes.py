@@ -1,4 +1,4 @@
-"""What stands ready to be changed at a target, as rows: replicas, and what deployments are told beside."""
+"""The ready changes of a target, as rows: replicas and settings of deployments."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ COLUMNS = (Column("change"), Column("deployment"), number("now"), number("planne
 
 
 class ChangeRow(NamedTuple):
-    """One move."""
+    """One change."""
 
     what: str | None  # a GPU type for replicas, a key for anything else
     deployment: str | None

@@ -1,4 +1,4 @@
-"""`fleetwright freeze` and `thaw`: the one switch over all targets."""
+"""`fleetwright freeze` and `thaw`: stop and allow all writes to targets."""
 
 from typing import Annotated
 
@@ -18,14 +18,14 @@ thaw_app = new_app()
 
 @freeze_app.command()
 def freeze(
-    reason: Annotated[str, typer.Argument(metavar="REASON", help="Why; shown to everybody who asks.")],
+    reason: Annotated[str, typer.Argument(metavar="REASON", help="The reason, shown with the freeze.")],
     url: UrlOption = None,
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Stop every write to every target, at once.
 
-    It holds until `fleetwright thaw`.  `fleetwright targets list` says whether it is on.
+    The freeze lasts until `fleetwright thaw`.  `fleetwright targets list` shows it.
     """
     wanted = build_model(Freeze, "freeze", frozen=True, reason=reason)
     with connect(url, token_file) as client:

@@ -1,4 +1,4 @@
-"""`fleetwright targets`: running applications, and how far the controller may go on them."""
+"""`fleetwright targets`: running applications, their plans and their modes."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -68,7 +68,7 @@ def list_targets(
 def show(
     name: NameArgument, url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
 ) -> None:
-    """Show one target: what is said of it, the last report, the changes that stand ready."""
+    """Show one target: its specification, the last report, the ready changes."""
     with connect(url, token_file) as client:
         target = client.get_target(name).document
         status = _status(client, name)
@@ -96,7 +96,7 @@ def put(
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Register a target, or replace what is said of it."""
+    """Register a target, or replace its specification."""
     spec = read_file(file, TargetSpec)
     with connect(url, token_file) as client:
         target = _replace(client, name, spec)
@@ -106,13 +106,13 @@ def put(
 @app.command("set")
 def change(
     name: NameArgument,
-    plan: Annotated[str | None, typer.Option(metavar="PLAN", help="Id of the plan to carry out.")] = None,
+    plan: Annotated[str | None, typer.Option(metavar="PLAN", help="Id of the plan to apply.")] = None,
     mode: Annotated[Mode | None, typer.Option(help="How far the controller may go.")] = None,
     url: UrlOption = None,
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Point a target at a plan, or change its mode."""
+    """Assign a plan to a target, or change its mode."""
     changes: dict[str, Any] = {"plan_id": plan, "mode": mode}
     changes = {field: value for field, value in changes.items() if value is not None}
     if not changes:
@@ -128,18 +128,18 @@ def change(
 def approve(
     name: NameArgument,
     digest: Annotated[
-        str | None, typer.Option(metavar="DIGEST", help="Of the change set looked at before; none: the one of now.")
+        str | None, typer.Option(metavar="DIGEST", help="Digest of the reviewed change set; default: the current one.")
     ] = None,
     url: UrlOption = None,
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Approve exactly the change set that stands ready, also of a plan that was rolled back."""
+    """Approve exactly the ready change set, also of a plan that was rolled back."""
     with connect(url, token_file) as client:
         target = client.get_target(name).document
         status = _status(client, name)
         if status is None or status.digest is None:
-            raise CommandError(f"target {name}: no change set stands ready", exit_code=EXIT_NEGATIVE)
+            raise CommandError(f"target {name}: no change set is ready", exit_code=EXIT_NEGATIVE)
         request = _approval(target.spec.plan_id, digest or status.digest)
         approval = client.approve_target(name, request)
     if output is Format.JSON:
@@ -154,13 +154,13 @@ def approve(
 def delete(
     name: NameArgument, url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
 ) -> None:
-    """Forget a target.  What runs there goes on running."""
+    """Delete a target.  Its application keeps running."""
     with connect(url, token_file) as client:
         client.delete_target(name, if_match=client.get_target(name).etag)
     if output is Format.JSON:
         print_json({"name": name, "deleted": True})
     else:
-        print_line(f"target {name} is forgotten")
+        print_line(f"target {name} is deleted")
 
 
 def _replace(client: Client, name: str, spec: TargetSpec) -> Target:
@@ -186,12 +186,12 @@ def _approval(plan_id: str | None, digest: str) -> ApprovalRequest:
     try:
         return ApprovalRequest(plan_id=plan_id, digest=digest)
     except ValidationError as error:
-        message = "--digest: allowed: 64 hexadecimal digits, as `fleetwright targets show` says them"
+        message = "--digest: allowed: 64 hexadecimal digits, as in `fleetwright targets show`"
         raise CommandError(message, exit_code=EXIT_BAD_INPUT) from error
 
 
 def _print_ready(status: TargetStatus) -> None:
-    """What stands ready: changes, and expert maps."""
+    """The ready changes and expert maps."""
     if rows := change_rows(status):
         print_line("")
         print_table(Table(CHANGE_COLUMNS, rows))
@@ -219,7 +219,7 @@ def _json(target: Target, status: TargetStatus | None) -> dict[str, Any]:
 def _row(target: Target, status: TargetStatus | None) -> tuple[object, ...]:
     said = (target.name, target.spec.mode, target.spec.plan_id)
     if status is None:
-        return (*said, "not seen yet", None, None, None, None)
+        return (*said, "no report yet", None, None, None, None)
     seen = (status.phase, _counts(status.planned), _counts(status.applied), status.observed_at, status.message)
     return (*said, *seen)
 

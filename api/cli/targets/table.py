@@ -1,4 +1,4 @@
-"""`fleetwright targets table`: what a router of a target is to do, of the plan that the target is pointed at."""
+"""`fleetwright targets table`: the routing table of a target's plan."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,32 +18,38 @@ from deploy.router.table import RoutingTable
 def table(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The target's name.")],
     plan: Annotated[
-        str | None, typer.Option(metavar="PLAN", help="Another plan than the target's.", show_default="the target's")
+        str | None, typer.Option(metavar="PLAN", help="A plan other than the target's.", show_default="the target's")
     ] = None,
     after: Annotated[
         str | None,
-        typer.Option(metavar="PLAN", help="Half of this one too, while counts change.", show_default="none"),
+        typer.Option(
+            metavar="PLAN", help="Mix half of this plan in, while replica counts change.", show_default="none"
+        ),
     ] = None,
     most_in_flight: Annotated[
         list[str] | None,
-        typer.Option(metavar="DEPLOYMENT=N", help="What a replica takes at once; repeat it.", show_default="64 each"),
+        typer.Option(
+            metavar="DEPLOYMENT=N",
+            help="Concurrent requests per replica of a deployment; repeatable.",
+            show_default="64 each",
+        ),
     ] = None,
     into: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Replace this file at once.", show_default="standard output")
+        Path | None, typer.Option(metavar="FILE", help="Replace this file atomically.", show_default="standard output")
     ] = None,
     url: UrlOption = None,
     token_file: TokenFileOption = None,
 ) -> None:
-    """Print the weights of a target's plan as a router takes them.
+    """Print the weights of a target's plan as a routing table.
 
-    A router as a process looks at its `table_file` every second; one on Ray Serve takes it as `table` of its
-    `user_config`.  Neither drops a request for it.
+    A router process polls its `table_file` every second; a router on Ray Serve receives `table` in its `user_config`.
+    Neither drops a request when the table changes.
     """
     bounds = _bounds(most_in_flight or [])
     with connect(url, token_file) as client:
         spec = client.get_target(name).document.spec
         if (wanted := plan or spec.plan_id) is None:
-            raise CommandError(f"target {name} is pointed at no plan: give --plan", exit_code=EXIT_BAD_INPUT)
+            raise CommandError(f"target {name} has no plan: give --plan", exit_code=EXIT_BAD_INPUT)
         records = [client.get_plan(each) for each in (wanted, after) if each is not None]
     if unknown := sorted(bounds.keys() - set(spec.application.parts.values())):
         known = ", ".join(sorted(spec.application.parts.values()))

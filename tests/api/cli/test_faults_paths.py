@@ -56,7 +56,7 @@ def test_people_are_told_that_ports_are_not_those_of_their_fabric(cli: Cli, fabr
     done = cli("faults", "paths", fabric, job, *QUICK)
     assert done.code == 0
     assert done.stdout.startswith("pretrain: 8 flows of 1 rings, 8 connections\n")
-    assert "- greatest utilisation 1.000; no assignment can have less than 1.000 (proof: cut)\n" in done.stdout
+    assert "- maximum utilisation 1.000; no assignment is below 1.000 (proof: cut)\n" in done.stdout
     assert "- slowest ring: 100.0% of its demand planned, " in done.stdout
     assert "model hash, not this fabric's" in done.stderr
 

@@ -148,7 +148,7 @@ class TestPlacements:
         speeds.write_text("[1, 1, 0.5, 1]")
         slots.write_text("[3, 3, 2, 4]")
         where = ("--slots", "12", "--gpus", "4", "--nodes", "2", "--gpu-speeds", speeds, "--gpu-slots", slots)
-        asked = ("place", *windows, *where, "--groups", "2", "--max-imbalance", "1.5", "--seed", "3")
+        asked: tuple[str | Path, ...] = ("place", *windows, *where, "--groups", "2", "--max-imbalance", "1.5", "--seed", "3")
         at_service = tmp_path / "service.json"
         assert remote(*asked, "-o", at_service).code == 0
         monkeypatch.delenv("FLEETWRIGHT_URL")

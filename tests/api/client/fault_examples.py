@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from api.client import fault_operations as faults
+from api.client import operations
 from api.client.calls import Call
 from api.schemas.fault_paths import PathsRequest
 from api.schemas.faults import DiagnosisReport, FaultQuestion
@@ -30,9 +31,9 @@ FAULT_EXAMPLES: dict[str, list[Call[Any]]] = {
     "set_diagnosis_expiry": [faults.set_diagnosis_expiry("v", expires_in_s=1.0)],
     "get_diagnosis_bundle": [faults.get_diagnosis_bundle("v")],
     "replay_diagnosis_bundle": [faults.replay_diagnosis_bundle("v")],
-    "create_fault_simulation": [faults.create_fault_simulation(QUESTION)],
-    "list_fault_simulations": [faults.list_fault_simulations()],
-    "get_fault_simulation": [faults.get_fault_simulation("s")],
+    "create_fault_simulation": [operations.create_fault_simulation(QUESTION)],
+    "list_fault_simulations": [operations.list_fault_simulations()],
+    "get_fault_simulation": [operations.get_fault_simulation("s")],
     "plan_fault_paths": [faults.plan_fault_paths(PATHS)],
     "get_quarantine_rules": [faults.get_quarantine_rules()],
     "replace_quarantine_rules": [faults.replace_quarantine_rules(QuarantineRules(), if_match='"1-a"')],

@@ -62,7 +62,7 @@ async def test_the_topology_in_force_serves_where_none_is_given(sqlite_service: 
         (
             {"job": JOB | {"dead": [{"lower": "leaf-0", "upper": f"spine-{spine}"} for spine in (0, 1)]}},
             "job.dead",
-            "no way is left",
+            "there is no live path",
         ),
         (
             {"job": {"name": "j", "groups": [{"name": "g", "nodes": ["n[0000-4095]"]}], "connections": 5}},
