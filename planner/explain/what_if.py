@@ -77,9 +77,10 @@ class WhatIf:
         A mix that the time limit cut off loses the replicas that no requirement needs.
         """
         left_out = frozenset(banned)
-        for banned_before, mix in self.known:
-            if mix.status is SolveStatus.OPTIMAL and banned_before <= left_out and not _uses(mix, left_out):
-                return mix
+        if self.problem.objective.is_price_only:  # a tie in another objective may differ in price
+            for banned_before, mix in self.known:
+                if mix.status is SolveStatus.OPTIMAL and banned_before <= left_out and not _uses(mix, left_out):
+                    return mix
         problem = avoiding(self.problem, left_out)
         found = self.solve(problem)
         if found is None or found.status is SolveStatus.FEASIBLE:
