@@ -1,1 +1,1 @@
-"""What several processes share: clocks, errors, leader election, liveness, HTTP helpers, Kubernetes access."""
+"""Code that several processes share: leader election, errors, clock, liveness, logging, HTTP, Kubernetes."""

@@ -1,4 +1,4 @@
-"""How long to leave a failing target alone: twice as long after each failure in a row, up to a bound."""
+"""Exponential backoff: the wait doubles after each failure in a row, up to a limit."""
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, kw_only=True)
 class Backoff:
-    """Failures in a row by key.  A key unheard of is due at once."""
+    """Failures in a row by key.  An unknown key is due at once."""
 
     first_s: float
     most_s: float
@@ -14,22 +14,22 @@ class Backoff:
     _due_s: dict[Hashable, float] = field(default_factory=dict)
 
     def is_due(self, key: Hashable, *, now_s: float) -> bool:
-        """Whether it may be tried again."""
+        """Whether a key may be retried."""
         return now_s >= self._due_s.get(key, now_s)
 
     def failed(self, key: Hashable, *, now_s: float) -> None:
-        """It failed once more."""
+        """Count a failure."""
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
-        # The exponent is bounded before the power is taken: a target may fail for weeks.
+        # The exponent is limited first: a target may fail for weeks.
         self._due_s[key] = now_s + min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 30))
 
     def succeeded(self, key: Hashable) -> None:
-        """It went well: no wait next time."""
+        """Reset the key."""
         self._failures.pop(key, None)
         self._due_s.pop(key, None)
 
     def forget_all_but(self, keys: Iterable[Hashable]) -> None:
-        """Drop what is kept for keys that are gone."""
+        """Drop all other keys."""
         for key in self._failures.keys() - set(keys):
             self.succeeded(key)

@@ -1,4 +1,4 @@
-"""The time as the controller sees it; tests hand in another."""
+"""The clock of a process; tests pass another one."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """Wall time for stamps, steady time for waits, and waiting itself."""
+    """Wall time for timestamps, steady time for durations, and sleep."""
 
     now: Callable[[], datetime] = _utc_now
     steady_s: Callable[[], float] = time.monotonic

@@ -1,4 +1,4 @@
-"""A short name for what is about to be done, as operators approve it.  Pure."""
+"""The digest of a change set, which operators approve.  Pure."""
 
 import hashlib
 import json
@@ -6,5 +6,5 @@ from typing import Any
 
 
 def digest_of_json(said: Any) -> str:
-    """The same for the same values, whatever process says it; mappings in the order in which they are given."""
+    """Equal for equal values in any process; the order of mapping entries matters."""
     return hashlib.sha256(json.dumps(said, separators=(",", ":"), ensure_ascii=True).encode()).hexdigest()

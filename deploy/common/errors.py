@@ -1,30 +1,30 @@
-"""What goes wrong when acting on the world.
+"""Errors of actions on targets.
 
 ActuationError
-├── UnreachableError      the target did not answer, or said that it cannot now; the next try may succeed
-├── PlanUnusableError     the plan must not be carried out on this target
-├── OvertakenError        somebody else changed it since it was read
-└── NotLeadingError       another controller's turn
+├── UnreachableError      the target does not respond or is not ready; a retry may succeed
+├── PlanUnusableError     the plan must not be applied to this target
+├── OvertakenError        another writer changed the target since it was read
+└── NotLeadingError       another controller leads
 """
 
 from fleet.errors import FleetwrightError
 
 
 class ActuationError(FleetwrightError):
-    """The world said no."""
+    """The target refused."""
 
 
 class UnreachableError(ActuationError):
-    """The target did not answer, or is not ready to."""
+    """The target does not respond, or is not ready."""
 
 
 class PlanUnusableError(ActuationError):
-    """The plan is missing, infeasible, too old, or asks for what the target does not have."""
+    """The plan is missing, infeasible, too old, or uses options that the target does not have."""
 
 
 class OvertakenError(ActuationError):
-    """What the decision rests on has changed meanwhile; nothing was written."""
+    """The state behind the decision changed meanwhile; nothing was written."""
 
 
 class NotLeadingError(ActuationError):
-    """This process does not hold the lease, or it ended during the write."""
+    """This process does not hold the lease, or the lease ended during the write."""

@@ -1,4 +1,4 @@
-"""The same function on many inputs, in processes of this machine or on a Ray cluster, answers as they come."""
+"""One function on many inputs, in local processes or on a Ray cluster; results in the order of completion."""
 
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -16,24 +16,24 @@ CONNECT_S = 5.0
 
 
 class UnreachableClusterError(FleetwrightError):
-    """No Ray cluster answers at the address."""
+    """No Ray cluster responds at the address."""
 
 
 class Runner(Protocol):
-    """Where the work is done."""
+    """An executor."""
 
     def run(self, work: Callable[[Given], Answer], inputs: Sequence[Given]) -> Iterator[tuple[int, Answer]]:
-        """(position of the input, answer), in the order in which answers come."""
+        """(position of the input, result), in the order of completion."""
 
 
 class Processes:
-    """Processes of this machine, started anew: a solver's state must not be forked."""
+    """Local processes, spawned instead of forked: a solver's state must not be forked."""
 
     def __init__(self, *, workers: int | None = None) -> None:
         self._workers = workers or cpu_count() or 1
 
     def run(self, work: Callable[[Given], Answer], inputs: Sequence[Given]) -> Iterator[tuple[int, Answer]]:
-        """One after another where one worker would only cost its start."""
+        """In this process where one worker is enough."""
         workers = min(self._workers, len(inputs))
         if workers <= 1:
             yield from ((position, work(given)) for position, given in enumerate(inputs))
@@ -55,7 +55,7 @@ class RayTasks:
         self._address = address
 
     def run(self, work: Callable[[Given], Answer], inputs: Sequence[Given]) -> Iterator[tuple[int, Answer]]:
-        """At most as many tasks in flight as inputs; the connection is closed at the end."""
+        """One task per input; the connection closes at the end."""
         import ray  # noqa: PLC0415 - an extra, and seconds to import
 
         refuse_silence(self._address)
@@ -74,10 +74,10 @@ class RayTasks:
 
 
 def refuse_silence(address: str) -> None:
-    """Where nothing listens Ray itself would go on trying for minutes."""
+    """Fail at once where nothing listens: Ray itself retries for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
-        return  # `auto` and the like: Ray looks itself
+        return  # such as `auto`, which Ray resolves
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
     except (OSError, OverflowError) as error:
@@ -85,7 +85,7 @@ def refuse_silence(address: str) -> None:
 
 
 def _called(work: Callable[[Given], Answer]) -> Callable[[Given], Answer]:
-    """A plain function, which is all that Ray takes."""
+    """A plain function, as Ray requires."""
 
     def call(given: Given) -> Answer:
         return work(given)

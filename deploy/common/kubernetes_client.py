@@ -1,8 +1,8 @@
-"""The Kubernetes API as an actuator needs it: objects as JSON, bounded in time, refusals in the server's own words.
+"""A Kubernetes client for actuators: objects as JSON, with timeouts, and errors with the server's message.
 
-Which server, and who we are there, follows kubectl's rules: the kubeconfig that is given, else `KUBECONFIG`, else
-`~/.kube/config`, else the pod around us.  Reading is repeated when the server does not answer; a patch is not: it tests
-what it replaces, so the answer to a second one would say nothing of the first.
+Server and credentials follow kubectl's rules: the given kubeconfig, else `KUBECONFIG`, else `~/.kube/config`, else the
+pod's service account.  Reads are retried.  A patch is not: it tests what it replaces, so the response to a second one
+would not show the result of the first.
 """
 
 import json
@@ -18,6 +18,7 @@ import stamina
 import yaml
 
 from deploy.common.errors import ActuationError, UnreachableError
+from deploy.common.text import first_line, reason_of
 from deploy.common.topology_discovery import UnusableSourceError
 
 FIELD_MANAGER = "fleetwright"
@@ -28,7 +29,7 @@ Operations = Sequence[Mapping[str, Any]]  # of a JSON patch
 
 
 class RefusedError(ActuationError):
-    """The API server said no."""
+    """The API server refused."""
 
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)
@@ -37,13 +38,13 @@ class RefusedError(ActuationError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesAccess:
-    """Which cluster: that of a kubeconfig; None: the one that kubectl would take here."""
+    """The cluster of a kubeconfig; None: the one that kubectl would use."""
 
     kubeconfig: Path | None = None
 
 
 class Kubernetes(Protocol):
-    """What actuators ask of an API server.  Both raise ActuationError; `path` begins with /api."""
+    """The part of the API that actuators use.  Both methods raise ActuationError; `path` begins with /api."""
 
     async def get(self, path: str, **query: str) -> Any:
         """The object at this path, as JSON."""
@@ -57,7 +58,7 @@ class KubernetesServer:
     """One API server behind the client of the `kubernetes` package."""
 
     client: Any  # kubernetes.aio.client.ApiClient, which has no type information
-    renew: Callable[[], Awaitable[None]] | None = None  # reads credentials anew
+    renew: Callable[[], Awaitable[None]] | None = None  # reads credentials again
 
     async def get(self, path: str, **query: str) -> Any:
         """The object at this path, as JSON."""
@@ -75,7 +76,7 @@ class KubernetesServer:
 
     async def _ask(self, method: str, path: str, query: Mapping[str, str], body: Any = None) -> Any:
         status, content = await self._exchange(method, path, query, body)
-        if status == HTTPStatus.UNAUTHORIZED and self.renew is not None:  # tokens of exec plugins and files end
+        if status == HTTPStatus.UNAUTHORIZED and self.renew is not None:  # tokens of exec plugins and files expire
             await self.renew()
             status, content = await self._exchange(method, path, query, body)
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -85,7 +86,7 @@ class KubernetesServer:
         try:
             return json.loads(content)
         except ValueError as error:
-            raise ActuationError(f"{self._host} does not answer as Kubernetes does: {error}") from error
+            raise ActuationError(f"{self._host} returned no valid Kubernetes response: {error}") from error
 
     async def _exchange(self, method: str, path: str, query: Mapping[str, str], body: Any) -> tuple[int, bytes]:
         from aiohttp import ClientError  # noqa: PLC0415 - comes with the extra
@@ -105,7 +106,7 @@ class KubernetesServer:
         except TimeoutError as error:
             raise UnreachableError(f"{self._host} did not answer within {TIMEOUT_S:g} s") from error
         except (ClientError, OSError) as error:
-            raise UnreachableError(f"{self._host} does not answer: {str(error) or type(error).__name__}") from error
+            raise UnreachableError(f"{self._host} does not answer: {reason_of(error)}") from error
 
     @property
     def _host(self) -> str:
@@ -114,7 +115,7 @@ class KubernetesServer:
 
 @asynccontextmanager
 async def kubernetes_server(access: KubernetesAccess) -> AsyncIterator[KubernetesServer]:
-    """The API server that `access` names; UnusableSourceError when nothing usable does."""
+    """The API server of `access`; UnusableSourceError where there is none."""
     try:
         from kubernetes.aio import client  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -128,7 +129,7 @@ async def kubernetes_server(access: KubernetesAccess) -> AsyncIterator[Kubernete
 
 
 async def _configure(settings: Any, kubeconfig: Path | None) -> Callable[[], Awaitable[None]] | None:
-    """Fill in where and who; answers how to read credentials anew where the client does not do so itself."""
+    """Fill in server and credentials; returns a function that renews credentials, where the client does not."""
     from kubernetes.aio import config  # noqa: PLC0415 - an extra
 
     source = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or "~/.kube/config"
@@ -136,10 +137,10 @@ async def _configure(settings: Any, kubeconfig: Path | None) -> Callable[[], Awa
         try:
             config.load_incluster_config(client_configuration=settings)
         except config.ConfigException as error:
-            reason = f"there is no kubeconfig at {source}, and no cluster around us: {error}"
+            reason = f"there is no kubeconfig at {source}, and this process runs in no cluster: {error}"
             raise UnusableSourceError(reason) from error
         return None
-    # It takes any YAML for a kubeconfig, and fails wherever that differs from one.
+    # The library takes any YAML as a kubeconfig and fails at the first difference.
     violations = (config.ConfigException, OSError, ValueError, TypeError, KeyError, yaml.YAMLError)
     try:
         loader = await config.load_kube_config(config_file=source, client_configuration=settings, persist_config=False)
@@ -151,7 +152,7 @@ async def _configure(settings: Any, kubeconfig: Path | None) -> Callable[[], Awa
             await loader.load_and_set(settings)
         except violations as error:
             reason = " ".join(str(error).split()) or type(error).__name__
-            raise UnreachableError(f"kubeconfig {source}: its credentials cannot be read anew: {reason}") from error
+            raise UnreachableError(f"kubeconfig {source}: its credentials cannot be read again: {reason}") from error
 
     return renew
 
@@ -161,8 +162,8 @@ def _any_exists(source: str) -> bool:
 
 
 def _said(content: bytes) -> str:
-    """What a refusal says of itself."""
+    """The message of an error response."""
     try:
         return str(json.loads(content)["message"])
     except (ValueError, KeyError, TypeError):
-        return next(iter(content.decode(errors="replace").strip().splitlines()), "nothing")[:200]
+        return first_line(content.decode(errors="replace"))

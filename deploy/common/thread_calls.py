@@ -1,8 +1,8 @@
-"""Calls that may wait long for somebody else, from an event loop: in threads, of each kind at most one at a time.
+"""Blocking calls from an event loop: in threads, at most one call of each kind at a time.
 
-A call cannot be taken back: whoever waits for it may give up, its thread goes on.  So the next of its kind is not
-begun before it has returned, however long the other end is silent.  A thread each would add up, and in the loop's own
-pool keep out all else that needs one, name lookups among it.
+A call cannot be cancelled: its caller may give up, and its thread continues.  So the next call of its kind starts only
+after it has returned.  One thread per call would accumulate threads, and the loop's own pool would run out of threads
+for other work such as name lookups.
 """
 
 import asyncio
@@ -14,21 +14,21 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from deploy.common.errors import UnreachableError
 
-LIMIT_S: Final = 20.0  # for a call and its turn; Ray itself gives up after 60
+LIMIT_S: Final = 20.0  # for a call and the wait for its turn; Ray itself gives up after 60
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
 
 class BlockingCalls:
-    """Of one event loop."""
+    """The blocking calls of one event loop."""
 
     def __init__(self, *, limit_s: float = LIMIT_S) -> None:
         self._limit_s = limit_s
         self._in_flight: dict[str, asyncio.Future[Any]] = {}
 
     async def call(self, kind: str, work: Callable[Given, Answer], *args: Given.args, **named: Given.kwargs) -> Answer:
-        """What it answers or raises; UnreachableError when that, or the end of the one before it, takes too long."""
+        """The result of `work`; UnreachableError where it, or the call before it, takes too long."""
         try:
             async with asyncio.timeout(self._limit_s):
                 while (before := self._in_flight.get(kind)) is not None:
@@ -45,18 +45,18 @@ class BlockingCalls:
 
         def run() -> None:
             try:
-                tell = partial(answer.set_result, work())
-            except BaseException as error:  # noqa: BLE001 - whoever waits is told, whatever it is
-                tell = partial(answer.set_exception, error)
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(self._ended, kind, answer, tell)
+                settle = partial(answer.set_result, work())
+            except BaseException as error:  # noqa: BLE001 - passed on to the caller
+                settle = partial(answer.set_exception, error)
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._ended, kind, answer, settle)
 
-        # A daemon: what never returns must not keep the process from ending.
+        # A daemon thread: a call that never returns must not block the end of the process.
         threading.Thread(target=run, name=f"call: {kind}", daemon=True).start()
         self._in_flight[kind] = answer
         return answer
 
-    def _ended(self, kind: str, answer: asyncio.Future[Any], tell: Callable[[], None]) -> None:
+    def _ended(self, kind: str, answer: asyncio.Future[Any], settle: Callable[[], None]) -> None:
         del self._in_flight[kind]
-        tell()
-        answer.exception()  # seen, also where everybody has given up
+        settle()
+        answer.exception()  # retrieved, so that asyncio does not log it

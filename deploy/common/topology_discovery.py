@@ -1,8 +1,8 @@
-"""The topology of a running cluster: its nodes are asked for here, their labels are read by `fleet.topology`.
+"""The topology of a running cluster: this module lists its nodes, and `fleet.topology` reads their labels.
 
-Ray: `GET /api/v0/nodes` of the dashboard, Ray's State API, which gives labels and resources of every node.  No driver
-joins the cluster, and `ray` is not imported.  Kubernetes: the Node objects, page by page, with the same kubeconfig and
-in-cluster rules as kubectl.  Both only read.
+Ray: `GET /api/v0/nodes` of the dashboard, Ray's State API, has labels and resources of every node; no driver joins the
+cluster, and `ray` is not imported.  Kubernetes: the Node objects, page by page, with kubectl's rules for kubeconfig and
+service account.  Both only read.
 """
 
 import json
@@ -18,18 +18,19 @@ import yaml
 from pydantic import BaseModel, Field, ValidationError
 
 from deploy.common.errors import ActuationError, UnreachableError
+from deploy.common.text import first_line
 from fleet.errors import FleetwrightError
 from fleet.topology import Discovery, LabelNames, topology_from_kubernetes_nodes, topology_from_ray_nodes
 
-RAY_NODES_MAX = 10_000  # the most that Ray's State API lists, unless the cluster was started with another limit
-KUBERNETES_PAGE = 500  # what kubectl asks for at a time
+RAY_NODES_MAX = 10_000  # limit of Ray's State API, unless the cluster was started with another one
+KUBERNETES_PAGE = 500  # kubectl's page size
 CONNECT_S, READ_S = 5.0, 30.0
 
-GpuNamer = Callable[[str], str]  # the catalogue's name for what a label says; raises UnknownNameError
+GpuNamer = Callable[[str], str]  # the catalogue's name for a label; raises UnknownNameError
 
 
 class UnusableSourceError(FleetwrightError):
-    """What says where the cluster is cannot be used: a URL, a kubeconfig, a context, a package that is missing."""
+    """The source of the cluster is not usable: a URL, a kubeconfig, a context, or a missing package."""
 
 
 class _RayNode(BaseModel):
@@ -39,7 +40,7 @@ class _RayNode(BaseModel):
 
 
 class _RayListing(BaseModel):
-    """The part of the answer that matters here; it may hold more."""
+    """The part of the response that this module uses."""
 
     total: int
     num_filtered: int
@@ -68,7 +69,7 @@ class _NodePage(BaseModel):
 def discover_ray(
     dashboard_url: str, *, http: httpx.Client, labels: LabelNames | None = None, gpu_namer: GpuNamer = str
 ) -> Discovery:
-    """From the living nodes of the Ray cluster whose dashboard this is."""
+    """The topology of the living nodes of a Ray cluster, by its dashboard."""
     nodes = [
         {"NodeID": node.node_id, "Labels": node.labels, "Resources": node.resources_total}
         for node in _ray_nodes(dashboard_url, http)
@@ -84,7 +85,7 @@ def discover_kubernetes(
     gpu_namer: GpuNamer = str,
     page_size: int = KUBERNETES_PAGE,
 ) -> Discovery:
-    """From the nodes of a Kubernetes cluster; without a kubeconfig or context, of the one that kubectl would ask."""
+    """The topology of a Kubernetes cluster; without a kubeconfig or context, of the one that kubectl would use."""
     nodes = list(_kubernetes_nodes(kubeconfig, context, page_size))
     return topology_from_kubernetes_nodes(nodes, labels=labels, gpu_namer=gpu_namer)
 
@@ -106,13 +107,15 @@ def _ray_nodes(dashboard_url: str, http: httpx.Client) -> list[_RayNode]:
     try:
         listing = _RayAnswer.model_validate_json(response.content).data.result
     except ValidationError as error:
-        raise ActuationError(f"{url} does not answer as Ray's State API does: {error.errors()[0]['msg']}") from error
+        raise ActuationError(
+            f"{url} is not Ray's State API: {error.errors()[0]['msg']}"
+        ) from error
     _require_whole(listing, url)
     return listing.result
 
 
 def _require_whole(listing: _RayListing, url: str) -> None:
-    """Half a cluster looks like one without the other half."""
+    """Refuse a partial list, which looks like a smaller cluster."""
     if listing.partial_failure_warning:
         raise ActuationError(f"{url} could not list all nodes: {listing.partial_failure_warning}")
     if len(listing.result) < listing.num_filtered or listing.num_after_truncation < listing.total:
@@ -136,7 +139,7 @@ def _kubernetes_nodes(kubeconfig: Path | None, context: str | None, page_size: i
         core = kubernetes.client.CoreV1Api(api)
         following: str | None = None
         while following != "":
-            # Left as the server wrote it: of each node three fields are wanted, not an object of a hundred.
+            # Raw JSON: three fields of each node are needed, not an object of a hundred.
             answer = core.list_node(
                 limit=page_size, _continue=following, _request_timeout=(CONNECT_S, READ_S), _preload_content=False
             )
@@ -146,7 +149,7 @@ def _kubernetes_nodes(kubeconfig: Path | None, context: str | None, page_size: i
 
 
 def _kubernetes() -> Any:
-    """The client, which not every installation has."""
+    """The client, which is an extra."""
     try:
         import kubernetes.client  # noqa: PLC0415 - an extra
         import kubernetes.config  # noqa: PLC0415 - an extra
@@ -158,9 +161,9 @@ def _kubernetes() -> Any:
 
 
 def _kubernetes_settings(kubernetes: Any, kubeconfig: Path | None, context: str | None) -> Any:
-    """Where the cluster is and who we are there, by kubectl's rules: a kubeconfig first, else the pod around us."""
+    """Server and credentials, by kubectl's rules: a kubeconfig, else the pod's service account."""
     settings = kubernetes.client.Configuration()
-    settings.retries = False  # of urllib3, which would also log each
+    settings.retries = False  # retries of urllib3, which would also log each
     source = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or "~/.kube/config"
     files = [Path(path).expanduser() for path in source.split(os.pathsep)]
     if kubeconfig is None and context is None and not any(path.exists() for path in files):
@@ -168,14 +171,14 @@ def _kubernetes_settings(kubernetes: Any, kubeconfig: Path | None, context: str 
             kubernetes.config.load_incluster_config(client_configuration=settings)
         except kubernetes.config.ConfigException as error:
             raise UnusableSourceError(
-                f"there is no kubeconfig at {source}, and no cluster around us: {error}"
+                f"there is no kubeconfig at {source}, and this process runs in no cluster: {error}"
             ) from error
         return settings
     try:
         kubernetes.config.load_kube_config(
             config_file=source, context=context, client_configuration=settings, persist_config=False
         )
-    # It takes any YAML for a kubeconfig, and fails wherever that differs from one.
+    # The library takes any YAML as a kubeconfig and fails at the first difference.
     except (kubernetes.config.ConfigException, OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
         raise UnusableSourceError(f"kubeconfig {source}: {' '.join(str(error).split())}") from error
     return settings
@@ -189,17 +192,17 @@ def _refusals_of(host: str) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        raise ActuationError(f"{host} does not answer as Kubernetes does: {error.errors()[0]['msg']}") from error
+        raise ActuationError(f"{host} returned no valid Kubernetes response: {error.errors()[0]['msg']}") from error
     except HTTPError as error:
         raise UnreachableError(f"no answer from {host}: {error}") from error
     except ApiException as error:
-        if not error.status:  # TLS came to nothing
+        if not error.status:  # TLS failed
             raise UnreachableError(f"no answer from {host}: {' '.join(str(error.reason).split())}") from error
         raise ActuationError(f"{host} answered {error.status}: {_message(error.body or b'', 'message')}") from error
 
 
 def _message(body: str | bytes, field: str) -> str:
-    """What a refusal says of itself."""
+    """The message of an error response."""
     try:
         return str(json.loads(body)[field])
     except (ValueError, KeyError, TypeError):
@@ -207,4 +210,4 @@ def _message(body: str | bytes, field: str) -> str:
 
 
 def _first_line(said: object) -> str:
-    return next(iter(str(said).strip().splitlines()), "nothing")[:200]
+    return first_line(str(said))

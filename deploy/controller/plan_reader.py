@@ -1,4 +1,4 @@
-"""From a stored plan to replicas per part of a target, or the reason why the plan must not be carried out."""
+"""From a stored plan to replicas per part of a target, or the reason why the plan must not be applied."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -14,7 +14,7 @@ from power.controls import FULL_CLOCK
 
 
 class PlanReader:
-    """Reads plans from the API, each once: a stored plan never changes."""
+    """Reads plans from the API, each once, because a stored plan never changes."""
 
     def __init__(self, api: AsyncClient) -> None:
         self._api = api
@@ -32,7 +32,7 @@ class PlanReader:
         return plan
 
     def forget_all_but(self, plan_ids: Iterable[str | None]) -> None:
-        """Drop plans that no target wants any more."""
+        """Drop all other plans."""
         wanted = set(plan_ids)
         self._plans = {plan_id: plan for plan_id, plan in self._plans.items() if plan_id in wanted}
 
@@ -70,7 +70,7 @@ def planned_replicas(record: PlanRecord, spec: TargetSpec) -> dict[str, int]:
 def planned_clocks(record: PlanRecord, spec: TargetSpec) -> dict[str, float]:
     """The clock level of each part in use, at which all replicas of a deployment run.
 
-    Where the plan says none it is the full one: else what the plan before wanted would stay.
+    Without a clock in the plan it is the full clock, or the clock of an earlier plan would stay.
     """
     found: dict[str, set[float]] = {}
     for entry, part in allocations_by_part(record, spec):
@@ -86,7 +86,7 @@ def planned_clocks(record: PlanRecord, spec: TargetSpec) -> dict[str, float]:
 
 
 def allocations_by_part(record: PlanRecord, spec: TargetSpec) -> list[tuple[Allocation, str]]:
-    """What the plan allocates to the target's workload, each with the part that takes it."""
+    """The plan's allocations for the target's workload, each with its part."""
     _check_answers(record, spec.workload)
     parts = spec.application.parts
     found: list[tuple[Allocation, str]] = []
@@ -107,7 +107,7 @@ def allocations_by_part(record: PlanRecord, spec: TargetSpec) -> list[tuple[Allo
 
 
 def check_fresh(record: PlanRecord, *, now: datetime, max_age_s: float) -> None:
-    """Refuse to act on a plan that was made for a demand long past."""
+    """Refuse a plan that was made for an old demand."""
     age = now - record.created_at
     if age > timedelta(seconds=max_age_s):
         days = timedelta(days=1)
@@ -120,13 +120,13 @@ def _check_answers(record: PlanRecord, workload: str) -> None:
     status = record.plan.status
     if not status.has_mix:
         because = f" ({record.plan.explanation[0]})" if record.plan.explanation else ""
-        raise PlanUnusableError(f"plan {record.id} is {status.value} and holds nothing to apply{because}")
+        raise PlanUnusableError(f"plan {record.id} is {status.value} and has nothing to apply{because}")
     names = [known.name for known in record.request.workloads]
     if workload not in names:
         raise PlanUnusableError(f"plan {record.id} has no workload {workload!r}; it has: {', '.join(sorted(names))}")
 
 
 def _lacking(entry: Allocation, parts: Collection[str]) -> str:
-    """The part that would take these replicas: the GPU type, unless the target has parts of just that."""
+    """The key that would take these replicas: the GPU type, unless the target has narrower keys on it."""
     narrowed = any(part.startswith((f"{entry.gpu}/", f"{entry.gpu}@")) for part in parts)
     return f"{part_names(entry)[0]} (x{entry.gpus_per_replica})" if narrowed else entry.gpu

@@ -1,6 +1,6 @@
-"""Reading a target's health probe: one instant query to Prometheus per value, bounded in time and size.
+"""Reads a target's health probe: one instant query to Prometheus per value, with limits on time and size.
 
-Whatever is not a fresh finite number is missing, with the reason.  Several series give the worst of them.
+A value that is not a fresh finite number is missing, with the reason.  Of several series the worst counts.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from deploy.controller.health_check import Health
 
 TIMEOUT_S = 5.0  # for one value, from connecting to the last byte
 ANSWER_MAX_BYTES = 1_000_000
-MAX = 1e12  # what an infinite value (a histogram's last bucket) stands for
+MAX = 1e12  # stands for an infinite value (a histogram's last bucket)
 
 Sample = tuple[float, str]
 
@@ -56,7 +56,7 @@ class _Answer(BaseModel):
 
 
 class HealthReader(Protocol):
-    """Whatever reads a probe."""
+    """Reads a probe."""
 
     async def __call__(self, probe: HealthProbe) -> Health:
         """Read every value that the probe names; never fails."""
@@ -121,15 +121,15 @@ class PrometheusHealth:
 
 
 async def unread_health(probe: HealthProbe) -> Health:
-    """For a process without a way to Prometheus."""
+    """For a process without access to Prometheus."""
     asked = {"error rate": probe.error_rate_query, "latency": probe.latency_query}
-    missing = {name: "this controller reads no health" for name, query in asked.items() if query is not None}
+    missing = {name: "this controller does not read health" for name, query in asked.items() if query is not None}
     return Health(readings=Readings(), missing=missing)
 
 
 @asynccontextmanager
 async def prometheus_health(*, now: Callable[[], datetime]) -> AsyncIterator[PrometheusHealth]:
-    """A reader, and the connections behind it."""
+    """A reader with its connections."""
     async with httpx.AsyncClient() as http:
         yield PrometheusHealth(http, now)
 
@@ -138,7 +138,7 @@ def _read(body: bytes) -> _Answer:
     try:
         return _Answer.model_validate_json(body)
     except ValidationError as error:
-        raise UnreachableError(f"the answer is not Prometheus's: {error.errors()[0]['msg']}") from error
+        raise UnreachableError(f"the response is not Prometheus's: {error.errors()[0]['msg']}") from error
 
 
 def _number(text: str) -> float:
@@ -149,7 +149,7 @@ def _number(text: str) -> float:
 
 
 def _said(body: bytes) -> str:
-    """Prometheus's own reason, where there is one."""
+    """Prometheus's own reason, where it gives one."""
     try:
         found: Any = json.loads(body)
         return str(found["error"])[:200]

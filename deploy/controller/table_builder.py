@@ -1,4 +1,4 @@
-"""From a stored plan to a router's table: options become the deployments of the parts that take them."""
+"""From a stored plan to a router's table: each option becomes the deployment of its part."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -10,15 +10,15 @@ from deploy.controller.plan_reader import allocations_by_part, planned_replicas
 from deploy.router.table import Cell, CellWeights, Route, RoutingTable
 from planner.request import Workload, bucket_name
 
-MAX_IN_FLIGHT = 64  # of one replica, where nothing else is said
+MAX_IN_FLIGHT = 64  # of one replica, by default
 
 
 def routing_table(
     record: PlanRecord, spec: TargetSpec, *, most_in_flight: Mapping[str, int] | None = None
 ) -> RoutingTable:
-    """Weights of the target's workload; raises PlanUnusableError.
+    """The weights of the target's workload; raises PlanUnusableError.
 
-    `most_in_flight` of a replica, by deployment: what its engine takes at once without queueing (`max_num_seqs`).
+    `most_in_flight` has the requests that a replica serves at once without queueing (`max_num_seqs`), by deployment.
     """
     replicas = planned_replicas(record, spec)
     workload = next(known for known in record.request.workloads if known.name == spec.workload)
@@ -42,9 +42,11 @@ def routing_table(
 
 
 def both_tables(old: RoutingTable, new: RoutingTable) -> RoutingTable:
-    """Half of each, for while counts change from one plan to the other; raises PlanUnusableError."""
+    """Half of each table, for the time in which counts change between the plans; raises PlanUnusableError."""
     if (old.input_tokens, old.output_tokens) != (new.input_tokens, new.output_tokens):
-        raise PlanUnusableError(f"plans {old.version} and {new.version} have other buckets: no table is of both")
+        raise PlanUnusableError(
+            f"plans {old.version} and {new.version} have different buckets"
+        )
     cells = [
         CellWeights(
             row=row,
@@ -67,7 +69,7 @@ def both_tables(old: RoutingTable, new: RoutingTable) -> RoutingTable:
 
 
 def _weights(record: PlanRecord, workload: Workload, home: Mapping[str, str]) -> dict[Cell, dict[str, float]]:
-    """By deployment: those of its options together."""
+    """Weights by deployment: the sum over its options."""
     planned = record.plan.routing.get(workload.name, {})
     weights: dict[Cell, dict[str, float]] = {}
     for bucket in workload.buckets.buckets():
@@ -75,8 +77,8 @@ def _weights(record: PlanRecord, workload: Workload, home: Mapping[str, str]) ->
         for route, weight in planned.get(bucket_name(bucket), {}).items():
             if route not in home:
                 raise PlanUnusableError(
-                    f"plan {record.id} sends {bucket_name(bucket)} by {route}: a router sends a request to one "
-                    "deployment, and not to one for its prompt and another for its answer"
+                    f"plan {record.id} sends {bucket_name(bucket)} by {route}: a router sends each request to one "
+                    "deployment, not to one for prefill and another for decode"
                 )
             found[home[route]] += weight
         total = sum(found.values())

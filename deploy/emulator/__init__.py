@@ -1,5 +1,5 @@
-"""The twin: LLM workers that follow the planner's performance model and the power room's curves, in scaled time.
+"""The emulator: LLM workers without GPUs, by the planner's performance model and the power curves, in scaled time.
 
-`engine` is a continuously batching engine (pure), `worker` what one replica is made of, `answers` the OpenAI protocol,
-`serve_app` a Ray Serve application of them behind the router.  docs/twin.md says what is modelled and what is not.
+`serve_app.build` is a Ray Serve application of such workers behind the router; `demo.Demo` plays `fleetwright demo`.
+`engine` is pure.  docs/explanation/runtime/emulator.md has the model and its limits.
 """

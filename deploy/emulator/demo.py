@@ -1,7 +1,7 @@
-"""Plans carried out on twins under load, act after act, and what was seen of each.
+"""Plays `fleetwright demo`: applies plans to emulated workers under load, act by act, and measures each.
 
-The service and its controller stand already; this asks for plans, points the target at them, keeps requests coming and
-tells what came of it.  The controller does the rest: counts, clocks and the router's weights.
+The API and its controller run already.  The demo requests plans, sets them on the target, generates load and reports
+the measurements; the controller applies counts, clocks and the routing table.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from api.schemas.plans import PlanRecord
 from api.schemas.targets import Mode, Phase, RayServeApplication, TargetSpec, TargetStatus
 from deploy.actuators.ray_serve.client import RUNNING, ServeClient
 from deploy.controller.table_builder import routing_table
-from deploy.emulator.errors import StageError
+from deploy.emulator.errors import SandboxError
 from deploy.emulator.load import Load, percentile_s, sending
 from deploy.emulator.names import IMPORT_PATH, METER_PATH
-from deploy.emulator.ray_sandbox import Stage, wait_until
+from deploy.emulator.ray_sandbox import Sandbox, wait_until
 from deploy.emulator.scenario import MODEL, POOLS, WORKLOAD, Act
 from deploy.router.settings import SERVE_NAME, TABLE_PATH, RouterConfig
 from fleet.documents import Frozen
@@ -32,7 +32,7 @@ IN_FLIGHT = dict.fromkeys(POOLS.values(), 256)  # of a replica: vLLM's max_num_s
 
 
 class ActResult(Frozen):
-    """What one act asked for, and what was seen of it."""
+    """The plan and the measurements of one act."""
 
     act: str
     plan_id: str
@@ -42,7 +42,7 @@ class ActResult(Frozen):
     applied: dict[str, int]
     clocks: dict[str, float]  # of the plan
     planned_power_w: float  # at full load, servers included
-    power_w: float  # of all GPUs, the mean over the looks
+    power_w: float  # of all GPUs, the mean over the polls
     applied_after_s: float
     requests: int
     lost: int
@@ -59,21 +59,21 @@ class ActResult(Frozen):
 
 
 @dataclass(slots=True, kw_only=True)
-class Demonstration:
-    """Plays acts on a stage."""
+class Demo:
+    """Plays acts in a sandbox."""
 
     api: AsyncClient
-    stage: Stage
-    seconds: float  # of this machine that each act is looked at once its plan is in place
+    sandbox: Sandbox
+    seconds: float  # to measure each act, once its plan is in place
     time_scale: float
     patience_s: float
     seed: int = 1
 
     async def play(self, acts: Sequence[Act]) -> AsyncGenerator[ActResult, None]:
-        """One result per act, as it ends."""
+        """The result of each act at its end."""
         records = [await self.api.create_plan(act.request(today=datetime.now(UTC).date())) for act in acts]
         spec = self._spec(records[0])
-        async with self.stage.playing(self._application(records[0], spec), patience_s=self.patience_s):
+        async with self.sandbox.playing(self._application(records[0], spec), patience_s=self.patience_s):
             await self._answers()
             await self.api.create_target(NAME, spec)
             async with httpx.AsyncClient(trust_env=False, timeout=self.patience_s, limits=httpx.Limits()) as http:
@@ -84,7 +84,7 @@ class Demonstration:
     async def _act(self, act: Act, record: PlanRecord, http: httpx.AsyncClient) -> ActResult:
         load = Load(
             http=http,
-            url=self.stage.url,
+            url=self.sandbox.url,
             buckets=record.request.workloads[0].buckets,
             rng=np.random.default_rng(self.seed),
             rate_rps=act.rate_rps * self.time_scale,
@@ -117,7 +117,7 @@ class Demonstration:
         )
 
     async def _carry_out(self, record: PlanRecord) -> TargetStatus:
-        """Point the target at the plan, and wait until the controller has read it back."""
+        """Set the plan on the target, and wait until the controller has verified it."""
         spec = self._spec(record)
         target = await self.api.get_target(NAME)
         if target.document.spec != spec:
@@ -128,58 +128,58 @@ class Demonstration:
             try:
                 found = await self.api.get_target_status(NAME)
             except NotFoundError:
-                return False  # no round yet
+                return False  # no reconcile yet
             latest[:] = [found]
             return found.phase is Phase.APPLIED and found.plan_id == record.id
 
         try:
             await wait_until(in_place, what="the plan to be in place", patience_s=self.patience_s)
-        except StageError as error:
+        except SandboxError as error:
             said = latest[0].message if latest else None
-            raise StageError(f"{error}; the controller says: {said or 'nothing'}") from error
+            raise SandboxError(f"{error}; the controller reports: {said or 'nothing'}") from error
         return latest[0]
 
     async def _answers(self) -> None:
-        """Until the router has seen who runs."""
+        """Wait until the router has counted the replicas."""
 
         async def answers() -> bool:
             try:
-                return (await self.stage.http.get(f"{self.stage.url}{METER_PATH}")).is_success
+                return (await self.sandbox.http.get(f"{self.sandbox.url}{METER_PATH}")).is_success
             except httpx.HTTPError:
                 return False
 
-        await wait_until(answers, what="an answer through the router", patience_s=self.patience_s)
+        await wait_until(answers, what="a response through the router", patience_s=self.patience_s)
 
     async def _mean_w(self, *, until_s: float) -> float:
-        """What all replicas that run draw together, over the looks that find reports of all of them, one at least."""
+        """Mean power of all running replicas, over the polls with reports of all of them, at least one."""
         looks: list[float] = []
 
         async def is_over() -> bool:
-            answer = await self.stage.http.get(f"{self.stage.url}{METER_PATH}")
+            answer = await self.sandbox.http.get(f"{self.sandbox.url}{METER_PATH}")
             reports = answer.json() if answer.is_success else {}
             if (running := await self._running()) <= reports.keys():
                 looks.append(sum(reports[replica]["power_w"] for replica in running))
             return bool(looks) and asyncio.get_running_loop().time() >= until_s
 
-        await wait_until(is_over, what="reports of all twins", patience_s=self.seconds + self.patience_s)
+        await wait_until(is_over, what="reports of all workers", patience_s=self.seconds + self.patience_s)
         return float(np.mean(looks))
 
     async def _running(self) -> set[str]:
-        """Replicas of all pools."""
-        served = await ServeClient(self.stage.http, self.stage.dashboard_url).read()
+        """Running replicas of all pools."""
+        served = await ServeClient(self.sandbox.http, self.sandbox.dashboard_url).read()
         found = served.application(NAME)
         replicas = [replica for name in POOLS.values() for replica in found.deployment(name).replicas]
         return {replica.replica_id for replica in replicas if replica.state == RUNNING}
 
     def _spec(self, record: PlanRecord) -> TargetSpec:
         described = {
-            "dashboard_url": self.stage.dashboard_url,
+            "dashboard_url": self.sandbox.dashboard_url,
             "application": NAME,
             "deployments": POOLS,
             "follow_clocks": True,
             "router": {
                 "deployment": SERVE_NAME,
-                "url": f"{self.stage.url}{TABLE_PATH}",
+                "url": f"{self.sandbox.url}{TABLE_PATH}",
                 "most_in_flight": IN_FLIGHT,
             },
         }
@@ -191,7 +191,7 @@ class Demonstration:
         )
 
     def _application(self, record: PlanRecord, spec: TargetSpec) -> dict[str, Any]:
-        """One replica of each type, as Serve cannot begin with none; the first act takes away what it does not want."""
+        """One replica of each type, because Serve cannot start with none; the first act removes the others."""
         pools = {name: {"gpu": gpu, "model": MODEL} for gpu, name in POOLS.items()}
         table = routing_table(record, spec, most_in_flight=IN_FLIGHT)
         config = RouterConfig(table=table).model_dump(mode="json")
@@ -210,7 +210,7 @@ def _kept(replicas: dict[str, int]) -> dict[str, int]:
 
 
 def _clocks(record: PlanRecord) -> dict[str, float]:
-    """Those below the full one."""
+    """Clocks below the full one."""
     return {
         each.gpu: each.clock for each in record.plan.allocation if each.clock is not None and each.clock < FULL_CLOCK
     }

@@ -17,7 +17,7 @@ from planner.performance.steps import StepCosts, step_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """One token that came."""
+    """One token."""
 
     key: str
     at_s: float
@@ -27,7 +27,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What an iteration does; nothing at all while the engine is idle."""
+    """The work of an iteration; none while the engine is idle."""
 
     decoding: int = 0
     prompt_tokens: int = 0
@@ -61,7 +61,7 @@ class _Iteration:
 
 @dataclass(slots=True, kw_only=True)
 class Engine:
-    """One replica.  All times are seconds of the model; `watts` says what a kind of work draws."""
+    """One replica.  All times are model seconds; `watts` gives the power of a kind of work."""
 
     costs: StepCosts
     watts: Callable[[Work], float] = lambda _work: 0.0
@@ -77,33 +77,33 @@ class Engine:
 
     @property
     def in_flight(self) -> int:
-        """Sequences that have not got their last token."""
+        """Sequences without their last token."""
         return len(self._running) + len(self._waiting)
 
     @property
     def waiting(self) -> int:
-        """Of those, how many have not begun or were pushed out."""
+        """Sequences that have not begun or were preempted."""
         return len(self._waiting)
 
     @property
     def cached_tokens(self) -> int:
-        """Held for all sequences together."""
+        """Cache tokens of all sequences."""
         return sum(sequence.cached for sequence in self._running)
 
     @property
     def power_w(self) -> float:
-        """At this moment."""
+        """Power now."""
         return self.watts(IDLE if self._under_way is None else self._under_way.work)
 
     @property
     def next_s(self) -> float:
-        """When something happens next, if nobody interferes."""
+        """Time of the next event without further calls."""
         if self._under_way is not None:
             return self._under_way.end_s
         return max(self.now_s, self._waiting[0].ready_s) if self._waiting else inf
 
     def submit(self, key: str, *, prompt_tokens: int, output_tokens: int) -> None:
-        """A request arrives now; raises TooLongError where even an empty cache has no room for it."""
+        """A request arrives; TooLongError where it does not fit even into an empty cache."""
         needed = prompt_tokens + output_tokens - 1
         if needed > self.costs.cache_tokens:
             raise TooLongError(f"{needed:,} tokens; allowed: at most {self.costs.cache_tokens:,} in this cache")
@@ -111,16 +111,16 @@ class Engine:
         self._waiting.append(_Sequence(key, prompt_tokens, output_tokens, ready_s))
 
     def cancel(self, key: str) -> None:
-        """The caller has gone; what is under way for it ends with the iteration."""
+        """The caller has gone; its sequence ends with the iteration."""
         self._running = [sequence for sequence in self._running if sequence.key != key]
         self._waiting = deque(sequence for sequence in self._waiting if sequence.key != key)
 
     def retune(self, costs: StepCosts, watts: Callable[[Work], float]) -> None:
-        """Other costs and power from now on; an iteration that is under way keeps its length."""
+        """Use other costs and power; the current iteration keeps its length."""
         self.costs, self.watts = costs, watts
 
     def advance(self, until_s: float) -> list[Token]:
-        """Every iteration that ends by this moment, and the tokens they bring, in order."""
+        """Run every iteration that ends by this time; returns their tokens in order."""
         tokens: list[Token] = []
         while True:
             if self._under_way is not None:
@@ -175,7 +175,7 @@ class Engine:
         return tokens
 
     def _schedule(self) -> list[tuple[_Sequence, int]]:
-        """Who takes part in the next iteration, with how many tokens."""
+        """The sequences of the next iteration, each with its number of tokens."""
         before, budget = self.preemptions, self.costs.chunk_tokens
         scheduled: list[tuple[_Sequence, int]] = []
         free = self.costs.cache_tokens - self.cached_tokens
@@ -202,7 +202,7 @@ class Engine:
             budget, free = budget - chunk, free - chunk
 
     def _push_out_last(self) -> int:
-        """It keeps the tokens that it has, and reads them again; the cache that it gives back."""
+        """The sequence keeps its tokens and recomputes them later; its cache is released."""
         sequence = self._running.pop()
         held, sequence.cached, sequence.decodes = sequence.cached, 0, False
         self._waiting.appendleft(sequence)

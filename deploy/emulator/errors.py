@@ -1,25 +1,25 @@
-"""What a twin refuses, and what keeps a demonstration from its end.
+"""Errors of emulated workers and of the demo.
 
-TwinError
-├── TooLongError     a request for which not even an empty cache has room
-├── BadAskError      a request that is not one
-└── StageError       the cluster that twins are put on does not come, or must not be used
+EmulatorError
+├── TooLongError     a request that does not fit even into an empty cache
+├── InvalidRequestError      a request that is not valid
+└── SandboxError       the Ray cluster does not start, or must not be used
 """
 
 from fleet.errors import FleetwrightError
 
 
-class TwinError(FleetwrightError):
-    """The twin says no."""
+class EmulatorError(FleetwrightError):
+    """An error of the emulator."""
 
 
-class TooLongError(TwinError):
-    """It would never come to its end."""
+class TooLongError(EmulatorError):
+    """The request could never end."""
 
 
-class BadAskError(TwinError):
-    """Names the field and what is allowed."""
+class InvalidRequestError(EmulatorError):
+    """Names the field and the allowed values."""
 
 
-class StageError(TwinError):
-    """Says what was waited for."""
+class SandboxError(EmulatorError):
+    """Names the condition that was awaited."""

@@ -1,4 +1,4 @@
-"""Requests at random moments, of the sizes that a plan was made for, and what became of them."""
+"""Load: requests at random times, with the size distribution of a plan, and their results."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -17,7 +17,7 @@ MAX_SAID = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """One whole answer; times are the model's."""
+    """One complete response; times are the model's."""
 
     sent_s: float
     ttft_s: float
@@ -26,7 +26,7 @@ class Answered:
 
 @dataclass(slots=True, kw_only=True)
 class Load:
-    """Open loop: what is slow does not slow down what comes."""
+    """Open-loop load: slow responses do not delay arrivals."""
 
     http: httpx.AsyncClient
     url: str
@@ -39,11 +39,11 @@ class Load:
 
     @property
     def sent(self) -> int:
-        """So far."""
+        """Results until now."""
         return len(self.answered) + len(self.lost) + len(self._under_way)
 
     async def keep_sending(self) -> None:
-        """Until cancelled."""
+        """Generate requests until cancelled."""
         while True:
             task = asyncio.create_task(self._ask(*self._size()))
             self._under_way.add(task)
@@ -51,7 +51,7 @@ class Load:
             await asyncio.sleep(self.rng.exponential(1.0 / self.rate_rps))
 
     async def finish(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the requests in flight."""
         if self._under_way:
             await asyncio.wait(set(self._under_way))
 
@@ -70,7 +70,7 @@ class Load:
                 return
             document = answer.json()
             if document["usage"]["completion_tokens"] != output_tokens:
-                self.lost.append("an answer that is not whole")
+                self.lost.append("an incomplete response")
                 return
         except (httpx.HTTPError, ValueError, KeyError) as error:
             self.lost.append(repr(error)[:MAX_SAID])
@@ -81,7 +81,7 @@ class Load:
 
 @asynccontextmanager
 async def sending(load: Load) -> AsyncIterator[Load]:
-    """Requests keep coming inside; at the end each has its answer, or is lost."""
+    """Generate load during the block; at its end each request has its response or is lost."""
     task = asyncio.create_task(load.keep_sending())
     try:
         yield load
@@ -92,5 +92,5 @@ async def sending(load: Load) -> AsyncIterator[Load]:
 
 
 def percentile_s(values: Sequence[float], share: float) -> float | None:
-    """None where there is nothing to tell."""
+    """None without values."""
     return float(np.quantile(np.array(values), share)) if values else None

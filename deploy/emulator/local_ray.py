@@ -1,10 +1,10 @@
-"""Hold a Ray cluster on this machine for as long as whoever started it lives: `python -m deploy.emulator.local_ray`.
+"""Runs a Ray cluster on this machine as long as the parent process lives: `python -m deploy.emulator.local_ray`.
 
     python -m deploy.emulator.local_ray NODES READY < pipe
 
-NODES is a JSON file with the arguments of each node, the head first.  READY is written, also as JSON, once every node
-is alive.  When the pipe ends, because it was closed or because the process at its other end is gone, all daemons of the
-cluster are ended and the folder of the two files is removed.  Everything listens on loopback only.
+NODES is a JSON file with the arguments of each node, the head first.  READY is written as JSON once every node is
+alive.  When the pipe ends, because it was closed or its writer is gone, this process ends all daemons of the cluster
+and removes the folder of the two files.  Everything listens on loopback only.
 """
 
 import ctypes
@@ -19,22 +19,22 @@ from typing import Any
 
 LOOPBACK = "127.0.0.1"
 START_S = 180.0
-OBJECT_STORE_BYTES = 80 * 2**20  # a little above the least that Ray accepts
+OBJECT_STORE_BYTES = 80 * 2**20  # a little above Ray's minimum
 PR_SET_CHILD_SUBREAPER = 36
 BOOTSTRAP_CONFIG = (
-    "ray_bootstrap_config.yaml"  # without it in the home folder Ray asks every cloud whether it runs there
+    "ray_bootstrap_config.yaml"  # without this file in the home folder Ray queries the metadata service of every cloud
 )
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_USAGE_STATS_REPORT_URL": "http://127.0.0.1:1/",  # where Ray would still report that reports are off: nowhere
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # lets Ray take loopback for this machine's address
+    "RAY_USAGE_STATS_REPORT_URL": "http://127.0.0.1:1/",  # Ray would still report there that reports are off
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # lets Ray use loopback as the node's address
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": str(int(START_S)),
     "RAY_gcs_server_port_wait_time_s": str(int(START_S)),
 }
 
 
 def environment(scratch: Path, *, metrics_port: int) -> dict[str, str]:
-    """For the process that holds the cluster: independent of any other Ray on this machine."""
+    """The environment of the cluster's process, independent of any other Ray on this machine."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, [root, inherited.get("PYTHONPATH")]))
@@ -43,10 +43,10 @@ def environment(scratch: Path, *, metrics_port: int) -> dict[str, str]:
 
 
 def main(nodes: Path, ready: Path) -> None:
-    """Start, tell, stay until the pipe ends, clean up."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # whoever loses its parent becomes a child of ours
+    """Start the cluster, write READY, wait for the end of the pipe, clean up."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # adopt orphaned processes
     for ignored in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(ignored, signal.SIG_IGN)  # the pipe alone tells the end
+        signal.signal(ignored, signal.SIG_IGN)  # only the end of the pipe ends this process
     try:
         unfinished = ready.with_suffix(".part")
         unfinished.write_text(json.dumps(_start(json.loads(nodes.read_text()))))
@@ -78,7 +78,7 @@ def _start(nodes: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _end_all() -> None:
-    """Every daemon and worker: those of a killed one come to us."""
+    """Kill every daemon and worker, adopted ones too."""
     while children := _children():
         for pid in children:
             with suppress(ProcessLookupError):

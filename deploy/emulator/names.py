@@ -1,6 +1,6 @@
-"""How parts of a twin's application are called, for those who need not load Ray Serve to know."""
+"""Names in the emulator's application, for code that does not load Ray Serve."""
 
 ACCELERATOR_LABEL = "ray.io/accelerator-type"
 METER_NAME = "Meter"  # the deployment
-METER_PATH = "/v1/twin"  # which tells what each replica draws
+METER_PATH = "/v1/twin"  # returns the power of each replica
 IMPORT_PATH = "deploy.emulator.serve_app:build"

@@ -1,8 +1,8 @@
-"""The OpenAI protocol as far as a twin speaks it: completions and chat, whole or streamed, with usage.
+"""The part of the OpenAI protocol that emulated workers implement: completions and chat, whole or streamed, with usage.
 
-A token is written as `t0 `, `t1 `, and so on; text counts four bytes a token, lists of token ids are counted.  Beside
-the protocol's own members the end of an answer carries `twin`: who answered, at which clock, and the times that the
-model gives, which a busy machine does not lengthen.
+Tokens are `t0 `, `t1 `, and so on.  Text counts four bytes per token; lists of token ids are counted.  Beside the
+protocol's own fields the end of a response has `twin`: replica, clock, and the model's times, which a busy machine does
+not lengthen.
 """
 
 import json
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from deploy.emulator.errors import BadAskError
+from deploy.emulator.errors import InvalidRequestError
 
 BYTES_PER_TOKEN = 4
 DEFAULT_TOKENS = 16
@@ -35,14 +35,14 @@ class Ask:
 
 
 def read_ask(path: str, body: bytes) -> Ask:
-    """What is asked for; raises BadAskError."""
+    """Parse a request; raises InvalidRequestError."""
     chat = path.endswith("/chat/completions")
     try:
         document = json.loads(body)
     except ValueError as error:
-        raise BadAskError(f"the body is not JSON: {error}") from error
+        raise InvalidRequestError(f"the body is not JSON: {error}") from error
     if not isinstance(document, dict):
-        raise BadAskError("the body must be a JSON object")
+        raise InvalidRequestError("the body must be a JSON object")
     options = document.get("stream_options")
     return Ask(
         chat=chat,
@@ -63,13 +63,13 @@ def event(ask: Ask, *, key: str, model: str, index: int, last: bool) -> bytes:
 
 
 def usage_event(ask: Ask, *, key: str, model: str, twin: Mapping[str, Any]) -> bytes:
-    """The last one of a stream that asked for usage."""
+    """The last chunk of a stream with usage."""
     kind = "chat.completion.chunk" if ask.chat else "text_completion"
     return _event({"id": key, "object": kind, "model": model, "choices": [], "usage": _usage(ask), "twin": dict(twin)})
 
 
 def whole(ask: Ask, *, key: str, model: str, twin: Mapping[str, Any]) -> bytes:
-    """An answer in one piece."""
+    """A response in one piece."""
     text = "".join(map(_word, range(ask.output_tokens)))
     choice: dict[str, Any] = {"index": 0, "finish_reason": "length"}
     choice |= {"message": {"role": "assistant", "content": text}} if ask.chat else {"text": text}
@@ -79,12 +79,12 @@ def whole(ask: Ask, *, key: str, model: str, twin: Mapping[str, Any]) -> bytes:
 
 
 def models(name: str) -> bytes:
-    """The list of one."""
+    """The list of models, with one entry."""
     return json.dumps({"object": "list", "data": [{"id": name, "object": "model", "owned_by": "twin"}]}).encode()
 
 
 def refusal(message: str, status: HTTPStatus) -> bytes:
-    """As OpenAI words them."""
+    """An error in OpenAI's form."""
     kind = "not_found_error" if status is HTTPStatus.NOT_FOUND else "invalid_request_error"
     return json.dumps({"error": {"message": message, "type": kind, "code": status.value}}).encode()
 
@@ -108,7 +108,7 @@ def _word(index: int) -> str:
 def _chat_tokens(document: Mapping[str, Any]) -> int:
     messages = document.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
-        raise BadAskError("messages: allowed: a list of at least one message")
+        raise InvalidRequestError("messages: allowed: a list of at least one message")
     return sum(_text_tokens(each["content"]) for each in messages if isinstance(each.get("content"), str))
 
 
@@ -118,7 +118,7 @@ def _prompt_tokens(document: Mapping[str, Any]) -> int:
         return _text_tokens(prompt)
     if isinstance(prompt, list) and prompt and all(type(each) is int for each in prompt):
         return len(prompt)
-    raise BadAskError("prompt: allowed: text, or a list of token ids")
+    raise InvalidRequestError("prompt: allowed: text, or a list of token ids")
 
 
 def _text_tokens(text: str) -> int:
@@ -131,6 +131,6 @@ def _output_tokens(document: Mapping[str, Any]) -> int:
         if value is None:
             continue
         if type(value) is not int or not 1 <= value <= MAX_TOKENS:
-            raise BadAskError(f"{name}: allowed: a whole number from 1 to {MAX_TOKENS:,}")
+            raise InvalidRequestError(f"{name}: allowed: a whole number from 1 to {MAX_TOKENS:,}")
         return value
     return DEFAULT_TOKENS

@@ -1,4 +1,4 @@
-"""Where twins are put: a Ray cluster on this machine, made for the purpose or one that runs already; and taken away."""
+"""The Ray cluster of the demo: a temporary one on this machine, or one that runs already."""
 
 import asyncio
 import json
@@ -13,20 +13,20 @@ from typing import Any
 
 import httpx
 
-from deploy.emulator.errors import StageError
+from deploy.emulator.errors import SandboxError
 from deploy.emulator.local_ray import BOOTSTRAP_CONFIG, LOOPBACK, START_S, environment
 from deploy.emulator.names import ACCELERATOR_LABEL
 
 APPLICATIONS = "api/serve/applications/"
-SERVE_PORT = 8000  # where Serve listens unless told otherwise
+SERVE_PORT = 8000  # Serve's default port
 END_S = 60.0
 LOOK_S = 0.25
 LOG_LINES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """A Serve that runs nothing else."""
+class Sandbox:
+    """A Serve instance without other applications."""
 
     http: httpx.AsyncClient
     dashboard_url: str
@@ -34,32 +34,32 @@ class Stage:
 
     @property
     def url(self) -> str:
-        """Of the ingress."""
+        """The URL of the ingress."""
         return f"http://{LOOPBACK}:{self.serve_port}"
 
     @asynccontextmanager
     async def playing(self, application: dict[str, Any], *, patience_s: float) -> AsyncIterator[None]:
-        """The application, running; gone at the end."""
+        """Run the application during the block."""
         if running := sorted(await self._applications()):
-            raise StageError(f"Serve on {self.dashboard_url} runs {', '.join(running)}; allowed: nothing")
+            raise SandboxError(f"Serve on {self.dashboard_url} runs {', '.join(running)}; allowed: nothing")
         try:
             await self._declare([application], patience_s=patience_s)
-            await wait_until(lambda: self._runs(application["name"]), what="the twins to run", patience_s=patience_s)
+            await wait_until(lambda: self._runs(application["name"]), what="the workers to run", patience_s=patience_s)
             yield
         finally:
             await self._declare([], patience_s=END_S)
-            await wait_until(self._is_empty, what="the twins to be gone", patience_s=END_S)
+            await wait_until(self._is_empty, what="the workers to stop", patience_s=END_S)
 
     async def _applications(self) -> dict[str, Any]:
         try:
             answer = await self.http.get(f"{self.dashboard_url}/{APPLICATIONS}")
             found: dict[str, Any] = answer.raise_for_status().json()["applications"]
         except (httpx.HTTPError, ValueError, KeyError) as error:
-            raise StageError(f"{self.dashboard_url} does not answer as Ray Serve does: {error}") from error
+            raise SandboxError(f"{self.dashboard_url} does not answer as Ray Serve does: {error}") from error
         return found
 
     async def _declare(self, applications: Sequence[dict[str, Any]], *, patience_s: float) -> None:
-        """A loaded head answers 5xx for a while after its start."""
+        """Declare the applications; a loaded head returns 5xx for a while after its start."""
         wanted = {
             "proxy_location": "HeadOnly",
             "http_options": {"host": LOOPBACK, "port": self.serve_port},
@@ -72,7 +72,7 @@ class Stage:
             except httpx.HTTPError:
                 return False
             if answer.is_client_error:
-                raise StageError(f"Serve refuses the application: {answer.text[:500]}")
+                raise SandboxError(f"Serve refuses the application: {answer.text[:500]}")
             return bool(answer.is_success)
 
         await wait_until(taken, what="Serve to take the application", patience_s=patience_s)
@@ -80,7 +80,7 @@ class Stage:
     async def _runs(self, name: str) -> bool:
         found = (await self._applications()).get(name, {})
         if found.get("status") == "DEPLOY_FAILED":
-            raise StageError(f"Serve could not run {name}: {found.get('message')}")
+            raise SandboxError(f"Serve could not run {name}: {found.get('message')}")
         return bool(found.get("status") == "RUNNING")
 
     async def _is_empty(self) -> bool:
@@ -88,8 +88,8 @@ class Stage:
 
 
 @asynccontextmanager
-async def local_stage(accelerators: Sequence[str], *, gpus: int) -> AsyncIterator[Stage]:
-    """A cluster of its own: a head, and a node for each type with so many GPUs that only Ray believes in."""
+async def local_sandbox(accelerators: Sequence[str], *, gpus: int) -> AsyncIterator[Sandbox]:
+    """A temporary cluster: a head, and a node per type with GPUs that only Ray counts."""
     scratch = Path(tempfile.mkdtemp(prefix="fwt-"))  # short: Ray keeps sockets below it; their paths have a limit
     metrics_port, serve_port = _free_ports(2)
     (scratch / BOOTSTRAP_CONFIG).write_text("{}")
@@ -108,28 +108,28 @@ async def local_stage(accelerators: Sequence[str], *, gpus: int) -> AsyncIterato
         await wait_until(lambda: _is_up(holder, ready, log), what="Ray to start", patience_s=START_S)
         facts = json.loads(ready.read_text())
         async with httpx.AsyncClient(trust_env=False, timeout=30.0) as http:
-            yield Stage(http=http, dashboard_url=facts["dashboard_url"], serve_port=serve_port)
+            yield Sandbox(http=http, dashboard_url=facts["dashboard_url"], serve_port=serve_port)
     finally:
         if holder.stdin is not None:
             holder.stdin.close()
-        await holder.wait()  # it removes the folder, also when this process does not live to see it
+        await holder.wait()  # the process removes the folder, even where this one is killed
 
 
 @asynccontextmanager
-async def given_stage(dashboard_url: str) -> AsyncIterator[Stage]:
+async def existing_sandbox(dashboard_url: str) -> AsyncIterator[Sandbox]:
     """A cluster that runs already, whose head is this machine."""
     async with httpx.AsyncClient(trust_env=False, timeout=30.0) as http:
         url = dashboard_url.rstrip("/")
         try:
             details = (await http.get(f"{url}/{APPLICATIONS}")).raise_for_status().json()
         except (httpx.HTTPError, ValueError) as error:
-            raise StageError(f"{dashboard_url} does not answer as a Ray dashboard does: {error}") from error
+            raise SandboxError(f"{dashboard_url} does not answer as a Ray dashboard does: {error}") from error
         port = (details.get("http_options") or {}).get("port", SERVE_PORT)
-        yield Stage(http=http, dashboard_url=url, serve_port=port)
+        yield Sandbox(http=http, dashboard_url=url, serve_port=port)
 
 
 async def wait_until(condition: Callable[[], Awaitable[bool]], *, what: str, patience_s: float) -> None:
-    """Look until it holds; StageError names what was waited for."""
+    """Poll until the condition holds; the SandboxError names the condition."""
     try:
         async with asyncio.timeout(patience_s):
             while True:
@@ -137,12 +137,12 @@ async def wait_until(condition: Callable[[], Awaitable[bool]], *, what: str, pat
                     return
                 await asyncio.sleep(LOOK_S)
     except TimeoutError as error:
-        raise StageError(f"waited {patience_s:g} s for {what}") from error
+        raise SandboxError(f"waited {patience_s:g} s for {what}") from error
 
 
 async def _is_up(holder: asyncio.subprocess.Process, ready: Path, log: Path) -> bool:
     if holder.returncode is not None:
-        raise StageError(f"Ray did not start: {_last_lines(log) or 'it said nothing'}")
+        raise SandboxError(f"Ray did not start: {_last_lines(log) or 'no output'}")
     return await asyncio.to_thread(ready.exists)
 
 

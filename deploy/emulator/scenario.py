@@ -1,7 +1,7 @@
-"""What a demonstration asks the planner: one chat, three GPU types of made-up prices, and a day in three acts.
+"""The scenario of the demo: one chat workload, three GPU types at invented prices, and a day in three acts.
 
-At night one A100 does; by day an H100 and three L4 are cheapest; then the row may draw 1,000 W, and an H100 at a lower
-clock carries what it can.
+At night one A100 is enough; by day an H100 and three L4 are cheapest; then the row is limited to 1,000 W, and an H100
+at a lower clock serves what it can.
 """
 
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ _OFFERS = {"H100-SXM": (3.0, 1), "A100-80GB-SXM": (1.3, 1), "L4": (0.4, MAX_GPUS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """One demand, and what it may draw."""
+    """One demand with its power limit."""
 
     name: str
     rate_rps: float
     limit_w: float | None = None
 
     def request(self, *, today: date) -> PlanRequest:
-        """As the planner is asked."""
+        """The planner's request."""
         domains = [] if self.limit_w is None else [{"name": "row", "limit_w": self.limit_w}]
         workload = {
             "name": WORKLOAD,
@@ -49,7 +49,7 @@ ACTS = (
 
 
 def accelerators() -> Mapping[str, str]:
-    """GPU type -> how Ray labels its nodes."""
+    """GPU type -> accelerator label of its Ray nodes."""
     return {gpu: builtin_gpus().get(gpu).ray_accelerator or gpu for gpu in POOLS}
 
 
@@ -65,5 +65,5 @@ def _offer(gpu: str, *, today: date) -> Offer:
         price_usd_per_h=price,
         available=available,
         as_of=today,
-        source="made up for the demonstration",
+        source="invented for the demo",
     )

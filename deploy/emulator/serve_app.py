@@ -1,10 +1,10 @@
-"""A Ray Serve application of twins: one deployment per GPU type, each on nodes of its type, behind the router.
+"""A Ray Serve application of emulated workers: one deployment per GPU type, on nodes of its type, behind the router.
 
     import_path: deploy.emulator.serve_app:build
     args: {"pools": {"on-h100": {"gpu": "H100-SXM"}, "on-l4": {"gpu": "L4"}}, "time_scale": 20}
 
-`user_config` of a twin's deployment is a `TwinConfig`: its clock level, and the expert map that it is told to hold.
-Serve hands a new one to the running replicas and restarts none.  Members that are not known here are others' affair.
+`user_config` of a pool's deployment is a `WorkerConfig`: its clock level and its expert map.  Serve passes a new one to
+the running replicas without a restart.  Unknown keys are ignored.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
 
-from deploy.emulator.errors import TwinError
+from deploy.emulator.errors import EmulatorError
 from deploy.emulator.names import ACCELERATOR_LABEL, METER_NAME, METER_PATH
 from deploy.emulator.openai_protocol import (
     DONE,
@@ -42,34 +42,36 @@ from fleet.documents import Frozen
 from power.controls import FULL_CLOCK
 
 REPORT_EVERY_S = 0.5
-MAX_AT_ONCE = 100_000  # of requests in one replica: the engine queues, not Serve
+MAX_AT_ONCE = 100_000  # requests in one replica: the engine has the queue, not Serve
 LITTLE_CPU = 0.1
-DRAIN_S = 600.0  # for the answers that a replica which must go still owes
-LOOK_S = 0.1  # how soon an idle replica that must go is gone
+DRAIN_S = 600.0  # time of a replica that stops to finish its responses
+LOOK_S = 0.1  # until an idle replica stops
 
 Part = tuple[int, Headers] | bytes
 
 log = structlog.get_logger()
 
 
-class TwinConfig(BaseModel):
-    """What may change while a twin runs."""
+class WorkerConfig(BaseModel):
+    """The configuration that may change at runtime."""
 
     model_config = ConfigDict(extra="ignore")
 
     clock: Annotated[float, Field(ge=MIN_CLOCK, le=FULL_CLOCK)] = FULL_CLOCK
-    expert_map: Any = None  # held and told, nothing else: a twin has no experts
+    expert_map: Any = None  # stored and reported only: an emulated worker has no experts
 
 
 class PoolSpec(WorkerSpec):
-    """A deployment: workers of a kind, and the nodes that they go to."""
+    """A deployment: emulated workers and the nodes that they run on."""
 
-    accelerator: str | None = Field(default=None, description="As Ray labels the nodes; absent: as the catalogue says.")
-    replicas: int = Field(default=1, ge=1, le=10_000, description="At first; Serve cannot begin with none.")
+    accelerator: str | None = Field(
+        default=None, description="Accelerator label of the nodes; absent: that of the catalogue."
+    )
+    replicas: int = Field(default=1, ge=1, le=10_000, description="Initial replicas; Serve cannot start with none.")
 
     @property
     def label(self) -> str | None:
-        """Value of the label that a node must have."""
+        """The accelerator label of the nodes."""
         return self.accelerator or self.board.ray_accelerator
 
 
@@ -77,8 +79,8 @@ class AppSpec(Frozen):
     """Arguments of `build`."""
 
     pools: dict[str, dict[str, Any]] = Field(min_length=1, max_length=100, description="Deployment -> PoolSpec.")
-    time_scale: float = Field(default=1.0, gt=0, le=10_000, description="Of pools that say none of their own.")
-    meter: bool = Field(default=False, description="Whether GET /v1/twin tells what each replica draws.")
+    time_scale: float = Field(default=1.0, gt=0, le=10_000, description="Of pools without one of their own.")
+    meter: bool = Field(default=False, description="Whether GET /v1/twin returns the power of each replica.")
     router: dict[str, Any] = Field(default_factory=dict, description="RouterSettings.")
 
 
@@ -88,20 +90,20 @@ class TwinReplica:
     def __init__(self, spec: Mapping[str, Any], meter: Any) -> None:
         self._spec = WorkerSpec.model_validate(spec)
         self._loop = WorkerLoop(spec=self._spec)
-        self._config = TwinConfig()
+        self._config = WorkerConfig()
         self._meter = meter
         self._id = serve.get_replica_context().replica_id.unique_id
         self._reporting: asyncio.Task[None] | None = None
 
     async def reconfigure(self, config: Mapping[str, Any]) -> None:
         """Serve's `user_config`, at the start and whenever it changes."""
-        self._config = TwinConfig.model_validate(config)
+        self._config = WorkerConfig.model_validate(config)
         self._loop.set_clock(self._config.clock)
         if self._meter is not None and self._reporting is None:
             self._reporting = asyncio.create_task(self._report())
 
     async def answer_openai(self, method: str, target: str, _headers: Headers, body: bytes) -> AsyncIterator[Part]:
-        """What the router calls: status and headers, then the body's parts."""
+        """Called by the router: yields status and headers, then the body's parts."""
         path = target.partition("?")[0].rstrip("/")
         if method == "GET" and path == "/v1/models":
             yield 200, [JSON]
@@ -123,7 +125,7 @@ class TwinReplica:
             parts = self._stream(ask) if ask.stream else self._whole(ask)
             async for part in parts:
                 yield part
-        except TwinError as error:
+        except EmulatorError as error:
             yield HTTPStatus.BAD_REQUEST.value, [JSON]
             yield refusal(str(error), HTTPStatus.BAD_REQUEST)
 
@@ -167,17 +169,17 @@ class TwinReplica:
 
 
 class Meter:
-    """What each replica said last, for whoever looks at the whole."""
+    """The last report of each replica."""
 
     def __init__(self) -> None:
         self._last: dict[str, dict[str, Any]] = {}
 
     def put(self, replica: str, report: dict[str, Any]) -> None:
-        """A replica's newest."""
+        """Store a replica's report."""
         self._last[replica] = report
 
     def read(self) -> dict[str, dict[str, Any]]:
-        """By replica, also of those that are gone."""
+        """Reports by replica, also of stopped ones."""
         return self._last
 
 
@@ -203,7 +205,7 @@ def _deployment(name: str, given: Mapping[str, Any], app: AppSpec, meter: Any) -
         TwinReplica,
         name=name,
         num_replicas=pool.replicas,
-        user_config=TwinConfig().model_dump(),
+        user_config=WorkerConfig().model_dump(),
         max_ongoing_requests=MAX_AT_ONCE,
         ray_actor_options={"num_cpus": LITTLE_CPU, "num_gpus": pool.gpus} | selector,
         graceful_shutdown_wait_loop_s=LOOK_S,

@@ -1,8 +1,8 @@
-"""What one twin worker is made of: a model on GPUs of a kind, by name, and what it costs and draws at a clock level.
+"""One emulated worker: a model on GPUs of one type, with its costs and power at a clock level.
 
 Costs are the planner's (`planner.performance.step_costs`) for a replica at that clock; the host's work per request and
-the cache do not follow it.  Power is the power room's curve: an iteration that reads a prompt is full load, one that
-only decodes is the share of the highest token rate that it brings.
+the cache do not follow it.  Power follows the power curve: an iteration that processes a prompt is full load, one that
+only decodes has the load of its share of the highest token rate.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from planner.performance.kv_memory import misfits
 from power.controls import FULL_CLOCK
 from power.curves import PowerCurve, power_curve
 
-MIN_CLOCK = 0.1  # far below what any board locks to
+MIN_CLOCK = 0.1  # far below the lowest clock of any GPU
 
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 
@@ -29,13 +29,15 @@ Name = Annotated[str, Field(min_length=1, max_length=100)]
 class WorkerSpec(Frozen):
     """One replica of a deployment."""
 
-    gpu: Name = Field(description="As the catalogue names it.")
-    model: Name = Field(default="Llama-3.1-8B", description="As the catalogue names it.")
-    gpus: int = Field(default=1, ge=1, le=64, description="Of one replica, joined by tensor parallelism.")
+    gpu: Name = Field(description="Name in the catalogue.")
+    model: Name = Field(default="Llama-3.1-8B", description="Name in the catalogue.")
+    gpus: int = Field(default=1, ge=1, le=64, description="Per replica, with tensor parallelism.")
     input_tokens: int = Field(default=1000, ge=1, le=1_000_000, description="Typical, to linearise the costs at.")
     output_tokens: int = Field(default=250, ge=1, le=1_000_000)
-    max_sequences: int | None = Field(default=None, ge=1, le=100_000, description="Fewer at once than the model says.")
-    time_scale: float = Field(default=1.0, gt=0, le=10_000, description="Seconds of the model in a second here.")
+    max_sequences: int | None = Field(
+        default=None, ge=1, le=100_000, description="Fewer at once than the model allows."
+    )
+    time_scale: float = Field(default=1.0, gt=0, le=10_000, description="Model seconds per second.")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -49,12 +51,12 @@ class WorkerSpec(Frozen):
         return self
 
     def config(self, clock: float = FULL_CLOCK) -> ReplicaConfig:
-        """As the planner has it."""
+        """The replica as the planner describes it."""
         return ReplicaConfig(model=self._model, gpu=self.board, tensor_parallel=self.gpus, clock=clock)
 
     @property
     def board(self) -> GpuSpec:
-        """From the catalogue."""
+        """The GPU from the catalogue."""
         return builtin_gpus().get(self.gpu)
 
     @property
@@ -72,7 +74,7 @@ class Tuning:
 
 
 def tuning(spec: WorkerSpec, *, clock: float = FULL_CLOCK) -> Tuning:
-    """What a clock level makes of a worker."""
+    """The costs and power of a worker at a clock level."""
     full, costs = _costs(spec, FULL_CLOCK), _costs(spec, clock)
     costs = replace(costs, request_s=full.request_s, cache_tokens=full.cache_tokens)
     curve, context = power_curve(spec.board), spec.input_tokens + spec.output_tokens // 2
@@ -80,7 +82,7 @@ def tuning(spec: WorkerSpec, *, clock: float = FULL_CLOCK) -> Tuning:
 
 
 def engine(spec: WorkerSpec, *, clock: float = FULL_CLOCK) -> Engine:
-    """A worker that has nothing to do."""
+    """Power of an idle worker."""
     tuned = tuning(spec, clock=clock)
     return Engine(costs=tuned.costs, watts=tuned.watts)
 

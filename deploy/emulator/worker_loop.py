@@ -1,4 +1,4 @@
-"""An engine that runs by the time of this process, scaled, and hands each caller its tokens as they come."""
+"""An engine in the scaled time of this process, which passes tokens to each caller."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -16,10 +16,10 @@ TICK_S = 0.002  # of this process: iterations that end within one are delivered 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """How a worker stands; powers and times are the model's."""
+    """The state of a worker, in the model's power and time."""
 
     clock: float
-    power_w: float  # mean since the report before
+    power_w: float  # mean since the last report
     energy_j: float
     at_s: float
     in_flight: int
@@ -28,7 +28,7 @@ class Report:
 
 @dataclass(slots=True, kw_only=True)
 class WorkerLoop:
-    """One worker.  It starts with the first request, in the event loop of whoever asks."""
+    """One worker.  It starts with the first request, in the caller's event loop."""
 
     spec: WorkerSpec
     clock: Clock = field(default_factory=Clock)
@@ -39,7 +39,7 @@ class WorkerLoop:
     _callers: dict[str, "asyncio.Queue[Token]"] = field(default_factory=dict)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
     _running: "asyncio.Task[None] | None" = None
-    _reported: tuple[float, float] = (0.0, 0.0)  # time and energy of the report before
+    _reported: tuple[float, float] = (0.0, 0.0)  # time and energy of the last report
 
     def __post_init__(self) -> None:
         self.tuned = tuning(self.spec)
@@ -48,17 +48,17 @@ class WorkerLoop:
 
     @property
     def now_s(self) -> float:
-        """Since the worker began, in the model's time."""
+        """Model time since the start of the worker."""
         return (self.clock.steady_s() - self._began_s) * self.spec.time_scale
 
     def set_clock(self, clock: float) -> None:
-        """A level from now on."""
+        """Set the clock level."""
         self._deliver()
         self.tuned = tuning(self.spec, clock=clock)
         self._engine.retune(self.tuned.costs, self.tuned.watts)
 
     async def tokens(self, *, prompt_tokens: int, output_tokens: int) -> AsyncGenerator[tuple[Token, float], None]:
-        """Each token, with the time since the request came; a caller that stops early takes its request back."""
+        """Each token with the time since arrival; a caller that stops early withdraws its request."""
         self._deliver()
         key, asked_s = str(next(self._keys)), self._engine.now_s
         self._engine.submit(key, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
@@ -75,7 +75,7 @@ class WorkerLoop:
             self._engine.cancel(key)
 
     def report(self) -> Report:
-        """How it stands now."""
+        """The state now."""
         self._deliver()
         now_s, energy_j = self._engine.now_s, self._engine.energy_j
         then_s, then_j = self._reported
@@ -91,7 +91,7 @@ class WorkerLoop:
         )
 
     async def stop(self) -> None:
-        """No more tokens."""
+        """Stop the worker."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait({self._running})

@@ -7,6 +7,7 @@ import ray
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayError
 
 from deploy.common.errors import ActuationError, UnreachableError
+from deploy.common.text import reason_of
 from fleetwright.ray_train.run_status import NAMESPACE, PREFIX, RunPhase, RunView
 
 ANSWER_S: Final = 5.0
@@ -81,7 +82,7 @@ class RunStatusReader:
         except GetTimeoutError as error:
             raise UnreachableError(f"training run {run!r} does not reply within {ANSWER_S:g} s") from error
         except RayError as error:
-            raise ActuationError(f"training run {run!r}: {str(error).splitlines()[0]}") from error
+            raise ActuationError(f"training run {run!r}: {reason_of(error)}") from error
 
 
 def _waited(answers: list[Any]) -> tuple[list[Any], list[Any]]:

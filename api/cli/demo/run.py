@@ -24,8 +24,8 @@ from api.server.settings import LogFormat
 from api.store import Store
 from deploy.common.shutdown import run_until_sigterm
 from deploy.controller.controller import ControllerSettings
-from deploy.emulator.demo import ActResult, Demonstration
-from deploy.emulator.ray_sandbox import Stage, given_stage, local_stage
+from deploy.emulator.demo import ActResult, Demo
+from deploy.emulator.ray_sandbox import Sandbox, existing_sandbox, local_sandbox
 from deploy.emulator.scenario import ACTS, MAX_GPUS, accelerators
 
 PERIOD_S = 1.0  # of the controller: nobody waits longer than needed
@@ -71,8 +71,8 @@ async def _play(address: str | None, seconds: float, time_scale: float, acts: in
     tell = print_line if output is Format.TABLE else note
     tell("Starting Ray, the service and its controller ...")
     results = []
-    async with _stage(address) as stage, _service() as api:
-        shown = Demonstration(api=api, stage=stage, seconds=seconds, time_scale=time_scale, patience_s=PATIENCE_S)
+    async with _sandbox(address) as sandbox, _service() as api:
+        shown = Demo(api=api, sandbox=sandbox, seconds=seconds, time_scale=time_scale, patience_s=PATIENCE_S)
         async with aclosing(shown.play(ACTS[:acts])) as played:
             async for result in played:
                 for line in _lines(result):
@@ -82,10 +82,10 @@ async def _play(address: str | None, seconds: float, time_scale: float, acts: in
     return results
 
 
-def _stage(address: str | None) -> AbstractAsyncContextManager[Stage]:
+def _sandbox(address: str | None) -> AbstractAsyncContextManager[Sandbox]:
     if address is not None:
-        return given_stage(address)
-    return local_stage(list(accelerators().values()), gpus=MAX_GPUS)
+        return existing_sandbox(address)
+    return local_sandbox(list(accelerators().values()), gpus=MAX_GPUS)
 
 
 @asynccontextmanager

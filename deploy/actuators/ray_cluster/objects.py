@@ -1,4 +1,4 @@
-"""What is read of a RayCluster and its worker pods, and what follows from that alone.  Pure.
+"""The fields of a RayCluster and its worker pods that the actuator uses, and what follows from them.  Pure.
 
 Counts are replicas of a worker group: with `numOfHosts` above 1 a replica is that many pods, and it runs when all of
 them are ready.
@@ -23,7 +23,7 @@ _GROUPS_FIELD = ("f:spec", "f:workerGroupSpecs")
 
 
 class _Object(BaseModel):
-    """The part of a Kubernetes object that matters here; it may hold more."""
+    """The used part of a Kubernetes object."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
 
@@ -78,7 +78,7 @@ class WorkerGroup(_Object):
 
     @property
     def asked(self) -> int:
-        """Replicas that KubeRay is to run: it holds `replicas` inside the bounds, whoever wrote it."""
+        """Replicas that KubeRay runs: it clamps `replicas` to the bounds."""
         return max(self.min_replicas, min(self.replicas, self.max_replicas))
 
     @property
@@ -111,11 +111,11 @@ class RayCluster(_Object):
         return bool(self.spec.enable_in_tree_autoscaling)
 
     def appliers(self, *, ours: str) -> list[str]:
-        """Managers other than `ours` that hold the worker groups by server-side apply, and so put them back."""
+        """Managers other than `ours` that own the worker groups by server-side apply, and so would reset them."""
         return sorted({entry.manager for entry in self._groups_managers() if entry.operation == "Apply"} - {ours})
 
     def last_manager(self) -> str | None:
-        """Who wrote the worker groups last, as far as the server knows."""
+        """The manager that wrote the worker groups last, where the server has it."""
         entries = sorted(self._groups_managers(), key=lambda entry: entry.time)
         return entries[-1].manager if entries else None
 
@@ -150,19 +150,19 @@ class Worker(_Object):
 
     @property
     def stays(self) -> bool:
-        """Whether nobody has asked it to go."""
+        """Whether it is not being deleted."""
         return self.metadata.deletion_timestamp is None
 
     @property
     def ready(self) -> bool:
-        """Whether it can take work."""
+        """Whether the pod is Ready."""
         return self.stays and any(
             condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions
         )
 
     @property
     def deletion_cost(self) -> int:
-        """What its annotation says that losing it costs, compared with others; 0 when nothing usable."""
+        """The pod-deletion-cost annotation; 0 where there is none, or no number."""
         try:
             return int(self.metadata.annotations.get(DELETION_COST, "0"))
         except ValueError:
@@ -178,7 +178,7 @@ def running_replicas(group: WorkerGroup, workers: Iterable[Worker]) -> int:
 def workers_to_give_up(
     group: WorkerGroup, workers: Iterable[Worker], *, keep: int, busy: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """A pod of each replica that goes when only `keep` may stay: those that lose least first.
+    """A pod of each replica to delete when only `keep` stay: those whose loss costs least.
 
     Not ready before ready, idle before busy, then by pod-deletion-cost, then the youngest.
     """
@@ -190,12 +190,12 @@ def workers_to_give_up(
     youngest_first = sorted(
         _replicas(group, workers), key=lambda pods: (pods[0].metadata.creation_timestamp, pods[0].name), reverse=True
     )
-    by_loss = sorted(youngest_first, key=loss)  # stable: among equals the youngest stays first
+    by_loss = sorted(youngest_first, key=loss)  # a stable sort: the youngest comes first among equals
     return tuple(pods[0].name for pods in by_loss[: max(0, len(by_loss) - keep)])
 
 
 def _replicas(group: WorkerGroup, workers: Iterable[Worker]) -> list[list[Worker]]:
-    """The pods of each replica, leaving out those that go; pods that name no replica are one each."""
+    """The pods of each replica without those being deleted; a pod without a replica label is one replica."""
     replicas: Mapping[str, list[Worker]] = defaultdict(list)
     for worker in workers:
         if worker.group == group.group_name and worker.stays:

@@ -122,7 +122,7 @@ async def test_a_token_that_ended_is_read_anew(tmp_path: Path) -> None:
 async def test_credentials_that_cannot_be_read_anew_are_reported(tmp_path: Path) -> None:
     async with serving(tmp_path, status(401, "Unauthorized")) as (_, client):
         (tmp_path / "token").unlink()
-        with pytest.raises(UnreachableError, match="credentials cannot be read anew: "):
+        with pytest.raises(UnreachableError, match="credentials cannot be read again: "):
             await client.patch(PATH, [])
 
 
@@ -137,7 +137,7 @@ async def test_no_connection_is_reported(tmp_path: Path) -> None:
 
 async def test_something_else_behind_the_address_is_reported(tmp_path: Path) -> None:
     async with serving(tmp_path, lambda: web.Response(text="<html>a login page</html>")) as (_, client):
-        with pytest.raises(ActuationError, match="does not answer as Kubernetes does"):
+        with pytest.raises(ActuationError, match="returned no valid Kubernetes response"):
             await client.get(PATH)
 
 
@@ -154,6 +154,6 @@ async def test_an_unusable_kubeconfig_is_named(tmp_path: Path, text: str | None)
 async def test_without_kubeconfig_and_cluster_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(UnusableSourceError, match=r"no kubeconfig at .*none, and no cluster around us"):
+    with pytest.raises(UnusableSourceError, match=r"no kubeconfig at .*none, and this process runs in no cluster"):
         async with kubernetes_server(KubernetesAccess()):
             pass

@@ -98,10 +98,10 @@ class TestRay:
             ),
             (httpx.Response(404, text="404: Not Found"), f"{NODES} answered 404: 404: Not Found"),
             (httpx.Response(502), f"{NODES} answered 502: nothing"),
-            (httpx.Response(200, text="<html>"), f"{NODES} does not answer as Ray's State API does: Invalid JSON"),
+            (httpx.Response(200, text="<html>"), f"{NODES} is not Ray's State API: Invalid JSON"),
             (
                 httpx.Response(200, json={"data": {}}),
-                f"{NODES} does not answer as Ray's State API does: Field required",
+                f"{NODES} is not Ray's State API: Field required",
             ),
         ],
     )
@@ -182,7 +182,7 @@ class TestKubernetes:
     def test_neither_a_kubeconfig_nor_a_pod(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/none")
         monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-        with pytest.raises(UnusableSourceError, match=r"no kubeconfig at .*/none, and no cluster around us"):
+        with pytest.raises(UnusableSourceError, match=r"no kubeconfig at .*/none, and this process runs in no cluster"):
             discover_kubernetes()
 
     def test_in_a_pod_its_service_account_is_used(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

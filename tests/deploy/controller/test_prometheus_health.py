@@ -79,7 +79,7 @@ async def test_the_worst_of_what_is_found(body: Any, value: float) -> None:
         (httpx.Response(400, json={"error": "parse error"}), "answered 400: parse error"),
         (httpx.Response(502, text="<html>"), "answered 502: no reason given"),
         (httpx.Response(302, headers={"Location": "http://elsewhere/"}), "answered 302: no reason given"),
-        (httpx.Response(200, text="<html>"), "the answer is not Prometheus's"),
+        (httpx.Response(200, text="<html>"), "the response is not Prometheus's"),
         (httpx.Response(200, json={"status": "success", "data": {"resultType": "matrix", "result": []}}), "is not"),
         (httpx.Response(200, content=b" " * (ANSWER_MAX_BYTES + 1)), "answers with more than 1000000 bytes"),
     ],

@@ -85,7 +85,7 @@ def test_a_request_in_two_halves_is_no_route() -> None:
     routing = {"chat": {key: {"a-prefill + b-decode": 1.0} for key in plan.plan.routing["chat"]}}
     split = plan.model_copy(update={"plan": plan.plan.model_copy(update={"routing": routing})})
     with pytest.raises(
-        PlanUnusableError, match=r"by a-prefill \+ b-decode: a router sends a request to one deployment"
+        PlanUnusableError, match=r"by a-prefill \+ b-decode: a router sends each request to one deployment"
     ):
         routing_table(split, target(L4="on-l4", B200="on-b200"))
 
@@ -99,7 +99,7 @@ def test_what_an_engine_takes_at_once_has_a_default() -> None:
     ("rate_rps", "gpus", "says"),
     [
         (8.0, ["L4"], "uses B200"),
-        (800.0, ["L4", "B200"], "holds nothing to apply"),
+        (800.0, ["L4", "B200"], "has nothing to apply"),
         (0.0, ["L4", "B200"], "sends no request of 'chat' anywhere"),
     ],
 )

@@ -13,7 +13,7 @@ from deploy.emulator.errors import TooLongError
 from planner.performance.steps import StepCosts
 from planner.replay import ReplayPool
 from tests.planner.replay.engines import PLAIN, costs, run, small_engines, small_requests
-from tests.planner.replay.plain import Size
+from tests.planner.replay.reference_engine import Size
 
 FOREVER_S = 1e6
 

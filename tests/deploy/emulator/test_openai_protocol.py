@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from deploy.emulator.errors import BadAskError
+from deploy.emulator.errors import InvalidRequestError
 from deploy.emulator.openai_protocol import Ask, event, models, read_ask, usage_event, whole
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -38,7 +38,7 @@ def test_sizes_are_read_as_the_router_reads_them() -> None:
     ],
 )
 def test_what_is_no_request_is_refused_with_the_field(path: str, body: str, field: str) -> None:
-    with pytest.raises(BadAskError, match=field):
+    with pytest.raises(InvalidRequestError, match=field):
         read_ask(path, body.encode())
 
 

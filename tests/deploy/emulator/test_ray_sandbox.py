@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.emulator.errors import StageError
-from deploy.emulator.ray_sandbox import Stage, given_stage, wait_until
+from deploy.emulator.errors import SandboxError
+from deploy.emulator.ray_sandbox import Sandbox, existing_sandbox, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -25,9 +25,9 @@ class Dashboard:
     puts: list[dict[str, Any]] = field(default_factory=list)
 
     @property
-    def stage(self) -> Stage:
+    def sandbox(self) -> Sandbox:
         http = httpx.AsyncClient(transport=httpx.MockTransport(self.answer))
-        return Stage(http=http, dashboard_url="http://head:8265", serve_port=8123)
+        return Sandbox(http=http, dashboard_url="http://head:8265", serve_port=8123)
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         if request.method == "GET":
@@ -42,7 +42,7 @@ class Dashboard:
 
 async def test_the_application_is_there_inside_and_gone_afterwards() -> None:
     dashboard = Dashboard()
-    async with dashboard.stage.playing(APP, patience_s=60.0):
+    async with dashboard.sandbox.playing(APP, patience_s=60.0):
         assert list(dashboard.applications) == ["demo"]
     assert dashboard.applications == {}
     assert {(put["http_options"]["host"], put["http_options"]["port"]) for put in dashboard.puts} == {
@@ -53,30 +53,30 @@ async def test_the_application_is_there_inside_and_gone_afterwards() -> None:
 async def test_it_is_gone_after_an_error_too() -> None:
     dashboard = Dashboard()
     with pytest.raises(RuntimeError, match="in the middle"):
-        async with dashboard.stage.playing(APP, patience_s=60.0):
+        async with dashboard.sandbox.playing(APP, patience_s=60.0):
             raise RuntimeError("in the middle")
     assert dashboard.applications == {}
 
 
 async def test_a_serve_that_runs_something_is_left_alone() -> None:
     dashboard = Dashboard(applications={"theirs": {"status": "RUNNING"}})
-    with pytest.raises(StageError, match="runs theirs; allowed: nothing"):
-        async with dashboard.stage.playing(APP, patience_s=60.0):
+    with pytest.raises(SandboxError, match="runs theirs; allowed: nothing"):
+        async with dashboard.sandbox.playing(APP, patience_s=60.0):
             pytest.fail("must not play")
     assert dashboard.puts == []
 
 
 async def test_an_application_that_fails_says_why_and_is_taken_away() -> None:
     dashboard = Dashboard(status="DEPLOY_FAILED")
-    with pytest.raises(StageError, match="could not run demo: no such module"):
-        async with dashboard.stage.playing(APP, patience_s=60.0):
+    with pytest.raises(SandboxError, match="could not run demo: no such module"):
+        async with dashboard.sandbox.playing(APP, patience_s=60.0):
             pytest.fail("must not play")
     assert dashboard.applications == {}
 
 
 async def test_a_refusal_is_passed_on() -> None:
-    with pytest.raises(StageError, match="refuses the application: no import path"):
-        async with Dashboard(refuses="no import path").stage.playing(APP, patience_s=60.0):
+    with pytest.raises(SandboxError, match="refuses the application: no import path"):
+        async with Dashboard(refuses="no import path").sandbox.playing(APP, patience_s=60.0):
             pytest.fail("must not play")
 
 
@@ -84,11 +84,11 @@ async def test_what_never_comes_is_named() -> None:
     async def never() -> bool:
         return False
 
-    with pytest.raises(StageError, match=r"waited 0\.01 s for the moon"):
+    with pytest.raises(SandboxError, match=r"waited 0\.01 s for the moon"):
         await wait_until(never, what="the moon", patience_s=0.01)
 
 
 async def test_an_address_that_is_no_dashboard_is_named() -> None:
-    with pytest.raises(StageError, match="does not answer as a Ray dashboard does"):
-        async with given_stage("http://127.0.0.1:9"):
+    with pytest.raises(SandboxError, match="does not answer as a Ray dashboard does"):
+        async with existing_sandbox("http://127.0.0.1:9"):
             pytest.fail("there is none")
