@@ -8,6 +8,7 @@ import pytest
 
 from deploy.router.table import RoutingTable
 from fleet.gpus import builtin_gpus
+from fleet.offers import builtin_prices
 from tests.api.cli.conftest import Cli
 from tests.api.cli.samples import REQUEST, TARGET
 
@@ -33,7 +34,7 @@ def target(remote: Cli, files: Path) -> Iterator[str]:
 
 def test_the_plan_of_a_target_as_a_router_takes_it(remote: Cli, target: str, files: Path) -> None:
     nothing = remote("targets", "table", target)
-    assert (nothing.code, nothing.refused) == (2, [f"target {target} is pointed at no plan: give --plan"])
+    assert (nothing.code, nothing.refused) == (2, [f"target {target} has no plan: give --plan"])
     plan_id = remote("plan", files / "request.yaml", "-o", "json").json["id"]
     remote("targets", "set", target, "--plan", plan_id)
     told = RoutingTable.model_validate_json(remote("targets", "table", target).stdout)
@@ -65,7 +66,8 @@ def test_wrong_bounds_of_a_router_are_refused(remote: Cli, target: str, files: P
 
 
 def test_a_target_with_replica_options_is_registered_shown_and_routed(remote: Cli, target: str, files: Path) -> None:
-    parts = {f"{gpu.name}{way}": f"on-{gpu.name.lower()}{name}" for gpu in builtin_gpus().gpus for way, name in WAYS}
+    offered = sorted({offer.gpu for offer in builtin_prices().offers})
+    parts = {f"{gpu}{way}": f"on-{gpu.lower()}{name}" for gpu in offered for way, name in WAYS}
     (files / "options.yaml").write_text(TARGET.replace("{H100: large}", json.dumps(parts)))
     assert remote("targets", "put", target, files / "options.yaml").code == 0
     assert remote("targets", "show", target).fields["application.deployments.L4/x2"] == "on-l4-2"
