@@ -39,7 +39,7 @@ def autoregression(watts: Floats, lag: int, quantiles: Sequence[float]) -> Float
 
 
 def holt(watts: Floats, lag: int, quantiles: Sequence[float]) -> Floats:
-    """Level and trend; what the two say of the reading after the lag, and a constant for the highest before it."""
+    """Level and trend: their prediction of the reading after the lag, and a constant for the highest before it."""
     level, trend, said = float(watts[0]), 0.0, np.empty(len(watts))
     for i, row_w in enumerate(watts.tolist()):
         before = level

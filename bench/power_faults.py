@@ -57,12 +57,12 @@ from power.slo_impact import POLCA_SLO, latency_impact
 
 SERVERS = 58
 DAYS_EACH = min(DAYS, 1.0)
-VALID_S = 180.0  # of a budget, as the simulator's planner says it
+VALID_S = 180.0  # of a budget in the simulator
 TELEMETRY_DELAY_S = 2.0
 BRAKE_S = 5.0
 BLIND_AT_AGE_S = 8.0  # of the last reading, at the first step that finds it older than its delay and two periods
 OUT_OF_BAND_S = 40.0
-MAX_JUDGED = 200  # brakes of one run whose delays are looked at
+MAX_JUDGED = 200  # brakes of one run whose delays are measured
 # The most under the brake; 1 %: two and a half deviations of the mean of so many servers' bias.
 BRAKED_W = (
     1.01
@@ -202,7 +202,7 @@ def _came_s(outcome: Outcome, order_s: float) -> float:
 
 
 def _was_braked(outcome: Outcome, at_s: float) -> bool:
-    """Whether a reading that ended then tells of a row that was braked, or just let go."""
+    """Return whether a reading that ended then covers a row that was braked, or just released."""
     return any(start <= at_s <= end for start, end in outcome.braked_s)
 
 

@@ -46,14 +46,14 @@ AZURE = "AzureLLMInferenceTrace_code_2023.csv.gz"
 
 @dataclass(frozen=True, slots=True)
 class CommandState:
-    """One row: its readings, and drivers by what is told of them."""
+    """One row: its readings, and drivers by kind of input."""
 
     watts: Floats
     drivers: dict[str, list[list[float]] | None]
 
 
 def run() -> list[dict[str, Any]]:
-    """Rows per workload, what is told and horizon; then per series of days; then the cost of a reading."""
+    """Rows per workload, input and horizon; then per series of days; then the cost of a reading."""
     return [*chain.from_iterable(_short(name, *given) for name, given in _workloads()), *_days(), _cost()]
 
 
@@ -81,7 +81,7 @@ def _told(sources: Sources, training_share: float, seed: int) -> CommandState:
 
 
 def _drivers(outcome: Outcome, model: ServerModel) -> dict[str, list[list[float]] | None]:
-    """At the end of each reading: watts above idle of what is written and read, and what prompts will still draw."""
+    """Return, at the end of each reading, the power above idle of tokens and prompts, and of the prompts in flight."""
     requests = outcome.requests
     start, first, finish = (_or_never(at) for at in (requests.start_s, requests.first_s, requests.finish_s))
     edges = STEP_S * np.arange(1, len(outcome.readings_w) + 1, dtype=np.float64)
@@ -196,7 +196,7 @@ def _day_row(name: str, series: Sequence[Floats]) -> dict[str, Any]:
 
 
 def _naive(past: Floats, ago: int) -> Floats:
-    """A past day's course, with quantiles of how far such courses were off."""
+    """Return a past day's course, with quantiles of the past errors of such courses."""
     off = (past[ago:] - past[:-ago]).ravel()
     naive: Floats = past[-ago][:, None] + np.quantile(off, DAY_QUANTILES)[None, :]
     return naive
@@ -207,7 +207,7 @@ def _pinballs(said: Floats, truth: Floats) -> Floats:
 
 
 def _cost() -> dict[str, Any]:
-    """Processor time of one reading with two drivers and one question, the median of ten runs."""
+    """Return the processor time of one reading with two drivers and one query, the median of ten runs."""
     watts = (150e3 + np.random.default_rng(0).normal(0, 3e3, 5_000)).tolist()
     costs = []
     for _ in range(10):

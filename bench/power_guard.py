@@ -38,7 +38,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class _Steady(NamedTuple):
-    """A policy that costs nothing, so that what is timed is the guard."""
+    """A policy without cost, so that only the guard is timed."""
 
     name: str = "steady"
     command_delay_s: float = 1.0
@@ -63,7 +63,7 @@ Make = Callable[[float, int, "_Bed"], Telemetry]
 
 
 class _Bed:
-    """A guard and servers that do what they are told."""
+    """A guard with servers that execute its commands."""
 
     def __init__(self, servers: int) -> None:
         self.limit_w = PER_SERVER_W * servers / OVERSUBSCRIBED
@@ -183,7 +183,7 @@ async def _measured(listeners: list[socket.socket]) -> dict[str, Any]:
             "row": "row-a",
             "mode": "apply",
             "policy": "none",
-            # Held and released more quickly than in life, to brake often; neither is on the way to the brake.
+            # Shorter hold times than in production, to brake often; neither delays the brake.
             "settings": {"rating_w": 6000.0 * AGENTS, "brake_hold_s": 0.5, "release_hold_s": 0.0},
             "agents": entries,
             "lease_s": 60.0,

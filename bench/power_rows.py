@@ -1,12 +1,11 @@
-"""One simulated row, capped, beside the same row uncapped: what every power benchmark of rows measures.
+"""One simulated row, capped and uncapped: the common part of all power benchmarks of rows.
 
 The budget is that of 40 servers: the highest uncapped reading of such a row with the same seed over 0.79, POLCA's
 published peak utilisation (arXiv 2308.12908).  Latency impact is against the same requests uncapped on the same
-servers, as the service was: one request per server, or full batches on traces.  Where ours owns the router the impact
-against the uncapped row with the same right to batch is given beside it: capping alone, without what batching saves.
-Latency runs to the last token; the time to the first token, in which a long answer hides nothing, has columns of its
-own, against the same uncapped row.
-Runs of one seed share a process, so that what they have in common is simulated once; two processes at most.
+servers, as the service was: one request per server, or full batches on traces.  If the policy changes routing, the
+impact against the uncapped row with the same right to batch is reported too: capping alone, without what batching
+saves.  Latency runs to the last token; the time to the first token has its own columns, against the same uncapped row.
+Runs of one seed share a process, so that their common part is simulated once; two processes at most.
 """
 
 import multiprocessing
@@ -49,7 +48,7 @@ CODE, CONV = "AzureLLMInferenceTrace_code_2023.csv.gz", "AzureLLMInferenceTrace_
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run.  What stands after `seed` is the same for the runs that set its budget and its yardstick."""
+    """One run.  The fields after `seed` are equal for the runs that set its budget and its reference."""
 
     servers: int
     policy: str
@@ -60,14 +59,14 @@ class Case:
     load: float | None = None
     training_share: float = 0.0
     nominal: ServerModel | None = None
-    bare: bool = False  # the power brake alone beside the policy, as POLCA has it; else the whole guard
+    bare: bool = False  # the policy with the power brake alone, as POLCA's; else the whole guard
     delay_s: float | None = None
     faults: tuple[Fault, ...] = ()
-    batched: bool = False  # whoever owns the router, requests share servers
+    batched: bool = False  # batch requests under any policy
 
     @property
     def together(self) -> int | None:
-        """POLCA's row batches nothing; traces come from services that do, and who owns the router may."""
+        """POLCA's row does not batch; services with traces do, and policies that change routing may."""
         return None if self.traced or self.batched or self.policy in OWN_ROUTER else 1
 
     @property
@@ -77,7 +76,7 @@ class Case:
 
     @property
     def uncapped_batched(self) -> "Case":
-        """The same, with servers that take what memory holds: what owning the router gives without any limit."""
+        """The same with full batches: the effect of routing without any limit."""
         return replace(self.uncapped, batched=True)
 
     @property
@@ -177,7 +176,7 @@ def worst_minute_s(case: Case) -> float:
 
 
 def by_seed(function: Callable[[int], list[ItemT]], seeds: Sequence[int] = SEEDS) -> list[list[ItemT]]:
-    """What it gives for each seed, in two processes."""
+    """Return the results for each seed, from two processes."""
     if PROCESSES == 1 or len(seeds) == 1:
         return [function(seed) for seed in seeds]
     with ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -222,7 +221,7 @@ def _against_batched(runs: Sequence[Measured]) -> dict[str, Any]:
 
 @cache
 def sources(*, traced: bool) -> Sources | None:
-    """Where the work comes from; None where the public traces are not at hand."""
+    """Return the source of the work; None if the public traces are not available."""
     if not traced:
         return Sources()
     texts = [(name, text("power", name)) for name in (CODE, CONV)]

@@ -44,7 +44,7 @@ CLOCKS = tuple(round(1 - 0.025 * step, 3) for step in range(25))  # 1410 MHz in 
 PIPELINES = ((4, 8, 0.0), (4, 8, 0.1), (4, 8, 0.25), (4, 24, 0.1), (8, 16, 0.1))
 SLOWDOWNS, STRAGGLER = (0.0, 0.01, 0.02), 0.1
 FULL_W, BLOCKED_SHARE = 300.0, 0.25
-RISES = (0.09, 0.2)  # of provisioned: what a row of inference shows in 2 s (POLCA), and twice that
+RISES = (0.09, 0.2)  # of provisioned: the 2 s rise of a row of inference (POLCA), and twice that
 SERVERS, TRAINING_SHARE = 48, 0.25
 SHARES = (0.28, 0.27)  # of the budget, for those that train; uncapped their peaks take 0.29
 SLIP_S, MAX_SLOWDOWN = 0.05, 0.11  # of one model's jobs, whose periods differ by up to that
@@ -52,12 +52,12 @@ SEEDS, ROW_SEEDS, ROW_DAYS = 5, 3, 1.0
 
 
 def run() -> list[dict[str, Any]]:
-    """Rows of four kinds, told by their first column."""
+    """Rows of four kinds, identified by their first column."""
     return [*_frontiers(), *_staggered(), *_ramps(), *_rows()]
 
 
 def made_up(stages: int, microbatches: int, uneven: float, *, board: str) -> Iteration:
-    """A pipeline whose last stage is the slowest, as the one with the vocabulary is."""
+    """A pipeline whose last stage is the slowest, like one with the vocabulary."""
     curve = next(one for one in builtin_shares().sweeps if one.name == board)
     times_s = 0.1 * np.linspace(1, 1 + uneven, stages)
     forward, backward = (
@@ -157,7 +157,7 @@ def _rows() -> Iterator[dict[str, Any]]:
 
 
 def _ways(case: Case) -> Iterator[dict[str, float]]:
-    """As they come, apart, and capped to each share."""
+    """Jobs as they come, staggered, and capped to each share."""
     work, limit_w = work_of(case), budget_w(case.yardstick)
     capped = [_capped(work.jobs, share_w=share * limit_w) for share in SHARES]
     for jobs in (work.jobs, _apart(work.jobs, case.seed)[1], *capped):

@@ -1,1 +1,1 @@
-"""Power curves: what boards draw, and what it costs to draw less."""
+"""Tests of the power package."""

@@ -51,7 +51,7 @@ class TestBoards:
         assert line_w(0.25) == pytest.approx(curve.power_w(0.25, clock).mid)
         assert curve.idle_w.mid <= standing_w <= busy_w
 
-    def test_a_board_that_nobody_measured_has_wider_spreads(self) -> None:
+    def test_a_board_without_measurements_has_wider_spreads(self) -> None:
         measured, other = power_curve(GPUS.get("H100-SXM")), power_curve(GPUS.get("H200-SXM"))
         assert (measured.measured, other.measured) == (True, False)
         assert measured.gpu.tdp_w == other.gpu.tdp_w

@@ -1,4 +1,4 @@
-"""Latency impact: over the same requests, nobody dropped."""
+"""Latency impact over the same requests, without dropping any."""
 
 from math import inf, nan
 

@@ -9,7 +9,7 @@ BLOOM = "8xA100-80GB BLOOM-176B"
 
 
 def group(name: str, feed: str, *, count: int = 4, priority: str = "low", **fields: Any) -> dict[str, Any]:
-    """Servers that are busy half of the time, or as said."""
+    """Servers that are busy half of the time, or as given."""
     load = fields.pop("load", {"p50": 0.5, "p99": 0.7, "prompt_share": 0.2})
     return {
         "name": name,

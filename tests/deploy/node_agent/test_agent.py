@@ -1,4 +1,4 @@
-"""The agent by itself: leases, refusals, and who is let in.  Time is given."""
+"""The agent by itself: leases, refusals, and access.  Time is an argument."""
 
 import asyncio
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class Node:
         self.agent = NodeAgent(server="n", device=self.device, safe=SAFE, now_s=lambda: self.now_s)
 
     def at(self, now_s: float) -> NodeClocks:
-        """What is enforced, a tick and the device's delay later."""
+        """Return the enforced clocks, a tick and the device's delay later."""
         self.now_s = now_s
         self.agent.tick()
         self.now_s += 0.1
@@ -62,7 +62,7 @@ def test_a_brake_outlives_the_guard() -> None:
     assert node.agent.telemetry().power_w == pytest.approx(BLOOM_A100.prompt_w(BLOOM_A100.brake_clock))
 
 
-def test_any_guard_may_brake_but_only_the_one_that_is_heard_may_let_go() -> None:
+def test_any_guard_may_brake_but_only_the_holder_may_release() -> None:
     node = Node()
     node.agent.renew(Beat(guard="g", lease_s=10.0))
     other: dict[str, Any] = {"guard": "other", "lease_s": 10.0}
@@ -105,7 +105,7 @@ async def test_over_http_the_secret_opens_and_a_bad_body_is_refused() -> None:
         assert "guard 'g' holds this node" in other.json()["detail"]
 
 
-def test_an_agent_that_is_told_to_end_leaves_its_node_slow() -> None:
+def test_an_agent_leaves_its_node_slow_at_its_end() -> None:
     node = Node()
     node.agent.set_clocks(told(0.9, 0.4))
     assert node.at(1.0) == NodeClocks(0.9, 0.4)

@@ -45,7 +45,7 @@ class Hands:
     now_s: float = 1000.0
 
     def read_s(self) -> float:
-        """What it shows."""
+        """Return the present time."""
         return self.now_s
 
     def pass_(self, duration_s: float) -> None:
@@ -62,7 +62,7 @@ class Node:
     device: SimulatedDevice
     agent: NodeAgent
     app: FastAPI
-    end: Callable[[], None] = lambda: None  # told to
+    end: Callable[[], None] = lambda: None  # by signal
     stop: Callable[[], None] = lambda: None  # and waited for
 
     @property
@@ -100,7 +100,7 @@ class AgentRow:
     """All of them."""
 
     nodes: list[Node] = field(default_factory=list)
-    hands: Hands | None = None  # none: the machine's time
+    hands: Hands | None = None  # none: real time
 
     def config(self, **said: Any) -> GuardFile:
         """A guard's file for them."""
@@ -162,7 +162,7 @@ def agent_row(
 
 @contextmanager
 def staged(count: int, **more: Any) -> Iterator[AgentRow]:
-    """So many agents whose devices hold their safe clocks, in the test's own time."""
+    """So many agents whose devices run at their safe clocks, in the test's own time."""
     with agent_row(count, hands=Hands(), **more) as row:
         row.pass_(0.1)  # devices take a moment
         yield row
@@ -188,7 +188,7 @@ class Guarding:
         return value
 
     async def rounds(self, count: int, *, every_s: float | None = None) -> None:
-        """Some rounds; five a period, where nothing else is said."""
+        """Run some cycles; five a period by default."""
         for _ in range(count):
             await self.loop.reconcile()
             if self.hands is None:

@@ -1,4 +1,4 @@
-"""What the guard does about agents that take its questions and never answer."""
+"""The guard with agents that accept requests and never answer."""
 
 import asyncio
 from collections.abc import Hashable, Iterable
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Deaf(Agents):
-    """Nobody answers; waiting takes all the time that it may, of a clock that nothing else moves."""
+    """No agent answers; waiting takes the whole timeout, by a clock that only waiting advances."""
 
     now_s = 0.0
 
@@ -30,7 +30,7 @@ class Deaf(Agents):
         self.now_s += at_most_s
 
 
-async def test_a_round_ends_within_its_period_whoever_is_silent_and_whatever_is_owed(
+async def test_a_cycle_ends_within_its_period_whatever_is_pending(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     said = {"agents": [{"name": f"n{at}", "url": f"http://n{at}:1"} for at in range(3)]}

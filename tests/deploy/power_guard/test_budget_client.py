@@ -1,4 +1,4 @@
-"""Budgets that the guard fetches: from the real service on a real socket, which also falls silent."""
+"""Budgets that the guard fetches from the real API on a real socket, which also stops answering."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ EVERY_S = 0.1
 
 @asynccontextmanager
 async def on_loopback(service: RunningService) -> AsyncIterator[tuple[str, AsyncClient]]:
-    """The service behind a socket, with its clock at the present; and a planner who set up a tree of one row."""
+    """The API behind a socket, with its clock at the present, and a client that stored a tree of one row."""
     service.clock.at = datetime.now(UTC)
     listener = socket.create_server((LOOPBACK, 0))
     server = uvicorn.Server(uvicorn.Config(service.app, lifespan="off", log_config=None, access_log=False))
@@ -65,7 +65,7 @@ def budget(limit_w: float, *, lasts_s: float = 600.0) -> PowerBudget:
 
 
 async def until(guard: Guarding, holds: Callable[[], object]) -> None:
-    """Budgets run by the guard's clock, which moves a little; what the service is asked runs by the wall's."""
+    """Budgets use the guard's clock, which advances little; requests use real time."""
     async with asyncio.timeout(PATIENCE_S):
         while not holds():
             await guard.rounds(1, every_s=0.01)
@@ -90,7 +90,7 @@ async def test_a_budget_set_at_the_service_is_taken_changed_and_withdrawn(
         await until(guard, lambda: guard.sample("power_budget_refusals_total") > 0)
         seen = asks(guard, "found")
         await until(guard, lambda: asks(guard, "found") > seen + 2)
-        assert guard.sample("power_budget_refusals_total") == 1  # one word, refused once
+        assert guard.sample("power_budget_refusals_total") == 1  # one order, rejected once
         assert guard.loop.state.limit_w == 9_000.0
 
         made = await planner.replace_power_budget("row", budget(9_500.0), if_match=made.etag)
@@ -100,7 +100,7 @@ async def test_a_budget_set_at_the_service_is_taken_changed_and_withdrawn(
         assert guard.loop.state.cause is Cause.BUDGET_EXPIRED
 
 
-async def test_with_the_service_gone_the_budget_expires_and_the_row_turns_cautious(
+async def test_without_the_api_the_budget_expires_and_the_row_is_degraded(
     sqlite_service: RunningService, tmp_path: Path
 ) -> None:
     async with contextlib.AsyncExitStack() as serving:
@@ -118,7 +118,7 @@ async def test_with_the_service_gone_the_budget_expires_and_the_row_turns_cautio
 
 
 class NeverAnswering:
-    """A service that takes questions and says nothing, for as long as one waits."""
+    """An API that accepts requests and never answers."""
 
     asked = 0
 

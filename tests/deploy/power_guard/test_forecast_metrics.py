@@ -1,4 +1,4 @@
-"""What is told of a row beside its guard's own counts: the forecast, the budget's time, holds; waits and their cost."""
+"""The metrics of what comes next: forecast, remaining time of the budget, admission limits."""
 
 from prometheus_client import CollectorRegistry
 
@@ -35,7 +35,7 @@ def test_the_same_reading_twice_is_one_reading() -> None:
     assert value(once, "row_power_forecast_watts", **labels) == value(twice, "row_power_forecast_watts", **labels)
 
 
-def test_what_cannot_be_forecast_is_left_out_and_the_rest_is_told() -> None:
+def test_a_failed_forecast_is_left_out_and_the_rest_is_exported() -> None:
     registry = full_step(Reading(2.0, 1e5), Reading(4.0, float("nan")))
     assert value(registry, "row_power_forecast_watts", horizon="2s", quantile="0.5") is None
     assert value(registry, "power_admission_limit_watts", priority="low") == 90
@@ -47,6 +47,6 @@ def test_horizons_beyond_the_forecast_are_left_out() -> None:
     assert value(registry, "row_power_forecast_watts", horizon="40s", quantile="0.5") is None
 
 
-def test_a_budget_counts_down_and_none_is_not_told() -> None:
+def test_a_budget_counts_down_and_none_is_not_exported() -> None:
     assert value(full_step(Reading(2.0, 1e5)), "power_budget_remaining_seconds") is None
     assert value(full_step(Reading(2.0, 1e5), budget=Budget(1e5, 1.0)), "power_budget_remaining_seconds") == -3

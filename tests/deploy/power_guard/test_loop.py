@@ -1,4 +1,4 @@
-"""The guard's rounds against agents on real sockets: some obey, some ignore, restart, vanish."""
+"""The guard's control loop with agents on real sockets: some ignore commands, restart, vanish."""
 
 import asyncio
 from typing import Any
@@ -21,7 +21,7 @@ def led(work: Any) -> None:
     asyncio.run(work)
 
 
-def test_agents_start_at_their_safe_clocks_and_are_told_others() -> None:
+def test_agents_start_at_their_safe_clocks_and_get_others() -> None:
     with staged(3) as row:
 
         async def work() -> None:
@@ -51,7 +51,7 @@ def test_a_reading_above_the_budget_brakes_every_server_within_the_round() -> No
                 assert not any(node.braked for node in row.nodes)
                 assert rounds < 5
                 rounds += 1
-                await guard.rounds(1, every_s=0.02)  # what a device takes
+                await guard.rounds(1, every_s=0.02)  # delay of a device
             assert all(node.braked for node in row.nodes)
             assert guard.sample("power_brake_events_total", cause=Cause.OVER_BUDGET) == 1
             assert guard.sample("row_power_utilization_ratio") > 1
@@ -102,12 +102,12 @@ def test_without_a_guard_the_nodes_fall_to_their_safe_clocks_and_a_new_guard_lif
         led(work())
 
 
-def test_a_driver_that_was_reloaded_is_told_again_at_once() -> None:
+def test_a_reloaded_driver_is_written_again_at_once() -> None:
     with staged(3) as row:
 
         async def work() -> None:
             guard = guarding(row.config(settings={"rating_w": 12_000.0, "standing_w": 12_000.0}), hands=row.hands)
-            await guard.rounds(3)  # no budget: cautious
+            await guard.rounds(3)  # no budget: degraded
             assert guard.mode() is GuardMode.DEGRADED
             capped = row.nodes[1].clocks
             assert capped != FULL
@@ -121,7 +121,7 @@ def test_a_driver_that_was_reloaded_is_told_again_at_once() -> None:
         led(work())
 
 
-def test_a_server_that_ignores_its_orders_is_told_again_and_then_counted_as_deaf() -> None:
+def test_a_server_that_ignores_orders_is_commanded_again_and_then_unresponsive() -> None:
     with staged(4) as row:
         row.nodes[2].device.actuator.faults = ActuatorFaults(unresponsive=("n2",))
 
@@ -140,7 +140,7 @@ def test_a_server_that_ignores_its_orders_is_told_again_and_then_counted_as_deaf
         led(work())
 
 
-def test_a_node_that_vanished_counts_with_its_worst_and_two_make_the_row_blind() -> None:
+def test_a_missing_node_counts_with_its_worst_case_and_two_lose_telemetry() -> None:
     with staged(5) as row:
 
         async def work() -> None:
@@ -184,7 +184,7 @@ def _broken(*, on: bool) -> None:
     raise OSError(f"the wire is cut: {on}")
 
 
-def test_another_guard_is_not_obeyed_while_one_is_heard() -> None:
+def test_another_guard_is_rejected_while_one_holds_the_node() -> None:
     with staged(2) as row:
 
         async def work() -> None:
@@ -192,7 +192,7 @@ def test_another_guard_is_not_obeyed_while_one_is_heard() -> None:
                 guarding(row.config(guard="first"), hands=row.hands),
                 guarding(row.config(guard="second"), hands=row.hands),
             )
-            while second.mode() is not GuardMode.TELEMETRY_LOST:  # it hears nobody, and says so
+            while second.mode() is not GuardMode.TELEMETRY_LOST:  # it reaches no agent, and reports that
                 await first.rounds(1)
                 await second.rounds(1)
             assert [node.agent.telemetry().holder for node in row.nodes] == ["first"] * 2
@@ -246,7 +246,7 @@ async def _until(guard: Guarding, mode: GuardMode, *, rounds: int = 100) -> None
         await guard.rounds(1)
 
 
-def test_a_budget_that_expires_makes_the_row_cautious() -> None:
+def test_an_expired_budget_degrades_the_row() -> None:
     with staged(2) as row:
 
         async def work() -> None:

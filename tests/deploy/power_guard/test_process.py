@@ -1,4 +1,4 @@
-"""`fleetwright guard` and `fleetwright agent` as processes: started from a file, told to end, killed."""
+"""`fleetwright guard` and `fleetwright agent` as processes: started from a file, stopped by a signal, killed."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ FULL = (1.0, 1.0)
 
 
 def ended_well(process: Process) -> bool:
-    """Told to end, it ends by itself; uvicorn then dies of the very signal that it was sent."""
+    """Stop the process by a signal; uvicorn then dies of the signal that it received."""
     return process.stop(grace_s=PATIENCE_S) in (0, -signal.SIGTERM) and "Traceback" not in process.log_tail()
 
 
@@ -81,7 +81,7 @@ def with_another(row: AgentRow, url: str) -> GuardFile:
     return config.model_copy(update={"agents": (*config.agents, AgentEntry(name="n9", url=url))})
 
 
-def test_a_guard_that_is_told_to_end_does() -> None:
+def test_a_guard_ends_at_a_signal() -> None:
     told: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
@@ -90,14 +90,15 @@ def test_a_guard_that_is_told_to_end_does() -> None:
     with agent_row(1) as row, socket.create_server((LOOPBACK, 0)) as listener:
         before = signal.signal(signal.SIGTERM, note)
         try:
-            asyncio.run(_guarded_until_told(row.config(), listener))
+            asyncio.run(_guarded_until_commanded(row.config(), listener))
         finally:
             signal.signal(signal.SIGTERM, before)
-    assert told == [signal.SIGTERM]  # uvicorn hands on what it was sent
+    assert told == [signal.SIGTERM]  # uvicorn re-raises its signal
 
 
-async def _guarded_until_told(config: GuardFile, listener: socket.socket) -> None:
-    """Ends at the signal, with nothing left running: a pending task would be a warning, which is an error here."""
+async def _guarded_until_commanded(config: GuardFile, listener: socket.socket) -> None:
+    """The process ends at the signal with nothing left running: a pending task would be a warning, which is an error
+    here."""
     guard = asyncio.create_task(run_guard(config, listener))
     url = f"http://{LOOPBACK}:{listener.getsockname()[1]}/healthz"
     async with httpx.AsyncClient(timeout=PATIENCE_S) as http, asyncio.timeout(PATIENCE_S):

@@ -76,7 +76,7 @@ async def test_what_is_no_document_or_too_much_of_one_is_refused() -> None:
                 for _ in range(9):
                     yield b" " * (MAX_BYTES // 8)
 
-            http.headers["Authorization"] = "none"  # the body is read before the secret is asked for
+            http.headers["Authorization"] = "none"  # the body is read before the token is checked
             assert (await http.put("/budget", content=unannounced(), headers=text)).status_code == 413
             assert guard.loop.budget is None
 

@@ -1,4 +1,4 @@
-"""The guard and its agents over mutual TLS: each shows who it is, and nobody else is believed."""
+"""The guard and its agents over mutual TLS: each accepts only certificates of the configured authority."""
 
 import asyncio
 import socket
@@ -39,7 +39,7 @@ def over_tls(row: AgentRow, authority: Authority) -> Iterator[str]:
 
 
 def asked(row: AgentRow, url: str, authority: Authority, shown: KeyPair) -> Guarding:
-    """A guard that shows that certificate, after some rounds."""
+    """A guard with that certificate, after some cycles."""
     tls = {"authority": str(authority.cert_path), "certificate": str(shown.cert_path), "key": str(shown.key_path)}
     guard = guarding(row.config(agents=[{"name": "n0", "url": url}], agent_tls=tls), hands=row.hands)
 
@@ -51,7 +51,7 @@ def asked(row: AgentRow, url: str, authority: Authority, shown: KeyPair) -> Guar
     return guard
 
 
-def test_a_guard_is_heard_by_its_certificate_and_hears_only_its_own_agents(tmp_path: Path) -> None:
+def test_guard_and_agents_accept_only_certificates_of_their_authority(tmp_path: Path) -> None:
     ours, theirs = Authority.create(tmp_path / "ours"), Authority.create(tmp_path / "theirs")
     mine, strangers = (each.issue("guard", common_name="guard") for each in (ours, theirs))
     with staged(1) as row, over_tls(row, ours) as url:
@@ -64,7 +64,7 @@ def test_a_guard_is_heard_by_its_certificate_and_hears_only_its_own_agents(tmp_p
         assert guard.mode() is GuardMode.DEGRADED, "it hears, and has no budget"
 
 
-def test_certificates_that_cannot_be_used_are_told_before_anything_is_asked(tmp_path: Path) -> None:
+def test_unusable_certificates_are_reported_before_any_request(tmp_path: Path) -> None:
     none = tmp_path / "none"
     tls = {"authority": str(none), "certificate": str(none), "key": str(none)}
     said: dict[str, Any] = {"agents": [{"name": "n0", "url": "https://n0:1"}], "agent_tls": tls}

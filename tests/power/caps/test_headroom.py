@@ -62,7 +62,7 @@ def test_a_full_feed_above_limits_what_is_below() -> None:
     assert by_name["row-1"].servers.mid <= by_name["pdu"].servers.mid
 
 
-def test_too_many_servers_are_said_to_be_too_many() -> None:
+def test_too_many_servers_have_their_own_error() -> None:
     (found,) = feed_headroom(fifty(150_000.0))
     assert found.uncapped.servers.mid < 0
     assert found.uncapped.stranded_w.mid < 0
@@ -84,7 +84,7 @@ def test_sampling_finds_the_risk_asked_for(*, capped: bool) -> None:
     risk = (checked.capped if capped else checked.uncapped).risk
     assert risk is not None
     assert risk.low <= risk.mid <= risk.high
-    assert 0.3e-2 < risk.mid < 1.3e-2  # whole servers leave room; the law itself is a normal one
+    assert 0.3e-2 < risk.mid < 1.3e-2  # whole servers leave a margin; the formula uses a normal distribution
 
 
 def test_the_law_has_the_mean_and_spread_of_the_samples() -> None:

@@ -1,4 +1,4 @@
-"""Whole plans: what a tree gets, period by period and with a side lost."""
+"""Whole plans of a tree, period by period and with a side lost."""
 
 from math import inf
 from typing import Any

@@ -1,4 +1,4 @@
-"""The cap program against trying every choice; what it says of bounds, watts and conflicts."""
+"""The cap program against enumeration: choices, bounds, prices and conflicts."""
 
 from itertools import product
 from math import inf, sqrt
@@ -99,7 +99,7 @@ def test_both_solvers_agree() -> None:
     assert solved(problem).loss == pytest.approx(best_by_trying(problem))
 
 
-def test_a_price_foretells_what_a_little_more_saves() -> None:
+def test_a_price_predicts_the_saving_of_a_small_increase() -> None:
     options = tuple(menu([(100 - w, 0, 0, w * (1 + g / 10)) for w in range(50)]) for g in range(4))
     members = tuple(range(4))
 

@@ -1,4 +1,4 @@
-"""Whichever 2N feeds lose a side, every feed holds, with that state's plan under them and the usual one elsewhere."""
+"""Every feed stays within its limit, whichever 2N feeds lose a side."""
 
 from itertools import product
 from random import Random

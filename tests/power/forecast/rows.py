@@ -1,4 +1,4 @@
-"""Rows made for tests: Poisson arrivals, each a prompt and then tokens on a server of its own, metered each 2 s."""
+"""Rows for tests: Poisson arrivals, each a prompt and then tokens on its own server, metered each 2 s."""
 
 from dataclasses import dataclass
 
@@ -48,7 +48,7 @@ def _held(begin: Floats, end: Floats, edges: Floats) -> tuple[Floats, Floats]:
 
 
 def _since(times: Floats, edges: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """The time gone since all events before each edge, and how many those are."""
+    """Return the time since all events before each edge, and their number."""
     ordered = np.sort(times)
     count = np.searchsorted(ordered, edges, side="right")
     sums = np.concatenate([[0.0], np.cumsum(ordered)])[count]

@@ -1,4 +1,4 @@
-"""The day-ahead forecast: what repeats is found, what does not is said, and periods cover their steps."""
+"""The day-ahead forecast: periodic profiles, calibrated quantiles, periods that cover their steps."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ HOURS = np.arange(PER_DAY) / 6
 
 
 def days(count: int, *, seed: int = 0, of_days: float = 5e3, of_steps: float = 2e3) -> Floats:
-    """[day, step]: a wave, each day off by something, each step beside that."""
+    """Return [day, step]: a wave with an error of each day and one of each step."""
     rng = np.random.default_rng(seed)
     wave = 150e3 + 40e3 * np.sin(2 * np.pi * (HOURS - 9) / 24)
     made: Floats = wave + rng.normal(0, of_days, (count, 1)) + rng.normal(0, of_steps, (count, PER_DAY))
@@ -82,13 +82,13 @@ class TestQuantiles:
 
 
 class TestHoles:
-    def test_steps_that_nobody_metered_are_bridged(self) -> None:
+    def test_steps_without_readings_are_interpolated(self) -> None:
         past = days(8)
         whole = next_day(of(past)).watts
         past[3, 20:30] = np.nan
         assert next_day(of(past)).watts == pytest.approx(whole, rel=0.05)
 
-    def test_a_day_that_nobody_metered_is_left_to_the_one_before(self) -> None:
+    def test_a_day_without_readings_repeats_the_one_before(self) -> None:
         past = days(8)
         past[3] = np.nan
         assert np.isfinite(next_day(of(past)).watts).all()
@@ -103,7 +103,7 @@ class TestRefusals:
         with pytest.raises(RuleError, match="watts: must have at least 4 whole days and the last one, got 3 of 3"):
             next_day(of(days(3)))
 
-    def test_a_last_day_that_nobody_metered(self) -> None:
+    def test_a_last_day_without_readings(self) -> None:
         past = days(8)
         past[7] = np.nan
         with pytest.raises(RuleError, match="and the last one"):

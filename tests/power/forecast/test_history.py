@@ -29,7 +29,7 @@ class TestForms:
         assert found.watts.tolist() == [100, 110]
         assert found.step_s == 2
 
-    def test_dates_say_when_it_began(self) -> None:
+    def test_dates_give_the_start(self) -> None:
         start = read("time,watts\n2026-11-21T06:00:10+01:00,1\n2026-11-21T06:00:00+01:00,2\n").start
         assert start is not None
         assert start.isoformat() == "2026-11-21T06:00:00+01:00"

@@ -1,4 +1,4 @@
-"""The short-horizon forecast: its bounds, that it is honest on rows it has never seen, and that it is a value."""
+"""The short-term forecast: its bounds, its calibration on unseen rows, and its value semantics."""
 
 import numpy as np
 import pytest
@@ -24,13 +24,13 @@ def day() -> Row:
 
 @pytest.fixture(scope="module")
 def by_readings(day: Row) -> Floats:
-    """What was forecast from readings alone."""
+    """Return forecasts from readings alone."""
     return replayed(_times(day), day.watts)
 
 
 @pytest.fixture(scope="module")
 def by_counts(day: Row) -> Floats:
-    """What was forecast from readings and counts."""
+    """Return forecasts from readings and counts."""
     return replayed(_times(day), day.watts, drivers_w=day.drivers_w)
 
 
@@ -53,7 +53,7 @@ class TestHonesty:
     @pytest.mark.parametrize("lag", range(len(LAGS)))
     @pytest.mark.parametrize("quantile", range(len(QUANTILES)))
     @pytest.mark.parametrize("known", ["by_readings", "by_counts"])
-    def test_as_many_outcomes_lie_below_a_quantile_as_it_says(
+    def test_the_share_of_outcomes_below_a_quantile_matches_it(
         self, day: Row, request: pytest.FixtureRequest, known: str, quantile: int, lag: int
     ) -> None:
         said, share = request.getfixturevalue(known), QUANTILES[quantile]
@@ -82,7 +82,7 @@ class TestHonesty:
             best = np.full(len(outcome) - WARM, np.quantile(outcome[WARM:], share))
             assert ours.pinball_w < score(best, outcome[WARM:], quantile=share).pinball_w
 
-    def test_counts_of_prompts_say_more_than_readings(
+    def test_counts_of_prompts_improve_on_readings(
         self,
         day: Row,
         by_readings: Floats,
@@ -96,7 +96,7 @@ class TestHonesty:
         assert losses[1] < 0.9 * losses[0]
 
     def test_a_swing_that_repeats_is_foreseen(self) -> None:
-        """A job that trains draws 40 kW more in two of five readings: what a constant calls a rise is none."""
+        """A training job draws 40 kW more in two of five readings, which a constant baseline takes for a rise."""
         rng = np.random.default_rng(4)
         watts = 150e3 + 40e3 * (np.arange(6000) % 5 < 2) + rng.normal(0, 500, 6000)
         said = replayed(_seconds(6000), watts)[3000:5999, 0, 2]
@@ -132,7 +132,7 @@ class TestShape:
         assert forecast.rise_w(40, 0.999) == pytest.approx(FIRST_RISE_SHARE * 200_000)
         assert forecast.rise_w(2, 0.5) == 0
 
-    def test_or_what_it_is_told(self) -> None:
+    def test_or_the_given_value(self) -> None:
         forecast = RowForecast.start(prior_rise_w=9000.0).after(at_s=0.0, row_w=200_000.0)
         assert forecast.rise_w(10, 0.999) == pytest.approx(9000)
 

@@ -1,4 +1,4 @@
-"""A row, a policy that is told what to want, and a way to lead a guard through time."""
+"""A row, a scripted policy, and a way to run a guard through time."""
 
 from dataclasses import dataclass, field
 from math import inf
@@ -19,7 +19,7 @@ FOR_EVER_S = 1e9
 
 
 class Wants(NamedTuple):
-    """A policy that wants one setting, and writes down what it was shown."""
+    """A policy with one setting that records its observations."""
 
     setting: Setting = UNTOUCHED
     command_delay_s: float = 1.0
@@ -46,7 +46,7 @@ def row(servers: int = SERVERS) -> Row:
 
 @dataclass
 class Led:
-    """A guard in a row that does what it is told, unless a test says otherwise."""
+    """A guard with a row that executes its commands, unless a test changes that."""
 
     policy: Wants = field(default_factory=Wants)
     settings: GuardSettings = field(default_factory=lambda: GuardSettings(rating_w=LIMIT_W))
@@ -77,12 +77,12 @@ class Led:
         return orders
 
     def telemetry(self, *, coming_w: float = inf) -> Telemetry:
-        """What is known now."""
+        """Return the present telemetry."""
         servers = Servers(self.read_at_s, self.held.copy()) if self.read_back else None
         return Telemetry(self.now_s, self.reading, COUNTS, servers, self.budget, coming_w)
 
     def obey(self, orders: Orders) -> None:
-        """Do as told, at once; the deaf do nothing."""
+        """Execute the commands at once; unresponsive servers do nothing."""
         command = orders.command[~self.unresponsive[orders.command]]
         self.held[:2, command] = self.guard.row.clocks_of(orders.setting.clocks)[:, command]
         self.held[2, orders.brake] = 1.0
@@ -100,5 +100,5 @@ class Led:
 
 
 def no_faster(clocks: Clocks, bound: Clocks) -> bool:
-    """Whether no lever is milder than the bound."""
+    """Return whether no clock is above the bound."""
     return all(mine <= theirs + 1e-9 for mine, theirs in zip(clocks, bound, strict=True))

@@ -1,4 +1,4 @@
-"""The breaker's curve against its own differential equation, and against what the standards ask."""
+"""The trip curve against its differential equation, and against the standards."""
 
 from math import inf
 

@@ -1,4 +1,4 @@
-"""A planner's word: taken or refused as a whole, and what holds while it changes."""
+"""Budget orders: accepted or rejected as a whole, and the limit in force while they change."""
 
 from math import inf, nan
 from typing import Any
@@ -52,7 +52,7 @@ def test_a_lower_limit_is_known_before_it_holds_and_a_higher_one_changes_nothing
         (said(1e5, valid_s=1e6), ("valid_s",), "must be above 0 and at most 604800 s, got 1e+06"),
     ],
 )
-def test_a_bad_word_is_refused_by_name_and_the_old_one_stays(order: BudgetOrder, path: Any, message: str) -> None:
+def test_an_invalid_order_names_its_fields_and_the_old_one_stays(order: BudgetOrder, path: Any, message: str) -> None:
     before = taken(said(150_000.0))
     with pytest.raises(BudgetError) as refused:
         taken(order, before=before, now_s=1010.0)
@@ -62,7 +62,7 @@ def test_a_bad_word_is_refused_by_name_and_the_old_one_stays(order: BudgetOrder,
     assert before.at(1010.0) == Budget(150_000.0, 1300.0)
 
 
-def test_every_defect_is_told_at_once() -> None:
+def test_every_violation_is_reported_at_once() -> None:
     with pytest.raises(BudgetError) as refused:
         taken(said(-1.0, (10.0, 3e5), valid_s=-1.0, domain="x"))
     assert len(refused.value.violations) == 4
@@ -86,7 +86,7 @@ class TestCutWithoutNotice:
         assert cut.coming_w(1100.0, lead_s=60.0) == 120_000.0
         assert [cut.at(now_s).limit_w for now_s in (1100.0, 1159.0, 1160.0)] == [180_000.0, 180_000.0, 120_000.0]
 
-    def test_saying_it_again_does_not_put_it_off(self) -> None:
+    def test_repeating_a_cut_does_not_delay_it(self) -> None:
         cut = taken(said(120_000.0), before=taken(said(180_000.0)), now_s=1100.0)
         for now_s in range(1110, 1160, 10):
             cut = taken(said(120_000.0), before=cut, now_s=float(now_s))

@@ -1,4 +1,4 @@
-"""Every way between the states, as docs/power/guard.md has them."""
+"""Every transition of docs/explanation/power/guard.md."""
 
 from math import inf, nan
 
@@ -20,7 +20,7 @@ SLOW = Setting(
 
 
 class TestNormal:
-    def test_the_first_step_tells_everybody_and_the_next_says_nothing(self) -> None:
+    def test_the_first_step_commands_all_servers_and_the_next_none(self) -> None:
         led = Led(policy=Wants(SLOW))
         first = led.step(0.8 * LIMIT_W)
         assert (first.mode, first.setting) == (GuardMode.NORMAL, SLOW)
@@ -49,9 +49,9 @@ class TestNormal:
         led = Led().steady()
         orders = led.step(0.8 * LIMIT_W, coming_w=0.7 * LIMIT_W)
         assert led.state.policy[-1].budget_w == 0.7 * LIMIT_W
-        assert orders.mode is GuardMode.NORMAL  # 80 % is above what is coming, not above what holds
+        assert orders.mode is GuardMode.NORMAL  # 80 % is above the coming limit, not above the present one
 
-    def test_a_changed_setting_goes_to_those_whom_it_concerns(self) -> None:
+    def test_a_changed_setting_is_sent_to_the_affected_servers(self) -> None:
         led = Led().steady()
         led.guard.policy = Wants(Setting(clocks=Clocks(low_token=0.8)))
         assert led.step(0.8 * LIMIT_W).command.tolist() == list(range(0, SERVERS, 2))
@@ -102,7 +102,7 @@ class TestBrake:
         for _ in range(7):
             assert led.step().mode is GuardMode.BRAKED
 
-    def test_releasing_holds_the_blind_level_and_then_gives_back(self) -> None:
+    def test_releasing_keeps_the_worst_case_clocks_and_then_restores(self) -> None:
         led = Led().steady()
         led.step(1.1 * LIMIT_W)
         while led.state.mode is GuardMode.BRAKED:
@@ -150,7 +150,7 @@ class TestBrake:
         shown = [observed.reading.row_w for observed in led.state.policy]
         assert shown == [0.8 * LIMIT_W] * 3 + [0.4 * LIMIT_W]
 
-    def test_servers_that_ignore_the_brake_are_told_again(self) -> None:
+    def test_servers_that_ignore_the_brake_are_commanded_again(self) -> None:
         led = Led().steady()
         led.step(1.1 * LIMIT_W)
         led.held[BRAKE, :3] = 0.0
@@ -167,7 +167,7 @@ class TestBrake:
 
 
 class TestBudget:
-    def test_an_expired_budget_makes_cautious_not_blind(self) -> None:
+    def test_an_expired_budget_degrades_and_keeps_telemetry(self) -> None:
         led = Led().steady()
         led.budget = Budget(LIMIT_W, led.now_s + 1)
         orders = led.step(0.8 * LIMIT_W)
@@ -206,7 +206,7 @@ class TestBudget:
         assert led.state.mode is GuardMode.NORMAL
 
     @pytest.mark.parametrize("limit_w", [-1.0, 0.0, LIMIT_W * 1.01, nan])
-    def test_what_no_planner_may_say_is_not_believed(self, limit_w: float) -> None:
+    def test_an_impossible_budget_is_not_valid(self, limit_w: float) -> None:
         led = Led().steady()
         led.budget = Budget(limit_w, 1e9)
         assert led.step(0.8 * LIMIT_W).mode is GuardMode.DEGRADED

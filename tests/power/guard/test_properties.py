@@ -1,4 +1,4 @@
-"""What holds under any sequence of telemetry, budgets and faults."""
+"""Properties under any sequence of telemetry, budgets and faults."""
 
 from itertools import pairwise
 from math import inf
@@ -24,7 +24,7 @@ WAYS = {
     GuardMode.BRAKED: {GuardMode.RELEASING, GuardMode.TELEMETRY_LOST},
     GuardMode.RELEASING: {GuardMode.NORMAL, GuardMode.DEGRADED, GuardMode.TELEMETRY_LOST, GuardMode.BRAKED},
 }
-# What read-backs alone may change: clocks have shown that fit blindness, or the last deaf server has obeyed.
+# Transitions by read-backs alone: worst-case clocks were read back, or the last unresponsive server recovered.
 SHOWN_WAYS = {
     (GuardMode.BRAKED, Cause.TELEMETRY_LOST_TOO_LONG, GuardMode.TELEMETRY_LOST),
     (GuardMode.DEGRADED, Cause.ACTUATION_IGNORED, GuardMode.NORMAL),
@@ -47,7 +47,7 @@ def same(one: object, other: object) -> bool:
 
 
 class AnyGuard(RuleBasedStateMachine):
-    """A row whose servers obey or not, a meter that works or not, a planner that lives or not."""
+    """A row whose servers may ignore commands, whose meter may fail, and whose planner may die."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class AnyGuard(RuleBasedStateMachine):
         self.before: GuardMode | None = None
         self.orders: Orders | None = None
         self.over_s: float | None = None
-        self.commands: dict[int, list[tuple[float, bool]]] = {}  # when each server was, and whether in vain
+        self.commands: dict[int, list[tuple[float, bool]]] = {}  # times, and whether without effect
 
     def _step(self, row_w: float | None, after_s: float, *, old_s: float = 0.0) -> None:
         led = self.led
@@ -78,8 +78,9 @@ class AnyGuard(RuleBasedStateMachine):
         self._ask_again()
 
     def _ask_again(self) -> None:
-        """A second step at the same moment orders nothing more of servers that obey, and changes no state, but for the
-        ways that waited for what the first step made servers show."""
+        """A second step at the same moment sends nothing new to responsive servers and changes no state, except for
+        transitions that waited for the read-back of the first step.
+        """
         led, state = self.led, self.led.state
         again, orders = led.guard.step(state, led.telemetry())
         ignored = bool(led.unresponsive.any() or state.commands.unresponsive.any())
@@ -87,7 +88,7 @@ class AnyGuard(RuleBasedStateMachine):
         if again.mode is state.mode:
             assert ignored or orders.quiet
         elif again.mode is GuardMode.BRAKED:
-            # Lower clocks were tried before the brake: they have not shown, or the lowest are not low enough.
+            # Lower clocks were tried before the brake: they were not read back, or are not low enough.
             assert led.unresponsive.any() or self._floor_w() > state.limit_w
             assert (state.mode, state.since_s, again.cause) == (
                 GuardMode.TELEMETRY_LOST,
@@ -100,7 +101,7 @@ class AnyGuard(RuleBasedStateMachine):
         assert again.brakes == state.brakes + (state.mode is not again.mode is GuardMode.BRAKED)
 
     def _floor_w(self) -> float:
-        """What the row may draw at the lowest clocks of the blind level."""
+        """Return the power of the row at the lowest worst-case clocks."""
         return self.led.guard.row.worst_w(Clocks(*[SETTINGS.lowest_clock] * 5))
 
     @rule(share=st.floats(0.0, 1.5), after_s=st.floats(0.5, 5.0), old_s=st.sampled_from([0.0, 2.0, 10.0]))
@@ -108,7 +109,7 @@ class AnyGuard(RuleBasedStateMachine):
         self._step(share * ROW_LIMIT_W, after_s, old_s=old_s)
 
     @rule(after_s=st.floats(0.5, 40.0))
-    def lose_sight(self, after_s: float) -> None:
+    def lose_telemetry(self, after_s: float) -> None:
         self._step(None, after_s)
 
     @rule(wanted=clocks)
@@ -167,8 +168,10 @@ class AnyGuard(RuleBasedStateMachine):
     @precondition(lambda self: self.orders is not None)
     @invariant()
     def no_storm(self) -> None:
-        """Orders to a server are apart by the time they need, unless what is ordered has changed, was forgotten, or an
-        order before it was lost, whose time goes on."""
+        """Two orders to a server are separated by their time, unless the value changed, was lost, or an earlier order
+        was
+        lost, whose time continues.
+        """
         led = self.led
         assert self.orders is not None
         assert self.orders.command.size <= SERVERS
@@ -195,18 +198,18 @@ TestAnyGuard = AnyGuard.TestCase
 TestAnyGuard.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_the_release_waits_until_servers_show_what_they_were_told() -> None:
-    """Told once more at the last moment, they are believed at the next look, be it at the same moment."""
+def test_the_release_waits_for_the_read_back_of_the_commands() -> None:
+    """Servers commanded at the last moment are read back at the next step, even at the same moment."""
     machine = AnyGuard()
     for after_s in (1.0, 6.0, 1.0, 1.0, 19.0, 40.0, 40.0):
-        machine.lose_sight(after_s=after_s)
+        machine.lose_telemetry(after_s=after_s)
     machine.reload(which=0)
     machine.reload(which=2)
-    machine.lose_sight(after_s=18.0)
+    machine.lose_telemetry(after_s=18.0)
     led = machine.led
     assert (led.state.mode, led.state.cause) == (GuardMode.BRAKED, Cause.TELEMETRY_LOST_TOO_LONG)
     machine.reload(which=0)
-    machine.lose_sight(after_s=15.0)
+    machine.lose_telemetry(after_s=15.0)
     assert (led.state.mode, led.all[-1].command.tolist()) == (GuardMode.BRAKED, [0])
     assert led.step(after_s=0.0).release.size == SERVERS
     assert led.state.mode is GuardMode.TELEMETRY_LOST
@@ -215,8 +218,8 @@ def test_the_release_waits_until_servers_show_what_they_were_told() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(share=st.floats(0.05, 1.5), worse=st.floats(0.0, 0.5), steps=st.integers(1, 12))
-def test_a_row_that_draws_more_is_never_held_more_mildly(share: float, worse: float, steps: int) -> None:
-    """Of two guards that see the same but for more watts, the one that sees more brakes no later."""
+def test_a_row_that_draws_more_never_brakes_later(share: float, worse: float, steps: int) -> None:
+    """Of two guards with the same input except for power, the one with more power brakes no later."""
     mild, hard = Led(settings=SETTINGS, servers=SERVERS), Led(settings=SETTINGS, servers=SERVERS)
     for led in (mild, hard):
         led.budget = Budget(ROW_LIMIT_W, 1e9)
@@ -229,7 +232,7 @@ def test_a_row_that_draws_more_is_never_held_more_mildly(share: float, worse: fl
 
 
 @given(limits=st.lists(st.floats(0.2, 1.3), min_size=2, max_size=8))
-def test_a_lower_limit_never_means_a_milder_blind_level(limits: list[float]) -> None:
+def test_a_lower_limit_never_raises_the_worst_case_clocks(limits: list[float]) -> None:
     row = Led(settings=SETTINGS, servers=SERVERS).guard.row
     levels = [row.level_within(share * ROW_LIMIT_W, lowest=0.3) for share in sorted(limits)]
     assert all(no_faster(tight, loose) for tight, loose in pairwise(levels))

@@ -1,4 +1,4 @@
-"""Orders against read-backs: who is told again, how often, and who counts as deaf."""
+"""Commands against read-backs: repetition, backoff, and unresponsive servers."""
 
 from math import inf
 
@@ -28,7 +28,7 @@ def test_an_order_has_its_delay_and_a_margin_to_show() -> None:
     assert 2 + 40 + led.settings.margin_s <= again_s <= 2 + 40 + led.settings.margin_s + 2
 
 
-def test_a_deaf_server_is_told_ever_more_rarely() -> None:
+def test_an_unresponsive_server_is_commanded_with_backoff() -> None:
     led = Led(policy=Wants(CAPPED))
     led.unresponsive[5] = True
     for _ in range(900):
@@ -53,7 +53,7 @@ def test_what_it_may_draw_above_its_order_is_kept_back_from_the_policy() -> None
     assert kinds(led).count(EventKind.UNRESPONSIVE) == 1
 
 
-def test_too_much_kept_back_makes_the_row_cautious_and_obeying_ends_it() -> None:
+def test_a_large_reserve_degrades_the_row_until_servers_respond() -> None:
     led = Led(policy=Wants(CAPPED))
     led.unresponsive[:29] = True
     for _ in range(30):
@@ -68,7 +68,7 @@ def test_too_much_kept_back_makes_the_row_cautious_and_obeying_ends_it() -> None
     assert EventKind.RESPONSIVE in kinds(led)
 
 
-def test_a_driver_that_was_reloaded_is_told_again_in_the_same_step() -> None:
+def test_a_reloaded_driver_is_commanded_again_in_the_same_step() -> None:
     led = Led(policy=Wants(CAPPED)).steady()
     led.held[:BRAKE, 7] = 1.0
     led.held[EPOCH, 7] += 1
@@ -92,7 +92,7 @@ def test_a_cap_that_somebody_else_lifted_is_set_again() -> None:
     assert led.step(0.8 * LIMIT_W).quiet
 
 
-def test_a_device_that_rounds_to_its_steps_does_as_it_was_told() -> None:
+def test_a_device_that_rounds_to_its_steps_counts_as_right() -> None:
     led = Led(policy=Wants(CAPPED)).steady()
     led.held[:BRAKE] = np.floor(led.held[:BRAKE] * 1410 / 15) * 15 / 1410
     for _ in range(30):
@@ -100,7 +100,7 @@ def test_a_device_that_rounds_to_its_steps_does_as_it_was_told() -> None:
     assert not led.state.commands.unresponsive.any()
 
 
-def test_a_server_that_is_not_heard_may_run_free() -> None:
+def test_a_server_without_reports_counts_at_full_clock() -> None:
     led = Led(policy=Wants(CAPPED), settings=GuardSettings(rating_w=LIMIT_W)).steady()
     spoke_s = led.now_s
     for _ in range(10):
@@ -116,10 +116,10 @@ def test_a_server_that_is_not_heard_may_run_free() -> None:
     assert 0 < sum(orders.command.size for orders in led.all[3:]) <= 4
 
 
-def test_an_old_word_is_no_evidence_against_a_server() -> None:
+def test_an_old_report_does_not_count_against_a_server() -> None:
     led = Led(policy=Wants(CAPPED), settings=GuardSettings(rating_w=LIMIT_W, silent_after_s=3600.0))
     led.step(0.8 * LIMIT_W)
-    led.held[:BRAKE] = 1.0  # what was read before the order
+    led.held[:BRAKE] = 1.0  # read before the order
     for _ in range(20):
         led.now_s += 2.0
         led.reading = led.reading._replace(at_s=led.now_s) if led.reading else None
@@ -138,7 +138,7 @@ class OneUnderWay(Led):
         self.next_wish: dict[int, tuple[float, float]] = {}
 
     def obey(self, orders: Orders) -> None:
-        """Order what was told, where nothing is under way."""
+        """Send the commanded value if nothing is in flight."""
         clocks = self.guard.row.clocks_of(orders.setting.clocks)
         for at in orders.command.tolist():
             self.next_wish[at] = (float(clocks[0, at]), float(clocks[1, at]))
@@ -151,10 +151,10 @@ class OneUnderWay(Led):
                 self.under_way[at] = (self.now_s + self.delay_s, self.next_wish.pop(at))
 
 
-def test_a_stream_of_orders_over_a_slow_path_makes_nobody_deaf_but_who_is() -> None:
+def test_frequent_orders_over_a_slow_path_neither_mark_nor_hide_an_unresponsive_server() -> None:
     led = OneUnderWay(policy=Wants(CAPPED, command_delay_s=40.0))
     led.unresponsive[5] = True
-    for at in range(200):  # a new wish every 26 s
+    for at in range(200):  # a new value every 26 s
         level = 0.6 + 0.01 * (at // 13)
         led.guard.policy = Wants(Setting(clocks=Clocks(*[level] * 5)), command_delay_s=40.0)
         led.step(0.8 * LIMIT_W)

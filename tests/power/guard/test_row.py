@@ -1,4 +1,4 @@
-"""The worst case of a row, and the mildest level at which it fits."""
+"""The worst case of a row, and the highest clocks at which it fits."""
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def test_a_braked_server_draws_at_its_brake_clock() -> None:
 
 
 @given(limit_share=st.floats(0.3, 1.2))
-def test_the_level_fits_or_is_the_lowest_and_no_milder_one_of_its_kind_fits(limit_share: float) -> None:
+def test_the_clocks_fit_or_are_the_lowest_and_no_higher_ones_fit(limit_share: float) -> None:
     limit_w = limit_share * MIXED.worst_w(FULL)
     level = MIXED.level_within(limit_w, lowest=0.3)
     if MIXED.worst_w(level) > limit_w:

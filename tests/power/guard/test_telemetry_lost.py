@@ -1,4 +1,4 @@
-"""A row that nobody sees: stale telemetry, and how long that may last."""
+"""A row without telemetry: stale readings, and how long they may last."""
 
 from math import inf, nan
 
@@ -19,7 +19,7 @@ SLOW = Setting(
 
 
 class TestStaleTelemetry:
-    def test_a_reading_is_believed_for_two_periods_beyond_its_delay(self) -> None:
+    def test_a_reading_is_valid_for_two_periods_beyond_its_delay(self) -> None:
         led = Led().steady()
         assert [led.step(after_s=2.0).mode for _ in range(4)] == [GuardMode.NORMAL] * 3 + [GuardMode.TELEMETRY_LOST]
         (event,) = led.all[-1].events
@@ -29,27 +29,27 @@ class TestStaleTelemetry:
             Cause.STALE_TELEMETRY,
         )
 
-    def test_blind_the_worst_case_fits_and_the_holds_are_lower(self) -> None:
+    def test_without_telemetry_the_worst_case_fits_and_admission_is_lower(self) -> None:
         led = Led().steady()
         setting = led.step(after_s=7.0).setting
         assert led.guard.row.worst_w(setting.clocks) <= LIMIT_W
         assert no_faster(setting.clocks, led.settings.degraded_clocks)
         assert (setting.low_limit_w, setting.high_limit_w) == (0.90 * LIMIT_W, 0.95 * LIMIT_W)
 
-    def test_blind_never_milder_than_the_policy_was(self) -> None:
+    def test_without_telemetry_clocks_never_rise_above_the_policys(self) -> None:
         led = Led(policy=Wants(Setting(clocks=Clocks(*[0.3] * 5), low_limit_w=1.0))).steady()
         setting = led.step(after_s=7.0).setting
         assert setting.clocks == Clocks(*[0.3] * 5)
         assert setting.low_limit_w == 1.0
 
-    def test_blind_for_an_hour_without_a_brake_where_the_worst_case_fits(self) -> None:
+    def test_an_hour_without_telemetry_needs_no_brake_if_the_worst_case_fits(self) -> None:
         led = Led().steady()
         for _ in range(1800):
             led.step()
         assert (led.state.mode, led.state.brakes) == (GuardMode.TELEMETRY_LOST, 0)
         assert sum(orders.command.size for orders in led.all[4:]) == SERVERS  # one order each
 
-    def test_sight_is_trusted_after_two_readings(self) -> None:
+    def test_telemetry_is_valid_again_after_two_readings(self) -> None:
         led = Led().steady()
         led.step(after_s=7.0)
         assert [led.step(0.8 * LIMIT_W).mode for _ in range(2)] == [GuardMode.TELEMETRY_LOST, GuardMode.NORMAL]
@@ -62,12 +62,12 @@ class TestStaleTelemetry:
         assert led.step(after_s=1.0).mode is GuardMode.TELEMETRY_LOST
 
     @pytest.mark.parametrize("row_w", [nan, -inf, -5.0])
-    def test_a_reading_that_is_none_is_not_believed(self, row_w: float) -> None:
+    def test_an_impossible_reading_is_not_valid(self, row_w: float) -> None:
         led = Led().steady()
         assert led.step(row_w).mode is GuardMode.TELEMETRY_LOST
         assert led.state.brakes == 0
 
-    def test_a_reading_from_the_future_is_not_believed(self) -> None:
+    def test_a_reading_from_the_future_is_not_valid(self) -> None:
         led = Led().steady()
         led.reading = Reading(led.now_s + 3600, 0.8 * LIMIT_W)
         assert led.step().mode is GuardMode.TELEMETRY_LOST
@@ -80,7 +80,7 @@ class TestStaleTelemetry:
             assert led.step().mode is GuardMode.BRAKED
             assert led.state.brakes == 1
 
-    def test_a_cut_that_is_coming_finds_a_blind_row_low_enough(self) -> None:
+    def test_a_coming_cut_lowers_a_row_without_telemetry_in_time(self) -> None:
         led = Led().steady()
         for _ in range(100):
             led.step()
@@ -90,7 +90,7 @@ class TestStaleTelemetry:
         assert [led.step().mode for _ in range(5)] == [GuardMode.TELEMETRY_LOST] * 5
 
     def test_no_reading_ever(self) -> None:
-        """A guard that has just started waits for the meter's first word, tells nobody anything, and then is blind."""
+        """A new guard waits for the first reading, commands nothing, and then telemetry counts as lost."""
         led = Led()
         waited = [led.step() for _ in range(3)]
         assert all(orders.mode is GuardMode.NORMAL and orders.quiet and not orders.events for orders in waited)
@@ -99,9 +99,9 @@ class TestStaleTelemetry:
         assert led.all[-1].events[-1].cause is Cause.NO_TELEMETRY
         assert led.all[-1].command.size == led.servers
 
-    def test_the_first_word_of_the_meter_ends_the_waiting(self) -> None:
+    def test_the_first_reading_ends_the_waiting(self) -> None:
         led = Led()
-        led.held[:2] = 0.6  # what a guard before this one left
+        led.held[:2] = 0.6  # the clocks of an earlier guard
         led.step()
         assert (led.held[:2] == 0.6).all()
         orders = led.step(0.8 * LIMIT_W)
@@ -116,8 +116,8 @@ class TestStaleTelemetry:
         assert led.state.policy == ()
         assert led.step().mode is GuardMode.TELEMETRY_LOST
 
-    def test_one_that_starts_with_nobody_in_sight_brakes_where_unknown_clocks_would_open_the_breaker(self) -> None:
-        """Nobody was told anything yet, so full clocks are what has to be reckoned with."""
+    def test_a_start_without_telemetry_brakes_if_unknown_clocks_could_trip_the_breaker(self) -> None:
+        """No clocks were commanded yet, so full clocks count."""
         led = Led(settings=GuardSettings(rating_w=LIMIT_W, trip=TripCurve(time_constant_s=150.0)), read_back=False)
         assert [led.step().mode for _ in range(3)] == [GuardMode.NORMAL, GuardMode.NORMAL, GuardMode.BRAKED]
         assert led.state.cause is Cause.TELEMETRY_LOST_TOO_LONG
@@ -145,7 +145,7 @@ class TestBlindTooLong:
         assert (led.state.mode, led.state.cause) == (GuardMode.BRAKED, Cause.TELEMETRY_LOST_TOO_LONG)
 
     def test_in_band_clocks_are_tried_before_the_brake_where_it_would_still_be_in_time(self) -> None:
-        """64 servers behind the budget of 40: 0.75 of the curve's time is over at the first blind step."""
+        """64 servers behind the budget of 40: 0.75 of the curve's time is over at the first step without telemetry."""
         tried, unresponsive = (Led(servers=64).steady() for _ in range(2))
         unresponsive.unresponsive[:] = True
         assert [led.step(after_s=7.5).mode for led in (tried, unresponsive)] == [GuardMode.TELEMETRY_LOST] * 2
@@ -156,7 +156,7 @@ class TestBlindTooLong:
         full_w = unresponsive.guard.row.worst_w(UNTOUCHED.clocks)
         assert 7.5 + 2.0 + unresponsive.settings.brake_s <= unresponsive.settings.trip.seconds_to_trip(full_w / LIMIT_W)
 
-    def test_blind_and_braked_it_lets_go_when_clocks_have_shown_at_which_no_load_is_too_much(self) -> None:
+    def test_braked_without_telemetry_it_releases_when_read_back_clocks_fit_any_load(self) -> None:
         led = Led().steady()
         led.unresponsive[:] = True
         while led.state.mode is not GuardMode.BRAKED:
@@ -170,15 +170,15 @@ class TestBlindTooLong:
         assert not led.held[BRAKE].any()
 
     @pytest.mark.parametrize(("old_s", "row_w"), [(10.0, 1.05 * LIMIT_W), (-0.3, 1.05 * LIMIT_W), (0.0, inf)])
-    def test_clocks_alone_do_not_let_go_once_a_reading_was_above_the_budget(self, old_s: float, row_w: float) -> None:
-        """Late, from the future or run over: blindness alone is no longer why the row is braked."""
+    def test_clocks_alone_do_not_release_once_a_reading_was_above_the_budget(self, old_s: float, row_w: float) -> None:
+        """Late, from the future or infinite: lost telemetry is no longer the only cause of the brake."""
         led = self._braked_with_clocks_that_fit()
         led.reading = Reading(led.now_s + 2.0 - old_s, row_w)
         assert led.step().mode is GuardMode.BRAKED
         assert (led.state.cause, led.state.brakes) == (Cause.OVER_BUDGET, 1)
         for _ in range(20):
             led.reading = Reading(led.now_s - 5.0, 0.4 * LIMIT_W)
-            assert led.step().mode is GuardMode.BRAKED  # 7 s old: no sight of now
+            assert led.step().mode is GuardMode.BRAKED  # 7 s old: not fresh
         assert led.step(0.4 * LIMIT_W).mode is GuardMode.RELEASING
         assert led.state.brakes == 1
 
@@ -189,7 +189,7 @@ class TestBlindTooLong:
 
     @staticmethod
     def _braked_with_clocks_that_fit() -> Led:
-        """Braked for blindness; the next step would let go."""
+        """Braked for lost telemetry; the next step would release."""
         led = Led().steady()
         led.unresponsive[:] = True
         while led.state.mode is not GuardMode.BRAKED:
@@ -202,7 +202,7 @@ class TestBlindTooLong:
         assert (led.state.mode, led.state.cause) == (GuardMode.BRAKED, Cause.TELEMETRY_LOST_TOO_LONG)
         return led
 
-    def test_it_stays_braked_until_the_row_is_in_sight(self) -> None:
+    def test_it_stays_braked_until_telemetry_is_back(self) -> None:
         led = Led(settings=GuardSettings(rating_w=LIMIT_W, lowest_clock=0.9)).steady()
         for _ in range(100):
             led.step()

@@ -1,4 +1,4 @@
-"""Tables with a known truth: rows in each layout, drawn from the formulas that the fits should find."""
+"""Tables with a known truth: rows in each format, drawn from the formulas of the fits."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -70,7 +70,7 @@ def clocks_of_limits(full_w: float, limits_w: tuple[float, ...]) -> Iterator[tup
 
 
 def limit_rows() -> list[Row]:
-    """Zeus's summary: four jobs whose power just reaches the full limit of 300 W."""
+    """Return Zeus's summary: four jobs whose power just reaches the full limit of 300 W."""
     found: list[Row] = []
     for network, epoch_s in (("a", 10.0), ("b", 20.0), ("c", 7.0), ("d", 100.0)):
         for limit_w, clock in clocks_of_limits(300.0, (300, 275, 250, 225, 200, 175, 150)):

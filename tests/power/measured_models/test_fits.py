@@ -1,4 +1,4 @@
-"""Fits find the truth of made-up tables, and their errors are of what was held out."""
+"""Fits recover the truth of synthetic tables, and their errors are of held-out data."""
 
 import datetime as dt
 from pathlib import Path
@@ -49,7 +49,7 @@ class TestServing:
             assert engine.share(float(row["avg_batch_size"])) == pytest.approx(share, rel=1e-3)
         assert (engine.token_s, engine.token_batch_growth) == pytest.approx((made_up.TOKEN_S, made_up.GROWTH), rel=1e-3)
 
-    def test_size_tells_the_power_of_another_model(self) -> None:
+    def test_size_predicts_the_power_of_another_model(self) -> None:
         found = fitted(made_up.serving_rows()).serving[0]
         rise = found.rise_share(active_billions=70, total_billions=70, gpus=4)
         row = next(row for row in made_up.serving_rows() if row["model_id"] == "acme/M-70B")  # a batch of 8
@@ -69,7 +69,7 @@ class TestServing:
 
 
 class TestRequests:
-    def test_phases_are_told_apart(self) -> None:
+    def test_phases_have_their_own_power(self) -> None:
         engine = fitted(made_up.request_rows()).engines[0]
         assert engine.prompt_share == pytest.approx(1.02)
         assert engine.share(1) == pytest.approx(0.6, abs=1e-3)
@@ -95,16 +95,16 @@ class TestLimits:
         assert found.time_error.mean < 0.01
         assert (curves.clock.floor_share, curves.clock.exponent) == (found.floor_share, found.exponent)
 
-    def test_what_no_sweep_says_stays_cited(self) -> None:
+    def test_values_that_no_sweep_has_stay_cited(self) -> None:
         assert fitted(made_up.limit_rows()).clock.memory_sensitivity == builtin_shares().clock.memory_sensitivity
 
-    def test_a_board_is_also_told_by_others(self) -> None:
+    def test_a_board_is_also_predicted_from_others(self) -> None:
         rows = made_up.limit_rows()
         curves = fitted(rows, rows, names=("x_a40.csv", "x_v100.csv"))
         assert [one.name for one in curves.sweeps] == ["A40", "V100"]
         assert all(one.pooled_power_error.mean < 0.005 for one in curves.sweeps)
 
-    def test_a_limit_that_binds_nobody_says_nothing(self) -> None:
+    def test_a_limit_that_never_binds_has_no_price(self) -> None:
         rows: list[Row] = [{**row, "average_power": "90"} for row in made_up.limit_rows()]
         with pytest.raises(RuleError, match="no job draws over 85%"):
             fitted(rows)
@@ -121,7 +121,7 @@ class TestDocument:
         assert once.boards == base.boards
         assert once.server == base.server
 
-    def test_an_engine_measured_anew_replaces_itself_alone(self) -> None:
+    def test_a_new_measurement_of_an_engine_replaces_that_engine_alone(self) -> None:
         points, base = Points(), builtin_curves()
         rows = made_up.request_rows()
         read_table(rows, list(rows[0]), name="runs.csv", gpus=builtin_gpus(), into=points)

@@ -55,7 +55,7 @@ def test_reading_prompts_follows_the_clock_curve_itself(clock: float) -> None:
     assert prompt.watts(clock) == pytest.approx(prompt.watts(1.0) * CURVES.clock.left(clock))
 
 
-def test_a_board_whose_prompts_nobody_timed_is_told_by_another() -> None:
+def test_prompt_times_come_from_another_board_if_not_measured() -> None:
     b200, h100 = (server_model(CURVES, gpu, model="Llama-3.3-70B-Instruct", together=16) for gpu in (B200, H100))
     per_board = [one.prompt_time_s(8192) * one.gpus for one in (b200, h100)]
     assert per_board[0] < per_board[1]

@@ -1,4 +1,4 @@
-"""Tables are told by their columns; what is wrong in them is named by row and column, and then nothing is taken."""
+"""Tables are recognised by their columns; violations name row and column, and reject the table."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def violations(rows: list[Row], *, name: str = "run_a40.csv") -> list[str]:
 
 
 @KINDS
-def test_a_table_is_told_by_its_columns(kind: TableKind) -> None:
+def test_a_table_is_recognised_by_its_columns(kind: TableKind) -> None:
     assert kind_of(list(TABLES[kind][0])) is kind
 
 
@@ -101,7 +101,7 @@ def test_a_window_without_a_limit_is_named() -> None:
     assert violations(list(rows))[0] == "(2, 'window_name'): must end with the power limit in watts"
 
 
-def test_rows_that_say_nothing_are_counted() -> None:
+def test_rows_without_values_are_counted() -> None:
     idle = [{**row, "avg_batch_size": ""} for row in serving_rows()[:3]]
     other = [{**row, "gpu_model": "Abacus"} for row in serving_rows()[:2]]
     points = read([*idle, *other, *serving_rows()])
@@ -114,5 +114,5 @@ def test_power_that_was_not_recorded_is_none() -> None:
     assert all(point.peak_share is None and point.mean_share is None for point in read(list(rows)).requests)
 
 
-def test_a_model_must_say_its_size() -> None:
+def test_a_model_name_must_contain_its_size() -> None:
     assert "must contain its size" in violations(request_rows(model="bloom"))[0]

@@ -1,4 +1,4 @@
-"""What a row looks like to a policy, for tests."""
+"""Observations of a row for tests of policies."""
 
 import numpy as np
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The rungs against every combination of clocks, and what must hold of any frontier."""
+"""The rungs against every combination of clocks, and properties of any frontier."""
 
 from itertools import pairwise, product
 
@@ -54,7 +54,7 @@ def test_every_rung_costs_more_and_saves_more_at_a_falling_rate() -> None:
     assert rungs[-1].clocks == Clocks(*[0.3] * 5)
 
 
-def test_a_rung_says_what_its_clocks_lose_and_save() -> None:
+def test_a_rung_reports_the_loss_and_saving_of_its_clocks() -> None:
     slack, mix = Slack(low=0.1, high=0.02), 3 * evenly(BLOOM_A100)
     for rung in frontier(controls_of((BLOOM_A100,), mix, slack=slack), GRID):
         served = [

@@ -1,4 +1,4 @@
-"""The ladder: as mild as the forecast allows, never milder for a higher reading, honest about calm."""
+"""The ladder: the highest clocks that the forecast allows, monotone in the reading, correct about calm."""
 
 from itertools import pairwise, product
 
@@ -40,7 +40,7 @@ def row_w(counts: Floats, clocks: Clocks) -> float:
 
 
 def settled(ladder: Ladder, counts: Floats, budget_w: float, ticks: int = 400) -> LadderState:
-    """After many readings of a row that does as its curves say."""
+    """Return the state after many readings of a row that follows its curves."""
     state = ladder.start()
     for tick in range(ticks):
         reading_w = row_w(counts, ladder.rungs[state.rung].clocks)
@@ -49,7 +49,7 @@ def settled(ladder: Ladder, counts: Floats, budget_w: float, ticks: int = 400) -
 
 
 @given(counts=any_counts(), budget_w=st.floats(60_000, 400_000))
-def test_the_rung_is_the_mildest_that_fits(counts: Floats, budget_w: float) -> None:
+def test_the_rung_is_the_first_that_fits(counts: Floats, budget_w: float) -> None:
     state, setting = EXACT.decide(EXACT.start(), Observation(2.0, Reading(2.0, budget_w), counts, budget_w))
     allowed_w = EXACT.margins.share * budget_w
     assert setting.clocks == EXACT.rungs[state.rung].clocks
@@ -60,9 +60,7 @@ def test_the_rung_is_the_mildest_that_fits(counts: Floats, budget_w: float) -> N
 
 
 @given(state=states, counts=any_counts(), used=st.tuples(shares, shares))
-def test_a_higher_reading_never_asks_for_milder_clocks(
-    state: LadderState, counts: Floats, used: tuple[float, float]
-) -> None:
+def test_a_higher_reading_never_raises_clocks(state: LadderState, counts: Floats, used: tuple[float, float]) -> None:
     mild, _ = ROUTED.decide(state, observed(used=min(used), counts=counts))
     hard, _ = ROUTED.decide(state, observed(used=max(used), counts=counts))
     assert hard.rung >= mild.rung
@@ -137,7 +135,7 @@ def test_it_asks_for_everything_when_the_whole_budget_is_kept_back() -> None:
     assert state.rung == len(LADDER.rungs) - 1
 
 
-def test_a_milder_rung_has_to_leave_room() -> None:
+def test_a_higher_clock_rung_must_leave_a_margin() -> None:
     counts = busy()
     budget_w = row_w(counts, Clocks())
     state = settled(LADDER, counts, budget_w)
@@ -151,7 +149,7 @@ def test_a_milder_rung_has_to_leave_room() -> None:
 def test_routing_steps_up_with_pressure_and_down_only_below_the_band() -> None:
     assert [ROUTED._step(0, pressure, 0.1) for pressure in (0.5, 0.9, 0.91, 1.5)] == [0, 0, 1, 1]
     assert [ROUTED._step(1, pressure, 0.1) for pressure in (0.79, 0.81, 1.11)] == [0, 1, 2]
-    assert ROUTED._step(2, 1.5, 0.2) == 1  # who writes would wait for too many prompts
+    assert ROUTED._step(2, 1.5, 0.2) == 1  # batched requests would wait for too many prompts
     counts = busy(low=(22, 1), high=(22, 1))
     state = settled(ROUTED, counts, row_w(counts, Clocks()) / 1.3)
     assert ROUTED.decide(state, observed(used=0.9, counts=counts))[1].routing == ROUTED.routing[1].routing

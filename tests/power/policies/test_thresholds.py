@@ -1,4 +1,4 @@
-"""POLCA's table line by line, its baselines, and what holds for any reading."""
+"""POLCA's table line by line, its baselines, and properties for any reading."""
 
 from math import inf
 
@@ -16,7 +16,7 @@ BOTH = Clocks(low_token=LOW_CLOCK, low_prompt=LOW_CLOCK, high_token=HIGH_CLOCK, 
 
 
 def course(policy: Polca, *readings: tuple[float, float]) -> list[Clocks]:
-    """What is asked at each (second, share of the budget)."""
+    """Return the clocks at each (second, share of the budget)."""
     state, asked = policy.start(), []
     for now_s, used in readings:
         state, setting = policy.decide(state, observed(used=used, now_s=now_s))
@@ -55,7 +55,7 @@ def test_below_the_second_band_its_action_alone_is_undone() -> None:
 
 
 @given(readings=st.lists(shares, max_size=12), used=st.tuples(shares, shares))
-def test_a_higher_reading_never_asks_for_milder_clocks(readings: list[float], used: tuple[float, float]) -> None:
+def test_a_higher_reading_never_raises_clocks(readings: list[float], used: tuple[float, float]) -> None:
     for policy in (Polca(command_delay_s=2), OneThreshold(name="one", clocks=BOTH)):
         state = policy.start()
         for tick, reading in enumerate(readings):

@@ -1,5 +1,7 @@
-"""A slow simulator of the same row in plain Python, written apart from the engine: lists, scans, what is left of every
-request counted down one by one.  Only scripted settings; no brake, no faults."""
+"""A slow simulator of the same row in plain Python, independent of the engine: lists, scans, the remaining work of
+every
+request counted down one by one.  Only scripted settings; no brake, no faults.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What holds on every run: nothing is lost, the same is the same, and skipping calm ticks changes nothing."""
+"""Properties of every run: nothing is lost, runs are reproducible, and skipping calm ticks changes nothing."""
 
 from math import inf
 
@@ -24,7 +24,7 @@ def run(work: Work, *steps: tuple[float, Setting], delay_s: float = 0.0, spec: R
 
 
 def slow(clock: float) -> Setting:
-    """Every lever at one clock."""
+    """Every control at one clock."""
     return Setting(Clocks(*[clock] * 5))
 
 
@@ -127,7 +127,7 @@ def test_requests_share_a_server_up_to_what_memory_holds() -> None:
     starts = np.sort(outcome.requests.start_s)[1:]
     prompt_s = SMALL.prompt_time_s(1)
     assert starts[:3] == pytest.approx([5.0, 5.0 + prompt_s, 5.0 + 2 * prompt_s], abs=1e-3)
-    assert starts[3] > 5.0 + 200 * SMALL.token_s  # memory holds three
+    assert starts[3] > 5.0 + 200 * SMALL.token_s  # memory fits three
 
 
 def test_the_router_packs_before_it_uses_an_idle_server() -> None:
@@ -185,7 +185,7 @@ def test_low_prompts_out_of_patience_are_held_as_high_ones() -> None:
 
 
 def test_admission_is_corrected_by_the_meter() -> None:
-    """Believed servers draw half as much: uncorrected, twice too many prompts would start."""
+    """Nominal servers draw half as much: without correction, twice too many prompts would start."""
     half = SMALL.model_copy(update={"base_w": SMALL.base_w / 2, "beside": 1.0, "gpus": 1})
     work = work_of([(at * 0.05, 0, 3000, 60) for at in range(1200)], pools=((Priority.LOW, 10),), duration_s=60.0)
     hold_w = 5 * SMALL.prompt_w() + 5 * SMALL.idle_w

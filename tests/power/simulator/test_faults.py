@@ -1,4 +1,4 @@
-"""The brake's times, and faults that do what they say."""
+"""The times of the brake, and the effects of faults."""
 
 from math import inf
 
@@ -35,7 +35,7 @@ def busy(duration_s: float = 120.0) -> Work:
 
 
 class Watching(Scripted):
-    """Keeps what it was shown."""
+    """Records its observations."""
 
     def decide(self, state: None, observed: Observation) -> tuple[None, Setting]:
         """By the clock."""
@@ -125,7 +125,7 @@ def test_late_orders_come_late() -> None:
     assert outcome.readings_w[31] == pytest.approx(4 * SMALL.token_w(0.5))
 
 
-def test_a_reloaded_driver_forgets_and_the_guard_tells_again() -> None:
+def test_a_reloaded_driver_loses_caps_and_the_guard_commands_again() -> None:
     forgotten, told = (run(DriverReloaded(at_s=60.0), steps=((30.0, HALF),), bare=bare) for bare in (True, False))
     full_w, half_w = 4 * SMALL.token_w(), 4 * SMALL.token_w(0.5)
     assert forgotten.readings_w[[28, 31, 59]] == pytest.approx([half_w, full_w, full_w])
@@ -146,7 +146,7 @@ def test_a_dead_planner_lets_the_budget_expire_and_the_guard_caps() -> None:
     assert capped[0].at_s == pytest.approx(40.0 + 30.0, abs=2.0)
 
 
-def test_the_guard_tells_the_ignored_again() -> None:
+def test_the_guard_repeats_ignored_commands() -> None:
     steps = ((40.0, HALF),)
     bare, guarded = (run(IgnoredActuation(share=0.6, to_s=44.0), steps=steps, bare=bare) for bare in (True, False))
     half_w = 4 * SMALL.token_w(0.5)

@@ -1,4 +1,4 @@
-"""The compiled engine against a slow simulator that was written apart from it."""
+"""The compiled engine against an independent slow simulator."""
 
 import numpy as np
 import pytest

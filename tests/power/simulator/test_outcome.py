@@ -38,7 +38,7 @@ def test_requests_stand_in_the_order_of_pool_and_arrival() -> None:
     assert requests.first_token_s[finished] == pytest.approx(parts)
 
 
-def test_a_row_of_the_published_mix_stands_where_its_notes_say() -> None:
+def test_a_row_of_the_published_mix_matches_its_notes() -> None:
     """Shares of the budget as POLCA publishes them: 9 % in 2 s (arXiv 2308.12908); about 5.3 kW for a server."""
     work = generated_work(servers=40, days=0.5, seed=0)
     outcome = uncapped(RowSpec(budget_w=1.0), work)

@@ -1,4 +1,4 @@
-"""The simulated actuator: what was asked comes into force late, or never, and reading back tells the truth."""
+"""The simulated actuator: commands take effect late, or never, and the read-back is true."""
 
 from typing import Any
 
@@ -101,7 +101,7 @@ def test_a_reloaded_driver_forgets_caps_but_not_the_brake() -> None:
     assert actuator.enforced()["high"].epoch == 1
 
 
-def test_one_that_is_cut_off_neither_hears_nor_speaks() -> None:
+def test_a_server_that_is_cut_off_neither_receives_nor_reports() -> None:
     actuator = made()
     actuator.advance(3.0)
     actuator.set_silent(["high"], silent=True)
@@ -134,7 +134,7 @@ def test_the_same_seed_gives_the_same_faults() -> None:
     assert outcomes[:20] == outcomes[20:]
 
 
-def test_arrays_and_names_say_the_same() -> None:
+def test_arrays_and_names_agree() -> None:
     actuator = made()
     actuator.set_clocks(NAMES, SLOW)
     actuator.brake(["high"], on=True)

@@ -37,7 +37,7 @@ def made_up(
 
 
 def any_graph(seed: int) -> Iteration:
-    """Computations that are alike in nothing, waiting for one another at random: no pipeline's symmetry helps."""
+    """Random different computations with random dependencies: no symmetry of a pipeline helps."""
     random = np.random.default_rng(seed)
     count = int(random.integers(2, 7))
     computations = [
@@ -59,7 +59,7 @@ def any_graph(seed: int) -> Iteration:
 
 
 def least_mixed_j(iteration: Iteration, deadline_s: float) -> float | None:
-    """By a linear program: clocks mixed within a computation; None where the deadline cannot be met."""
+    """Solve by a linear program with mixed clocks; None if the deadline is infeasible."""
     program = pulp.LpProblem("mixed", pulp.LpMinimize)
     count = len(iteration.computations)
     starts = [program.add_variable(f"s{at}", 0, deadline_s) for at in range(count)]

@@ -88,7 +88,7 @@ class TestStaggering:
     @settings(max_examples=8, deadline=None)
     def test_descents_find_the_best_of_all_combinations(self, seed: int, jobs: int) -> None:
         random = np.random.default_rng(seed)
-        steps = 28 if jobs == 4 else 10  # with four jobs beyond what is tried one by one
+        steps = 28 if jobs == 4 else 10  # with four jobs beyond the exact enumeration
         levels = random.integers(1, 5, size=jobs)[:, None]
         lengths = random.integers(1, steps, size=jobs)[:, None]
         profiles = np.where(np.arange(steps)[None, :] < lengths, levels, 0).astype(float)

@@ -1,4 +1,4 @@
-"""A power tree is read from a file; whatever is wrong with it is named with its place and what is allowed."""
+"""A power tree is read from a file; violations name their place and the allowed range."""
 
 from typing import Any
 
@@ -117,7 +117,7 @@ def test_a_topology_gives_the_feeds() -> None:
         feeds_of(topology, site="east")
 
 
-def test_what_is_too_much_is_told_before_it_is_looked_at() -> None:
+def test_too_many_entries_are_reported_before_validation() -> None:
     for field, most in (("feeds", 10_000), ("servers", 1_000), ("groups", 10_000)):
         with pytest.raises(ValidationError, match=f"{field}: must have at most {most:,} entries|at most {most:,}"):
             PowerTree.model_validate({"feeds": [{"name": "ups", "kind": "ups"}], field: [{}] * (most + 1)})

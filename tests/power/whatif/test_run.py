@@ -1,4 +1,4 @@
-"""From question to answer: the budget that is meant, the row beside itself uncapped, and figures that fit together."""
+"""What-if runs: the budget, the uncapped run, and consistent figures."""
 
 from itertools import count
 
@@ -70,7 +70,7 @@ class TestAnswer:
         assert not tight.slo_held
         assert tight.energy_kwh < tight.uncapped.energy_kwh
 
-    def test_what_is_assumed_is_told(self) -> None:
+    def test_assumptions_are_reported(self) -> None:
         scenario = SMALL.model_copy(update={"decode_sensitivity": 0.25, "together": 3, "policy": PolicyName.LADDER})
         told = answered(scenario).response.assumptions
         assert (told.token_sensitivity, told.together, told.uncapped_together, told.guarded) == (0.25, 3, 3, True)
@@ -116,7 +116,7 @@ class TestGuard:
         killed_s, end_s = found.record.fault_s
         assert end_s == found.record.duration_s
         told = [event for event in found.response.events if "budget-expired" in event.what]
-        assert bool(told) == (end_s - killed_s > 180)  # what was said last is believed for so long
+        assert bool(told) == (end_s - killed_s > 180)  # validity of the last budget
         assert all(event.at_s > killed_s for event in told)
 
 
@@ -147,7 +147,7 @@ class TestFaults:
             (FaultName.IGNORED_ACTUATION, None, IgnoredActuation, 800.0),
         ],
     )
-    def test_each_lasts_as_long_as_was_said(
+    def test_each_fault_lasts_for_its_duration(
         self, fault: FaultName, fault_s: float | None, kind: type, length_s: float | None
     ) -> None:
         scenario = SMALL.model_copy(update={"fault": fault, "fault_s": fault_s})

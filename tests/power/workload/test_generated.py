@@ -1,4 +1,4 @@
-"""The built-in generator: sizes and rates as the mix and the course say."""
+"""The built-in generator: sizes and rates follow the mix and the course."""
 
 import numpy as np
 import pytest

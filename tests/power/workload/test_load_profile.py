@@ -30,7 +30,7 @@ def test_the_course_follows_the_week_more_than_chance_would() -> None:
 
 
 def test_the_course_is_smooth() -> None:
-    """Within ten minutes the load has never been seen to move by more than a fifth of the peak."""
+    """Within ten minutes the measured load never moved by more than a fifth of the peak."""
     assert np.abs(np.diff(drawn(4).levels)).max() < 0.2
 
 

@@ -1,4 +1,4 @@
-"""Copies of recorded traces: every request, every burst, at the load that was asked for."""
+"""Copies of recorded traces: every request, every burst, at the requested load."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_the_load_is_what_was_asked_for() -> None:
 
 
 def test_a_full_server_spends_the_content_on_its_requests() -> None:
-    """32 answers of the same length, written together, take as long as their contents say."""
+    """32 answers of the same length, written together, take as long as their contents."""
     model = batching()
     trace = Trace(np.arange(32.0), np.full(32, 1000), np.full(32, 50))
     together_s = 32 * model.prompt_time_s(1000) + 50 * model.token_time_s(32)

@@ -37,13 +37,13 @@ def written(folder: Path, **fields: Any) -> Path:
         ({"netns": "/nonexistent/ns"}, "--record: No such file or directory"),
     ],
 )
-def test_what_is_wrong_is_told_before_it_serves(cli: Cli, tmp_path: Path, fields: dict[str, Any], said: str) -> None:
+def test_violations_are_reported_before_it_serves(cli: Cli, tmp_path: Path, fields: dict[str, Any], said: str) -> None:
     done = cli("agent", "n1", "--port", "0", "--device", "simulated", "--record", written(tmp_path, **fields))
     assert done.code == 2
     assert said in done.stderr
 
 
-def test_the_file_says_what_the_options_say() -> None:
+def test_the_file_matches_the_options() -> None:
     """An option of `faults record` that the file does not have would be a second way with less."""
     renamed = {"pid": "pids", "ignore_port": "ignored_ports", "probe": "probe_bytes", "budget": "budget_bytes_per_s"}
     renamed |= {"probe_every": "probe_every_s"}
@@ -86,9 +86,7 @@ OF_A_RECORDER = {
     ("more", "field"),
     [({}, "probe_bytes"), *(({"probe_bytes": 2048, name: said}, name) for name, said in OF_A_RECORDER.items())],
 )
-def test_a_file_for_probes_alone_says_what_it_lacks_and_what_is_a_recorders(
-    more: dict[str, object], field: str
-) -> None:
+def test_a_file_for_probes_alone_names_missing_and_extra_fields(more: dict[str, object], field: str) -> None:
     alone = {"peers": {"10.0.0.1": 0}, "output": "folder", "probes_only": True}
     with pytest.raises(ValueError, match=field):
         RecordingFile.model_validate(alone | more)

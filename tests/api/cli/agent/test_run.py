@@ -1,4 +1,4 @@
-"""What `fleetwright agent` says before it starts: what is missing, what is not there, what nobody may do unknown."""
+"""Errors of `fleetwright agent` before it starts: missing options, files and drivers, missing authentication."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[4]
         (["--device", "simulated-gpus", "--gpu", "H1000"], "--device simulated-gpus: unknown GPU 'H1000'"),
     ],
 )
-def test_what_is_missing_is_told_before_anything_starts(cli: Cli, options: list[str], said: str) -> None:
+def test_missing_options_are_reported_before_anything_starts(cli: Cli, options: list[str], said: str) -> None:
     done = cli("agent", "n1", "--port", "0", *options)
     assert done.code == 2
     assert done.refused[0].startswith(said), done.refused
@@ -55,8 +55,8 @@ def test_a_state_file_that_cannot_be_written_is_refused_where_it_would_be_needed
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_machine_without_nvidias_driver_is_told_so() -> None:
-    # In a process of its own: in this one another test may have loaded a driver.
+def test_a_machine_without_nvidias_driver_has_its_own_error() -> None:
+    # In its own process: another test may have loaded a driver in this one.
     argv = [sys.executable, "-m", "api.cli", "agent", "n1", "--port", "0", "--device", "nvml"]
     environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": "/nonexistent"}
     done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60.0, check=False)

@@ -8,7 +8,7 @@ from deploy.node_agent.gpu.cap_controller import RESTORE_TRIES, SETTLE_PERIODS
 from deploy.node_agent.gpu.node import STALE_PERIODS
 from tests.api.cli.units import Settings, arguments, assert_known, settings_of
 
-SLOWEST_S = 2.0  # period of looks, that of a BMC
+SLOWEST_S = 2.0  # poll period of a BMC
 
 
 @pytest.fixture

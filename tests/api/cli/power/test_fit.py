@@ -42,7 +42,7 @@ def test_the_answer_is_a_document_of_curves(cli: Cli, tables: list[Path]) -> Non
     assert {engine.gpu for engine in found.engines} == {"H100-SXM", "A100-80GB-SXM"}
 
 
-def test_every_error_is_told(cli: Cli, tables: list[Path]) -> None:
+def test_every_error_is_reported(cli: Cli, tables: list[Path]) -> None:
     told = cli("power", "fit", *tables).stderr
     assert "engines.csv.gz: ML.ENERGY leaderboard, 48 rows" in told
     assert "H100-SXM: power of a model not measured, by batch and size: off by" in told

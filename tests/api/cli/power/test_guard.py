@@ -1,4 +1,4 @@
-"""What `fleetwright guard` says about a file that is wrong; how it runs is tested with the agents."""
+"""Errors of `fleetwright guard` for an invalid file; other tests run it with agents."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`fleetwright power plan`: a tree in, clocks, budgets and room out; what is wrong with a tree is named."""
+"""`fleetwright power plan`: a tree in; clocks, budgets and headroom out; violations of a tree."""
 
 from pathlib import Path
 

@@ -129,7 +129,7 @@ def test_plans_are_created_listed_and_shown(
     with monkeypatch.context() as local:
         local.delenv("FLEETWRIGHT_URL")
         here = remote("power", "plan", tree, "--risk", "0.01").stdout
-    assert shown.partition("\n\n")[2].strip() in here  # one answer, said in one way
+    assert shown.partition("\n\n")[2].strip() in here  # one message for all
     (kept,) = remote("power", "trees", "list", "--format", "json").json
     assert remote("power", "plans", "list", "--format", "json").json[0]["tree_version"] == kept["version"]
     tight = {

@@ -1,4 +1,4 @@
-"""`fleetwright power simulate`: a row behind a budget, told in a table, in JSON and in a picture."""
+"""`fleetwright power simulate`: output as a table, JSON and a picture."""
 
 import gzip
 import math
@@ -48,7 +48,7 @@ class TestAnswers:
             del answer["run_s"], answer["total_s"]
         assert first == second
 
-    def test_a_table_for_people_says_what_it_rests_on(self, cli: Cli) -> None:
+    def test_a_table_for_people_lists_its_assumptions(self, cli: Cli) -> None:
         said = cli(*SMALL, "--policy", "threshold-low").stdout
         assert said.startswith("14 servers on ")
         assert "under threshold-low: " in said.splitlines()[0]
@@ -146,7 +146,7 @@ class TestWrongInput:
         assert done.code == 2
         assert f"{path.name}: line 3: input_tokens" in done.refused[0]
 
-    def test_a_broken_gzip_file_is_told(self, cli: Cli, tmp_path: Path) -> None:
+    def test_a_broken_gzip_file_is_reported(self, cli: Cli, tmp_path: Path) -> None:
         path = tmp_path / "code.csv.gz"
         path.write_bytes(gzip.compress(TRACE.encode())[:-100])
         done = cli(*SMALL, "--trace", path)

@@ -1,4 +1,4 @@
-"""Nodes of the stub driver, and keepers whose time the test sets."""
+"""Nodes of the stub driver, and cap controllers whose time the test sets."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ def nvml(driver: StubDriver) -> Iterator[NvmlDriver]:
 
 @dataclass
 class Keeping:
-    """A keeper, its driver, and what time it is."""
+    """A cap controller, its driver, and the present time."""
 
     gpus: GpuDriver
     memory: Path | None = None
@@ -59,7 +59,7 @@ class Keeping:
         return self.cap_controller
 
     def rounds(self, count: int = 1, *, every_s: float = 0.25) -> None:
-        """Some looks."""
+        """Reconcile several times."""
         for _ in range(count):
             self.cap_controller.reconcile()
             self.now_s += every_s

@@ -1,8 +1,8 @@
 """A BMC on loopback that follows the Redfish schemas as far as power limits go.
 
 Service root, SessionService, Systems, Processors, Chassis, EnvironmentMetrics (PowerLimitWatts as an excerpt of a
-Control), and Power of the schema before.  ETags change with every write; a PATCH without If-Match is answered with 428,
-one with an old ETag with 412; a disabled control takes no set point; sessions can be made to run out.
+Control), and Power of the previous schema.  ETags change with every write; a PATCH without If-Match returns 428,
+one with an old ETag 412; a disabled control takes no set point; sessions can expire.
 """
 
 import base64
@@ -42,7 +42,7 @@ class Bmc:
     resources: dict[str, Json] = field(default_factory=dict)
     sessions: set[str] = field(default_factory=set)
     seen: list[tuple[str, str, Any]] = field(default_factory=list)  # method, path, body
-    ignored: int = 0  # PATCHes to come that are answered well and not done
+    ignored: int = 0  # number of coming PATCHes that return success without effect
     meddle: int = 0  # PATCHes to come before which somebody else writes
     most_sessions: int = 2
 
@@ -54,7 +54,7 @@ class Bmc:
         return f'"{hashlib.sha256(content).hexdigest()[:16]}"'
 
     def patched(self, path: str, body: Json) -> tuple[int, Json]:
-        """A status and a body; nothing of what is refused is done."""
+        """Return a status and a body; a refused request has no effect."""
         before = self.resources[path]
         limit = (body.get("PowerLimitWatts") or {}) if "PowerLimitWatts" in body else None
         if limit is not None:
@@ -153,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._call_once("DELETE")
 
     def log_message(self, *_args: Any) -> None:
-        """Tests look at `seen`."""
+        """Suppress the log; tests use `seen`."""
 
     def _call_once(self, method: str) -> None:
         length = int(self.headers.get("Content-Length") or 0)
@@ -211,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def answering(bmc: Bmc) -> Iterator[str]:
-    """Where it answers, until the block ends."""
+    """Serve until the block ends; yields the address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"bmc": bmc}))
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)

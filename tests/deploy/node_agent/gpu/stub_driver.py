@@ -46,7 +46,7 @@ class StubNode(ctypes.Structure):
 
 
 class StubDriver:
-    """One node's driver: what it holds, and how it goes wrong."""
+    """One node's driver: its state and its faults."""
 
     def __init__(self, path: Path, *, gpus: int = 2, name: str = "NVIDIA H100 80GB HBM3") -> None:
         self.path = path
@@ -85,7 +85,7 @@ class StubDriver:
         return [self.gpu(at).lock_high for at in range(self.state.gpus)]
 
     def reload(self) -> None:
-        """Every handle is of an old load, every cap is forgotten, every counter starts anew."""
+        """Invalidate every handle, drop every cap, restart every counter."""
         for at in range(self.state.gpus):
             gpu = self.gpu(at)
             gpu.limit_mw, gpu.lock_low, gpu.lock_high = gpu.default_mw, 0, 0

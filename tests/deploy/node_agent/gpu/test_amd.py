@@ -1,6 +1,6 @@
-"""The real `amdsmi` package over a stub of its library; skipped where the package is not installed.
+"""The real `amdsmi` package over a stub of its library; skipped if the package is not installed.
 
-`make install` puts it into a folder that only these tests look into: without ROCm's library Ray would fail over it.
+`make install` installs it into a folder that only these tests use: without ROCm's library Ray would fail over it.
 """
 
 import ctypes
@@ -55,16 +55,16 @@ def installed() -> Path:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ctypes.CDLL]:
-    """Built with every name that the package looks up, and found by it."""
+    """Build the library with every name that the package uses, where the package finds it."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler for the stub library")
-    with looking_apart() as wrapper:
+    with reading_separately() as wrapper:
         yield from built(wrapper, compiler, tmp_path_factory)
 
 
 @contextmanager
-def looking_apart() -> Iterator[Path]:
+def reading_separately() -> Iterator[Path]:
     """The package can be imported, and is forgotten afterwards: other tests load Ray."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(APART)
@@ -102,7 +102,7 @@ def stub(library: ctypes.CDLL) -> Any:
     return stub
 
 
-def test_a_look_tells_everything_in_our_units(stub: Any) -> None:
+def test_a_poll_reports_everything_in_our_units(stub: Any) -> None:
     gpus = AmdDriver()
     (gpu,) = gpus.identities()
     assert (gpu.uuid, gpu.name, gpu.bus_id) == ("amd-0", "AMD Instinct MI300X", "0000:03:00.0")

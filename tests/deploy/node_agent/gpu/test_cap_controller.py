@@ -26,7 +26,7 @@ def held(enforced: Caps, caps: Caps) -> bool:
 
 def test_an_order_is_planned_applied_and_enforced(driver: StubDriver, keeping: Keeping) -> None:
     keeping.rounds()
-    assert driver.gpu(0).power_writes == driver.gpu(0).clock_writes == 0  # nothing wanted, nothing touched
+    assert driver.gpu(0).power_writes == driver.gpu(0).clock_writes == 0  # no request, no write
     keeping.order(power_limit_w=450.0, clock_mhz=1500)
     (first, _second) = keeping.cap_controller.gpu_states()
     assert first.planned == Caps(450.0, 1500)
@@ -36,7 +36,7 @@ def test_an_order_is_planned_applied_and_enforced(driver: StubDriver, keeping: K
     assert driver.limits_w == [450.0, 450.0]
     assert driver.locks_mhz == [1500, 1500]
     keeping.rounds(10)
-    assert driver.gpu(0).power_writes == driver.gpu(0).clock_writes == 1  # it holds: nobody asks again
+    assert driver.gpu(0).power_writes == driver.gpu(0).clock_writes == 1  # read back: no further write
 
 
 def test_a_clock_between_two_steps_is_rounded_down(driver: StubDriver, keeping: Keeping) -> None:
@@ -45,7 +45,7 @@ def test_a_clock_between_two_steps_is_rounded_down(driver: StubDriver, keeping: 
     assert driver.locks_mhz == [1485, 1485]
 
 
-def test_the_lowest_of_several_holders_holds_and_each_may_let_go(driver: StubDriver, keeping: Keeping) -> None:
+def test_the_lowest_of_several_holders_applies_and_each_may_release(driver: StubDriver, keeping: Keeping) -> None:
     keeping.order("planner", power_limit_w=500.0)
     keeping.order("operator", power_limit_w=400.0, uuids=driver.uuids[:1])
     keeping.rounds(2)
@@ -158,7 +158,7 @@ def test_a_reload_forgets_and_everything_is_asked_again_at_once(driver: StubDriv
     assert keeping.gpus.epoch == 2
 
 
-def test_a_gpu_that_came_back_is_told_its_lock_again(driver: StubDriver, keeping: Keeping) -> None:
+def test_a_gpu_that_came_back_is_locked_again(driver: StubDriver, keeping: Keeping) -> None:
     keeping.order(clock_mhz=1500)
     keeping.rounds(2)
     driver.gpu(0).lost = 1
@@ -249,7 +249,7 @@ def test_the_agent_after_a_killed_one_goes_on_with_orders_that_run(driver: StubD
     assert driver.locks_mhz == [0, 0]
 
 
-def test_orders_of_another_boot_are_not_believed_but_what_was_found_is(driver: StubDriver, keeping: Keeping) -> None:
+def test_leases_of_another_boot_are_dropped_and_original_caps_kept(driver: StubDriver, keeping: Keeping) -> None:
     keeping.order(power_limit_w=450.0)
     keeping.rounds(2)
     keeping.started(boot="boot-2")

@@ -1,4 +1,4 @@
-"""The lever by itself: whatever the driver does with what it is told, and whatever is wanted meanwhile."""
+"""The state machine of a cap under any behaviour of the driver and any requests."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ WATTS = st.one_of(st.none(), st.sampled_from([300.0, 400.0, 500.0, 600.0]))
 
 @dataclass
 class World:
-    """A driver that does, ignores or refuses, and one lever on it."""
+    """A driver that executes, ignores or refuses writes, with one cap."""
 
     cap_state: CapState = field(default_factory=lambda: CapState(tolerance=1.0, settle_s=1.0))
     enforced: float = FOUND_W
@@ -71,7 +71,7 @@ def test_an_obedient_driver_is_brought_to_what_is_wanted_from_wherever_it_was(
 
 
 @given(st.integers(min_value=100, max_value=4000))
-def test_a_deaf_driver_is_asked_a_bounded_number_of_times(looks: int) -> None:
+def test_a_driver_that_ignores_writes_gets_a_bounded_number_of_them(looks: int) -> None:
     world = World()
     for _ in range(looks):
         world.look(400.0, driver="ignores")
@@ -87,7 +87,7 @@ def test_one_that_refuses_is_asked_once_a_minute(looks: int) -> None:
     assert world.cap_state.state is CapStatus.REFUSED
 
 
-def test_a_new_wish_does_not_wait_for_the_old_one() -> None:
+def test_a_new_request_does_not_wait_for_the_old_one() -> None:
     world = World()
     for _ in range(200):
         world.look(400.0, driver="ignores")
@@ -112,9 +112,7 @@ def test_a_limit_that_was_not_raised_is_seen() -> None:
     st.lists(st.tuples(st.sampled_from("abc"), st.floats(100, 700), st.floats(0, 20)), min_size=1, max_size=12),
     st.floats(0, 40),
 )
-def test_what_has_to_hold_is_no_higher_than_any_order_says(
-    orders: list[tuple[str, float, float]], now_s: float
-) -> None:
+def test_the_requested_cap_is_at_most_that_of_any_lease(orders: list[tuple[str, float, float]], now_s: float) -> None:
     book, safe = CapLeases(), Caps(power_limit_w=350.0)
     last: dict[str, tuple[float, float]] = {}
     for holder, watts, until_s in orders:

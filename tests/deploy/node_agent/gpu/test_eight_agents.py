@@ -1,5 +1,6 @@
-"""Eight agents as processes, each with `nvidia-ml-py` over a driver of its own, under a guard and a holder of caps:
-restarts, kills, ignored writes and reloads; and what the guard does without one of them."""
+"""Eight agents as processes, each with `nvidia-ml-py` over its own stub driver, under a guard and another holder:
+restarts, kills, ignored writes and reloads; and the guard without one of them.
+"""
 
 import asyncio
 import os
@@ -26,7 +27,7 @@ from tests.testbed.waiting import PATIENCE_S, wait_for
 ROOT = Path(__file__).parents[4]
 TOKEN = "of-the-agents-of-one-row"
 NODES = 8
-PERIOD_S = 20.0  # of the guard, so that an agent has 10 s of the wall's time to answer
+PERIOD_S = 20.0  # of the guard, so that an agent has 10 s of real time to answer
 
 
 @dataclass
@@ -78,7 +79,7 @@ class Agent:
 
 @pytest.fixture(scope="module")
 def row(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Agent]]:
-    """All eight, none started yet."""
+    """All eight, not started yet."""
     folder = tmp_path_factory.mktemp("row")
     stub_library()
     (folder / "token").write_text(TOKEN)
@@ -109,7 +110,7 @@ def hold(agent: Agent, watts: float, mhz: int = 1500) -> None:
 
 
 def all_agree(agents: list[Agent], watts: float, mhz: int = 1500) -> bool:
-    """Planned = applied = enforced, by the agents' word and by the drivers' own."""
+    """Planned = applied = enforced, in the agents' reports and in the drivers."""
     said = all(a.caps("power_limit_w") == {(watts,) * 3} and a.caps("clock_mhz") == {(mhz,) * 3} for a in agents)
     return said and all(a.driver.limits_w == [watts] * 2 and a.driver.locks_mhz == [mhz] * 2 for a in agents)
 
@@ -151,7 +152,7 @@ def guard_file(agents: list[Agent]) -> GuardFile:
     return GuardFile.model_validate(
         {
             "row": "row-a",
-            # What is told may take an hour of the guard's time to show, in which it has hundreds of looks.
+            # A command may take an hour of the guard's time to show, in which the agent polls hundreds of times.
             "settings": {"rating_w": rating_w, "telemetry_delay_s": 0.0, "period_s": PERIOD_S, "margin_s": 3600.0},
             "agents": [{"name": agent.name, "url": agent.url} for agent in agents],
             "agent_token_file": str(agents[0].folder / "token"),
@@ -164,7 +165,7 @@ def guard_file(agents: list[Agent]) -> GuardFile:
 
 
 def obeyed(guard: Guarding) -> bool:
-    """By the guard's own metrics: what it told is what it reads back."""
+    """By the guard's metrics: applied equals enforced."""
     return all(
         guard.sample("power_cap_watts", server=f"n{at}", source=Source.APPLIED.value)
         == pytest.approx(guard.sample("power_cap_watts", server=f"n{at}", source=Source.ENFORCED.value))
@@ -174,7 +175,7 @@ def obeyed(guard: Guarding) -> bool:
 
 @pytest.mark.anyio
 async def test_without_an_agent_the_guard_falls_back_within_two_periods(agents: list[Agent]) -> None:
-    """Agents are as fast as the machine lets them; the guard's periods go by when the test says so."""
+    """Agents run in real time; the test advances the guard's periods."""
     for agent in agents:
         agent.ask("PUT", PHASE_PATH, worker="w", phase="token", lease_s=600.0)
     config, hands = guard_file(agents), Hands()

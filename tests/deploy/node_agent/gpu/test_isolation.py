@@ -26,12 +26,12 @@ from tests.deploy.node_agent.gpu.conftest import Keeping
 
 SPEC = builtin_gpus().get("H100-SXM")
 FREE = (SPEC.tdp_w, None)
-BAD = "GPU-sim-0"  # the first to be looked at
+BAD = "GPU-sim-0"  # the first in each poll
 
 
 @dataclass(slots=True)
 class Faulty(SimulatedDriver):
-    """One of them raises what a test says, where it says so."""
+    """One GPU raises the test's error in the chosen call."""
 
     broken: dict[str, Exception] = field(default_factory=dict)
 
@@ -166,7 +166,7 @@ def test_one_that_never_answered_counts_with_the_most_that_it_may_draw(gpus: Fau
     assert drawn_w() >= answering_w
 
 
-def test_a_full_disk_keeps_nobody_from_new_caps_or_from_the_end(
+def test_a_full_disk_prevents_neither_new_caps_nor_the_restore(
     eight: Keeping, gpus: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eight.order(power_limit_w=450.0)
@@ -196,7 +196,7 @@ def full(*_args: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_the_file_goes_when_nobody_wants_anything_and_at_the_end(eight: Keeping) -> None:
+def test_the_file_is_removed_without_requests_and_at_the_end(eight: Keeping) -> None:
     assert eight.memory is not None
     eight.order(power_limit_w=450.0)
     eight.rounds(3)
@@ -238,7 +238,7 @@ def test_an_ignored_end_of_a_killed_agents_cap_is_not_taken_for_anothers_lower_l
 ) -> None:
     eight.order(power_limit_w=450.0, lease_s=0.5)
     eight.rounds(3)
-    eight.started(boot="another")  # whose orders are not believed
+    eight.started(boot="another")  # its leases are dropped
     gpus.faults = ActuatorFaults(ignored_share=1.0)
     eight.rounds(2)
     assert all(sight.touched for sight in eight.cap_controller.gpu_states())
@@ -257,7 +257,7 @@ def test_what_another_hand_set_before_the_first_cap_is_what_is_put_back(eight: K
     assert gpus.held() == [(500.0, None)] + [FREE] * 7
 
 
-def test_the_driver_is_let_go_of_whatever_happens_at_the_end(gpus: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_is_closed_whatever_happens_at_the_end(gpus: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[bool] = []
 
     def broken(_keeper: CapController) -> bool:
@@ -282,8 +282,8 @@ def handles(loads: list[int], answer: Callable[[str], int]) -> tuple[Handles, Ca
     return found, lambda uuid: found.call(uuid, answer)
 
 
-def test_a_gpu_that_talks_nonsense_does_not_have_the_driver_opened_at_every_look() -> None:
-    """Every load of it makes all others be told their caps again."""
+def test_a_gpu_with_invalid_responses_does_not_reopen_the_driver_at_every_poll() -> None:
+    """Every load writes the caps of all other GPUs again."""
 
     def answer(handle: str) -> int:
         if handle == "bad":
@@ -300,7 +300,7 @@ def test_a_gpu_that_talks_nonsense_does_not_have_the_driver_opened_at_every_look
     assert len(loads) == found.epoch <= 2 + looks / RETRY_CALLS
 
 
-def test_a_driver_that_came_back_is_opened_for_whoever_asks_first() -> None:
+def test_a_driver_that_came_back_is_opened_for_the_first_caller() -> None:
     stale = {"bad", "good"}
 
     def answer(handle: str) -> int:

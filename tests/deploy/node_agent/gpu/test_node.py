@@ -1,4 +1,4 @@
-"""GPUs as the guard's device: shares to clocks or to watts, by phase, and what is said of it.  Time is given."""
+"""GPUs as the guard's device: shares to clocks or power limits, by phase, and reports.  Time is an argument."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -54,7 +54,7 @@ def test_the_clock_of_the_phase_that_workers_report_holds() -> None:
     node = Node()
     node.node.set_clocks(NodeClocks(0.9, 0.6))
     node.looks()
-    assert node.locks == {1185}  # nobody says: the lower of both; 0.6 x 1980 = 1188, rounded down
+    assert node.locks == {1185}  # no report: the lower of both; 0.6 x 1980 = 1188, rounded down
     for phase, lock in ((Phase.TOKEN, 1770), (Phase.PROMPT, 1185), (Phase.TRAINING, 1185), (Phase.IDLE, 1185)):
         node.report(phase)
         node.looks()
@@ -66,18 +66,18 @@ def test_the_clock_of_the_phase_that_workers_report_holds() -> None:
     assert node.locks == {1770}
     node.now_s += 1.0
     node.looks()
-    assert node.locks == {1185}  # its word ran out
+    assert node.locks == {1185}  # its lease expired
     assert node.node.node_phase() == (Phase.PROMPT, PhaseSource.UTILIZATION)
 
 
-def test_the_heaviest_of_several_workers_speaks_for_the_node() -> None:
+def test_the_phase_with_the_highest_power_counts_for_the_node() -> None:
     node = Node()
     node.node.phases.report("a", Phase.TOKEN, until_s=1e9)
     node.node.phases.report("b", Phase.PROMPT, until_s=1e9)
     assert node.node.node_phase() == (Phase.PROMPT, PhaseSource.WORKERS)
 
 
-def test_an_idle_node_is_told_by_its_utilisation() -> None:
+def test_an_idle_node_is_detected_by_its_utilisation() -> None:
     node = Node()
     for board in node.gpus.boards.values():
         board.load = 0.0
@@ -96,12 +96,12 @@ def test_what_the_driver_did_not_do_shows_as_what_is_enforced() -> None:
     assert node.node.read().clocks == NodeClocks(0.9, 0.6)
 
 
-def test_the_brake_is_the_lowest_clock_and_lets_go() -> None:
+def test_the_brake_is_the_lowest_clock_and_releases() -> None:
     node = Node()
     node.node.set_clocks(NodeClocks(0.9, 0.9))
     node.looks()
     node.node.brake(on=True)
-    assert not node.node.read().braked  # asked, not done
+    assert not node.node.read().braked  # requested, not enforced
     node.looks()
     limits = node.gpus.limits(next(iter(node.gpus.boards)))
     assert node.locks == {limits.brake_clock_mhz}
@@ -123,7 +123,7 @@ def test_a_reload_raises_the_epoch_and_the_clocks_come_back() -> None:
     assert (node.node.read().epoch, node.locks) == (before + 1, {1185})
 
 
-def test_the_age_of_the_look_is_told_and_an_old_one_is_none() -> None:
+def test_the_age_of_the_poll_is_reported_and_an_old_one_fails() -> None:
     node = Node()
     node.now_s += 1.0
     assert node.node.read().age_s == pytest.approx(1.25)
@@ -145,7 +145,7 @@ def test_a_lost_board_counts_with_the_most_that_it_may_draw() -> None:
     assert node.node.read().power_w > idle_w + (SPEC.tdp_w or 0.0) / 2
 
 
-def test_an_agent_without_a_guard_leaves_the_device_alone_until_one_is_heard() -> None:
+def test_an_unguarded_agent_leaves_the_device_alone_until_a_guard_connects() -> None:
     node = Node()
     safe = NodeClocks(0.7, 0.5)
     agent = NodeAgent(server="n", device=node.node, safe=safe, now_s=lambda: node.now_s, guarded=False)

@@ -20,7 +20,7 @@ from tests.deploy.node_agent.gpu.stub_driver import StubDriver
 ROOT = Path(__file__).parents[4]
 
 
-def test_a_look_tells_everything_in_our_units(driver: StubDriver, nvml: NvmlDriver) -> None:
+def test_a_poll_reports_everything_in_our_units(driver: StubDriver, nvml: NvmlDriver) -> None:
     first, second = nvml.identities()
     assert (first.uuid, first.name, first.bus_id) == (
         driver.uuids[0],
@@ -42,14 +42,14 @@ def test_a_look_tells_everything_in_our_units(driver: StubDriver, nvml: NvmlDriv
     assert (limits.full_clock_mhz, limits.brake_clock_mhz, len(limits.clocks_mhz)) == (1980, 345, 110)
 
 
-def test_caps_are_set_where_the_driver_says_and_read_back(driver: StubDriver, nvml: NvmlDriver) -> None:
+def test_caps_are_set_within_the_drivers_limits_and_read_back(driver: StubDriver, nvml: NvmlDriver) -> None:
     uuid = driver.uuids[1]
     nvml.set_power_limit(uuid, 450.0)
     nvml.lock_clock(uuid, 1500)
     assert driver.limits_w == [700.0, 450.0]
     assert driver.locks_mhz == [0, 1500]
     assert driver.gpu(1).lock_low == 345  # an idle GPU still idles
-    assert nvml.enforced(uuid) == Caps(power_limit_w=450.0)  # NVML tells no lock
+    assert nvml.enforced(uuid) == Caps(power_limit_w=450.0)  # NVML reports no lock
     assert nvml.read(uuid).slowed_by == ("power-cap",)
     nvml.lock_clock(uuid, None)
     nvml.set_power_limit(uuid, None)

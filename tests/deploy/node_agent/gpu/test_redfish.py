@@ -68,7 +68,7 @@ def test_what_somebody_changed_meanwhile_is_read_again_and_not_for_ever() -> Non
         assert metrics(bmc, 1)["SetPoint"] == 450
 
 
-def test_a_session_that_ran_out_is_made_anew() -> None:
+def test_an_expired_session_is_opened_again() -> None:
     bmc = hgx()
     with opened(bmc) as gpus:
         bmc.sessions.clear()
@@ -77,7 +77,7 @@ def test_a_session_that_ran_out_is_made_anew() -> None:
         assert len(bmc.sessions) == 1
 
 
-def test_refusals_have_their_types_and_the_bmcs_words() -> None:
+def test_refusals_have_their_types_and_the_bmcs_message() -> None:
     bmc = hgx()
     with (
         pytest.raises(NoPermissionError, match="401"),
@@ -137,7 +137,7 @@ def test_the_schema_before_has_a_limit_of_a_whole_server() -> None:
         assert gpus.enforced(server.uuid) == NO_CAPS
 
 
-def test_a_bmc_without_limits_is_told_apart_from_none() -> None:
+def test_a_bmc_without_limits_has_its_own_error() -> None:
     bmc = legacy()
     bmc.resources["/redfish/v1/Chassis/1/Power"] = {"PowerControl": [{"PowerConsumedWatts": 1}]}
     with pytest.raises(NotSupportedError, match="lists nothing with a power limit"), opened(bmc):

@@ -1,4 +1,4 @@
-"""The agent's HTTP face with GPUs: who is let in, what is refused, what is told; on a real socket of each kind."""
+"""The HTTP routes of an agent with GPUs: access, errors and reports, on a real socket of each kind."""
 
 import asyncio
 import socket
@@ -133,7 +133,7 @@ def test_a_unix_socket_is_its_owners_or_the_groups(tmp_path: Path) -> None:
         wait_for(lambda: agreed(http), what="the cap")
         with pytest.raises(OSError, match="Address already in use"):
             unix_listener(path, mode=0o600)
-    again = unix_listener(path, mode=0o660)  # nobody answers there any more
+    again = unix_listener(path, mode=0o660)  # no process listens there any more
     assert path.stat().st_mode & 0o777 == 0o660
     again.close()
 

@@ -1,4 +1,4 @@
-"""RunStatusReader that are not there: they draw what the power room's curves say, under whichever cap bites."""
+"""Simulated GPUs draw the power of their curves under both caps."""
 
 import numpy as np
 import pytest
