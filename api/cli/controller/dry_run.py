@@ -31,7 +31,7 @@ from deploy.controller.dry_run import DryRun, dry_run
 from deploy.controller.prometheus_health import prometheus_health
 
 KubernetesOption = Annotated[
-    bool, typer.Option("--kubernetes", help="Drive RayClusters too, on the cluster that kubectl would take here.")
+    bool, typer.Option("--kubernetes", help="Drive RayClusters too, on the cluster that kubectl would use.")
 ]
 KubeconfigOption = Annotated[Path | None, typer.Option(metavar="FILE", help="--kubernetes, with this kubeconfig.")]
 
@@ -52,8 +52,7 @@ def plan(
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Show the exact change set of every target, and what the next round would ask for.  Writes nothing."""
-    # What fails is told of its target.
+    """Show the change set of every target, and the writes of the next reconcile.  Writes nothing."""
     configure_logs(level=LogLevel.ERROR)
     access = kubernetes_access(kubernetes=kubernetes, kubeconfig=kubeconfig)
     found = asyncio.run(_dry_run(names or [], url or DEFAULT_URL, token_file, access))

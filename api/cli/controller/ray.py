@@ -50,10 +50,10 @@ def start(
     up_s: UpOption = 60.0,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Start a controller on a Ray cluster, with a watcher on each node.
+    """Start a controller on a Ray cluster, with a node actor on each node.
 
-    The actor lives on when this command ends, and Ray starts it again whenever it dies.  Files and URLs are as the
-    cluster's nodes have them, which need this package.  The same command again changes nothing.
+    The actor outlives this command, and Ray restarts it whenever it dies.  Files and URLs are those of the cluster's
+    nodes, which need this package.  A repeated command changes nothing.
     """
     environment = _runtime_env(runtime_env)
     with _wrong_settings():
@@ -69,9 +69,9 @@ def stop(
     namespace: NamespaceOption = "fleetwright",
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Stop a controller on a Ray cluster, and its watchers.
+    """Stop a controller on a Ray cluster, and its node actors.
 
-    It gives its lease back, so that another one leads at once.  One that is not there is as good as stopped.
+    The controller releases its lease, so that another one leads at once.  Without a controller the command succeeds.
     """
     with joined(address, namespace) as cluster:
         stopped = Lifecycle(cluster).stop(name)
@@ -92,10 +92,10 @@ def upgrade(
     up_s: UpOption = 60.0,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Put the installed version, or other settings, in a controller's place.
+    """Replace a controller by the installed version, or by other settings.
 
-    The new one comes up beside the old one, which then hands over.  One that does not come up is taken away, and the
-    old one goes on.  Settings that are not given stay as they are.
+    The new controller starts beside the old one, which then hands over.  Where the new one does not start, it is
+    removed and the old one continues.  Other settings stay unchanged.
     """
     environment = _runtime_env(runtime_env)
     with _wrong_settings(), joined(address, namespace) as cluster:
@@ -106,7 +106,7 @@ def upgrade(
 def list_controllers(
     address: AddressOption = "auto", namespace: NamespaceOption = "fleetwright", output: FormatOption = Format.TABLE
 ) -> None:
-    """List the controllers on a Ray cluster, and what each says of itself."""
+    """List the controllers on a Ray cluster with their reports."""
     with joined(address, namespace) as cluster:
         listed = Lifecycle(cluster).listing()
     if output is Format.JSON:
@@ -127,11 +127,11 @@ def _wrong_settings() -> Iterator[None]:
 
 
 class _RuntimeEnv(RootModel[dict[str, Any]]):
-    """Ray's own; what is in it is Ray's to judge."""
+    """Ray's runtime_env, which Ray validates."""
 
 
 def _runtime_env(path: Path | None) -> Mapping[str, Any] | None:
-    """Ray shows it in its dashboard: no place for a token."""
+    """The runtime_env, without a token: Ray shows it in its dashboard."""
     if path is None:
         return None
     environment = read_file(path, _RuntimeEnv).root
@@ -164,7 +164,7 @@ def _row(listed: Listed) -> tuple[object, ...]:
 
 
 def _watchers(report: ControllerReport) -> str | None:
-    """Of those that should answer, how many do."""
+    """The number of responding node actors, and of all."""
     if report.settings.get("watch") is None:
         return None
     return f"{sum(watcher.answers for watcher in report.watchers)}/{len(report.watchers)}"
@@ -173,7 +173,7 @@ def _watchers(report: ControllerReport) -> str | None:
 def _note_watchers(listed: Listed) -> None:
     for watcher in listed.report.watchers if listed.report else ():
         if not watcher.answers:
-            note(f"{watcher.node_name}: its watcher does not answer")
+            note(f"{watcher.node_name}: its node actor does not respond")
         if watcher.stopped:
             note(f"{watcher.node_name}: {watcher.stopped} of {len(watcher.workers)} workers are stopped")
         if watcher.message:

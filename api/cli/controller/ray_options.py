@@ -1,4 +1,4 @@
-"""Options of the controller on Ray.  One that is not given is none: an upgrade leaves what it was."""
+"""Options of the controller on Ray.  Without an option its setting stays as it is in an upgrade."""
 
 import re
 from collections.abc import Callable
@@ -37,7 +37,7 @@ RemoteUrlOption = Annotated[
         "--url",
         metavar="URL",
         envvar="FLEETWRIGHT_URL",
-        help="Where the actor finds the service.",
+        help="URL of the service, as the actor reaches it.",
         show_default=DEFAULT_URL,
     ),
 ]
@@ -46,13 +46,15 @@ RemoteTokenFileOption = Annotated[
     typer.Option(
         "--token-file",
         metavar="FILE",
-        help="With the API token, on the actor's node; else FLEETWRIGHT_TOKEN[_FILE] there.",
+        help="File with the API token on the actor's node; else FLEETWRIGHT_TOKEN[_FILE] there.",
         show_default=False,
     ),
 ]
 PeriodOption = Annotated[
     float | None,
-    typer.Option("--period-s", metavar="SECONDS", min=0.1, max=3600.0, help="Between rounds.", show_default="5"),
+    typer.Option(
+        "--period-s", metavar="SECONDS", min=0.1, max=3600.0, help="Between reconciles.", show_default="5"
+    ),
 ]
 LeaseOption = Annotated[
     float | None,
@@ -61,7 +63,7 @@ LeaseOption = Annotated[
         metavar="SECONDS",
         min=1.0,
         max=3600.0,
-        help="Of leading unrenewed; renewed at a third.",
+        help="Duration of the lease; renewed at a third.",
         show_default="15",
     ),
 ]
@@ -98,12 +100,12 @@ ObserveOnlyOption = Annotated[
     bool | None,
     typer.Option(
         "--observe-only/--no-observe-only",
-        help="Look and report, write nothing, whatever the targets say.",
+        help="Observe and report only, whatever the targets' modes.",
         show_default="off",
     ),
 ]
 WatchOption = Annotated[
-    bool | None, typer.Option("--watch/--no-watch", help="Have a watcher on each node.", show_default="on")
+    bool | None, typer.Option("--watch/--no-watch", help="Run a node actor on each node.", show_default="on")
 ]
 HzOption = Annotated[
     float | None,
@@ -111,18 +113,21 @@ HzOption = Annotated[
 ]
 GpusOption = Annotated[
     GpuSource | None,
-    typer.Option("--watch-gpus", help="Read GPUs: by the driver there is, or simulated ones.", show_default="auto"),
+    typer.Option("--watch-gpus", help="Read GPUs by the installed driver, or simulate them.", show_default="auto"),
 ]
 SendOption = Annotated[
     str | None,
     typer.Option(
-        "--watch-send", metavar="URL", help="Send to this `faults watch`, as `faults record`.", show_default="none"
+        "--watch-send",
+        metavar="URL",
+        help="Send to this `faults monitor`, as `faults record`.",
+        show_default="none",
     ),
 ]
 SendTokenFileOption = Annotated[
     Path | None,
     typer.Option(
-        "--watch-send-token-file", metavar="FILE", help="Secret that it asks for, on each node.", show_default="none"
+        "--watch-send-token-file", metavar="FILE", help="File with its secret, on each node.", show_default="none"
     ),
 ]
 FolderOption = Annotated[
@@ -132,12 +137,12 @@ FolderOption = Annotated[
 InboxOption = Annotated[
     Path | None,
     typer.Option(
-        "--watch-inbox", metavar="PATH", help="Unix socket of each node for what ranks say.", show_default="none"
+        "--watch-inbox", metavar="PATH", help="Unix socket of each node for reports of ranks.", show_default="none"
     ),
 ]
 RanksOption = Annotated[
     int | None,
-    typer.Option("--watch-ranks", metavar="N", min=1, max=64, help="Most workers watched a node.", show_default="8"),
+    typer.Option("--watch-ranks", metavar="N", min=1, max=64, help="Most workers recorded per node.", show_default="8"),
 ]
 RuntimeEnvOption = Annotated[
     Path | None,
@@ -146,11 +151,11 @@ RuntimeEnvOption = Annotated[
     ),
 ]
 UpOption = Annotated[
-    float, typer.Option("--wait", metavar="SECONDS", min=1.0, max=3600.0, help="For the new controller to come up.")
+    float, typer.Option("--wait", metavar="SECONDS", min=1.0, max=3600.0, help="For the new controller to start.")
 ]
 
 
-def said(
+def given_settings(
     *,
     url: RemoteUrlOption = None,
     token_file: RemoteTokenFileOption = None,
@@ -170,7 +175,7 @@ def said(
     watch_inbox: InboxOption = None,
     watch_ranks: RanksOption = None,
 ) -> dict[str, Any]:
-    """What was said on the command line, as settings, and nothing of what was not."""
+    """The given options as settings."""
     of_watch = _not_none(
         hz=watch_hz,
         gpus=watch_gpus,
@@ -199,8 +204,8 @@ def said(
 
 
 def taking_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options of `said` in place of its parameter `changes`."""
-    settings = signature(said).parameters
+    """The command with the options of `given_settings` in place of its parameter `changes`."""
+    settings = signature(given_settings).parameters
     options = [
         parameter.replace(kind=Parameter.KEYWORD_ONLY)
         for own in signature(command).parameters.values()
@@ -209,7 +214,7 @@ def taking_settings(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**given: Any) -> None:
-        command(changes=said(**{name: given.pop(name) for name in settings}), **given)
+        command(changes=given_settings(**{name: given.pop(name) for name in settings}), **given)
 
     run.__signature__ = Signature(options)  # type: ignore[attr-defined] # what typer reads
     run.__annotations__ = {option.name: option.annotation for option in options}

@@ -1,4 +1,4 @@
-"""`fleetwright controller`: the controller as a process of its own."""
+"""`fleetwright controller`: the controller as a process."""
 
 import asyncio
 from pathlib import Path
@@ -34,28 +34,32 @@ app = new_app()
 
 @app.callback()
 def root() -> None:
-    """Carry plans out on running applications."""
+    """Apply plans to running applications."""
 
 
 @app.command()
 def run(
     url: UrlOption = None,
     token_file: TokenFileOption = None,
-    period_s: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, max=3600.0, help="Between rounds.")] = 5.0,
+    period_s: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, max=3600.0, help="Between reconciles.")
+    ] = 5.0,
     lease_s: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1.0, max=3600.0, help="Of leading unrenewed; renewed at a third.")
+        float, typer.Option(metavar="SECONDS", min=1.0, max=3600.0, help="Duration of the lease; renewed at a third.")
     ] = 15.0,
     observe_only: Annotated[
-        bool, typer.Option("--observe-only", help="Look and report, write nothing, whatever the targets say.")
+        bool, typer.Option("--observe-only", help="Observe and report only, whatever the targets' modes.")
     ] = False,
-    once: Annotated[bool, typer.Option("--once", help="One round, then exit: 0 when it went well, else 1.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Reconcile once, then exit: 0 on success, else 1.")
+    ] = False,
     metrics_port: MetricsPortOption = 9401,
     metrics_host: MetricsHostOption = "127.0.0.1",
     kubernetes: KubernetesOption = False,
     kubeconfig: KubeconfigOption = None,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
-    """Observe every target in rounds, and bring those in mode `apply` to their plans."""
+    """Reconcile every target with its plan, period by period; write to those in mode `apply`."""
     configure_logs(level=log_level)
     settings = ControllerSettings(period_s=period_s, observe_only=observe_only)
     access = kubernetes_access(kubernetes=kubernetes, kubeconfig=kubeconfig)

@@ -1,1 +1,1 @@
-"""The `demo` command: plan, apply and watch a simulated day on a local Ray cluster."""
+"""The `demo` command: plan, apply and measure a simulated day on a local Ray cluster."""

@@ -1,4 +1,4 @@
-"""`fleetwright demo`: everything at once on this machine, without a GPU."""
+"""`fleetwright demo`: the whole product on this machine, without a GPU."""
 
 import asyncio
 import tempfile
@@ -28,7 +28,7 @@ from deploy.emulator.demo import ActResult, Demo
 from deploy.emulator.ray_sandbox import Sandbox, existing_sandbox, local_sandbox
 from deploy.emulator.scenario import ACTS, MAX_GPUS, accelerators
 
-PERIOD_S = 1.0  # of the controller: nobody waits longer than needed
+PERIOD_S = 1.0  # of the controller, short to keep the demo short
 PATIENCE_S = 300.0
 
 app = new_app()
@@ -43,18 +43,18 @@ def demo(
         ),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.5, max=3600.0, help="To look at each plan once it is in place.")
+        float, typer.Option(metavar="SECONDS", min=0.5, max=3600.0, help="To measure each plan once it is in place.")
     ] = 6.0,
     time_scale: Annotated[
-        float, typer.Option(metavar="FACTOR", min=0.1, max=100.0, help="Seconds of the model in one second here.")
+        float, typer.Option(metavar="FACTOR", min=0.1, max=100.0, help="Model seconds per second.")
     ] = 3.0,
     acts: Annotated[int, typer.Option(metavar="N", min=1, max=len(ACTS), help="How many acts to play.")] = len(ACTS),
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Play a day of a chat on simulated GPUs: plan, apply, watch.
+    """Play a day of a chat on simulated GPUs: plan, apply, measure.
 
-    Starts Ray on loopback, the service on SQLite and its controller, plays the acts under load, and takes everything
-    away again.  Ends with 1 when a plan was not in place at the end of its act, or a request was lost.
+    Starts Ray on loopback, the service on SQLite and its controller, plays the acts under load, and removes everything.
+    Exits with 1 if a plan was not in place at the end of its act, or a request was lost.
     """
     configure_logging(level="ERROR", log_format=LogFormat.JSON)
     results = asyncio.run(run_until_sigterm(_play(address, seconds, time_scale, acts, output)))
@@ -78,7 +78,7 @@ async def _play(address: str | None, seconds: float, time_scale: float, acts: in
                 for line in _lines(result):
                     tell(line)
                 results.append(result)
-        tell("Taking everything away ...")
+        tell("Removing everything ...")
     return results
 
 
@@ -90,7 +90,7 @@ def _sandbox(address: str | None) -> AbstractAsyncContextManager[Sandbox]:
 
 @asynccontextmanager
 async def _service() -> AsyncIterator[AsyncClient]:
-    """The service on a database of its own, with a controller, and an admin's client to it."""
+    """An admin's client of the service, which has its own database and a controller."""
     with tempfile.TemporaryDirectory(prefix="fw-demo-", ignore_cleanup_errors=True) as folder:
         settings = read_settings(database_url=f"sqlite+aiosqlite:///{Path(folder) / 'demo.db'}")
         with open_migrations(settings) as migrations:
@@ -118,7 +118,7 @@ async def _controller(service: FastAPI, token: StaticToken) -> AsyncIterator[Non
 
 
 def _lines(result: ActResult) -> list[str]:
-    """A few of each act."""
+    """The lines of an act."""
     planned, applied = (
         ", ".join(f"{count} {gpu}{_at(result, gpu)}" for gpu, count in each.items())
         for each in (result.planned, result.applied)

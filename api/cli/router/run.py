@@ -1,4 +1,4 @@
-"""`fleetwright router`: the ingress of one model, as a process of its own before engines on HTTP."""
+"""`fleetwright router`: the ingress of one model, as a process before engines on HTTP."""
 
 import asyncio
 from pathlib import Path
@@ -22,15 +22,16 @@ app = new_app()
 
 @app.command()
 def router(
-    config: Annotated[Path, typer.Option("--config", metavar="FILE", help="The engines, the table's file, bounds.")],
+    config: Annotated[Path, typer.Option("--config", metavar="FILE", help="Engines, file of the table, limits.")],
     host: HostOption = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65_535, help="For callers; 0: any free one.")] = 9405,
     metrics_port: Annotated[int, typer.Option(metavar="PORT", min=1, max=65_535, help="Of /metrics.")] = 9406,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
-    """Send each request to the deployment its plan wants.
+    """Send each request to the deployment that its plan assigns.
 
-    Speaks the OpenAI protocol and passes bodies through untouched.  The table's file may be replaced at any time.
+    The router implements the OpenAI protocol and forwards bodies unchanged.  The file of the table may change at any
+    time.
     """
     file = read_file(config, RouterFile)
     table = read_file(file.table_file, RoutingTable)

@@ -26,7 +26,7 @@ def controller_token() -> StaticToken:
 
 
 async def run_controller(app: FastAPI, token: StaticToken, *, settings: ControllerSettings | None = None) -> None:
-    """Run rounds until cancelled."""
+    """Reconcile until cancelled."""
     metrics, clock = ControllerMetrics(app.state.service.metrics.registry), Clock()
     async with (
         AsyncClient(URL, token=token.token, transport=httpx.ASGITransport(app)) as api,
