@@ -5,7 +5,7 @@
 
 from power.caps.budgets import DomainBudget, domain_budgets
 from power.caps.effective_limits import EffectiveLimit, effective_limits, reweighted
-from power.caps.headroom import FeedRoom, Figure, Growth, feed_headroom, with_risk
+from power.caps.headroom import FeedHeadroom, Figure, Growth, feed_headroom, with_risk
 from power.caps.planning import DEFAULT_LIMITS, plan_caps
 from power.caps.result import CapPlan, ClassCaps, Conflict, FeedCaps, PeriodCaps, row_clocks
 from power.caps.terms import Terms
@@ -18,7 +18,7 @@ __all__ = [
     "DomainBudget",
     "EffectiveLimit",
     "FeedCaps",
-    "FeedRoom",
+    "FeedHeadroom",
     "Figure",
     "Growth",
     "PeriodCaps",

@@ -11,7 +11,7 @@ from power.caps.program import CapProblem, FeedLimit
 
 
 @dataclass(frozen=True)
-class Part:
+class Component:
     """A problem of some of the classes and feeds of a larger one."""
 
     problem: CapProblem
@@ -19,7 +19,7 @@ class Part:
     feeds: tuple[int, ...]
 
 
-def parts(whole: CapProblem) -> Iterator[Part]:
+def parts(whole: CapProblem) -> Iterator[Component]:
     """Split a problem; a class in no component takes its first option."""
     by_menu: dict[int, Draw] = {}
     for menu in whole.options:
@@ -45,7 +45,7 @@ def _may_break(whole: CapProblem, feed: FeedLimit, highest: Sequence[Draw]) -> b
     return peak_w((highest[g] for g in feed.members), sigmas=whole.sigmas) > feed.limit_w
 
 
-def _part(whole: CapProblem, feeds: list[int]) -> Part:
+def _part(whole: CapProblem, feeds: list[int]) -> Component:
     classes = sorted({g for position in feeds for g in whole.feeds[position].members})
     new = {g: at for at, g in enumerate(classes)}
     limits = []
@@ -53,4 +53,4 @@ def _part(whole: CapProblem, feeds: list[int]) -> Part:
         feed = whole.feeds[position]
         limits.append(FeedLimit(feed.name, feed.limit_w, tuple(new[g] for g in feed.members)))
     problem = CapProblem(tuple(whole.options[g] for g in classes), tuple(limits), whole.sigmas)
-    return Part(problem, tuple(classes), tuple(feeds))
+    return Component(problem, tuple(classes), tuple(feeds))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fleet.documents import Frozen
-from power.caps.headroom import FeedRoom
+from power.caps.headroom import FeedHeadroom
 from power.caps.result import CapPlan
 from power.tree.document import PowerTree
 from power.tree.elements import ServerGroup
@@ -36,11 +36,11 @@ class _Mix:
 
 
 def effective_limits(
-    tree: PowerTree, rooms: Iterable[FeedRoom], *, capped: bool = True, cautious: bool = True
+    tree: PowerTree, headrooms: Iterable[FeedHeadroom], *, capped: bool = True, cautious: bool = True
 ) -> tuple[EffectiveLimit, ...]:
     """Return the limit of every feed that limits anything; `cautious` takes the low end of the interval."""
     found = []
-    for one in rooms:
+    for one in headrooms:
         growth = one.capped if capped else one.uncapped
         if growth.limited_by is None:
             continue

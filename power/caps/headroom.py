@@ -45,7 +45,7 @@ class Growth(Frozen):
     risk: Figure | None = Field(default=None, description="Sampled, with so many more: chance above the limit; 95 %.")
 
 
-class FeedRoom(Frozen):
+class FeedHeadroom(Frozen):
     """The headroom of a feed."""
 
     feed: str
@@ -55,7 +55,7 @@ class FeedRoom(Frozen):
 
 
 @dataclass(frozen=True)
-class _Ways:
+class _Sums:
     """Sums over the classes of every feed and period, at one way of running them."""
 
     sums: Floats  # [period, feed, MEAN .. ERROR]
@@ -72,26 +72,26 @@ class _Ways:
         return peaks
 
 
-def feed_headroom(tree: PowerTree, *, terms: Terms | None = None) -> tuple[FeedRoom, ...]:
+def feed_headroom(tree: PowerTree, *, terms: Terms | None = None) -> tuple[FeedHeadroom, ...]:
     """Of every feed that servers hang on."""
-    return _Room(tree, terms or Terms()).every()
+    return _Headroom(tree, terms or Terms()).every()
 
 
 def with_risk(
-    tree: PowerTree, found: FeedRoom, *, samples: int, rng: np.random.Generator, terms: Terms | None = None
-) -> FeedRoom:
+    tree: PowerTree, found: FeedHeadroom, *, samples: int, rng: np.random.Generator, terms: Terms | None = None
+) -> FeedHeadroom:
     """The same with the chance that the limiting feed is above its limit, sampled with that many servers more."""
-    asked = _Room(tree, terms or Terms())
+    headroom = _Headroom(tree, terms or Terms())
     return found.model_copy(
         update={
-            "uncapped": asked.sampled(found, found.uncapped, samples, rng, capped=False),
-            "capped": asked.sampled(found, found.capped, samples, rng, capped=True),
+            "uncapped": headroom.sampled(found, found.uncapped, samples, rng, capped=False),
+            "capped": headroom.sampled(found, found.capped, samples, rng, capped=True),
         }
     )
 
 
 @dataclass(frozen=True)
-class _Room:
+class _Headroom:
     tree: PowerTree
     terms: Terms
 
@@ -99,19 +99,19 @@ class _Room:
     def names(self) -> list[str]:
         return list(self.tree.hierarchy.feeds)
 
-    def every(self) -> tuple[FeedRoom, ...]:
+    def every(self) -> tuple[FeedHeadroom, ...]:
         hierarchy = self.tree.hierarchy
-        full, slow = self._ways(capped=False), self._ways(capped=True)
+        full, slow = self._sums_of(capped=False), self._sums_of(capped=True)
         found = []
         for name, members in hierarchy.below.items():
             if members:
                 servers = sum(hierarchy.classes[g].group.count for g in members)
                 uncapped, capped = self._growth(full, name, servers), self._growth(slow, name, servers)
-                found.append(FeedRoom(feed=name, servers=servers, uncapped=uncapped, capped=capped))
+                found.append(FeedHeadroom(feed=name, servers=servers, uncapped=uncapped, capped=capped))
         return tuple(found)
 
     def sampled(
-        self, found: FeedRoom, growth: Growth, samples: int, rng: np.random.Generator, *, capped: bool
+        self, found: FeedHeadroom, growth: Growth, samples: int, rng: np.random.Generator, *, capped: bool
     ) -> Growth:
         """With its risk."""
         if growth.limited_by is None or growth.period is None:
@@ -129,15 +129,15 @@ class _Room:
         risk = chance_above(limit_w if limit_w is not None else inf, watts)
         return growth.model_copy(update={"risk": Figure(low=risk.low, mid=risk.mid, high=risk.high)})
 
-    def _growth(self, ways: _Ways, name: str, servers: int) -> Growth:
+    def _growth(self, sums_: _Sums, name: str, servers: int) -> Growth:
         path = np.array([self.names.index(above) for above in self.tree.hierarchy.upwards(name)])
         correlation, error = self.tree.correlation, self.tree.power_error
         ends = ((correlation.high, 1 + error), (correlation.mid, 1.0), (correlation.low, 1 - error))
-        added = [self._added(ways, path, servers, *end) for end in ends]
-        unused = [self._unused(ways, path, *end) for end in ends]
-        margins = self._margins(ways, path, 1 + added[1] / servers + 1 / servers, *ends[1])
+        added = [self._added(sums_, path, servers, *end) for end in ends]
+        unused = [self._unused(sums_, path, *end) for end in ends]
+        margins = self._margins(sums_, path, 1 + added[1] / servers + 1 / servers, *ends[1])
         period, at = np.unravel_index(int(margins.argmin()), margins.shape)
-        known = np.isfinite(ways.limits_w[:, path]).any()
+        known = np.isfinite(sums_.limits_w[:, path]).any()
         return Growth(
             servers=Figure(low=added[0], mid=added[1], high=added[2]),
             stranded_w=Figure(low=unused[0], mid=unused[1], high=unused[2]),
@@ -145,27 +145,27 @@ class _Room:
             period=int(period) if known else None,
         )
 
-    def _added(self, ways: _Ways, path: npt.NDArray[np.int64], servers: int, correlation: float, scale: float) -> int:
+    def _added(self, sums_: _Sums, path: npt.NDArray[np.int64], servers: int, correlation: float, scale: float) -> int:
         """The most by which the count may grow; bisection, as no peak falls while it grows."""
         low, high = -servers, MAX_SERVERS
         while high - low > 1:
             middle = (low + high) // 2
-            margins = self._margins(ways, path, 1 + middle / servers, correlation, scale)
+            margins = self._margins(sums_, path, 1 + middle / servers, correlation, scale)
             low, high = (middle, high) if margins.min() >= 0 else (low, middle)
         return low
 
-    def _unused(self, ways: _Ways, path: npt.NDArray[np.int64], correlation: float, scale: float) -> float:
-        least = float(self._margins(ways, path, 1.0, correlation, scale).min())
+    def _unused(self, sums_: _Sums, path: npt.NDArray[np.int64], correlation: float, scale: float) -> float:
+        least = float(self._margins(sums_, path, 1.0, correlation, scale).min())
         return least if least < inf else 0.0
 
     def _margins(
-        self, ways: _Ways, path: npt.NDArray[np.int64], factor: float, correlation: float, scale: float
+        self, sums_: _Sums, path: npt.NDArray[np.int64], factor: float, correlation: float, scale: float
     ) -> Floats:
-        peaks = ways.peak_w(int(path[0]), path, factor, correlation, self.terms.sigmas)
-        margins: Floats = ways.limits_w[:, path] * (1 + ROUNDING) - scale * peaks
+        peaks = sums_.peak_w(int(path[0]), path, factor, correlation, self.terms.sigmas)
+        margins: Floats = sums_.limits_w[:, path] * (1 + ROUNDING) - scale * peaks
         return margins
 
-    def _ways(self, *, capped: bool) -> _Ways:
+    def _sums_of(self, *, capped: bool) -> _Sums:
         hierarchy, periods = self.tree.hierarchy, range(self.tree.periods)
         position = {name: at for at, name in enumerate(self.names)}
         sums = np.zeros((self.tree.periods, len(self.names), 4))
@@ -182,7 +182,7 @@ class _Room:
             [inf if w is None else w for w in (hierarchy.feeds[name].may_draw_w(period) for name in self.names)]
             for period in periods
         ]
-        return _Ways(sums, np.array(limits))
+        return _Sums(sums, np.array(limits))
 
     def _full(self, one: ServerClass, period: int) -> Working:
         return working(one, busy_in(one.group, period), sigmas=self.terms.sigmas)

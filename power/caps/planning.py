@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from math import fsum, isfinite
 
 from fleet.solvers import Deadline, Limits, Solver, SolveStatus
-from power.caps.components import Part, parts
+from power.caps.components import Component, parts
 from power.caps.program import CapProblem
 from power.caps.reporting import period_caps
 from power.caps.result import CapPlan, Conflict, PeriodCaps
-from power.caps.scenarios import States
+from power.caps.scenarios import Scenarios
 from power.caps.solving import CapResult, solve
 from power.caps.terms import Terms
 from power.tree.document import PowerTree
@@ -22,13 +22,13 @@ def plan_caps(
 ) -> CapPlan:
     """Plan clocks per class and period, and budgets and prices per feed and period."""
     started_s = limits.clock_s()
-    run = _Run(States(tree, terms or Terms()), solver, Deadline.of(limits))
+    run = _Run(Scenarios(tree, terms or Terms()), solver, Deadline.of(limits))
     periods = tuple(run.period(period) for period in range(tree.periods))
     status = _worst([period.status for period in periods])
     loss, bound = run.totals(periods) if status.has_mix else (None, None)
     return CapPlan(
         tree=tree.name,
-        risk=run.states.terms.risk,
+        risk=run.scenarios.terms.risk,
         status=status,
         loss=loss,
         bound=bound,
@@ -45,7 +45,7 @@ def plan_caps(
 class _Run:
     """One plan in the making."""
 
-    states: States
+    scenarios: Scenarios
     solver: Solver
     deadline: Deadline
     conflicts: list[Conflict] = field(default_factory=list)
@@ -53,14 +53,14 @@ class _Run:
     known: dict[CapProblem, CapResult] = field(default_factory=dict)
 
     def period(self, period: int) -> PeriodCaps:
-        problem = self.states.both_sides(period)
+        problem = self.scenarios.both_sides(period)
         result = self._solved(problem, period)
         self.conflicts += _conflicts(problem, result, period, on_one_side=False)
         lost = self._one_side(period, problem, result)
-        return period_caps(self.states, period, (problem, result), lost)
+        return period_caps(self.scenarios, period, (problem, result), lost)
 
     def _one_side(self, period: int, before: CapProblem, result: CapResult) -> tuple[CapProblem, CapResult] | None:
-        problem = None if result.choice is None else self.states.one_side(period, before, result.choice)
+        problem = None if result.choice is None else self.scenarios.one_side(period, before, result.choice)
         if problem is None:
             return None
         lost = self._solved(problem, period)
@@ -70,7 +70,7 @@ class _Run:
 
     def totals(self, periods: tuple[PeriodCaps, ...]) -> tuple[float, float]:
         """Mean loss and its bound."""
-        share = self.states.terms.lost_share
+        share = self.scenarios.terms.lost_share
         losses = ((1 - share) * (p.loss or 0.0) + share * (p.lost_loss or 0.0) for p in periods)
         bounds = ((1 - share) * (p.bound or 0.0) + share * self.lost_bounds.get(p.period, 0.0) for p in periods)
         return fsum(losses) / len(periods), fsum(bounds) / len(periods)
@@ -92,10 +92,10 @@ class _Run:
         bound += fsum(whole.options[g][0].loss for g in free)
         return CapResult(status, found, None if found is None else whole.loss(found), bound, prices, excess)
 
-    def _part(self, part: Part, period: int) -> CapResult:
+    def _part(self, part: Component, period: int) -> CapResult:
         """Equal periods are solved once."""
         if part.problem not in self.known:
-            limits = self.deadline.rest(2 / (2 + self.states.tree.periods - period))
+            limits = self.deadline.rest(2 / (2 + self.scenarios.tree.periods - period))
             self.known[part.problem] = solve(part.problem, solver=self.solver, limits=limits)
         return self.known[part.problem]
 

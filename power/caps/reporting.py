@@ -7,7 +7,7 @@ from power.caps.options import slack_of
 from power.caps.power_model import Draw, peak_w
 from power.caps.program import CapProblem
 from power.caps.result import ClassCaps, FeedCaps, PeriodCaps
-from power.caps.scenarios import States
+from power.caps.scenarios import Scenarios
 from power.caps.solving import CapResult
 
 W_PER_KW = 1000.0
@@ -15,7 +15,7 @@ W_PER_KW = 1000.0
 Solved = tuple[CapProblem, CapResult]
 
 
-def period_caps(states: States, period: int, solved: Solved, lost: Solved | None) -> PeriodCaps:
+def period_caps(scenarios: Scenarios, period: int, solved: Solved, lost: Solved | None) -> PeriodCaps:
     """One period; without a choice only what feeds would draw at full clock."""
     problem, result = solved
     prices = _by_name(problem, result.prices)
@@ -29,8 +29,8 @@ def period_caps(states: States, period: int, solved: Solved, lost: Solved | None
         bound=result.bound if isfinite(result.bound) else None,
         lost_loss=None if lost is None else lost[1].loss,
         binding=tuple(sorted(prices, key=lambda name: -prices[name])),
-        classes=tuple(_classes(states, solved, lost)),
-        feeds=tuple(_feeds(states, period, solved, lost)),
+        classes=tuple(_classes(scenarios, solved, lost)),
+        feeds=tuple(_feeds(scenarios, period, solved, lost)),
     )
 
 
@@ -41,10 +41,10 @@ def draws_of(solved: Solved) -> list[Draw]:
     return [menu[o].draw for menu, o in zip(problem.options, choice, strict=True)]
 
 
-def _classes(states: States, solved: Solved, lost: Solved | None) -> list[ClassCaps]:
+def _classes(scenarios: Scenarios, solved: Solved, lost: Solved | None) -> list[ClassCaps]:
     problem, result = solved
     found = []
-    for g, one in enumerate(states.tree.hierarchy.classes):
+    for g, one in enumerate(scenarios.tree.hierarchy.classes):
         if result.choice is None:
             break
         now = problem.options[g][result.choice[g]]
@@ -57,7 +57,7 @@ def _classes(states: States, solved: Solved, lost: Solved | None) -> list[ClassC
                 group=one.group.name,
                 feed=one.feed,
                 servers=one.group.count,
-                slack=slack_of(one, states.terms),
+                slack=slack_of(one, scenarios.terms),
                 token_clock=now.token_clock,
                 prompt_clock=now.prompt_clock,
                 slowdown=now.slowdown,
@@ -69,15 +69,15 @@ def _classes(states: States, solved: Solved, lost: Solved | None) -> list[ClassC
     return found
 
 
-def _feeds(states: States, period: int, solved: Solved, lost: Solved | None) -> list[FeedCaps]:
-    hierarchy, sigmas = states.tree.hierarchy, states.terms.sigmas
+def _feeds(scenarios: Scenarios, period: int, solved: Solved, lost: Solved | None) -> list[FeedCaps]:
+    hierarchy, sigmas = scenarios.tree.hierarchy, scenarios.terms.sigmas
     full = [menu[0].draw for menu in solved[0].options]
     now = draws_of(solved)
     has_choice = solved[1].choice is not None
     prices = _by_name(*solved_prices(solved))
     limits = {name: feed.may_draw_w(period) for name, feed in hierarchy.feeds.items()}
     budgets = firm(hierarchy, now, limits) if has_choice else {}
-    one_side = _one_side(states, period, lost)
+    one_side = _one_side(scenarios, period, lost)
     found = []
     for name, members in hierarchy.below.items():
         mine = [now[g] for g in members]
@@ -99,11 +99,11 @@ def _feeds(states: States, period: int, solved: Solved, lost: Solved | None) -> 
     return found
 
 
-def _one_side(states: States, period: int, lost: Solved | None) -> dict[str, dict[str, float]]:
+def _one_side(scenarios: Scenarios, period: int, lost: Solved | None) -> dict[str, dict[str, float]]:
     """Return the figures of a feed after the loss of a side."""
     if lost is None or lost[1].choice is None:
         return {}
-    hierarchy, draws = states.tree.hierarchy, draws_of(lost)
+    hierarchy, draws = scenarios.tree.hierarchy, draws_of(lost)
     limits = {
         name: feed.may_draw_on_one_side_w(period) if hierarchy.on_one_side(name) else feed.may_draw_w(period)
         for name, feed in hierarchy.feeds.items()
@@ -116,7 +116,7 @@ def _one_side(states: States, period: int, lost: Solved | None) -> dict[str, dic
             continue
         found[name] = {
             "lost_limit_w": limit_w,
-            "lost_peak_w": peak_w([draws[g] for g in members], sigmas=states.terms.sigmas),
+            "lost_peak_w": peak_w([draws[g] for g in members], sigmas=scenarios.terms.sigmas),
             "lost_budget_w": budgets[name],
             "lost_loss_per_kw": prices.get(name, 0.0),
         }

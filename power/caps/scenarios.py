@@ -17,7 +17,7 @@ Menu = tuple[Option, ...]
 
 
 @dataclass(frozen=True)
-class States:
+class Scenarios:
     """All the problems of one tree."""
 
     tree: PowerTree

@@ -141,9 +141,9 @@ class _Search:
 
     def _leave_out(self, relaxed: CapModel) -> None:
         """Exclude options whose reduced cost alone exceeds the gap to the incumbent."""
-        room = inf if self.best is None else self.problem.loss(self.best) - self.bound
+        gap_left = inf if self.best is None else self.problem.loss(self.best) - self.bound
         self.kept = tuple(
-            tuple(o for o, cost in enumerate(costs.tolist()) if cost <= room + NEGLIGIBLE)
+            tuple(o for o, cost in enumerate(costs.tolist()) if cost <= gap_left + NEGLIGIBLE)
             for costs in relaxed.reduced()
         )
 

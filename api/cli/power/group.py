@@ -3,7 +3,9 @@
 from api.cli.common.lazy_groups import LazyCommand, lazy_group, new_app
 
 COMMANDS = {
-    "simulate": LazyCommand("api.cli.power.simulate", "Run a row of servers behind a budget, and count its brakes."),
+    "simulate": LazyCommand(
+        "api.cli.power.simulate", "Simulate a row of servers behind a budget, and count its brakes."
+    ),
     "plan": LazyCommand("api.cli.power.plan", "Choose clocks and budgets for a power tree."),
     "fit": LazyCommand("api.cli.power.fit", "Fit curves of power and speed to measured tables."),
     "forecast": LazyCommand("api.cli.power.forecast", "Forecast the power of a row with quantiles."),

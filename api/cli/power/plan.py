@@ -14,14 +14,14 @@ from api.cli.common.files import STDIN, read_document, read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import AskUrlOption, FileArgument, TokenFileOption
 from api.cli.common.output import Format, FormatOption, print_json
-from api.cli.power.plan_output import print_caps, print_room
+from api.cli.power.plan_output import print_caps, print_headroom
 from fleet.documents import Document, read_model
 from fleet.solvers import Limits, Solver
 from fleet.topology import Topology
 from power.tree import PowerTree, feeds_of
 
 if TYPE_CHECKING:
-    from power.caps import FeedRoom, Terms
+    from power.caps import FeedHeadroom, Terms
 
 MAX_SAMPLES = 1_000_000
 
@@ -60,7 +60,7 @@ def plan(
     token_file: TokenFileOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Choose clocks and budgets that keep a power tree within its limits.
+    """Choose clocks and budgets for a power tree.
 
     TREE has feeds with their limits, and groups of servers with their load by period.  If no clocks satisfy the
     limits, the
@@ -93,7 +93,7 @@ def plan(
     else:
         print_caps(found)
         print_line("")
-        print_room(growth)
+        print_headroom(growth)
     if not found.status.has_mix:
         raise typer.Exit(EXIT_NEGATIVE)
 
@@ -126,8 +126,8 @@ def _tree(path: Path, topology: Path | None, site: str | None) -> PowerTree:
 
 
 def _checked(
-    tree: PowerTree, growth: "tuple[FeedRoom, ...]", terms: "Terms", *, samples: int, seed: int
-) -> "tuple[FeedRoom, ...]":
+    tree: PowerTree, growth: "tuple[FeedHeadroom, ...]", terms: "Terms", *, samples: int, seed: int
+) -> "tuple[FeedHeadroom, ...]":
     if not samples:
         return growth
     import numpy as np  # noqa: PLC0415 - as above

@@ -8,7 +8,7 @@ from api.cli.common.console import note, print_line
 from api.cli.common.tables import Column, Table, number, print_table
 
 if TYPE_CHECKING:
-    from power.caps import CapPlan, ClassCaps, FeedCaps, FeedRoom, PeriodCaps
+    from power.caps import CapPlan, ClassCaps, FeedCaps, FeedHeadroom, PeriodCaps
 
 KW = 1000.0
 MAX_ROWS = 40
@@ -90,7 +90,7 @@ def print_caps(plan: "CapPlan") -> None:
         print_line(f"- {line}")
 
 
-def print_room(growth: "Iterable[FeedRoom]") -> None:
+def print_headroom(growth: "Iterable[FeedHeadroom]") -> None:
     """What each feed could take."""
     rows: list[tuple[object, ...]] = []
     for one in growth:

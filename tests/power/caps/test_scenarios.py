@@ -8,7 +8,7 @@ import pytest
 from fleet.solvers import Limits, Solver
 from power.caps import Terms
 from power.caps.power_model import peak_w
-from power.caps.scenarios import States
+from power.caps.scenarios import Scenarios
 from power.caps.solving import solve
 from power.tree import PowerTree
 from tests.power.trees import group
@@ -38,11 +38,11 @@ def hall(seed: int) -> PowerTree:
 @pytest.mark.parametrize("seed", [0, 2, 7, 11])
 def test_any_loss_is_covered(seed: int) -> None:
     tree, terms = hall(seed), Terms()
-    hierarchy, states = tree.hierarchy, States(tree, terms)
-    both = states.both_sides(0)
+    hierarchy, scenarios = tree.hierarchy, Scenarios(tree, terms)
+    both = scenarios.both_sides(0)
     before = solve(both, solver=Solver.HIGHS, limits=QUICK)
     assert before.choice is not None
-    one_side = states.one_side(0, both, before.choice)
+    one_side = scenarios.one_side(0, both, before.choice)
     assert one_side is not None
     after = solve(one_side, solver=Solver.HIGHS, limits=QUICK)
     assert after.choice is not None
