@@ -5,6 +5,6 @@ import json
 from typing import Any
 
 
-def digest_of_json(said: Any) -> str:
+def digest_of_json(value: Any) -> str:
     """Equal for equal values in any process; the order of mapping entries matters."""
-    return hashlib.sha256(json.dumps(said, separators=(",", ":"), ensure_ascii=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(value, separators=(",", ":"), ensure_ascii=True).encode()).hexdigest()

@@ -209,5 +209,5 @@ def _message(body: str | bytes, field: str) -> str:
         return _first_line(body.decode(errors="replace") if isinstance(body, bytes) else body)
 
 
-def _first_line(said: object) -> str:
-    return first_line(str(said))
+def _first_line(error: object) -> str:
+    return first_line(str(error))

@@ -135,8 +135,8 @@ class Demo:
         try:
             await wait_until(in_place, what="the plan to be in place", patience_s=self.patience_s)
         except SandboxError as error:
-            said = latest[0].message if latest else None
-            raise SandboxError(f"{error}; the controller reports: {said or 'nothing'}") from error
+            message = latest[0].message if latest else None
+            raise SandboxError(f"{error}; the controller reports: {message or 'nothing'}") from error
         return latest[0]
 
     async def _answers(self) -> None:
@@ -152,17 +152,17 @@ class Demo:
 
     async def _mean_w(self, *, until_s: float) -> float:
         """Mean power of all running replicas, over the polls with reports of all of them, at least one."""
-        looks: list[float] = []
+        samples: list[float] = []
 
         async def is_over() -> bool:
             answer = await self.sandbox.http.get(f"{self.sandbox.url}{METER_PATH}")
             reports = answer.json() if answer.is_success else {}
             if (running := await self._running()) <= reports.keys():
-                looks.append(sum(reports[replica]["power_w"] for replica in running))
-            return bool(looks) and asyncio.get_running_loop().time() >= until_s
+                samples.append(sum(reports[replica]["power_w"] for replica in running))
+            return bool(samples) and asyncio.get_running_loop().time() >= until_s
 
         await wait_until(is_over, what="reports of all workers", patience_s=self.seconds + self.patience_s)
-        return float(np.mean(looks))
+        return float(np.mean(samples))
 
     async def _running(self) -> set[str]:
         """Running replicas of all pools."""

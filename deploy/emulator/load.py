@@ -75,8 +75,8 @@ class Load:
         except (httpx.HTTPError, ValueError, KeyError) as error:
             self.lost.append(repr(error)[:MAX_SAID])
             return
-        told = document["twin"]
-        self.answered.append(Answered(sent_s=sent_s, ttft_s=told["ttft_s"], e2e_s=told["e2e_s"]))
+        timing = document["twin"]
+        self.answered.append(Answered(sent_s=sent_s, ttft_s=timing["ttft_s"], e2e_s=timing["e2e_s"]))
 
 
 @asynccontextmanager

@@ -138,7 +138,7 @@ class TwinReplica:
                 yield 200, [EVENT_STREAM]
             yield event(ask, key=key, model=self._spec.model, index=token.index, last=token.last)
         if ask.include_usage:
-            yield usage_event(ask, key=key, model=self._spec.model, twin=self._told(ttft_s, taken_s))
+            yield usage_event(ask, key=key, model=self._spec.model, twin=self._timing(ttft_s, taken_s))
         yield DONE
 
     async def _whole(self, ask: Ask) -> AsyncIterator[Part]:
@@ -146,9 +146,9 @@ class TwinReplica:
         async for token, taken_s in self._loop.tokens(prompt_tokens=ask.prompt_tokens, output_tokens=ask.output_tokens):
             ttft_s = taken_s if token.index == 0 else ttft_s
         yield 200, [JSON]
-        yield whole(ask, key=_key(), model=self._spec.model, twin=self._told(ttft_s, taken_s))
+        yield whole(ask, key=_key(), model=self._spec.model, twin=self._timing(ttft_s, taken_s))
 
-    def _told(self, ttft_s: float, e2e_s: float) -> dict[str, Any]:
+    def _timing(self, ttft_s: float, e2e_s: float) -> dict[str, Any]:
         config = self._config
         return {
             "replica": self._id,

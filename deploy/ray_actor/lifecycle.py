@@ -29,7 +29,7 @@ from deploy.ray_actor.names import ControllerName, controllers_among, node_actor
 log = structlog.get_logger()
 
 STOP_S: Final = 45.0  # for a loop to end
-LOOK_S: Final = 0.2
+POLL_S: Final = 0.2
 THREADS: Final = 4  # of the controller actor: a status must not wait for a stop
 
 
@@ -161,7 +161,7 @@ class Lifecycle:
     ) -> None:
         nodes = self._cluster.nodes()
         head = next((node.node_id for node in nodes if node.is_head and not node.draining), None)
-        told = settings.model_dump(mode="json")
+        payload = settings.model_dump(mode="json")
         options: dict[str, Any] = {
             "max_restarts": -1,
             "max_task_retries": -1,
@@ -174,7 +174,7 @@ class Lifecycle:
             str(host),
             host.name,
             host.generation,
-            told,
+            payload,
             node_id=head,
             pinned=False,
             options=options,
@@ -190,7 +190,7 @@ class Lifecycle:
 
     def _waited_for(self, host: ControllerName) -> ControllerReport:
         reason = "it does not respond"
-        for timeout_s in self._looks(self._patience.up_s):
+        for timeout_s in self._polls(self._patience.up_s):
             try:
                 report = self._report(host, timeout_s=timeout_s)
             except UnreachableError as error:
@@ -208,25 +208,25 @@ class Lifecycle:
         try:
             self._cluster.call(str(old), "stop", timeout_s=STOP_S)
         except ActuationError as error:
-            log.warning("old_controller_does_not_stop", controller=str(old), reason=str(error))
+            log.warning("old_controller_not_stopped", controller=str(old), reason=str(error))
             self._kill(old)  # its lease expires
         if not led:
             return  # another controller leads and continues
-        seen = "nothing"
-        for timeout_s in self._looks(self._patience.up_s):
+        role = "nothing"
+        for timeout_s in self._polls(self._patience.up_s):
             try:
-                seen = self._report(new, timeout_s=timeout_s).standing
+                role = self._report(new, timeout_s=timeout_s).standing
             except ActuationError as error:
-                seen = str(error)
+                role = str(error)
                 continue
-            if seen == LeaseRole.LEADER:
+            if role == LeaseRole.LEADER:
                 return
-        if seen == LeaseRole.FOLLOWER:
+        if role == LeaseRole.FOLLOWER:
             return  # a third controller took the lease
         self._end(new)
         self._call_quietly(old, "resume")
         raise StartFailedError(
-            f"controller {new} does not lead after {self._patience.up_s:g} s ({seen}); {old} continues"
+            f"controller {new} does not lead after {self._patience.up_s:g} s ({role}); {old} continues"
         )
 
     def _end(self, host: ControllerName) -> None:
@@ -245,7 +245,7 @@ class Lifecycle:
     def _wait_gone(self, hosts: Iterable[ControllerName]) -> None:
         """Wait for the actors to disappear; node actors that were being created meanwhile are ended too."""
         ended = {host.name for host in hosts}
-        for _timeout_s in self._looks(self._patience.up_s):
+        for _timeout_s in self._polls(self._patience.up_s):
             names = self._cluster.names()
             left = [each for each in controllers_among(names) if each in hosts]
             watchers = [each for each in node_actors_among(names) if each.host.name in ended]
@@ -259,12 +259,12 @@ class Lifecycle:
         try:
             self._cluster.call(str(host), method, timeout_s=STOP_S)
         except ActuationError as error:
-            log.warning("controller_does_not_answer", controller=str(host), asked=method, reason=str(error))
+            log.warning("controller_not_reached", controller=str(host), asked=method, reason=str(error))
 
     def _report(self, host: ControllerName, *, timeout_s: float | None = None) -> ControllerReport:
-        said = self._cluster.call(str(host), "status", timeout_s=timeout_s or self._patience.answer_s)
+        answer = self._cluster.call(str(host), "status", timeout_s=timeout_s or self._patience.answer_s)
         try:
-            return ControllerReport.model_validate(said)
+            return ControllerReport.model_validate(answer)
         except ValidationError as error:
             raise UnreachableError(
                 f"controller {host} returned an invalid report: {error.errors()[0]['msg']}"
@@ -273,12 +273,12 @@ class Lifecycle:
     def _hosts(self, name: str) -> list[ControllerName]:
         return [host for host in controllers_among(self._cluster.names()) if host.name == name]
 
-    def _looks(self, most_s: float) -> Iterable[float]:
+    def _polls(self, most_s: float) -> Iterable[float]:
         """Poll for this long; yields the time that one poll may take."""
         until_s = self._patience.steady_s() + most_s
         while (left_s := until_s - self._patience.steady_s()) > 0.0:
-            yield min(self._patience.answer_s, max(LOOK_S, left_s))
-            self._patience.sleep(LOOK_S)
+            yield min(self._patience.answer_s, max(POLL_S, left_s))
+            self._patience.sleep(POLL_S)
 
 
 def settings_of(before: Mapping[str, Any], changes: Mapping[str, Any]) -> ControllerActorSettings:
@@ -297,8 +297,8 @@ def merged(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     return after
 
 
-def _known(said: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
-    return {field: value for field, value in said.items() if field in model.model_fields}
+def _known(values: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    return {field: value for field, value in values.items() if field in model.model_fields}
 
 
 def _differing(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:

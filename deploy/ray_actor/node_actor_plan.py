@@ -24,7 +24,7 @@ class NodeActorPlan:
 
 
 def plan_node_actors(
-    host: ControllerName, *, nodes: Iterable[NodeFacts], names: frozenset[str], watching: bool
+    host: ControllerName, *, nodes: Iterable[NodeFacts], names: frozenset[str], enabled: bool
 ) -> NodeActorPlan:
     """One node actor of this controller on each node that is not draining, and no others of its name.
 
@@ -33,7 +33,7 @@ def plan_node_actors(
     if any(each.name == host.name and each.generation < host.generation for each in controllers_among(names)):
         return NodeActorPlan()
     there = [each for each in node_actors_among(names) if each.host.name == host.name]
-    wanted = {node.node_id for node in nodes if not node.draining} if watching else set()
+    wanted = {node.node_id for node in nodes if not node.draining} if enabled else set()
     keep: dict[str, NodeActorName] = {}
     for each in there:  # of two on one node, or with one index, keep the first
         taken = {kept.index for kept in keep.values()}
@@ -50,13 +50,15 @@ def plan_node_actors(
 
 
 def configs_for(
-    watchers: Iterable[NodeActorName], *, nodes: Iterable[NodeFacts], settings: NodeActorSettings
+    node_actors: Iterable[NodeActorName], *, nodes: Iterable[NodeFacts], settings: NodeActorSettings
 ) -> dict[NodeActorName, NodeActorConfig]:
     """The configuration of each node actor, without addresses that several nodes share."""
-    watchers, facts = list(watchers), {node.node_id: node for node in nodes}
-    watchers = [each for each in watchers if each.node_id in facts]
-    shared = Counter(facts[each.node_id].address for each in watchers)
-    peers = {facts[each.node_id].address: each.index for each in watchers if shared[facts[each.node_id].address] == 1}
+    node_actors, facts = list(node_actors), {node.node_id: node for node in nodes}
+    node_actors = [each for each in node_actors if each.node_id in facts]
+    shared = Counter(facts[each.node_id].address for each in node_actors)
+    peers = {
+        facts[each.node_id].address: each.index for each in node_actors if shared[facts[each.node_id].address] == 1
+    }
     ports = tuple(sorted({port for node in facts.values() for port in node.ports}))
     return {
         each: NodeActorConfig(
@@ -68,7 +70,7 @@ def configs_for(
             accelerator=facts[each.node_id].accelerator,
             settings=settings,
         )
-        for each in watchers
+        for each in node_actors
     }
 
 

@@ -17,16 +17,16 @@ FULL_CLOCK: Final = 1.0  # a node actor has no guard and sets no clock
 Opened = Callable[..., GpuDriver]
 
 
-def gpus_of(order: NodeActorConfig, *, opened: Opened = open_gpus) -> GpuNode | None:
+def gpus_of(config: NodeActorConfig, *, opened: Opened = open_gpus) -> GpuNode | None:
     """None where there is no GPU to read; GpuError where there is one and no driver responds."""
-    if order.settings.gpus is GpuSource.NONE or order.gpus < 1:
+    if config.settings.gpus is GpuSource.NONE or config.gpus < 1:
         return None
-    gpus = _simulated(order, opened) if order.settings.gpus is GpuSource.SIMULATED else _first_driver(opened)
+    gpus = _simulated(config, opened) if config.settings.gpus is GpuSource.SIMULATED else _first_driver(opened)
     return node_of(gpus, acting=False, state_file=None, safe_share=FULL_CLOCK)
 
 
-def _simulated(order: NodeActorConfig, opened: Opened) -> GpuDriver:
-    return opened(DriverName.SIMULATED, DriverOptions(simulation=_simulation(order)))
+def _simulated(config: NodeActorConfig, opened: Opened) -> GpuDriver:
+    return opened(DriverName.SIMULATED, DriverOptions(simulation=_simulation(config)))
 
 
 def _first_driver(opened: Opened) -> GpuDriver:
@@ -39,10 +39,10 @@ def _first_driver(opened: Opened) -> GpuDriver:
     raise GpuError("; ".join(reasons))
 
 
-def _simulation(order: NodeActorConfig) -> Simulation:
+def _simulation(config: NodeActorConfig) -> Simulation:
     """Simulate boards of the type in Ray's label, if the catalogue has it."""
     try:
-        board = builtin_gpus().get(order.accelerator or ANY_BOARD).name
+        board = builtin_gpus().get(config.accelerator or ANY_BOARD).name
     except UnknownNameError:
         board = ANY_BOARD
-    return Simulation(server=order.node_name, board=board, count=order.gpus, seed=order.index)
+    return Simulation(server=config.node_name, board=board, count=config.gpus, seed=config.index)

@@ -47,7 +47,7 @@ class NodeSupervisor:
         """Start the loop where it does not run."""
         if self._thread is None or not self._thread.is_alive():
             self._ending.clear()
-            self._thread = threading.Thread(target=self._run, name="watchers", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="node-actors", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
@@ -65,7 +65,7 @@ class NodeSupervisor:
             self._leave()
             return
         plan = plan_node_actors(
-            self._host, nodes=nodes, names=self._cluster.names(), watching=self._settings is not None
+            self._host, nodes=nodes, names=self._cluster.names(), enabled=self._settings is not None
         )
         for each in plan.end:
             self._cluster.kill(str(each))
@@ -74,29 +74,31 @@ class NodeSupervisor:
         if self._settings is not None:
             self._tend([*plan.keep, *plan.start], nodes, self._settings)
 
-    def _start(self, watcher: NodeActorName) -> None:
+    def _start(self, node_actor: NodeActorName) -> None:
         try:
             self._cluster.create(
                 NodeActor,
-                str(watcher),
-                watcher.node_id,
-                node_id=watcher.node_id,
+                str(node_actor),
+                node_actor.node_id,
+                node_id=node_actor.node_id,
                 pinned=True,
                 options={"max_restarts": 0, "max_pending_calls": MAX_PENDING},
             )
         except ActorExistsError:
             return  # created by an earlier turn whose response was lost
         except Exception as error:  # noqa: BLE001 - Ray raises what it likes when a node is gone: the next turn sees
-            log.warning("watcher_not_started", watcher=str(watcher), reason=str(error))
+            log.warning("node_actor_not_started", name=str(node_actor), reason=str(error))
             return
-        log.info("watcher_started", watcher=str(watcher))
+        log.info("node_actor_started", name=str(node_actor))
 
-    def _tend(self, watchers: list[NodeActorName], nodes: tuple[NodeFacts, ...], settings: NodeActorSettings) -> None:
-        orders = configs_for(watchers, nodes=nodes, settings=settings)
-        told = {str(each): order.model_dump(mode="json") for each, order in orders.items()}
-        answers = self._cluster.call_all("tend", told, timeout_s=ANSWER_S)
+    def _tend(
+        self, node_actors: list[NodeActorName], nodes: tuple[NodeFacts, ...], settings: NodeActorSettings
+    ) -> None:
+        configs = configs_for(node_actors, nodes=nodes, settings=settings)
+        payloads = {str(each): config.model_dump(mode="json") for each, config in configs.items()}
+        answers = self._cluster.call_all("tend", payloads, timeout_s=ANSWER_S)
         name_of = {node.node_id: node.name for node in nodes}
-        reports = (_report(each, answers.get(str(each)), name_of[each.node_id]) for each in orders)
+        reports = (_report(each, answers.get(str(each)), name_of[each.node_id]) for each in configs)
         self.reports = tuple(sorted(reports, key=lambda report: report.index))
 
     def _run(self) -> None:
@@ -105,7 +107,7 @@ class NodeSupervisor:
                 self.turn()
             except Exception:
                 # Ray may be unreachable for a while; the next turn starts from the state at that time.
-                log.exception("watchers_not_kept")
+                log.exception("node_actors_failed")
             self._ending.wait(self._every_s)
 
 
@@ -115,8 +117,8 @@ def _must_leave(own_node_id: str, nodes: tuple[NodeFacts, ...]) -> bool:
     return drains and any(not node.draining for node in nodes)
 
 
-def _report(watcher: NodeActorName, answer: object, node_name: str) -> NodeReport:
-    silent = NodeReport(node_id=watcher.node_id, node_name=node_name, index=watcher.index, answers=False)
+def _report(node_actor: NodeActorName, answer: object, node_name: str) -> NodeReport:
+    silent = NodeReport(node_id=node_actor.node_id, node_name=node_name, index=node_actor.index, answers=False)
     if answer is None:
         return silent
     try:

@@ -24,17 +24,17 @@ HELD_S = 1.0  # as `fleetwright faults record` has it
 class NodeRecording:
     """Records from construction until `close`."""
 
-    def __init__(self, order: NodeActorConfig, *, raylet_pid: int) -> None:
+    def __init__(self, config: NodeActorConfig, *, raylet_pid: int) -> None:
         self._malformed = ParseErrors()
         self._stop = threading.Event()
-        period_s = 1.0 / order.settings.hz
+        period_s = 1.0 / config.settings.hz
         self.workers = RayWorkers(
-            node=order.index, slots=order.settings.ranks_per_node, raylet_pid=raylet_pid, period_s=period_s
+            node=config.index, slots=config.settings.ranks_per_node, raylet_pid=raylet_pid, period_s=period_s
         )
         self._recorder = Recorder(
-            sockets=_sockets(order, period_s=period_s) if order.peers else None,
-            sources=[self.workers, *self._inbox(order, period_s=period_s)],
-            sinks=_sinks(order),
+            sockets=_sockets(config, period_s=period_s) if config.peers else None,
+            sources=[self.workers, *self._inbox(config, period_s=period_s)],
+            sinks=_sinks(config),
             period_s=period_s,
         )
         self._thread = threading.Thread(target=self._recorder.run, args=(self._stop,), name="record", daemon=True)
@@ -54,35 +54,35 @@ class NodeRecording:
         self._stop.set()
         self._thread.join()
 
-    def _inbox(self, order: NodeActorConfig, *, period_s: float) -> list[Source]:
-        if order.settings.inbox is None:
+    def _inbox(self, config: NodeActorConfig, *, period_s: float) -> list[Source]:
+        if config.settings.inbox is None:
             return []
-        return [LateInbox(order.settings.inbox, job_map=_places(order), tally=self._malformed, period_s=period_s)]
+        return [LateInbox(config.settings.inbox, job_map=_places(config), tally=self._malformed, period_s=period_s)]
 
 
-def _places(order: NodeActorConfig) -> JobMap:
+def _places(config: NodeActorConfig) -> JobMap:
     """Ranks fill the nodes one after another."""
-    nodes = 1 + max(order.index, *order.peers.values(), 0)
-    per_node = order.settings.ranks_per_node
-    return JobMap(nodes, tuple(rank // per_node for rank in range(nodes * per_node)), hosts=order.peers)
+    nodes = 1 + max(config.index, *config.peers.values(), 0)
+    per_node = config.settings.ranks_per_node
+    return JobMap(nodes, tuple(rank // per_node for rank in range(nodes * per_node)), hosts=config.peers)
 
 
-def _sockets(order: NodeActorConfig, *, period_s: float) -> SocketSource:
-    ignored = set(order.ignored_ports)
-    if order.settings.send is not None and (port := urlsplit(order.settings.send).port) is not None:
+def _sockets(config: NodeActorConfig, *, period_s: float) -> SocketSource:
+    ignored = set(config.ignored_ports)
+    if config.settings.send is not None and (port := urlsplit(config.settings.send).port) is not None:
         ignored.add(port)
     return SocketSource(
-        node=order.index,
-        peers=Peers(order.peers),
+        node=config.index,
+        peers=Peers(config.peers),
         ignored_ports=frozenset(ignored),
         most_held=max(1, round(HELD_S / period_s)),
     )
 
 
-def _sinks(order: NodeActorConfig) -> list[Sink]:
-    settings, sinks = order.settings, list[Sink]()
+def _sinks(config: NodeActorConfig) -> list[Sink]:
+    settings, sinks = config.settings, list[Sink]()
     if settings.folder is not None:
-        places = _places(order)
+        places = _places(config)
         run = {
             "n": len(places.rank_node),
             "t_go": time.time(),
@@ -92,5 +92,5 @@ def _sinks(order: NodeActorConfig) -> list[Sink]:
         sinks.append(RecordingFolder(settings.folder, run=run, held_s=HELD_S))
     if settings.send is not None:
         token = read_token_file(settings.send_token_file) if settings.send_token_file else None
-        sinks.append(Sender(settings.send, node=order.index, token=token))
+        sinks.append(Sender(settings.send, node=config.index, token=token))
     return sinks

@@ -40,7 +40,7 @@ class RayWorkers:
     ) -> None:
         self.period_s = period_s
         self.left_out = 0  # more workers than slots
-        self.seen: tuple[WorkerReport, ...] = ()
+        self.reports: tuple[WorkerReport, ...] = ()
         self._node, self._slots, self._raylet_pid = node, slots, raylet_pid
         self._proc, self._steady_s = proc, steady_s
         self._scanned_s = float("-inf")
@@ -48,13 +48,13 @@ class RayWorkers:
         self._slot_of: dict[int, int] = {}
         self._source = self._source_of()
 
-    def look(self, now_s: float) -> list[Observation]:
+    def poll(self, now_s: float) -> list[Observation]:
         """One observation per worker."""
         if self._steady_s() - self._scanned_s >= SCAN_S:
             self._scanned_s = self._steady_s()
             self._scan()
-        observations = [seen for seen in self._source.look(now_s) if _process(seen).state != GONE]
-        self.seen = tuple(self._report(seen.rank or 0, _process(seen)) for seen in observations)
+        observations = [observed for observed in self._source.poll(now_s) if _process(observed).state != GONE]
+        self.reports = tuple(self._report(observed.rank or 0, _process(observed)) for observed in observations)
         return observations
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ def _title(process: Path) -> str | None:
     return title.removeprefix(TITLE).decode("utf-8", "replace").partition(".")[0].partition("(")[0]
 
 
-def _process(seen: Observation) -> Process:
-    if not isinstance(seen.values, Process):
+def _process(observed: Observation) -> Process:
+    if not isinstance(observed.values, Process):
         raise TypeError("a source of processes")
-    return seen.values
+    return observed.values

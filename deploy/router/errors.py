@@ -29,8 +29,8 @@ class RefusalError(ActuationError):
     @property
     def body(self) -> bytes:
         """The body, as JSON."""
-        said = {"message": str(self), "type": self.kind, "param": self.param, "code": None}
-        return json.dumps({"error": said}).encode()
+        body = {"message": str(self), "type": self.kind, "param": self.param, "code": None}
+        return json.dumps({"error": body}).encode()
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:

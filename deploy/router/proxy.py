@@ -122,8 +122,8 @@ class Passage:
         not sent: the server closes the connection, so that clients find the body incomplete."""
         self.ended = True
         if self._reader.streamed:
-            said = {"error": {"message": str(error), "type": error.kind, "param": None, "code": None}}
-            event = b"\n\ndata: " + json.dumps(said).encode() + b"\n\n"
+            body = {"error": {"message": str(error), "type": error.kind, "param": None, "code": None}}
+            event = b"\n\ndata: " + json.dumps(body).encode() + b"\n\n"
             await self._send({"type": "http.response.body", "body": event, "more_body": True})
 
     def _end(self, outcome: str) -> None:

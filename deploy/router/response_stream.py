@@ -50,11 +50,11 @@ class AnswerReader:
         """The next part of the body."""
         if not chunk:
             return
-        told = True
+        counted = True
         if self._readable:
-            told = not self._streamed or self._count(chunk) > 0
+            counted = not self._streamed or self._count(chunk) > 0
             self._tail = (self._tail + chunk[-TAIL_BYTES:])[-TAIL_BYTES:]
-        if told:
+        if counted:
             self.first_s = now_s if self.first_s is None else self.first_s
             self.last_s = now_s
 

@@ -61,8 +61,8 @@ class Router:
         self._count_replicas = count_replicas
         self._routers = settings.routers
         self.front.set_replicas({}, routers=self._routers)
-        self._said: PowerSource | None = None
-        self._watch: RowPower | None = None
+        self._source: PowerSource | None = None
+        self._row_power: RowPower | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ingress = Ingress(
             front=self.front,
@@ -111,24 +111,24 @@ class Router:
         self.front.swap(table)
         log.info("table_loaded", version=table.version, routes=sorted(table.routes))
 
-    def set_power_source(self, said: PowerSource | None) -> None:
+    def set_power_source(self, source: PowerSource | None) -> None:
         """Limit prompts by the power of a row, or by none."""
-        if said == self._said:
+        if source == self._source:
             return
-        self._said = said
-        if (asking := self._tasks.pop("watts", None)) is not None:
+        self._source = source
+        if (asking := self._tasks.pop("power", None)) is not None:
             asking.cancel()
-        if said is None:
-            self._watch = None
+        if source is None:
+            self._row_power = None
             self.front.limit(NO_LIMIT)
             return
-        self._watch = self._watch.under(said) if self._watch is not None else RowPower(said)
-        self._limit()
-        self._run("watts", self._asks_guard(said, self._watch))
+        self._row_power = self._row_power.with_source(source) if self._row_power is not None else RowPower(source)
+        self._update_limit()
+        self._run("power", self._poll_guard(source, self._row_power))
 
     def tick(self) -> None:
         """Apply the effects of time."""
-        self._limit()
+        self._update_limit()
         self.front.tick()
 
     def _check(self, table: RoutingTable) -> None:
@@ -138,13 +138,13 @@ class Router:
                 f"allowed: {', '.join(sorted(self._upstreams)) or 'nothing'}"
             )
 
-    def _limit(self) -> None:
-        if self._watch is None:
+    def _update_limit(self) -> None:
+        if self._row_power is None:
             return
         now_s, in_flight = self._clock.steady_s(), sum(self.front.scheduler.in_flight.values())
-        self._watch.count(in_flight, now_s=now_s)
-        self.front.limit(self._watch.watts(in_flight, now_s=now_s, routers=self._routers))
-        self.metrics.power_reading_age(self._watch.age_s(now_s=now_s))
+        self._row_power.count(in_flight, now_s=now_s)
+        self.front.limit(self._row_power.watts(in_flight, now_s=now_s, routers=self._routers))
+        self.metrics.power_reading_age(self._row_power.age_s(now_s=now_s))
 
     def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         self._tasks[name] = asyncio.create_task(work, name=f"router-{name}")
@@ -157,19 +157,19 @@ class Router:
                 log.exception("tick_failed")
             await self._clock.sleep(TICK_S)
 
-    async def _asks_guard(self, said: PowerSource, watch: RowPower) -> None:
-        url = f"{said.url.rstrip('/')}/metrics"
-        async with httpx.AsyncClient(trust_env=False, timeout=said.every_s) as http:
+    async def _poll_guard(self, source: PowerSource, row_power: RowPower) -> None:
+        url = f"{source.url.rstrip('/')}/metrics"
+        async with httpx.AsyncClient(trust_env=False, timeout=source.every_s) as http:
             while True:
-                asked_s = self._clock.steady_s()
+                polled_s = self._clock.steady_s()
                 try:
-                    async with asyncio.timeout(said.every_s):  # httpx limits each part of a response only
+                    async with asyncio.timeout(source.every_s):  # httpx limits each part of a response only
                         page = (await http.get(url)).raise_for_status().text
                     # Count the reading's age from the request: it can only be younger.
-                    watch.update(reading_in(page, row=said.row), now_s=asked_s)
+                    row_power.update(reading_in(page, row=source.row), now_s=polled_s)
                 except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, LookupError) as error:
-                    log.warning("guard_poll_failed", row=said.row, reason=type(error).__name__)
-                await self._clock.sleep(max(0.0, asked_s + said.every_s - self._clock.steady_s()))
+                    log.warning("guard_poll_failed", row=source.row, reason=type(error).__name__)
+                await self._clock.sleep(max(0.0, polled_s + source.every_s - self._clock.steady_s()))
 
     async def _counts(self, count_replicas: CountReplicas) -> None:
         while True:

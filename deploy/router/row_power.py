@@ -41,9 +41,9 @@ def reading_in(page: str, *, row: str) -> GuardReading | None:
         for sample in family.samples:
             if sample.labels.get("row") == row and sample.name in _WANTED:
                 found[sample.name + sample.labels.get("priority", "")] = sample.value
-    word = [found.get(name + priority, inf) for name, priority in _FIELDS]
-    row_w, age_s, budget_w, low_limit_w, high_limit_w = word
-    if not isfinite(row_w) or not isfinite(age_s) or any(map(isnan, word)):
+    reading = [found.get(name + priority, inf) for name, priority in _FIELDS]
+    row_w, age_s, budget_w, low_limit_w, high_limit_w = reading
+    if not isfinite(row_w) or not isfinite(age_s) or any(map(isnan, reading)):
         return None
     return GuardReading(
         row_w=row_w, age_s=max(0.0, age_s), budget_w=budget_w, low_limit_w=low_limit_w, high_limit_w=high_limit_w
@@ -53,18 +53,18 @@ def reading_in(page: str, *, row: str) -> GuardReading | None:
 class RowPower:
     """One row, as one router models it."""
 
-    def __init__(self, said: PowerSource) -> None:
-        self._said = said
-        self._word: GuardReading | None = None
-        self._heard_s = -inf
+    def __init__(self, source: PowerSource) -> None:
+        self._source = source
+        self._reading: GuardReading | None = None
+        self._read_s = -inf
         self._in_flight_then = 0  # when the reading in use was taken
         self._counts: deque[tuple[float, int]] = deque()
 
-    def under(self, said: PowerSource) -> "RowPower":
+    def with_source(self, source: PowerSource) -> "RowPower":
         """With other settings: the reading stays for the same row, and is dropped for another one."""
-        if (said.url, said.row) != (self._said.url, self._said.row):
-            return RowPower(said)
-        self._said = said
+        if (source.url, source.row) != (self._source.url, self._source.row):
+            return RowPower(source)
+        self._source = source
         return self
 
     def count(self, in_flight: int, *, now_s: float) -> None:
@@ -73,34 +73,34 @@ class RowPower:
         while self._counts[0][0] < now_s - KEPT_S:
             self._counts.popleft()
 
-    def update(self, word: GuardReading | None, *, now_s: float) -> None:
+    def update(self, reading: GuardReading | None, *, now_s: float) -> None:
         """Take the guard's response; None where it has no reading."""
-        if word is not None:
-            self._word, self._heard_s = word, now_s
-            self._in_flight_then = self._in_flight_at(now_s - word.age_s)
+        if reading is not None:
+            self._reading, self._read_s = reading, now_s
+            self._in_flight_then = self._in_flight_at(now_s - reading.age_s)
 
     def age_s(self, *, now_s: float) -> float:
         """The age of the reading."""
-        return inf if self._word is None else now_s - self._heard_s + self._word.age_s
+        return inf if self._reading is None else now_s - self._read_s + self._reading.age_s
 
     def watts(self, in_flight: int, *, now_s: float, routers: int) -> PowerAdmission:
         """The limits now.  Other routers start as many prompts as this one, so each start counts for all."""
-        if self._word is None:
+        if self._reading is None:
             return PowerAdmission(
-                row_w=0.0, step_w=0.0, low_limit_w=-inf, high_limit_w=inf, patience_s=self._said.patience_s
+                row_w=0.0, step_w=0.0, low_limit_w=-inf, high_limit_w=inf, patience_s=self._source.patience_s
             )
-        step_w = self._said.step_w * routers
-        row_w = self._word.row_w + step_w * (in_flight - self._in_flight_then)
-        low_w, high_w = self._word.low_limit_w, self._word.high_limit_w
-        if now_s - self._heard_s > STALE_PERIODS * self._said.every_s:
-            low_w = min(low_w, LOST_LOW_LIMIT * self._word.budget_w)
-            high_w = min(high_w, LOST_HIGH_LIMIT * self._word.budget_w)
+        step_w = self._source.step_w * routers
+        row_w = self._reading.row_w + step_w * (in_flight - self._in_flight_then)
+        low_w, high_w = self._reading.low_limit_w, self._reading.high_limit_w
+        if now_s - self._read_s > STALE_PERIODS * self._source.every_s:
+            low_w = min(low_w, LOST_LOW_LIMIT * self._reading.budget_w)
+            high_w = min(high_w, LOST_HIGH_LIMIT * self._reading.budget_w)
         return PowerAdmission(
             row_w=max(0.0, row_w),
             step_w=step_w,
             low_limit_w=low_w,
             high_limit_w=high_w,
-            patience_s=self._said.patience_s,
+            patience_s=self._source.patience_s,
         )
 
     def _in_flight_at(self, at_s: float) -> int:

@@ -80,9 +80,9 @@ class RouterReplica:
         """Serve's `user_config`, at the start and whenever it changes."""
         router = self._app.router
         try:
-            said = RouterConfig.model_validate(config)
+            received = RouterConfig.model_validate(config)
             if router is not None:
-                router.take(said.table)
+                router.take(received.table)
         except (ValidationError, PlanUnusableError) as error:
             if router is None:
                 raise
@@ -90,8 +90,8 @@ class RouterReplica:
                 router.metrics.table_refused()
             log.warning("config_refused", reason=str(error))
             return
-        router = router or await self._started(said.table)
-        router.set_power_source(said.watts)
+        router = router or await self._started(received.table)
+        router.set_power_source(received.watts)
 
     async def _started(self, table: RoutingTable) -> Router:
         router = Router(

@@ -18,7 +18,7 @@ def names(*actors: object) -> frozenset[str]:
 
 
 def plan(*nodes: object, there: frozenset[str] = frozenset(), watching: bool = True) -> NodeActorPlan:
-    return plan_node_actors(HOST, nodes=nodes, names=there, watching=watching)  # type: ignore[arg-type]
+    return plan_node_actors(HOST, nodes=nodes, names=there, enabled=watching)  # type: ignore[arg-type]
 
 
 def test_names_are_read_back_and_others_are_nobodys() -> None:

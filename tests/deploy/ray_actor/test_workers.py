@@ -71,7 +71,7 @@ def test_each_is_a_rank_of_its_node_and_tells_what_the_kernel_says(put: Put, tmp
     assert [(seen.rank, seen.node, seen.at_s) for seen in observations] == [(12, 3, 5.0), (13, 3, 5.0)]
     values = [seen.values for seen in observations]
     assert all(isinstance(value, Process) for value in values)
-    assert [(worker.rank, worker.pid, worker.name, worker.state) for worker in source.seen] == [
+    assert [(worker.rank, worker.pid, worker.name, worker.state) for worker in source.reports] == [
         (12, 11, "A", "R"),
         (13, 12, "B", "T"),
     ]
@@ -87,7 +87,7 @@ def test_one_that_ends_is_no_news_and_its_slot_is_the_next_ones(put: Put, tmp_pa
     gone(tmp_path, 11)
     put(13, "ray::W13")
     clock.now_s += 10.0
-    assert [(seen.rank, worker.pid) for seen, worker in zip(source.poll(2.0), source.seen, strict=True)] == [
+    assert [(seen.rank, worker.pid) for seen, worker in zip(source.poll(2.0), source.reports, strict=True)] == [
         (1, 12),
         (0, 13),
     ]
@@ -102,10 +102,10 @@ def test_between_two_scans_only_the_known_are_read(put: Put, tmp_path: Path) -> 
     put(12, "ray::B")
     put(11, "ray::A", state="T")
     clock.now_s += 0.25
-    assert [(worker.pid, worker.state) for worker in (source.poll(1.25), source.seen)[1]] == [(11, "T")]
+    assert [(worker.pid, worker.state) for worker in (source.poll(1.25), source.reports)[1]] == [(11, "T")]
     clock.now_s += 10.0
     source.poll(11.0)
-    assert [worker.pid for worker in source.seen] == [11, 12]
+    assert [worker.pid for worker in source.reports] == [11, 12]
     source.close()
 
 
@@ -114,5 +114,5 @@ def test_more_workers_than_slots_are_counted(put: Put, tmp_path: Path) -> None:
         put(pid, "ray::A")
     source = workers(tmp_path, slots=2)
     source.poll(1.0)
-    assert ([worker.pid for worker in source.seen], source.left_out) == ([11, 12], 3)
+    assert ([worker.pid for worker in source.reports], source.left_out) == ([11, 12], 3)
     source.close()

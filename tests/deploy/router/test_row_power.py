@@ -10,24 +10,24 @@ from deploy.router.settings import PowerSource
 from tests.helm.power_row import guard_page
 
 SAID = PowerSource(url="http://guard:9402", row="row-a", step_w=100.0, every_s=1.0, patience_s=10.0)
-WORD = GuardReading(row_w=8000.0, age_s=2.0, budget_w=10_000.0, low_limit_w=9800.0, high_limit_w=9900.0)
+READING = GuardReading(row_w=8000.0, age_s=2.0, budget_w=10_000.0, low_limit_w=9800.0, high_limit_w=9900.0)
 
 
-def watch(word: GuardReading | None = WORD, *, now_s: float = 100.0, in_flight: int = 10) -> RowPower:
+def watch(reading: GuardReading | None = READING, *, now_s: float = 100.0, in_flight: int = 10) -> RowPower:
     """Heard now, after so many were in flight all the time."""
     found = RowPower(SAID)
     for second in range(10):
         found.count(in_flight, now_s=now_s - 10.0 + second)
-    found.update(word, now_s=now_s)
+    found.update(reading, now_s=now_s)
     return found
 
 
 def test_a_real_guards_page_is_read() -> None:
-    word = reading_in(guard_page().decode(), row="row-a")
-    assert word is not None
-    assert 0.0 < word.row_w < inf
-    assert word.budget_w == 9000.0
-    assert word.low_limit_w <= word.high_limit_w
+    reading = reading_in(guard_page().decode(), row="row-a")
+    assert reading is not None
+    assert 0.0 < reading.row_w < inf
+    assert reading.budget_w == 9000.0
+    assert reading.low_limit_w <= reading.high_limit_w
     assert reading_in(guard_page().decode(), row="another") is None
 
 
@@ -53,7 +53,7 @@ def test_the_count_is_that_of_the_moment_of_the_reading() -> None:
     found = RowPower(SAID)
     for second in range(5):
         found.count(second, now_s=float(second))
-    found.update(WORD, now_s=4.0)  # read at 2
+    found.update(READING, now_s=4.0)  # read at 2
     assert found.watts(4, now_s=4.0, routers=1).row_w == 8200.0
 
 
@@ -89,12 +89,12 @@ def test_a_reading_older_than_all_that_is_known_counts_with_the_fewest_in_flight
     found = RowPower(SAID)
     for second, count in enumerate((9, 4, 7)):
         found.count(count, now_s=100.0 + second)
-    found.update(WORD, now_s=101.0)  # read at 99
+    found.update(READING, now_s=101.0)  # read at 99
     assert found.watts(7, now_s=102.0, routers=1).row_w == 8300.0
 
 
 def test_other_settings_of_the_same_row_keep_what_was_heard() -> None:
     steeper = SAID.model_copy(update={"step_w": 200.0})
-    assert watch().under(steeper).watts(12, now_s=100.0, routers=1).row_w == 8400.0
+    assert watch().with_source(steeper).watts(12, now_s=100.0, routers=1).row_w == 8400.0
     another = SAID.model_copy(update={"row": "row-b"})
-    assert watch().under(another).watts(12, now_s=100.0, routers=1).low_limit_w == -inf
+    assert watch().with_source(another).watts(12, now_s=100.0, routers=1).low_limit_w == -inf
