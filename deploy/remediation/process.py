@@ -59,7 +59,7 @@ async def run_remediation(
         if options.monitor:
             monitor = RunMonitor(
                 look=_observe(runs, leadership, calls),
-                open_eye=start_ray_recorder,
+                open_recorder=start_ray_recorder,
                 make_loop=_loops(api, out),
                 names=cluster.name_of,
                 inbox=options.inbox,

@@ -152,8 +152,8 @@ def _samples(run: Any, before: Base, *, node: int, sent_s: float) -> list[Sample
     changes = _unpacked(packed_rows, most=MAX_PEERS * COLUMNS)
     if changes.size != len(offsets_ms) * peers.size * COLUMNS:
         raise WireError("expected a row for each look and peer")
-    by_look = changes.reshape(COLUMNS, len(offsets_ms), peers.size).transpose(1, 2, 0)
-    rows = _lined_up(before, peers) + np.cumsum(by_look, axis=0)
+    by_poll = changes.reshape(COLUMNS, len(offsets_ms), peers.size).transpose(1, 2, 0)
+    rows = _lined_up(before, peers) + np.cumsum(by_poll, axis=0)
     if np.any(rows < 0):
         raise WireError("expected counts from 0 on")
     return [

@@ -17,7 +17,7 @@ from faults.readers.xpu_timer import parse_xpu_timer
 
 MAX_BYTES: Final = 8 * 1024 * 1024
 CHUNK_BYTES: Final = 1 << 16
-ANSWER_S: Final = 3.0
+REPLY_S: Final = 3.0
 
 Parse = Callable[[Iterable[bytes], float], Iterator[Observation]]
 
@@ -36,8 +36,8 @@ class ExporterSource:
 
         A truncated reply marks nothing as reported.
         """
-        answer = list(scrape(self._url))
-        return [seen for seen in self._parse(answer, now_s) if self._changed(seen)]
+        reply = list(scrape(self._url))
+        return [seen for seen in self._parse(reply, now_s) if self._changed(seen)]
 
     def close(self) -> None:
         """Holds nothing open."""
@@ -74,17 +74,17 @@ def scrape(url: str) -> Iterator[bytes]:
     """The reply's body in pieces.  Raises OSError unless the reply is a whole 200."""
     parts = urlsplit(url)
     connection_type = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = connection_type(parts.hostname or "", parts.port, timeout=ANSWER_S)
+    connection = connection_type(parts.hostname or "", parts.port, timeout=REPLY_S)
     try:
         connection.request("GET", parts.path or "/metrics", headers={"Accept": "text/plain"})
-        answer = connection.getresponse()
-        if answer.status != http.client.OK:
-            raise OSError(f"{url}: answered {answer.status}")
+        reply = connection.getresponse()
+        if reply.status != http.client.OK:
+            raise OSError(f"{url}: answered {reply.status}")
         left = MAX_BYTES
-        while left > 0 and (chunk := answer.read(min(CHUNK_BYTES, left))):
+        while left > 0 and (chunk := reply.read(min(CHUNK_BYTES, left))):
             left -= len(chunk)
             yield chunk
-        if left > 0 and answer.length:
+        if left > 0 and reply.length:
             raise OSError(f"{url}: the reply is truncated")
     except (http.client.HTTPException, ValueError) as error:
         raise OSError(f"{url}: {type(error).__name__} {error}") from error

@@ -129,8 +129,8 @@ def _make_way(path: Path) -> None:
 
 
 def _is_dead(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
-        return asking.connect_ex(str(path)) == errno.ECONNREFUSED
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as query:
+        return query.connect_ex(str(path)) == errno.ECONNREFUSED
 
 
 def parse_rank_line(line: bytes, *, job_map: JobMap) -> list[Observation]:

@@ -17,7 +17,7 @@ def line_of(observation: Observation) -> tuple[str, Line]:
         return f"coll_rank{observation.rank}.jsonl", _collective(values)
     if isinstance(values, PointToPoint) and observation.rank is not None:
         return f"coll_rank{observation.rank}.jsonl", _pass(values)
-    return f"seen_node{observation.node}.jsonl", _seen(observation)
+    return f"seen_node{observation.node}.jsonl", _observed(observation)
 
 
 def _heartbeat(at_s: float, rank: int, beat: Heartbeat) -> Line:
@@ -56,7 +56,7 @@ def _pass(done: PointToPoint) -> Line:
     return line
 
 
-def _seen(observation: Observation) -> Line:
+def _observed(observation: Observation) -> Line:
     line: Line = {"t": round(observation.at_s, 6), "node": observation.node}
     for key in ("rank", "peer"):
         if (value := getattr(observation, key)) is not None:

@@ -39,7 +39,7 @@ CLONE_NEWNET: Final = 0x40000000
 HEADER: Final = struct.Struct("=IHHII")
 BUFFER_BYTES: Final = 1 << 18  # at first
 DATAGRAM_BYTES: Final = 1 << 15  # the kernel fills no more at a time
-ANSWER_S: Final = 2.0  # the kernel replies at once; this bounds the wait
+REPLY_S: Final = 2.0  # the kernel replies at once; this bounds the wait
 _REFUSED: Final = frozenset({errno.EINVAL, errno.ENOENT, errno.EOPNOTSUPP, errno.EPERM, errno.EPROTONOSUPPORT})
 NAMED: Final = Path("/run/netns")
 
@@ -76,7 +76,7 @@ class DiagSocket:
 
     def __init__(self, namespace: Path | None = None, *, targets: Sequence[Address] = ()) -> None:
         self._socket = _open() if namespace is None else _open_inside(namespace)
-        self._socket.settimeout(ANSWER_S)
+        self._socket.settimeout(REPLY_S)
         self._buffer = bytearray(BUFFER_BYTES)
         self._sequence = 0
         chosen = bytecode(targets) if 0 < len(targets) <= MAX_CONDITIONS else b""

@@ -36,8 +36,8 @@ class Questions:
 
     def __init__(self, known: Known, parts: Sequence[Words]) -> None:
         self.sockets = sum(map(len, parts))
-        asked = np.concatenate([_asked(words) for words in parts])
-        batches = np.split(asked, range(MAX_AT_ONCE, len(asked), MAX_AT_ONCE))
+        requested = np.concatenate([_requested(words) for words in parts])
+        batches = np.split(requested, range(MAX_AT_ONCE, len(requested), MAX_AT_ONCE))
         self._queries = tuple(Query(some.tobytes(), len(some)) for some in batches)
         lengths = [
             bytes([4 * group.shape.words & 0xFF]) * len(words) for group, words in zip(known, parts, strict=True)
@@ -48,20 +48,20 @@ class Questions:
             STATE_BYTE: bytes([TCP_ESTABLISHED]) * self.sockets,
         }
 
-    def answered(self, diag: DiagSocket, frames: Frames, *, poll: int) -> bool:
+    def replied(self, diag: DiagSocket, frames: Frames, *, poll: int) -> bool:
         """Whether all sockets exist and are established; then their messages are in that poll's frame."""
         if not diag.ask(self._queries, frames, poll=poll):
             return False
         rows = slice(0, self.sockets)
-        return all(frames.column(octet, poll=poll, rows=rows) == told for octet, told in self._expected.items())
+        return all(frames.column(octet, poll=poll, rows=rows) == reported for octet, reported in self._expected.items())
 
 
-def _asked(words: Words) -> Words:
+def _requested(words: Words) -> Words:
     """A request for each: nlmsghdr, inet_diag_req_v2 with the identity from the dump."""
-    asked = np.zeros((len(words), _WORDS), np.uint32)
-    asked[:, 0] = 4 * _WORDS
-    asked[:, 1] = SOCK_DIAG_BY_FAMILY | NLM_F_REQUEST << 16
-    asked[:, _HEAD_WORDS] = words[:, STATE] & 0xFF | IPPROTO_TCP << 8 | INFO_WANTED << 16  # the first octet: family
-    asked[:, _HEAD_WORDS + 1] = ESTABLISHED
-    asked[:, _ID_AT:] = words[:, IDENTITY]
-    return asked
+    requested = np.zeros((len(words), _WORDS), np.uint32)
+    requested[:, 0] = 4 * _WORDS
+    requested[:, 1] = SOCK_DIAG_BY_FAMILY | NLM_F_REQUEST << 16
+    requested[:, _HEAD_WORDS] = words[:, STATE] & 0xFF | IPPROTO_TCP << 8 | INFO_WANTED << 16  # the first octet: family
+    requested[:, _HEAD_WORDS + 1] = ESTABLISHED
+    requested[:, _ID_AT:] = words[:, IDENTITY]
+    return requested

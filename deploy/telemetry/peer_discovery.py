@@ -6,7 +6,7 @@ from typing import Final, Protocol
 from deploy.telemetry.diag import Sample
 from faults.observations import Observation
 
-LOOKED_EVERY_S: Final = 5.0  # each poll is a dump; a new peer is found after this time at most
+POLLED_EVERY_S: Final = 5.0  # each poll is a dump; a new peer is found after this time at most
 
 
 class Sockets(Protocol):
@@ -25,7 +25,7 @@ class Talking:
     """A `Source` without observations that keeps the peers up to date.  After a failed poll the last peers stay."""
 
     name = "sockets"
-    period_s = LOOKED_EVERY_S
+    period_s = POLLED_EVERY_S
 
     def __init__(self, sockets: Sockets) -> None:
         self._sockets = sockets

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from faults.observations import Probe, ProbeReturned
 
-WORD: Final = struct.Struct("!8sIIIddd")  # the mark, then a _Reply
+REPLY: Final = struct.Struct("!8sIIIddd")  # the mark, then a _Reply
 MARK: Final = b"fwprobew"
 MAX_AWAITED: Final = 16  # trains of a peer: a reply arrives by the next poll
 LATEST_S: Final = 1e11  # of a clock
@@ -41,30 +41,30 @@ class Awaited:
 
     def taken(self, message: bytes, of: int | None) -> tuple[int, ProbeReturned] | None:
         """The peer and its reading; None unless the reply is of the node `of`, on a train that awaits a reply."""
-        word = _Reply(*WORD.unpack(message)[1:]) if is_reply(message) else None
-        if word is None or word.node != of or word.size_bytes != self._size_bytes or not _is_sane(word):
+        reply = _Reply(*REPLY.unpack(message)[1:]) if is_reply(message) else None
+        if reply is None or reply.node != of or reply.size_bytes != self._size_bytes or not _is_sane(reply):
             return None
-        waiting = self._sent.get(word.node, ())
-        if (word.number, word.sent_s) not in waiting:
+        waiting = self._sent.get(reply.node, ())
+        if (reply.number, reply.sent_s) not in waiting:
             return None
-        self._sent[word.node].remove((word.number, word.sent_s))
-        tail_s = None if isnan(word.tail_s) else word.tail_s
-        return word.node, ProbeReturned(word.size_bytes, word.sent_s, word.received_s, tail_s)
+        self._sent[reply.node].remove((reply.number, reply.sent_s))
+        tail_s = None if isnan(reply.tail_s) else reply.tail_s
+        return reply.node, ProbeReturned(reply.size_bytes, reply.sent_s, reply.received_s, tail_s)
 
 
 def is_reply(message: bytes) -> bool:
     """By its mark and its size."""
-    return len(message) == WORD.size and message.startswith(MARK)
+    return len(message) == REPLY.size and message.startswith(MARK)
 
 
 def reply_of(node: int, number: int, probe: Probe) -> bytes | None:
     """The reply of `node` to a received train; None if the train was smaller than the reply."""
-    if probe.size_bytes < WORD.size:
+    if probe.size_bytes < REPLY.size:
         return None
     tail_s = nan if probe.tail_s is None else probe.tail_s
-    return WORD.pack(MARK, node, number, probe.size_bytes, probe.sent_s, probe.received_s, tail_s)
+    return REPLY.pack(MARK, node, number, probe.size_bytes, probe.sent_s, probe.received_s, tail_s)
 
 
-def _is_sane(word: _Reply) -> bool:
-    known = isfinite(word.received_s) and 0.0 <= word.received_s < LATEST_S
-    return known and (isnan(word.tail_s) or 0.0 < word.tail_s <= LONGEST_S)
+def _is_sane(reply: _Reply) -> bool:
+    known = isfinite(reply.received_s) and 0.0 <= reply.received_s < LATEST_S
+    return known and (isnan(reply.tail_s) or 0.0 < reply.tail_s <= LONGEST_S)

@@ -124,7 +124,7 @@ class Prober:
 
     def poll(self, now_s: float) -> list[Observation]:
         """Whole trains since the last poll, and replies to ours; sends the next trains that are due."""
-        taken = [self._taken(*heard) for heard in self._received()]
+        taken = [self._taken(*received) for received in self._received()]
         others = self._known()
         for turn in self._turns(now_s, turns_of(len(others))):
             if (at := turn % turns_of(len(others))) < len(others):
@@ -189,10 +189,10 @@ class Prober:
         """The peer and its probe, once the train is whole; or its reply to ours."""
         of = self._node_of.get(address)
         if is_reply(message):
-            word = self._awaited.taken(message, of)
-            if word is None:
+            reply = self._awaited.taken(message, of)
+            if reply is None:
                 self._tally.add(WHAT, "unexpected packet")
-            return word
+            return reply
         head = _head(message)
         if head is None or of != head.node:
             self._tally.add(WHAT, "unexpected packet")
@@ -209,16 +209,16 @@ class Prober:
             if head.datagram == (head.datagrams - 1) // 2:
                 came.half_s = stamp_s
             if not came.missing:
-                return head.node, self._answered(head, came.probe())
+                return head.node, self._replied(head, came.probe())
         return None
 
-    def _answered(self, head: _Head, probe: Probe) -> Probe:
+    def _replied(self, head: _Head, probe: Probe) -> Probe:
         """Reply to the sender: one datagram for a whole train.  It never waits."""
-        word = reply_of(self._node, head.number, probe)
+        reply = reply_of(self._node, head.number, probe)
         where = self._address_of[head.node]
-        if word is not None and head.node != self._node:
+        if reply is not None and head.node != self._node:
             try:
-                self._socket.sendto(word, (where, self._port))
+                self._socket.sendto(reply, (where, self._port))
             except OSError:  # the train is reported here in any case
                 self._tally.add(WHAT, "reply not sent")
         return probe
@@ -285,8 +285,8 @@ def _senders(address: str, port: int, namespace: Path | None) -> tuple[socket.so
 
 def _opened(address: str, port: int, namespace: Path | None) -> socket.socket:
     """A socket belongs to the namespace that created it: a thread enters the namespace, and ends there."""
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="enter-netns") as aside:
-        return aside.submit(_open, address, port, namespace).result()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="enter-netns") as threaded:
+        return threaded.submit(_open, address, port, namespace).result()
 
 
 def _open(address: str, port: int, namespace: Path | None) -> socket.socket:

@@ -11,7 +11,7 @@ from faults.readers.nccl_ras import parse_ras
 
 ADDRESS: Final = ("localhost", 28028)
 MAX_BYTES: Final = 32 * 1024 * 1024
-ANSWER_S: Final = 12.0  # RAS waits 5 s for its own peers, twice
+REPLY_S: Final = 12.0  # RAS waits 5 s for its own peers, twice
 _QUESTION: Final = b"SET FORMAT json\nVERBOSE STATUS\n"
 
 
@@ -29,8 +29,8 @@ class RasSource:
 
     def poll(self, now_s: float) -> list[Observation]:
         """One observation for each rank of each communicator."""
-        answer = ask(self._address)
-        return list(parse_ras(answer, at_s=now_s, job_map=self._places, members=self._members, tally=self._tally))
+        reply = ask(self._address)
+        return list(parse_ras(reply, at_s=now_s, job_map=self._places, members=self._members, tally=self._tally))
 
     def close(self) -> None:
         """Holds nothing open."""
@@ -38,7 +38,7 @@ class RasSource:
 
 def ask(address: tuple[str, int]) -> list[bytes]:
     """Everything that RAS sends until it closes."""
-    with socket.create_connection(address, timeout=ANSWER_S) as connection:
+    with socket.create_connection(address, timeout=REPLY_S) as connection:
         connection.sendall(_QUESTION)
         chunks: list[bytes] = []
         left = MAX_BYTES

@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 MAX_POLLS: Final = 64
 KEPT_S: Final = 60.0
-SHARE_OF_LOOKS: Final = 0.5  # of a batch's bytes, while it has other observations too
+SHARE_OF_POLLS: Final = 0.5  # of a batch's bytes, while it has other observations too
 REPEATED: Final = (Collective, Heartbeat, PointToPoint, Probe, ProbeReturned, Process)
 
 
@@ -52,7 +52,7 @@ class Sender(BatchSender[Content]):
         self._samples: deque[Sample] = deque(maxlen=MAX_POLLS)
         self._others: deque[Observation] = deque(maxlen=MAX_OTHERS)
         self._sockets, self._processes, self._alarms = SocketChanges(), ProcessChanges(), Alarms()
-        self._look_bytes = 120.0  # measured size of one poll in a batch
+        self._poll_bytes = 120.0  # measured size of one poll in a batch
         super().__init__(
             url,
             token=token,
@@ -83,9 +83,9 @@ class Sender(BatchSender[Content]):
     def _take(self) -> Content:
         samples = [self._samples.popleft() for _ in range(len(self._samples))]
         others = [self._others.popleft() for _ in range(len(self._others))]
-        share = SHARE_OF_LOOKS if others else 1.0
-        kept = thinned(samples, max(1, int(share * self._budget / self._look_bytes)))
-        paid = affordable(others, self._affordable(reserved_bytes=len(kept) * self._look_bytes))
+        share = SHARE_OF_POLLS if others else 1.0
+        kept = thinned(samples, max(1, int(share * self._budget / self._poll_bytes)))
+        paid = affordable(others, self._affordable(reserved_bytes=len(kept) * self._poll_bytes))
         self.sent.thinned_polls += len(samples) - len(kept)
         self.sent.dropped += len(others) - len(paid)
         return Content(kept, paid)
@@ -118,8 +118,8 @@ class Sender(BatchSender[Content]):
     def _accepted(self, content: Content, *, body_bytes: int) -> None:
         samples, others = content
         if samples and self._held is not None:
-            in_looks = max(1.0, body_bytes - OTHER_BYTES * len(others))
-            self._look_bytes += 0.3 * (in_looks / len(samples) - self._look_bytes)
+            in_polls = max(1.0, body_bytes - OTHER_BYTES * len(others))
+            self._poll_bytes += 0.3 * (in_polls / len(samples) - self._poll_bytes)
         held = self._encoded
         self._held = held if held is not None and held.rows.size else None  # without polls there is no base
 

@@ -18,7 +18,7 @@ from deploy.telemetry.peers import Peers
 
 DUMPED_EVERY_S: Final = 1.0
 EARLY_S: Final = 0.05  # polls are a little early or late
-MAX_ASKED: Final = 384  # sockets; for more, a dump costs less
+MAX_QUERIED: Final = 384  # sockets; for more, a dump costs less
 MAX_IN_VAIN: Final = 3  # of a kernel whose queries contradict its dumps
 
 
@@ -52,12 +52,12 @@ class SocketSource:
         """The established connections; a peer without one has no row.  Unless `wanted`, the result may come later, with
         following polls.  Raises OSError.
         """
-        done = [] if self._answered(now_s) else self._dumped(now_s)
+        done = [] if self._replied(now_s) else self._dumped(now_s)
         if done:
             return done
         backoff = self._largest_backoff()
-        news, self._backoff = backoff > self._backoff, backoff
-        return self.held() if wanted or news or len(self._held_s) >= self._most_held else []
+        changes, self._backoff = backoff > self._backoff, backoff
+        return self.held() if wanted or changes or len(self._held_s) >= self._most_held else []
 
     def held(self) -> list[Sample]:
         """The held polls."""
@@ -77,11 +77,11 @@ class SocketSource:
         """Close the socket."""
         self._diag.close()
 
-    def _answered(self, now_s: float) -> bool:
+    def _replied(self, now_s: float) -> bool:
         """Whether the sockets of the last dump all exist, and it is recent."""
         if self._queries is None or not 0.0 <= now_s - self._dumped_s < DUMPED_EVERY_S - EARLY_S:
             return False
-        if self._queries.answered(self._diag, self._frames, poll=len(self._held_s)):
+        if self._queries.replied(self._diag, self._frames, poll=len(self._held_s)):
             self._held_s.append(now_s)
             return True
         self._queries = None
@@ -92,7 +92,7 @@ class SocketSource:
         """Nothing if the sockets are the same; otherwise the held polls and this one."""
         known, parts = self._reader.read(self._diag.dump())
         self._dumped_s = now_s
-        if known is self._known and 0 < sum(map(len, parts)) <= MAX_ASKED:
+        if known is self._known and 0 < sum(map(len, parts)) <= MAX_QUERIED:
             self._settled(parts)
             self._frames.put(parts, poll=len(self._held_s))
             self._held_s.append(now_s)

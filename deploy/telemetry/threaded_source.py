@@ -19,7 +19,7 @@ class ThreadedSource:
         self.name = source.name
         self.period_s = take_period_s
         self._source = source
-        self._seen: deque[Observation] = deque(maxlen=MAX_WAITING)
+        self._observed: deque[Observation] = deque(maxlen=MAX_WAITING)
         self._failure: OSError | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"look-{source.name}", daemon=True)
@@ -30,7 +30,7 @@ class ThreadedSource:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
-        return [self._seen.popleft() for _ in range(len(self._seen))]
+        return [self._observed.popleft() for _ in range(len(self._observed))]
 
     def close(self) -> None:
         """End the thread; a hanging daemon thread is left behind."""
@@ -41,7 +41,7 @@ class ThreadedSource:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                self._seen.extend(self._source.poll(time.time()))
+                self._observed.extend(self._source.poll(time.time()))
             except OSError as error:
                 self._failure = error
             self._stop.wait(self._source.period_s)

@@ -64,13 +64,13 @@ class RunMonitor:
         self,
         *,
         look: Callable[[], Awaitable[RunsObserved]],
-        open_eye: OpenEye,
+        open_recorder: OpenEye,
         make_loop: MakeLoop,
         names: Callable[[str], str],
         inbox: str | None,
         doomed: Callable[[], Collection[Attempt]] = tuple,
     ) -> None:
-        self._look, self._open_eye, self._make_loop = look, open_eye, make_loop
+        self._look, self._open_recorder, self._make_loop = look, open_recorder, make_loop
         self._names, self._inbox, self._doomed = names, inbox, doomed
         self._watched: dict[Attempt, _Watched] = {}
 
@@ -106,10 +106,10 @@ class RunMonitor:
         for attempt in self._watched.keys() - standing.keys():
             self._drop(self._watched.pop(attempt))
         for attempt, watched in self._watched.items():
-            with _told(attempt):
+            with _reported(attempt):
                 _judge(watched, seen.get(attempt, ()))
         for attempt in standing.keys() - self._watched.keys():
-            with _told(attempt):
+            with _reported(attempt):
                 self._watched[attempt] = self._begin(standing[attempt])
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class RunMonitor:
             self._drop(self._watched.popitem()[1])
 
     async def _taken(self, watched: _Watched) -> tuple[bytes, ...]:
-        bodies = await asyncio.gather(*(eye.take() for eye in watched.eyes))
+        bodies = await asyncio.gather(*(recorder.take() for recorder in watched.eyes))
         return tuple(body for body in bodies if body is not None)
 
     def _begin(self, view: RunView) -> _Watched:
@@ -127,7 +127,7 @@ class RunMonitor:
         rank_node = tuple(index[place.node_id] for place in view.places)
         file = JobConfig(name=view.run[:200], nodes=len(node_ids), rank_node=rank_node)
         loop, reporter = self._make_loop(file, [self._names(node_id) for node_id in node_ids])
-        eyes = tuple(self._open_eye(node_id, self._spec(view, index, node_id)) for node_id in node_ids)
+        eyes = tuple(self._open_recorder(node_id, self._spec(view, index, node_id)) for node_id in node_ids)
         log.info("run_watched", run=view.run, attempt=view.attempt, ranks=len(view.places), nodes=len(node_ids))
         watched = _Watched(view=view, loop=loop, reporter=reporter, eyes=eyes)
         if reporter is not None:
@@ -151,12 +151,12 @@ class RunMonitor:
         log.info("run_not_watched", run=watched.view.run, attempt=watched.view.attempt)
         if watched.reporting is not None:
             watched.reporting.cancel()
-        for eye in watched.eyes:
-            eye.close()
+        for recorder in watched.eyes:
+            recorder.close()
 
 
 @contextmanager
-def _told(attempt: Attempt) -> Iterator[None]:
+def _reported(attempt: Attempt) -> Iterator[None]:
     """An error of one run must not end the monitoring of the others."""
     try:
         yield

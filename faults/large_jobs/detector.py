@@ -51,12 +51,12 @@ class _Fitted:
         self.edges, self._settings = edges, settings
         self._localiser = LocalisationDetector(edges.fabric, settings.localiser)
         self._state: LocalisationState = self._localiser.start()
-        self._strange = 0  # windows in a row
+        self._unknown = 0  # windows in a row
 
     @property
     def outdated(self) -> bool:
         """Whether the job has come back with other pairs."""
-        return self._strange >= self._settings.relearn_windows
+        return self._unknown >= self._settings.relearn_windows
 
     def step(self, index: int, sums: dict[Pair, Sum], trains: Trains, *, stood: bool = False) -> tuple[Diagnosis, ...]:
         """Process one window.  `stood`: busy time measures no bandwidth while the job stands."""
@@ -66,7 +66,7 @@ class _Fitted:
         seen = of_edges.window(self.edges, told, self._settings, from_s=from_s, to_s=to_s, trains=trains)
         self._state, diagnoses = self._localiser.step(self._state, seen)
         if not stood:
-            self._strange = self._strange + 1 if of_edges.strange(self.edges, sums) else 0
+            self._unknown = self._unknown + 1 if of_edges.unknown(self.edges, sums) else 0
         return diagnoses
 
 
@@ -89,7 +89,7 @@ class LargeJobDetector:
         self._names = () if job.fabric is None else tuple(np.unique(job.fabric.leaves).tolist())
         self._wires: tuple[Diagnosis, ...] = ()
         self._nodes: tuple[Diagnosis, ...] = ()
-        self._told_s: dict[Place, float] = {}
+        self._reported_s: dict[Place, float] = {}
         self._diagnoses: tuple[Diagnosis, ...] = ()
 
     def __len__(self) -> int:
@@ -129,7 +129,7 @@ class LargeJobDetector:
             if of is not None:  # otherwise nothing was observed
                 self._close(index, of)
         if gaps or windows:
-            self._diagnoses = tuple(self._words(now_s))
+            self._diagnoses = tuple(self._diagnosis(now_s))
         return self._diagnoses
 
     def _close(self, index: int, of: _Open) -> None:
@@ -159,16 +159,16 @@ class LargeJobDetector:
         for at, old, probes in windows:
             self._wires = self._fitted.step(at, old, probes)
 
-    def _words(self, now_s: float) -> Iterator[Diagnosis]:
+    def _diagnosis(self, now_s: float) -> Iterator[Diagnosis]:
         """By key, with the first detection time."""
-        told_s: dict[Place, float] = {}
+        reported_s: dict[Place, float] = {}
         for diagnosis in (*self._wires, *self._nodes):
             place = (diagnosis.fault, diagnosis.scope, diagnosis.node, diagnosis.peer, diagnosis.switch)
-            told_s[place] = self._told_s.get(place, now_s)
+            reported_s[place] = self._reported_s.get(place, now_s)
             isolate = diagnosis.isolate and self._costs(diagnosis)
-            changed = {"detected_s": told_s[place], "isolate": isolate, "switch": self._switch(diagnosis)}
+            changed = {"detected_s": reported_s[place], "isolate": isolate, "switch": self._switch(diagnosis)}
             yield diagnosis.model_copy(update=changed)
-        self._told_s = told_s
+        self._reported_s = reported_s
 
     def _switch(self, diagnosis: Diagnosis) -> str | None:
         """The switch's name in the job."""

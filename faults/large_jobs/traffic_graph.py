@@ -41,14 +41,14 @@ class Edges:
 
 def settled(windows: Sequence[Sums], job: Job, settings: JobwideSettings) -> Edges | None:
     """The pairs with enough traffic in more than half of these windows; None: too few."""
-    heard: dict[Pair, list[Sum]] = {}
+    observed: dict[Pair, list[Sum]] = {}
     for sums in windows:
         for pair, total in sums.items():
-            heard.setdefault(pair, []).append(total)
+            observed.setdefault(pair, []).append(total)
     enough = settings.busy_ticks * TICK_US
     talk = {
         pair: totals
-        for pair, totals in sorted(heard.items())
+        for pair, totals in sorted(observed.items())
         if pair[1] != OUTSIDE and 2 * sum(t.busy_us >= enough and t.bytes > 0 for t in totals) > len(windows)
     }
     if len(talk) < FEWEST:
@@ -65,7 +65,7 @@ def settled(windows: Sequence[Sums], job: Job, settings: JobwideSettings) -> Edg
         connections=np.array([float(np.median([t.connections for t in of])) for of in talk.values()]),
         fastest_mbit=float(medians.max()),
         outside_bytes={
-            pair[0]: float(np.median([t.bytes for t in of])) for pair, of in heard.items() if pair[1] == OUTSIDE
+            pair[0]: float(np.median([t.bytes for t in of])) for pair, of in observed.items() if pair[1] == OUTSIDE
         },
     )
 
@@ -129,7 +129,7 @@ def _touched(fabric: Fabric, extra: NDArray[np.bool_], nodes: set[int]) -> NDArr
     return np.asarray(marked[fabric.source] | marked[fabric.target]) if marked.any() else None
 
 
-def strange(edges: Edges, sums: Sums) -> bool:
+def unknown(edges: Edges, sums: Sums) -> bool:
     """Whether most of the traffic within the job went over pairs that are no edges."""
     inside = [(pair in edges.at, total.bytes) for pair, total in sums.items() if pair[1] != OUTSIDE]
     return 2 * sum(carried for known, carried in inside if not known) > sum(carried for _, carried in inside)

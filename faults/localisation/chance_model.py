@@ -26,7 +26,7 @@ from faults.localisation.entities import Entities, Kind
 from faults.localisation.window_arrays import WindowArrays
 
 MIN = 0.5  # nats: every reason costs something
-ACCUSES = 0.7  # nats in one window
+SUPPORTS = 0.7  # nats in one window
 NEARLY_ALL = 0.75  # of the nats
 
 
@@ -52,17 +52,19 @@ def price_of_chance(  # noqa: PLR0917 - arrays of one window
     share = all_of.share[all_of.first[entity] : all_of.first[entity + 1]]
     predicted = share * slowdown
     gain = windows * (_loss(arrays, mine, 0.0 * predicted) - _loss(arrays, mine, predicted))
-    accuses = gain > windows * ACCUSES
+    supports = gain > windows * SUPPORTS
     uplinks = {}
-    for edge in mine[accuses]:
+    for edge in mine[supports]:
         for kind, number in ((Kind.UP, int(fabric.up[edge])), (Kind.DOWN, int(fabric.down[edge]))):
             if number != NOWHERE and (kind, number) not in uplinks:
-                uplinks[kind, number] = cable + _witness(all_of, arrays, explained, int(edge), kind, mine, slowdown)
+                uplinks[kind, number] = cable + _contradiction(
+                    all_of, arrays, explained, int(edge), kind, mine, slowdown
+                )
     which = int(all_of.which[entity])
     ports = np.flatnonzero(fabric.node == which) if all_of.kind[entity] == Kind.NODE else np.array([which])
-    payments = _payments(fabric, mine[accuses], gain[accuses], uplinks, odd)
+    payments = _payments(fabric, mine[supports], gain[supports], uplinks, odd)
     back = cable + slowdown / (max(all_of.pairs.leak, 1e-3) * crowded)
-    return sum(_together(fabric, alike, back) for alike in _by_way_back(fabric, ports, payments)), int(accuses.sum())
+    return sum(_together(fabric, alike, back) for alike in _by_way_back(fabric, ports, payments)), int(supports.sum())
 
 
 def rests_on_one_pair(all_of: Entities, arrays: WindowArrays, entity: int, slowdown: float) -> bool:
@@ -152,7 +154,7 @@ def hashed_nats(flows: int, cables: int, nats: float) -> float:
     return -math.log(math.fsum(way * math.exp(-nats * j) for j, way in enumerate(ways)))
 
 
-def _witness(  # noqa: PLR0917 - arrays of one window
+def _contradiction(  # noqa: PLR0917 - arrays of one window
     all_of: Entities, arrays: WindowArrays, explained: Floats, edge: int, kind: Kind, mine: np.ndarray, slowdown: float
 ) -> float:
     """Nats by which the other edges on the same cable contradict its congestion."""

@@ -21,20 +21,20 @@ _USUAL = types.NamedUniTuple(_H, 4, Usual)  # type: ignore[no-untyped-call]
 NU = 4.0
 NEVER_ODD = 1e9
 OUTLYING = 2.0  # scales: below, an edge is no outlier, and its link is not scored
-LOOKS_ODD = 2.5  # scales
+OUTLIER_SCALES = 2.5  # scales
 SLAB = 0.3  # mean log slowdown of an outlier
 PEAK_T4 = 0.375  # density of t4 at 0
 DEAREST = 0.5  # nats: every reason costs something
 HELD = 6.0  # memory, in windows, of the mean of what is held back
 WINSOR = 2.0
-UNHEARD = 1e-6  # squared shares: rounding
+UNOBSERVED = 1e-6  # squared shares: rounding
 FAR = 4.5  # scales, above which a young history learns nothing: no edge differs so much from its peers by chance
 
 
 @jit_inner
 def _odd(residual: float, scale: float, price: float) -> float:
     """The cost of an outlier."""
-    if residual <= LOOKS_ODD * scale:
+    if residual <= OUTLIER_SCALES * scale:
         return NEVER_ODD
     slab = np.log(max(PEAK_T4 * SLAB / scale, 1.0)) + min(max(residual / SLAB, 0.0), 2.0)
     cost: float = max(DEAREST, price) + slab
@@ -54,11 +54,11 @@ def _standing_out(  # noqa: PLR0917 - compiled code takes no keywords
     observed, outlying = 0, 0
     for edge in range(feels.size):
         residual, scale = arrays.residual[edge], arrays.scale[edge]
-        read.much[edge], arrays.odd[edge] = 0.0, NEVER_ODD
+        read.amount[edge], arrays.odd[edge] = 0.0, NEVER_ODD
         if residual != residual:  # noqa: PLR0124 - NaN
             continue
         observed += 1
-        read.much[edge] = feels[edge] * min(of.clip, max(-of.clip, residual / scale))
+        read.amount[edge] = feels[edge] * min(of.clip, max(-of.clip, residual / scale))
         if residual > OUTLYING * scale:
             read.outlying[outlying] = edge
             outlying += 1
@@ -69,19 +69,19 @@ def _standing_out(  # noqa: PLR0917 - compiled code takes no keywords
 @jit_inner
 def _score(arrays: WindowArrays, ways: Ways, feels: NDArray[np.float64], full: NDArray[np.float64], read: Read) -> None:
     """From sums to scores, of observed entities."""
-    gathered(ways, read.much, read.sums)
+    gathered(ways, read.amount, read.sums)
     per_entity(ways, read.sums, ways.leak, read.score)
     read.norm[:] = 0.0
     if read.counts[0] < feels.size:
         for edge in range(feels.size):
             residual = arrays.residual[edge]
-            read.much[edge] = 0.0 if residual == residual else feels[edge] ** 2  # noqa: PLR0124 - NaN
-        gathered(ways, read.much, read.sums)
+            read.amount[edge] = 0.0 if residual == residual else feels[edge] ** 2  # noqa: PLR0124 - NaN
+        gathered(ways, read.amount, read.sums)
         per_entity(ways, read.sums, ways.leak * ways.leak, read.norm)
     for k in range(full.size):
         norm = full[k] - read.norm[k]
-        read.observed[k] = norm > UNHEARD
-        read.score[k] = read.score[k] / np.sqrt(norm) if norm > UNHEARD else 0.0
+        read.observed[k] = norm > UNOBSERVED
+        read.score[k] = read.score[k] / np.sqrt(norm) if norm > UNOBSERVED else 0.0
 
 
 @jit_entry(void(_F, _B, int8[::1], _I, _F, _MEASURES, _USUAL, WINDOW_ARRAYS, WAYS, _F, _F, READ))
@@ -126,18 +126,20 @@ def measure(  # noqa: PLR0917 - compiled code takes no keywords
 
 
 @jit_entry(void(WINDOW_ARRAYS, int64[::1], _F, _F))
-def predict(arrays: WindowArrays, who: NDArray[np.int64], x: NDArray[np.float64], most: NDArray[np.float64]) -> None:
+def predict(
+    arrays: WindowArrays, selected: NDArray[np.int64], x: NDArray[np.float64], most: NDArray[np.float64]
+) -> None:
     """Raise each edge to the prediction of the entities in `chosen`."""
-    for k in who:
+    for k in selected:
         for at in range(arrays.first[k], arrays.first[k + 1]):
             edge = arrays.edge[at]
             most[edge] = max(most[edge], arrays.share[at] * x[k])
 
 
 @jit_entry(void(WINDOW_ARRAYS, int64[::1], _B))
-def mark(arrays: WindowArrays, who: NDArray[np.int64], found: NDArray[np.bool_]) -> None:
+def mark(arrays: WindowArrays, selected: NDArray[np.int64], found: NDArray[np.bool_]) -> None:
     """All edges of the entities in `chosen`."""
-    for k in who:
+    for k in selected:
         for at in range(arrays.first[k], arrays.first[k + 1]):
             found[arrays.edge[at]] = True
 
@@ -149,13 +151,13 @@ def alone(  # noqa: PLR0917 - compiled code takes no keywords
     usual: Usual,
     arrays: WindowArrays,
     measured: NDArray[np.float64],
-    who: NDArray[np.int64],
+    selected: NDArray[np.int64],
     x: NDArray[np.float64],  # per `who`
     nats: NDArray[np.float64],
 ) -> None:
     """The evidence of this window alone for each of `chosen`, slowed by x, without the windows before."""
-    for m in range(who.size):
-        k = who[m]
+    for m in range(selected.size):
+        k = selected[m]
         total = 0.0
         for at in range(arrays.first[k], arrays.first[k + 1]):
             edge = arrays.edge[at]
@@ -166,10 +168,10 @@ def alone(  # noqa: PLR0917 - compiled code takes no keywords
             noise = of.noise2[kind]
             unknown = 1.0 / (1.0 / of.spread2[kind] + usual.windows[edge] / noise)
             variance = noise * of.outlying[kind] + unknown
-            much = arrays.share[at] * x[m]
-            soft2 = (arrays.misfit[k] * much) ** 2
+            amount = arrays.share[at] * x[m]
+            soft2 = (arrays.misfit[k] * amount) ** 2
             total += 2.5 * np.log(
-                (1.0 + left * left / (NU * variance)) / (1.0 + (left - much) ** 2 / (NU * (variance + soft2)))
+                (1.0 + left * left / (NU * variance)) / (1.0 + (left - amount) ** 2 / (NU * (variance + soft2)))
             ) - 0.5 * np.log(1.0 + soft2 / variance)
         nats[m] = total * arrays.weight[k]
 
@@ -206,9 +208,9 @@ def learn(  # noqa: PLR0917 - compiled code takes no keywords
                 new.held_mean[edge] = np.float32(residual + old.mean[edge])
                 continue
         else:
-            much = worth[traffic[edge]]
-            windows = np.float32(min(windows + much, memory))
-            step = min(WINSOR, max(-WINSOR, z)) * arrays.scale[edge] * much / (windows + ratio[traffic[edge]])
+            amount = worth[traffic[edge]]
+            windows = np.float32(min(windows + amount, memory))
+            step = min(WINSOR, max(-WINSOR, z)) * arrays.scale[edge] * amount / (windows + ratio[traffic[edge]])
             new.mean[edge] = np.float32(old.mean[edge] + step)
             new.windows[edge] = windows
         new.held[edge], new.held_mean[edge] = np.float32(0.0), np.float32(0.0)

@@ -42,7 +42,7 @@ class Links(NamedTuple):
     since: Floats  # start of the evidence, s
     hits: NDArray[np.uint32]  # whether a window supports it alone, newest in the lowest bit
     probed: Floats  # of the nats: from probes
-    quiet: NDArray[np.uint32]  # whether nothing was observed of a suspect in a window, likewise
+    unobserved: NDArray[np.uint32]  # whether nothing was observed of a suspect in a window, likewise
 
 
 def links_of(pairs: int) -> Links:
@@ -52,7 +52,7 @@ def links_of(pairs: int) -> Links:
         since=np.full(pairs, np.nan),
         hits=np.zeros(pairs, np.uint32),
         probed=np.zeros(pairs),
-        quiet=np.zeros(pairs, np.uint32),
+        unobserved=np.zeros(pairs, np.uint32),
     )
 
 

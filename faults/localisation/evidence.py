@@ -37,7 +37,7 @@ def start(all_of: Entities) -> Suspicion:
 def gather(  # noqa: PLR0917 - arrays of one window
     before: Suspicion,
     all_of: Entities,
-    who: Ints,
+    selected: Ints,
     x: Floats,
     evidence: Floats,
     alone: Floats,
@@ -53,7 +53,7 @@ def gather(  # noqa: PLR0917 - arrays of one window
     slots = all_of.slots
     new = Suspicion(np.empty(slots), np.empty(slots), np.empty(slots, np.uint32), np.empty(len(all_of)))
     evidence_kernel.gather(
-        all_of.slot, all_of.first, all_of.edge, who, x, evidence, alone, fresh, observed, from_s, before.nats,
+        all_of.slot, all_of.first, all_of.edge, selected, x, evidence, alone, fresh, observed, from_s, before.nats,
         before.since, before.hits, before.chosen, new.nats, new.since, new.hits, new.chosen,
     )  # fmt: skip
     return new
@@ -64,9 +64,9 @@ def silent(before: Suspicion) -> Suspicion:
     return replace(before, hits=before.hits << np.uint32(1))
 
 
-def recent_hits(hits: np.uint32, windows: int, quiet: np.uint32 = _NONE) -> int:
+def recent_hits(hits: np.uint32, windows: int, unobserved: np.uint32 = _NONE) -> int:
     """The number of recent windows with support; `quiet` windows had no traffic and do not count."""
-    found, left, hit, still = 0, windows, int(hits), int(quiet)
+    found, left, hit, still = 0, windows, int(hits), int(unobserved)
     while left and (hit or still):
         if not still & 1:
             found, left = found + (hit & 1), left - 1
@@ -74,19 +74,19 @@ def recent_hits(hits: np.uint32, windows: int, quiet: np.uint32 = _NONE) -> int:
     return found
 
 
-def outlasts(hits: np.uint32, quiet: np.uint32, windows: int, *, spare: int) -> bool:
+def outlasts(hits: np.uint32, unobserved: np.uint32, windows: int, *, spare: int) -> bool:
     """Whether this window supports it, and one so long ago that no hiccup touches both, and nearly all between."""
     for ago in range(windows - 1, windows + spare):
         between = range(1, ago)
-        missed = sum(not (int(hits) | int(quiet)) >> at & 1 for at in between)
+        missed = sum(not (int(hits) | int(unobserved)) >> at & 1 for at in between)
         if int(hits) & 1 and int(hits) >> ago & 1 and missed <= spare:
             return True
     return False
 
 
-def run_of_hits(hits: np.uint32, quiet: np.uint32) -> tuple[int, int]:
+def run_of_hits(hits: np.uint32, unobserved: np.uint32) -> tuple[int, int]:
     """(number of supporting windows in a row up to this one, without quiet ones; the same by the clock)."""
-    hit, still, count, windows, at = int(hits), int(quiet), 0, 0, 0
+    hit, still, count, windows, at = int(hits), int(unobserved), 0, 0, 0
     while (hit | still) >> at & 1:
         at += 1
         if hit >> (at - 1) & 1:

@@ -25,24 +25,24 @@ def _mean(first: int, last: int, edges: NDArray[np.int32], fresh: NDArray[np.flo
 @jit_inner
 def _chosen(  # noqa: PLR0917 - compiled code takes no keywords
     slot: NDArray[np.int64],
-    who: NDArray[np.int64],
+    selected: NDArray[np.int64],
     x: NDArray[np.float64],
     evidence: NDArray[np.float64],
     nats: NDArray[np.float64],
     chosen: NDArray[np.float64],
 ) -> None:
     """The best of the examined entities of each suspect; if any was chosen, the sum of those."""
-    for m in range(who.size):
-        nats[slot[who[m]]] = -np.inf
-    for m in range(who.size):
-        nats[slot[who[m]]] = max(nats[slot[who[m]]], evidence[m] - TOLL)
-    for m in range(who.size):
-        if x[who[m]] > 0.0:
-            nats[slot[who[m]]] = 0.0
-    for m in range(who.size):
-        if x[who[m]] > 0.0:
-            nats[slot[who[m]]] += evidence[m] - TOLL
-            chosen[who[m]] += evidence[m]
+    for m in range(selected.size):
+        nats[slot[selected[m]]] = -np.inf
+    for m in range(selected.size):
+        nats[slot[selected[m]]] = max(nats[slot[selected[m]]], evidence[m] - TOLL)
+    for m in range(selected.size):
+        if x[selected[m]] > 0.0:
+            nats[slot[selected[m]]] = 0.0
+    for m in range(selected.size):
+        if x[selected[m]] > 0.0:
+            nats[slot[selected[m]]] += evidence[m] - TOLL
+            chosen[selected[m]] += evidence[m]
 
 
 @jit_entry(void(_L, _I, _I, _L, _F, _F, _F, _F, boolean[::1], float64, _F, _F, _U, _F, _F, _F, _U, _F))
@@ -50,7 +50,7 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
     slot: NDArray[np.int64],  # per entity
     first: NDArray[np.int32],  # per entity: where its edges begin
     edges: NDArray[np.int32],
-    who: NDArray[np.int64],
+    selected: NDArray[np.int64],
     x: NDArray[np.float64],  # per entity
     evidence: NDArray[np.float64],  # per `chosen`
     alone: NDArray[np.float64],
@@ -74,10 +74,10 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
         new_chosen[k] = FADES * chosen[k]
         if observed[k]:
             new_nats[slot[k]] = -TOLL - nats[slot[k]] / 2.0
-    _chosen(slot, who, x, evidence, new_nats, new_chosen)
+    _chosen(slot, selected, x, evidence, new_nats, new_chosen)
     share = np.ones(nats.size)
-    for m in range(who.size):
-        k = who[m]
+    for m in range(selected.size):
+        k = selected[m]
         if evidence[m] > NEEDED and alone[m] > ALONE:
             new_hits[slot[k]] |= _ONE
         if nats[slot[k]] > 0.0:

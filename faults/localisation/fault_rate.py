@@ -30,7 +30,7 @@ class FaultRate:
         keep = math.exp(-hours / MEMORY_H)
         return replace(self, count=keep * self.count, hours=keep * self.hours + hours)
 
-    def told(self, diagnoses: Iterable[Diagnosis]) -> "FaultRate":
+    def after_diagnoses(self, diagnoses: Iterable[Diagnosis]) -> "FaultRate":
         """The diagnoses at the end of a window; a continued one is no new fault."""
         now = frozenset((one.scope, one.node, one.peer, one.switch) for one in diagnoses)
         return replace(self, count=self.count + len(now - self.open), open=now)

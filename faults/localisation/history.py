@@ -133,10 +133,10 @@ def measures(
 
 
 def _sample(history: History, kind: int, edges: Ints, slowdown: Floats, foreign: NDArray[np.bool_] | None) -> _Sample:
-    from faults.localisation.median_kernel import told  # noqa: PLC0415 - compiles
+    from faults.localisation.median_kernel import window_medians  # noqa: PLC0415 - compiles
 
     out, of, known = np.empty(4), history.usual, bool(history.age[kind])
-    told(
+    window_medians(
         slowdown, _NOTHING if foreign is None else foreign, edges, of.mean, of.windows, history.before,
         history.noise[kind] ** 2 if known else 0.0, history.spread[kind] ** 2, out,
     )  # fmt: skip

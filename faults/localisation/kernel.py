@@ -41,9 +41,9 @@ def _without(arrays: WindowArrays, x: NDArray[np.float64], edge: int, k: int) ->
     for at in range(arrays.begin[edge], arrays.begin[edge + 1]):
         other = arrays.entity[at]
         if other != k and x[other] > 0.0:
-            much = arrays.part[at] * x[other]
-            if much > most:
-                most, soft = much, arrays.misfit[other] * much
+            amount = arrays.part[at] * x[other]
+            if amount > most:
+                most, soft = amount, arrays.misfit[other] * amount
     return most, soft
 
 
@@ -79,7 +79,7 @@ def _start(arrays: WindowArrays, k: int) -> float:
 
 
 @jit_inner
-def _better(arrays: WindowArrays, x: NDArray[np.float64], k: int, much: float) -> float:
+def _better(arrays: WindowArrays, x: NDArray[np.float64], k: int, amount: float) -> float:
     """One step of reweighted least squares from `much`, on the edges of which k would be the narrowest."""
     up, down = 0.0, 0.0
     for at in range(arrays.first[k], arrays.first[k + 1]):
@@ -89,10 +89,10 @@ def _better(arrays: WindowArrays, x: NDArray[np.float64], k: int, much: float) -
             continue
         share = arrays.share[at]
         base, _ = _without(arrays, x, edge, k)
-        if share * much < base:
+        if share * amount < base:
             continue
-        s2 = arrays.scale[edge] ** 2 + (arrays.misfit[k] * share * much) ** 2
-        gap = r - share * much
+        s2 = arrays.scale[edge] ** 2 + (arrays.misfit[k] * share * amount) ** 2
+        gap = r - share * amount
         w = (arrays.tail[edge] + 1.0) / (s2 * arrays.tail[edge] + gap * gap)
         up += w * share * r
         down += w * share * share
@@ -100,7 +100,7 @@ def _better(arrays: WindowArrays, x: NDArray[np.float64], k: int, much: float) -
 
 
 @jit_inner
-def _gain(arrays: WindowArrays, x: NDArray[np.float64], k: int, much: float) -> float:
+def _gain(arrays: WindowArrays, x: NDArray[np.float64], k: int, amount: float) -> float:
     """The gain of the edges in nats at x_k = much against x_k = 0."""
     total = 0.0
     soft_share = arrays.misfit[k]
@@ -110,7 +110,7 @@ def _gain(arrays: WindowArrays, x: NDArray[np.float64], k: int, much: float) -> 
         if r != r:  # noqa: PLR0124 - NaN
             continue
         base, soft = _without(arrays, x, edge, k)
-        with_k = arrays.share[at] * much
+        with_k = arrays.share[at] * amount
         if with_k <= base:
             continue
         s, tail, odd = arrays.scale[edge], arrays.tail[edge], arrays.odd[edge]
@@ -122,22 +122,22 @@ def _gain(arrays: WindowArrays, x: NDArray[np.float64], k: int, much: float) -> 
 @jit_inner
 def _best(arrays: WindowArrays, x: NDArray[np.float64], k: int, start: float) -> tuple[float, float]:
     """(gain, x_k) at the best x_k with all others fixed; gain before the price."""
-    much = min(MAX, max(arrays.least[0], x[k] if x[k] > 0.0 else start))
-    top, top_much = -1e9, 0.0
+    amount = min(MAX, max(arrays.least[0], x[k] if x[k] > 0.0 else start))
+    top, top_amount = -1e9, 0.0
     for step in range(STEPS + 1):
-        gain = _gain(arrays, x, k, much)
+        gain = _gain(arrays, x, k, amount)
         if step == 0 and x[k] <= 0.0 and gain < arrays.price[k] - HOPELESS:
-            return gain, much
+            return gain, amount
         if gain > top:
-            top, top_much = gain, much
-        much = max(arrays.least[0], _better(arrays, x, k, much))
-    return top, top_much
+            top, top_amount = gain, amount
+        amount = max(arrays.least[0], _better(arrays, x, k, amount))
+    return top, top_amount
 
 
 class Pile(NamedTuple):
     """The candidates of a window, by place in `chosen`."""
 
-    who: NDArray[np.int32]
+    selected: NDArray[np.int32]
     starts: NDArray[np.float64]
     place: NDArray[np.int32]  # per entity: its place, or -1
     gains: NDArray[np.float64]  # gain of adding it, after the price; NEVER: it is in, or banned
@@ -172,20 +172,20 @@ def _set_right(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile, count: 
     for turn in range(2):
         for i in range(count):
             m = pile.near[i]
-            k = pile.who[m]
+            k = pile.selected[m]
             if (x[k] > 0.0) != (turn == 0):
                 pile.gains[m] = NEVER
                 continue
             before = _gain(arrays, x, k, x[k]) if turn == 0 else 0.0
-            gain, much = _best(arrays, x, k, pile.starts[m])
+            gain, amount = _best(arrays, x, k, pile.starts[m])
             if turn == 1:
                 pile.gains[m] = NEVER if m == banned else gain - arrays.price[k]
-                pile.muches[m] = much
+                pile.muches[m] = amount
             elif gain <= arrays.price[k] and m != keep:
                 x[k] = 0.0
                 fell += arrays.price[k] - before
             else:
-                x[k] = much
+                x[k] = amount
                 fell += gain - before
     return fell
 
@@ -199,7 +199,7 @@ def _grow(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile, count: int, 
         keep = int(np.argmax(pile.gains))
         if pile.gains[keep] <= 0.0:
             break
-        k = pile.who[keep]
+        k = pile.selected[keep]
         x[k] = pile.muches[keep]
         fell += pile.gains[keep]
         count = _near(arrays, pile, k)
@@ -209,25 +209,25 @@ def _grow(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile, count: int, 
 @jit_inner
 def _search(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile) -> None:
     """Start from the previous result; then each chosen one is taken out, and stays out if others do better."""
-    size = pile.who.size
+    size = pile.selected.size
     kept, kept_gains, kept_muches = np.empty(size), np.empty(size), np.empty(size)
     for _ in range(SWEEPS):
         moved = False
         for m in range(-1, size):
             fell, count = 0.0, size
             if m >= 0:
-                k = pile.who[m]
+                k = pile.selected[m]
                 if x[k] <= 0.0:
                     continue
                 for i in range(size):
-                    kept[i], kept_gains[i], kept_muches[i] = x[pile.who[i]], pile.gains[i], pile.muches[i]
+                    kept[i], kept_gains[i], kept_muches[i] = x[pile.selected[i]], pile.gains[i], pile.muches[i]
                 fell = arrays.price[k] - _gain(arrays, x, k, x[k])
                 x[k] = 0.0
                 count = _near(arrays, pile, k)
             fell += _grow(arrays, x, pile, count, m, ADDED if m >= 0 else 4 * size)
             if m >= 0 and fell <= 1e-6:
                 for i in range(size):
-                    x[pile.who[i]], pile.gains[i], pile.muches[i] = kept[i], kept_gains[i], kept_muches[i]
+                    x[pile.selected[i]], pile.gains[i], pile.muches[i] = kept[i], kept_gains[i], kept_muches[i]
             elif m >= 0:
                 moved = True
         if not moved:
@@ -237,7 +237,7 @@ def _search(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile) -> None:
 @jit_entry(types.void(WINDOW_ARRAYS, _I, _F, _F, _F))
 def solve(
     arrays: WindowArrays,
-    who: NDArray[np.int32],
+    selected: NDArray[np.int32],
     starts: NDArray[np.float64],
     x: NDArray[np.float64],
     evidence: NDArray[np.float64],
@@ -246,20 +246,20 @@ def solve(
     help, and in `starts` its slowdown.
     """
     place = np.full(x.size, -1, np.int32)
-    near, mark = np.empty(who.size, np.int32), np.zeros(who.size, np.int32)
-    for m in range(who.size):
-        place[who[m]] = m
+    near, mark = np.empty(selected.size, np.int32), np.zeros(selected.size, np.int32)
+    for m in range(selected.size):
+        place[selected[m]] = m
         near[m] = m
-    pile = Pile(who, starts, place, np.full(who.size, NEVER), np.zeros(who.size), near, mark)
+    pile = Pile(selected, starts, place, np.full(selected.size, NEVER), np.zeros(selected.size), near, mark)
     _search(arrays, x, pile)
-    for m in range(who.size):
-        k = who[m]
+    for m in range(selected.size):
+        k = selected[m]
         starts[m] = x[k] if x[k] > 0.0 else pile.muches[m]
         evidence[m] = _gain(arrays, x, k, starts[m])
 
 
 @jit_entry(types.void(WINDOW_ARRAYS, _I, _F))
-def typical(arrays: WindowArrays, who: NDArray[np.int32], out: NDArray[np.float64]) -> None:
+def typical(arrays: WindowArrays, selected: NDArray[np.int32], out: NDArray[np.float64]) -> None:
     """The median slowdown that its edges ask for, for each entity."""
-    for m in range(who.size):
-        out[m] = _start(arrays, who[m])
+    for m in range(selected.size):
+        out[m] = _start(arrays, selected[m])

@@ -39,7 +39,7 @@ SUPPORTS = 1.0  # nats in one window
 MAX = 200.0
 MIN = 0.7  # nats: smaller sums are dropped
 ODD_SCALES = 6.0
-PROBE_LOOK = 4.0  # scales: the same for a probe, with fewer of them
+PROBE_OUTLIER_SCALES = 4.0  # scales: the same for a probe, with fewer of them
 CLEAR = 2.0  # scales: by so much nearer to its usual than to the smallest slowdown
 PROBE_MISFIT = 0.15
 
@@ -102,24 +102,24 @@ def _nats(totals: NDArray[np.float64]) -> tuple[float, int]:
 
 
 @jit_inner
-def _look(  # noqa: PLR0917 - compiled code takes no keywords
+def _examine(  # noqa: PLR0917 - compiled code takes no keywords
     arrays: WindowArrays,
     pair: NDArray[np.int32],
     elsewhere: Elsewhere,
     read: Read,
     probed: Reading,
-    looked: NDArray[np.bool_],
+    examined: NDArray[np.bool_],
 ) -> float:
     """Mark the pairs whose edges or probes are outliers; returns the share of unexplained edges."""
-    looked[:] = False
+    examined[:] = False
     for p in range(probed.residual.size):
-        looked[p] = probed.residual[p] > PROBE_LOOK * probed.scale[p]
+        examined[p] = probed.residual[p] > PROBE_OUTLIER_SCALES * probed.scale[p]
     strange = 0
     for edge in read.outlying[: read.counts[1]]:
-        residual, scale, much = arrays.residual[edge], arrays.scale[edge], elsewhere.by_all[edge]
+        residual, scale, amount = arrays.residual[edge], arrays.scale[edge], elsewhere.by_all[edge]
         if elsewhere.by_others[edge] <= 0.0:
-            looked[pair[edge]] = True
-        strange += residual - much > ODD_SCALES * np.sqrt(scale * scale + (MISFIT * much) ** 2)
+            examined[pair[edge]] = True
+        strange += residual - amount > ODD_SCALES * np.sqrt(scale * scale + (MISFIT * amount) ** 2)
     return strange / read.counts[0] if read.counts[0] else np.nan
 
 
@@ -192,13 +192,13 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
     traffic: NDArray[np.float64],  # per pair: filled with the evidence of traffic alone in this window; NaN: none
 ) -> None:
     """One window more."""
-    totals, both, looked = np.empty(COUNT), np.empty(COUNT), np.empty(old.nats.size, np.bool_)
-    odd[0] = _look(arrays, pair, elsewhere, read, probed, looked)
+    totals, both, examined = np.empty(COUNT), np.empty(COUNT), np.empty(old.nats.size, np.bool_)
+    odd[0] = _examine(arrays, pair, elsewhere, read, probed, examined)
     for p in range(old.nats.size):
         known = old.nats[p]
         new.hits[p], new.since[p], new.nats[p], slow[p] = old.hits[p] << _ONE, old.since[p], 0.0, 0.0
-        new.probed[p], new.quiet[p], traffic[p] = 0.0, old.quiet[p] << _ONE, np.nan
-        if (known <= 0.0 and not looked[p]) or _clears(probed, p):
+        new.probed[p], new.unobserved[p], traffic[p] = 0.0, old.unobserved[p] << _ONE, np.nan
+        if (known <= 0.0 and not examined[p]) or _clears(probed, p):
             continue
         count, share, observed = _pair(arrays, pairs, p, elsewhere, read.fresh, windows, warm, totals)
         by_probe = _probe(probed, p, totals, both)
@@ -207,24 +207,24 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
         ):  # explained, or not observed: nothing is learnt
             new.nats[p], new.probed[p] = known, old.probed[p]
             if not observed:
-                new.quiet[p] |= _ONE
+                new.unobserved[p] |= _ONE
             continue
         nats, best = _nats(totals)
-        told, more = 0.0, 0.0
+        probe_nats, more = 0.0, 0.0
         if by_probe:
             joint, best = _nats(both)
-            told = joint - nats
+            probe_nats = joint - nats
             if count:
                 traffic[p] = totals[best]
-            more = min(most[p], old.probed[p] + told) - old.probed[p]
+            more = min(most[p], old.probed[p] + probe_nats) - old.probed[p]
         # The error of a usual is the same each time: for a suspicion, and against a probe's support.
-        part_of = share if known > 0.0 and (nats > 0.0 or told > 0.0) else 1.0
-        goes_on, begins = known + part_of * nats + more, nats + min(most[p], told)
+        part_of = share if known > 0.0 and (nats > 0.0 or probe_nats > 0.0) else 1.0
+        goes_on, begins = known + part_of * nats + more, nats + min(most[p], probe_nats)
         total = min(MAX, max(goes_on, begins))
         if total > MIN:
-            new.nats[p], new.probed[p] = total, min(most[p], told) if goes_on < begins else old.probed[p] + more
+            new.nats[p], new.probed[p] = total, min(most[p], probe_nats) if goes_on < begins else old.probed[p] + more
         slow[p] = SLOWDOWNS[best]
-        if nats + told > SUPPORTS:
+        if nats + probe_nats > SUPPORTS:
             new.hits[p] |= _ONE
         if known <= 0.0:
             new.since[p] = from_s

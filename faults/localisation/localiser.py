@@ -44,7 +44,7 @@ class LocaliserState:
     slow: Floats  # per entity: the result of the last window (log)
     links: Links
     observed: NDArray[np.uint32]  # per node: whether its own agent was heard, newest window in the lowest bit
-    quiet: np.uint32  # whether no traffic was observed, likewise
+    unobserved: np.uint32  # whether no traffic was observed, likewise
     named: Mapping[Key, Named]
     probes: probing.Probes
     rate: FaultRate
@@ -61,9 +61,9 @@ class _Reading(NamedTuple):
 class _Fit(NamedTuple):
     """The explanation of one window."""
 
-    who: Ints  # candidates
+    selected: Ints  # candidates
     x: Floats  # per entity: log slowdown, 0: not chosen
-    much: Floats  # per candidate: its slowdown, chosen or not
+    amount: Floats  # per candidate: its slowdown, chosen or not
     evidence: Floats  # per candidate: nats by which it is needed, or would help
 
 
@@ -115,7 +115,7 @@ class Localiser:
             slow=np.zeros(len(self.entities)),
             links=links_of(pairs),
             observed=np.zeros(int(self.fabric.node.max()) + 1, np.uint32),
-            quiet=np.uint32(0),
+            unobserved=np.uint32(0),
             named=MappingProxyType({}),
             probes=probing.start(pairs, self.settings),
             rate=FaultRate(),
@@ -126,7 +126,7 @@ class Localiser:
     ) -> tuple[LocaliserState, tuple[Diagnosis, ...]]:
         """The state after this window, and the active diagnoses, with those of `probe_fit` alone."""
         talks, probes = (
-            told is not None and bool(np.isfinite(told).any()) for told in (window.slowdown, window.probed)
+            values is not None and bool(np.isfinite(values).any()) for values in (window.slowdown, window.probed)
         )
         if not talks and not probes:
             return self._silent(state, window, probe_fit)
@@ -151,7 +151,7 @@ class Localiser:
             slow=x,
             links=links,
             observed=self._observed(state.observed, window),
-            quiet=(state.quiet << np.uint32(1)) | np.uint32(not talks),
+            unobserved=(state.unobserved << np.uint32(1)) | np.uint32(not talks),
             named=state.named,
             probes=state.probes if probed is None else self._taught(state.probes, probed, traffic, doubtful, links),
             rate=state.rate.after(window.to_s - window.from_s),
@@ -173,7 +173,7 @@ class Localiser:
             state,
             suspicion=evidence_of.silent(state.suspicion),
             observed=state.observed << np.uint32(1),
-            quiet=(state.quiet << np.uint32(1)) | np.uint32(1),
+            unobserved=(state.unobserved << np.uint32(1)) | np.uint32(1),
             named=MappingProxyType(named),
         )
         return after, reported(named, probe_fit, min_confidence=self.settings.least_confidence)
@@ -189,7 +189,7 @@ class Localiser:
         )
         arrays = window_arrays(
             self.entities, self.settings, self._misfit, state.prices,
-            believed=state.slow, nats=state.suspicion.nats, window_s=window.to_s - window.from_s,
+            previous=state.slow, nats=state.suspicion.nats, window_s=window.to_s - window.from_s,
             buffers=self._columns[:4],
         )  # fmt: skip
         of = usual.Measures(
@@ -208,17 +208,19 @@ class Localiser:
 
         prices = inflation(state.prices, self.entities, reading.read.score)
         arrays = reading.arrays._replace(weight=1.0 / prices.inflation[self.entities.kind] ** 2)
-        who = candidates(self.entities, self.settings, prices, reading.read.score, state.slow, state.suspicion.nats)
-        starts = np.empty(who.size)
-        typical(arrays, who, starts)
-        kept = (starts >= arrays.least[0] / 2.0) | (state.slow[who] > 0.0)  # half of its edges must be slow at all
-        who, starts = who[kept], starts[kept]
+        selected = candidates(
+            self.entities, self.settings, prices, reading.read.score, state.slow, state.suspicion.nats
+        )
+        starts = np.empty(selected.size)
+        typical(arrays, selected, starts)
+        kept = (starts >= arrays.least[0] / 2.0) | (state.slow[selected] > 0.0)  # half of its edges must be slow at all
+        selected, starts = selected[kept], starts[kept]
         x = np.zeros(len(self.entities))
-        x[who] = state.slow[who]
-        evidence = np.zeros(who.size)
-        if who.size:
-            solve(arrays, who, starts, x, evidence)
-        return _Fit(who.astype(np.int64), x, starts, evidence), prices
+        x[selected] = state.slow[selected]
+        evidence = np.zeros(selected.size)
+        if selected.size:
+            solve(arrays, selected, starts, x, evidence)
+        return _Fit(selected.astype(np.int64), x, starts, evidence), prices
 
     def _suspects(
         self, state: LocaliserState, known: usual.History, reading: _Reading, fit: _Fit, window: Window
@@ -227,7 +229,7 @@ class Localiser:
         return evidence_of.gather(
             state.suspicion,
             self.entities,
-            fit.who,
+            fit.selected,
             fit.x,
             fit.evidence,
             alone,
@@ -239,8 +241,17 @@ class Localiser:
     def _alone(self, reading: _Reading, known: usual.History, fit: _Fit) -> Floats:
         from faults.localisation.edge_kernels import alone  # noqa: PLC0415 - compiles
 
-        nats = np.empty(fit.who.size)
-        alone(self._traffic, reading.of, known.usual, reading.arrays, reading.read.measured, fit.who, fit.much, nats)
+        nats = np.empty(fit.selected.size)
+        alone(
+            self._traffic,
+            reading.of,
+            known.usual,
+            reading.arrays,
+            reading.read.measured,
+            fit.selected,
+            fit.amount,
+            nats,
+        )
         return nats
 
     def _predict(self, arrays: WindowArrays, x: Floats, most: Floats) -> Floats:
@@ -272,11 +283,11 @@ class Localiser:
         pairs, odd = state.links.nats.size, np.empty(1)
         new = links_of(pairs)  # filled completely
         slow, traffic = np.empty(pairs), np.empty(pairs)
-        told = _NO_PROBES if probed is None else probed.reading
+        readings = _NO_PROBES if probed is None else probed.reading
         most = self._ways.most(state.probes.strange)
         gather(
             reading.arrays, self.entities.pairs, self.entities.pair, elsewhere, reading.read,
-            known.usual.windows, float(self.settings.warm_windows), told, most, explained_pairs, slow,
+            known.usual.windows, float(self.settings.warm_windows), readings, most, explained_pairs, slow,
             state.links, from_s, new, odd, traffic,
         )  # fmt: skip
         return new, _OfLinks(slow, traffic, float(odd[0]))
@@ -288,11 +299,11 @@ class Localiser:
         alone = [entity for entity in hosts if rests_on_one_pair(self.entities, arrays, int(entity), float(x[entity]))]
         if not x[cables:].any() and not alone:
             return Elsewhere(explained, explained)
-        told = x.copy()
-        told[alone] = 0.0
-        by_all = self._predict(arrays, told, self._columns[5])
-        told[cables:] = 0.0
-        return Elsewhere(by_all, self._predict(arrays, told, self._columns[6]))
+        shared = x.copy()
+        shared[alone] = 0.0
+        by_all = self._predict(arrays, shared, self._columns[5])
+        shared[cables:] = 0.0
+        return Elsewhere(by_all, self._predict(arrays, shared, self._columns[6]))
 
     def _doubtful(self, arrays: WindowArrays, x: Floats, suspects: evidence_of.Suspicion) -> NDArray[np.bool_]:
         """Edges of slow or suspected entities, which are not learnt now."""
@@ -319,9 +330,9 @@ class Localiser:
         return replace(known, usual=new, before=before)
 
     def _observed(self, before: NDArray[np.uint32], window: Window) -> NDArray[np.uint32]:
-        told = np.zeros(before.size, np.uint32)
-        told[self._sender[np.isfinite(window.slowdown)]] = 1
-        return np.asarray((before << np.uint32(1)) | told)
+        newest = np.zeros(before.size, np.uint32)
+        newest[self._sender[np.isfinite(window.slowdown)]] = 1
+        return np.asarray((before << np.uint32(1)) | newest)
 
     def _name(
         self, state: LocaliserState, trial: Trial, probe_fit: ProbeFit | None
@@ -336,8 +347,8 @@ class Localiser:
             now_s=trial.window.to_s,
             forget=self.settings.forget,
         )
-        told = reported(named, probe_fit, min_confidence=self.settings.least_confidence)
-        return replace(state, named=MappingProxyType(named), rate=state.rate.told(told)), told
+        diagnoses = reported(named, probe_fit, min_confidence=self.settings.least_confidence)
+        return replace(state, named=MappingProxyType(named), rate=state.rate.after_diagnoses(diagnoses)), diagnoses
 
 
 def _pair_ends(fabric: Fabric, pair: Indices, pairs: int) -> Ints:

@@ -50,7 +50,7 @@ def median(values: NDArray[np.float64], count: int) -> float:
 
 
 @jit_entry(void(_F, _B, int64[::1], _H, _H, _H, float64, float64, _F))
-def told(  # noqa: PLR0917 - compiled code takes no keywords
+def window_medians(  # noqa: PLR0917 - compiled code takes no keywords
     slowdown: NDArray[np.float64],
     foreign: NDArray[np.bool_],  # empty: none observed
     edges: NDArray[np.int64],

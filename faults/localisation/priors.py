@@ -21,7 +21,7 @@ SAMPLE = 2048
 FEW = 30  # entities of a kind, for a measured scatter
 ODD_BY_CHANCE = 0.00195  # P(t4 > 6)
 STAYS = 0.7  # nats: a cable congested in the last window most likely still is
-BELIEVED = 0.5
+PREVIOUS = 0.5
 WATCHED = 5.0  # nats
 CROWDED = 0.35  # log slowdown of a congested cable before any was observed: 1.4 times
 CROWDS = 0.02  # learning rate of that slowdown
@@ -49,15 +49,15 @@ class Prices:
 
 
 def window_arrays(
-    all_of: Entities, settings: LocaliserSettings, misfit: Floats, prices: Prices, *, believed: Floats, nats: Floats,
+    all_of: Entities, settings: LocaliserSettings, misfit: Floats, prices: Prices, *, previous: Floats, nats: Floats,
     window_s: float, buffers: Floats,
 ) -> WindowArrays:  # fmt: skip
     """One window, ready for the comparison; `buffers`: four rows of all edges."""
     cables = all_of.of_kind[Kind.UP].start
     price = np.empty(len(all_of))
     broken = settings.price(cables, window_s)
-    price[:cables] = np.maximum(BELIEVED, broken - nats[all_of.slot[:cables]])
-    price[cables:] = np.where(believed[cables:] > 0.0, STAYS, prices.cable)
+    price[:cables] = np.maximum(PREVIOUS, broken - nats[all_of.slot[:cables]])
+    price[cables:] = np.where(previous[cables:] > 0.0, STAYS, prices.cable)
     residual, scale, tail, odd = buffers
     return WindowArrays(
         first=all_of.first, edge=all_of.edge, share=all_of.share,
@@ -80,11 +80,11 @@ def inflation(prices: Prices, all_of: Entities, score: Floats) -> Prices:
 
 
 def candidates(  # noqa: PLR0917 - arrays of one window
-    all_of: Entities, settings: LocaliserSettings, prices: Prices, score: Floats, believed: Floats, nats: Floats
+    all_of: Entities, settings: LocaliserSettings, prices: Prices, score: Floats, previous: Floats, nats: Floats
 ) -> np.ndarray:
     """The candidates of the fit."""
     bar = np.repeat(settings.screen * prices.inflation, [of.stop - of.start for of in all_of.of_kind])
-    looks = (score >= bar) | (believed > 0.0)
+    looks = (score >= bar) | (previous > 0.0)
     watched = nats > WATCHED
     if watched.any():
         looks |= watched[all_of.slot]

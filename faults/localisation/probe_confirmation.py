@@ -35,12 +35,12 @@ class _Pairs(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PairEvidence:
     """The probes of one suspect."""
 
     nats: float
     most: bool  # of the pairs support it
-    told: Kind  # Tx, Rx, or both
+    direction: Kind  # Tx, Rx, or both
     lasted: float  # windows, as if it had been at its largest slowdown throughout
 
     @property
@@ -62,7 +62,7 @@ class ProbeConfirmation:
     probes: Probes
     settings: LocaliserSettings
 
-    def at(self, all_of: Entities, entity: int, slowdown: float) -> Look | None:
+    def at(self, all_of: Entities, entity: int, slowdown: float) -> PairEvidence | None:
         """None: too few probes."""
         which = int(all_of.which[entity])
         whole = bool(all_of.kind[entity] == Kind.NODE)
@@ -71,8 +71,8 @@ class ProbeConfirmation:
         into = self._of(ports, slowdown, self.ways.into_first, self.ways.into)
         if out.nats.size + into.nats.size < FEWEST:
             return None
-        both = self._look(ports, Kind.NIC, out, into)
-        ways = (both, self._look(ports, Kind.TX, out), self._look(ports, Kind.RX, into))
+        both = self._examine(ports, Kind.NIC, out, into)
+        ways = (both, self._examine(ports, Kind.TX, out), self._examine(ports, Kind.RX, into))
         return both if whole else max(ways, key=lambda one: one.nats)
 
     def _of(
@@ -89,7 +89,7 @@ class ProbeConfirmation:
         )
         return _Pairs(mine, np.maximum(nats - 0.5 * np.log(wide / scale**2), -DOUBT), self.ways.away[mine])
 
-    def _look(self, ports: NDArray[np.int64], told: Kind, *of: _Pairs) -> Look:
+    def _examine(self, ports: NDArray[np.int64], direction: Kind, *of: _Pairs) -> PairEvidence:
         near_most, away_most = self.probes.strange.nats(self.ways.first_away)
         total, speaking, count = 0.0, 0, 0
         for _, nats, away in of:
@@ -102,7 +102,7 @@ class ProbeConfirmation:
                 )
             speaking, count = speaking + int((nats > 0.0).sum()), count + nats.size
         lasted = windows_slow([last[np.concatenate([one.pair for one in of])] for last in self.probes.last])
-        return Look(total, 2 * speaking > count, told, lasted)
+        return PairEvidence(total, 2 * speaking > count, direction, lasted)
 
 
 def windows_slow(readings: Sequence[Floats]) -> float:
@@ -110,6 +110,6 @@ def windows_slow(readings: Sequence[Floats]) -> float:
 
     A hiccup of two windows may touch three, but then the first and the last make up one.
     """
-    middles = [float(np.median(told)) if (told := of[np.isfinite(of)]).size else 0.0 for of in readings]
+    middles = [float(np.median(finite)) if (finite := of[np.isfinite(of)]).size else 0.0 for of in readings]
     most = max(middles, default=0.0)
     return sum(max(middle, 0.0) for middle in middles) / most if most > 0.0 else 0.0

@@ -32,7 +32,7 @@ class Named:
     """A diagnosis, and the number of windows without support for it."""
 
     diagnosis: Diagnosis
-    quiet: int = 0
+    unobserved: int = 0
 
 
 def key_of(finding: Finding) -> Key:
@@ -102,8 +102,8 @@ def update(
         if key in finding:
             fresh = diagnosis(finding[key], detected_s=old.diagnosis.detected_s)
             after[key] = Named(fresh.model_copy(update={"onset_s": old.diagnosis.onset_s}))
-        elif key in alive or old.quiet + 1 < forget:
-            after[key] = replace(old, quiet=0 if key in alive else old.quiet + 1)
+        elif key in alive or old.unobserved + 1 < forget:
+            after[key] = replace(old, unobserved=0 if key in alive else old.unobserved + 1)
     for key, new in finding.items():
         if key not in after:
             after[key] = Named(diagnosis(new, detected_s=now_s))

@@ -47,7 +47,7 @@ class Read(NamedTuple):
     score: Floats  # per entity: weighted sum of clipped standard scores, in standard deviations
     outlying: Indices  # outlying edges, as many as are counted
     counts: NDArray[np.int64]  # observed edges, and outlying ones
-    much: Floats  # per edge: the summand
+    amount: Floats  # per edge: the summand
     norm: Floats  # per entity: sum of squared shares
     sums: Sums
 
@@ -72,7 +72,7 @@ def read(of: Ways) -> Read:
         score=np.empty(entities),
         outlying=np.empty(edges, np.int32),
         counts=np.empty(2, np.int64),
-        much=np.empty(edges),
+        amount=np.empty(edges),
         norm=np.empty(entities),
         sums=_sums(of),
     )

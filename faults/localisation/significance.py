@@ -40,7 +40,7 @@ class FitState(Protocol):
     @property
     def observed(self) -> NDArray[np.uint32]: ...
     @property
-    def quiet(self) -> np.uint32: ...
+    def unobserved(self) -> np.uint32: ...
     @property
     def named(self) -> Mapping[Key, Named]: ...
     @property
@@ -66,28 +66,28 @@ class Trial:
 Found = tuple[list[Finding], set[Key]]
 
 
-def _persists(hits: np.uint32, quiet: np.uint32, settings: LocaliserSettings, trial: Trial) -> bool:
+def _persists(hits: np.uint32, unobserved: np.uint32, settings: LocaliserSettings, trial: Trial) -> bool:
     wanted = settings.hits(trial.window_s)
-    return recent_hits(hits, wanted + settings.spare_windows, quiet) >= wanted
+    return recent_hits(hits, wanted + settings.spare_windows, unobserved) >= wanted
 
 
-def _outlasts(hits: np.uint32, quiet: np.uint32, settings: LocaliserSettings, trial: Trial, lasted: float) -> bool:
+def _outlasts(hits: np.uint32, unobserved: np.uint32, settings: LocaliserSettings, trial: Trial, lasted: float) -> bool:
     """Whether a probe-confirmed suspect is no hiccup, by its windows or by the duration of its slowness.
 
     A window between without support may separate two hiccups: then probes must have been as slow in nearly all windows.
     """
     wanted = settings.hits(trial.window_s)
     longer = lasted * trial.window_s >= LONGER * settings.hiccup_s
-    if longer and recent_hits(hits, wanted - 1, quiet) >= wanted - 1:
+    if longer and recent_hits(hits, wanted - 1, unobserved) >= wanted - 1:
         return True
     through = longer and lasted >= MIN_SHARE * KEPT
-    return outlasts(hits, quiet, wanted, spare=settings.spare_windows if through else 0)
+    return outlasts(hits, unobserved, wanted, spare=settings.spare_windows if through else 0)
 
 
-def _stretches(hits: np.uint32, quiet: np.uint32, settings: LocaliserSettings, trial: Trial) -> bool:
+def _stretches(hits: np.uint32, unobserved: np.uint32, settings: LocaliserSettings, trial: Trial) -> bool:
     """Whether it had support whenever it was observed, one time fewer than required, over as long by the clock."""
     wanted = settings.hits(trial.window_s)
-    count, windows = run_of_hits(hits, quiet)
+    count, windows = run_of_hits(hits, unobserved)
     return count >= wanted - 1 and windows >= wanted
 
 
@@ -104,7 +104,7 @@ def significant_hosts(
     alive: set[Key] = set()
     leaves: list[set[int]] = []
     suspected = _suspected_leaves(all_of, state, settings.hits(trial.window_s))
-    believed = {int(str(key[1]).removeprefix("leaf-")) for key in state.named if key[0] is Scope.LEAF}
+    previous = {int(str(key[1]).removeprefix("leaf-")) for key in state.named if key[0] is Scope.LEAF}
     for entity in hosts:
         slot = int(all_of.slot[entity])
         kind = Kind(int(all_of.kind[entity]))
@@ -117,35 +117,35 @@ def significant_hosts(
         )  # fmt: skip
         alive.add(key_of(finding))
         hits = state.suspicion.hits[slot]
-        look = (
+        probes = (
             None if trial.second is None or nats < bar / 2.0 else trial.second.at(all_of, int(entity), finding.slowdown)
         )
-        confirms = look is not None and look.confirms
-        lasts = _persists(hits, state.quiet, settings, trial)
+        confirms = probes is not None and probes.confirms
+        lasts = _persists(hits, state.unobserved, settings, trial)
         if confirms:
-            lasts |= _outlasts(hits, state.quiet, settings, trial, look.lasted if look else 0.0)
-        more = min(look.nats, bar / 2.0) if look is not None and confirms else 0.0
-        if nats + more < bar or not lasts or (look is not None and look.clears):
+            lasts |= _outlasts(hits, state.unobserved, settings, trial, probes.lasted if probes else 0.0)
+        more = min(probes.nats, bar / 2.0) if probes is not None and confirms else 0.0
+        if nats + more < bar or not lasts or (probes is not None and probes.clears):
             continue
         chance, edges = price_of_chance(
             fabric, all_of, trial.arrays, trial.explained, int(entity), float(state.slow[entity]),
             odd=state.prices.odd_edge, cable=state.prices.cable, crowded=state.prices.crowded,
-            windows=1 if trial.young else recent_hits(hits, settings.hits(trial.window_s), state.quiet),
+            windows=1 if trial.young else recent_hits(hits, settings.hits(trial.window_s), state.unobserved),
         )  # fmt: skip
         shared = shared_nats(all_of, trial.arrays, state.prices, int(entity), finding.slowdown)
         if min(chance, shared) + more < bar:
             continue
-        told = kind if kind is Kind.NODE else direction_of(all_of, state.suspicion, slot)
-        if look is not None and confirms and kind is not Kind.NODE:
-            told = look.told
+        direction = kind if kind is Kind.NODE else direction_of(all_of, state.suspicion, slot)
+        if probes is not None and confirms and kind is not Kind.NODE:
+            direction = probes.direction
         ports = np.flatnonzero(fabric.node == node) if kind is Kind.NODE else [which]
         behind = {int(fabric.leaf[port]) for port in ports}
-        own = _own(hits, state, node, settings, trial, quick=confirms, lasted=look.lasted if look else 0.0)
-        sure = own and (look is None or confirms)
+        own = _own(hits, state, node, settings, trial, quick=confirms, lasted=probes.lasted if probes else 0.0)
+        sure = own and (probes is None or confirms)
         isolate = bool(sure and hits & 1 and not behind & suspected)
-        if kind is not Kind.NODE and not isolate and behind & believed:
+        if kind is not Kind.NODE and not isolate and behind & previous:
             continue
-        found.append(replace(finding, kind=told, edges=edges, isolate=isolate))
+        found.append(replace(finding, kind=direction, edges=edges, isolate=isolate))
         leaves.append(behind)
     return _without_crowds(found, leaves), alive
 
@@ -162,8 +162,8 @@ def _own(
 ) -> bool:
     """Whether the agent of a node was heard in its supporting windows."""
     mine = hits & state.observed[node]
-    slow = _persists(mine, state.quiet, settings, trial)
-    return slow or (quick and _outlasts(mine, state.quiet, settings, trial, lasted))
+    slow = _persists(mine, state.unobserved, settings, trial)
+    return slow or (quick and _outlasts(mine, state.unobserved, settings, trial, lasted))
 
 
 def _suspected_leaves(all_of: Entities, state: FitState, windows: int) -> set[int]:
@@ -205,7 +205,7 @@ def significant_switches(all_of: Entities, settings: LocaliserSettings, state: F
         else:
             windows = min(REMEMBERED, int(settings.lasting_s / trial.window_s))
             sure = recent_hits(state.suspicion.hits[slot], windows) >= MIN_SHARE * windows
-        if nats >= bar and sure and _persists(state.suspicion.hits[slot], state.quiet, settings, trial):
+        if nats >= bar and sure and _persists(state.suspicion.hits[slot], state.unobserved, settings, trial):
             found.append(finding)
     return found, alive
 
@@ -231,11 +231,11 @@ def significant_links(
             nats=float(links.nats[pair]) - price, edges=1, since_s=float(links.since[pair]),
         )  # fmt: skip
         alive.add(key_of(finding))
-        hits, quiet = links.hits[pair], links.quiet[pair]
-        lasts = _persists(hits, quiet, settings, trial) or _stretches(hits, quiet, settings, trial)
+        hits, unobserved = links.hits[pair], links.unobserved[pair]
+        lasts = _persists(hits, unobserved, settings, trial) or _stretches(hits, unobserved, settings, trial)
         if links.probed[pair] > 0.0:
             lasted = windows_slow([last[[pair]] for last in trial.second.probes.last]) if trial.second else 0.0
-            lasts |= _outlasts(hits, quiet, settings, trial, lasted)
+            lasts |= _outlasts(hits, unobserved, settings, trial, lasted)
         if links.nats[pair] >= bar and lasts:
             found.append(finding)
     return found, alive

@@ -27,12 +27,12 @@ READ = types.NamedTuple([_F, _F, boolean[::1], _F, _I, int64[::1], _F, _F, SUMS]
 
 
 @jit_inner
-def gathered(of: Ways, much: NDArray[np.float64], sums: Sums) -> None:
+def gathered(of: Ways, amount: NDArray[np.float64], sums: Sums) -> None:
     """Sum the edges' values, most or few of them 0.  One loop: a call per edge would count references to arrays."""
     sums.out[:], sums.into[:], sums.itself[:] = 0.0, 0.0, 0.0
     sums.up[:], sums.down[:], sums.node[:], sums.leaf[:] = 0.0, 0.0, 0.0, 0.0
-    for edge in range(much.size):
-        value = much[edge]
+    for edge in range(amount.size):
+        value = amount[edge]
         if value == 0.0:
             continue
         source, target, up, down = of.source[edge], of.target[edge], of.up[edge], of.down[edge]

@@ -4,7 +4,7 @@ from typing import NamedTuple, TypeAlias
 
 
 class SocketPoll(NamedTuple):
-    """The recorder polled its sockets; the number of peers with a connection.  Separates "no sockets" from "no poll"."""
+    """The recorder polled its sockets; how many peers had one.  Separates "no sockets" from "no poll"."""
 
     peers: int
 

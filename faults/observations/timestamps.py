@@ -18,8 +18,8 @@ MOMENTS: Mapping[type[Values], tuple[str, ...]] = {
 def on_clock_of(observation: Observation, zero_s: float) -> Observation:
     """The observation in seconds after `zero_s`."""
     values: Any = observation.values
-    told = {name: getattr(values, name) for name in MOMENTS.get(type(values), ())}
-    moved = {name: at_s - zero_s for name, at_s in told.items() if at_s is not None}
+    known = {name: getattr(values, name) for name in MOMENTS.get(type(values), ())}
+    moved = {name: at_s - zero_s for name, at_s in known.items() if at_s is not None}
     return observation._replace(at_s=observation.at_s - zero_s, values=values._replace(**moved) if moved else values)
 
 

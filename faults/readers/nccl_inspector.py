@@ -72,7 +72,9 @@ class InspectorLines:
             left=left,
         )
 
-    def _seen(self, at_s: float, values: OperationDuration | Collective, *, peer: int | None = None) -> Observation:
+    def _observation(
+        self, at_s: float, values: OperationDuration | Collective, *, peer: int | None = None
+    ) -> Observation:
         return Observation(at_s, self._places.node(self._rank), values, rank=self._rank, peer=peer)
 
     def _collective(self, perf: Record, dump: _Dump) -> Observation:
@@ -81,7 +83,7 @@ class InspectorLines:
         trace = mapping(perf, "event_trace_ts")
         if not trace:
             took = OperationDuration(dump.group, seq, op, size_bytes, took_s, number(perf, "coll_busbw_gbs"))
-            return self._seen(dump.at_s, took)
+            return self._observation(dump.at_s, took)
         arrived_s = self._stamp(trace, "coll_start_ts")
         stops = [self._stamp(trace, "coll_stop_ts")]
         channels = items({"kernel_events": [], **trace}, "kernel_events")[:MAX_CHANNELS]
@@ -90,7 +92,7 @@ class InspectorLines:
         if finished_s < arrived_s:
             raise MalformedError("coll_stop_ts is before coll_start_ts")
         values = Collective(seq, op, size_bytes, arrived_s, finished_s, group=dump.group)
-        return self._seen(max(dump.at_s, finished_s), values)
+        return self._observation(max(dump.at_s, finished_s), values)
 
     def _point_to_point(self, perf: Record, dump: _Dump) -> Observation:
         values = OperationDuration(
@@ -102,7 +104,7 @@ class InspectorLines:
             bus_gb_per_s=number(perf, "p2p_busbw_gbs"),
         )
         peer = self._peer(whole(perf, "p2p_peer", most=MAX_INDEX), dump)
-        return self._seen(dump.at_s, values, peer=peer)
+        return self._observation(dump.at_s, values, peer=peer)
 
     def _proxy(self, proxy: Record, dump: _Dump) -> Observation:
         """One channel's transfer with one peer, by the CPU's clock: the only per-peer times of NCCL."""
@@ -120,7 +122,7 @@ class InspectorLines:
             bus_gb_per_s=size_bytes / took_s / 1e9 if took_s else 0.0,
         )
         peer = self._peer(whole(proxy, "peer", most=MAX_INDEX), dump)
-        return self._seen(dump.at_s, values, peer=peer)
+        return self._observation(dump.at_s, values, peer=peer)
 
     def _peer(self, comm_rank: int, dump: _Dump) -> int | None:
         """The peer's node, in the communicator of all ranks; smaller ones number ranks differently."""

@@ -56,10 +56,10 @@ def _communicator(
             members.learn(process, rank=whole(each, "rank", most=MAX_INDEX), size=size)
             status = mapping(each, "status")
             values = OperationCounts(group, size, _ops(each), _lost(status) if missing else _state(status))
-            yield _seen(process, values, at_s=at_s, job_map=job_map, members=members)
+            yield _observation(process, values, at_s=at_s, job_map=job_map, members=members)
 
 
-def _seen(
+def _observation(
     process: Process, values: OperationCounts, *, at_s: float, job_map: JobMap, members: Communicators
 ) -> Observation:
     rank = members.rank(process)
@@ -102,7 +102,9 @@ def parse_ras_events(
             if text(event, "event") != DEAD:
                 continue
             for process in _processes(mapping(event, "peer")):
-                yield _seen(process, OperationCounts("", 0, (), "dead"), at_s=at_s, job_map=job_map, members=members)
+                yield _observation(
+                    process, OperationCounts("", 0, (), "dead"), at_s=at_s, job_map=job_map, members=members
+                )
 
 
 def _processes(peer: Record) -> list[Process]:
@@ -116,15 +118,15 @@ def _processes(peer: Record) -> list[Process]:
 def _objects(data: bytes, *, tally: ParseErrors) -> Iterator[dict[str, Any]]:
     """Concatenated JSON objects, with any text between them."""
     decoder = json.JSONDecoder()
-    told = most_values(whole_document(data)).decode(errors="replace")
-    at = told.find("{")
+    recorded = most_values(whole_document(data)).decode(errors="replace")
+    at = recorded.find("{")
     while at >= 0:
         try:
-            found, end = decoder.raw_decode(told, at)
+            found, end = decoder.raw_decode(recorded, at)
         except (ValueError, RecursionError):
             tally.add(SOURCE, "not JSON")
             end = at + 1
             found = None
         if isinstance(found, dict):
             yield found
-        at = told.find("{", end)
+        at = recorded.find("{", end)

@@ -52,11 +52,15 @@ def read(files: Mapping[str, Content]) -> Recording:
     latest_s = DAY_S + (LONGEST_S if run.duration_s is None else run.duration_s)
     job = run.job
     job_map = JobMap(job.nodes, job.rank_node, zero_s=t_go_s, earliest_s=-DAY_S, latest_s=latest_s)
-    found = [seen for name in sorted(files) for seen in _lines(name, files[name], job_map=job_map, tally=tally)]
+    found = [
+        observation for name in sorted(files) for observation in _lines(name, files[name], job_map=job_map, tally=tally)
+    ]
     dumps = list(_of_the_job(dumps, job_map=job_map, t_go_s=t_go_s, tally=tally))
     dumped_s = _dumped_s(run, dumps, t_go_s=t_go_s, job_map=job_map, tally=tally)
-    asked = [flights(each, at_s=dumped_s, job_map=job_map, groups=job.groups, tally=tally) for each in _rounds(dumps)]
-    found += dict.fromkeys(chain.from_iterable(asked))
+    requested = [
+        flights(each, at_s=dumped_s, job_map=job_map, groups=job.groups, tally=tally) for each in _rounds(dumps)
+    ]
+    found += dict.fromkeys(chain.from_iterable(requested))
     return Recording(job, t_go_s, tuple(_in_order(found, tally=tally)), tally.counts())
 
 
@@ -122,13 +126,13 @@ def _dumped_s(
     run: Run, dumps: Iterable[tuple[int, Dump]], *, t_go_s: float, job_map: JobMap, tally: ParseErrors
 ) -> float:
     """A dump has no time of its own: not before the last event in any of them."""
-    told_s = max((dump.last_s - t_go_s for _, dump in dumps), default=0.0)
+    known_s = max((dump.last_s - t_go_s for _, dump in dumps), default=0.0)
     if run.dumped_s is not None:
         with tally.skipping("run"):
-            told_s = max(told_s, job_map.near(run.dumped_s - t_go_s))
+            known_s = max(known_s, job_map.near(run.dumped_s - t_go_s))
     elif run.t_go_s is not None and run.duration_s is not None:
-        told_s = max(told_s, run.duration_s - DUMPED_BEFORE_END_S)
-    return told_s
+        known_s = max(known_s, run.duration_s - DUMPED_BEFORE_END_S)
+    return known_s
 
 
 def _in_order(found: list[Observation], *, tally: ParseErrors) -> Iterator[Observation]:
@@ -148,12 +152,12 @@ def _in_order(found: list[Observation], *, tally: ParseErrors) -> Iterator[Obser
 def _placed(together: Iterable[Observation]) -> list[Observation]:
     found = sorted(together, key=_place)
     if any(_place(one) == _place(other) for one, other in pairwise(found)):
-        return sorted(found, key=lambda seen: (_place(seen), repr(seen.values)))
+        return sorted(found, key=lambda observation: (_place(observation), repr(observation.values)))
     return found
 
 
-def _place(seen: Observation) -> tuple[int, int, int, int]:
-    _, node, values, rank, peer = seen
+def _place(observation: Observation) -> tuple[int, int, int, int]:
+    _, node, values, rank, peer = observation
     return _KIND_ORDER[type(values)], node, -1 if rank is None else rank, -1 if peer is None else peer
 
 

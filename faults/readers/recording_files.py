@@ -14,7 +14,7 @@ from faults.readers.nccl_inspector import InspectorLines
 from faults.readers.parse_errors import MalformedError, ParseErrors
 from faults.readers.rank_jsonl import parse_collective, parse_heartbeat
 from faults.readers.run import RUN
-from faults.readers.sockets import parse_look
+from faults.readers.sockets import parse_poll
 
 _LINES = re.compile(r"(coll_rank|hb_rank|tcp_node|seen_node|inspector_rank)(\d{1,6})\.jsonl")
 _DUMP = re.compile(r"(?:fr_rank|fr_|st_|nccl_trace_rank_|comm_lib_trace_rank_)(\d{1,6})(?:\.json|\.pickle)?")
@@ -30,8 +30,8 @@ def line_reader(name: str, *, job_map: JobMap, tally: ParseErrors) -> LineReader
     parse: dict[str, Callable[[bytes], list[Observation]]] = {
         "coll_rank": partial(parse_collective, rank=index, job_map=job_map),
         "hb_rank": partial(parse_heartbeat, rank=index, job_map=job_map),
-        "tcp_node": partial(parse_look, node=index, job_map=job_map, tally=tally),
-        "seen_node": partial(parse_seen, node=index, job_map=job_map),
+        "tcp_node": partial(parse_poll, node=index, job_map=job_map, tally=tally),
+        "seen_node": partial(parse_other, node=index, job_map=job_map),
         "inspector_rank": InspectorLines(rank=index, job_map=job_map).parse,
     }
     return LineReader(source, parse[kind], Splitter(source=source, tally=tally), tally)
@@ -43,7 +43,7 @@ def dump_rank(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def parse_seen(line: bytes, *, node: int, job_map: JobMap) -> list[Observation]:
+def parse_other(line: bytes, *, node: int, job_map: JobMap) -> list[Observation]:
     """`{"t", "node", "rank", "peer", "kind", "v"}`: a kind without a file of its own; "v" are its values."""
     record = parse_record(line)
     if whole(record, "node", most=MAX_INDEX) != node:
@@ -56,14 +56,14 @@ def parse_seen(line: bytes, *, node: int, job_map: JobMap) -> list[Observation]:
         values = from_values(kind, record.get("v"))
     except ValueError as error:
         raise MalformedError("v are not the kind's values") from error
-    seen = on_clock_of(Observation(moment(record, "t"), node, values, rank, peer), job_map.zero_s)
-    for at_s in moments_of(seen):
+    observation = on_clock_of(Observation(moment(record, "t"), node, values, rank, peer), job_map.zero_s)
+    for at_s in moments_of(observation):
         job_map.near(at_s)
     for index in (node, peer):
         job_map.known(0 if index is None else index)
-    for index in seen.ranks:
+    for index in observation.ranks:
         job_map.node(index)
-    return [seen]
+    return [observation]
 
 
 def is_recorded(name: str) -> bool:

@@ -30,10 +30,10 @@ def parse_xpu_timer(
     for sample in parse_samples(chunks, prefixes=("XPU_TIMER_",), source=SOURCE, tally=tally):
         if sample.name in WHAT:
             with tally.skipping(SOURCE):
-                yield _told(sample, at_s=at_s, job_map=job_map)
+                yield _finding(sample, at_s=at_s, job_map=job_map)
 
 
-def _told(sample: Sample, *, at_s: float, job_map: JobMap) -> Observation:
+def _finding(sample: Sample, *, at_s: float, job_map: JobMap) -> Observation:
     text = sample.labels.get("rank", "")
     if not text.isascii() or not text.isdecimal() or len(text) > 6:
         raise MalformedError("rank label is no rank")

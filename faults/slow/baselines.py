@@ -22,7 +22,7 @@ NORMAL: Final = 1.4826
 CLASS_GAP: Final = np.log(1.5)
 MIN_PEERS: Final = 3
 MIN_TO_SCATTER: Final = 6
-TELLING: Final = 2.0
+INFORMATIVE: Final = 2.0
 NO_CLASS: Final = -1
 # Measured on healthy TCP pairs at windows of 2.5 s (November 2026): 0.06 of pairs always busy.
 MIN_SIGMA: Final = 0.05
@@ -113,7 +113,7 @@ def alike_in_rows(kind: Ints, busy_share: Floats) -> Floats:
         inside = kind == number
         if not is_long(busy_share[inside]):
             per_row = np.count_nonzero(inside) / len(kind)
-            factor[inside] = np.sqrt(max(1.0, per_row / TELLING))
+            factor[inside] = np.sqrt(max(1.0, per_row / INFORMATIVE))
     return factor
 
 
@@ -134,12 +134,12 @@ class History:
 
     def __init__(self, nodes: int, most: int, ripe_after: int, overlap: float) -> None:
         self._waiting: deque[tuple[Floats, Floats]] = deque()
-        self._all, self._quiet = Sample(nodes * nodes, most), Sample(nodes * nodes, most)
+        self._all, self._calm = Sample(nodes * nodes, most), Sample(nodes * nodes, most)
         self._nodes, self._most, self._ripe_after, self._overlap = nodes, most, ripe_after, overlap
         self._known: tuple[int, Floats, Floats] | None = None
 
     def __len__(self) -> int:
-        return min(self._quiet.seen, self._most)
+        return min(self._calm.seen, self._most)
 
     def add(self, log_mbit: Floats, *, accused: NDArray[np.bool_], suspected: bool) -> None:
         """Add a window; during a suspicion it is dropped, with all that overlap its onset."""
@@ -148,9 +148,9 @@ class History:
             return
         self._waiting.append((log_mbit, np.where(accused, np.nan, log_mbit)))
         if len(self._waiting) > self._ripe_after:
-            whole, quiet = self._waiting.popleft()
+            whole, calm = self._waiting.popleft()
             self._all.take(whole.ravel())
-            self._quiet.take(quiet.ravel())
+            self._calm.take(calm.ravel())
 
     def usual(self, kind: Ints, busy_share: Floats) -> Usual:
         """Own baseline: per pair its median, per class the noise of a new window around it.
@@ -167,18 +167,18 @@ class History:
             inside = kind == number
             prior = LONG_SIGMA if is_long(busy_share[inside]) else SHORT_SIGMA
             seen = young * _median(spread[inside])
-            told = (independent - 1.0) * min(MAX_PAIRS, float(np.count_nonzero(inside)))
-            mixed = (PRIOR_WINDOWS * prior**2 + told * seen**2) / (PRIOR_WINDOWS + told)
+            reported = (independent - 1.0) * min(MAX_PAIRS, float(np.count_nonzero(inside)))
+            mixed = (PRIOR_WINDOWS * prior**2 + reported * seen**2) / (PRIOR_WINDOWS + reported)
             sigma[inside] = max(MIN_SIGMA, float(np.sqrt(mixed)))
         return Usual(middle, sigma)
 
     def _medians(self) -> tuple[Floats, Floats]:
         """Recomputed when the data has grown by a tenth; of the pairs that were ever observed."""
-        seen = self._quiet.seen
+        seen = self._calm.seen
         if self._known is None or seen > self._known[0] + 0.1 * min(seen, self._most):
-            logs, quiet = self._all.rows, self._quiet.rows
+            logs, calm = self._all.rows, self._calm.rows
             heard = np.flatnonzero(np.isfinite(logs).any(axis=0))
-            logs, middle = logs[:, heard], _columns(quiet[:, heard])
+            logs, middle = logs[:, heard], _columns(calm[:, heard])
             apart = logs - middle
             usual, spread = np.full((2, self._nodes * self._nodes), np.nan)
             usual[heard] = middle

@@ -31,14 +31,14 @@ def ahead_of(ways_s: Mapping[tuple[int, int], float], *, nodes: int) -> Floats:
         members = sorted({end for pair in pairs for end in pair})
         at = {node: place for place, node in enumerate(members)}
         ends = np.array([(at[source], at[target]) for source, target in sorted(pairs)])
-        told_s = np.array([ways_s[pair] for pair in sorted(pairs)])
-        found, known = _solved(ends, told_s, count=len(members))
+        known_s = np.array([ways_s[pair] for pair in sorted(pairs)])
+        found, known = _solved(ends, known_s, count=len(members))
         if known:
             apart[np.ix_(members, members)] = found[None, :] - found[:, None]
     return apart
 
 
-def _solved(ends: Ints, told_s: Floats, *, count: int) -> tuple[Floats, bool]:
+def _solved(ends: Ints, known_s: Floats, *, count: int) -> tuple[Floats, bool]:
     """Offsets by the normal equations, and whether they are determined, up to their sum."""
     source, target = ends.T
     matrix, side = np.zeros((count + 1, count + 1)), np.zeros(count + 1)
@@ -46,10 +46,10 @@ def _solved(ends: Ints, told_s: Floats, *, count: int) -> tuple[Floats, bool]:
         np.add.at(matrix, (at, at), 1.0)
         np.add.at(matrix, (at, count), sign)
         np.add.at(matrix, (count, at), sign)
-        np.add.at(side, at, sign * told_s)
+        np.add.at(side, at, sign * known_s)
     np.add.at(matrix, (source, target), -1.0)
     np.add.at(matrix, (target, source), -1.0)
-    matrix[count, count], side[count] = len(ends), told_s.sum()
+    matrix[count, count], side[count] = len(ends), known_s.sum()
     found, _, rank, _ = np.linalg.lstsq(matrix, side, rcond=None)
     return np.asarray(found[:-1], dtype=np.float64), bool(rank == count)
 

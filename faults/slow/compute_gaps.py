@@ -58,7 +58,7 @@ class ComputeGaps:
         self._recent: deque[Floats] = deque(maxlen=RECENT)  # e, per finished step
         self._gaps: deque[Floats] = deque(maxlen=KEPT_STEPS)
         self._all = Sample(ranks, HORIZON_STEPS)  # e of all steps
-        self._quiet = Sample(ranks, HORIZON_STEPS)  # e without a suspicion
+        self._calm = Sample(ranks, HORIZON_STEPS)  # e without a suspicion
         self._was_last = np.zeros(ranks, dtype=np.int64)  # steps
         self._baseline: tuple[int, Floats, Floats] | None = None  # at how many steps, b, sigma
         self.sums = np.zeros(ranks)
@@ -120,20 +120,20 @@ class ComputeGaps:
 
     def _accumulate(self, extra: Floats, at_s: float) -> None:
         s = self._settings
-        if self._quiet.seen >= FEWEST_STEPS:
+        if self._calm.seen >= FEWEST_STEPS:
             usual, sigma = self._usual()
             z = np.clip((extra - usual) / sigma, -s.gap_winsor_sigma, s.gap_winsor_sigma)
             before = self.sums
             self.sums = np.clip(before + z - s.gap_slack_sigma, 0.0, 4 * s.gap_limit_sigma)
             self.since_s = np.where(self.sums <= 0, np.nan, np.where(before <= 0, at_s, self.since_s))
         if (self.sums < s.gap_limit_sigma / 2).all():  # unchanged during a suspicion
-            self._quiet.take(extra)
+            self._calm.take(extra)
 
     def _usual(self) -> tuple[Floats, Floats]:
         """b and sigma, recomputed with every twentieth step more."""
-        seen = self._quiet.seen
+        seen = self._calm.seen
         if self._baseline is None or seen > 1.05 * self._baseline[0]:
-            history = self._quiet.rows
+            history = self._calm.rows
             usual = np.median(history, axis=0)
             own = NORMAL * np.median(np.abs(history - usual), axis=0)
             self._baseline = (seen, usual, np.maximum(np.maximum(own, float(np.median(own))), FLOOR_S))

@@ -30,16 +30,16 @@ class CpuWaits:
     """Run-queue times of all ranks."""
 
     def __init__(self, ranks: int) -> None:
-        self._seen: list[deque[tuple[float, float]]] = [deque(maxlen=KEPT) for _ in range(ranks)]
+        self._observed: list[deque[tuple[float, float]]] = [deque(maxlen=KEPT) for _ in range(ranks)]
 
     def observe(self, seen: Observation) -> None:
         """Add a poll of a process."""
         rank, values = seen.rank, seen.values
         if not isinstance(values, Process) or values.waited_s is None:
             return
-        if rank is None or not 0 <= rank < len(self._seen):
+        if rank is None or not 0 <= rank < len(self._observed):
             return
-        of_rank = self._seen[rank]
+        of_rank = self._observed[rank]
         if of_rank and (values.waited_s < of_rank[-1][1] or seen.at_s < of_rank[-1][0]):
             of_rank.clear()  # another process
         of_rank.append((seen.at_s, values.waited_s))
@@ -47,17 +47,17 @@ class CpuWaits:
     def waited(self, rank: int, since_s: float, now_s: float) -> Waited | None:
         """Of one rank, since then or over the last `SPAN_S`; None without data of it or its peers."""
         from_s = max(since_s, now_s - SPAN_S)
-        told = [_between(looks, from_s) for looks in self._seen]
-        known = [each.seconds for each in told if each is not None]
-        own = told[rank]
+        reported = [_between(polls, from_s) for polls in self._observed]
+        known = [each.seconds for each in reported if each is not None]
+        own = reported[rank]
         if own is None or len(known) < 2:
             return None
         return Waited(own.seconds - float(np.median(known)), from_s, own.until_s)
 
 
-def _between(looks: deque[tuple[float, float]], from_s: float) -> Waited | None:
+def _between(polls: deque[tuple[float, float]], from_s: float) -> Waited | None:
     """Between the last polls before each time."""
-    if not looks:
+    if not polls:
         return None
-    at_s, waited_s = next((look for look in reversed(looks) if look[0] <= from_s), looks[0])
-    return Waited(looks[-1][1] - waited_s, at_s, looks[-1][0])
+    at_s, waited_s = next((look for look in reversed(polls) if look[0] <= from_s), polls[0])
+    return Waited(polls[-1][1] - waited_s, at_s, polls[-1][0])

@@ -68,11 +68,11 @@ class SlowDetector:
         self._sockets = Sockets(nodes, 2 * s.window_s + 1.0)
         self._wires = NetworkDetector(self._sockets, s)
         self._delays = Delays(nodes, keep_s=2 * RIPE * s.window_s, ripe_s=RIPE * s.window_s)
-        self._accuser = ProbeEvidence(nodes, keep_s=2 * RIPE * s.window_s, ripe_s=RIPE * s.window_s)
+        self._probe_evidence = ProbeEvidence(nodes, keep_s=2 * RIPE * s.window_s, ripe_s=RIPE * s.window_s)
         self._ends = ProbeDeduplicator(nodes, most=nodes * nodes)
         self._waiting = Waiting(self._sockets, s)
         self._steps, self._gaps, self._cores = Steps(ranks), ComputeGaps(ranks, s), CpuWaits(ranks)
-        self._accused: Persistence[Slow] = Persistence(1, 1, 2 * s.every_s)  # before the harm gate
+        self._findings: Persistence[Slow] = Persistence(1, 1, 2 * s.every_s)  # before the harm gate
         self._slow: Persistence[NetworkFault] = Persistence(s.hits, s.of, s.gone_s)
         self._late: Persistence[Late] = Persistence(s.late_hits, s.of, s.gone_s)
         self._foreign: Persistence[tuple[int, int]] = Persistence(s.hits, s.of, s.gone_s)
@@ -101,7 +101,7 @@ class SlowDetector:
         if isinstance(observation.values, Probe | ProbeReturned) and self._sockets.nodes:
             reading = self._ends.reading(observation)
             if reading is not None:
-                self._accuser.observe(reading)
+                self._probe_evidence.observe(reading)
 
     def evaluate(self, now_s: float) -> Sequence[Diagnosis]:
         """The active slow faults, and the workload effects."""
@@ -113,19 +113,19 @@ class SlowDetector:
             return self._diagnoses
         self._due_s += (due + 1) * s.every_s  # the grid does not move, however late this evaluation is
         late = self._own_doing(self._gaps.late(self._step_s(now_s)), now_s)
-        looked = self._look(now_s) if self._sockets.nodes else None
-        self._slow.look(now_s, {} if looked is None else self._harmful(looked, list(late.values()), now_s))
+        evaluated = self._evaluate(now_s) if self._sockets.nodes else None
+        self._slow.look(now_s, {} if evaluated is None else self._harmful(evaluated, list(late.values()), now_s))
         self._late.look(now_s, dict(late.items()))
-        self._explanations(looked, now_s)
+        self._explanations(evaluated, now_s)
         self._mark_onset(now_s)
-        self._diagnoses = tuple(self._words(now_s))
+        self._diagnoses = tuple(self._diagnosis(now_s))
         return self._diagnoses
 
-    def _look(self, now_s: float) -> Evaluated | None:
+    def _evaluate(self, now_s: float) -> Evaluated | None:
         suspected, ripe_s = self._suspected(), RIPE * self._settings.window_s
         self._delays.ripen(now_s, suspected=suspected)
         self._waiting.take(now_s, suspected=suspected, ripe_s=ripe_s)
-        probed = self._accuser.look(now_s, suspected=suspected)
+        probed = self._probe_evidence.look(now_s, suspected=suspected)
         return self._wires.look(now_s, self._delays, probed, suspected=suspected, false_per_window=self._price(now_s))
 
     def _own_doing(self, late: Sequence[Late], now_s: float) -> dict[int, Late]:
@@ -156,10 +156,10 @@ class SlowDetector:
         elif self._onset_s is None:
             self._onset_s = now_s - self._settings.window_s
 
-    def _explanations(self, looked: Evaluated | None, now_s: float) -> None:
+    def _explanations(self, evaluated: Evaluated | None, now_s: float) -> None:
         """The workload effects."""
-        self._foreign.look(now_s, {} if looked is None else {pair: pair for pair in looked.foreign})
-        self._unread.look(now_s, {} if looked is None else {node: node for node in looked.unread})
+        self._foreign.look(now_s, {} if evaluated is None else {pair: pair for pair in evaluated.foreign})
+        self._unread.look(now_s, {} if evaluated is None else {node: node for node in evaluated.unread})
         gaps_s = self._gaps.gaps_s(4 * FEWEST_STEPS)
         self._lost.look(now_s, {each.cause: each for each in lost(gaps_s, self._step_s(now_s))})
 
@@ -187,27 +187,27 @@ class SlowDetector:
             return s.false_per_window
         return min(s.false_given_harm, s.false_per_window / max(measured.chance, 1e-9))
 
-    def _harmful(self, looked: Evaluated, late: Sequence[Late], now_s: float) -> dict[Hashable, NetworkFault]:
+    def _harmful(self, evaluated: Evaluated, late: Sequence[Late], now_s: float) -> dict[Hashable, NetworkFault]:
         """The findings that passed the harm test, by place."""
-        self._accused.look(now_s, {slow.key: slow for slow in looked.slow})
-        if not looked.slow or looked.foreign:  # the cost of foreign bytes is not the network's
+        self._findings.look(now_s, {slow.key: slow for slow in evaluated.slow})
+        if not evaluated.slow or evaluated.foreign:  # the cost of foreign bytes is not the network's
             return {}
         s = self._settings
-        since_s = min(each.first_s for each in self._accused.confirmed())
+        since_s = min(each.first_s for each in self._findings.confirmed())
         by_ranks = sum(each.harm for each in late)  # of the step, not the network's
         measured = self._harm(since_s, now_s)
         measured = None if measured is None else measured.without(by_ranks)
         waits = self._waiting.window(
-            now_s - s.window_s, now_s, now_mbit=looked.bandwidth_mbit, usual_mbit=looked.usual_mbit,
+            now_s - s.window_s, now_s, now_mbit=evaluated.bandwidth_mbit, usual_mbit=evaluated.usual_mbit,
             clocks_apart_s=self._delays.clocks_apart_s(),
         )  # fmt: skip
         passed: dict[Hashable, NetworkFault] = {}
-        for slow in sorted(looked.slow, key=lambda each: -each.saved):
+        for slow in sorted(evaluated.slow, key=lambda each: -each.saved):
             ratio = self._costs(slow, measured)
-            if ratio is None or (measured is not None and _may_wait_for_others(slow, measured, looked.unheard)):
+            if ratio is None or (measured is not None and _may_wait_for_others(slow, measured, evaluated.unobserved)):
                 continue
-            seen, own = self._seen_of(slow, waits), slow.own and measured is not None
-            wire = NetworkFault(slow, _likely(slow, waits), seen, ratio, own, looked.unheard)
+            seen, own = self._observed_pairs(slow, waits), slow.own and measured is not None
+            wire = NetworkFault(slow, _likely(slow, waits), seen, ratio, own, evaluated.unobserved)
             passed.setdefault(self._site(slow), wire)
         return passed
 
@@ -218,7 +218,7 @@ class SlowDetector:
                 return key
         return slow.key
 
-    def _seen_of(self, slow: Slow, waits: Waits) -> tuple[str, ...]:
+    def _observed_pairs(self, slow: Slow, waits: Waits) -> tuple[str, ...]:
         node = slow.entity.node
         return (
             (WAITING,) * (max(waits.sides(node)) >= MIN_BYTES)
@@ -239,7 +239,7 @@ class SlowDetector:
         sure = measured.chance < s.chance_of_harm or (measured.log_ratio > 0 and implied >= s.plain_harm)
         return measured.ratio if sure and not slow.probed and min(measured.ratio, implied) >= s.least_harm else None
 
-    def _words(self, now_s: float) -> Iterator[Diagnosis]:
+    def _diagnosis(self, now_s: float) -> Iterator[Diagnosis]:
         wires = self._slow.confirmed()
         self._named = {each.key: self._called(each, now_s) for each in wires}
         for each in wires:  # a switch may be the cause of several at once; with known leaves, the joint fit decides
@@ -257,9 +257,9 @@ class SlowDetector:
         return before.again(wire.found, now_s=now_s)
 
 
-def _may_wait_for_others(slow: Slow, measured: Harm, unheard: frozenset[int]) -> bool:
+def _may_wait_for_others(slow: Slow, measured: Harm, unobserved: frozenset[int]) -> bool:
     """Whether it explains so little of the longer steps that it may wait for an unobserved edge."""
-    if not unheard - slow.entity.ends or slow.entity.peer is None:
+    if not unobserved - slow.entity.ends or slow.entity.peer is None:
         return False
     return bool(-np.log(1.0 - slow.saved) < EXPLAINED * measured.log_ratio)
 

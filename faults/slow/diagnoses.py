@@ -45,17 +45,17 @@ class NetworkFault:
     seen: tuple[str, ...]  # kinds of one-way evidence
     ratio: float  # of the step time
     measured: bool  # against the step's own baseline; otherwise implied by peers
-    unheard: frozenset[int] = frozenset()  # nodes without counters of their own
+    unobserved: frozenset[int] = frozenset()  # nodes without counters of their own
 
 
-def telling(found: Sequence[NetworkFault]) -> Sequence[NetworkFault]:
+def informative(found: Sequence[NetworkFault]) -> Sequence[NetworkFault]:
     """The evaluations that count: after a probe finding, those with probes."""
     return [wire for wire in found if wire.slow.probed] or found
 
 
-def named(looks: Sequence[NetworkFault]) -> Hypothesis:
+def named(polls: Sequence[NetworkFault]) -> Hypothesis:
     """The likeliest over all evaluations; a link, unless a NIC is clearly likelier or probes found it."""
-    found = telling(looks)
+    found = informative(polls)
     sums: dict[Hypothesis, float] = {}
     link_nats = 0.0 if found[0].slow.probed else LINK_NATS
     for wire in found:
@@ -72,17 +72,17 @@ class Named:
     peer: int | None
     at_s: float
 
-    def again(self, looks: Sequence[NetworkFault], *, now_s: float) -> "Named":
+    def again(self, polls: Sequence[NetworkFault], *, now_s: float) -> "Named":
         """The same; or the NIC for its link after probes, with the margin that isolation needs."""
-        node, peer, _ = named(looks)
+        node, peer, _ = named(polls)
         if self.peer is None or peer is not None or node not in (self.node, self.peer):
             return self
-        return Named(node, None, now_s) if telling(looks)[0].slow.probed and _no_link(looks, node) else self
+        return Named(node, None, now_s) if informative(polls)[0].slow.probed and _no_link(polls, node) else self
 
 
-def direction(looks: Sequence[NetworkFault], node: int) -> Direction:
+def direction(polls: Sequence[NetworkFault], node: int) -> Direction:
     """Of a NIC."""
-    found = telling(looks)
+    found = informative(polls)
     tx, rx, both = (
         sum(wire.likely.get((node, None, way), 0.0) for wire in found) / len(found)
         for way in (Direction.TX, Direction.RX, Direction.BOTH)
@@ -97,7 +97,7 @@ def of_wire(confirmed: Confirmed[NetworkFault], place: Named, window_s: float, *
     found = confirmed.found
     node, peer = place.node, place.peer
     last = found[-1]
-    silent = node in last.unheard
+    silent = node in last.unobserved
     if silent:  # its transmissions are unknown: no direction and no link can be named
         peer = None
     factor = float(np.exp(np.median([wire.slow.entity.slowdown for wire in found])))
@@ -121,7 +121,7 @@ def of_wire(confirmed: Confirmed[NetworkFault], place: Named, window_s: float, *
         direction=way,
         onset_s=max(0.0, confirmed.first_s - window_s / 2),
         detected_s=place.at_s,
-        isolate=nodes_own and _no_link(found, node) and _both_ways_or_seen(found, seen),
+        isolate=nodes_own and _no_link(found, node) and _both_ways_or_one_way_evidence(found, seen),
         confidence=_confidence(len(evidence)),
         reason=reason,
         evidence=tuple(evidence),
@@ -197,9 +197,9 @@ def of_workload(confirmed: Confirmed[Lost]) -> Diagnosis:
     )
 
 
-def _no_link(looks: Sequence[NetworkFault], node: int) -> bool:
+def _no_link(polls: Sequence[NetworkFault], node: int) -> bool:
     """Whether each of its links alone is so much less likely that the node may be isolated."""
-    found = telling(looks)
+    found = informative(polls)
     sums: dict[bool, dict[Hypothesis, float]] = {True: {}, False: {}}
     for wire in found:
         for hypothesis, nats in wire.likely.items():
@@ -209,7 +209,7 @@ def _no_link(looks: Sequence[NetworkFault], node: int) -> bool:
     return max(sums[True].values(), default=0.0) >= link + ISOLATE_NATS
 
 
-def _both_ways_or_seen(found: Sequence[NetworkFault], seen: set[str]) -> bool:
+def _both_ways_or_one_way_evidence(found: Sequence[NetworkFault], seen: set[str]) -> bool:
     """Over TCP a slow NIC slows row and column; one of them alone needs one-way evidence before isolation."""
     both = np.median([wire.slow.entity.leak for wire in found]) > 0
     return bool(both or seen)

@@ -21,8 +21,8 @@ from faults.slow.sparse_fit import Entity, apart
 
 MAX_AT_START: Final = 2  # nodes: what more share from the start belongs to the job
 WELL_NATS: Final = -3.5  # a likelihood ratio of 1 to 33: two trains as usual
-SOCKETS_TELL: Final = 2.0  # nats
-BESIDE_LINK: Final = 8.0  # the most that sockets add for a NIC over its link, where trains prefer that link
+MAX_SOCKET_NATS: Final = 2.0  # nats
+MAX_NATS_OVER_LINK: Final = 8.0  # the most that sockets add for a NIC over its link, where trains prefer that link
 NIC_WAYS: Final = (Direction.TX, Direction.RX, Direction.BOTH)
 Place = tuple[int, int | None, Direction]
 
@@ -34,13 +34,13 @@ def joined(
     if not found and not any(view.suspicious for view in views):
         return []
     probed = [view.probed() for view in views]
-    told = [made(entity, one.own) for one in probed for entity in _accused(one, false_per_window)]
+    reported = [made(entity, one.own) for one in probed for entity in _findings(one, false_per_window)]
     likely = [{_place(entity): (entity, nats) for entity, nats in one.likely().items()} for one in probed]
     kept = [slow for slow in found if not _is_well(slow, likely)]
-    return [replace(slow, standing=_standing(slow, probed, likely)) for slow in (*told, *kept)]
+    return [replace(slow, standing=_standing(slow, probed, likely)) for slow in (*reported, *kept)]
 
 
-def _accused(probed: Probed, false_per_window: float) -> tuple[Entity, ...]:
+def _findings(probed: Probed, false_per_window: float) -> tuple[Entity, ...]:
     """Against the peers, at most as many as can be a fault."""
     entities = probed.entities(false_per_window)
     if probed.own or not entities:
@@ -52,8 +52,8 @@ def _accused(probed: Probed, false_per_window: float) -> tuple[Entity, ...]:
 def _is_well(slow: Slow, likely: Sequence[Mapping[Place, tuple[Entity, float]]]) -> bool:
     if slow.own and slow.entity.peer is not None:
         return False
-    told = [one[_place(slow.entity)][1] for one in likely if _place(slow.entity) in one]
-    return bool(told) and min(told) < WELL_NATS
+    reported = [one[_place(slow.entity)][1] for one in likely if _place(slow.entity) in one]
+    return bool(reported) and min(reported) < WELL_NATS
 
 
 def _standing(
@@ -62,8 +62,8 @@ def _standing(
     """Log likelihoods of sockets and probes, of all hypotheses that share an end with it."""
     of_kind = next((each for one, each in zip(probed, likely, strict=True) if one.own is slow.own), {})
     seen = {place for place, (_, nats) in of_kind.items() if place[1] is None and nats > MAX_NATS}
-    least = max(slow.standing.values(), default=0.0) - SOCKETS_TELL
-    most = _beside_links(slow, of_kind)
+    least = max(slow.standing.values(), default=0.0) - MAX_SOCKET_NATS
+    most = _nats_over_links(slow, of_kind)
     sums = dict(slow.standing)
     for entity, nats in slow.standing.items():
         if entity.peer is None and entity.node in most:
@@ -79,14 +79,14 @@ def _standing(
     return sums
 
 
-def _beside_links(slow: Slow, of_kind: Mapping[Place, tuple[Entity, float]]) -> dict[int, float]:
+def _nats_over_links(slow: Slow, of_kind: Mapping[Place, tuple[Entity, float]]) -> dict[int, float]:
     """Per node at an end of a link that trains prefer to its NIC: the most that sockets add for that NIC."""
     of_sockets = {_place(entity): nats for entity, nats in slow.standing.items()}
     most: dict[int, float] = {}
     for place, (entity, nats) in of_kind.items():
         for end in entity.ends if entity.peer is not None and nats > MAX_NATS else ():
             if all(nats > of_kind[end, None, way][1] for way in NIC_WAYS if (end, None, way) in of_kind):
-                most[end] = max(most.get(end, 0.0), of_sockets.get(place, 0.0) + BESIDE_LINK)
+                most[end] = max(most.get(end, 0.0), of_sockets.get(place, 0.0) + MAX_NATS_OVER_LINK)
     return most
 
 

@@ -48,7 +48,7 @@ class Evaluated:
     usual_mbit: Floats
     foreign: tuple[tuple[int, int], ...]
     unread: tuple[int, ...]  # nodes whose processes do not read what arrives
-    unheard: frozenset[int] = frozenset()  # nodes without counters of their own
+    unobserved: frozenset[int] = frozenset()  # nodes without counters of their own
 
 
 class NetworkDetector:
@@ -93,14 +93,14 @@ class NetworkDetector:
         if longer is not None and self.has_history:
             views.append((self._window(longer, LONGER * short.change), now_s - 2 * s.window_s, LONGER))
         usual = self._history.usual(kind, short.busy) if self.has_history else None
-        slow = self._accused(views, usual, kind, delays, probed, now_s=now_s, false_rate=false_per_window)
+        slow = self._findings(views, usual, kind, delays, probed, now_s=now_s, false_rate=false_per_window)
         accused = np.zeros_like(self._masked)
         for each in slow:
             accused |= each.entity.where(len(mbit))
         self._history.add(short.log, accused=accused, suspected=suspected or bool(foreign))
         unread = tuple(int(j) for j in np.flatnonzero(short.unread.any(axis=0)))
-        unheard = frozenset(int(i) for i in np.flatnonzero(~np.isfinite(span.seconds)))
-        return Evaluated(slow, mbit, mbit if usual is None else np.exp(usual.log_mbit), foreign, unread, unheard)
+        unobserved = frozenset(int(i) for i in np.flatnonzero(~np.isfinite(span.seconds)))
+        return Evaluated(slow, mbit, mbit if usual is None else np.exp(usual.log_mbit), foreign, unread, unobserved)
 
     def _changed(self, now_s: float) -> Floats:
         """Of log bandwidth, from the first half of the window to the second."""
@@ -144,7 +144,7 @@ class NetworkDetector:
             [row[-1].peers[:, ACKED] if row else np.full(self._sockets.nodes, np.nan) for row in self._sockets.rows]
         )
 
-    def _accused(
+    def _findings(
         self,
         views: list[tuple[_Window, float, float]],
         usual: Usual | None,

@@ -105,8 +105,8 @@ class Delays:
 
     def slowdowns(self, from_s: float, to_s: float) -> tuple[Floats, Floats]:
         """y and its standard error, NaN with too few messages."""
-        pairs, told_s = self._passes, self.clocks_apart_s()
-        apart_s = np.nan_to_num(told_s)
+        pairs, known_s = self._passes, self.clocks_apart_s()
+        apart_s = np.nan_to_num(known_s)
         y, sigma = np.full((2, self._nodes, self._nodes), np.nan)
         now = {
             pair: found
@@ -120,7 +120,7 @@ class Delays:
         peers_s = float(np.median([middle_s for middle_s, _, _ in now.values()]))
         for pair, (middle_s, scatter_s, count) in now.items():
             before_s, before_scatter_s = usual.get(pair, (peers_s, scatter_s))
-            if np.isfinite(told_s[pair]) and min(before_s, middle_s) < NO_TIME_S:
+            if np.isfinite(known_s[pair]) and min(before_s, middle_s) < NO_TIME_S:
                 continue
             ratio = max(0.1, 1.0 + (middle_s - before_s) / typical_s)
             y[pair] = np.log(ratio)

@@ -33,8 +33,8 @@ from faults.observations import Observation
 from faults.slow.probe_ratios import Probes
 from faults.slow.sparse_fit import Entity
 
-WIRE, BESIDE, FAST = 0.7, 0.25, 0.05  # shares, of trains of 64 KiB in a busy job (November 2026)
-HELD: Final = BESIDE / 2  # of them, at the target
+WIRE, COMPETING, FAST = 0.7, 0.25, 0.05  # shares, of trains of 64 KiB in a busy job (November 2026)
+HELD: Final = COMPETING / 2  # of them, at the target
 SIGMA: Final = 0.02  # measured 0.002 to 0.01
 FASTEST, LONGEST = 2.5, 4.0  # of r
 BIN: Final = 0.02
@@ -224,7 +224,7 @@ def _table(counts: Floats) -> Floats:
 
 
 def _density(r: Floats) -> Floats:
-    found: Floats = WIRE * _normal(r) + np.where(r > 0, BESIDE * np.exp(-np.maximum(r, 0.0)), FAST / FASTEST)
+    found: Floats = WIRE * _normal(r) + np.where(r > 0, COMPETING * np.exp(-np.maximum(r, 0.0)), FAST / FASTEST)
     return found
 
 

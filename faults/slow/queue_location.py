@@ -23,9 +23,9 @@ from faults.slow.settings import SlowSettings
 from faults.slow.sockets import ACKED, RECEIVED, UNACKED, Row, Sockets
 
 MIN_BYTES: Final = 3000.0  # two packets: queued on any path
-FEWEST_LOOKS: Final = 12  # of the past, before it is used
+MIN_POLLS: Final = 12  # of the past, before it is used
 FEWEST_BUSY: Final = 6  # of them with bytes in flight
-KEPT_LOOKS: Final = 60  # 15 s at 4 Hz
+KEPT_POLLS: Final = 60  # 15 s at 4 Hz
 SECOND_LEG: Final = 0.2  # of the first peer's waiting bytes: above, a second peer shows that the NIC is slow
 # Of one window, in nats.  Between healthy windows the log ratio scatters by about 0.6; a pure Tx or Rx shows 1.5.
 PER_LOG: Final = 2.0
@@ -85,13 +85,13 @@ class Waiting:
     def __init__(self, sockets: Sockets, settings: SlowSettings) -> None:
         self._sockets, self._settings = sockets, settings
         self._moments: deque[_Moment] = deque()
-        self._past: deque[_Moment] = deque(maxlen=KEPT_LOOKS)
+        self._past: deque[_Moment] = deque(maxlen=KEPT_POLLS)
 
     def take(self, now_s: float, *, suspected: bool, ripe_s: float) -> None:
         """Read the new times; old ones become the past, or are forgotten during a suspicion."""
         last_s = self._moments[-1].at_s if self._moments else now_s - self._settings.window_s
-        looks = max(self._sockets.rows, key=len)  # of any node: one without an agent has none
-        for at_s in sorted({row.at_s for row in looks if last_s < row.at_s <= now_s}):
+        polls = max(self._sockets.rows, key=len)  # of any node: one without an agent has none
+        for at_s in sorted({row.at_s for row in polls if last_s < row.at_s <= now_s}):
             moment = self._moment(at_s)
             if moment is not None:
                 self._moments.append(moment)
@@ -111,8 +111,8 @@ class Waiting:
         data, acks = np.zeros_like(rate), np.zeros_like(rate)
         for moment in moments:
             out = np.where(moment.out > MIN_BYTES, moment.out, 0.0)  # NaN is not more
-            told = np.clip(moment.behind - rate * (moment.apart_s + offset_s), 0.0, out)
-            back = np.nan_to_num(np.where(np.isfinite(offset_s), told, out / 2.0))
+            reported = np.clip(moment.behind - rate * (moment.apart_s + offset_s), 0.0, out)
+            back = np.nan_to_num(np.where(np.isfinite(offset_s), reported, out / 2.0))
             acks += back
             data += out - back
         count = max(1, len(moments))
@@ -120,7 +120,7 @@ class Waiting:
 
     def _offsets(self, rate: Floats, otherwise_s: Floats) -> Floats:
         """Per pair; from the fallback if the past has too few times."""
-        if len(self._past) < FEWEST_LOOKS:
+        if len(self._past) < MIN_POLLS:
             return otherwise_s
         busy = np.array([moment.out > MIN_BYTES for moment in self._past]) & (rate > 0)
         safe = np.where(rate > 0, rate, 1.0)

@@ -30,7 +30,7 @@ class Sample:
         """Add one."""
         if self.seen % self._stride == 0:
             if self._count == self._most:
-                self._make_room()
+                self._thin_out()
             if self.seen % self._stride == 0:
                 self._put(vector)
         self.seen += 1
@@ -40,7 +40,7 @@ class Sample:
         """The kept ones, oldest first."""
         return self._rows[: self._count].astype(np.float64)
 
-    def _make_room(self) -> None:
+    def _thin_out(self) -> None:
         if self._stride * self._most < self._horizon:
             kept = self._rows[: self._count : 2].copy()
             self._stride *= 2

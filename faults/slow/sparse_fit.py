@@ -217,7 +217,7 @@ def _prices(observed: Observed, false_per_window: float) -> _Prices:
 def _gains(left: Observed, second: float) -> dict[Direction, Gains]:
     """Of all hypotheses; a second amplitude pays its price, or is dropped."""
     turned = left.turned
-    out, into = _shift(_beside(left)), _shift(_beside(turned))
+    out, into = _shift(_without_others(left)), _shift(_without_others(turned))
     back_out = _shift((turned.sockets, turned.sigma), out.slowdown)
     back_into = _shift((left.sockets, left.sigma), into.slowdown)
     return {
@@ -236,10 +236,10 @@ def _fitted(entity: Entity, left: Observed, second: float) -> Entity:
     if entity.peer is not None:
         gains = _links(ahead, turned, second)
     elif entity.way is Direction.BOTH:
-        gains = _with(_shift(_beside(ahead)), _shift(_beside(turned)), second, always=True)
+        gains = _with(_shift(_without_others(ahead)), _shift(_without_others(turned)), second, always=True)
     else:
         main, back = (ahead, turned) if entity.way is Direction.TX else (turned, ahead)
-        found = _shift(_beside(main))
+        found = _shift(_without_others(main))
         gains = _with(found, _shift((back.sockets, back.sigma), found.slowdown), second)
     return replace(entity, slowdown=float(gains.slowdown.flat[0]), leak=float(gains.leak.flat[0]))
 
@@ -275,7 +275,7 @@ def _known(values: Floats) -> Floats:
     return np.where(np.isfinite(values), values, 0.0)
 
 
-def _beside(left: Observed) -> tuple[Floats, Floats]:
+def _without_others(left: Observed) -> tuple[Floats, Floats]:
     return np.hstack([left.sockets, left.delays]), np.hstack([left.sigma, left.doubt])
 
 

@@ -13,7 +13,7 @@ from faults.fabric import Floats
 from faults.observations import Collective, Heartbeat, Observation
 
 MAX_STEPS: Final = 16_384
-TELLING: Final = 1024  # steps of a baseline: its median is then good to 4 % of a standard deviation
+INFORMATIVE: Final = 1024  # steps of a baseline: its median is then good to 4 % of a standard deviation
 MEDIAN_LOSS: Final = 1.2533  # sqrt(pi / 2): the standard error of a median against a mean's
 
 
@@ -86,11 +86,11 @@ class Steps:
         if self._first_s is None:
             self._first_s = at_s
         if self._count == self._table.shape[1]:
-            self._make_room()
+            self._thin_out()
         self._table[:, self._count] = at_s, took_s
         self._count += 1
 
-    def _make_room(self) -> None:
+    def _thin_out(self) -> None:
         """Twice the size, or, at the largest size, without the older half."""
         kept = self._table if self._count < MAX_STEPS else self._table[:, self._count // 2 :]
         self._count = kept.shape[1]
@@ -126,7 +126,7 @@ def harm(now_s: Floats, usual_s: Floats) -> Harm:
     """Of the current steps against the earlier ones."""
     if now_s.size < 3 or usual_s.size < 10:
         return NO_HARM
-    logs, usual = np.log(now_s), np.log(usual_s[:: max(1, usual_s.size // TELLING)])
+    logs, usual = np.log(now_s), np.log(usual_s[:: max(1, usual_s.size // INFORMATIVE)])
     spread = 1.4826 * float(np.median(np.abs(usual - np.median(usual))))
     error = MEDIAN_LOSS * max(spread, 0.02) * float(np.sqrt(1 / now_s.size + 1 / usual_s.size))
     return Harm(float(np.median(logs) - np.median(usual)), error)

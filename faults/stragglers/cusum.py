@@ -51,7 +51,7 @@ def start(sizes: int, nodes: int) -> CusumBank:
 
 def step(
     bank: CusumBank,
-    seen: Observed,
+    observation: Observed,
     after: Validity,
     gain: Gain,
     *,
@@ -62,11 +62,13 @@ def step(
 ) -> CusumBank:
     """`after`: the state of the filter without slowdown."""
     sway = keep * bank.sway
-    apart = sizes[:, None] - seen.expected + (bank.usual + sway)  # the difference between the two filters
-    surprise = seen.surprise - apart
+    apart = sizes[:, None] - observation.expected + (bank.usual + sway)  # the difference between the two filters
+    surprise = observation.surprise - apart
     pause = pause_density * sqrt(2.0 * pi) * gain.deviation  # densities without the factor common to all sizes
-    said = _log_density(surprise / gain.deviation, pause) - _log_density(seen.surprise / gain.deviation, pause)
-    evidence = bank.evidence + np.minimum(said, most) * seen.observed
+    reported = _log_density(surprise / gain.deviation, pause) - _log_density(
+        observation.surprise / gain.deviation, pause
+    )
+    evidence = bank.evidence + np.minimum(reported, most) * observation.observed
     live = (evidence > 0.0) & (apart >= STALE * sizes[:, None])
     limit = WINSOR * gain.deviation
     cut = np.minimum(np.maximum(surprise, -limit), limit)
@@ -74,9 +76,9 @@ def step(
         evidence * live,
         np.where(live, bank.usual + gain.usual * cut, after.usual),
         np.where(live, sway + gain.sway * cut, after.sway),
-        np.where(bank.evidence > 0.0, bank.since_s, seen.from_s),
-        (bank.count + seen.observed) * live,
-        (bank.total + (surprise + sizes[:, None]) * seen.observed) * live,
+        np.where(bank.evidence > 0.0, bank.since_s, observation.from_s),
+        (bank.count + observation.observed) * live,
+        (bank.total + (surprise + sizes[:, None]) * observation.observed) * live,
     )
 
 

@@ -48,7 +48,7 @@ def start(nodes: int) -> Validity:
 
 
 def ahead(
-    belief: Validity,
+    filter_state: Validity,
     scales: Scales,
     settings: StragglerSettings,
     *,
@@ -60,29 +60,29 @@ def ahead(
     keep = exp(-seconds / settings.wander_memory_s)
     slow = scales.noise**2 * window_s + 2.0 * settings.wander_memory_s * scales.wander**2  # stationary spectrum
     drift2 = max(slow / settings.memory_s**2, scales.drift2) * seconds  # a random walk that a filter follows so slowly
-    fresh = np.isnan(belief.usual2)
-    usual2, sway2 = belief.usual2 + drift2, keep**2 * belief.sway2 + (1.0 - keep**2) * scales.wander**2
+    fresh = np.isnan(filter_state.usual2)
+    usual2, sway2 = filter_state.usual2 + drift2, keep**2 * filter_state.sway2 + (1.0 - keep**2) * scales.wander**2
     if fresh.any():
         prior = np.where(alone, max(UNLIKE, scales.spread), ODD * scales.spread)
         usual2, sway2 = np.where(fresh, prior**2, usual2), np.where(fresh, scales.wander**2, sway2)
-    return Validity(belief.usual, keep * belief.sway, usual2, keep * belief.both, sway2)
+    return Validity(filter_state.usual, keep * filter_state.sway, usual2, keep * filter_state.both, sway2)
 
 
-def deviation(belief: Validity, noise: float) -> Floats:
+def deviation(filter_state: Validity, noise: float) -> Floats:
     """Of an innovation."""
-    return np.asarray(np.sqrt(belief.usual2 + 2.0 * belief.both + belief.sway2 + noise**2))
+    return np.asarray(np.sqrt(filter_state.usual2 + 2.0 * filter_state.both + filter_state.sway2 + noise**2))
 
 
-def gain(belief: Validity, learnt: NDArray[np.bool_], deviation: Floats) -> tuple[Gain, Validity]:
+def gain(filter_state: Validity, learnt: NDArray[np.bool_], deviation: Floats) -> tuple[Gain, Validity]:
     """(Kalman gain, the covariance afterwards); 0 without an update."""
-    of_usual, of_sway = belief.usual2 + belief.both, belief.both + belief.sway2
+    of_usual, of_sway = filter_state.usual2 + filter_state.both, filter_state.both + filter_state.sway2
     share = learnt / deviation**2
     usual, sway = share * of_usual, share * of_sway
     after = Validity(
-        belief.usual,
-        belief.sway,
-        belief.usual2 - usual * of_usual,
-        belief.both - usual * of_sway,
-        belief.sway2 - sway * of_sway,
+        filter_state.usual,
+        filter_state.sway,
+        filter_state.usual2 - usual * of_usual,
+        filter_state.both - usual * of_sway,
+        filter_state.sway2 - sway * of_sway,
     )
     return Gain(deviation, usual, sway), after

@@ -78,8 +78,8 @@ def by_window(known: Scales, late: Floats, settings: StragglerSettings) -> Scale
     rate = 1.0 / min(known.age, MEMORY_WINDOWS)
     moved = sqrt((1.0 - rate) * known.moved**2 + rate * moved**2) if moved > 0.0 else known.moved
     noise = max(moved, known.rough, MIN)
-    beside = max(total**2 - noise**2, MIN**2)
-    spread = sqrt((1.0 - rate) * known.spread**2 + rate * beside)
+    residual = max(total**2 - noise**2, MIN**2)
+    spread = sqrt((1.0 - rate) * known.spread**2 + rate * residual)
     return replace(
         known, noise=noise, moved=moved, spread=max(spread, settings.spread / 2.0), before=before, age=known.age + 1
     )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from faults.diagnosis import Diagnosis, FaultClass, Scope
 from faults.fabric import Floats, Ints
 from faults.stragglers import cusum as of_bank
-from faults.stragglers import kalman as of_belief
+from faults.stragglers import kalman as of_filter
 from faults.stragglers import noise_scales, peers
 from faults.stragglers.consecutive_windows import alike, windows_of
 from faults.stragglers.cusum import CusumBank, Observed
@@ -41,7 +41,7 @@ class StragglerState:
     """Everything between two windows."""
 
     scales: Scales
-    belief: Validity
+    filter_state: Validity
     bank: CusumBank
     shift: Floats  # known lateness of named nodes
     lately: tuple[Floats, ...]  # lateness in the windows of the last minute, the newest first; NaN if not observed
@@ -52,16 +52,16 @@ class StragglerState:
     large_share: float  # of all windows
     resumed_share: float  # of windows after a stop of the job
     observed: NDArray[np.bool_]  # in the last window
-    quiet: Mapping[int, int]  # named nodes: windows without support
+    unsupported: Mapping[int, int]  # named nodes: windows without support
     named: Mapping[int, Diagnosis]
     now_s: float | None
     silent_s: float  # since the last observation
 
     def recent(self, nodes: Ints, windows: int) -> Floats:
         """Mean lateness of these nodes in the newest windows in which each was observed; 0 without any."""
-        said = np.array([window[nodes] for window in self.lately[: max(windows, 1)]])
-        told = np.isfinite(said)
-        return np.asarray(np.where(told, said, 0.0).sum(axis=0) / np.maximum(told.sum(axis=0), 1))
+        reported = np.array([window[nodes] for window in self.lately[: max(windows, 1)]])
+        told = np.isfinite(reported)
+        return np.asarray(np.where(told, reported, 0.0).sum(axis=0) / np.maximum(told.sum(axis=0), 1))
 
 
 class _Found(NamedTuple):
@@ -90,7 +90,7 @@ class Stragglers:
         zero = np.zeros(self.nodes)
         none: Mapping[int, int] = MappingProxyType({})
         return StragglerState(
-            noise_scales.start(self.nodes, self.settings), of_belief.start(self.nodes),
+            noise_scales.start(self.nodes, self.settings), of_filter.start(self.nodes),
             of_bank.start(self._sizes.size, self.nodes), zero, (), zero, zero, zero, np.zeros(self.nodes, np.bool_),
             1e-3, 1e-2, np.zeros(self.nodes, np.bool_), none, MappingProxyType({}), None, 0.0,
         )  # fmt: skip
@@ -110,24 +110,26 @@ class Stragglers:
         after = self._learn(replace(state, scales=known), late, now_s, window_s)
         return self._name(after, now_s, window_s)
 
-    def _late(self, state: StragglerState, said: Floats) -> tuple[Scales, Floats]:
+    def _late(self, state: StragglerState, reported: Floats) -> tuple[Scales, Floats]:
         """Beside peers."""
-        own = state.belief.usual + state.belief.sway + state.shift
-        common = peers.common(said - own, self.roles, few=self.settings.few, noise=state.scales.noise)
-        late = said - common
+        own = state.filter_state.usual + state.filter_state.sway + state.shift
+        common = peers.common(reported - own, self.roles, few=self.settings.few, noise=state.scales.noise)
+        late = reported - common
         return noise_scales.by_window(state.scales, late, self.settings), late
 
     def _learn(self, state: StragglerState, late: Floats, now_s: float, window_s: float) -> StragglerState:
         known, settings = state.scales, self.settings
         observed = np.isfinite(late)
         seconds = window_s + state.silent_s
-        before = of_belief.ahead(state.belief, known, settings, alone=self._alone, seconds=seconds, window_s=window_s)
-        deviation = of_belief.deviation(before, known.noise)
-        beside = np.where(observed, late - before.usual - before.sway, state.shift)
-        surprise = beside - state.shift
+        before = of_filter.ahead(
+            state.filter_state, known, settings, alone=self._alone, seconds=seconds, window_s=window_s
+        )
+        deviation = of_filter.deviation(before, known.noise)
+        residual = np.where(observed, late - before.usual - before.sway, state.shift)
+        surprise = residual - state.shift
         large = observed & (surprise > settings.large * deviation)
-        gain, after = of_belief.gain(before, observed & ~large & (state.shift == 0.0), deviation)
-        limit = of_belief.WINSOR * gain.deviation
+        gain, after = of_filter.gain(before, observed & ~large & (state.shift == 0.0), deviation)
+        limit = of_filter.WINSOR * gain.deviation
         cut = np.minimum(np.maximum(surprise, -limit), limit)
         after = replace(after, usual=before.usual + gain.usual * cut, sway=before.sway + gain.sway * cut)
         bars = settings.bars(self.nodes, window_s)
@@ -143,9 +145,9 @@ class Stragglers:
         return replace(
             state,
             scales=noise_scales.by_block(known, late - surprise + cut, observed, window_s, settings),
-            belief=after,
+            filter_state=after,
             bank=bank,
-            lately=(np.where(observed, beside, np.nan), *state.lately)[:kept],
+            lately=(np.where(observed, residual, np.nan), *state.lately)[:kept],
             run=np.where(observed, np.where(large, state.run + 1.0, 0.0), state.run),
             run_total=np.where(observed, np.where(large, state.run_total + surprise, 0.0), state.run_total),
             span=np.where(goes_on, state.span + round(seconds / window_s), np.where(large, 1.0, 0.0)),
@@ -160,14 +162,14 @@ class Stragglers:
     def _name(
         self, state: StragglerState, now_s: float, window_s: float
     ) -> tuple[StragglerState, tuple[Diagnosis, ...]]:
-        named, quiet = dict(state.named), dict(state.quiet)
+        named, unsupported = dict(state.named), dict(state.unsupported)
         for node in list(named):
             lately = float(state.recent(np.array([node]), len(state.lately))[0])
             still = not state.observed[node] or lately > RECOVERED * state.shift[node]
-            quiet[node] = 0 if still else quiet[node] + 1
-            if quiet[node] >= self.settings.forget_windows:
+            unsupported[node] = 0 if still else unsupported[node] + 1
+            if unsupported[node] >= self.settings.forget_windows:
                 state = _recovered(state, node, doubtful=not named[node].isolate)
-                del named[node], quiet[node]
+                del named[node], unsupported[node]
         for found in self._found(state, now_s, window_s):
             if not self._own(state, found):
                 state = self._doubted(state, found.node, window_s)
@@ -177,8 +179,8 @@ class Stragglers:
                 old = named.get(found.node)
                 kept = {} if old is None else {"detected_s": old.detected_s, "onset_s": old.onset_s}
                 named[found.node] = diagnosis.model_copy(update=kept)
-                quiet[found.node] = 0
-        after = replace(state, named=MappingProxyType(named), quiet=MappingProxyType(quiet))
+                unsupported[found.node] = 0
+        after = replace(state, named=MappingProxyType(named), unsupported=MappingProxyType(unsupported))
         return after, tuple(named[node] for node in sorted(named))
 
     def _found(self, state: StragglerState, now_s: float, window_s: float) -> list[_Found]:
@@ -250,14 +252,14 @@ def _lately(state: StragglerState, nodes: Ints, size: int | None, windows: int) 
     late = state.recent(nodes, windows)
     if size is None:
         return late
-    learnt = state.belief.usual + state.belief.sway - state.bank.usual[size] - state.bank.sway[size]
+    learnt = state.filter_state.usual + state.filter_state.sway - state.bank.usual[size] - state.bank.sway[size]
     return np.asarray(late + learnt[nodes])
 
 
 def _adopted(state: StragglerState, found: _Found) -> StragglerState:
     """The slowdown becomes known lateness, and that filter's usual the node's usual."""
     node, bank = found.node, state.bank
-    usual, sway, shift = state.belief.usual.copy(), state.belief.sway.copy(), state.shift.copy()
+    usual, sway, shift = state.filter_state.usual.copy(), state.filter_state.sway.copy(), state.shift.copy()
     if found.size is not None:
         usual[node], sway[node] = bank.usual[found.size, node], bank.sway[found.size, node]
     shift[node] += found.late
@@ -267,7 +269,7 @@ def _adopted(state: StragglerState, found: _Found) -> StragglerState:
     run[node] = 0.0
     return replace(
         state,
-        belief=replace(state.belief, usual=usual, sway=sway),
+        filter_state=replace(state.filter_state, usual=usual, sway=sway),
         bank=replace(bank, evidence=evidence, usual=usuals, sway=sways),
         shift=shift,
         run=run,
@@ -276,10 +278,10 @@ def _adopted(state: StragglerState, found: _Found) -> StragglerState:
 
 def _recovered(state: StragglerState, node: int, *, doubtful: bool) -> StragglerState:
     """No longer late.  A small slowdown may have been in part the node's usual."""
-    shift, usual2 = state.shift.copy(), state.belief.usual2.copy()
+    shift, usual2 = state.shift.copy(), state.filter_state.usual2.copy()
     usual2[node] += (UNSURE * shift[node]) ** 2 if doubtful else 0.0
     shift[node] = 0.0
-    return replace(state, shift=shift, belief=replace(state.belief, usual2=usual2))
+    return replace(state, shift=shift, filter_state=replace(state.filter_state, usual2=usual2))
 
 
 def _share(before: float, large: NDArray[np.bool_], observed: NDArray[np.bool_]) -> float:

@@ -31,8 +31,8 @@ class Half:
 class Passes:
     """Pairs halves; calls `tell` for each pass when both halves have ended."""
 
-    def __init__(self, tell: Callable[[Line], None], *, now_s: Callable[[], float]) -> None:
-        self._tell, self._now_s = tell, now_s
+    def __init__(self, record: Callable[[Line], None], *, now_s: Callable[[], float]) -> None:
+        self._record, self._now_s = record, now_s
         self._unpaired: list[Half] = []
         self._lock = threading.Lock()
 
@@ -60,7 +60,7 @@ class Passes:
                 return
             both_done = half.partner.done_s is not None
         if both_done:
-            self._tell(_line(half, half.partner))
+            self._record(_line(half, half.partner))
 
     def forget(self, half: Half) -> None:
         """The operation raised.  Its partner will raise too, and neither forms a pass."""

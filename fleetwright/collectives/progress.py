@@ -28,7 +28,7 @@ class Operation:
     size_bytes: int
     arrived_s: float
     step: int | None
-    told: bool = False
+    reported: bool = False
     failed: bool = False
 
     def line(self, finished_s: float | None) -> Line:
@@ -89,8 +89,8 @@ class Progress:
         with self._lock:
             if operation is not None:
                 operation.failed = True
-            news, self.failed = not self.failed, True
-        return news
+            first, self.failed = not self.failed, True
+        return first
 
     def withdraw(self, operation: Operation) -> None:
         """The operation was refused before any other rank could observe it, so it is not counted."""
@@ -131,9 +131,9 @@ class Progress:
         """Unreported operations that take longer than `LONG_S`."""
         now_s = self.now_s()
         with self._lock:
-            found = [one for one in self._open.values() if not one.told and now_s - one.arrived_s >= LONG_S]
+            found = [one for one in self._open.values() if not one.reported and now_s - one.arrived_s >= LONG_S]
             for one in found:
-                one.told = True
+                one.reported = True
         return [one.line(None) for one in found]
 
     def beat(self) -> Line:

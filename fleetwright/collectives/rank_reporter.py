@@ -16,7 +16,7 @@ class RankReporter:
     ) -> None:
         self.progress = Progress(rank)
         self.queue = RecordQueue(sink, beat=self.progress.beat, poll=self._poll, heartbeat_s=heartbeat_s)
-        self._look = look
+        self._poll_extra = look
 
     @property
     def tally(self) -> QueueStats:
@@ -45,6 +45,6 @@ class RankReporter:
         self.queue.close()
 
     def _poll(self) -> None:
-        self._look()
+        self._poll_extra()
         for line in self.progress.long_under_way():
             self.queue.put("coll", lambda line=line: line)  # type: ignore[misc]

@@ -126,9 +126,9 @@ class NullSink:
         """Nothing is open."""
 
 
-def sink_from(said: str | None, *, rank: int) -> Sink:
+def sink_from(text: str | None, *, rank: int) -> Sink:
     """From the caller's text or the environment: a folder, or `unix:PATH` and optionally a monitor after a comma."""
-    place = said or os.environ.get(VARIABLE)
+    place = text or os.environ.get(VARIABLE)
     if not place:
         raise ValueError(f"nowhere to write to: name a folder or unix:PATH, or set {VARIABLE}")
     if place.startswith(_UNIX):

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 VARIABLE = "FLEETWRIGHT_AGENT"
-ANSWER_S = 5.0  # timeout of one request
+REPLY_S = 5.0  # timeout of one request
 MAX_BYTES = 1 << 20  # of a reply; one with 64 GPUs has 60 kB
 
 
@@ -57,8 +57,8 @@ class AgentAccess:
             return None
 
         def path(ending: str) -> Path | None:
-            said = environment.get(f"{VARIABLE}_{ending}")
-            return Path(said) if said else None
+            text = environment.get(f"{VARIABLE}_{ending}")
+            return Path(text) if text else None
 
         access = cls(
             address=address,
@@ -89,8 +89,8 @@ class AgentAccess:
             connection = self._connection()
             try:
                 connection.request(method, path, body=json.dumps(body) if body else None, headers=self._headers())
-                answer = connection.getresponse()
-                content = answer.read(MAX_BYTES)
+                reply = connection.getresponse()
+                content = reply.read(MAX_BYTES)
             finally:
                 connection.close()
             document = json.loads(content)
@@ -98,8 +98,8 @@ class AgentAccess:
             raise AgentError(f"{self.address}: {str(error) or type(error).__name__}") from error
         if not isinstance(document, dict):
             raise AgentError(f"{self.address}: answered no object")
-        if answer.status != 200:
-            raise RefusedError(answer.status, str(document.get("detail", answer.reason)))
+        if reply.status != 200:
+            raise RefusedError(reply.status, str(document.get("detail", reply.reason)))
         return document
 
     def _headers(self) -> dict[str, str]:
@@ -113,21 +113,21 @@ class AgentAccess:
         if parts.scheme == "unix":
             return _UnixConnection(parts.path)
         if parts.scheme == "http":
-            return HTTPConnection(str(parts.hostname), parts.port, timeout=ANSWER_S)
+            return HTTPConnection(str(parts.hostname), parts.port, timeout=REPLY_S)
         context = ssl.create_default_context(cafile=self.authority)
         if self.certificate is not None:
             context.load_cert_chain(self.certificate, self.key)
-        return HTTPSConnection(str(parts.hostname), parts.port, timeout=ANSWER_S, context=context)
+        return HTTPSConnection(str(parts.hostname), parts.port, timeout=REPLY_S, context=context)
 
 
 class _UnixConnection(HTTPConnection):
     """HTTP over a Unix socket."""
 
     def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=ANSWER_S)
+        super().__init__("localhost", timeout=REPLY_S)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(ANSWER_S)
+        self.sock.settimeout(REPLY_S)
         self.sock.connect(self._path)

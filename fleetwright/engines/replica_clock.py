@@ -56,18 +56,18 @@ class ReplicaClock:
         self._wanted, self._held = FULL, False
         self._uuids: tuple[str, ...] = ()
         self._enforced: tuple[float, float] | None = None  # share, and when it was read back
-        self._failures, self._unshown, self._said = 0, 0, ""
-        self._lock, self._asking = threading.Lock(), threading.Lock()
+        self._failures, self._unshown, self._last_warning = 0, 0, ""
+        self._lock, self._stepping = threading.Lock(), threading.Lock()
         self._woken, self._ending = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
     def follow(self, user_config: Any) -> None:
         """Request the clock of a plan from Serve's user_config; without one, the full clock."""
-        said = user_config.get(KEY, FULL) if isinstance(user_config, Mapping) else FULL
-        if isinstance(said, bool) or not isinstance(said, int | float) or not 0 < said <= FULL:
-            self._warn_once(f"{KEY} must be above 0 and at most 1, got {said!r}; the full clock is taken")
-            said = FULL
-        self.set(float(said))
+        text = user_config.get(KEY, FULL) if isinstance(user_config, Mapping) else FULL
+        if isinstance(text, bool) or not isinstance(text, int | float) or not 0 < text <= FULL:
+            self._warn_once(f"{KEY} must be above 0 and at most 1, got {text!r}; the full clock is taken")
+            text = FULL
+        self.set(float(text))
 
     def set(self, share: float) -> None:
         """Request this share of the full clock; 1 releases it."""
@@ -89,8 +89,8 @@ class ReplicaClock:
     @property
     def clock_enforced(self) -> float | None:
         """The enforced share by the agent's readback, of several GPUs the highest; None if unknown or too old."""
-        told = self._enforced
-        return told[0] if told and self._steady_s() - told[1] <= self._lease_s else None
+        readback = self._enforced
+        return readback[0] if readback and self._steady_s() - readback[1] <= self._lease_s else None
 
     def close(self, *, wait_s: float = 2.0) -> None:
         """The worker ends and releases its clock.  Without a reply in time the lease ends it."""
@@ -105,7 +105,7 @@ class ReplicaClock:
         agent = self._agent
         if agent is None:
             return self._lease_s
-        with self._asking:
+        with self._stepping:
             wanted = FULL if self._ending.is_set() else self._wanted
             try:
                 report = self._ordered(agent, wanted)
@@ -141,9 +141,9 @@ class ReplicaClock:
         return own_gpus(listed, environment=self._environment, local=self._local)
 
     def _received(self, report: Mapping[str, Any], wanted: float) -> float:
-        if self._said and self._failures:
+        if self._last_warning and self._failures:
             _LOG.info("the agent replies again")
-        self._failures, self._said = 0, ""
+        self._failures, self._last_warning = 0, ""
         mine = [gpu.get("enforced_share") for gpu in report.get("gpus", ()) if gpu["uuid"] in self._uuids]
         shares = [float(share) for share in mine if share is not None]
         complete = bool(shares) and len(shares) == len(mine)
@@ -162,8 +162,8 @@ class ReplicaClock:
         return min(self._lease_s / 3, SETTLE_S * 2.0 ** min(times - 1, 10))
 
     def _warn_once(self, reason: str) -> None:
-        if reason != self._said:
-            self._said = reason
+        if reason != self._last_warning:
+            self._last_warning = reason
             _LOG.warning("%s", reason)
 
     def _run(self) -> None:

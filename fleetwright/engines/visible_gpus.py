@@ -81,17 +81,17 @@ def _shown(
     return [gpu for gpu in listed if gpu.uuid in chosen]  # a container has them in the driver's order
 
 
-def _check_order(said: str, shown: Sequence[Gpu], *, environment: Mapping[str, str]) -> None:
+def _check_order(text: str, shown: Sequence[Gpu], *, environment: Mapping[str, str]) -> None:
     """CUDA numbers the fastest GPU first by default, which is the driver's order only if all GPUs are alike."""
-    counted = any(entry.strip().isdigit() for entry in said.split(","))
+    counted = any(entry.strip().isdigit() for entry in text.split(","))
     if counted and len({gpu.name for gpu in shown}) > 1 and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         raise UnknownGpusError(f"GPUs of several kinds by number: set CUDA_DEVICE_ORDER=PCI_BUS_ID or {NAMED}")
 
 
-def _chosen(said: str, shown: Sequence[Gpu], *, variable: str) -> tuple[str, ...]:
+def _chosen(text: str, shown: Sequence[Gpu], *, variable: str) -> tuple[str, ...]:
     """The GPUs of a comma-separated choice; it ends at the first negative number, as CUDA's does."""
     found: list[str] = []
-    for entry in filter(None, (part.strip() for part in said.split(","))):
+    for entry in filter(None, (part.strip() for part in text.split(","))):
         if entry.startswith("-") or entry == "NoDevFiles":
             break
         if entry.startswith("MIG-"):

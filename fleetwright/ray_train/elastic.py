@@ -28,8 +28,8 @@ from fleetwright.ray_train.run_status import RunView
 
 log = logging.getLogger(__name__)
 
-ASKED_EVERY_S: Final = 1.0
-ANSWER_S: Final = 2.0
+READ_EVERY_S: Final = 1.0
+REPLY_S: Final = 2.0
 PATIENCE_S: Final = 600.0  # a run that never checkpoints is resized all the same
 
 
@@ -38,7 +38,7 @@ def requested_workers() -> int | None:
     if TrainProcess.status_actor is None:
         return None
     try:
-        view: RunView = ray.get(TrainProcess.status_actor.look.remote(), timeout=ANSWER_S)
+        view: RunView = ray.get(TrainProcess.status_actor.look.remote(), timeout=REPLY_S)
     except (GetTimeoutError, RayError):
         return None
     return view.requested_workers
@@ -51,13 +51,13 @@ class ResizableScalingPolicy(ElasticScalingPolicy):  # type: ignore[misc]
         self,
         scaling_config: Any,
         *,
-        asked: Callable[[], int | None] = requested_workers,
+        read_request: Callable[[], int | None] = requested_workers,
         steady_s: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(scaling_config)
-        self._asked_of, self._steady_s = asked, steady_s
-        self._asked: int | None = None
-        self._asked_at_s = float("-inf")
+        self._read_request, self._steady_s = read_request, steady_s
+        self._requested: int | None = None
+        self._requested_at_s = float("-inf")
         self._changed_at_s = 0.0
         self._checkpoints = 0  # when the request arrived
 
@@ -65,20 +65,20 @@ class ResizableScalingPolicy(ElasticScalingPolicy):  # type: ignore[misc]
     def most(self) -> int:
         """The largest number of workers that the run may have."""
         config = self.scaling_config
-        if self._asked is None:
+        if self._requested is None:
             return int(config.max_workers)
-        return int(min(config.max_workers, max(config.min_workers, self._asked)))
+        return int(min(config.max_workers, max(config.min_workers, self._requested)))
 
     def make_decision_for_non_running_worker_group(self) -> ScalingDecision:
         """A group starts with the right size."""
-        self._ask()
+        self._update_request()
         return super().make_decision_for_non_running_worker_group()
 
     def make_decision_for_running_worker_group(
         self, worker_group_state: Any, worker_group_status: Any
     ) -> ScalingDecision:
         """Down to the requested number at the next safe point; up as Ray's policy does."""
-        self._ask()
+        self._update_request()
         if worker_group_state.num_workers > self.most:
             self._maybe_send_resource_request()
             if not self._is_safe():
@@ -93,14 +93,14 @@ class ResizableScalingPolicy(ElasticScalingPolicy):  # type: ignore[misc]
     def _count_possible_workers(self, reserved_resources: Any) -> int:
         return min(self.most, int(super()._count_possible_workers(reserved_resources)))
 
-    def _ask(self) -> None:
+    def _update_request(self) -> None:
         now_s = self._steady_s()
-        if now_s - self._asked_at_s < ASKED_EVERY_S:
+        if now_s - self._requested_at_s < READ_EVERY_S:
             return
-        self._asked_at_s = now_s
-        asked = self._asked_of()
-        if asked is not None and asked != self._asked:
-            self._asked, self._changed_at_s, self._checkpoints = asked, now_s, TrainProcess.checkpoints
+        self._requested_at_s = now_s
+        read_request = self._read_request()
+        if read_request is not None and read_request != self._requested:
+            self._requested, self._changed_at_s, self._checkpoints = read_request, now_s, TrainProcess.checkpoints
 
     def _is_safe(self) -> bool:
         """A checkpoint came after the request, or none for too long, or never."""

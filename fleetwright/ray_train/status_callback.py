@@ -19,7 +19,7 @@ from fleetwright.ray_train.run_status import RankLocation, create_run_status_act
 
 log = logging.getLogger(__name__)
 
-ANSWER_S: Final = 5.0
+REPLY_S: Final = 5.0
 
 
 class RunStatusCallback(ControllerCallback, WorkerGroupCallback, ReportCallback):  # type: ignore[misc]
@@ -88,7 +88,7 @@ class RunStatusCallback(ControllerCallback, WorkerGroupCallback, ReportCallback)
     def _call_actor(self, method: str, *args: Any) -> None:
         if self._actor is not None:
             with _logging_errors():
-                ray.get(getattr(self._actor, method).remote(*args), timeout=ANSWER_S)
+                ray.get(getattr(self._actor, method).remote(*args), timeout=REPLY_S)
 
 
 @contextmanager

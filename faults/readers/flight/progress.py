@@ -39,9 +39,9 @@ def _of_rank(
         ranks = _pair_ranks(pair, members.get(group, ())) if entries[0].point_to_point else members.get(group, ())
         values = _flight(entries, name=_name(group, pair, ranks), ranks=ranks, job_map=job_map)
         yield Observation(at_s, node, values, rank=rank, peer=_peer(pair, ranks, rank=rank, job_map=job_map))
-    told = {entry.group_id for entry in dump.entries}
+    recorded = {entry.group_id for entry in dump.entries}
     for group_id, status in sorted(dump.status.items()):
-        if group_id not in told:
+        if group_id not in recorded:
             entered, finished = max(status.entered, 0), max(status.finished, 0)
             values = FlightProgress(str(group_id), (), entered, status.started, min(finished, entered), None, None)
             yield Observation(at_s, node, values, rank=rank)
@@ -76,20 +76,22 @@ def _flight(entries: Sequence[Entry], *, name: str, ranks: Ranks, job_map: JobMa
 
 def _members(dumps: Mapping[int, Dump], *, everybody: Ranks, groups: Sequence[Ranks]) -> dict[str, Ranks]:
     """The ranks of each group by name: from the dump, otherwise the smallest of the job's groups that fits."""
-    told: dict[str, Ranks] = {}
-    seen: dict[str, set[int]] = defaultdict(set)
+    recorded: dict[str, Ranks] = {}
+    observation: dict[str, set[int]] = defaultdict(set)
     for rank, dump in dumps.items():
-        told |= {name: ranks for name, ranks in dump.members.items() if name and ranks and max(ranks) < len(everybody)}
+        recorded |= {
+            name: ranks for name, ranks in dump.members.items() if name and ranks and max(ranks) < len(everybody)
+        }
         for entry in dump.entries:
             if entry.desc == DEFAULT_GROUP:
-                told.setdefault(entry.group, everybody)
+                recorded.setdefault(entry.group, everybody)
             else:
-                seen[entry.group].add(rank)
-    for name, ranks in seen.items():
+                observation[entry.group].add(rank)
+    for name, ranks in observation.items():
         fitting = [group for group in groups if ranks <= set(group)]
-        if name not in told and fitting:
-            told[name] = min(fitting, key=len)
-    return told
+        if name not in recorded and fitting:
+            recorded[name] = min(fitting, key=len)
+    return recorded
 
 
 def _pair_ranks(pair: tuple[int, ...], members: Ranks) -> Ranks:

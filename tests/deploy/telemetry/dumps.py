@@ -17,13 +17,13 @@ class Told(NamedTuple):
     info_bytes: int = 232
 
 
-def message(told: Told, *, kind: int = 20, attributes: bytes = b"") -> bytes:
-    values = told.values
-    target = ipaddress.ip_address(told.address).packed
-    body = struct.pack("=BBBB", 2, 1, told.timer, values.timer_retransmits)
-    body += struct.pack(">HH", *told.ports) + bytes(16) + target.ljust(16, b"\0") + bytes(12)
+def message(reported: Told, *, kind: int = 20, attributes: bytes = b"") -> bytes:
+    values = reported.values
+    target = ipaddress.ip_address(reported.address).packed
+    body = struct.pack("=BBBB", 2, 1, reported.timer, values.timer_retransmits)
+    body += struct.pack(">HH", *reported.ports) + bytes(16) + target.ljust(16, b"\0") + bytes(12)
     body += struct.pack("=IIIII", 0, values.read_queue_bytes, values.write_queue_bytes, 0, 7)
-    body += attributes + attribute(2, tcp_info(values)[: told.info_bytes])
+    body += attributes + attribute(2, tcp_info(values)[: reported.info_bytes])
     return struct.pack("=IHHII", 16 + len(body), kind, 2, 1, 0) + body
 
 
@@ -46,8 +46,8 @@ def tcp_info(values: Socket) -> bytes:
         144: values.unsent_bytes,
         148: values.min_rtt_us,
     }
-    for at, word in words.items():
-        struct.pack_into("=I", info, at, word)
+    for at, reply in words.items():
+        struct.pack_into("=I", info, at, reply)
     wide = (values.acked_bytes, values.received_bytes)
     struct.pack_into("=QQ", info, 120, *wide)
     struct.pack_into("=QQQ", info, 168, values.busy_us, values.rwnd_limited_us, values.sndbuf_limited_us)

@@ -11,7 +11,7 @@ Answer = tuple[int, bytes]
 
 
 @contextmanager
-def http_server(answer: Callable[[str, dict[str, str], bytes], Answer]) -> Iterator[str]:
+def http_server(reply: Callable[[str, dict[str, str], bytes], Answer]) -> Iterator[str]:
     """URL of a server; `answer` gets path, headers and body."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -19,7 +19,7 @@ def http_server(answer: Callable[[str, dict[str, str], bytes], Answer]) -> Itera
 
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            status, said = answer(self.path, dict(self.headers.items()), body)
+            status, said = reply(self.path, dict(self.headers.items()), body)
             self.send_response(status)
             if status != 204:
                 self.send_header("Content-Length", str(len(said)))

@@ -24,7 +24,7 @@ def a_socket(seed: int) -> Socket:
 
 
 sockets = st.builds(a_socket, st.integers(0, 2**32))
-told = st.builds(
+reported = st.builds(
     Told,
     address=st.sampled_from([*PEERS.node_of, "10.9.9.9", "::ffff:10.0.0.2"]),
     values=sockets,
@@ -55,7 +55,7 @@ def as_told(sample: Sample) -> dict[int, Socket]:
 
 
 @settings(deadline=None)
-@given(st.lists(told, max_size=5), st.lists(st.booleans(), min_size=5, max_size=5))
+@given(st.lists(reported, max_size=5), st.lists(st.booleans(), min_size=5, max_size=5))
 def test_every_field_of_every_socket(everything: list[Told], marked: list[bool]) -> None:
     mark = attribute(15, b"\1\2\3\4")
     dump = b"".join(
@@ -65,7 +65,7 @@ def test_every_field_of_every_socket(everything: list[Told], marked: list[bool])
 
 
 @settings(deadline=None)
-@given(st.lists(told, max_size=4))
+@given(st.lists(reported, max_size=4))
 def test_ignored_ports_count_at_either_end(everything: list[Told]) -> None:
     dump = b"".join(map(message, everything))
     kept = [one for one in everything if 29_500 not in one.ports]
@@ -92,7 +92,7 @@ def test_the_count_of_another_timer_is_no_retransmission() -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(told, min_size=1, max_size=4), st.data())
+@given(st.lists(reported, min_size=1, max_size=4), st.data())
 def test_a_dump_that_is_cut_or_overwritten_never_raises(everything: list[Told], data: st.DataObject) -> None:
     dump = bytearray(b"".join(map(message, everything)))
     for _ in range(data.draw(st.integers(0, 6))):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploy.telemetry.peers import Peers
-from deploy.telemetry.probe_replies import MARK, MAX_AWAITED, WORD, Awaited, is_reply, reply_of
+from deploy.telemetry.probe_replies import MARK, MAX_AWAITED, REPLY, Awaited, is_reply, reply_of
 from deploy.telemetry.prober import HEAD, MIN_BYTES, Prober, train
 from deploy.telemetry.prober import MARK as TRAIN
 from faults.observations import Observation, Probe, ProbeReturned
@@ -41,12 +41,12 @@ def by_hand(stack: ExitStack, node: int, port: int) -> socket.socket:
     return made
 
 
-def told(prober: Prober, at_s: float) -> list[Observation]:
+def reported(prober: Prober, at_s: float) -> list[Observation]:
     arrived()
     return prober.poll(at_s)
 
 
-def heard(listener: socket.socket) -> list[bytes]:
+def received(listener: socket.socket) -> list[bytes]:
     """All but trains."""
     arrived()
     found = []
@@ -59,19 +59,19 @@ def heard(listener: socket.socket) -> list[bytes]:
 def test_both_ends_tell_the_same_of_a_train_each_as_its_own(stack: ExitStack, port: int, tally: ParseErrors) -> None:
     sender, receiver = prober(stack, 0, port, tally), prober(stack, 1, port, tally)
     sender.poll(100.0)
-    (seen,) = [each for each in told(receiver, 100.1) if isinstance(each.values, Probe)]
-    (word,) = [each for each in told(sender, 100.2) if isinstance(each.values, ProbeReturned)]
-    assert (seen.node, seen.peer, word.node, word.peer) == (1, 0, 0, 1)
-    assert tuple(word.values) == tuple(seen.values)
-    assert (word.at_s, tally.counts()) == (100.2, {})
+    (seen,) = [each for each in reported(receiver, 100.1) if isinstance(each.values, Probe)]
+    (reply,) = [each for each in reported(sender, 100.2) if isinstance(each.values, ProbeReturned)]
+    assert (seen.node, seen.peer, reply.node, reply.peer) == (1, 0, 0, 1)
+    assert tuple(reply.values) == tuple(seen.values)
+    assert (reply.at_s, tally.counts()) == (100.2, {})
 
 
 def test_every_train_gets_one_word_and_a_word_gets_none(stack: ExitStack, port: int, tally: ParseErrors) -> None:
     sender, receiver = prober(stack, 0, port, tally), prober(stack, 1, port, tally)
     found: list[Observation] = []
     for turn in range(24):
-        found += [*told(sender, 100.0 + turn), *told(receiver, 100.1 + turn)]
-    found += told(sender, 123.9)
+        found += [*reported(sender, 100.0 + turn), *reported(receiver, 100.1 + turn)]
+    found += reported(sender, 123.9)
     ways = [(type(each.values), each.node) for each in found]
     assert ways.count((ProbeReturned, 0)) == ways.count((Probe, 1)) == 24
     assert ways.count((ProbeReturned, 1)) == ways.count((Probe, 0)) - 1 == 23  # the last word has yet to be read
@@ -89,15 +89,15 @@ def test_only_a_whole_train_of_a_peer_is_answered_by_less_than_it_was(
     for datagram in (*whole[1:], *whole[1:]):
         peer.sendto(datagram, (ADDRESSES[0], port))
     peer.sendto(HEAD.pack(TRAIN, 1, 6, 0, 1, 5.0), (ADDRESSES[0], port))  # less than a word
-    told(receiver, 100.0)
-    assert (heard(peer), heard(stranger)) == ([], [])
+    reported(receiver, 100.0)
+    assert (received(peer), received(stranger)) == ([], [])
     for datagram in (*whole, *whole):
         peer.sendto(datagram, (ADDRESSES[0], port))
-    told(receiver, 101.0)
-    (word,) = heard(peer)
-    assert is_reply(word)
-    assert len(word) < MIN_BYTES
-    assert WORD.unpack(word)[1:5] == (0, 7, SIZE_BYTES, 5.0)
+    reported(receiver, 101.0)
+    (reply,) = received(peer)
+    assert is_reply(reply)
+    assert len(reply) < MIN_BYTES
+    assert REPLY.unpack(reply)[1:5] == (0, 7, SIZE_BYTES, 5.0)
 
 
 def test_nobody_is_answered_in_the_name_of_oneself(stack: ExitStack, port: int, tally: ParseErrors) -> None:
@@ -106,8 +106,8 @@ def test_nobody_is_answered_in_the_name_of_oneself(stack: ExitStack, port: int, 
         forger.bind((ADDRESSES[0], 0))
         for datagram in train(0, 1, sent_s=5.0, size_bytes=SIZE_BYTES):
             forger.sendto(datagram, (ADDRESSES[0], port))
-    told(own, 100.0)
-    assert told(own, 100.1) == []
+    reported(own, 100.0)
+    assert reported(own, 100.1) == []
     assert tally.counts() == {}
 
 
@@ -117,17 +117,17 @@ def test_a_word_is_taken_from_whom_the_train_went_to_and_once(stack: ExitStack, 
     sender.poll(100.0)
     arrived()
     _mark, _node, number, _at, _of, sent_s = HEAD.unpack_from(peer.recv(2048))
-    word = WORD.pack(MARK, 1, number, SIZE_BYTES, sent_s, sent_s + 0.002, 0.001)
-    other.sendto(word, (ADDRESSES[0], port))  # by node 2, in the name of node 1
-    other.sendto(WORD.pack(MARK, 2, number, SIZE_BYTES, sent_s, 5.0, 0.1), (ADDRESSES[0], port))  # was sent nothing
-    assert told(sender, 100.1) == []
+    reply = REPLY.pack(MARK, 1, number, SIZE_BYTES, sent_s, sent_s + 0.002, 0.001)
+    other.sendto(reply, (ADDRESSES[0], port))  # by node 2, in the name of node 1
+    other.sendto(REPLY.pack(MARK, 2, number, SIZE_BYTES, sent_s, 5.0, 0.1), (ADDRESSES[0], port))  # was sent nothing
+    assert reported(sender, 100.1) == []
     assert tally.counts() == {"probe: unexpected packet": 2}
     for _ in range(2):
-        peer.sendto(word, (ADDRESSES[0], port))
-    (seen,) = told(sender, 100.2)
+        peer.sendto(reply, (ADDRESSES[0], port))
+    (seen,) = reported(sender, 100.2)
     assert seen == Observation(100.2, 0, ProbeReturned(SIZE_BYTES, sent_s, sent_s + 0.002, 0.001), peer=1)
     assert tally.counts() == {"probe: unexpected packet": 3}
-    assert heard(other) == []
+    assert received(other) == []
 
 
 def test_a_word_that_cannot_be_sent_costs_the_reading_nothing(stack: ExitStack, port: int, tally: ParseErrors) -> None:
@@ -145,7 +145,7 @@ def test_a_word_that_cannot_be_sent_costs_the_reading_nothing(stack: ExitStack, 
     stack.callback(receiver.close)
     for datagram in train(1, 1, sent_s=5.0, size_bytes=SIZE_BYTES):
         peer.sendto(datagram, (ADDRESSES[0], port))
-    (seen,) = told(receiver, 100.0)
+    (seen,) = reported(receiver, 100.0)
     assert isinstance(seen.values, Probe)
     assert tally.counts()["probe: reply not sent"] == 1
 
@@ -162,9 +162,9 @@ def awaiting() -> Awaited:
 
 @pytest.mark.parametrize("tail_s", [None, 0.0013])
 def test_a_word_says_what_was_measured_bit_for_bit(tail_s: float | None) -> None:
-    word = reply_of(1, 7, TRUE._replace(tail_s=tail_s))
-    assert word is not None
-    assert awaiting().taken(word, 1) == (1, ProbeReturned(*TRUE._replace(tail_s=tail_s)))
+    reply = reply_of(1, 7, TRUE._replace(tail_s=tail_s))
+    assert reply is not None
+    assert awaiting().taken(reply, 1) == (1, ProbeReturned(*TRUE._replace(tail_s=tail_s)))
 
 
 @pytest.mark.parametrize(
@@ -185,14 +185,14 @@ def test_a_word_says_what_was_measured_bit_for_bit(tail_s: float | None) -> None
     ids=range(11),
 )
 def test_a_word_on_nothing_that_was_sent_or_that_cannot_be_is_left(fields: tuple[float, ...]) -> None:
-    awaited, word = awaiting(), WORD.pack(MARK, *fields)
-    assert awaited.taken(word, 1) is None
-    assert awaited.taken(WORD.pack(MARK, 1, 7, *TRUE), 1) is not None  # the true one still counts
+    awaited, reply = awaiting(), REPLY.pack(MARK, *fields)
+    assert awaited.taken(reply, 1) is None
+    assert awaited.taken(REPLY.pack(MARK, 1, 7, *TRUE), 1) is not None  # the true one still counts
 
 
 @pytest.mark.parametrize("of", [None, 0, 2])
 def test_a_word_from_another_address_is_left(of: int | None) -> None:
-    assert awaiting().taken(WORD.pack(MARK, 1, 7, *TRUE), of) is None
+    assert awaiting().taken(REPLY.pack(MARK, 1, 7, *TRUE), of) is None
 
 
 def test_of_each_peer_only_the_newest_trains_wait_for_a_word() -> None:
@@ -201,11 +201,11 @@ def test_of_each_peer_only_the_newest_trains_wait_for_a_word() -> None:
         for number in range(100):
             awaited.sent(peer, number, float(number))
 
-    def answered(peer: int, number: int) -> bool:
-        return awaited.taken(WORD.pack(MARK, peer, number, SIZE_BYTES, float(number), 5.0, math.nan), peer) is not None
+    def replied(peer: int, number: int) -> bool:
+        return awaited.taken(REPLY.pack(MARK, peer, number, SIZE_BYTES, float(number), 5.0, math.nan), peer) is not None
 
-    assert [number for number in range(100) if answered(1, number)] == [*range(100 - MAX_AWAITED, 100)]
-    assert answered(2, 99)
+    assert [number for number in range(100) if replied(1, number)] == [*range(100 - MAX_AWAITED, 100)]
+    assert replied(2, 99)
 
 
 class Fed(Prober):
@@ -224,7 +224,7 @@ class Fed(Prober):
 
 
 words = st.builds(
-    WORD.pack,
+    REPLY.pack,
     st.sampled_from([MARK, TRAIN]),
     st.integers(0, 3) | st.integers(0, 2**32 - 1),
     st.sampled_from([6, 7]) | st.integers(0, 2**32 - 1),
@@ -237,7 +237,7 @@ addresses = st.sampled_from([*ADDRESSES, "10.9.9.9"])
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.tuples(words | st.binary(max_size=80) | words.map(lambda word: word[:-1]), addresses), max_size=6))
+@given(st.lists(st.tuples(words | st.binary(max_size=80) | words.map(lambda reply: reply[:-1]), addresses), max_size=6))
 def test_whatever_comes_nothing_raises_and_nothing_untrue_is_told(messages: list[tuple[bytes, str]]) -> None:
     tally = ParseErrors()
     fed = Fed(messages, tally)

@@ -42,7 +42,7 @@ def probers(port: int, tally: ParseErrors) -> Iterator[list[Prober]]:
         yield made
 
 
-def told(prober: Prober, at_s: float) -> dict[int | None, Probe]:
+def reported(prober: Prober, at_s: float) -> dict[int | None, Probe]:
     arrived()
     found: list[Observation] = prober.poll(at_s)
     return {seen.peer: seen.values for seen in found if isinstance(seen.values, Probe)}
@@ -52,16 +52,16 @@ def test_each_neighbour_is_probed_in_turn_and_once_a_period(probers: list[Prober
     first, after, before = probers
     for at_s in (100.0, 100.25):
         first.poll(at_s)
-    assert set(told(after, 100.4)) == {0}
-    assert set(told(before, 100.4)) == {1}  # which sent when it looked, to the one after it
+    assert set(reported(after, 100.4)) == {0}
+    assert set(reported(before, 100.4)) == {1}  # which sent when it looked, to the one after it
     first.poll(100.5)
-    assert told(after, 100.6).get(0) is None
-    assert set(told(before, 100.6)) == {0}
+    assert reported(after, 100.6).get(0) is None
+    assert set(reported(before, 100.6)) == {0}
 
 
 def test_the_receivers_own_spacing_is_of_the_second_half(probers: list[Prober]) -> None:
     probers[0].poll(100.0)
-    (probe,) = told(probers[1], 100.1).values()
+    (probe,) = reported(probers[1], 100.1).values()
     assert probe.tail_s is not None
     assert 0.0 < probe.tail_s < probe.received_s - probe.sent_s
 
@@ -71,16 +71,16 @@ def test_trains_of_a_pair_leave_by_several_ports(port: int, tally: ParseErrors) 
     with ExitStack() as stack:
         sender = Prober(node=0, peers=HERE, size_bytes=64, port=port, tally=tally)
         stack.callback(sender.close)
-        heard = []
+        received = []
         for address in ADDRESSES[1:]:
             listener = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
             listener.bind((address, port))
             listener.settimeout(0.0)
-            heard.append(listener)
+            received.append(listener)
         ports: list[set[int]] = [set(), set()]
         for turn in range(16):
             sender.poll(100.0 + turn)
-            for listener, seen in zip(heard, ports, strict=True):
+            for listener, seen in zip(received, ports, strict=True):
                 with suppress(BlockingIOError):
                     while True:
                         seen.add(listener.recvfrom(2048)[1][1])
@@ -92,7 +92,7 @@ def test_what_is_told_is_when_it_was_sent_and_when_the_kernel_had_all_of_it(prob
     probers[0].poll(100.0)
     time.sleep(0.5)  # the one who listens looks late
     looked_s = time.time()
-    (probe,) = told(probers[1], 100.1).values()
+    (probe,) = reported(probers[1], 100.1).values()
     assert probe.size_bytes == SIZE_BYTES
     assert before_s - 1e-3 <= probe.sent_s <= probe.received_s <= looked_s
 
@@ -107,7 +107,7 @@ def test_a_train_with_a_gap_is_counted_and_the_next_one_told(
             for at, datagram in enumerate(datagrams):
                 if at != lost:
                     sender.sendto(datagram, (ADDRESSES[0], port))
-    (probe,) = told(probers[0], 100.0).values()
+    (probe,) = reported(probers[0], 100.0).values()
     assert (probe.sent_s, probe.size_bytes) == (5.0, SIZE_BYTES)
     assert tally.counts() == {"probe: train with a gap": 1}
 
@@ -129,7 +129,7 @@ def test_what_is_no_probe_is_counted(datagram: bytes, probers: list[Prober], por
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.bind((ADDRESSES[1], 0))
         sender.sendto(datagram, (ADDRESSES[0], port))
-    assert told(probers[0], 100.0) == {}
+    assert reported(probers[0], 100.0) == {}
     assert tally.counts() == {"probe: unexpected packet": 1}
 
 

@@ -119,8 +119,8 @@ def test_how_long_a_process_waits_for_a_core_is_told() -> None:
     source = ProcessSource(node=0, pid_of={rank: one.pid for rank, one in enumerate(spinning)})
 
     def waited() -> bool:
-        told = [seen.values.waited_s for seen in source.poll(GO_S) if isinstance(seen.values, Process)]
-        return all(each is not None and each > 0.02 for each in told)
+        reported = [seen.values.waited_s for seen in source.poll(GO_S) if isinstance(seen.values, Process)]
+        return all(each is not None and each > 0.02 for each in reported)
 
     try:
         wait_for(waited, what="waiting for a core")

@@ -33,7 +33,7 @@ class FaultMonitor:
     def forget(self) -> None:
         self._held = None
 
-    def answer(self, path: str, headers: dict[str, str], body: bytes) -> Answer:
+    def reply(self, path: str, headers: dict[str, str], body: bytes) -> Answer:
         assert path == PATH
         self.headers = headers
         try:
@@ -49,7 +49,7 @@ class FaultMonitor:
 
 @contextmanager
 def sending(watcher: FaultMonitor, token: str | None = None, **more: Any) -> Iterator[Sender]:
-    with http_server(watcher.answer) as url:
+    with http_server(watcher.reply) as url:
         sender = Sender(url, node=3, token=token, **more)
         yield sender
         sender.close()
@@ -127,8 +127,8 @@ def test_a_recorder_that_has_nothing_to_tell_sends_nothing() -> None:
 def test_an_alarm_rings_once_until_it_is_over() -> None:
     alarms = Alarms()
     beats = [[Observation(1.0, 3, Heartbeat(2, 1, "all_reduce", 0, phase), rank=3)] for phase in ("comm", "failed")]
-    heard = [*beats, beats[1], beats[0], beats[1]]
-    assert [alarms.ring(beat) for beat in heard] == [False, True, False, False, True]
+    received = [*beats, beats[1], beats[0], beats[1]]
+    assert [alarms.ring(beat) for beat in received] == [False, True, False, False, True]
 
 
 def test_what_the_peers_tell_as_well_is_left_out_first() -> None:
@@ -169,13 +169,13 @@ def test_what_is_told_once_waits_for_a_watcher_that_is_away_not_for_one_that_ref
 ) -> None:
     watcher, refused = FaultMonitor(), list[bytes]()
 
-    def answer(path: str, headers: dict[str, str], body: bytes) -> Answer:
+    def reply(path: str, headers: dict[str, str], body: bytes) -> Answer:
         if not refused:
             refused.append(body)
             return status, b""
-        return watcher.answer(path, headers, body)
+        return watcher.reply(path, headers, body)
 
-    with http_server(answer) as url:
+    with http_server(reply) as url:
         sender = Sender(url, node=3)
         sender.observed([*error_of_a_gpu(), *process("R"), *trains()])
         sender.observed(process("T"))
@@ -190,7 +190,7 @@ def test_what_is_told_once_waits_for_a_watcher_that_is_away_not_for_one_that_ref
 @pytest.mark.parametrize("step_s", [-300.0, 300.0])
 def test_a_clock_that_was_set_begins_a_new_session_without_the_looks_of_both(step_s: float) -> None:
     watcher, ahead_s = FaultMonitor(), [0.0]
-    with http_server(watcher.answer) as url:
+    with http_server(watcher.reply) as url:
         sender = Sender(url, node=3, now_s=lambda: time.time() + ahead_s[0])
         for number, peers in ((0, (0, 1)), (1, (0,)), (2, (0, 1)), (3, ())):
             if number == 2:

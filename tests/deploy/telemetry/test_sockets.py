@@ -93,13 +93,13 @@ def test_between_two_dumps_a_look_tells_what_a_dump_would(source: SocketSource, 
         for at, (client, accepted) in enumerate(pairs):
             client.sendall(b"x" * (at + 1))
             accepted.sendall(b"y")
-        asked = one(source, 0.5)
+        requested = one(source, 0.5)
         assert len(dumps) == before
         dumped = one(source, 9.0)
         assert len(dumps) == before + 1
-    assert asked.acked_bytes == 70 + 70 * 71 // 2
-    told = ("since_sent_ms", "since_received_ms", "rto_us")  # these go on by themselves
-    assert asked._replace(**dict.fromkeys(told, 0)) == dumped._replace(**dict.fromkeys(told, 0))
+    assert requested.acked_bytes == 70 + 70 * 71 // 2
+    reported = ("since_sent_ms", "since_received_ms", "rto_us")  # these go on by themselves
+    assert requested._replace(**dict.fromkeys(reported, 0)) == dumped._replace(**dict.fromkeys(reported, 0))
 
 
 def test_what_ends_between_two_dumps_is_missed_at_once(source: SocketSource, dumps: list[DiagSocket]) -> None:

@@ -130,15 +130,15 @@ def test_a_late_inbox_waits_for_its_path(inbox: Inbox, tmp_path: Path, tally: Pa
 def test_an_exporter_tells_a_value_once_and_again_when_it_changes(tally: ParseErrors) -> None:
     codes = iter(["0", "0", "79"])
 
-    def answer(path: str, _headers: dict[str, str], _body: bytes) -> Answer:
+    def reply(path: str, _headers: dict[str, str], _body: bytes) -> Answer:
         assert path == "/metrics"
         return 200, XID.format(next(codes)).encode()
 
-    with http_server(answer) as url:
+    with http_server(reply) as url:
         source = dcgm_source(f"{url}/metrics", node=1, job_map=PLACES, tally=tally)
-        told = [[seen.values for seen in source.poll(float(at))] for at in range(3)]
-    assert [len(values) for values in told] == [1, 0, 1]
-    (xid,) = told[2]
+        reported = [[seen.values for seen in source.poll(float(at))] for at in range(3)]
+    assert [len(values) for values in reported] == [1, 0, 1]
+    (xid,) = reported[2]
     assert isinstance(xid, DeviceCounter)
     assert (xid.what, xid.code) == ("xid", 79)
 
@@ -175,22 +175,22 @@ def test_a_scrape_that_breaks_off_is_a_failure_and_what_it_said_is_told_by_the_n
     assert seen.values.code == 79
 
 
-def ras_server(said: bytes, asked: list[bytes]) -> Callable[[socket.socket], None]:
+def ras_server(said: bytes, requested: list[bytes]) -> Callable[[socket.socket], None]:
     def serve(connection: socket.socket) -> None:
         question = b""
         while question.count(b"\n") < 2:
             question += connection.recv(1024)
-        asked.append(question)
+        requested.append(question)
         connection.sendall(b"OK\n" + said)
 
     return serve
 
 
 def test_ras_is_asked_for_json_and_what_it_says_of_nothing_is_counted(tally: ParseErrors) -> None:
-    asked: list[bytes] = []
-    with raw_server(ras_server(b"NCCL version 2.28.7 ...\n", asked)) as address:
+    requested: list[bytes] = []
+    with raw_server(ras_server(b"NCCL version 2.28.7 ...\n", requested)) as address:
         assert RasSource(job_map=PLACES, tally=tally, address=address).poll(1.0) == []
-    assert asked == [b"SET FORMAT json\nVERBOSE STATUS\n"]
+    assert requested == [b"SET FORMAT json\nVERBOSE STATUS\n"]
     assert sum(tally.counts().values()) > 0
 
 
@@ -287,14 +287,14 @@ class Slow:
 
 def test_a_slow_source_never_holds_up_a_look_and_its_failure_is_told_once() -> None:
     slow = Slow()
-    aside = ThreadedSource(slow, take_period_s=0.25)
+    threaded = ThreadedSource(slow, take_period_s=0.25)
     began_s = time.monotonic()
-    assert aside.poll(0.0) == []
+    assert threaded.poll(0.0) == []
     assert time.monotonic() - began_s < 1.0
     slow.go.set()
     wait_for(lambda: slow.looks > 1, what="second look")
     with pytest.raises(OSError, match="not yet"):
-        aside.poll(0.0)
-    assert wait_for(lambda: aside.poll(0.0), what="observations")
-    aside.close()
+        threaded.poll(0.0)
+    assert wait_for(lambda: threaded.poll(0.0), what="observations")
+    threaded.close()
     assert slow.closed

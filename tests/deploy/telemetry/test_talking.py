@@ -11,7 +11,7 @@ import pytest
 from deploy.telemetry import factory
 from deploy.telemetry.diag import Sample
 from deploy.telemetry.factory import Recording, recorder_of
-from deploy.telemetry.peer_discovery import LOOKED_EVERY_S, Talking
+from deploy.telemetry.peer_discovery import POLLED_EVERY_S, Talking
 from deploy.telemetry.peers import Peers
 from deploy.telemetry.prober import Prober
 from deploy.telemetry.recorder import Recorder, RecorderClock
@@ -70,29 +70,29 @@ class Flaky:
 
 
 def test_a_look_that_fails_is_counted_and_the_trains_go_on(port: int) -> None:
-    now_s, told, sockets = GO_S, Told(), Flaky()
+    now_s, reported, sockets = GO_S, Told(), Flaky()
     looking = Talking(sockets)
     prober = Prober(node=0, peers=HERE, size_bytes=64, every_s=0.5, port=port, talking=sockets.talking)
     others = [Prober(node=node, peers=HERE, size_bytes=64, port=port) for node in (1, 2)]
     clock = RecorderClock(now_s=lambda: now_s, steady_s=lambda: now_s)
-    recorder = Recorder(sockets=None, sources=[looking, prober], sinks=[told], clock=clock)
-    heard: list[set[int]] = []  # who had a train of node 0
+    recorder = Recorder(sockets=None, sources=[looking, prober], sinks=[reported], clock=clock)
+    received: list[set[int]] = []  # who had a train of node 0
     for poll in range(100):  # four a second
         now_s = GO_S + poll / 4
         recorder.poll()
         arrived()
         seen = [each for other in others for each in other.poll(now_s)]
-        heard.append({each.node for each in seen if isinstance(each.values, Probe) and each.peer == 0})
+        received.append({each.node for each in seen if isinstance(each.values, Probe) and each.peer == 0})
     recorder.close()
     for other in others:
         other.close()
-    assert sockets.looks == pytest.approx(25.0 / LOOKED_EVERY_S, abs=1)
+    assert sockets.looks == pytest.approx(25.0 / POLLED_EVERY_S, abs=1)
     assert recorder.tally.failures["sockets"] == (sockets.looks + 1) // 2
-    known = int(4 * LOOKED_EVERY_S)  # at the second look; till then neighbours
-    assert set().union(*heard[:known]) == {1, 2}
-    assert set().union(*heard[known + 1 :]) == {2}
-    assert sum(2 in each for each in heard[known:]) == pytest.approx(len(heard[known:]) / 2, abs=1)  # every 0.5 s
-    assert told.samples == []
+    known = int(4 * POLLED_EVERY_S)  # at the second look; till then neighbours
+    assert set().union(*received[:known]) == {1, 2}
+    assert set().union(*received[known + 1 :]) == {2}
+    assert sum(2 in each for each in received[known:]) == pytest.approx(len(received[known:]) / 2, abs=1)  # every 0.5 s
+    assert reported.samples == []
 
 
 @contextmanager

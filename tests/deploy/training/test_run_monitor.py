@@ -81,7 +81,7 @@ class Ward:
         self.names: list[Sequence[str]] = []
         self.watch = RunMonitor(
             look=self._look,
-            open_eye=self._open,
+            open_recorder=self._open,
             make_loop=self._make,
             names=lambda node_id: f"gpu-{node_id}",
             inbox="/run/{node}/inbox",

@@ -62,17 +62,19 @@ class Stream:
         self, count: int, happenings: Sequence[FaultEvent] = (), *, unheard: Sequence[int] = (), longer: float = 1.0
     ) -> Iterator[Observation]:
         """`longer`: how many times as long steps take for what happens."""
-        heard = np.ones(self.of.shape.nodes, dtype=np.bool_)
-        heard[list(unheard)] = False
+        observed = np.ones(self.of.shape.nodes, dtype=np.bool_)
+        observed[list(unheard)] = False
         for _ in range(count):
-            told = self._slow.window(self.at_s, path=self._path, reported=heard, events=happenings)
+            told = self._slow.window(self.at_s, path=self._path, reported=observed, events=happenings)
             begin_s = np.arange(self.at_s, self.at_s + WINDOW_S, STEP_S)
-            gaps_s = [self._compute.window(at_s, reported=heard, events=happenings).gap_s for at_s in begin_s.tolist()]
-            found = [*self._sockets(told.slowdown, heard), *self._steps(gaps_s, heard, longer)]
+            gaps_s = [
+                self._compute.window(at_s, reported=observed, events=happenings).gap_s for at_s in begin_s.tolist()
+            ]
+            found = [*self._sockets(told.slowdown, observed), *self._steps(gaps_s, observed, longer)]
             yield from sorted(found, key=lambda one: one.at_s)
             self.at_s += WINDOW_S
 
-    def _sockets(self, slowdown: NDArray[np.float64], heard: NDArray[np.bool_]) -> Iterator[Observation]:
+    def _sockets(self, slowdown: NDArray[np.float64], observed: NDArray[np.bool_]) -> Iterator[Observation]:
         """Edges of two kinds between the same nodes share their sockets."""
         for look in range(1, self._looks + 1):
             sums: dict[tuple[int, int], NDArray[np.float64]] = {}
@@ -83,16 +85,16 @@ class Stream:
                 sums[pair] = sums.get(pair, np.zeros(2)) + self._carried[at]
             at_s = self.at_s + (look - 0.5) * WINDOW_S / self._looks
             for (node, peer), (carried, busy_us) in sums.items():
-                if heard[node]:
+                if observed[node]:
                     yield Observation(at_s, node, socket(carried, busy_us), peer=peer)
 
     def _steps(
-        self, gaps_s: Sequence[NDArray[np.float64]], heard: NDArray[np.bool_], longer: float
+        self, gaps_s: Sequence[NDArray[np.float64]], observed: NDArray[np.bool_], longer: float
     ) -> Iterator[Observation]:
         for step, gap_s in enumerate(gaps_s):
             self._seq += 1
             ends_s = self.at_s + (step + 0.9) * STEP_S
-            for node in np.flatnonzero(heard & np.isfinite(gap_s)).tolist():
+            for node in np.flatnonzero(observed & np.isfinite(gap_s)).tolist():
                 arrived_s = float(self._clock_s[node] + gap_s[node])
                 finished_s = arrived_s + 0.2 * STEP_S * longer
                 self._clock_s[node] = finished_s

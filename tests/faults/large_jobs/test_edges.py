@@ -5,7 +5,7 @@ import numpy as np
 from faults.detector import Job
 from faults.large_jobs import JobwideSettings
 from faults.large_jobs.pairs import OUTSIDE, Pair, Sum
-from faults.large_jobs.traffic_graph import Edges, settled, strange, window
+from faults.large_jobs.traffic_graph import Edges, settled, unknown, window
 
 NODES = 10
 SETTINGS = JobwideSettings()
@@ -55,5 +55,5 @@ def test_too_few_pairs_are_no_edges() -> None:
 
 def test_a_job_that_comes_back_with_other_pairs_is_strange() -> None:
     other = {((node + 1) % NODES, node): each for (node, _), each in ring().items()}
-    assert strange(edges(), other)
-    assert not strange(edges(), {**ring(), **{pair: total(1_000_000) for pair in other}})
+    assert unknown(edges(), other)
+    assert not unknown(edges(), {**ring(), **{pair: total(1_000_000) for pair in other}})

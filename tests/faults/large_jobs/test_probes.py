@@ -136,8 +136,8 @@ def test_a_train_that_both_ends_tell_of_counts_once_in_a_window() -> None:
             sick = from_s >= SLOW.from_s
             trains = _probes(stream, rng, 9 if sick else None, from_s)
             few = [one for at, one in enumerate(trains) if at % 5 < 2]
-            heard = told_by(End.BOTH if every == 2 else End.RECEIVER, few)
-            seen = [*stream.windows(1, [SLOW], longer=2.0 if sick else 1.0), *heard]
+            observed = told_by(End.BOTH if every == 2 else End.RECEIVER, few)
+            seen = [*stream.windows(1, [SLOW], longer=2.0 if sick else 1.0), *observed]
             for one in sorted(seen, key=lambda each: each.at_s):
                 detector.observe(one)
             found |= {(one.scope, one.node, one.peer): one for one in detector.evaluate(from_s + WINDOW_S + 1.5)}

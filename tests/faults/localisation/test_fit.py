@@ -44,10 +44,10 @@ def objective(given: WindowArrays, x: Floats) -> float:
 
 
 def fitted(given: WindowArrays) -> Floats:
-    x, who = np.zeros(given.price.size), np.arange(given.price.size, dtype=np.int32)
-    starts = np.empty(who.size)
-    typical(given, who, starts)
-    solve(given, who, starts, x, np.zeros(who.size))
+    x, selected = np.zeros(given.price.size), np.arange(given.price.size, dtype=np.int32)
+    starts = np.empty(selected.size)
+    typical(given, selected, starts)
+    solve(given, selected, starts, x, np.zeros(selected.size))
     return x
 
 
@@ -62,8 +62,8 @@ def brute(given: WindowArrays, most: int) -> float:
             for _ in range(2):
                 for k in chosen:
                     values = []
-                    for much in grid:
-                        x[k] = much
+                    for amount in grid:
+                        x[k] = amount
                         values.append(objective(given, x))
                     x[k] = grid[int(np.argmin(values))]
             best = min(best, objective(given, x))

@@ -30,8 +30,8 @@ def links_named(slow: Floats, probed: Floats | None, *, seed: int) -> set[tuple[
     for at in range(HEALTHY + SICK):
         window = weather.window(slow if at >= HEALTHY else 0.0)
         if probed is not None:
-            told = 0.015 * rng.standard_t(4, len(FABRIC)) + (probed if at >= HEALTHY else 0.0)
-            window = replace(window, probed=told)
+            reported = 0.015 * rng.standard_t(4, len(FABRIC)) + (probed if at >= HEALTHY else 0.0)
+            window = replace(window, probed=reported)
         state, diagnoses = localiser.step(state, window)
         found |= {(one.node, one.peer) for one in diagnoses if one.scope is Scope.LINK}
     return found
@@ -74,8 +74,8 @@ def suspected(link: int, slow: Floats, *, seed: int) -> float:
     weather, localiser = Weather(FABRIC, seed=seed, spread=0.0), LocalisationDetector(FABRIC)
     rng, state = np.random.default_rng(seed + 100), localiser.start()
     for _ in range(SICK):
-        told = 0.015 * rng.standard_t(4, len(FABRIC)) + only(link, 1.25)
-        state, _ = localiser.step(state, replace(weather.window(slow), probed=told))
+        reported = 0.015 * rng.standard_t(4, len(FABRIC)) + only(link, 1.25)
+        state, _ = localiser.step(state, replace(weather.window(slow), probed=reported))
     return float(state.traffic.links.nats[localiser.traffic_fit.entities.pair[link]])
 
 
@@ -87,15 +87,20 @@ def diagnosis(node: int) -> Diagnosis:
 
 
 def test_what_is_told_for_long_is_one_fault() -> None:
-    rate = FaultRate().told([diagnosis(1)]).told([diagnosis(1), diagnosis(2)]).told([diagnosis(2)])
+    rate = (
+        FaultRate()
+        .after_diagnoses([diagnosis(1)])
+        .after_diagnoses([diagnosis(1), diagnosis(2)])
+        .after_diagnoses([diagnosis(2)])
+    )
     assert rate.count == 2.0
-    assert rate.told([diagnosis(1), diagnosis(2)]).count == 3.0  # again, after it was taken back
+    assert rate.after_diagnoses([diagnosis(1), diagnosis(2)]).count == 3.0  # again, after it was taken back
 
 
 def test_a_quiet_day_forgets_a_storm() -> None:
     rate = FaultRate()
     for node in range(8):
-        rate = rate.told([diagnosis(node)])
+        rate = rate.after_diagnoses([diagnosis(node)])
     stormy = rate.after(125.0).every_h(2.4)
     for _ in range(3 * 24):
         rate = rate.after(3600.0)
@@ -106,7 +111,7 @@ def test_a_quiet_day_forgets_a_storm() -> None:
 @given(st.integers(0, 50), st.floats(0.0, 1e6))
 def test_the_more_often_something_breaks_the_less_the_next_has_to_prove(count: int, seconds: float) -> None:
     settings, rate = LocaliserSettings(), FaultRate(count=float(count)).after(seconds)
-    more = rate.told([diagnosis(1)])
+    more = rate.after_diagnoses([diagnosis(1)])
     prices = [settings.price(1000, 5.0, every_h=of.every_h(settings.fault_every_h)) for of in (rate, more)]
     assert prices[1] <= prices[0]
     assert settings.price(1000, 5.0) == settings.price(1000, 5.0, every_h=FaultRate().every_h(settings.fault_every_h))

@@ -28,9 +28,9 @@ class Watched:
         self._usual = 0.02 * self._rng.standard_normal(len(fabric))
         self._state = self._localiser.start()
         for _ in range(HEALTHY):
-            self.look()
+            self.observe()
 
-    def look(
+    def observe(
         self, *, probed: Floats | float = 0.0, slow: Floats | float = 0.0, stands: bool = False,
         unheard: Sequence[int] = (),
     ) -> tuple[Diagnosis, ...]:  # fmt: skip
@@ -39,8 +39,8 @@ class Watched:
         window.slowdown[list(unheard)] = np.nan
         if stands:
             window.slowdown[:] = np.nan
-        told = self._usual + NOISE * self._rng.standard_t(4, len(self.fabric)) + probed
-        self._state, diagnoses = self._localiser.step(self._state, replace(window, probed=told))
+        reported = self._usual + NOISE * self._rng.standard_t(4, len(self.fabric)) + probed
+        self._state, diagnoses = self._localiser.step(self._state, replace(window, probed=reported))
         return diagnoses
 
     def believe(self, node: int, *, confidence: float) -> None:
@@ -59,17 +59,17 @@ def _out_of(nic: int, factor: float = 1.25) -> Floats:
 def test_a_sender_of_whose_traffic_little_is_heard_is_no_slow_link_beside(seed: int) -> None:
     watched, sent = Watched(seed=seed), np.flatnonzero(FABRIC.source == NIC)
     unheard = [*sent[1:], *np.flatnonzero(FABRIC.target == NIC)]  # one edge: no fit of traffic makes a host of it
-    told = [watched.look(slow=_out_of(NIC), probed=_out_of(NIC), unheard=unheard) for _ in range(6)]
-    assert {(one.scope, one.node) for diagnoses in told for one in diagnoses} == {(Scope.NODE, FABRIC.node[NIC])}
+    reported = [watched.observe(slow=_out_of(NIC), probed=_out_of(NIC), unheard=unheard) for _ in range(6)]
+    assert {(one.scope, one.node) for diagnoses in reported for one in diagnoses} == {(Scope.NODE, FABRIC.node[NIC])}
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_sender_that_falls_slow_while_the_job_stands_is_named_and_not_isolated(seed: int) -> None:
     watched = Watched(seed=seed)
-    told = [watched.look(probed=_out_of(NIC), stands=True) for _ in range(4)]
-    assert not told[0]
-    assert not told[1]  # of 10 s each: a hiccup touches two
-    (found,) = told[3]
+    reported = [watched.observe(probed=_out_of(NIC), stands=True) for _ in range(4)]
+    assert not reported[0]
+    assert not reported[1]  # of 10 s each: a hiccup touches two
+    (found,) = reported[3]
     assert (found.scope, found.node) == (Scope.NODE, FABRIC.node[NIC])
     assert (found.direction, found.isolate) == (Direction.TX, False)
     assert "one-way-probes" in found.evidence
@@ -77,69 +77,69 @@ def test_a_sender_that_falls_slow_while_the_job_stands_is_named_and_not_isolated
 
 def test_a_hiccup_while_the_job_stands_is_nobodys() -> None:
     watched = Watched()
-    told = [watched.look(probed=_out_of(NIC, 2.0) if at < 2 else 0.0, stands=True) for at in range(6)]
-    assert not any(told)
+    reported = [watched.observe(probed=_out_of(NIC, 2.0) if at < 2 else 0.0, stands=True) for at in range(6)]
+    assert not any(reported)
 
 
 def test_a_leaf_while_the_job_stands_is_a_leaf_and_no_node() -> None:
     watched = Watched()
-    told = [watched.look(probed=slow_leaf(FABRIC, 2, 1.4), stands=True) for _ in range(4)]
-    assert [(one.scope, one.switch) for one in told[-1]] == [(Scope.LEAF, "leaf-2")]
+    reported = [watched.observe(probed=slow_leaf(FABRIC, 2, 1.4), stands=True) for _ in range(4)]
+    assert [(one.scope, one.switch) for one in reported[-1]] == [(Scope.LEAF, "leaf-2")]
 
 
 def test_a_healthy_job_that_stands_for_long_names_nobody() -> None:
     watched = Watched()
-    assert not any(watched.look(stands=True) for _ in range(60))
+    assert not any(watched.observe(stands=True) for _ in range(60))
 
 
 def test_what_traffic_accuses_too_is_told_once_and_may_be_isolated() -> None:
     watched = Watched()
     slow = np.where(FABRIC.target == NIC, 0.3 * np.log(1.6), _out_of(NIC, 1.6))
-    told = [watched.look(probed=_out_of(NIC, 1.6), slow=slow) for _ in range(5)]
-    assert [(one.scope, one.node, one.isolate) for one in told[-1]] == [(Scope.NODE, FABRIC.node[NIC], True)]
+    reported = [watched.observe(probed=_out_of(NIC, 1.6), slow=slow) for _ in range(5)]
+    assert [(one.scope, one.node, one.isolate) for one in reported[-1]] == [(Scope.NODE, FABRIC.node[NIC], True)]
 
 
 def test_what_traffic_is_not_sure_of_does_not_keep_back_what_probes_are() -> None:
     watched, node = Watched(), int(FABRIC.node[NIC])
     for _ in range(3):
-        watched.look(probed=_out_of(NIC), stands=True)
+        watched.observe(probed=_out_of(NIC), stands=True)
     watched.believe(node, confidence=0.03)
-    (found,) = watched.look(probed=_out_of(NIC), stands=True)
+    (found,) = watched.observe(probed=_out_of(NIC), stands=True)
     assert (found.scope, found.node) == (Scope.NODE, node)
     assert found.confidence >= LocaliserSettings().least_confidence
 
 
 def test_when_the_job_goes_on_and_nothing_is_slow_the_name_is_taken_back() -> None:
     watched = Watched()
-    assert [watched.look(probed=_out_of(NIC), stands=True) for _ in range(4)][-1]
-    assert not [watched.look() for _ in range(5)][-1]
+    assert [watched.observe(probed=_out_of(NIC), stands=True) for _ in range(4)][-1]
+    assert not [watched.observe() for _ in range(5)][-1]
 
 
 def test_a_link_goes_on_being_judged_while_the_job_stands() -> None:
     link = np.where(np.arange(len(FABRIC)) == 30, np.log(1.4), 0.0)
     ends = FABRIC.node[FABRIC.source[30]], FABRIC.node[FABRIC.target[30]]
     watched, waited = Watched(), Watched()
-    assert not watched.look(slow=link, probed=link)
-    assert not waited.look(slow=link, probed=link)
-    told = [watched.look(probed=link, stands=True) for _ in range(2)]
-    assert [(one.scope, one.node, one.peer, one.isolate) for one in told[-1]] == [(Scope.LINK, *ends, False)]
-    assert not any(waited.look(stands=True) for _ in range(2))  # as usual: what traffic lacked was not the wire's
+    assert not watched.observe(slow=link, probed=link)
+    assert not waited.observe(slow=link, probed=link)
+    reported = [watched.observe(probed=link, stands=True) for _ in range(2)]
+    assert [(one.scope, one.node, one.peer, one.isolate) for one in reported[-1]] == [(Scope.LINK, *ends, False)]
+    assert not any(waited.observe(stands=True) for _ in range(2))  # as usual: what traffic lacked was not the wire's
 
 
 AWAY, NEAR = (int(np.flatnonzero((FABRIC.up != NOWHERE) == away)[5]) for away in (True, False))
 
 
-@pytest.mark.parametrize(("edge", "told"), [(AWAY, False), (NEAR, True)])
-def test_probes_alone_name_a_link_only_where_no_weather_lies_on_the_way(edge: int, told: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize(("edge", "reported"), [(AWAY, False), (NEAR, True)])
+def test_probes_alone_name_a_link_only_where_no_weather_lies_on_the_way(edge: int, reported: bool) -> None:  # noqa: FBT001
     link = np.where(np.arange(len(FABRIC)) == edge, np.log(1.4), 0.0)
     watched = Watched()
-    found = [watched.look(probed=link, stands=True) for _ in range(8)]
-    assert any(found) == told
+    found = [watched.observe(probed=link, stands=True) for _ in range(8)]
+    assert any(found) == reported
     assert all(one.scope is Scope.LINK and not one.isolate for diagnoses in found for one in diagnoses)
 
 
 def test_a_link_whose_traffic_is_not_heard_for_a_while_is_judged_by_its_probe() -> None:
     link = np.where(np.arange(len(FABRIC)) == 30, np.log(1.4), 0.0)
     watched = Watched()
-    told = [watched.look(slow=link, probed=link, unheard=[30] if at in {1, 2} else ()) for at in range(4)]
-    assert [one.scope for one in told[-1]] == [Scope.LINK]
+    reported = [watched.observe(slow=link, probed=link, unheard=[30] if at in {1, 2} else ()) for at in range(4)]
+    assert [one.scope for one in reported[-1]] == [Scope.LINK]

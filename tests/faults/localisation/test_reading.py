@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faults.fabric import NOWHERE, Fabric, Window
-from faults.localisation.edge_kernels import UNHEARD
+from faults.localisation.edge_kernels import UNOBSERVED
 from faults.localisation.localiser import Localiser
-from faults.localisation.median_kernel import told
+from faults.localisation.median_kernel import window_medians
 
 KINDS = 3
 
@@ -41,8 +41,8 @@ def test_scores_are_the_weighted_sums_over_the_edges_of_each_entity(fabric: Fabr
         share, of_edge = of.share[mine], z[of.edge[mine]]
         observed = np.isfinite(of_edge)
         norm = float((share[observed] ** 2).sum())
-        assert bool(read.observed[entity]) is (norm > UNHEARD)
-        wanted = float((share[observed] * of_edge[observed]).sum()) / norm**0.5 if norm > UNHEARD else 0.0
+        assert bool(read.observed[entity]) is (norm > UNOBSERVED)
+        wanted = float((share[observed] * of_edge[observed]).sum()) / norm**0.5 if norm > UNOBSERVED else 0.0
         assert read.score[entity] == pytest.approx(wanted, abs=1e-6)
     with np.errstate(invalid="ignore"):
         outlying = np.flatnonzero(arrays.residual > 2.0 * arrays.scale)
@@ -72,7 +72,7 @@ def test_medians_are_medians(values: list[float], seed: int) -> None:
     windows = rng.integers(0, 9, measured.size).astype(np.float32)
     before[rng.random(measured.size) < 0.2] = np.nan
     edges, out = np.arange(measured.size), np.empty(4)
-    told(measured, foreign, edges, mean, windows, before, 0.04, 0.25, out)
+    window_medians(measured, foreign, edges, mean, windows, before, 0.04, 0.25, out)
     observed = np.isfinite(measured) & ~foreign
     if not observed.any():
         assert np.isnan(out).all()

@@ -45,8 +45,8 @@ def named(
         sick = at >= HEALTHY
         window = weather.window(slow if sick else 0.0)
         if probed is not None:
-            told = usual + PROBE_NOISE * rng.standard_t(4, len(fabric)) + (probed if sick else 0.0 * probed)
-            window = replace(window, probed=told)
+            reported = usual + PROBE_NOISE * rng.standard_t(4, len(fabric)) + (probed if sick else 0.0 * probed)
+            window = replace(window, probed=reported)
         state, diagnoses = localiser.step(state, window)
         for one in diagnoses:
             found[one.scope, one.node, one.peer, one.switch] = one
@@ -70,8 +70,8 @@ def test_two_hiccups_isolate_nobody_though_probes_agree(pattern: str, *, isolate
     slow, probed = slow_tx(FABRIC, 21, 1.5), one_way(FABRIC, out=21)
     for word in [*["well"] * HEALTHY, *pattern.split(), "well"]:
         sick = float(word == "sick")
-        told = sick * probed + PROBE_NOISE * rng.standard_t(4, len(FABRIC))
-        state, diagnoses = localiser.step(state, replace(weather.window(sick * slow), probed=told))
+        reported = sick * probed + PROBE_NOISE * rng.standard_t(4, len(FABRIC))
+        state, diagnoses = localiser.step(state, replace(weather.window(sick * slow), probed=reported))
         found += diagnoses
     assert any(one.isolate for one in found) is isolated
 
@@ -82,12 +82,12 @@ def test_probes_as_usual_acquit(nic: int) -> None:
     assert not [one for one in named(slow_rx(FABRIC, nic, 1.3), np.zeros(len(FABRIC))) if one.scope is Scope.NODE]
 
 
-@pytest.mark.parametrize(("way", "told"), [("out", Direction.TX), ("into", Direction.RX), ("both", Direction.BOTH)])
-def test_probes_tell_the_direction_that_acknowledgements_hide(way: str, told: Direction) -> None:
+@pytest.mark.parametrize(("way", "reported"), [("out", Direction.TX), ("into", Direction.RX), ("both", Direction.BOTH)])
+def test_probes_tell_the_direction_that_acknowledgements_hide(way: str, reported: Direction) -> None:
     slow = np.maximum(slow_tx(FABRIC, 21, 1.5, leak=1.0), slow_rx(FABRIC, 21, 1.5, leak=1.0))
     felt = one_way(FABRIC, out=21 if way != "into" else None, into=21 if way != "out" else None)
     found = [one for one in named(slow, felt, settings=LocaliserSettings(leak=1.0)) if one.scope is Scope.NODE]
-    assert [(one.node, one.direction, one.isolate) for one in found] == [(10, told, True)]
+    assert [(one.node, one.direction, one.isolate) for one in found] == [(10, reported, True)]
 
 
 def test_a_slow_leaf_isolates_nobody_though_all_its_probes_are_slow() -> None:
@@ -128,28 +128,28 @@ def test_a_hiccup_of_two_windows_lasts_two_wherever_it_begins(begin: float, slow
 
 @given(st.lists(st.sampled_from(["hit", "miss", "quiet"]), min_size=1, max_size=12), st.integers(1, 6))
 def test_quiet_windows_do_not_count(newest_first: list[str], windows: int) -> None:
-    hits, quiet = (
+    hits, unobserved = (
         np.uint32(sum((one == word) << at for at, one in enumerate(newest_first))) for word in ("hit", "quiet")
     )
     talked = [one for one in newest_first if one != "quiet"][:windows]
-    assert recent_hits(hits, windows, quiet) == talked.count("hit")
+    assert recent_hits(hits, windows, unobserved) == talked.count("hit")
 
 
 @given(st.lists(st.sampled_from(["hit", "miss", "quiet"]), min_size=6, max_size=6))
 def test_what_outlasts_a_hiccup_accuses_at_both_ends_and_nearly_always_between(newest_first: list[str]) -> None:
-    hits, quiet = (
+    hits, unobserved = (
         np.uint32(sum((one == word) << at for at, one in enumerate(newest_first))) for word in ("hit", "quiet")
     )
     ends = [ago for ago in (3, 4) if newest_first[0] == newest_first[ago] == "hit"]
     wanted = any(newest_first[1:ago].count("miss") <= 1 for ago in ends)
-    assert outlasts(hits, quiet, 4, spare=1) is wanted
+    assert outlasts(hits, unobserved, 4, spare=1) is wanted
 
 
 @given(st.lists(st.sampled_from(["hit", "miss", "quiet"]), min_size=1, max_size=12))
 def test_a_run_of_hits_ends_at_the_first_window_that_was_heard_and_does_not_accuse(newest_first: list[str]) -> None:
-    hits, quiet = (
+    hits, unobserved = (
         np.uint32(sum((one == word) << at for at, one in enumerate(newest_first))) for word in ("hit", "quiet")
     )
     run = newest_first[: [*newest_first, "miss"].index("miss")]
     wanted = (run.count("hit"), max((at + 1 for at, one in enumerate(run) if one == "hit"), default=0))
-    assert run_of_hits(hits, quiet) == wanted
+    assert run_of_hits(hits, unobserved) == wanted

@@ -22,7 +22,7 @@ def parsed(found: dict[str, Any], *, form: str = "json", tally: ParseErrors | No
     return parse_dump(FORMS[form](found), tally=tally or ParseErrors())
 
 
-def told(*dumps: dict[str, Any], groups: tuple[tuple[int, ...], ...] = ()) -> list[Observation]:
+def recorded(*dumps: dict[str, Any], groups: tuple[tuple[int, ...], ...] = ()) -> list[Observation]:
     by_rank = {rank: parsed(each) for rank, each in enumerate(dumps)}
     return list(flights(by_rank, at_s=9.0, job_map=PLACES, groups=groups, tally=ParseErrors()))
 
@@ -35,9 +35,9 @@ def test_nccl_says_what_has_started_and_what_is_done(form: str) -> None:
         made.waiting(collective_seq_id=3, state="scheduled", time_discovered_started_ns=None),
     )
 
-    (seen,) = flights({1: parsed(dump, form=form)}, at_s=9.0, job_map=PLACES, tally=ParseErrors())
+    (observation,) = flights({1: parsed(dump, form=form)}, at_s=9.0, job_map=PLACES, tally=ParseErrors())
 
-    assert seen == Observation(9.0, 1, FlightProgress("0", (0, 1, 2), 3, 2, 1, "all_reduce", 3.0), rank=1)
+    assert observation == Observation(9.0, 1, FlightProgress("0", (0, 1, 2), 3, 2, 1, "all_reduce", 3.0), rank=1)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -52,25 +52,25 @@ def test_gloo_only_retires_what_is_done(form: str) -> None:
         },
     )
 
-    (seen,) = flights({0: parsed(dump, form=form)}, at_s=9.0, job_map=PLACES, tally=ParseErrors())
+    (observation,) = flights({0: parsed(dump, form=form)}, at_s=9.0, job_map=PLACES, tally=ParseErrors())
 
-    assert seen.values == FlightProgress("0", (0, 1, 2), 8, -1, 7, "all_reduce", 0.0)
+    assert observation.values == FlightProgress("0", (0, 1, 2), 8, -1, 7, "all_reduce", 0.0)
 
 
 def test_an_operation_that_nccl_gave_up_is_not_done() -> None:
-    (seen,) = told(made.dump(made.waiting(collective_seq_id=4, retired=True)))
+    (observation,) = recorded(made.dump(made.waiting(collective_seq_id=4, retired=True)))
 
-    assert isinstance(seen.values, FlightProgress)
-    assert (seen.values.entered, seen.values.finished) == (4, 3)
+    assert isinstance(observation.values, FlightProgress)
+    assert (observation.values.entered, observation.values.finished) == (4, 3)
 
 
 def test_each_group_counts_for_itself() -> None:
     other = {"pg_id": 1, "process_group": ["5", "mesh_tp"], "collective_seq_id": 40}
     config = {"5": {"name": "5", "desc": "mesh_tp", "ranks": "[0, 2]"}}
 
-    seen = told(made.dump(made.entry(), made.entry(**other), pg_config=config))
+    observation = recorded(made.dump(made.entry(), made.entry(**other), pg_config=config))
 
-    assert [each.values for each in seen] == [
+    assert [each.values for each in observation] == [
         FlightProgress("0", (0, 1, 2), 1, 1, 1, None, None),
         FlightProgress("5", (0, 2), 40, 40, 40, None, None),
     ]
@@ -79,7 +79,7 @@ def test_each_group_counts_for_itself() -> None:
 def test_a_group_whose_ranks_no_dump_tells_is_the_smallest_of_the_jobs_that_fits() -> None:
     nameless = {"": {"name": "", "desc": "", "ranks": "[]"}}
     pair = made.gloo(seq=1, retired=True, pg_id=1, process_group=["1", "undefined"])
-    seen = told(
+    observation = recorded(
         made.dump(made.gloo(seq=1, retired=True), pair, pg_config=nameless),
         made.dump(made.gloo(seq=1, retired=True), pair, pg_config=nameless),
         made.dump(made.gloo(seq=1, retired=True), pg_config=nameless),
@@ -87,7 +87,9 @@ def test_a_group_whose_ranks_no_dump_tells_is_the_smallest_of_the_jobs_that_fits
     )
 
     assert {
-        (each.rank, each.values.group, each.values.ranks) for each in seen if isinstance(each.values, FlightProgress)
+        (each.rank, each.values.group, each.values.ranks)
+        for each in observation
+        if isinstance(each.values, FlightProgress)
     } == {
         (0, "0", (0, 1, 2)),
         (0, "1", (0, 1)),
@@ -102,7 +104,7 @@ def test_point_to_point_operations_are_told_by_pair_and_direction() -> None:
         kind = made.entry if done else made.waiting
         return kind(profiling_name=f"nccl:{name}", p2p_seq_id=seq, is_p2p=True, collective_seq_id=0)
 
-    seen = told(
+    observation = recorded(
         made.dump(
             passed("send 0->1", 1, done=True),
             passed("recv 0<-2", 2, done=False),
@@ -111,7 +113,7 @@ def test_point_to_point_operations_are_told_by_pair_and_direction() -> None:
         )
     )
 
-    assert [(each.values, each.peer) for each in seen] == [
+    assert [(each.values, each.peer) for each in observation] == [
         (FlightProgress("0 p2p -1", (), 4, 4, 4, None, None), None),
         (FlightProgress("0 0->1", (0, 1), 3, 3, 2, "send 0->1", 0.0), 1),
         (FlightProgress("0 2->0", (2, 0), 2, 2, 1, "recv 0<-2", 0.0), 2),
@@ -122,21 +124,21 @@ def test_a_pair_is_numbered_within_its_group() -> None:
     config = {"9": {"name": "9", "desc": "mesh_pp", "ranks": "[1, 2]"}}
     sends = {"profiling_name": "nccl:send 0->1", "process_group": ["9", "mesh_pp"], "is_p2p": True, "p2p_seq_id": 6}
 
-    (seen,) = flights(
+    (observation,) = flights(
         {1: parsed(made.dump(made.waiting(**sends), pg_config=config))}, at_s=9.0, job_map=PLACES, tally=ParseErrors()
     )
 
-    assert isinstance(seen.values, FlightProgress)
-    assert (seen.values.group, seen.values.ranks, seen.peer) == ("9 1->2", (1, 2), 2)
+    assert isinstance(observation.values, FlightProgress)
+    assert (observation.values.group, observation.values.ranks, observation.peer) == ("9 1->2", (1, 2), 2)
 
 
 def test_ranks_that_the_job_has_not_are_not_believed() -> None:
     config = {"5": {"name": "5", "desc": "mesh_tp", "ranks": "[0, 4]"}}
 
-    (seen,) = told(made.dump(made.entry(process_group=["5", "mesh_tp"]), pg_config=config), groups=((0, 1),))
+    (observation,) = recorded(made.dump(made.entry(process_group=["5", "mesh_tp"]), pg_config=config), groups=((0, 1),))
 
-    assert isinstance(seen.values, FlightProgress)
-    assert seen.values.ranks == (0, 1)
+    assert isinstance(observation.values, FlightProgress)
+    assert observation.values.ranks == (0, 1)
 
 
 def test_a_group_without_entries_is_told_by_its_counters() -> None:
@@ -144,9 +146,9 @@ def test_a_group_without_entries_is_told_by_its_counters() -> None:
         "7": {"last_enqueued_collective": "12", "last_started_collective": "12", "last_completed_collective": "11"}
     }
 
-    (seen,) = told(made.dump(pg_status=status))
+    (observation,) = recorded(made.dump(pg_status=status))
 
-    assert seen.values == FlightProgress("7", (), 12, 12, 11, None, None)
+    assert observation.values == FlightProgress("7", (), 12, 12, 11, None, None)
 
 
 def test_json_leaves_an_empty_list_of_entries_out() -> None:
@@ -207,14 +209,16 @@ def test_a_hostile_dump_in_a_recording_is_counted_and_the_rest_is_read() -> None
     recording = read(files)
 
     assert recording.malformed == {"fr: pickle that is more than data": 1}
-    assert [seen.rank for seen in recording.observations if isinstance(seen.values, FlightProgress)] == [0]
+    assert [
+        observation.rank for observation in recording.observations if isinstance(observation.values, FlightProgress)
+    ] == [0]
 
 
 def test_a_dump_is_known_when_the_recorder_asked() -> None:
     def at_s(**run: Any) -> float:
         files = {"run.json": made.run(**run), "fr_rank0.json": json.dumps(made.dump(made.entry())).encode()}
-        (seen,) = read(files).observations
-        return seen.at_s
+        (observation,) = read(files).observations
+        return observation.at_s
 
     assert at_s() == made.STEPS * made.STEP_S - 1.5  # the schema's
     assert at_s(dumped=made.T_GO_S + 4.0) == 4.0
@@ -233,13 +237,15 @@ def test_the_public_dumps_of_three_groups_show_who_is_behind() -> None:
     folder = made.PUBLIC / "hang_fr_multigroup"
     recording = read({path.name: path.read_bytes() for path in folder.iterdir()})
 
-    found = [seen.values for seen in recording.observations if isinstance(seen.values, FlightProgress)]
+    found = [
+        observation.values for observation in recording.observations if isinstance(observation.values, FlightProgress)
+    ]
     assert recording.malformed == {}
     assert len(found) == 8
     in_all = {
-        seen.rank: seen.values
-        for seen in recording.observations
-        if isinstance(seen.values, FlightProgress) and seen.values.group == "0"
+        observation.rank: observation.values
+        for observation in recording.observations
+        if isinstance(observation.values, FlightProgress) and observation.values.group == "0"
     }
     assert [in_all[rank].entered for rank in range(4)] == [8, 8, 7, 8]
     assert {each.ranks for each in found} == {(0, 1, 2, 3), (0, 1), (2, 3)}
@@ -250,6 +256,10 @@ def test_a_public_pickle_tells_the_same_as_its_json() -> None:
     def told_by(name: str) -> list[FlightProgress]:
         folder = Path(made.PUBLIC / "hang_sigstop")
         recording = read({each: (folder / each).read_bytes() for each in ("run.json", name)})
-        return [seen.values for seen in recording.observations if isinstance(seen.values, FlightProgress)]
+        return [
+            observation.values
+            for observation in recording.observations
+            if isinstance(observation.values, FlightProgress)
+        ]
 
     assert told_by("fr_rank0.pickle") == told_by("fr_rank0.json")

@@ -16,10 +16,10 @@ def test_a_growing_file_gives_what_its_whole_gives(name: str) -> None:
     reader = line_reader(name, job_map=PLACES, tally=tally)
     assert reader is not None
 
-    found = [seen for at in range(0, len(data), 100) for seen in reader.feed(data[at : at + 100])]
+    found = [observation for at in range(0, len(data), 100) for observation in reader.feed(data[at : at + 100])]
 
     assert [*found, *reader.end()] == sorted(
-        read({"run.json": made.run(), name: data}).observations, key=lambda seen: seen.at_s
+        read({"run.json": made.run(), name: data}).observations, key=lambda observation: observation.at_s
     )
     assert tally.total == 0
 

@@ -177,12 +177,12 @@ def test_damaged_files_give_observations_or_counts(name: str, chance: random.Ran
 
     found = list(source.read(damage(source.good, chance), tally))
 
-    for seen in found:
-        assert math.isfinite(seen.at_s)
-        assert 0 <= seen.node < 3
-        assert seen.rank is None or 0 <= seen.rank < 3
-        assert seen.peer is None or 0 <= seen.peer < 3
-        assert from_line(to_line(seen)) == seen  # whatever is read can be passed on
+    for observation in found:
+        assert math.isfinite(observation.at_s)
+        assert 0 <= observation.node < 3
+        assert observation.rank is None or 0 <= observation.rank < 3
+        assert observation.peer is None or 0 <= observation.peer < 3
+        assert from_line(to_line(observation)) == observation  # whatever is read can be passed on
     assert all(len(kind) < 200 for kind in tally.counts())
 
 
@@ -190,7 +190,7 @@ def test_damaged_files_give_observations_or_counts(name: str, chance: random.Ran
 @given(st.binary(max_size=300))
 def test_any_bytes_at_all(data: bytes) -> None:
     for source in SOURCES.values():
-        assert all(isinstance(seen, Observation) for seen in source.read(data, ParseErrors()))
+        assert all(isinstance(observation, Observation) for observation in source.read(data, ParseErrors()))
 
 
 @settings(max_examples=12, deadline=None)
@@ -201,6 +201,6 @@ def test_a_damaged_folder_is_read_or_counted(chance: random.Random) -> None:
 
     recording = read(hurt)
 
-    times = [seen.at_s for seen in recording.observations]
+    times = [observation.at_s for observation in recording.observations]
     assert times == sorted(times)
     assert len(set(recording.observations)) == len(recording.observations)

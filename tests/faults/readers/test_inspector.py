@@ -66,21 +66,21 @@ def marker(*, size: int = 3, coll: int = 0, p2p: int = 0, proxy: int = 0) -> dic
 
 def parsed(*records: dict[str, Any], rank: int = 1) -> list[Any]:
     lines = InspectorLines(rank=rank, job_map=PLACES)
-    return [seen for record in records for seen in lines.parse(json.dumps(record).encode())]
+    return [observation for record in records for observation in lines.parse(json.dumps(record).encode())]
 
 
 def test_a_line_with_its_own_header() -> None:
-    (seen,) = parsed({"header": HEADER, "metadata": METADATA, "coll_perf": COLLECTIVE})
+    (observation,) = parsed({"header": HEADER, "metadata": METADATA, "coll_perf": COLLECTIVE})
 
-    assert (seen.at_s, seen.node, seen.rank, seen.peer) == (DUMPED_S, 1, 1, None)
-    assert seen.values == OperationDuration("0x7f8c", 7, "AllReduce", 4096, 0.00025, 175.5)
+    assert (observation.at_s, observation.node, observation.rank, observation.peer) == (DUMPED_S, 1, 1, None)
+    assert observation.values == OperationDuration("0x7f8c", 7, "AllReduce", 4096, 0.00025, 175.5)
 
 
 def test_lines_that_belong_to_the_marker_before_them() -> None:
-    seen = parsed(marker(coll=1, p2p=1), {"coll_perf": COLLECTIVE}, {"p2p_perf": SEND})
+    observation = parsed(marker(coll=1, p2p=1), {"coll_perf": COLLECTIVE}, {"p2p_perf": SEND})
 
-    assert [each.values.op for each in seen] == ["AllReduce", "Send"]
-    assert [each.peer for each in seen] == [None, 2]
+    assert [each.values.op for each in observation] == ["AllReduce", "Send"]
+    assert [each.peer for each in observation] == [None, 2]
 
 
 def test_a_line_past_what_its_marker_announced_belongs_to_nobody() -> None:
@@ -108,25 +108,25 @@ def test_with_the_event_trace_it_is_known_when_an_operation_was() -> None:
             {"channel_id": 1, **stamps(kernel_start_ts=2.1, kernel_stop_ts=2.5)},
         ],
     }
-    (seen,) = parsed(marker(coll=1), {"coll_perf": {**COLLECTIVE, "event_trace_ts": trace}})
+    (observation,) = parsed(marker(coll=1), {"coll_perf": {**COLLECTIVE, "event_trace_ts": trace}})
 
-    assert seen.at_s == DUMPED_S  # it is known when it was dumped
-    assert seen.values == Collective(7, "AllReduce", 4096, 2.0, 2.5, group="0x7f8c")
+    assert observation.at_s == DUMPED_S  # it is known when it was dumped
+    assert observation.values == Collective(7, "AllReduce", 4096, 2.0, 2.5, group="0x7f8c")
 
 
 def test_a_proxy_operation_times_one_peer() -> None:
     trace = stamps(proxy_op_start_ts=2.0, proxy_op_in_progress_ts=2.1, proxy_op_stop_ts=2.5)
-    (seen,) = parsed(marker(proxy=2), {"proxy_trace": {**PROXY, "event_trace_ts": trace}})
+    (observation,) = parsed(marker(proxy=2), {"proxy_trace": {**PROXY, "event_trace_ts": trace}})
 
-    assert seen.peer == 2
-    assert seen.values == OperationDuration("0x7f8c", 7, "proxy-send", 1_000_000, 0.5, 0.002)
+    assert observation.peer == 2
+    assert observation.values == OperationDuration("0x7f8c", 7, "proxy-send", 1_000_000, 0.5, 0.002)
     assert parsed(marker(proxy=1), {"proxy_trace": {**PROXY, "record_type": "proxy_step"}}) == []
 
 
 def test_in_a_smaller_communicator_the_peers_rank_is_not_the_jobs() -> None:
-    (seen,) = parsed(marker(size=2, p2p=1), {"p2p_perf": SEND})
+    (observation,) = parsed(marker(size=2, p2p=1), {"p2p_perf": SEND})
 
-    assert (seen.rank, seen.peer) == (1, None)
+    assert (observation.rank, observation.peer) == (1, None)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,8 @@ def test_malformed_samples_are_counted(line: str, defect: str | None) -> None:
 
 def test_the_last_xid_of_a_gpu_and_that_there_was_none() -> None:
     assert [
-        seen.values for seen in devices(f'DCGM_FI_DEV_XID_ERRORS{{{LABELS}}} 79\nDCGM_FI_DEV_XID_ERRORS{{gpu="0"}} 0\n')
+        observation.values
+        for observation in devices(f'DCGM_FI_DEV_XID_ERRORS{{{LABELS}}} 79\nDCGM_FI_DEV_XID_ERRORS{{gpu="0"}} 0\n')
     ] == [
         DeviceCounter("3", "xid", 79, 1.0),
         DeviceCounter("0", "xid", 0, 0.0),
@@ -72,7 +73,7 @@ def test_the_last_xid_of_a_gpu_and_that_there_was_none() -> None:
 def test_counted_xids_have_their_number_in_a_label() -> None:
     line = f'DCGM_EXP_XID_ERRORS_COUNT{{{LABELS},window_size_in_ms="300000",xid="42"}} 2\n'
 
-    assert [seen.values for seen in devices(line)] == [DeviceCounter("3", "xid", 42, 2.0)]
+    assert [observation.values for observation in devices(line)] == [DeviceCounter("3", "xid", 42, 2.0)]
 
 
 def test_error_counters() -> None:
@@ -86,7 +87,7 @@ def test_error_counters() -> None:
         ]
     )
 
-    assert [seen.values for seen in devices(text)] == [
+    assert [observation.values for observation in devices(text)] == [
         DeviceCounter("3", "ecc-double", 0, 1.0),
         DeviceCounter("3", "row-remap", 0, 1.0),
         DeviceCounter("3", "nvlink", 2, 12.0),
@@ -124,8 +125,8 @@ def test_the_host_label_says_which_node_where_hosts_are_known() -> None:
     line = f"DCGM_FI_DEV_XID_ERRORS{{{LABELS}}} 0\n"
     tally = ParseErrors()
 
-    assert [seen.node for seen in devices(line)] == [1]
-    assert [seen.node for seen in devices(line, job_map=JobMap(2, (0, 1), hosts={"a": 1, "b": 0}))] == [0]
+    assert [observation.node for observation in devices(line)] == [1]
+    assert [observation.node for observation in devices(line, job_map=JobMap(2, (0, 1), hosts={"a": 1, "b": 0}))] == [0]
     assert devices(line, job_map=JobMap(2, (0, 1), hosts={"a": 1}), tally=tally) == []
     assert tally.counts() == {"dcgm: of a host outside the job": 1}
 
@@ -141,9 +142,9 @@ exposer_scrapes_total 6174
 """
     tally = ParseErrors()
 
-    seen = list(parse_xpu_timer([text.encode()], at_s=1.0, job_map=PLACES, tally=tally))
+    observation = list(parse_xpu_timer([text.encode()], at_s=1.0, job_map=PLACES, tally=tally))
 
-    assert [(each.node, each.rank, each.values) for each in seen] == [
+    assert [(each.node, each.rank, each.values) for each in observation] == [
         (1, 1, ExternalFinding("xpu_timer", "hang", 1.0)),
         (0, 0, ExternalFinding("xpu_timer", "collective-gb-per-s AllReduce/fp16/InterNode/3", 45.5)),
     ]
@@ -158,9 +159,9 @@ exposer_scrapes_total 6174
 @pytest.mark.parametrize("path", XPU, ids=lambda path: path.stem)
 def test_public_fixtures_of_xpu_timer(path: Path) -> None:
     tally = ParseErrors()
-    seen = list(parse_xpu_timer([path.read_bytes()], at_s=1.0, job_map=JobMap(1, (0,) * 8), tally=tally))
+    observation = list(parse_xpu_timer([path.read_bytes()], at_s=1.0, job_map=JobMap(1, (0,) * 8), tally=tally))
 
-    hung = {each.rank for each in seen if each.values == ExternalFinding("xpu_timer", "hang", 1.0)}
+    hung = {each.rank for each in observation if each.values == ExternalFinding("xpu_timer", "hang", 1.0)}
     expected = {"hang_xpu_timer_metric_all": set(range(8)), "hang_xpu_timer_metric_some": {0, 2, 5}}
     assert tally.total == 0
     assert hung == expected.get(path.stem, set())

@@ -22,10 +22,10 @@ FILES = {
 def test_state_rate_and_counters_of_a_port() -> None:
     tally = ParseErrors()
 
-    (seen,) = parse_ports(FILES, at_s=2.0, node=3, tally=tally)
+    (observation,) = parse_ports(FILES, at_s=2.0, node=3, tally=tally)
 
     counters = (("link_downed", 2), ("port_xmit_data", 123456789012), ("hw_out_of_sequence", 17))
-    assert seen == Observation(2.0, 3, Port("mlx5_0", 1, "ACTIVE", 400.0, counters))
+    assert observation == Observation(2.0, 3, Port("mlx5_0", 1, "ACTIVE", 400.0, counters))
     assert tally.total == 0
 
 
@@ -37,7 +37,7 @@ def test_ports_come_in_order_and_half_rates_are_read() -> None:
         for name, text in (("state", "1: DOWN"), ("rate", "2.5 Gb/sec (1X SDR)"))
     }
 
-    ports = [seen.values for seen in parse_ports(texts, at_s=0.0, node=0, tally=ParseErrors())]
+    ports = [observation.values for observation in parse_ports(texts, at_s=0.0, node=0, tally=ParseErrors())]
 
     assert ports == [Port(device, port, "DOWN", 2.5, ()) for device in ("bnxt_re0", "mlx5_1") for port in (1, 2)]
 

@@ -54,30 +54,32 @@ def answer(*communicators: Any) -> bytes:
     return json.dumps({"nccl_version": "2.30.7", "communicators": list(communicators), "ras": {}}).encode()
 
 
-def told(data: bytes, *, tally: ParseErrors | None = None, job_map: JobMap = PLACES) -> list[Observation]:
+def recorded(data: bytes, *, tally: ParseErrors | None = None, job_map: JobMap = PLACES) -> list[Observation]:
     return list(
         parse_ras(data, at_s=3.0, job_map=job_map, members=Communicators(job_map), tally=tally or ParseErrors())
     )
 
 
 def test_counts_of_each_rank() -> None:
-    seen = told(b"OK\n" + answer(communicator(*(rank(index, index) for index in range(4)), size=4)))
+    observation = recorded(b"OK\n" + answer(communicator(*(rank(index, index) for index in range(4)), size=4)))
 
-    assert [(each.node, each.rank) for each in seen] == [(0, 0), (0, 1), (1, 2), (1, 3)]
-    assert seen[0].values == OperationCounts("0x4/0x1:0x2", 4, (("AllReduce", 40), ("Broadcast", 1)), "ok")
+    assert [(each.node, each.rank) for each in observation] == [(0, 0), (0, 1), (1, 2), (1, 3)]
+    assert observation[0].values == OperationCounts("0x4/0x1:0x2", 4, (("AllReduce", 40), ("Broadcast", 1)), "ok")
 
 
 def test_a_smaller_communicators_ranks_are_known_from_the_one_of_all() -> None:
     everybody = communicator(*(rank(index, index) for index in range(4)), size=4)
     pair = communicator(rank(0, 1), rank(1, 3), size=2)
 
-    seen = told(answer(pair, everybody))
+    observation = recorded(answer(pair, everybody))
 
-    assert [each.rank for each in seen if isinstance(each.values, OperationCounts) and each.values.size == 2] == [1, 3]
+    assert [
+        each.rank for each in observation if isinstance(each.values, OperationCounts) and each.values.size == 2
+    ] == [1, 3]
 
 
 def test_a_rank_that_is_not_known_still_has_its_node() -> None:
-    assert [(each.node, each.rank) for each in told(answer(communicator(rank(0, 3), size=2)))] == [(1, None)]
+    assert [(each.node, each.rank) for each in recorded(answer(communicator(rank(0, 3), size=2)))] == [(1, None)]
 
 
 def test_what_ras_thinks_of_a_rank() -> None:
@@ -96,7 +98,7 @@ def test_what_ras_thinks_of_a_rank() -> None:
         ),
     )
 
-    states = [each.values.state for each in told(answer(found)) if isinstance(each.values, OperationCounts)]
+    states = [each.values.state for each in recorded(answer(found)) if isinstance(each.values, OperationCounts)]
     assert states == ["aborted", "error", "ok", "missing", "unresponsive", "dead"]
 
 
@@ -106,7 +108,7 @@ def test_malformed_parts_are_counted_and_the_rest_stands() -> None:
         rank(0, 0), 5, rank(1, 1, collective_counts={"AllReduce": -4}), rank(9, 2, host="10.9.9.9"), size=4
     )
 
-    assert [each.rank for each in told(answer(found, "x"), tally=tally)] == [0]
+    assert [each.rank for each in recorded(answer(found, "x"), tally=tally)] == [0]
     assert tally.counts() == {
         "ras: AllReduce is no whole number in range": 1,
         "ras: communicator is no mapping": 1,
@@ -118,7 +120,7 @@ def test_malformed_parts_are_counted_and_the_rest_stands() -> None:
 def test_what_is_no_answer_is_counted() -> None:
     for data in (b"", b"ERROR: Unknown command", b"{", b"{}", b"[" * 1000, b'{"communicators": 5}'):
         tally = ParseErrors()
-        assert told(data, tally=tally) == []
+        assert recorded(data, tally=tally) == []
         assert tally.total == 1
 
 
@@ -135,8 +137,8 @@ def test_events_name_processes_that_are_lost() -> None:
     data = b"RAS monitor\n" + b"\n".join(json.dumps(event, indent=2).encode() for event in events)
     tally = ParseErrors()
 
-    seen = list(parse_ras_events(data, at_s=3.0, job_map=PLACES, members=members, tally=tally))
+    observation = list(parse_ras_events(data, at_s=3.0, job_map=PLACES, members=members, tally=tally))
 
-    assert [(each.node, each.rank) for each in seen] == [(1, 3), (0, None)]
-    assert {each.values for each in seen} == {OperationCounts("", 0, (), "dead")}
+    assert [(each.node, each.rank) for each in observation] == [(1, 3), (0, None)]
+    assert {each.values for each in observation} == {OperationCounts("", 0, (), "dead")}
     assert tally.total == 0

@@ -31,11 +31,11 @@ RECORDINGS = [made.PUBLIC / name for name in RUNS if (made.PUBLIC / name / "run.
 
 
 def kinds(recording: Recording) -> Counter[str]:
-    return Counter(KIND_NAMES[type(seen.values)] for seen in recording.observations)
+    return Counter(KIND_NAMES[type(observation.values)] for observation in recording.observations)
 
 
 def values(recording: Recording, kind: type[Any]) -> list[Any]:
-    return [seen.values for seen in recording.observations if isinstance(seen.values, kind)]
+    return [observation.values for observation in recording.observations if isinstance(observation.values, kind)]
 
 
 def test_every_record_becomes_an_observation() -> None:
@@ -50,7 +50,7 @@ def test_every_record_becomes_an_observation() -> None:
 
 
 def test_times_are_seconds_after_t_go_and_never_go_back() -> None:
-    times = [seen.at_s for seen in read(made.folder()).observations]
+    times = [observation.at_s for observation in read(made.folder()).observations]
 
     assert times == sorted(times)
     assert times[0] == 0.0
@@ -60,13 +60,13 @@ def test_times_are_seconds_after_t_go_and_never_go_back() -> None:
 def test_a_finished_operation_is_known_when_it_is_finished() -> None:
     recording = read(made.folder())
 
-    for seen in recording.observations:
-        if isinstance(seen.values, Collective):
-            assert seen.values.finished_s == seen.at_s
-            assert seen.values.arrived_s == seen.at_s - 0.25
-        if isinstance(seen.values, PointToPoint):
-            assert seen.at_s == max(seen.values.received_s, seen.values.sent_s)
-            assert seen.peer == seen.values.source
+    for observation in recording.observations:
+        if isinstance(observation.values, Collective):
+            assert observation.values.finished_s == observation.at_s
+            assert observation.values.arrived_s == observation.at_s - 0.25
+        if isinstance(observation.values, PointToPoint):
+            assert observation.at_s == max(observation.values.received_s, observation.values.sent_s)
+            assert observation.peer == observation.values.source
 
 
 def test_nothing_is_known_of_what_lies_ahead() -> None:
@@ -86,35 +86,37 @@ def test_nothing_is_known_of_what_lies_ahead() -> None:
         }
         cut |= {name: made.lines(records) for name, records in known.items()}
 
-    assert read(cut).observations == tuple(seen for seen in whole.observations if seen.at_s <= until_s)
+    assert read(cut).observations == tuple(
+        observation for observation in whole.observations if observation.at_s <= until_s
+    )
 
 
 def test_an_arrival_that_was_written_is_known_at_once() -> None:
     arrival = {"seq": 11, "op": "all_reduce", "n": 8, "t0": made.T_GO_S + 4.9, "t1": None, "step": 10, "group": "tp"}
     recording = read({"run.json": made.run(), "coll_rank1.jsonl": made.lines([arrival])})
 
-    (seen,) = recording.observations
-    assert seen.at_s == pytest.approx(4.9, abs=1e-6)
-    assert seen.values == Collective(11, "all_reduce", 8, seen.at_s, None, 10, "tp")
+    (observation,) = recording.observations
+    assert observation.at_s == pytest.approx(4.9, abs=1e-6)
+    assert observation.values == Collective(11, "all_reduce", 8, observation.at_s, None, 10, "tp")
 
 
 def test_a_look_comes_before_its_sockets() -> None:
-    seen = [each for each in read(made.folder()).observations if isinstance(each.values, SocketPoll | Socket)]
+    observation = [each for each in read(made.folder()).observations if isinstance(each.values, SocketPoll | Socket)]
 
-    for at, each in enumerate(seen):
+    for at, each in enumerate(observation):
         if isinstance(each.values, SocketPoll):
-            at_once = [other for other in seen if other.at_s == each.at_s and other.node == each.node]
+            at_once = [other for other in observation if other.at_s == each.at_s and other.node == each.node]
             assert at_once[0] is each
             assert len(at_once) == 1 + each.values.peers
         else:
-            assert any(isinstance(other.values, SocketPoll) and other.node == each.node for other in seen[:at])
+            assert any(isinstance(other.values, SocketPoll) and other.node == each.node for other in observation[:at])
 
 
 def test_a_look_without_peers_is_a_look() -> None:
     bare = {"t": made.T_GO_S, "node": 2, "c": []}
     recording = read({"run.json": made.run(), "tcp_node2.jsonl": made.lines([bare])})
 
-    assert [seen.values for seen in recording.observations] == [SocketPoll(peers=0)]
+    assert [observation.values for observation in recording.observations] == [SocketPoll(peers=0)]
 
 
 def test_a_look_of_a_node_that_the_job_has_not_is_counted() -> None:
@@ -123,7 +125,9 @@ def test_a_look_of_a_node_that_the_job_has_not_is_counted() -> None:
     name = f"tcp_node{made.RANKS}.jsonl"
     recording = read({"run.json": made.run(), name: made.lines([strange]), "tcp_node0.jsonl": made.lines([peer])})
 
-    assert [(seen.node, seen.values) for seen in recording.observations] == [(0, SocketPoll(peers=1))]
+    assert [(observation.node, observation.values) for observation in recording.observations] == [
+        (0, SocketPoll(peers=1))
+    ]
     assert recording.malformed == {
         "tcp: of a node outside the job": 1,
         "tcp: row of a node outside the job": 1,
@@ -153,12 +157,12 @@ def test_anything_else_that_a_recorder_saw_is_read_on_the_same_clock() -> None:
     recording = read({"run.json": made.run(), "seen_node1.jsonl": made.lines(records)})
 
     assert recording.malformed == {}
-    assert [seen.values for seen in recording.observations] == [
+    assert [observation.values for observation in recording.observations] == [
         Process(77, "T", 1.5, 12),
         DeviceCounter("0", "xid", 79, 1.0),
         FlightProgress("0", (0, 1, 2), 5, -1, 4, "all_reduce", 2.5),
     ]
-    assert [seen.at_s for seen in recording.observations] == [1.0, 2.0, 3.0]
+    assert [observation.at_s for observation in recording.observations] == [1.0, 2.0, 3.0]
 
 
 def test_several_ranks_may_share_a_node() -> None:
@@ -166,8 +170,8 @@ def test_several_ranks_may_share_a_node() -> None:
 
     assert recording.job.nodes == 2
     assert recording.job.groups == ((0, 2), (0, 1))
-    beats = [seen for seen in recording.observations if isinstance(seen.values, Heartbeat)]
-    assert {(seen.rank, seen.node) for seen in beats} == {(0, 0), (1, 0), (2, 1)}
+    beats = [observation for observation in recording.observations if isinstance(observation.values, Heartbeat)]
+    assert {(observation.rank, observation.node) for observation in beats} == {(0, 0), (1, 0), (2, 1)}
 
 
 @pytest.mark.parametrize(

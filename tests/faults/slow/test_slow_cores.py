@@ -13,7 +13,7 @@ from faults.slow.cpu_wait import CpuWaits
 RANKS, STEP_S, LONGER_S = 6, 0.2, 0.05
 
 
-def told(from_s: float, until_s: float, *, waits: bool) -> list[Observation]:
+def reported(from_s: float, until_s: float, *, waits: bool) -> list[Observation]:
     """Rank 4 comes `LONGER_S` later from then on, because it waits for a core or not; all others wait for it."""
     found, now_s, step, waited_s = [], 0.0, 0, 0.0
     while now_s < until_s:
@@ -32,7 +32,7 @@ def told(from_s: float, until_s: float, *, waits: bool) -> list[Observation]:
 @pytest.mark.parametrize(("waits", "named"), [(False, {(FaultClass.NONCOMM_SLOW, 4, True)}), (True, set())])
 def test_only_who_computes_longer_is_named(*, waits: bool, named: set[tuple[FaultClass, int, bool]]) -> None:
     detector, said = SlowDetector(Job(RANKS, tuple(range(RANKS)))), set()
-    for seen in told(15.0, 25.0, waits=waits):
+    for seen in reported(15.0, 25.0, waits=waits):
         detector.observe(seen)
         said |= {(v.fault, v.node, v.isolate) for v in detector.evaluate(seen.at_s) if v.scope is not Scope.WORKLOAD}
     assert said == named
@@ -58,9 +58,9 @@ def test_a_new_process_counts_from_its_own_start() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-1, 3), st.floats(0, 50), st.floats(0, 1e6)), max_size=60), st.floats(0, 60))
-def test_any_order_of_anything_is_taken(looks: list[tuple[int, float, float]], since_s: float) -> None:
+def test_any_order_of_anything_is_taken(polls: list[tuple[int, float, float]], since_s: float) -> None:
     cores = CpuWaits(3)
-    for rank, at_s, waited_s in looks:
+    for rank, at_s, waited_s in polls:
         cores.observe(Observation(at_s, 0, Process(1, "R", 0.0, 1, waited_s), rank=rank))
-    told = [cores.waited(rank, since_s, 50.0) for rank in range(3)]
-    assert all(each is None or abs(each.seconds) <= 1e6 for each in told)
+    reported = [cores.waited(rank, since_s, 50.0) for rank in range(3)]
+    assert all(each is None or abs(each.seconds) <= 1e6 for each in reported)

@@ -93,16 +93,16 @@ def test_who_asks_late_once_does_not_move_the_looks_that_follow() -> None:
     assert first_said_s(late_s, observations) == first_said_s(grid_s, observations)
 
 
-def told(slow: dict[tuple[int, int], float], from_s: float = 9.0) -> list[Diagnosis]:
+def reported(slow: dict[tuple[int, int], float], from_s: float = 9.0) -> list[Diagnosis]:
     return list(diagnoses(Job(NODES, tuple(range(NODES))), job(slow, from_s, 15.0)).values())
 
 
 def test_a_healthy_job_has_no_verdict() -> None:
-    assert told({}) == []
+    assert reported({}) == []
 
 
 def test_a_slow_link_is_a_link_and_isolates_nobody() -> None:
-    (found,) = told({(4, 3): 2.5})
+    (found,) = reported({(4, 3): 2.5})
     assert (found.scope, found.node, found.peer, found.isolate) == (Scope.LINK, 4, 3, False)
     assert 9.0 < found.detected_s < 14.0
 
@@ -110,20 +110,20 @@ def test_a_slow_link_is_a_link_and_isolates_nobody() -> None:
 def test_a_slow_nic_is_a_node() -> None:
     row = {(2, j): 2.5 for j in range(NODES) if j != 2}
     column = {(j, 2): 2.5 for j in range(NODES) if j != 2}
-    (found,) = told(row | column)
+    (found,) = reported(row | column)
     assert (found.fault, found.scope, found.node) == (FaultClass.COMM_SLOW, Scope.NODE, 2)
 
 
 def test_a_nic_slow_from_the_first_second_is_found_by_its_peers() -> None:
     row = {(2, j): 3.0 for j in range(NODES) if j != 2}
     column = {(j, 2): 3.0 for j in range(NODES) if j != 2}
-    (found,) = told(row | column, from_s=0.0)
+    (found,) = reported(row | column, from_s=0.0)
     assert (found.scope, found.node) == (Scope.NODE, 2)
 
 
 def test_a_slow_host_is_nobodys_fault() -> None:
     everything = {(i, j): 1.6 for i in range(NODES) for j in range(NODES) if i != j}
-    assert told(everything) == []
+    assert reported(everything) == []
 
 
 def test_a_job_that_stands_still_is_not_judged() -> None:

@@ -131,13 +131,13 @@ def test_bytes_wait_behind_the_slow_way() -> None:
     assert Waits(data, acks).legs(2) == (0.0, 1)
 
 
-def counted(nodes: int, skew_s: np.ndarray, slow_from_s: float, looks: int = 60) -> tuple[Sockets, Waiting]:
+def counted(nodes: int, skew_s: np.ndarray, slow_from_s: float, polls: int = 60) -> tuple[Sockets, Waiting]:
     """A ring r -> r-1 at 200 Mbit/s with 20 kB on their way, half of them acknowledgements; from then on 60 kB of data
     wait behind the sender of node 1, on clocks that are apart."""
     sockets = Sockets(nodes, 60.0)
     waiting = Waiting(sockets, SlowSettings())
     rate = 200e6 / 8
-    for look in range(looks):
+    for look in range(polls):
         at_s = 0.25 * look
         for i in range(nodes):
             down, up = (i - 1) % nodes, (i + 1) % nodes
@@ -166,7 +166,7 @@ def test_a_constant_offset_of_the_clocks_moves_no_bytes() -> None:
 def test_a_pair_whose_clocks_nothing_tells_counts_half_as_data() -> None:
     rate, apart_s = np.full((4, 4), 200.0), np.full((4, 4), np.nan)
     apart_s[2, 3] = 0.0  # messages tell of another pair only
-    _, waiting = counted(4, np.zeros(4), 0.0, looks=20)  # too few for a past
+    _, waiting = counted(4, np.zeros(4), 0.0, polls=20)  # too few for a past
     waits = waiting.window(2.5, 5.0, now_mbit=rate, usual_mbit=rate, clocks_apart_s=apart_s)
     assert waits.data[1].sum() > 0.0
     assert np.allclose(waits.data[1], waits.acks[1])

@@ -52,7 +52,7 @@ def observations(
     return found
 
 
-def looked(seen: list[Observation], until_s: float, suspected_from_s: float) -> tuple[View, ...]:
+def evaluated(seen: list[Observation], until_s: float, suspected_from_s: float) -> tuple[View, ...]:
     accuser, at = ProbeEvidence(NODES, keep_s=10.0, ripe_s=5.0), 0
     views: tuple[View, ...] = ()
     for now_s in np.arange(0.5, until_s + 0.01, 0.5):
@@ -80,7 +80,7 @@ def test_four_seconds_tell_sender_receiver_and_link_apart(name: str) -> None:
     place, slowdown = FAULTS[name]
     for seed in range(5):
         seen = observations(lambda s, t, at_s: slowdown(s, t, at_s) if at_s >= 15.0 else 1.0, 19.0, seed=seed)
-        assert places(looked(seen, 19.0, 16.0), own=True) == [place]
+        assert places(evaluated(seen, 19.0, 16.0), own=True) == [place]
 
 
 @pytest.mark.parametrize("name", ["tx", "link"])
@@ -88,14 +88,14 @@ def test_trains_that_wait_once_more_where_they_arrive_look_as_usual_and_acquit_n
     place, slowdown = FAULTS[name]
     for seed in range(6):
         seen = observations(lambda s, t, at_s: slowdown(s, t, at_s) if at_s >= 15.0 else 1.0, 21.0, seed=seed, held=0.2)
-        assert places(looked(seen, 21.0, 16.0), own=True) == [place], seed
+        assert places(evaluated(seen, 21.0, 16.0), own=True) == [place], seed
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_what_is_slow_from_the_first_second_is_found_by_its_peers_whatever_the_clocks(name: str) -> None:
     place, slowdown = FAULTS[name]
     seen = observations(slowdown, 14.0, skew_s=0.05)
-    assert places(looked(seen, 14.0, 99.0), own=False) == [place]
+    assert places(evaluated(seen, 14.0, 99.0), own=False) == [place]
 
 
 def test_without_tails_offsets_of_clocks_leave_a_change_as_it_is() -> None:
@@ -103,7 +103,7 @@ def test_without_tails_offsets_of_clocks_leave_a_change_as_it_is() -> None:
     seen = observations(
         lambda s, t, at_s: slowdown(s, t, at_s) if at_s >= 15.0 else 1.0, 18.5, skew_s=0.001, tails=False
     )
-    assert places(looked(seen, 18.5, 16.0), own=True) == [place]
+    assert places(evaluated(seen, 18.5, 16.0), own=True) == [place]
 
 
 @pytest.mark.parametrize("beside", [0.25, 0.6])
@@ -123,12 +123,12 @@ def test_two_faults_are_two() -> None:
     def slowdown(source: int, target: int, at_s: float) -> float:
         return 1.0 if at_s < 15.0 else 2.0 if source == 1 else 1.4 if (source, target) == (5, 4) else 1.0
 
-    found = places(looked(observations(slowdown, 19.0), 19.0, 16.0), own=True)
+    found = places(evaluated(observations(slowdown, 19.0), 19.0, 16.0), own=True)
     assert set(found) == {(1, None, Direction.TX), (5, 4, Direction.FORWARD)}
 
 
 def test_whom_sockets_accuse_and_probes_find_well_is_left_out() -> None:
-    views = looked(observations(lambda *_: 1.0, 20.0, beside=0.0), 20.0, 99.0)
+    views = evaluated(observations(lambda *_: 1.0, 20.0, beside=0.0), 20.0, 99.0)
     accused = [
         Slow(Entity(2, None, Direction.TX, 0.3), 0.2, own=True),
         Slow(Entity(4, 3, Direction.FORWARD, 0.3), 0.2, own=False),
@@ -145,7 +145,7 @@ def test_sockets_that_show_only_the_busiest_way_of_a_sender_do_not_outweigh_prob
     accused = [Slow(busiest, 0.2, own=True, standing={busiest: 40.0, sender: 12.0})]
     (_, _, kept) = joined(
         accused,
-        looked(seen, 18.0, 16.0),
+        evaluated(seen, 18.0, 16.0),
         false_per_window=1e-4,
         made=lambda entity, own: Slow(entity, 0.1, own, probed=True),
     )
@@ -159,7 +159,7 @@ def test_sockets_that_take_a_link_for_its_nic_do_not_outweigh_trains_that_accuse
     accused = [Slow(nic, 0.2, own=True, standing={nic: 90.0, link: 5.0})]
     *_, kept = joined(
         accused,
-        looked(seen, 19.0, 16.0),
+        evaluated(seen, 19.0, 16.0),
         false_per_window=1e-4,
         made=lambda entity, own: Slow(entity, 0.1, own, probed=True),
     )

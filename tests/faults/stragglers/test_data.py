@@ -118,13 +118,13 @@ def test_what_is_usual_is_not_learnt_from_who_is_slow(slow: float, lasts: int, s
     of = roles(8, 24)
     job = Job(of, seed)
     job.windows(HISTORY)
-    before = float(job.state.belief.usual[30])
+    before = float(job.state.filter_state.usual[30])
     job.windows(1, one(of, 30, slow / 3.0))  # it begins within a window
     job.windows(lasts, one(of, 30, slow))
     assert job.named == {30}
     job.windows(30)
     assert not job.state.named
-    assert float(job.state.belief.usual[30]) == pytest.approx(before, abs=0.003)
+    assert float(job.state.filter_state.usual[30]) == pytest.approx(before, abs=0.003)
     job.named.clear()
     job.windows(2 * HISTORY)
     assert not job.named

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from faults.fabric import Floats
 from faults.stragglers import StragglerSettings, noise_scales
 from faults.stragglers import cusum as of_bank
-from faults.stragglers import kalman as of_belief
+from faults.stragglers import kalman as of_filter
 from faults.stragglers.cusum import CusumBank, Observed
 from faults.stragglers.kalman import Validity
 from faults.stragglers.noise_scales import Scales
@@ -31,32 +31,32 @@ def covariance(windows: int, wander: float) -> Floats:
     """Of what a node says in so many windows."""
     at_s = WINDOW_S * np.arange(windows)
     sway = wander**2 * np.exp(-np.abs(at_s[:, None] - at_s) / SETTINGS.wander_memory_s)
-    return np.asarray((of_belief.ODD * SPREAD) ** 2 + sway + NOISE**2 * np.eye(windows))
+    return np.asarray((of_filter.ODD * SPREAD) ** 2 + sway + NOISE**2 * np.eye(windows))
 
 
 def through(late: Floats, wander: float, *, pause: float = 1e-12) -> tuple[Validity, CusumBank, float]:
     """(what is known, the bank, log-likelihood) after all windows; the bank is never set back below zero here."""
-    belief, bank, likelihood = of_belief.start(1), of_bank.start(1, 1), 0.0
+    filter_state, bank, likelihood = of_filter.start(1), of_bank.start(1, 1), 0.0
     keep = exp(-WINDOW_S / SETTINGS.wander_memory_s)
     for at, each in enumerate(late):
-        before = of_belief.ahead(
-            belief, known(wander=wander), SETTINGS, alone=ALONE, seconds=WINDOW_S, window_s=WINDOW_S
+        before = of_filter.ahead(
+            filter_state, known(wander=wander), SETTINGS, alone=ALONE, seconds=WINDOW_S, window_s=WINDOW_S
         )
         observed = np.array([bool(np.isfinite(each))])
-        gain, after = of_belief.gain(before, observed, of_belief.deviation(before, NOISE))
+        gain, after = of_filter.gain(before, observed, of_filter.deviation(before, NOISE))
         expected = before.usual + before.sway
         surprise = np.where(observed, each - expected, 0.0)
-        belief = Validity(
+        filter_state = Validity(
             before.usual + gain.usual * surprise, before.sway + gain.sway * surprise,
             after.usual2, after.both, after.sway2,
         )  # fmt: skip
         if observed[0]:
             likelihood -= 0.5 * float((surprise[0] / gain.deviation[0]) ** 2) + log(gain.deviation[0])
         bank = of_bank.step(
-            bank, Observed(observed, expected, surprise, at * WINDOW_S), belief, gain,
+            bank, Observed(observed, expected, surprise, at * WINDOW_S), filter_state, gain,
             sizes=np.array([SIZE]), keep=keep, pause_density=pause, most=1e9,
         )  # fmt: skip
-    return belief, bank, likelihood
+    return filter_state, bank, likelihood
 
 
 def gaussian(values: Floats, matrix: Floats) -> float:

@@ -47,9 +47,9 @@ def sink_to(path: Path, url: str, **said: str) -> tuple[InboxSink, HttpFallback]
     return InboxSink(str(path), rank=RANK, fallback=way), way
 
 
-def tell(sink: InboxSink, told: list[Observation], *, zero_s: float) -> None:
+def tell(sink: InboxSink, reported: list[Observation], *, zero_s: float) -> None:
     """What the rank itself would say of it."""
-    for seen in told:
+    for seen in reported:
         file, line = line_of(on_clock_of(seen, -zero_s))
         sink.put(file.partition("_")[0], line)
     sink.flush()
@@ -57,8 +57,8 @@ def tell(sink: InboxSink, told: list[Observation], *, zero_s: float) -> None:
 
 def tell_of_others(watcher: Served, *, zero_s: float) -> None:
     poster = HttpPoster(watcher.url, path=PATH, headers={"Authorization": f"Bearer {SECRET}"}, timeout_s=PATIENCE_S)
-    told = [seen for seen in HANGS.told() if seen.node != RANK]
-    for body in batches(told, zero_s=zero_s, sent_s=time.time()):
+    reported = [seen for seen in HANGS.reported() if seen.node != RANK]
+    for body in batches(reported, zero_s=zero_s, sent_s=time.time()):
         assert poster.post(body)[0] == 204
     poster.close()
 
@@ -99,8 +99,8 @@ def test_a_rank_whose_recorder_is_gone_is_known_until_it_is_back_and_then_by_it(
 ) -> None:
     path, zero_s = tmp_path / "inbox", time.time() - HANGS.end_s
     (tmp_path / "token").write_text(f"{SECRET}\n")
-    told = [seen for seen in HANGS.told() if seen.rank == RANK]
-    before, after = told[:30], told[30:]
+    reported = [seen for seen in HANGS.reported() if seen.rank == RANK]
+    before, after = reported[:30], reported[30:]
     with served(JobConfig(name="told", nodes=4), zero_s=zero_s, token=SECRET) as watcher:
         sink, way = sink_to(path, watcher.url, token_file=str(tmp_path / "token"))
         inbox = inbox_at(path)

@@ -76,9 +76,9 @@ def test_a_collective_is_told_when_it_was_waited_for(dist: Any, tmp_path: Path) 
     watched.step(7)
     assert dist.ProcessGroup().allreduce([Tensor(), Tensor()]).wait()
     watched.close()
-    (told,) = lines(tmp_path, "coll")
-    assert (told["seq"], told["op"], told["n"], told["step"]) == (1, "all_reduce", 128, 7)
-    assert told["t1"] >= told["t0"]
+    (reported,) = lines(tmp_path, "coll")
+    assert (reported["seq"], reported["op"], reported["n"], reported["step"]) == (1, "all_reduce", 128, 7)
+    assert reported["t1"] >= reported["t0"]
     assert lines(tmp_path, "hb")[-1] | {"t": 0} == {
         "t": 0, "rank": 1, "enq": 1, "done": 1, "op": None, "step": 7, "phase": "done",
     }  # fmt: skip
@@ -99,9 +99,9 @@ def test_a_send_and_a_receive_make_a_pass(dist: Any, tmp_path: Path) -> None:
     received.wait()
     sent.wait()
     watched.close()
-    (told,) = lines(tmp_path, "coll")
-    assert (told["op"], told["src"], told["dst"], told["n"]) == ("p2p", 0, 2, 64)
-    assert told["t0"] <= told["tr"] <= told["ts"]
+    (reported,) = lines(tmp_path, "coll")
+    assert (reported["op"], reported["src"], reported["dst"], reported["n"]) == ("p2p", 0, 2, 64)
+    assert reported["t0"] <= reported["tr"] <= reported["ts"]
 
 
 def test_the_jobs_own_errors_are_its_own(dist: Any, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_collective_that_raises_is_told_at_once_and_is_not_finished(dist: Any,
     assert (beat["enq"], beat["done"], beat["op"], beat["phase"]) == (2, 1, "all_reduce", "failed")
     watched.close()
     assert lines(tmp_path, "hb")[-1]["phase"] == "failed"
-    assert [told["seq"] for told in lines(tmp_path, "coll")] == [1]
+    assert [reported["seq"] for reported in lines(tmp_path, "coll")] == [1]
 
 
 def test_one_that_nobody_waits_for_is_found_to_have_raised(dist: Any, tmp_path: Path) -> None:

@@ -89,10 +89,10 @@ class Node:
         self.asked.append(method)
         if self.down:
             raise AgentError("unix:/run/agent.sock: Connection refused")
-        answer = asyncio.run(self._answer(method, path, body))
-        if answer.status_code != 200:
-            raise RefusedError(answer.status_code, answer.json()["detail"])
-        return dict(answer.json())
+        reply = asyncio.run(self._answer(method, path, body))
+        if reply.status_code != 200:
+            raise RefusedError(reply.status_code, reply.json()["detail"])
+        return dict(reply.json())
 
     async def _answer(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx.Response:
         async with httpx.AsyncClient(transport=self._transport, base_url="http://agent") as http:
