@@ -18,11 +18,11 @@ from deploy.actuators.base import Step
 from deploy.actuators.ray_train import RayTrainActuator, ray_train_actuators
 from deploy.common.errors import UnreachableError
 from deploy.controller.rollout import verify
-from deploy.remediation.ray_cluster import RayWorld
+from deploy.remediation.ray_cluster import RayCluster as RemediationCluster
 from deploy.training.run_status import RunStatusReader
-from tests.testbed.remediated_run import ENDLESS
 from tests.testbed.processes import Process
 from tests.testbed.ray_cluster import RayCluster
+from tests.testbed.remediated_run import ENDLESS
 from tests.testbed.train_job import TrainJob
 from tests.testbed.waiting import wait_for
 
@@ -91,14 +91,14 @@ def _asks(actuator: RayTrainActuator, step: Step) -> bool:
     return True
 
 
-async def _probed(world: RayWorld, ids: list[str]) -> str:
-    reading = await world.probe(ids[0], good=ids[1:])
+async def _probed(cluster: RemediationCluster, ids: list[str]) -> str:
+    reading = await cluster.probe(ids[0], good=ids[1:])
     return f"{reading.passed} {reading.detail}"
 
 
 def test_a_healthy_node_passes_a_probe_against_two_others(joined: RayCluster) -> None:
     ids = [joined.node_ids[name] for name in ("h100", "a100", "l4")]
-    said = asyncio.run(_probed(RayWorld(), ids))
+    said = asyncio.run(_probed(RemediationCluster(), ids))
     assert "between good nodes" in said
-    gone = asyncio.run(_probed(RayWorld(), ["f" * 56, *ids[1:]]))
+    gone = asyncio.run(_probed(RemediationCluster(), ["f" * 56, *ids[1:]]))
     assert gone == "False it has left the cluster"

@@ -40,6 +40,7 @@ def test_each_act_changes_the_mix(act: Act, expected: Mapping[tuple[str, float |
     found = planned(act)
     assert {(each.gpu, each.clock): each.count for each in found.allocation} == expected
     assert all(each.gpus_per_replica == 1 and each.count <= MAX_GPUS for each in found.allocation)
+    assert found.power_w is not None
     assert found.power_w <= (act.limit_w or found.power_w)
 
 

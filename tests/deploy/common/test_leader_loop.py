@@ -1,0 +1,124 @@
+"""One loop for every controller: it reconciles while it leads, and counts only what a leader did."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, cast
+
+import pytest
+
+from deploy.common.clock import Clock
+from deploy.common.leader_election import Leadership, LeaseRole
+from deploy.common.leader_loop import LeaderLoop
+from deploy.common.liveness import Liveness
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Lease:
+    """A leadership whose role the test sets."""
+
+    role: LeaseRole = LeaseRole.LEADER
+    was_requested: bool = True
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+
+@dataclass
+class Counts:
+    """The counted reconciles."""
+
+    oks: list[bool] = field(default_factory=list)
+
+    def count_reconcile(self, *, ok: bool, duration_s: float, at: datetime) -> None:
+        assert duration_s >= 0.0
+        assert at.tzinfo is not None
+        self.oks.append(ok)
+
+
+@dataclass
+class Work:
+    """Reconciles whose second part waits for the test."""
+
+    started: int = 0
+    ok: bool = True
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def reconcile(self) -> Coroutine[Any, Any, bool]:
+        self.started += 1
+        return self._rest()
+
+    async def _rest(self) -> bool:
+        await self.go.wait()
+        return self.ok
+
+
+def loop_of(lease: Lease, work: Work, counts: Counts, *, clock: Clock | None = None) -> LeaderLoop:
+    return LeaderLoop(
+        leadership=cast("Leadership", lease),
+        reconcile=work.reconcile,
+        metrics=counts,
+        clock=clock or Clock(),
+        liveness=Liveness(),
+        period_s=0.001,
+        timeout_s=1.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("role", "ok", "result", "counted"),
+    [
+        (LeaseRole.LEADER, True, True, [True]),
+        (LeaseRole.LEADER, False, False, [False]),
+        (LeaseRole.FOLLOWER, False, True, []),
+        (LeaseRole.UNKNOWN, True, False, [False]),
+    ],
+)
+async def test_only_reconciles_of_a_leader_are_made_and_those_of_a_follower_are_not_counted(
+    role: LeaseRole, *, ok: bool, result: bool, counted: list[bool]
+) -> None:
+    work, counts = Work(ok=ok), Counts()
+    work.go.set()
+    assert await loop_of(Lease(role), work, counts).once() is result
+    assert (counts.oks, work.started) == (counted, int(role is LeaseRole.LEADER))
+
+
+async def test_a_slow_reconcile_does_not_delay_the_next_one_and_the_loop_stays_alive() -> None:
+    work, counts = Work(), Counts()
+    loop = loop_of(Lease(), work, counts)
+    running = asyncio.create_task(loop.run())
+    async with asyncio.timeout(60.0):
+        while work.started < 3:
+            await asyncio.sleep(0)
+    assert counts.oks == []
+    assert loop.liveness.is_alive()
+    work.go.set()
+    async with asyncio.timeout(60.0):
+        while len(counts.oks) < 3:
+            await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_nothing_is_reconciled_before_the_lease_was_requested() -> None:
+    lease, work = Lease(was_requested=False), Work()
+    periods = 0
+
+    async def sleep(_seconds: float) -> None:
+        nonlocal periods
+        periods += 1
+        if periods == 3:
+            assert work.started == 0
+            lease.was_requested = True
+        await asyncio.sleep(0)
+
+    running = asyncio.create_task(loop_of(lease, work, Counts(), clock=Clock(sleep=sleep)).run())
+    async with asyncio.timeout(60.0):
+        while not work.started:
+            await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running])
+    assert periods >= 3
