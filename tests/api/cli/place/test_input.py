@@ -43,14 +43,14 @@ class TestWrongInput:
         assert "there is no folder" in done.refused[0]
         assert not list(tmp_path.iterdir())
 
-    @pytest.mark.parametrize(("options", "said"), WRONG_OPTIONS)
+    @pytest.mark.parametrize(("options", "message"), WRONG_OPTIONS)
     def test_options(self, cli: Cli, out: Path, options: tuple[str, ...], message: str) -> None:
         done = cli("place", EXAMPLE, *SHAPE, *options, "-o", out)
         assert (done.code, out.exists()) == (2, False)
         assert any(message in line for line in done.refused), done.stderr
 
     @pytest.mark.parametrize(
-        ("change", "said"),
+        ("change", "message"),
         [
             (lambda rows: rows[2].__setitem__(5, 0), "[2][5]: must be above 0"),
             (lambda rows: rows[2].__setitem__(5, 0), "(--least-tokens gives them some)"),
@@ -70,7 +70,7 @@ class TestWrongInput:
         assert any(line.startswith(str(path)) and message in line for line in done.refused), done.stderr
 
     @pytest.mark.parametrize(
-        ("speeds", "said"),
+        ("speeds", "message"),
         [
             ([1.0] * 7, "speeds.json: gpu_speeds: must be one number per GPU (8), got 7"),
             ([1.0] * 7 + [0.0], "speeds.json: gpu_speeds[7]: input should be greater than or equal to 0.001"),
@@ -84,7 +84,7 @@ class TestWrongInput:
         assert any(message in line for line in done.refused), done.stderr
 
     @pytest.mark.parametrize(
-        ("layers", "high", "said"),
+        ("layers", "high", "message"),
         [(ROWS - 1, 31, "as many layers as the loads (6), got 5"), (ROWS, 32, "from 0 to 31")],
     )
     def test_traces(self, cli: Cli, tmp_path: Path, layers: int, high: int, message: str) -> None:

@@ -90,7 +90,7 @@ class TestMoving:
         assert "--max-moves: must be at least 6, got 1" in done.refused[0]
 
     @pytest.mark.parametrize(
-        ("shape", "said"),
+        ("shape", "message"),
         [
             (("--slots", "48", "--gpus", "8", "--nodes", "2"), "slots: must be 48"),
             (("--slots", "40", "--gpus", "4", "--nodes", "2"), "gpus: must be 4"),
@@ -158,7 +158,7 @@ class TestChecking:
         assert verdict["gain_gpu_s"] < 1.5 * verdict["cost_gpu_s"] == 1.5 * verdict["moves"]["duration_s"] * 8
 
     @pytest.mark.parametrize(
-        ("options", "said"),
+        ("options", "message"),
         [
             (("--act-above", "1.01", "--settle-at", "1.05"), "--settle-at: must be from 1 to --act-above (1.01)"),
             (("--window-s", "0"), "--window-s: must be above 0, got 0"),

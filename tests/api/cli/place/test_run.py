@@ -191,7 +191,7 @@ class TestNodesByName:
         assert cli("place", "export", out, "--engine", "sglang").code == 2
 
     @pytest.mark.parametrize(
-        ("options", "said"),
+        ("options", "message"),
         [
             ((), "--on: must name at least one node"),
             (("--on", "a9"), "unknown node 'a9'"),
@@ -219,7 +219,7 @@ class TestMemory:
         assert read(out).layout.slots_of_gpu.tolist() == [6, 6, 6, 6, 4, 4, 4, 4]
 
     @pytest.mark.parametrize(
-        ("memory", "said"),
+        ("memory", "message"),
         [
             ([40] * 7, "gpu_memory: must be one number per GPU (8), got 7"),
             ([40] * 7 + [5], "gpu_memory[7]: must hold one expert of each layer, 6 GB"),
@@ -228,9 +228,7 @@ class TestMemory:
             ([24] * 8, "--slots: must be from 8 (one per GPU) to what memory holds (32), got 40"),
         ],
     )
-    def test_invalid_memory_is_reported(
-        self, cli: Cli, tmp_path: Path, out: Path, memory: Any, message: str
-    ) -> None:
+    def test_invalid_memory_is_reported(self, cli: Cli, tmp_path: Path, out: Path, memory: Any, message: str) -> None:
         limits = ("--gpu-memory", written(tmp_path / "memory.json", memory), "--expert-bytes", str(10**9))
         done = cli("place", EXAMPLE, *SHAPE, *limits, "-o", out)
         assert (done.code, out.exists()) == (2, False)
