@@ -93,7 +93,7 @@ def agent(
     client_ca: ClientCaOption = None,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
-    """Run the agent of one node: execute the guard's commands and hold caps with leases."""
+    """Run the agent of one node: caps with leases, telemetry."""
     _check_name(server)
     token, tls = read_secret(token_file), _mutual_tls(tls_cert, tls_key, client_ca)
     if act and device.is_real and token is None and tls is None:

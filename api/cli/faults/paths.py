@@ -1,4 +1,4 @@
-"""`fleetwright faults paths`: a job's rings over the fabric, expected against hashed, and the path choice file."""
+"""`fleetwright faults paths`: plan a job's paths, compare them with hashing, and write the path table."""
 
 import csv
 import dataclasses
@@ -41,11 +41,11 @@ from fleet.topology import Topology
 
 app = new_app()
 
-COLUMNS = (Column("tier"), number("greatest utilisation, planned", decimals=3))
+COLUMNS = (Column("tier"), number("maximum utilisation, planned", decimals=3))
 
 
 class ChoiceForm(StrEnum):
-    """How path choices are written."""
+    """Format of the path table."""
 
     CSV = "csv"
     JSON = "json"
@@ -57,27 +57,29 @@ def paths_command(
     topology: Annotated[Path, typer.Argument(metavar="TOPOLOGY", help="Switches, uplinks and nodes.")],
     job: Annotated[Path, typer.Argument(metavar="JOB", help="Rings, demand, bonds, dead links.")],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the path choice of every connection.")
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the path and source port of every connection.")
     ] = None,
     form: Annotated[ChoiceForm, typer.Option(help="Of --out; hccl: MultiQpSrcPort.cfg.")] = ChoiceForm.CSV,
     probed: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="CSV of from,to,port,path as probed in the fabric.")
+        Path | None, typer.Option(metavar="FILE", help="CSV of from,to,port,path from probes in the fabric.")
     ] = None,
     probe_plan: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write which ports to try between which NICs.")
+        Path | None, typer.Option(metavar="FILE", help="Write the ports to probe for each pair of NICs.")
     ] = None,
     dies: Annotated[
         list[str] | None,
-        typer.Option(metavar="LOWER,UPPER[,CABLE]", help="Then this link dies: plan again, moving little."),
+        typer.Option(metavar="LOWER,UPPER[,CABLE]", help="Then fail this link and plan again, with few moves."),
     ] = None,
-    draws: Annotated[int, typer.Option(min=1, max=10_000, help="Of source ports, for the hashed comparison.")] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="Of those draws.")] = 0,
+    draws: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Random draws of source ports for the comparison with hashing.")
+    ] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the draws.")] = 0,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Give each connection of a job its path: no cable overfull.
+    """Assign a path to each connection of a job.
 
-    Utilisation is what is asked of a port or cable over what it carries.  The fractional optimum is what no assignment
-    that loads all ports of a NIC alike can beat, proven.
+    Utilisation is the traffic of a port or cable over its capacity.  The fractional optimum is a proven lower bound for
+    every assignment that loads all ports of a NIC equally.
     """
     for path in (out, probe_plan):
         if path is not None:
@@ -129,7 +131,7 @@ def _mended(job: Path, plan: Plan, dies: Sequence[str]) -> Repair | None:
                 f"--dies: expected LOWER,UPPER or LOWER,UPPER,CABLE, got {text!r}", exit_code=EXIT_BAD_INPUT
             )
         try:
-            # Not validated as a document's field would be: what the fabric has says more than a pattern does.
+            # Not validated like a document's field: the fabric's error message is more helpful than a pattern.
             link = Cable.model_construct(lower=lower, upper=upper, cable=int(cable) if cable else None)
             dead += plan.traffic.clos.cables(link)
         except RuleError as error:
@@ -153,29 +155,27 @@ def _print(answer: dict[str, Any], *, by_model: bool) -> None:
     print_table(Table(COLUMNS, list(load["by_tier"].items())))
     print_line("")
     print_line(
-        f"- greatest utilisation {load['greatest']:.3f}; "
-        f"no assignment can have less than {answer['fractional_optimum']:.3f} (proof: {answer['proof']})"
+        f"- maximum utilisation {load['greatest']:.3f}; "
+        f"no assignment is below {answer['fractional_optimum']:.3f} (proof: {answer['proof']})"
     )
     print_line(
-        f"- hashed: {hash_['mean']:.3f} in the mean of {hash_['draws']:,} draws "
-        f"(p50 {hash_['p50']:.3f}, p99 {hash_['p99']:.3f}, at most {hash_['worst']:.3f})"
+        f"- hashed: mean {hash_['mean']:.3f} of {hash_['draws']:,} draws "
+        f"(p50 {hash_['p50']:.3f}, p99 {hash_['p99']:.3f}, maximum {hash_['worst']:.3f})"
     )
     print_line(
         f"- slowest ring: {load['slowest_ring']:.1%} of its demand planned, {hash_['slowest_ring_mean']:.1%} hashed"
     )
-    print_line(
-        f"- {answer['split_flows']:,} flows split over more connections; {load['over']:,} ports and cables above 1"
-    )
+    print_line(f"- {answer['split_flows']:,} split flows; {load['over']:,} ports and cables above 1")
     if "repair" in answer:
         print_line(
-            "- after the link died: {moved} connections moved, {opened} opened, {closed} closed".format(
+            "- after the link failure: {moved} connections moved, {opened} opened, {closed} closed".format(
                 **answer["repair"]
             )
         )
     if by_model:
         note("source ports follow a model hash, not this fabric's: probe it (--probe-plan) and give --probed")
     if answer["without_port"]:
-        note(f"{answer['without_port']:,} connections: no source port is known to lead to the planned path")
+        note(f"{answer['without_port']:,} connections: no source port is known for the planned path")
 
 
 def _written(rows: Sequence[Row], traffic: Traffic, form: ChoiceForm) -> str:

@@ -1,4 +1,4 @@
-"""`fleetwright faults record`: what one node's sockets and processes say of a job, into a folder or to a watcher."""
+"""`fleetwright faults record`: sample a node's sockets and processes for a job, into a folder or to a fault monitor."""
 
 import signal
 import time
@@ -32,33 +32,34 @@ app = new_app()
 @app.command()
 def record(
     peers: Annotated[
-        str, typer.Option(metavar="IP=INDEX,... | FILE", help="The job's nodes by address, this one too.")
+        str, typer.Option(metavar="IP=INDEX,... | FILE", help="Addresses of the job's nodes, including this one.")
     ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder to write.", show_default="none")
     ] = None,
     node: Annotated[int, typer.Option(metavar="INDEX", min=0, help="This node's index.")] = 0,
-    hz: Annotated[float, typer.Option(metavar="RATE", min=0.1, max=100.0, help="Looks at the sockets a second.")] = 4.0,
+    hz: Annotated[float, typer.Option(metavar="RATE", min=0.1, max=100.0, help="Socket samples per second.")] = 4.0,
     netns: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Network namespace to look into.", show_default="this one")
+        str | None, typer.Option(metavar="NAME", help="Network namespace to sample.", show_default="this one")
     ] = None,
     pid: Annotated[
         list[str] | None,
-        typer.Option(metavar="[RANK=]PID", help="Process of a rank; without --netns its namespace is looked into."),
+        typer.Option(metavar="[RANK=]PID", help="Process of a rank; without --netns its namespace is sampled."),
     ] = None,
     duration: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=0.0, help="How long.", show_default="until told to end")
+        float | None, typer.Option(metavar="SECONDS", min=0.0, help="Duration.", show_default="until SIGINT or SIGTERM")
     ] = None,
     ignore_port: Annotated[
-        list[int] | None, typer.Option(metavar="PORT", min=1, max=65_535, help="Leave out, as of the job's store.")
+        list[int] | None,
+        typer.Option(metavar="PORT", min=1, max=65_535, help="Ignore this port, e.g. of the job's store."),
     ] = None,
     ranks_per_node: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Ranks of each node.")] = 1,
     inbox: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="Unix socket for what ranks say of themselves.", show_default="none"),
+        typer.Option(metavar="PATH", help="Unix socket for the reports of ranks.", show_default="none"),
     ] = None,
     flights: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where Flight Recorder dumps appear.", show_default="none")
+        Path | None, typer.Option(metavar="DIR", help="Folder of Flight Recorder dumps.", show_default="none")
     ] = None,
     probe: Annotated[
         int | None,
@@ -66,48 +67,50 @@ def record(
             metavar="BYTES",
             min=MIN_BYTES,
             max=MAX_BYTES,
-            help="Send one-way probes of that size to both neighbours, by UDP.",
+            help="Send one-way UDP probes of this size to both neighbours.",
             show_default="none",
         ),
     ] = None,
     probe_every: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, max=3600.0, help="How often each neighbour is probed.")
+        float, typer.Option(metavar="SECONDS", min=0.1, max=3600.0, help="Interval of probes to each neighbour.")
     ] = 0.5,
     probes_only: Annotated[
         bool,
-        typer.Option(
-            "--probes-only", help="Probes and nothing else: a process beside the recorder, which then has none."
-        ),
+        typer.Option("--probes-only", help="Only send probes, as a process beside a recorder without probes."),
     ] = False,
-    infiniband: Annotated[bool, typer.Option("--infiniband", help="Counters of InfiniBand and RoCE ports.")] = False,
+    infiniband: Annotated[
+        bool, typer.Option("--infiniband", help="Read the counters of InfiniBand and RoCE ports.")
+    ] = False,
     dcgm: Annotated[
-        str | None, typer.Option(metavar="URL", help="dcgm-exporter's metrics.", show_default="none")
+        str | None, typer.Option(metavar="URL", help="Metrics of dcgm-exporter.", show_default="none")
     ] = None,
     xpu_timer: Annotated[
-        str | None, typer.Option(metavar="URL", help="xpu_timer's metrics.", show_default="none")
+        str | None, typer.Option(metavar="URL", help="Metrics of xpu_timer.", show_default="none")
     ] = None,
     ras: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="NCCL RAS, on one node of a job.", show_default="none")
+        str | None, typer.Option(metavar="HOST:PORT", help="NCCL RAS; only on one node of a job.", show_default="none")
     ] = None,
-    send: Annotated[str | None, typer.Option(metavar="URL", help="Watcher to send to.", show_default="none")] = None,
+    send: Annotated[
+        str | None, typer.Option(metavar="URL", help="Fault monitor to send to.", show_default="none")
+    ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Secret that the watcher asks for.", show_default="none")
+        Path | None, typer.Option(metavar="FILE", help="Token that the fault monitor requires.", show_default="none")
     ] = None,
     budget: Annotated[
-        float, typer.Option(metavar="BYTES", min=100.0, max=1e6, help="Most bytes a second to the watcher.")
+        float, typer.Option(metavar="BYTES", min=100.0, max=1e6, help="Limit on bytes per second to the fault monitor.")
     ] = 1000.0,
     log_level: LogLevelOption = LogLevel.WARNING,
 ) -> None:
-    """Look at one node from outside the job, some times a second.
+    """Sample one node from outside the job.
 
-    Needs no right beyond the job's network namespace; entering another one by --netns or --pid needs CAP_SYS_ADMIN.
+    Needs no privilege beyond the job's network namespace; --netns and --pid for another one need CAP_SYS_ADMIN.
     """
     configure_logs(level=log_level)
     if output is None and send is None:
         raise CommandError("nowhere to record to: give --output DIR or --send URL", exit_code=EXIT_BAD_INPUT)
     if probes_only:
-        seen = {"--inbox": inbox, "--flights": flights, "--infiniband": infiniband, "--dcgm": dcgm}
-        _probes_alone(probe, asked=seen | {"--xpu-timer": xpu_timer, "--ras": ras})
+        recorder_options = {"--inbox": inbox, "--flights": flights, "--infiniband": infiniband, "--dcgm": dcgm}
+        _probes_alone(probe, options=recorder_options | {"--xpu-timer": xpu_timer, "--ras": ras})
     pids = _pids(pid or [], node=node, ranks_per_node=ranks_per_node)
     known = _peers(peers)
     if violation := known.violation_of(node):
@@ -145,23 +148,23 @@ def record(
     except RuleError as error:
         raise CommandError(f"--probe: {error}", exit_code=EXIT_BAD_INPUT) from error
     settle_memory()
-    tally = recorder.run(_told_to_end(), duration_s=duration)
-    note(f"{tally.polls} looks, {tally.observations} observations, {tally.late_polls} too late")
+    tally = recorder.run(_stop_event(), duration_s=duration)
+    note(f"{tally.polls} polls, {tally.observations} observations, {tally.late_polls} late")
     for what, count in sorted({**tally.failures, **malformed.counts()}.items()):
         note(f"{count} times: {what}")
 
 
-def _probes_alone(probe: int | None, *, asked: Mapping[str, object]) -> None:
-    """What is asked for beside probes is a recorder's; `--pid` still says into which namespace to look."""
+def _probes_alone(probe: int | None, *, options: Mapping[str, object]) -> None:
+    """Refuse options of a recorder; `--pid` may still give the namespace."""
     if probe is None:
         raise CommandError("--probes-only: give --probe BYTES, the size of a train", exit_code=EXIT_BAD_INPUT)
-    if others := [option for option, said in asked.items() if said]:
-        message = f"--probes-only sends probes and nothing else: leave {', '.join(others)} to the node's recorder"
+    if others := [option for option, value in options.items() if value]:
+        message = f"--probes-only only sends probes: give {', '.join(others)} to the node's recorder"
         raise CommandError(message, exit_code=EXIT_BAD_INPUT)
 
 
-def _told_to_end() -> Event:
-    """Set by the first SIGINT or SIGTERM: what was seen is written out."""
+def _stop_event() -> Event:
+    """An event for the first SIGINT or SIGTERM; the recorder then writes the rest and stops."""
     stop = Event()
 
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -172,25 +175,25 @@ def _told_to_end() -> Event:
     return stop
 
 
-def _peers(said: str) -> Peers:
-    """Pairs themselves, or a file that holds them."""
+def _peers(text: str) -> Peers:
+    """The pairs, or a file with them."""
     try:
-        if "=" in said:
-            return parse_peers(said)
-        return parse_peers(Path(said).read_text(encoding="utf-8"))
+        if "=" in text:
+            return parse_peers(text)
+        return parse_peers(Path(text).read_text(encoding="utf-8"))
     except RuleError as error:
         raise CommandError(
             *(f"--peers: {line}" for line in str(error).split("; ")), exit_code=EXIT_BAD_INPUT
         ) from error
     except (OSError, UnicodeDecodeError) as error:
-        message = f"--peers {said}: {getattr(error, 'strerror', None) or error}"
+        message = f"--peers {text}: {getattr(error, 'strerror', None) or error}"
         raise CommandError(message, exit_code=EXIT_BAD_INPUT) from error
 
 
-def _pids(said: list[str], *, node: int, ranks_per_node: int) -> dict[int, int]:
-    """By rank; a process without a rank is the node's first."""
+def _pids(options: list[str], *, node: int, ranks_per_node: int) -> dict[int, int]:
+    """Processes by rank; one without a rank is the node's first rank."""
     found: dict[int, int] = {}
-    for entry in said:
+    for entry in options:
         left, sign, right = entry.partition("=")
         rank, number = (left, right) if sign else (str(node * ranks_per_node), left)
         if not (_whole(rank) and _whole(number) and int(number) > 0):
@@ -203,25 +206,25 @@ def _whole(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 9
 
 
-def _url(option: str, said: str | None) -> str | None:
-    """A URL that can be asked, or none."""
-    if said is None:
+def _url(option: str, value: str | None) -> str | None:
+    """A valid URL, or none."""
+    if value is None:
         return None
     try:
-        parts = urlsplit(said)
+        parts = urlsplit(value)
         usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
     if not usable:
-        raise CommandError(f"{option} {said}: expected http://HOST:PORT", exit_code=EXIT_BAD_INPUT)
-    return said
+        raise CommandError(f"{option} {value}: expected http://HOST:PORT", exit_code=EXIT_BAD_INPUT)
+    return value
 
 
-def _address(said: str | None) -> tuple[str, int] | None:
+def _address(value: str | None) -> tuple[str, int] | None:
     """`localhost:28028`, `[::1]:28028`, or none."""
-    if said is None:
+    if value is None:
         return None
-    host, _colon, port = said.rpartition(":")
+    host, _colon, port = value.rpartition(":")
     if not host or not _whole(port) or not 0 < int(port) < 65_536:
-        raise CommandError(f"--ras {said}: expected HOST:PORT", exit_code=EXIT_BAD_INPUT)
+        raise CommandError(f"--ras {value}: expected HOST:PORT", exit_code=EXIT_BAD_INPUT)
     return host.strip("[]"), int(port)

@@ -72,7 +72,7 @@ def test_what_a_prober_does_not_look_at_is_refused_by_name(cli: Cli, tmp_path: P
     done = cli(*RIGHT, "-o", tmp_path / "r", "--probes-only", "--probe", "64", *asked)
     assert done.code == 2
     (line,) = done.refused
-    assert f"leave {asked[0]} to the node's recorder" in line
+    assert f"give {asked[0]} to the node's recorder" in line
     assert not (tmp_path / "r").exists()
 
 

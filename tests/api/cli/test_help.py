@@ -23,9 +23,9 @@ from tests.api.cli.conftest import COMMAND, Cli, Shell
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "chat.yaml"
 # Their -o is a file or a folder, or what they write has a form of its own.
-WRITERS = {"place make", "place export", "faults record", "faults verdicts bundle", "targets table"}
+WRITERS = {"place make", "place export", "faults record", "faults diagnoses bundle", "targets table"}
 # They answer on sockets and in logs.
-ENDLESS = {"agent", "controller run", "faults watch", "guard", "heal run", "router", "serve"}
+ENDLESS = {"agent", "controller run", "faults monitor", "guard", "remediate run", "router", "serve"}
 HEAVY = {"aiosqlite", "alembic", "deploy", "fastapi", "httpx", "kubernetes", "planner", "sqlalchemy", "uvicorn"}
 
 
@@ -62,18 +62,18 @@ def test_all_commands() -> None:
             "profiles fit",
         ),
         *("models from-config", "topology discover", "plans list", "plans show"),
-        *("placements list", "placements show", "placements ask"),
+        *("placements list", "placements show"),
         *("power simulate", "power plan", "power fit", "power forecast"),
         *("power trees list", "power trees check", "power trees pull", "power trees push", "power trees delete"),
         *("power budgets list", "power budgets show", "power budgets set", "power budgets withdraw"),
-        *("power simulations list", "power simulations show", "power simulations ask"),
-        *("power plans list", "power plans show", "power plans ask"),
-        *("faults replay", "faults simulate", "faults record", "faults watch", "faults paths"),
-        *("faults simulations list", "faults simulations show", "faults simulations ask"),
-        *(f"faults verdicts {verb}" for verb in ("list", "show", "bundle", "replay", "report")),
-        *("heal run", "heal cases", "heal case"),
-        *(f"faults isolation {verb}" for verb in ("show", "rules", "set", "close-breaker")),
-        *(f"faults isolation {verb}" for verb in ("approve", "decline", "release", "keep-out")),
+        *("power simulations list", "power simulations show"),
+        *("power plans list", "power plans show"),
+        *("faults replay", "faults simulate", "faults record", "faults monitor", "faults paths"),
+        *("faults simulations list", "faults simulations show"),
+        *(f"faults diagnoses {verb}" for verb in ("list", "show", "bundle", "replay", "report")),
+        *("remediate run", "remediate cases", "remediate case"),
+        *(f"faults quarantine {verb}" for verb in ("show", "rules", "set", "reset-breaker")),
+        *(f"faults quarantine {verb}" for verb in ("approve", "decline", "release", "cordon")),
         *("controller start", "controller stop", "controller upgrade", "controller list"),
         *(
             "agent",
@@ -138,7 +138,7 @@ def test_without_a_command_the_commands_are_listed_on_stderr(cli: Cli) -> None:
 def test_a_group_without_a_command_lists_its_own(cli: Cli) -> None:
     done = cli("topology")
     assert (done.code, done.stdout) == (2, "")
-    assert "  discover  Read the topology off the labels of a running cluster.\n" in done.stderr
+    assert "  discover  Read the topology from the labels of a running cluster.\n" in done.stderr
 
 
 def test_version(cli: Cli) -> None:

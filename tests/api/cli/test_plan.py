@@ -159,11 +159,11 @@ class TestCatalogues:
         (tmp_path / "request.yaml").write_text(REQUEST + OFFER)
         (tmp_path / "offers.yaml").write_text(OFFER)
         done = cli("plan", tmp_path / "request.yaml", "--offers", tmp_path / "offers.yaml")
-        assert (done.code, done.refused) == (2, ["--offers: the request brings offers of its own: give one of them"])
+        assert (done.code, done.refused) == (2, ["--offers: the request has its own offers: give one of them"])
 
     @pytest.mark.parametrize("option", ["--gpus", "--models", "--offers"])
     def test_a_service_has_its_own(self, cli: Cli, request_file: Path, option: str) -> None:
         done = cli("plan", request_file, option, "file.yaml", "--url", "http://127.0.0.1:9")
         assert done.code == 2
         (line,) = done.refused
-        assert line.endswith("answer here, --url (or FLEETWRIGHT_URL) asks a service: give one of them")
+        assert line.endswith("are local, --url (or FLEETWRIGHT_URL) uses a service: give one of them")

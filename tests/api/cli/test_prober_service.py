@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from deploy.telemetry.sender import ANSWER_S
+from fleetwright.telemetry.batch_sender import REPLY_S
 from tests.api.cli.units import Settings, arguments, assert_known, settings_of
 
 
@@ -33,7 +33,7 @@ def test_it_has_no_right_and_the_sockets_that_it_opens(settings: Settings) -> No
 
 def test_it_comes_back_alone_and_has_time_to_tell_its_last(settings: Settings) -> None:
     assert settings["Restart"] == ["always"]
-    assert int(settings["TimeoutStopSec"][0]) > 2 * ANSWER_S
+    assert int(settings["TimeoutStopSec"][0]) > 2 * REPLY_S
     ties = {"Requires", "BindsTo", "PartOf", "Requisite"} & set(settings)
     named = [value for values in settings.values() for value in values if re.search(r"fleetwright-\w+\.service", value)]
     assert (ties, named) == (set(), [])

@@ -74,7 +74,7 @@ class TestServe:
             ("BOOTSTRAP_TOKEN_FILE", "/nowhere/token", "bootstrap_token_file: /nowhere/token cannot be read"),
             ("DATABASE_URL", f"nonsense {PASSWORD}", "database_url: not a database URL; allowed: sqlite"),
             ("DATABASE_URL", f"mysql://u:{PASSWORD}@h/d", "database_url: driver 'mysql'; allowed: sqlite"),
-            ("DATABASE_URL", "sqlite+aiosqlite://", "database_url: an in-memory SQLite forgets"),
+            ("DATABASE_URL", "sqlite+aiosqlite://", "database_url: an in-memory SQLite loses"),
         ],
     )
     def test_with_a_setting_that_leads_nowhere(self, name: str, value: str, said: str, shell: Shell) -> None:
@@ -193,7 +193,7 @@ class TestMigrate:
         done = cli("migrate", "up")
         assert (done.code, done.refused) == (
             1,
-            ["database sqlite+aiosqlite:////nowhere/fleetwright.db: the database does not answer"],
+            ["database sqlite+aiosqlite:////nowhere/fleetwright.db: the database does not respond"],
         )
 
     def test_a_server_that_does_not_answer_without_its_password(
@@ -205,5 +205,5 @@ class TestMigrate:
         done = cli("migrate", "status")
         assert (done.code, done.refused) == (
             1,
-            [f"database postgresql+psycopg://{LOOPBACK}:{port}/fleet: the database does not answer"],
+            [f"database postgresql+psycopg://{LOOPBACK}:{port}/fleet: the database does not respond"],
         )

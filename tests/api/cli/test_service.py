@@ -148,7 +148,7 @@ class TestPlacements:
         speeds.write_text("[1, 1, 0.5, 1]")
         slots.write_text("[3, 3, 2, 4]")
         where = ("--slots", "12", "--gpus", "4", "--nodes", "2", "--gpu-speeds", speeds, "--gpu-slots", slots)
-        asked: tuple[str | Path, ...] = ("place", *windows, *where, "--groups", "2", "--max-imbalance", "1.5", "--seed", "3")
+        asked: tuple[str | Path, ...] = ("place", *windows, *where, "--max-imbalance", "1.5", "--seed", "3")
         at_service = tmp_path / "service.json"
         assert remote(*asked, "-o", at_service).code == 0
         monkeypatch.delenv("FLEETWRIGHT_URL")
@@ -170,7 +170,7 @@ class TestTargets:
         table = remote("targets", "list").stdout.splitlines()
         assert [line.split() for line in table] == [
             ["target", "mode", "plan", "phase", "planned", "running", "seen", "message"],
-            [target, "observe", "-", "not", "seen", "yet", "-", "-", "-", "-"],
+            [target, "observe", "-", "no", "report", "yet", "-", "-", "-", "-"],
         ]
         (listed,) = remote("targets", "list", "-o", "json").json["targets"]
         assert listed["status"] is None
@@ -229,7 +229,7 @@ class TestTargets:
 
     def test_what_stands_ready_is_approved(self, remote: Cli, target: str, service: str, files: Path) -> None:
         nothing = remote("targets", "approve", target)
-        assert (nothing.code, nothing.refused) == (1, [f"target {target}: no change set stands ready"])
+        assert (nothing.code, nothing.refused) == (1, [f"target {target}: no change set is ready"])
         plan_id = remote("plan", files / "request.yaml", "-o", "json").json["id"]
         remote("targets", "set", target, "--plan", plan_id)
         status = TargetStatus.model_validate(
