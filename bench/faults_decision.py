@@ -56,7 +56,7 @@ def _timed(ranks: int, what: str, *, per_uplink_h: float, eight: bool) -> dict[s
     return {
         "what": f"one decision, {ranks} ranks, {what}",
         "edges": len(cluster.fabric),
-        "entities": len(localiser.entities),
+        "entities": len(localiser.traffic_fit.entities),
         "median_ms": 1000.0 * float(np.median(kept)),
         "p95_ms": 1000.0 * float(np.quantile(kept, 0.95)),
         "worst_ms": 1000.0 * max(kept),

@@ -98,9 +98,9 @@ class ResizableScalingPolicy(ElasticScalingPolicy):  # type: ignore[misc]
         if now_s - self._requested_at_s < READ_EVERY_S:
             return
         self._requested_at_s = now_s
-        read_request = self._read_request()
-        if read_request is not None and read_request != self._requested:
-            self._requested, self._changed_at_s, self._checkpoints = read_request, now_s, TrainProcess.checkpoints
+        requested = self._read_request()
+        if requested is not None and read_request != self._requested:
+            self._requested, self._changed_at_s, self._checkpoints = requested, now_s, TrainProcess.checkpoints
 
     def _is_safe(self) -> bool:
         """A checkpoint came after the request, or none for too long, or never."""

@@ -45,7 +45,7 @@ class HttpPoster:
                 status = self._exchange(body)
         except HTTPException as error:
             self.close()
-            raise ReplyError(f"the reply is not HTTP/1: {error or type(error).__name__}") from error
+            raise ReplyError(f"the reply is not HTTP/1: {str(error) or type(error).__name__}") from error
         except OSError:
             self.close()
             raise

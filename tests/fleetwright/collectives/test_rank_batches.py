@@ -9,7 +9,7 @@ from deploy.telemetry.batch_codec import decode, encode
 from deploy.telemetry.inbox import parse_rank_line
 from faults.readers.job_map import JobMap
 from fleetwright.collectives.rank_batches import affordable, row_of, shifted
-from fleetwright.telemetry.batch_format import pack
+from fleetwright.telemetry.batch_format import Row, pack
 
 SENT_S = 1_800_000_010.25
 BEAT = {"k": "hb", "rank": 5, "t": 1_800_000_000.5, "enq": 5, "done": 4, "op": "p2p", "step": 4, "phase": "comm"}
@@ -50,9 +50,9 @@ def test_a_line_outside_the_schema_is_refused(line: dict[str, Any]) -> None:
 
 
 def test_over_the_budget_the_newest_heartbeat_and_the_newest_rows_stay() -> None:
-    beat, *rest = ([at, 2, 5, None, "heartbeat" if at == 0 else "collective", []] for at in range(6))
-    rows = [beat, *rest]
+    rows: list[Row] = [[at, 2, 5, None, "heartbeat" if at == 0 else "collective", []] for at in range(6)]
+    beat, *rest = rows
     assert affordable(rows, 6) == rows
     assert affordable(rows, 3) == [beat, *rest[-2:]]
-    newest_beat = [9, 2, 5, None, "heartbeat", []]
+    newest_beat: Row = [9, 2, 5, None, "heartbeat", []]
     assert affordable([*rows, newest_beat], 2) == [rest[-1], newest_beat]

@@ -57,7 +57,7 @@ def tell(sink: InboxSink, reported: list[Observation], *, zero_s: float) -> None
 
 def tell_of_others(watcher: Served, *, zero_s: float) -> None:
     poster = HttpPoster(watcher.url, path=PATH, headers={"Authorization": f"Bearer {SECRET}"}, timeout_s=PATIENCE_S)
-    reported = [seen for seen in HANGS.reported() if seen.node != RANK]
+    reported = [seen for seen in HANGS.told() if seen.node != RANK]
     for body in batches(reported, zero_s=zero_s, sent_s=time.time()):
         assert poster.post(body)[0] == 204
     poster.close()
@@ -99,7 +99,7 @@ def test_a_rank_whose_recorder_is_gone_is_known_until_it_is_back_and_then_by_it(
 ) -> None:
     path, zero_s = tmp_path / "inbox", time.time() - HANGS.end_s
     (tmp_path / "token").write_text(f"{SECRET}\n")
-    reported = [seen for seen in HANGS.reported() if seen.rank == RANK]
+    reported = [seen for seen in HANGS.told() if seen.rank == RANK]
     before, after = reported[:30], reported[30:]
     with served(JobConfig(name="told", nodes=4), zero_s=zero_s, token=SECRET) as watcher:
         sink, way = sink_to(path, watcher.url, token_file=str(tmp_path / "token"))

@@ -30,7 +30,7 @@ class Policy(ResizableScalingPolicy):
         self.cpus, self.now_s = cpus, 1000.0
         self.wish: int | None = None
         config = ray.train.ScalingConfig(num_workers=bounds, elastic_resize_monitor_interval_s=0.0)
-        super().__init__(config, asked=lambda: self.wish, steady_s=lambda: self.now_s)
+        super().__init__(config, read_request=lambda: self.wish, steady_s=lambda: self.now_s)
 
     def _maybe_send_resource_request(self) -> None:
         """There is nobody to send it to."""

@@ -85,8 +85,8 @@ class LiveWatch:
             raise RuntimeError("the watch has not begun")
         began_s = time.perf_counter()
         for seen in self._tail.new():
-            self._detector.see(seen)
-        for diagnosis in self._detector.judge(time.time() - self._started_s):
+            self._detector.observe(seen)
+        for diagnosis in self._detector.evaluate(time.time() - self._started_s):
             if all(not _same(diagnosis, stamped.diagnosis) for stamped in self.diagnoses):
                 self.diagnoses.append(Stamped(diagnosis, time.time() - self._started_s))
         self.malformed = self._tail.malformed
