@@ -64,7 +64,7 @@ class NodeClocks(NamedTuple):
 
 
 class Routing(NamedTuple):
-    """How the router fills servers.  Tokens written together cost hardly more than tokens written alone."""
+    """Routing: how the router fills servers.  Tokens written together cost hardly more than tokens written alone."""
 
     low_together: int = 1  # requests that a server takes before an idle one is used; low priority
     high_together: int = 1

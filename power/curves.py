@@ -54,7 +54,7 @@ class PowerCurve:
         return self._of_tdp(self.board.idle_share)
 
     def busy_w(self, clock: float = FULL_CLOCK) -> Watts:
-        """At full load: a mean over seconds, never above the rating."""
+        """Return the power at full load: a mean over seconds, at most the rating."""
         at_full = self._of_tdp(self.board.busy_share)
         if clock > FULL_CLOCK - FULL_POWER_MARGIN:
             return at_full
@@ -147,12 +147,12 @@ class ReplicaPower:
 
     @property
     def planned_idle_w(self) -> float:
-        """Of a replica that serves hardly anything, its share of the servers included."""
+        """The power of a nearly idle replica, with its share of the servers."""
         return self.standing_w + self.server_standing_w
 
     @property
     def planned_busy_w(self) -> float:
-        """At full load, its share of the servers included."""
+        """The power at full load, with its share of the servers."""
         return self.busy_w.mid + self.server_busy_w.mid
 
     @property

@@ -31,12 +31,12 @@ class Draw(Frozen):
     exponent: Exponent
 
     def watts(self, clock: float) -> float:
-        """At a clock, as a share of the full one."""
+        """Return the power at a clock, as a share of the full clock."""
         return self.floor_w + self.rise_w * float(clock**self.exponent)
 
 
 class ServerModel(Frozen):
-    """One kind of server with one model on it."""
+    """A type of server with one model on it."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
     gpus: Annotated[int, Field(ge=1, le=128)]
@@ -73,7 +73,7 @@ class ServerModel(Frozen):
         return self._server(self.token.floor_w + rise)
 
     def watts(self, phase: Phase, clock: float = FULL_CLOCK, together: int = 1) -> float:
-        """At the plug, in any phase but training."""
+        """Return the power at the plug, in any phase but training."""
         if phase is Phase.PROMPT:
             return self.prompt_w(clock)
         if phase is Phase.TOKEN:
@@ -81,12 +81,12 @@ class ServerModel(Frozen):
         return self.parked_w if phase is Phase.PARKED else self.idle_w
 
     def prompt_time_s(self, tokens: float, clock: float = FULL_CLOCK) -> float:
-        """To read a prompt of so many tokens."""
+        """Return the time to read a prompt of so many tokens."""
         s0, s1, s2 = self.prompt_s
         return (s0 + s1 * tokens + s2 * tokens * tokens) * self.prompt_slowdown(clock)
 
     def token_time_s(self, together: int = 1, clock: float = FULL_CLOCK) -> float:
-        """To write one token for each of so many requests."""
+        """Return the time to write one token for each of so many requests."""
         return self.token_s * (1 + self.token_batch_growth * (together - 1)) * self.token_slowdown(clock)
 
     def prompt_slowdown(self, clock: float) -> float:

@@ -23,7 +23,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """Of one priority."""
+    """The impact on the requests of one priority."""
 
     p50: float
     p99: float
@@ -49,7 +49,7 @@ POLCA_SLO: Mapping[Priority, Limit] = {Priority.HIGH: Limit(0.01, 0.05), Priorit
 
 
 def latency_impact(*, uncapped_s: Floats, capped_s: Floats, chosen: Flags | None = None) -> Impact:
-    """Of the chosen requests, or all.  Latencies of the same requests in one order; NaN or infinite: unfinished."""
+    """Return the impact on the chosen requests, or all.  Latencies have the same order; NaN or infinite: unfinished."""
     if len(uncapped_s) != len(capped_s):
         raise RuleError([(("capped_s",), f"must have the same {len(uncapped_s)} requests, got {len(capped_s)}")])
     here = np.isfinite(uncapped_s) if chosen is None else np.isfinite(uncapped_s) & chosen

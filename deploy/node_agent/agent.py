@@ -21,7 +21,7 @@ TICK_S = 0.25
 
 
 class NodeAgent:
-    """One node's end of the guard."""
+    """The agent of one node."""
 
     def __init__(
         self, *, server: str, device: Device, safe: NodeClocks, now_s: Callable[[], float], guarded: bool = True

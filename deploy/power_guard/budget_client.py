@@ -87,7 +87,7 @@ class BudgetFetcher:
             self._offer(response_.found, valid_s=left_s)
 
     def _left_s(self, response_: DatedBudget) -> float:
-        """Until it expires, at the least."""
+        """Return the minimum time until the budget expires."""
         now = self._clock.now() if response_.at is None else response_.at + DATE_LAG
         return (response_.found.document.budget.expires_at - now).total_seconds()
 

@@ -81,12 +81,12 @@ class GuardFile(Frozen):
 
     @property
     def known_models(self) -> dict[str, ServerModel]:
-        """By name; the file's come before the built-in ones."""
+        """The models by name; the file's precede the built-in ones."""
         return BUILTIN_MODELS | {model.name: model for model in self.models}
 
     @property
     def token_files(self) -> tuple[Path, ...]:
-        """Of every secret that it names."""
+        """The files of all secrets."""
         fetched = self.budgets_from.token_file if self.budgets_from else None
         return tuple(path for path in (self.agent_token_file, self.budget_token_file, fetched) if path)
 

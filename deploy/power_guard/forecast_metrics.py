@@ -69,7 +69,7 @@ class ForecastMetrics:
 
 
 def _ready(forecast: RowForecast) -> RowForecast:
-    """The same, with its kernel loaded: not in the middle of a round."""
+    """Return the forecast with its kernel loaded, so that no cycle waits for it."""
     try:
         forecast.after(at_s=0.0, row_w=1.0)
     except Exception:

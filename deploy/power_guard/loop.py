@@ -26,26 +26,26 @@ log = structlog.get_logger()
 
 
 class _LastSetting(NamedTuple):
-    """In place of a policy that failed."""
+    """The replacement of a policy that failed."""
 
     setting: Setting
     command_delay_s: float
     name: str = "last-word"
 
     def start(self) -> None:
-        """Nothing to remember."""
+        """Return no state."""
 
     def decide(self, state: Any, observed: Observation) -> tuple[Any, Setting]:  # noqa: ARG002 - the port's
         """Return the last setting."""
         return state, self.setting
 
     def calm_below_w(self, state: Any, budget_w: float) -> float:  # noqa: ARG002 - the port's
-        """Never."""
+        """Return that every reading counts."""
         return -inf
 
 
 class GuardLoop:
-    """One row's guard at work."""
+    """The control loop of one row's guard."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class GuardLoop:
             self.budget = self.budget._replace(expires_at_s=expires_at_s)
 
     def now_s(self) -> float:
-        """By the clock of the budget."""
+        """Return the time by the clock of the budget."""
         return self._clock.steady_s()
 
     def is_alive(self) -> bool:

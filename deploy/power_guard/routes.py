@@ -115,7 +115,7 @@ def _problem(errors: list[dict[str, str]]) -> JSONResponse:
 
 
 def _defects(items: Sequence[dict[str, Any]]) -> Iterator[dict[str, str]]:
-    """Of a body that is no budget at all, by place."""
+    """Iterate over the violations of a body that is not a budget, with their paths."""
     if items and items[0]["type"] == "json_invalid":
         yield {"path": "", "message": f"is not JSON: {items[0]['ctx']['error']}"}
         return

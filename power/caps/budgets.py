@@ -36,7 +36,7 @@ class DomainBudget(Frozen):
 
     @property
     def budget(self) -> Budget:
-        """As policies and guards take it."""
+        """The budget as a guard takes it."""
         return Budget(self.limit_w, self.expires_at_s)
 
 

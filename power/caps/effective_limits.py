@@ -19,7 +19,7 @@ from power.tree.validation import nameplate_w
 
 
 class EffectiveLimit(Frozen):
-    """Of one feed."""
+    """The effective limit of one feed."""
 
     feed: str
     limit_w: float  # effective: what nameplates may add up to
@@ -81,7 +81,7 @@ def reweighted(tree: PowerTree, plan: CapPlan, usd_per_kw_h: Mapping[str, float]
 
 
 def _usd_per_loss(plan: CapPlan, usd_per_kw_h: Mapping[str, float]) -> dict[str, float]:
-    """By feed: the planner's price of a kW over this plan's, each as a mean over the day."""
+    """Return, by feed, the planner's price of a kW over this plan's, each as a mean over the day."""
     found = {}
     for feed, usd in usd_per_kw_h.items():
         loss = sum(period.loss_per_kw(feed) for period in plan.periods) / len(plan.periods)

@@ -28,7 +28,7 @@ MEAN, NOISE, ERROR_SQUARES, ERROR = range(4)
 
 
 class Figure(Frozen):
-    """With the correlation of forecasts and the power model at the bad end, as assumed, and at the good end."""
+    """A figure at the pessimistic end of correlation and power error, as assumed, and at the optimistic end."""
 
     low: float
     mid: float
@@ -36,7 +36,7 @@ class Figure(Frozen):
 
 
 class Growth(Frozen):
-    """Of one feed, one way of running it."""
+    """The headroom of one feed, capped or at full clock."""
 
     servers: Figure = Field(description="That could be added; below 0 where those that are there are too many.")
     stranded_w: Figure = Field(description="Least over the periods of what the feeds on the way leave unused today.")
@@ -73,14 +73,15 @@ class _Sums:
 
 
 def feed_headroom(tree: PowerTree, *, terms: Terms | None = None) -> tuple[FeedHeadroom, ...]:
-    """Of every feed that servers hang on."""
+    """Return the headroom of every feed with servers."""
     return _Headroom(tree, terms or Terms()).every()
 
 
 def with_risk(
     tree: PowerTree, found: FeedHeadroom, *, samples: int, rng: np.random.Generator, terms: Terms | None = None
 ) -> FeedHeadroom:
-    """The same with the chance that the limiting feed is above its limit, sampled with that many servers more."""
+    """Return the same with the sampled probability that the limiting feed exceeds its limit with so many more
+    servers."""
     headroom = _Headroom(tree, terms or Terms())
     return found.model_copy(
         update={
@@ -113,7 +114,7 @@ class _Headroom:
     def sampled(
         self, found: FeedHeadroom, growth: Growth, samples: int, rng: np.random.Generator, *, capped: bool
     ) -> Growth:
-        """With its risk."""
+        """Return the headroom with its risk."""
         if growth.limited_by is None or growth.period is None:
             return growth
         hierarchy, period, factor = self.tree.hierarchy, growth.period, 1 + growth.servers.mid / found.servers
@@ -193,7 +194,7 @@ class _Headroom:
         return working(one, busy, token_clock=token, prompt_clock=prompt, sigmas=self.terms.sigmas)
 
     def _clocks(self, one: ServerClass, period: int) -> tuple[float, float]:
-        """Of the settings within its slack, the one that draws least at the risk, were the class alone."""
+        """Return the options within the slack with the lowest power at the risk, for the class alone."""
         busy, most = busy_in(one.group, period), 1 + slack_of(one, self.terms) + ROUNDING
         best, least_w = (1.0, 1.0), self._alone_w(self._full(one, period))
         for token, prompt in levels_of(one, self.terms):

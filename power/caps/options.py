@@ -28,7 +28,7 @@ class Option(NamedTuple):
 
 
 def slack_of(one: ServerClass, terms: Terms) -> float:
-    """How much longer its requests may take, as a share."""
+    """Return the slack of a class, as a share of the time of its requests."""
     return one.group.slo_slack if one.group.slo_slack is not None else terms.slack.of(one.group.level)
 
 
@@ -47,7 +47,7 @@ def options(one: ServerClass, period: int, *, terms: Terms, correlation: float) 
 
 
 def emergency_options(one: ServerClass, period: int, *, terms: Terms, correlation: float) -> tuple[Option, ...]:
-    """With a side lost: work may pile up, and the power brake is one of the levels."""
+    """Return the options with a side lost: work may queue, and the power brake is one of the levels."""
     busy, brake = busy_in(one.group, period), one.model.brake_clock
     levels = [*levels_of(one, terms), (brake, brake)]
     found = [_option(one, busy, pair, terms=terms, correlation=correlation)[0] for pair in levels]
@@ -69,7 +69,7 @@ def raises_no_peak(new: Draw, old: Draw, *, sigmas: float) -> bool:
 
 
 def _raises_w(new: Floats, old: Floats, sigmas: float) -> Floats:
-    """By at most how much: the root of a sum of squares grows no faster than any change of its terms."""
+    """Return an upper bound of the rise: the root of a sum of squares grows no faster than any change of its terms."""
     more = new - old
     spread = np.hypot(np.maximum(more[..., 1], 0), np.maximum(more[..., 2], 0))
     raised: Floats = more[..., 0] + sigmas * spread

@@ -43,7 +43,7 @@ def plan_caps(
 
 @dataclass
 class _Run:
-    """One plan in the making."""
+    """The state of one plan in progress."""
 
     scenarios: Scenarios
     solver: Solver

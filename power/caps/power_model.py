@@ -35,7 +35,7 @@ class Working(NamedTuple):
     saturated: bool = False  # more work comes in than is done
 
     def draw(self, correlation: float) -> Draw:
-        """With forecasts that err together so far."""
+        """Return the forecast with this part of common error."""
         own_w = hypot(self.noise_w, sqrt(1 - correlation) * self.error_w)
         return Draw(self.mean_w, own_w, sqrt(correlation) * self.error_w)
 
@@ -49,7 +49,7 @@ class Busy(NamedTuple):
 
 
 def busy_in(group: ServerGroup, period: int) -> Busy:
-    """Of a group; one that trains is always busy."""
+    """Return the busy share of a group; a training group is always busy."""
     if group.load is None:
         return Busy(1.0, 0.0, 1.0)
     return Busy(group.load.median(period), group.load.spread(period), group.load.expected(period))
@@ -68,7 +68,7 @@ def peak_w(draws: Iterable[Draw], *, sigmas: float) -> float:
 def working(
     one: ServerClass, busy: Busy, *, token_clock: float = FULL_CLOCK, prompt_clock: float = FULL_CLOCK, sigmas: float
 ) -> Working:
-    """At these clocks; a training class has one clock, the token one."""
+    """Return the power at these clocks; a training class uses the token clock only."""
     group = one.group
     if group.training is not None:
         training = group.training

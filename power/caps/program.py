@@ -31,7 +31,7 @@ class FeedLimit:
 
 @dataclass(frozen=True)
 class CapProblem:
-    """One period, in one state of the feeds."""
+    """One period in one scenario."""
 
     options: tuple[tuple[Option, ...], ...]  # of each class, the least loss first
     feeds: tuple[FeedLimit, ...]
@@ -42,11 +42,11 @@ class CapProblem:
         return sum(self.options[g][o].loss for g, o in enumerate(choice))
 
     def peak_w(self, feed: FeedLimit, choice: Choice) -> float:
-        """Of a feed, at the risk."""
+        """Return the peak of a feed at the risk."""
         return peak_w((self.options[g][choice[g]].draw for g in feed.members), sigmas=self.sigmas)
 
     def least(self) -> Choice:
-        """Of each class the option with the lowest draw at the risk, were it alone."""
+        """Return, for each class alone, the option with the lowest power at the risk."""
         alone = ([peak_w([option.draw], sigmas=self.sigmas) for option in mine] for mine in self.options)
         return tuple(watts.index(min(watts)) for watts in alone)
 
@@ -60,7 +60,7 @@ class Spreads:
 
     @property
     def root_w(self) -> float:
-        """Of the sum of their squares."""
+        """The root of the sum of their squares."""
         return sqrt(sum(u * u for u in self.own_w.values()) + self.common_w * self.common_w)
 
 
@@ -84,11 +84,11 @@ class CapModel:
         self.program.setObjective(self._objective())
 
     def chosen(self) -> Choice:
-        """After a run: of each class the option taken."""
+        """Return the chosen option of each class after a run."""
         return tuple(int(mine.argmax()) for mine in self.shares())
 
     def shares(self) -> list[Floats]:
-        """After a run of the relaxation: how much of each option."""
+        """Return the value of each option after a run of the relaxation."""
         return [np.array([y.varValue or 0.0 for y in mine]) for mine in self.choose]
 
     def relax(self) -> None:
@@ -98,11 +98,11 @@ class CapModel:
                 y.cat = pulp.LpContinuous
 
     def reduced(self) -> list[Floats]:
-        """After a run of the relaxation: per class, what taking an option would at least add to the loss."""
+        """Return the reduced cost of each option after a run of the relaxation."""
         return [np.array([max(0.0, y.dj or 0.0) for y in mine]) for mine in self.choose]
 
     def prices(self) -> dict[int, float]:
-        """After a run of the relaxation: per feed, the loss that one more watt would save."""
+        """Return, by feed, the loss that one more watt would save, after a run of the relaxation."""
         rows = {row.name: row for row in self.program.constraints()}
         found: dict[int, float] = {}
         for position, name in self.planes:
@@ -145,7 +145,7 @@ def add_peak(model: CapModel, position: int, choice: Choice) -> None:
 
 
 def add_plane(model: CapModel, position: int, at: Spreads) -> None:
-    """The same at any spreads u_g and C, S being the root of the sum of their squares: option o of class g weighs
+    """Add a plane at any spreads u_g and C, S being the root of the sum of their squares: option o of class g weighs
     mean + sigmas * (u_g * own + C * common) / S.
     """
     feed, sigmas = model.problem.feeds[position], model.problem.sigmas
@@ -164,7 +164,7 @@ def add_plane(model: CapModel, position: int, at: Spreads) -> None:
 
 
 def mixed(problem: CapProblem, position: int, shares: Sequence[Floats]) -> tuple[float, Spreads]:
-    """By how much of its limit a feed's peak goes past it at a mixture of options, and the spreads there."""
+    """Return the excess of a feed's peak over its limit, as a share, at a mixture of options, and the spreads there."""
     feed = problem.feeds[position]
     mean, common, own = 0.0, 0.0, dict[int, float]()
     for g in feed.members:

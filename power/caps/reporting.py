@@ -16,7 +16,7 @@ Solved = tuple[CapProblem, CapResult]
 
 
 def period_caps(scenarios: Scenarios, period: int, solved: Solved, lost: Solved | None) -> PeriodCaps:
-    """One period; without a choice only what feeds would draw at full clock."""
+    """Report one period; without a choice only the power at full clock."""
     problem, result = solved
     prices = _by_name(problem, result.prices)
     status = result.status

@@ -47,7 +47,7 @@ def sampled_w(classes: Sequence[Running], *, correlation: float, samples: int, r
 
 
 def chance_above(limit_w: float, watts: Floats) -> Chance:
-    """Of a moment with more than that."""
+    """Return the probability of a moment above a limit."""
     n, share = len(watts), float((watts > limit_w).mean())
     z2 = NORMAL_95**2
     middle = (share + z2 / (2 * n)) / (1 + z2 / n)

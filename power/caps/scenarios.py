@@ -29,7 +29,7 @@ class Scenarios:
         return {name: tuple(members) for name, members in self.tree.hierarchy.below.items() if members}
 
     def both_sides(self, period: int) -> CapProblem:
-        """As things mostly are."""
+        """Return the problem with both sides."""
         hierarchy, menus = self.tree.hierarchy, self._menus(period, emergency=False)
         limits = {name: hierarchy.feeds[name].may_draw_w(period) for name in self.limited}
         return self._problem(tuple(menus[one.group.name] for one in hierarchy.classes), limits)

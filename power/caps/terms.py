@@ -20,7 +20,7 @@ Levels = Annotated[tuple[Clock, ...], Field(min_length=1, max_length=64)]
 
 
 class Terms(Frozen):
-    """How caps are to be chosen."""
+    """The terms of a cap plan."""
 
     risk: Risk = Field(default=1e-3, description="Chance that a feed's power is above its limit at a moment.")
     token_clocks: Levels = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4)
@@ -39,7 +39,7 @@ class Terms(Frozen):
 
     @cached_property
     def sigmas(self) -> float:
-        """How many standard deviations above the mean a normal law exceeds with that chance."""
+        """The number of standard deviations above the mean that a normal distribution exceeds with this risk."""
         return NormalDist().inv_cdf(1 - self.risk)
 
     def _violations(self) -> Iterator[Violation]:

@@ -99,7 +99,8 @@ def _weekday_after(history: Steps, weekday: int) -> int:
 
 
 def _kinds(days: int, weekday: int | None) -> npt.NDArray[np.bool_]:
-    """Which past days are of the next one's kind: working days or weekend; without dates, those whole weeks before."""
+    """Return which past days have the kind of the next one: working days or weekend; without dates, whole weeks
+    before."""
     age = np.arange(days, 0, -1)
     same: npt.NDArray[np.bool_] = age % WEEK == 0
     if weekday is not None:

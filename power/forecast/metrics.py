@@ -12,7 +12,7 @@ from power.forecast.state_layout import LAGS, QUANTILES, TARGETS, UNIT_W
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Of one quantile."""
+    """The score of one quantile."""
 
     quantile: float
     coverage: float  # share of outcomes at or below it; honest where it equals the quantile
@@ -32,7 +32,7 @@ def score(forecast_w: Floats, outcome_w: Floats, *, quantile: float) -> Score:
 
 
 def highest_rise_w(watts: Floats, lag: int) -> Floats:
-    """For each reading, the highest of the next `lag` ones less itself; shorter by `lag`."""
+    """Return, for each reading, the highest of the next `lag` ones minus the reading; shorter by `lag`."""
     count = len(watts) - lag
     highest = np.max([watts[1 + i : 1 + i + count] for i in range(lag)], axis=0)
     rise: Floats = highest - watts[:count]

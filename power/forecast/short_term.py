@@ -40,7 +40,8 @@ class RowForecast:
 
     @classmethod
     def start(cls, *, step_s: float = 2.0, drivers: int = 0, prior_rise_w: float | None = None) -> Self:
-        """Before any reading.  For some minutes `prior_rise_w` is the last quantile, or else a share of the row."""
+        """Return the forecast before any reading.  For some minutes `prior_rise_w` is the last quantile, or a share
+        of the row."""
         RuleError.raise_for(_violations(step_s, drivers, prior_rise_w))
         layout = Layout(drivers)
         table = np.zeros(layout.size)
@@ -56,7 +57,7 @@ class RowForecast:
         return int(self.table[SEEN])
 
     def after(self, *, at_s: float, row_w: float, drivers_w: Sequence[float] = ()) -> Self:
-        """One reading later, with what routers know, in watts, if anything: as many numbers each time."""
+        """Return the forecast after one more reading, with the drivers in watts; their number is fixed."""
         table = self.table.copy()
         seen = table[SEEN]
         if len(drivers_w) != self.layout.drivers or not all(map(isfinite, drivers_w)):

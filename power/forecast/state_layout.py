@@ -35,7 +35,7 @@ class Layout:
 
     @cached_property
     def features(self) -> int:
-        """One, three of the means, the last climbs, and the drivers' distances from their means."""
+        """The number of features: one, three of the means, the last differences, and the drivers minus their means."""
         return OWN + self.drivers
 
     @cached_property

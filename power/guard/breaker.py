@@ -26,7 +26,7 @@ class TripCurve(Frozen):
     at_once: Annotated[float, Field(gt=1, le=50)] = 5.0  # the magnetic part opens here
 
     def seconds_to_trip(self, ratio: float, *, heat: float = 1.0) -> float:
-        """How long a constant overload is carried, from the heat of what came before."""
+        """Return how long a constant overload is carried, from this heat."""
         limit = self.holds * self.holds
         if ratio >= self.at_once or heat >= limit:
             return 0.0

@@ -21,7 +21,7 @@ class Orders(NamedTuple):
 
     @property
     def quiet(self) -> bool:
-        """Nothing to send."""
+        """Whether there is nothing to send."""
         return not (self.command.size or self.brake.size or self.release.size)
 
 

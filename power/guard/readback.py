@@ -60,7 +60,7 @@ def _quiet(commands: CommandState) -> Finding:
 
 
 def no_commands(servers: int) -> CommandState:
-    """Before the first order."""
+    """Return the state before the first command."""
     return CommandState(
         expected=np.vstack([np.full((2, servers), np.nan), np.zeros(servers), np.full(servers, np.nan)]),
         sent=np.full((2, servers), np.nan),

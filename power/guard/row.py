@@ -95,7 +95,7 @@ class Row:
 
     @property
     def all(self) -> Ints:
-        """Every server."""
+        """The indices of all servers."""
         return np.arange(len(self), dtype=np.int64)
 
     def clocks_of(self, clocks: Clocks) -> Floats:

@@ -18,7 +18,7 @@ POLCA_DEGRADED = Clocks(1110 / 1410, 1305 / 1410, 1110 / 1410, 1305 / 1410, 1110
 
 
 class GuardSettings(Frozen):
-    """Of one row."""
+    """The settings of a guard."""
 
     rating_w: Watts  # what the row's feed carries for ever
     standing_w: Watts | None = None  # the budget without a valid one of a planner; None: the rating

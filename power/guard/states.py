@@ -27,7 +27,7 @@ class GuardMode(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a mode was entered.  The first three of these brake."""
+    """The cause of a transition.  The first three engage the brake."""
 
     OVER_BUDGET = "over-budget"  # a reading above the budget
     TELEMETRY_LOST_TOO_LONG = (

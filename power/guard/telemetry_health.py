@@ -10,7 +10,7 @@ from power.telemetry import Budget, Reading
 
 
 class TelemetryHealth(NamedTuple):
-    """One step's view."""
+    """The health of telemetry at one step."""
 
     now_s: float
     reading: Reading | None  # None for an impossible value too

@@ -90,7 +90,7 @@ class ServingShares(Frozen):
 
 
 class Engine(Frozen):
-    """One model on so many boards of a type, as measured."""
+    """A measured engine: one model on so many boards of a type."""
 
     gpu: Name
     model: Name
@@ -196,7 +196,7 @@ class PowerShares(Frozen):
         return known.idle_share.mid if known else self.unmeasured.idle_share.mid if cited is None else cited
 
     def serving_on(self, gpu: GpuSpec) -> ServingShares | None:
-        """How power follows the batch on a GPU type, where that was measured."""
+        """Return the batch shares of a GPU type, if they were measured."""
         return next((one for one in self.serving if folded(one.name) == folded(gpu.name)), None)
 
 

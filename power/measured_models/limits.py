@@ -48,7 +48,7 @@ def _gpu(point: LimitPoint) -> str:
 
 
 def clock_shares(sweep: Sweep, *, cited: ClockShares, source: str, date: dt.date) -> ClockShares:
-    """One curve for all boards; the sensitivities stay as cited."""
+    """Fit one curve for all boards; the sensitivities stay as cited."""
     floor, exponent = _curve(sweep.clocks, sweep.shares)
     found = {
         "floor_share": round(floor, 4),

@@ -1,4 +1,4 @@
-"""One measured point of each kind of table, and the smallest sums over them that every fit needs."""
+"""Measured points of each kind of table, and small statistics that every fit needs."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence

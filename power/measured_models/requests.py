@@ -23,7 +23,7 @@ FEWEST = 3
 
 
 def engines_of(points: Sequence[RequestPoint], *, idle: Mapping[str, float]) -> list[Engine]:
-    """One for each model, board type and number of boards that was run."""
+    """Fit one engine for each model, board type and number of boards."""
     engines = grouped(points, lambda one: (one.gpu, one.model, one.gpus)).values()
     return [found for runs in engines if (found := _engine(runs, idle[runs[0].gpu])) is not None]
 
@@ -73,7 +73,7 @@ def _prompt_medians(runs: Sequence[RequestPoint]) -> dict[int, float]:
 
 
 def _token_rise(runs: Sequence[RequestPoint], idle: float) -> tuple[float, Error | None]:
-    """The same for every batch: the Splitwise paper found no rise, nor does its table up to 4."""
+    """Return the same power for every batch: the Splitwise paper found no rise, nor does its table up to 4."""
     shares = [
         (one.mean_share * one.whole_s - one.peak_share * one.prompt_s) / (one.whole_s - one.prompt_s)
         for one in runs

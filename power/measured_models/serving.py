@@ -80,7 +80,7 @@ def serving_shares(points: Sequence[ServingPoint], *, idle: float, source: str, 
 
 
 def engines_of(points: Sequence[ServingPoint], *, idle: float, saturation: float) -> list[Engine]:
-    """Every measured engine with its own level; the batch exponent is the board's."""
+    """Fit every measured engine with its own level; the batch exponent is the board's."""
     exponent = _within(points, idle, saturation)[2]
     return [_engine(family, idle, saturation, exponent) for family in families_of(points)]
 
@@ -132,7 +132,7 @@ def _known_engine_error(points: Sequence[ServingPoint], idle: float, saturation:
 
 
 def _within(points: Sequence[ServingPoint], idle: float, saturation: float) -> tuple[Floats, Floats, float]:
-    """For each family sum(xy) and sum(xx) of logarithms about its means, and the exponent of all together."""
+    """Return, for each family, sum(xy) and sum(xx) of logarithms about its means, and the exponent of all together."""
     across, along = [], []
     for family in families_of(points):
         logs, rises = np.log(np.minimum([point.batch for point in family], saturation)), _log_rise(family, idle)

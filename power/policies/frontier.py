@@ -71,7 +71,7 @@ SERVING = (
 
 
 def clock_grid(lowest: float = LOWEST_CLOCK, step: float = CLOCK_STEP) -> tuple[float, ...]:
-    """From full clock down."""
+    """Return the clocks from full clock down."""
     steps = int(round((FULL_CLOCK - lowest) / step, 6))
     return tuple(round(FULL_CLOCK - each * step, 6) for each in range(steps + 1))
 
@@ -88,7 +88,7 @@ def controls_of(
 
 
 def frontier(controls: Sequence[Control], grid: Sequence[float]) -> tuple[Rung, ...]:
-    """From nothing saved to everything, each rung the least loss that saves its watts."""
+    """Return the rungs from no saving to the full saving, each with the least loss for its saving."""
     steps = [step for control in controls for step in _hull_steps(control, grid)]
     # Ties: the earlier control first.  Within a control the ratio falls, so its order holds.
     steps.sort(key=lambda step: -step.saved_w / step.loss if step.loss > 0 else -np.inf)
@@ -106,7 +106,7 @@ def training_w(job: TrainingJob, clock: float) -> float:
 
 
 def training_slowdown(job: TrainingJob, clock: float) -> float:
-    """Of its iterations; exchange does not follow the clock."""
+    """Return the slowdown of its iterations; the exchange does not depend on the clock."""
     return 1 + job.compute_share * (1 / clock - 1)
 
 

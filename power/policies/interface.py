@@ -13,11 +13,11 @@ class Policy(Protocol[StateT]):
 
     @property
     def name(self) -> str:
-        """As the command line calls it."""
+        """The name on the command line."""
 
     @property
     def command_delay_s(self) -> float:
-        """From an order to the clock: 40 s through BMCs (POLCA, arXiv 2308.12908), a second or less through agents."""
+        """The delay of clocks: 40 s through BMCs (POLCA, arXiv 2308.12908), a second or less through agents."""
 
     def start(self) -> StateT:
         """Return the state before the first observation."""

@@ -115,16 +115,16 @@ class Ladder:
 
     @cached_property
     def rungs(self) -> tuple[Rung, ...]:
-        """From full clocks down."""
+        """The rungs from full clocks down."""
         mix = np.ones((len(self.kinds), len(Priority), len(Phase))) if self.mix is None else self.mix
         return frontier(controls_of(self.kinds, mix, slack=self.slack, jobs=self.jobs), clock_grid())
 
     def start(self) -> LadderState:
-        """On the ground."""
+        """Return the state at full clocks."""
         return LadderState()
 
     def decide(self, state: LadderState, observed: Observation) -> tuple[LadderState, Setting]:
-        """One reading further."""
+        """Return the state and setting after one reading."""
         budget_w = observed.budget_w
         if observed.reading.row_w < self.calm_below_w(state, budget_w):
             return state, self._setting(state.rung, state.step, budget_w)
@@ -224,7 +224,8 @@ class Ladder:
         return state.correction + self.margins.learn_correction * (ratio - state.correction)
 
     def _split(self, counts: list[float], places: tuple[tuple[int, int], ...], before: float) -> float:
-        """In place, the busy servers of a priority by the prompts expected; the share of prompts as now learnt."""
+        """Split the busy servers of a priority by the expected prompts, in place; return the learnt share of
+        prompts."""
         prompts = busy = 0.0
         for token, prompt in places:
             prompts += counts[prompt]
@@ -240,7 +241,7 @@ class Ladder:
         return share
 
     def _step(self, step: int, pressure: float, reading: float) -> int:
-        """One step up where its pressure is passed, one down where this one's is left by the band."""
+        """Return the routing step: one up above its pressure, one down below the present one's by the band."""
         if reading > self.margins.most_reading:
             return max(0, step - 1)
         if step < len(self.routing) and pressure > self.routing[step].above:

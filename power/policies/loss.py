@@ -17,13 +17,13 @@ SlackShare = Annotated[float, Field(gt=0, le=100)]
 
 
 class Slack(Frozen):
-    """How much longer a request of each priority may take, as a share of its time; POLCA's median limits."""
+    """The slack of each priority, as a share of the time of a request; POLCA's median limits."""
 
     low: SlackShare = 0.05
     high: SlackShare = 0.01
 
     def of(self, priority: Priority) -> float:
-        """Of one priority."""
+        """Return the slack of a priority."""
         return self.high if priority is Priority.HIGH else self.low
 
 
@@ -45,5 +45,5 @@ def slowdown(model: HasSlowdown, phase: Phase, clock: float) -> float:
 
 
 def clock_loss(model: HasSlowdown, priority: Priority, phase: Phase, clock: float, slack: Slack) -> float:
-    """Of one server in a phase at a clock."""
+    """Return the loss of one server in a phase at a clock."""
     return (slowdown(model, phase, clock) - 1) / slack.of(priority)

@@ -28,16 +28,16 @@ T1, T2, UNDO_BAND = 0.80, 0.89, 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Untouched:
-    """Full clocks at any reading."""
+    """A policy of full clocks."""
 
     name: str = "none"
     command_delay_s: float = 0.0
 
     def start(self) -> None:
-        """Nothing to remember."""
+        """Return no state."""
 
     def decide(self, state: None, observed: Observation) -> tuple[None, Setting]:  # noqa: ARG002 - the interface
-        """Always the same."""
+        """Return full clocks."""
         return None, UNTOUCHED
 
     def calm_below_w(self, state: None, budget_w: float) -> float:  # noqa: ARG002 - the interface
@@ -57,7 +57,7 @@ class OneThreshold:
     undo_band: float = UNDO_BAND
 
     def start(self) -> bool:
-        """Full clocks."""
+        """Return the state of full clocks."""
         return False
 
     def decide(self, state: bool, observed: Observation) -> tuple[bool, Setting]:  # noqa: FBT001 - the interface
@@ -92,11 +92,11 @@ class Polca:
     high_clock: float = HIGH_CLOCK
 
     def start(self) -> PolcaState:
-        """Full clocks."""
+        """Return the state of full clocks."""
         return PolcaState()
 
     def decide(self, state: PolcaState, observed: Observation) -> tuple[PolcaState, Setting]:
-        """One reading further."""
+        """Return the state and setting after one reading."""
         base = _held(observed, active=state.base, threshold=self.t1, undo_band=self.undo_band)
         low = _held(observed, active=state.low_since_s < inf, threshold=self.t2, undo_band=self.undo_band)
         since_s = min(state.low_since_s, observed.now_s) if low else inf

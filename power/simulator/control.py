@@ -19,15 +19,15 @@ class Control(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the policy."""
+        """The name of the policy."""
 
     @property
     def command_delay_s(self) -> float:
-        """From an order to the clock."""
+        """The delay from a command to the clock."""
 
     @property
     def brakes(self) -> int:
-        """How often the brake was engaged."""
+        """The number of brakes so far."""
 
     def step(self, telemetry: Telemetry) -> Orders:
         """Decide."""
@@ -62,7 +62,7 @@ class PolicyAlone:
 
     @property
     def name(self) -> str:
-        """Of the policy."""
+        """The name of the policy."""
         return self._policy.name
 
     @property
@@ -96,7 +96,7 @@ class PolicyAlone:
         return False
 
     def calm(self) -> Calm:
-        """As long as the policy is calm and the brake is off."""
+        """Return the policy's calm range while the brake is off."""
         if self._braked_s < inf:
             return NOT_CALM
         return Calm(min(self._policy.calm_below_w(self._state, self._limit_w), self._limit_w), inf)

@@ -24,7 +24,7 @@ _PREFIX = {
 
 
 def install(state: RowState, faults: Sequence[Fault]) -> None:
-    """One of each kind at most."""
+    """Install the faults in the engine's state, at most one of each kind."""
     row = state.row[0]
     for fault in faults:
         if isinstance(fault, PlannerKilled):
@@ -45,5 +45,5 @@ def install(state: RowState, faults: Sequence[Fault]) -> None:
 
 
 def kill_times(faults: Sequence[Fault]) -> tuple[PlannerKilled, ...]:
-    """When the planner is dead."""
+    """Return the intervals without a planner."""
     return tuple(fault for fault in faults if isinstance(fault, PlannerKilled))

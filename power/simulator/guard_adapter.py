@@ -44,7 +44,7 @@ class Guarded:
 
     @property
     def name(self) -> str:
-        """Of the policy."""
+        """The name of the policy."""
         return self._guard.policy.name
 
     @property
@@ -54,16 +54,16 @@ class Guarded:
 
     @property
     def brakes(self) -> int:
-        """How often the brake was engaged."""
+        """The number of brakes so far."""
         return self._state.brakes
 
     @property
     def reads_every_step(self) -> bool:
-        """In any state but the normal one."""
+        """Whether the state is not the normal one."""
         return self._state.mode is not GuardMode.NORMAL
 
     def step(self, telemetry: Telemetry) -> Orders:
-        """One step of the guard."""
+        """Take one step of the guard."""
         self._state, orders = self._guard.step(self._state, telemetry)
         self._telemetry = telemetry
         if orders.events:

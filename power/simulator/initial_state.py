@@ -175,5 +175,5 @@ def _rest(state: RowState) -> None:
 
 
 def _sum(watts: Floats) -> float:
-    """In the order in which the engine adds."""
+    """Return the sum in the engine's order of additions."""
     return float(np.cumsum(watts)[-1]) if len(watts) else 0.0

@@ -52,7 +52,7 @@ def _happen(state: RowState, at_s: float) -> None:
 
 @jit_inner
 def _next_s(state: RowState) -> float:
-    """When something happens next."""
+    """Return the time of the next event."""
     at_s = state.tree[1]
     if len(state.pools) > 0:
         at_s = min(at_s, state.pools[arrival(state)].arrives_s)

@@ -19,7 +19,7 @@ class ClockChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Requests:
-    """Every request, in the order of its pool and its arrival; times that never came are NaN."""
+    """All requests, in the order of pool and arrival; a time that never came is NaN."""
 
     pool: Ints
     priority: Ints
@@ -40,26 +40,26 @@ class Requests:
 
     @property
     def latency_s(self) -> Floats:
-        """From arrival to the last token."""
+        """The time from arrival to the last token."""
         return self.finish_s - self.arrival_s
 
     @property
     def first_token_s(self) -> Floats:
-        """From arrival to the first token."""
+        """The time from arrival to the first token."""
         return self.first_s - self.arrival_s
 
     @property
     def wait_s(self) -> Floats:
-        """From arrival until its prompt was begun, for whatever reason."""
+        """The time from arrival to the start of its prompt."""
         return self.start_s - self.arrival_s
 
     @property
     def admission_wait_s(self) -> Floats:
-        """Of that, at the head of its queue with a server free and only watts missing."""
+        """The part of that wait that was for power: first in its queue with a server free."""
         return np.where(np.isnan(self.held_since_s), 0.0, self.start_s - self.held_since_s)
 
     def of(self, priority: Priority) -> Bools:
-        """Those of one priority."""
+        """Return the requests of one priority."""
         return np.equal(self.priority, int(priority))
 
 

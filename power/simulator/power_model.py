@@ -23,7 +23,7 @@ def prompt_w(kind: Record, clock: float) -> float:
 
 @jit_inner
 def draw_w(kind: Record, phase: int, together: int, token_clock: float, prompt_clock: float) -> float:
-    """Of a server without bias that does not train."""
+    """Return the power of a server without bias that does not train."""
     if phase == TOKEN:
         rise_w = kind.token_rise_w * token_clock**kind.token_exponent
         if together > 1 and kind.batch_exponent > 0.0:
@@ -36,7 +36,7 @@ def draw_w(kind: Record, phase: int, together: int, token_clock: float, prompt_c
 
 @jit_inner
 def training_w(job: Record, clock: float, stage: int) -> float:
-    """Of one server of a job that has begun."""
+    """Return the power of one server of a job in a stage of its iteration."""
     if stage == COMPUTES:
         return float(job.trough_w + (job.compute_w - job.trough_w) * clock**job.exponent)
     return float(job.trough_w)
@@ -44,7 +44,7 @@ def training_w(job: Record, clock: float, stage: int) -> float:
 
 @jit_inner
 def rate_of(kind: Record, server: Record) -> float:
-    """How fast its work goes: seconds of full clock, or tokens, per second."""
+    """Return the speed of its work: seconds of full clock, or tokens, per second."""
     if server.phase == PROMPT:
         return float(1.0 / (1.0 + kind.prompt_sensitivity * (1.0 / server.prompt_clock - 1.0)))
     if server.phase == TOKEN:
@@ -56,7 +56,7 @@ def rate_of(kind: Record, server: Record) -> float:
 
 @jit_inner
 def bring(server: Record, now_s: float) -> None:
-    """Up to date."""
+    """Bring the work of a server up to date."""
     if server.phase == TOKEN:
         server.written = min(server.nearest, server.written + (now_s - server.since_s) * server.rate)
     else:
@@ -66,7 +66,7 @@ def bring(server: Record, now_s: float) -> None:
 
 @jit_inner
 def bring_job(job: Record, now_s: float) -> None:
-    """Up to date."""
+    """Bring the work of a job up to date."""
     job.left_s = max(0.0, job.left_s - (now_s - job.since_s) * job.rate)
     job.since_s = now_s
 

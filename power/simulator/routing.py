@@ -19,7 +19,7 @@ _admits = jit_inner(admits)
 
 @jit_inner
 def together_in(row: Record, priority: int) -> int:
-    """How many requests to put together."""
+    """Return the number of requests to batch."""
     return int(row.high_together if priority else row.low_together)
 
 

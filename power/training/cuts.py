@@ -14,7 +14,7 @@ from math import inf
 
 @dataclass(slots=True)
 class Arc:
-    """From one moment to a later one, with the bounds of its flow."""
+    """An arc between two moments, with the bounds of its flow."""
 
     tail: int
     head: int

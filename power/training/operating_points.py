@@ -64,7 +64,7 @@ def worth_having(choices: Iterable[Choice], *, blocked_w: float) -> tuple[Choice
 
 
 def hull_of(choices: Iterable[Choice], *, blocked_w: float) -> tuple[Choice, ...]:
-    """Those on the lower convex hull of (time, effective energy), fastest first."""
+    """Return the points on the lower convex hull of (time, effective energy), fastest first."""
     hull: list[Choice] = []
     for choice in worth_having(choices, blocked_w=blocked_w):
         while len(hull) > 1 and _slope(hull[-2], choice, blocked_w) <= _slope(hull[-2], hull[-1], blocked_w):

@@ -29,7 +29,7 @@ class Plan:
 
     @property
     def mean_w(self) -> float:
-        """Over an iteration, all stages together."""
+        """The mean power over an iteration, all stages together."""
         return self.energy_j / self.time_s
 
 

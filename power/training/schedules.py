@@ -57,11 +57,11 @@ class Iteration:
         return starts
 
     def time_s(self, times_s: Sequence[float]) -> float:
-        """Of the whole iteration."""
+        """Return the time of the whole iteration."""
         return max(start + time for start, time in zip(self.starts_s(times_s), times_s, strict=True))
 
     def energy_j(self, choices: Sequence[Choice]) -> float:
-        """Of all stages until the last is done: what computes, and what waits."""
+        """Return the energy of all stages until the last one ends: computing and waiting."""
         times = [choice.time_s for choice in choices]
         waiting_s = self.stages * self.time_s(times) - sum(times)
         return sum(choice.energy_j for choice in choices) + self.blocked_w * waiting_s
@@ -79,7 +79,7 @@ class Iteration:
 
 
 class Pass(NamedTuple):
-    """One microbatch through one stage, in one direction."""
+    """The pass of one microbatch through one stage, in one direction."""
 
     forward: bool
     microbatch: int

@@ -25,7 +25,7 @@ MAX_ROUNDS = 50
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """When a job's iterations begin within the period of its group."""
+    """The start of a job's iterations within the period of its group."""
 
     name: str
     period_s: float
@@ -61,7 +61,7 @@ def stagger(
 
 
 def grouped_by_period(jobs: Sequence[TrainingJob], *, most_slowdown: float) -> list[list[TrainingJob]]:
-    """As few groups as can share periods with no job slowed by more than allowed, from the longest period on."""
+    """Return the fewest groups that share periods with no job slowed beyond the limit, from the longest period on."""
     groups: list[list[TrainingJob]] = []
     for job in sorted(jobs, key=lambda one: -one.iteration_s):
         if groups and groups[-1][0].iteration_s <= job.iteration_s * (1 + most_slowdown) * (1 + 1e-12):

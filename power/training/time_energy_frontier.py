@@ -49,7 +49,7 @@ class Frontier:
 
     @property
     def slowest_s(self) -> float:
-        """Every computation at the least that it takes beyond waiting."""
+        """The longest time on the frontier: every computation at its least effective energy."""
         return self.points[-1].time_s
 
     @property
@@ -125,7 +125,7 @@ class _Walk:
         self.bends: list[tuple[float, float]] = [(inf, -inf)] * count
 
     def point(self) -> Point:
-        """Where the walk is."""
+        """Return the present point of the frontier."""
         waiting_j = self.iteration.blocked_w * self.iteration.stages * self.whole_s
         return Point(self.whole_s, self.effective_j + waiting_j, np.array(self.times))
 
@@ -178,7 +178,7 @@ class _Walk:
         return found
 
     def _move(self, moves: dict[int, int]) -> bool:
-        """As far as no curve bends and no other path becomes longer than the critical ones."""
+        """Return the longest step without a breakpoint of a curve and without a new critical path."""
         step_s = min(
             self.times[at] - self.bends[at][1] if way < 0 else self.bends[at][0] - self.times[at]
             for at, way in moves.items()

@@ -41,7 +41,7 @@ def at(series: Sequence[float], period: int) -> float:
 
 
 def length(series: Sequence[float] | None) -> int:
-    """For how many periods figures are given; 0: for any."""
+    """Return the number of periods of figures; 0: any."""
     return len(series) if series is not None and len(series) > 1 else 0
 
 
@@ -74,7 +74,7 @@ class Feed(PowerDomain):
         return self._lower(None if self.limit_w is None else self.limit_w * self.ride_through_share, period)
 
     def may_draw_on_one_side_w(self, period: int) -> float | None:
-        """When a side is lost, here or above."""
+        """Return the limit with a side lost, here or above."""
         return self._lower(self.limit_w, period)
 
     def _lower(self, carried_w: float | None, period: int) -> float | None:
@@ -166,11 +166,11 @@ class Training(Frozen):
         return self
 
     def peak_w(self, clock: float = FULL_CLOCK) -> float:
-        """Of one server that computes."""
+        """Return the power of one server that computes."""
         return self.trough_w + (self.compute_w - self.trough_w) * float(clock**self.clock_exponent)
 
     def slowdown(self, clock: float) -> float:
-        """Of an iteration."""
+        """Return the slowdown of an iteration."""
         return 1 + self.compute_share * (1 / clock - 1)
 
 

@@ -50,7 +50,7 @@ class Hierarchy:
             here = self.feeds[here].parent
 
     def feed(self, name: str) -> Feed:
-        """By its own name."""
+        """Return a feed by name."""
         if name not in self.feeds:
             raise UnknownNameError(kind="power domain", name=name, known=self.feeds)
         return self.feeds[name]
@@ -60,7 +60,7 @@ class Hierarchy:
         return any(self.feeds[above].two_sided for above in self.upwards(name))
 
     def top_down(self) -> Iterator[str]:
-        """Every feed after its parent."""
+        """The feeds, each after its parent."""
         waiting = [name for name in reversed(list(self.feeds)) if self.feeds[name].parent is None]
         while waiting:
             yield (here := waiting.pop())

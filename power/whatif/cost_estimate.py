@@ -13,7 +13,7 @@ MIN_SERVICE_S = 1e-9
 
 
 def expected_requests(request: RowRequest, sources: Sources) -> float:
-    """Of the row, and of the one that its budget comes from; at most."""
+    """Return an upper bound of the requests of the row and of the row that its budget comes from."""
     model = request.changed(sources.model(request.server))
     usual = UTILIZATION if sources.traces else PEAK_UTILIZATION
     load = usual if request.load is None else request.load

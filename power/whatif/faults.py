@@ -34,14 +34,14 @@ def chosen_fault(request: RowRequest, *, uncapped_w: Floats) -> tuple[Fault, tup
 
 
 def worst_minute_s(row_w: Floats) -> float:
-    """Where the minute of the highest mean power begins."""
+    """Return the start of the minute with the highest mean power."""
     size = min(MINUTE, len(row_w))
     sums = np.convolve(row_w, np.ones(size), mode="valid")
     return WINDOW_S * float(np.argmax(sums))
 
 
 def steepest_s(row_w: Floats, *, over_s: float, after_s: float) -> float:
-    """Where the largest rise of a minute begins."""
+    """Return the start of the largest rise within a minute."""
     first, steps = round(after_s / WINDOW_S), max(1, round(over_s / WINDOW_S))
     here = row_w[first : first + MINUTE + steps]
     if len(here) <= steps:

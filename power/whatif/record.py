@@ -22,7 +22,7 @@ class Record:
 
     @property
     def duration_s(self) -> float:
-        """Of the row's life."""
+        """The simulated time."""
         return self.step_s * len(self.row_w)
 
 
@@ -38,7 +38,7 @@ class Envelope:
 
 
 def envelope(row_w: Floats, *, step_s: float, most: int) -> Envelope:
-    """At most so many buckets; the last may be cut short."""
+    """Return the envelope in at most so many buckets; the last may be shorter."""
     per = max(1, -(-len(row_w) // most))
     starts = np.arange(0, len(row_w), per)
     sizes = np.diff(np.append(starts, len(row_w)))

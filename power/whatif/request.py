@@ -82,7 +82,7 @@ class RowRequest(Frozen):
 
     @property
     def server_days(self) -> float:
-        """Of the larger of the rows that are simulated for it."""
+        """The servers of the larger simulated row times the simulated days."""
         return max(self.servers, self.budget_servers if self.budget_w is None else 0) * self.days
 
     @property

@@ -26,7 +26,7 @@ class Impact(Frozen):
 
 
 class Impacts(Frozen):
-    """By priority."""
+    """Impacts by priority."""
 
     high: Impact
     low: Impact
@@ -42,7 +42,7 @@ class Waits(Frozen):
 
 
 class AdmissionWaits(Frozen):
-    """By priority."""
+    """Waits by priority."""
 
     high: Waits
     low: Waits

@@ -75,7 +75,7 @@ class Scenario:
         return None if owned else self.together
 
     def allowed(self, together: int | None) -> int:
-        """In requests on a server."""
+        """Return the batch limit in requests on a server."""
         return self.model.most_together if together is None else together
 
 

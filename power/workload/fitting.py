@@ -97,7 +97,7 @@ def _width(step_s: float) -> int:
 
 
 def _correlation_time_s(correlation: float, *, lag: int, step_s: float) -> float:
-    """Of the process that, smoothed, has this correlation at the lag."""
+    """Return the correlation time of the process that, smoothed, has this correlation at the lag."""
     width = _width(step_s)
     low, high = step_s / 10, 1e7
     for _ in range(60):

@@ -74,7 +74,7 @@ def trough_w(model: ServerModel, share: float) -> float:
 
 
 def split_servers(servers: int, training_share: float) -> tuple[int, int]:
-    """How many serve and how many train."""
+    """Return the number of servers that serve and that train."""
     if not 0 <= training_share <= 1:
         raise RuleError([(("training_share",), f"must be from 0 to 1, got {training_share:g}")])
     training = round(servers * training_share)

@@ -33,7 +33,7 @@ Level = Annotated[float, Field(ge=0, le=1)]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """One course of the load: levels at even steps from time 0 on, straight between them."""
+    """One course of the load: levels at even steps from time 0 on, linear between them."""
 
     step_s: float
     levels: Floats  # at 0, step_s, 2 * step_s ...: one more than there are steps
@@ -44,12 +44,12 @@ class Curve:
 
     @property
     def duration_s(self) -> float:
-        """From the first level to the last."""
+        """The time from the first level to the last."""
         return self.step_s * (len(self.levels) - 1)
 
     @property
     def mean(self) -> float:
-        """Over the time."""
+        """The mean over time."""
         return float(np.mean((self.levels[1:] + self.levels[:-1]) / 2))
 
     def at(self, time_s: Floats) -> Floats:
@@ -82,7 +82,7 @@ class Curve:
 
 
 class Harmonic(Frozen):
-    """One wave of the latent series."""
+    """One harmonic of the latent series."""
 
     period_s: Annotated[float, Field(gt=0, le=1e8)]
     cosine: Annotated[float, Field(ge=-10, le=10)]
@@ -90,7 +90,7 @@ class Harmonic(Frozen):
 
 
 class Quantile(Frozen):
-    """For this share of the time the load is at or below this level."""
+    """A quantile of the level: the load is at or below this level for this share of the time."""
 
     share: Level
     level: Level

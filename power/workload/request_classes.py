@@ -65,7 +65,7 @@ class Mix(Frozen):
 
 
 def mean_prompt_s(model: ServerModel, prompt_tokens: tuple[int, int]) -> float:
-    """To read a prompt, over the whole numbers of a range: the square's mean is exact."""
+    """Return the mean time to read a prompt of a size in a range; the mean of the square is exact."""
     low, high = prompt_tokens
     count = high - low + 1
     mean = (low + high) / 2

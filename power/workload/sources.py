@@ -67,7 +67,7 @@ class Sources:
 
 
 def read_sources(files: Sequence[tuple[str, str]]) -> Sources:
-    """From (name, text) of each file."""
+    """Return the sources from (name, text) of each file."""
     rates = [(name, text) for name, text in files if is_rates(text)]
     if len(rates) > 1:
         names = ", ".join(name for name, _ in rates)

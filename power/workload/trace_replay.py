@@ -106,13 +106,13 @@ def _pools(traces: Sequence[Recorded], servers: int) -> tuple[Pool, ...]:
 
 
 def _copies(trace: Trace, pool: Pool, model: ServerModel, utilization: float) -> float:
-    """How many times the trace makes the load of the peak."""
+    """Return how many copies of the trace give the load of the peak."""
     rate_rps = len(trace) / trace.duration_s
     return utilization * pool.servers / (float(content_s(trace, model).mean()) * rate_rps)
 
 
 def _played(trace: Trace, exact: float, curve: Curve, rng: np.random.Generator) -> tuple[Floats, Ints]:
-    """When requests of one pool arrive, and which of the trace each is."""
+    """Return the arrivals of one pool, and the index of each request in the trace."""
     copies = max(1, round(exact))
     steps = np.concatenate([[0.0], np.cumsum((curve.levels[1:] + curve.levels[:-1]) / 2 * curve.step_s)])
     clock_s = steps * exact / copies  # of the trace, at each step of the curve

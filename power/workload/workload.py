@@ -56,7 +56,7 @@ class Work:
 
     @property
     def servers(self) -> int:
-        """In all pools and jobs."""
+        """The number of servers in all pools and jobs."""
         return sum(pool.servers for pool in self.pools) + sum(job.servers for job in self.jobs)
 
     def _violations(self) -> Iterator[Violation]:

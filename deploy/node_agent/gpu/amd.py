@@ -63,7 +63,7 @@ class AmdDriver:
         return self._handles.epoch
 
     def identities(self) -> Sequence[GpuIdentity]:
-        """In AMD SMI's order."""
+        """Return the GPUs in AMD SMI's order."""
         return self._handles.identities
 
     def limits(self, uuid: str) -> GpuLimits:
@@ -109,7 +109,7 @@ class AmdDriver:
         return self.enforced(uuid)
 
     def set_power_limit(self, uuid: str, watts: float | None) -> None:
-        """In microwatts, of the first sensor."""
+        """Set the limit in microwatts, of the first sensor."""
         smi = self._smi
         wanted_w = self.limits(uuid).default_w if watts is None else watts
         if wanted_w is None:

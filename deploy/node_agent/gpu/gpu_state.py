@@ -55,7 +55,7 @@ class GpuState:
         return any(cap_state.touched for cap_state in self.cap_states)
 
     def with_cap_state(self, kind: CapKind, cap_state: CapState) -> Self:
-        """One of them moved."""
+        """Return the state with another state of one cap."""
         power, clock = self.cap_states
         return replace(self, cap_states=(cap_state, clock) if kind is CapKind.POWER else (power, cap_state))
 

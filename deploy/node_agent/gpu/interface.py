@@ -27,7 +27,7 @@ NO_CAPS = Caps()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuIdentity:
-    """Which GPU it is."""
+    """The identity of a GPU."""
 
     uuid: str
     name: str

@@ -29,7 +29,7 @@ STALE_PERIODS = 8.0  # an older poll counts as failed
 
 
 class GpuNode:
-    """One node's GPUs and the thread that keeps them."""
+    """One node's GPUs and the thread that reconciles them."""
 
     def __init__(
         self, *, cap_controller: CapController, phases: WorkloadPhases, now_s: Callable[[], float] = time.monotonic

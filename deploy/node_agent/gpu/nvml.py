@@ -68,7 +68,7 @@ class NvmlDriver:
         return self._handles.epoch
 
     def identities(self) -> Sequence[GpuIdentity]:
-        """In NVML's order."""
+        """Return the GPUs in NVML's order."""
         return self._handles.identities
 
     def limits(self, uuid: str) -> GpuLimits:
@@ -108,11 +108,11 @@ class NvmlDriver:
         return Caps(power_limit_w=limit_mw / 1000)
 
     def configured(self, uuid: str) -> Caps:
-        """Without limits from out of band, which are not ours to put back."""
+        """Return the limit without out-of-band limits, which the agent does not restore."""
         return Caps(power_limit_w=self._call(uuid, self._nvml.nvmlDeviceGetPowerManagementLimit) / 1000)
 
     def set_power_limit(self, uuid: str, watts: float | None) -> None:
-        """In milliwatts."""
+        """Set the limit in milliwatts."""
         if watts is None:
             limit_mw = self._call(uuid, self._nvml.nvmlDeviceGetPowerManagementDefaultLimit)
         else:
@@ -151,7 +151,7 @@ class NvmlDriver:
             raise
 
     def _clocks(self, uuid: str) -> tuple[int, ...]:
-        """Of the highest memory clock, at which GPUs in data centres run."""
+        """Return the clocks at the highest memory clock, at which GPUs in data centres run."""
         nvml = self._nvml
         memory = self._optional(uuid, nvml.nvmlDeviceGetSupportedMemoryClocks)
         if not memory:
@@ -160,7 +160,7 @@ class NvmlDriver:
         return tuple(sorted(set(clocks or ()), reverse=True))
 
     def _temperature(self, uuid: str) -> Any:
-        """By the newer function; drivers before it have the older one."""
+        """Return the temperature by the newer function; older drivers have the older one."""
         for name in ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"):
             if hasattr(self._nvml, name):
                 call = partial(_swapped, getattr(self._nvml, name), self._nvml.NVML_TEMPERATURE_GPU)

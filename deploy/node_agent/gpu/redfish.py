@@ -29,7 +29,7 @@ JOULES_PER_KWH = 3.6e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where one limit is."""
+    """The place of one limit."""
 
     identity: GpuIdentity
     path: str
@@ -52,7 +52,7 @@ class RedfishDriver:
             raise NotSupportedError("redfish: the BMC lists nothing with a power limit")
 
     def identities(self) -> Sequence[GpuIdentity]:
-        """In the BMC's order."""
+        """Return the GPUs in the BMC's order."""
         return [target.identity for target in self._targets.values()]
 
     def limits(self, uuid: str) -> GpuLimits:
@@ -168,7 +168,7 @@ def _chassis(client: RedfishClient, root: dict[str, Any]) -> Iterator[Target]:
 
 
 def _environment(client: RedfishClient, body: dict[str, Any], path: str) -> Iterator[Target]:
-    """Of whatever has EnvironmentMetrics with a limit in it."""
+    """Iterate over the resources with a limit in their EnvironmentMetrics."""
     place = _place(body, "EnvironmentMetrics")
     if place is None or (_try(client, place) or {}).get("PowerLimitWatts") is None:
         return

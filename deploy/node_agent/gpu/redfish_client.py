@@ -65,7 +65,7 @@ def read_login(path: Path) -> Login:
 
 
 class RedfishClient:
-    """One BMC."""
+    """A client of one BMC."""
 
     def __init__(
         self, url: str, *, login: Login | None = None, basic: bool = False, authority: Path | None = None

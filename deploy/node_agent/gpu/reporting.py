@@ -88,7 +88,7 @@ class GpuMetrics(Collector):
         self._node, self._server = node, server
 
     def collect(self) -> Iterator[Metric]:
-        """Of all GPUs."""
+        """Collect the metrics of all GPUs."""
         gpu_states = self._node.cap_controller.gpu_states()
         reachable = [gpu for gpu in gpu_states if not gpu.lost]
         for name, text, field, unit in _GAUGES:

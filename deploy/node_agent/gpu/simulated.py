@@ -57,7 +57,7 @@ class SimulatedDriver:
         self.boards = {uuid: Board(limit_w=self.spec.rated_w) for uuid in uuids}
 
     def identities(self) -> Sequence[GpuIdentity]:
-        """In order."""
+        """Return the GPUs in order."""
         return [GpuIdentity(uuid=uuid, name=self.spec.name) for uuid in self.boards]
 
     def limits(self, uuid: str) -> GpuLimits:
@@ -97,7 +97,7 @@ class SimulatedDriver:
         return self.enforced(uuid)
 
     def set_power_limit(self, uuid: str, watts: float | None) -> None:
-        """Within the limits."""
+        """Set a limit within the range."""
         limits, board = self.limits(uuid), self._board(uuid)
         wanted = self.spec.rated_w if watts is None else watts
         if wanted != limits.watts_within(wanted):
@@ -106,7 +106,7 @@ class SimulatedDriver:
             board.limit_w = wanted
 
     def lock_clock(self, uuid: str, mhz: int | None) -> None:
-        """To a supported clock."""
+        """Lock a supported clock."""
         board = self._board(uuid)
         if mhz is not None and mhz not in self.limits(uuid).clocks_mhz:
             raise OutOfRangeError(f"{uuid}: {mhz} MHz is no clock of it")

@@ -29,7 +29,7 @@ class StateFileError(GpuError):
 
 
 class StoredCaps(Frozen):
-    """Of one GPU."""
+    """The caps of one GPU in the file."""
 
     power_limit_w: float | None = None
     clock_mhz: int | None = None
@@ -41,7 +41,7 @@ class StoredCaps(Frozen):
 
 
 class StoredLease(Frozen):
-    """One order."""
+    """One lease in the file."""
 
     holder: str
     uuid: str
@@ -51,13 +51,13 @@ class StoredLease(Frozen):
 
     @classmethod
     def of(cls, order: GpuCapLease) -> "StoredLease":
-        """As the file has it."""
+        """Return a lease as the file has it."""
         caps = StoredCaps(**order.caps._asdict())
         return cls(holder=order.holder, uuid=order.uuid, caps=caps, until_s=order.until_s, on_lapse=order.on_lapse)
 
     @property
     def order(self) -> GpuCapLease:
-        """As the book has it."""
+        """The lease of `cap_leases`."""
         return GpuCapLease(
             holder=self.holder, uuid=self.uuid, caps=self.caps.caps, until_s=self.until_s, on_lapse=self.on_lapse
         )
