@@ -1,7 +1,6 @@
 """One pool through one trace: arrays in, the compiled simulator, arrays out."""
 
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import Any, Protocol, Self, cast
 
 import numpy as np
@@ -68,7 +67,9 @@ class _Load:
 
 def load_kernel() -> Kernel:
     """Compile the kernel, or load it from the cache."""
-    return cast("Kernel", import_module("planner.replay.kernel"))
+    from planner.replay import kernel  # noqa: PLC0415 - numba and compiling take seconds
+
+    return cast("Kernel", kernel)
 
 
 def run_pool(

@@ -6,7 +6,6 @@ guard around one, is a `Control`.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from importlib import import_module
 from math import inf
 from typing import Any, Protocol, cast
 
@@ -35,7 +34,9 @@ class Kernel(Protocol):
 
 def load_kernel() -> Kernel:
     """Import the kernel: compile it, or load the result of an earlier process."""
-    return cast("Kernel", import_module("power.simulator.kernel"))
+    from power.simulator import kernel  # noqa: PLC0415 - numba and compiling take seconds
+
+    return cast("Kernel", kernel)
 
 
 def simulate(
