@@ -1,1 +1,1 @@
-"""Observations in; evidence, verdicts and isolation decisions out."""
+"""Fault detection for training jobs: from observations to evidence, diagnoses and quarantine decisions."""

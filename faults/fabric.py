@@ -1,7 +1,7 @@
-"""Who talks to whom over what: the edges of traffic, and everything that can slow each of them.
+"""The traffic edges of a job, and everything that can slow each of them.
 
-An edge is one direction between two NICs in one kind of traffic.  Its log slowdown in a window is the sum of what its
-explanations add: the link itself, the sender's Tx, the receiver's Rx, both NICs, both nodes, both leaves, the uplinks.
+An edge is one direction between two NICs in one kind of traffic.  Its log slowdown in a window is the sum over its
+entities: the link itself, the sender's Tx, the receiver's Rx, both NICs, both nodes, both leaves, the uplinks.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ NOWHERE = -1
 
 
 class Traffic(IntEnum):
-    """Kinds of traffic differ in noise."""
+    """Kinds of traffic; they differ in noise."""
 
     RING = 0
     TREE = 1
@@ -24,20 +24,20 @@ class Traffic(IntEnum):
 
 
 class Explains(IntEnum):
-    """What an entity of the joint fit is."""
+    """Kinds of entity in the joint fit."""
 
-    LINK = 0  # one pair of NICs, one way
+    LINK = 0  # one pair of NICs, one direction
     TX = 1
     RX = 2
     NIC = 3
     NODE = 4
     LEAF = 5
-    UPLINK = 6  # one leaf-spine cable, one way
+    UPLINK = 6  # one leaf-spine cable, one direction
 
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """Edges by index, and what lies on their way.  NOWHERE: not on any, or not known."""
+    """Edges by index, and the entities on their path.  NOWHERE: none, or unknown."""
 
     source: Ints  # NIC per edge
     target: Ints
@@ -53,10 +53,10 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What all edges said of one stretch of time."""
+    """The measurements of all edges in one time window."""
 
     from_s: float
     to_s: float
-    slowdown: Floats  # per edge: log of (usual bandwidth / bandwidth now); NaN: not heard
-    foreign: NDArray[np.bool_] | None = None  # per edge: extra connections were seen beside the job's
-    probed: Floats | None = None  # per edge: log of (peers' one-way rate / its own), by probes over paths of their own
+    slowdown: Floats  # per edge: log of (usual bandwidth / bandwidth now); NaN: no data
+    foreign: NDArray[np.bool_] | None = None  # per edge: whether there were connections of other jobs
+    probed: Floats | None = None  # per edge: log of (peers' one-way rate / its own), from probes on separate paths

@@ -1,4 +1,4 @@
-"""Paths on the wire: a job's rings over a fabric, and what their plan loads against what hashing does."""
+"""Schemas of path planning: a job's rings over a fabric, and the loads of the plan and of hashing."""
 
 from collections.abc import Sequence
 from typing import Self
@@ -11,17 +11,21 @@ from fleet.topology import Topology
 
 
 class PathsRequest(Frozen):
-    """Whose paths, over what."""
+    """A job, its topology and the comparison with hashing."""
 
     job: TrafficJob
     topology: Topology | None = Field(default=None, description="Switches and nodes; null: the document in force.")
-    draws: int = Field(default=100, ge=1, le=1000, description="Of source ports, for the hashed comparison.")
-    seed: int = Field(default=0, ge=0, le=2**31 - 1, description="Of those draws.")
-    choices: bool = Field(default=False, description="Whether the answer names the path and port of each connection.")
+    draws: int = Field(
+        default=100, ge=1, le=1000, description="Random draws of source ports for the comparison with hashing."
+    )
+    seed: int = Field(default=0, ge=0, le=2**31 - 1, description="Random seed of the draws.")
+    choices: bool = Field(
+        default=False, description="Whether the response contains the path and port of each connection."
+    )
 
 
 class Repaired(Frozen):
-    """What a plan moved after links died."""
+    """The moves of a plan after link failures."""
 
     moved: int
     opened: int
@@ -29,7 +33,7 @@ class Repaired(Frozen):
 
 
 class PathsAnswer(Frozen):
-    """How loaded the fabric is with a plan, with hashing, and at best."""
+    """The load of the fabric with a plan, with hashing, and the lower bound."""
 
     job: str
     rings: int
@@ -37,18 +41,18 @@ class PathsAnswer(Frozen):
     flows: int
     connections: int
     split_flows: int = Field(description="Flows with more connections than the job gives them.")
-    fractional_optimum: float = Field(description="Greatest utilisation that no assignment can beat.")
+    fractional_optimum: float = Field(description="Proven lower bound on the maximum utilisation.")
     proof: str = Field(description="`cut` or `duals`.")
     planned: Load
     hashed: Hashed
     ports_by: str = Field(description="`model`: source ports follow a model hash, not this fabric's.")
-    without_port: int = Field(description="Connections for which no source port is known.")
+    without_port: int = Field(description="Connections without a known source port.")
     repair: Repaired | None = None
     choices: tuple[Row, ...] | None = None
 
     @classmethod
     def of(cls, plan: Plan, rows: Sequence[Row], *, draws: int, seed: int, repair: Repair | None = None) -> Self:
-        """A plan, measured."""
+        """Measure a plan."""
         traffic = plan.traffic
         return cls(
             job=traffic.job.name,

@@ -132,8 +132,14 @@ class RemediationController:
         self._keep_only(cases)
         out = frozenset(before.out_of_service)
         result = await self._api.evaluate_quarantine(evaluation_of(snapshot, out=out, probed=self._probed))
-        for each in result.decisions:
-            log.info("decided", kind=each.kind.value, node=each.node, reason=each.reason, dry_run=each.dry_run)
+        for decision in result.decisions:
+            log.info(
+                "decided",
+                kind=decision.kind.value,
+                node=decision.node,
+                reason=decision.reason,
+                dry_run=decision.dry_run,
+            )
         if result.frozen:
             return True
         after = await self._api.get_quarantine() if result.decisions else before

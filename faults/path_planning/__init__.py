@@ -1,4 +1,4 @@
-"""A job's rings over a leaf-spine fabric: which path each connection takes.  docs/faults/paths.md"""
+"""The path of every connection of a job's rings in a leaf-spine fabric.  docs/explanation/faults/path-planning.md"""
 
 from faults.path_planning.job import TrafficJob
 from faults.path_planning.plan import Plan, Repair, make_plan, repair

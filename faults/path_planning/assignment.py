@@ -1,8 +1,8 @@
-"""Where each connection goes: slots of cables as colours, first between leaves and spines, then spines and cores.
+"""Assignment of connections to cables by edge colouring: first between leaves and spines, then spines and cores.
 
-A limit on utilisation turns the room left on each cable into slots of the size of a connection.  Between leaves a
-colour is (slot, plane, rank of the spine in it), so that a packet comes down in the plane into which it went up;
-between spines it is (slot, core).  What stays uncoloured in either is tried on every way there is.
+A utilisation limit divides the free capacity of each cable into slots of one connection.  Between leaves a colour is
+(slot, plane, rank of the spine in the plane), so a packet comes down in the plane in which it went up.  Between spines
+a colour is (slot, core).  A connection without a colour in either step is tried on every route.
 """
 
 from collections import Counter, defaultdict
@@ -16,17 +16,17 @@ from faults.path_planning.routes import Hops, Routes
 from faults.path_planning.spine_rebalancing import Effort, SpineRebalancing
 
 UP, DOWN = 0, 1
-SLACK: Final = 1e-9  # of a connection's size: sums of shares are not exact
+SLACK: Final = 1e-9  # of a connection's size: sums of shares are inexact
 
 Path = tuple[int, ...]  # directed links: 2 x cable up, 2 x cable + 1 down
 Colour = tuple[int, int, int]
-End = tuple[int, int]  # way, leaf
+End = tuple[int, int]  # route, leaf
 _Spines = tuple[dict[tuple[int, Colour], int], dict[tuple[int, Colour], int]]  # up, down: by leaf and colour
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One connection: its flow, and which of the flow's it is; between two leaves, so many GB/s."""
+    """One connection: its flow, its number in the flow, its leaves and its GB/s."""
 
     flow: int
     index: int
@@ -36,33 +36,33 @@ class Part:
 
 
 class Assignment:
-    """Connections placed so far, and what that leaves on every directed link."""
+    """The placed connections and the free capacity of every directed link."""
 
     def __init__(self, clos: Clos, routes: Routes, effort: Effort | None = None) -> None:
         self.clos, self.routes, self._effort = clos, routes, effort or Effort()
-        self.fair = False  # whether a leaf may send through a spine no more than its share of what that can pass on
+        self.fair = False  # limits a leaf, per spine, to its share of the spine's onward capacity
         self.load = [0.0] * (2 * len(clos.wires))
         self.paths: dict[Part, Path] = {}
 
-    def copy(self, *, fair: bool = False) -> "Placing":
-        """The same, to try something on, in fair shares or not; what is spent there is spent here."""
+    def copy(self, *, fair: bool = False) -> "Assignment":
+        """A copy for a trial, with or without fair shares; it shares the effort budget."""
         other = Assignment(self.clos, self.routes, self._effort)
         other.load, other.paths, other.fair = self.load.copy(), self.paths.copy(), fair or self.fair
         return other
 
     def put(self, part: Part, path: Path) -> None:
-        """Load a path."""
+        """Add a path's load."""
         self.paths[part] = path
         for link in path:
             self.load[link] += part.gb_per_s
 
     def take(self, part: Part) -> None:
-        """Unload a path."""
+        """Remove a path's load."""
         for link in self.paths.pop(part):
             self.load[link] -= part.gb_per_s
 
     def fits(self, parts: Sequence[Part], limit: float) -> bool:
-        """Whether the leaves at both ends have room for each flow; further on may be none."""
+        """Per flow, whether the leaves at both ends have room for it.  Links above the leaves are not checked."""
         ends: Counter[tuple[int, int, float, int]] = Counter()
         for part in parts:
             if part.source != part.target:
@@ -74,7 +74,7 @@ class Assignment:
         )
 
     def fit_together(self, parts: Sequence[Part], limit: float, *, fair: bool) -> bool:
-        """Whether the leaves at both ends have room for all; `fair`: by what their spines can pass on, too."""
+        """Whether the leaves at both ends have room for all; `fair` also counts the onward capacity of their spines."""
         by_size: dict[float, list[Part]] = defaultdict(list)
         for part in parts:
             if part.source != part.target:
@@ -87,12 +87,12 @@ class Assignment:
         return True
 
     def take_flows(self, flows: Container[int]) -> None:
-        """Unload all connections of some flows."""
+        """Remove all connections of some flows."""
         for part in [part for part in self.paths if part.flow in flows]:
             self.take(part)
 
     def place(self, parts: Sequence[Part], limit: float) -> list[Part]:
-        """Place connections so that no cable is used beyond the limit; those that found no room."""
+        """Place connections within the utilisation limit; the result is those without room."""
         left: list[Part] = []
         by_size: dict[float, list[Part]] = defaultdict(list)
         for part in parts:
@@ -119,7 +119,7 @@ class Assignment:
         return self._searched(left, limit)
 
     def _searched(self, parts: Sequence[Part], limit: float) -> list[Part]:
-        """Try every way for each; of a flow that has lost one connection no more are tried."""
+        """Try every route for each connection; a flow with one failed connection is skipped."""
         left: list[Part] = []
         lost: set[int] = set()
         for part in sorted(parts, key=lambda part: part.flow):
@@ -129,7 +129,7 @@ class Assignment:
         return left
 
     def _turned(self, parts: Sequence[Part], limit: float) -> Iterator[tuple[Part, tuple[int, int] | None]]:
-        """The spines between which each connection crosses, or None."""
+        """The two spines of each connection, or None."""
         crossing = [part for part in parts if part.source != part.target]
         for part in parts:
             if part.source == part.target:
@@ -148,7 +148,7 @@ class Assignment:
                 yield part, (spines[UP][part.source, colour], spines[DOWN][part.target, colour])
 
     def _relieve(self, colouring: Colouring[Colour], crossing: Sequence[Part], spines: _Spines, limit: float) -> None:
-        """No more flows to cores through a spine than its cables have room for, where there is another way."""
+        """Where there is an alternative, keep the flows to cores through a spine within the room on its cables."""
         pod, size = self.clos.pod, crossing[0].gb_per_s
         onward = [pod[part.source] != pod[part.target] for part in crossing]
         places = {(side, spine) for side, of in enumerate(spines) for spine in of.values()}
@@ -158,7 +158,7 @@ class Assignment:
     def _spine_slots(
         self, crossing: Sequence[Part], limit: float, spines: _Spines
     ) -> tuple[Mapping[int, Sequence[Colour]], Mapping[int, Sequence[Colour]]]:
-        """Colours of each leaf, up and down."""
+        """The colours of each leaf, up and down."""
         clos = self.clos
         found: tuple[dict[int, Sequence[Colour]], dict[int, Sequence[Colour]]] = ({}, {})
         for (way, leaf), slots in (self._fair if self.fair else self._room)(crossing, limit).items():
@@ -172,7 +172,7 @@ class Assignment:
         return found
 
     def _room(self, crossing: Sequence[Part], limit: float) -> dict[End, dict[int, int]]:
-        """Slots of each spine, by end."""
+        """The slots of each spine, by end."""
         size = crossing[0].gb_per_s
         return {
             (way, leaf): {
@@ -182,7 +182,7 @@ class Assignment:
         }
 
     def _fair(self, crossing: Sequence[Part], limit: float) -> dict[End, dict[int, int]]:
-        """Of what a spine can pass on each leaf of its pod gets as much as it sends of all that goes on from there."""
+        """Divide a spine's onward capacity among its pod's leaves, in proportion to their traffic out of the pod."""
         pod, degree, onward = self.clos.pod, _degree(crossing), Counter[End]()
         for part in crossing:
             if pod[part.source] != pod[part.target]:
@@ -199,7 +199,7 @@ class Assignment:
     def _cored(
         self, crossing: Sequence[tuple[Part, int, int]], limit: float
     ) -> Iterator[tuple[Part, int, int, int | None]]:
-        """The core over which each connection goes from spine to spine, or None."""
+        """The core of each connection between its spines, or None."""
         if not crossing:
             return
         size = crossing[0][0].gb_per_s
@@ -232,7 +232,7 @@ class Assignment:
         return 2 * min(cables, key=lambda cable: self.load[2 * cable + way] / self.clos.wires[cable].gb_per_s) + way
 
     def _search(self, part: Part, limit: float) -> bool:
-        """Put a connection on the least used of all ways, if that is within the limit."""
+        """Put a connection on the least used of all routes, if that is within the limit."""
         best, path = limit * (1 + SLACK), None
         for hops in self.routes.ways(part.source, part.target):
             links = []
@@ -251,16 +251,16 @@ class Assignment:
 
 
 def _degree(parts: Iterable[Part]) -> Counter[End]:
-    """How many connections begin or end at each leaf."""
+    """The number of connections that begin or end at each leaf."""
     return Counter(end for part in parts for end in ((UP, part.source), (DOWN, part.target)))
 
 
 def directed(hops: Hops) -> Iterator[tuple[Trunk, int]]:
-    """The trunks of a way with their direction: the first half goes up."""
+    """The trunks of a route with their direction: the first half goes up."""
     for place, trunk in enumerate(hops):
         yield trunk, UP if place < len(hops) // 2 else DOWN
 
 
 def connections(parts: Iterable[Part]) -> Counter[int]:
-    """How many connections each flow has."""
+    """The number of connections of each flow."""
     return Counter(part.flow for part in parts)

@@ -1,13 +1,13 @@
-"""What no assignment can beat: the fractional optimum of the greatest utilisation, with its proof.
+"""A lower bound for every assignment: the fractional optimum of the maximum utilisation, with its proof.
 
     minimise  U
-    subject to  sum over ways of a pair of leaves  y = demand of the pair
+    subject to  sum over routes of a pair of leaves  y = demand of the pair
                 y between two spines = sum over cores  z
                 load of a trunk and direction <= U x its live capacity
 
 Any weights w >= 0 on directed trunks with sum(w x capacity) = 1 prove U >= sum over pairs of demand x least weight of a
-way.  The weights that the program's duals give are put into that formula here, so that what is reported as proven rests
-on no tolerance of the solver.  Cuts around one leaf or pod are such weights too, and are looked at first.
+route.  The dual values of the program are put into this formula, so the reported bound does not depend on a tolerance
+of the solver.  Cuts around one leaf or pod are also such weights, and are tried first.
 """
 
 from collections import defaultdict
@@ -24,15 +24,15 @@ from faults.path_planning.routes import Routes
 from faults.path_planning.traffic import Traffic
 from fleet.documents import RuleError
 
-TIME_LIMIT_S: Final = 10.0  # any weights prove something, so a program that is stopped does no harm
+TIME_LIMIT_S: Final = 10.0  # every set of weights is a proof, so a program that is stopped early does no harm
 
-Pair = tuple[int, int]  # leaf of the sender's port, leaf of the receiver's
+Pair = tuple[int, int]  # leaf of the sender's port, leaf of the receiver's port
 Way = tuple[Trunk, int]  # a trunk in one direction
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The least possible greatest utilisation, and what proves it."""
+    """The minimum possible value of the maximum utilisation, and its proof."""
 
     utilisation: float
     proof: str  # "cut" or "duals"
@@ -49,16 +49,16 @@ def demands(traffic: Traffic) -> dict[Pair, float]:
 
 
 def refuse_cut_off(traffic: Traffic, routes: Routes) -> None:
-    """Raise RuleError for each pair of leaves between which no live way is left."""
+    """Raise RuleError for each pair of leaves without a live route."""
     names = traffic.clos.names
     gone = {pair for pair in demands(traffic) if pair[0] != pair[1] and not routes.turns(*pair)}
     RuleError.raise_for(
-        (("dead",), f"no way is left from {names[one]} to {names[other]}") for one, other in sorted(gone)
+        (("dead",), f"there is no live path from {names[one]} to {names[other]}") for one, other in sorted(gone)
     )
 
 
 def cut_bound(traffic: Traffic) -> Bound:
-    """The busiest port, leaf or pod: what must cross it over what it has."""
+    """The busiest port, leaf or pod: the traffic across its border over the border's capacity."""
     clos, worst = traffic.clos, 0.0
     sent: dict[tuple[int, int], float] = defaultdict(float)
     for flow in traffic.flows:
@@ -87,7 +87,7 @@ def _cut(traffic: Traffic, group: Sequence[int]) -> float:
 
 
 def fractional_optimum(traffic: Traffic, routes: Routes) -> Bound:
-    """The proven bound of the linear program, or that of the cuts where it is as good."""
+    """The proven bound of the linear program, or the bound of the cuts where that is as good."""
     cut = cut_bound(traffic)
     program = _Program(traffic, routes)
     weights = program.weights()
@@ -150,7 +150,7 @@ class _Program:
         self.columns += 1
 
     def weights(self) -> Mapping[Way, float]:
-        """What the duals say of each directed trunk."""
+        """The dual values of each directed trunk."""
         trunks: dict[int, Way] = {
             row: name for name, row in self.rows.items() if isinstance(name, tuple) and isinstance(name[0], tuple)
         }
@@ -188,6 +188,6 @@ def _duals(
     solver.passModel(program)
     solver.run()
     solution = solver.getSolution()
-    if not solution.dual_valid:  # out of time: no weights, and the cuts stand
+    if not solution.dual_valid:  # out of time: no weights, so the bound of the cuts is used
         return np.zeros(rows)
     return np.asarray(solution.row_dual)

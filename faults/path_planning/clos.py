@@ -1,7 +1,8 @@
-"""The fabric as arrays: switches, cables between tiers, which of them are alive, pods and planes.
+"""The fabric as arrays: switches, cables between tiers, live cables, pods and planes.
 
-A pod is what leaves and spines reach without a core; a plane is what spines and cores reach without a leaf.  In a fat
-tree a packet that goes up into a plane comes down in it.  Every cable is two directed links, 2 c up and 2 c + 1 down.
+A pod is the leaves and spines that are connected without a core.  A plane is the spines and cores that are connected
+without a leaf.  In a fat tree a packet that goes up in a plane comes down in the same plane.  Every cable c is two
+directed links, 2 c up and 2 c + 1 down.
 """
 
 from collections import defaultdict
@@ -30,7 +31,7 @@ class Wire:
 
 @dataclass(frozen=True)
 class Clos:
-    """A switched fabric of up to three tiers; `dead` are cables, by number, that carry nothing."""
+    """A switched fabric of up to three tiers; `dead` are the numbers of failed cables."""
 
     names: tuple[str, ...]
     tiers: tuple[Tier, ...]
@@ -44,7 +45,7 @@ class Clos:
 
     @cached_property
     def every(self) -> dict[Trunk, list[int]]:
-        """All cables of a trunk, also dead ones."""
+        """All cables of a trunk, including dead cables."""
         return _gathered(((wire.lower, wire.upper), index) for index, wire in enumerate(self.wires))
 
     @cached_property
@@ -56,22 +57,22 @@ class Clos:
 
     @cached_property
     def above(self) -> dict[int, list[int]]:
-        """Switches reached upwards over live cables, in the order written."""
+        """Switches directly above that a live cable reaches, in the order of the document."""
         return _gathered(self.trunks)
 
     @cached_property
     def pod(self) -> list[int]:
-        """The pod of each leaf and spine, as built: also over dead cables."""
+        """The pod of each leaf and spine as built; dead cables count."""
         return self._joined(Tier.LEAF)
 
     @cached_property
     def plane(self) -> list[int]:
-        """The plane of each spine and core, as built."""
+        """The plane of each spine and core as built."""
         return self._joined(Tier.SPINE)
 
     @cached_property
     def rank(self) -> list[int]:
-        """Which of the spines of its pod in its plane a spine is, in the order written."""
+        """The position of a spine among the spines of its pod and plane, in the order of the document."""
         seen: dict[tuple[int, int], int] = defaultdict(int)
         ranks = [0] * len(self.names)
         for switch, tier in enumerate(self.tiers):
@@ -82,11 +83,11 @@ class Clos:
         return ranks
 
     def without(self, cables: Iterable[int]) -> "Clos":
-        """The same with more dead cables."""
+        """The same fabric with more dead cables."""
         return Clos(self.names, self.tiers, self.wires, self.dead | frozenset(cables))
 
     def cables(self, link: Cable) -> tuple[int, ...]:
-        """The cables a written link stands for; raises RuleError with what there is."""
+        """The cables of a link in a document; raises RuleError with the existing ones."""
         for name in (link.lower, link.upper):
             if name not in self.number:
                 raise RuleError([((), f"there is no switch {name!r}")])
@@ -100,7 +101,7 @@ class Clos:
         return (found[link.cable],)
 
     def _joined(self, tier: Tier) -> list[int]:
-        """Groups of switches joined by the trunks that go up from one tier."""
+        """Groups of switches that the trunks above one tier connect."""
         parent = list(range(len(self.names)))
 
         def top(switch: int) -> int:
@@ -117,7 +118,7 @@ class Clos:
 
 
 def clos_of(index: TopologyIndex, *, dead: Sequence[Cable] = ()) -> Clos:
-    """The fabric of a topology, less the links that are dead."""
+    """The fabric of a topology without the dead links."""
     switches = tuple(index.switches.values())
     number = {switch.name: place for place, switch in enumerate(switches)}
     RuleError.raise_for(_unknown(index))

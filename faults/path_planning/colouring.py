@@ -1,9 +1,9 @@
 """Edge colouring of a bipartite multigraph where a vertex may lack some colours: Koenig's proof, by Kempe chains.
 
-Left and right vertices are the switches that flows leave and enter, an edge is a flow, a colour a slot of one cable: no
-vertex sees a colour twice, so no slot is used twice.  Where every vertex has as many colours as edges, or more, all
-edges get one (Koenig 1916).  A vertex with dead cables lacks colours; a chain that would end there is not flipped, and
-what finds no chain stays uncoloured.
+Left and right vertices are the switches that flows leave and enter, an edge is a flow, and a colour is a slot of one
+cable.  No vertex has a colour twice, so no slot is used twice.  Where every vertex has at least as many colours as
+edges, every edge gets a colour (Koenig 1916).  A vertex with dead cables lacks colours; a chain that would end at a
+missing colour is not flipped, and an edge without a usable chain stays uncoloured.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -14,23 +14,23 @@ from typing import Final, Generic, TypeVar
 ColourT = TypeVar("ColourT", bound=Hashable)
 
 Edge = tuple[int, int]  # left vertex, right vertex
-FREED: Final = 32  # chains flipped for an edge that finds no colour, before it is left
+FREED: Final = 32  # flipped chains for one edge without a colour, before it is given up
 
 
 @dataclass(frozen=True, slots=True)
 class Chain(Generic[ColourT]):
-    """Edges of two colours in turn, all that hang together."""
+    """A connected chain of edges in two alternating colours."""
 
     edges: tuple[int, ...]
     colours: tuple[ColourT, ColourT]
 
     def other(self, colour: ColourT | None) -> ColourT:
-        """The one that is not this."""
+        """The other colour of the two."""
         return self.colours[1] if colour == self.colours[0] else self.colours[0]
 
 
 class Colouring(Generic[ColourT]):
-    """Edges coloured so far; colours are tried in the order in which a vertex lists them."""
+    """The coloured edges; colours are tried in the order in which a vertex lists them."""
 
     def __init__(
         self, edges: Sequence[Edge], left: Mapping[int, Sequence[ColourT]], right: Mapping[int, Sequence[ColourT]]
@@ -42,12 +42,12 @@ class Colouring(Generic[ColourT]):
         self._at: tuple[dict[tuple[int, ColourT], int], dict[tuple[int, ColourT], int]] = ({}, {})
 
     def run(self) -> None:
-        """Colour what can be coloured, in order."""
+        """Colour the edges in order, as far as possible."""
         for edge in range(len(self.edges)):
             self._place(edge)
 
     def chains(self, edge: int) -> Iterator[Chain[ColourT]]:
-        """All chains with this edge that can be swapped."""
+        """All chains through this edge that can be swapped."""
         colour = self.colour[edge]
         if colour is None:
             return
@@ -65,8 +65,10 @@ class Colouring(Generic[ColourT]):
     def _walked(
         self, side: int, vertex: int, wanted: ColourT, following: ColourT, *, home: int | None = None
     ) -> tuple[int, ...] | None:
-        """The edges of two colours in turn from a vertex on, up to `home` where they are a circle; None: the last of
-        them would take a colour where there is none."""
+        """The edges of two alternating colours from a vertex, up to `home` for a circle.
+
+        None where the last edge would take a colour that the vertex lacks.
+        """
         found: list[int] = []
         while (after := self._at[side].get((vertex, wanted))) is not None:
             found.append(after)
@@ -94,7 +96,7 @@ class Colouring(Generic[ColourT]):
             any(self._coloured(edge) for _ in islice(self._freed(edge), FREED))
 
     def _freed(self, edge: int) -> Iterator[None]:
-        """Have something else free at either end: the chains of what is end where a colour is lacking."""
+        """Free another colour at either end, because the chains of the free colours end at a missing colour."""
         for side, vertex in enumerate(self.edges[edge]):
             for free in self._free(side, vertex):
                 other = free
@@ -104,7 +106,7 @@ class Colouring(Generic[ColourT]):
                         yield
 
     def _coloured(self, edge: int) -> bool:
-        """Whether it could be, after one flip at most."""
+        """Whether the edge could have a colour after at most one flip."""
         left, right = self.edges[edge]
         here, there = self._free(0, left), self._free(1, right)
         free = set(there)
@@ -112,7 +114,7 @@ class Colouring(Generic[ColourT]):
             if colour in free:
                 self._set(edge, colour)
                 return True
-        for colour in here:  # free on the left only; some other one is free on the right only
+        for colour in here:  # free only on the left; another colour is free only on the right
             if colour not in self._has[1].get(right, ()):
                 continue
             for other in there:
@@ -122,7 +124,7 @@ class Colouring(Generic[ColourT]):
         return False
 
     def _flip(self, side: int, vertex: int, colour: ColourT, other: ColourT) -> bool:
-        """Swap two colours along the chain that starts at a vertex where `other` is free, so that `colour` is."""
+        """Make `colour` free at a vertex: swap two colours along the chain that starts there, where `other` is free."""
         chain = self._walked(side, vertex, colour, other)
         if chain is None:
             return False

@@ -1,9 +1,9 @@
-"""What a fabric does unplanned: each switch picks the next cable by a hash of the five-tuple.
+"""A fabric without planned paths: each switch picks the next cable by a hash of the five-tuple.
 
 Vendors do not publish their hashes.  This one is a model: the finaliser of splitmix64 (Steele, Lea and Flood 2014) over
-addresses and source port, mixed at every switch with that switch's own seed; the destination port (4791) and the
-protocol are the same for all of RoCEv2 and say nothing.  Equal-cost choices are the live cables that lead to the
-target's leaf; a bonded NIC picks the port it sends from the same way, and the one that receives follows from it too.
+addresses and source port, mixed at every switch with that switch's seed.  The destination port (4791) and the protocol
+are the same for all RoCEv2 traffic and are left out.  Equal-cost choices are the live cables that lead to the target's
+leaf.  A bonded NIC picks its sending port in the same way, and that port determines the receiving port.
 """
 
 import zlib
@@ -18,7 +18,7 @@ from faults.path_planning.assignment import DOWN, UP, Path
 from faults.path_planning.routes import Routes
 from faults.path_planning.traffic import Nic, Traffic
 
-FIRST_PORT, PORTS = 49_152, 16_384  # what RoCEv2 senders use: 0xC000 to 0xFFFF
+FIRST_PORT, PORTS = 49_152, 16_384  # the range of RoCEv2 senders: 0xC000 to 0xFFFF
 MAX_HOPS: Final = 4
 
 Words = NDArray[np.uint64]
@@ -26,7 +26,7 @@ Ints = NDArray[np.int64]
 
 
 def mix64(words: Words) -> Words:
-    """Every bit of a word into every bit of the answer."""
+    """Mix every bit of a word into every bit of the result."""
     with np.errstate(over="ignore"):
         words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -39,12 +39,12 @@ def _seed(name: str) -> int:
 
 
 def address(nic: Nic) -> int:
-    """A NIC's address as a number; one made of its name where none is known."""
+    """A NIC's address as a number; derived from its name where no address is known."""
     return _seed(nic.name) if nic.address is None else int(ip_address(nic.address)) % 2**64
 
 
 class Fabric:
-    """All next hops of all switches on the way to the leaves of a job, as tables."""
+    """All next hops of all switches towards the leaves of a job, as tables."""
 
     def __init__(self, traffic: Traffic, routes: Routes | None = None) -> None:
         self.traffic = traffic
@@ -66,7 +66,7 @@ class Fabric:
         self._tables()
 
     def _state(self, switch: int, target: int) -> int:
-        """Being at a switch with a packet for a leaf."""
+        """The state of a packet for a leaf at a switch."""
         key = switch, target
         if key not in self._states:
             self._states[key] = len(self._states)
@@ -106,7 +106,7 @@ class Fabric:
         self._salt = np.array([seeds[switch] for switch in self._switch], dtype=np.uint64)
 
     def sent(self, sources: Ints, targets: Ints, ports: Ints) -> tuple[Ints, Ints, Ints]:
-        """Which port each packet leaves by and arrives at, and the links of its way, -1 after its end."""
+        """The port by which each packet leaves and the port at which it arrives, and the links of its path, then -1."""
         tuples = mix64(mix64(self._addresses[sources] ^ mix64(self._addresses[targets])) ^ ports.astype(np.uint64))
         out = (mix64(tuples ^ np.uint64(1)) % self._ports[sources].astype(np.uint64)).astype(np.int64)
         into = (mix64(tuples ^ np.uint64(2)) % self._ports[targets].astype(np.uint64)).astype(np.int64)
@@ -131,12 +131,12 @@ class Fabric:
 
 
 def path_row(path: Path) -> list[int]:
-    """A path as `Fabric.sent` gives it."""
+    """A path in the form of `Fabric.sent`."""
     return [*path, *[-1] * (MAX_HOPS - len(path))]
 
 
 def columns(traffic: Traffic, flows: Sequence[int]) -> tuple[Ints, Ints]:
-    """Sender and receiver of each of some flows."""
+    """The sender and receiver of each of some flows."""
     return (
         np.array([traffic.flows[flow].source for flow in flows], dtype=np.int64),
         np.array([traffic.flows[flow].target for flow in flows], dtype=np.int64),

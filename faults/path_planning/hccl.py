@@ -1,4 +1,4 @@
-"""MultiQpSrcPort.cfg: the file by which HCCL (Ascend) takes source ports per pair of addresses.
+"""MultiQpSrcPort.cfg: the file from which HCCL (Ascend) reads the source ports of each address pair.
 
 `HCCL_RDMA_QP_PORT_CONFIG_PATH` names its folder: a line `source,target=port,port,...` per pair, a queue pair per port,
 at most 131,072 lines and 32 ports (hiascend.com, CANN 8.5, read November 2026).  Data is divided evenly over the ports.
@@ -16,7 +16,7 @@ MAX_PORTS: Final = 32
 
 
 def port_file(rows: Sequence[Row], traffic: Traffic) -> str:
-    """The file's text; raises RuleError where an address or a port is not known."""
+    """The file's text; raises RuleError for an unknown address or port."""
     addresses = {nic.name: nic.address for nic in traffic.nics}
     RuleError.raise_for(
         (("addresses",), f"has none for {name}") for name, address in addresses.items() if address is None

@@ -1,6 +1,7 @@
-"""The traffic of a job as it is written down: rings, connections per neighbour, demand, bonds, links known dead.
+"""The traffic of a job as a document: rings, connections per neighbour, demand, bonds, dead links.
 
-Read with `fleet.documents.read_model`; example: examples/training-job.yaml, fields: docs/faults/paths.md.
+Read with `fleet.documents.read_model`; example: examples/training-job.yaml, fields:
+docs/explanation/faults/path-planning.md.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,42 +19,44 @@ Member = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*
 
 
 class Ring(Frozen):
-    """NICs in the order in which each sends to the next: `node`, which is its NIC 0, or `node:nic`."""
+    """NICs in ring order, each sending to the next.  `node` means its NIC 0; otherwise `node:nic`."""
 
     name: Name
     members: tuple[Member, ...] = Field(min_length=2, max_length=65_536)
 
 
 class Group(Frozen):
-    """Nodes in the order of the ring, from which one ring per NIC is made."""
+    """Nodes in ring order; one ring per NIC is made from them."""
 
     name: Name
     nodes: tuple[NameSeries, ...] = Field(min_length=1, max_length=65_536)
-    nics: tuple[Annotated[int, Field(ge=0, lt=64)], ...] | None = None  # None: all that the first node has
+    nics: tuple[Annotated[int, Field(ge=0, lt=64)], ...] | None = None  # None: all NICs of the first node
 
 
 class Cable(Frozen):
-    """A link between two switches, both ways of it."""
+    """A link between two switches, both directions."""
 
     lower: Name
     upper: Name
-    cable: int | None = Field(default=None, ge=0, lt=256)  # of parallel ones, from 0; None: all of them
+    cable: int | None = Field(default=None, ge=0, lt=256)  # number among the parallel cables, from 0; None: all of them
 
 
 class TrafficJob(Frozen):
-    """Who sends how much to whom."""
+    """The senders, receivers and demand of a job."""
 
     name: Name
     rings: tuple[Ring, ...] = ()
     groups: tuple[Group, ...] = ()
-    both_ways: bool = False  # each ring also backwards
+    both_ways: bool = False  # every ring also runs backwards
     connections: int = Field(default=1, ge=1, le=MAX_CONNECTIONS)  # queue pairs to a neighbour, unless split further
     most_connections: int = Field(default=16, ge=1, le=MAX_CONNECTIONS)
-    nic_share: float = Field(default=1.0, gt=0, le=1)  # of a NIC, that a ring asks for per direction
-    gb_per_s: float | None = Field(default=None, gt=0, le=10_000)  # the same outright, instead of the share
-    bonds: tuple[tuple[Annotated[int, Field(ge=0, lt=64)], ...], ...] = ()  # positions in a node's leaves: one NIC's
+    nic_share: float = Field(default=1.0, gt=0, le=1)  # share of a NIC that a ring needs per direction
+    gb_per_s: float | None = Field(default=None, gt=0, le=10_000)  # an absolute value instead of the share
+    bonds: tuple[
+        tuple[Annotated[int, Field(ge=0, lt=64)], ...], ...
+    ] = ()  # positions in a node's leaves: the ports of one NIC
     dead: tuple[Cable, ...] = ()
-    addresses: Mapping[Member, IPvAnyAddress] = Field(default_factory=dict)  # of NICs, as members are written
+    addresses: Mapping[Member, IPvAnyAddress] = Field(default_factory=dict)  # of NICs, written like members
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:

@@ -1,9 +1,10 @@
-"""The plan of a job's paths: as few connections as possible, no cable beyond 1.02 times the fractional optimum.
+"""The plan of a job's paths: few connections, and no cable above 1.02 times the fractional optimum.
 
-First every flow has the connections that the job gives it, and the cuts are the limit: where that works it is the
-optimum.  Otherwise the limit is 1.02 times what the cuts prove, and flows that find no room within it are split, all of
-them into the least number that lets every one in; flows that have room stay whole.  Where that fails, every flow is
-split.  Only where that fails too is the linear program solved for a better bound, and all of it tried again.
+1. Every flow has the connections that the job gives it, and the cuts are the limit.  A plan that succeeds is optimal.
+2. The limit is 1.02 times the bound of the cuts.  Flows without room within it are split, all into the same and
+   smallest number of parts that fits; the others stay whole.
+3. Every flow is split.
+4. The linear program is solved for a better bound, and all of it is tried again.
 """
 
 import random
@@ -21,13 +22,13 @@ from faults.path_planning.traffic import Traffic
 
 TOLERANCE: Final = 0.02  # above the fractional optimum, before a flow is split
 EXACT: Final = 1e-9
-SWAPS: Final = 24  # rounds in which all are first tried whole again; then those taken off are split
+SWAPS: Final = 24  # rounds in which all are first tried whole again; then the removed flows are split
 PATIENCE: Final = 100  # rounds without fewer flows left
 MAX_LEFT: Final = 16  # with more, another number of parts is tried
-MAX_TAKEN: Final = (1, 1, 2, 4)  # flows taken off beside one that found no room: drawn from these
-ROUNDS: Final = 160  # of taking flows off, per number of parts
+MAX_TAKEN: Final = (1, 1, 2, 4)  # candidates for removal beside a flow without room: the choice is random among these
+ROUNDS: Final = 160  # removals per number of parts
 COUNTS: Final = 2  # numbers of parts that are tried for all flows at once, and in a repair
-RAISE: Final = 1.01  # of the limit, when even the most connections find no room
+RAISE: Final = 1.01  # of the limit, when even the most connections do not fit
 
 
 @dataclass(frozen=True)
@@ -63,16 +64,16 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A plan after links died, and what it moved."""
+    """A plan after link failures, with the number of moved connections."""
 
     plan: Plan
-    moved: int  # connections that stayed connections but take another path
+    moved: int  # existing connections on another path
     opened: int
     closed: int
 
 
 def make_plan(traffic: Traffic) -> Plan:
-    """Plan a job's paths; raises RuleError where dead links leave two leaves without any."""
+    """Plan a job's paths; raises RuleError where dead links disconnect two leaves."""
     routes = Routes(traffic.clos)
     refuse_cut_off(traffic, routes)
     cut = cut_bound(traffic)
@@ -83,7 +84,7 @@ def make_plan(traffic: Traffic) -> Plan:
 
 
 def _within(traffic: Traffic, kept: Assignment, flows: Sequence[int]) -> Plan:
-    """Place flows beside what is kept, within 1.02 times what the cuts prove, or else what the linear program does."""
+    """Place flows beside the kept ones, within 1.02 times the bound of the cuts or else of the linear program."""
     bound = cut_bound(traffic)
     trial = _tried(traffic, kept, flows, bound)
     if trial.left:
@@ -96,7 +97,7 @@ def _within(traffic: Traffic, kept: Assignment, flows: Sequence[int]) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """What was placed within a limit, and the flows that found no room."""
+    """The placed flows within a limit, and the flows without room."""
 
     assignment: Assignment
     left: list[int]
@@ -115,8 +116,9 @@ def _tried(traffic: Traffic, kept: Assignment, flows: Sequence[int], bound: Boun
 
 
 def repair(plan: Plan, dead: Iterable[int]) -> Repair:
-    """After cables died: what still has a path within the limit keeps it.  Where that reaches no optimum all is planned
-    anew, by the same order as before, so that most of it finds itself where it was."""
+    """Plan again after cable failures.  Connections with a live path within the limit keep it.  If the result is not
+    optimal, everything is planned from scratch in the same order as before, so most paths stay the same.
+    """
     traffic = plan.traffic.on(plan.traffic.clos.without(dead))
     routes = Routes(traffic.clos)
     refuse_cut_off(traffic, routes)
@@ -132,13 +134,13 @@ def repair(plan: Plan, dead: Iterable[int]) -> Repair:
 
 
 def first_count(traffic: Traffic, flow: int) -> int:
-    """Connections of a flow that nothing forces to have more: the job's, but all ports of a bonded NIC alike."""
+    """The default number of connections of a flow: the job's, raised to load all ports of a bonded NIC equally."""
     ports = traffic.ports(traffic.flows[flow])
     return -(-traffic.job.connections // ports) * ports
 
 
 def parts_of(traffic: Traffic, flow: int, count: int) -> list[Part]:
-    """A flow as equal connections, one port after the other on both sides."""
+    """A flow as equal connections, over the ports of both sides in turn."""
     what = traffic.flows[flow]
     pairs = traffic.port_pairs(what)
     return [Part(flow, index, *pairs[index % len(pairs)], what.gb_per_s / count) for index in range(count)]
@@ -151,7 +153,7 @@ def _whole(assignment: Assignment, traffic: Traffic, flows: Iterable[int], limit
 
 
 def _attempt(assignment: Assignment, parts: Sequence[Part], limit: float) -> list[int]:
-    """Place flows whole or not at all; those that found no room."""
+    """Place each flow completely or not at all; the result is those without room."""
     failed = {part.flow for part in assignment.place(parts, limit)}
     for part in parts:
         if part.flow in failed and part in assignment.paths:
@@ -162,9 +164,9 @@ def _attempt(assignment: Assignment, parts: Sequence[Part], limit: float) -> lis
 def _split(
     assignment: Assignment, traffic: Traffic, flows: Sequence[int], limit: float, *, tries: int | None
 ) -> _Trial:
-    """Place what found no room, in the least number of parts that lets everything in.
+    """Place the flows without room, in the smallest number of parts with which all fit.
 
-    Where parts find no room either, others of the same leaves are taken off, and it is drawn anew which stay whole.
+    Where parts do not fit either, other flows of the same leaves are removed, and a new random choice stays whole.
     """
     best = _Trial(assignment, list(flows))
     counts = (
@@ -182,7 +184,7 @@ def _split(
 
 
 def _forced(trial: _Trial, traffic: Traffic, kept: Assignment, bound: Bound) -> Plan:
-    """With a limit that rises: for those that are left, or for all, each in parts, where that ends lower."""
+    """Place with a rising limit, the remaining flows or all, in parts; the lower result is used."""
     limit = bound.utilisation * (1 + TOLERANCE)
     _force(trial.assignment, traffic, trial.left, limit)
     plan = Plan(traffic, trial.assignment.paths, bound)
@@ -194,7 +196,7 @@ def _forced(trial: _Trial, traffic: Traffic, kept: Assignment, bound: Bound) -> 
 
 
 def _all_split(traffic: Traffic, empty: Assignment, limit: float, *, fairs: Sequence[bool] = (True, False)) -> _Trial:
-    """Every flow in the same number of parts: many lame switches leave too little room between whole ones."""
+    """Split every flow into equally many parts: many degraded switches leave too little room between whole flows."""
     flows = range(len(traffic.flows))
     best = _Trial(empty, list(flows))
     ways = (
@@ -231,7 +233,7 @@ def _drawn(
 
 
 def _evicted(assignment: Assignment, traffic: Traffic, flows: Sequence[int], rng: random.Random) -> list[int]:
-    """One flow beside each that found no room, from its source's or target's leaf, taken off."""
+    """For each flow without room, one flow of its source's or target's leaf to remove."""
     beside: dict[tuple[int, int], list[int]] = defaultdict(list)
     for part in assignment.paths:
         beside[UP, part.source].append(part.flow)
@@ -247,7 +249,7 @@ def _evicted(assignment: Assignment, traffic: Traffic, flows: Sequence[int], rng
 
 
 def _force(assignment: Assignment, traffic: Traffic, left: Sequence[int], limit: float) -> None:
-    """Place what no number of connections lets in within the limit: let the limit rise for those."""
+    """Raise the limit for the flows that fit in no number of connections."""
     most = traffic.job.most_connections
     while left:
         limit *= RAISE
@@ -264,7 +266,7 @@ def _divided(traffic: Traffic, flows: Iterable[int], count: int) -> list[Part]:
 
 
 def _beyond(assignment: Assignment, limit: float) -> set[int]:
-    """Flows to take off so that no cable stays beyond the limit: the least that does on each."""
+    """Flows to remove so that no cable stays above the limit: the fewest that suffice on each cable."""
     over = {
         link: load - limit * assignment.clos.wires[link // 2].gb_per_s
         for link, load in enumerate(assignment.load)

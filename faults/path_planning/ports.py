@@ -1,8 +1,8 @@
-"""The source port of each connection that makes the fabric take the planned path; as rows, and what to probe for them.
+"""The source port with which each connection takes its planned path, as rows, and the probe plan to find it.
 
-Which port leads where depends on hashes that vendors do not publish, so it is measured: `probed` tables say what path
-packets of one sender, receiver and source port took.  Without a table the model of `faults.path_planning.ecmp` is
-asked, and every row says so.
+The path of a port depends on hashes that vendors do not publish, so it is measured: `probed` tables contain the path
+of packets per sender, receiver and source port.  Without a table the model of `faults.path_planning.ecmp` is used, and
+every row is marked `model`.
 """
 
 import csv
@@ -20,13 +20,13 @@ from faults.path_planning.traffic import Traffic
 from fleet.documents import RuleError
 
 AT_ONCE: Final = 256  # ports tried together for each connection
-MISSED: Final = 1e-3  # chance that a probe plan leaves one of a pair's paths unseen
+MISSED: Final = 1e-3  # probability that a probe plan misses one of a pair's paths
 Probed = Mapping[tuple[str, str, str], Sequence[int]]  # from, to, path -> source ports
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One connection's path choice."""
+    """The path of one connection."""
 
     job: str
     ring: str
@@ -35,16 +35,16 @@ class Row:
     target: str
     target_port: int
     connection: int
-    connections: int  # of this flow
+    connections: int  # number in the flow
     share: float  # of the flow's data
-    udp_source_port: int | None  # None: no port is known to lead there
+    udp_source_port: int | None  # None: no port is known for the path
     flow_label: int | None
     path: str
     by: str  # "probed" or "model"
 
 
 def flow_label(port: int) -> int:
-    """A GRH flow label that Linux folds into this source port (low 14 bits xor high 6); never 0, which means none."""
+    """A GRH flow label that Linux folds into this source port (low 14 bits xor high 6); never 0 (no label)."""
     return 1 << 14 | (port & 0x3FFF ^ 1)
 
 
@@ -59,7 +59,7 @@ def path_name(traffic: Traffic, part: Part, path: Path) -> str:
 
 
 def read_probed(lines: Iterable[str]) -> Probed:
-    """A probed table: CSV with a header of at least from, to, port, path."""
+    """A probed table: CSV with at least the columns from, to, port, path."""
     reader = csv.DictReader(lines)
     found: dict[tuple[str, str, str], list[int]] = {}
     try:
@@ -106,7 +106,7 @@ def _row(plan: Plan, part: Part, *, count: int, port: int | None, by: str) -> Ro
 
 
 def _looked_up(plan: Plan, probed: Probed) -> Iterator[int | None]:
-    """Ports from the table, each used once per sender and receiver as long as there are others."""
+    """Ports from the table; a port repeats for a sender and receiver only when none is left."""
     used: dict[tuple[str, str, str], int] = {}
     for part in plan.parts:
         flow = plan.traffic.flows[part.flow]
@@ -128,7 +128,7 @@ def _modelled(plan: Plan) -> Sequence[int | None]:
     into = np.array([part.index % len(traffic.nics[traffic.flows[part.flow].target].leaves) for part in parts])
     found: list[int | None] = [None] * len(parts)
     open_ = np.arange(len(parts))
-    # Connections of one flow start in different places, so that two on one path do not share a port.
+    # Connections of one flow start at different ports, so that two on one path do not share a port.
     start = np.array([part.index * 1_021 for part in parts], dtype=np.int64)
     for first in range(0, PORTS, AT_ONCE):
         if not len(open_):
@@ -159,7 +159,7 @@ def _probe(row: Mapping[str, str | None], line: int) -> tuple[tuple[str, str, st
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What to send between two NICs to learn which port leads where."""
+    """Probes between two NICs that show the path of each port."""
 
     source: str
     target: str
@@ -169,7 +169,7 @@ class Probe:
 
 
 def probes(plan: Plan) -> list[Probe]:
-    """For each pair of neighbours as many ports as show all paths, but for one in a thousand (coupon collector)."""
+    """For each neighbour pair enough ports to see every path with probability 0.999 (coupon collector)."""
     traffic = plan.traffic
     fabric = Fabric(traffic)
     found = []

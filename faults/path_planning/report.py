@@ -1,7 +1,7 @@
-"""How loaded every port and cable is, planned and hashed, and how fast the slowest ring is with each.
+"""The load of every port and cable, planned and hashed, and the speed of the slowest ring with each.
 
-A flow is as fast as its slowest connection, for its data is divided evenly; a connection gets the inverse of the
-greatest utilisation on its way where that is above 1; a ring is as fast as its slowest flow.
+A flow is as fast as its slowest connection, because its data is divided evenly.  A connection's speed is the inverse of
+the maximum utilisation on its path where that is above 1.  A ring is as fast as its slowest flow.
 """
 
 from collections.abc import Sequence
@@ -21,18 +21,18 @@ TIERS = ("port out", "port in", "leaf up", "leaf down", "spine up", "spine down"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One way of carrying a job's traffic."""
+    """The load of one assignment of a job's traffic."""
 
     greatest: float  # utilisation of any port or cable
     by_tier: dict[str, float]
-    over: int  # ports and cables asked for more than they carry
+    over: int  # ports and cables above their capacity
     slowest_ring: float  # share of its demand
     mean_ring: float
 
 
 @dataclass(frozen=True, slots=True)
 class Hashed:
-    """Utilisations and ring speeds over many draws of source ports."""
+    """Utilisations and ring speeds over many random source ports."""
 
     draws: int
     mean: float
@@ -44,7 +44,7 @@ class Hashed:
 
 
 class Meter:
-    """Capacities of a traffic's ports and cables, in one row: cables' directed links, then ports out, then ports in."""
+    """Capacities of a traffic's ports and cables in one row: directed cable links, then ports out, then ports in."""
 
     def __init__(self, traffic: Traffic) -> None:
         self.traffic = traffic
@@ -59,7 +59,7 @@ class Meter:
         self._kind = np.concatenate([kinds, np.zeros(len(ports), np.int64), np.ones(len(ports), np.int64)])
 
     def load(self, flows: Sequence[int], gb_per_s: Floats, out: Ints, into: Ints, links: Ints) -> Load:
-        """What connections load, each given by its flow, size, ports and links."""
+        """The load of connections, each given by its flow, size, ports and links."""
         sources, targets = columns(self.traffic, flows)
         used = np.column_stack(
             [
@@ -97,7 +97,7 @@ def planned(plan: Plan) -> Load:
 
 
 def hashed(traffic: Traffic, *, draws: int, seed: int, connections: int | None = None) -> Hashed:
-    """The same traffic left to the fabric's hash, with source ports drawn anew each time."""
+    """The load of the same traffic with the fabric's hash, with new random source ports in each draw."""
     counts = [connections or first_count(traffic, flow) for flow in range(len(traffic.flows))]
     flows = np.repeat(np.arange(len(counts)), counts).tolist()
     sizes = np.array([traffic.flows[flow].gb_per_s / counts[flow] for flow in flows])

@@ -1,11 +1,10 @@
-"""Flows moved off lame spines: chains of two colours are swapped until none has more flows to cores than room.
+"""Rebalancing of degraded spines: two-colour chains are swapped until no spine has more flows to cores than room.
 
-A colouring between leaves knows nothing of the cables above the spines.  Where some of those are dead, a spine may have
-got more flows that go on to a core than it can pass.  Swapping the two colours of a whole chain (Kempe) keeps a proper
-colouring, and exchanges flows that go on for flows that turn round at the spine, or for none.  The excess over all
-spines never rises: the chain that lowers it most is swapped, or else, a bounded number of times, one that leaves it as
-it is, drawn by a generator with a seed.  Where flows are split many colourings are tried, so all of them together may
-look at so many edges of chains, and no more.
+A colouring between leaves ignores the cables above the spines.  Where some of those are dead, a spine may have more
+flows to cores than it can forward.  Swapping the two colours of a whole chain (Kempe) keeps a proper colouring, and
+exchanges flows to cores for flows that turn round at the spine, or for none.  The total excess never rises: the chain
+that reduces it most is swapped, or else, a limited number of times, a random one (seeded) that keeps it equal.  Split
+flows cause many colourings, so one effort budget limits the visited chain edges of all of them together.
 """
 
 import random
@@ -16,19 +15,19 @@ from typing import Final, Generic
 from faults.path_planning.colouring import Chain, Colouring, ColourT
 
 Place = tuple[int, int]  # side (0: the way up, 1: down), spine
-LEVEL: Final = 24  # swaps that change nothing, altogether
-EDGES: Final = 500_000  # of chains, for a whole plan: a second or two
+LEVEL: Final = 24  # total swaps without improvement
+EDGES: Final = 500_000  # visited chain edges of a whole plan: one or two seconds
 
 
 class Effort:
-    """What is left of it, for all that share it."""
+    """The rest of the effort budget, shared by all colourings."""
 
     def __init__(self, edges: int = EDGES) -> None:
         self.edges = edges
 
 
 class SpineRebalancing(Generic[ColourT]):
-    """One colouring, with the spine that each colour of a leaf leads to."""
+    """One colouring, with the spine of each colour of a leaf."""
 
     def __init__(
         self,
@@ -48,7 +47,7 @@ class SpineRebalancing(Generic[ColourT]):
             self._count(edge, 1)
 
     def run(self) -> None:
-        """Until no spine has more than it must, or no chain helps."""
+        """Swap until no spine has avoidable excess or no chain helps."""
         rng, level = random.Random(0), LEVEL
         excess, least = sum(self._excess(place, 0) for place in self._load), self._least()
         while excess > least and self._effort.edges > 0:
@@ -61,7 +60,7 @@ class SpineRebalancing(Generic[ColourT]):
             self._swap(best)
 
     def _least(self) -> int:
-        """What goes on from a pod has to, by whichever of its spines."""
+        """The unavoidable excess: the traffic that leaves a pod must leave through one of its spines."""
         load, room = Counter[Place](), Counter[Place]()
         for (side, spine), count in self._load.items():
             load[side, self._pod[spine]] += count
@@ -70,7 +69,7 @@ class SpineRebalancing(Generic[ColourT]):
         return sum(max(0, count - room[of]) for of, count in load.items())
 
     def _best(self, over: Sequence[Place], rng: random.Random) -> tuple[Chain[ColourT] | None, int]:
-        """Of all chains with a flow that goes on through one of these spines: the one that lowers the excess most."""
+        """The chain, with a flow to a core through one of these spines, that reduces the excess most."""
         best, least, alike = None, 1, 0
         for chain in self._chains(over):
             self._effort.edges -= len(chain.edges)
@@ -88,7 +87,7 @@ class SpineRebalancing(Generic[ColourT]):
                 yield from self._of.chains(edge)
 
     def _change(self, chain: Chain[ColourT]) -> int:
-        """By how much the excess rises."""
+        """The increase of the excess."""
         moved: Counter[Place] = Counter()
         for edge in chain.edges:
             if self._onward[edge]:

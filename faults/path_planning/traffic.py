@@ -1,4 +1,4 @@
-"""Who sends to whom: the job's rings as flows between the NICs of a topology."""
+"""The job's rings as flows between the NICs of a topology."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from fleet.topology.hostlist import expand_all
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A NIC and its ports: the switch each is plugged into, and what one port carries per direction."""
+    """A NIC and its ports: the switch of each port, and the capacity of one port per direction."""
 
     name: str  # node:nic
     leaves: tuple[int, ...]
@@ -23,7 +23,7 @@ class Nic:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What one NIC sends to the next of its ring."""
+    """The traffic from one NIC to the next of its ring."""
 
     ring: int
     source: int  # NICs, by number
@@ -33,7 +33,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Traffic:
-    """All flows of a job, and the fabric under them."""
+    """All flows of a job and their fabric."""
 
     job: TrafficJob
     clos: Clos
@@ -46,17 +46,17 @@ class Traffic:
         return Traffic(self.job, clos, self.nics, self.rings, self.flows)
 
     def ports(self, flow: Flow) -> int:
-        """The least number of connections that loads all ports of both NICs alike."""
+        """The smallest number of connections with equal load on all ports of both NICs."""
         return math.lcm(len(self.nics[flow.source].leaves), len(self.nics[flow.target].leaves))
 
     def port_pairs(self, flow: Flow) -> list[tuple[int, int]]:
-        """The leaves between which each of so many connections goes: port i of one side to port i of the other."""
+        """The leaves of each of that many connections: port i of one side to port i of the other."""
         out, into = self.nics[flow.source].leaves, self.nics[flow.target].leaves
         return [(out[index % len(out)], into[index % len(into)]) for index in range(self.ports(flow))]
 
 
 def traffic_of(job: TrafficJob, index: TopologyIndex) -> Traffic:
-    """The flows of a job; raises RuleError naming the field of the job that the topology does not bear out."""
+    """The flows of a job; raises RuleError with the job's field that does not match the topology."""
     if not index.switches:
         raise RuleError([(("rings",), "the topology has no switches (network), so there are no paths to choose")])
     rings = dict(_rings(job, index))
@@ -69,7 +69,7 @@ def traffic_of(job: TrafficJob, index: TopologyIndex) -> Traffic:
         Flow(place, number[one], number[other], _demand(job, nics[number[one]]))
         for place, members in enumerate(rings.values())
         for one, other in zip(members, (*members[1:], members[0]), strict=True)
-        if one.partition(":")[0] != other.partition(":")[0]  # inside a node the network is not used
+        if one.partition(":")[0] != other.partition(":")[0]  # traffic inside a node does not use the network
     )
     if job.both_ways:
         flows += tuple(Flow(flow.ring, flow.target, flow.source, flow.gb_per_s) for flow in flows)
@@ -119,7 +119,7 @@ def _violations(job: TrafficJob, index: TopologyIndex, members: Mapping[str, Non
         elif job.gb_per_s is not None and int(nic) < len(ports):
             most = node.nic_gb_per_s * len(ports[int(nic)])
             if job.gb_per_s > most:
-                yield ("gb_per_s",), f"must be at most what a NIC of {name} carries, {most:g}"
+                yield ("gb_per_s",), f"must be at most the capacity of a NIC of {name}, {most:g}"
     if len(sites) > 1:
         yield ("rings",), f"the job spans sites {', '.join(sorted(sites))}, expected nodes of one site"
 

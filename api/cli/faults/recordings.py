@@ -1,4 +1,4 @@
-"""Opening a recording folder: files in pieces, so that one of any size costs no memory, to the pure reader."""
+"""Opens a recording folder for the reader, which is pure.  Files are read in pieces, so their size does not matter."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,23 +10,23 @@ from faults.readers.run import RUN
 from fleet.documents import RuleError, dotted
 
 CHUNK_BYTES = 1 << 18
-EXPECTED = "expected the folder of a recording: run.json and what `fleetwright faults record` writes beside it"
+EXPECTED = "expected the folder of a recording: run.json and the files of `fleetwright faults record`"
 
 
 def open_recording(path: Path) -> Recording:
-    """A folder as a recording; what is none is refused with one error that names the file and what is expected."""
+    """Open a folder as a recording; an invalid folder gives one error with the file and the expected contents."""
     if not path.is_dir():
-        raise _refused(path, "is no folder" if path.exists() else "does not exist")
+        raise _refused(path, "is not a folder" if path.exists() else "does not exist")
     try:
         names = sorted(file.name for file in path.iterdir() if is_recorded(file.name) and file.is_file())
         return read({name: _chunks(path / name) for name in names})
     except RuleError as error:
-        raise CommandError(_told(path, error), exit_code=EXIT_BAD_INPUT) from error
+        raise CommandError(_message(path, error), exit_code=EXIT_BAD_INPUT) from error
     except OSError as error:
         raise _refused(Path(error.filename or path), error.strerror or "cannot be read") from error
 
 
-def _told(path: Path, error: RuleError) -> str:
+def _message(path: Path, error: RuleError) -> str:
     place, message = error.violations[0]
     if not (path / RUN).is_file():
         return f"{path}: {message}"

@@ -12,12 +12,12 @@ COLUMNS = (
     Column("95 % interval", right=True),
     number("late"),
     number("hidden"),
-    Column("direction right", show=lambda value: f"{value:.1%}", right=True),
+    Column("right direction", show=lambda value: f"{value:.1%}", right=True),
 )
 
 
 def print_score(found: Score) -> None:
-    """A heading, a row per kind of fault, and the figures that matter."""
+    """Print a heading, a row per kind of fault, and the main results."""
     print_line(f"{found.ranks:,} ranks for {found.hours:g} h, scenario {found.scenario}, seed {found.seed}")
     print_line("")
     if found.by_kind:
@@ -35,27 +35,27 @@ def _remarks(found: Score) -> list[str]:
     recall, precision = _rate(found.recall, found.recall_interval), _rate(found.precision, found.precision_interval)
     per_week = f"{found.false_isolations_per_week_upper95:,.1f} a week"
     lines = [
-        f"recall {recall} of {found.faults:,} faults; precision {precision} of {found.verdicts:,} verdicts",
+        f"recall {recall} of {found.faults:,} faults; precision {precision} of {found.verdicts:,} diagnoses",
         f"{found.false_isolations:,} false isolations in {found.hours:,.4g} h: at most {per_week} with 95 % confidence",
     ]
     if found.hidden_faults:
         visible = _rate(found.recall_visible, found.recall_visible_interval)
         lines.append(
-            f"{found.hidden_faults:,} of the faults hidden, as the only agent that could tell was lost: recall of the "
-            f"others {visible}"
+            f"{found.hidden_faults:,} faults were hidden by the loss of the only agent that could report them; "
+            f"recall of the others {visible}"
         )
     lines += [
-        f"{name}: named after {times.p50:.1f} s (p95 {times.p95:.1f}, at most {times.max:.1f})"
+        f"{name}: detected after {times.p50:.1f} s (p95 {times.p95:.1f}, maximum {times.max:.1f})"
         for name, times in found.ttd_s.items()
     ]
     if found.congestion_verdicts or found.workload_verdicts:
         lines.append(
-            f"{found.congestion_verdicts:,} links and uplinks named that others did fill, "
-            f"{found.workload_verdicts:,} times the workload"
+            f"{found.congestion_verdicts:,} diagnoses of congestion by other jobs, "
+            f"{found.workload_verdicts:,} of the workload"
         )
     lines.append(
-        f"a decision takes {1000 * found.compute_s_per_window:.1f} ms of a core per {found.window_s:g} s "
-        f"(at most {1000 * found.compute_s_per_window_max:.0f}); simulated in {found.run_s:.1f} s"
+        f"an evaluation takes {1000 * found.compute_s_per_window:.1f} ms of CPU time per {found.window_s:g} s "
+        f"(maximum {1000 * found.compute_s_per_window_max:.0f}); simulated in {found.run_s:.1f} s"
     )
     return lines
 

@@ -1,4 +1,4 @@
-"""What `fleetwright faults record` and `faults watch` say of wrong input, and a short recording of this machine."""
+"""What `fleetwright faults record` and `faults monitor` report for wrong input, and a short recording of this machine."""
 
 import os
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_an_inbox_where_something_is_already_is_refused_and_left(cli: Cli, tmp_p
 def test_a_job_that_does_not_agree_is_refused(cli: Cli, tmp_path: Path) -> None:
     job = tmp_path / "job.yaml"
     job.write_text("{nodes: 2, rank_node: [0, 2]}")
-    done = cli("faults", "watch", job)
+    done = cli("faults", "monitor", job)
     assert done.code == 2
     assert any("rank_node[1]: expected a node from 0 to 1, got 2" in line for line in done.refused)
 

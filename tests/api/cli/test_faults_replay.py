@@ -100,7 +100,7 @@ def test_a_folder_of_which_nothing_was_observed_is_an_empty_list_and_a_note(cli:
     done = cli("faults", "replay", tmp_path, "--format", "json")
     assert done.json == []
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"nothing was observed in {tmp_path}: expected the folder of a recording")
+    assert line.startswith(f"no observations in {tmp_path}: expected the folder of a recording")
 
 
 def test_of_a_folder_in_which_something_was_observed_nothing_is_noted(cli: Cli, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_bundle_that_is_no_proof_says_what_is_missing(tmp_path: Path) -> None:
     bundle.write_text("".join(lines))
     done = ran(bundle, "--format", "json", "--bundle-out", again)
     assert done.exit_code == 0  # bit for bit what it says; only that is not what was told
-    assert f"no proof: {tape.dropped} calls were dropped" in done.stderr
+    assert f"unproven bundle: {tape.dropped:,} calls were dropped" in done.stderr
     assert all(diagnosis.reason in done.stderr for diagnosis in told)
     (missing,) = json.loads(done.stdout)
     assert (missing["class"], missing["node"], missing["proven"]) == ("comm-hang", 1, False)

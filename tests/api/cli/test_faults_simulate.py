@@ -77,5 +77,5 @@ def test_people_are_told_what_nobody_could_have_named() -> None:
     told = io.StringIO()
     with contextlib.redirect_stdout(told):
         print_score(hidden)
-    assert "1 of the faults hidden" in told.getvalue()
+    assert "1 faults were hidden" in told.getvalue()
     assert "recall of the others 100.00% (50.0% to 100.0%)" in told.getvalue()

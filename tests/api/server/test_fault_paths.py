@@ -67,7 +67,7 @@ async def test_the_topology_in_force_serves_where_none_is_given(sqlite_service: 
         (
             {"job": {"name": "j", "groups": [{"name": "g", "nodes": ["n[0000-4095]"]}], "connections": 5}},
             "job",
-            "at most 16,384",
+            "the limit here is 16,384",
         ),
         ({"draws": 1000, "job": JOB | {"groups": [{"name": "g", "nodes": ["n[0000-1999]"]}]}}, "draws", "at most 817"),
         ({"draws": 0}, "draws", "greater than or equal to 1"),

@@ -55,7 +55,7 @@ def tcp_info(values: Socket) -> bytes:
 
 
 def joined(one: Socket, other: Socket) -> Socket:
-    """Two connections to one peer, by the words of docs/faults/recorder.md."""
+    """Two connections to one peer, by the words of docs/explanation/faults/recorder.md."""
     summed = {name: a + b for name, a, b in zip(Socket._fields, one, other, strict=True)}
     return Socket(**summed)._replace(
         rtt_us=max(one.rtt_us, other.rtt_us),

@@ -228,5 +228,5 @@ def test_a_repair_keeps_what_still_fits() -> None:
 def test_leaves_without_a_way_are_named() -> None:
     traffic = job(tree(pods=1, width=2, hosts=1))
     gone = [cable for cable, wire in enumerate(traffic.clos.wires) if traffic.clos.names[wire.lower] == "l0-0"]
-    with pytest.raises(RuleError, match="no way is left from l0-0 to l0-1"):
+    with pytest.raises(RuleError, match="there is no live path from l0-0 to l0-1"):
         make_plan(traffic.on(traffic.clos.without(gone)))
