@@ -99,7 +99,7 @@ class ResizableScalingPolicy(ElasticScalingPolicy):  # type: ignore[misc]
             return
         self._requested_at_s = now_s
         requested = self._read_request()
-        if requested is not None and read_request != self._requested:
+        if requested is not None and requested != self._requested:
             self._requested, self._changed_at_s, self._checkpoints = requested, now_s, TrainProcess.checkpoints
 
     def _is_safe(self) -> bool:
