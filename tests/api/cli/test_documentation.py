@@ -1,7 +1,7 @@
-"""docs/cli.md: every example there has just been run, and every command there exists.
+"""The pages under docs/: every example prints what the page shows, and every command exists with its options.
 
-A block of `console` is run as it stands and must print what stands below each command.  A block of YAML that begins
-with a file's name is that file.
+A block of `console` with lines that begin with `$ ` runs as it is; the other lines are its output.  Blocks of a page run
+in order in one directory.  A block of YAML that begins with a comment with the name of a file is that file.
 """
 
 import os
@@ -17,42 +17,56 @@ import pytest
 from tests.api.cli.conftest import Cli
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "cli.md"
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SOLVING_TIME = re.compile(r"(solved|simulated) in [\d.]+ s")
+GENERATED = {ROOT / "docs" / "reference" / name for name in ("cli.md", "api.md")}
+PAGES = sorted(set((ROOT / "docs").rglob("*.md")) - GENERATED)
+BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# ([\w.-]+\.(?:yaml|json))\n")
+SOLVING_TIME = re.compile(r"(solved|simulated|explained) in [\d.]+ s")
 
 
-def blocks(language: str) -> Iterator[str]:
-    """What stands in the page in one language."""
-    yield from (text for found, text in BLOCK.findall(PAGE.read_text()) if found == language)
+def blocks(page: Path, language: str) -> Iterator[str]:
+    """The blocks of a page in one language."""
+    for indent, found, text in BLOCK.findall(page.read_text()):
+        if found == language:
+            yield re.sub(rf"^{indent}", "", text, flags=re.MULTILINE)
 
 
-def commands() -> Iterator[list[str]]:
+def executed(page: Path) -> list[str]:
+    """The blocks of a page that run."""
+    return [text for text in blocks(page, "console") if text.startswith("$ ")]
+
+
+def commands(page: Path) -> Iterator[list[str]]:
     """Every call of the program in the page, as words."""
-    for text in (*blocks("sh"), *blocks("console")):
-        for line in text.splitlines():
-            for part in re.split(r"[|>]", line.removeprefix("$ ")):
+    for text in (*blocks(page, "sh"), *blocks(page, "console")):
+        for line in text.replace("\\\n", " ").splitlines():
+            for part in re.split(r"[|>&;()]|<\(", line.removeprefix("$ ")):
                 if part.split()[:1] == ["fleetwright"]:
-                    yield shlex.split(part)[1:]
+                    yield shlex.split(part, comments=True)[1:]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the page's files, the examples and the program, in which its blocks are run in turn."""
-    directory = tmp_path_factory.mktemp("page")
-    for text in blocks("yaml"):
-        name, _, content = text.partition("\n")
-        (directory / name.removeprefix("# ")).write_text(content)
-    (directory / "examples").symlink_to(ROOT / "examples")
-    program = directory / "bin" / "fleetwright"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m api.cli "$@"\n')
-    program.chmod(0o755)
-    return directory
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
+    """For each page with examples: a directory with its files, the examples and the program."""
+    found = {}
+    for page in PAGES:
+        if not executed(page):
+            continue
+        directory = found[page] = tmp_path_factory.mktemp("page")
+        for text in blocks(page, "yaml"):
+            if named := FILE.match(text):
+                (directory / named[1]).write_text(text[named.end() :])
+        (directory / "examples").symlink_to(ROOT / "examples")
+        program = directory / "bin" / "fleetwright"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -m api.cli "$@"\n')
+        program.chmod(0o755)
+    return found
 
 
-@pytest.mark.parametrize("block", list(blocks("console")))
-def test_an_example_prints_what_the_page_says(block: str, place: Path) -> None:
+@pytest.mark.parametrize(("page", "block"), [(page, block) for page in PAGES for block in executed(page)])
+def test_an_example_prints_what_the_page_shows(page: Path, block: str, places: dict[Path, Path]) -> None:
+    place = places[page]
     lines = block.splitlines(keepends=True)
     script = "".join(line.removeprefix("$ ") for line in lines if line.startswith("$ "))
     expected = "".join(line for line in lines if not line.startswith("$ "))
@@ -69,7 +83,7 @@ def test_an_example_prints_what_the_page_says(block: str, place: Path) -> None:
     assert SOLVING_TIME.sub("", done.stdout) == SOLVING_TIME.sub("", expected)
 
 
-@pytest.mark.parametrize("words", list(commands()), ids=" ".join)
+@pytest.mark.parametrize("words", [words for page in PAGES for words in commands(page)], ids=" ".join)
 def test_a_command_of_the_page_exists_with_its_options(words: list[str], cli: Cli) -> None:
     options = [word for word in words if word.startswith("--")]
     first = next((position for position, word in enumerate(words) if word.startswith("-")), len(words))
