@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from fleetwright.collectives.records import Line
+from fleetwright.collectives.progress import Line
 
 MAX_UNPAIRED: Final = 64
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
-from fleetwright.collectives.records import Line
+Line = dict[str, Any]  # one JSON object of the schema in docs/explanation/faults/observations.md
 
 COMPUTE, COMM, INIT, FAILED, DONE = "compute", "comm", "init", "failed", "done"  # phases
 LONG_S: Final = 1.0  # an operation under way for longer is reported before it ends

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from fleetwright.collectives.records import Line
+from fleetwright.collectives.progress import Line
 from fleetwright.collectives.sinks import Sink
 
 MAX_WAITING: Final = 4096

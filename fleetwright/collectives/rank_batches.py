@@ -3,8 +3,7 @@
 from collections import deque
 from typing import Final
 
-from fleetwright.collectives.progress import FAILED
-from fleetwright.collectives.records import Line
+from fleetwright.collectives.progress import FAILED, Line
 from fleetwright.telemetry.batch_format import Row, pack
 from fleetwright.telemetry.batch_sender import MAX_OTHERS, BatchSender
 

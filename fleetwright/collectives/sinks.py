@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Protocol, TextIO
 
 from fleetwright.collectives.http_fallback import HttpFallback, parse_address
-from fleetwright.collectives.records import Line
+from fleetwright.collectives.progress import Line
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from fleetwright.collectives.progress import Progress
 from fleetwright.collectives.queue import RecordQueue
-from fleetwright.collectives.records import Line
+from fleetwright.collectives.progress import Line
 from fleetwright.collectives.sinks import sink_from
 from tests.testbed.lab.collectives import Bytes, Floats, Library, Passed
 

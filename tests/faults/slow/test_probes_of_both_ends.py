@@ -7,7 +7,7 @@ from faults.detector import Job
 from faults.diagnosis import Diagnosis
 from faults.observations import Observation, Probe
 from tests.faults.ends import End, told_by
-from tests.faults.slow.test_slow_detector import NODES, diagnoses, job
+from tests.faults.slow.test_detector import NODES, diagnoses, job
 
 WIRE_S, TURN_S, FROM_S, UNTIL_S = 0.0026, 0.5, 14.0, 22.0
 
