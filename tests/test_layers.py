@@ -1,4 +1,4 @@
-"""The house plan is enforced: a room that imports what it must not makes `make check` fail."""
+"""Contracts between packages: a forbidden import makes `make check` fail."""
 
 import re
 import shutil
@@ -9,44 +9,44 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("fleet", "planner", "placement", "power", "faults", "deploy", "api", "fleetwright")
+PACKAGES = ("fleet", "planner", "placement", "power", "faults", "deploy", "api", "fleetwright")
 LINT_IMPORTS = Path(sys.executable).with_name("lint-imports")
 
-PURE = "The decision rooms are pure"
-LAYERS = "Rooms stand on the rooms below them"
+PURE = "The decision packages are pure"
+LAYERS = "A package imports only packages below it"
 CIRCLES = "do not import each other in circles"
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the packages and their contracts, to break things in."""
-    copy = tmp_path_factory.mktemp("house")
-    for room in ROOMS:
-        shutil.copytree(ROOT / room, copy / room, ignore=shutil.ignore_patterns("__pycache__"))
+    copy = tmp_path_factory.mktemp("packages")
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", copy)
     return copy
 
 
-def lint(house: Path) -> subprocess.CompletedProcess[str]:
+def lint(packages: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [LINT_IMPORTS, "--no-cache"],
-        cwd=house,
+        cwd=packages,
         capture_output=True,
         text=True,
         check=False,
-        env={"PYTHONPATH": str(house)},
+        env={"PYTHONPATH": str(packages)},
     )
 
 
-def test_the_house_as_it_stands_keeps_its_plan(house: Path) -> None:
-    outcome = lint(house)
+def test_the_packages_keep_their_contracts(packages: Path) -> None:
+    outcome = lint(packages)
     assert outcome.returncode == 0, outcome.stdout
 
 
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [
-        *((room, f"import {library}", PURE) for room in ("fleet", "planner", "placement", "power", "faults")
+        *((package, f"import {library}", PURE) for package in ("fleet", "planner", "placement", "power", "faults")
           for library in ("ray", "kubernetes", "sqlalchemy", "httpx")),
         ("planner", "import socket", PURE),
         ("power", "import asyncio", PURE),
@@ -59,17 +59,17 @@ def test_the_house_as_it_stands_keeps_its_plan(house: Path) -> None:
         ("planner", "import api.schemas", LAYERS),
         ("api/schemas", "import api.client", LAYERS),
         ("deploy", "import api.cli", LAYERS),
-        ("deploy", "import api.store", "speaks HTTP to the API"),
+        ("deploy", "import api.store", "deploy uses the API by HTTP only"),
         ("api/server", "import api.client", "The service does not call itself"),
         ("api/server", "import sqlalchemy", "Only the store knows the database"),
         ("api/server", "from api.store.tables import ResultRow", "The store is entered by its public face"),
     ],
 )  # fmt: skip
-def test_a_forbidden_import_is_found(house: Path, module: str, line: str, contract: str) -> None:
-    planted = house / module / "planted_by_a_test.py"
+def test_a_forbidden_import_is_found(packages: Path, module: str, line: str, contract: str) -> None:
+    planted = packages / module / "planted_by_a_test.py"
     planted.write_text(f"{line}\n")
     try:
-        outcome = lint(house)
+        outcome = lint(packages)
     finally:
         planted.unlink()
     assert outcome.returncode != 0
@@ -77,12 +77,12 @@ def test_a_forbidden_import_is_found(house: Path, module: str, line: str, contra
     assert any(contract in row for row in broken), outcome.stdout
 
 
-def test_a_circle_of_two_modules_of_one_folder_is_found(house: Path) -> None:
-    first, second = (house / "deploy" / "common" / f"planted_{name}.py" for name in ("first", "second"))
+def test_a_circle_of_two_modules_of_one_folder_is_found(packages: Path) -> None:
+    first, second = (packages / "deploy" / "common" / f"planted_{name}.py" for name in ("first", "second"))
     first.write_text("import deploy.common.planted_second\n")
     second.write_text("import deploy.common.planted_first\n")
     try:
-        outcome = lint(house)
+        outcome = lint(packages)
     finally:
         first.unlink()
         second.unlink()
@@ -106,11 +106,11 @@ LOADED_BY_NAME = {
 
 def test_no_own_module_is_imported_by_a_string() -> None:
     """import-linter cannot see such an import."""
-    own = re.compile(rf"import_module\(\s*f?[\"'](?:{'|'.join(ROOMS)})\b|import_module\((?!\s*[\"'])")
+    own = re.compile(rf"import_module\(\s*f?[\"'](?:{'|'.join(PACKAGES)})\b|import_module\((?!\s*[\"'])")
     found = {
         str(path.relative_to(ROOT))
-        for room in ROOMS
-        for path in (ROOT / room).rglob("*.py")
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
         if own.search(path.read_text())
     }
     assert found <= LOADED_BY_NAME

@@ -20,7 +20,7 @@ from deploy.router.settings import SERVE_NAME, RouterConfig
 from deploy.router.table import CellWeights, Route, RoutingTable
 from placement.formats import Engine
 from placement.request import PlacementRequest
-from tests.deploy.controller.harness import House, house_of
+from tests.deploy.controller.harness import Harness, harness_of
 from tests.testbed.chat_load import ChatLoad, calling
 from tests.testbed.processes import LOOPBACK
 from tests.testbed.ray_cluster import RayCluster
@@ -76,18 +76,18 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.fixture
-async def house(sqlite_service: RunningService) -> AsyncIterator[House]:
-    async with house_of(sqlite_service) as house:
-        yield house
+async def harness(sqlite_service: RunningService) -> AsyncIterator[Harness]:
+    async with harness_of(sqlite_service) as harness:
+        yield harness
 
 
-async def rounds_until(house: House, http: httpx.AsyncClient, phase: ExpertMapPhase) -> list[TargetStatus]:
+async def rounds_until(harness: Harness, http: httpx.AsyncClient, phase: ExpertMapPhase) -> list[TargetStatus]:
     """Rounds, each of a controller that knows nothing of the one before; every report on the way."""
     seen: list[TargetStatus] = []
     async with asyncio.timeout(PATIENCE_S):
         while not seen or seen[-1].expert_maps.get(H100) is None or seen[-1].expert_maps[H100].phase is not phase:
-            await house.round(house.controller(http=http))
-            seen.append(await house.status("chat"))
+            await harness.round(harness.controller(http=http))
+            seen.append(await harness.status("chat"))
             await asyncio.sleep(0.05)
     return seen
 
@@ -98,34 +98,34 @@ def restarts(folder: Path) -> list[dict[str, Any]]:
 
 
 async def test_a_map_is_rolled_over_four_replicas_under_load_and_bad_ones_reach_none(
-    house: House, http: httpx.AsyncClient, application: RayServeApplication, ray_cluster: RayCluster, folder: Path
+    harness: Harness, http: httpx.AsyncClient, application: RayServeApplication, ray_cluster: RayCluster, folder: Path
 ) -> None:
     """No request fails, one replica at a time is out; what does not fit is refused before any is."""
     url = f"http://{LOOPBACK}:{ray_cluster.serve_port}"
     order = {"engine": "vllm", "replicas_url": f"{url}/fleetwright/expert-maps"}
     good, another, other_size = [
-        (await house.api.create_placement(request)).id for request in (GOOD, ANOTHER, OF_OTHER_SIZE)
+        (await harness.api.create_placement(request)).id for request in (GOOD, ANOTHER, OF_OTHER_SIZE)
     ]
     async with calling(
         ChatLoad(http=http, url=url, tokens=TOKENS, streams=(True,), headers={"x-token-ms": "5"})
     ) as calls:
-        await house.register_real("chat", application, expert_maps={H100: order | {"placement_id": good}})
-        reports = await rounds_until(house, http, ExpertMapPhase.LOADED)
+        await harness.register_real("chat", application, expert_maps={H100: order | {"placement_id": good}})
+        reports = await rounds_until(harness, http, ExpertMapPhase.LOADED)
         ends = sorted(restarts(folder), key=lambda entry: entry["began_s"])
         assert len({entry["replica"] for entry in ends}) == len(ends) == REPLICAS
-        file = await house.api.export_placement(good, engine=Engine.VLLM)
+        file = await harness.api.export_placement(good, engine=Engine.VLLM)
         assert {entry["file"] for entry in ends} == {file.decode()}
         assert all(before["ended_s"] < after["began_s"] for before, after in pairwise(ends)), "one at a time"
         assert reports[-1].expert_maps[H100].loaded == REPLICAS
 
-        await house.change("chat", expert_maps={H100: order | {"placement_id": other_size}})
-        refused = (await rounds_until(house, http, ExpertMapPhase.REFUSED))[-1]
+        await harness.change("chat", expert_maps={H100: order | {"placement_id": other_size}})
+        refused = (await rounds_until(harness, http, ExpertMapPhase.REFUSED))[-1]
         assert refused.phase is Phase.FAILED
         assert "is for slots 8, but" in (refused.message or "")
 
         (folder / "real-shape.json").write_text(json.dumps(SHAPE | {"gpus": 3}))  # what the engines did not say
-        await house.change("chat", expert_maps={H100: order | {"placement_id": another}})
-        refused = (await rounds_until(house, http, ExpertMapPhase.REFUSED))[-1]
+        await harness.change("chat", expert_maps={H100: order | {"placement_id": another}})
+        refused = (await rounds_until(harness, http, ExpertMapPhase.REFUSED))[-1]
         assert "refuses it: gpus must be 3" in (refused.message or "")
         assert len(restarts(folder)) == REPLICAS, "no replica was touched"
         await calls.some_more()

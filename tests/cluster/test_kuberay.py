@@ -13,7 +13,7 @@ from deploy.actuators.ray_cluster.actuator import ray_cluster_actuators
 from deploy.actuators.registry import Actuators
 from deploy.common.kubernetes_client import KubernetesAccess, kubernetes_server
 from deploy.controller.controller import Controller
-from tests.deploy.controller.harness import House, house_of
+from tests.deploy.controller.harness import Harness, harness_of
 from tests.helm.chart import one, render
 from tests.testbed.gpu_nodes import GPU, GpuNodes
 from tests.testbed.helm import Helm
@@ -74,9 +74,9 @@ def test_workers_without_room_leave_the_cluster_unready(
 
 
 @pytest.fixture
-async def house(sqlite_service: RunningService) -> AsyncIterator[House]:
-    async with house_of(sqlite_service) as house:
-        yield house
+async def harness(sqlite_service: RunningService) -> AsyncIterator[Harness]:
+    async with harness_of(sqlite_service) as harness:
+        yield harness
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def two_groups(kube_client: client.ApiClient, kube_namespace: str, gpu_nodes: Gp
 
 @pytest.mark.anyio
 async def test_the_controller_moves_worker_groups_to_the_plan_and_back_until_another_applies_them(
-    house: House,
+    harness: Harness,
     access: KubernetesAccess,
     kube_api: KubeApi,
     kube_client: client.ApiClient,
@@ -112,14 +112,14 @@ async def test_the_controller_moves_worker_groups_to_the_plan_and_back_until_ano
 ) -> None:
     manifest, namespace = two_groups, two_groups["metadata"]["namespace"]
     described = {"namespace": namespace, "cluster": "llm", "groups": {H100: "h100", L4: "l4"}}
-    plan_id = await house.plan(NEW)
-    await house.register_real("llm", RayClusterGroups.model_validate(described), plan_id=plan_id)
+    plan_id = await harness.plan(NEW)
+    await harness.register_real("llm", RayClusterGroups.model_validate(described), plan_id=plan_id)
 
     async with kubernetes_server(access) as kube:
-        controller = house.controller(actuators=Actuators(ray_cluster=ray_cluster_actuators(kube)))
+        controller = harness.controller(actuators=Actuators(ray_cluster=ray_cluster_actuators(kube)))
         for before, wanted in ((OLD, NEW), (NEW, OLD)):
-            await house.change("llm", plan_id=await house.plan(wanted))
-            seen = await _rounds_until(house, controller, Phase.APPLIED)
+            await harness.change("llm", plan_id=await harness.plan(wanted))
+            seen = await _rounds_until(harness, controller, Phase.APPLIED)
             assert seen[-1].applied == wanted
             for gpu in wanted:
                 assert min(status.applied[gpu] for status in seen if status.applied) == min(before[gpu], wanted[gpu])
@@ -129,19 +129,19 @@ async def test_the_controller_moves_worker_groups_to_the_plan_and_back_until_ano
             kube_api.apply(manifest, field_manager="gitops")
         manifest["spec"]["workerGroupSpecs"] = _groups(kube_client, namespace)
         kube_api.apply(manifest, field_manager="gitops")
-        await house.change("llm", plan_id=plan_id)
-        failed = (await _rounds_until(house, controller, Phase.FAILED))[-1]
+        await harness.change("llm", plan_id=plan_id)
+        failed = (await _rounds_until(harness, controller, Phase.FAILED))[-1]
     assert f"RayCluster {namespace}/llm is applied by gitops, and not taken from it" in (failed.message or "")
     assert [group["replicas"] for group in _groups(kube_client, namespace)] == [3, 0]
 
 
-async def _rounds_until(house: House, controller: Controller, phase: Phase) -> list[TargetStatus]:
+async def _rounds_until(harness: Harness, controller: Controller, phase: Phase) -> list[TargetStatus]:
     """Rounds until the target is in a phase; every report on the way."""
     seen: list[TargetStatus] = []
     async with asyncio.timeout(PATIENCE_S):
         while not seen or seen[-1].phase is not phase:
-            await house.round(controller)
-            seen.append(await house.status("llm"))
+            await harness.round(controller)
+            seen.append(await harness.status("llm"))
             await asyncio.sleep(0.05)
     return seen
 

@@ -15,7 +15,7 @@ from deploy.actuators.ray_serve.actuator import RayServeActuator
 from deploy.common.errors import ActuationError
 from deploy.controller.controller import Controller
 from deploy.controller.rollout import plan_changes, verify
-from tests.deploy.controller.harness import House, house_of
+from tests.deploy.controller.harness import Harness, harness_of
 from tests.testbed.ray_cluster import RayCluster
 from tests.testbed.ray_serve import APPLICATIONS, ServeApp, running_serve_app
 from tests.testbed.service import RunningService
@@ -53,9 +53,9 @@ def actuator(http: httpx.AsyncClient, application: RayServeApplication) -> RaySe
 
 
 @pytest.fixture
-async def house(sqlite_service: RunningService) -> AsyncIterator[House]:
-    async with house_of(sqlite_service) as house:
-        yield house
+async def harness(sqlite_service: RunningService) -> AsyncIterator[Harness]:
+    async with harness_of(sqlite_service) as harness:
+        yield harness
 
 
 async def bring_about(actuator: Actuator, wanted: Replicas, *, max_step: int = 100) -> list[Observation]:
@@ -72,13 +72,13 @@ async def bring_about(actuator: Actuator, wanted: Replicas, *, max_step: int = 1
             await asyncio.sleep(0.05)
 
 
-async def rounds_until(house: House, controller: Controller, phase: Phase) -> list[TargetStatus]:
+async def rounds_until(harness: Harness, controller: Controller, phase: Phase) -> list[TargetStatus]:
     """Rounds until the target is in a phase; every report on the way."""
     seen: list[TargetStatus] = []
     async with asyncio.timeout(PATIENCE_S):
         while not seen or seen[-1].phase is not phase:
-            await house.round(controller)
-            seen.append(await house.status("chat"))
+            await harness.round(controller)
+            seen.append(await harness.status("chat"))
             await asyncio.sleep(0.05)
     return seen
 
@@ -159,41 +159,45 @@ async def test_an_application_without_external_scaler_is_scaled_by_its_declarati
 
 
 async def test_the_controller_carries_a_plan_out_and_back(
-    house: House, app: ServeApp, actuator: RayServeActuator, application: RayServeApplication, http: httpx.AsyncClient
+    harness: Harness,
+    app: ServeApp,
+    actuator: RayServeActuator,
+    application: RayServeApplication,
+    http: httpx.AsyncClient,
 ) -> None:
     start, planned = {H100: 1, A100: 1, L4: 3}, {H100: 3, A100: 1, L4: 0}
     await bring_about(actuator, start)
-    await house.register_real("chat", application, plan_id=await house.plan(planned), max_step=2)
-    seen = await rounds_until(house, house.controller(http=http), Phase.APPLIED)
+    await harness.register_real("chat", application, plan_id=await harness.plan(planned), max_step=2)
+    seen = await rounds_until(harness, harness.controller(http=http), Phase.APPLIED)
     assert seen[-1].applied == seen[-1].planned == planned
     assert counts(app) == {DEPLOYMENTS[gpu]: count for gpu, count in planned.items()}
     ready = next(index for index, status in enumerate(seen) if status.applied[H100] >= 3)
     assert {status.applied[L4] for status in seen[:ready]} == {3}
 
-    await house.change("chat", plan_id=await house.plan(start))
-    back = await rounds_until(house, house.controller(http=http), Phase.APPLIED)
+    await harness.change("chat", plan_id=await harness.plan(start))
+    back = await rounds_until(harness, harness.controller(http=http), Phase.APPLIED)
     assert back[-1].applied == start
 
 
 async def test_the_controller_writes_nothing_where_it_may_not(
-    house: House, actuator: RayServeActuator, application: RayServeApplication, http: httpx.AsyncClient
+    harness: Harness, actuator: RayServeActuator, application: RayServeApplication, http: httpx.AsyncClient
 ) -> None:
     start = {H100: 1, A100: 1, L4: 1}
     await bring_about(actuator, start)
-    await house.register_real("chat", application, plan_id=await house.plan({H100: 2}), mode=Mode.OBSERVE)
-    controller = house.controller(http=http)
-    await rounds_until(house, controller, Phase.OBSERVED)
-    await house.change("chat", mode=Mode.RECOMMEND)
-    recommended = (await rounds_until(house, controller, Phase.RECOMMENDED))[-1]
-    await house.freeze(frozen=True)
-    await house.change("chat", mode=Mode.APPLY)
-    frozen = (await rounds_until(house, controller, Phase.FROZEN))[-1]
+    await harness.register_real("chat", application, plan_id=await harness.plan({H100: 2}), mode=Mode.OBSERVE)
+    controller = harness.controller(http=http)
+    await rounds_until(harness, controller, Phase.OBSERVED)
+    await harness.change("chat", mode=Mode.RECOMMEND)
+    recommended = (await rounds_until(harness, controller, Phase.RECOMMENDED))[-1]
+    await harness.freeze(frozen=True)
+    await harness.change("chat", mode=Mode.APPLY)
+    frozen = (await rounds_until(harness, controller, Phase.FROZEN))[-1]
     assert frozen.changes == recommended.changes
     assert [change.deployment for change in frozen.changes] == ["on-a100", "on-h100", "on-l4"]
     assert (await actuator.observe()).requested == start
 
-    await house.freeze(frozen=False)
-    assert (await rounds_until(house, controller, Phase.APPLIED))[-1].applied == {H100: 2, A100: 0, L4: 0}
+    await harness.freeze(frozen=False)
+    assert (await rounds_until(harness, controller, Phase.APPLIED))[-1].applied == {H100: 2, A100: 0, L4: 0}
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 from api.schemas.targets import Phase, RayServeApplication
 from deploy.actuators.ray_serve.actuator import RayServeActuator
 from planner.request import PlanRequest
-from tests.deploy.controller.harness import WORKLOAD, House, house_of
+from tests.deploy.controller.harness import WORKLOAD, Harness, harness_of
 from tests.testbed.ray_cluster import RayCluster
 from tests.testbed.ray_serve import declared_applications
 from tests.testbed.service import RunningService
@@ -31,12 +31,12 @@ APPLICATION: dict[str, Any] = {
 
 
 @pytest.fixture
-async def house(sqlite_service: RunningService) -> AsyncIterator[House]:
-    async with house_of(sqlite_service) as house:
-        yield house
+async def harness(sqlite_service: RunningService) -> AsyncIterator[Harness]:
+    async with harness_of(sqlite_service) as harness:
+        yield harness
 
 
-async def plan_of(house: House, *, small: int, large: int) -> str:
+async def plan_of(harness: Harness, *, small: int, large: int) -> str:
     """A plan that needs all these replicas of one and of two GPUs."""
     counts = {"small": (1, small), "large": (2, large)}
     options = [
@@ -45,23 +45,23 @@ async def plan_of(house: House, *, small: int, large: int) -> str:
     ]
     buckets = {"input_tokens": [1000], "output_tokens": [100], "share": [[1.0]]}
     workload = {"name": WORKLOAD, "rate_rps": small + large - 0.5, "buckets": buckets, "options": options}
-    return (await house.api.create_plan(PlanRequest.model_validate({"workloads": [workload]}))).id
+    return (await harness.api.create_plan(PlanRequest.model_validate({"workloads": [workload]}))).id
 
 
-async def test_two_sizes_of_one_gpu_type_are_brought_to_their_plan(house: House, ray_cluster: RayCluster) -> None:
+async def test_two_sizes_of_one_gpu_type_are_brought_to_their_plan(harness: Harness, ray_cluster: RayCluster) -> None:
     described = {"dashboard_url": ray_cluster.dashboard_url, "application": "chat", "deployments": PARTS}
     application = RayServeApplication.model_validate(described)
     with declared_applications(ray_cluster, [APPLICATION]):
         async with httpx.AsyncClient(trust_env=False) as http:
-            await house.register_real("chat", application, plan_id=await plan_of(house, small=2, large=3))
-            controller = house.controller(http=http)
+            await harness.register_real("chat", application, plan_id=await plan_of(harness, small=2, large=3))
+            controller = harness.controller(http=http)
             async with asyncio.timeout(PATIENCE_S):
                 phase = None
                 while phase is not Phase.APPLIED:
-                    await house.round(controller)
-                    phase = (await house.status("chat")).phase
+                    await harness.round(controller)
+                    phase = (await harness.status("chat")).phase
                     await asyncio.sleep(0.05)
             wanted = {f"{H100}/x1": 2, f"{H100}/x2": 3}
-            assert (await house.status("chat")).applied == wanted
+            assert (await harness.status("chat")).applied == wanted
             seen = await RayServeActuator(http, application).observe()
             assert (seen.requested, seen.running) == (wanted, wanted)

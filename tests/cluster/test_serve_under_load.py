@@ -18,7 +18,7 @@ from deploy.actuators.ray_serve.actuator import RayServeActuator
 from deploy.router.settings import SERVE_NAME, RouterConfig
 from deploy.router.table import CellWeights, Route, RoutingTable
 from planner.request import PlanRequest
-from tests.deploy.controller.harness import WORKLOAD, House, house_of
+from tests.deploy.controller.harness import WORKLOAD, Harness, harness_of
 from tests.testbed.chat_load import ChatLoad, calling
 from tests.testbed.processes import LOOPBACK
 from tests.testbed.ray_cluster import RayCluster
@@ -90,9 +90,9 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.fixture
-async def house(sqlite_service: RunningService) -> AsyncIterator[House]:
-    async with house_of(sqlite_service) as house:
-        yield house
+async def harness(sqlite_service: RunningService) -> AsyncIterator[Harness]:
+    async with harness_of(sqlite_service) as harness:
+        yield harness
 
 
 @asynccontextmanager
@@ -114,30 +114,30 @@ async def watched(actuator: RayServeActuator) -> AsyncIterator[list[Observation]
     seen.append(await actuator.observe())
 
 
-async def carried_out(house: House, http: httpx.AsyncClient, plan: Replicas) -> list[TargetStatus]:
+async def carried_out(harness: Harness, http: httpx.AsyncClient, plan: Replicas) -> list[TargetStatus]:
     """Rounds of a new controller until the plan is applied; every report on the way."""
-    await house.change("chat", plan_id=(await house.api.create_plan(request_for(plan))).id)
+    await harness.change("chat", plan_id=(await harness.api.create_plan(request_for(plan))).id)
     seen: list[TargetStatus] = []
-    controller = house.controller(http=http)
+    controller = harness.controller(http=http)
     async with asyncio.timeout(PATIENCE_S):
         while not seen or seen[-1].phase is not Phase.APPLIED:
-            await house.round(controller)
-            seen.append(await house.status("chat"))
+            await harness.round(controller)
+            seen.append(await harness.status("chat"))
             await asyncio.sleep(0.1)
     return seen
 
 
 async def test_a_plan_is_carried_out_and_rolled_back_under_load(
-    house: House, http: httpx.AsyncClient, application: RayServeApplication, ray_cluster: RayCluster
+    harness: Harness, http: httpx.AsyncClient, application: RayServeApplication, ray_cluster: RayCluster
 ) -> None:
     """No request is lost, capacity is never under the old plan's, the end is the plan."""
     actuator = RayServeActuator(http, application)
-    await house.register_real("chat", application)
+    await harness.register_real("chat", application)
     async with calling(ChatLoad(http=http, url=url_of(ray_cluster), tokens=TOKENS)) as calls:
         await calls.some_more()
         for old, new in ((MANY_SLOW, FEW_FAST), (FEW_FAST, MANY_SLOW)):
             async with watched(actuator) as seen:
-                reports = await carried_out(house, http, new)
+                reports = await carried_out(harness, http, new)
                 await calls.some_more()
             assert [each.running for each in seen if capacity_rps(each.running) < CAPACITY_RPS] == []
             both = {gpu: max(old[gpu], new[gpu]) for gpu in old}

@@ -1,4 +1,4 @@
-"""The thread through the whole house, with real parts only: a question over HTTP ends as replicas on Ray.
+"""The thread through the whole harness, with real parts only: a question over HTTP ends as replicas on Ray.
 
 POST /v1/plans (one model, three offers) -> ILP -> stored and audited -> the controller inside `fleetwright serve`
 scales a Ray Serve application with one deployment per GPU type -> /metrics shows planned and applied.

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import stamina
 
-from tests.deploy.controller.harness import House, house_of
+from tests.deploy.controller.harness import Harness, harness_of
 from tests.testbed.service import RunningService
 
 
@@ -17,7 +17,7 @@ def no_waiting() -> Iterator[None]:
 
 
 @pytest.fixture
-async def house(sqlite_service: RunningService) -> AsyncIterator[House]:
+async def harness(sqlite_service: RunningService) -> AsyncIterator[Harness]:
     """The service on SQLite, called by the client over ASGI; nothing registered yet."""
-    async with house_of(sqlite_service) as house:
-        yield house
+    async with harness_of(sqlite_service) as harness:
+        yield harness

@@ -228,8 +228,8 @@ class TestRefuses:
 class TestUserFile:
     MINE = """
 models:
-  - name: house-model
-    aliases: [our/house-model]
+  - name: harness-model
+    aliases: [our/harness-model]
     config:
       model_type: qwen3
       hidden_size: 1024
@@ -248,7 +248,7 @@ models:
 
     def test_takes_a_config(self) -> None:
         laid = builtin_models().overlaid(self.read(self.MINE))
-        assert laid.get("our/house-model").parameters == 596_049_920
+        assert laid.get("our/harness-model").parameters == 596_049_920
         assert len(laid.models) == len(SHIPPED) + 1
 
     def test_takes_figures(self) -> None:

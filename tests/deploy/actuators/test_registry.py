@@ -7,7 +7,7 @@ from api.schemas.targets import Phase, RayClusterGroups, RayServeApplication, Ra
 from deploy.actuators.ray_serve.actuator import RayServeActuator, ray_serve_actuators
 from deploy.actuators.registry import Actuators
 from deploy.common.errors import ActuationError
-from tests.deploy.controller.harness import House, app
+from tests.deploy.controller.harness import Harness, app
 
 GROUPS = RayClusterGroups(namespace="ml", cluster="chat", groups={"B200": "b200-workers"})
 RUN = RayTrainRun(run="tune-7", gpu="H100", workers_per_replica=4)
@@ -32,10 +32,10 @@ def test_a_kind_out_of_reach_says_what_is_missing() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_target_out_of_reach_fails_and_the_others_go_on(house: House) -> None:
-    await house.register_real("groups", GROUPS)
-    await house.register("chat", app(B200=1))
-    assert await house.round(house.controller())
-    status = await house.status("groups")
+async def test_a_target_out_of_reach_fails_and_the_others_go_on(harness: Harness) -> None:
+    await harness.register_real("groups", GROUPS)
+    await harness.register("chat", app(B200=1))
+    assert await harness.round(harness.controller())
+    status = await harness.status("groups")
     assert (status.phase, status.message) == (Phase.FAILED, "this controller has no access to Kubernetes")
-    assert (await house.status("chat")).phase is Phase.OBSERVED
+    assert (await harness.status("chat")).phase is Phase.OBSERVED

@@ -16,7 +16,7 @@ from api.schemas.tokens import Scope
 from deploy.common.clock import Clock
 from deploy.common.errors import NotLeadingError
 from deploy.common.leader_election import Leadership, LeaseRole, LeaseSettings, new_holder
-from tests.deploy.controller.harness import House, app
+from tests.deploy.controller.harness import Harness, app
 from tests.testbed.service import TOKENS
 
 pytestmark = pytest.mark.anyio
@@ -25,29 +25,29 @@ LONG_S = 1200.0
 
 
 def of(
-    house: House, holder: str, *, steady_s: Callable[[], float] | None = None, lease_s: float = LEASE_S
+    harness: Harness, holder: str, *, steady_s: Callable[[], float] | None = None, lease_s: float = LEASE_S
 ) -> Leadership:
-    clock = Clock(now=house.clock.now, steady_s=steady_s or house.clock.monotonic_s)
+    clock = Clock(now=harness.clock.now, steady_s=steady_s or harness.clock.monotonic_s)
     settings = LeaseSettings(holder=holder, lease_s=lease_s, renew_s=RENEW_S)
-    return Leadership(api=house.api, settings=settings, clock=clock)
+    return Leadership(api=harness.api, settings=settings, clock=clock)
 
 
-async def test_the_first_leads_and_the_second_waits(house: House) -> None:
-    first, second = of(house, "a"), of(house, "b")
+async def test_the_first_leads_and_the_second_waits(harness: Harness) -> None:
+    first, second = of(harness, "a"), of(harness, "b")
     assert await first.renew() is LeaseRole.LEADER
     for _ in range(10):
-        house.clock.advance(RENEW_S)
+        harness.clock.advance(RENEW_S)
         assert (await first.renew(), await second.renew()) == (LeaseRole.LEADER, LeaseRole.FOLLOWER)
     assert (first.term, second.term) == (1, None)
 
 
-async def test_a_dead_leader_is_followed_after_its_lease(house: House) -> None:
-    first, second = of(house, "a"), of(house, "b")
+async def test_a_dead_leader_is_followed_after_its_lease(harness: Harness) -> None:
+    first, second = of(harness, "a"), of(harness, "b")
     await first.renew()
     await second.renew()
     stood = []
     for _ in range(4):
-        house.clock.advance(RENEW_S)
+        harness.clock.advance(RENEW_S)
         stood.append((first.holds, await second.renew()))
     assert stood == [
         (True, LeaseRole.FOLLOWER),
@@ -58,8 +58,8 @@ async def test_a_dead_leader_is_followed_after_its_lease(house: House) -> None:
     assert (await first.renew(), second.term) == (LeaseRole.FOLLOWER, 2)
 
 
-async def test_what_is_given_back_is_had_at_once(house: House) -> None:
-    first, second = of(house, "a"), of(house, "b")
+async def test_what_is_given_back_is_had_at_once(harness: Harness) -> None:
+    first, second = of(harness, "a"), of(harness, "b")
     await first.renew()
     assert await second.renew() is LeaseRole.FOLLOWER
     await first.release()
@@ -67,64 +67,64 @@ async def test_what_is_given_back_is_had_at_once(house: House) -> None:
     assert await first.renew() is LeaseRole.FOLLOWER
 
 
-async def test_giving_back_what_another_took_takes_nothing_from_it(house: House) -> None:
-    first, second = of(house, "a"), of(house, "b")
+async def test_giving_back_what_another_took_takes_nothing_from_it(harness: Harness) -> None:
+    first, second = of(harness, "a"), of(harness, "b")
     await first.renew()
     await second.renew()
-    house.clock.advance(LEASE_S)
+    harness.clock.advance(LEASE_S)
     assert await second.renew() is LeaseRole.LEADER
     await first.release()
-    assert (await house.api.get_lease("controller")).document.holder == "b"
+    assert (await harness.api.get_lease("controller")).document.holder == "b"
 
 
-async def test_a_restart_is_another_process(house: House) -> None:
+async def test_a_restart_is_another_process(harness: Harness) -> None:
     assert new_holder() != new_holder()
-    await of(house, "a:1").renew()
-    again = of(house, "a:2")
+    await of(harness, "a:1").renew()
+    again = of(harness, "a:2")
     assert await again.renew() is LeaseRole.FOLLOWER
-    house.clock.advance(LEASE_S)
+    harness.clock.advance(LEASE_S)
     assert await again.renew() is LeaseRole.LEADER
 
 
-async def test_a_renewal_whose_answer_was_lost_is_found_again(house: House) -> None:
-    first = of(house, "a")
+async def test_a_renewal_whose_answer_was_lost_is_found_again(harness: Harness) -> None:
+    first = of(harness, "a")
     await first.renew()
-    renewed = await house.api.get_lease("controller")
-    await house.api.replace_lease("controller", LeaseClaim(holder="a", lease_s=LEASE_S), if_match=renewed.etag)
-    house.clock.advance(RENEW_S)
+    renewed = await harness.api.get_lease("controller")
+    await harness.api.replace_lease("controller", LeaseClaim(holder="a", lease_s=LEASE_S), if_match=renewed.etag)
+    harness.clock.advance(RENEW_S)
     assert await first.renew() is LeaseRole.LEADER, "the refusal is no loss: the lease is still its own"
-    house.clock.advance(RENEW_S)
+    harness.clock.advance(RENEW_S)
     assert (await first.renew(), first.term, first.left_s) == (LeaseRole.LEADER, 1, LEASE_S * 0.9)
 
 
-async def test_an_operator_may_give_it_to_another(house: House) -> None:
-    first = of(house, "a")
+async def test_an_operator_may_give_it_to_another(harness: Harness) -> None:
+    first = of(harness, "a")
     await first.renew()
-    held = await house.api.get_lease("controller")
-    await house.api.replace_lease("controller", LeaseClaim(holder="b", lease_s=LEASE_S), if_match=held.etag)
+    held = await harness.api.get_lease("controller")
+    await harness.api.replace_lease("controller", LeaseClaim(holder="b", lease_s=LEASE_S), if_match=held.etag)
     assert (await first.renew(), first.holds) == (LeaseRole.FOLLOWER, False), "at once, not a renewal later"
 
 
-async def test_a_lease_found_taken_ends_at_once_even_when_nobody_says_whose_it_is(house: House) -> None:
+async def test_a_lease_found_taken_ends_at_once_even_when_nobody_says_whose_it_is(harness: Harness) -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         if request.method == "PUT":
             return httpx.Response(412, json={"title": "no", "status": 412})
         raise httpx.ConnectError("refused", request=request)
 
-    first = of(house, "a")
+    first = of(harness, "a")
     await first.renew()
     async with AsyncClient("http://api", transport=httpx.MockTransport(refuse)) as api:
         first._api = api
         assert (await first.renew(), first.left_s) == (LeaseRole.UNKNOWN, 0.0)
 
 
-async def test_a_write_ends_with_the_lease(house: House) -> None:
-    first = of(house, "a")
+async def test_a_write_ends_with_the_lease(harness: Harness) -> None:
+    first = of(harness, "a")
     with pytest.raises(NotLeadingError):
         async with first.acting():
             raise AssertionError("nothing may be done")
     await first.renew()
-    house.clock.advance(LEASE_S * 0.9 - 0.01)
+    harness.clock.advance(LEASE_S * 0.9 - 0.01)
     begun = asyncio.get_running_loop().time()
     with pytest.raises(NotLeadingError, match="ended during a write"):
         async with first.acting():
@@ -132,10 +132,10 @@ async def test_a_write_ends_with_the_lease(house: House) -> None:
     assert asyncio.get_running_loop().time() - begun < 5.0
 
 
-async def test_a_renewal_gives_what_is_under_way_its_time_too(house: House) -> None:
-    first = of(house, "a", lease_s=LONG_S)
+async def test_a_renewal_gives_what_is_under_way_its_time_too(harness: Harness) -> None:
+    first = of(harness, "a", lease_s=LONG_S)
     await first.renew()
-    house.clock.advance(LONG_S / 2)  # what is left is more than a renewal ever takes on the wall's clock
+    harness.clock.advance(LONG_S / 2)  # what is left is more than a renewal ever takes on the wall's clock
     async with first.acting():
         bound = next(iter(first._bounds))
         before_s = bound.when()
@@ -147,84 +147,84 @@ async def test_a_renewal_gives_what_is_under_way_its_time_too(house: House) -> N
     assert not first._bounds
 
 
-async def test_a_timeout_of_the_write_itself_stays_one(house: House) -> None:
-    first = of(house, "a")
+async def test_a_timeout_of_the_write_itself_stays_one(harness: Harness) -> None:
+    first = of(harness, "a")
     await first.renew()
     with pytest.raises(TimeoutError):
         async with first.acting(), asyncio.timeout(0):
             await asyncio.Event().wait()
 
 
-async def test_without_an_answer_it_leads_until_its_time_is_up(house: House) -> None:
+async def test_without_an_answer_it_leads_until_its_time_is_up(harness: Harness) -> None:
     def route(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused", request=request)
 
-    first = of(house, "a")
+    first = of(harness, "a")
     await first.renew()
-    real, broken = house.api, AsyncClient("http://api", transport=httpx.MockTransport(route))
+    real, broken = harness.api, AsyncClient("http://api", transport=httpx.MockTransport(route))
     first._api = broken
-    house.clock.advance(RENEW_S)
+    harness.clock.advance(RENEW_S)
     assert await first.renew() is LeaseRole.LEADER
-    house.clock.advance(RENEW_S + 4.0)
+    harness.clock.advance(RENEW_S + 4.0)
     assert (await first.renew(), first.role) == (LeaseRole.UNKNOWN, LeaseRole.UNKNOWN)
     first._api = real
     assert await first.renew() is LeaseRole.LEADER, "nobody took it in the meantime"
     await broken.close()
 
 
-async def test_only_the_leader_writes_and_reports(house: House) -> None:
+async def test_only_the_leader_writes_and_reports(harness: Harness) -> None:
     serve = app(B200=1, L4=0)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 3}))
-    leads = house.controller(lease=LeaseSettings(holder="a"))
-    follows = house.controller(lease=LeaseSettings(holder="b"))
-    assert await house.round(leads, settle=False)
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 3}))
+    leads = harness.controller(lease=LeaseSettings(holder="a"))
+    follows = harness.controller(lease=LeaseSettings(holder="b"))
+    assert await harness.round(leads, settle=False)
     for _ in range(3):
         assert await follows.reconcile()
     assert serve.writes == [("on-B200", 3)]
-    assert house.counted("fleetwright_controller_is_leader") == 0.0
-    assert house.counted("fleetwright_controller_reconciles_total", outcome="ok") == 0.0
-    reported = (await house.status("chat")).observed_at
-    house.clock.advance(1.0)
+    assert harness.counted("fleetwright_controller_is_leader") == 0.0
+    assert harness.counted("fleetwright_controller_reconciles_total", outcome="ok") == 0.0
+    reported = (await harness.status("chat")).observed_at
+    harness.clock.advance(1.0)
     assert await follows.reconcile()
-    assert (await house.status("chat")).observed_at == reported
-    await house.round(follows)  # 6 s without a renewal: not yet
-    assert (await house.status("chat")).observed_at == reported
-    house.clock.advance(LEASE_S)
+    assert (await harness.status("chat")).observed_at == reported
+    await harness.round(follows)  # 6 s without a renewal: not yet
+    assert (await harness.status("chat")).observed_at == reported
+    harness.clock.advance(LEASE_S)
     serve.settle()
     assert await follows.reconcile()
-    assert (await house.status("chat")).phase is Phase.APPLIED
+    assert (await harness.status("chat")).phase is Phase.APPLIED
 
 
-async def test_a_leader_that_loses_its_lease_between_two_writes_stops(house: House) -> None:
+async def test_a_leader_that_loses_its_lease_between_two_writes_stops(harness: Harness) -> None:
     serve = app(B200=0, L4=0)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 1, "L4": 1}))
-    controller = house.controller(lease=LeaseSettings(holder="a"))
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 1, "L4": 1}))
+    controller = harness.controller(lease=LeaseSettings(holder="a"))
 
     async def slow(_request: httpx.Request) -> None:
-        house.clock.advance(LEASE_S)
+        harness.clock.advance(LEASE_S)
 
     serve.interruptions = [slow]  # the first reading of the target takes longer than the lease
-    assert not await house.round(controller, settle=False), "it may not even report"
+    assert not await harness.round(controller, settle=False), "it may not even report"
     assert serve.writes == []
-    assert await house.round(controller, settle=False)
+    assert await harness.round(controller, settle=False)
     assert serve.writes == [("on-B200", 1), ("on-L4", 1)]
 
 
-async def test_a_report_ends_with_the_lease_too(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_report_ends_with_the_lease_too(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     serve = app(B200=1)
-    await house.register("chat", serve)
-    controller = house.controller(lease=LeaseSettings(holder="a"))
+    await harness.register("chat", serve)
+    controller = harness.controller(lease=LeaseSettings(holder="a"))
 
     async def slow(_request: httpx.Request) -> None:
-        house.clock.advance(LEASE_S * 0.9 - 0.01)
+        harness.clock.advance(LEASE_S * 0.9 - 0.01)
 
     async def stuck(_name: str, _status: TargetStatus) -> None:
         await asyncio.Event().wait()
 
     serve.interruptions = [slow]
-    monkeypatch.setattr(house.api, "report_target_status", stuck)
+    monkeypatch.setattr(harness.api, "report_target_status", stuck)
     async with asyncio.timeout(60.0):
-        assert not await house.round(controller)
+        assert not await harness.round(controller)
 
 
 @dataclass

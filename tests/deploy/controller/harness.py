@@ -45,7 +45,7 @@ def request_for(replicas: Mapping[str, int], *, workload: str = WORKLOAD, missin
 
 
 @dataclass
-class House:
+class Harness:
     """What a test needs: the API, the targets by host name, and a clock to move."""
 
     api: AsyncClient
@@ -136,11 +136,11 @@ class House:
 
 
 @asynccontextmanager
-async def house_of(service: RunningService) -> AsyncIterator[House]:
-    """A house around a running service, called over ASGI."""
+async def harness_of(service: RunningService) -> AsyncIterator[Harness]:
+    """A harness around a running service, called over ASGI."""
     transport = httpx.ASGITransport(service.app, raise_app_exceptions=False)
     async with AsyncClient("http://localhost", token=TOKENS[Scope.ADMIN], transport=transport) as api:
-        yield House(api=api, clock=service.clock)
+        yield Harness(api=api, clock=service.clock)
 
 
 def app(**replicas: int) -> ServeDouble:

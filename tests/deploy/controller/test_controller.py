@@ -5,131 +5,131 @@ import pytest
 
 from api.schemas.targets import Change, Mode, Phase
 from deploy.controller.controller import ControllerSettings
-from tests.deploy.controller.harness import House, app
+from tests.deploy.controller.harness import Harness, app
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_plan_is_applied_make_before_break(house: House) -> None:
+async def test_a_plan_is_applied_make_before_break(harness: Harness) -> None:
     serve = app(B200=1, L40S=1, L4=4)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 3, "L40S": 1}))
-    controller = house.controller()
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 3, "L40S": 1}))
+    controller = harness.controller()
 
-    await house.round(controller, settle=False)
+    await harness.round(controller, settle=False)
     assert serve.writes == [("on-B200", 3)]
-    first = await house.status("chat")
+    first = await harness.status("chat")
     assert (first.phase, first.planned) == (Phase.APPLYING, {"B200": 3, "L40S": 1, "L4": 0})
     assert first.applied == {"B200": 1, "L40S": 1, "L4": 4}
 
-    await house.round(controller)
+    await harness.round(controller)
     assert serve.writes == [("on-B200", 3)], "nothing is given up while replicas are missing"
-    waiting = await house.status("chat")
+    waiting = await harness.status("chat")
     assert (waiting.phase, waiting.message) == (Phase.APPLYING, "waiting for 2 B200")
 
-    await house.round(controller)
+    await harness.round(controller)
     assert serve.writes == [("on-B200", 3), ("on-L4", 0)]
-    assert (await house.status("chat")).phase is Phase.APPLYING, "asked for is not yet seen"
+    assert (await harness.status("chat")).phase is Phase.APPLYING, "asked for is not yet seen"
 
-    await house.round(controller)
-    done = await house.status("chat")
+    await harness.round(controller)
+    done = await harness.status("chat")
     assert (done.phase, done.applied, done.changes) == (Phase.APPLIED, {"B200": 3, "L40S": 1, "L4": 0}, ())
     assert len(serve.writes) == 2
 
 
-async def test_once_applied_nothing_more_is_written(house: House) -> None:
+async def test_once_applied_nothing_more_is_written(harness: Harness) -> None:
     serve = app(B200=2, L4=0)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2}))
-    controller = house.controller()
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
+    controller = harness.controller()
     for _ in range(5):
-        assert await house.round(controller)
-    assert (await house.status("chat")).phase is Phase.APPLIED
+        assert await harness.round(controller)
+    assert (await harness.status("chat")).phase is Phase.APPLIED
     assert serve.writes == []
 
 
-async def test_every_round_gives_a_sign_of_life(house: House) -> None:
-    await house.register("chat", app(B200=1))
-    controller = house.controller()
+async def test_every_round_gives_a_sign_of_life(harness: Harness) -> None:
+    await harness.register("chat", app(B200=1))
+    controller = harness.controller()
     seen = []
     for _ in range(3):
-        await house.round(controller)
-        seen.append((await house.status("chat")).observed_at)
+        await harness.round(controller)
+        seen.append((await harness.status("chat")).observed_at)
     assert [(later - seen[0]).total_seconds() for later in seen] == [0, 5, 10]
 
 
-async def test_what_somebody_else_changed_is_put_right(house: House) -> None:
+async def test_what_somebody_else_changed_is_put_right(harness: Harness) -> None:
     """A redeployment resets Serve's counts to those of its config."""
     serve = app(B200=2, L4=0)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2}))
-    controller = house.controller()
-    await house.round(controller)
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
+    controller = harness.controller()
+    await harness.round(controller)
     serve.deployments["on-B200"].asked = serve.deployments["on-L4"].asked = 1
     serve.settle()
     for _ in range(4):
-        await house.round(controller)
+        await harness.round(controller)
     assert serve.counts == {"on-B200": 2, "on-L4": 0}
-    assert (await house.status("chat")).phase is Phase.APPLIED
+    assert (await harness.status("chat")).phase is Phase.APPLIED
 
 
-async def test_at_most_max_step_replicas_move_in_a_round(house: House) -> None:
+async def test_at_most_max_step_replicas_move_in_a_round(harness: Harness) -> None:
     serve = app(B200=0, L4=5)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 5}), max_step=2)
-    controller = house.controller()
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 5}), max_step=2)
+    controller = harness.controller()
     per_round = []
     for _ in range(8):
         before = {name: deployment.asked for name, deployment in serve.deployments.items()}
-        await house.round(controller)
+        await harness.round(controller)
         per_round.append(sum(abs(serve.deployments[name].asked - count) for name, count in before.items()))
     assert per_round == [2, 2, 1, 2, 2, 1, 0, 0]
     assert serve.counts == {"on-B200": 5, "on-L4": 0}
 
 
-async def test_min_replicas_stay_whatever_the_plan_says(house: House) -> None:
+async def test_min_replicas_stay_whatever_the_plan_says(harness: Harness) -> None:
     serve = app(B200=0, L4=4)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 1}), min_replicas=3)
-    controller = house.controller()
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 1}), min_replicas=3)
+    controller = harness.controller()
     for _ in range(4):
-        await house.round(controller)
+        await harness.round(controller)
     assert serve.counts == {"on-B200": 1, "on-L4": 2}
-    status = await house.status("chat")
+    status = await harness.status("chat")
     assert (status.phase, status.planned) == (Phase.APPLIED, {"B200": 1, "L4": 0})
     assert status.message == "the plan has 1 in all; min_replicas keeps 3"
 
 
-async def test_without_a_plan_it_only_looks(house: House) -> None:
+async def test_without_a_plan_it_only_looks(harness: Harness) -> None:
     serve = app(B200=2, L4=1)
-    await house.register("chat", serve)
-    await house.round(house.controller())
-    status = await house.status("chat")
+    await harness.register("chat", serve)
+    await harness.round(harness.controller())
+    status = await harness.status("chat")
     assert (status.phase, status.applied, status.planned) == (Phase.OBSERVED, {"B200": 2, "L4": 1}, {})
     assert serve.writes == []
 
 
-async def test_observe_shows_plan_and_world_and_writes_nothing(house: House) -> None:
+async def test_observe_shows_plan_and_world_and_writes_nothing(harness: Harness) -> None:
     serve = app(B200=1, L4=1)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 3}), mode=Mode.OBSERVE)
-    controller = house.controller()
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 3}), mode=Mode.OBSERVE)
+    controller = harness.controller()
     for _ in range(3):
-        await house.round(controller)
-    status = await house.status("chat")
+        await harness.round(controller)
+    status = await harness.status("chat")
     assert (status.phase, status.planned, status.changes) == (Phase.OBSERVED, {"B200": 3, "L4": 0}, ())
     assert {request.method for request in serve.requests} == {"GET"}
-    assert house.counted("fleetwright_controller_writes_total", target="chat", kind="scale") is None
+    assert harness.counted("fleetwright_controller_writes_total", target="chat", kind="scale") is None
 
 
-async def test_an_observing_controller_writes_nothing_whatever_its_targets_say(house: House) -> None:
+async def test_an_observing_controller_writes_nothing_whatever_its_targets_say(harness: Harness) -> None:
     serve = app(B200=1, L4=1)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 3}), mode=Mode.APPLY)
-    await house.round(house.controller(settings=ControllerSettings(observe_only=True)))
-    status = await house.status("chat")
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 3}), mode=Mode.APPLY)
+    await harness.round(harness.controller(settings=ControllerSettings(observe_only=True)))
+    status = await harness.status("chat")
     assert (status.phase, status.planned, status.changes) == (Phase.OBSERVED, {"B200": 3, "L4": 0}, ())
     assert serve.writes == []
 
 
-async def test_recommend_states_the_change_set_and_writes_nothing(house: House) -> None:
+async def test_recommend_states_the_change_set_and_writes_nothing(harness: Harness) -> None:
     serve = app(B200=1, L40S=2, L4=1)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 3, "L40S": 2}), mode=Mode.RECOMMEND)
-    await house.round(house.controller())
-    status = await house.status("chat")
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 3, "L40S": 2}), mode=Mode.RECOMMEND)
+    await harness.round(harness.controller())
+    status = await harness.status("chat")
     assert status.phase is Phase.RECOMMENDED
     assert status.changes == (
         Change(gpu="B200", deployment="on-B200", replicas_now=1, replicas_planned=3),
@@ -138,163 +138,163 @@ async def test_recommend_states_the_change_set_and_writes_nothing(house: House) 
     assert {request.method for request in serve.requests} == {"GET"}
 
 
-async def test_recommend_with_nothing_to_recommend(house: House) -> None:
-    await house.register("chat", app(B200=3), plan_id=await house.plan({"B200": 3}), mode=Mode.RECOMMEND)
-    await house.round(house.controller())
-    status = await house.status("chat")
+async def test_recommend_with_nothing_to_recommend(harness: Harness) -> None:
+    await harness.register("chat", app(B200=3), plan_id=await harness.plan({"B200": 3}), mode=Mode.RECOMMEND)
+    await harness.round(harness.controller())
+    status = await harness.status("chat")
     assert (status.phase, status.changes) == (Phase.OBSERVED, ())
 
 
-async def test_a_freeze_holds_changes_back_until_it_is_lifted(house: House) -> None:
+async def test_a_freeze_holds_changes_back_until_it_is_lifted(harness: Harness) -> None:
     serve = app(B200=1, L4=1)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2}))
-    await house.freeze(frozen=True, reason="audit until Monday")
-    controller = house.controller()
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
+    await harness.freeze(frozen=True, reason="audit until Monday")
+    controller = harness.controller()
     for _ in range(3):
-        await house.round(controller)
-    held = await house.status("chat")
+        await harness.round(controller)
+    held = await harness.status("chat")
     assert (held.phase, held.message, len(held.changes)) == (Phase.FROZEN, "audit until Monday", 2)
     assert serve.writes == []
-    await house.freeze(frozen=False)
+    await harness.freeze(frozen=False)
     for _ in range(4):
-        await house.round(controller)
+        await harness.round(controller)
     assert serve.counts == {"on-B200": 2, "on-L4": 0}
 
 
-async def test_a_freeze_between_two_steps_stops_the_second(house: House) -> None:
+async def test_a_freeze_between_two_steps_stops_the_second(harness: Harness) -> None:
     serve = app(B200=1, L4=1)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2}))
-    controller = house.controller()
-    await house.round(controller)
-    await house.freeze(frozen=True)
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
+    controller = harness.controller()
+    await harness.round(controller)
+    await harness.freeze(frozen=True)
     for _ in range(3):
-        await house.round(controller)
+        await harness.round(controller)
     assert serve.counts == {"on-B200": 2, "on-L4": 1}
-    assert (await house.status("chat")).phase is Phase.FROZEN
+    assert (await harness.status("chat")).phase is Phase.FROZEN
 
 
-async def test_a_frozen_target_that_is_as_planned_is_applied(house: House) -> None:
-    await house.register("chat", app(B200=2), plan_id=await house.plan({"B200": 2}))
-    await house.freeze(frozen=True)
-    await house.round(house.controller())
-    assert (await house.status("chat")).phase is Phase.APPLIED
+async def test_a_frozen_target_that_is_as_planned_is_applied(harness: Harness) -> None:
+    await harness.register("chat", app(B200=2), plan_id=await harness.plan({"B200": 2}))
+    await harness.freeze(frozen=True)
+    await harness.round(harness.controller())
+    assert (await harness.status("chat")).phase is Phase.APPLIED
 
 
-async def test_a_freeze_that_comes_while_a_target_is_read_still_counts(house: House) -> None:
+async def test_a_freeze_that_comes_while_a_target_is_read_still_counts(harness: Harness) -> None:
     serve = app(B200=1)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2}))
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
 
     async def freeze_meanwhile(_request: httpx.Request) -> None:
-        await house.freeze(frozen=True)
+        await harness.freeze(frozen=True)
 
     serve.interruptions = [freeze_meanwhile]
-    await house.round(house.controller())
+    await harness.round(harness.controller())
     assert serve.writes == []
-    assert (await house.status("chat")).phase is Phase.FROZEN
+    assert (await harness.status("chat")).phase is Phase.FROZEN
 
 
-async def test_a_target_switched_to_observe_while_it_is_read_is_left_alone(house: House) -> None:
+async def test_a_target_switched_to_observe_while_it_is_read_is_left_alone(harness: Harness) -> None:
     serve = app(B200=1)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2}))
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
 
     async def switch_meanwhile(_request: httpx.Request) -> None:
-        await house.change("chat", mode=Mode.OBSERVE)
+        await harness.change("chat", mode=Mode.OBSERVE)
 
     serve.interruptions = [switch_meanwhile]
-    controller = house.controller()
-    await house.round(controller)
-    assert "changed meanwhile" in ((await house.status("chat")).message or "")
-    await house.round(controller)
-    assert (await house.status("chat")).phase is Phase.OBSERVED
+    controller = harness.controller()
+    await harness.round(controller)
+    assert "changed meanwhile" in ((await harness.status("chat")).message or "")
+    await harness.round(controller)
+    assert (await harness.status("chat")).phase is Phase.OBSERVED
     assert serve.writes == []
 
 
-async def test_a_target_switched_to_observe_between_two_writes_gets_no_second_one(house: House) -> None:
+async def test_a_target_switched_to_observe_between_two_writes_gets_no_second_one(harness: Harness) -> None:
     serve = app(B200=0, L4=0)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 1, "L4": 1}))
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 1, "L4": 1}))
 
     async def let_through(_request: httpx.Request) -> None:
         """The reading."""
 
     async def switch_meanwhile(_request: httpx.Request) -> None:
-        await house.change("chat", mode=Mode.OBSERVE)
+        await harness.change("chat", mode=Mode.OBSERVE)
 
     serve.interruptions = [let_through, switch_meanwhile]
-    await house.round(house.controller())
+    await harness.round(harness.controller())
     assert serve.writes == [("on-B200", 1)]
-    assert "nothing more was written" in ((await house.status("chat")).message or "")
+    assert "nothing more was written" in ((await harness.status("chat")).message or "")
 
 
-async def test_an_infeasible_plan_is_never_applied(house: House) -> None:
+async def test_an_infeasible_plan_is_never_applied(harness: Harness) -> None:
     serve = app(B200=1)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2}, missing=10))
-    await house.round(house.controller())
-    status = await house.status("chat")
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}, missing=10))
+    await harness.round(harness.controller())
+    status = await harness.status("chat")
     assert status.phase is Phase.FAILED
     assert "is infeasible" in (status.message or "")
     assert status.applied == {"B200": 1}
     assert serve.writes == []
 
 
-async def test_gpus_without_a_deployment_are_named_and_nothing_is_applied(house: House) -> None:
+async def test_gpus_without_a_deployment_are_named_and_nothing_is_applied(harness: Harness) -> None:
     serve = app(B200=1)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2, "L40S": 1, "L4": 3}))
-    await house.round(house.controller())
-    status = await house.status("chat")
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2, "L40S": 1, "L4": 3}))
+    await harness.round(harness.controller())
+    status = await harness.status("chat")
     assert status.phase is Phase.FAILED
     assert "uses L4, L40S, for which the target names no deployment; it has: B200" in (status.message or "")
     assert serve.writes == []
 
 
-async def test_a_plan_for_other_workloads_is_not_applied(house: House) -> None:
+async def test_a_plan_for_other_workloads_is_not_applied(harness: Harness) -> None:
     """Reading it as no replicas would empty the application."""
     serve = app(B200=1)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2}, workload="search"))
-    await house.round(house.controller())
-    status = await house.status("chat")
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}, workload="search"))
+    await harness.round(harness.controller())
+    status = await harness.status("chat")
     assert status.phase is Phase.FAILED
     assert "has no workload 'chat'; it has: search" in (status.message or "")
     assert serve.writes == []
 
 
 @pytest.mark.parametrize("mode", [Mode.RECOMMEND, Mode.APPLY])
-async def test_an_old_plan_is_not_acted_on(house: House, mode: Mode) -> None:
+async def test_an_old_plan_is_not_acted_on(harness: Harness, mode: Mode) -> None:
     serve = app(B200=1)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2}), mode=mode)
-    house.clock.advance(3 * 86_400.0)
-    await house.round(house.controller(settings=ControllerSettings(plan_max_age_s=2 * 86_400.0)))
-    status = await house.status("chat")
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}), mode=mode)
+    harness.clock.advance(3 * 86_400.0)
+    await harness.round(harness.controller(settings=ControllerSettings(plan_max_age_s=2 * 86_400.0)))
+    status = await harness.status("chat")
     assert status.phase is Phase.FAILED
     assert "is 3.0 days old; allowed: at most 2 days" in (status.message or "")
     assert serve.writes == []
 
 
-async def test_a_plan_in_place_does_not_go_bad(house: House) -> None:
-    await house.register("chat", app(B200=2), plan_id=await house.plan({"B200": 2}))
-    house.clock.advance(30 * 86_400.0)
-    await house.round(house.controller())
-    assert (await house.status("chat")).phase is Phase.APPLIED
+async def test_a_plan_in_place_does_not_go_bad(harness: Harness) -> None:
+    await harness.register("chat", app(B200=2), plan_id=await harness.plan({"B200": 2}))
+    harness.clock.advance(30 * 86_400.0)
+    await harness.round(harness.controller())
+    assert (await harness.status("chat")).phase is Phase.APPLIED
 
 
-async def test_a_new_plan_takes_over_halfway(house: House) -> None:
+async def test_a_new_plan_takes_over_halfway(harness: Harness) -> None:
     """The first plan's B200s never come; the second turns round from where things are."""
     serve = app(B200=1, L4=3)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 4}))
-    controller = house.controller()
-    await house.round(controller, settle=False)
-    await house.change("chat", plan_id=await house.plan({"B200": 1, "L4": 3}))
-    await house.round(controller)
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 4}))
+    controller = harness.controller()
+    await harness.round(controller, settle=False)
+    await harness.change("chat", plan_id=await harness.plan({"B200": 1, "L4": 3}))
+    await harness.round(controller)
     assert serve.writes == [("on-B200", 4), ("on-B200", 1)]
-    await house.round(controller)
-    assert (await house.status("chat")).phase is Phase.APPLIED
+    await harness.round(controller)
+    assert (await harness.status("chat")).phase is Phase.APPLIED
 
 
-async def test_rounds_and_writes_are_counted(house: House) -> None:
-    await house.register("chat", app(B200=1, L4=1), plan_id=await house.plan({"B200": 2}))
-    controller = house.controller()
+async def test_rounds_and_writes_are_counted(harness: Harness) -> None:
+    await harness.register("chat", app(B200=1, L4=1), plan_id=await harness.plan({"B200": 2}))
+    controller = harness.controller()
     for _ in range(3):
-        await house.round(controller)
-    assert house.counted("fleetwright_controller_reconciles_total", outcome="ok") == 3
-    assert house.counted("fleetwright_controller_reconciles_total", outcome="failed") == 0
-    assert house.counted("fleetwright_controller_reconcile_duration_seconds_count") == 3
-    assert house.counted("fleetwright_controller_writes_total", target="chat", kind="scale") == 2
+        await harness.round(controller)
+    assert harness.counted("fleetwright_controller_reconciles_total", outcome="ok") == 3
+    assert harness.counted("fleetwright_controller_reconciles_total", outcome="failed") == 0
+    assert harness.counted("fleetwright_controller_reconcile_duration_seconds_count") == 3
+    assert harness.counted("fleetwright_controller_writes_total", target="chat", kind="scale") == 2

@@ -11,21 +11,21 @@ from deploy.common.clock import Clock
 from deploy.controller.controller import ControllerSettings
 from deploy.controller.dry_run import DryRun, dry_run
 from deploy.controller.prometheus_health import unread_health
-from tests.deploy.controller.harness import House, app
+from tests.deploy.controller.harness import Harness, app
 
 pytestmark = pytest.mark.anyio
 
 
-async def look_ahead(house: House) -> dict[str, DryRun]:
-    async with httpx.AsyncClient(transport=httpx.MockTransport(house._route)) as http:
+async def look_ahead(harness: Harness) -> dict[str, DryRun]:
+    async with httpx.AsyncClient(transport=httpx.MockTransport(harness._route)) as http:
         found = await dry_run(
-            [target async for target in house.api.iter_targets()],
-            api=house.api,
+            [target async for target in harness.api.iter_targets()],
+            api=harness.api,
             http=http,
             actuators=Actuators(ray_serve=ray_serve_actuators(http)),
             health=unread_health,
             settings=ControllerSettings(),
-            clock=Clock(now=house.clock.now, steady_s=house.clock.monotonic_s),
+            clock=Clock(now=harness.clock.now, steady_s=harness.clock.monotonic_s),
         )
     return {each.target.name: each for each in found}
 
@@ -35,44 +35,44 @@ def changes(foreseen: DryRun) -> list[tuple[str, int, int]]:
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-async def test_the_exact_change_set_is_told_in_every_mode_and_nothing_is_written(house: House, mode: Mode) -> None:
+async def test_the_exact_change_set_is_told_in_every_mode_and_nothing_is_written(harness: Harness, mode: Mode) -> None:
     serve = app(B200=1, L4=2)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 4}), mode=mode, max_step=2)
-    found = (await look_ahead(house))["chat"]
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 4}), mode=mode, max_step=2)
+    found = (await look_ahead(harness))["chat"]
     assert changes(found) == [("B200", 1, 4), ("L4", 2, 0)]
     steps = [(step.part, step.replicas_before, step.replicas_after) for step in found.steps]
     assert steps == ([("B200", 1, 3)] if mode is Mode.APPLY else [])
     assert {request.method for request in serve.requests} == {"GET"}
     with pytest.raises(NotFoundError):
-        await house.status("chat")
+        await harness.status("chat")
 
 
-async def test_what_the_next_round_then_writes_is_what_was_told(house: House) -> None:
+async def test_what_the_next_round_then_writes_is_what_was_told(harness: Harness) -> None:
     serve = app(B200=1, L40S=3, L4=2)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 4, "L40S": 1}), max_step=2)
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 4, "L40S": 1}), max_step=2)
     for _ in range(8):
-        told = (await look_ahead(house))["chat"]
+        told = (await look_ahead(harness))["chat"]
         before = len(serve.writes)
-        await house.round(house.controller())
+        await harness.round(harness.controller())
         assert serve.writes[before:] == [(f"on-{step.part}", step.replicas_after) for step in told.steps]
-    assert changes((await look_ahead(house))["chat"]) == []
+    assert changes((await look_ahead(harness))["chat"]) == []
 
 
-async def test_what_holds_a_change_back_is_told_too(house: House) -> None:
-    plan_id = await house.plan({"B200": 4})
-    await house.register("ask", app(B200=1), plan_id=plan_id, require_approval=True)
-    await house.register("wait", app(B200=1), plan_id=plan_id, settle_s=60.0)
-    await house.register("used", app(B200=1), plan_id=plan_id, max_step_per_window=1)
-    await house.round(house.controller())
-    found = await look_ahead(house)
+async def test_what_holds_a_change_back_is_told_too(harness: Harness) -> None:
+    plan_id = await harness.plan({"B200": 4})
+    await harness.register("ask", app(B200=1), plan_id=plan_id, require_approval=True)
+    await harness.register("wait", app(B200=1), plan_id=plan_id, settle_s=60.0)
+    await harness.register("used", app(B200=1), plan_id=plan_id, max_step_per_window=1)
+    await harness.round(harness.controller())
+    found = await look_ahead(harness)
     assert {name: each.status.phase for name, each in found.items()} == {
         "ask": Phase.AWAITING_APPROVAL,
         "wait": Phase.SETTLING,
         "used": Phase.APPLYING,
     }
     assert all(each.steps == () for each in found.values())
-    assert found["ask"].status.digest == (await house.status("ask")).digest
-    await house.freeze(frozen=True, reason="audit")
-    await house.change("wait", settle_s=0.0)
-    frozen = (await look_ahead(house))["wait"]
+    assert found["ask"].status.digest == (await harness.status("ask")).digest
+    await harness.freeze(frozen=True, reason="audit")
+    await harness.change("wait", settle_s=0.0)
+    frozen = (await look_ahead(harness))["wait"]
     assert (frozen.status.phase, frozen.status.message, frozen.steps) == (Phase.FROZEN, "audit", ())

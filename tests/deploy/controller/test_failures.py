@@ -13,7 +13,7 @@ from deploy.common.leader_election import LeaseSettings
 from deploy.common.liveness import ALLOWANCE, Liveness
 from deploy.controller.controller import ControllerSettings
 from tests.deploy.actuators.serve_double import ServeDouble, answering, raising
-from tests.deploy.controller.harness import House, app
+from tests.deploy.controller.harness import Harness, app
 from tests.testbed.service import TOKENS
 
 pytestmark = pytest.mark.anyio
@@ -23,110 +23,110 @@ class KilledError(BaseException):
     """The controller's process ends here."""
 
 
-async def test_an_unreachable_target_fails_and_the_others_go_on(house: House) -> None:
-    plan_id = await house.plan({"B200": 2})
+async def test_an_unreachable_target_fails_and_the_others_go_on(harness: Harness) -> None:
+    plan_id = await harness.plan({"B200": 2})
     gone, fine = app(B200=1), app(B200=1)
     gone.interruptions = [raising(httpx.ConnectError)] * 100
-    await house.register("gone", gone, plan_id=plan_id)
-    await house.register("fine", fine, plan_id=plan_id)
-    assert await house.round(house.controller()), "reporting a failure is a good round"
-    status = await house.status("gone")
+    await harness.register("gone", gone, plan_id=plan_id)
+    await harness.register("fine", fine, plan_id=plan_id)
+    assert await harness.round(harness.controller()), "reporting a failure is a good round"
+    status = await harness.status("gone")
     assert (status.phase, status.message) == (Phase.FAILED, "http://gone:8265/ does not answer: broken on purpose")
     assert fine.writes == [("on-B200", 2)]
 
 
-async def test_a_failing_target_is_left_alone_for_longer_and_longer(house: House) -> None:
+async def test_a_failing_target_is_left_alone_for_longer_and_longer(harness: Harness) -> None:
     serve = app(B200=1)
     serve.interruptions = [answering(401)] * 100
-    await house.register("chat", serve)
-    controller = house.controller()
+    await harness.register("chat", serve)
+    controller = harness.controller()
     tried = []
     for _ in range(30):
         before = len(serve.requests)
-        await house.round(controller)
+        await harness.round(controller)
         tried.append(len(serve.requests) > before)
     assert [number for number, was_tried in enumerate(tried) if was_tried] == [0, 1, 3, 7, 15, 27]
 
 
-async def test_a_target_that_recovers_is_taken_up_again(house: House) -> None:
+async def test_a_target_that_recovers_is_taken_up_again(harness: Harness) -> None:
     serve = app(B200=1)
     serve.interruptions = [answering(401)]
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2}))
-    controller = house.controller()
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
+    controller = harness.controller()
     phases = []
     for _ in range(3):
-        await house.round(controller)
-        phases.append((await house.status("chat")).phase)
+        await harness.round(controller)
+        phases.append((await harness.status("chat")).phase)
     assert phases == [Phase.FAILED, Phase.APPLYING, Phase.APPLIED]
 
 
-async def test_one_good_round_ends_the_backoff(house: House) -> None:
+async def test_one_good_round_ends_the_backoff(harness: Harness) -> None:
     serve = app(B200=1)
     serve.interruptions = [answering(401), answering(401), let_through, answering(401)]
-    await house.register("chat", serve)
-    controller = house.controller()
+    await harness.register("chat", serve)
+    controller = harness.controller()
     phases = []
     for _ in range(6):
-        await house.round(controller)
-        phases.append((await house.status("chat")).phase)
+        await harness.round(controller)
+        phases.append((await harness.status("chat")).phase)
     failed, observed = Phase.FAILED, Phase.OBSERVED
     assert phases == [failed, failed, failed, observed, failed, observed], "after 5 s, after 10 s, and after 5 s again"
 
 
-async def test_a_changed_registration_is_tried_at_once(house: House) -> None:
+async def test_a_changed_registration_is_tried_at_once(harness: Harness) -> None:
     serve = app(B200=1)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2, "L40S": 2}))
-    controller = house.controller()
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2, "L40S": 2}))
+    controller = harness.controller()
     for _ in range(4):
-        await house.round(controller)
-    assert (await house.status("chat")).phase is Phase.FAILED
-    await house.change("chat", plan_id=await house.plan({"B200": 2}))
-    await house.round(controller)
-    assert (await house.status("chat")).phase is Phase.APPLYING
+        await harness.round(controller)
+    assert (await harness.status("chat")).phase is Phase.FAILED
+    await harness.change("chat", plan_id=await harness.plan({"B200": 2}))
+    await harness.round(controller)
+    assert (await harness.status("chat")).phase is Phase.APPLYING
 
 
-async def test_a_target_that_says_no_to_a_change_fails_with_what_was_seen(house: House) -> None:
+async def test_a_target_that_says_no_to_a_change_fails_with_what_was_seen(harness: Harness) -> None:
     serve = app(B200=1)
     serve.external_scaler_enabled, serve.deployments["on-B200"].autoscaled = False, True
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2}))
-    await house.round(house.controller())
-    status = await house.status("chat")
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
+    await harness.round(harness.controller())
+    status = await harness.status("chat")
     assert (status.phase, status.planned, status.applied) == (Phase.FAILED, {"B200": 2}, {"B200": 1})
     assert "external_scaler_enabled: true" in (status.message or "")
 
 
-async def test_a_long_error_of_many_lines_fits_into_the_report(house: House) -> None:
+async def test_a_long_error_of_many_lines_fits_into_the_report(harness: Harness) -> None:
     serve = app(B200=1)
     serve.status, serve.message = "DEPLOY_FAILED", "Traceback:\n\tline\x00\n" * 100
-    await house.register("chat", serve)
-    await house.round(house.controller())
-    message = (await house.status("chat")).message or ""
+    await harness.register("chat", serve)
+    await harness.round(harness.controller())
+    message = (await harness.status("chat")).message or ""
     assert message.startswith("Serve reports DEPLOY_FAILED: Traceback: line Traceback: line")
     assert (len(message), message[-1]) == (500, "…")
 
 
-async def test_a_target_that_never_answers_is_given_up(house: House) -> None:
+async def test_a_target_that_never_answers_is_given_up(harness: Harness) -> None:
     hanging, fine = app(B200=1), app(B200=1)
     hanging.interruptions = [forever]
-    await house.register("hanging", hanging)
-    await house.register("fine", fine)
-    await house.round(house.controller(settings=ControllerSettings(target_timeout_s=0.05)))
-    status = await house.status("hanging")
+    await harness.register("hanging", hanging)
+    await harness.register("fine", fine)
+    await harness.round(harness.controller(settings=ControllerSettings(target_timeout_s=0.05)))
+    status = await harness.status("hanging")
     assert (status.phase, status.message) == (Phase.FAILED, "not done within 0.05 s")
-    assert (await house.status("fine")).phase is Phase.OBSERVED
+    assert (await harness.status("fine")).phase is Phase.OBSERVED
 
 
-async def test_targets_do_not_wait_for_one_that_hangs(house: House) -> None:
+async def test_targets_do_not_wait_for_one_that_hangs(harness: Harness) -> None:
     """The first round never ends, because of one target; the other target has its rounds all the same."""
     hanging, fine = app(B200=1), app(B200=1, L4=1)
     hanging.interruptions = [forever]
-    plan_id = await house.plan({"B200": 2})
-    await house.register("hanging", hanging, plan_id=plan_id, gpus={"B200": "on-B200"})
-    await house.register("fine", fine, plan_id=plan_id)
+    plan_id = await harness.plan({"B200": 2})
+    await harness.register("hanging", hanging, plan_id=plan_id, gpus={"B200": "on-B200"})
+    await harness.register("fine", fine, plan_id=plan_id)
     done = asyncio.Event()
 
     async def next_period(period_s: float) -> None:
-        house.clock.advance(period_s)
+        harness.clock.advance(period_s)
         fine.settle()
         if fine.counts == {"on-B200": 2, "on-L4": 0}:
             done.set()
@@ -134,7 +134,7 @@ async def test_targets_do_not_wait_for_one_that_hangs(house: House) -> None:
 
     # The clock runs ahead of the renewals here.
     lease = LeaseSettings(holder="the only one", lease_s=3600.0)
-    running = asyncio.create_task(house.controller(sleep=next_period, lease=lease).run())
+    running = asyncio.create_task(harness.controller(sleep=next_period, lease=lease).run())
     async with asyncio.timeout(30):
         await done.wait()
     running.cancel()
@@ -143,13 +143,13 @@ async def test_targets_do_not_wait_for_one_that_hangs(house: House) -> None:
     assert len(hanging.requests) == 1, "a busy target is not visited a second time"
 
 
-async def test_it_lives_while_its_rounds_follow_and_not_once_one_is_stuck(house: House) -> None:
-    settings, liveness = ControllerSettings(), Liveness(steady_s=house.clock.monotonic_s)
+async def test_it_lives_while_its_rounds_follow_and_not_once_one_is_stuck(harness: Harness) -> None:
+    settings, liveness = ControllerSettings(), Liveness(steady_s=harness.clock.monotonic_s)
     alive, stands = list[bool](), asyncio.Event()
 
     async def next_period(period_s: float) -> None:
         alive.append(liveness.is_alive())
-        house.clock.advance(period_s)
+        harness.clock.advance(period_s)
         if len(alive) == 3:
             stands.set()
             await asyncio.Event().wait()
@@ -157,108 +157,110 @@ async def test_it_lives_while_its_rounds_follow_and_not_once_one_is_stuck(house:
 
     assert not liveness.is_alive()
     lease = LeaseSettings(holder="the only one", lease_s=3600.0)
-    controller = house.controller(settings=settings, sleep=next_period, lease=lease, liveness=liveness)
+    controller = harness.controller(settings=settings, sleep=next_period, lease=lease, liveness=liveness)
     running = asyncio.create_task(controller.run())
     async with asyncio.timeout(30):
         await stands.wait()
     assert alive == [True] * 3
     longest_s = settings.listing_timeout_s + settings.period_s
-    house.clock.advance(longest_s)
+    harness.clock.advance(longest_s)
     assert liveness.is_alive()  # a turn may take so long
-    house.clock.advance(ALLOWANCE * longest_s)
+    harness.clock.advance(ALLOWANCE * longest_s)
     assert not liveness.is_alive()
     running.cancel()
     await asyncio.wait([running])
 
 
 async def test_an_api_that_tells_its_targets_without_end_is_given_up(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def never(**_asked: object) -> AsyncIterator[Target]:
         await asyncio.Event().wait()
-        yield (await house.api.get_target("none")).document
+        yield (await harness.api.get_target("none")).document
 
-    monkeypatch.setattr(house.api, "iter_targets", never)
-    assert not await house.round(house.controller(settings=ControllerSettings(listing_timeout_s=0.05)))
-    assert house.counted("fleetwright_controller_reconciles_total", outcome="failed") == 1
+    monkeypatch.setattr(harness.api, "iter_targets", never)
+    assert not await harness.round(harness.controller(settings=ControllerSettings(listing_timeout_s=0.05)))
+    assert harness.counted("fleetwright_controller_reconciles_total", outcome="failed") == 1
 
 
-async def test_a_defect_met_on_one_target_does_not_end_the_others(house: House) -> None:
+async def test_a_defect_met_on_one_target_does_not_end_the_others(harness: Harness) -> None:
     broken, fine = app(B200=1), app(B200=1)
 
     async def defect(_request: httpx.Request) -> httpx.Response:
         raise ZeroDivisionError
 
     broken.interruptions = [defect]
-    await house.register("broken", broken)
-    await house.register("fine", fine)
-    controller = house.controller()
-    assert not await house.round(controller)
-    assert (await house.status("fine")).phase is Phase.OBSERVED
-    assert house.counted("fleetwright_controller_reconciles_total", outcome="failed") == 1
-    await house.round(controller)
-    assert (await house.status("broken")).phase is Phase.OBSERVED
+    await harness.register("broken", broken)
+    await harness.register("fine", fine)
+    controller = harness.controller()
+    assert not await harness.round(controller)
+    assert (await harness.status("fine")).phase is Phase.OBSERVED
+    assert harness.counted("fleetwright_controller_reconciles_total", outcome="failed") == 1
+    await harness.round(controller)
+    assert (await harness.status("broken")).phase is Phase.OBSERVED
 
 
-async def test_without_the_api_nothing_is_written(house: House) -> None:
+async def test_without_the_api_nothing_is_written(harness: Harness) -> None:
     serve = app(B200=1)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2}))
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
     down = httpx.MockTransport(raise_connect_error)
     async with AsyncClient("http://localhost", transport=down) as api:
-        assert not await house.round(house.controller(api=api))
+        assert not await harness.round(harness.controller(api=api))
     assert serve.requests == []
-    assert house.counted("fleetwright_controller_reconciles_total", outcome="failed") == 1
+    assert harness.counted("fleetwright_controller_reconciles_total", outcome="failed") == 1
 
 
-async def test_while_the_freeze_cannot_be_read_nothing_is_written(house: House) -> None:
+async def test_while_the_freeze_cannot_be_read_nothing_is_written(harness: Harness) -> None:
     serve = app(B200=1)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2}))
-    async with AsyncClient("http://localhost", token=TOKENS[Scope.ADMIN], transport=without_freeze(house)) as api:
-        await house.round(house.controller(api=api))
-    status = await house.status("chat")
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
+    async with AsyncClient("http://localhost", token=TOKENS[Scope.ADMIN], transport=without_freeze(harness)) as api:
+        await harness.round(harness.controller(api=api))
+    status = await harness.status("chat")
     assert (status.phase, status.message) == (Phase.FAILED, "GET /v1/freeze: 500 Internal Server Error")
     assert serve.writes == []
 
 
-async def test_a_report_that_cannot_be_stored_fails_the_round(house: House) -> None:
+async def test_a_report_that_cannot_be_stored_fails_the_round(harness: Harness) -> None:
     """The token may read, and so the round begins; it may not report."""
-    await house.register("chat", app(B200=1))
-    transport = house.api._http._transport
+    await harness.register("chat", app(B200=1))
+    transport = harness.api._http._transport
     async with AsyncClient("http://localhost", token=TOKENS[Scope.READ], transport=transport) as api:
-        assert not await house.round(house.controller(api=api))
+        assert not await harness.round(harness.controller(api=api))
 
 
-async def test_a_target_deleted_meanwhile_is_no_failure(house: House) -> None:
+async def test_a_target_deleted_meanwhile_is_no_failure(harness: Harness) -> None:
     serve = app(B200=1)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2}))
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
 
     async def delete_meanwhile(_request: httpx.Request) -> None:
-        await house.api.delete_target("chat", if_match=(await house.api.get_target("chat")).etag)
+        await harness.api.delete_target("chat", if_match=(await harness.api.get_target("chat")).etag)
 
     serve.interruptions = [delete_meanwhile]
-    assert await house.round(house.controller())
+    assert await harness.round(harness.controller())
     assert serve.writes == []
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
 @pytest.mark.parametrize("at_write", range(6))
-async def test_a_killed_controller_is_continued_by_the_next(house: House, at_write: int, *, carried_out: bool) -> None:
+async def test_a_killed_controller_is_continued_by_the_next(
+    harness: Harness, at_write: int, *, carried_out: bool
+) -> None:
     """Killed at any of its requests, right before or right after it took effect: all ends as if undisturbed."""
     serve = app(B200=1, L40S=0, L4=3)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2, "L40S": 2}), max_step=1)
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2, "L40S": 2}), max_step=1)
     undisturbed = [("on-B200", 2), ("on-L40S", 1), ("on-L40S", 2), ("on-L4", 2), ("on-L4", 1), ("on-L4", 0)]
-    await run_until_killed(house, serve, at_write=at_write, carried_out=carried_out)
+    await run_until_killed(harness, serve, at_write=at_write, carried_out=carried_out)
     assert serve.writes == undisturbed[: at_write + carried_out]
 
     serve.settle()
-    successor = house.controller()
+    successor = harness.controller()
     for _ in range(8):
-        await house.round(successor)
+        await harness.round(successor)
     assert serve.writes == undisturbed, "nothing is left out and nothing is done twice"
-    assert (await house.status("chat")).phase is Phase.APPLIED
+    assert (await harness.status("chat")).phase is Phase.APPLIED
 
 
-async def run_until_killed(house: House, serve: ServeDouble, *, at_write: int, carried_out: bool) -> None:
+async def run_until_killed(harness: Harness, serve: ServeDouble, *, at_write: int, carried_out: bool) -> None:
     """Rounds of a controller that dies in the middle of one and never reads the answer to its last request."""
 
     async def kill(request: httpx.Request) -> None:
@@ -269,22 +271,22 @@ async def run_until_killed(house: House, serve: ServeDouble, *, at_write: int, c
         serve.interruptions.append(kill)
 
     async def rounds() -> None:
-        controller = house.controller()
+        controller = harness.controller()
         while True:
-            await house.round(controller)
+            await harness.round(controller)
 
     serve.interruptions.append(kill)
     with pytest.raises(KilledError):
         await rounds()
 
 
-def without_freeze(house: House) -> httpx.MockTransport:
+def without_freeze(harness: Harness) -> httpx.MockTransport:
     """The service, which cannot tell whether it is frozen."""
 
     async def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/v1/freeze":
             return httpx.Response(500)
-        return await house.api._http._transport.handle_async_request(request)
+        return await harness.api._http._transport.handle_async_request(request)
 
     return httpx.MockTransport(answer)
 

@@ -9,7 +9,7 @@ from api.client import AsyncClient
 from api.schemas.targets import Phase
 from api.schemas.tokens import Scope
 from tests.deploy.actuators.serve_double import ServeDouble
-from tests.deploy.controller.harness import House, app
+from tests.deploy.controller.harness import Harness, app
 from tests.testbed.service import TOKENS
 
 pytestmark = pytest.mark.anyio
@@ -44,17 +44,17 @@ class Fuse:
         return httpx.MockTransport(answer)
 
 
-async def run(house: House, serve: ServeDouble, fuse: Fuse, *, rounds: int) -> None:
+async def run(harness: Harness, serve: ServeDouble, fuse: Fuse, *, rounds: int) -> None:
     """Rounds of one controller, over the fuse; what is asked of the target happens after each."""
-    way_to_api = fuse.over(house.api._http._transport)
-    way_to_serve = fuse.over(httpx.MockTransport(house._route))
+    way_to_api = fuse.over(harness.api._http._transport)
+    way_to_serve = fuse.over(httpx.MockTransport(harness._route))
     async with (
         AsyncClient("http://localhost", token=TOKENS[Scope.ADMIN], transport=way_to_api) as api,
         httpx.AsyncClient(transport=way_to_serve) as http,
     ):
-        controller = house.controller(api=api, http=http)
+        controller = harness.controller(api=api, http=http)
         for _ in range(rounds):
-            await house.round(controller)
+            await harness.round(controller)
     serve.settle()
 
 
@@ -71,28 +71,28 @@ def effective(serve: ServeDouble) -> list[tuple[str, int]]:
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("first", range(2))
 async def test_killed_at_any_request_the_next_one_ends_in_the_same_state(
-    house: House, first: int, *, after: bool
+    harness: Harness, first: int, *, after: bool
 ) -> None:
     """At every fourth request from the `first` on."""
     at, undisturbed = first, None
     while undisturbed is None or at < undisturbed:
         serve, name = app(B200=0, L4=1), f"t{at}"
-        plan_id = await house.plan({"B200": 2})
-        await house.register(name, serve, plan_id=plan_id, max_step=1, max_step_per_window=100)
+        plan_id = await harness.plan({"B200": 2})
+        await harness.register(name, serve, plan_id=plan_id, max_step=1, max_step_per_window=100)
         if undisturbed is None:
             fuse = Fuse()
-            await run(house, serve, fuse, rounds=5)
+            await run(harness, serve, fuse, rounds=5)
             undisturbed = fuse.requests
             assert serve.writes == EFFECTIVE
         else:
             with pytest.raises(KilledError):
-                await run(house, serve, Fuse(nth=at, after=after), rounds=6)
+                await run(harness, serve, Fuse(nth=at, after=after), rounds=6)
             serve.settle()
-            await run(house, serve, Fuse(), rounds=5)
+            await run(harness, serve, Fuse(), rounds=5)
             at += 4
-        status = await house.status(name)
+        status = await harness.status(name)
         assert (status.phase, effective(serve), serve.counts) == (Phase.APPLIED, EFFECTIVE, {"on-B200": 2, "on-L4": 0})
         assert status.memory is not None
         assert status.memory.verified_plan_id == plan_id
         assert sum(entry.replicas for entry in status.memory.spent) >= len(EFFECTIVE), "a write went uncounted"
-        await house.api.delete_target(name, if_match=(await house.api.get_target(name)).etag)
+        await harness.api.delete_target(name, if_match=(await harness.api.get_target(name)).etag)

@@ -7,7 +7,7 @@ import pytest
 from api.schemas.targets import Change, Phase
 from planner.request import PlanRequest
 from tests.deploy.actuators.serve_double import ServeDouble
-from tests.deploy.controller.harness import WORKLOAD, House
+from tests.deploy.controller.harness import WORKLOAD, Harness
 
 pytestmark = pytest.mark.anyio
 
@@ -17,7 +17,7 @@ NOW = {"on-b200": 3, "on-b200-2": 0, "on-b200-wide": 1}
 NEXT = {"on-b200": 1, "on-b200-2": 2, "on-b200-wide": 0}
 
 
-async def plan_of(house: House, **counts: int) -> str:
+async def plan_of(harness: Harness, **counts: int) -> str:
     """A plan that needs just these replicas of the options, all of one GPU type."""
     options = [
         {"name": name, "gpu": "B200", "gpus": OPTIONS[name], "price_usd_per_h": 1.0, "max_rps": [[1.0]]}
@@ -30,40 +30,40 @@ async def plan_of(house: House, **counts: int) -> str:
         "buckets": {"input_tokens": [1000], "output_tokens": [100], "share": [[1.0]]},
         "options": options,
     }
-    return (await house.api.create_plan(PlanRequest.model_validate({"workloads": [workload]}))).id
+    return (await harness.api.create_plan(PlanRequest.model_validate({"workloads": [workload]}))).id
 
 
-async def test_options_of_one_type_go_over_make_before_break_and_back(house: House) -> None:
+async def test_options_of_one_type_go_over_make_before_break_and_back(harness: Harness) -> None:
     serve = ServeDouble.running(**NOW)
-    first, then = await plan_of(house, narrow=3, wide=1), await plan_of(house, narrow=1, pair=2)
-    await house.register("chat", serve, gpus=PARTS, plan_id=then)
-    controller = house.controller()
+    first, then = await plan_of(harness, narrow=3, wide=1), await plan_of(harness, narrow=1, pair=2)
+    await harness.register("chat", serve, gpus=PARTS, plan_id=then)
+    controller = harness.controller()
 
-    await house.round(controller, settle=False)
-    seen = await house.status("chat")
+    await harness.round(controller, settle=False)
+    seen = await harness.status("chat")
     assert serve.writes == [("on-b200-2", 2)], "what is to go stays until the others run"
     assert seen.planned == {"B200": 1, "B200/x2": 2, "B200/wide": 0}
     assert seen.applied == {"B200": 3, "B200/x2": 0, "B200/wide": 1}
     assert seen.changes[1] == Change(gpu="B200/wide", deployment="on-b200-wide", replicas_now=1, replicas_planned=0)
 
     for _ in range(4):
-        await house.round(controller)
-    done = await house.status("chat")
+        await harness.round(controller)
+    done = await harness.status("chat")
     assert (done.phase, done.changes, serve.counts) == (Phase.APPLIED, (), NEXT)
     assert serve.writes[1:] == [("on-b200", 1), ("on-b200-wide", 0)]
 
-    await house.change("chat", plan_id=first)
+    await harness.change("chat", plan_id=first)
     for _ in range(4):
-        await house.round(controller)
-    assert ((await house.status("chat")).phase, serve.counts) == (Phase.APPLIED, NOW)
+        await harness.round(controller)
+    assert ((await harness.status("chat")).phase, serve.counts) == (Phase.APPLIED, NOW)
 
 
-async def test_an_option_that_no_part_takes_is_named_and_nothing_is_applied(house: House) -> None:
+async def test_an_option_that_no_part_takes_is_named_and_nothing_is_applied(harness: Harness) -> None:
     serve = ServeDouble.running(**NOW)
     parts = {"B200/x1": "on-b200", "B200/wide": "on-b200-wide"}
-    await house.register("chat", serve, gpus=parts, plan_id=await plan_of(house, narrow=1, pair=2))
-    await house.round(house.controller())
-    status = await house.status("chat")
+    await harness.register("chat", serve, gpus=parts, plan_id=await plan_of(harness, narrow=1, pair=2))
+    await harness.round(harness.controller())
+    status = await harness.status("chat")
     assert status.phase is Phase.FAILED
     told = "uses B200/pair (x2), for which the target names no deployment; it has: B200/wide, B200/x1"
     assert told in (status.message or "")

@@ -4,174 +4,174 @@ import pytest
 
 from api.client import ConflictError
 from api.schemas.targets import Mode, Phase
-from tests.deploy.controller.harness import House, app
+from tests.deploy.controller.harness import Harness, app
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_window_bounds_what_is_changed_in_it_and_every_round_starts_afresh(house: House) -> None:
+async def test_a_window_bounds_what_is_changed_in_it_and_every_round_starts_afresh(harness: Harness) -> None:
     """The controller is a new one in each round: what the window has used is not its own to remember."""
     serve = app(B200=0, L4=4)
-    plan_id = await house.plan({"B200": 4})
-    await house.register("chat", serve, plan_id=plan_id, max_step_per_window=3, window_s=20.0, max_step=2)
+    plan_id = await harness.plan({"B200": 4})
+    await harness.register("chat", serve, plan_id=plan_id, max_step_per_window=3, window_s=20.0, max_step=2)
     asked = []
     for _ in range(16):
         before = sum(deployment.asked for deployment in serve.deployments.values())
-        await house.round(house.controller())
+        await harness.round(harness.controller())
         asked.append(abs(sum(deployment.asked for deployment in serve.deployments.values()) - before))
     assert all(sum(asked[first : first + 4]) <= 3 for first in range(len(asked))), asked
     assert serve.counts == {"on-B200": 4, "on-L4": 0}
-    assert (await house.status("chat")).phase is Phase.APPLIED
+    assert (await harness.status("chat")).phase is Phase.APPLIED
 
 
-async def test_a_used_up_window_says_until_when(house: House) -> None:
+async def test_a_used_up_window_says_until_when(harness: Harness) -> None:
     serve = app(B200=0)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 4}), max_step_per_window=2, window_s=60.0)
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 4}), max_step_per_window=2, window_s=60.0)
     for _ in range(2):
-        await house.round(house.controller())
-    status = await house.status("chat")
+        await harness.round(harness.controller())
+    status = await harness.status("chat")
     assert (status.phase, serve.counts) == (Phase.APPLYING, {"on-B200": 2})
     assert status.message == "max_step_per_window is used up until 12:01:05 UTC"
 
 
-async def test_a_change_that_was_counted_and_not_made_is_not_made_twice(house: House) -> None:
+async def test_a_change_that_was_counted_and_not_made_is_not_made_twice(harness: Harness) -> None:
     """The write fails after it was written down: the window is used all the same."""
     serve = app(B200=0)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2}), max_step_per_window=2, window_s=60.0)
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}), max_step_per_window=2, window_s=60.0)
     serve.external_scaler_enabled = False
     serve.deployments["on-B200"].autoscaled = True
-    await house.round(house.controller())
-    assert (await house.status("chat")).phase is Phase.FAILED
+    await harness.round(harness.controller())
+    assert (await harness.status("chat")).phase is Phase.FAILED
     serve.external_scaler_enabled = True
-    await house.round(house.controller())
-    assert (serve.writes, (await house.status("chat")).phase) == ([], Phase.APPLYING)
-    house.clock.advance(60.0)
-    await house.round(house.controller())
+    await harness.round(harness.controller())
+    assert (serve.writes, (await harness.status("chat")).phase) == ([], Phase.APPLYING)
+    harness.clock.advance(60.0)
+    await harness.round(harness.controller())
     assert serve.writes == [("on-B200", 2)]
 
 
-async def test_a_plan_is_acted_on_once_it_has_stayed(house: House) -> None:
+async def test_a_plan_is_acted_on_once_it_has_stayed(harness: Harness) -> None:
     serve = app(B200=1)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2}), settle_s=10.0)
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}), settle_s=10.0)
     phases = []
     for _ in range(4):
-        await house.round(house.controller())
-        phases.append((await house.status("chat")).phase)
+        await harness.round(harness.controller())
+        phases.append((await harness.status("chat")).phase)
     assert phases == [Phase.SETTLING, Phase.SETTLING, Phase.APPLYING, Phase.APPLIED]
     assert serve.writes == [("on-B200", 2)]
 
 
-async def test_plans_that_take_turns_are_never_acted_on(house: House) -> None:
+async def test_plans_that_take_turns_are_never_acted_on(harness: Harness) -> None:
     serve = app(B200=2, L4=2)
-    plans = [await house.plan({"B200": 3, "L4": 1}), await house.plan({"B200": 1, "L4": 3})]
-    await house.register("chat", serve, plan_id=plans[0], settle_s=10.0)
+    plans = [await harness.plan({"B200": 3, "L4": 1}), await harness.plan({"B200": 1, "L4": 3})]
+    await harness.register("chat", serve, plan_id=plans[0], settle_s=10.0)
     for turn in range(12):
-        await house.change("chat", plan_id=plans[turn // 2 % 2])
-        await house.round(house.controller())
+        await harness.change("chat", plan_id=plans[turn // 2 % 2])
+        await harness.round(harness.controller())
     assert serve.writes == []
-    assert (await house.status("chat")).phase is Phase.SETTLING
+    assert (await harness.status("chat")).phase is Phase.SETTLING
 
 
-async def test_a_difference_that_passes_is_not_acted_on(house: House) -> None:
+async def test_a_difference_that_passes_is_not_acted_on(harness: Harness) -> None:
     serve = app(B200=2)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2}), settle_s=10.0)
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}), settle_s=10.0)
     for turn in range(12):
         serve.deployments["on-B200"].asked = serve.deployments["on-B200"].running = 2 + turn % 2
-        await house.round(house.controller())
+        await harness.round(harness.controller())
     assert serve.writes == []
 
 
-async def test_nothing_is_written_before_an_operator_has_approved_it(house: House) -> None:
+async def test_nothing_is_written_before_an_operator_has_approved_it(harness: Harness) -> None:
     serve = app(B200=1, L4=2)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 3}), require_approval=True, max_step=1)
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 3}), require_approval=True, max_step=1)
     for _ in range(3):
-        await house.round(house.controller())
-    waiting = await house.status("chat")
+        await harness.round(harness.controller())
+    waiting = await harness.status("chat")
     assert (waiting.phase, serve.writes) == (Phase.AWAITING_APPROVAL, [])
     assert [(change.gpu, change.replicas_now, change.replicas_planned) for change in waiting.changes] == [
         ("B200", 1, 3),
         ("L4", 2, 0),
     ]
-    assert await house.approve("chat") == await house.approve("chat"), "twice is once"
+    assert await harness.approve("chat") == await harness.approve("chat"), "twice is once"
     for _ in range(6):
-        await house.round(house.controller())
+        await harness.round(harness.controller())
     assert serve.counts == {"on-B200": 3, "on-L4": 0}
-    assert (await house.status("chat")).phase is Phase.APPLIED
-    actions = [entry.action async for entry in house.api.iter_audit()]
+    assert (await harness.status("chat")).phase is Phase.APPLIED
+    actions = [entry.action async for entry in harness.api.iter_audit()]
     assert actions.count("target.approved") == 1
 
 
-async def test_an_approval_is_good_for_one_carrying_out(house: House) -> None:
+async def test_an_approval_is_good_for_one_carrying_out(harness: Harness) -> None:
     serve = app(B200=1)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2}), require_approval=True)
-    await house.round(house.controller())
-    await house.approve("chat")
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}), require_approval=True)
+    await harness.round(harness.controller())
+    await harness.approve("chat")
     for _ in range(2):
-        await house.round(house.controller())
+        await harness.round(harness.controller())
     serve.deployments["on-B200"].asked = 1
     serve.settle()
     for _ in range(2):
-        await house.round(house.controller())
+        await harness.round(harness.controller())
     assert serve.writes == [("on-B200", 2)]
-    assert (await house.status("chat")).phase is Phase.AWAITING_APPROVAL
-    await house.approve("chat")
-    await house.round(house.controller())
+    assert (await harness.status("chat")).phase is Phase.AWAITING_APPROVAL
+    await harness.approve("chat")
+    await harness.round(harness.controller())
     assert serve.writes == [("on-B200", 2)] * 2
 
 
-async def test_a_changed_change_set_needs_a_new_approval(house: House) -> None:
+async def test_a_changed_change_set_needs_a_new_approval(harness: Harness) -> None:
     serve = app(B200=1)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2}), require_approval=True)
-    await house.round(house.controller())
-    await house.approve("chat")
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}), require_approval=True)
+    await harness.round(harness.controller())
+    await harness.approve("chat")
     serve.deployments["on-B200"].asked = 4
     serve.settle()
-    await house.round(house.controller())
-    assert (serve.writes, (await house.status("chat")).phase) == ([], Phase.AWAITING_APPROVAL)
+    await harness.round(harness.controller())
+    assert (serve.writes, (await harness.status("chat")).phase) == ([], Phase.AWAITING_APPROVAL)
 
-    await house.approve("chat")
-    await house.change("chat", plan_id=await house.plan({"B200": 3}))
-    await house.round(house.controller())
-    assert (serve.writes, (await house.status("chat")).phase) == ([], Phase.AWAITING_APPROVAL)
+    await harness.approve("chat")
+    await harness.change("chat", plan_id=await harness.plan({"B200": 3}))
+    await harness.round(harness.controller())
+    assert (serve.writes, (await harness.status("chat")).phase) == ([], Phase.AWAITING_APPROVAL)
 
 
-async def test_a_target_said_otherwise_while_its_change_is_made_needs_a_new_approval(house: House) -> None:
+async def test_a_target_said_otherwise_while_its_change_is_made_needs_a_new_approval(harness: Harness) -> None:
     serve = app(B200=1)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 4}), require_approval=True, max_step=1)
-    await house.round(house.controller())
-    await house.approve("chat")
-    await house.round(house.controller())
-    await house.change("chat", min_replicas=6)
-    await house.round(house.controller())
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 4}), require_approval=True, max_step=1)
+    await harness.round(harness.controller())
+    await harness.approve("chat")
+    await harness.round(harness.controller())
+    await harness.change("chat", min_replicas=6)
+    await harness.round(harness.controller())
     assert serve.writes == [("on-B200", 2)]
-    assert (await house.status("chat")).phase is Phase.AWAITING_APPROVAL
+    assert (await harness.status("chat")).phase is Phase.AWAITING_APPROVAL
 
 
-async def test_what_stands_no_longer_ready_cannot_be_approved(house: House) -> None:
+async def test_what_stands_no_longer_ready_cannot_be_approved(harness: Harness) -> None:
     serve = app(B200=1)
-    await house.register("chat", serve, plan_id=await house.plan({"B200": 2}), require_approval=True)
-    await house.round(house.controller())
-    await house.change("chat", plan_id=await house.plan({"B200": 3}))
+    await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}), require_approval=True)
+    await harness.round(harness.controller())
+    await harness.change("chat", plan_id=await harness.plan({"B200": 3}))
     with pytest.raises(ConflictError, match="another change set is ready"):
-        await house.approve("chat")
+        await harness.approve("chat")
 
 
-async def test_a_recommendation_names_its_digest_and_an_observed_target_none(house: House) -> None:
-    plan_id = await house.plan({"B200": 2})
-    await house.register("seen", app(B200=1), plan_id=plan_id, mode=Mode.OBSERVE)
-    await house.register("told", app(B200=1), plan_id=plan_id, mode=Mode.RECOMMEND)
-    await house.round(house.controller())
-    assert (await house.status("seen")).digest is None
-    assert (await house.status("told")).digest is not None
+async def test_a_recommendation_names_its_digest_and_an_observed_target_none(harness: Harness) -> None:
+    plan_id = await harness.plan({"B200": 2})
+    await harness.register("seen", app(B200=1), plan_id=plan_id, mode=Mode.OBSERVE)
+    await harness.register("told", app(B200=1), plan_id=plan_id, mode=Mode.RECOMMEND)
+    await harness.round(harness.controller())
+    assert (await harness.status("seen")).digest is None
+    assert (await harness.status("told")).digest is not None
 
 
-async def test_a_target_registered_anew_remembers_nothing(house: House) -> None:
-    serve, plan_id = app(B200=1), await house.plan({"B200": 2})
-    await house.register("chat", serve, plan_id=plan_id, require_approval=True)
-    await house.round(house.controller())
-    await house.approve("chat")
-    await house.api.delete_target("chat", if_match=(await house.api.get_target("chat")).etag)
-    await house.register("chat", serve, plan_id=plan_id, require_approval=True)
+async def test_a_target_registered_anew_remembers_nothing(harness: Harness) -> None:
+    serve, plan_id = app(B200=1), await harness.plan({"B200": 2})
+    await harness.register("chat", serve, plan_id=plan_id, require_approval=True)
+    await harness.round(harness.controller())
+    await harness.approve("chat")
+    await harness.api.delete_target("chat", if_match=(await harness.api.get_target("chat")).etag)
+    await harness.register("chat", serve, plan_id=plan_id, require_approval=True)
     for _ in range(2):
-        await house.round(house.controller())
-    assert (serve.writes, (await house.status("chat")).phase) == ([], Phase.AWAITING_APPROVAL)
+        await harness.round(harness.controller())
+    assert (serve.writes, (await harness.status("chat")).phase) == ([], Phase.AWAITING_APPROVAL)

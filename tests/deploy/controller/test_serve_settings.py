@@ -16,7 +16,7 @@ from deploy.controller.table_builder import routing_table
 from deploy.emulator.scenario import ACTS, POOLS, WORKLOAD, Act
 from deploy.router.table import RoutingTable
 from tests.deploy.actuators.serve_double import Deployment, ServeDouble
-from tests.deploy.controller.harness import House
+from tests.deploy.controller.harness import Harness
 
 pytestmark = pytest.mark.anyio
 
@@ -60,9 +60,9 @@ def test_a_plan_that_says_no_clock_wants_the_full_one_back() -> None:
     assert (back.value, back.needs) == (1.0, Progress.ANY)
 
 
-async def plan_id(house: House, act: object = POWER_CUT) -> str:
+async def plan_id(harness: Harness, act: object = POWER_CUT) -> str:
     request = next(each for each in ACTS if each is act).request(today=date(2026, 11, 21))
-    return (await house.api.create_plan(request)).id
+    return (await harness.api.create_plan(request)).id
 
 
 def serve_of(**counts: int) -> ServeDouble:
@@ -71,41 +71,41 @@ def serve_of(**counts: int) -> ServeDouble:
     )
 
 
-async def register(house: House, serve: ServeDouble, *, follow_clocks: bool = True, **spec: Any) -> None:
-    house.targets["chat"] = serve
+async def register(harness: Harness, serve: ServeDouble, *, follow_clocks: bool = True, **spec: Any) -> None:
+    harness.targets["chat"] = serve
     described = {
         "dashboard_url": "http://chat:8265",
         "application": "chat",
         "deployments": POOLS,
         "follow_clocks": follow_clocks,
     }
-    given = {"workload": WORKLOAD, "plan_id": await plan_id(house)} | spec
-    await house.register_real("chat", RayServeApplication.model_validate(described), **given)
+    given = {"workload": WORKLOAD, "plan_id": await plan_id(harness)} | spec
+    await harness.register_real("chat", RayServeApplication.model_validate(described), **given)
 
 
-async def test_the_plans_clock_is_told_once_its_replicas_run_and_other_keys_stay(house: House) -> None:
+async def test_the_plans_clock_is_told_once_its_replicas_run_and_other_keys_stay(harness: Harness) -> None:
     serve = serve_of(**{"A100-80GB-SXM": 1})
     serve.deployments["on-h100"].user_config = {"expert_map": {"version": 3}}
-    await register(house, serve)
-    controller, phases, clocks = house.controller(), [], []
+    await register(harness, serve)
+    controller, phases, clocks = harness.controller(), [], []
     for _ in range(6):
-        await house.round(controller)
-        phases.append((await house.status("chat")).phase)
+        await harness.round(controller)
+        phases.append((await harness.status("chat")).phase)
         clocks.append(serve.deployments["on-h100"].user_config.get("clock", 1.0))
     assert phases[-1] is Phase.APPLIED
     assert clocks[0] == 1.0, "the old replicas still stand: nothing is taken"
     assert serve.deployments["on-h100"].user_config == {"expert_map": {"version": 3}, "clock": 0.7}
     assert serve.counts == {"on-h100": 1, "on-a100": 0, "on-l4": 0}
     assert phases.index(Phase.APPLIED) > clocks.index(0.7), "applied only once it was read back"
-    assert house.counted("fleetwright_controller_writes_total", target="chat", kind="clock") == 1
+    assert harness.counted("fleetwright_controller_writes_total", target="chat", kind="clock") == 1
 
 
-async def test_a_plan_at_full_clock_gives_the_speed_back(house: House) -> None:
+async def test_a_plan_at_full_clock_gives_the_speed_back(harness: Harness) -> None:
     serve = serve_of(**{H100: 1})
     serve.deployments["on-h100"].user_config = {"clock": 0.7}
-    await register(house, serve, plan_id=await plan_id(house, DAY))
-    controller = house.controller()
-    await house.round(controller)
+    await register(harness, serve, plan_id=await plan_id(harness, DAY))
+    controller = harness.controller()
+    await harness.round(controller)
     assert serve.deployments["on-h100"].user_config["clock"] == 1.0
     assert serve.deployments["on-h100"].asked == 1, "a count that was scaled stays"
 
@@ -119,30 +119,32 @@ async def test_a_plan_at_full_clock_gives_the_speed_back(house: House) -> None:
         ({"follow_clocks": False}, Phase.APPLIED),
     ],
 )
-async def test_nothing_is_told_where_nothing_may_be_written(house: House, spec: dict[str, Any], phase: Phase) -> None:
+async def test_nothing_is_told_where_nothing_may_be_written(
+    harness: Harness, spec: dict[str, Any], phase: Phase
+) -> None:
     serve = serve_of(**{H100: 1})
-    await register(house, serve, **spec)
-    await house.round(house.controller())
-    status = await house.status("chat")
+    await register(harness, serve, **spec)
+    await harness.round(harness.controller())
+    status = await harness.status("chat")
     assert status.phase is phase
     assert ("clock of H100-SXM: 1, planned 0.7" in (status.message or "")) is (phase is not Phase.APPLIED)
     assert serve.deployments["on-h100"].user_config == {}
 
 
-async def test_a_freeze_holds_clocks_too(house: House) -> None:
+async def test_a_freeze_holds_clocks_too(harness: Harness) -> None:
     serve = serve_of(**{H100: 1})
-    await register(house, serve)
-    await house.freeze(frozen=True)
-    await house.round(house.controller())
-    assert (await house.status("chat")).phase is Phase.FROZEN
+    await register(harness, serve)
+    await harness.freeze(frozen=True)
+    await harness.round(harness.controller())
+    assert (await harness.status("chat")).phase is Phase.FROZEN
     assert serve.deployments["on-h100"].user_config == {}
 
 
-async def test_two_clocks_on_one_deployment_are_no_plan_for_it(house: House) -> None:
+async def test_two_clocks_on_one_deployment_are_no_plan_for_it(harness: Harness) -> None:
     serve = serve_of(**{H100: 1})
-    await register(house, serve)
-    record = await house.api.get_plan(await plan_id(house))
-    spec = (await house.api.get_target("chat")).document.spec
+    await register(harness, serve)
+    record = await harness.api.get_plan(await plan_id(harness))
+    spec = (await harness.api.get_target("chat")).document.spec
     assert planned_clocks(record, spec) == {H100: 0.7}
     twice = (record.plan.allocation[0], record.plan.allocation[0].model_copy(update={"clock": 1.0}))
     doubled = record.model_copy(update={"plan": record.plan.model_copy(update={"allocation": twice})})
@@ -150,100 +152,100 @@ async def test_two_clocks_on_one_deployment_are_no_plan_for_it(house: House) -> 
         planned_clocks(doubled, spec)
 
 
-async def test_clocks_wait_for_an_operator_who_approves_just_these(house: House) -> None:
+async def test_clocks_wait_for_an_operator_who_approves_just_these(harness: Harness) -> None:
     serve = serve_of(**{H100: 1})
-    await register(house, serve, require_approval=True)
-    controller = house.controller()
-    await house.round(controller)
-    (setting,) = (await house.status("chat")).settings
+    await register(harness, serve, require_approval=True)
+    controller = harness.controller()
+    await harness.round(controller)
+    (setting,) = (await harness.status("chat")).settings
     assert (setting.gpu, setting.deployment, setting.key) == (H100, "on-h100", "clock")
     assert (setting.now, setting.planned) == ("1", "0.7")
-    await house.approve("chat")
-    await house.round(controller)
+    await harness.approve("chat")
+    await harness.round(controller)
     assert serve.deployments["on-h100"].user_config == {"clock": 0.7}
-    await house.round(controller)
-    status = await house.status("chat")
+    await harness.round(controller)
+    status = await harness.status("chat")
     assert (status.phase, status.settings, status.digest) == (Phase.APPLIED, (), None)
 
 
-async def test_going_back_needs_no_fresh_plan_and_is_done_only_once_clocks_are_back(house: House) -> None:
+async def test_going_back_needs_no_fresh_plan_and_is_done_only_once_clocks_are_back(harness: Harness) -> None:
     serve = serve_of(**{H100: 1, L4: 3})
     serve.deployments["on-h100"].user_config = {"clock": 0.7}
-    day = await plan_id(house, DAY)
-    await register(house, serve)
-    target = (await house.api.get_target("chat")).document
+    day = await plan_id(harness, DAY)
+    await register(harness, serve)
+    target = (await harness.api.get_target("chat")).document
     refusal = Refusal(
-        plan_id=target.spec.plan_id or "", target_version=target.version, at=house.clock.now(), reason="slow"
+        plan_id=target.spec.plan_id or "", target_version=target.version, at=harness.clock.now(), reason="slow"
     )
-    house.clock.advance(8 * 86_400.0)
-    controller = house.controller()
-    await house.round(controller)
-    before = await house.status("chat")
+    harness.clock.advance(8 * 86_400.0)
+    controller = harness.controller()
+    await harness.round(controller)
+    before = await harness.status("chat")
     memory = TargetMemory(verified_plan_id=day, refused=refusal)
-    await house.api.report_target_status("chat", before.model_copy(update={"memory": memory}))
+    await harness.api.report_target_status("chat", before.model_copy(update={"memory": memory}))
     phases = []
     for _ in range(3):
         serve.deployments["on-h100"].asked = serve.deployments["on-h100"].running = 1
-        await house.round(house.controller())
-        phases.append((await house.status("chat")).phase)
+        await harness.round(harness.controller())
+        phases.append((await harness.status("chat")).phase)
     assert serve.deployments["on-h100"].user_config["clock"] == 1.0
     assert phases[0] is Phase.ROLLING_BACK
     assert phases[-1] is Phase.ROLLED_BACK
 
 
-async def test_clocks_of_a_plan_that_names_none_are_the_full_ones(house: House) -> None:
+async def test_clocks_of_a_plan_that_names_none_are_the_full_ones(harness: Harness) -> None:
     serve = ServeDouble({"on-l4": Deployment(asked=2, running=2, user_config={"clock": 0.7})})
     application = {
         "dashboard_url": "http://chat:8265", "application": "chat", "deployments": {L4: "on-l4"}, "follow_clocks": True
     }  # fmt: skip
-    house.targets["chat"] = serve
-    plan = await house.plan({L4: 2})
-    await house.register_real("chat", RayServeApplication.model_validate(application), plan_id=plan)
-    controller = house.controller()
+    harness.targets["chat"] = serve
+    plan = await harness.plan({L4: 2})
+    await harness.register_real("chat", RayServeApplication.model_validate(application), plan_id=plan)
+    controller = harness.controller()
     for _ in range(2):
-        await house.round(controller)
+        await harness.round(controller)
     assert serve.deployments["on-l4"].user_config == {"clock": 1.0}
-    assert (await house.status("chat")).phase is Phase.APPLIED
+    assert (await harness.status("chat")).phase is Phase.APPLIED
 
 
-async def test_no_way_back_is_said_and_an_operator_may_have_another_try(house: House) -> None:
+async def test_no_way_back_is_said_and_an_operator_may_have_another_try(harness: Harness) -> None:
     serve = serve_of(**{H100: 1, L4: 3})
-    await register(house, serve)
-    target = (await house.api.get_target("chat")).document
+    await register(harness, serve)
+    target = (await harness.api.get_target("chat")).document
     refusal = Refusal(
-        plan_id=target.spec.plan_id or "", target_version=target.version, at=house.clock.now(), reason="slow"
+        plan_id=target.spec.plan_id or "", target_version=target.version, at=harness.clock.now(), reason="slow"
     )
-    await house.round(house.controller())
-    before = await house.status("chat")
-    good = await house.plan({"T4": 1}, workload=WORKLOAD)  # of a GPU type that the target has no deployment for
+    await harness.round(harness.controller())
+    before = await harness.status("chat")
+    good = await harness.plan({"T4": 1}, workload=WORKLOAD)  # of a GPU type that the target has no deployment for
     memory = TargetMemory(verified_plan_id=good, refused=refusal)
-    await house.api.report_target_status("chat", before.model_copy(update={"memory": memory}))
-    await house.round(house.controller())
-    status = await house.status("chat")
+    await harness.api.report_target_status("chat", before.model_copy(update={"memory": memory}))
+    await harness.round(harness.controller())
+    status = await harness.status("chat")
     assert status.phase is Phase.FAILED
     assert "rollback is not possible" in (status.message or "")
     assert status.digest is not None
-    await house.approve("chat")
-    await house.round(house.controller())
-    assert (await house.status("chat")).phase is Phase.APPLYING
+    await harness.approve("chat")
+    await harness.round(harness.controller())
+    assert (await harness.status("chat")).phase is Phase.APPLYING
 
 
-async def test_waiting_for_what_was_asked_before_needs_no_fresh_plan(house: House) -> None:
+async def test_waiting_for_what_was_asked_before_needs_no_fresh_plan(harness: Harness) -> None:
     serve = serve_of(**{A100: 1})
-    await TestRouter().begin(house, serve)
+    await TestRouter().begin(harness, serve)
     for _ in range(2):
-        await house.round(house.controller())
-    house.clock.advance(8 * 86_400.0)
+        await harness.round(harness.controller())
+    harness.clock.advance(8 * 86_400.0)
     serve.deployments["Router"].asked = 2  # another replica of it starts
-    await house.round(house.controller(), settle=False)
-    status = await house.status("chat")
+    await harness.round(harness.controller(), settle=False)
+    status = await harness.status("chat")
     assert (status.phase, status.digest) == (Phase.APPLYING, None)
 
 
 class TestRouter:
     """The application has an ingress that splits requests by the plan's weights."""
 
-    async def begin(self, house: House, serve: ServeDouble, *, url: str | None = None, **spec: Any) -> None:
+    async def begin(self, harness: Harness, serve: ServeDouble, *, url: str | None = None, **spec: Any) -> None:
         serve.deployments["Router"] = Deployment(asked=1, running=1)
         application = {
             "dashboard_url": "http://chat:8265",
@@ -251,56 +253,56 @@ class TestRouter:
             "deployments": POOLS,
             "router": {"url": url, "most_in_flight": {"on-l4": 7}},
         }
-        house.targets["chat"] = serve
-        given = {"workload": WORKLOAD, "plan_id": await plan_id(house, NIGHT)} | spec
-        await house.register_real("chat", RayServeApplication.model_validate(application), **given)
+        harness.targets["chat"] = serve
+        given = {"workload": WORKLOAD, "plan_id": await plan_id(harness, NIGHT)} | spec
+        await harness.register_real("chat", RayServeApplication.model_validate(application), **given)
 
-    async def settled(self, house: House, act: Act) -> Controller:
+    async def settled(self, harness: Harness, act: Act) -> Controller:
         """As the first plan wants it; then pointed at another."""
-        controller = house.controller()
+        controller = harness.controller()
         for _ in range(2):
-            await house.round(controller)
-        assert (await house.status("chat")).phase is Phase.APPLIED
-        await house.change("chat", plan_id=await plan_id(house, act))
+            await harness.round(controller)
+        assert (await harness.status("chat")).phase is Phase.APPLIED
+        await harness.change("chat", plan_id=await plan_id(harness, act))
         return controller
 
-    async def planned(self, house: House) -> RoutingTable:
+    async def planned(self, harness: Harness) -> RoutingTable:
         """Of the plan that the target is pointed at."""
-        spec = (await house.api.get_target("chat")).document.spec
-        record = await house.api.get_plan(spec.plan_id or "")
+        spec = (await harness.api.get_target("chat")).document.spec
+        record = await harness.api.get_plan(spec.plan_id or "")
         return routing_table(record, spec, most_in_flight={"on-l4": 7})
 
     def told(self, serve: ServeDouble) -> RoutingTable | None:
         table = serve.deployments["Router"].user_config.get("table")
         return None if table is None else RoutingTable.model_validate(table)
 
-    async def test_a_first_table_is_told_beside_what_else_stands_there(self, house: House) -> None:
+    async def test_a_first_table_is_told_beside_what_else_stands_there(self, harness: Harness) -> None:
         serve = serve_of(**{A100: 1})
-        await self.begin(house, serve)
+        await self.begin(harness, serve)
         serve.deployments["Router"].user_config = {"watts": None}
-        controller = house.controller()
-        await house.round(controller)
-        assert (await house.status("chat")).phase is Phase.APPLYING
-        assert self.told(serve) == await self.planned(house)
+        controller = harness.controller()
+        await harness.round(controller)
+        assert (await harness.status("chat")).phase is Phase.APPLYING
+        assert self.told(serve) == await self.planned(harness)
         assert "watts" in serve.deployments["Router"].user_config
-        await house.round(controller)
-        assert (await house.status("chat")).phase is Phase.APPLIED
-        assert house.counted("fleetwright_controller_writes_total", target="chat", kind="table") == 1
+        await harness.round(controller)
+        assert (await harness.status("chat")).phase is Phase.APPLIED
+        assert harness.counted("fleetwright_controller_writes_total", target="chat", kind="table") == 1
 
-    async def test_weights_go_over_before_anything_is_given_up(self, house: House) -> None:
+    async def test_weights_go_over_before_anything_is_given_up(self, harness: Harness) -> None:
         serve = serve_of(**{A100: 1})
-        await self.begin(house, serve)
-        controller = await self.settled(house, DAY)
+        await self.begin(harness, serve)
+        controller = await self.settled(harness, DAY)
         seen: list[tuple[str, int, int]] = []
-        while (await house.status("chat")).phase is not Phase.APPLIED or not seen:
-            await house.round(controller, settle=len(seen) > 1)
+        while (await harness.status("chat")).phase is not Phase.APPLIED or not seen:
+            await harness.round(controller, settle=len(seen) > 1)
             if len(seen) == 0:  # they come up one after the other
                 serve.deployments["on-h100"].running = serve.deployments["on-l4"].running = 1
             table = self.told(serve)
             assert table is not None
             seen.append((table.version, serve.deployments["on-a100"].asked, serve.deployments["on-l4"].running))
             assert all(serve.deployments[name].running for name in table.routes)
-        day = await self.planned(house)
+        day = await self.planned(harness)
         versions = [version for version, _, _ in seen]
         assert self.told(serve) == day
         assert versions.index(f"{day.version}+") < versions.index(day.version)
@@ -308,65 +310,65 @@ class TestRouter:
         assert versions.index(day.version) < given_up, "a round later at the soonest: once it was read back"
         assert serve.counts == {"on-h100": 1, "on-a100": 0, "on-l4": 3, "Router": 1}
 
-    async def test_nothing_is_given_up_while_the_router_has_not_heard(self, house: House) -> None:
+    async def test_nothing_is_given_up_while_the_router_has_not_heard(self, harness: Harness) -> None:
         serve = serve_of(**{A100: 1})
-        await self.begin(house, serve)
-        controller = await self.settled(house, DAY)
+        await self.begin(harness, serve)
+        controller = await self.settled(harness, DAY)
         for _ in range(8):
             serve.deployments["Router"].asked = 2  # one of two replicas of it takes its time
             serve.deployments["Router"].running = 1
-            await house.round(controller)
+            await harness.round(controller)
             serve.deployments["Router"].running = 1
-        status = await house.status("chat")
+        status = await harness.status("chat")
         assert status.phase is Phase.APPLYING
         assert f"table of Router: {status.plan_id}, not yet in every replica" in (status.message or "")
         assert serve.deployments["on-a100"].asked == 1
         serve.deployments["Router"].running = 2
         for _ in range(3):
-            await house.round(controller)
+            await harness.round(controller)
         assert serve.deployments["on-a100"].asked == 0
 
-    async def test_a_table_that_the_router_refused_is_not_heard(self, house: House) -> None:
+    async def test_a_table_that_the_router_refused_is_not_heard(self, harness: Harness) -> None:
         serve = serve_of(**{A100: 1})
-        await self.begin(house, serve, url="http://chat:8000/fleetwright/table")
-        controller = house.controller()
+        await self.begin(harness, serve, url="http://chat:8000/fleetwright/table")
+        controller = harness.controller()
         for _ in range(3):
-            await house.round(controller)
-        status = await house.status("chat")
+            await harness.round(controller)
+        status = await harness.status("chat")
         assert status.phase is Phase.APPLYING, "it does not say"
         serve.table_in_force = "another"
-        await house.round(controller)
-        assert "not yet in every replica" in ((await house.status("chat")).message or "")
+        await harness.round(controller)
+        assert "not yet in every replica" in ((await harness.status("chat")).message or "")
         serve.table_in_force = status.plan_id
-        await house.round(controller)
-        assert (await house.status("chat")).phase is Phase.APPLIED
+        await harness.round(controller)
+        assert (await harness.status("chat")).phase is Phase.APPLIED
 
-    async def test_a_table_of_garbage_counts_as_none(self, house: House) -> None:
+    async def test_a_table_of_garbage_counts_as_none(self, harness: Harness) -> None:
         serve = serve_of(**{A100: 1})
-        await self.begin(house, serve, mode=Mode.RECOMMEND)
+        await self.begin(harness, serve, mode=Mode.RECOMMEND)
         serve.deployments["Router"].user_config = {"table": {"version": 3}}
-        await house.round(house.controller())
-        status = await house.status("chat")
+        await harness.round(harness.controller())
+        status = await harness.status("chat")
         assert status.phase is Phase.RECOMMENDED
         (setting,) = status.settings
         assert (setting.gpu, setting.key, setting.now, setting.planned) == (None, "table", None, status.plan_id)
         assert status.digest is not None
 
-    async def test_another_plan_of_the_same_counts_is_only_told(self, house: House) -> None:
+    async def test_another_plan_of_the_same_counts_is_only_told(self, harness: Harness) -> None:
         serve = serve_of(**{A100: 1})
-        await self.begin(house, serve)
-        controller = await self.settled(house, NIGHT)
+        await self.begin(harness, serve)
+        controller = await self.settled(harness, NIGHT)
         for _ in range(2):
-            await house.round(controller)
-        assert self.told(serve) == await self.planned(house)
+            await harness.round(controller)
+        assert self.told(serve) == await self.planned(harness)
         assert [name for name, _ in serve.writes if name != "Router"] == []
 
-    async def test_a_freeze_holds_it(self, house: House) -> None:
+    async def test_a_freeze_holds_it(self, harness: Harness) -> None:
         serve = serve_of(**{A100: 1})
-        await self.begin(house, serve)
-        await house.freeze(frozen=True)
-        await house.round(house.controller())
-        assert (await house.status("chat")).phase is Phase.FROZEN
+        await self.begin(harness, serve)
+        await harness.freeze(frozen=True)
+        await harness.round(harness.controller())
+        assert (await harness.status("chat")).phase is Phase.FROZEN
         assert self.told(serve) is None
 
     @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from deploy.remediation.controller import LEASE, RemediationController, Remediat
 from deploy.remediation.metrics import RemediationMetrics
 from faults.diagnosis import Diagnosis, FaultClass, Scope
 from faults.quarantine import NodeState, OperatorAction, PolicyMode, QuarantineRules
-from tests.deploy.controller.harness import House
+from tests.deploy.controller.harness import Harness
 from tests.deploy.remediation.cluster import FakeCluster, head, node, probe_only, run_on
 
 pytestmark = pytest.mark.anyio
@@ -31,13 +31,13 @@ BAD = "b"
 class Site:
     """An API, a cluster with one run, and a sequence of controllers."""
 
-    house: House
+    harness: Harness
     cluster: FakeCluster
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)  # of the newest controller
 
     async def rules(self, mode: PolicyMode = PolicyMode.APPLY) -> None:
-        shipped = await self.house.api.get_quarantine_rules()
-        await self.house.api.replace_quarantine_rules(QuarantineRules(mode=mode), if_match=shipped.etag)
+        shipped = await self.harness.api.get_quarantine_rules()
+        await self.harness.api.replace_quarantine_rules(QuarantineRules(mode=mode), if_match=shipped.etag)
 
     async def suspect(self, *, fault: FaultClass = FaultClass.NONCOMM_HANG, for_s: float = 60.0) -> str:
         diagnosis = Diagnosis(
@@ -52,18 +52,18 @@ class Site:
             evidence=("process", "standstill"),
         )
         report = DiagnosisReport(job="llm", diagnosis=diagnosis, nodes={"1": BAD}, expires_in_s=for_s)
-        return (await self.house.api.report_diagnosis(report)).id
+        return (await self.harness.api.report_diagnosis(report)).id
 
     def controller(
         self, *, act: bool = True, holder: str = "h", action_wait_s: float = ACTION_WAIT_S
     ) -> RemediationController:
-        clock = Clock(now=self.house.clock.now, steady_s=self.house.clock.monotonic_s)
+        clock = Clock(now=self.harness.clock.now, steady_s=self.harness.clock.monotonic_s)
         lease = LeaseSettings(name=LEASE, holder=holder)
-        leadership = Leadership(api=self.house.api, settings=lease, clock=clock)
+        leadership = Leadership(api=self.harness.api, settings=lease, clock=clock)
         settings = RemediationSettings(act=act, checkpoint_s=60.0, action_wait_s=action_wait_s)
         self.registry = CollectorRegistry()
         return RemediationController(
-            api=self.house.api,
+            api=self.harness.api,
             cluster=self.cluster,
             leadership=leadership,
             metrics=RemediationMetrics(self.registry),
@@ -73,18 +73,18 @@ class Site:
 
     async def round(self, controller: RemediationController) -> list[str]:
         """One second and one reconcile; returns the calls to the cluster."""
-        self.house.clock.advance(1.0)
+        self.harness.clock.advance(1.0)
         await controller._leadership.renew()
         assert await controller.reconcile()
         return self.cluster.actions()
 
     async def cases(self) -> list[RemediationCase]:
-        return [each async for each in self.house.api.iter_remediation_cases()]
+        return [each async for each in self.harness.api.iter_remediation_cases()]
 
 
 @pytest.fixture
-async def site(house: House) -> Site:
-    site = Site(house, FakeCluster(nodes=[head(), *map(node, NAMES)], runs=[run_on("a", BAD)]))
+async def site(harness: Harness) -> Site:
+    site = Site(harness, FakeCluster(nodes=[head(), *map(node, NAMES)], runs=[run_on("a", BAD)]))
     await site.rules()
     return site
 
@@ -151,9 +151,9 @@ async def test_a_freeze_stops_every_action_until_it_ends(site: Site) -> None:
     await site.suspect()
     controller = site.controller()
     assert await site.round(controller) == ["drain id-b"]
-    await site.house.freeze(frozen=True)
+    await site.harness.freeze(frozen=True)
     assert [await site.round(controller) for _ in range(2)] == [[], []]
-    await site.house.freeze(frozen=False)
+    await site.harness.freeze(frozen=False)
     assert await site.round(controller) == ["end llm/1"]
 
 
@@ -169,7 +169,7 @@ async def test_a_slow_node_has_time_for_a_checkpoint(site: Site) -> None:
     await site.suspect(fault=FaultClass.NONCOMM_SLOW, for_s=600.0)
     controller = site.controller()
     assert await site.round(controller) == []  # not confirmed yet
-    site.house.clock.advance(30.0)
+    site.harness.clock.advance(30.0)
     assert await site.round(controller) == ["drain id-b"]
     assert await site.round(controller) == []
     assert (await site.cases())[0].case.progress == (NodeState.QUARANTINED, Stage.EVACUATING)
@@ -185,7 +185,7 @@ async def test_a_node_that_returns_for_its_probe_is_probed_and_released(site: Si
     site.cluster.run_moves(run_on("a", "c", attempt=2, attempt_step=19))
     site.cluster.nodes = [each for each in site.cluster.nodes if each.name != BAD]
     assert await site.round(controller) == ["hook replace b"]
-    site.house.clock.advance(QuarantineRules().cooldown_s)
+    site.harness.clock.advance(QuarantineRules().cooldown_s)
     assert await site.round(controller) == ["hook probe-only b"]
     site.cluster.nodes.append(probe_only(BAD))
     assert await site.round(controller) == ["probe again-b id-a id-c id-d id-e id-f id-g id-h id-i id-j id-head"]
@@ -205,10 +205,10 @@ async def test_a_failed_probe_keeps_the_node_out(site: Site) -> None:
         await site.round(controller)
     site.cluster.run_moves(run_on("a", "c", attempt=2, attempt_step=19))
     site.cluster.nodes = [*(each for each in site.cluster.nodes if each.name != BAD), probe_only(BAD)]
-    site.house.clock.advance(QuarantineRules().cooldown_s)
+    site.harness.clock.advance(QuarantineRules().cooldown_s)
     for _ in range(3):
         await site.round(controller)
-    assert (await site.house.api.get_quarantine()).out_of_service == (BAD,)
+    assert (await site.harness.api.get_quarantine()).out_of_service == (BAD,)
     assert (await site.cases())[0].case.progress == (NodeState.QUARANTINED, Stage.REPLACED)
 
 
@@ -230,7 +230,7 @@ async def both_hooks_at_once(site: Site, controller: RemediationController) -> N
         await site.round(controller)
     site.cluster.run_moves(run_on("a", "c", attempt=2, attempt_step=19))
     site.cluster.nodes = [each for each in site.cluster.nodes if each.name != BAD]
-    site.house.clock.advance(QuarantineRules().cooldown_s)
+    site.harness.clock.advance(QuarantineRules().cooldown_s)
     await controller._leadership.renew()
 
 
@@ -246,14 +246,14 @@ async def test_an_action_before_a_freeze_is_recorded_and_not_repeated(
     await both_hooks_at_once(site, controller)
 
     async def freezing(hook: str, *, node: str, case_id: str) -> str:
-        await site.house.freeze(frozen=True)
+        await site.harness.freeze(frozen=True)
         return await called(hook, node=node, case_id=case_id)
 
     monkeypatch.setattr(site.cluster, "run_hook", freezing)
     assert not await controller.reconcile()
     assert site.cluster.actions() == ["hook replace b"]
     assert (await stored_actions(site))[-1] == ("hook-replace", "done")
-    await site.house.freeze(frozen=False)
+    await site.harness.freeze(frozen=False)
     assert await site.round(controller) == ["hook probe-only b"]
 
 
@@ -267,7 +267,7 @@ async def test_an_action_that_could_not_be_stored_is_not_repeated_and_stored_lat
         raise ApiError("the service is away")
 
     with monkeypatch.context() as during:
-        during.setattr(site.house.api, "update_remediation_case", away)
+        during.setattr(site.harness.api, "update_remediation_case", away)
         assert not await controller.reconcile()
     assert site.cluster.actions() == ["hook replace b"]
     assert await site.round(controller) == ["hook probe-only b"]
@@ -294,7 +294,7 @@ async def test_the_head_is_never_drained_and_a_node_without_a_spare_stays(site: 
     site.cluster.runs = [run_on("a", BAD)]
     await site.suspect()
     assert await site.round(site.controller()) == []
-    view = await site.house.api.get_quarantine()
+    view = await site.harness.api.get_quarantine()
     assert [each.refused_by for each in view.nodes] == ["spare"]
     site.cluster.nodes = [head()]
     assert await site.round(site.controller()) == []
@@ -303,12 +303,12 @@ async def test_the_head_is_never_drained_and_a_node_without_a_spare_stays(site: 
 async def test_a_node_that_an_operator_cordons_has_a_case_too(site: Site) -> None:
     controller = site.controller()
     await site.round(controller)
-    await site.house.api.request_node_action("d", OperatorAction.CORDON)
+    await site.harness.api.request_node_action("d", OperatorAction.CORDON)
     assert await site.round(controller) == ["drain id-d"]
     assert await site.round(controller) == ["hook replace d"]
     (stored,) = await site.cases()
     assert (stored.case.progress, stored.case.diagnosis_id) == ((NodeState.CORDONED, Stage.REPLACED), None)
-    await site.house.api.request_node_action("d", OperatorAction.RELEASE)
+    await site.harness.api.request_node_action("d", OperatorAction.RELEASE)
     assert await site.round(controller) == ["hook release d"]
 
 
@@ -316,12 +316,12 @@ async def test_a_long_hook_does_not_delay_other_cases(site: Site) -> None:
     site.cluster.gate = asyncio.Event()
     controller = site.controller(action_wait_s=0.0)
     await site.round(controller)
-    await site.house.api.request_node_action("d", OperatorAction.CORDON)
+    await site.harness.api.request_node_action("d", OperatorAction.CORDON)
     calls: list[str] = []
     async with asyncio.timeout(ACTION_WAIT_S):
         while "hook replace d" not in calls:
             calls += await site.round(controller)
-        await site.house.api.request_node_action("e", OperatorAction.CORDON)
+        await site.harness.api.request_node_action("e", OperatorAction.CORDON)
         while "hook replace e" not in calls:
             calls += await site.round(controller)
         site.cluster.gate.set()
@@ -335,14 +335,14 @@ async def test_a_long_hook_does_not_delay_other_cases(site: Site) -> None:
 async def test_a_case_with_a_defect_does_not_delay_other_cases(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     controller = site.controller()
     await site.round(controller)
-    await site.house.api.request_node_action("d", OperatorAction.CORDON)
+    await site.harness.api.request_node_action("d", OperatorAction.CORDON)
     assert await site.round(controller) == ["drain id-d"]
 
     async def broken(hook: str, *, node: str, case_id: str) -> str:
         raise RuntimeError(f"a defect met with {hook} of {node} in {case_id}")
 
     monkeypatch.setattr(site.cluster, "run_hook", broken)
-    await site.house.api.request_node_action("e", OperatorAction.CORDON)
+    await site.harness.api.request_node_action("e", OperatorAction.CORDON)
     await controller._leadership.renew()
     assert not await controller.reconcile()
     assert site.cluster.actions() == ["drain id-e"]
@@ -358,10 +358,10 @@ async def test_a_case_that_cannot_be_opened_does_not_delay_other_cases(
     async def refused(_diagnosis: str) -> None:
         raise ApiError("no such diagnosis")
 
-    monkeypatch.setattr(site.house.api, "get_diagnosis", refused)
+    monkeypatch.setattr(site.harness.api, "get_diagnosis", refused)
     await controller._leadership.renew()
     assert not await controller.reconcile()
-    await site.house.api.request_node_action("d", OperatorAction.CORDON)
+    await site.harness.api.request_node_action("d", OperatorAction.CORDON)
     assert not await controller.reconcile()
     assert site.cluster.actions() == ["drain id-d"]
 
@@ -369,10 +369,10 @@ async def test_a_case_that_cannot_be_opened_does_not_delay_other_cases(
 async def test_a_release_with_a_failed_hook_is_retried(site: Site) -> None:
     controller = site.controller()
     await site.round(controller)
-    await site.house.api.request_node_action("d", OperatorAction.CORDON)
+    await site.harness.api.request_node_action("d", OperatorAction.CORDON)
     for _ in range(2):
         await site.round(controller)
-    await site.house.api.request_node_action("d", OperatorAction.RELEASE)
+    await site.harness.api.request_node_action("d", OperatorAction.RELEASE)
     site.cluster.refuses = {"hook"}
     assert [await site.round(controller) for _ in range(2)] == [["hook release d"]] * 2
     assert (await site.cases())[0].case.progress == (NodeState.CORDONED, Stage.REPLACED)

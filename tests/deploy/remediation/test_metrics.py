@@ -19,7 +19,7 @@ from deploy.remediation.cluster_interface import ClusterSnapshot
 from deploy.remediation.controller import LEASE, RemediationController, RemediationSettings
 from deploy.remediation.metrics import RemediationMetrics
 from faults.quarantine import OperatorAction, PolicyMode, QuarantineRules
-from tests.deploy.controller.harness import House
+from tests.deploy.controller.harness import Harness
 from tests.deploy.remediation.cluster import FakeCluster, head, node
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +31,7 @@ TURNS = 3
 class Observed:
     """A controller whose metrics are read; its loop waits between reconciles, and its lease between renewals."""
 
-    house: House
+    harness: Harness
     holder: str = "h"
     cluster: FakeCluster = field(default_factory=lambda: FakeCluster(nodes=[head(), *map(node, "abcdefghij")], runs=[]))
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
@@ -40,16 +40,16 @@ class Observed:
     stands: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        now, steady_s = self.house.clock.now, self.house.clock.monotonic_s
+        now, steady_s = self.harness.clock.now, self.harness.clock.monotonic_s
         self.liveness = Liveness(steady_s=steady_s)
         self.settings = RemediationSettings(act=True, action_wait_s=ACTION_WAIT_S)
         self.leadership = Leadership(
-            api=self.house.api,
+            api=self.harness.api,
             settings=LeaseSettings(name=LEASE, holder=self.holder),
             clock=Clock(now=now, steady_s=steady_s, sleep=self._renewed),
         )
         self.controller = RemediationController(
-            api=self.house.api,
+            api=self.harness.api,
             cluster=self.cluster,
             leadership=self.leadership,
             metrics=RemediationMetrics(self.registry),
@@ -60,7 +60,7 @@ class Observed:
 
     async def round(self) -> bool:
         """One second and one reconcile."""
-        self.house.clock.advance(1.0)
+        self.harness.clock.advance(1.0)
         await self.leadership.renew()
         return await self.controller.reconcile()
 
@@ -82,7 +82,7 @@ class Observed:
 
     async def _turned(self, _seconds: float) -> None:
         self.alive.append(self.liveness.is_alive())
-        self.house.clock.advance(1.0)
+        self.harness.clock.advance(1.0)
         await self.renewed.wait()
         if len(self.alive) > TURNS:
             self.stands.set()
@@ -90,15 +90,15 @@ class Observed:
 
 
 @pytest.fixture
-async def observed(house: House) -> Observed:
-    shipped = await house.api.get_quarantine_rules()
-    await house.api.replace_quarantine_rules(QuarantineRules(mode=PolicyMode.APPLY), if_match=shipped.etag)
-    return Observed(house)
+async def observed(harness: Harness) -> Observed:
+    shipped = await harness.api.get_quarantine_rules()
+    await harness.api.replace_quarantine_rules(QuarantineRules(mode=PolicyMode.APPLY), if_match=shipped.etag)
+    return Observed(harness)
 
 
 async def test_actions_are_counted_by_name_and_outcome(observed: Observed) -> None:
     await observed.round()
-    await observed.house.api.request_node_action("d", OperatorAction.CORDON)
+    await observed.harness.api.request_node_action("d", OperatorAction.CORDON)
     observed.cluster.refuses = {"drain"}
     for _ in range(2):
         await observed.round()
@@ -106,7 +106,7 @@ async def test_actions_are_counted_by_name_and_outcome(observed: Observed) -> No
     observed.cluster.refuses = set()
     for _ in range(3):
         await observed.round()
-    await observed.house.api.request_node_action("d", OperatorAction.RELEASE)
+    await observed.harness.api.request_node_action("d", OperatorAction.RELEASE)
     await observed.round()
     assert observed.counted("actions") == {
         ("drain", "failed"): 2,
@@ -122,11 +122,11 @@ async def test_a_missing_hook_and_a_freeze_count_no_action(observed: Observed, m
 
     monkeypatch.setattr(observed.cluster, "run_hook", none)
     await observed.round()
-    await observed.house.api.request_node_action("d", OperatorAction.CORDON)
-    await observed.house.freeze(frozen=True)
+    await observed.harness.api.request_node_action("d", OperatorAction.CORDON)
+    await observed.harness.freeze(frozen=True)
     await observed.round()
     assert observed.counted("actions") == {}
-    await observed.house.freeze(frozen=False)
+    await observed.harness.freeze(frozen=False)
     for _ in range(3):
         await observed.round()
     assert observed.counted("actions") == {("drain", "ok"): 1}
@@ -137,7 +137,7 @@ async def test_only_the_leader_counts_reconciles_and_the_last_success_is_kept(
 ) -> None:
     assert (observed.value("is_leader"), observed.value("last_reconcile_timestamp_seconds")) == (0.0, 0.0)
     assert await observed.round()
-    good_at_s = observed.house.clock.now().timestamp()
+    good_at_s = observed.harness.clock.now().timestamp()
     assert (observed.value("is_leader"), observed.value("last_reconcile_timestamp_seconds")) == (1.0, good_at_s)
 
     async def away() -> ClusterSnapshot:
@@ -148,7 +148,7 @@ async def test_only_the_leader_counts_reconciles_and_the_last_success_is_kept(
     assert observed.counted("reconciles") == {("ok",): 1, ("failed",): 1}
     assert observed.value("reconcile_duration_seconds_count") == 2
     assert observed.value("last_reconcile_timestamp_seconds") == good_at_s
-    other = Observed(observed.house, holder="other")
+    other = Observed(observed.harness, holder="other")
     assert await other.round()
     assert (other.value("is_leader"), other.counted("reconciles")) == (0.0, {})
 
@@ -163,7 +163,7 @@ async def test_each_scrape_reads_the_number_of_monitored_runs() -> None:
 
 async def test_it_is_no_leader_once_its_lease_has_ended(observed: Observed) -> None:
     await observed.round()
-    observed.house.clock.advance(60.0)  # nothing was renewed
+    observed.harness.clock.advance(60.0)  # nothing was renewed
     assert observed.value("is_leader") == 0.0
 
 
@@ -187,9 +187,9 @@ async def test_it_is_alive_while_its_loop_runs_and_not_once_it_is_stuck(
     assert observed.alive == [True] * (TURNS + 1)
     assert observed.counted("reconciles") == reconciles
     longest_s = observed.settings.period_s + observed.settings.reconcile_timeout_s
-    observed.house.clock.advance(longest_s)
+    observed.harness.clock.advance(longest_s)
     assert observed.liveness.is_alive()  # a cycle can take so long
-    observed.house.clock.advance(ALLOWANCE * longest_s)
+    observed.harness.clock.advance(ALLOWANCE * longest_s)
     assert not observed.liveness.is_alive()
     running.cancel()
     await asyncio.wait([running])
@@ -203,8 +203,8 @@ async def _prepare(state: str, observed: Observed, monkeypatch: pytest.MonkeyPat
         raise ApiError("no answer")
 
     if state == "follows":
-        assert await Observed(observed.house, holder="other").round()
+        assert await Observed(observed.harness, holder="other").round()
     elif state == "defect":
         monkeypatch.setattr(observed.cluster, "observe", broken)
     elif state == "no service":
-        monkeypatch.setattr(observed.house.api, "get_lease", no_answer)
+        monkeypatch.setattr(observed.harness.api, "get_lease", no_answer)
