@@ -17,7 +17,6 @@ from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import FileArgument, GpusOption
 from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.plot_files import PlotOption, require_plottable
-from api.cli.common.plots import plot_sweep
 from api.cli.common.tables import Column, Table, in_words, number, print_table
 from api.cli.plan.context import (
     ModelsOption,
@@ -29,6 +28,7 @@ from api.cli.plan.context import (
     with_profiles,
 )
 from api.cli.plan.file_references import with_files
+from api.cli.plan.sweep_plot import plot_sweep
 from deploy.common.executors import Processes, RayTasks, Runner
 from fleet.documents import RuleError, read_model
 from fleet.offers import PriceSheet

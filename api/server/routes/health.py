@@ -1,19 +1,26 @@
 """`/livez`, `/readyz`, `/metrics`: for orchestrators and Prometheus, without a token and without secrets."""
 
 from http import HTTPStatus
+from typing import Literal
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from api.schemas.health import Health
 from api.server.metrics import CONTENT_TYPE, render_state
 from api.server.openapi import Responses, problems
 from api.server.problems import ProblemError
 from api.server.service import ServiceOf
 from api.server.state import fleet_state
+from fleet.documents import Frozen
 
 router = APIRouter(tags=["health"])
 _UNAVAILABLE: Responses = {503: problems()[503]}
+
+
+class Health(Frozen):
+    """The successful response; a failure is a problem."""
+
+    status: Literal["ok"]
 
 
 @router.get("/livez", name="Is the process alive", operation_id="livez")

@@ -1,7 +1,7 @@
 """The pages under docs/: every example prints what the page shows, and every command exists with its options.
 
-A block of `console` with lines that begin with `$ ` runs as it is; the other lines are its output.  Blocks of a page run
-in order in one directory.  A block of YAML that begins with a comment with the name of a file is that file.
+A block of `console` that begins with `$ ` runs as it is; its other lines are the output.  Blocks of a page run in
+order in one directory.  A block of YAML that begins with a comment with the name of a file is that file.
 """
 
 import os

@@ -7,7 +7,7 @@ import pytest
 from planner.sweep import Sweep
 from tests.api.cli.conftest import Cli
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "chat.yaml"
+EXAMPLE = Path(__file__).parents[4] / "examples" / "chat.yaml"
 TRACED = """
 workloads:
   - name: chat

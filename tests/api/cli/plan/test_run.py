@@ -9,7 +9,7 @@ from planner import Plan
 from tests.api.cli.conftest import Cli
 from tests.api.cli.samples import GPU, OFFER, REQUEST
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "chat.yaml"
+EXAMPLE = Path(__file__).parents[4] / "examples" / "chat.yaml"
 INFEASIBLE = """\
 workloads:
   - name: chat

@@ -118,7 +118,7 @@ class TestPowerTrees:
     @pytest.mark.parametrize(
         ("power_tree", "problem"),
         [
-            ("{file: hall.yaml}", "line 2: power_tree.members: must say which offers stand on which feed"),
+            ("{file: hall.yaml}", "line 2: power_tree.members: must name the offers of each feed"),
             ("{file: hall.yaml, members: {row-3: [x]}}", "line 2: power_tree.members.row-3: no feed of tree 'hall'"),
             ("{file: hall.yaml, members: {row-1: []}}", "line 2: power_tree.members.row-1: must name at least one"),
             (
