@@ -26,7 +26,7 @@ class RayTrainActuator:
 
     async def observe(self) -> Observation:
         """Read requested and training workers.  Between two worker groups no worker trains."""
-        view = await self.calls.call(self._name, self.runs.look_at, self.run.run)
+        view = await self.calls.call(self._name, self.runs.one_run, self.run.run)
         requested = view.requested_workers if view.requested_workers is not None else view.most_workers
         running = len(view.places) if view.phase is RunPhase.RUNNING else 0
         bounds = Bounds(
@@ -44,13 +44,13 @@ class RayTrainActuator:
         if isinstance(change, ConfigWrite):
             raise ActuationError(f"{self._name} has no user_config")
         workers = change.replicas_after * self.run.workers_per_replica
-        view = await self.calls.call(self._name, self.runs.look_at, self.run.run)
+        view = await self.calls.call(self._name, self.runs.one_run, self.run.run)
         if not view.least_workers <= workers <= view.most_workers:
             raise PlanUnusableError(
                 f"{self._name} cannot have {workers} workers; "
                 f"allowed: {view.least_workers} to {view.most_workers} ({FIELD})"
             )
-        await self.calls.call(self._name, self.runs.ask, self.run.run, workers)
+        await self.calls.call(self._name, self.runs.request_workers, self.run.run, workers)
 
     @property
     def _name(self) -> str:

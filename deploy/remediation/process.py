@@ -75,7 +75,7 @@ def _observe(
     async def observe() -> RunsObserved:
         if not leadership.holds:
             return RunsObserved()  # only the leader monitors, so each fault is reported once
-        return await calls.call("monitored training runs", runs.look)
+        return await calls.call("monitored training runs", runs.all_runs)
 
     return observe
 

@@ -33,7 +33,7 @@ class RayCluster:
         """Nodes first: a run that moves in between is then on nodes that the snapshot has."""
         nodes = await self._calls.call(NODES, self._nodes.alive)
         self._names = _newest(self._names, {node.id: node.name for node in nodes})
-        found = await self._calls.call("Ray's training runs", self._runs.look)
+        found = await self._calls.call("Ray's training runs", self._runs.all_runs)
         return ClusterSnapshot(nodes=nodes, runs=found.runs, silent=found.silent)
 
     def name_of(self, ray_id: str) -> str:

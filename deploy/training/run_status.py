@@ -27,7 +27,7 @@ class RunStatusReader:
     def __init__(self, namespace: str = NAMESPACE) -> None:
         self._namespace = namespace
 
-    def look(self) -> RunsObserved:
+    def all_runs(self) -> RunsObserved:
         """Every run."""
         try:
             named = ray.util.list_named_actors(all_namespaces=True)
@@ -36,7 +36,7 @@ class RunStatusReader:
         names = sorted(
             each["name"] for each in named if each["namespace"] == self._namespace and each["name"].startswith(PREFIX)
         )
-        answers = {name: self._asked(name, "look") for name in names}
+        answers = {name: self._asked(name, "view") for name in names}
         ready, _late = _waited([answer for answer in answers.values() if answer is not None])
         views: list[RunView] = []
         silent: set[str] = set()
@@ -53,14 +53,14 @@ class RunStatusReader:
                 views.append(view)
         return RunsObserved(runs=tuple(views), silent=frozenset(silent))
 
-    def look_at(self, run: str) -> RunView:
+    def one_run(self, run: str) -> RunView:
         """One run.  Raises UnreachableError if there is none or it does not reply."""
-        view: RunView = self._call(run, "look")
+        view: RunView = self._call(run, "view")
         return view
 
-    def ask(self, run: str, workers: int | None) -> None:
+    def request_workers(self, run: str, workers: int | None) -> None:
         """Request a number of workers for a run."""
-        self._call(run, "ask", workers)
+        self._call(run, "request_workers", workers)
 
     def end_workers(self, run: str, *, attempt: int, node_ids: frozenset[str]) -> int:
         """Kill an attempt's workers on some nodes; returns their number."""

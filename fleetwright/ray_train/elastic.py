@@ -38,7 +38,7 @@ def requested_workers() -> int | None:
     if TrainProcess.status_actor is None:
         return None
     try:
-        view: RunView = ray.get(TrainProcess.status_actor.look.remote(), timeout=REPLY_S)
+        view: RunView = ray.get(TrainProcess.status_actor.view.remote(), timeout=REPLY_S)
     except (GetTimeoutError, RayError):
         return None
     return view.requested_workers

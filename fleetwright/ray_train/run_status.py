@@ -64,7 +64,7 @@ class RunStatusActor:
         self._view = RunView(run=run, least_workers=least_workers, most_workers=most_workers)
         self._workers: dict[int, Any] = {}
 
-    def look(self) -> RunView:
+    def view(self) -> RunView:
         """The current status."""
         return self._view
 
@@ -106,7 +106,7 @@ class RunStatusActor:
         self._workers = {}
         self._view = replace(self._view, phase=RunPhase.OVER, places=())
 
-    def ask(self, workers: int | None) -> None:
+    def request_workers(self, workers: int | None) -> None:
         """How many workers the run may have from its next safe point on."""
         self._view = replace(self._view, requested_workers=workers)
 

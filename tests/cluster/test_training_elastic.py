@@ -78,7 +78,7 @@ def _trains(actuator: RayTrainActuator, workers: int) -> bool:
     """It is as asked for, and this group has reported a step, so each of its ranks has made one."""
     try:
         as_asked = verify(wanted={GPU: workers}, observation=asyncio.run(actuator.observe()))
-        return as_asked and RunStatusReader().look_at("watched").attempt_step is not None
+        return as_asked and RunStatusReader().one_run("watched").attempt_step is not None
     except UnreachableError:  # a busy machine: it is asked again, as by a controller's next round
         return False
 

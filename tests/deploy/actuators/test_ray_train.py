@@ -30,12 +30,12 @@ class OneBoard(RunStatusReader):
 
     now: RunView | None
 
-    def look_at(self, run: str) -> RunView:
+    def one_run(self, run: str) -> RunView:
         if self.now is None:
             raise UnreachableError(f"there is no training run {run!r}")
         return self.now
 
-    def ask(self, run: str, workers: int | None) -> None:
+    def request_workers(self, run: str, workers: int | None) -> None:
         assert run == "llm"
         assert self.now is not None
         self.now = replace(self.now, requested_workers=workers)

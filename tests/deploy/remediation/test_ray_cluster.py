@@ -1,4 +1,4 @@
-"""The world on Ray while Ray's control service does not answer: whoever looks goes on, and nothing piles up."""
+"""The interface to Ray while Ray's control service does not respond: callers continue, and no calls accumulate."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Ray:
-    """Its control service, which answers only while the gate is open."""
+    """The control service, which responds only while the gate is open."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -34,7 +34,7 @@ class Ray:
 
 
 class Nodes(RayNodes):
-    """Of that cluster."""
+    """The handle of that cluster."""
 
     def __init__(self, ray: Ray) -> None:
         super().__init__()
@@ -50,13 +50,13 @@ class Nodes(RayNodes):
 
 
 class Runs(RunStatusReader):
-    """Of that cluster."""
+    """The interface to that cluster."""
 
     def __init__(self, ray: Ray) -> None:
         super().__init__()
         self._ray = ray
 
-    def look(self) -> RunsObserved:
+    def all_runs(self) -> RunsObserved:
         self._ray.waited()
         return RunsObserved(runs=(run_on("a", "b"),), silent=frozenset({"other"}))
 

@@ -84,14 +84,14 @@ def test_ray_calls_it_by_names_that_it_has() -> None:
 
 def test_an_attempt_is_told_from_its_start_to_its_end(board: RunStatusActor, told: RunStatusCallback) -> None:
     told.before_worker_group_start(SimpleNamespace(resources_per_worker={"CPU": 1.0}))
-    assert (board.look().phase, board.look().attempt) == (RunPhase.STARTING, 0)
+    assert (board.view().phase, board.view().attempt) == (RunPhase.STARTING, 0)
     told.after_worker_group_training_start(group("x", "y"))
-    running = board.look()
+    running = board.view()
     assert (running.phase, running.attempt, running.worker_resources) == (RunPhase.RUNNING, 1, {"CPU": 1.0})
     assert [(place.rank, place.node_id, place.pid) for place in running.places] == [(0, "x", 1), (1, "y", 2)]
     told.before_worker_group_shutdown(group())
-    assert board.look().phase is RunPhase.ENDING
-    assert board.look().places == running.places
+    assert board.view().phase is RunPhase.ENDING
+    assert board.view().places == running.places
 
 
 def test_steps_and_checkpoints_are_told_and_the_first_of_an_attempt_is_kept(
@@ -100,12 +100,12 @@ def test_steps_and_checkpoints_are_told_and_the_first_of_an_attempt_is_kept(
     told.after_worker_group_training_start(group("x"))
     told.after_report(SimpleNamespace(checkpoint="c"), [{"step": 9}])
     told.after_report(SimpleNamespace(checkpoint=None), [{"step": 19}])
-    first = board.look()
+    first = board.view()
     assert (first.step, first.attempt_step, first.checkpoint_step, first.checkpoints) == (19, 9, 9, 1)
     told.after_worker_group_training_start(group("y"))
-    assert (board.look().attempt_step, board.look().checkpoint_step) == (None, 9)
+    assert (board.view().attempt_step, board.view().checkpoint_step) == (None, 9)
     told.after_report(SimpleNamespace(checkpoint=None), [{"loss": 1.0}])
-    assert board.look().attempt_step == 3  # the number of the report, where the job names no step
+    assert board.view().attempt_step == 3  # the number of the report, where the job names no step
     assert TrainProcess.checkpoints == 1
 
 
@@ -144,6 +144,6 @@ def test_a_board_that_died_is_a_run_that_is_over_and_one_that_is_late_or_away_is
     monkeypatch.setattr(RunStatusReader, "_asked", lambda _self, name, _method: name.removeprefix("run:"))
     monkeypatch.setattr(ray, "wait", lambda refs, **_: ([ref for ref in refs if ref != "late"], ["late"]))
     monkeypatch.setattr(ray, "get", get)
-    seen = RunStatusReader().look()
+    seen = RunStatusReader().all_runs()
     assert [view.run for view in seen.runs] == ["fine"]
     assert seen.silent == {"away", "late"}
