@@ -36,16 +36,16 @@ class _Mix:
 
 
 def effective_limits(
-    tree: PowerTree, headrooms: Iterable[FeedHeadroom], *, capped: bool = True, cautious: bool = True
+    tree: PowerTree, headrooms: Iterable[FeedHeadroom], *, capped: bool = True, conservative: bool = True
 ) -> tuple[EffectiveLimit, ...]:
-    """Return the limit of every feed that limits anything; `cautious` takes the low end of the interval."""
+    """Return the limit of every feed that limits anything; `conservative` takes the low end of the interval."""
     found = []
     for one in headrooms:
         growth = one.capped if capped else one.uncapped
         if growth.limited_by is None:
             continue
         mix = _mix(tree, one.feed)
-        added = growth.servers.low if cautious else growth.servers.mid
+        added = growth.servers.low if conservative else growth.servers.mid
         servers = max(0, int(mix.servers + added))
         limits = [tree.hierarchy.feeds[one.feed].may_draw_w(period) for period in range(tree.periods)]
         found.append(

@@ -32,7 +32,7 @@ from power.forecast.state_layout import (
     OWN,
     PRIOR_W,
     QUANTILES,
-    SEEN,
+    READINGS,
     STEP_S,
     TARGETS,
     UNIT_W,
@@ -97,8 +97,8 @@ def _entry_of(parts: Parts, reading: int) -> Floats:
 @jit_inner
 def _means(table: Floats, drivers: int, at_s: float, row_w: float) -> None:
     """Means of the reading and of each driver; a gap lets them forget."""
-    gone_s = at_s - table[AT_S] if table[SEEN] > 0 else 0.0
-    first = 1 / (table[SEEN] + 1)
+    gone_s = at_s - table[AT_S] if table[READINGS] > 0 else 0.0
+    first = 1 / (table[READINGS] + 1)
     slow, brief = max(1 - np.exp(-gone_s / SLOW_S), first), max(1 - np.exp(-gone_s / BRIEF_S), first)
     table[MEAN_W] += slow * (row_w - table[MEAN_W])
     table[BRIEF_W] += brief * (row_w - table[BRIEF_W])
@@ -109,7 +109,7 @@ def _means(table: Floats, drivers: int, at_s: float, row_w: float) -> None:
 @jit_inner
 def _describe(table: Floats, parts: Parts, drivers: int, row_w: float) -> None:
     """The reading and its features into its entry."""
-    unit_w, here = table[UNIT_W], int(table[SEEN])
+    unit_w, here = table[UNIT_W], int(table[READINGS])
     values = _entry_of(parts, here)
     values[0] = row_w / unit_w
     values[1] = 1.0
@@ -232,7 +232,7 @@ def _forecast(parts: Parts, values: Floats, prior: float) -> None:
 def take(table: Floats, drivers: int, at_s: float, row_w: float) -> None:
     """Take in one reading; the drivers' watts are in the table already."""
     parts = _parts(table, drivers)
-    here = int(table[SEEN])
+    here = int(table[READINGS])
     if here > 0 and abs(at_s - table[AT_S] - table[STEP_S]) > 0.5 * table[STEP_S]:
         table[FILLED] = 0.0  # a gap: this reading is no outcome of forecasts before it
     filled = int(table[FILLED])
@@ -251,5 +251,5 @@ def take(table: Floats, drivers: int, at_s: float, row_w: float) -> None:
             _solve(parts)
     prior_w = table[PRIOR_W] if table[PRIOR_W] > 0 else FIRST_RISE_SHARE * row_w
     _forecast(parts, _entry_of(parts, here), max(prior_w / table[UNIT_W] / FIRST_FACTORS[-1], MIN_OF_ALL))
-    table[SEEN], table[AT_S] = here + 1.0, at_s
+    table[READINGS], table[AT_S] = here + 1.0, at_s
     table[FILLED] = min(filled + 1.0, float(LONGEST))

@@ -21,7 +21,7 @@ from power.forecast.state_layout import (
     LAGS,
     PRIOR_W,
     QUANTILES,
-    SEEN,
+    READINGS,
     STEP_S,
     TARGETS,
     UNIT_W,
@@ -54,12 +54,12 @@ class RowForecast:
     @property
     def seen(self) -> int:
         """Readings taken in."""
-        return int(self.table[SEEN])
+        return int(self.table[READINGS])
 
     def after(self, *, at_s: float, row_w: float, drivers_w: Sequence[float] = ()) -> Self:
         """Return the forecast after one more reading, with the drivers in watts; their number is fixed."""
         table = self.table.copy()
-        seen = table[SEEN]
+        seen = table[READINGS]
         if len(drivers_w) != self.layout.drivers or not all(map(isfinite, drivers_w)):
             given = ", ".join(map(str, drivers_w)) or "none"
             raise RuleError([(("drivers_w",), f"must be {self.layout.drivers} numbers, got {given}")])

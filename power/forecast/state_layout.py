@@ -21,7 +21,7 @@ FIRST_FACTORS = (0.0, 1.8, 4.0, 7.0)
 FIRST_RISE_SHARE = 0.12  # of the reading, at the last quantile: POLCA's largest in 40 s (arXiv 2308.12908)
 
 # Places in the head.
-SEEN, AT_S, MEAN_W, BRIEF_W, FILLED, UNIT_W, STEP_S, PRIOR_W = range(8)
+READINGS, AT_S, MEAN_W, BRIEF_W, FILLED, UNIT_W, STEP_S, PRIOR_W = range(8)
 HEAD = 8
 CLIMBS = 8  # from reading to reading, that are features: jobs that train swing every few seconds
 OWN = 4 + CLIMBS  # features without the drivers

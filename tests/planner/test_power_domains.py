@@ -89,7 +89,7 @@ def test_other_goals_price_no_watts() -> None:
 
 def test_an_effective_limit_holds_the_servers_that_fit() -> None:
     tree = row(60_000.0, [group("batch", "row"), group("chat", "row", priority="high")])
-    (limit,) = effective_limits(tree, feed_headroom(tree), cautious=False)
+    (limit,) = effective_limits(tree, feed_headroom(tree), conservative=False)
     assert limit.servers == 8 + feed_headroom(tree)[0].capped.servers.mid
     assert limit.carried_w == 60_000.0
     assert limit.limit_w > 60_000.0  # they do not all peak at once
