@@ -33,18 +33,18 @@ from deploy.controller.reconcile_state import ReconcileState
 from deploy.controller.rollout import plan_changes, raise_to_floor, verify
 from deploy.controller.serve_settings import planned_settings, settings_changes
 from deploy.controller.target_state import (
-    is_licensed,
-    licensed,
-    refused,
+    has_grant,
     settled_s,
-    spend,
-    verified,
     window_left,
     window_opens_at,
     with_approved_maps,
     with_change_begun,
     with_goal,
+    with_grant,
+    with_refusal,
     with_refusal_in_force,
+    with_spent,
+    with_verified,
     without_goal,
 )
 from deploy.expert_rollout.controller import ExpertMaps
@@ -179,7 +179,7 @@ class Reconciler:
                 return self._refuse_plan(state, check)
             if check.outcome is not HealthOutcome.GOOD:
                 return Phase.APPLIED, joined(state.notes(), f"not verified: {check.reason}")
-        state.memory = verified(memory, plan_id=plan_id)
+        state.memory = with_verified(memory, plan_id=plan_id)
         return Phase.APPLIED, state.notes()
 
     async def _advance(self, state: ReconcileState, actuator: Actuator, plan: PlanRecord) -> Outcome:
@@ -197,7 +197,7 @@ class Reconciler:
         if (left_s := target.spec.settle_s - settled_s(state.memory, now=now)) > 0.0:
             due = now + timedelta(seconds=left_s)
             return Phase.SETTLING, joined(notes, f"the first write is allowed at {_time(due)} if nothing changes")
-        free = not target.spec.require_approval or state.digest is None or is_licensed(state.memory, target)
+        free = not target.spec.require_approval or state.digest is None or has_grant(state.memory, target)
         if not free and not _use_approval(state):
             return Phase.AWAITING_APPROVAL, notes
         return await self._apply(state, actuator, Phase.APPLYING, notes)
@@ -229,7 +229,7 @@ class Reconciler:
         plan_id = state.target_plan_id
         reason = one_line(f"health worsened after plan {plan_id}: {check.reason}")
         log.warning("plan_refused", target=state.target.name, plan_id=plan_id, reason=reason)
-        state.memory = refused(state.memory, state.target, plan_id=plan_id, reason=reason, now=self.now())
+        state.memory = with_refusal(state.memory, state.target, plan_id=plan_id, reason=reason, now=self.now())
         if state.memory.verified_plan_id is None:
             return Phase.FAILED, joined(reason, NO_ROLLBACK)
         return Phase.ROLLING_BACK, reason
@@ -269,7 +269,7 @@ class Reconciler:
     async def _store_state(self, state: ReconcileState, phase: Phase, notes: str | None) -> None:
         """Store what is about to be done, so that a controller that starts after a crash counts it."""
         spec, now = state.target.spec, self.now()
-        state.memory = spend(state.memory, spec, replicas=sum(step.size for step in state.steps), now=now)
+        state.memory = with_spent(state.memory, spec, replicas=sum(step.size for step in state.steps), now=now)
         if spec.health is not None and phase is not Phase.ROLLING_BACK:
             before = (await self.health(spec.health)).readings if state.memory.change is None else None
             state.memory = with_change_begun(state.memory, plan_id=state.target_plan_id, before=before, now=now)
@@ -338,7 +338,7 @@ def _use_approval(state: ReconcileState) -> bool:
     """Whether an operator has approved this digest and the approval is not used; record its use."""
     if (approval := _approval_of(state)) is None:
         return False
-    state.memory = licensed(state.memory, state.target, approval_number=approval.number)
+    state.memory = with_grant(state.memory, state.target, approval_number=approval.number)
     return True
 
 

@@ -59,7 +59,7 @@ def window_opens_at(memory: TargetMemory, spec: TargetSpec, *, now: datetime) ->
     return min(entry.at for entry in _recent(memory, spec, now)) + timedelta(seconds=spec.window_s)
 
 
-def spend(memory: TargetMemory, spec: TargetSpec, *, replicas: int, now: datetime) -> TargetMemory:
+def with_spent(memory: TargetMemory, spec: TargetSpec, *, replicas: int, now: datetime) -> TargetMemory:
     """These replicas are about to change."""
     if spec.max_step_per_window is None:
         return memory.model_copy(update={"spent": ()}) if memory.spent else memory
@@ -87,14 +87,14 @@ def with_change_begun(memory: TargetMemory, *, plan_id: str, before: Readings | 
     return memory.model_copy(update={"change": change})
 
 
-def verified(memory: TargetMemory, *, plan_id: str) -> TargetMemory:
+def with_verified(memory: TargetMemory, *, plan_id: str) -> TargetMemory:
     """A plan is in place and healthy."""
     if memory.verified_plan_id == plan_id and memory.change is None:
         return memory
     return memory.model_copy(update={"verified_plan_id": plan_id, "change": None})
 
 
-def refused(memory: TargetMemory, target: Target, *, plan_id: str, reason: str, now: datetime) -> TargetMemory:
+def with_refusal(memory: TargetMemory, target: Target, *, plan_id: str, reason: str, now: datetime) -> TargetMemory:
     """Health worsened after this plan: it is not applied any more."""
     refusal = Refusal(plan_id=plan_id, target_version=target.version, at=now, reason=reason)
     return memory.model_copy(update={"refused": refusal, "change": None, "licence": None, "goal": None})
@@ -108,16 +108,16 @@ def with_refusal_in_force(memory: TargetMemory, target: Target) -> TargetMemory:
     return memory.model_copy(update={"refused": None})
 
 
-def licensed(memory: TargetMemory, target: Target, *, approval_number: int) -> TargetMemory:
+def with_grant(memory: TargetMemory, target: Target, *, approval_number: int) -> TargetMemory:
     """An approval is used; it also ends a refusal."""
-    licence = ApprovalGrant(plan_id=target.spec.plan_id or "", target_version=target.version)
-    return memory.model_copy(update={"licence": licence, "approvals_used": approval_number, "refused": None})
+    grant = ApprovalGrant(plan_id=target.spec.plan_id or "", target_version=target.version)
+    return memory.model_copy(update={"licence": grant, "approvals_used": approval_number, "refused": None})
 
 
-def is_licensed(memory: TargetMemory, target: Target) -> bool:
+def has_grant(memory: TargetMemory, target: Target) -> bool:
     """Whether an approval of this plan and target version is in use."""
-    licence = memory.licence
-    return licence is not None and (licence.plan_id, licence.target_version) == (target.spec.plan_id, target.version)
+    grant = memory.licence
+    return grant is not None and (grant.plan_id, grant.target_version) == (target.spec.plan_id, target.version)
 
 
 def with_approved_maps(memory: TargetMemory, *, digest: str, approval_number: int) -> TargetMemory:

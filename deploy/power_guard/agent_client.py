@@ -21,6 +21,7 @@ import httpx
 import structlog
 from pydantic import ValidationError
 
+from deploy.common.text import reason_of
 from deploy.common.tls import trust_of
 from deploy.node_agent.schemas import (
     BEAT_PATH,
@@ -174,7 +175,7 @@ class Agents:
         try:
             report_ = MeterReading.model_validate_json(response.content)
         except ValidationError as error:
-            log.warning("meter_unreadable", reason=str(error).splitlines()[0])
+            log.warning("meter_unreadable", reason=reason_of(error))
             return
         self._metered = Reading(sent_s - report_.age_s, report_.power_w)
 
@@ -208,7 +209,7 @@ class Agents:
         try:
             report_ = NodeTelemetry.model_validate_json(response.content)
         except ValidationError as error:
-            log.warning("agent_unreadable", server=agent.name, reason=str(error).splitlines()[0])
+            log.warning("agent_unreadable", server=agent.name, reason=reason_of(error))
             return
         if report_.server != agent.name:
             log.warning("agent_name_mismatch", server=agent.name, answered=report_.server)

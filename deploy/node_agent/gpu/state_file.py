@@ -12,6 +12,7 @@ from typing import Literal
 import structlog
 from pydantic import ValidationError
 
+from deploy.common.text import reason_of
 from deploy.node_agent.cap_lease import OnExpiry
 from deploy.node_agent.gpu.cap_leases import GpuCapLease
 from deploy.node_agent.gpu.errors import GpuError
@@ -90,7 +91,7 @@ class StateFile:
             return None
         except (OSError, ValidationError) as error:
             # To guess would make a cap of ours the state that was found.
-            reason = str(error).splitlines()[0]
+            reason = reason_of(error)
             raise StateFileError(f"{self._path}: {reason}; check the caps of each GPU, then remove the file") from error
         self._saved = kept
         return kept if kept.boot == self._boot else kept.model_copy(update={"orders": ()})

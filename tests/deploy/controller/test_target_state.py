@@ -11,17 +11,17 @@ from api.schemas.targets import Target, TargetSpec
 from deploy.actuators.base import Observation
 from deploy.controller.rollout import plan_changes, raise_to_floor
 from deploy.controller.target_state import (
-    is_licensed,
-    licensed,
-    refused,
+    has_grant,
     settled_s,
-    spend,
-    verified,
     window_left,
     window_opens_at,
     with_change_begun,
     with_goal,
+    with_grant,
+    with_refusal,
     with_refusal_in_force,
+    with_spent,
+    with_verified,
     without_goal,
 )
 
@@ -62,7 +62,7 @@ def test_no_window_ever_holds_more_than_its_limit_and_capacity_holds(
         steps = plan_changes(wanted=wanted, observation=observation, max_step=left) if left else ()
         if not steps:
             continue
-        kept = spend(kept, spec, replicas=sum(step.size for step in steps), now=after(now_s))
+        kept = with_spent(kept, spec, replicas=sum(step.size for step in steps), now=after(now_s))
         for step in steps[: data.draw(st.integers(0, len(steps)), label="writes before the end")]:
             world[step.part] = step.replicas_after
             moved.append((now_s, step.size))
@@ -87,22 +87,22 @@ def test_a_window_delays_and_never_prevents(wanted: dict[str, int], start: dict[
         assert left > 0, "it opens when it says so"
         observation = Observation(requested=dict(world), running=dict(world))
         steps = plan_changes(wanted=wanted, observation=observation, max_step=left)
-        kept = spend(kept, spec, replicas=sum(step.size for step in steps), now=after(now_s))
+        kept = with_spent(kept, spec, replicas=sum(step.size for step in steps), now=after(now_s))
         world |= {step.part: step.replicas_after for step in steps}
     assert world == wanted
 
 
 def test_a_clock_set_back_opens_no_window() -> None:
     spec = target(max_step_per_window=2, window_s=60.0).spec
-    kept = spend(TargetMemory(), spec, replicas=2, now=after(100.0))
+    kept = with_spent(TargetMemory(), spec, replicas=2, now=after(100.0))
     assert window_left(kept, spec, now=after(0.0)) == 0
     assert window_left(kept, spec, now=after(160.0)) == 2
 
 
 def test_without_a_window_nothing_is_kept_of_it() -> None:
     limited = target(max_step_per_window=2).spec
-    kept = spend(TargetMemory(), limited, replicas=2, now=START)
-    assert spend(kept, target().spec, replicas=2, now=START).spent == ()
+    kept = with_spent(TargetMemory(), limited, replicas=2, now=START)
+    assert with_spent(kept, target().spec, replicas=2, now=START).spent == ()
     assert window_left(kept, target(max_step=7).spec, now=START) == 7
 
 
@@ -125,19 +125,19 @@ def test_health_before_an_unjudged_change_stays_what_it_is_held_against() -> Non
     other = with_change_begun(again, plan_id="p2", before=bad, now=after(9.0))
     assert other.change is not None
     assert (other.change.plan_id, other.change.began_at, other.change.before) == ("p2", after(9.0), good)
-    assert verified(other, plan_id="p2").change is None
+    assert with_verified(other, plan_id="p2").change is None
 
 
 @pytest.mark.parametrize(("plan_id", "version", "stays"), [("p1", 1, True), ("p2", 1, False), ("p1", 2, False)])
 def test_a_refusal_is_of_one_plan_of_a_target_as_it_was_said(plan_id: str, version: int, *, stays: bool) -> None:
-    memory = refused(TargetMemory(), target(), plan_id="p1", reason="worse", now=START)
+    memory = with_refusal(TargetMemory(), target(), plan_id="p1", reason="worse", now=START)
     later = target(plan_id=plan_id).model_copy(update={"version": version})
     assert (with_refusal_in_force(memory, later).refused is not None) is stays
 
 
 def test_an_approval_taken_up_lifts_a_refusal_and_ends_with_the_arrival() -> None:
-    memory = refused(TargetMemory(), target(), plan_id="p1", reason="worse", now=START)
-    memory = licensed(memory, target(), approval_number=3)
-    assert (memory.refused, memory.approvals_used, is_licensed(memory, target())) == (None, 3, True)
-    assert not is_licensed(memory, target(plan_id="p2"))
-    assert not is_licensed(without_goal(memory), target())
+    memory = with_refusal(TargetMemory(), target(), plan_id="p1", reason="worse", now=START)
+    memory = with_grant(memory, target(), approval_number=3)
+    assert (memory.refused, memory.approvals_used, has_grant(memory, target())) == (None, 3, True)
+    assert not has_grant(memory, target(plan_id="p2"))
+    assert not has_grant(without_goal(memory), target())
