@@ -1,4 +1,4 @@
-"""One secret, asked of whoever may give orders.  The guard needs no database to know it."""
+"""Bearer token authentication with one token from a file, without a database."""
 
 import hmac
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from fastapi import HTTPException, Request
 
 
 def bearer(token: str | None) -> Callable[[Request], None]:
-    """A FastAPI dependency that lets only the holder of the secret in; without a secret everybody."""
+    """Return a FastAPI dependency that requires the token; without a token every request is accepted."""
 
     def check(request: Request) -> None:
         if token is None:

@@ -1,4 +1,4 @@
-"""A bound on what a caller may send: bodies are read before anybody is asked for a secret."""
+"""A limit on the size of request bodies, which are read before authentication."""
 
 from http import HTTPStatus
 
@@ -9,14 +9,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class BodyLimit:
-    """Refuse bodies over a size: at once when the length is announced, else as soon as it is passed."""
+    """Reject bodies over a size: at once by their Content-Length, else as soon as the limit is exceeded."""
 
     def __init__(self, app: ASGIApp, *, limit_bytes: int) -> None:
         self._app = app
         self._limit_bytes = limit_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """Handle an ASGI request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

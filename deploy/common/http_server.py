@@ -1,4 +1,4 @@
-"""An HTTP server in a process of its own, and the work beside it: either ends with the other."""
+"""An HTTP server and its background work in one process: either ends with the other."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ KEEP_ALIVE_S = 65  # longer than a guard's longest period
 
 
 class MutualTls(NamedTuple):
-    """What a server shows, and whose clients it lets in: nobody without a certificate of that authority."""
+    """The certificate of a server, and the authority of the client certificates that it requires."""
 
     certificate: Path
     key: Path
@@ -25,7 +25,7 @@ class MutualTls(NamedTuple):
 
 
 def server_of(app: FastAPI, *, tls: MutualTls | None = None) -> uvicorn.Server:
-    """A quiet server that shows nothing of itself."""
+    """Return a server without access log and without a Server header."""
     config = uvicorn.Config(
         app,
         ssl_certfile=tls and tls.certificate,
@@ -42,7 +42,7 @@ def server_of(app: FastAPI, *, tls: MutualTls | None = None) -> uvicorn.Server:
 
 
 async def serve_beside(app: FastAPI, listener: socket.socket, work: Coroutine[Any, Any, None]) -> None:
-    """Serve until told to end; a failure of the work ends the process, and its reason is raised."""
+    """Serve until a signal; a failure of the work ends the server and is raised."""
     server = server_of(app)
     task = asyncio.create_task(work)
     task.add_done_callback(lambda _done: setattr(server, "should_exit", True))
@@ -55,7 +55,7 @@ async def serve_beside(app: FastAPI, listener: socket.socket, work: Coroutine[An
 
 
 def unix_listener(path: Path, *, mode: int) -> socket.socket:
-    """A socket in the file system that was never open to more than `mode` says; what a killed process left goes."""
+    """Return a Unix socket that never had more permissions than `mode`; the file of a dead process is replaced."""
     if path.exists() and stat.S_ISSOCK(path.stat().st_mode) and not _answers(path):
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -7,7 +7,7 @@ import structlog
 
 
 def configure_logs(*, level: str) -> None:
-    """Send this package's records to stderr, and warnings and errors of libraries."""
+    """Send the records of this product, and warnings and errors of libraries, to stderr."""
     least = logging.getLevelNamesMapping()[level]
     structlog.configure(
         processors=[

@@ -1,4 +1,4 @@
-"""A secret in a file."""
+"""A token in a file."""
 
 from pathlib import Path
 
@@ -7,11 +7,11 @@ from fleetwright.token_file import read_token
 
 
 class TokenFileError(FleetwrightError):
-    """The file with the secret cannot be used."""
+    """The token file cannot be used."""
 
 
 def read_token_file(path: Path) -> str:
-    """The secret, without the line's end."""
+    """Return the token without the line end."""
     try:
         return read_token(path)
     except ValueError as error:
