@@ -67,9 +67,9 @@ def _row(count: int, each: int) -> dict[str, Any]:
     with _traffic(addresses, each), _watcher() as url, tempfile.TemporaryDirectory() as folder:
         look_ms = _looks(peers)
         run_s = LONG_RUN_S if (count, each) == CLAIMED else RUN_S
-        both = _recording(peers, watcher=url, folder=Path(folder))
+        both = _recording(peers, monitor_url=url, folder=Path(folder))
         (cost,) = _in_children([(both, run_s)])
-        (alone,) = _in_children([(_recording(peers, watcher=None, folder=Path(folder) / "alone"), RUN_S)])
+        (alone,) = _in_children([(_recording(peers, monitor_url=None, folder=Path(folder) / "alone"), RUN_S)])
     return {
         "peers": count,
         "connections": count * each,
@@ -95,7 +95,7 @@ def _row_of_two(size_bytes: int) -> dict[str, Any]:
         _others(peers, size_bytes),
         _watcher() as url,
     ):
-        recorder = replace(_recording(peers, watcher=url, folder=None), node=count)
+        recorder = replace(_recording(peers, monitor_url=url, folder=None), node=count)
         prober = replace(recorder, probe_bytes=size_bytes, probes_only=True)
         ours, its = _in_children([(recorder, LONG_RUN_S), (prober, LONG_RUN_S)])
         (one,) = _in_children([(replace(recorder, probe_bytes=size_bytes), LONG_RUN_S)])
@@ -125,10 +125,10 @@ def _peers(addresses: list[str]) -> Peers:
     return Peers({address: at for at, address in enumerate(addresses)})
 
 
-def _recording(peers: Peers, *, watcher: str | None, folder: Path | None) -> Recording:
+def _recording(peers: Peers, *, monitor_url: str | None, folder: Path | None) -> Recording:
     pid_of = {0: os.getpid()}  # a process that is there
     held_s = HELD * PERIOD_S
-    return Recording(node=0, peers=peers, pid_of=pid_of, folder=folder, watcher=watcher, held_s=held_s)
+    return Recording(node=0, peers=peers, pid_of=pid_of, folder=folder, monitor_url=monitor_url, held_s=held_s)
 
 
 def _looks(peers: Peers) -> list[float]:

@@ -229,10 +229,10 @@ def _rank(document: dict[str, Any]) -> int | None:
 
 
 def _is_of_a_prober(document: dict[str, Any]) -> bool:
-    said = document.get("prober")
-    if said is None:
+    marked = document.get("prober")
+    if marked is None:
         return False
-    if said is not True:
+    if marked is not True:
         raise WireError("expected true of a prober, or nothing")
     if document.get("rank") is not None or document.get("looks"):
         raise WireError("expected no rank and no looks of a prober")

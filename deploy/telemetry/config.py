@@ -83,7 +83,7 @@ class RecordingFile(Frozen):
             dcgm=self.dcgm,
             xpu_timer=self.xpu_timer,
             folder=self.output,
-            watcher=self.send,
+            monitor_url=self.send,
             token=read_token_file(self.token_file) if self.token_file else None,
             budget_bytes_per_s=self.budget_bytes_per_s,
             held_s=HELD_S,

@@ -54,7 +54,7 @@ class Recording:
     ras: tuple[str, int] | None = None
     folder: Path | None = None
     run: Mapping[str, Any] = field(default_factory=dict)  # fields for run.json
-    watcher: str | None = None  # URL
+    monitor_url: str | None = None  # URL
     token: str | None = None
     budget_bytes_per_s: float = 1000.0
     held_s: float = 0.0  # how long unchanged polls may be held, to be processed together
@@ -107,9 +107,9 @@ def recorder_of(recording: Recording, *, started_s: float, tally: ParseErrors | 
 
 def _own_ports(recording: Recording) -> frozenset[int]:
     """The recorder's own connections are not the job's."""
-    if recording.watcher is None:
+    if recording.monitor_url is None:
         return frozenset()
-    parts = urlsplit(recording.watcher)
+    parts = urlsplit(recording.monitor_url)
     return frozenset({parts.port or _PORTS.get(parts.scheme, 80)})
 
 
@@ -171,9 +171,9 @@ def _sinks(recording: Recording, *, started_s: float) -> list[Sink]:
         run = known | dict(recording.run)
         refuse_other_run(recording.folder, run=run)
         sinks.append(RecordingFolder(recording.folder, run=run, held_s=recording.held_s))
-    if recording.watcher is not None:
+    if recording.monitor_url is not None:
         sender = Sender(
-            recording.watcher,
+            recording.monitor_url,
             node=recording.node,
             prober=recording.probes_only,
             token=recording.token,

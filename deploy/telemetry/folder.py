@@ -106,17 +106,17 @@ def refuse_other_run(path: Path, *, run: Mapping[str, Any]) -> None:
         there, here = parse_run(file.read_bytes()).job, parse_run(json.dumps(run).encode()).job
     except (FileNotFoundError, RuleError):
         return  # absent, being written by another recorder, or invalid: a replay reports that
-    for field, said, requested in _differences(there, here):
-        raise OtherRunError(f"{file}: {field}: is {said} there and {requested} here, expected a folder of its own")
+    for field, theirs, ours in _differences(there, here):
+        raise OtherRunError(f"{file}: {field}: is {theirs} there and {ours} here, expected a folder of its own")
 
 
 def _differences(there: Job, here: Job) -> Iterator[tuple[str, object, object]]:
     """Field, value there, value here; as a replay reads both."""
     if len(there.rank_node) != len(here.rank_node):
         yield "n", len(there.rank_node), len(here.rank_node)
-    for rank, (said, requested) in enumerate(zip(there.rank_node, here.rank_node, strict=False)):
-        if said != requested:
-            yield f"rank_node[{rank}]", said, requested
+    for rank, (theirs, ours) in enumerate(zip(there.rank_node, here.rank_node, strict=False)):
+        if theirs != ours:
+            yield f"rank_node[{rank}]", theirs, ours
     if not isclose(there.look_period_s, here.look_period_s, rel_tol=1e-4):
         yield "sample_hz", f"{1.0 / there.look_period_s:g}", f"{1.0 / here.look_period_s:g}"
 

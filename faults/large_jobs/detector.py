@@ -62,9 +62,9 @@ class _Fitted:
         """Process one window.  `stood`: busy time measures no bandwidth while the job stands."""
         from_s = index * self._settings.window_s
         to_s = from_s + self._settings.window_s
-        told = {pair: total for pair, total in sums.items() if pair[1] == OUTSIDE} if stood else sums
-        seen = of_edges.window(self.edges, told, self._settings, from_s=from_s, to_s=to_s, trains=trains)
-        self._state, diagnoses = self._localiser.step(self._state, seen)
+        counted = {pair: total for pair, total in sums.items() if pair[1] == OUTSIDE} if stood else sums
+        window = of_edges.window(self.edges, counted, self._settings, from_s=from_s, to_s=to_s, trains=trains)
+        self._state, diagnoses = self._localiser.step(self._state, window)
         if not stood:
             self._unknown = self._unknown + 1 if of_edges.unknown(self.edges, sums) else 0
         return diagnoses
@@ -119,9 +119,9 @@ class LargeJobDetector:
     def evaluate(self, now_s: float) -> Sequence[Diagnosis]:
         """The active diagnoses since the last closed window."""
         gaps, windows = self._gaps.over(now_s), self._open.over(now_s)
-        for index, told in gaps:
+        for index, window in gaps:
             length_s = self._gaps.length_s
-            gaps_s = self._computing.gaps(Gaps() if told is None else told)
+            gaps_s = self._computing.gaps(Gaps() if window is None else window)
             self._late, self._nodes = self._stragglers.step(
                 self._late, gaps_s, (index + 1) * length_s, window_s=length_s
             )

@@ -101,9 +101,9 @@ def window(
             moved[at], busy_us[at], connections[at] = total.bytes, total.busy_us, total.connections
         elif pair[1] == OUTSIDE:
             busy_nodes.update(pair[:1] if total.bytes - edges.outside_bytes.get(pair[0], 0.0) >= least_bytes else ())
-    told = (busy_us >= settings.busy_ticks * TICK_US) & (moved > 0)
+    finite = (busy_us >= settings.busy_ticks * TICK_US) & (moved > 0)
     slowdown = np.full(count, np.nan)
-    slowdown[told] = np.log(edges.usual_mbit[told] * busy_us[told] / (8.0 * moved[told]))
+    slowdown[finite] = np.log(edges.usual_mbit[finite] * busy_us[finite] / (8.0 * moved[finite]))
     extra = (connections > edges.connections) & (moved - edges.usual_bytes >= least_bytes)
     foreign = _touched(edges.fabric, extra, busy_nodes)
     probed = None if trains is None else _probed(edges, trains, settings)
@@ -117,8 +117,8 @@ def _probed(edges: Edges, trains: Trains, settings: JobwideSettings) -> Floats |
         at = edges.at.get(pair)
         if at is not None and count >= settings.least_probes:
             found[at] = np.log(least_s)
-    told = np.isfinite(found)
-    return found - np.median(found[told]) if told.any() else None
+    finite = np.isfinite(found)
+    return found - np.median(found[finite]) if finite.any() else None
 
 
 def _touched(fabric: Fabric, extra: NDArray[np.bool_], nodes: set[int]) -> NDArray[np.bool_] | None:

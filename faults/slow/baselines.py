@@ -141,12 +141,12 @@ class History:
     def __len__(self) -> int:
         return min(self._calm.seen, self._most)
 
-    def add(self, log_mbit: Floats, *, accused: NDArray[np.bool_], suspected: bool) -> None:
+    def add(self, log_mbit: Floats, *, suspects: NDArray[np.bool_], suspected: bool) -> None:
         """Add a window; during a suspicion it is dropped, with all that overlap its onset."""
         if suspected:
             self._waiting.clear()
             return
-        self._waiting.append((log_mbit, np.where(accused, np.nan, log_mbit)))
+        self._waiting.append((log_mbit, np.where(suspects, np.nan, log_mbit)))
         if len(self._waiting) > self._ripe_after:
             whole, calm = self._waiting.popleft()
             self._all.take(whole.ravel())
@@ -177,12 +177,12 @@ class History:
         seen = self._calm.seen
         if self._known is None or seen > self._known[0] + 0.1 * min(seen, self._most):
             logs, calm = self._all.rows, self._calm.rows
-            heard = np.flatnonzero(np.isfinite(logs).any(axis=0))
-            logs, middle = logs[:, heard], _columns(calm[:, heard])
+            observed = np.flatnonzero(np.isfinite(logs).any(axis=0))
+            logs, middle = logs[:, observed], _columns(calm[:, observed])
             apart = logs - middle
             usual, spread = np.full((2, self._nodes * self._nodes), np.nan)
-            usual[heard] = middle
-            spread[heard] = NORMAL * _columns(np.abs(apart - _columns(apart.T)[:, None]))
+            usual[observed] = middle
+            spread[observed] = NORMAL * _columns(np.abs(apart - _columns(apart.T)[:, None]))
             shape = (self._nodes, self._nodes)
             self._known = (seen, usual.reshape(shape), spread.reshape(shape))
         return self._known[1], self._known[2]

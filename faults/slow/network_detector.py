@@ -94,10 +94,10 @@ class NetworkDetector:
             views.append((self._window(longer, LONGER * short.change), now_s - 2 * s.window_s, LONGER))
         usual = self._history.usual(kind, short.busy) if self.has_history else None
         slow = self._findings(views, usual, kind, delays, probed, now_s=now_s, false_rate=false_per_window)
-        accused = np.zeros_like(self._masked)
+        suspects = np.zeros_like(self._masked)
         for each in slow:
-            accused |= each.entity.where(len(mbit))
-        self._history.add(short.log, accused=accused, suspected=suspected or bool(foreign))
+            suspects |= each.entity.where(len(mbit))
+        self._history.add(short.log, suspects=suspects, suspected=suspected or bool(foreign))
         unread = tuple(int(j) for j in np.flatnonzero(short.unread.any(axis=0)))
         unobserved = frozenset(int(i) for i in np.flatnonzero(~np.isfinite(span.seconds)))
         return Evaluated(slow, mbit, mbit if usual is None else np.exp(usual.log_mbit), foreign, unread, unobserved)

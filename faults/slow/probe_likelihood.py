@@ -172,9 +172,9 @@ class View:
     def probed(self) -> Probed:
         """The likelihood ratios."""
         table = self.health.table() if self.own else self.health.table_with(self.r[np.isfinite(self.r)])
-        heard, bins = np.isfinite(self.r)[..., None], _bins(self.r)
+        observed, bins = np.isfinite(self.r)[..., None], _bins(self.r)
         since = (self.at_s[..., None] > self.now_s - np.array(SINCE_S)).astype(np.float64).transpose(0, 2, 1)
-        out, into = (since @ np.where(heard, of_way[bins], 0.0) for of_way in table)
+        out, into = (since @ np.where(observed, of_way[bins], 0.0) for of_way in table)
         return Probed(self.nodes, self.own, self.pairs, out, into)
 
 
@@ -197,9 +197,11 @@ class ProbeEvidence:
             return ()
         views = []
         for own, r in ((True, ratios.own), (False, ratios.peers)):
-            heard = np.isfinite(r).any(axis=1)
-            if heard.any():
-                view = View(self._nodes, own, ratios.pairs[heard], r[heard], ratios.at_s[heard], now_s, self._health)
+            observed = np.isfinite(r).any(axis=1)
+            if observed.any():
+                view = View(
+                    self._nodes, own, ratios.pairs[observed], r[observed], ratios.at_s[observed], now_s, self._health
+                )
                 views.append(view)
         return tuple(views)
 

@@ -198,11 +198,11 @@ def apart(slow: NDArray[np.bool_]) -> int:
 
 def _cut(observed: Observed) -> Observed:
     known = np.isfinite(observed.sockets) & np.isfinite(observed.sigma)
-    heard = np.isfinite(observed.delays) & np.isfinite(observed.doubt)
+    finite = np.isfinite(observed.delays) & np.isfinite(observed.doubt)
     return replace(
         observed,
         sockets=np.where(known, np.maximum(observed.sockets, -FASTER_SIGMA * observed.sigma), np.nan),
-        delays=np.where(heard, np.maximum(observed.delays, -FASTER_SIGMA * observed.doubt), np.nan),
+        delays=np.where(finite, np.maximum(observed.delays, -FASTER_SIGMA * observed.doubt), np.nan),
     )
 
 

@@ -60,8 +60,8 @@ class StragglerState:
     def recent(self, nodes: Ints, windows: int) -> Floats:
         """Mean lateness of these nodes in the newest windows in which each was observed; 0 without any."""
         reported = np.array([window[nodes] for window in self.lately[: max(windows, 1)]])
-        told = np.isfinite(reported)
-        return np.asarray(np.where(told, reported, 0.0).sum(axis=0) / np.maximum(told.sum(axis=0), 1))
+        finite = np.isfinite(reported)
+        return np.asarray(np.where(finite, reported, 0.0).sum(axis=0) / np.maximum(finite.sum(axis=0), 1))
 
 
 class _Found(NamedTuple):
@@ -102,11 +102,11 @@ class Stragglers:
         if window_s is None:
             window_s = now_s - state.now_s if state.now_s is not None else now_s
         window_s = max(window_s, 1e-3)
-        told = np.isfinite(gaps_s) & (gaps_s > 0.0)
-        if not told.any():  # a stopped job gives no compute times
+        finite = np.isfinite(gaps_s) & (gaps_s > 0.0)
+        if not finite.any():  # a stopped job gives no compute times
             silent = replace(state, now_s=now_s, silent_s=state.silent_s + window_s)
             return silent, tuple(state.named[node] for node in sorted(state.named))
-        known, late = self._late(state, np.log(np.where(told, gaps_s, np.nan)))
+        known, late = self._late(state, np.log(np.where(finite, gaps_s, np.nan)))
         after = self._learn(replace(state, scales=known), late, now_s, window_s)
         return self._name(after, now_s, window_s)
 

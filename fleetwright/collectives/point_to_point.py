@@ -29,7 +29,7 @@ class Half:
 
 
 class Passes:
-    """Pairs halves; calls `tell` for each pass when both halves have ended."""
+    """Pairs halves; calls `record` for each pass when both halves have ended."""
 
     def __init__(self, record: Callable[[Line], None], *, now_s: Callable[[], float]) -> None:
         self._record, self._now_s = record, now_s

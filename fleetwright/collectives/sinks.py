@@ -132,6 +132,6 @@ def sink_from(text: str | None, *, rank: int) -> Sink:
     if not place:
         raise ValueError(f"nowhere to write to: name a folder or unix:PATH, or set {VARIABLE}")
     if place.startswith(_UNIX):
-        path, comma, watcher = place.removeprefix(_UNIX).partition(",")
-        return InboxSink(path, rank=rank, fallback=HttpFallback(parse_address(watcher), rank=rank) if comma else None)
+        path, comma, monitor = place.removeprefix(_UNIX).partition(",")
+        return InboxSink(path, rank=rank, fallback=HttpFallback(parse_address(monitor), rank=rank) if comma else None)
     return FolderSink(Path(place), rank=rank)

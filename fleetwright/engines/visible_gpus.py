@@ -67,11 +67,11 @@ def _shown(
     listed: Sequence[Gpu], *, environment: Mapping[str, str], local: Callable[[], Sequence[str] | None]
 ) -> list[Gpu]:
     """The GPUs of the worker's container."""
-    if (told := local()) is not None:
+    if (visible := local()) is not None:
         by_uuid = {gpu.uuid: gpu for gpu in listed}
-        if missing := [uuid for uuid in told if uuid not in by_uuid]:
+        if missing := [uuid for uuid in visible if uuid not in by_uuid]:
             raise UnknownGpusError(f"the agent does not list {', '.join(missing)}: is it this node's?")
-        return [by_uuid[uuid] for uuid in told]
+        return [by_uuid[uuid] for uuid in visible]
     given = environment.get("NVIDIA_VISIBLE_DEVICES", "all").strip()
     if given in _HIDDEN:
         raise UnknownGpusError(f"NVIDIA_VISIBLE_DEVICES is {given!r} and NVML cannot be asked: set {NAMED}")

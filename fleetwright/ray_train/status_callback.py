@@ -72,8 +72,8 @@ class RunStatusCallback(ControllerCallback, WorkerGroupCallback, ReportCallback)
         """All workers have reported."""
         with _logging_errors():
             self._reports += 1
-            said = next((each["step"] for each in metrics if type(each.get("step")) is int), None)
-            step = said if said is not None and said >= 0 else self._reports
+            given = next((each["step"] for each in metrics if type(each.get("step")) is int), None)
+            step = given if given is not None and given >= 0 else self._reports
             checkpoint = training_report.checkpoint is not None
             if checkpoint:
                 TrainProcess.checkpoints += 1

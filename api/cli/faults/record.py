@@ -133,7 +133,7 @@ def record(
         xpu_timer=_url("--xpu-timer", xpu_timer),
         ras=_address(ras),
         folder=output,
-        watcher=_url("--send", send),
+        monitor_url=_url("--send", send),
         token=read_secret(token_file),
         budget_bytes_per_s=budget,
         held_s=HELD_S,

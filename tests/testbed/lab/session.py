@@ -77,7 +77,7 @@ def run_experiment(
             probe_every_s=experiment.probe_every_s,
             folder=folder,
             run=experiment.run_entry(congestion_control=CONGESTION_CONTROL.read_text().strip()),
-            watcher=watcher_url,
+            monitor_url=watcher_url,
         )
         recorders = _recorders(common, network, pids, inboxes, started_s)
         for recorder in recorders:
