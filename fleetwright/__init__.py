@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from api.client import AsyncClient, Client
+    from api.client import GPUS, MODELS, OFFERS, TOPOLOGY, ApiError, AsyncClient, Client
 
-__all__ = ["AsyncClient", "Client"]
+__all__ = ["GPUS", "MODELS", "OFFERS", "TOPOLOGY", "ApiError", "AsyncClient", "Client"]
 
 _NEEDED = ("api", "planner", "placement", "power", "faults", "fleet")
 

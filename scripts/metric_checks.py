@@ -86,12 +86,7 @@ def _imported(trees: Iterable[ast.Module]) -> Iterator[str]:
 
 def _registered(tree: ast.Module) -> Iterator[str]:
     """Yield the names that one module holds as literals, and those that it passes to its wrappers."""
-    wrappers = {
-        function.name: prefix
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef)
-        for prefix in _prefixes(function)
-    }
+    wrappers = wrapper_prefixes(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and NAME.fullmatch(node.value):
             yield node.value
@@ -99,6 +94,16 @@ def _registered(tree: ast.Module) -> Iterator[str]:
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if called in wrappers:
                 yield wrappers[called] + str(node.args[0].value)
+
+
+def wrapper_prefixes(tree: ast.Module) -> dict[str, str]:
+    """The functions of a module that register metrics, with the prefix that each puts before a name."""
+    return {
+        function.name: prefix
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef)
+        for prefix in _prefixes(function)
+    }
 
 
 def _prefixes(function: ast.FunctionDef) -> Iterator[str]:
