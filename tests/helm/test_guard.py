@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from api.cli.app import app
-from deploy.power_guard.config import GuardFile, Mode
+from deploy.power_guard.config import ActuationMode, GuardFile
 from fleet.documents import parse_document, read_model
 from tests.helm.chart import Object, container, kinds, one, render
 from tests.testbed.helm import Helm, HelmError
@@ -33,8 +33,8 @@ def test_it_is_off_by_default(helm3: Helm) -> None:
 
 
 def test_it_observes_until_it_is_told_to_act(helm3: Helm) -> None:
-    assert guard_file(render(helm3, *ON)).mode is Mode.OBSERVE
-    assert guard_file(render(helm3, *ON, "--set", "guard.apply=true")).mode is Mode.APPLY
+    assert guard_file(render(helm3, *ON)).mode is ActuationMode.OBSERVE
+    assert guard_file(render(helm3, *ON, "--set", "guard.apply=true")).mode is ActuationMode.APPLY
 
 
 def test_there_is_one_at_a_time(helm3: Helm) -> None:

@@ -142,7 +142,7 @@ def test_names_come_from_the_release(helm3: Helm, release: str, values: list[str
     ("values", "expected"),
     [
         (["image.tag=1.2.3"], "fleetwright:1.2.3"),
-        (["image.registry=registry.invalid:5000/team"], "registry.invalid:5000/team/fleetwright:0.1.0"),
+        (["image.registry=registry.invalid:5000/team"], "registry.invalid:5000/team/fleetwright:0.2.0"),
         (["image.tag=1.2.3", f"image.digest=sha256:{'a' * 64}"], f"fleetwright@sha256:{'a' * 64}"),
     ],
 )

@@ -143,7 +143,7 @@ def test_a_group_without_a_command_lists_its_own(cli: Cli) -> None:
 
 def test_version(cli: Cli) -> None:
     done = cli("--version")
-    assert (done.code, done.stdout, done.stderr) == (0, "fleetwright 0.1.0\n", "")
+    assert (done.code, done.stdout, done.stderr) == (0, "fleetwright 0.2.0\n", "")
 
 
 def test_the_help_names_the_url_that_is_asked_without_one() -> None:

@@ -38,7 +38,7 @@ class TestPlacing:
         provenance = cli("place", EXAMPLE, EXAMPLE, *SHAPE, "--seed", "5", "--format", "json").json["provenance"]
         assert [source["name"] for source in provenance["loads"]] == [str(EXAMPLE)] * 2
         assert len(provenance["loads"][0]["sha256"]) == 64
-        assert (provenance["windows"], provenance["seed"], provenance["version"]) == (2, 5, "0.1.0")
+        assert (provenance["windows"], provenance["seed"], provenance["version"]) == (2, 5, "0.2.0")
 
     def test_the_same_request_has_the_same_result(self, cli: Cli, tmp_path: Path) -> None:
         made = []
