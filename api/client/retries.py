@@ -20,7 +20,7 @@ class Retries:
 
     attempts: int = 4
     wait_first_s: float = 0.1
-    wait_most_s: float = 10.0  # a longer `Retry-After` is an error for the caller
+    max_wait_s: float = 10.0  # a longer `Retry-After` is an error for the caller
     give_up_after_s: float = 30.0
 
     def context(self, call: Call[Any]) -> Any:
@@ -30,7 +30,7 @@ class Retries:
             attempts=self.attempts if call.retried else 1,
             timeout=self.give_up_after_s,
             wait_initial=self.wait_first_s,
-            wait_max=self.wait_most_s,
+            wait_max=self.max_wait_s,
             wait_jitter=self.wait_first_s,
         )
 
@@ -47,4 +47,4 @@ class Retries:
         return decide
 
     def _wait_s(self, retry_after_s: float | None) -> bool | float:
-        return retry_after_s if retry_after_s is not None and retry_after_s <= self.wait_most_s else False
+        return retry_after_s if retry_after_s is not None and retry_after_s <= self.max_wait_s else False

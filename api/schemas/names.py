@@ -23,7 +23,7 @@ _SIZE = re.compile(r"/x(\d+)(@[^/]*)?$")
 _CLOCK = re.compile(r"@(\d[\d.]*)$")
 
 
-def _as_plans_say(part: str) -> str:
+def _require_plan_spelling(part: str) -> str:
     """A part must be spelled as plans spell it: a part that no plan contains would be scaled to zero."""
     if (size := _SIZE.search(part)) is not None and size[1].startswith("0"):
         raise ValueError(f"{part!r}: allowed after /x: the GPUs of one replica, 1 or more, without leading zeros")
@@ -42,4 +42,4 @@ def _is_clock(text: str) -> bool:
     return 0.0 < clock <= 1.0 and f"{clock:g}" == text
 
 
-PartKey = Annotated[PartName, AfterValidator(_as_plans_say)]
+PartKey = Annotated[PartName, AfterValidator(_require_plan_spelling)]

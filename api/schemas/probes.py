@@ -10,13 +10,13 @@ Query = Annotated[str, StringConstraints(min_length=1, max_length=2_000, pattern
 Seconds = Annotated[float, Field(ge=0.0, le=86_400.0)]
 
 
-def _says_only_where(url: HttpUrl) -> HttpUrl:
+def _required_exactly_with(url: HttpUrl) -> HttpUrl:
     if url.username or url.password or url.query or url.fragment:
         raise RuleError([((), "allowed: http(s)://HOST[:PORT][/PATH], without user, query or fragment")])
     return url
 
 
-PlainUrl = Annotated[HttpUrl, AfterValidator(_says_only_where)]
+PlainUrl = Annotated[HttpUrl, AfterValidator(_required_exactly_with)]
 
 
 class HealthProbe(Frozen):

@@ -28,11 +28,11 @@ def paths_of(request: PathsRequest, topology: Topology) -> PathsAnswer:
 
 
 def _too_large(job: TrafficJob, index: TopologyIndex, *, draws: int) -> Iterator[Violation]:
-    asked = _senders(job, index) * job.connections * (2 if job.both_ways else 1)
-    if asked > MAX_CONNECTIONS:
-        yield ("job",), f"needs {asked:,} connections, the limit here is {MAX_CONNECTIONS:,}"
-    elif asked * draws > MAX_DRAWN:
-        yield ("draws",), f"must be at most {MAX_DRAWN // asked:,} for {asked:,} connections"
+    needed = _senders(job, index) * job.connections * (2 if job.both_ways else 1)
+    if needed > MAX_CONNECTIONS:
+        yield ("job",), f"needs {needed:,} connections, the limit here is {MAX_CONNECTIONS:,}"
+    elif needed * draws > MAX_DRAWN:
+        yield ("draws",), f"must be at most {MAX_DRAWN // needed:,} for {needed:,} connections"
     cables = sum(len(switch.uplinks) * switch.links_per_uplink for switch in index.switches.values())
     if cables > MAX_CABLES:
         yield ("topology",), f"has {cables:,} cables, the limit here is {MAX_CABLES:,}"

@@ -51,9 +51,9 @@ class RequestObserver:
         given = Headers(scope=scope).get(REQUEST_ID, "")
         request_id = given if REQUEST_ID_FORM.fullmatch(given) else new_id(self._now())
         with request_context(request_id):
-            await self._answer(scope, receive, send, request_id=request_id)
+            await self._handle(scope, receive, send, request_id=request_id)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, *, request_id: str) -> None:
+    async def _handle(self, scope: Scope, receive: Receive, send: Send, *, request_id: str) -> None:
         started_s = time.perf_counter()
         status = 0
 
@@ -108,7 +108,7 @@ class HeadAsGet:
         if scope["type"] != "http" or scope["method"] != "HEAD":
             await self._app(scope, receive, send)
             return
-        asked = {**scope, "method": "GET"}  # the server keeps its own scope, so that it sends no body
+        as_get = {**scope, "method": "GET"}  # the server keeps its own scope, so that it sends no body
 
         async def send_head(message: Message) -> None:
             if message["type"] == "http.response.body":
@@ -116,10 +116,10 @@ class HeadAsGet:
             await send(message)
 
         try:
-            await self._app(asked, receive, send_head)
+            await self._app(as_get, receive, send_head)
         finally:
-            if "route" in asked:
-                scope["route"] = asked["route"]  # for the log and the metrics
+            if "route" in as_get:
+                scope["route"] = as_get["route"]  # for the log and the metrics
 
 
 class LoopbackOnly:

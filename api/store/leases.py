@@ -40,8 +40,8 @@ class LeaseRepository:
             except IntegrityError as error:
                 raise ConflictError(f"lease {lease.name!r} was taken at the same time") from error
             return
-        seen = (LeaseRow.name == lease.name, LeaseRow.term == after.term, LeaseRow.beats == after.beats)
-        done: CursorResult[Any] = await self._connection.execute(update(LeaseRow).where(*seen).values(**values))
+        expected = (LeaseRow.name == lease.name, LeaseRow.term == after.term, LeaseRow.beats == after.beats)
+        done: CursorResult[Any] = await self._connection.execute(update(LeaseRow).where(*expected).values(**values))
         if done.rowcount != 1:
             raise ConflictError(f"lease {lease.name!r} was changed at the same time")
 

@@ -8,11 +8,11 @@ MAX_BYTES = 32 * 1024 * 1024
 MAX_VALUES = 2_000_000  # in one JSON document; each costs about 100 bytes once parsed
 
 
-def whole_document(content: bytes | Iterable[bytes], *, most_bytes: int = MAX_BYTES) -> bytes:
+def whole_document(content: bytes | Iterable[bytes], *, max_bytes: int = MAX_BYTES) -> bytes:
     """The bytes of a document.  Reading stops at the limit."""
     held = bytearray()
     for chunk in (content,) if isinstance(content, bytes) else content:
-        if len(held) + len(chunk) > most_bytes:
+        if len(held) + len(chunk) > max_bytes:
             raise MalformedError("too large")
         held += chunk
     return bytes(held)

@@ -16,10 +16,10 @@ class Splitter:
     The same code splits finished and growing files: the rest after the last line end waits for more, or for `end`.
     """
 
-    def __init__(self, *, source: str, tally: ParseErrors, most_bytes: int = MAX_LINE_BYTES) -> None:
+    def __init__(self, *, source: str, tally: ParseErrors, max_bytes: int = MAX_LINE_BYTES) -> None:
         self._source = source
         self._tally = tally
-        self._most_bytes = most_bytes
+        self._most_bytes = max_bytes
         self._held = bytearray()
         self._dropping = False
 
@@ -51,10 +51,10 @@ class Splitter:
 
 
 def split_lines(
-    chunks: Iterable[bytes], *, source: str, tally: ParseErrors, most_bytes: int = MAX_LINE_BYTES
+    chunks: Iterable[bytes], *, source: str, tally: ParseErrors, max_bytes: int = MAX_LINE_BYTES
 ) -> Iterator[bytes]:
     """All lines of a finished stream."""
-    splitter = Splitter(source=source, tally=tally, most_bytes=most_bytes)
+    splitter = Splitter(source=source, tally=tally, max_bytes=max_bytes)
     for chunk in chunks:
         yield from splitter.feed(chunk)
     yield from splitter.end()

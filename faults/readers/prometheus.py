@@ -33,7 +33,7 @@ def parse_samples(
 ) -> Iterator[Sample]:
     """The samples whose names begin with one of the prefixes."""
     wanted = tuple(prefix.encode() for prefix in prefixes)
-    for line in split_lines(chunks, source=source, tally=tally, most_bytes=MAX_LINE_BYTES):
+    for line in split_lines(chunks, source=source, tally=tally, max_bytes=MAX_LINE_BYTES):
         if line.startswith(wanted):
             with tally.skipping(source):
                 yield _sample(line)

@@ -70,7 +70,7 @@ def _no_run() -> Run:
 
 def _document(content: Content) -> bytes:
     try:
-        return whole_document(content, most_bytes=MAX_RUN_BYTES)
+        return whole_document(content, max_bytes=MAX_RUN_BYTES)
     except MalformedError as error:
         raise RuleError([((), f"{RUN} is {error}, expected at most {MAX_RUN_BYTES:,} bytes")]) from error
 

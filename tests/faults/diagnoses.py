@@ -1,4 +1,4 @@
-"""A verdict to change for a test."""
+"""A diagnosis to change in a test."""
 
 from faults.diagnosis import Diagnosis, FaultClass, Scope
 
@@ -6,7 +6,7 @@ from faults.diagnosis import Diagnosis, FaultClass, Scope
 def diagnosis(
     fault: FaultClass = FaultClass.COMM_HANG, node: int | None = 1, *, scope: Scope = Scope.NODE, **more: object
 ) -> Diagnosis:
-    """Of a node, and nobody is to be taken out for it."""
+    """A diagnosis of a node that justifies no isolation."""
     fields = {
         "fault": fault,
         "scope": scope,

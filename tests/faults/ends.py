@@ -1,4 +1,4 @@
-"""The same trains as the ends of their pairs would tell of them."""
+"""The same trains as the ends of their pairs report them."""
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -6,11 +6,11 @@ from typing import Final
 
 from faults.observations import Observation, Probe, ProbeReturned
 
-WORD_S: Final = 0.2  # until a word is read
+WORD_S: Final = 0.2  # until a report is read
 
 
 class End(StrEnum):
-    """Who is heard."""
+    """The ends whose reports arrive."""
 
     RECEIVER = "receiver"
     SENDER = "sender"
@@ -19,7 +19,7 @@ class End(StrEnum):
 
 
 def told_by(end: End, observations: Iterable[Observation]) -> Iterator[Observation]:
-    """Trains that receivers tell of, told by these; all else as it is."""
+    """The trains of receivers, reported by these ends; everything else unchanged."""
     for seen in observations:
         if not isinstance(seen.values, Probe) or seen.peer is None:
             yield seen

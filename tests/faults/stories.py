@@ -1,6 +1,6 @@
-"""Jobs that are told, not run: a ring of nodes with heartbeats, records and socket counters, and what befalls it.
+"""Generated jobs: a ring of nodes with heartbeats, records and socket counters, and a fault.
 
-Only what the kernel and the ranks would show is told; times are exact, so that a test can say when.
+They contain only what the kernel and the ranks would report.  Times are exact, so a test can check the detection time.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,32 +21,32 @@ class Story:
     """A ring of `nodes` ranks that all-reduce every STEP_S and stop together at `stop_s`."""
 
     nodes: int = 4
-    stop_s: float = 5.0  # nobody gets through an operation after this
+    stop_s: float = 5.0  # no operation completes after this
     end_s: float = 20.0
-    behind: int | None = None  # this rank never calls the operation that the others wait in
-    phase: str = "compute"  # of the one behind
+    behind: int | None = None  # this rank never calls the operation in which the others wait
+    phase: str = "compute"  # of the rank that is behind
     silent: int | None = None  # its heartbeat ends
-    unread: int | None = None  # its node's sockets hold bytes
+    unread: int | None = None  # its node's sockets contain unread bytes
     stopped: int | None = None  # its process is in state T
-    dead: tuple[tuple[int, int], ...] = ()  # ways on which nothing arrives
+    dead: tuple[tuple[int, int], ...] = ()  # directed links that lose everything
     gone: tuple[tuple[float, int], ...] = ()  # (when, node): its sockets vanish
     failed: tuple[tuple[float, int], ...] = ()  # (when, rank): its collective raises
-    late_looks: Callable[[float], bool] = lambda _at_s: False  # looks that the machine has no time for
+    late_polls: Callable[[float], bool] = lambda _at_s: False  # polls that the machine is too busy for
     records: bool = True
     beats: bool = True
     goes_on: bool = False
 
     @property
     def job(self) -> Job:
-        """What is known of it before."""
+        """The job before any observation."""
         return Job(self.nodes, tuple(range(self.nodes)))
 
     def but(self, **changes: object) -> "Story":
-        """The same with something else."""
+        """The same story with changes."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def told(self) -> list[Observation]:
-        """Everything, in the order in which it is known."""
+        """All observations in the order in which they become known."""
         parts = [*self._looks(), *self._beats(), *self._records(), *self._processes()]
         return sorted(parts, key=lambda observation: observation.at_s)
 
@@ -98,7 +98,7 @@ class Story:
     def _looks(self) -> Iterator[Observation]:
         for count in range(int(self.end_s / LOOK_S)):
             at_s = count * LOOK_S
-            if self.late_looks(at_s):
+            if self.late_polls(at_s):
                 continue
             for node in range(self.nodes):
                 peers = [peer for peer in self._peers(node) if at_s < min(self._gone_s(node), self._gone_s(peer))]
@@ -121,9 +121,9 @@ class Story:
         if node == self.unread:
             socket = socket._replace(read_queue_bytes=96)
         ways = {(node, peer), (peer, node)} & set(self.dead)
-        if ways:  # the acknowledgement is lost whichever way is dead
+        if ways:  # the acknowledgement is lost whichever direction is dead
             backoff = sum(stopped_s >= limit for limit in (0.2, 0.6, 1.4, 3.0, 6.2))
             socket = socket._replace(unacked=3, write_queue_bytes=3 * each // 100, backoff=backoff)
-            if (peer, node) not in self.dead:  # what the peer sent did come
+            if (peer, node) not in self.dead:  # the peer's data arrived
                 socket = socket._replace(received_bytes=socket.received_bytes + 3 * back // 100)
         return socket

@@ -1,4 +1,4 @@
-"""Bundles: the same verdicts bit for bit, nothing believed that was changed, no more kept than was asked."""
+"""Bundles: equal diagnoses bit for bit, no changed bundle is accepted, and no more than the limit is kept."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ HANG_LINES = lines_of()
         max_size=60,
     )
 )
-def test_whatever_was_told_in_whatever_order_it_says_the_same_again(calls: list[tuple[int, float, bool]]) -> None:
+def test_any_observations_in_any_order_replay_equally(calls: list[tuple[int, float, bool]]) -> None:
     told = HANG.told()
     what: list[Call] = [at_s if evaluate else told[index]._replace(at_s=at_s) for index, at_s, evaluate in calls]
     watcher = FaultMonitor(HANG.job, ONLY)
@@ -49,7 +49,7 @@ def test_whatever_was_told_in_whatever_order_it_says_the_same_again(calls: list[
     assert bundle.holds
 
 
-def test_a_hang_is_told_again_bit_for_bit() -> None:
+def test_a_hang_replays_bit_for_bit() -> None:
     bundle = read_bundle(HANG_LINES)
     assert bundle.diagnoses == replay(HANG.job, HANG.told(), ONLY)
     assert bundle.diagnoses
@@ -57,12 +57,12 @@ def test_a_hang_is_told_again_bit_for_bit() -> None:
     assert list(write_bundle(bundle.job, bundle.settings, bundle.calls, version=bundle.version)) == HANG_LINES
 
 
-def test_slowness_too() -> None:
+def test_slowness_replays_bit_for_bit() -> None:
     story = Story(nodes=4, goes_on=True, end_s=4.0)
     assert read_bundle(lines_of(story, MonitorSettings())).holds
 
 
-def test_bytes_read_as_text_does() -> None:
+def test_bytes_parse_like_text() -> None:
     assert read_bundle([line.encode() for line in HANG_LINES]) == read_bundle(HANG_LINES)
 
 
@@ -75,7 +75,7 @@ def test_a_changed_line_is_refused(number: int) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1, 10, len(HANG_LINES) - 2, len(HANG_LINES) - 1])
-def test_a_part_of_one_is_refused(kept: int) -> None:
+def test_a_truncated_bundle_is_refused(kept: int) -> None:
     with pytest.raises(RuleError):
         read_bundle(HANG_LINES[:kept])
 
@@ -84,12 +84,12 @@ def test_a_part_of_one_is_refused(kept: int) -> None:
     "line",
     ["", "{", "[" * 100_000, '{"bundle":2}', "null", "[]", '{"bundle":1}', "\x00", "x" * 2_000_000],
 )
-def test_what_is_no_bundle_is_refused(line: str) -> None:
+def test_other_text_is_refused(line: str) -> None:
     with pytest.raises(RuleError):
         read_bundle([line])
 
 
-def test_a_job_that_cannot_be_is_refused() -> None:
+def test_an_impossible_job_is_refused() -> None:
     head = json.loads(HANG_LINES[0])
     head["job"]["rank_node"] = [0, 99]
     resummed = list(write_bundle(replace(HANG.job, rank_node=(0, 1, 2, 3)), ONLY, (), version="0"))
@@ -99,12 +99,12 @@ def test_a_job_that_cannot_be_is_refused() -> None:
 
 
 def summed(*lines: str) -> list[str]:
-    """The lines with their right sum."""
+    """The lines with a correct checksum."""
     return [*lines, json.dumps({"sha256": hashlib.sha256("".join(lines).encode()).hexdigest()}) + "\n"]
 
 
 def head_with(**changes: object) -> str:
-    """The head of a bundle, changed inside: `job__nodes=3`."""
+    """The head of a bundle with a change inside: `job__nodes=3`."""
     head = json.loads(HANG_LINES[0])
     for path, value in changes.items():
         *parts, last = path.split("__")
@@ -156,13 +156,13 @@ def test_no_line_may_follow_the_checksum(behind: str) -> None:
         read_bundle([*HANG_LINES, behind])
 
 
-def test_a_sum_with_something_beside_it_is_refused() -> None:
+def test_a_checksum_line_with_other_keys_is_refused() -> None:
     last = json.dumps({**json.loads(HANG_LINES[-1]), "more": 1})
     with pytest.raises(RuleError, match="sum"):
         read_bundle([*HANG_LINES[:-1], last])
 
 
-def test_it_says_what_it_was_written_for_and_whether_what_is_left_gives_it() -> None:
+def test_a_bundle_has_the_live_diagnoses_and_shows_whether_the_rest_gives_them() -> None:
     what = list(calls(HANG.told(), judge_s=ONLY.judge_s))
     told = replay(HANG.job, HANG.told(), ONLY)
     assert told
@@ -177,13 +177,13 @@ def test_it_says_what_it_was_written_for_and_whether_what_is_left_gives_it() -> 
     assert not proves(less, told)
 
 
-def test_a_tape_keeps_the_newest_and_counts_what_it_dropped() -> None:
+def test_a_call_log_keeps_the_newest_and_counts_the_dropped_calls() -> None:
     tape = CallLog(most=3)
     for number in range(5):
         tape.add(float(number))
     assert (list(tape), tape.dropped) == ([2.0, 3.0, 4.0], 2)
 
 
-def test_it_is_known_by_its_first_line() -> None:
+def test_a_bundle_is_recognised_by_its_first_line() -> None:
     assert is_bundle(HANG_LINES[0])
     assert not any(map(is_bundle, ("", "[]", "{}", "[" * 100_000)))

@@ -1,4 +1,4 @@
-"""Replaying: judgements fall where they would have fallen live, and shared recordings are named right."""
+"""A replay evaluates at the same times as a live monitor, and diagnoses shared recordings correctly."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from faults.observations import Observation, SocketPoll
 from faults.replay import calls, replay
 
 RECORDINGS = Path(__file__).resolve().parents[3] / "shared" / "data" / "faults"
-# class, scope, node, peer, and the moment of the fault, after t_go
+# class, scope, node, peer, and the time of the fault after t_go
 EXPECTED = {
     "hang_sigstop": ("noncomm-hang", 5, None, 8.0),
     "hang_user_code": ("noncomm-hang", 1, None, 8.0),
@@ -27,19 +27,19 @@ def look(at_s: float) -> Observation:
     return Observation(at_s, 0, SocketPoll(0))
 
 
-def test_judgements_follow_observations_and_never_precede_them() -> None:
+def test_evaluations_follow_observations() -> None:
     what = list(calls([look(0.1), look(0.2), look(0.3), look(100.1)], judge_s=0.25))
     assert what == [look(0.1), look(0.2), 0.25, look(0.3), 0.5, look(100.1), 100.25]
 
 
-def test_nothing_observed_is_nothing_judged() -> None:
+def test_without_observations_there_is_no_evaluation() -> None:
     assert replay(Job(1, (0,)), ()) == ()
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_recorded_hang_or_crash_is_named(name: str) -> None:
+def test_a_recorded_hang_or_crash_is_diagnosed(name: str) -> None:
     if not (RECORDINGS / name).is_dir():
-        pytest.skip("the shared recordings are not beside this checkout")
+        pytest.skip("the shared recordings are not present")
     recording = open_recording(RECORDINGS / name)
     found = [
         diagnosis

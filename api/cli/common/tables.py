@@ -69,16 +69,16 @@ def print_table(table: Table) -> None:
 
 def print_fields(fields: Mapping[str, Any]) -> None:
     """Print one object, a field per line."""
-    print_table(Table((Column("field"), Column("value", show=in_words)), list(_flat(fields))))
+    print_table(Table((Column("field"), Column("value", show=format_value)), list(_flat(fields))))
 
 
-def in_words(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A JSON value in readable form."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {in_words(inner)}" for key, inner in value.items() if inner is not None)
+        return ", ".join(f"{key} {format_value(inner)}" for key, inner in value.items() if inner is not None)
     if isinstance(value, list | tuple):
         between = "; " if any(isinstance(inner, Mapping) for inner in value) else ", "
-        return between.join(map(in_words, value))
+        return between.join(map(format_value, value))
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):

@@ -19,16 +19,16 @@ def name_of(path: Path) -> str:
     return "stdin" if path == STDIN else str(path)
 
 
-def read_text(path: Path, *, most_bytes: int = MAX_BYTES) -> str:
+def read_text(path: Path, *, max_bytes: int = MAX_BYTES) -> str:
     """The text of a file, gzipped or not, or of stdin as `-`; DocumentError when it is unreadable or too large."""
     try:
         with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as stream:
-            data = stream.read(most_bytes + 1)
+            data = stream.read(max_bytes + 1)
         if data.startswith(GZIP_MAGIC):
             with gzip.open(io.BytesIO(data)) as packed:
-                data = packed.read(most_bytes + 1)
-        if len(data) > most_bytes:
-            raise _refused(path, f"is larger than {most_bytes:,} bytes, expected at most that")
+                data = packed.read(max_bytes + 1)
+        if len(data) > max_bytes:
+            raise _refused(path, f"is larger than {max_bytes:,} bytes, expected at most that")
         return data.decode("utf-8-sig")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise _refused(path, f"is a broken gzip file: {error}") from error

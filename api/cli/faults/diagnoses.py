@@ -17,7 +17,7 @@ from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import MostOption, TokenFileOption, UrlOption
 from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.remote import connect
-from api.cli.common.tables import Column, Table, in_words, moment, number, print_fields, print_table
+from api.cli.common.tables import Column, Table, format_value, moment, number, print_fields, print_table
 from api.cli.common.text_files import read_text
 from api.cli.place.files import require_writable, write_whole
 from api.schemas.faults import DiagnosisRecord, DiagnosisReport, DiagnosisSummary
@@ -33,10 +33,10 @@ COLUMNS = (
     Column("class"),
     Column("scope"),
     Column("where"),
-    Column("isolate", show=in_words),
+    Column("isolate", show=format_value),
     number("confidence", decimals=2),
-    Column("active", show=in_words),
-    Column("bundle", show=in_words),
+    Column("active", show=format_value),
+    Column("bundle", show=format_value),
 )
 
 IdArgument = Annotated[str, typer.Argument(metavar="DIAGNOSIS", help="The diagnosis's id.")]
@@ -144,7 +144,7 @@ def report(
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Report the diagnoses of a bundle that concern hardware, with the bundle."""
-    text = read_text(file, most_bytes=MAX_BYTES)
+    text = read_text(file, max_bytes=MAX_BYTES)
     packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
     names = dict(_named(entry) for entry in node or ())
     common: dict[str, Any] = {"job": job, "nodes": names, "domains": domain or [], "expires_in_s": expires_in}

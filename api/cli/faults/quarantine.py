@@ -14,14 +14,14 @@ from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import TokenFileOption, UrlOption
 from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, FormatOption, print_json
 from api.cli.common.remote import connect
-from api.cli.common.tables import Column, Table, in_words, moment, number, print_fields, print_table
+from api.cli.common.tables import Column, Table, format_value, moment, number, print_fields, print_table
 from api.schemas.quarantine import NodeView, QuarantineView
 from faults.quarantine import OperatorAction, PolicyMode, QuarantineRules
 
 NODES = (
     Column("node"),
     Column("state"),
-    Column("dry run", show=in_words),
+    Column("dry run", show=format_value),
     moment("since"),
     Column("diagnosis"),
     Column("refused by"),
@@ -33,7 +33,7 @@ DECISIONS = (
     moment("at"),
     Column("decision"),
     Column("node"),
-    Column("dry run", show=in_words),
+    Column("dry run", show=format_value),
     Column("reason"),
 )
 

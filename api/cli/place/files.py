@@ -20,15 +20,15 @@ MAX_DOCUMENT_BYTES = 256 * 1024**2
 MAX_BYTES = 1024**3  # a trace of a million tokens with 58 layers of 8 experts is 900 MB as 16-bit numbers
 
 
-def read_bytes(path: Path, *, most_bytes: int = MAX_BYTES) -> bytes:
+def read_bytes(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
     """All bytes of a file, or of stdin as `-`."""
     try:
         with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as stream:
-            data = stream.read(most_bytes + 1)
+            data = stream.read(max_bytes + 1)
     except OSError as error:
         raise DocumentError(name=name_of(path), problems=[Problem("", error.strerror or "cannot be read")]) from error
-    if len(data) > most_bytes:
-        message = f"is larger than {most_bytes:,} bytes, expected at most that"
+    if len(data) > max_bytes:
+        message = f"is larger than {max_bytes:,} bytes, expected at most that"
         raise DocumentError(name=name_of(path), problems=[Problem("", message)])
     return data
 
@@ -43,7 +43,7 @@ def source_of(path: Path, data: bytes) -> Source:
 
 def placement_from(path: Path) -> tuple[Placement, Source]:
     """The placement of a file, and its provenance entry."""
-    data = read_bytes(path, most_bytes=MAX_DOCUMENT_BYTES)
+    data = read_bytes(path, max_bytes=MAX_DOCUMENT_BYTES)
     found = placement_in(data, path)
     return found, source_of(path, data)
 

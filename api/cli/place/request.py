@@ -123,7 +123,7 @@ def current_from(
     """The current placement: a placement.json of the same layout and model, or an engine's own file."""
     from placement.formats import read_loaded  # noqa: PLC0415 - as above
 
-    data = read_bytes(path, most_bytes=MAX_DOCUMENT_BYTES)
+    data = read_bytes(path, max_bytes=MAX_DOCUMENT_BYTES)
     if PLACEMENT_MARK not in data:
         loaded = read_loaded(data, name=name_of(path), loads=loads, layout=layout)
         return loaded.expert_of_slot, source_of(path, data)

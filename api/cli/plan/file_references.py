@@ -56,9 +56,9 @@ def _with_loads(document: Document, folder: Path, number: int, workload: Any) ->
     others = {field: value for field, value in given.items() if field != "file"}
     if others.keys() & {"tokens", "windows"}:
         raise _refused(document, place, "give one of file, tokens and windows")
-    least = others.get("least_tokens", 0.0)
+    given_least = others.get("least_tokens", 0.0)
     least_tokens = (
-        float(least) if isinstance(least, int | float) else 0.0
+        float(given_least) if isinstance(given_least, int | float) else 0.0
     )  # validation of the request reports the error
     counts = _counts(document, place, folder, given["file"], least_tokens)
     return {**workload, "expert_loads": {"windows": counts, **others}}
@@ -81,7 +81,7 @@ def _text(document: Document, place: Place, folder: Path, name: Any) -> str:
     if not isinstance(name, str) or not name:
         raise _refused(document, place, f"expected the path of a CSV file, got {name!r}")
     try:
-        return read_text(folder / name, most_bytes=MAX_TRACE_CHARACTERS)
+        return read_text(folder / name, max_bytes=MAX_TRACE_CHARACTERS)
     except DocumentError as error:
         message = "; ".join(problem.message for problem in error.problems)
         raise _refused(document, place, f"{error.name}: {message}") from error

@@ -60,7 +60,7 @@ def plan(
         answer = _solve(question, request, gpus=gpus, models=models, offers=offers)
         _print(answer, output)
     else:
-        answer = _ask(request, url, token_file, output)
+        answer = _plan_remotely(request, url, token_file, output)
     if answer.cost_usd_per_h is None:
         raise typer.Exit(EXIT_NEGATIVE)
 
@@ -81,7 +81,7 @@ def _solve(
         return planned(request, world, now=datetime.now(UTC), clock_s=time.perf_counter)
 
 
-def _ask(request: PlanRequest, url: str, token_file: Path | None, output: Format) -> Plan:
+def _plan_remotely(request: PlanRequest, url: str, token_file: Path | None, output: Format) -> Plan:
     from api.cli.common.remote import connect  # noqa: PLC0415 - its client costs more than most answers given here
     from api.cli.plan.plans import PLANS  # noqa: PLC0415 - as above
 

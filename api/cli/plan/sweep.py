@@ -17,7 +17,7 @@ from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import FileArgument, GpusOption
 from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.plot_files import PlotOption, require_plottable
-from api.cli.common.tables import Column, Table, in_words, number, print_table
+from api.cli.common.tables import Column, Table, format_value, number, print_table
 from api.cli.plan.context import (
     ModelsOption,
     OffersOption,
@@ -81,11 +81,11 @@ def sweep(
     world = planning_context(gpus=known_gpus(gpus), models=models, prices=prices)
     try:
         axes = [Axis.parse(text) for text in over]
-        asked = grid_requests(request, world.prices, axes, gpus=world.gpus)
+        requests = grid_requests(request, world.prices, axes, gpus=world.gpus)
     except RuleError as error:
         raise CommandError(f"--over: {error}", exit_code=EXIT_BAD_INPUT) from error
     runner = RayTasks(address=ray) if ray is not None else Processes(workers=workers)
-    found = mark_front(axes, _answers(runner, asked, world), goal=request.policy.goal)
+    found = mark_front(axes, _solve_points(runner, requests, world), goal=request.policy.goal)
     if output is Format.JSON:
         print_json(found)
     else:
@@ -94,18 +94,18 @@ def sweep(
         plot_sweep(found, plot)
 
 
-def _answers(runner: Runner, asked: tuple[GridRequest, ...], world: World) -> list[SweepPoint]:
+def _solve_points(runner: Runner, requests: tuple[GridRequest, ...], world: World) -> list[SweepPoint]:
     found: dict[int, SweepPoint] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("planning", total=len(asked))
-        for position, answer in runner.run(partial(_answer, world), asked):
+        task = progress.add_task("planning", total=len(requests))
+        for position, answer in runner.run(partial(_solve_point, world), requests):
             found[position] = answer
             progress.advance(task)
-    return [found[position] for position in range(len(asked))]
+    return [found[position] for position in range(len(requests))]
 
 
-def _answer(world: World, question: GridRequest) -> SweepPoint:
+def _solve_point(world: World, question: GridRequest) -> SweepPoint:
     factors, request, prices = question
     answer = planned(request, world.at_prices(prices), now=datetime.now(UTC), clock_s=time.perf_counter)
     return point(factors, answer)
@@ -131,7 +131,7 @@ def _columns(found: Sweep) -> Iterator[tuple[Column, Callable[[SweepPoint], obje
     yield number("GPUs"), lambda one: one.gpus if one.cost_usd_per_h is not None else None
     yield Column("status"), lambda one: one.status
     if any(one.verified is not None for one in found.points):
-        yield Column("verified", show=in_words), lambda one: one.verified
+        yield Column("verified", show=format_value), lambda one: one.verified
     yield Column("mix"), lambda one: one.mix
 
 

@@ -68,7 +68,7 @@ def fit_profiles(
     given = () if models is None else (read_file(models, ModelCatalogue),)
     catalogues = (*given, builtin_models(), silicon_models())
     reading = read_points(_rows(data), gpus=known_gpus(gpus), models=catalogues)
-    _tell(reading)
+    _report(reading)
     if len(reading.points) < MIN_POINTS:
         message = f"{data}: {len(reading.points)} points can be used, expected at least {MIN_POINTS}"
         raise CommandError(message, exit_code=EXIT_BAD_INPUT)
@@ -93,7 +93,7 @@ def _errors(sample: Sample, *, seed: int) -> list[Error]:
     return found
 
 
-def _tell(reading: Reading) -> None:
+def _report(reading: Reading) -> None:
     note(f"{len(reading.points)} points to fit")
     for reason, count in sorted(reading.rejected.items(), key=lambda item: -item[1]):
         note(f"{count} rows left out: {reason}")

@@ -18,15 +18,17 @@ _SECRETS = re.compile(r"(?<=://).*@|\?.*")
 
 def read_settings(**options: Any) -> Settings:
     """Settings from options, else from the environment."""
-    given = {name: value for name, value in options.items() if value is not None}
+    options = {name: value for name, value in options.items() if value is not None}
     try:
-        return Settings(**given)
+        return Settings(**options)
     except ValidationError as error:
-        problems = [Problem(_as_given(dotted(path), given), message) for path, message in validation_problems(error)]
+        problems = [
+            Problem(_option_or_variable(dotted(path), options), message) for path, message in validation_problems(error)
+        ]
         raise DocumentError(name="settings", problems=problems) from None
 
 
-def _as_given(name: str, options: Mapping[str, Any]) -> str:
+def _option_or_variable(name: str, options: Mapping[str, Any]) -> str:
     """The option or variable of a setting; None for a rule over several settings."""
     if not name:
         return ""

@@ -29,7 +29,7 @@ COLUMNS = (
     Column("phase"),
     Column("planned"),
     Column("running"),
-    moment("seen"),
+    moment("reported"),
     Column("message"),
 )
 MAPS = (
@@ -217,11 +217,11 @@ def _json(target: Target, status: TargetStatus | None) -> dict[str, Any]:
 
 
 def _row(target: Target, status: TargetStatus | None) -> tuple[object, ...]:
-    said = (target.name, target.spec.mode, target.spec.plan_id)
+    specified = (target.name, target.spec.mode, target.spec.plan_id)
     if status is None:
-        return (*said, "no report yet", None, None, None, None)
-    seen = (status.phase, _counts(status.planned), _counts(status.applied), status.observed_at, status.message)
-    return (*said, *seen)
+        return (*specified, "no report yet", None, None, None, None)
+    reported = (status.phase, _counts(status.planned), _counts(status.applied), status.observed_at, status.message)
+    return (*specified, *reported)
 
 
 def _counts(replicas: Mapping[str, int]) -> str | None:

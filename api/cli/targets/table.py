@@ -61,17 +61,17 @@ def table(
         found: RoutingTable = both_tables(before[0], now) if before else now
     except PlanUnusableError as error:
         raise CommandError(str(error), exit_code=EXIT_NEGATIVE) from error
-    told = found.model_dump_json(indent=2)
+    table_json = found.model_dump_json(indent=2)
     if into is None:
-        print_line(told)
+        print_line(table_json)
         return
-    write_whole(into, f"{told}\n".encode())
+    write_whole(into, f"{table_json}\n".encode())
     note(f"{into}: table {found.version} of {', '.join(sorted(found.routes))}")
 
 
-def _bounds(said: list[str]) -> dict[str, int]:
+def _bounds(entries: list[str]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for entry in said:
+    for entry in entries:
         deployment, sign, count = entry.partition("=")
         if not deployment or not sign or not count.isdecimal() or int(count) < 1:
             raise CommandError(

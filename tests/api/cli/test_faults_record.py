@@ -1,4 +1,4 @@
-"""What `fleetwright faults record` and `faults monitor` report for wrong input, and a short recording of this machine."""
+"""`fleetwright faults record` and `faults monitor` with wrong input, and a short recording of this machine."""
 
 import os
 from pathlib import Path
@@ -33,13 +33,13 @@ def test_wrong_input_is_refused_by_option(cli: Cli, args: list[str], said: str) 
     assert said in line
 
 
-def test_a_namespace_that_is_not_there_is_refused(cli: Cli, tmp_path: Path) -> None:
+def test_a_missing_namespace_is_refused(cli: Cli, tmp_path: Path) -> None:
     done = cli(*RIGHT, "-o", tmp_path / "r", "--netns", "fw-none")
     assert done.code != 0
     assert any("cannot record" in line for line in done.refused)
 
 
-def test_an_inbox_where_something_is_already_is_refused_and_left(cli: Cli, tmp_path: Path) -> None:
+def test_an_existing_file_as_inbox_is_refused_and_kept(cli: Cli, tmp_path: Path) -> None:
     inbox = tmp_path / "inbox"
     inbox.write_text("precious")
     done = cli(*RIGHT, "-o", tmp_path / "r", "--inbox", inbox)
@@ -48,7 +48,7 @@ def test_an_inbox_where_something_is_already_is_refused_and_left(cli: Cli, tmp_p
     assert inbox.read_text() == "precious"
 
 
-def test_a_job_that_does_not_agree_is_refused(cli: Cli, tmp_path: Path) -> None:
+def test_an_inconsistent_job_is_refused(cli: Cli, tmp_path: Path) -> None:
     job = tmp_path / "job.yaml"
     job.write_text("{nodes: 2, rank_node: [0, 2]}")
     done = cli("faults", "monitor", job)
@@ -68,7 +68,7 @@ def test_a_job_that_does_not_agree_is_refused(cli: Cli, tmp_path: Path) -> None:
     ],
     ids=lambda asked: asked[0],
 )
-def test_what_a_prober_does_not_look_at_is_refused_by_name(cli: Cli, tmp_path: Path, asked: list[str]) -> None:
+def test_options_of_a_recorder_are_refused_for_a_prober(cli: Cli, tmp_path: Path, asked: list[str]) -> None:
     done = cli(*RIGHT, "-o", tmp_path / "r", "--probes-only", "--probe", "64", *asked)
     assert done.code == 2
     (line,) = done.refused
@@ -76,7 +76,7 @@ def test_what_a_prober_does_not_look_at_is_refused_by_name(cli: Cli, tmp_path: P
     assert not (tmp_path / "r").exists()
 
 
-def test_a_prober_that_hears_nobody_tells_nothing(cli: Cli, tmp_path: Path) -> None:
+def test_a_prober_without_peers_reports_nothing(cli: Cli, tmp_path: Path) -> None:
     own = f"127.{os.getpid() % 200 + 10}.{os.getpid() // 200 % 250}.1"  # whose port nobody else's test has
     alone = ["faults", "record", "--peers", f"{own}=0", "--probes-only", "--probe", "2048"]
     done = cli(*alone, "--hz", "20", "--duration", "0.3", "-o", tmp_path)

@@ -95,7 +95,7 @@ def test_a_healthy_job_is_an_empty_list(tmp_path: Path) -> None:
     assert answer(written(Story(goes_on=True, end_s=6.0), tmp_path / "healthy")) == []
 
 
-def test_a_folder_of_which_nothing_was_observed_is_an_empty_list_and_a_note(cli: Cli, tmp_path: Path) -> None:
+def test_a_folder_without_observations_is_an_empty_list_and_a_note(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"n": 2}')
     done = cli("faults", "replay", tmp_path, "--format", "json")
     assert done.json == []
@@ -135,7 +135,7 @@ def test_a_changed_bundle_is_refused(folder: Path, tmp_path: Path) -> None:
         ran(bundle)
 
 
-def test_a_bundle_that_is_no_proof_says_what_is_missing(tmp_path: Path) -> None:
+def test_an_unproven_bundle_lists_the_missing_diagnoses(tmp_path: Path) -> None:
     settings = MonitorSettings()
     told = replay(HANG.job, HANG.told(), settings)
     tape = CallLog(most=8)

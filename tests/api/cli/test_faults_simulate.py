@@ -71,7 +71,7 @@ def test_experts_need_ranks_for_whole_groups() -> None:
         CliRunner().invoke(app, ["--scenario", "experts", "--ranks", "576"], catch_exceptions=False)
 
 
-def test_people_are_told_what_nobody_could_have_named() -> None:
+def test_the_text_mentions_hidden_faults() -> None:
     found = simulate(ranks=256, hours=0.03, scenario="hangs", seed=5, clock_s=lambda: 0.0)
     hidden = found.model_copy(update={"hidden_faults": 1, "recall_visible": 1.0, "recall_visible_interval": (0.5, 1.0)})
     told = io.StringIO()

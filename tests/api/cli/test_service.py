@@ -169,7 +169,7 @@ class TestTargets:
     def test_registered_it_waits_to_be_seen(self, remote: Cli, target: str) -> None:
         table = remote("targets", "list").stdout.splitlines()
         assert [line.split() for line in table] == [
-            ["target", "mode", "plan", "phase", "planned", "running", "seen", "message"],
+            ["target", "mode", "plan", "phase", "planned", "running", "reported", "message"],
             [target, "observe", "-", "no", "report", "yet", "-", "-", "-", "-"],
         ]
         (listed,) = remote("targets", "list", "-o", "json").json["targets"]

@@ -1,4 +1,4 @@
-"""The wait-for graph against one that walks every pair of ranks, and the cases that its words promise."""
+"""The wait-for graph against a reference that walks every pair of ranks, and the cases of its docstring."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ Job = tuple[int, list[list[int]], list[int], list[int], list[bool]]
 
 @st.composite
 def jobs(draw: st.DrawFn) -> Job:
-    """Few ranks in few groups, anywhere in their operations, some of them unheard."""
+    """Few ranks in few groups, anywhere in their operations, some without reports."""
     ranks = draw(st.integers(1, 6))
     groups = draw(st.lists(st.lists(st.integers(0, ranks - 1), unique=True, max_size=ranks), max_size=5))
     size = sum(map(len, groups))
@@ -34,7 +34,7 @@ def answer(job: Job, alive: list[int] | None = None) -> Waits:
 
 
 class Walked:
-    """The same by walking from rank to rank, in the words of the module's docstring."""
+    """The reference: walks from rank to rank, by the module's docstring."""
 
     def __init__(self, job: Job) -> None:
         self.ranks, groups, entered, finished, reported = job
@@ -59,7 +59,7 @@ class Walked:
         self.missing = {q for row in self.blocked for q in self.blockers[row]} - busy
 
     def ends_at(self, rows: set[tuple[int, int]]) -> set[int]:
-        """Ranks from which some walk over blocked rows comes to a laggard or to one of those rows."""
+        """Ranks from which a walk over blocked rows reaches a laggard or one of those rows."""
         good = self.missing | {rank for _, rank in rows}
         while True:
             more = good | {rank for number, rank in self.blocked if self.blockers[(number, rank)] & good}
@@ -87,7 +87,7 @@ class Walked:
 
 
 @given(jobs())
-def test_it_is_what_walking_every_pair_gives(job: Job) -> None:
+def test_the_graph_equals_a_walk_over_every_pair(job: Job) -> None:
     waits, walked = answer(job), Walked(job)
     rows = [(number, rank) for number, members in enumerate(walked.groups) for rank in members]
 
@@ -105,14 +105,14 @@ def test_it_is_what_walking_every_pair_gives(job: Job) -> None:
     assert (roots > 0) == waits.stall
 
 
-def test_a_hang_seen_through_two_groups_names_the_one_that_waits_in_neither() -> None:
+def test_a_hang_through_two_groups_gives_the_rank_that_waits_in_neither() -> None:
     # All ranks, then pairs (0, 1) and (2, 3): rank 2 left after its pair's seventh operation.
     waits = answer((4, [[0, 1, 2, 3], [0, 1], [2, 3]], [8, 8, 7, 8, 7, 7, 7, 7], [7] * 8, [True] * 8))
     assert waits.missing.tolist() == [2]
     assert not waits.stuck.any()
 
 
-def test_everybody_came_and_nobody_is_through() -> None:
+def test_all_ranks_entered_and_none_finished() -> None:
     waits = answer((3, [[0, 1, 2]], [5, 5, 5], [4, 4, 4], [True] * 3))
     assert waits.stuck.all()
     assert waits.missing.size == waits.silent.size == 0
@@ -125,7 +125,7 @@ def test_operations_called_in_different_orders() -> None:
     assert waits.missing.size == 0
 
 
-def test_silence_is_excused_by_a_root_elsewhere() -> None:
+def test_a_cause_elsewhere_excuses_silence() -> None:
     # Rank 3 does not report; its partner 2 waits for laggard 0, and so may 3.
     waits = answer((4, [[0, 2, 3], [1, 3]], [0, 1, 0, 1, 0], [0] * 5, [True, True, False, True, False]))
     assert waits.missing.tolist() == [0]
@@ -133,7 +133,7 @@ def test_silence_is_excused_by_a_root_elsewhere() -> None:
     assert waits.excused.tolist() == [0, 2, 3] or 3 in waits.excused.tolist()
 
 
-def test_silence_needs_another_source() -> None:
+def test_silence_needs_confirmation_from_another_source() -> None:
     job: Job = (3, [[0, 1, 2]], [1, 1, 0], [0, 0, 0], [True, True, False])
     assert answer(job).silent.tolist() == [2]
     assert answer(job).confirmed.size == 0
@@ -141,14 +141,14 @@ def test_silence_needs_another_source() -> None:
     assert answer(job, alive=[1, 1, 0]).confirmed.tolist() == [2]
 
 
-def test_who_got_through_proves_that_all_came() -> None:
-    # 0 is through operation 1, so the unheard 2 has called it: 1 waits for bytes.
+def test_a_finished_rank_proves_that_all_entered() -> None:
+    # 0 has finished operation 1, so the unreported 2 has called it: 1 waits for bytes.
     waits = answer((3, [[0, 1, 2]], [1, 1, 0], [1, 0, 0], [True, True, False]))
     assert waits.stuck.tolist() == [False, True, False]
     assert waits.silent.size == 0
 
 
-def test_nothing_at_all() -> None:
+def test_no_observations_give_no_culprit() -> None:
     assert not answer((1, [], [], [], [])).stall
 
 
@@ -176,7 +176,7 @@ def test_one_of_16384_ranks_is_found_through_tensor_pipeline_data_and_expert_gro
     assert behind(rows, waits, entered=entered, finished=finished, root=root).sum() == ranks - 1
 
 
-def test_lost_agents_are_not_accused_while_the_laggard_reports() -> None:
+def test_lost_agents_are_not_suspected_while_the_laggard_reports() -> None:
     ranks, culprit = 16_384, 4321
     rows = Memberships.of(cluster(ranks), ranks=ranks)
     entered, finished = find_stall(rows, culprit)
@@ -205,14 +205,14 @@ def test_a_laggard_that_is_lost_itself_is_among_the_silent_and_confirmed_by_anot
 def find_stall(
     rows: Memberships, culprit: int
 ) -> tuple["np.ndarray[tuple[int, ...], np.dtype[np.int64]]", "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"]:
-    """How far everybody gets, in rounds of one operation per group, when `culprit` stops after ten of them.
+    """The progress of all ranks, in rounds of one operation per group, when `culprit` stops after ten of them.
 
     A rank calls its groups' operations in the order of the groups and waits in each.
     """
     order = np.lexsort((rows.group, rows.rank))
     first = np.searchsorted(rows.rank[order], np.arange(rows.ranks))
     per_rank = np.bincount(rows.rank, minlength=rows.ranks)
-    done = np.full(rows.ranks, 10 * per_rank)  # operations that a rank has behind it, over all its groups
+    done = np.full(rows.ranks, 10 * per_rank)  # finished operations of a rank over all its groups
     sizes = np.bincount(rows.group, minlength=rows.groups)
     while True:
         next_row = order[first + done % per_rank]

@@ -1,4 +1,4 @@
-"""One fault, one verdict: episodes, merging, what a standstill silences, and that memory stays bounded."""
+"""One diagnosis per fault: episodes, merging, suppression during a standstill, and bounded memory."""
 
 import pytest
 
@@ -96,7 +96,7 @@ class TestEpisodes:
 
 
 class TestLive:
-    def test_a_hang_that_passes_is_no_longer_believed_and_stays_told(self) -> None:
+    def test_a_hang_that_ends_is_inactive_and_stays_reported(self) -> None:
         hangs, goes_on = Story(behind=2, end_s=9.0), Story(goes_on=True, end_s=12.0)
         watcher = FaultMonitor(hangs.job, ONLY)
         for seen in [*hangs.told(), *(seen for seen in goes_on.told() if seen.at_s >= 9.0)]:
@@ -105,7 +105,7 @@ class TestLive:
         assert watcher.evaluate(12.0) == ()
         assert [fault.node for fault in watcher.diagnoses()] == [2]
 
-    def test_a_standstill_is_never_called_slow(self) -> None:
+    def test_a_standstill_is_never_diagnosed_as_slow(self) -> None:
         story = Story(nodes=8, behind=2, end_s=30.0)
         watcher = FaultMonitor(story.job)
         for seen in story.told():
@@ -114,7 +114,7 @@ class TestLive:
                 assert found.fault not in (FaultClass.COMM_SLOW, FaultClass.NONCOMM_SLOW) or seen.at_s < 5.0
 
     @pytest.mark.parametrize("node", [-1, 4, 10**9])
-    def test_what_does_not_fit_the_job_is_left(self, node: int) -> None:
+    def test_observations_that_do_not_fit_the_job_are_ignored(self, node: int) -> None:
         story = Story(goes_on=True, end_s=2.0)
         watcher = FaultMonitor(story.job, ONLY)
         for seen in story.told():
@@ -122,7 +122,7 @@ class TestLive:
             watcher.observe(Observation(seen.at_s, 0, seen.values, node, node))
         assert watcher.evaluate(2.0) == ()
 
-    def test_judging_again_changes_nothing(self) -> None:
+    def test_a_repeated_evaluation_changes_nothing(self) -> None:
         story = Story(behind=2, end_s=9.0)
         often, seldom = FaultMonitor(story.job, ONLY), FaultMonitor(story.job, ONLY)
         for seen in story.told():

@@ -1,4 +1,4 @@
-"""A job that is restarted in place counts from the start again: no hang of its own, and hangs after it are found."""
+"""A job that restarts in place counts from the start again: that is no hang, and later hangs are found."""
 
 import pytest
 
@@ -17,7 +17,7 @@ BOTH = {"records": True, "beats": True}
 
 
 def diagnoses(second: Story, *, down_s: float, records: bool, beats: bool) -> tuple[Diagnosis, ...]:
-    """Of a job that ran, was away, and is `second` since."""
+    """Progress of a job that ran, was away, and then is `second`."""
     begins_s = FIRST.end_s + down_s
     lives = [(FIRST, 0.0), (second, begins_s)]
     told = [
@@ -30,12 +30,12 @@ def diagnoses(second: Story, *, down_s: float, records: bool, beats: bool) -> tu
 
 @pytest.mark.parametrize("down_s", [1.0, 2.0, 15.0])
 @pytest.mark.parametrize("sources", [RECORDS, BEATS, BOTH])
-def test_a_job_that_begins_again_does_not_hang(down_s: float, sources: dict[str, bool]) -> None:
+def test_a_restarted_job_does_not_hang(down_s: float, sources: dict[str, bool]) -> None:
     assert diagnoses(Story(goes_on=True, end_s=20.0), down_s=down_s, **sources) == ()
 
 
 @pytest.mark.parametrize("sources", [BEATS, BOTH])
-def test_a_hang_before_the_old_count_is_reached_is_found(sources: dict[str, bool]) -> None:
+def test_a_hang_below_the_old_count_is_found(sources: dict[str, bool]) -> None:
     (diagnosis,) = diagnoses(Story(behind=2, stop_s=4.0, end_s=14.0), down_s=5.0, **sources)
     assert (diagnosis.fault, diagnosis.node, diagnosis.isolate) == (FaultClass.NONCOMM_HANG, 2, True)
     assert 21.0 <= diagnosis.onset_s <= 21.5
@@ -66,27 +66,27 @@ def counted(*told: Observation) -> tuple[int, int]:
 
 
 class TestOneRank:
-    def test_a_record_told_twice_or_late_begins_no_new_life(self) -> None:
+    def test_a_repeated_or_late_record_is_no_restart(self) -> None:
         told = [collective(seq, float(seq)) for seq in (1, 2, 3)]
         assert counted(*told, told[0], told[2], told[1]) == (3, 3)
 
-    def test_a_heartbeat_that_comes_late_begins_none(self) -> None:
+    def test_a_late_heartbeat_is_no_restart(self) -> None:
         assert counted(beat(1.0, 10), beat(2.0, 20), beat(1.5, 15)) == (20, 20)
 
-    def test_a_heartbeat_behind_the_records_begins_none(self) -> None:
+    def test_a_heartbeat_behind_the_records_is_no_restart(self) -> None:
         assert counted(beat(1.0, 1), collective(9, 1.2), beat(1.5, 5), beat(2.0, 9)) == (9, 9)
 
-    def test_what_the_old_life_said_and_comes_late_is_left(self) -> None:
+    def test_late_observations_from_before_the_restart_are_ignored(self) -> None:
         assert counted(collective(50, 5.0), beat(5.0, 50), beat(9.0, 2), collective(51, 5.2), beat(8.0, 51)) == (2, 2)
 
-    def test_a_dump_of_a_new_life_counts_for_it(self) -> None:
+    def test_a_dump_after_a_restart_counts(self) -> None:
         state = JobState(FIRST.job)
         for at_s, entered in ((1.0, 100), (9.0, 4)):
             state.observe(Observation(at_s, 0, FlightProgress("0", (), entered, -1, entered - 1, "send", None), rank=0))
             state.observe(Observation(at_s, 0, OperationCounts("0xab", 2, (("AllReduce", entered),), "ok"), rank=0))
         assert [state.groups[name].entered[0] for name in ("0", "ras:0xab")] == [4, 4]
 
-    def test_a_group_that_is_made_anew_counts_from_the_start(self) -> None:
+    def test_a_recreated_group_counts_from_the_start(self) -> None:
         state = JobState(FIRST.job)
         for seen in (collective(70, 5.0, "0-3"), collective(1, 6.0, "0-3")):
             state.observe(seen)

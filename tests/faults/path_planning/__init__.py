@@ -1,1 +1,1 @@
-"""Paths of a job's connections."""
+"""Path planning."""

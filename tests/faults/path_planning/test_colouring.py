@@ -1,4 +1,4 @@
-"""Koenig: as many colours as the greatest degree are enough; no vertex ever sees one twice, nor one it lacks."""
+"""Koenig: as many colours as the maximum degree suffice; no vertex has a colour twice or one that it lacks."""
 
 from collections import Counter
 from random import Random
@@ -13,7 +13,7 @@ GRAPHS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=40)
 
 @settings(max_examples=40, deadline=None)
 @given(GRAPHS)
-def test_the_greatest_degree_is_enough(edges: list[tuple[int, int]]) -> None:
+def test_the_maximum_degree_suffices(edges: list[tuple[int, int]]) -> None:
     degree = max((count for side in (0, 1) for count in Counter(edge[side] for edge in edges).values()), default=0)
     slots = {vertex: range(degree) for vertex in range(7)}
     found = Colouring(edges, slots, slots)
@@ -24,7 +24,7 @@ def test_the_greatest_degree_is_enough(edges: list[tuple[int, int]]) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(GRAPHS, st.lists(st.sets(st.integers(0, 7), max_size=8), min_size=14, max_size=14))
-def test_a_vertex_sees_only_colours_that_it_has(edges: list[tuple[int, int]], has: list[set[int]]) -> None:
+def test_a_vertex_has_only_its_own_colours(edges: list[tuple[int, int]], has: list[set[int]]) -> None:
     left = {vertex: sorted(has[vertex]) for vertex in range(7)}
     right = {vertex: sorted(has[7 + vertex]) for vertex in range(7)}
     found = Colouring(edges, left, right)
@@ -36,7 +36,7 @@ def test_a_vertex_sees_only_colours_that_it_has(edges: list[tuple[int, int]], ha
 
 @settings(max_examples=60, deadline=None)
 @given(GRAPHS, st.lists(st.sets(st.integers(0, 7), max_size=8), min_size=14, max_size=14), st.randoms())
-def test_a_chain_that_is_swapped_leaves_a_proper_colouring(
+def test_a_swapped_chain_leaves_a_proper_colouring(
     edges: list[tuple[int, int]], has: list[set[int]], rng: Random
 ) -> None:
     left = {vertex: sorted(has[vertex]) for vertex in range(7)}

@@ -1,4 +1,4 @@
-"""Plans: the optimum on healthy trees, within 2 % of the proven bound on broken ones, and never over a dead cable."""
+"""Plans: optimal on healthy trees, within 2 % of the proven bound on damaged ones, and never over a dead cable."""
 
 from dataclasses import replace
 from itertools import product
@@ -20,7 +20,7 @@ from tests.faults.path_planning.trees import job, killed, tree
 
 
 def check_paths(plan: Plan) -> None:
-    """Each path is a live way from the sender's leaf to the receiver's, and a flow's connections carry all of it."""
+    """Each path is a live route from the sender's leaf to the receiver's, and a flow's connections carry all of it."""
     clos = plan.traffic.clos
     carried = dict.fromkeys(range(len(plan.traffic.flows)), 0.0)
     for part, path in plan.paths.items():
@@ -58,7 +58,7 @@ def test_a_healthy_tree_is_loaded_no_more_than_its_cuts(
 
 
 @pytest.mark.parametrize(("share", "seed"), [(0.03, 0), (0.03, 1), (0.06, 0)])
-def test_dead_cables_cost_at_most_two_per_cent_more_than_they_must(share: float, seed: int) -> None:
+def test_dead_cables_cost_at_most_two_per_cent_over_the_bound(share: float, seed: int) -> None:
     traffic = killed(job(tree(pods=4, width=8, hosts=8), seed=seed), share, seed)
     plan = make_plan(traffic)
     check_paths(plan)
@@ -81,8 +81,8 @@ def test_a_dead_cable_above_a_spine_costs_nothing_where_a_pod_has_one_to_spare(s
     assert planned(mended.plan).greatest <= 1.02
 
 
-def test_parts_are_spread_over_spines_by_what_each_can_pass_on() -> None:
-    """A spine has lost half of its cables to cores, and its pod has none to spare."""
+def test_parts_are_spread_over_spines_by_onward_capacity() -> None:
+    """A spine has lost half of its cables to cores, and its pod has no spare ones."""
     traffic = job(tree(pods=6, width=4, hosts=4), seed=1)
     wires, tiers = traffic.clos.wires, traffic.clos.tiers
     lame = next(wire.lower for wire in wires if tiers[wire.lower] is Tier.SPINE)
@@ -140,7 +140,7 @@ def test_a_dead_cable_costs_both_ports_of_a_bonded_nic_the_same(parallel: int) -
     assert plan.split <= 4
 
 
-def test_where_parts_find_no_room_beside_whole_flows_all_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_flows_are_split_when_parts_do_not_fit_beside_whole_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         plan_module, "_split", lambda assignment, _traffic, flows, _limit, **_: _Trial(assignment, list(flows))
     )
@@ -175,7 +175,7 @@ def test_the_linear_program_proves_no_less_than_the_cuts_and_no_more_than_a_plan
 
 
 def test_the_linear_program_sees_what_no_single_cut_does() -> None:
-    # Three leaves cannot use the spines that their targets have lost: each pair is left with one common spine.
+    # Three leaves cannot use the spines that their targets have lost: each pair has one common spine left.
     traffic = job(tree(pods=1, width=2, hosts=2), nic_share=0.5)
     lost = [traffic.clos.every[traffic.clos.number["l0-0"], traffic.clos.number["s0-0"]][0]]
     traffic = traffic.on(traffic.clos.without(lost))
@@ -185,7 +185,7 @@ def test_the_linear_program_sees_what_no_single_cut_does() -> None:
 
 
 def least_by_search(traffic: Traffic, steps: int = 20) -> float:
-    """The greatest utilisation of the best of all divisions of each flow into `steps` equal parts, over its ways."""
+    """The maximum utilisation of the best division of each flow into `steps` equal parts over its routes."""
     clos, routes = traffic.clos, Routes(traffic.clos)
     options = []
     for flow in traffic.flows:
@@ -225,7 +225,7 @@ def test_a_repair_keeps_what_still_fits() -> None:
     assert mended.closed == 0
 
 
-def test_leaves_without_a_way_are_named() -> None:
+def test_disconnected_leaves_are_refused_by_name() -> None:
     traffic = job(tree(pods=1, width=2, hosts=1))
     gone = [cable for cable, wire in enumerate(traffic.clos.wires) if traffic.clos.names[wire.lower] == "l0-0"]
     with pytest.raises(RuleError, match="there is no live path from l0-0 to l0-1"):

@@ -1,4 +1,4 @@
-"""Source ports: by the model's hash they lead where planned; from a probed table they are looked up."""
+"""Source ports: with the model's hash they lead to the planned path; with a probed table they come from it."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from tests.faults.path_planning.trees import job, tree
 
 
 @pytest.mark.parametrize("ports", [1, 2])
-def test_a_chosen_port_leads_where_planned(ports: int) -> None:
+def test_a_chosen_port_leads_to_the_planned_path(ports: int) -> None:
     bonds = [[0, 1]] if ports == 2 else []
     plan = make_plan(job(tree(pods=2, width=4, hosts=4, ports=ports, parallel=2), seed=4, bonds=bonds))
     rows = choices(plan)
@@ -29,13 +29,13 @@ def test_a_chosen_port_leads_where_planned(ports: int) -> None:
         assert row.by == "model"
 
 
-def test_connections_of_a_flow_on_one_path_have_ports_of_their_own() -> None:
+def test_connections_of_a_flow_on_one_path_have_distinct_ports() -> None:
     rows = choices(make_plan(job(tree(pods=1, width=2, hosts=2), connections=8)))
     ports = [(row.source, row.target, row.udp_source_port) for row in rows]
     assert len(set(ports)) == len(ports)
 
 
-def test_a_probed_table_overrules_the_model() -> None:
+def test_a_probed_table_overrides_the_model() -> None:
     plan = make_plan(job(tree(pods=1, width=2, hosts=2), seed=1))
     rows = choices(plan)
     lines = ["from,to,port,path", *(f"{row.source},{row.target},50001,{row.path}" for row in rows[1:])]

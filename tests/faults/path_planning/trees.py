@@ -1,4 +1,4 @@
-"""Fat trees and jobs to plan for."""
+"""Fat trees and jobs for path planning."""
 
 import random
 from typing import Any
@@ -34,7 +34,7 @@ def tree(*, pods: int = 4, width: int = 4, hosts: int = 4, ports: int = 1, paral
 
 
 def job(topology: Topology, *, seed: int | None = None, rings: int = 1, **fields: Any) -> Traffic:
-    """All nodes in some rings, shuffled by a seed; none: in the order written."""
+    """All nodes in some rings, shuffled by a seed; without a seed in the order of the document."""
     names = list(topology.index.nodes)
     if seed is not None:
         random.Random(seed).shuffle(names)
@@ -44,6 +44,6 @@ def job(topology: Topology, *, seed: int | None = None, rings: int = 1, **fields
 
 
 def killed(traffic: Traffic, share: float, seed: int) -> Traffic:
-    """The same with some cables dead."""
+    """The same with some dead cables."""
     wires = range(len(traffic.clos.wires))
     return traffic.on(traffic.clos.without(random.Random(seed).sample(wires, int(len(wires) * share))))

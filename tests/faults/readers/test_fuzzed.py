@@ -22,8 +22,8 @@ from faults.readers.job_map import JobMap
 from faults.readers.nccl_ras import parse_ras, parse_ras_events
 from faults.readers.xpu_timer import parse_xpu_timer
 from tests.faults.readers import made
-from tests.faults.readers.test_nccl_inspector import COLLECTIVE, PROXY, SEND, marker, stamps
 from tests.faults.readers.test_ib_ports import FILES, ROOT
+from tests.faults.readers.test_nccl_inspector import COLLECTIVE, PROXY, SEND, marker, stamps
 from tests.faults.readers.test_nccl_ras import answer, communicator, lost, rank
 
 PLACES = JobMap(3, (0, 1, 2), hosts={"10.0.0.1": 0, "10.0.0.2": 1, "b": 2})

@@ -33,7 +33,7 @@ def test_a_line_past_the_limit_is_counted_once_and_the_next_is_read() -> None:
     tally = ParseErrors()
     chunks = [b"a" * KILOBYTE] * 10 + [b"\nshort\n"]
 
-    assert list(split_lines(chunks, source="x", tally=tally, most_bytes=4 * KILOBYTE)) == [b"short"]
+    assert list(split_lines(chunks, source="x", tally=tally, max_bytes=4 * KILOBYTE)) == [b"short"]
     assert tally.counts() == {f"x: {TOO_LONG}": 1}
 
 
@@ -46,7 +46,7 @@ def test_an_endless_line_costs_no_more_than_the_limit() -> None:
 
     tracemalloc.start()
     try:
-        found = list(split_lines(endless(), source="x", tally=ParseErrors(), most_bytes=1 << 20))
+        found = list(split_lines(endless(), source="x", tally=ParseErrors(), max_bytes=1 << 20))
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -57,14 +57,14 @@ def test_an_endless_line_costs_no_more_than_the_limit() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=10), st.integers(1, 40))
-def test_chunks_may_be_cut_anywhere(data: bytes, cuts: list[int], most_bytes: int) -> None:
+def test_chunks_may_be_cut_anywhere(data: bytes, cuts: list[int], max_bytes: int) -> None:
     job_map = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     chunks = [data[start:end] for start, end in pairwise(job_map)]
     whole, cut = ParseErrors(), ParseErrors()
 
-    in_one = list(split_lines([data], source="x", tally=whole, most_bytes=most_bytes))
+    in_one = list(split_lines([data], source="x", tally=whole, max_bytes=max_bytes))
 
-    assert list(split_lines(chunks, source="x", tally=cut, most_bytes=most_bytes)) == in_one
+    assert list(split_lines(chunks, source="x", tally=cut, max_bytes=max_bytes)) == in_one
     assert cut.counts() == whole.counts()
     lines = [line for line in data.split(b"\n") if line and not line.isspace()]
-    assert in_one == [line for line in lines if len(line) <= most_bytes]
+    assert in_one == [line for line in lines if len(line) <= max_bytes]

@@ -1,4 +1,4 @@
-"""What reaches a judge when agents cut windows by clocks that are wrong."""
+"""The data of a detector when agents cut windows by wrong clocks."""
 
 from dataclasses import replace
 
@@ -37,8 +37,8 @@ def _felt(factor: float, share: float) -> float:
     return float(-np.log1p(-share * (1.0 - 1.0 / factor)))
 
 
-def test_each_agent_counts_as_much_of_a_fault_as_its_own_stretch_holds() -> None:
-    leaf = FaultEvent(FaultKind.LEAF, 3, 12.0, 99.0, 2.0)  # 3 s of 5, and what a late clock adds
+def test_each_agent_counts_the_part_of_a_fault_inside_its_own_window() -> None:
+    leaf = FaultEvent(FaultKind.LEAF, 3, 12.0, 99.0, 2.0)  # 3 s of 5, and the addition of a late clock
     slow = _seen(leaf)
     through = np.flatnonzero(
         ((FABRIC.leaf[FABRIC.source] == 3) | (FABRIC.leaf[FABRIC.target] == 3)) & (FABRIC.traffic == Traffic.RING)
@@ -46,11 +46,11 @@ def test_each_agent_counts_as_much_of_a_fault_as_its_own_stretch_holds() -> None
     for edge in through:
         late_s = SKEW_S[FABRIC.node[FABRIC.source[edge]]]
         assert slow[edge] == pytest.approx(_felt(2.0, (3.0 + late_s) / 5.0), abs=2e-6)
-    assert np.ptp(slow[through]) > 2e-4  # agents do not agree, as they do with right clocks
+    assert np.ptp(slow[through]) > 2e-4  # agents disagree, as they do with correct clocks
     assert np.ptp(_seen(leaf, skew_s=np.zeros(NODES))[through]) < 1e-6
 
 
-def test_a_slow_link_is_counted_by_the_clock_of_the_end_that_sends() -> None:
+def test_a_slow_link_is_counted_by_the_sender_clock() -> None:
     edge = int(np.flatnonzero(FABRIC.traffic == Traffic.RING)[-1])
     a, b = int(FABRIC.source[edge]), int(FABRIC.target[edge])
     skew_s = np.zeros(NODES)
@@ -59,7 +59,7 @@ def test_a_slow_link_is_counted_by_the_clock_of_the_end_that_sends() -> None:
     assert _seen(link, skew_s=skew_s)[edge] == pytest.approx(_felt(4.0, 1.05 / 5.0))
 
 
-def test_what_begins_after_a_window_is_seen_in_it_by_agents_whose_clocks_are_late() -> None:
+def test_agents_with_late_clocks_see_the_beginning_of_the_next_window() -> None:
     slow = _seen(FaultEvent(FaultKind.SLOW_NODE, NODES - 1, 15.001, 99.0, 4.0))
     rows = (FABRIC.node[FABRIC.source] == NODES - 1) & (FABRIC.traffic == Traffic.RING)
     assert (slow[rows] > 0.0).all()
@@ -82,16 +82,16 @@ def test_bytes_of_a_burst_go_to_the_neighbouring_window_and_none_are_lost(skew_s
     clocks = Clocks.of(SKEW_S * skew_s / 0.005, CLUSTER, np.random.default_rng(1), noise=LAB)
     counted = np.array([np.exp(-clocks.moved(5.0)) for _ in range(400)])
     assert 0.4 * most < abs(np.log(counted)).max() < most
-    # The sum over all windows differs from the true one by what the two outermost edges move.
+    # The sum over all windows differs from the true one by the shift of the two outermost boundaries.
     assert counted.sum(axis=0) == pytest.approx(np.full(counted.shape[1], 400.0), abs=2 * skew_s / LAB.talks / 5.0)
 
 
-def test_nothing_is_moved_between_windows_by_right_clocks() -> None:
+def test_correct_clocks_move_nothing_between_windows() -> None:
     clocks = Clocks.of(None, CLUSTER, np.random.default_rng(1), noise=LAB)
     assert not any(clocks.moved(5.0).any() for _ in range(10))
 
 
-def test_a_gap_is_of_one_clock_so_that_its_error_cancels_but_for_the_edges_of_the_window() -> None:
+def test_the_clock_error_of_a_gap_cancels_except_at_window_boundaries() -> None:
     quiet = replace(LAB, gap=0.0, gap_wander=0.0, pauses_per_node_h=0.0)
     late = FaultEvent(FaultKind.STRAGGLER, NODES - 1, 14.0, 99.0, 1.5)
     planes = [ComputePlane(CLUSTER, quiet, window_s=5.0, seed=1, skew_s=skew) for skew in (None, SKEW_S * 10, None)]

@@ -1,4 +1,4 @@
-"""What is measured when nothing is wrong, and when one thing is."""
+"""Measurements without faults, and with one fault."""
 
 from dataclasses import replace
 from typing import Any
@@ -39,7 +39,7 @@ def _lasting(what: FaultKind, at: int, factor: float, *, to: int = -1, to_s: flo
     return FaultEvent(what, at, 0.0, to_s, factor, to)
 
 
-def test_noise_has_the_spread_that_was_measured_for_each_kind_of_traffic() -> None:
+def test_noise_has_the_measured_spread_of_each_kind_of_traffic() -> None:
     plane = SlowPlane(CLUSTER, replace(STILL, ring=0.035, tree=0.05, small=0.07), window_s=10.0, seed=2)
     still = STILL_PATH.copy()
     reported = np.ones(CLUSTER.shape.nodes, dtype=bool)
@@ -59,7 +59,7 @@ def test_tails_are_those_of_students_t(tail: float, beyond_4_sd: float) -> None:
     assert abs((seen > 0.0).mean() - 0.5) < 0.005
 
 
-def test_a_slow_sender_slows_its_row_and_by_its_acknowledgements_a_part_of_its_column() -> None:
+def test_a_slow_sender_slows_its_row_and_partly_its_column() -> None:
     slow = _window(STILL, _lasting(FaultKind.SLOW_TX, 40, 1.5)).slowdown
     feels = np.where(FABRIC.traffic == Traffic.SMALL, STILL.small_feels, 1.0)
     row, column = FABRIC.source == 40, FABRIC.target == 40
@@ -68,7 +68,7 @@ def test_a_slow_sender_slows_its_row_and_by_its_acknowledgements_a_part_of_its_c
     assert not slow[~row & ~column].any()
 
 
-def test_of_two_narrow_places_on_one_way_the_narrower_counts() -> None:
+def test_of_two_bottlenecks_on_one_path_the_narrower_counts() -> None:
     edge = int(np.flatnonzero((FABRIC.traffic == Traffic.RING) & (FABRIC.up >= 0))[0])
     path = STILL_PATH.copy()
     path[FABRIC.up[edge]] = np.log(2.0)
@@ -83,7 +83,7 @@ def test_a_leaf_slows_all_through_it_and_nothing_else() -> None:
     assert not slow[~through].any()
 
 
-def test_one_way_of_a_link_is_slow_and_the_other_feels_it() -> None:
+def test_a_slow_direction_of_a_link_affects_the_other() -> None:
     edge = int(np.flatnonzero(FABRIC.traffic == Traffic.TREE)[0])
     a, b = int(FABRIC.source[edge]), int(FABRIC.target[edge])
     slow = _window(STILL, _lasting(FaultKind.SLOW_LINK, a, 2.0, to=b)).slowdown
@@ -93,18 +93,18 @@ def test_one_way_of_a_link_is_slow_and_the_other_feels_it() -> None:
     assert not slow[~forth & ~back].any()
 
 
-def test_what_lasts_half_of_a_window_lets_three_quarters_of_the_bytes_through() -> None:
+def test_a_halving_for_half_a_window_passes_three_quarters_of_the_bytes() -> None:
     slow = _window(STILL, _lasting(FaultKind.SLOW_NODE, 7, 2.0, to_s=2.5)).slowdown
     ring = (FABRIC.node[FABRIC.source] == 7) & (FABRIC.traffic == Traffic.RING)
     assert slow[ring] == pytest.approx(-np.log(0.75))
 
 
-def test_an_agent_that_is_lost_takes_what_its_node_sends_with_it() -> None:
+def test_a_lost_agent_hides_what_its_node_sends() -> None:
     window = _window(LAB, lost=9)
     assert (np.isnan(window.slowdown) == (FABRIC.node[FABRIC.source] == 9)).all()
 
 
-def test_while_nobody_talks_nothing_is_heard() -> None:
+def test_without_traffic_there_are_no_measurements() -> None:
     assert np.isnan(_window(LAB, _lasting(FaultKind.PAUSE, 0, 1.0)).slowdown).all()
     assert np.isfinite(_window(LAB, _lasting(FaultKind.PAUSE, 0, 1.0, to_s=2.0)).slowdown).all()
 
@@ -126,13 +126,13 @@ def test_every_kind_of_noise_runs_and_is_the_same_for_the_same_seed(name: str) -
     assert 0.05 < np.nanstd(one.slowdown) < 0.4
 
 
-def test_congestion_comes_as_often_and_stays_as_long_as_said() -> None:
+def test_congestion_has_the_given_rate_and_duration() -> None:
     crowding = Crowding(per_uplink_h=2.0, mean_s=30.0)
     congestion = Congestion(500, crowding, np.random.default_rng(1))
     busy = [(congestion.advance(at * 5.0, at * 5.0 + 5.0)[:-1] > 0).mean() for at in range(1440)]
-    # In a window of 5 s: those that last on average 30 s, and those that begin in it.
+    # In a window of 5 s: those with a mean duration of 30 s, and those that begin in it.
     assert np.mean(busy) == pytest.approx(2.0 * 35.0 / 3600.0, rel=0.1)
-    assert np.mean(busy[:50]) == pytest.approx(2.0 * 35.0 / 3600.0, rel=0.3)  # from the first second on
+    assert np.mean(busy[:50]) == pytest.approx(2.0 * 35.0 / 3600.0, rel=0.3)  # from the first second
 
 
 def test_a_hundredth_of_the_agents_is_lost_at_any_time() -> None:
@@ -142,7 +142,7 @@ def test_a_hundredth_of_the_agents_is_lost_at_any_time() -> None:
     assert np.abs(telemetry.skew_s).max() <= 0.005
 
 
-def test_ranks_tell_how_long_they_compute_while_their_agent_is_lost_unless_the_report_is() -> None:
+def test_ranks_report_compute_times_without_their_agent_unless_the_report_is_lost() -> None:
     direct, by_agents = (
         Telemetry(2000, Losses(agents=0.1, reports=0.01, direct=one), np.random.default_rng(3)) for one in (True, False)
     )
@@ -152,8 +152,8 @@ def test_ranks_tell_how_long_they_compute_while_their_agent_is_lost_unless_the_r
         assert np.array_equal(by_agents.told, reported)
         assert (direct.told | ~reported).all()
         assert (direct.run | ~reported).all()
-        assert 0 < (direct.run & ~reported).sum() < 60  # it runs, and one report of it is lost
-        assert 0 < (~direct.told).sum() < 60 < (~reported).sum()  # of a single report nobody hears again
+        assert 0 < (direct.run & ~reported).sum() < 60  # it is alive, and one report is lost
+        assert 0 < (~direct.told).sum() < 60 < (~reported).sum()  # a lost report is not sent again
 
 
 def test_a_straggler_computes_longer_and_a_replica_with_more_data_does_so_everywhere() -> None:
@@ -178,7 +178,7 @@ def test_steps_of_a_window_are_averaged() -> None:
     assert (late[:, middle] - late[:, middle].mean(axis=1, keepdims=True)).std() == pytest.approx(0.0212, rel=0.06)
 
 
-def test_a_diary_is_read_by_windows() -> None:
+def test_a_schedule_is_read_by_windows() -> None:
     first, second = FaultEvent(FaultKind.CRASH, 0, 3.0, 8.0), FaultEvent(FaultKind.CRASH, 1, 7.0, 30.0)
     book = FaultSchedule([second, first])
     assert [list(book.during(at, at + 5.0)) for at in (0.0, 5.0, 10.0, 30.0)] == [
@@ -186,7 +186,7 @@ def test_a_diary_is_read_by_windows() -> None:
     ]  # fmt: skip
 
 
-def test_probers_are_lost_apart_from_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probers_are_lost_independently_of_agents(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[NDArray[np.bool_], NDArray[np.bool_]]] = []
     window = SlowPlane.window
 

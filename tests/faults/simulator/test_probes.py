@@ -1,4 +1,4 @@
-"""What one-way probes tell, and what they share with the traffic between the same two NICs."""
+"""Measurements of one-way probes, and their common causes with the traffic between the same two NICs."""
 
 from dataclasses import replace
 
@@ -63,7 +63,7 @@ def test_edges_of_one_pair_share_its_reading_and_no_two_pairs_do() -> None:
 
 
 @pytest.mark.parametrize("tail", [4.0, 3.0])
-def test_readings_scatter_as_said_for_ever_and_from_window_to_window(tail: float) -> None:
+def test_readings_have_the_given_permanent_and_per_window_spread(tail: float) -> None:
     plane = _plane(replace(SURE, probe=0.02, probe_spread=0.05, tail=tail))
     seen = np.array([_next(plane, at).probed for at in range(80)])
     assert np.median(seen, axis=0).std() == pytest.approx(0.05, rel=0.05)
@@ -72,7 +72,7 @@ def test_readings_scatter_as_said_for_ever_and_from_window_to_window(tail: float
     assert np.median(abs(seen - np.median(seen, axis=0))) == pytest.approx(0.02 * half, rel=0.03)
 
 
-def test_what_slows_nics_slows_probes_and_their_way_back_does_not() -> None:
+def test_slow_nics_slow_probes_but_not_on_the_reverse_path() -> None:
     row, column = FABRIC.source == 40, FABRIC.target == 40
     for what, touched in ((FaultKind.SLOW_TX, row), (FaultKind.SLOW_RX, column), (FaultKind.SLOW_NIC, row | column)):
         slow = _probed(SURE, _lasting(what, 40, 1.5))
@@ -90,19 +90,19 @@ def test_what_slows_nics_slows_probes_and_their_way_back_does_not() -> None:
         (FaultKind.CHECKPOINT, 0),
     ],
 )
-def test_whatever_else_is_on_the_nics_slows_probes_too(what: FaultKind, at: int) -> None:
+def test_other_traffic_on_the_nics_slows_probes_too(what: FaultKind, at: int) -> None:
     one = _lasting(what, at, 2.0, to=100)
     window = _next(
         _plane(replace(SURE, leak=0.0, ring=0.0, tree=0.0, small=0.0, spread=0.0, nic=0.0, leaf=0.0)), 0, one
     )
-    quiet = abs(window.slowdown) < 0.05  # the day alone
+    quiet = abs(window.slowdown) < 0.05  # only the daily variation
     assert window.probed is not None
     assert (~quiet).any()
     assert window.probed[~quiet] == pytest.approx(np.log(2.0))
     assert not window.probed[quiet].any()
 
 
-def test_a_slow_link_slows_the_probes_of_its_own_way() -> None:
+def test_a_slow_link_slows_the_probes_in_its_direction() -> None:
     edge = int(np.flatnonzero(FABRIC.traffic == Traffic.TREE)[0])
     a, b = int(FABRIC.source[edge]), int(FABRIC.target[edge])
     slow = _probed(SURE, _lasting(FaultKind.SLOW_LINK, a, 2.0, to=b))
@@ -111,7 +111,7 @@ def test_a_slow_link_slows_the_probes_of_its_own_way() -> None:
     assert not slow[~forth].any()
 
 
-def test_probes_take_cables_of_their_own() -> None:
+def test_probes_take_separate_cables() -> None:
     away, spines = FABRIC.up >= 0, CLUSTER.shape.spines
     for ways, of_flow in ((CLUSTER.probe_up, FABRIC.up), (CLUSTER.probe_down, FABRIC.down)):
         assert (ways[:, ~away] < 0).all()
@@ -137,7 +137,7 @@ def test_a_crowded_cable_shows_where_all_ports_meet_one() -> None:
     assert _probed(SURE, path=path)[edge] == pytest.approx(np.log(2.0))
 
 
-def test_of_a_window_probes_feel_the_share_that_traffic_feels() -> None:
+def test_probes_are_slow_for_the_same_part_of_a_window_as_traffic() -> None:
     slow = _probed(SURE, _lasting(FaultKind.SLOW_TX, 40, 2.0, to_s=2.5))
     assert slow[FABRIC.source == 40] == pytest.approx(-np.log(0.75))
 
@@ -147,14 +147,14 @@ def test_both_probers_of_a_pair_are_needed() -> None:
     assert (np.isnan(_probed(LAB, lost=9)) == ends).all()
 
 
-def test_probes_go_on_while_the_job_pauses_and_end_with_the_window() -> None:
+def test_probes_continue_while_the_job_pauses_and_end_with_the_window() -> None:
     one = _next(_plane(LAB), 0, _lasting(FaultKind.PAUSE, 0, 1.0, to_s=4.0))
     assert one.probed is not None
     assert np.nanstd(one.probed) < 0.05
-    assert np.nanstd(one.slowdown) > 0.12  # a fifth of the time to measure in
+    assert np.nanstd(one.slowdown) > 0.12  # a fifth of the measuring time
 
 
-def test_while_the_job_stands_probes_go_on_and_nothing_else_is_told() -> None:
+def test_while_the_job_stands_only_probes_report() -> None:
     paused = _next(_plane(LAB), 0, _lasting(FaultKind.PAUSE, 0, 1.0), _lasting(FaultKind.SLOW_TX, 40, 1.5))
     assert np.isnan(paused.slowdown).all()
     slow = np.asarray(paused.probed)[FABRIC.source == 40]
@@ -162,18 +162,18 @@ def test_while_the_job_stands_probes_go_on_and_nothing_else_is_told() -> None:
     assert np.nanmedian(np.abs(np.asarray(paused.probed))) < 0.05
 
 
-def test_while_it_hangs_nobody_knows_whose_probes_would_come() -> None:
+def test_during_a_hang_there_are_no_probe_readings() -> None:
     assert np.isnan(np.asarray(_next(_plane(LAB), 0, _lasting(FaultKind.HANG_CODE, 0, 1.0)).probed)).all()
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
-def test_as_many_pairs_as_said_meet_the_jobs_traffic_with_all_their_probes(name: str) -> None:
+def test_the_given_share_of_pairs_meets_the_jobs_traffic_with_all_probes(name: str) -> None:
     noise = replace(KINDS[name], probe=0.0, probe_spread=0.0)
     plane = _plane(noise)
     seen = np.array([_next(plane, at).probed for at in range(100)])
     met = seen[seen > 0.0]
     sd = (noise.probe_met * seen.size) ** 0.5
-    assert abs(met.size - noise.probe_met * seen.size) < 5.0 * sd  # edges of a pair come together
+    assert abs(met.size - noise.probe_met * seen.size) < 5.0 * sd  # the edges of a pair are neighbours
     assert met.mean() == pytest.approx(noise.probe_wait, abs=5.0 * noise.probe_wait / met.size**0.5)
 
 
@@ -189,10 +189,10 @@ def test_every_scenario_but_two_has_probes() -> None:
     assert replace(SCENARIOS["weeks"], what="", probes=False) == replace(SCENARIOS["weeks-no-probes"], what="")
 
 
-def test_a_reading_is_known_where_both_ends_probe_and_either_is_heard() -> None:
+def test_a_reading_needs_both_probers_and_one_report() -> None:
     runs = np.arange(NODES) != 3
-    arriving = ~np.isin(np.arange(NODES), (5, 6))  # of these two the network takes nothing
-    agents = arriving & (np.arange(NODES) != 9)  # lost apart from probers
+    arriving = ~np.isin(np.arange(NODES), (5, 6))  # the network loses nothing of these two
+    agents = arriving & (np.arange(NODES) != 9)  # lost independently of probers
     probers = Probers(runs, runs & arriving)
     window = _plane(LAB).window(0.0, path=STILL.copy(), reported=agents, probers=probers)
     assert window.probed is not None
@@ -201,7 +201,7 @@ def test_a_reading_is_known_where_both_ends_probe_and_either_is_heard() -> None:
     assert among.any()
     assert np.array_equal(np.isnan(window.probed), (begin == 3) | (end == 3) | among)
     assert np.array_equal(np.isnan(window.slowdown), np.isin(begin, (5, 6, 9)))
-    told = np.isfinite(window.probed) & np.isnan(window.slowdown)  # what the silent ones send others tell of
+    told = np.isfinite(window.probed) & np.isnan(window.slowdown)  # the receivers report the trains of silent senders
     assert set(begin[told]) == {5, 6, 9}
 
 

@@ -47,25 +47,25 @@ def _standing(diagnosis: Diagnosis, from_s: float, to_s: float) -> list[tuple[fl
     return [(5.0 * at, [diagnosis]) for at in range(int(from_s / 5.0), int(to_s / 5.0))]
 
 
-def test_a_slow_verdict_must_stand_for_as_long_as_the_policy_asks() -> None:
+def test_a_slow_diagnosis_must_last_for_the_confirmation_time() -> None:
     assert _went(_standing(_slow(), 100.0, 300.0)) == [(130.0, 5)]
-    assert not _went(_standing(_slow(), 100.0, 125.0))  # the last is believed until 125
+    assert not _went(_standing(_slow(), 100.0, 125.0))  # the last is active until 125
 
 
-def test_what_was_not_said_for_a_while_is_confirmed_anew() -> None:
+def test_a_gap_restarts_the_confirmation() -> None:
     gap = _standing(_slow(), 100.0, 120.0) + _standing(_slow(), 130.0, 155.0)
     assert not _went(gap)
     one_missing = _standing(_slow(), 100.0, 120.0) + _standing(_slow(), 120.0 + 5.0, 145.0)
     assert _went(one_missing) == [(130.0, 5)]
 
 
-def test_a_node_goes_once_for_one_verdict_and_after_its_probation_for_another() -> None:
+def test_a_node_is_quarantined_once_per_diagnosis() -> None:
     assert _went(_standing(_slow(), 100.0, 1000.0), until_s=1000.0) == [(130.0, 5)]
     again = _standing(_slow(), 100.0, 300.0) + _standing(_slow(), 800.0, 900.0)
     assert _went(again, until_s=1000.0) == [(130.0, 5), (830.0, 5)]
 
 
-def test_a_hang_goes_at_once_and_a_verdict_that_is_unsure_or_has_no_leave_never() -> None:
+def test_a_hang_quarantines_at_once_and_an_uncertain_diagnosis_never() -> None:
     assert _went([(100.0, [_slow(fault=FaultClass.COMM_HANG)])]) == [(100.0, 5)]
     assert not _went(_standing(_slow(confidence=0.8), 100.0, 300.0))
     assert not _went(_standing(_slow(isolate=False), 100.0, 300.0))
@@ -74,12 +74,12 @@ def test_a_hang_goes_at_once_and_a_verdict_that_is_unsure_or_has_no_leave_never(
 @pytest.mark.parametrize(
     ("leaf", "goes"), [(int(FABRIC.leaf[40]), False), (int(FABRIC.leaf[40]) + 1, False), (99, True)]
 )
-def test_under_a_slow_leaf_no_node_goes(leaf: int, *, goes: bool) -> None:
+def test_no_node_is_quarantined_under_a_slow_leaf(leaf: int, *, goes: bool) -> None:
     said = [(now_s, [*diagnoses, _leaf(leaf)]) for now_s, diagnoses in _standing(_slow(), 100.0, 300.0)]
     assert bool(_went(said)) is goes
 
 
-def test_rules_of_a_verdict_are_the_shipped_ones_and_none_lessens_the_number() -> None:
+def test_the_shipped_rules_apply_and_no_budget_reduces_the_count() -> None:
     shipped = QuarantineRules()
     assert (RULES.confirm_s, RULES.min_confidence) == (shipped.confirm_s, shipped.min_confidence)
     many = [(5.0 * at, [_slow(node) for node in range(100)]) for at in range(20, 40)]
@@ -93,7 +93,7 @@ def _tally(events: Sequence[FaultEvent], said: Sequence[tuple[float, Sequence[Di
     return scorer.tally
 
 
-def test_only_what_takes_out_a_healthy_node_is_counted() -> None:
+def test_only_quarantines_of_healthy_nodes_are_counted() -> None:
     rightly = _tally([TX], _standing(_slow(), 110.0, 200.0))
     assert (rightly.false_isolations, rightly.carried_out) == (0, 0)
     briefly = _tally([], _standing(_slow(), 100.0, 120.0))

@@ -1,4 +1,4 @@
-"""Diaries by the mix, and whole small runs before judges whose answers are known."""
+"""Fault schedules against the mix, and whole small runs with detectors of known diagnoses."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def _no_clock() -> float:
     return 0.0
 
 
-def test_faults_come_as_the_public_mix_says() -> None:
+def test_faults_follow_the_public_mix() -> None:
     found = drawn(CLUSTER, FaultMix(congested=0.0), until_s=50 * 3600.0, rng=np.random.default_rng(1))
     count = Counter(one.what for one in found if one.what in FAULTS)
     total, weight = sum(count.values()), sum(PUBLIC.values())
@@ -37,7 +37,7 @@ def test_faults_come_as_the_public_mix_says() -> None:
     assert found[0].from_s <= 1.0
 
 
-def test_of_several_at_once_none_share_a_node_and_none_stops_the_job() -> None:
+def test_simultaneous_faults_share_no_node_and_none_stops_the_job() -> None:
     mix = replace(SCENARIOS["eight"].mix, negatives=0.0)
     found = drawn(CLUSTER, mix, until_s=5 * 3600.0, rng=np.random.default_rng(2))
     for begin in range(0, len(found), 8):
@@ -48,14 +48,14 @@ def test_of_several_at_once_none_share_a_node_and_none_stops_the_job() -> None:
         assert max(one.from_s for one in eight) - eight[0].from_s <= 5.0
 
 
-def test_a_diary_is_the_same_for_the_same_seed() -> None:
+def test_a_schedule_is_the_same_for_the_same_seed() -> None:
     one, same = (drawn(CLUSTER, FaultMix(), until_s=3600.0, rng=np.random.default_rng(7)) for _ in range(2))
     assert one == same
 
 
 @dataclass(frozen=True)
 class _Scripted:
-    """Says what it was told to, from a time on."""
+    """Gives fixed diagnoses from a given time."""
 
     says: Callable[[float], tuple[Diagnosis, ...]]
 
@@ -65,7 +65,7 @@ class _Scripted:
         return state, self.says(window.to_s)
 
 
-def test_a_judge_that_blames_a_node_all_the_time_is_told_so() -> None:
+def test_a_detector_that_always_diagnoses_a_node_scores_badly() -> None:
     def says(now_s: float) -> tuple[Diagnosis, ...]:
         return (
             Diagnosis(
@@ -90,21 +90,21 @@ def test_a_judge_that_blames_a_node_all_the_time_is_told_so() -> None:
     assert len(found.spent_s) == 60
 
 
-def test_c4s_rule_takes_the_nodes_of_a_slow_leaf_out() -> None:
+def test_the_c4_rule_isolates_the_nodes_of_a_slow_leaf() -> None:
     quiet = replace(SCENARIOS["leaf"], background_h=0.0)
     mix = replace(quiet.mix, factors=(2.0,), factor_shares=(1.0,), negatives=0.0)
     outcomes = jobs(replace(quiet, mix=mix), ranks=1024, hours=0.05, seed=3, panel=plain, clock_s=_no_clock)
     assert sum(outcome.tally.false_isolations for outcome in outcomes) >= 20
 
 
-def test_hangs_are_named_and_nobody_else_is_taken_out() -> None:
+def test_hangs_are_diagnosed_and_no_other_node_is_isolated() -> None:
     tally = next(jobs(SCENARIOS["hangs"], ranks=256, hours=0.15, seed=4, panel=ours, clock_s=_no_clock)).tally
     assert sum(tally.asked.values()) >= 3
     assert tally.named == tally.asked
     assert (tally.wrong, tally.false_isolations) == (0, 0)
 
 
-def test_a_run_says_the_same_again() -> None:
+def test_a_run_is_repeatable() -> None:
     one, same = (
         simulate(ranks=256, hours=0.03, scenario="mixed", seed=11, clock_s=_no_clock).model_dump() for _ in range(2)
     )
@@ -127,7 +127,7 @@ def test_every_scenario_has_a_name_to_choose() -> None:
     ("field", "given"),
     [("ranks", {"ranks": 1000}), ("hours", {"hours": 0.0}), ("scenario", {"scenario": "calm"}), ("seed", {"seed": -1})],
 )
-def test_what_cannot_be_simulated_is_told(field: str, given: dict[str, Any]) -> None:
+def test_an_impossible_simulation_is_refused(field: str, given: dict[str, Any]) -> None:
     asked: dict[str, Any] = {"ranks": 1024, "hours": 1.0, "scenario": "mixed", "seed": 1, **given}
     with pytest.raises(RuleError, match=field):
         simulate(clock_s=_no_clock, **asked)

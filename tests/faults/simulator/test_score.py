@@ -1,4 +1,4 @@
-"""What counts as right, late, false; and what is left out of the account."""
+"""Right, late and false diagnoses, and those that do not count."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -39,18 +39,18 @@ def _tally(
     return scorer.tally
 
 
-def test_a_fault_is_named_once_however_often_it_is_said() -> None:
+def test_a_repeated_diagnosis_counts_once() -> None:
     tally = _tally([TX], [(120.0 + at, _diagnosis(direction=Direction.TX)) for at in range(0, 60, 5)])
     assert (tally.asked, tally.named, tally.ways) == (Counter({FaultKind.SLOW_TX: 1}),) * 3
     assert tally.ttd_s[FaultKind.SLOW_TX] == [20.0]
     assert (tally.right, tally.wrong, tally.false_isolations) == (1, 0, 0)
 
 
-def test_the_clock_is_the_scorers_and_not_the_verdicts() -> None:
+def test_detection_time_uses_the_clock_of_the_score() -> None:
     assert _tally([TX], [(140.0, _diagnosis(detected_s=101.0))]).late[FaultKind.SLOW_TX] == 1
 
 
-def test_nothing_is_named_before_it_happens() -> None:
+def test_a_diagnosis_before_the_fault_does_not_count() -> None:
     tally = _tally([TX], [(90.0, _diagnosis())])
     assert not tally.named
     assert (tally.wrong, tally.false_isolations) == (1, 1)
@@ -88,12 +88,12 @@ def test_class_and_entity_must_both_be_right(
 @pytest.mark.parametrize(
     ("what", "at"), [(FaultKind.LEAF, 3), (FaultKind.SLOW_LINK, 40), (FaultKind.HICCUP, 5), (FaultKind.FOREIGN, 40)]
 )
-def test_no_node_may_be_taken_out_for_a_switch_a_link_or_a_look_alike(what: FaultKind, at: int) -> None:
+def test_no_node_may_be_isolated_for_a_switch_a_link_or_a_look_alike(what: FaultKind, at: int) -> None:
     tally = _tally([FaultEvent(what, at, 100.0, 200.0, 2.0, 48)], [(120.0, _diagnosis())])
     assert tally.false_isolations == 1
 
 
-def test_a_cable_has_longer_and_is_its_link_where_it_carries_but_one_pair() -> None:
+def test_a_cable_has_more_time_and_counts_as_a_link_with_one_pair() -> None:
     pairs = {cable: set[frozenset[int]]() for cable in FABRIC.up[FABRIC.up >= 0].tolist()}
     for cable, a, b in zip(FABRIC.up, FABRIC.node[FABRIC.source], FABRIC.node[FABRIC.target], strict=True):
         if cable >= 0:
@@ -110,42 +110,42 @@ def test_a_cable_has_longer_and_is_its_link_where_it_carries_but_one_pair() -> N
     ).asked  # no longer than congestion lasts
 
 
-def test_an_accusation_that_stood_before_has_not_found_the_fault() -> None:
+def test_an_earlier_diagnosis_does_not_detect_the_fault() -> None:
     before = [(at, _diagnosis()) for at in (90.0, 95.0, 100.0, 105.0, 110.0)]
     assert not _tally([TX], before).named
-    assert _tally([TX], [*before, (125.0, _diagnosis())]).named[FaultKind.SLOW_TX] == 1  # said anew
+    assert _tally([TX], [*before, (125.0, _diagnosis())]).named[FaultKind.SLOW_TX] == 1  # reported again
 
 
-def test_a_mild_fault_need_not_be_found_and_may_be() -> None:
+def test_a_mild_fault_may_be_missed_or_found() -> None:
     mild = FaultEvent(FaultKind.SLOW_NIC, 40, 100.0, 200.0, 1.15)
     tally = _tally([mild], [(120.0, _diagnosis())])
     assert (sum(tally.asked.values()), tally.right, tally.false_isolations) == (0, 1, 0)
 
 
-def test_what_ends_too_soon_or_is_cut_off_by_the_end_is_not_asked() -> None:
+def test_a_short_or_truncated_fault_does_not_count() -> None:
     brief = FaultEvent(FaultKind.SLOW_NIC, 40, 100.0, 125.0, 2.0)
     assert not _tally([brief], []).asked
     assert not _tally([TX], [], until_s=120.0).asked
 
 
-def test_a_verdict_may_outlive_its_fault_a_little() -> None:
+def test_a_diagnosis_may_outlive_its_fault_briefly() -> None:
     assert _tally([TX], [(200.0 + AFTER_S - 1.0, _diagnosis())]).false_isolations == 0
     assert _tally([TX], [(200.0 + AFTER_S + 1.0, _diagnosis())]).false_isolations == 1
 
 
-def test_congestion_that_is_there_and_what_is_the_workloads_are_counted_apart() -> None:
+def test_congestion_and_workload_diagnoses_are_counted_separately() -> None:
     link, load = _diagnosis(Scope.LINK, 5, peer=6), _diagnosis(Scope.WORKLOAD, isolate=False)
     tally = _tally([], [(50.0, link), (60.0, load)], congested=True)
     assert (tally.congestion, tally.workload, tally.right, tally.wrong) == (1, 1, 0, 0)
     assert _tally([], [(50.0, link)], congested=False).wrong == 1
 
 
-def test_a_node_that_is_accused_again_after_a_while_counts_again() -> None:
+def test_a_node_that_is_diagnosed_again_later_counts_again() -> None:
     said = [(at, _diagnosis()) for at in (10.0, 15.0, 60.0, 300.0)]
     assert _tally([], said).false_isolations == 2
 
 
-def test_the_answer_says_shares_with_their_intervals_and_what_a_week_would_bring() -> None:
+def test_the_score_has_intervals_and_a_weekly_rate() -> None:
     outcome = Outcome(hours=16.8, tally=_tally([TX], [(120.0, _diagnosis())]), spent_s=[0.1, 0.3])
     outcome.add(Outcome(hours=0.0, tally=_tally([TX], [(150.0, _diagnosis(Scope.NODE, 9))]), spent_s=[]))
     found = score(outcome, scenario="mixed", ranks=1024, seed=1, window_s=5.0, run_s=1.0)
@@ -168,13 +168,13 @@ def test_of_twenty_times_the_nineteenth_is_the_95th_percentile() -> None:
     assert (times.p50, times.p95, times.max) == (10.0, 19.0, 20.0)
 
 
-def test_what_nobody_could_have_named_is_counted_apart_and_stays_in_the_recall() -> None:
+def test_hidden_faults_are_counted_and_stay_in_the_recall() -> None:
     silent = np.ones(FABRIC.node.max() + 1, dtype=bool)
     silent[[5, 9]] = False
     faults = [
         FaultEvent(FaultKind.HANG_CODE, 5, 100.0, 200.0),
         FaultEvent(FaultKind.HANG_CODE, 6, 300.0, 400.0),
-        FaultEvent(FaultKind.HANG_NODE, 9, 500.0, 600.0),  # its peers see it
+        FaultEvent(FaultKind.HANG_NODE, 9, 500.0, 600.0),  # its peers observe it
     ]
     scorer = Scorer(FABRIC, faults, until_s=1000.0)
     witnesses = Observability(scorer.asked, ~silent, in_time_s=30.0)
@@ -191,7 +191,7 @@ def test_what_nobody_could_have_named_is_counted_apart_and_stays_in_the_recall()
 
 
 @pytest.mark.parametrize(("heard_s", "hidden"), [(10.0, True), (20.0, False)])
-def test_a_witness_that_comes_back_soon_enough_hides_nothing(heard_s: float, *, hidden: bool) -> None:
+def test_an_agent_that_returns_in_time_hides_nothing(heard_s: float, *, hidden: bool) -> None:
     late = FaultEvent(FaultKind.STRAGGLER, 5, 100.0, 200.0, 1.5)
     witnesses = Observability([late], np.zeros(128, dtype=bool), in_time_s=30.0)
     for at in range(40):
@@ -201,7 +201,7 @@ def test_a_witness_that_comes_back_soon_enough_hides_nothing(heard_s: float, *, 
     assert witnesses.hidden(late) is hidden
 
 
-def test_a_straggler_whose_ranks_tell_of_it_is_not_hidden_with_its_agent() -> None:
+def test_a_straggler_with_reporting_ranks_is_not_hidden_with_its_agent() -> None:
     late, hung = (FaultEvent(what, 5, 100.0, 200.0, 1.5) for what in (FaultKind.STRAGGLER, FaultKind.HANG_CODE))
     witnesses = Observability([late, hung], np.zeros(128, dtype=bool), in_time_s=30.0)
     told = np.ones(128, dtype=bool)
@@ -212,7 +212,7 @@ def test_a_straggler_whose_ranks_tell_of_it_is_not_hidden_with_its_agent() -> No
     assert [witnesses.hidden(one) for one in (late, hung)] == [False, True]
 
 
-def test_a_machine_that_dies_with_its_agent_is_hidden_only_where_nothing_else_can_tell() -> None:
+def test_a_machine_lost_with_its_agent_is_hidden_only_without_another_source() -> None:
     dead = [FaultEvent(FaultKind.CRASH, node, 100.001, 200.0) for node in (5, 6)]
     assert all(map(takes_machine, dead))
     unanswered = np.zeros(128, dtype=bool)
@@ -221,6 +221,6 @@ def test_a_machine_that_dies_with_its_agent_is_hidden_only_where_nothing_else_ca
     assert [witnesses.hidden(one) for one in dead] == [True, False]
 
 
-def test_of_what_was_not_there_nothing_is_said() -> None:
+def test_an_absent_kind_has_no_score() -> None:
     found = score(Outcome(hours=1.0), scenario="healthy", ranks=1024, seed=1, window_s=5.0, run_s=1.0)
     assert (found.recall, found.recall_interval, found.precision, found.ttd_s) == (None, None, None, {})

@@ -1,4 +1,4 @@
-"""Who holds up whom, by the physics; and that the judge finds who began."""
+"""The ranks that a stall holds up in the model, and that the detector finds the first one."""
 
 import numpy as np
 import pytest
@@ -33,19 +33,19 @@ def _diagnoses(
     return found
 
 
-def test_a_rank_that_never_calls_holds_up_its_groups_first_and_then_everybody() -> None:
+def test_a_missing_rank_stalls_its_groups_first_and_then_all_ranks() -> None:
     hung = FaultEvent(FaultKind.HANG_CODE, NODE, 10.0, 60.0)
     plan = timetable(CLUSTER, [hung], from_s=5.0, to_s=60.0, seed=1)
     hung_rank = RANK + 10_000 % 8
     step = int(np.isfinite(plan.came_s[TENSOR, :, hung_rank]).sum())
-    assert np.isfinite(plan.came_s[TENSOR, step]).sum() == 511  # all others still came to that step
+    assert np.isfinite(plan.came_s[TENSOR, step]).sum() == 511  # all others still reached that step
     stuck = np.flatnonzero(np.isinf(plan.through_s[TENSOR, step]))
     assert stuck.tolist() == list(range(RANK, RANK + 8))
-    assert np.isinf(plan.through_s[DATA, step]).all()  # by the pipeline, and by the data groups of its stages
+    assert np.isinf(plan.through_s[DATA, step]).all()  # through the pipeline, and the data groups of its stages
     assert np.isinf(plan.came_s[TENSOR, step + 1 :]).all()
 
 
-def test_a_cut_link_holds_up_one_group_whose_members_all_came() -> None:
+def test_a_cut_link_stalls_one_group_that_all_members_entered() -> None:
     fabric = CLUSTER.fabric
     edge = 0  # of a ring
     cut = FaultEvent(FaultKind.HANG_LINK, int(fabric.source[edge]), 10.0, 60.0, to=int(fabric.target[edge]))
@@ -57,7 +57,7 @@ def test_a_cut_link_holds_up_one_group_whose_members_all_came() -> None:
     assert np.isfinite(plan.through_s[PIPELINE, step]).all()
 
 
-def test_collectives_end_when_the_last_has_come() -> None:
+def test_collectives_end_when_the_last_rank_has_entered() -> None:
     plan = timetable(CLUSTER, [], from_s=0.0, to_s=10.0, seed=1)
     came = plan.came_s[DATA, 3].reshape(8, 8, 8)
     assert plan.through_s[DATA, 3].reshape(8, 8, 8)[2, :, 5] == pytest.approx(came[2, :, 5].max() + 0.05)
@@ -71,20 +71,20 @@ def test_collectives_end_when_the_last_has_come() -> None:
         (FaultKind.CRASH, FaultClass.CRASH),
     ],
 )
-def test_the_node_that_began_is_named_within_seconds_and_nobody_else(what: FaultKind, fault: FaultClass) -> None:
+def test_only_the_culprit_is_diagnosed_within_seconds(what: FaultKind, fault: FaultClass) -> None:
     found = _diagnoses(FaultEvent(what, NODE, 10.0, 60.0))
     assert {(diagnosis.fault, diagnosis.scope, diagnosis.node) for _, diagnosis in found} == {(fault, Scope.NODE, NODE)}
     assert found[0][0] - 10.0 <= (1.0 if what is FaultKind.CRASH else 3.25)
 
 
-def test_a_machine_that_went_with_its_agent_is_named_by_the_independent_source() -> None:
+def test_a_machine_lost_with_its_agent_is_diagnosed_from_the_independent_source() -> None:
     found = _diagnoses(FaultEvent(FaultKind.CRASH, NODE, 10.001, 60.0))
     assert {(diagnosis.fault, diagnosis.node) for _, diagnosis in found} == {(FaultClass.CRASH, NODE)}
     assert 1.0 <= found[0][0] - 10.0 <= 2.5
 
 
 @pytest.mark.parametrize("what", [FaultKind.HANG_CODE, FaultKind.HANG_NODE])
-def test_wrong_clocks_change_neither_who_is_named_nor_how_soon(what: FaultKind) -> None:
+def test_wrong_clocks_change_neither_the_diagnosis_nor_its_time(what: FaultKind) -> None:
     fault = FaultEvent(what, NODE, 10.0, 60.0)
     right = _diagnoses(fault)
     wrong = _diagnoses(fault, skew_s=np.random.default_rng(3).uniform(-0.05, 0.05, CLUSTER.shape.nodes))
@@ -92,10 +92,10 @@ def test_wrong_clocks_change_neither_who_is_named_nor_how_soon(what: FaultKind) 
     assert abs(wrong[0][0] - right[0][0]) <= BEAT_S
     far = np.zeros(CLUSTER.shape.nodes)
     far[NODE] = -30.0
-    assert _diagnoses(fault, skew_s=far)[0][1].onset_s < -10.0  # its own clock says since when
+    assert _diagnoses(fault, skew_s=far)[0][1].onset_s < -10.0  # by its own clock
 
 
-def test_stamps_are_by_clocks_of_their_own_and_what_they_tell_by_the_right_one() -> None:
+def test_timestamps_use_local_clocks_and_arrivals_the_correct_one() -> None:
     skew_s = np.linspace(-0.05, 0.05, CLUSTER.shape.nodes)
     plane = StallPlane(CLUSTER, skew_s, seed=1)
     reported = np.ones(CLUSTER.shape.nodes, dtype=bool)
@@ -107,7 +107,7 @@ def test_stamps_are_by_clocks_of_their_own_and_what_they_tell_by_the_right_one()
         assert np.ptp(told_s) > 0.5 * BEAT_S
 
 
-def test_what_does_not_change_is_looked_at_seldom() -> None:
+def test_unchanged_states_are_evaluated_rarely() -> None:
     plane = StallPlane(CLUSTER, np.zeros(CLUSTER.shape.nodes), seed=1)
     reported = np.ones(CLUSTER.shape.nodes, dtype=bool)
 
@@ -119,7 +119,7 @@ def test_what_does_not_change_is_looked_at_seldom() -> None:
     assert (looks(silent, 10.0), looks(silent, 20.0)) == (20, 0)
 
 
-def test_a_cut_link_is_named_with_its_way_and_isolates_nobody() -> None:
+def test_a_cut_link_is_diagnosed_with_its_direction_and_isolates_no_node() -> None:
     fabric = CLUSTER.fabric
     for edge in (0, int(np.flatnonzero(fabric.traffic == 1)[3]), int(np.flatnonzero(fabric.traffic == 2)[5])):
         a, b = int(fabric.source[edge]), int(fabric.target[edge])
@@ -129,7 +129,7 @@ def test_a_cut_link_is_named_with_its_way_and_isolates_nobody() -> None:
         }
 
 
-def test_an_agent_that_is_lost_while_all_is_well_or_somebody_else_hangs_is_not_blamed() -> None:
+def test_a_lost_agent_is_not_diagnosed_in_a_healthy_job_or_beside_a_hang() -> None:
     silent = [FaultEvent(FaultKind.SILENCE, 0, 5.0, 35.0)]
     assert not _diagnoses(*silent, lost=NODE)
     found = _diagnoses(FaultEvent(FaultKind.HANG_CODE, 40, 10.0, 60.0), lost=NODE)
@@ -140,7 +140,7 @@ def test_a_silent_rank_that_hangs_is_not_isolated_for_its_silence() -> None:
     assert not [diagnosis for _, diagnosis in _diagnoses(FaultEvent(FaultKind.HANG_CODE, NODE, 10.0, 60.0), lost=NODE)]
 
 
-def test_ranks_that_save_state_are_waited_for_and_not_blamed() -> None:
+def test_ranks_that_save_a_checkpoint_are_not_diagnosed() -> None:
     plan = timetable(CLUSTER, [FaultEvent(FaultKind.PAUSE, 0, 10.0, 22.0)], from_s=5.0, to_s=40.0, seed=1)
     gaps = np.diff(plan.came_s[TENSOR, :, int(writing_nodes(CLUSTER)[0]) * 8])
     assert np.nanmax(gaps[np.isfinite(gaps)]) > 10.0

@@ -1,4 +1,4 @@
-"""Who talks to whom, and over which cables."""
+"""The pairs of a job's traffic, and their cables."""
 
 from collections import Counter
 
@@ -15,10 +15,10 @@ from fleet.documents import RuleError
 
 
 @given(st.integers(2, 64))
-def test_each_of_the_two_trees_reaches_everybody_from_one_root(size: int) -> None:
+def test_each_of_the_two_trees_reaches_all_ranks_from_one_root(size: int) -> None:
     for child, parent in double_tree(size):
         above = dict(zip(child.tolist(), parent.tolist(), strict=True))
-        assert len(above) == size - 1  # everybody but the root has one parent
+        assert len(above) == size - 1  # every rank but the root has one parent
         (root,) = set(range(size)) - set(above)
         for rank in range(size):
             steps = 0
@@ -29,10 +29,10 @@ def test_each_of_the_two_trees_reaches_everybody_from_one_root(size: int) -> Non
 
 
 @given(st.integers(1, 60).map(lambda half: 2 * half))
-def test_nobody_is_an_inner_node_of_both_trees(size: int) -> None:
+def test_no_rank_is_an_inner_node_of_both_trees(size: int) -> None:
     (_, first), (_, second) = double_tree(size)
     inner = set(first.tolist()) & set(second.tolist())
-    assert len(inner) <= 2  # the roots have one child each, and may be in the other's middle
+    assert len(inner) <= 2  # the roots have one child each, and can be inner ranks of the other tree
 
 
 def test_a_data_group_is_a_ring_on_every_rail_and_stage() -> None:
@@ -46,7 +46,7 @@ def test_a_data_group_is_a_ring_on_every_rail_and_stage() -> None:
     assert sorted(seen) == list(range(3 * shape.replicas, 4 * shape.replicas))
 
 
-def test_the_expert_groups_talk_all_to_all() -> None:
+def test_expert_groups_have_all_to_all_traffic() -> None:
     run = pairs(Shape(ranks=1024, experts=8))[-1]
     assert run.source.size == 128 * 7
     assert set(zip(run.source.tolist(), run.target.tolist(), strict=True)) >= {(0, 7), (7, 0)}
@@ -70,7 +70,7 @@ def test_flows_are_spread_over_the_spines_evenly_enough() -> None:
     assert abs(count / count.mean() - 1.0).max() < 0.1
 
 
-def test_the_same_seed_wires_in_the_same_way_and_another_in_another() -> None:
+def test_the_wiring_depends_on_the_seed_only() -> None:
     one, same, other = (build(Shape(ranks=1024), seed=seed).fabric for seed in (1, 1, 2))
     assert (one.up == same.up).all()
     assert (one.up != other.up).any()
@@ -83,6 +83,6 @@ def test_paths_may_be_unknown_to_the_detector() -> None:
 
 
 @pytest.mark.parametrize(("field", "ranks", "experts"), [("ranks", 100, 0), ("experts", 1024, 7)])
-def test_what_cannot_be_wired_is_told(field: str, ranks: int, experts: int) -> None:
+def test_an_impossible_wiring_is_refused(field: str, ranks: int, experts: int) -> None:
     with pytest.raises(RuleError, match=field):
         Shape(ranks=ranks, experts=experts)

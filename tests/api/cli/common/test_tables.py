@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from api.cli.common.tables import Column, Table, in_words, moment, number, print_fields, print_table
+from api.cli.common.tables import Column, Table, format_value, moment, number, print_fields, print_table
 
 SEEN = datetime(2026, 11, 21, 6, 5, 4, tzinfo=UTC)
 
@@ -66,4 +66,4 @@ def test_fields_of_fields_stand_under_their_name(capsys: pytest.CaptureFixture[s
     ],
 )
 def test_values_in_words(value: object, words: str) -> None:
-    assert in_words(value) == words
+    assert format_value(value) == words

@@ -89,9 +89,9 @@ class TestLoads:
 class TestTexts:
     def test_a_file_that_is_too_large_is_not_read_whole(self, tmp_path: Path) -> None:
         (tmp_path / "large").write_bytes(b"x" * 1001)
-        assert len(read_text(tmp_path / "large", most_bytes=1001)) == 1001
+        assert len(read_text(tmp_path / "large", max_bytes=1001)) == 1001
         with pytest.raises(DocumentError, match="is larger than 1,000 bytes, expected at most that"):
-            read_text(tmp_path / "large", most_bytes=1000)
+            read_text(tmp_path / "large", max_bytes=1000)
 
     def test_what_is_no_text_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "binary").write_bytes(b"ab\xff")

@@ -1,4 +1,4 @@
-"""The ledger keeps what is newest, counts looks as well as seconds, and stays bounded whatever comes."""
+"""The job state keeps the newest data, counts polls as well as seconds, and stays bounded for every input."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,29 +23,29 @@ SENT = IDLE._replace(unacked=2)
 
 
 class TestPairs:
-    def test_a_stretch_is_as_long_as_its_looks_say(self) -> None:
+    def test_a_stretch_is_as_long_as_its_polls(self) -> None:
         pair = PairTraffic(1.0, SENT)
         for at_s in (1.25, 1.5):
             pair.observe(at_s, SENT)
         assert (pair.stuck_s(), pair.looks_stuck) == (0.5, 3)
 
-    def test_an_acknowledgement_begins_it_anew(self) -> None:
+    def test_an_acknowledgement_restarts_a_stretch(self) -> None:
         pair = PairTraffic(1.0, SENT)
         pair.observe(1.25, SENT._replace(acked_bytes=100))
         assert (pair.stuck_s(), pair.looks_stuck) == (0.0, 1)
 
-    def test_nothing_outstanding_ends_it(self) -> None:
+    def test_a_stretch_ends_without_outstanding_bytes(self) -> None:
         pair = PairTraffic(1.0, SENT)
         pair.observe(1.25, IDLE)
         assert (pair.stuck_since_s, pair.looks_stuck) == (None, 0)
 
-    def test_bytes_that_are_read_do_not_lie_unread(self) -> None:
+    def test_read_bytes_are_not_unread(self) -> None:
         pair = PairTraffic(1.0, IDLE._replace(read_queue_bytes=100))
         pair.observe(1.25, IDLE._replace(read_queue_bytes=50))
         assert pair.unread_s() == 0.0
 
 
-def test_only_pairs_that_stand_still_are_looked_at_again() -> None:
+def test_only_stalled_pairs_are_examined_again() -> None:
     state = JobState(JOB)
     for at_s in (0.0, 0.25):
         state.observe(Observation(at_s, 0, SENT, peer=1))
@@ -66,7 +66,7 @@ def test_steps_and_lateness_come_from_records() -> None:
     assert round(state.pace.latest_s(), 6) == 0.5
 
 
-def test_groups_are_told_apart_and_their_members_known() -> None:
+def test_groups_are_distinguished_and_have_members() -> None:
     state = JobState(JOB)
     state.observe(Observation(1.0, 0, FlightProgress("0", (), 3, -1, 2, "all_reduce", 0.5), rank=0))
     state.observe(Observation(1.0, 0, Collective(1, "all_gather", 8, 0.9, None, group="0,2"), rank=0))
@@ -75,7 +75,7 @@ def test_groups_are_told_apart_and_their_members_known() -> None:
     assert state.groups["0"].entered == {0: 3}
 
 
-def test_what_ras_counts_is_called_and_not_finished() -> None:
+def test_counts_of_ras_are_called_and_unfinished_operations() -> None:
     state = JobState(JOB)
     state.observe(Observation(1.0, 0, OperationCounts("0xab", 3, (("AllReduce", 7), ("Broadcast", 2)), "ok"), rank=0))
     assert state.groups["ras:0xab"].entered == {0: 9}
@@ -118,7 +118,7 @@ observations = st.builds(Observation, st.floats(), st.integers(-2, 5), values, i
 
 
 @given(st.lists(observations, max_size=80))
-def test_nothing_that_is_told_breaks_it(told: list[Observation]) -> None:
+def test_no_observation_raises(told: list[Observation]) -> None:
     from faults.monitor import FaultMonitor, MonitorSettings  # noqa: PLC0415 - what reads it must hold too
 
     watcher = FaultMonitor(JOB, MonitorSettings(slow=None))

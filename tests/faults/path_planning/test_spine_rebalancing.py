@@ -1,4 +1,4 @@
-"""Flows are exchanged between spines until none is asked to pass more than it can; nobody is uncoloured by it."""
+"""Rebalancing exchanges flows between spines until none has more than it can forward, and uncolours no flow."""
 
 from collections import Counter
 
@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from faults.path_planning.colouring import Colouring
 from faults.path_planning.spine_rebalancing import Effort, SpineRebalancing
 
-LEAVES, PLANES = 4, 4  # of a pod; a plane is a spine of it
+LEAVES, PLANES = 4, 4  # of a pod; a plane is one spine of it
 GRAPHS = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=32)
 SPINES = {(leaf, plane): 10 * (leaf // LEAVES) + plane for leaf in range(8) for plane in range(PLANES)}
 PODS = {spine: spine // 10 for spine in SPINES.values()}
 
 
 def excess(found: Colouring[int], onward: list[bool], room: dict[tuple[int, int], int]) -> int:
-    """Counted anew, without what the class under test keeps."""
+    """Counted again, independently of the class under test."""
     load: Counter[tuple[int, int]] = Counter()
     for ends, colour, on in zip(found.edges, found.colour, onward, strict=True):
         if on and colour is not None:
@@ -25,7 +25,7 @@ def excess(found: Colouring[int], onward: list[bool], room: dict[tuple[int, int]
 
 @settings(max_examples=80, deadline=None)
 @given(GRAPHS, st.lists(st.integers(0, 4), min_size=16, max_size=16))
-def test_no_spine_gets_worse_off_and_no_flow_loses_its_colour(edges: list[tuple[int, int]], rooms: list[int]) -> None:
+def test_no_excess_rises_and_no_flow_loses_its_colour(edges: list[tuple[int, int]], rooms: list[int]) -> None:
     slots = {leaf: range(PLANES) for leaf in range(8)}
     found = Colouring(edges, slots, slots)
     found.run()
@@ -42,7 +42,7 @@ def test_no_spine_gets_worse_off_and_no_flow_loses_its_colour(edges: list[tuple[
 
 
 def test_a_flow_that_turns_round_takes_the_place_of_one_that_goes_on() -> None:
-    """Two leaves, two spines: leaf 0 sends one flow on and one to leaf 1, and spine 0 has lost its way up."""
+    """Two leaves, two spines: leaf 0 sends one flow to a core and one to leaf 1, and spine 0 has lost its uplink."""
     edges = [(0, 4), (0, 1)]
     slots = {leaf: range(2) for leaf in range(8)}
     found = Colouring(edges, slots, slots)
