@@ -1,4 +1,4 @@
-"""How a deployment is put behind the router: its ASGI application, called by handle instead of by HTTP.
+"""Calls a Ray Serve deployment's ASGI application through a handle instead of HTTP, so that the router can use it.
 
     class Engine:
         def __init__(self) -> None:
@@ -8,8 +8,8 @@
             async for part in answered(self._app, method, target, headers, body):
                 yield part
 
-First comes (status, headers), then the body as the application sends it.  A request that is cancelled ends the
-application's task.  The application's start and end (ASGI's lifespan) stay with whoever built it.
+The first part is (status, headers); the body follows as the application sends it.  A cancelled request cancels the
+application's task.  The builder of the application runs its lifespan.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ Part = tuple[int, list[tuple[bytes, bytes]]] | bytes
 async def answered(
     app: AsgiApp, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes
 ) -> AsyncIterator[Part]:
-    """One request; raises what the application raises."""
+    """One request.  Raises what the application raises."""
     call = _Call(body)
     running = asyncio.ensure_future(app(_scope(method, target, headers), call.receive, call.send))
     running.add_done_callback(lambda _done: call.sent.put_nowait(None))
@@ -47,14 +47,14 @@ class _Call:
         self._body: bytes | None = body
 
     async def receive(self) -> Message:
-        """The body at once; the caller's end comes as a cancellation."""
+        """The whole body; the caller ends a request by cancellation."""
         if self._body is None:
             await asyncio.get_running_loop().create_future()
         body, self._body = self._body, None
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: Message) -> None:
-        """Head and parts."""
+        """Queue the status line with headers, and parts of the body."""
         if message["type"] == "http.response.start":
             self.sent.put_nowait((message["status"], [(bytes(n), bytes(v)) for n, v in message.get("headers", ())]))
         elif message["type"] == "http.response.body" and message.get("body"):

@@ -31,7 +31,6 @@ class Kind(IntEnum):
     DOWN = 6
 
 
-HOSTS = (Kind.TX, Kind.RX, Kind.NIC, Kind.NODE)
 SWITCHES = (Kind.LEAF, Kind.UP, Kind.DOWN)
 
 
