@@ -1,4 +1,4 @@
-"""Real servers on loopback, in threads, that answer what a test says."""
+"""Real servers on loopback, in threads, with the replies of a test."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""A prober that is alone: whom it probes is learnt by looks that may fail, and nothing but trains is told."""
+"""A separate prober: it finds its peers by polls that may fail, and reports trains only."""
 
 import errno
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ GO_S = 1_795_000_000.0
 
 
 class Told:
-    """A sink that keeps what it is told."""
+    """A sink that keeps everything."""
 
     def __init__(self) -> None:
         self.samples: list[Sample] = []
@@ -49,7 +49,7 @@ class Told:
 
 
 class Flaky:
-    """Sockets of a job that talks with node 2 from the second look on; every other look fails."""
+    """Sockets of a job with a peer, node 2, from the second poll on; every other poll fails."""
 
     def __init__(self) -> None:
         self.looks = 0

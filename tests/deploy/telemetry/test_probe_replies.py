@@ -1,4 +1,4 @@
-"""Words that go back for probes, over the loopback: both ends tell the same, and what is no true word tells nothing."""
+"""Replies to probes, over the loopback: both ends report the same reading, and other packets are counted."""
 
 import math
 import socket

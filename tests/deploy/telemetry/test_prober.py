@@ -1,4 +1,4 @@
-"""Probes over the loopback: whole trains are told with the kernel's stamps, everything else is counted."""
+"""Probes over the loopback: whole trains have the kernel's stamps, everything else is counted."""
 
 import socket
 import struct
@@ -166,7 +166,7 @@ def test_a_train_has_the_size_that_was_asked_for(size_bytes: int, number: int) -
 
 
 class Counting(Prober):
-    """Only says where it would send."""
+    """Records the destinations only."""
 
     def __init__(self, node: int, *, talking: Iterable[int], every_s: float = 0.5) -> None:
         peers = Peers({f"127.5.{at // 200}.{1 + at % 200}": at for at in range(512)})
@@ -178,7 +178,7 @@ class Counting(Prober):
 
 
 def sent_to(node: int, talking: Iterable[int], *, looks: int, every_s: float = 0.5) -> list[list[int]]:
-    """By look, four a second on whole periods."""
+    """By poll, four a second on whole periods."""
     prober = Counting(node, talking=talking, every_s=every_s)
     each: list[list[int]] = []
     for poll in range(looks):

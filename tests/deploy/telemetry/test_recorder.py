@@ -26,7 +26,7 @@ GO_S = 1_000.0
 
 
 class Broken:
-    """A source that can never be looked at."""
+    """A source whose polls always fail."""
 
     name, period_s = "broken", 0.0
 

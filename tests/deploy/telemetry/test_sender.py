@@ -22,7 +22,7 @@ BEGAN_S = time.time()  # a batch's times count from its sending
 
 
 class FaultMonitor:
-    """Holds what a watcher would, and can forget it."""
+    """Holds the state of a monitor, and can forget it."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []

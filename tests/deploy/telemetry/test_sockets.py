@@ -1,4 +1,4 @@
-"""Looking at real connections of this namespace."""
+"""Polls of real connections of this namespace."""
 
 import socket
 from collections.abc import Iterator

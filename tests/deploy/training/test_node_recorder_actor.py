@@ -1,4 +1,4 @@
-"""An eye in this process: it sees a real process stand still and hears what a rank says of itself."""
+"""A node recorder in this process: it observes a stopped real process and receives a rank's records."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ def eye(pid: int, tmp_path: Path) -> Iterator[NodeRecorderActor]:
 
 
 def seen(eye: NodeRecorderActor) -> list[Observation]:
-    """Since the last time, as a watcher reads it."""
+    """Since the last call, as a monitor decodes it."""
     batch, _held = decode(eye.take(), held_of=lambda _node, _session: None)
     assert (batch.node, batch.malformed) == (1, 0)
     return list(batch.others)

@@ -1,4 +1,4 @@
-"""Runs under watch: each attempt anew, an end of workers never heard, a frozen one named."""
+"""Monitored runs: each attempt afresh, no diagnosis of ended workers, one of a frozen worker."""
 
 import io
 import time
@@ -30,7 +30,7 @@ PERIOD_S = 0.25
 
 @dataclass
 class NodeRecorderActor:
-    """One that shows what a test says."""
+    """A recorder with the observations of a test."""
 
     node_id: str
     spec: NodeRecorderSpec

@@ -28,7 +28,7 @@ def named(
     fabric: Fabric, slow: Floats, *, seed: int = 1, before: int = HEALTHY, during: int = SICK, lost: float = 0.0,
     settings: LocaliserSettings | None = None,
 ) -> tuple[Diagnosis, ...]:  # fmt: skip
-    """All verdicts of a run."""
+    """All diagnoses of a run."""
     weather, localiser = Weather(fabric, seed=seed), LocalisationDetector(fabric, settings)
     state = localiser.start()
     found: dict[tuple[object, ...], Diagnosis] = {}

@@ -36,7 +36,7 @@ def named(
     slow: Floats, probed: Floats | None, *, fabric: Fabric = FABRIC, seed: int = 1, during: int = SICK,
     settings: LocaliserSettings | None = None, noise: float = 0.03,
 ) -> list[Diagnosis]:  # fmt: skip
-    """All verdicts of a run; `probed` None: nobody probes, NaN: none is heard."""
+    """All diagnoses of a run; `probed` None: no probes, NaN: none observed."""
     weather, localiser = Weather(fabric, seed=seed, noise=noise), LocalisationDetector(fabric, settings)
     rng, state = np.random.default_rng(seed + 100), localiser.start()
     usual = 0.02 * rng.standard_normal(len(fabric))

@@ -1,4 +1,4 @@
-"""What probes say by themselves, where the job says nothing: it stands, or has not used that wire yet."""
+"""The fit of probes alone, while the job stands or before it uses an edge."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,7 +34,7 @@ class Watched:
         self, *, probed: Floats | float = 0.0, slow: Floats | float = 0.0, stands: bool = False,
         unheard: Sequence[int] = (),
     ) -> tuple[Diagnosis, ...]:  # fmt: skip
-        """One window on; `unheard`: edges whose traffic is not told."""
+        """One window; `unheard`: edges without observed traffic."""
         window = self._weather.window(slow)
         window.slowdown[list(unheard)] = np.nan
         if stands:
@@ -44,7 +44,7 @@ class Watched:
         return diagnoses
 
     def believe(self, node: int, *, confidence: float) -> None:
-        """As if traffic had accused a node and were no surer of it."""
+        """As if traffic had named a node with this confidence."""
         finding = Finding(kind=Kind.TX, which=node, peer=-1, slowdown=0.2, nats=0.0, edges=3, since_s=0.0)
         unsure = diagnosis(finding, detected_s=0.0).model_copy(update={"confidence": confidence})
         traffic = replace(self._state.traffic, named={key_of(finding): Named(unsure)})

@@ -84,7 +84,7 @@ def test_delays_are_the_same_whatever_the_clocks(offset_s: list[float], seed: in
 
 
 def exchanged(delays: Delays, step: int, at_s: float, *, receiver_first: bool) -> None:
-    """Rank 0 sends to rank 1 and tells of it before or after it."""
+    """Rank 0 sends to rank 1 and records it before or after."""
     sent = Observation(at_s, 0, PointToPoint(1, 1, 1, at_s, at_s + 0.004, at_s + 0.004, step), 0, 1)
     got = Observation(at_s, 1, PointToPoint(0, 0, 1, at_s, at_s + 0.004, at_s + 0.004, step), 1, 0)
     for seen in (got, sent) if receiver_first else (sent, got):

@@ -1,4 +1,4 @@
-"""The whole detector on a job that is told step by step, and on the shared recordings where they are at hand."""
+"""The whole detector on a stepwise job, and on the shared recordings if present."""
 
 from pathlib import Path
 

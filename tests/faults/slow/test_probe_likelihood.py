@@ -1,4 +1,4 @@
-"""What one-way probes accuse: tails and whole delays, whatever the clocks, from the first second and later."""
+"""Evidence of one-way probes: tails and whole delays, with any clocks, from the start and later."""
 
 from collections.abc import Callable
 
@@ -108,7 +108,7 @@ def test_without_tails_offsets_of_clocks_leave_a_change_as_it_is() -> None:
 
 @pytest.mark.parametrize("beside", [0.25, 0.6])
 def test_healthy_wires_are_hardly_ever_accused_however_often_trains_meet_the_job(beside: float) -> None:
-    """Of 240 looks one may accuse somebody for a moment; harm and persistence come on top."""
+    """Of 240 evaluations one may have a false finding; harm and persistence come on top."""
     seen = observations(lambda *_: 1.0, 120.0, beside=beside)
     accuser, at, found = ProbeEvidence(NODES, keep_s=10.0, ripe_s=5.0), 0, 0
     for now_s in np.arange(0.5, 120.0, 0.5):

@@ -1,4 +1,4 @@
-"""What the detector of small jobs says does not depend on which end of a pair tells of its trains."""
+"""The diagnoses of a small job do not depend on the end that reports a pair's trains."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The sparse fit: NICs, links, both at once, and what must not be accused."""
+"""The sparse fit: NICs, links, both at once, and false candidates."""
 
 import numpy as np
 import pytest

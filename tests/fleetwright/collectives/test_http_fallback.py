@@ -1,4 +1,4 @@
-"""A rank whose inbox refuses tells the watcher itself: real sockets, the real watcher, and a job that never notices."""
+"""A rank whose inbox refuses posts to the monitor: real sockets, the real monitor, and no effect on the job."""
 
 import socket
 import subprocess
@@ -64,7 +64,7 @@ def tell_of_others(watcher: Served, *, zero_s: float) -> None:
 
 
 def isolations(watcher: Served) -> dict[int, dict[str, Any]]:
-    """By node: the verdicts that justify one."""
+    """By node: the diagnoses that justify an isolation."""
     return {diagnosis["node"]: diagnosis for diagnosis in watcher.diagnoses() if diagnosis["isolate"]}
 
 

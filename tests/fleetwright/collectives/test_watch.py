@@ -1,4 +1,4 @@
-"""Watching a torch.distributed that stands in for the real one: what is told, and that the job never notices."""
+"""Recording of a stand-in for torch.distributed: the records, and no effect on the job."""
 
 import json
 from contextlib import closing
