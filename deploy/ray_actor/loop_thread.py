@@ -102,7 +102,7 @@ class LoopThread:
         """The reason why the work ended."""
         try:
             await self._work(self._begun)
-        except Exception as error:  # noqa: BLE001 - the next try may do better, and nobody else would make one
+        except Exception as error:  # noqa: BLE001 - the next attempt may succeed
             return reason_of(error)
         return "it ended by itself"
 

@@ -104,12 +104,15 @@ async def _dry_run(
 
 
 def _rows(found: DryRun) -> Iterator[tuple[object, ...]]:
-    said, parts = (found.target.name, found.target.spec.mode, found.status.phase), found.target.spec.application.parts
+    target_cells, parts = (
+        (found.target.name, found.target.spec.mode, found.status.phase),
+        found.target.spec.application.parts,
+    )
     steps: dict[tuple[str | None, str | None], object] = {
         (step.part, parts[step.part]): step.replicas_after for step in found.steps
     } | {(each.key, each.deployment): each.planned for each in found.config_writes}
     for change in change_rows(found.status) or [ChangeRow(None, None, None, None)]:
-        yield (*said, *change, steps.get((change.what, change.deployment)))
+        yield (*target_cells, *change, steps.get((change.what, change.deployment)))
 
 
 def _json(found: DryRun) -> dict[str, Any]:
@@ -118,9 +121,11 @@ def _json(found: DryRun) -> dict[str, Any]:
         {"gpu": step.part, "replicas_before": step.replicas_before, "replicas_after": step.replicas_after}
         for step in found.steps
     ]
-    told = [{"deployment": each.deployment, "key": each.key, "planned": each.planned} for each in found.config_writes]
+    configs = [
+        {"deployment": each.deployment, "key": each.key, "planned": each.planned} for each in found.config_writes
+    ]
     return (
         {"target": found.target.name, "mode": found.target.spec.mode.value}
         | status
-        | {"next_round": steps, "next_told": told}
+        | {"next_round": steps, "next_told": configs}
     )

@@ -151,16 +151,16 @@ def _print_outcome(outcome: Outcome, verb: str, output: Format) -> None:
 
 
 def _json(listed: Listed) -> dict[str, Any]:
-    said = None if listed.report is None else listed.report.model_dump(mode="json")
-    return {"name": str(listed.name), "node": listed.node_name, "message": listed.message, "report": said}
+    report = None if listed.report is None else listed.report.model_dump(mode="json")
+    return {"name": str(listed.name), "node": listed.node_name, "message": listed.message, "report": report}
 
 
 def _row(listed: Listed) -> tuple[object, ...]:
     report = listed.report
     if report is None:
         return (listed.name, None, None, "no answer", None, None, None, None, listed.message)
-    said = (report.version, listed.node_name, report.state, report.standing, report.since, report.rounds)
-    return (listed.name, *said, _watchers(report), listed.message)
+    cells = (report.version, listed.node_name, report.state, report.standing, report.since, report.rounds)
+    return (listed.name, *cells, _watchers(report), listed.message)
 
 
 def _watchers(report: ControllerReport) -> str | None:

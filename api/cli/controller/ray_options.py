@@ -52,9 +52,7 @@ RemoteTokenFileOption = Annotated[
 ]
 PeriodOption = Annotated[
     float | None,
-    typer.Option(
-        "--period-s", metavar="SECONDS", min=0.1, max=3600.0, help="Between reconciles.", show_default="5"
-    ),
+    typer.Option("--period-s", metavar="SECONDS", min=0.1, max=3600.0, help="Between reconciles.", show_default="5"),
 ]
 LeaseOption = Annotated[
     float | None,

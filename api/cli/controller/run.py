@@ -41,18 +41,14 @@ def root() -> None:
 def run(
     url: UrlOption = None,
     token_file: TokenFileOption = None,
-    period_s: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, max=3600.0, help="Between reconciles.")
-    ] = 5.0,
+    period_s: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, max=3600.0, help="Between reconciles.")] = 5.0,
     lease_s: Annotated[
         float, typer.Option(metavar="SECONDS", min=1.0, max=3600.0, help="Duration of the lease; renewed at a third.")
     ] = 15.0,
     observe_only: Annotated[
         bool, typer.Option("--observe-only", help="Observe and report only, whatever the targets' modes.")
     ] = False,
-    once: Annotated[
-        bool, typer.Option("--once", help="Reconcile once, then exit: 0 on success, else 1.")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Reconcile once, then exit: 0 on success, else 1.")] = False,
     metrics_port: MetricsPortOption = 9401,
     metrics_host: MetricsHostOption = "127.0.0.1",
     kubernetes: KubernetesOption = False,

@@ -68,17 +68,17 @@ def demo(
 
 
 async def _play(address: str | None, seconds: float, time_scale: float, acts: int, output: Format) -> list[ActResult]:
-    tell = print_line if output is Format.TABLE else note
-    tell("Starting Ray, the service and its controller ...")
+    write = print_line if output is Format.TABLE else note
+    write("Starting Ray, the service and its controller ...")
     results = []
     async with _sandbox(address) as sandbox, _service() as api:
         shown = Demo(api=api, sandbox=sandbox, seconds=seconds, time_scale=time_scale, patience_s=PATIENCE_S)
         async with aclosing(shown.play(ACTS[:acts])) as played:
             async for result in played:
                 for line in _lines(result):
-                    tell(line)
+                    write(line)
                 results.append(result)
-        tell("Removing everything ...")
+        write("Removing everything ...")
     return results
 
 

@@ -5,7 +5,7 @@ them are ready.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -175,17 +175,15 @@ def running_replicas(group: WorkerGroup, workers: Iterable[Worker]) -> int:
     return sum(len(pods) >= group.hosts and all(pod.ready for pod in pods) for pods in replicas)
 
 
-def workers_to_give_up(
-    group: WorkerGroup, workers: Iterable[Worker], *, keep: int, busy: Collection[str] = ()
-) -> tuple[str, ...]:
+def workers_to_give_up(group: WorkerGroup, workers: Iterable[Worker], *, keep: int) -> tuple[str, ...]:
     """A pod of each replica to delete when only `keep` stay: those whose loss costs least.
 
-    Not ready before ready, idle before busy, then by pod-deletion-cost, then the youngest.
+    Not ready before ready, then by pod-deletion-cost, then the youngest.
     """
 
-    def loss(pods: Sequence[Worker]) -> tuple[bool, bool, int]:
+    def loss(pods: Sequence[Worker]) -> tuple[bool, int]:
         whole = len(pods) >= group.hosts and all(pod.ready for pod in pods)
-        return (whole, any(pod.name in busy for pod in pods), max(pod.deletion_cost for pod in pods))
+        return (whole, max(pod.deletion_cost for pod in pods))
 
     youngest_first = sorted(
         _replicas(group, workers), key=lambda pods: (pods[0].metadata.creation_timestamp, pods[0].name), reverse=True
