@@ -43,7 +43,7 @@ class RemediatedRun:
     controller_url: str = ""  # of the newest one's metrics and health
 
     def lives(self) -> list[dict[str, Any]]:
-        """Of all workers, in the order in which they began."""
+        """The processes of all workers, in the order of their start."""
         if not self.job.lives.exists():
             return []
         return [
@@ -75,14 +75,14 @@ class RemediatedRun:
             yield process
 
     def wait_watched(self, controller: Process, *, attempt: int = 1) -> None:
-        """Until an attempt of the run is monitored."""
+        """Wait until an attempt of the run is monitored."""
 
         def watched() -> bool:
             assert controller.running(), controller.log_tail()
             lines = controller.log_path.read_text(errors="replace").splitlines()
             return any('"run_watched"' in line and f'"attempt": {attempt},' in line for line in lines)
 
-        wait_for(watched, what="run under watch")
+        wait_for(watched, what="monitored run")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A told job as its recorders would send it: looks as samples, everything else as it is, in whole batches."""
+"""A job's observations as its recorders send them: socket polls as samples, the rest unchanged, in whole batches."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,7 +10,7 @@ from faults.observations import Collective, Heartbeat, Observation, Socket, Sock
 
 
 def batches(told: Iterable[Observation], *, zero_s: float, sent_s: float, session: str = "s") -> Iterator[bytes]:
-    """One body a node."""
+    """One body per node."""
     by_node: dict[int, list[Observation]] = {}
     for seen in told:
         by_node.setdefault(seen.node, []).append(on_clock_of(seen, -zero_s))
@@ -25,7 +25,7 @@ def batches(told: Iterable[Observation], *, zero_s: float, sent_s: float, sessio
 def batches_of_ranks(
     told: Iterable[Observation], *, zero_s: float, sent_s: float, session: str = "r"
 ) -> Iterator[bytes]:
-    """What ranks say of themselves, as they would tell it past their recorders: one body a rank."""
+    """The reports of ranks, sent directly instead of by the recorders: one body per rank."""
     by_rank: dict[int, list[Observation]] = {}
     for seen in told:
         if seen.rank is not None and isinstance(seen.values, Heartbeat | Collective):

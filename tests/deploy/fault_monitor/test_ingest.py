@@ -1,4 +1,4 @@
-"""Batches become observations of the job on the watcher's clock, whatever the agents are."""
+"""Batches become observations on the monitor's clock, whatever clocks the agents have."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ def body(
     return encode([sample], others, session=session, number=number, held=held, node=node, sent_s=sent_s)
 
 
-def test_times_count_from_the_watchers_zero() -> None:
+def test_times_count_from_the_monitors_zero() -> None:
     batch, _held = body(sent_s=ZERO_S + 10.0)
     taken = Ingest(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S + 10.01, steady_s=0.0)
     assert taken.malformed == 0
@@ -41,13 +41,13 @@ def test_times_count_from_the_watchers_zero() -> None:
     assert [seen.at_s for seen in taken.observations] == pytest.approx([9.75, 9.75, 10.0])
 
 
-def test_a_clock_that_is_wrong_is_set_right() -> None:
+def test_a_wrong_clock_is_corrected() -> None:
     batch, _held = body(sent_s=ZERO_S + 70.0)
     taken = Ingest(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S + 10.0, steady_s=0.0)
     assert [seen.at_s for seen in taken.observations] == pytest.approx([9.75, 9.75, 10.0])
 
 
-def test_the_least_delay_tells_the_skew() -> None:
+def test_the_minimum_delay_gives_the_skew() -> None:
     skew = ClockSkew()
     for delay_s in (0.3, 0.02, 0.5):
         skew.add(sent_s=5.0, received_s=7.0 + delay_s)
@@ -60,7 +60,7 @@ def test_a_small_delay_is_no_skew() -> None:
     assert skew.ahead_s == 0.0
 
 
-def test_ranks_and_nodes_that_the_job_has_not() -> None:
+def test_unknown_ranks_and_nodes_are_counted() -> None:
     intake = Ingest(JOB, zero_s=ZERO_S)
     batch, _held = body(sent_s=ZERO_S, rank=2)
     assert intake.take(batch, received_s=ZERO_S, steady_s=0.0).malformed == 1
@@ -79,7 +79,7 @@ def test_ranks_and_nodes_that_the_job_has_not() -> None:
         (FlightProgress("g", (0, 1, 2), 3, 3, 3, None, None), 0),
     ],
 )
-def test_ranks_that_are_named_inside_have_to_be_the_jobs_too(values: PointToPoint | FlightProgress, kept: int) -> None:
+def test_ranks_inside_an_observation_must_be_of_the_job(values: PointToPoint | FlightProgress, kept: int) -> None:
     batch, _held = encode(
         [], [Observation(ZERO_S, 1, values, rank=1)], session="s", number=0, held=None, node=1, sent_s=ZERO_S
     )
@@ -87,7 +87,7 @@ def test_ranks_that_are_named_inside_have_to_be_the_jobs_too(values: PointToPoin
     assert (len(taken.observations), taken.malformed) == (kept, 1 - kept)
 
 
-def test_a_watcher_that_is_new_asks_for_a_whole_batch() -> None:
+def test_a_new_monitor_requests_a_whole_batch() -> None:
     first, held = body(sent_s=ZERO_S)
     second, _held = body(sent_s=ZERO_S + 1.0, number=1, held=held)
     with pytest.raises(BaseMissingError):
@@ -97,28 +97,28 @@ def test_a_watcher_that_is_new_asks_for_a_whole_batch() -> None:
     assert len(intake.take(second, received_s=ZERO_S + 1.0, steady_s=1.0).observations) == 3
 
 
-def test_an_agent_that_falls_silent_is_lost() -> None:
+def test_a_silent_agent_is_lost() -> None:
     intake = Ingest(JOB, zero_s=ZERO_S)
     intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=5.0)
     assert intake.agents.lost(steady_s=5.0 + LOST_AFTER_S) == []
     assert intake.agents.lost(steady_s=5.1 + LOST_AFTER_S) == [1]
 
 
-def test_a_look_keeps_the_peers_that_the_job_has() -> None:
+def test_a_poll_keeps_only_peers_of_the_job() -> None:
     batch, _held = body(sent_s=ZERO_S, peers=(0, 1, 2, 9))
     taken = Ingest(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S, steady_s=0.0)
     assert [seen.peer for seen in taken.observations] == [None, 0, 1, None]
     assert taken.malformed == 2
 
 
-def test_looks_of_long_ago_and_of_the_future_are_counted() -> None:
+def test_observations_of_the_distant_past_and_the_future_are_counted() -> None:
     intake = Ingest(JOB, zero_s=ZERO_S)
     intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=0.0)  # its clock is right
     late, _held = body(sent_s=ZERO_S + 1.0)
     assert intake.take(late, received_s=ZERO_S + 500.0, steady_s=0.0).malformed == 3
 
 
-def test_an_agent_that_was_started_again_is_believed_by_its_new_clock() -> None:
+def test_a_restarted_agent_is_corrected_by_its_new_clock() -> None:
     intake = Ingest(JOB, zero_s=ZERO_S)
     first, held = body(sent_s=ZERO_S)
     intake.take(first, received_s=ZERO_S + 0.01, steady_s=0.0)
@@ -127,19 +127,19 @@ def test_an_agent_that_was_started_again_is_believed_by_its_new_clock() -> None:
     assert taken.malformed == 0
     assert [seen.at_s for seen in taken.observations] == pytest.approx([0.76, 0.76, 1.01])
     old, _held = body(sent_s=ZERO_S + 1.0, number=1, held=held)
-    with pytest.raises(BaseMissingError):  # of the one that is gone
+    with pytest.raises(BaseMissingError):  # of the agent that is gone
         intake.take(old, received_s=ZERO_S + 1.01, steady_s=1.0)
 
 
 def told_directly(
     *, sent_s: float, rank: int = 1, node: int = 1, of_rank: int | None = None, session: str = "of a rank"
 ) -> bytes:
-    """A rank tells of itself, or of another."""
+    """A rank reports about itself, or about another."""
     beat = Observation(sent_s, node, Heartbeat(5, 5, None, 4, "compute"), rank=rank if of_rank is None else of_rank)
     return encode([], [beat], session=session, number=0, held=None, node=node, sent_s=sent_s, rank=rank)[0]
 
 
-def test_a_recorder_and_the_ranks_of_its_node_are_heard_beside_each_other() -> None:
+def test_a_recorder_and_the_ranks_of_its_node_can_both_send() -> None:
     intake, held = Ingest(JOB, zero_s=ZERO_S), None
     for number in range(3):
         sent_s = ZERO_S + number
@@ -150,23 +150,23 @@ def test_a_recorder_and_the_ranks_of_its_node_are_heard_beside_each_other() -> N
         assert [seen.at_s for seen in taken.observations] == pytest.approx([number])
 
 
-def test_a_rank_that_tells_of_itself_does_not_stand_for_its_recorder() -> None:
+def test_a_rank_that_reports_directly_does_not_count_as_its_recorder() -> None:
     intake = Ingest(JOB, zero_s=ZERO_S)
     intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=0.0)
     later_s = LOST_AFTER_S + 1.0
     intake.take(told_directly(sent_s=ZERO_S + later_s), received_s=ZERO_S + later_s, steady_s=later_s)
     assert intake.agents.lost(steady_s=later_s) == [1]
-    assert intake.agents.lost(steady_s=3 * later_s) == [1]  # nor is a rank lost that has gone back to the inbox
+    assert intake.agents.lost(steady_s=3 * later_s) == [1]  # a rank that returned to the inbox is not lost either
 
 
-def test_the_first_batch_of_a_rank_that_was_slow_to_find_its_way_is_set_right_by_its_recorders_clock() -> None:
+def test_the_first_delayed_batch_of_a_rank_is_corrected_by_its_recorders_clock() -> None:
     intake, delay_s = Ingest(JOB, zero_s=ZERO_S), 0.4
     intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S + 0.01, steady_s=0.0)
     first = intake.take(told_directly(sent_s=ZERO_S + 5.0), received_s=ZERO_S + 5.0 + delay_s, steady_s=5.0)
     assert [seen.at_s for seen in first.observations] == pytest.approx([5.0])
 
 
-def test_a_rank_whose_clock_was_set_is_believed_by_its_new_clock() -> None:
+def test_a_rank_whose_clock_was_set_is_corrected_by_its_new_clock() -> None:
     intake = Ingest(JOB, zero_s=ZERO_S)
     intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=0.0)
     intake.take(told_directly(sent_s=ZERO_S + 1.0), received_s=ZERO_S + 1.0, steady_s=1.0)
@@ -181,14 +181,14 @@ def test_a_rank_of_another_node_is_refused(rank: int) -> None:
         Ingest(JOB, zero_s=ZERO_S).take(told_directly(sent_s=ZERO_S, rank=rank), received_s=ZERO_S, steady_s=0.0)
 
 
-def test_a_rank_speaks_for_itself_alone() -> None:
+def test_a_rank_can_only_report_about_itself() -> None:
     job = Job(nodes=2, rank_node=(0, 1, 1))
     batch = told_directly(sent_s=ZERO_S, rank=1, of_rank=2)
     taken = Ingest(job, zero_s=ZERO_S).take(batch, received_s=ZERO_S, steady_s=0.0)
     assert (taken.observations, taken.malformed) == ([], 1)
 
 
-def test_a_rank_has_no_looks_and_an_index() -> None:
+def test_a_rank_sends_no_polls_and_needs_an_index() -> None:
     sample = Sample(ZERO_S, 1, np.array([0], np.int64), np.zeros((1, 19), np.int64))
     for samples, rank in (([sample], 1), ([], -1), ([], 1 << 17)):
         batch, _held = encode(samples, [], session="s", number=0, held=None, node=1, sent_s=ZERO_S, rank=rank)

@@ -1,4 +1,4 @@
-"""What a job file says of the switches."""
+"""The switches in a job file."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from deploy.fault_monitor.job_config import JobConfig
 from faults.detector import JobFabric
 
 
-def test_leaves_are_named_per_node_or_not_at_all() -> None:
+def test_leaves_are_given_for_every_node_or_for_none() -> None:
     assert JobConfig(nodes=2, leaves=("leaf 1", "leaf 2")).job().fabric == JobFabric(("leaf 1", "leaf 2"))
     assert JobConfig(nodes=2).job().fabric is None
 

@@ -1,5 +1,5 @@
-"""Recorders and probers of two nodes as real processes over the loopback, and the real intake behind HTTP: what is
-known of the links where one of them is gone.
+"""Recorders and probers of two nodes as real processes on loopback, with the real ingest behind HTTP: the readings of
+the links when one of the processes is gone.
 """
 
 import os
@@ -22,16 +22,16 @@ from tests.deploy.telemetry.servers import Answer, http_server
 from tests.testbed.processes import Process
 from tests.testbed.waiting import wait_for
 
-BLOCK = f"127.{10 + os.getpid() % 200}.{os.getpid() // 200 % 250}"  # whose ports no other run of the tests has
+BLOCK = f"127.{10 + os.getpid() % 200}.{os.getpid() // 200 % 250}"  # no other test run has these ports
 PEERS = f"{BLOCK}.1=0,{BLOCK}.2=1"
 
 
 class Door:
-    """A watcher's, by which a test can look in."""
+    """The ingest of a monitor, open to the test."""
 
     def __init__(self) -> None:
         self.intake = Ingest(Job(nodes=2, rank_node=(0, 1)), zero_s=time())
-        self.wrong: list[str] = []  # batches that were not taken, or not whole
+        self.wrong: list[str] = []  # batches that were refused, or accepted in part
         self._seen: list[Observation] = []
         self._lock = Lock()
 
@@ -48,18 +48,18 @@ class Door:
             return 204, b""
 
     def told(self, kind: type) -> Counter[int]:
-        """How many of a kind each node has."""
+        """The number of observations of a kind per node."""
         with self._lock:
             return Counter(each.node for each in self._seen if isinstance(each.values, kind))
 
     def kinds(self) -> set[type]:
-        """Of all that came."""
+        """All received observations."""
         with self._lock:
             return {type(each.values) for each in self._seen}
 
 
 class Nodes:
-    """Starts `fleetwright faults record` for them."""
+    """Starts `fleetwright faults record` for the nodes."""
 
     def __init__(self, url: str, folder: Path, stack: ExitStack) -> None:
         self._url, self._folder, self._stack = url, folder, stack
@@ -76,21 +76,21 @@ class Nodes:
         return self._stack.enter_context(Process.start(argv, name=f"{what}-{node}", log_dir=self._folder))
 
 
-def test_nodes_without_recorders_tell_of_their_links_from_both_ends(tmp_path: Path) -> None:
+def test_nodes_without_recorders_report_their_links_from_both_ends(tmp_path: Path) -> None:
     door = Door()
     with http_server(door.answer) as url, ExitStack() as stack:
         nodes = Nodes(url, tmp_path, stack)
         for node in range(2):
             nodes.prober(node)
-        wait_for(lambda: door.told(Probe), _of_each(0, 1, least=3), what="trains that came to both")
-        wait_for(lambda: door.told(ProbeReturned), _of_each(0, 1, least=3), what="words of both")
+        wait_for(lambda: door.told(Probe), _of_each(0, 1, least=3), what="trains at both nodes")
+        wait_for(lambda: door.told(ProbeReturned), _of_each(0, 1, least=3), what="reports of both")
     assert door.kinds() == {Probe, ProbeReturned}
     assert (dict(door.intake.agents.recorders), sorted(door.intake.agents.probers)) == ({}, [0, 1])
     assert door.wrong == []
 
 
 @pytest.mark.parametrize(("victim", "goes_on"), [("recorder", Probe), ("prober", SocketPoll)])
-def test_where_one_of_a_nodes_two_is_killed_the_other_goes_on_and_none_was_ever_refused(
+def test_when_one_of_two_agents_is_killed_the_other_continues_without_refusals(
     tmp_path: Path, victim: str, goes_on: type
 ) -> None:
     door = Door()
@@ -98,13 +98,13 @@ def test_where_one_of_a_nodes_two_is_killed_the_other_goes_on_and_none_was_ever_
         nodes = Nodes(url, tmp_path, stack)
         both = {"recorder": nodes.recorder(0), "prober": nodes.prober(0)}
         nodes.prober(1)
-        wait_for(lambda: door.told(SocketPoll), _of_each(0, least=20), what="looks of node 0")
-        wait_for(lambda: door.told(Probe), _of_each(0, 1, least=5), what="trains that came to both")
+        wait_for(lambda: door.told(SocketPoll), _of_each(0, least=20), what="polls of node 0")
+        wait_for(lambda: door.told(Probe), _of_each(0, 1, least=5), what="trains at both nodes")
         assert door.wrong == []
         both[victim].popen.kill()
         both[victim].popen.wait()
         before = door.told(goes_on)[0]
-        wait_for(lambda: door.told(goes_on), _of_each(0, least=before + 8), what="what goes on of node 0")
+        wait_for(lambda: door.told(goes_on), _of_each(0, least=before + 8), what="observations of node 0")
     assert door.wrong == []
 
 

@@ -1,4 +1,4 @@
-"""A node's recorder and its prober are two tellers: neither pushes the other out, stands for it or spoils its clock."""
+"""A node's recorder and its prober are two agents: neither replaces the other, counts for it or changes its clock."""
 
 from collections.abc import Sequence
 
@@ -26,19 +26,19 @@ class Node:
         self.numbers = {"recorder": 0, "prober": 0}
 
     def looks(self, at_s: float, *, session: str = "recorder", late_s: float = 0.0) -> Ingested:
-        """Builds on the batch before, as a recorder's do."""
+        """Builds on the previous batch, as a recorder's do."""
         rows = np.full((1, 19), int(at_s), np.int64)
         sample = Sample(ZERO_S + at_s + self.off_s, self.node, np.array([0], np.int64), rows)
         return self._take("recorder", [sample], [], at_s, session=session, late_s=late_s)
 
     def trains(self, at_s: float, *, session: str = "prober", late_s: float = 0.0) -> Ingested:
-        """One that came of the other node, by the clocks of both."""
+        """A train from the other node, by the clocks of both."""
         arrived_s = ZERO_S + at_s - 1.0 + DELAY_S + self.off_s
         told = self._told(at_s, Probe(2048, ZERO_S + at_s - 1.0, arrived_s))
         return self._take("prober", [], [told], at_s, session=session, late_s=late_s)
 
     def words(self, at_s: float, *, of: "Node", by: str) -> Ingested:
-        """Of one that went there."""
+        """The report about a train to the other node."""
         arrived_s = ZERO_S + at_s - 1.0 + DELAY_S + of.off_s
         told = self._told(at_s, ProbeReturned(2048, ZERO_S + at_s - 1.0 + self.off_s, arrived_s))
         return self._take(by, [], [told], at_s, session=by, late_s=0.0)
@@ -72,9 +72,9 @@ def intake() -> Ingest:
     return Ingest(JOB, zero_s=ZERO_S)
 
 
-def test_sending_in_turn_they_refuse_each_other_nothing(intake: Ingest) -> None:
+def test_batches_sent_in_turn_are_all_accepted(intake: Ingest) -> None:
     node = Node(intake)
-    for turn in range(20):  # a batch that builds on none which is held would raise
+    for turn in range(20):  # a batch that builds on an unknown one would raise
         looks, trains = node.looks(2.0 * turn), node.trains(2.0 * turn + 1.0)
         assert (len(looks.observations), looks.malformed) == (2, 0)
         assert (len(trains.observations), trains.malformed) == (1, 0)
@@ -89,7 +89,7 @@ def test_a_recorders_batch_cannot_build_on_its_probers(intake: Ingest) -> None:
         node.looks(1.0, session="shared")
 
 
-def test_each_is_lost_apart(intake: Ingest) -> None:
+def test_recorder_and_prober_are_lost_independently(intake: Ingest) -> None:
     node, gone_s = Node(intake), LOST_AFTER_S + 1.0
     node.looks(0.0)
     node.trains(0.0)
@@ -101,19 +101,19 @@ def test_each_is_lost_apart(intake: Ingest) -> None:
     assert (intake.agents.lost(steady_s=later_s), intake.agents.lost_probers(steady_s=later_s)) == ([], [1])
 
 
-def test_a_recorder_that_never_was_is_not_lost_for_its_prober_is_heard(intake: Ingest) -> None:
+def test_a_node_with_only_a_prober_has_no_lost_recorder(intake: Ingest) -> None:
     Node(intake).trains(0.0)
     assert intake.agents.lost(steady_s=100.0) == []
     assert intake.agents.lost_probers(steady_s=100.0) == [1]
 
 
-def test_a_prober_of_a_node_that_the_job_has_not_is_refused(intake: Ingest) -> None:
+def test_a_prober_of_an_unknown_node_is_refused(intake: Ingest) -> None:
     with pytest.raises(WireError, match="0 to 1"):
         Node(intake, 2).trains(0.0)
 
 
 @pytest.mark.parametrize("off_s", [0.0, 300.0])
-def test_the_first_batch_of_either_that_comes_late_is_set_right_by_the_other(off_s: float) -> None:
+def test_the_first_delayed_batch_of_either_is_corrected_by_the_clock_of_the_other(off_s: float) -> None:
     late_s = 0.4
     first, then = Ingest(JOB, zero_s=ZERO_S), Ingest(JOB, zero_s=ZERO_S)
     beside, alone = Node(first, off_s=off_s), Node(then, off_s=off_s)
@@ -124,15 +124,15 @@ def test_the_first_batch_of_either_that_comes_late_is_set_right_by_the_other(off
     assert [seen.at_s for seen in alone.looks(5.0, late_s=late_s).observations] == pytest.approx([5.0, 5.0])
 
 
-def test_what_was_known_of_a_clock_long_ago_is_forgotten(intake: Ingest) -> None:
+def test_an_old_clock_estimate_is_dropped(intake: Ingest) -> None:
     node = Node(intake, off_s=300.0)
     node.looks(0.0)
-    node.off_s = 0.0  # it was set right while nobody told
+    node.off_s = 0.0  # the clock was corrected while no agent sent
     (seen,) = node.trains(LATEST_AGE_S + 1.0).observations
     assert seen.at_s == pytest.approx(LATEST_AGE_S + 1.0)
 
 
-def test_one_whose_clock_was_set_is_believed_by_its_new_clock_though_the_other_has_yet_to_say_so(
+def test_a_set_clock_is_used_before_the_other_agent_confirms_it(
     intake: Ingest,
 ) -> None:
     node = Node(intake)
@@ -145,10 +145,10 @@ def test_one_whose_clock_was_set_is_believed_by_its_new_clock_though_the_other_h
 
 @pytest.mark.parametrize("off_s", [0.0, 300.0, -300.0])
 @pytest.mark.parametrize("recorder", ["heard", "lost", "never heard"])
-def test_both_ends_tell_alike_of_a_train_whoever_is_left_of_the_receiver(
+def test_both_ends_agree_on_a_train_whichever_agent_of_the_receiver_is_left(
     intake: Ingest, recorder: str, off_s: float
 ) -> None:
-    """Of node 1, by whose clock it arrived; the other end tells by a recorder that sends probes itself."""
+    """A train of node 1, by whose clock it arrived; the other end has a recorder that sends probes itself."""
     sender, receiver = Node(intake, 0), Node(intake, 1, off_s=off_s)
     now_s = 3 * LOST_AFTER_S
     if recorder != "never heard":
@@ -164,7 +164,7 @@ def test_both_ends_tell_alike_of_a_train_whoever_is_left_of_the_receiver(
     assert its.values.received_s == pytest.approx(now_s - 1.0 + DELAY_S, abs=1e-5)
 
 
-def test_where_the_clock_was_set_after_the_recorder_was_lost_the_prober_is_believed(intake: Ingest) -> None:
+def test_a_clock_set_after_the_loss_of_the_recorder_comes_from_the_prober(intake: Ingest) -> None:
     sender, receiver = Node(intake, 0), Node(intake, 1)
     receiver.looks(0.0)
     receiver.off_s, now_s = 300.0, LOST_AFTER_S + 5.0
@@ -174,7 +174,7 @@ def test_where_the_clock_was_set_after_the_recorder_was_lost_the_prober_is_belie
     assert its.values.received_s == pytest.approx(now_s - 1.0 + DELAY_S, abs=1e-5)
 
 
-def test_a_prober_tells_of_no_process_of_the_node(intake: Ingest) -> None:
+def test_a_prober_reports_no_process_of_the_node(intake: Ingest) -> None:
     told = [Observation(ZERO_S, 1, Process(5, "T", 1.0), rank=1)]
     body, _held = encode([], told, session="s", number=0, held=None, node=1, sent_s=ZERO_S, prober=True)
     taken = intake.take(body, received_s=ZERO_S, steady_s=0.0)

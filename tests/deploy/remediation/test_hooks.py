@@ -1,4 +1,4 @@
-"""An operator's command: told of its node, killed with all it started when its time is up."""
+"""An operator's command: it sees its node, and is killed with all its children after the timeout."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ def python(code: str) -> str:
     return f"{sys.executable} -c '{code}'"
 
 
-async def test_it_is_told_of_the_node_and_says_what_came_of_it() -> None:
+async def test_a_hook_sees_its_node_and_its_output_is_kept() -> None:
     code = 'import os; print(os.environ["FLEETWRIGHT_NODE"], os.environ["FLEETWRIGHT_CASE"])'
     hooks = Hooks(commands={"release": python(code)})
     assert await hooks.run("release", node="gpu-3", case_id="v-1") == "gpu-3 v-1"
@@ -31,13 +31,13 @@ async def test_it_is_told_of_the_node_and_says_what_came_of_it() -> None:
         ("'", "cannot be started"),
     ],
 )
-async def test_one_that_fails_says_why(command: str, said: str) -> None:
+async def test_a_failed_hook_gives_the_reason(command: str, said: str) -> None:
     with pytest.raises(ActuationError, match=said):
         await Hooks(commands={"replace": command}).run("replace", node="n", case_id="c")
 
 
-async def test_when_its_time_is_up_all_that_it_started_goes_too(tmp_path: Path) -> None:
-    """The child holds the writing end of a pipe: whoever reads it hears of the child's end."""
+async def test_a_timeout_kills_all_processes_of_a_hook(tmp_path: Path) -> None:
+    """The child has the write end of a pipe, so the reader notices the end of the child."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     code = f'import subprocess, time; subprocess.Popen(["sleep", "600"], stdout=open("{fifo}", "w")); time.sleep(600)'

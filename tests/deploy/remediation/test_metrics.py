@@ -188,7 +188,7 @@ async def test_it_is_alive_while_its_loop_runs_and_not_once_it_is_stuck(
     assert observed.counted("reconciles") == reconciles
     longest_s = observed.settings.period_s + observed.settings.reconcile_timeout_s
     observed.harness.clock.advance(longest_s)
-    assert observed.liveness.is_alive()  # a cycle can take so long
+    assert observed.liveness.is_alive()  # the maximum duration of a cycle
     observed.harness.clock.advance(ALLOWANCE * longest_s)
     assert not observed.liveness.is_alive()
     running.cancel()
@@ -200,7 +200,7 @@ async def _prepare(state: str, observed: Observed, monkeypatch: pytest.MonkeyPat
         raise RuntimeError("a defect")
 
     async def no_answer(_name: str) -> None:
-        raise ApiError("no answer")
+        raise ApiError("no response")
 
     if state == "follows":
         assert await Observed(observed.harness, holder="other").round()

@@ -1,4 +1,4 @@
-"""The exchange of a probe over a real connection, and what is made of its times.  With Ray: tests/cluster."""
+"""The exchange of a probe over a real connection, and the comparison of its times.  With Ray: tests/cluster."""
 
 import asyncio
 import socket
@@ -15,7 +15,7 @@ import ray
 from deploy.remediation.probe import FLOATS, ProbeActor, exchanged, probe_on_ray, reading_of
 
 
-def test_two_ends_find_each_other_by_a_word_and_both_add_up_right() -> None:
+def test_two_ends_connect_by_a_token_and_both_sums_are_right() -> None:
     listening, calling = ProbeActor(), ProbeActor()
     port, word, took_s = listening.listen("127.0.0.1"), b"w" * 16, []
     answering = threading.Thread(target=lambda: took_s.append(listening.accept(word)))
@@ -29,7 +29,7 @@ def test_two_ends_find_each_other_by_a_word_and_both_add_up_right() -> None:
     assert len(took_s) == 2
 
 
-def test_a_sum_that_is_wrong_does_not_pass() -> None:
+def test_a_wrong_sum_fails_the_probe() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         wrong = threading.Thread(target=lambda: theirs.sendall(np.zeros(FLOATS, np.float32).tobytes()))
@@ -44,18 +44,18 @@ def test_a_sum_that_is_wrong_does_not_pass() -> None:
 
 
 @pytest.mark.parametrize(("with_good_s", "passed"), [([0.010, 0.011], True), ([0.010, 0.079], True), ([0.081], False)])
-def test_it_passes_when_it_does_about_as_well_as_good_nodes(with_good_s: list[float], passed: bool) -> None:  # noqa: FBT001
+def test_a_node_passes_when_it_is_about_as_fast_as_good_nodes(with_good_s: list[float], passed: bool) -> None:  # noqa: FBT001
     assert reading_of(good_s=0.010, with_good_s=with_good_s).passed is passed
 
 
 @pytest.mark.anyio
-async def test_without_two_good_nodes_nothing_is_known() -> None:
+async def test_without_two_good_nodes_a_probe_has_no_result() -> None:
     reading = await probe_on_ray("s", good=["a"], address_of={})
     assert (reading.passed, reading.detail) == (False, "1 good nodes to compare with, needed: 2")
 
 
 class SlowToStart:
-    """A handle of an actor: the second of a pair starts long after the first, and what is asked of it waits."""
+    """A handle of an actor: the second of a pair starts long after the first, and its calls wait."""
 
     def __init__(self, asked: list[str], started: asyncio.Future[None]) -> None:
         self._asked, self._started = asked, started
@@ -72,7 +72,7 @@ class SlowToStart:
 
 
 @pytest.mark.anyio
-async def test_nobody_exchanges_before_both_ends_have_started(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_exchange_begins_before_both_ends_have_started(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     starting: list[asyncio.Future[None]] = []
 

@@ -79,7 +79,7 @@ def world_of(ray: Ray, *, limit_s: float = PATIENCE_S) -> RayCluster:
     return RayCluster(nodes=Nodes(ray), runs=Runs(ray), calls=BlockingCalls(limit_s=limit_s))
 
 
-async def test_nodes_and_runs_are_seen_and_acted_on(ray: Ray) -> None:
+async def test_nodes_and_runs_are_observed_and_acted_on(ray: Ray) -> None:
     ray.gate.set()
     cluster = world_of(ray)
     snapshot = await cluster.observe()
@@ -92,7 +92,7 @@ async def test_nodes_and_runs_are_seen_and_acted_on(ray: Ray) -> None:
     assert await cluster.end_workers("llm", attempt=1, ray_ids=frozenset({"id-a"})) == 1
 
 
-async def test_nodes_that_have_left_keep_their_names_but_not_for_ever(
+async def test_nodes_that_have_left_keep_their_names_for_a_limited_time(
     ray: Ray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deploy.remediation.ray_cluster.MAX_NAMES", 2)
@@ -104,7 +104,7 @@ async def test_nodes_that_have_left_keep_their_names_but_not_for_ever(
     assert known == {"always": True, "a": False, "b": True, "c": True, "d": True}
 
 
-async def test_while_ray_is_silent_each_call_ends_and_one_thread_of_a_kind_is_left(ray: Ray) -> None:
+async def test_while_ray_is_silent_each_call_ends_and_one_thread_per_kind_remains(ray: Ray) -> None:
     cluster = world_of(ray, limit_s=0.0)
     for _round in range(10):
         with pytest.raises(UnreachableError, match="Ray's nodes"):
@@ -120,7 +120,7 @@ async def test_while_ray_is_silent_each_call_ends_and_one_thread_of_a_kind_is_le
     assert left == ["call: Ray's drain", "call: Ray's nodes", "call: training run 'llm'"]
 
 
-async def test_a_round_that_is_given_up_leaves_one_thread_and_the_next_sees_again(ray: Ray) -> None:
+async def test_an_abandoned_observation_leaves_one_thread_and_the_next_one_works(ray: Ray) -> None:
     cluster = world_of(ray)
     for _round in range(10):
         with pytest.raises(TimeoutError):

@@ -87,7 +87,7 @@ class Walked:
 
 
 @given(jobs())
-def test_the_graph_equals_a_walk_over_every_pair(job: Job) -> None:
+def test_it_is_what_walking_every_pair_gives(job: Job) -> None:
     waits, walked = answer(job), Walked(job)
     rows = [(number, rank) for number, members in enumerate(walked.groups) for rank in members]
 

@@ -1,4 +1,4 @@
-"""A pair's reading through the watcher's door, whichever end is heard: real trains and words, real batches."""
+"""A pair's reading through the monitor's ingest, whichever end is received: real trains, reports and batches."""
 
 import time
 from collections import Counter
@@ -22,7 +22,7 @@ Pair = tuple[int, int]
 
 
 class Nodes:
-    """Probers of all nodes of a job over the loopback, and what they tell of it in turn."""
+    """Probers of all nodes of a job over the loopback, and their reports in turn."""
 
     def __init__(self, stack: ExitStack) -> None:
         port = free_port()
@@ -32,7 +32,7 @@ class Nodes:
         self.seen: list[Observation] = []
 
     def go_on(self, turns: int) -> Counter[Pair]:
-        """At each turn trains leave, arrive and are answered, and the words are read; how many of each pair did."""
+        """In each turn trains leave, arrive and are acknowledged, and the reports are read; the number of each pair."""
         for look in range(3 * turns):
             arrived()
             for prober in self.probers:
@@ -42,7 +42,7 @@ class Nodes:
 
 
 class Watched:
-    """The readings of a job, as a watcher comes to know them."""
+    """The readings of a job as the monitor receives them."""
 
     def __init__(self, *, off_s: dict[int, float] | None = None) -> None:
         self.intake, self.ends = Ingest(JOB, zero_s=ZERO_S), ProbeDeduplicator(NODES, most=100)
@@ -51,11 +51,11 @@ class Watched:
         self.numbers = count()
 
     def of_pairs(self) -> Counter[Pair]:
-        """How many readings of each."""
+        """The number of readings of each pair."""
         return Counter(pair for pair, _values in self.readings)
 
     def hear(self, node: int, seen: list[Observation]) -> None:
-        """One batch of a node's recorder, whose clock may be off."""
+        """One batch of a node's recorder, whose clock may be wrong."""
         sent_s = max((each.at_s for each in seen), default=ZERO_S + self.off_s.get(node, 0.0)) + 0.5
         body, _held = encode(
             [], seen, session=f"of {node}", number=next(self.numbers), held=None, node=node, sent_s=sent_s
@@ -68,11 +68,11 @@ class Watched:
                 self.readings.append(((reading.peer, reading.node), reading.values))
 
 
-def test_a_receiver_that_is_not_heard_is_spoken_for_by_the_sender() -> None:
+def test_the_sender_reports_for_a_silent_receiver() -> None:
     with ExitStack() as stack:
         nodes, watched = Nodes(stack), Watched()
         trains = nodes.go_on(TURNS)
-    for node in (0, 2):  # node 1 lives on, and nobody hears it
+    for node in (0, 2):  # node 1 is alive, but its batches are lost
         watched.hear(node, [seen for seen in nodes.seen if seen.node == node])
     assert len(trains) == NODES * (NODES - 1)
     assert watched.of_pairs() == trains
@@ -83,8 +83,8 @@ def test_a_receiver_that_is_not_heard_is_spoken_for_by_the_sender() -> None:
 
 
 @pytest.mark.parametrize("off_s", [0.0, -0.004, 300.0, -300.0])
-def test_what_both_ends_tell_is_one_reading_whatever_their_clocks(off_s: float) -> None:
-    """Each end's times are set right by what its own clock seems to be; of a train both are by two clocks."""
+def test_reports_of_both_ends_give_one_reading_with_any_clocks(off_s: float) -> None:
+    """Each end's times are corrected by the estimate of its clock; a train has the times of two clocks."""
     with ExitStack() as stack:
         nodes, watched = Nodes(stack), Watched(off_s={1: off_s})
         trains = nodes.go_on(TURNS)
@@ -97,7 +97,7 @@ def test_what_both_ends_tell_is_one_reading_whatever_their_clocks(off_s: float) 
 
 
 def _by_clock_of(seen: Observation, node: int, off_s: float) -> Observation:
-    """As it would be told where the clock of node 1 is off."""
+    """The batch with a wrong clock of node 1."""
     assert isinstance(seen.values, Probe | ProbeReturned)
     sender = seen.peer if isinstance(seen.values, Probe) else node
     receiver = node if isinstance(seen.values, Probe) else seen.peer
