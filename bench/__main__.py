@@ -25,7 +25,6 @@ WIDTH = 500  # so that no column is cut; a terminal wraps what it cannot show
 
 
 def main() -> int:
-    """Run the benchmarks that are named, or all."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     names = [benchmark.name for benchmark in REGISTRY]
     parser.add_argument("names", nargs="*", choices=[*names, []], help="which; default: all that are not slow")
@@ -54,14 +53,12 @@ def main() -> int:
 
 
 def machine() -> str:
-    """Name the processor and the number of cores."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     return f"{os.cpu_count()} x {model or platform.machine()}"
 
 
 def show(name: str, rows: list[dict[str, Any]]) -> None:
-    """Print rows as a table."""
     table = Table(title=name.replace("_", " "), title_justify="left", box=None)
     columns = list(dict.fromkeys(column for row in rows for column in row))
     for column in columns:

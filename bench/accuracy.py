@@ -27,7 +27,6 @@ METRICS = ("tpot", "ttft")
 
 
 def run() -> list[dict[str, Any]]:
-    """Return two rows per split; without points, one row with the reason."""
     path = Path(os.environ.get(VARIABLE, BESIDE)) / POINTS
     if not path.is_file():
         return [{"held_back": f"skipped: no measured points, set {VARIABLE} to where {POINTS} is"}]

@@ -13,7 +13,6 @@ COMMANDS = (("--version",), ("gpus", "list"), ("plan", str(EXAMPLE)), ("plan", s
 
 
 def run() -> list[dict[str, Any]]:
-    """Wall time of each command."""
     return [_measure(command) for command in COMMANDS]
 
 

@@ -35,7 +35,6 @@ PAGE_BYTES = resource.getpagesize()
 
 
 def run() -> list[dict[str, Any]]:
-    """Cost of rounds."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     return asyncio.run(_measure())
 
@@ -81,7 +80,6 @@ async def _row(controller: Controller, fleet: "Fleet", name: str, rounds: int) -
 
 
 async def _rounds(controller: Controller, fleet: "Fleet", rounds: int, *, changing: bool) -> tuple[float, float]:
-    """CPU and wall time of so many rounds."""
     cpu_s = wall_s = 0.0
     for number in range(rounds):
         if changing and number % 3 == 0:  # up, down, verified
@@ -103,8 +101,6 @@ def _rss_mb() -> float:
 
 @dataclass
 class Fleet:
-    """The API and all applications, as they answer."""
-
     planned: int = 0  # index of the GPU type that all replicas are to be on
     version: int = 1
     writes: int = 0
@@ -116,16 +112,13 @@ class Fleet:
         self._plans = [_plan(gpu) for gpu in GPUS]
 
     def turn(self) -> None:
-        """Point every target at the other plan."""
         self.planned = 1 - self.planned
         self.version += 1
 
     def is_as_planned(self) -> bool:
-        """Whether every application is where its plan wants it."""
         return all(counts[self.planned] == NODES_EACH and sum(counts) == NODES_EACH for counts in self.asked)
 
     def api(self, request: httpx.Request) -> httpx.Response:
-        """The service."""
         match request.method, request.url.path.split("/")[2:]:
             case "GET", ["targets"]:
                 return httpx.Response(200, json={"items": [self._target(n) for n in range(TARGETS)]})
@@ -142,7 +135,6 @@ class Fleet:
         raise AssertionError(f"{request.method} {request.url} is not asked for by a controller")
 
     def serve(self, request: httpx.Request) -> httpx.Response:
-        """Ray Serve's dashboards, one host per target."""
         number = int((request.url.host or "").removeprefix("t"))
         if request.method == "POST":
             deployment = request.url.path.split("/")[-2]
@@ -201,7 +193,6 @@ class Fleet:
 
 
 def _plan(gpu: str) -> bytes:
-    """A stored plan for all replicas on one GPU type."""
     buckets = {"input_tokens": [1000], "output_tokens": [100], "share": [[1.0]]}
     options = [{"name": each.lower(), "gpu": each, "price_usd_per_h": 1.0, "max_rps": [[1.0]]} for each in GPUS]
     workload = {"name": "chat", "rate_rps": NODES_EACH - 0.5, "buckets": buckets, "options": options}

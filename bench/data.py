@@ -18,7 +18,6 @@ def found(room: str, name: str) -> Path | None:
 
 
 def text(room: str, name: str) -> str | None:
-    """Its text, unpacked."""
     path = found(room, name)
     if path is None:
         return None

@@ -60,7 +60,6 @@ STOCK_LEFT, OTHER_STOCK, POWER_LEFT = 0.8, 0.5, 0.98
 
 
 def run() -> list[dict[str, Any]]:
-    """A row per number of workloads."""
     solve(unlimited(2), ROUGH)  # compiles
     return [_measured(models) for models in MODEL_COUNTS]
 
@@ -89,7 +88,6 @@ def _measured(models: int) -> dict[str, Any]:
 
 
 def solve(problem: MixProblem, limits: Limits) -> Solved:
-    """By decomposition, on the real clock."""
     return solve_with_progress(problem, limits=limits, clock_s=time.perf_counter)
 
 
@@ -106,7 +104,6 @@ def _whole(problem: MixProblem) -> tuple[float, float]:
 
 
 def limited(models: int) -> MixProblem:
-    """With stock and power that bind."""
     free = unlimited(models)
     used = _gpus_used(free, solve(free, ROUGH))
     supplies = tuple(

@@ -20,8 +20,6 @@ OUTPUTS = (25, 100, 250, 500, 1000, 2000)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A GPU type by round numbers."""
-
     name: str
     price_usd_per_h: float
     prefill_tokens_per_s: float

@@ -43,8 +43,6 @@ class Slopes:
 
 @dataclass(frozen=True)
 class Shape:
-    """A model's MoE layers."""
-
     layers: int
     experts: int
     slopes: Slopes = Slopes(0.48)
@@ -52,15 +50,12 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """Loads to place."""
-
     name: str
     tokens: Floats  # [layers, experts]
     recorded: bool = False
 
     @property
     def source(self) -> str:
-        """Label the case in result rows."""
         return "recorded" if self.recorded else "synthetic"
 
 

@@ -51,7 +51,6 @@ SUMMED = (
 
 
 def run() -> list[dict[str, Any]]:
-    """A row per size."""
     for ranks in WEEKS:
         _go_on(SCENARIO, ranks, [KEPT], limit_s=LIMIT_S)
     return [row for ranks in WEEKS if (row := _row(SCENARIO, ranks, [KEPT]))]
@@ -72,7 +71,6 @@ CODE = code()  # when this process began: what it has loaded does not change any
 
 
 def count_of(ranks: int) -> int:
-    """The jobs that make up the weeks of a size."""
     return round(WEEKS[ranks] * WEEK_H * 3600.0 / SCENARIOS[SCENARIO].job_s)
 
 
@@ -170,7 +168,6 @@ def _range(text: str) -> tuple[int, int | None]:
 
 
 def main() -> None:
-    """Go on, then tell."""
     parser = argparse.ArgumentParser(description="False isolations per cluster-week.")
     parser.add_argument("ranks", nargs="*", type=int, help=f"of {', '.join(map(str, WEEKS))}; all unless told")
     parser.add_argument("--scenario", choices=(SCENARIO, WITHOUT), default=SCENARIO)

@@ -45,8 +45,6 @@ PROBED_EVERY_S: Final = 1.0  # by each of 8 peers: 8 trains a second out, and as
 
 
 class Cost(NamedTuple):
-    """Of one run of the whole recorder."""
-
     core_share: float
     late_polls: int
     body_bytes_per_s: float
@@ -57,7 +55,6 @@ class Cost(NamedTuple):
 
 
 def run() -> list[dict[str, Any]]:
-    """A row for each number of peers and connections; then one for each size of a train."""
     return [*(_row(peers, each) for peers, each in CASES), *map(_row_of_two, TRAINS_BYTES)]
 
 

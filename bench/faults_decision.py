@@ -24,7 +24,6 @@ SITUATIONS = {"quiet": (0.5, False), "eight faults": (0.5, True), "congestion x1
 
 
 def run() -> list[dict[str, Any]]:
-    """By size and situation."""
     return [
         _timed(ranks, what, per_uplink_h=rate, eight=eight)
         for ranks in (1024, 16384)

@@ -81,7 +81,6 @@ class Words(NamedTuple):
 
 
 def told(fault: str, slowdown: float, rng: np.random.Generator, *, evidence: frozenset[str], skew_s: float) -> Words:
-    """Of one run."""
     node = int(rng.integers(NODES))
     diagnoses = _diagnoses(_told(fault, slowdown, node, rng, evidence=evidence, skew_s=skew_s))
     return Words(_word(diagnoses[0], node), _word(diagnoses[-1], node)) if diagnoses else Words("nothing", "nothing")
@@ -109,7 +108,6 @@ def _diagnoses(observations: list[Observation]) -> list[Diagnosis]:
 def _told(
     fault: str, slowdown: float, node: int, rng: np.random.Generator, *, evidence: frozenset[str], skew_s: float
 ) -> list[Observation]:
-    """All observations of a run, on the nodes' own clocks."""
     offset = rng.uniform(-skew_s / 2, skew_s / 2, NODES)
     drift = rng.uniform(-DRIFT, DRIFT, NODES)
     nominal = np.full((NODES, NODES), float(SHORT_BYTES))

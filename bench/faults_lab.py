@@ -46,7 +46,6 @@ SLOW: Final[tuple[Kind, ...]] = ("tx", "rx", "link")
 
 
 def run() -> list[dict[str, Any]]:
-    """Every experiment, quiet and loaded."""
     network.check_allowed()
     python = os.environ.get(PYTHON)
     seed = int(os.environ.get(SEED, USUAL_SEED))
@@ -62,7 +61,6 @@ def run() -> list[dict[str, Any]]:
 
 
 def experiments(library: LibraryName, *, seed: int) -> Iterator[Experiment]:
-    """The runs, each with its victim."""
     rng = Random(seed)
     usual = Workload(ranks=RANKS, duration_s=DURATION_S, library=library)
     heavy = replace(usual, all_reduce_bytes=2 << 20, compute_ms=20.0)  # a training step that waits for its network
@@ -92,7 +90,6 @@ def _three(rng: Random) -> list[int]:
 
 
 def _next(node: int) -> int:
-    """Whom the all-reduce sends to."""
     return (node - 1) % RANKS
 
 
@@ -117,7 +114,6 @@ def _inside(name: str, workload: Workload, event: Inner) -> Experiment:
 
 
 def row_of(experiment: Experiment, python: Path | None) -> dict[str, Any]:
-    """Run it, judge what was said of it."""
     with tempfile.TemporaryDirectory() as scratch:
         name = f"{experiment.name}{' loaded' if experiment.busy else ''}".replace(" ", "_")
         folder = Path(os.environ.get(KEEP, scratch)) / name
@@ -142,7 +138,6 @@ def row_of(experiment: Experiment, python: Path | None) -> dict[str, Any]:
 
 
 def _is_slow(ran: Run) -> bool:
-    """Whether the job still steps afterwards."""
     return all(what.kind in {"tx", "rx", "link", "flood"} for what in ran.done_s)
 
 

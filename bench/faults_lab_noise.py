@@ -37,7 +37,6 @@ Pair = tuple[int, int]
 
 
 def run() -> list[dict[str, Any]]:
-    """A row for each kind of traffic and window, then the computing."""
     if named := os.environ.get(RECORDINGS):
         return [row for folder in named.split(":") for row in figures(Path(folder))]
     network.check_allowed()
@@ -55,7 +54,6 @@ def _measured(busy: int) -> list[dict[str, Any]]:
 
 
 def figures(folder: Path) -> list[dict[str, Any]]:
-    """All rows of one recording."""
     recording = open_recording(folder)
     looks = _looks(recording.observations)
     rows = []

@@ -26,7 +26,6 @@ LAME, LAME_SEED = (0.05, 0.3), 5  # of all spines
 
 
 def run() -> list[Row]:
-    """A row per tree, order of rings and share of dead cables; then cables of spines, lame spines, repairs."""
     rows = [_row(*case) for case in _cases()]
     return [*rows, *map(_singles, ("1:1", "2:1")), *map(_lame, LAME), *_repairs()]
 

@@ -48,7 +48,6 @@ MULTIGROUP_ANSWER: Final = ("noncomm-hang", 2, None)
 
 
 def run() -> list[Row]:
-    """A row per recording, the sums, the same with clocks set off, then the costs."""
     truth = _truth()
     rows = [_row(name, truth.get(name, {})) for name in sorted([*truth, MULTIGROUP])] if truth else []
     return [*rows, *_sums(rows), *([_set_off(truth)] if truth else []), *(_cost(nodes) for nodes in (8, 64, 256))]
@@ -110,8 +109,6 @@ Place = tuple[str, int | None, int | None]
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """What a recording holds: class, node and peer; since when; and which way, where a NIC or a link has one."""
-
     place: Place
     at_s: float | None
     way: Direction | None = None
@@ -145,7 +142,6 @@ def _words(what: Place) -> str:
 
 
 def _sums(rows: Sequence[Row]) -> list[Row]:
-    """By kind of fault."""
     sums = []
     for kind in ("hang", "slow", "crash", "all"):
         mine = [row for row in rows if kind in row["expected"] or kind == "all"]

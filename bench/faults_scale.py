@@ -40,7 +40,6 @@ SIZE_OF_KINDS = 1_024
 
 
 def run() -> list[dict[str, Any]]:
-    """Every scenario in every size, C4's rule on the same windows, the hard ones without probes, every noise."""
     names = [name for name in SCENARIOS if name not in LEFT_OUT]
     rows = [
         _row(name, ranks, max(hours, LONGER.get(name, 0.0)), who)
@@ -64,7 +63,6 @@ def judged(
     probes: bool = True,
     clock: Any = time.process_time,
 ) -> Score:
-    """One scenario before a panel."""
     scenario = SCENARIOS[name]
     scenario = replace(scenario, noise=KINDS[noise], probes=probes and scenario.probes)
     begun_s, total = clock(), Outcome()
@@ -117,13 +115,11 @@ def _row(
 
 
 def _by_kind(found: Score) -> str:
-    """In time, of all that were asked."""
     kinds = sorted(found.by_kind.items())
     return ", ".join(f"{name} {round(kind.recall * kind.faults)}/{kind.faults}" for name, kind in kinds) or "-"
 
 
 def main() -> None:
-    """Some rows, for longer or by another seed."""
     parser = argparse.ArgumentParser(description="Detectors on simulated jobs with known faults.")
     parser.add_argument("ranks", type=int)
     parser.add_argument("scenarios", nargs="+", choices=list(SCENARIOS), metavar="SCENARIO")

@@ -34,8 +34,6 @@ AT_ONCE: Final = 128  # one node of so many
 
 @dataclass(frozen=True)
 class Job:
-    """What it is like, and what is done to it."""
-
     nodes: int = 2048
     jitter: float = 0.03  # per step
     step_s: float = 2.0
@@ -75,8 +73,6 @@ CASES: Final[Mapping[str, Job]] = {
 
 
 class Plane:
-    """A job's times to compute."""
-
     def __init__(self, job: Job, seed: int) -> None:
         self._job, self.rng = job, np.random.default_rng(seed)
         of_stage = job.nodes // STAGES
@@ -89,7 +85,6 @@ class Plane:
         self.lost = self.rng.random(job.nodes) < job.lost
 
     def window(self) -> Floats:
-        """Logs."""
         job, rng = self._job, self.rng
         jitter = job.jitter * min(1.0, job.step_s / WINDOW_S) ** 0.5
         said = self._usual + self._sway + jitter * rng.standard_normal(job.nodes) + 0.03 * rng.standard_normal()
@@ -114,8 +109,6 @@ def _onward(of: Floats, deviation: float, memory_s: float, rng: np.random.Genera
 
 
 class _Watched:
-    """A job and who is named in it."""
-
     def __init__(self, job: Job, seed: int) -> None:
         self.plane, self._slowdown = Plane(job, seed), float(np.log(job.slowdown))
         self._watch = Stragglers(self.plane.roles, StragglerSettings(wander=job.told_wander))
@@ -196,7 +189,6 @@ CODE: Final = code()  # when this process began
 
 
 def go_on(limit_s: float) -> None:
-    """What is missing, at least one job of it, for about so long."""
     done, begun_s = {line["case"] for line in _lines()}, time.monotonic()
     for at, (case, job) in enumerate(CASES.items()):
         if case in done:
@@ -218,13 +210,11 @@ def _lines() -> Iterator[dict[str, Any]]:
 
 
 def run() -> list[dict[str, Any]]:
-    """A row per case; the healthy days of the plain job are one."""
     go_on(LIMIT_S)
     return rows()
 
 
 def rows() -> list[dict[str, Any]]:
-    """What there is."""
     lines = list(_lines())
     plain = [line for line in lines if line["case"].startswith("healthy, day")]
     found = [_took(line) for line in lines if "took_s" in line]

@@ -34,7 +34,6 @@ RULES: Final = QuarantineRules(mode=PolicyMode.APPLY, pool=ANY, domain=ANY, rate
 
 
 def run() -> list[dict[str, Any]]:
-    """Healthy first, then Ray alone, then the repeats."""
     check_machine()
     os.environ.update(RAY_SETTINGS)  # of drivers too
     left, minutes = int(os.environ.get(REPEATS, "10")), float(os.environ.get(MINUTES, "30"))
@@ -90,7 +89,6 @@ def _repeats(running: RemediatedRun, repeats: int) -> list[dict[str, float]]:
 
 
 def _healed(running: RemediatedRun) -> dict[str, float]:
-    """One freeze; seconds after it."""
     before, known = running.lives(), {each.id for each in running.cases()}
     victim, frozen_at = _victim(running), time.time()
     os.kill(victim, signal.SIGSTOP)
@@ -129,7 +127,6 @@ def _summary(healed: Sequence[dict[str, float]]) -> Iterator[dict[str, Any]]:
 
 
 def _victim(running: RemediatedRun) -> int:
-    """The process of rank 1, as it is now."""
     pid: int = [life["pid"] for life in running.lives() if life["rank"] == 1][-1]
     return pid
 

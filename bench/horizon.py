@@ -38,12 +38,10 @@ OPTIONS: Sequence[tuple[str, Market, int]] = (  # GPU type, market, GPUs of a re
 
 
 def run() -> list[dict[str, Any]]:
-    """One row per case."""
     return [_row(*case) for case in CASES]
 
 
 def problem_of(periods: int, peak_rps: float, *, nodes: bool, seed: int = 0) -> HorizonProblem:
-    """A day of one workload."""
     generator = np.random.default_rng(seed)
     base, markets = _base(nodes=nodes, generator=generator)
     rates = peak_rps * np.outer(day(periods, generator=generator), shares(generator))

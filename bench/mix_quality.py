@@ -24,7 +24,6 @@ LIMITS = Limits(time_limit_s=20.0)
 
 
 def run() -> list[dict[str, Any]]:
-    """One row per slice factor, for the example and for all tables."""
     chosen = list(instances(expansions=("plain",)))[::EVERY]
     ours = [_solved(instance.problem) for instance in chosen]
     agreed = sum(map(_agrees, chosen, ours))

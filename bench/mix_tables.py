@@ -71,8 +71,6 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A named problem."""
-
     tables: str
     expansion: str
     workload: str
@@ -103,7 +101,6 @@ LONG = Lengths(3000, 0.6, 200, 0.5)
 def instances(
     *, expansions: Sequence[str] = ("prices", "offers", "kinds"), rates_rps: Sequence[float] = RATES_RPS
 ) -> Iterator[Instance]:
-    """Every table, expansion, workload and rate."""
     for base in base_tables():
         for expansion in expansions:
             tables = expanded(base, expansion)

@@ -30,8 +30,6 @@ SAME = 1 + 1e-9
 
 @dataclass(frozen=True)
 class Setting:
-    """Slots of a layer, on GPUs, on nodes."""
-
     slots: int
     gpus: int
     nodes: int
@@ -55,7 +53,6 @@ _OTHERS = {
 
 
 def run() -> list[dict[str, Any]]:
-    """One row per case and layout."""
     deepseek = [_row(named(name), setting, groups=GROUPS) for setting, names in _DEEPSEEK.items() for name in names]
     others = [_row(synthetic(model), setting, groups=1) for model, settings in _OTHERS.items() for setting in settings]
     return deepseek + others

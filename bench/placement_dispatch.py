@@ -68,8 +68,6 @@ def _shares(slots: Ints, layout: Layout, beside: Bools) -> Floats:
 
 @dataclass(frozen=True)
 class Judged:
-    """One plan's imbalance, by who chooses among copies."""
-
     tokens: Floats
     layout: Layout
     layers: tuple[int, ...]
@@ -94,7 +92,6 @@ class Judged:
 
 
 def run() -> list[dict[str, Any]]:
-    """One row per case."""
     return [_row(named(name), Layout.even(slots=slots, gpus=gpus, nodes=nodes)) for name, slots, gpus, nodes in SHAPES]
 
 
@@ -130,7 +127,6 @@ def _row(case: Case, layout: Layout) -> dict[str, Any]:
 
 
 def _timed(work: Callable[[], Ints]) -> tuple[Ints, float]:
-    """What it gives, and its median processor time once compiled."""
     found, times_ms = work(), []
     for _ in range(REPEATS):
         started_s = time.process_time()

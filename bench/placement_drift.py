@@ -40,8 +40,6 @@ SPENT = 0.05  # part of the copies
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Loads one after another."""
-
     name: str
     windows: tuple[str, ...]
     layout: Layout
@@ -62,7 +60,6 @@ SWEEPS = (
 
 
 def run() -> list[dict[str, Any]]:
-    """One row per sweep, way and window, and one with the way's means."""
     rows = []
     for sweep in SWEEPS:
         cases = [named(name) for name in sweep.windows]

@@ -29,8 +29,6 @@ EIGHT = np.array([[600.0, 560, 120, 120, 20, 10, 10, 10]])  # the example of vLL
 
 @dataclass(frozen=True, eq=False)
 class Small:
-    """A size at which something can be proven."""
-
     name: str
     tokens: Floats
     slots: int
@@ -38,12 +36,10 @@ class Small:
 
 
 def run() -> list[dict[str, Any]]:
-    """One row per size."""
     return [*map(_balance_row, smalls())]
 
 
 def smalls() -> list[Small]:
-    """By rising size."""
     eight, many = synthetic("mixtral-8x7b").tokens[:LAYERS], synthetic("olmoe-1b-7b").tokens[:LAYERS]
     return [
         Small("published example", EIGHT, 16, 8),
@@ -90,7 +86,6 @@ def _balance_row(small: Small) -> dict[str, Any]:
 
 
 def _cpu_s(call: Callable[[], object], repeats: int = 5) -> float:
-    """Median of the processor's seconds."""
     times = []
     for _ in range(repeats):
         started_s = time.process_time()

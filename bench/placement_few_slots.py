@@ -37,8 +37,6 @@ TOY = np.array([[600.0, 560, 120, 120, 20, 10, 10, 10]])  # the example that Fla
 
 @dataclass(frozen=True, eq=False)
 class Few:
-    """One model's loads on one layout."""
-
     name: str
     tokens: Floats
     slots: int
@@ -48,7 +46,6 @@ class Few:
 
 
 def run() -> list[dict[str, Any]]:
-    """One row per layout."""
     layout = Layout.even(slots=16, gpus=8, nodes=1)
     for speeds in (None, [2.0] + [1.0] * 7):  # compiles both ways
         joint_balanced(TOY, layout=Layout.even(slots=16, gpus=8, nodes=1, speeds=speeds))
@@ -155,7 +152,6 @@ def _per_layer(tokens: Floats, layout: Layout) -> Floats:
 
 
 def _timed(work: Callable[[], Any], *, repeats: int = REPEATS) -> tuple[Any, float]:
-    """The answer and the median CPU time."""
     answer, spent_s = None, []
     for _ in range(repeats):
         started_s = time.process_time()

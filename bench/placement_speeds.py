@@ -21,7 +21,6 @@ REPEATS = 3
 
 
 def run() -> list[dict[str, Any]]:
-    """One row per loads and layout."""
     return [_row(name, kind, layout) for name in LOADS for kind, layout in _layouts()]
 
 

@@ -27,13 +27,11 @@ ROW_SERVERS, ROW_LIMIT_W = 52, 232_000.0
 
 
 def run() -> list[dict[str, Any]]:
-    """One row per load: the tighter the watts, the more there is to choose.  Then one per risk and correlation."""
     plans = [_row(scale) for scale in SCALES]
     return plans + [_sampled(risk, correlation) for risk in RISKS for correlation in (0.0, 0.5, 1.0)]
 
 
 def one_row(correlation: float) -> PowerTree:
-    """A row of low and high priority."""
     feed = {"name": "row", "kind": "row", "limit_w": ROW_LIMIT_W, "oversubscription": 2.0}
     groups = [
         {

@@ -76,8 +76,6 @@ Faults = tuple[Fault, ...]
 
 
 class Brake(NamedTuple):
-    """How one brake went; what does not apply is no number."""
-
     bites_s: float
     late_s: float = nan
     unseen_s: float = nan
@@ -86,8 +84,6 @@ class Brake(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One row with one fault, in plain numbers."""
-
     name: str
     brakes: int
     causes: tuple[str, ...]
@@ -100,7 +96,6 @@ class Run:
 
 
 def run() -> Rows:
-    """A row per fault, the worst over all seeds."""
     seeds = by_seed(_of_seed)
     return [_row([seed[at] for seed in seeds]) for at in range(len(seeds[0]))]
 

@@ -46,14 +46,11 @@ AZURE = "AzureLLMInferenceTrace_code_2023.csv.gz"
 
 @dataclass(frozen=True, slots=True)
 class CommandState:
-    """One row: its readings, and drivers by kind of input."""
-
     watts: Floats
     drivers: dict[str, list[list[float]] | None]
 
 
 def run() -> list[dict[str, Any]]:
-    """Rows per workload, input and horizon; then per series of days; then the cost of a reading."""
     return [*chain.from_iterable(_short(name, *given) for name, given in _workloads()), *_days(), _cost()]
 
 

@@ -54,7 +54,6 @@ class _Steady(NamedTuple):
 
 
 def run() -> list[dict[str, Any]]:
-    """Steps by size and situation, then the rounds."""
     steps = [_step(servers, what, make) for servers in (64, 1000) for what, make in SITUATIONS.items()]
     return [*steps, asyncio.run(_rounds())]
 
@@ -63,8 +62,6 @@ Make = Callable[[float, int, "_Bed"], Telemetry]
 
 
 class _Bed:
-    """A guard with servers that execute its commands."""
-
     def __init__(self, servers: int) -> None:
         self.limit_w = PER_SERVER_W * servers / OVERSUBSCRIBED
         row = Row(models=(BLOOM_A100,), kind=np.zeros(servers, np.int64), duty=np.arange(servers) % 2)
@@ -137,8 +134,6 @@ def _step(servers: int, what: str, make: Make) -> dict[str, Any]:
 
 
 def _serve_agents(listeners: list[socket.socket]) -> None:
-    """All agents in one process, each on its own socket."""
-
     async def serve() -> None:
         servers = []
         for at, listener in enumerate(listeners):

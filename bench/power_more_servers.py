@@ -15,7 +15,6 @@ SENSITIVITIES = (0.05, 0.15, 0.25)
 
 
 def run() -> Rows:
-    """A row per size and sensitivity."""
     seeds = by_seed(_of_seed)
     return [_row([seed[at] for seed in seeds]) for at in range(len(seeds[0]))]
 

@@ -35,7 +35,6 @@ DRAWS = 20_000
 
 
 def run() -> Rows:
-    """A row per size, policy and requests together; none without the traces."""
     if sources(traced=True) is None:
         return []
     seeds = by_seed(_of_seed)

@@ -19,7 +19,6 @@ HIGH = 0.70
 
 
 def run() -> Rows:
-    """The uncapped 40 servers, then a row per size and policy."""
     seeds = by_seed(_of_seed)
     yardsticks = [seed[0] for seed in seeds]
     first = {

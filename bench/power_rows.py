@@ -71,7 +71,6 @@ class Case:
 
     @property
     def uncapped(self) -> "Case":
-        """The same servers and requests without any limit."""
         return replace(self, policy="none", nominal=None, bare=True, delay_s=None, faults=())
 
     @property
@@ -87,8 +86,6 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One run in plain numbers."""
-
     case: Case
     brakes: int
     peak: float  # highest reading over budget
@@ -104,12 +101,10 @@ class Measured:
 
     @property
     def slo(self) -> bool:
-        """POLCA's, of both priorities."""
         return all(limit.holds(self.impacts[priority]) for priority, limit in POLCA_SLO.items())
 
 
 def measured(case: Case) -> Measured:
-    """Run it, its yardstick and its uncapped twin."""
     before = uncapped(case.uncapped)
     limit_w = budget_w(case.yardstick)
     started_s = time.process_time()
@@ -154,7 +149,6 @@ def uncapped(case: Case) -> Outcome:
 
 @cache
 def budget_w(yardstick: Case) -> float:
-    """What 40 servers were provisioned with."""
     return _run(yardstick, WITHOUT_LIMIT_W).peak_w / PUBLISHED_PEAK
 
 
@@ -221,7 +215,6 @@ def _against_batched(runs: Sequence[Measured]) -> dict[str, Any]:
 
 @cache
 def sources(*, traced: bool) -> Sources | None:
-    """Return the source of the work; None if the public traces are not available."""
     if not traced:
         return Sources()
     texts = [(name, text("power", name)) for name in (CODE, CONV)]

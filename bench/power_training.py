@@ -52,7 +52,6 @@ SEEDS, ROW_SEEDS, ROW_DAYS = 5, 3, 1.0
 
 
 def run() -> list[dict[str, Any]]:
-    """Rows of four kinds, identified by their first column."""
     return [*_frontiers(), *_staggered(), *_ramps(), *_rows()]
 
 

@@ -14,7 +14,6 @@ POLICIES = ("none", "polca", "ladder")
 
 
 def run() -> Rows:
-    """A row per policy."""
     seeds = by_seed(_of_seed)
     return [_row([seed[at] for seed in seeds]) for at in range(len(POLICIES))]
 

@@ -22,7 +22,6 @@ LIMITS_MS = (20.0, 40.0, 80.0)
 
 
 def run() -> list[dict[str, Any]]:
-    """A row per basis and TPOT limit."""
     table = text("planner", "aiconfigurator/silicon_sample.csv")
     if table is None:
         return [{"skipped": "the silicon table is not at hand"}]

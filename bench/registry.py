@@ -238,5 +238,4 @@ REGISTRY = (
 
 
 def named(name: str) -> Benchmark:
-    """Find the benchmark of this name."""
     return next(benchmark for benchmark in REGISTRY if benchmark.name == name)

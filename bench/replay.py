@@ -54,7 +54,6 @@ COMPILE = (
 
 
 def run() -> list[dict[str, Any]]:
-    """A row per day and way of balancing."""
     cold_s, warm_s = _compile_s()
     return [
         {"trace": name, **row, "compile_s": cold_s, "load_compiled_s": warm_s}

@@ -32,7 +32,6 @@ def write_tables(*, page: Path = PAGE, out: Path = OUT) -> list[str]:
 
 
 def table_of(benchmark: Benchmark, report: Mapping[str, Any]) -> str:
-    """Lay out one result as a Markdown table."""
     rows: list[dict[str, Any]] = report["rows"]
     columns = list(dict.fromkeys(column for row in rows for column in row))
     first = columns[0] if columns else ""

@@ -47,17 +47,14 @@ class Replica:
 
     @cached_property
     def flops_per_s(self) -> float:
-        """Reachable compute of all its GPUs."""
         return (self.peak_tflops or 0.0) * 1e12 * self.gpus * self.coefficients.compute_reached
 
     @cached_property
     def bytes_per_s(self) -> float:
-        """Reachable memory bandwidth of all its GPUs."""
         return self.gpu.bandwidth_gb_per_s * 1e9 * self.gpus * self.coefficients.bandwidth_reached
 
     @cached_property
     def weight_bytes(self) -> float:
-        """All weights."""
         return self.model.weight_bytes(parameter_bytes=SIXTEEN_BIT_BYTES)
 
     @cached_property

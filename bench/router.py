@@ -52,21 +52,17 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 def run() -> list[dict[str, Any]]:
-    """Decisions, then requests as documents, as streams, and as both while tables are replaced."""
     paired = (_served(what, body) for what, body in (("document", BODY), ("stream", STREAM)))
     return [_decisions(), *paired, _swapped()]
 
 
 class Served(NamedTuple):
-    """One answer that came whole."""
-
     took_s: float
     route: str | None
     plan: str | None
 
 
 def table(weights: Mapping[str, float] = WEIGHTS, *, version: str = "bench") -> RoutingTable:
-    """Twenty buckets, three deployments."""
     inputs, outputs = (100, 400, 1600, 6400, 25_600), (50, 200, 800, 3200)
     return RoutingTable(
         version=version,
@@ -82,7 +78,6 @@ def table(weights: Mapping[str, float] = WEIGHTS, *, version: str = "bench") -> 
 
 
 async def engine(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-    """Answers at once."""
     if scope["type"] != "http":
         return
     body = b""
@@ -124,8 +119,6 @@ def _decisions() -> dict[str, Any]:
 
 
 class Bed(NamedTuple):
-    """What is called, and what is turned."""
-
     direct: str
     routed: str
     pid: int  # of the router
@@ -254,7 +247,6 @@ def cpu_s(pid: int) -> float:
 
 @contextmanager
 def _process(main: Callable[..., None], *args: str) -> Iterator[tuple[str, int]]:
-    """A server in a process of its own: its address and its id."""
     listener = socket.create_server((LOOPBACK, 0))
     process = multiprocessing.get_context("fork").Process(target=main, args=(listener, *args), daemon=True)
     process.start()

@@ -30,7 +30,6 @@ INGRESSES: Final = {"direct": "Direct", "passed": "Passing", "routed": SERVE_NAM
 
 
 def run() -> list[dict[str, Any]]:
-    """Requests as documents, ever more a second, then as streams."""
     check_machine()
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -21,13 +21,11 @@ class EngineReplica:
     """The engine, by HTTP from Serve's proxy and by handle from an ingress."""
 
     def __serve_build_asgi_app__(self) -> Any:
-        """Serve's hook."""
         return engine
 
     async def answer_openai(
         self, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes
     ) -> AsyncIterator[Part]:
-        """What a router calls."""
         async for part in answered(engine, method, target, headers, body):
             yield part
 
@@ -39,18 +37,14 @@ class PassingReplica:
         self._behind = behind
 
     def __serve_build_asgi_app__(self) -> Any:
-        """Serve's hook."""
         return Passing(self._behind.options(method_name="answer_openai", stream=True))
 
 
 @dataclass
 class Passing:
-    """Its application."""
-
     method: Any
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
         if scope["type"] != "http":
             return
         message = await receive()
@@ -74,7 +68,6 @@ def passed(_args: Mapping[str, Any]) -> Any:
 
 
 def routed(_args: Mapping[str, Any]) -> Any:
-    """The router before an engine per route."""
     engines = {name: _deployment(EngineReplica, name).bind() for name in WEIGHTS}
     return behind_router(engines, ray_actor_options=LITTLE)
 

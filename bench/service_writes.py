@@ -32,7 +32,6 @@ SPEC = TargetSpec(
 
 
 def run() -> list[dict[str, Any]]:
-    """Throughput and latency of writes."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name, database_url in _databases(Path(folder)):
@@ -55,7 +54,6 @@ def _databases(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 async def _write(url: str, clients: int) -> tuple[float, list[float]]:
-    """Total time, and the latency of every write."""
     latencies_s: list[float] = []
 
     async def client(number: int) -> None:

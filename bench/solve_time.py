@@ -35,8 +35,6 @@ SAME_USD_PER_H = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """One instance: our answer and its median time, and both yardsticks' where they ran."""
-
     solution: MixSolution
     seconds: float
     slices: Answer | None
@@ -44,7 +42,6 @@ class Timed:
 
 
 def run() -> list[dict[str, Any]]:
-    """One row per expansion."""
     return [_row(expansion) for expansion in EXPANSIONS]
 
 
@@ -92,7 +89,6 @@ def _timed(instance: Instance, *, yardsticks: bool) -> Timed:
 
 
 def table_of(instance: Instance) -> Table:
-    """The same numbers as arrays."""
     tables = tables_of(instance.problem, routes=range(len(instance.problem.routes)))
     assert tables is not None
     return tables[0]

@@ -33,7 +33,6 @@ Planner = Callable[[Rates], Counts]
 
 
 def run() -> list[dict[str, Any]]:
-    """One row per base load and policy, over all seeds."""
     return [row for base_rps in BASES_RPS for row in _rows(base_rps)]
 
 

@@ -34,7 +34,6 @@ HOURS = 24.0 if os.environ.get("FLEETWRIGHT_BENCH_FULL") else 1.0
 
 
 def run() -> list[dict[str, Any]]:
-    """One row per plan, and one for all."""
     rows = [_row(*case, speed) for case, speed in product(OBJECTIVES, SPEEDS)]
     return [*rows, _all(rows)]
 

@@ -40,13 +40,11 @@ class Catalogue(Frozen, Generic[EntryT]):
 
     @property
     def entries(self) -> tuple[EntryT, ...]:
-        """All entries, in the order of the document."""
         found: tuple[EntryT, ...] = getattr(self, self.field)
         return found
 
     @cached_property
     def index(self) -> dict[str, EntryT]:
-        """Every entry under each of its folded names."""
         return {name: entry for entry in self.entries for name in entry.folded_names}
 
     def get(self, name: str) -> EntryT:
@@ -76,7 +74,6 @@ def folded(name: str) -> str:
 
 
 def shipped_document(file_name: str) -> Document:
-    """One of the data files that ship with the product."""
     text = resources.files("fleet").joinpath("data", file_name).read_text(encoding="utf-8")
     return parse_document(text, name=f"fleet/data/{file_name}")
 

@@ -29,30 +29,24 @@ class DemandSeries(Frozen):
 
     @classmethod
     def constant(cls, rate_rps: float, *, duration_s: float = 3600.0) -> Self:
-        """A constant rate, as one step."""
         return cls(step_s=duration_s, rates_rps=(rate_rps,))
 
     @property
     def duration_s(self) -> float:
-        """From the start of the first step to the end of the last."""
         return self.step_s * len(self.rates_rps)
 
     @property
     def requests(self) -> float:
-        """The total number of arrivals."""
         return float(np.sum(self.rates_rps)) * self.step_s
 
     @property
     def peak_rps(self) -> float:
-        """The rate of the busiest step."""
         return max(self.rates_rps)
 
     @property
     def mean_rps(self) -> float:
-        """The rate over the whole time."""
         return float(np.mean(self.rates_rps))
 
     def scaled(self, factor: float) -> Self:
-        """The same profile with all rates multiplied by a factor."""
         rates_rps = tuple(rate_rps * factor for rate_rps in self.rates_rps)
         return type(self)(start=self.start, step_s=self.step_s, rates_rps=rates_rps)

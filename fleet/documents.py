@@ -126,7 +126,6 @@ class Document:
         return place.line
 
     def problem(self, path: Path, message: str) -> Problem:
-        """A violation at this path, with its line."""
         return Problem(path=dotted(path), message=message, line=self.line_of(path))
 
 

@@ -10,9 +10,7 @@ from fleet.errors import DocumentError, Problem, UnknownNameError
 class GpuNames(Protocol):
     """The interface of a GPU catalogue."""
 
-    def get(self, name: str, /) -> object:
-        """The GPU of this name, or UnknownNameError."""
-        ...
+    def get(self, name: str, /) -> object: ...
 
 
 def unknown_gpus(mentions: Iterable[Violation], gpus: GpuNames) -> Iterator[Violation]:

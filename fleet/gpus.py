@@ -102,7 +102,6 @@ class GpuCatalogue(Catalogue[GpuSpec]):
 
 @cache
 def builtin_gpus() -> GpuCatalogue:
-    """The catalogue that ships with the product."""
     return read_model(shipped_document("gpus.yaml"), GpuCatalogue)
 
 

@@ -124,7 +124,6 @@ class HfModel(Entry):
     date: dt.date | None = None
 
     def architecture(self) -> ModelArchitecture:
-        """The figures computed from the config."""
         try:
             facts = decoder_facts(self.config, name=self.name)
         except DocumentError as error:
@@ -154,7 +153,6 @@ class ModelCatalogue(Catalogue[ModelArchitecture]):
 
 @cache
 def builtin_models() -> ModelCatalogue:
-    """The catalogue that ships with the product."""
     return read_model(shipped_document("models.yaml"), ModelCatalogue)
 
 

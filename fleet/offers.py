@@ -54,7 +54,6 @@ class Offer(Frozen):
 
     @property
     def price_usd_per_gpu_h(self) -> float:
-        """The instance's price divided by its GPUs."""
         return self.price_usd_per_h / self.gpus_per_instance
 
     @property
@@ -90,11 +89,9 @@ class PriceSheet(Frozen):
 
     @cached_property
     def by_id(self) -> dict[str, Offer]:
-        """Every offer under its id."""
         return {offer.id: offer for offer in self.offers}
 
     def get(self, offer_id: str) -> Offer:
-        """The offer of this id; UnknownNameError carries the nearest."""
         try:
             return self.by_id[offer_id]
         except KeyError:

@@ -53,7 +53,6 @@ class SolveStatus(StrEnum):
 
     @property
     def has_mix(self) -> bool:
-        """Whether there is a mix to deploy."""
         return self in {SolveStatus.OPTIMAL, SolveStatus.FEASIBLE}
 
 
@@ -80,7 +79,6 @@ class Deadline:
 
     @classmethod
     def of(cls, limits: Limits) -> "Deadline":
-        """A deadline that starts now."""
         return cls(limits, limits.clock_s() + limits.time_limit_s)
 
     @property
@@ -90,7 +88,6 @@ class Deadline:
 
     @property
     def has_struck(self) -> bool:
-        """Whether no time is left."""
         return self.left_s <= 0
 
     def rest(self, share: float = 1.0) -> Limits:

@@ -36,8 +36,6 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The column names of one format."""
-
     name: str
     times: tuple[str, ...]
     inputs: str

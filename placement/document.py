@@ -37,7 +37,6 @@ class Spread(Frozen):
 
     @classmethod
     def of(cls, per_layer: Floats) -> "Spread":
-        """From an array [layers]."""
         return cls(mean=float(per_layer.mean()), max=float(per_layer.max()), per_layer=tuple(per_layer.tolist()))
 
 
@@ -175,7 +174,6 @@ class Placement(LayoutSchema):
 
     @cached_property
     def expert_loads(self) -> ExpertLoads:
-        """The loads that the placement was planned for."""
         return ExpertLoads.of(self.loads, layers=self.layers, hidden_layers=self.hidden_layers)
 
     def same_rows(self, loads: ExpertLoads) -> ExpertLoads:

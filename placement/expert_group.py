@@ -135,8 +135,6 @@ def _costs(index: TopologyIndex, nodes: Sequence[Node], kinds: Sequence[GpuSpec]
 
 
 class _Ways:
-    """The links between nodes of the group."""
-
     def __init__(self, index: TopologyIndex, nodes: Sequence[Node], kinds: Sequence[GpuSpec]) -> None:
         self._index = index
         self._nodes = nodes

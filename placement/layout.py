@@ -49,17 +49,14 @@ class Layout:
 
     @property
     def gpus(self) -> int:
-        """The number of GPUs."""
         return len(self.node_of_gpu)
 
     @property
     def nodes(self) -> int:
-        """The number of nodes."""
         return int(self.node_of_gpu[-1]) + 1
 
     @property
     def slots(self) -> int:
-        """The slots of one layer on all GPUs together."""
         return int(self.slots_of_gpu.sum())
 
     @property

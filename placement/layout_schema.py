@@ -45,7 +45,6 @@ class LayoutSchema(Frozen):
 
     @cached_property
     def layout(self) -> Layout:
-        """The checked layout."""
         RuleError.raise_for(_sum_violations(self))
         slots = self.slots if self.gpu_slots is None else self.gpus
         nodes = self.nodes if self.node_gpus is None else 1

@@ -47,12 +47,10 @@ class ExpertLoads:
 
     @property
     def experts(self) -> int:
-        """The experts of one layer."""
         return int(self.tokens.shape[2])
 
     @property
     def windows(self) -> int:
-        """The number of windows."""
         return int(self.tokens.shape[0])
 
     @cached_property

@@ -35,8 +35,6 @@ class Pace:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlacementProblem:
-    """All inputs of a placement."""
-
     loads: ExpertLoads
     layout: Layout
     node_names: tuple[str, ...] | None = None
@@ -81,7 +79,6 @@ class PlacementProblem:
 
     @property
     def pace(self) -> Pace | None:
-        """The bandwidth for moves, where it is given."""
         expert_bytes = self.expert_bytes or (None if self.model is None else self.model.expert_parameters)
         if self.move_gb_per_s is None or expert_bytes is None:
             return None

@@ -33,8 +33,6 @@ class Traffic:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Solution:
-    """The result of the methods."""
-
     expert_of_slot: Ints
     bound: Floats  # [layers], proven
     method: Method
@@ -44,7 +42,6 @@ class Solution:
 
 
 def placement_document(problem: PlacementProblem, found: Solution, *, version: str) -> Placement:
-    """The document of a solution."""
     loads, layout = problem.loads, problem.layout
     spread = evaluate(problem, found.expert_of_slot)
     reached = _remote_nodes_per_layer(problem, found.expert_of_slot, found.traffic)
@@ -106,7 +103,6 @@ def _of_nodes(problem: PlacementProblem) -> dict[str, Any]:
 
 
 def evaluate(problem: PlacementProblem, expert_of_slot: Ints) -> Imbalance:
-    """The imbalance of a placement, under the rule of the problem."""
     tokens, layout = problem.loads.total, problem.layout
     if problem.engine is not None:
         return _drawn(problem, expert_of_slot)

@@ -122,7 +122,6 @@ class PlacementRequest(LayoutSchema):
         )
 
     def problem(self, model: ModelArchitecture | None = None) -> PlacementProblem:
-        """The problem in arrays, checked against its model."""
         return self._problem if model is None else self._about(model)
 
     @cached_property
@@ -174,7 +173,6 @@ class PlacementRequest(LayoutSchema):
 
 
 def _tuples(values: npt.NDArray[Any]) -> Any:
-    """An array as nested tuples."""
     if values.ndim == 1:
         return tuple(values.tolist())
     return tuple(_tuples(row) for row in values)

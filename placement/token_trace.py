@@ -35,12 +35,10 @@ class TokenTrace:
 
     @property
     def tokens(self) -> int:
-        """The number of tokens."""
         return int(self.experts.shape[0])
 
     @property
     def layers(self) -> int:
-        """The number of layers."""
         return int(self.experts.shape[1])
 
     @property

@@ -33,7 +33,6 @@ class RecordedLoads(Frozen):
 
     @cached_property
     def counts(self) -> ExpertLoads:
-        """As validated arrays."""
         windows = self.windows if self.windows is not None else (self.tokens or (),)
         return ExpertLoads.of(np.array(windows, dtype=np.float64), least_tokens=self.least_tokens)
 
@@ -51,7 +50,6 @@ class RecordedLoads(Frozen):
 
 
 def model_violations(loads: RecordedLoads, model: ModelArchitecture) -> Iterator[Violation]:
-    """Mismatches with a model."""
     counts = loads.counts
     rows = counts.tokens.shape[1]
     if not model.moe_layers:

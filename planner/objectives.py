@@ -35,12 +35,10 @@ class Objective:
     no_gain_text: str = "save nothing"
 
     def __str__(self) -> str:
-        """Its value in requests and answers."""
         return self.name
 
     @property
     def maximises(self) -> bool:
-        """Whether more is better."""
         return not self.serves_all
 
     @property
@@ -50,7 +48,6 @@ class Objective:
 
     @property
     def counts_switching(self) -> bool:
-        """Whether starts and stops count."""
         return self.switching_weight > 0
 
     @property
@@ -60,12 +57,10 @@ class Objective:
 
     @property
     def is_price_only(self) -> bool:
-        """Whether the price of units counts alone."""
         return self.counts_price and not self.counts_switching and not self.counts_power
 
     @property
     def worse(self) -> str:
-        """How a worse value compares: `more` or `less`."""
         return "less" if self.maximises else "more"
 
     def weight_of_w(self, carbon_g_per_kwh: float) -> float:
@@ -81,7 +76,6 @@ class Objective:
         return self.value_text.format(value=self.with_unit(amount))
 
     def optimum(self, amount: float) -> str:
-        """What the proof of an optimal mix states."""
         return self.optimum_text.format(value=self.with_unit(amount), name=self.name)
 
     def gain(self, amount: float) -> str:

@@ -15,8 +15,6 @@ MIN_BUSY_REPLICAS = 1e-6  # well above the solvers' tolerances, well below any r
 
 
 class LimitKind(StrEnum):
-    """The kinds of limits on the whole mix."""
-
     QUOTA = "quota"  # GPUs of some offers together
     POWER = "power"  # W of the replicas in one power domain
     SPOT = "spot"  # GPUs on the spot market, as a share of all
@@ -76,7 +74,6 @@ class Route:
     legs: tuple[Leg, ...]
 
     def serves(self, bucket: int) -> bool:
-        """Whether every leg can serve the bucket."""
         return all(leg.max_rps[bucket] > 0 for leg in self.legs)
 
 
@@ -109,7 +106,6 @@ class Loss:
     lost: Mapping[int, int | None]
 
     def survivors(self, replicas: tuple[int, ...]) -> tuple[int, ...]:
-        """The counts after the failure."""
         return tuple(
             n if o not in self.lost else 0 if (lost := self.lost[o]) is None else max(0, n - lost)
             for o, n in enumerate(replicas)
@@ -158,20 +154,16 @@ class MixProblem:
         return tuple(dict.fromkeys(route.legs[-1].option for route in self.routes if route.load == load))
 
     def cost_usd_per_h(self, units: tuple[int, ...]) -> float:
-        """The price of the hired units."""
         costs = (supply.price_usd_per_h * count for supply, count in zip(self.supplies, units, strict=True))
         return round(fsum(costs), 9)  # so that prices in cents sum to cents
 
     def unit_weight(self, supply: int) -> float:
-        """The objective's weight of a unit."""
         return self.objective.price_weight * self.supplies[supply].price_usd_per_h
 
     def replica_weight(self, option: int) -> float:
-        """The objective's weight of an idle replica."""
         return self._power_weight(option) * self.options[option].idle_w
 
     def busy_weight(self, option: int) -> float:
-        """The objective's additional weight of a busy replica."""
         replica = self.options[option]
         return self._power_weight(option) * max(0.0, replica.busy_w - replica.idle_w)
 

@@ -90,12 +90,10 @@ class Workload(Frozen):
 
     @cached_property
     def sizes(self) -> Sizes:
-        """The request sizes of the source."""
         return resolve(self.size_source)
 
     @property
     def buckets(self) -> SizeBuckets:
-        """The histogram of request sizes."""
         return self.sizes.buckets
 
     @property
@@ -105,7 +103,6 @@ class Workload(Frozen):
 
     @property
     def planned_rps(self) -> float:
-        """The rate of the plan."""
         return self.series.peak_rps if self.series is not None else self.rate_rps or 0.0
 
     def bucket_rates_rps(self) -> tuple[float, ...]:
@@ -159,7 +156,6 @@ class PlanRequest(Frozen):
     solver: Solver = Solver.HIGHS
 
     def explained(self, level: ExplainLevel) -> Self:
-        """The same with another level of explanation."""
         return self.model_copy(update={"policy": self.policy.model_copy(update={"explain": level})})
 
     @property

@@ -36,8 +36,6 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Durations."""
-
     warmup_h: tuple[float, ...]  # per option, from hiring to serving
     routing_h: float = 1 / 60  # until routers have loaded new weights
     drain_h: float = 5 / 60  # until a stopping replica has drained
@@ -67,12 +65,10 @@ class Rollout:
 
     @property
     def waves(self) -> int:
-        """The number of waves."""
         return max((step.wave for step in self.steps), default=0)
 
     @property
     def duration_h(self) -> float:
-        """From the first step to the last."""
         return fsum(step.duration_h for step in self.steps)
 
     @property
@@ -87,15 +83,12 @@ def plan_rollout(problem: MixProblem, *, current: Sequence[int], target: Sequenc
 
 
 class _Search:
-    """The search for one rollout."""
-
     def __init__(self, problem: MixProblem, current: Counts, target: Counts, pace: Pace) -> None:
         self.problem, self.current, self.target, self.pace = problem, current, target, pace
         self.serves = Serving(problem)
         self.states = 0
 
     def run(self) -> Rollout:
-        """The rollout, or the reason for none."""
         if self.current == self.target:
             return Rollout((), possible=True, reason="nothing changes", missing_units={})
         if not self.serves(self.target):

@@ -43,7 +43,6 @@ class RolloutReport(Frozen):
 
 
 def rollout_report(problem: MixProblem, *, target: Sequence[int], warm_up_min: float) -> RolloutReport:
-    """The rollout from the held replicas to the target."""
     held = tuple(option.held for option in problem.options)
     pace = Pace(warmup_h=(warm_up_min / MIN_PER_H,) * len(problem.options))
     found = plan_rollout(problem, current=held, target=target, pace=pace)

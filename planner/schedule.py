@@ -113,7 +113,6 @@ def _refuse_uneven(request: PlanRequest) -> None:
 def _notes(
     request: PlanRequest, problem: MixProblem, asked: HorizonProblem, missing: Shortfall | None
 ) -> Iterator[str]:
-    """Limitations that a reader must know."""
     if missing is not None:
         names = ", ".join(request.workloads[w].name for w in missing.loads) or "all workloads together"
         warm_h = missing.warm_from * asked.period_h
@@ -195,7 +194,6 @@ def _routing(request: PlanRequest, base: MixProblem, plan: PeriodPlan) -> dict[s
 
 
 def longest_s(series: Sequence[DemandSeries | None]) -> float:
-    """The length of the longest series; 0 without one."""
     return max((one.duration_s for one in series if one is not None), default=0.0)
 
 

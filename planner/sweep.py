@@ -75,7 +75,6 @@ def grid_requests(
 
 
 def point(factors: dict[str, float], answer: Plan) -> SweepPoint:
-    """The figures of a plan that a sweep keeps."""
     mix = " + ".join(f"{entry.count} x {entry.option}" for entry in answer.allocation)
     return SweepPoint(
         factors=factors,

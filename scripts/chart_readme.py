@@ -20,8 +20,6 @@ END = "<!-- end of values -->"
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One row of the table."""
-
     path: str
     default: str
     description: str
@@ -32,13 +30,11 @@ class UndescribedError(Exception):
 
 
 def described(text: str) -> list[Described]:
-    """What a values file says of its values, in its order."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     return list(_described(root, path=(), lines=text.splitlines(), values=yaml.safe_load(text)))
 
 
 def with_table(readme: str, values: str) -> str:
-    """The README with the table of these values in its place."""
     head, _, rest = readme.partition(BEGIN)
     _, _, tail = rest.partition(END)
     rows = [f"| `{row.path}` | `{row.default}` | {row.description} |" for row in described(values)]
@@ -46,7 +42,6 @@ def with_table(readme: str, values: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command; the exit status."""
     path = CHART / "README.md"
     present = path.read_text()
     wanted = with_table(present, (CHART / "values.yaml").read_text())

@@ -10,7 +10,6 @@ from power.workload import fitted, read_rates
 
 
 def main() -> int:
-    """Read rates, print the shape."""
     parser = argparse.ArgumentParser(prog="python -m scripts.fit_load_shape", description=__doc__)
     parser.add_argument("rates", type=Path, help="windows: their start in seconds, and their rate")
     path: Path = parser.parse_args().rates

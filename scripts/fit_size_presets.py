@@ -41,8 +41,6 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A published trace."""
-
     name: str
     stem: str  # of its file, before .csv or .csv.gz
     source: str
@@ -90,7 +88,6 @@ SOURCES = (
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the YAML."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     given = parser.parse_args(arguments)
@@ -107,7 +104,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def sizes_of(source: Source, folder: Path) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Input and output tokens of every request in a trace."""
     paths = sorted(folder.rglob(f"{source.stem}.csv*"))
     if not paths:
         raise SystemExit(f"{folder}: holds no {source.stem}.csv or {source.stem}.csv.gz ({source.source})")
@@ -124,7 +120,6 @@ def sizes_of(source: Source, folder: Path) -> tuple[npt.NDArray[np.int64], npt.N
 def fitted(
     source: Source, inputs: npt.NDArray[np.int64], outputs: npt.NDArray[np.int64], *, date: dt.date
 ) -> SizePreset:
-    """The preset of one trace."""
     rng = np.random.default_rng(0)
     sizes = np.column_stack((inputs, outputs)).astype(float)
     logs = np.log((sizes - rng.random(sizes.shape)).clip(min=SHORTEST_TOKENS))
@@ -150,7 +145,6 @@ def fitted(
 
 
 def goodness(preset: SizePreset, inputs: npt.NDArray[np.int64], outputs: npt.NDArray[np.int64]) -> Goodness:
-    """The difference between a preset and its trace."""
     drawn_inputs, drawn_outputs = preset.sample(SAMPLES, rng=np.random.default_rng(1))
     ours = np.array(preset.buckets().share)
     theirs = np.array(

@@ -23,7 +23,6 @@ NOT_METRICS = frozenset({"fleetwright_net"})
 
 
 def main() -> int:
-    """Print every name that nothing registers; return 1 when there is one."""
     registered = registered_metrics(ROOT)
     unknown = [
         f"{path.relative_to(ROOT)}:{line}: {name} is registered by no process"
@@ -44,7 +43,6 @@ def base_name(name: str) -> str:
 
 
 def used_metrics(root: Path) -> Iterator[tuple[Path, int, str]]:
-    """Yield file, line and name of each mention in alerts, dashboards and documentation."""
     files = root / "helm" / "fleetwright" / "files"
     pages = [root / "README.md", root / "helm" / "fleetwright" / "README.md", *sorted((root / "docs").rglob("*.md"))]
     recorded = set(re.findall(r"record:\s*(\S+)", (files / "alerts.yaml").read_text(encoding="utf-8")))
@@ -56,7 +54,6 @@ def used_metrics(root: Path) -> Iterator[tuple[Path, int, str]]:
 
 
 def registered_metrics(root: Path) -> set[str]:
-    """Collect the family names that product modules register."""
     trees = {
         ".".join(path.relative_to(root).with_suffix("").parts): ast.parse(path.read_text(encoding="utf-8"))
         for package in PACKAGES
@@ -107,7 +104,6 @@ def wrapper_prefixes(tree: ast.Module) -> dict[str, str]:
 
 
 def _prefixes(function: ast.FunctionDef) -> Iterator[str]:
-    """Yield the prefix that a wrapper puts before the name it is given."""
     names = {argument.arg for argument in function.args.args}
     for node in ast.walk(function):
         if isinstance(node, ast.JoinedStr) and len(node.values) == 2:

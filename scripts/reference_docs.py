@@ -44,7 +44,6 @@ CONSTRAINTS = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; the exit status."""
     pages = {"cli.md": command_page(), "api.md": api_page(), "metrics.md": metrics_page()}
     if list(arguments) == ["--check"]:
         stale = [name for name, text in pages.items() if _present(name) != text]
@@ -59,7 +58,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def command_page() -> str:
-    """Every command with its arguments and options."""
     root = get_command(app)
     context = root.make_context(NAME, ["--help"], resilient_parsing=True)
     lines = [HEAD, "", "# Command reference", "", *_paragraphs(root.help), ""]
@@ -69,7 +67,6 @@ def command_page() -> str:
 
 
 def api_page() -> str:
-    """Every operation, every setting and every schema."""
     document = api_document()
     lines = [HEAD, "", "# HTTP API reference", "", _API_INTRODUCTION, ""]
     by_tag: dict[str, list[str]] = {}
@@ -86,7 +83,6 @@ def api_page() -> str:
 
 
 def api_document() -> dict[str, Any]:
-    """The OpenAPI document of the service."""
     return create_app(settings=Settings(), store=Store(UNUSED_DATABASE), schema_head="").openapi()
 
 
@@ -223,7 +219,6 @@ def _default(spec: Mapping[str, Any]) -> str:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """The type of a value in one phrase, with its limits."""
     if reference := schema.get("$ref"):
         name = reference.removeprefix(SCHEMA_PREFIX)
         return f"[{_short(name)}](#{_anchor(name)})"
@@ -268,7 +263,6 @@ def _anchor(name: str) -> str:
 
 
 def _settings() -> list[str]:
-    """The environment variables of `fleetwright serve`."""
     prefix = Settings.model_config.get("env_prefix", "")
     schema = Settings.model_json_schema(ref_template=f"{SCHEMA_PREFIX}{{model}}")
     definitions = schema.get("$defs", {})

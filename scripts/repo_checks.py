@@ -17,7 +17,6 @@ IGNORED = {"go.sum"}  # content hashes
 
 
 def main() -> int:
-    """Print every violation; return 1 when there is one."""
     violations = [violation for path in tracked_files() for violation in violations_in(path)]
     for violation in violations:
         print(violation)
@@ -26,7 +25,6 @@ def main() -> int:
 
 
 def tracked_files() -> list[Path]:
-    """List the files that git tracks or would track."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         cwd=ROOT,
@@ -38,7 +36,6 @@ def tracked_files() -> list[Path]:
 
 
 def violations_in(path: Path, *, root: Path = ROOT) -> Iterator[str]:
-    """Yield the violations of one file."""
     name = path.relative_to(root)
     size = path.stat().st_size
     if size > FILE_BYTES_MAX:

@@ -88,8 +88,6 @@ def _shared_like_an_expert(keys: HfKeys) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """How one `model_type` turns keys into layers."""
-
     defaults: Mapping[str, Any] = field(default_factory=dict)  # for keys that the file leaves out
     fixed: Mapping[str, Any] = field(default_factory=dict)  # override the file
     required: tuple[str, ...] = ()  # fields of HfKeys, beyond what every family requires

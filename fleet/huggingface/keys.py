@@ -78,17 +78,14 @@ class HfKeys(Frozen):
 
     @property
     def experts_per_token(self) -> int:
-        """Experts that process one token."""
         return self.num_experts_per_tok or 0
 
     @property
     def kv_heads(self) -> int:
-        """Key/value heads."""
         return self.num_key_value_heads or self.num_attention_heads
 
     @property
     def width_per_head(self) -> int:
-        """Channels of one head."""
         return self.head_dim or self.hidden_size // self.num_attention_heads
 
     @model_validator(mode="after")

@@ -66,7 +66,6 @@ class SizeBuckets(Frozen):
         input_edges: Sequence[int],
         output_edges: Sequence[int],
     ) -> Self:
-        """The histogram of a trace, from the sizes of its requests."""
         inputs, outputs = np.asarray(input_tokens), np.asarray(output_tokens)
         RuleError.raise_for(_unfit_for_a_histogram(inputs, outputs, input_edges, output_edges))
         rows = np.searchsorted(input_edges, inputs).clip(max=len(input_edges) - 1)

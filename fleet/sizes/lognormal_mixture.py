@@ -57,7 +57,6 @@ def cell_shares(
 def draw(
     components: Sequence[Component], count: int, *, rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Input and output tokens of this many requests."""
     weights = np.array([part.weight for part in components])
     chosen = rng.choice(len(components), size=count, p=weights / weights.sum())
     z, independent = rng.standard_normal((2, count))
@@ -82,7 +81,6 @@ def _of_component(part: Component, inputs: Floats, outputs: Floats) -> Floats:
 
 
 def _row(low: float, high: float, targets: Floats, r: float) -> Floats:
-    """The shares of the cells in one row."""
     if high <= low:
         return np.zeros(len(targets) - 1)
     pieces = int(np.ceil(high - low))

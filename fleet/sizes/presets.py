@@ -71,7 +71,6 @@ class SizePreset(Entry):
         )
 
     def sample(self, count: int, *, rng: np.random.Generator) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Input and output tokens of this many requests."""
         inputs, outputs = draw(self.components, count, rng=rng)
         return inputs.clip(max=self.longest_input_tokens), outputs.clip(max=self.longest_output_tokens)
 
@@ -87,12 +86,10 @@ class SizePresets(Catalogue[SizePreset]):
 
 @cache
 def builtin_size_presets() -> SizePresets:
-    """The presets that ship with the product."""
     return read_model(shipped_document("size_presets.yaml"), SizePresets)
 
 
 def preset(name: str) -> SizePreset:
-    """The shipped preset of this name; UnknownNameError carries the nearest."""
     return builtin_size_presets().get(name)
 
 

@@ -62,8 +62,6 @@ SizeSource = Annotated[SizeBuckets | PresetSizes | TraceSizes, WrapValidator(_of
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The result of resolving a source."""
-
     buckets: SizeBuckets
     note: str  # the origin of the sizes
     trace: Trace | None = None

@@ -89,8 +89,6 @@ def _label_errors(source: str, what: str, place: str) -> Iterator[None]:
 
 
 class _Assembly:
-    """Builds the topology node by node."""
-
     def __init__(self, names: LabelNames, gpu_namer: GpuNamer) -> None:
         self.unknown: dict[tuple[str, str], list[str]] = defaultdict(list)
         self._names = names
@@ -136,7 +134,6 @@ class _Assembly:
 
     @property
     def contradictions(self) -> list[Problem]:
-        """Labels that contradict each other."""
         return [*self._domains.contradictions, *self._switches.contradictions]
 
     def _site_of(self, machine: Machine) -> str:

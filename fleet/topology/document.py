@@ -24,7 +24,6 @@ class Topology(Frozen):
 
     @cached_property
     def index(self) -> TopologyIndex:
-        """The index for queries."""
         return TopologyIndex(self.sites)
 
     def gpu_mentions(self) -> Iterator[Violation]:

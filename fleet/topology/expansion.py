@@ -22,8 +22,6 @@ class Placed(Generic[PartT]):
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """All elements of all sites."""
-
     domains: tuple[Placed[PowerDomain], ...]
     switches: tuple[Placed[Switch], ...]
     nodes: tuple[Placed[Node], ...]

@@ -17,7 +17,6 @@ _SERIES = rf"^{_PLAIN}(\[[0-9]{{1,6}}-[0-9]{{1,6}}\][A-Za-z0-9._:/-]*)?$"
 
 
 def count(series: str) -> int:
-    """The number of names in a range."""
     match = _RANGE.search(series)
     if match is None:
         return 1
@@ -40,7 +39,6 @@ def expand(series: str) -> tuple[str, ...]:
 
 
 def expand_all(series: Iterable[str]) -> tuple[str, ...]:
-    """The names of several ranges, in order."""
     return tuple(name for one in series for name in expand(one))
 
 

@@ -45,7 +45,6 @@ class TopologyIndex:
         return _found(self.nodes, name, kind="node")
 
     def site_of(self, node: str) -> Site:
-        """The site of a node."""
         return self.sites[self._site_of_node[self.node(node).name]]
 
     def power_path(self, node: str) -> tuple[PowerDomain, ...]:

@@ -55,9 +55,7 @@ class Claims:
     def _agree(self, claim: Claim, level: str, upper: str, machine: Machine) -> None:
         stated, by = claim.above.setdefault(level, (upper, machine))
         if stated != upper:
-            where = (
-                f"{claim.kind} {claim.name!r} is in {level} {upper!r} here and in {level} {stated!r} on {by.name}"
-            )
+            where = f"{claim.kind} {claim.name!r} is in {level} {upper!r} here and in {level} {stated!r} on {by.name}"
             self._contradict(machine, where)
 
     def _contradict(self, machine: Machine, message: str) -> None:

@@ -19,7 +19,6 @@ ROUNDING = 1e-9  # relative; sums of decimal watts are not exact in binary
 
 
 def cycles(every: Expansion) -> Iterator[Violation]:
-    """Cycles of power domains, each once."""
     parents = {placed.part.name: placed.part.parent for placed in every.domains}
     paths = {placed.part.name: placed.path for placed in every.domains}
     settled: set[str] = set()

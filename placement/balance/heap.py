@@ -29,7 +29,6 @@ def push(heap: Heap, size: int, key: float, item: int) -> int:
 
 @jit_inner
 def replace_top(heap: Heap, size: int, key: float, item: int) -> None:
-    """Replace the item at the top."""
     keys, items, at, child = heap.keys, heap.items, 0, 1
     while child < size:
         if child + 1 < size:

@@ -14,8 +14,6 @@ MAX_FOR_DOUBLES = 32  # copies per GPU; the work grows with their cube, and with
 
 
 class Tools(NamedTuple):
-    """Workspace of the search."""
-
     holders: Holders
     places: Ints  # [4]
 

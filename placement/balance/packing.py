@@ -20,8 +20,6 @@ from placement.balance.state import Layer, settle
 
 
 class Packing(NamedTuple):
-    """Workspace."""
-
     filled: Ints  # [GPUs]: occupied slots
     heap: Heap  # GPUs with free slots
     aside: Ints  # [GPUs]: temporarily out of the heap

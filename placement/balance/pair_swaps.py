@@ -46,7 +46,6 @@ def best_double(layer: Layer, full: int, other: int, fill: float, places: Ints) 
 
 @jit_inner
 def swap_two(layer: Layer, full: int, other: int, places: Ints) -> None:
-    """Make the swap."""
     one, two = layer.expert_at[places[0]], layer.expert_at[places[1]]
     three, four = layer.expert_at[places[2]], layer.expert_at[places[3]]
     swap(layer, full, place_of(layer, full, one), other, place_of(layer, other, three))

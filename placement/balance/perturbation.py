@@ -16,15 +16,12 @@ MAX_CHANGES = 6  # per round
 
 
 class Saved(NamedTuple):
-    """The best placement of a layer so far."""
-
     expert_at: Ints  # [slots]
     counts: Ints  # [experts]
 
 
 @jit_inner
 def save(layer: Layer, kept: Saved) -> None:
-    """Save this placement."""
     for place in range(len(layer.expert_at)):
         kept.expert_at[place] = layer.expert_at[place]
     for expert in range(len(layer.counts)):
@@ -33,7 +30,6 @@ def save(layer: Layer, kept: Saved) -> None:
 
 @jit_inner
 def restore(layer: Layer, kept: Saved) -> None:
-    """Restore the saved placement."""
     for gpu in range(len(layer.shares)):
         for place in range(layer.first[gpu], layer.first[gpu + 1]):
             layer.holds[gpu, layer.expert_at[place]] = False

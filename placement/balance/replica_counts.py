@@ -24,8 +24,6 @@ from placement.balance.state import Layer
 
 
 class Workspace(NamedTuple):
-    """Workspace and result."""
-
     heap: Heap  # of experts with more than one copy
     copies: Ints  # [slots]: the expert of each copy
 

@@ -79,7 +79,6 @@ def move_to_order(layer: Layer, first: int, place: int, end: int) -> None:
 
 @jit_inner
 def put(layer: Layer, gpu: int, place: int, expert: int) -> None:
-    """Replace the copy at a place by one of `expert`."""
     layer.holds[gpu, layer.expert_at[place]] = False
     layer.holds[gpu, expert] = True
     layer.carried[gpu] += layer.each[expert] - layer.load_at[place]

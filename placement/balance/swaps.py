@@ -42,7 +42,6 @@ def swap_down(layer: Layer, target: float, most: int) -> int:
 
 @jit_inner
 def swap(layer: Layer, one: int, place: int, other: int, other_place: int) -> None:
-    """Exchange two copies."""
     expert, other_expert = layer.expert_at[place], layer.expert_at[other_place]
     put(layer, one, place, other_expert)
     put(layer, other, other_place, expert)

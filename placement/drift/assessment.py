@@ -39,8 +39,6 @@ ALIKE = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """The parameters of the decision."""
-
     levels: Levels = ONE_LEVEL
     window: Window = HOUR
     pace: Pace | None = None  # without it, moves are free
@@ -48,8 +46,6 @@ class Terms:
 
 
 class Assessment(Frozen):
-    """The assessment of a placement under new loads."""
-
     act: bool = Field(description="Whether to move copies now.")
     reason: str
     promised: float = Field(description="Mean imbalance on the loads of the placement.")

@@ -24,8 +24,6 @@ SHORTEST = 3  # windows; with fewer all candidates forecast the same
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """A forecast of the next windows."""
-
     shares: Floats  # [windows ahead, layers, experts], of each layer's tokens
     layer_tokens: Floats  # [layers]: of the last window, assumed to stay
     spread: Floats  # [layers]: of a share's logarithm, one window ahead; 0 with a single window

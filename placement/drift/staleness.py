@@ -31,8 +31,6 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Staleness:
-    """The staleness of the current placement."""
-
     now: float  # mean imbalance in the last window
     expected: tuple[Expected, ...]  # per future window
     act_above: float

@@ -16,8 +16,6 @@ from placement.exact.program import Program, Terms, Variable, is_set
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One layer to place."""
-
     loads: Floats  # [experts]: parts of the layer's tokens, adding up to 1
     shares: Floats  # [GPUs]: parts of the total speed, adding up to 1
     slots_of_gpu: Ints
@@ -26,12 +24,10 @@ class Case:
 
     @property
     def experts(self) -> int:
-        """The number of experts."""
         return len(self.loads)
 
     @property
     def gpus(self) -> int:
-        """The number of GPUs."""
         return len(self.shares)
 
     @cached_property

@@ -30,8 +30,6 @@ class GpuClass:
 
 @dataclass(frozen=True, eq=False)
 class Patterns:
-    """The patterns of one layer."""
-
     copies: list[tuple[int, int]]  # (expert, number of its copies), by rising expert
     classes: tuple[GpuClass, ...]
 

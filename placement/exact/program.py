@@ -16,8 +16,6 @@ Terms = Iterable[tuple[Variable, float]]
 
 @dataclass(frozen=True)
 class Program:
-    """A program to be minimised."""
-
     name: str
     inner: pulp.LpProblem = field(init=False)
 
@@ -25,27 +23,21 @@ class Program:
         object.__setattr__(self, "inner", pulp.LpProblem(self.name, pulp.LpMinimize))
 
     def binary(self, name: str) -> Variable:
-        """A variable that is 0 or 1."""
         return self.inner.add_variable(name, 0, 1, pulp.LpInteger)
 
     def integer(self, name: str, *, upper: int) -> Variable:
-        """An integer variable from 0 to `upper`."""
         return self.inner.add_variable(name, 0, upper, pulp.LpInteger)
 
     def continuous(self, name: str, *, upper: float | None = None) -> Variable:
-        """A continuous variable from 0."""
         return self.inner.add_variable(name, 0, upper, pulp.LpContinuous)
 
     def at_most(self, name: str, terms: Terms, limit: float) -> None:
-        """Add the constraint `terms <= limit`."""
         self.inner.addConstraint(pulp.LpConstraint(_linear(terms), pulp.LpConstraintLE, name, limit))
 
     def equal(self, name: str, terms: Terms, value: float) -> None:
-        """Add the constraint `terms = value`."""
         self.inner.addConstraint(pulp.LpConstraint(_linear(terms), pulp.LpConstraintEQ, name, value))
 
     def minimise(self, terms: Terms) -> None:
-        """Set the objective."""
         self.inner.setObjective(_linear(terms))
 
     def run(self, *, solver: Solver, limits: Limits) -> Outcome:

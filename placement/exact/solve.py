@@ -29,8 +29,6 @@ MAX_BINARIES = 200_000  # of one program: a larger one takes longer to build tha
 
 @dataclass(frozen=True, eq=False)
 class ExactPlacement:
-    """A placement and the certificate of each layer."""
-
     expert_of_slot: Ints
     layers: tuple[Certificate, ...]  # of each layer's imbalance
 

@@ -21,7 +21,6 @@ MAX_HEADER_BYTES = 10_000
 
 
 def read_npy(data: bytes, *, path: Path = ()) -> Numbers:
-    """The one array of an .npy file."""
     try:
         shape, by_column, dtype, start = _header(data)
     except (ValueError, TypeError, SyntaxError, KeyError, RecursionError, MemoryError) as error:
@@ -32,7 +31,6 @@ def read_npy(data: bytes, *, path: Path = ()) -> Numbers:
 
 
 def read_member(archive: Archive, key: str) -> Numbers:
-    """The array that an .npz file holds under this key."""
     return read_npy(archive.member(f"{key}.npy"), path=(key,))
 
 

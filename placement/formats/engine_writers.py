@@ -145,7 +145,6 @@ def export_placement(placement: Placement, engine: Engine) -> str:
 
 
 def write_for(engine: Engine, placed: EnginePlacement) -> str:
-    """The text of an engine's file."""
     return WRITERS[engine](placed)
 
 

@@ -56,7 +56,6 @@ def nested_floats(value: Any, *, field: str) -> Floats:
 
 
 def nested_ints(value: Any, *, field: str) -> Ints:
-    """The same for whole numbers."""
     RuleError.raise_for(_list_violations(value, (field,), (int,), "slots"))
     try:
         return np.array(value, dtype=np.int64)

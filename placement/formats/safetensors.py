@@ -36,7 +36,6 @@ def is_safetensors(data: bytes) -> bool:
 
 
 def read_safetensors(data: bytes) -> dict[str, Numbers]:
-    """Every tensor by its name."""
     length = int.from_bytes(data[:8], "little")
     if not is_safetensors(data) or length > MAX_HEADER_BYTES:
         raise RuleError([((), f"is not a whole safetensors file: its header has {length:,} bytes")])

@@ -25,12 +25,10 @@ COUNT, RECORDS, MAP = "logical_count", "records", "last_physical_to_logical_map"
 
 
 def is_recording(value: Any) -> bool:
-    """Whether the value has a recording's keys."""
     return isinstance(value, Mapping) and (COUNT in value or (RECORDS in value and MAP in value))
 
 
 def counts_of(recording: Mapping[str, Any]) -> Counts:
-    """The counts of all steps together."""
     if COUNT not in recording:
         return _counts_of_records(recording)
     found = recording[COUNT]

@@ -77,7 +77,6 @@ class _Reader:
         return self._archive.member(name).strip() if name in self._archive.names else b"little"
 
     def storage(self, reference: Any) -> _Storage:
-        """The bytes of one or more tensors."""
         match reference:
             case ("storage", Name(module="torch" | "torch.storage", name=name), str(key), str(), int(length)):
                 pass

@@ -33,7 +33,6 @@ def responses_in(value: Any) -> list[Any]:
 
 
 def routed_of(responses: list[Any]) -> Routed:
-    """The tokens of all responses, one after another."""
     arrays = [found for at, response in enumerate(responses) for found in _arrays(response, (at,))]
     if not arrays:
         raise RuleError([((FIELD,), "is in no response; start vLLM with --enable-return-routed-experts")])

@@ -31,8 +31,6 @@ BROKEN, PRICE, STAIR = range(3)  # of a row: v, pi, and the steps of a move unde
 
 
 class Counting(NamedTuple):
-    """The state of the search."""
-
     rows: Floats  # h, rising
     counts: Ints  # [experts]
     experts: Ints  # [6, experts]: places, tabu steps, costs of giving a copy and of taking one

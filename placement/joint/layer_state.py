@@ -82,7 +82,6 @@ def shifts(state: LayerState, expert: int, step: int) -> float:
 
 @jit_inner
 def put(state: LayerState, slot: int, expert: int) -> None:
-    """Replace the copy in a slot, which is not its expert's last, by one of `expert`."""
     gone, gpu = state.expert_of[slot], state.gpu_of[slot]
     for old in (gone, expert):
         for at in range(state.counts[old]):
@@ -103,7 +102,6 @@ def put(state: LayerState, slot: int, expert: int) -> None:
 
 @jit_inner
 def swap(state: LayerState, one: int, other: int) -> None:
-    """Exchange two copies of different experts."""
     a, b = state.expert_of[one], state.expert_of[other]
     more = state.tokens[b] / state.counts[b] - state.tokens[a] / state.counts[a]
     for slot, gone, come, sign in ((one, a, b, 1.0), (other, b, a, -1.0)):

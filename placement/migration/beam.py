@@ -10,8 +10,6 @@ from placement.migration.layer_state import NONE
 
 
 class Pool(NamedTuple):
-    """The best states of each level."""
-
     scores: Floats  # [levels, width]; infinite where there is none
     names: Ints  # [levels, width]
     fresh: Ints  # [levels, width]: 1 where no step was tried

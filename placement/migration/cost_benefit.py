@@ -22,8 +22,6 @@ SAME = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Levels of the mean imbalance."""
-
     act_above: float
     settle_at: float
 
@@ -76,7 +74,6 @@ class Decision:
 
 
 def evaluate_migration(*, now: float, after: float, moving_s: float, batches: int, window: Window) -> CostBenefit:
-    """Cost and benefit of a migration that changes the mean imbalance from `now` to `after`."""
     gain_s = window.window_s * window.moe_share * (1 - after / now)
     cost_s = moving_s * window.slowdown + batches * window.stall_s
     return CostBenefit(gain_s, cost_s, window.margin)

@@ -42,7 +42,6 @@ class Migration:
 
     @property
     def moves(self) -> int:
-        """The moves of all layers together."""
         return int(self.moved.sum())
 
     @property
@@ -53,8 +52,6 @@ class Migration:
 
 @dataclass(frozen=True, eq=False)
 class _SearchInput:
-    """The input of all searches."""
-
     current: Ints
     start: Ints  # `current` without duplicates
     tokens: Floats

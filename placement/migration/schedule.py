@@ -61,14 +61,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """All batches, in order."""
-
     batches: tuple[Batch, ...]
     moved_bytes: float
 
     @property
     def duration_s(self) -> float:
-        """The duration from the first batch's start to the last one's end."""
         return self.batches[-1].end_s if self.batches else 0.0
 
 

@@ -18,8 +18,6 @@ CLOSE = 0.005  # over even: a plan as near is taken
 
 
 class Settings(NamedTuple):
-    """Parameters of the search."""
-
     tolerance: float
     rounds: int
     parts: bool

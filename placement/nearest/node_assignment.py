@@ -24,8 +24,6 @@ PASSES = 3  # from the best nodes so far, one copy moved at a time
 
 
 class Row(NamedTuple):
-    """One layer."""
-
     expert_of_slot: Ints
     copies: Ints  # [experts]
     weights: Floats  # [experts]: tokens of each copy

@@ -18,7 +18,6 @@ SWAPS = 2  # before each search, and one slot for another expert
 
 @jit_inner
 def given(instance: Instance, expert_of_slot: Ints) -> Layer:
-    """A layer with the given placement."""
     layer = empty_layer(instance)
     for slot in range(len(expert_of_slot)):
         put(layer, expert_of_slot[slot], slot)
@@ -58,7 +57,6 @@ def _next(state: int) -> int:
 
 @jit_inner
 def _drawn(state: int, limit: int) -> int:
-    """A random number from 0 to limit - 1, from the upper bits."""
     return ((state >> 33) & 0x7FFFFFFF) % limit
 
 

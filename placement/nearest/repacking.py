@@ -17,8 +17,6 @@ ANYWHERE, NODE, SLOT = 0, 1, 2  # the places that a copy may take
 
 
 class FreeSlots(NamedTuple):
-    """Free slots."""
-
     free: Ints  # [GPUs]
     unclaimed: Ints  # [nodes]: free slots without the ones reserved for copies that must stay on the node
 

@@ -107,7 +107,6 @@ def _swapped(layer: Layer, instance: Instance, gpu: int) -> bool:
 
 @jit_inner
 def swap(layer: Layer, instance: Instance, slot: int, other: int) -> None:
-    """Swap two slots and recompute shares."""
     expert, there = layer.expert_of_slot[slot], layer.expert_of_slot[other]
     take(layer, instance, slot)
     take(layer, instance, other)
@@ -169,7 +168,6 @@ def may_give(layer: Layer, instance: Instance, slot: int, taker: int) -> bool:
 
 @jit_inner
 def give(layer: Layer, instance: Instance, slot: int, giver: int, taker: int) -> None:
-    """Give the slot of one expert to another."""
     take(layer, instance, slot)
     put(layer, taker, slot)
     reshare(layer, instance, giver)

@@ -36,7 +36,6 @@ class Layer(NamedTuple):
 
 @jit_inner
 def empty_layer(instance: Instance) -> Layer:
-    """A layer with empty slots."""
     slots, gpus, experts = len(instance.gpu_of_slot), len(instance.node_of_gpu), len(instance.tokens)
     return Layer(
         np.full(slots, -1),
@@ -77,7 +76,6 @@ def take(layer: Layer, instance: Instance, slot: int) -> None:
 
 @jit_inner
 def reshare(layer: Layer, instance: Instance, expert: int) -> None:
-    """Compute the shares of an expert's copies."""
     slots = layer.slots_of[expert, : layer.copies[expert]]
     shares = np.empty(len(slots))
     shares_of_copies(slots, instance.gpu_of_slot, instance.node_of_gpu, NEAREST, shares)
@@ -90,7 +88,6 @@ def reshare(layer: Layer, instance: Instance, expert: int) -> None:
 
 @jit_inner
 def on_gpu(layer: Layer, instance: Instance, expert: int, gpu: int) -> bool:
-    """Whether a GPU holds a copy."""
     found = False
     for c in range(layer.copies[expert]):
         found |= instance.gpu_of_slot[layer.slots_of[expert, c]] == gpu
@@ -99,7 +96,6 @@ def on_gpu(layer: Layer, instance: Instance, expert: int, gpu: int) -> bool:
 
 @jit_inner
 def on_node(layer: Layer, instance: Instance, expert: int, node: int) -> int:
-    """The number of copies on a node."""
     found = 0
     for c in range(layer.copies[expert]):
         if instance.node_of_gpu[instance.gpu_of_slot[layer.slots_of[expert, c]]] == node:
@@ -128,7 +124,6 @@ def may_move(layer: Layer, instance: Instance, slot: int, gpu: int) -> bool:
 
 @jit_inner
 def fullest(layer: Layer, instance: Instance) -> int:
-    """The most loaded GPU."""
     found = 0
     for gpu in range(1, len(layer.loads)):
         if layer.loads[gpu] * instance.even[found] > layer.loads[found] * instance.even[gpu]:

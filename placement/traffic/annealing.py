@@ -29,8 +29,6 @@ NOBODY = -1  # instead of an expert
 
 
 class Nodes(NamedTuple):
-    """Load and slots of nodes."""
-
     loads: Floats  # [experts]: parts of the layer's tokens
     least: Ints  # [experts]: slots of an expert on its node
     slots: Ints  # [nodes]

@@ -31,8 +31,6 @@ FULL = 0.7  # of a node's part of the load: above it the node counts as full
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """The initial placement of one layer."""
-
     home: Ints  # [experts]: a node, EVERYWHERE or SPREAD
     copies: Ints  # [experts, nodes]: of those that are spread
     least: Ints  # [experts]: slots on one node

@@ -24,8 +24,6 @@ MIN_GAIN = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """The criteria of evaluation."""
-
     layout: Layout
     rule: Dispatch
     cost: Floats | None  # [nodes, nodes]

@@ -18,8 +18,6 @@ MAX_SUM = 2.0**30
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """The nodes of a layout."""
-
     slots: Ints  # [nodes]
     gpus: Ints  # [nodes]
     shares: Floats  # [nodes]: of the total speed

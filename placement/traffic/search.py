@@ -108,7 +108,6 @@ def minimise_traffic(
 
 
 def _add_polished(answers: list[list[Ints]], tokens: Floats, trace: TokenTrace, problem: _Problem) -> None:
-    """Improve each layer's distinct answers."""
     target = Target(problem.layout, problem.rule, problem.given_cost, problem.ceiling)
     for layer, found in enumerate(answers):
         experts = np.ascontiguousarray(trace.experts[:, layer])

@@ -31,8 +31,6 @@ STEP = 0.55  # of a bias, per unit of log(wanted / found)
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """The routing parameters of a model."""
-
     active: int  # experts of one token
     groups: int = 1  # of experts
     active_groups: int = 1  # of one token

@@ -52,7 +52,6 @@ def improved(what_if: WhatIf, found: Sequence[Alternative], solution: MixSolutio
 
 
 def as_text(found: Sequence[Alternative]) -> Iterator[str]:
-    """One sentence each, up to `MAX_LINES`."""
     yield from map(_line, found[:MAX_LINES])
     if (more := len(found) - MAX_LINES) > 0:
         yield f"{plural(more, 'other GPU type')} alone: dearer than these, not possible or not compared"

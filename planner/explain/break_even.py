@@ -43,7 +43,6 @@ def break_evens(what_if: WhatIf, solution: MixSolution) -> tuple[BreakEven, ...]
 
 
 def as_text(entry: BreakEven) -> str:
-    """One sentence."""
     name = f"{entry.gpu} is not used"
     if not entry.factor and entry.proven:
         return f"{name} and would not be for nothing either"

@@ -62,12 +62,10 @@ class Requirement:
     position: int = 0  # index of its workload, supply or limit
 
     def dropped(self, problem: MixProblem) -> MixProblem:
-        """The problem without it."""
         return self.ease(problem, inf)
 
 
 def requirements(problem: MixProblem) -> tuple[Requirement, ...]:
-    """All requirements of a problem."""
     return (
         *map(partial(_demand, problem), sorted({w for w, _ in problem.buckets()})),
         *(_stock(problem, f) for f, supply in enumerate(problem.supplies) if supply.available is not None),
@@ -80,14 +78,12 @@ def requirements(problem: MixProblem) -> tuple[Requirement, ...]:
 
 
 def without(problem: MixProblem, dropped: Iterable[Requirement]) -> MixProblem:
-    """The problem without some of its requirements."""
     for requirement in dropped:
         problem = requirement.dropped(problem)
     return problem
 
 
 def plural(count: float, noun: str) -> str:
-    """`1 GPU`, `3 GPUs`."""
     return f"{count:.0f} {noun}{'' if round(count) == 1 else 's'}"
 
 
@@ -262,7 +258,6 @@ def _not(_: float, *, text: str) -> str:
 
 
 def _margins(problem: MixProblem) -> Iterator[Requirement]:
-    """The margins against erring profiles and against bursts."""
     if erring := problem.erring_buckets:
         yield Requirement(
             Kind.ERRING,

@@ -29,8 +29,6 @@ CONFLICT_SHARE = 0.5  # without a mix: the conflict is then the whole answer
 
 
 class Explanation(Frozen):
-    """The explanation of a plan, in figures and sentences."""
-
     lines: tuple[str, ...] = ()
     prices: Prices = Prices()
     alternatives: tuple[Alternative, ...] = ()
@@ -61,7 +59,6 @@ def explain(
 
 
 def summary(problem: MixProblem, solution: MixSolution) -> str:
-    """The replicas, their cost, and the proof."""
     if solution.status is SolveStatus.INFEASIBLE:
         return "no mix meets all requirements (proven)"
     if solution.cost_usd_per_h is None or solution.objective_value is None:
@@ -81,7 +78,6 @@ def summary(problem: MixProblem, solution: MixSolution) -> str:
 
 
 def premises(request: PlanRequest, chosen: Sequence[Candidate], *, left_out: int) -> Iterator[str]:
-    """The assumptions of the plan."""
     for workload in request.workloads:
         if workload.demand is not None:
             yield f"{workload.name} is planned at its peak of {workload.planned_rps:g} rps"
@@ -128,7 +124,6 @@ def _of_a_mix(
 def _short(
     what_if: WhatIf, request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
 ) -> Explanation:
-    """The parts that need no further mix."""
     problem = what_if.problem
     bound = _ideal_bound(problem, request, candidates, solution)
     lines = [summary(problem, solution)]

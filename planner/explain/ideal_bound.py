@@ -71,7 +71,6 @@ class Hardware:
 
 
 def request_work(model: ModelArchitecture, *, input_tokens: int, output_tokens: int, kv_bytes: float = 2.0) -> Work:
-    """The least work of one request."""
     return mean_work(
         model, input_tokens=np.array([input_tokens]), output_tokens=np.array([output_tokens]), kv_bytes=kv_bytes
     )
@@ -127,7 +126,6 @@ def find_ideal_bound(
 
 
 def as_text(bound: IdealBound) -> str:
-    """One sentence."""
     plan = "" if bound.plan_gpus is None else f", the plan has {bound.plan_gpus}"
     line = (
         f"no scheduler with these rates could do with less than {plural(bound.scheduler.gpus, 'GPU')}{plan}, "
@@ -208,7 +206,6 @@ def _slower(
 
 
 def _total(problem: MixProblem, work: Sequence[Sequence[Work] | None]) -> Work:
-    """Of one second of all demand."""
     parts = [(problem.loads[w].rate_rps[b], (work[w] or ())[b]) for w, b in problem.buckets()]
     return Work(
         fsum(rate_rps * part.flops for rate_rps, part in parts),
@@ -217,7 +214,6 @@ def _total(problem: MixProblem, work: Sequence[Sequence[Work] | None]) -> Work:
 
 
 def _replica_prices(problem: MixProblem) -> list[float]:
-    """Per option, its part of a unit's price."""
     supplies = [problem.supplies[option.supply] for option in problem.options]
     return [
         supply.price_usd_per_h * option.slots / supply.slots

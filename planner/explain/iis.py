@@ -64,7 +64,6 @@ def conflicts(what_if: WhatIf, *, relaxed: bool = True) -> tuple[Conflict, ...]:
 
 
 def as_text(conflict: Conflict) -> str:
-    """One sentence."""
     line = _cannot_hold(conflict)
     settled = [way.easing for way in conflict.ways_out]
     if not settled:
@@ -109,7 +108,6 @@ class _Search:
         return conflict, Proof.SMALLEST
 
     def holds(self, kept: Set) -> bool:
-        """Whether a mix meets all of these."""
         if any(kept <= known for known in self.holding):
             return True
         if any(kept >= known for known in self.clashing):

@@ -61,7 +61,6 @@ def prices(what_if: WhatIf, solution: MixSolution) -> Prices:
 
 
 def as_text(found: Prices, problem: MixProblem) -> Iterator[str]:
-    """One sentence per binding requirement."""
     for price in found.binding:
         yield _line(price, problem)
     if found.binding or not requirements(problem):
@@ -75,8 +74,6 @@ def as_text(found: Prices, problem: MixProblem) -> Iterator[str]:
 
 
 class _Search:
-    """The solves for one plan's prices."""
-
     def __init__(self, what_if: WhatIf, solution: MixSolution) -> None:
         self.what_if = what_if
         self.solution = solution
@@ -104,7 +101,6 @@ class _Search:
             yield from ((part, None) for part in group if self._estimate(part) > NEGLIGIBLE)
 
     def price(self, part: Requirement, dropped: MixSolution | None) -> Price:
-        """The gain of one step."""
         step = min(part.step, part.most) if isfinite(part.step) else inf
         whole = step >= part.most
         answer = dropped if whole or dropped is None else self.what_if.solve(part.ease(self.what_if.problem, step))

@@ -53,7 +53,6 @@ def runners_up(what_if: WhatIf, solution: MixSolution, *, count: int = RUNNERS_U
 
 
 def as_text(runner_up: RunnerUp, problem: MixProblem) -> str:
-    """One sentence."""
     mix = ", ".join(f"{count} x {name}" for name, count in runner_up.replicas.items()) or "nothing"
     line = f"next without {listed(runner_up.without, 'and')}: {mix} at {runner_up.cost_usd_per_h:.2f} $/h"
     doubt = "" if runner_up.proven else NOT_PROVEN
@@ -96,7 +95,6 @@ class _Search:
             self.branch(banned, contained)
 
     def branch(self, banned: Types, used: Types) -> None:
-        """Solve the problem without one more of these types, for each."""
         for name in sorted(used):
             more = banned | {name}
             if more in self.solved:
@@ -125,11 +123,9 @@ class _Search:
         return inf if worse is None else round(worse, 9)
 
     def options_of(self, types: Types) -> list[int]:
-        """The options of these types."""
         return [o for o, kind in enumerate(self.types) if kind in types]
 
     def used(self, answer: MixSolution) -> Types:
-        """The types of a mix."""
         return frozenset(name for name, count in zip(self.types, answer.replicas, strict=True) if count)
 
 

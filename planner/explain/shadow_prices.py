@@ -18,8 +18,6 @@ from planner.solve.ilp.programs import cheapest
 
 @dataclass(frozen=True, slots=True)
 class Relaxation:
-    """An optimum of the LP relaxation."""
-
     per_row: Mapping[str, float]  # shadow price, in the objective's unit per unit of the row's right-hand side
     units: Mapping[int, float]
 

@@ -32,8 +32,6 @@ class Shortage:
 
 @dataclass(slots=True)
 class SolveTime:
-    """How long solves took."""
-
     total_s: float = 0.0
     overrun_s: float = 0.0  # the most that one took beyond its limit, to build its program for example
 
@@ -52,7 +50,6 @@ class WhatIf:
     # Mixes of this very problem: the options left out of the search, and the best mix found without them.
 
     def cheapest(self) -> MixSolution:
-        """The best mix of the problem itself, with the whole time limit."""
         return self._timed(self.problem, self.limits)
 
     def within(self, seconds: float) -> Self:
@@ -60,15 +57,12 @@ class WhatIf:
         return replace(self, deadline_s=min(self.deadline_s, self.clock_s() + seconds))
 
     def with_problem(self, problem: MixProblem) -> Self:
-        """The same time for another problem."""
         return replace(self, problem=problem, known=[])
 
     def solve(self, problem: MixProblem) -> MixSolution | None:
-        """The best mix of a changed problem."""
         return self._solve(problem, relative_gap=self.limits.relative_gap)
 
     def any_mix(self, problem: MixProblem) -> MixSolution | None:
-        """The first mix found of a changed problem."""
         return self._solve(problem, relative_gap=ANY_MIX)
 
     def without_options(self, banned: Collection[int]) -> MixSolution | None:
@@ -106,7 +100,6 @@ class WhatIf:
         return found
 
     def shortage(self) -> Shortage | None:
-        """What is missing, for a problem that has no mix."""
         missing, served = ilp.min_shortage(self.problem), ilp.max_served(self.problem)
         for model in (missing, served):
             limits = self._remaining()
@@ -115,7 +108,6 @@ class WhatIf:
         return Shortage(missing.counts_of_extra_units(), _unserved(served))
 
     def estimate_limits(self) -> Limits:
-        """For a linear program that gives an estimate."""
         left_s = self.deadline_s - self.clock_s()
         return replace(self.limits, time_limit_s=min(MAX_ESTIMATE_S, max(MIN_TIME_S, left_s)))
 
@@ -165,7 +157,6 @@ class WhatIf:
 
 
 def avoiding(problem: MixProblem, banned: Collection[int]) -> MixProblem:
-    """The problem without some options."""
     change = problem.change
     counted = problem.objective.counts_switching or (change.max_started, change.max_stopped) != (None, None)
     if counted and banned:  # a program has no option without a route, so its stops would not be counted

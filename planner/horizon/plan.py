@@ -24,7 +24,6 @@ class CostSplit:
 
     @property
     def total_usd(self) -> float:
-        """The sum of all categories."""
         return self.reserved_usd + self.on_demand_usd + self.spot_usd + self.owned_usd + self.switching_usd
 
 
@@ -69,7 +68,6 @@ class HorizonPlan:
 
 
 def units_of(problem: HorizonProblem, held: tuple[int, ...]) -> tuple[int, ...]:
-    """Units for this many replicas."""
     gpus = [0] * len(problem.base.supplies)
     for option, count in zip(problem.base.options, held, strict=True):
         gpus[option.supply] += option.slots * count
@@ -85,7 +83,6 @@ def moves(problem: HorizonProblem, held: Counts, period: int) -> tuple[tuple[int
 
 
 def cost_of(problem: HorizonProblem, *, units: Counts, held: Counts, committed: Mapping[int, int]) -> CostSplit:
-    """The cost of a path by category."""
     paid = dict.fromkeys(Market, 0.0)
     for f, (supply, market) in enumerate(zip(problem.base.supplies, problem.markets, strict=True)):
         reserved = market is Market.RESERVED

@@ -58,12 +58,10 @@ class HorizonProblem:
 
     @property
     def periods(self) -> int:
-        """The number of periods."""
         return len(self.rates_rps)
 
     @property
     def hours(self) -> float:
-        """The length of all periods."""
         return self.periods * self.period_h
 
     @cached_property
@@ -80,7 +78,6 @@ class HorizonProblem:
         return self.base.supplies[supply].available if self.stock is None else self.stock[period][supply]
 
     def limits_of(self, period: int) -> tuple[Limit, ...]:
-        """The limits of a period."""
         return self.base.limits if self.limits is None else self.limits[period]
 
     def before(self, period: int) -> int | None:

@@ -31,15 +31,12 @@ class HorizonModel:
     stopped: dict[Key, Variable] = field(default_factory=dict)  # v[t,o], likewise
 
     def add_variable(self, name: str, *, integer: bool = False) -> Variable:
-        """A non-negative variable."""
         return self.program.add_variable(name, 0, None, pulp.LpInteger if integer else pulp.LpContinuous)
 
     def at_most(self, name: str, terms: Terms, limit: float) -> None:
-        """A named row `terms <= limit`."""
         self.program.addConstraint(pulp.LpConstraint(linear(terms), pulp.LpConstraintLE, name, limit))
 
     def equal(self, name: str, terms: Terms, value: float) -> None:
-        """A named row `terms = value`."""
         self.program.addConstraint(pulp.LpConstraint(linear(terms), pulp.LpConstraintEQ, name, value))
 
 
@@ -58,7 +55,6 @@ def cheapest_path(problem: "HorizonProblem") -> HorizonModel:
 
 
 def with_paths(problem: "HorizonProblem") -> HorizonModel:
-    """Only the variables."""
     model = HorizonModel(problem)
     for f in range(len(problem.base.supplies)):
         if problem.reserved(f):

@@ -41,8 +41,6 @@ class Path:
 
 @dataclass
 class Search:
-    """The search for one problem's path and bound."""
-
     problem: HorizonProblem
     cuts: ServiceCuts
     solver: Solver
@@ -60,7 +58,6 @@ class Search:
 
     @property
     def left_s(self) -> float:
-        """Time left."""
         return self.deadline_s - self.clock()
 
     @property
@@ -73,7 +70,6 @@ class Search:
 
     @property
     def done(self) -> bool:
-        """Whether the search can stop."""
         return self.infeasible or self.gap <= self.limits.relative_gap + EXACT
 
     def relax(self) -> None:

@@ -74,7 +74,6 @@ def candidates(
 
 
 def cost_factors_of(request: PlanRequest) -> CostFactors:
-    """The quantities that the request counts besides price."""
     change = request.policy.change
     return CostFactors(
         power=bool(request.power_domains) or request.policy.goal.counts_power,
@@ -108,7 +107,6 @@ def _needed(request: PlanRequest, offers: list[Offer], *, gpus: GpuCatalogue) ->
 def _search(
     request: PlanRequest, position: int, *, models: ModelCatalogue, estimator: Estimator, profiles: Profiles | None
 ) -> Search | None:
-    """The search for the options of a workload without options of its own."""
     workload = request.workloads[position]
     if workload.options is not None or workload.model is None or workload.slo is None:
         return None

@@ -26,12 +26,10 @@ class ProblemParts:
         return {option.supply: candidate for option, candidate in zip(self.options, self.candidates, strict=True)}
 
     def gpus_per_unit(self, supply: int) -> float:
-        """GPUs in one unit."""
         candidate = self.behind[supply]
         return float(candidate.gpus if candidate.offer is None else candidate.supply.slots)
 
     def covered_supplies(self, rule: Rule) -> list[int]:
-        """Supplies that a rule covers."""
         return [
             f
             for f, c in self.behind.items()
@@ -39,13 +37,11 @@ class ProblemParts:
         ]
 
     def covered_options(self, rule: Rule) -> list[int]:
-        """Options on supplies that a rule covers."""
         supplies = set(self.covered_supplies(rule))
         return [o for o, option in enumerate(self.options) if option.supply in supplies]
 
 
 def limits(request: PlanRequest, parts: ProblemParts) -> Iterator[Limit]:
-    """Quotas, power domains, the spot share and the budget."""
     for quota in request.quotas:
         gpus = {f: parts.gpus_per_unit(f) for f in parts.covered_supplies(quota)}
         yield Limit(quota.name, LimitKind.QUOTA, quota.gpus, units=gpus)
@@ -76,7 +72,6 @@ def losses(request: PlanRequest, parts: ProblemParts) -> Iterator[Loss]:
 
 
 def change(request: PlanRequest) -> Change:
-    """Limits and costs of starts and stops."""
     policy = request.policy.change
     return Change(
         max_started=policy.max_started,

@@ -55,7 +55,6 @@ def role_slo(slo: Slo, role: Role, *, output_tokens: int) -> Slo | None:
 
 
 def prefill_slo(slo: Slo) -> Slo:
-    """The SLO of the prefill side."""
     limits: dict[str, float] = {str(statistic): limit_ms for statistic, limit_ms in slo.ttft_ms.items()}
     for statistic, limit_ms in slo.e2e_ms.items():
         limits.setdefault(str(statistic), limit_ms * FIRST_TOKEN_SHARE)
@@ -75,7 +74,6 @@ def decode_slo(slo: Slo, *, output_tokens: int) -> Slo | None:
 
 
 def kv_bytes(config: ReplicaConfig, input_tokens: int) -> float:
-    """The size of a prompt's cache."""
     return config.model.kv_cache_bytes(tokens=input_tokens, kv_bytes=KV_BYTES[config.kv_precision])
 
 

@@ -31,7 +31,6 @@ class CostFactors:
 
     @property
     def allows_removal(self) -> bool:
-        """Whether the rules apply at all."""
         return not (self.nodes and (self.power or self.moves))
 
 
@@ -39,9 +38,7 @@ class Rated(Protocol):
     """The properties of a variant that the rules compare."""
 
     @property
-    def gpus(self) -> int:
-        """Of one replica."""
-        ...
+    def gpus(self) -> int: ...
 
     @property
     def rates_rps(self) -> Sequence[float]:
@@ -49,19 +46,13 @@ class Rated(Protocol):
         ...
 
     @property
-    def worst_rps(self) -> Sequence[float]:
-        """The same at the worst rate."""
-        ...
+    def worst_rps(self) -> Sequence[float]: ...
 
     @property
-    def idle_w(self) -> float:
-        """Of a replica without load."""
-        ...
+    def idle_w(self) -> float: ...
 
     @property
-    def busy_w(self) -> float:
-        """At full load."""
-        ...
+    def busy_w(self) -> float: ...
 
     @property
     def limit_w(self) -> float:

@@ -38,12 +38,10 @@ class Layout:
 
     @property
     def gpus(self) -> int:
-        """Of one replica."""
         return self.stage_gpus * self.pipeline_parallel
 
     @property
     def stage_gpus(self) -> int:
-        """GPUs of one stage."""
         return self.tensor_parallel * self.attention_data_parallel
 
     @property
@@ -71,7 +69,6 @@ class Shape:
 
     @property
     def gpus(self) -> int:
-        """Of one replica."""
         return self.layout.gpus
 
     def name(self, gpu: GpuSpec) -> str:
@@ -93,7 +90,6 @@ class Shape:
         expert_imbalance: float,
         kv_link_gb_per_s: float | None = None,
     ) -> ReplicaConfig:
-        """The configuration for the performance model."""
         layout = self.layout
         return ReplicaConfig(
             model=model,
@@ -114,8 +110,6 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSpace:
-    """The choices that a request allows."""
-
     precisions: tuple[WeightPrecision, ...] | None = None  # None: the GPU's own 16 bit
     kv_precisions: tuple[KvPrecision, ...] = ("bf16",)
     levels: tuple[float, ...] = (FULL_CLOCK,)

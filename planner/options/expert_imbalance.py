@@ -59,7 +59,6 @@ class SpreadTable:
     known: dict[tuple[int, int], ExpertSpread] = field(default_factory=dict)
 
     def of(self, *, gpus: int, slots: int) -> ExpertSpread:
-        """Over so many GPUs and slots."""
         if (gpus, slots) not in self.known:
             self.known[gpus, slots] = self._found(gpus, slots)
         return self.known[gpus, slots]
@@ -79,7 +78,6 @@ class SpreadTable:
 
 
 def spread_text(spread: ExpertSpread, option: str) -> str:
-    """One sentence with the assumption of the plan."""
     where = f"{option}: {spread.slots} expert slots on {spread.gpus} GPUs"
     busiest = f"the busiest carries {spread.expert_imbalance:.3f} times the mean"
     if spread.source is SpreadSource.GIVEN:

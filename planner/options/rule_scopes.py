@@ -96,7 +96,6 @@ def unknown_options(request: PlanRequest, names: Sequence[tuple[str, str]]) -> I
 
 
 def _nearest_or_all(name: str, known: set[str]) -> str:
-    """The nearest names, or else the first known ones."""
     return _nearest(name, known) or f", expected one of {', '.join(sorted(known)[:MAX_NAMED]) or 'none'}"
 
 

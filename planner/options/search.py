@@ -69,12 +69,10 @@ class Candidate:
 
     @property
     def folded_gpu_names(self) -> frozenset[str]:
-        """All names of the GPU, for comparisons."""
         return frozenset({folded(self.given_gpu)} if self.gpu is None else self.gpu.folded_names)
 
     @property
     def role(self) -> Role:
-        """The part of a request that it serves."""
         return "both" if self.shape is None else self.shape.role
 
     @property
@@ -92,8 +90,6 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The search for one workload's options."""
-
     position: int
     table: VariantTable
     config_space: Callable[[GpuSpec], ConfigSpace]

@@ -29,8 +29,6 @@ Size = tuple[int, int]  # input and output tokens
 
 
 class Estimator(Protocol):
-    """A performance model."""
-
     def __call__(
         self, config: ReplicaConfig, slo: Slo, *, sizes: Sequence[Size], arrival_cv: float
     ) -> Sequence[Estimate]:
@@ -52,32 +50,26 @@ class Variant:
 
     @property
     def gpus(self) -> int:
-        """Of one replica."""
         return self.shape.gpus
 
     @property
     def name(self) -> str:
-        """Within its GPU type."""
         return self.shape.name(self.gpu)
 
     @property
     def serves_anything(self) -> bool:
-        """Whether it serves any bucket."""
         return any(self.rates_rps)
 
     @cached_property
     def power(self) -> ReplicaPower:
-        """Of one replica."""
         return replica_power(self.gpu, gpus=self.gpus, level=self.shape.clock)
 
     @property
     def idle_w(self) -> float:
-        """Of a replica without load."""
         return self.power.planned_idle_w
 
     @property
     def busy_w(self) -> float:
-        """At full load."""
         return self.power.planned_busy_w
 
     @property
@@ -99,16 +91,13 @@ class VariantTable:
 
     @cached_property
     def spreads(self) -> SpreadTable:
-        """The distributions of the model's experts."""
         return SpreadTable(self.workload, self.model)
 
     @cached_property
     def buckets(self) -> tuple[Bucket, ...]:
-        """Row by row."""
         return tuple(self.workload.buckets.buckets())
 
     def on(self, gpu: GpuSpec, *, gpus_per_instance: int, config_space: ConfigSpace) -> list[Variant]:
-        """Every variant on instances of this size."""
         found = shapes(self.model, gpu, gpus_per_instance=gpus_per_instance, config_space=config_space)
         return [self.variant(gpu, shape) for shape in found]
 
@@ -213,7 +202,6 @@ def _throughput(estimates: Sequence[Estimate], *, columns: int, config: ReplicaC
 
 
 def _note(config: ReplicaConfig) -> str:
-    """The basis of the interval."""
     fit, model, gpu = builtin_coefficients(), config.model, config.gpu.name
     measured = "was" if gpu in fit.measured_gpus else "was not"
     kind = "mixtures of experts" if model.experts else "dense models"

@@ -100,7 +100,6 @@ class Coefficients(Frozen):
     errors: tuple[Error, ...] = ()
 
     def correction(self, gpu: str) -> Correction:
-        """The correction for a GPU type."""
         return self.local if gpu in self.measured_gpus else self.portable
 
     def interval(self, *, gpu: str, model: str, moe: bool) -> Intervals | None:
@@ -115,6 +114,5 @@ UNCALIBRATED = Coefficients()
 
 @cache
 def builtin_coefficients() -> Coefficients:
-    """The fit that ships with the product."""
     text = resources.files("planner").joinpath("data", FILE).read_text(encoding="utf-8")
     return read_model(parse_document(text, name=f"planner/data/{FILE}"), Coefficients)

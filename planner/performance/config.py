@@ -63,7 +63,6 @@ class ReplicaConfig:
 
     @property
     def gpus(self) -> int:
-        """GPUs of the replica."""
         return self.stage_gpus * self.pipeline_parallel
 
     @property
@@ -114,7 +113,6 @@ class ReplicaConfig:
 
     @cached_property
     def weight_bytes_per_gpu(self) -> float:
-        """Weights on one GPU."""
         stage = self.base_bytes / self.tensor_parallel + self.expert_bytes / self.stage_gpus
         return stage / self.pipeline_parallel
 

@@ -25,12 +25,10 @@ class Sample:
 
     @cached_property
     def tpot_s(self) -> Array:
-        """Measured."""
         return np.array([point.tpot_s for point in self.points])
 
     @cached_property
     def ttft_s(self) -> Array:
-        """Measured."""
         return np.array([point.ttft_s for point in self.points])
 
     @cached_property
@@ -48,7 +46,6 @@ class Sample:
 
     @cached_property
     def demand(self) -> Demands:
-        """One element per point."""
         return stacked(
             [demands(point.config, sizes=[_size(point)], memory_usable=TUNED_MEMORY) for point in self.points]
         )
@@ -69,7 +66,6 @@ class Sample:
 
     @cached_property
     def features(self) -> Mapping[str, Array]:
-        """Every feature of every point."""
         each = [
             config_features(point.config, software_age=point.software_age, speculative=point.speculative)
             for point in self.points
@@ -82,7 +78,6 @@ class Sample:
         return {**fixed, **load_features(batch=batch, apart=apart, **sizes)}
 
     def terms(self, names: Sequence[str]) -> Array:
-        """A column per term."""
         ones = np.ones(len(self.points))
         return np.stack([ones * term_value(name, self.features) for name in names], axis=1)
 
@@ -97,7 +92,6 @@ class Sample:
         )
 
     def only(self, chosen: npt.NDArray[np.bool_]) -> "Sample":
-        """A subset of the points."""
         return Sample(tuple(self.points[int(i)] for i in np.flatnonzero(chosen)))
 
     def _of_each(self, name: str) -> Array:
@@ -106,8 +100,6 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """Times for the points of a sample."""
-
     tpot_s: Array
     ttft_s: Array
 

@@ -61,7 +61,6 @@ MIN_POINTS = 100
 
 
 def fit(sample: Sample, *, fitted: dt.date, source: str, rejected: Mapping[str, int] | None = None) -> Coefficients:
-    """All coefficients and intervals."""
     if len(sample.points) < MIN_POINTS:
         raise ValueError(f"{len(sample.points)} points can be used, expected at least {MIN_POINTS}")
     reached = fit_reached(sample)
@@ -113,8 +112,6 @@ def named_terms(sample: Sample) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The terms and weights of a correction."""
-
     terms: tuple[str, ...]
     shrinkage: float = 1.0
     balanced: bool = False  # by model, engine and GPU type
@@ -147,7 +144,6 @@ class Residuals:
         )
 
     def correction(self, form: Form) -> Correction:
-        """Both metrics, on all points."""
         everything = np.full(len(self.sample.points), fill_value=True)
         found = {metric: self._fitted(target, form, everything) for metric, target in self._targets()}
         return Correction(**{metric: _rounded(form.terms, weights) for metric, weights in found.items()})

@@ -82,7 +82,6 @@ def demands(
 
 
 def stacked(parts: Sequence[Demands]) -> Demands:
-    """The demand of several replicas, one size each."""
     names = [field.name for field in fields(Demands)]
     return Demands(**{name: np.concatenate([getattr(part, name).reshape(-1) for part in parts]) for name in names})
 

@@ -46,7 +46,6 @@ class OpenLoop:
 
     @property
     def reached(self) -> Reached:
-        """Demand on the hardware."""
         return self.coefficients.reached
 
     def tpot_s(self, statistic: Statistic) -> Array:
@@ -65,12 +64,10 @@ class OpenLoop:
         return self._first_token_s(self._observed_batch(statistic)) + turn_s + place_s
 
     def e2e_s(self, statistic: Statistic) -> Array:
-        """Time of the whole request."""
         first_s = 0.0 if self.config.role == "decode" else self.ttft_s(statistic)
         return first_s + (self.demand.output_tokens - 1) * self.tpot_s(statistic)
 
     def latency_s(self, metric: Metric, statistic: Statistic) -> Array:
-        """Any of the three."""
         by_metric = {Metric.TTFT: self.ttft_s, Metric.TPOT: self.tpot_s, Metric.E2E: self.e2e_s}
         return by_metric[metric](statistic)
 

@@ -25,8 +25,6 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """One split and its result."""
-
     split: str
     held_back: Sample
     coefficients: Coefficients
@@ -34,7 +32,6 @@ class Validation:
 
     @property
     def error(self) -> Error:
-        """The error in the form of the coefficients file."""
         sample, found = self.held_back, self.predicted
         return Error(
             split=self.split,

@@ -64,7 +64,6 @@ def silicon_raw_points(text: str, *, name: str) -> tuple[list[RawPoint], int]:
 
 
 def own_csv(points: Iterable[MeasuredPoint]) -> str:
-    """The points as Fleetwright's own table."""
     out = io.StringIO()
     writer = csv.DictWriter(out, OWN_COLUMNS, lineterminator="\n")
     writer.writeheader()

@@ -18,8 +18,6 @@ from planner.profiles.vllm_bench import SGLANG, VLLM, Dialect, serving_draft
 
 
 class Format(StrEnum):
-    """The formats of a measurement file."""
-
     OWN = "own"  # YAML or JSON: points
     OWN_CSV = "csv"
     VLLM = "vllm"
@@ -30,8 +28,6 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The content of a file."""
-
     format: Format
     points: tuple[MeasuredPoint, ...]
     left_out: int = 0  # rows that are not a replica

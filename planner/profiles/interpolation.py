@@ -36,8 +36,6 @@ Size = tuple[float, float]  # input and output tokens
 
 
 class Basis(StrEnum):
-    """The origin of a rate."""
-
     MEASURED = "measured"
     INTERPOLATED = "interpolated"
     LARGER = "larger"  # the rate of a larger size

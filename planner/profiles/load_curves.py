@@ -28,8 +28,6 @@ Limit = tuple[Metric, Statistic, float]
 
 
 class End(StrEnum):
-    """The end of a sweep."""
-
     ENCLOSED = "enclosed"  # one level satisfies the SLO, the next does not
     NEVER_FAILED = "never failed"  # the true rate may be higher
     ALWAYS_FAILED = "always failed"  # the true rate may be lower, or 0
@@ -48,7 +46,6 @@ class SustainedRate:
 
     @property
     def serves(self) -> bool:
-        """Whether a rate inside the SLO is known."""
         return self.rate_rps > 0
 
     @property
@@ -67,7 +64,6 @@ class Level:
 
     @property
     def rate_rps(self) -> float:
-        """Mean over the repeats."""
         return sum(point.achieved_rps for point in self.points) / len(self.points)
 
     def used(self, limit: Limit) -> float:
@@ -78,7 +74,6 @@ class Level:
 
     @property
     def loses_requests(self) -> bool:
-        """Whether too many failed."""
         failed = sum(point.failed for point in self.points)
         return failed > FAILED_SHARE_MAX * (failed + sum(point.requests or 0 for point in self.points))
 
@@ -100,7 +95,6 @@ def held(points: Iterable[MeasuredPoint], slo: Slo) -> SustainedRate | None:
 
 
 def missing(points: Sequence[MeasuredPoint], slo: Slo) -> str:
-    """The limit that no run has a record for."""
     for metric, statistic, _ in slo.limits():
         if all(point.latency(metric).at(statistic) is None for point in points):
             return f"no run recorded {metric} at {statistic}"

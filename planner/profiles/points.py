@@ -46,7 +46,6 @@ class Latency(Frozen):
 
     @property
     def known(self) -> bool:
-        """Whether anything was recorded."""
         return any(getattr(self, statistic) is not None for statistic in Statistic)
 
     @model_validator(mode="after")
@@ -79,7 +78,6 @@ class Configuration:
 
     @property
     def gpus(self) -> int:
-        """GPUs of the replica."""
         return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
 
     def __str__(self) -> str:
@@ -118,7 +116,6 @@ class MeasuredPoint(Frozen):
 
     @property
     def configuration(self) -> Configuration:
-        """The configuration of the run."""
         return Configuration(
             model=self.model,
             gpu=self.gpu,
@@ -132,7 +129,6 @@ class MeasuredPoint(Frozen):
         )
 
     def latency(self, metric: Metric) -> Latency:
-        """One metric of the run."""
         found: Latency = getattr(self, metric)
         return found
 
@@ -162,7 +158,6 @@ class Profiles(Frozen):
         return dict(sorted(Counter(point.configuration for point in self.points).items()))
 
     def of(self, configuration: Configuration) -> tuple[MeasuredPoint, ...]:
-        """The points of one configuration."""
         return tuple(point for point in self.points if point.configuration == configuration)
 
     def unknown_gpus(self, gpus: GpuNames) -> Iterator[Violation]:

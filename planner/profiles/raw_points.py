@@ -69,7 +69,6 @@ class RawPoint:
             self.put(each.name, getattr(given, each.name))
 
     def nested(self) -> dict[str, Any]:
-        """The values as a mapping of fields."""
         found: dict[str, Any] = {}
         for path, value in self.values.items():
             inner = found

@@ -25,8 +25,6 @@ Rates = Sequence[Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The measurements behind a table."""
-
     points: int
     sizes: int
     first: date | None
@@ -68,7 +66,6 @@ class MeasuredTable:
         return tuple(tuple(cell.max_rps for cell in row) for row in self.cells)
 
     def counts(self) -> Mapping[Basis, int]:
-        """The number of cells per basis."""
         bases = [cell.basis for row in self.cells for cell in row]
         return {basis: bases.count(basis) for basis in Basis if basis in bases}
 
@@ -85,7 +82,6 @@ class MergedTable:
 
     @property
     def throughput(self) -> Throughput:
-        """The throughput in the form of a plan."""
         whole = self.computed is None or self.measured_share > 1 - 1e-9
         mixed = Provenance.MEASURED_AND_CALIBRATED if self.measured_share > 0 else self.computed
         return Throughput(

@@ -52,7 +52,6 @@ SGLANG = Dialect("sglang", "e2e_latency", ("server_info", "model_path"), ("serve
 
 
 def serving_draft(record: Record, *, dialect: Dialect) -> RawPoint:
-    """One result."""
     data = record.data
     raw = RawPoint(line=record.line)
     raw.put("model", at(data, *map(str, dialect.model)), *dialect.model)

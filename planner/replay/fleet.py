@@ -35,7 +35,6 @@ class ReplayPool:
         return (Stage.BOTH,)
 
     def without_one(self, stage: Stage) -> Self | None:
-        """The same with one replica less; None when none is left."""
         if stage is not Stage.BOTH:
             raise ValueError(f"a pool that is not split has no {stage} replicas")
         return replace(self, replicas=self.replicas - 1) if self.replicas > 1 else None
@@ -67,11 +66,9 @@ class SplitPool:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """Stages with replicas to remove."""
         return (Stage.PREFILL, Stage.DECODE)
 
     def without_one(self, stage: Stage) -> Self | None:
-        """The same with one replica of this stage less; None when none of this stage is left."""
         if stage is Stage.PREFILL:
             return replace(self, prefill_replicas=self.prefill_replicas - 1) if self.prefill_replicas > 1 else None
         if stage is Stage.DECODE:

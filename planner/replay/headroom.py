@@ -38,7 +38,6 @@ class Trial(Generic[PlanT]):
 
     @property
     def holds(self) -> bool:
-        """Whether every workload is verified."""
         return self.plan is not None and all(self.verified.values())
 
 
@@ -62,7 +61,6 @@ class _Interval:
         return self.low if self.high - self.low <= 1 else (self.low + self.high) // 2
 
     def held(self, position: int) -> None:
-        """The edge is at this position or above."""
         self.low = max(self.low, position)
         self.high = max(self.high, self.low + 1)
 

@@ -64,7 +64,6 @@ def _iterations_to_pass(first_s: float, growth_s: float, span_s: float) -> int:
 
 @jit_inner
 def _enqueue(state: Record, requests: Records, i: int) -> None:
-    """Append a request to the queue."""
     if state.head == NONE_INDEX:
         state.head = i
     else:
@@ -179,7 +178,6 @@ def _begin_decoding(state: Record, requests: Records, slots: Slots) -> None:
 
 @jit_inner
 def _pass(state: Record, took_s: float, iterations: int) -> None:
-    """Account for this many finished iterations."""
     state.clock_s += took_s
     state.busy_s += took_s
     state.iterations += iterations

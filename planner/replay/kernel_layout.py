@@ -90,7 +90,6 @@ REPLICA = np.dtype(
 
 
 def pack_costs(costs: StepCosts) -> Records:
-    """One record."""
     packed = np.zeros(1, COSTS)
     for field in fields(StepCosts):
         packed[field.name] = getattr(costs, field.name)
@@ -98,7 +97,6 @@ def pack_costs(costs: StepCosts) -> Records:
 
 
 def fresh_replicas(count: int) -> Records:
-    """Idle replicas at time 0."""
     state = np.zeros(count, REPLICA)
     for name in ("partial", "head", "tail"):
         state[name] = NONE_INDEX
@@ -114,7 +112,6 @@ def fresh_requests(
     delay_s: float,
     carried: bool,
 ) -> Records:
-    """Requests on their way to a pool."""
     requests = np.zeros(len(arrival_s), REQUEST)
     requests["arrival_s"] = arrival_s
     requests["ready_s"] = arrival_s + delay_s

@@ -48,15 +48,12 @@ class PoolRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Load:
-    """Requests of one pool, in order of arrival."""
-
     arrival_s: Seconds
     input_tokens: Tokens
     output_tokens: Tokens
     duration_s: float
 
     def only(self, chosen: npt.NDArray[Any]) -> Self:
-        """A subset, in the given order."""
         return replace(
             self,
             arrival_s=self.arrival_s[chosen],

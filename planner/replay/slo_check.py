@@ -52,7 +52,6 @@ class SloCheck(Frozen):
 
     @property
     def broken(self) -> tuple[LimitCheck, ...]:
-        """The limits that do not hold."""
         return tuple(limit for limit in self.limits if not limit.holds)
 
 

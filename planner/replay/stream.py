@@ -71,7 +71,6 @@ class Stream:
 
     @classmethod
     def of_trace(cls, trace: Trace) -> Self:
-        """The requests of a trace that was read from a file."""
         return cls.of(
             times_s=trace.arrival_s,
             input_tokens=trace.input_tokens,
@@ -81,12 +80,10 @@ class Stream:
 
     @property
     def requests(self) -> int:
-        """The number of requests."""
         return len(self.arrival_s)
 
     @property
     def rate_rps(self) -> float:
-        """Their mean rate."""
         return self.requests / self.duration_s
 
     def repeated(self, *, hours: float) -> Self:
@@ -159,7 +156,6 @@ def moments(expected: Seconds, demand: DemandSeries) -> Seconds:
 
 
 def refuse_many(requests: float) -> None:
-    """Raise for more requests than a replay supports."""
     if not requests <= MAX_REQUESTS:
         raise RuleError([((), f"{requests:,.0f} requests, expected at most {MAX_REQUESTS:,}")])
 

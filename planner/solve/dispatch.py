@@ -27,7 +27,6 @@ FIRST_SHARE = 0.8  # of the time for P5; P6 has the rest
 def solve_mix(
     problem: MixProblem, *, solver: Solver, limits: Limits, routes: Collection[int] | None = None
 ) -> MixSolution:
-    """The best mix over all routes, or over the given ones."""
     usable = range(len(problem.routes)) if routes is None else routes
     deadline = Deadline.of(limits)
     if not problem.objective.serves_all:
@@ -96,7 +95,6 @@ def _needed_replicas(
 
 
 def _worst(statuses: Iterable[SolveStatus]) -> SolveStatus:
-    """The status of a whole from those of its parts."""
     order = (SolveStatus.INFEASIBLE, SolveStatus.TIME_LIMIT, SolveStatus.FEASIBLE, SolveStatus.OPTIMAL)
     return min(statuses, key=order.index)
 

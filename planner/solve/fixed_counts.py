@@ -21,7 +21,6 @@ Holds = Callable[[Counts], bool]  # whether the counts meet every requirement
 
 
 def units_of(problem: MixProblem, replicas: Sequence[int]) -> Counts:
-    """Whole units that hold so many replicas."""
     units = [0] * len(problem.supplies)
     gpus = [0] * len(problem.supplies)
     for option, count in zip(problem.options, replicas, strict=True):

@@ -84,7 +84,6 @@ class ServiceCuts:
         return np.array([period[w][b] for w, b in self.bucket_routes.cells])
 
     def need(self, cut: Cut, rates: Floats) -> float:
-        """The right-hand side of a cut."""
         return float(cut.per_rps @ rates) * (1 - SAFETY)
 
     def most_violated_known(self, ready: Floats, rates: Floats, *, most: int) -> list[tuple[int, float]]:

@@ -25,7 +25,6 @@ class MixSolution:
 
     @classmethod
     def without_mix(cls, problem: MixProblem, *, status: SolveStatus, bound: float) -> Self:
-        """No counts."""
         return cls(
             status=status,
             bound=bound,

@@ -49,7 +49,6 @@ def pools_of(
 
 
 def runs(route: Route, replicas: Sequence[int]) -> bool:
-    """Whether every leg has a replica."""
     return all(replicas[leg.option] > 0 for leg in route.legs)
 
 

@@ -51,7 +51,6 @@ class Scenarios:
         )
 
     def holds(self, workload: Workload) -> bool:
-        """Whether every limit holds as planned and after each failure."""
         return self.check(workload).verified and self._survives(workload, self.solution.replicas)
 
     def hold_with(self, replicas: Counts, workloads: Sequence[Workload]) -> bool:

@@ -200,7 +200,6 @@ def _at_their_utilisation(problem: MixProblem, replicas: Counts) -> MixProblem:
 
 
 def at_utilisation(problem: MixProblem, utilisations: Mapping[str, float]) -> MixProblem:
-    """The same problem with other utilisations for these workloads."""
     loads = tuple(replace(load, utilisation=utilisations.get(load.name, load.utilisation)) for load in problem.loads)
     return replace(problem, loads=loads)
 

@@ -13,7 +13,6 @@ DASHBOARDS = (overview(), power(), faults())
 
 
 def rendered() -> dict[Path, str]:
-    """Each dashboard's file and what belongs into it."""
     return {FOLDER / f"{board.uid}.json": json.dumps(board.to_json(), indent=2) + "\n" for board in DASHBOARDS}
 
 
@@ -26,7 +25,6 @@ def stale() -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command; the exit status."""
     if arguments == ["--check"]:
         for path in stale():
             print(f"{path.name} is out of date: run python -m scripts.dashboards", file=sys.stderr)

@@ -16,14 +16,13 @@ from scripts.dashboards.grafana import (
     Unit,
     Variable,
 )
-from scripts.dashboards.remediation_panels import cases, controller
 from scripts.dashboards.promql import HERE, increase, mode_meanings, one, quantile, quantiles, state
+from scripts.dashboards.remediation_panels import cases, controller
 
 ON_JOB = f'{HERE}, job=~"$job"'
 
 
 def faults() -> Dashboard:
-    """The dashboard."""
     return Dashboard(
         uid="fleetwright-faults",
         title="Fleetwright / Faults",

@@ -41,8 +41,6 @@ class Colour(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """One PromQL query and the name of its series."""
-
     expr: str
     legend: str
     dashed: bool = False  # what is wanted, beside what is
@@ -53,8 +51,6 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meaning:
-    """What one value means: its text and its colour."""
-
     value: int
     text: str
     colour: Colour
@@ -62,8 +58,6 @@ class Meaning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """What all kinds of panels share."""
-
     kind = ""
 
     title: str
@@ -127,8 +121,6 @@ class Stat(Panel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSeries(Panel):
-    """Lines over time, or stacked bars."""
-
     kind = "timeseries"
 
     steps: bool = False  # values that hold until they change, such as counts of replicas
@@ -180,8 +172,6 @@ class HeatRows(Panel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A titled group of panels."""
-
     title: str
     panels: Sequence[Panel]
 
@@ -211,8 +201,6 @@ class Variable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
-    """A whole dashboard."""
-
     uid: str
     title: str
     description: str
@@ -220,7 +208,6 @@ class Dashboard:
     rows: Sequence[Row]
 
     def queries(self) -> Iterator[Query]:
-        """Every query of every panel."""
         return itertools.chain.from_iterable(panel.queries for row in self.rows for panel in row.panels)
 
     def to_json(self) -> Json:

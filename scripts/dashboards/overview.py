@@ -41,7 +41,6 @@ PHASE_COLOURS = {
 
 
 def overview() -> Dashboard:
-    """The dashboard."""
     return Dashboard(
         uid="fleetwright-overview",
         title="Fleetwright / Overview",

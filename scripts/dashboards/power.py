@@ -25,7 +25,6 @@ STALE_S = 10.0  # as the alert FleetwrightGuardStale
 
 
 def power() -> Dashboard:
-    """The dashboard."""
     return Dashboard(
         uid="fleetwright-power",
         title="Fleetwright / Power",

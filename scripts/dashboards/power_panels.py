@@ -15,7 +15,6 @@ MODE_COLOURS = {
 
 
 def caps() -> list[Panel]:
-    """Caps of servers: planned, applied, enforced."""
     return [
         TimeSeries(
             title="Planned, applied, enforced",
@@ -77,7 +76,6 @@ def caps() -> list[Panel]:
 
 
 def slo() -> list[Panel]:
-    """Waiting times at the routers of this namespace."""
     return [
         TimeSeries(
             title="Admission wait",
@@ -113,7 +111,6 @@ def slo() -> list[Panel]:
 
 
 def guard() -> list[Panel]:
-    """State and events of the safety loop."""
     return [
         StateTimeline(
             title="State",
@@ -149,7 +146,6 @@ def guard() -> list[Panel]:
 
 
 def studies() -> list[Panel]:
-    """Cap plans and simulations of the API."""
     return [
         TimeSeries(
             title="Plans of caps",

@@ -9,7 +9,6 @@ BUSY = {0.0: Colour.CALM, 0.5: Colour.GOOD, T1: Colour.ODD, T2: Colour.WARN, 1.0
 
 
 def of_row(name: str) -> str:
-    """Of the one guard of each row."""
     return f"max by (row) (fleetwright_{name}{{{ON_ROW}}})"
 
 
@@ -19,7 +18,6 @@ def of_domain(name: str) -> str:
 
 
 def forecast(horizon: str, share: str, *, ago: str = "") -> str:
-    """Return a guard's forecast of its row, now or some time ago."""
     where = f'{ON_ROW}, horizon="{horizon}", quantile="{share}"'
     offset = f" offset {ago}" if ago else ""
     return f"max by (row) (fleetwright_row_power_forecast_watts{{{where}}}{offset})"

@@ -10,22 +10,18 @@ MODE_COLOURS = {"observe": Colour.CALM, "recommend": Colour.ODD, "apply": Colour
 
 
 def one(expr: str, *, legend: str = "") -> Query:
-    """A query as it stands."""
     return Query(expr=expr, legend=legend)
 
 
 def increase(metric: str, *, by: str, legend: str, where: str = HERE) -> Query:
-    """What a counter gained."""
     return Query(expr=f"sum by ({by}) (increase({metric}{{{where}}}[$__rate_interval]))", legend=legend)
 
 
 def quantiles(metric: str, *, where: str = HERE, shares: Iterable[float] = (0.5, 0.95, 0.99)) -> list[Query]:
-    """By share of what a histogram counted."""
     return [Query(expr=quantile(share, metric, where=where), legend=f"{share * 100:g} %") for share in shares]
 
 
 def quantile(share: float, metric: str, *, where: str = HERE, by: str = "") -> str:
-    """One quantile of a histogram, for each value of a label if one is named."""
     labels = f"{by}, le" if by else "le"
     return f"histogram_quantile({share}, sum by ({labels}) (rate({metric}_bucket{{{where}}}[$__rate_interval])))"
 
@@ -39,10 +35,8 @@ def state(metric: str, label: str, states: Iterable[StrEnum], *, of: str, where:
 
 
 def mode_meanings(modes: Iterable[StrEnum]) -> list[Meaning]:
-    """How far something may go, in the same colours wherever it is asked."""
     return [meaning(position, mode, MODE_COLOURS[mode]) for position, mode in enumerate(modes)]
 
 
 def meaning(position: int, name: StrEnum, colour: Colour) -> Meaning:
-    """Of one state's number."""
     return Meaning(value=position, text=name.value, colour=colour)

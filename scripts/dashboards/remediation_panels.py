@@ -5,7 +5,6 @@ from scripts.dashboards.promql import HERE, increase, one, quantiles
 
 
 def cases() -> list[Panel]:
-    """Open cases, their age, and the outcomes of closed ones."""
     return [
         TimeSeries(
             title="Open cases",
@@ -29,7 +28,6 @@ def cases() -> list[Panel]:
 
 
 def controller() -> list[Panel]:
-    """The leader, its reconciles and its actions."""
     return [
         TimeSeries(
             title="Leader",
@@ -39,7 +37,9 @@ def controller() -> list[Panel]:
         ),
         TimeSeries(
             title="Last successful remediation",
-            description="Time since the last successful reconcile of any controller; without one no node is remediated.",
+            description=(
+                "Time since the last successful reconcile of any controller; without one no node is remediated."
+            ),
             queries=[
                 one(
                     f"time() - max(fleetwright_remediation_last_reconcile_timestamp_seconds{{{HERE}}} > 0)",
@@ -65,9 +65,7 @@ def controller() -> list[Panel]:
             title="Actions",
             description="Drains, ended workers, probes and hooks, by outcome; a probe is ok for any result.",
             queries=[
-                increase(
-                    "fleetwright_remediation_actions_total", by="action, outcome", legend="{{action}} {{outcome}}"
-                )
+                increase("fleetwright_remediation_actions_total", by="action, outcome", legend="{{action}} {{outcome}}")
             ],
             bars=True,
         ),

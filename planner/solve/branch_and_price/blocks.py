@@ -85,7 +85,6 @@ class Coupling:
 
 
 def blocks_of(problem: MixProblem) -> tuple[Block, ...]:
-    """The blocks, in the order of their first load."""
     return tuple(_block(problem, loads) for loads in _groups(problem))
 
 

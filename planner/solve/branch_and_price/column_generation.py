@@ -113,7 +113,6 @@ class ColumnGeneration:
         return replace(node, bound=bound, prices=prices) if bound > node.bound else node
 
     def bounds(self, node: Node, block: int) -> tuple[Floats, Floats]:
-        """The bounds on a block's counts."""
         most = self.blocks[block].most
         return node.counts.get(block) or (np.zeros(len(most)), most)
 

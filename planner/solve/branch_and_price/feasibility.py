@@ -28,7 +28,6 @@ class FeasibilityTest:
     """
 
     def __init__(self, block: Block) -> None:
-        """Load the program without a solve."""
         self._block = block
         self._scale = np.maximum(1.0, block.leg_weight.max(axis=1, initial=0.0))
         self._solver = silent_solver()

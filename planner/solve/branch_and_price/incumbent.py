@@ -18,8 +18,6 @@ ROW_TOLERANCE = 1e-7  # of a coupling row, whose largest coefficient is 1 or, fo
 
 @dataclass
 class Incumbent:
-    """No mix at first."""
-
     blocks: Sequence[Block]
     coupling: Coupling
     value: float = inf
@@ -35,7 +33,6 @@ class Incumbent:
         return True
 
     def use(self, counts: Sequence[Floats]) -> Floats:
-        """The use of each coupling row by the counts."""
         of_block = zip(self.blocks, counts, strict=True)
         return sum(
             (self.coupling.replicas[:, b.options] @ n for b, n in of_block), np.zeros(len(self.coupling.at_most))

@@ -81,7 +81,6 @@ class Master:
         return True
 
     def restrict(self, least_units: Floats, most_units: Floats, open_columns: Sequence[bool]) -> None:
-        """Allow only these units and columns."""
         for f in range(self._supplies):
             self._solver.changeColBounds(f, float(least_units[f]), float(most_units[f]))
         positions = np.arange(len(open_columns), dtype=np.int32) + self._first_column
@@ -89,7 +88,6 @@ class Master:
         self._solver.changeColsBounds(len(positions), positions, np.zeros(len(positions)), highest)
 
     def relaxed(self) -> Mixture:
-        """The linear relaxation over the open columns."""
         self._solver.run()
         if self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             status = self._solver.modelStatusToString(self._solver.getModelStatus())

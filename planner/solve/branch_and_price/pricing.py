@@ -94,10 +94,8 @@ class Pricer:
         return False
 
     def take_new(self) -> list[Floats]:
-        """Counts that serve, found since the last call."""
         new, self._new = self._new, []
         return new
 
     def within(self, least: Floats, most: Floats) -> list[Floats]:
-        """Known counts inside bounds."""
         return [counts for counts in self.known.values() if (counts >= least).all() and (counts <= most).all()]

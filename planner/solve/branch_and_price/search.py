@@ -31,8 +31,6 @@ Sides = tuple[tuple[Floats, Floats], tuple[Floats, Floats]]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The result of a search and its effort."""
-
     bound: float
     is_complete: bool  # no mix beats the incumbent by more than the gap
     nodes: int
@@ -141,7 +139,6 @@ class Search:
 
 
 def _parted(least: Floats, most: Floats, at: int, value: float) -> Sides:
-    """Bounds below and above a fraction."""
     return (least, _with(most, at, np.floor(value))), (_with(least, at, np.floor(value) + 1), most)
 
 

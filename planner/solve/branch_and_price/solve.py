@@ -22,8 +22,6 @@ ROUTING_S_PER_BLOCK = 0.03  # reserved of the time limit, at most a fifth of it
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """A solution and the progress of its search."""
-
     solution: MixSolution
     progress: Progress
 
@@ -49,7 +47,6 @@ def solve_decomposed(problem: MixProblem, *, limits: Limits, clock_s: Callable[[
 
 
 def solve_with_progress(problem: MixProblem, *, limits: Limits, clock_s: Callable[[], float]) -> Solved:
-    """The same with the progress of the search."""
     started_s = clock_s()
     blocks = blocks_of(problem)
     if not all(block.is_servable for block in blocks):
@@ -120,7 +117,6 @@ def _solution(
 
 
 def _shares(problem: MixProblem, blocks: Sequence[Block], replicas: Sequence[int]) -> Shares:
-    """The most even routing, block by block."""
     shares: Shares = {}
     for block in blocks:
         numbers, alone = _alone(problem, block)

@@ -170,7 +170,6 @@ def add_evenness(model: MixModel, replicas: Sequence[int]) -> None:
 
 
 def served_terms(model: MixModel) -> list[tuple[Variable, float]]:
-    """Requests per second of the shares."""
     problem = model.problem
     return [
         (x, problem.loads[problem.routes[r].load].rate_rps[b] / model.scale(r, b)) for (r, b), x in model.shares.items()

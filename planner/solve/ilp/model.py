@@ -34,7 +34,6 @@ class MixModel:
 
     @cached_property
     def options(self) -> tuple[int, ...]:
-        """The options on its routes."""
         return tuple(sorted({leg.option for r in self.routes for leg in self.problem.routes[r].legs}))
 
     @cached_property
@@ -53,19 +52,15 @@ class MixModel:
         return max(1.0, *(self.problem.replicas_per_share(way, leg, bucket) for leg in way.legs))
 
     def add_variable(self, name: str, *, integer: bool = False) -> Variable:
-        """A variable with lower bound 0."""
         return self.program.add_variable(name, 0, None, pulp.LpInteger if integer else pulp.LpContinuous)
 
     def at_most(self, name: str, terms: Terms, limit: float) -> None:
-        """A named row `terms <= limit`."""
         self.program.addConstraint(pulp.LpConstraint(linear(terms), pulp.LpConstraintLE, name, limit))
 
     def equal(self, name: str, terms: Terms, value: float) -> None:
-        """A named row `terms = value`."""
         self.program.addConstraint(pulp.LpConstraint(linear(terms), pulp.LpConstraintEQ, name, value))
 
     def optimise(self, terms: Terms) -> None:
-        """The objective, in the program's own sense."""
         self.program.setObjective(linear(terms))
 
     def needed(self, option: int) -> Iterator[tuple[Variable, float]]:
@@ -81,7 +76,6 @@ class MixModel:
         return {(r, b): (x.varValue or 0.0) / self.scale(r, b) for (r, b), x in self.shares.items()}
 
     def counts_of_units(self) -> tuple[int, ...]:
-        """After a run: whole units per supply of the problem."""
         return _counts(self.units, len(self.problem.supplies))
 
     def counts_of_extra_units(self) -> tuple[int, ...]:
@@ -89,7 +83,6 @@ class MixModel:
         return _counts(self.extra_units, len(self.problem.supplies))
 
     def counts_of_replicas(self) -> tuple[int, ...]:
-        """After a run: whole replicas per option of the problem."""
         return _counts(self.replicas, len(self.problem.options))
 
 

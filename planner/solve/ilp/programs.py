@@ -115,7 +115,6 @@ def fewest_gpus_of_counts(
 
 
 def objective_terms(model: MixModel) -> list[tuple[Variable, float]]:
-    """The terms of the objective."""
     return [(x, weight) for x, weight in _weighted(model) if weight]
 
 

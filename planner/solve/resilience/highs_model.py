@@ -28,8 +28,6 @@ KINDS = highspy.HighsModelStatus
 
 
 class HighsMix:
-    """One model and the values of its last run."""
-
     def __init__(self, model: MixModel, *, solver: Solver, seed: int) -> None:
         self.model, self._solver = model, solver
         loader = pulp.HiGHS(mip=False, msg=False, threads=1, random_seed=seed)
@@ -45,7 +43,6 @@ class HighsMix:
         self.values: Floats = np.zeros(len(self._variables))
 
     def value(self, variable: Variable) -> float:
-        """The value of the last run."""
         return float(self.values[variable.index])
 
     def add_row(self, terms: Sequence[tuple[Variable, float]], least: float) -> None:
@@ -87,7 +84,6 @@ class HighsMix:
         return outcome
 
     def write_back(self, values: Floats) -> None:
-        """Give the PuLP program's variables these values."""
         for variable, value in zip(self._variables, values, strict=True):
             variable.varValue = float(value)
 

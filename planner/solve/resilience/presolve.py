@@ -123,7 +123,6 @@ class _Curve:
 
     @property
     def least(self) -> float:
-        """The least waste."""
         return self.waste(self.best)
 
 

@@ -38,7 +38,6 @@ class Scenarios:
 
     @property
     def is_servable(self) -> bool:
-        """Whether each bucket with demand has a route."""
         return set(self.problem.buckets()) <= set(self.cuts.bucket_routes.cells)
 
     def left(self, replicas: Sequence[float] | Floats) -> dict[int, Floats]:

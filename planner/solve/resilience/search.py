@@ -47,8 +47,6 @@ class Found:
 
 @dataclass
 class CutRounds:
-    """The rounds of cuts for one program."""
-
     model: ilp.MixModel
     scenarios: Scenarios
     solver: Solver
@@ -65,7 +63,6 @@ class CutRounds:
         self._rows: set[tuple[int, int]] = set()
 
     def run(self, *, start: Sequence[int] | None = None) -> Found:
-        """To the end or the deadline."""
         if not self.scenarios.is_servable:
             return Found(self.model, Outcome(SolveStatus.INFEASIBLE, float("inf")))
         if start is not None:
@@ -131,7 +128,6 @@ class CutRounds:
             self._keeps(self._counts())
 
     def _repair(self, counts: Sequence[int]) -> None:
-        """Increase counts until they survive."""
         while not self.deadline.has_struck:
             limits = replace(self.deadline.rest(0.5), relative_gap=max(FIRST_GAP, self.deadline.limits.relative_gap))
             if not self.loaded.between(counts, None, limits).status.has_mix:

@@ -48,7 +48,6 @@ class Box:
         return order[width[order] > 0]
 
     def least_cost_usd_per_h(self) -> float:
-        """The cost of the least units of every class."""
         bottom = Box(self.classes, np.zeros(len(self.least)), self.least)
         return float(bottom.steps @ self.classes.price_usd_per_h)
 
@@ -79,7 +78,6 @@ class _Partial:
     have: Floats  # (row, combination): the left-hand side
 
     def only(self, kept: Indices | npt.NDArray[np.bool_]) -> "_Partial":
-        """Some of the combinations."""
         return _Partial(self.counts[kept], self.spent_usd_per_h[kept], self.have[:, kept])
 
 
@@ -116,7 +114,6 @@ class _Growth:
     limit_usd_per_h: float
 
     def start(self) -> _Partial:
-        """The combination of the least units."""
         spent = np.array([self.box.least_cost_usd_per_h()])
         return _Partial(self.box.least[None], spent, (self.weights @ self.box.least)[:, None])
 

@@ -42,7 +42,6 @@ class FeasibilityTest:
     """The linear program of one presolved table: `a[g, b]` units of a class per bucket, infinite if it cannot."""
 
     def __init__(self, units: Floats, prices_usd_per_h: Floats, *, limits: Limits) -> None:
-        """Load the program without a solve."""
         self._units = units
         self._highs = quiet(limits)
         self._highs.setOptionValue("presolve", "off")  # costs more time than it saves

@@ -40,7 +40,6 @@ class LevelSearch:
     """One presolved table, and the rows found for it."""
 
     def __init__(self, classes: Classes, projections: Projections, prices: Floats, *, limits: Limits) -> None:
-        """The prices are those of the projections."""
         self._classes, self._projections = classes, projections
         self._rows: list[Row] = [row_at(classes.units, prices)]
         self._prices, self._limits = np.maximum(prices, classes.cheapest_usd_per_h), limits

@@ -42,7 +42,6 @@ class Classes:
         return prices
 
     def only(self, classes: Indices) -> "Classes":
-        """Some of the classes."""
         position = np.full(len(self.units), -1)
         position[classes] = np.arange(len(classes))
         kept = position[self.offer_class] >= 0

@@ -42,7 +42,6 @@ class Table:
         return gcd(*(int(price) for price in whole)) / PRICE_GRID
 
     def cost_usd_per_h(self, counts: npt.NDArray[np.int64]) -> float:
-        """What these units cost."""
         return float(counts @ self.price_usd_per_h)
 
 
