@@ -117,7 +117,7 @@ class TestFiles:
         done = cli("offers", "list", "-f", tmp_path / "offers.yaml", "--url", "http://127.0.0.1:9")
         assert (done.code, done.refused) == (
             2,
-            ["--file answers here, --url (or FLEETWRIGHT_URL) asks a service: give one of them"],
+            ["--file is local, --url (or FLEETWRIGHT_URL) uses a service: give one of them"],
         )
 
 

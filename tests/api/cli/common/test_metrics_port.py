@@ -27,7 +27,7 @@ def test_health_is_asked_for_at_each_question_and_metrics_are_served_whatever_it
         alive = False
         assert (asking.get("/healthz").status_code, asking.get("/healthz").json()) == (
             503,
-            {"status": "rounds do not follow in time"},
+            {"status": "rounds are late"},
         )
         assert "turns_total 3.0" in asking.get("/metrics").text
 

@@ -13,9 +13,9 @@ NOBODY = ("--url", "http://127.0.0.1:1")
     [
         (("targets", "show"), "name"),
         (("targets", "delete"), "name"),
-        (("heal", "case"), "case_id"),
-        (("faults", "isolation", "approve"), "node"),
-        (("faults", "isolation", "release"), "node"),
+        (("remediate", "case"), "case_id"),
+        (("faults", "quarantine", "approve"), "node"),
+        (("faults", "quarantine", "release"), "node"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
 )
