@@ -159,8 +159,8 @@ def _diagnosis(
     if waiting is not None:
         evidence.append("sequence")
     events = [
-        said
-        for at_s, said in state.nodes[first.node].device_events
+        event
+        for at_s, event in state.nodes[first.node].device_events
         if abs(at_s - first.seen_s) <= settings.device_event_s
     ]
     evidence += ["device"] if events else []

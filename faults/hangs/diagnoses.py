@@ -11,10 +11,10 @@ SURE, NEARLY, LIKELY, UNSURE, GUESS = 0.99, 0.97, 0.9, 0.6, 0.3
 
 def of_cut(cut: CutNode | CutLink, stall: Stall, *, now_s: float) -> Diagnosis:
     """A node that loses all packets, or a pair that does."""
-    told = f"{cut.backoff} failed retransmissions, no collective finished for {stall.duration_s:.1f} s"
+    standstill = f"{cut.backoff} failed retransmissions, no collective finished for {stall.duration_s:.1f} s"
     if isinstance(cut, CutNode):
         ways = {Direction.TX: "its outgoing packets are lost", Direction.RX: "its incoming packets are lost"}
-        said = (
+        findings = (
             "nothing is acknowledged"
             if cut.direction is None
             else ways.get(cut.direction, "no packet arrives in either direction")
@@ -29,7 +29,7 @@ def of_cut(cut: CutNode | CutLink, stall: Stall, *, now_s: float) -> Diagnosis:
             detected_s=now_s,
             isolate=True,
             confidence=NEARLY,
-            reason=f"node {cut.node} is cut off from nodes {others}: {said}; {told}",
+            reason=f"node {cut.node} is cut off from nodes {others}: {findings}; {standstill}",
             evidence=("unacked", "backoff", "standstill"),
         )
     arrow = "->" if cut.direction is Direction.FORWARD else "<->" if cut.direction is Direction.BOTH else "-"
@@ -48,7 +48,7 @@ def of_cut(cut: CutNode | CutLink, stall: Stall, *, now_s: float) -> Diagnosis:
         detected_s=now_s,
         isolate=False,
         confidence=NEARLY,
-        reason=f"link {cut.node}{arrow}{cut.peer} {loses}: {told}",
+        reason=f"link {cut.node}{arrow}{cut.peer} {loses}: {standstill}",
         evidence=("unacked", "backoff", "standstill"),
     )
 
@@ -56,16 +56,16 @@ def of_cut(cut: CutNode | CutLink, stall: Stall, *, now_s: float) -> Diagnosis:
 def of_frozen(found: Frozen, stall: Stall, state: JobState, *, now_s: float) -> Diagnosis:
     """A process that does not run, or does not read."""
     evidence = ["standstill"]
-    said = []
+    findings = []
     if found.stopped:
         evidence.append("process")
-        said.append("is stopped")
+        findings.append("is stopped")
     if found.silent_s is not None:
         evidence.append("heartbeat")
-        said.append(f"has sent no heartbeat for {found.silent_s:.1f} s")
+        findings.append(f"has sent no heartbeat for {found.silent_s:.1f} s")
     if found.unread_bytes:
         evidence.append("unread")
-        said.append(f"has {found.unread_bytes:,} unread bytes")
+        findings.append(f"has {found.unread_bytes:,} unread bytes")
     others = "while its node's agent and the other ranks continue"
     return Diagnosis(
         fault=FaultClass.NONCOMM_HANG,
@@ -75,7 +75,7 @@ def of_frozen(found: Frozen, stall: Stall, state: JobState, *, now_s: float) -> 
         detected_s=now_s,
         isolate=found.stopped or found.silent_s is not None,
         confidence=SURE if found.stopped else NEARLY if found.silent_s is not None else UNSURE,
-        reason=f"rank {found.rank} {' and '.join(said)} {others}" + device_events(state, found.node),
+        reason=f"rank {found.rank} {' and '.join(findings)} {others}" + device_events(state, found.node),
         evidence=tuple(evidence),
     )
 
@@ -158,4 +158,4 @@ def of_nowhere(stall: Stall, *, waiting: int, now_s: float) -> Diagnosis:
 def device_events(state: JobState, node: int) -> str:
     """Recent events of the node's devices, as the end of a reason."""
     events = state.nodes[node].device_events
-    return f"; its devices reported {', '.join(dict.fromkeys(said for _, said in events))}" if events else ""
+    return f"; its devices reported {', '.join(dict.fromkeys(event for _, event in events))}" if events else ""

@@ -70,8 +70,8 @@ class Meter:
         )
         there = used >= 0
         sizes = np.repeat(gb_per_s[:, None], used.shape[1], axis=1)
-        asked = np.bincount(used[there], weights=sizes[there], minlength=len(self._capacity))
-        share = asked / self._capacity
+        demand = np.bincount(used[there], weights=sizes[there], minlength=len(self._capacity))
+        share = demand / self._capacity
         worst = np.where(there, share[used], 0.0).max(axis=1)
         ring = np.ones(len(self.traffic.rings))
         np.minimum.at(ring, [self.traffic.flows[flow].ring for flow in flows], 1 / np.maximum(worst, 1.0))

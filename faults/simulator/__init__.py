@@ -48,9 +48,9 @@ def _violations(ranks: int, hours: float, scenario: str, seed: int) -> list[Viol
 
 
 def _unfit(ranks: int) -> str:
-    told = f"expected a multiple of {UNIT} from {MIN_RANKS} to {MAX_RANKS:,}, got {ranks}"
+    message = f"expected a multiple of {UNIT} from {MIN_RANKS} to {MAX_RANKS:,}, got {ranks}"
     low = ranks // UNIT * UNIT
-    return f"{told}; nearest: {low:,} or {low + UNIT:,}" if MIN_RANKS < ranks < MAX_RANKS else told
+    return f"{message}; nearest: {low:,} or {low + UNIT:,}" if MIN_RANKS < ranks < MAX_RANKS else message
 
 
 def _violations_of_experts(ranks: int, experts: int) -> list[Violation]:

@@ -29,9 +29,9 @@ class C4Detector:
         hot = self._hot(window.slowdown)
         if not hot.any():
             return state, ()
-        said = np.isfinite(window.slowdown)
-        tx = self._mostly(hot, said, self.fabric.source)
-        rx = self._mostly(hot, said, self.fabric.target)
+        observed = np.isfinite(window.slowdown)
+        tx = self._mostly(hot, observed, self.fabric.source)
+        rx = self._mostly(hot, observed, self.fabric.target)
         alone = hot & ~tx[self.fabric.source] & ~rx[self.fabric.target]
         found = [self._node(int(nic), bool(tx[nic]), bool(rx[nic]), window) for nic in np.flatnonzero(tx | rx)]
         found += [self._link(int(edge), window) for edge in np.flatnonzero(alone)]
@@ -45,9 +45,9 @@ class C4Detector:
                 hot[of_kind] = slowdown[of_kind] > np.median(slowdown[of_kind]) + np.log(self.times)
         return hot
 
-    def _mostly(self, hot: NDArray[np.bool_], said: NDArray[np.bool_], nic: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _mostly(self, hot: NDArray[np.bool_], observed: NDArray[np.bool_], nic: NDArray[np.int64]) -> NDArray[np.bool_]:
         size = self.fabric.node.size
-        lines, slow = np.bincount(nic[said], minlength=size), np.bincount(nic[hot], minlength=size)
+        lines, slow = np.bincount(nic[observed], minlength=size), np.bincount(nic[hot], minlength=size)
         return (lines >= 2) & (slow >= self.share * lines)
 
     def _node(self, nic: int, tx: bool, rx: bool, window: Window) -> Diagnosis:  # noqa: FBT001 - the pair is the value

@@ -61,10 +61,10 @@ def job(
     ports = scenario.probe_ports if scenario.probes else 0
     cluster = build(shape, seed=number, paths_known=scenario.paths_known, probe_ports=ports)
     events = schedule(scenario, cluster, until_s=until_s, rng=np.random.default_rng([number, 5]))
-    judges = panel(cluster)
-    planes = _Planes(scenario, cluster, judges, window_s=window_s, seed=number)
+    detectors = panel(cluster)
+    planes = _Planes(scenario, cluster, detectors, window_s=window_s, seed=number)
     scorer = Scorer(cluster.fabric, events, until_s=until_s, in_time_s=scenario.in_time_s)
-    witnesses = Observability(scorer.asked, planes.unanswered, in_time_s=scenario.in_time_s)
+    observability = Observability(scorer.asked, planes.unanswered, in_time_s=scenario.in_time_s)
     book, spent_s = FaultSchedule(events), list[float]()
     for at in range(int(until_s // window_s)):
         from_s = at * window_s
@@ -75,8 +75,8 @@ def job(
             diagnoses = evaluate()
             spent_s[-1] += clock_s() - begun_s
             scorer.observe(now_s, diagnoses, congested=planes.congested)
-        witnesses.observe(from_s, from_s + window_s, planes.reported, told=planes.told)
-    scorer.hide(witnesses.hidden)
+        observability.observe(from_s, from_s + window_s, planes.reported, told=planes.told)
+    scorer.hide(observability.hidden)
     return Outcome(hours=until_s / HOUR_S, tally=scorer.tally, spent_s=spent_s, wrongs=scorer.wrongs)
 
 
@@ -95,7 +95,9 @@ def schedule(scenario: Scenario, cluster: Cluster, *, until_s: float, rng: np.ra
 class _Planes:
     """The planes of a job, and their detectors."""
 
-    def __init__(self, scenario: Scenario, cluster: Cluster, judges: Detectors, *, window_s: float, seed: int) -> None:
+    def __init__(
+        self, scenario: Scenario, cluster: Cluster, detectors: Detectors, *, window_s: float, seed: int
+    ) -> None:
         self._cluster, self._window_s = cluster, window_s
         self._congestion = Congestion(cluster.shape.uplinks, scenario.crowding, np.random.default_rng([seed, 6]))
         self._telemetry, self._probing = (
@@ -113,10 +115,10 @@ class _Planes:
         self.unanswered, self.reported = self._hang.unknown, np.ones(cluster.shape.nodes, dtype=bool)
         self.told = self.reported
         self._probers = Probers(self.reported, self.reported)
-        self._judges: dict[str, SimulatedDetector] = {
-            name: evaluate for name in sorted(planes) if (evaluate := getattr(judges, name)) is not None
+        self._detectors: dict[str, SimulatedDetector] = {
+            name: evaluate for name in sorted(planes) if (evaluate := getattr(detectors, name)) is not None
         }
-        self._states: dict[str, Any] = {name: evaluate.start() for name, evaluate in self._judges.items()}
+        self._states: dict[str, Any] = {name: evaluate.start() for name, evaluate in self._detectors.items()}
         self._bad: set[int] = set()
         fabric = cluster.fabric
         self._pod_of_node = np.zeros(cluster.shape.nodes, dtype=np.int64)
@@ -131,12 +133,14 @@ class _Planes:
         self.reported, self.told = self._heard(from_s, to_s, lasting)
         reported = self.reported
         self._bad = {one.at for one in lasting if one.what is FaultKind.UPLINK}
-        moments = self._hang.between(from_s, to_s, reported=reported, events=lasting) if "hang" in self._judges else ()
+        moments = (
+            self._hang.between(from_s, to_s, reported=reported, events=lasting) if "hang" in self._detectors else ()
+        )
         hangs = ((progress.at_s, partial(self._step, "hang", progress)) for progress in moments)
-        late = self._gaps(from_s, lasting) if "compute" in self._judges else ()
+        late = self._gaps(from_s, lasting) if "compute" in self._detectors else ()
         gaps = ((each.to_s, partial(self._step, "compute", each)) for each in late)
         yield from merge(hangs, gaps, key=itemgetter(0))
-        if "slow" in self._judges:
+        if "slow" in self._detectors:
             window = self._slow.window(from_s, path=path, reported=reported, events=lasting, probers=self._probers)
             yield to_s, partial(self._step, "slow", window)
 
@@ -148,7 +152,7 @@ class _Planes:
             yield self._compute.window(begin_s, reported=self._telemetry.told & self._arriving(now), events=now)
 
     def _step(self, name: str, seen: Any) -> tuple[Diagnosis, ...]:
-        self._states[name], diagnoses = self._judges[name].step(self._states[name], seen)
+        self._states[name], diagnoses = self._detectors[name].step(self._states[name], seen)
         return diagnoses
 
     def _heard(
