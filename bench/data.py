@@ -11,7 +11,6 @@ BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 def found(room: str, name: str) -> Path | None:
-    """A file of one room's data, or None where it is not at hand."""
     folder = Path(os.environ.get(f"FLEETWRIGHT_{room.upper()}_DATA", BESIDE / room))
     path = folder / name
     return path if path.is_file() else None

@@ -92,7 +92,6 @@ def solve(problem: MixProblem, limits: Limits) -> Solved:
 
 
 def _whole(problem: MixProblem) -> tuple[float, float]:
-    """The gap that HiGHS leaves on the whole program, 1 where it finds no mix; and its time."""
     model = ilp.cheapest(problem, routes=range(len(problem.routes)))
     started_s = time.perf_counter()
     outcome = run_program(model.program, solver=Solver.HIGHS, limits=LIMITS)

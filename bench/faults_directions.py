@@ -95,7 +95,6 @@ def _word(diagnosis: Diagnosis, node: int) -> str:
 
 
 def _diagnoses(observations: list[Observation]) -> list[Diagnosis]:
-    """The first of each look that has any."""
     detector, now_s, found = SlowDetector(Job(NODES, tuple(range(NODES)))), 0.5, list[Diagnosis]()
     for seen in observations:
         while seen.at_s > now_s:

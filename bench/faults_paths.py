@@ -68,7 +68,6 @@ def _row(tree: str, order: str, dead: float, seed: int) -> Row:
 
 
 def _singles(tree: str) -> Row:
-    """One cable between spine and core dead, the worst of many."""
     healthy = _traffic(tree, "shuffled", 0.0, 0)
     plans, spent_s = [], []
     for cable in random.Random(SINGLE_SEED).sample(_above_spines(healthy.clos), SINGLES):
@@ -89,7 +88,6 @@ def _singles(tree: str) -> Row:
 
 
 def _lame(share: float) -> Row:
-    """Some spines without half of their cables to cores."""
     healthy = _traffic("1:1", "shuffled", 0.0, 0)
     rng, cables = random.Random(LAME_SEED), defaultdict(list)
     for cable in _above_spines(healthy.clos):

@@ -53,7 +53,6 @@ def run() -> list[dict[str, Any]]:
 
 
 def _alone(running: RemediatedRun) -> dict[str, Any]:
-    """Ray without a remediation controller: nothing happens within the time."""
     lives, victim = running.lives(), _victim(running)
     os.kill(victim, signal.SIGSTOP)
     time.sleep(ALONE_S)

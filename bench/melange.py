@@ -29,7 +29,6 @@ class Answer:
 
 
 def per_slice(table: Table, *, slices: int, time_limit_s: float) -> Answer:
-    """The published formulation at one slice factor."""
     started_s = time.perf_counter()
     program = pulp.LpProblem("melange", pulp.LpMinimize)
     counts = [
@@ -56,7 +55,6 @@ def per_slice(table: Table, *, slices: int, time_limit_s: float) -> Answer:
 
 
 def plain_milp(table: Table, *, time_limit_s: float) -> Answer:
-    """The continuous formulation, given to HiGHS as it comes."""
     started_s = time.perf_counter()
     highs = highspy.Highs()
     options = {"output_flag": False, "threads": 1, "time_limit": time_limit_s, "mip_rel_gap": 0.0}

@@ -57,7 +57,6 @@ def _solved(problem: MixProblem) -> MixSolution:
 
 
 def _agrees(instance: Instance, mine: MixSolution) -> bool:
-    """Whether P1 of the named formulation, proven by HiGHS, costs the same."""
     model = ilp.cheapest(instance.problem, routes=range(len(instance.problem.routes)))
     outcome = run_program(model.program, solver=Solver.HIGHS, limits=LIMITS)
     assert outcome.status is SolveStatus.OPTIMAL

@@ -85,7 +85,6 @@ def _row(case: Case, setting: Setting, *, groups: int) -> dict[str, Any]:
 
 
 def doubled(expert_of_slot: Ints, *, layout: Layout) -> int:
-    """Copies on a GPU that already has their expert, in all layers."""
     places = expert_of_slot * layout.gpus + layout.gpu_of_slot
     return sum(len(row) - len(np.unique(row)) for row in places)
 

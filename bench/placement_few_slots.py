@@ -117,7 +117,6 @@ def _other_ways(name: str) -> list[dict[str, Any]]:
 
 
 def _some_of_three(even: Layout, more: int) -> Layout:
-    """So many slots more than two each, with 16 GPUs of one slot."""
     dealt = with_givers(even, 16)
     slots = dealt.slots_of_gpu.copy()
     slots[np.flatnonzero(slots == 2)[:: (slots == 2).sum() // more][:more]] = 3

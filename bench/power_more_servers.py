@@ -28,7 +28,6 @@ def _of_seed(seed: int) -> list[Measured]:
 
 
 def sensitive(sensitivity: float) -> Any:
-    """The server whose tokens slow down so much by its clock."""
     return BLOOM_A100.model_copy(update={"token_sensitivity": sensitivity})
 
 

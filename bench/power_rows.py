@@ -178,7 +178,6 @@ def by_seed(function: Callable[[int], list[ItemT]], seeds: Sequence[int] = SEEDS
 
 
 def figures(runs: Sequence[Measured]) -> dict[str, Any]:
-    """One row over its seeds: brakes of each, the worst of everything else."""
     low, high = ([run.impacts[priority] for run in runs] for priority in (Priority.LOW, Priority.HIGH))
     return {
         "seeds": len(runs),

@@ -42,7 +42,6 @@ class Replica:
 
     @property
     def peak_tflops(self) -> float | None:
-        """Dense 16-bit compute of one GPU, None where it has none."""
         return self.gpu.dense_tflops.get("bf16") or self.gpu.dense_tflops.get("fp16")
 
     @cached_property
@@ -143,7 +142,6 @@ def highest_rate(replica: Replica, slo: Slo, *, input_tokens: int, output_tokens
 
 
 def misfit(replica: Replica, *, tokens: int) -> str | None:
-    """Why not even one request of this length fits, or None when it does."""
     if replica.peak_tflops is None:
         return "no 16-bit arithmetic"
     if replica.gpus > replica.gpu.link_domain_gpus:

@@ -96,7 +96,6 @@ async def engine(scope: MutableMapping[str, Any], receive: Receive, send: Send) 
 
 
 def _decisions() -> dict[str, Any]:
-    """Arrival, choice and end of a request at the scheduler; prompts of every size, a hundred in flight."""
     scheduler, rng, counts = Scheduler(table()), np.random.default_rng(0), Counter[str | None]()
     arrivals = [Arrival(prompt_bytes=int(size)) for size in rng.integers(10, 100_000, 1000)]
     in_flight = []
@@ -168,7 +167,6 @@ def _swapped() -> dict[str, Any]:
 
 
 async def _swapped_under_load(bed: Bed) -> dict[str, Any]:
-    """Tables in turn, each of a version of its own; answers name the one that chose their route."""
     swaps = itertools.cycle(SWAPPED)
     told: dict[str, Mapping[str, float]] = {"bench": WEIGHTS}
 
@@ -205,7 +203,6 @@ def off(served: Sequence[Served], weights: Mapping[str, float]) -> float:
 
 
 def quantiles_ms(found: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, float]:
-    """Of both ways, and what the router adds to each."""
     said = {f"{name}_p{q}_ms": float(np.quantile(each, q / 100)) for name, each in found.items() for q in (50, 99)}
     return said | {f"added_p{q}_ms": said[f"routed_p{q}_ms"] - said[f"direct_p{q}_ms"] for q in (50, 99)}
 
@@ -239,7 +236,6 @@ async def load(
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time of a process so far, in user and system mode."""
     with open(f"/proc/{pid}/stat", encoding="ascii") as file:  # noqa: PTH123 - a kernel file
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

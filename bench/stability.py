@@ -51,7 +51,6 @@ def _rows(base_rps: float) -> list[dict[str, Any]]:
 
 
 def noisy(problem: MixProblem, *, seed: int) -> list[Rates]:
-    """The problem's rates times one normal factor per window and one per bucket."""
     generator = np.random.default_rng(1000 + seed)
     rates = np.array(problem.loads[0].rate_rps)
     draws = np.maximum(0.0, generator.normal(1, NOISE, WINDOWS))
@@ -84,7 +83,6 @@ def _steady(problem: MixProblem, windows: list[Rates], *, margin: float) -> list
 def _judged(
     problem: MixProblem, windows: list[Rates], counts: list[Counts], clairvoyant_usd: float
 ) -> tuple[int, int, int, float]:
-    """Changes, windows over plan, windows under-served, cost over the clairvoyant one's."""
     planned = Serving(problem)
     full = Serving(replace(problem, loads=tuple(replace(load, utilisation=1.0) for load in problem.loads)))
     later = list(zip(windows[1:], counts, strict=False))  # what was decided in one window runs in the next

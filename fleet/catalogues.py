@@ -25,7 +25,6 @@ class Entry(Frozen):
 
     @property
     def folded_names(self) -> frozenset[str]:
-        """The name and all aliases, in the form in which lookups compare names."""
         return frozenset(map(folded, (self.name, *self.aliases)))
 
 

@@ -37,7 +37,6 @@ class Statistic(StrEnum):
 
     @property
     def quantile(self) -> float | None:
-        """0.99 for p99; None for the mean."""
         return None if self is Statistic.MEAN else int(self.value[1:]) / 100
 
     def of(self, samples: Sequence[float] | npt.NDArray[np.float64]) -> float:

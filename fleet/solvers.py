@@ -83,7 +83,6 @@ class Deadline:
 
     @property
     def left_s(self) -> float:
-        """Seconds left, never below 0."""
         return max(0.0, self.ends_s - self.limits.clock_s())
 
     @property

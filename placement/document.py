@@ -191,7 +191,6 @@ class Placement(LayoutSchema):
         return self
 
     def summary(self) -> dict[str, Any]:
-        """All fields except the map and the loads."""
         return self.model_dump(mode="json", exclude={"physical_to_logical_map", "loads"})
 
 

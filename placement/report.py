@@ -92,7 +92,6 @@ def _moves(problem: PlacementProblem, expert_of_slot: Ints) -> Moves | None:
 
 
 def _of_nodes(problem: PlacementProblem) -> dict[str, Any]:
-    """The node fields of a document, for nodes that differ or have names."""
     gpus = np.bincount(problem.layout.node_of_gpu).tolist()
     costs = problem.node_costs
     return {

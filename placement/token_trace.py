@@ -43,7 +43,6 @@ class TokenTrace:
 
     @property
     def active(self) -> int:
-        """Experts of one token in one layer."""
         return int(self.experts.shape[2])
 
     def loads(self) -> Floats:

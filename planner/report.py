@@ -16,7 +16,6 @@ PREDICTED = {Provenance.CALIBRATED, Provenance.MEASURED_AND_CALIBRATED}
 
 
 def allocations(request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution) -> Iterator[Allocation]:
-    """One entry per option in use, in the order of the options."""
     for candidate, count, busy in zip(candidates, solution.replicas, solution.busy, strict=True):
         if count:
             yield Allocation(
@@ -33,7 +32,6 @@ def allocations(request: PlanRequest, candidates: Sequence[Candidate], solution:
 
 
 def hires(problem: MixProblem, candidates: Sequence[Candidate], solution: MixSolution) -> Iterator[Hire]:
-    """One entry per supply in use."""
     offers = {option.supply: candidate.offer for option, candidate in zip(problem.options, candidates, strict=True)}
     for f, (supply, units) in enumerate(zip(problem.supplies, solution.units, strict=True)):
         if units:

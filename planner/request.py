@@ -176,7 +176,6 @@ def bucket_name(bucket: Bucket) -> str:
 
 
 def bucket_names(workload: Workload) -> tuple[str, ...]:
-    """Row by row, in the order of the rates."""
     return tuple(map(bucket_name, workload.buckets.buckets()))
 
 

@@ -250,7 +250,6 @@ def _plain(value: Any) -> str:
 
 
 def _short(name: str) -> str:
-    """A schema's name without the module that pydantic adds where two have the same."""
     *module, last = name.split("__")
     return f"{last} ({module[-1]})" if module else last
 

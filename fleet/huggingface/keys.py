@@ -73,7 +73,6 @@ class HfKeys(Frozen):
 
     @property
     def experts(self) -> int:
-        """Routed experts of a layer that has any."""
         return self.routed_experts or 0
 
     @property

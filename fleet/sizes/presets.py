@@ -94,7 +94,6 @@ def preset(name: str) -> SizePreset:
 
 
 def _cut_off(edges: Sequence[int], longest: int) -> tuple[float, ...]:
-    """The edges up to the first that covers the longest request."""
     return tuple(
         float(edge) if edge < longest and position < len(edges) - 1 else inf for position, edge in enumerate(edges)
     )

@@ -28,7 +28,6 @@ class Expansion:
 
 
 def size(sites: Sequence[Site]) -> int:
-    """The number of elements, without creating them."""
     series = (
         series
         for site in sites
@@ -38,7 +37,6 @@ def size(sites: Sequence[Site]) -> int:
 
 
 def write_out(sites: Sequence[Site]) -> Expansion:
-    """Every element by its own name, in the order of the document."""
     return Expansion(tuple(_domains(sites)), tuple(_switches(sites)), tuple(_nodes(sites)))
 
 

@@ -28,7 +28,6 @@ def count(series: str) -> int:
 
 
 def expand(series: str) -> tuple[str, ...]:
-    """The names in a range; a plain name stands for itself."""
     match = _RANGE.search(series)
     if match is None:
         return (series,)

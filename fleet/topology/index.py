@@ -48,7 +48,6 @@ class TopologyIndex:
         return self.sites[self._site_of_node[self.node(node).name]]
 
     def power_path(self, node: str) -> tuple[PowerDomain, ...]:
-        """The domains that feed a node, from the feed down to its rack; empty when not known."""
         upwards: list[PowerDomain] = []
         name = self.node(node).power_domain
         while name is not None:

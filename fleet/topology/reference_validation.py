@@ -11,7 +11,6 @@ MAX_HINTS = 10  # finding the nearest names is slow, and the first few are enoug
 
 
 def references(every: Expansion) -> Iterator[Violation]:
-    """Parents of domains, domains and leaves of nodes, uplinks of switches."""
     domains = {placed.part.name: placed for placed in every.domains}
     switches = {placed.part.name: placed for placed in every.switches}
     lookup = _Lookup()

@@ -18,7 +18,6 @@ class Heap(NamedTuple):
 
 @jit_inner
 def push(heap: Heap, size: int, key: float, item: int) -> int:
-    """Add an item; returns the new size."""
     keys, items, at = heap.keys, heap.items, size
     while at > 0 and key > keys[(at - 1) // 2]:
         keys[at], items[at] = keys[(at - 1) // 2], items[(at - 1) // 2]
@@ -42,6 +41,5 @@ def replace_top(heap: Heap, size: int, key: float, item: int) -> None:
 
 @jit_inner
 def drop_top(heap: Heap, size: int) -> int:
-    """Remove the item at the top; returns the new size."""
     replace_top(heap, size - 1, heap.keys[size - 1], heap.items[size - 1])
     return size - 1

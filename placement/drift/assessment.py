@@ -74,7 +74,6 @@ class Assessment(Frozen):
 
 
 def assess(placement: Placement, loads: ExpertLoads, *, terms: Terms | None = None) -> Assessment:
-    """Assess a placement on new loads of the same model.  RuleError where they are not."""
     RuleError.raise_for(_violations(placement, loads))
     terms = terms or Terms()
     levels, gpus = terms.levels, placement.gpus
@@ -154,7 +153,6 @@ def _reason(now: float, last: Decision, decision: Decision, benefit: CostBenefit
 
 
 def _forecast_staleness(placement: Placement, loads: ExpertLoads, act_above: float) -> Staleness | None:
-    """The forecast, which needs more than one window."""
     if loads.windows == 1:
         return None
     rule, layout = placement.dispatch, placement.layout

@@ -40,7 +40,6 @@ class Patterns:
 
     @cached_property
     def loads(self) -> Floats:
-        """The distinct loads, rising."""
         return np.unique(np.concatenate([each.loads for each in self.classes]))
 
 

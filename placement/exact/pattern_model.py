@@ -41,7 +41,6 @@ class PatternModel:
 
     @property
     def covers_all(self) -> bool:
-        """Whether every expert and every GPU class has a pattern."""
         experts = {expert for expert, _ in self.counts}
         classes = {k for k, _ in self.used}
         return len(experts) == len({e for e, _ in self.patterns.copies}) and len(classes) == len(self.patterns.classes)

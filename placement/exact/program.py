@@ -75,7 +75,6 @@ def limits_after_building(deadline: Deadline, *, begun_s: float) -> Limits:
 
 
 def is_set(variable: Variable) -> bool:
-    """Whether the solver set a binary variable to 1."""
     return (variable.varValue or 0.0) > 0.5
 
 

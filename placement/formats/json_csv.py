@@ -110,7 +110,6 @@ def read_csv(data: bytes) -> tuple[Floats, tuple[int, ...] | None]:
 
 
 def _rows(text: str) -> list[tuple[int, list[str]]]:
-    """Every row that is not blank, with its line."""
     reader = csv.reader(io.StringIO(text), strict=True)
     try:
         return [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]

@@ -100,7 +100,6 @@ def _by_recording(files: Iterable[File]) -> list[list[File]]:
 
 @contextmanager
 def _about(name: str) -> Iterator[None]:
-    """Errors name the file."""
     try:
         yield
     except RuleError as error:

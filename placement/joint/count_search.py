@@ -39,7 +39,6 @@ class Counting(NamedTuple):
 
 @jit_inner
 def _climb(stair: Ints, copies: int, at: int) -> None:
-    """Add copies (or remove, below 0) at a place among the rows."""
     if at < 0:
         at, copies = -at, -copies
     stair[0] += copies
@@ -48,7 +47,6 @@ def _climb(stair: Ints, copies: int, at: int) -> None:
 
 @jit_inner
 def _tried(state: Counting, expert: int, step: int) -> None:
-    """Add one copy (step 1) or remove one (-1) of an expert."""
     count, places = state.counts[expert], state.experts
     _climb(state.lines[STAIR], -count, places[NOW, expert])
     _climb(state.lines[STAIR], count + step, places[NOW + step, expert])

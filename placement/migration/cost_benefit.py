@@ -55,7 +55,6 @@ class CostBenefit:
 
     @property
     def pays(self) -> bool:
-        """Whether the gain exceeds the cost by the margin."""
         return self.gain_s > self.cost_s * self.margin
 
     def gpu_seconds(self, *, gpus: int) -> float:

@@ -46,7 +46,6 @@ class Migration:
 
     @property
     def reached(self) -> bool:
-        """Whether the mean imbalance is within the ceiling."""
         return self.after.mean <= self.ceiling + SLACK
 
 

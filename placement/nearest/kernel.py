@@ -47,7 +47,6 @@ def _first(instance: Instance, start: Ints, at: int, parts: bool) -> Layer:  # n
 
 @jit_inner
 def _planned(instance: Instance, start: Ints, settings: Settings) -> Layer:
-    """Of several plans the first that is close to even, which has the fewest draws; else the most even one."""
     best, least = empty_layer(instance), np.inf
     tried = 0 if len(start) == 0 else len(HEAVIEST) - 1
     for at in range(tried, len(HEAVIEST)):

@@ -48,7 +48,6 @@ def empty_layer(instance: Instance) -> Layer:
 
 @jit_inner
 def put(layer: Layer, expert: int, slot: int) -> None:
-    """Put a copy into a slot, without new shares."""
     row, at = layer.slots_of[expert], layer.copies[expert]
     while at > 0 and row[at - 1] > slot:
         row[at] = row[at - 1]
@@ -60,7 +59,6 @@ def put(layer: Layer, expert: int, slot: int) -> None:
 
 @jit_inner
 def take(layer: Layer, instance: Instance, slot: int) -> None:
-    """Remove the copy of a slot with its load, without new shares."""
     expert = layer.expert_of_slot[slot]
     row, last, at = layer.slots_of[expert], layer.copies[expert] - 1, 0
     while row[at] != slot:

@@ -130,7 +130,6 @@ def _evenest(tokens: Floats, *, layout: Layout, rule: Dispatch) -> Ints:
 
 
 def _best(answers: list[list[Ints]], tokens: Floats, trace: TokenTrace, problem: _Problem) -> tuple[Ints, float]:
-    """The selection of one answer per layer, and its mean imbalance."""
     most = max(len(found) for found in answers)
     imbalances, costs = np.full((len(tokens), most), np.inf), np.full((len(tokens), most), np.inf)
     for at in range(most):

@@ -36,7 +36,6 @@ class RunnerUp(Frozen):
 
 
 def runners_up(what_if: WhatIf, solution: MixSolution, *, count: int = RUNNERS_UP) -> tuple[RunnerUp, ...]:
-    """The best `count`; fewer if no more exist or time runs out."""
     if not solution.status.has_mix:
         return ()
     search = _Search(what_if, type_names(what_if.problem), solution)
@@ -118,7 +117,6 @@ class _Search:
                 reported.append(self.used(answer))
 
     def rank(self, answer: MixSolution | None) -> float:
-        """How much worse than the plan; infinite without a mix."""
         worse = None if answer is None else worse_by(self.what_if.problem, answer, than=self.plan)
         return inf if worse is None else round(worse, 9)
 

@@ -70,7 +70,6 @@ class LoadedProgram:
 
     @property
     def committed(self) -> dict[int, int]:
-        """Reserved units by supply, in the last solution."""
         return {f: round(self.values[r.index]) for f, r in self.model.committed.items()}
 
     def add_service(self, *, period: int, position: int, cut: Cut, need: float) -> bool:

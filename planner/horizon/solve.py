@@ -62,7 +62,6 @@ class Search:
 
     @property
     def gap(self) -> float:
-        """The largest distance of the best path from the bound, as a share of its cost."""
         if self.best is None:
             return float("inf")
         missing_usd = self.best.cost_usd - self.bound_usd

@@ -63,7 +63,6 @@ def mape(predicted: Array, measured: Array) -> float:
 
 
 def held_back(sample: Sample, *, seed: int) -> Iterator[tuple[str, Mask]]:
-    """Each split's name, and its held-out points."""
     rng = np.random.default_rng(seed)
     count = len(sample.points)
     yield "random", np.isin(np.arange(count), rng.permutation(count)[: int(count * HELD_BACK)])

@@ -29,7 +29,6 @@ COUNTS = (("metrics", "request_totals"), ("scheduler_metrics", "requests_made"),
 
 
 def guidellm_drafts(record: Record, *, name: str) -> list[RawPoint]:
-    """One draft per benchmark of the report."""
     benchmarks = record.data.get("benchmarks")
     if not isinstance(benchmarks, Sequence) or isinstance(benchmarks, str) or not benchmarks:
         problem = Problem("benchmarks", "expected a list of at least one benchmark", record.line)

@@ -150,7 +150,6 @@ class Profiles(Frozen):
     points: Annotated[tuple[MeasuredPoint, ...], Field(max_length=MAX_POINTS)]
 
     def with_points(self, points: Iterable[MeasuredPoint]) -> Self:
-        """These points and others, without duplicates."""
         return type(self)(points=tuple(dict.fromkeys((*self.points, *points))))
 
     def configurations(self) -> dict[Configuration, int]:

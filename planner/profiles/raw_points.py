@@ -64,7 +64,6 @@ class RawPoint:
             self.origins[path] = origin
 
     def fill(self, given: Given) -> None:
-        """Fill the gaps of the file from outside values."""
         for each in fields(given):
             self.put(each.name, getattr(given, each.name))
 

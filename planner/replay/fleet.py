@@ -31,7 +31,6 @@ class ReplayPool:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """Stages with replicas to remove."""
         return (Stage.BOTH,)
 
     def without_one(self, stage: Stage) -> Self | None:

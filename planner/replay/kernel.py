@@ -189,7 +189,6 @@ def _pass(state: Record, took_s: float, iterations: int) -> None:
 
 @jit_inner
 def _iterate(costs: Record, state: Record, requests: Records, slots: Slots) -> None:
-    """One iteration of any kind, from scheduling to its tokens."""
     preemptions = state.preemptions
     _free_cache(costs, state, requests, slots)
     state.used += state.decodes
@@ -261,7 +260,6 @@ def _next_end_s(costs: Record, state: Record) -> float:
 
 @jit_inner
 def _advance(costs: Record, state: Record, requests: Records, slots: Slots, until_s: float) -> None:
-    """Simulate every iteration that starts before `until_s`."""
     while state.clock_s < until_s:
         if state.decodes == 0 and state.partial == NONE_INDEX:
             if state.head == NONE_INDEX or requests[state.head].ready_s >= until_s:

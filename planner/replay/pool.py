@@ -63,7 +63,6 @@ class _Load:
 
 
 def load_kernel() -> Kernel:
-    """Compile the kernel, or load it from the cache."""
     from planner.replay import kernel  # noqa: PLC0415 - numba and compiling take seconds
 
     return cast("Kernel", kernel)

@@ -43,12 +43,10 @@ class ReplayResult:
 
     @property
     def unrouted(self) -> int:
-        """Requests in buckets without a route."""
         return int(np.count_nonzero(self.option == NONE_INDEX))
 
     @property
     def too_long(self) -> int:
-        """Requests larger than their replica's cache."""
         return sum(pool.too_long for pool in self.pools)
 
     @property

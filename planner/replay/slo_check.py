@@ -72,17 +72,14 @@ class Tightness(Frozen):
 
     @classmethod
     def of(cls, removals: Sequence[Removal]) -> Self:
-        """Tight when every removal breaks a limit."""
         return cls(tight=not any(removal.verified for removal in removals), removals=tuple(removals))
 
     @property
     def spare(self) -> tuple[Removal, ...]:
-        """Replicas that can be removed."""
         return tuple(removal for removal in self.removals if removal.verified)
 
 
 def check_slo(result: ReplayResult, slo: Slo) -> SloCheck:
-    """Check every limit of the SLO over the requests that arrived after the warm-up."""
     limits = tuple(_limit(result, metric, statistic, limit_ms) for metric, statistic, limit_ms in slo.limits())
     return SloCheck(
         verified=all(limit.holds for limit in limits) and not queue_grows(result),

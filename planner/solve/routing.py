@@ -28,7 +28,6 @@ def route(problem: MixProblem, *, replicas: Sequence[int]) -> Shares:
 
 
 def survives(problem: MixProblem, loss: Loss, *, replicas: tuple[int, ...]) -> bool:
-    """Whether the replicas left by a failure still serve all demand with a new routing."""
     try:
         route(problem, replicas=loss.survivors(replicas))
     except SolverError:

@@ -30,5 +30,4 @@ class WorkloadValidation(Frozen):
 
     @property
     def verified(self) -> bool:
-        """Whether every limit holds, also after each failure."""
         return self.verdict.verified and all(loss.verified for loss in self.losses)

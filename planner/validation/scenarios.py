@@ -35,14 +35,12 @@ class Scenarios:
     results: dict[tuple[str, Counts], ReplayResult | None] = field(default_factory=dict)
 
     def check(self, workload: Workload) -> SloCheck:
-        """The check of the plan without failures."""
         result = self._result(workload, self._there(self.solution.replicas))
         if result is None:
             raise SolverError(f"{workload.name}: the plan's own counts admit no routing")
         return check_slo(result, _slo(workload))
 
     def losses(self, workload: Workload) -> tuple[LossValidation, ...]:
-        """Each failure that removes a replica of this plan."""
         return tuple(
             LossValidation(
                 name=name, verified=found is not None and found.verified, broken=found.broken if found else ()
@@ -54,7 +52,6 @@ class Scenarios:
         return self.check(workload).verified and self._survives(workload, self.solution.replicas)
 
     def hold_with(self, replicas: Counts, workloads: Sequence[Workload]) -> bool:
-        """Whether every limit of these workloads holds with other counts, also after each failure."""
         for workload in workloads:
             found = self._checked(workload, replicas)
             if found is None or not found.verified or not self._survives(workload, replicas):
@@ -62,7 +59,6 @@ class Scenarios:
         return True
 
     def tightness(self, workload: Workload) -> Tightness:
-        """Remove one replica of each option in turn, with new routing and the same failures."""
         return Tightness.of([removal for o in self._used(workload) for removal in self._removals(workload, o)])
 
     def _removals(self, workload: Workload, option: int) -> Iterator[Removal]:

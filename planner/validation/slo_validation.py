@@ -58,7 +58,6 @@ class ValidatedPlan:
 
     @property
     def verified(self) -> bool | None:
-        """Whether every limit of every workload holds; None without a replay."""
         return all(proof.verified for proof in self.proofs) if self.proofs else None
 
 
@@ -205,7 +204,6 @@ def at_utilisation(problem: MixProblem, utilisations: Mapping[str, float]) -> Mi
 
 
 def validation_in_words(proven: ValidatedPlan) -> Iterator[str]:
-    """One line per replayed workload and per limit, or the reason for no replay."""
     if proven.obstacle is not None:
         yield f"not replayed: {proven.obstacle}"
     for proof in proven.proofs:

@@ -45,7 +45,6 @@ class Block:
 
     @cached_property
     def is_servable(self) -> bool:
-        """Whether each bucket has a route."""
         buckets = len(np.unique(self.column_bucket)) == len(self.bucket_of)
         return buckets and all(len(options) > 0 for options, _ in self.fewest)
 
@@ -124,7 +123,6 @@ def _available(problem: MixProblem, blocks: Sequence[Block]) -> Floats:
 
 
 def _groups(problem: MixProblem) -> list[tuple[int, ...]]:
-    """Loads joined by shared options."""
     leader = list(range(len(problem.loads)))
 
     def find(w: int) -> int:

@@ -55,7 +55,6 @@ class Search:
         self._columns_tried = 0
 
     def run(self) -> Progress:
-        """Until the gap is closed, no node is left, or time runs out."""
         root = self.generation.root()
         heap = [(root.bound, 0, root)]
         left_aside, nodes, numbered = inf, 0, 0

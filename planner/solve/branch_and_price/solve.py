@@ -42,7 +42,6 @@ def decomposes(problem: MixProblem) -> bool:
 
 
 def solve_decomposed(problem: MixProblem, *, limits: Limits, clock_s: Callable[[], float]) -> MixSolution:
-    """The cheapest mix and a proven bound, for a problem that `decomposes`."""
     return solve_with_progress(problem, limits=limits, clock_s=clock_s).solution
 
 
@@ -127,7 +126,6 @@ def _shares(problem: MixProblem, blocks: Sequence[Block], replicas: Sequence[int
 
 
 def _alone(problem: MixProblem, block: Block) -> tuple[list[int], MixProblem]:
-    """One block as a problem of its own, and the indices of its routes."""
     load_at = {w: position for position, w in enumerate(block.loads)}
     option_at = {int(o): position for position, o in enumerate(block.options)}
     numbers = [r for r, way in enumerate(problem.routes) if way.load in load_at]

@@ -79,7 +79,6 @@ class MixModel:
         return _counts(self.units, len(self.problem.supplies))
 
     def counts_of_extra_units(self) -> tuple[int, ...]:
-        """After a run of `min_shortage`: whole units beyond the stock, per supply of the problem."""
         return _counts(self.extra_units, len(self.problem.supplies))
 
     def counts_of_replicas(self) -> tuple[int, ...]:

@@ -77,7 +77,6 @@ class CutRounds:
         return self._found()
 
     def relax(self) -> None:
-        """Add cuts to the LP relaxation until it serves."""
         last = -float("inf")
         while not self.deadline.has_struck:
             outcome = self.loaded.relax(self.deadline.rest())
@@ -113,7 +112,6 @@ class CutRounds:
         return (self.deadline.limits.relative_gap + EXACT) * abs(self.best_value)
 
     def _keeps(self, counts: tuple[int, ...]) -> bool:
-        """Whether these counts survive all failures; adds the cuts that they violate."""
         left = self.scenarios.left(counts)
         if self._cut(left, tolerance=EXACT) or not _survives(self.model.problem, counts):
             return False
@@ -159,7 +157,6 @@ class CutRounds:
         return left
 
     def _cut(self, left: Mapping[int, Floats], *, tolerance: float) -> int:
-        """Add the cuts that the counts left violate; the number of new rows."""
         if not self.serves_by_cuts:
             left = {k: counts for k, counts in left.items() if k != NOTHING_LOST}
         added = 0
@@ -177,7 +174,6 @@ class CutRounds:
             self.add_everywhere(position)
 
     def add_everywhere(self, position: int) -> int:
-        """A cut as a row of every scenario."""
         scenarios = [*self.scenarios.losses, *([NOTHING_LOST] if self.serves_by_cuts else [])]
         return sum(self._add_row(k, position) for k in scenarios)
 
@@ -246,13 +242,11 @@ def _reduced(
 
 
 def _survives(problem: MixProblem, counts: tuple[int, ...]) -> bool:
-    """By the routing itself, once per distinct set of counts left."""
     left = {loss.survivors(counts): loss for loss in problem.losses or (NO_LOSS,)}
     return all(survives(problem, loss, replicas=counts) for loss in left.values())
 
 
 def _holds(problem: MixProblem, counts: tuple[int, ...]) -> bool:
-    """Whether counts survive within the stock; other limits are not checked."""
     stock = (supply.available for supply in problem.supplies)
     if any(top is not None and units > top for units, top in zip(_units(problem, counts), stock, strict=True)):
         return False

@@ -40,7 +40,6 @@ def cheapest(
     start: npt.NDArray[np.int64] | None,
     limits: Limits,
 ) -> Found:
-    """The best mix whose units per class lie in these ranges."""
     lp, shares = _program(classes, ranges)
     lp.integrality_ = [highspy.HighsVarType.kContinuous] * shares + [highspy.HighsVarType.kInteger] * len(classes.stock)
     highs = quiet(limits)
