@@ -119,7 +119,10 @@ class TestPowerTrees:
         ("power_tree", "problem"),
         [
             ("{file: hall.yaml}", "line 2: power_tree.members: must name the offers of each feed"),
-            ("{file: hall.yaml, members: {row-3: [x]}}", "line 2: power_tree.members.row-3: no feed of tree 'hall'"),
+            (
+                "{file: hall.yaml, members: {row-3: [x]}}",
+                "line 2: power_tree.members.row-3: unknown feed of tree 'hall'",
+            ),
             ("{file: hall.yaml, members: {row-1: []}}", "line 2: power_tree.members.row-1: must name at least one"),
             (
                 "{file: hall.yaml, risk: 0}",
