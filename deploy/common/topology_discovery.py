@@ -107,9 +107,7 @@ def _ray_nodes(dashboard_url: str, http: httpx.Client) -> list[_RayNode]:
     try:
         listing = _RayAnswer.model_validate_json(response.content).data.result
     except ValidationError as error:
-        raise ActuationError(
-            f"{url} is not Ray's State API: {error.errors()[0]['msg']}"
-        ) from error
+        raise ActuationError(f"{url} is not Ray's State API: {error.errors()[0]['msg']}") from error
     _require_whole(listing, url)
     return listing.result
 

@@ -19,8 +19,8 @@ import httpx
 import pytest
 
 from api.schemas.targets import TargetStatus
-from deploy.ray_actor.lifecycle import Conductor
-from deploy.ray_actor.names import HostName
+from deploy.ray_actor.lifecycle import Lifecycle
+from deploy.ray_actor.names import ControllerName
 from tests.testbed.controllers import Stage
 from tests.testbed.gate import Hold
 from tests.testbed.proc import is_running
@@ -92,7 +92,7 @@ def chat(ray_cluster: RayCluster) -> Iterator[ServeApp]:
 
 
 @pytest.fixture
-def conductor(stage: Stage, ray_cluster: RayCluster) -> Iterator[Conductor]:
+def conductor(stage: Stage, ray_cluster: RayCluster) -> Iterator[Lifecycle]:
     """The controller runs, as its command starts it."""
     stage.open(WAY)
     command = [sys.executable, "-m", "api.cli", "controller", "start", "--address", ray_cluster.address, "--no-watch"]
@@ -106,7 +106,7 @@ def conductor(stage: Stage, ray_cluster: RayCluster) -> Iterator[Conductor]:
 
 @pytest.mark.timeout(1800)
 def test_the_actor_killed_anywhere_is_started_again_by_ray_and_finishes(
-    stage: Stage, chat: ServeApp, ray_cluster: RayCluster, conductor: Conductor
+    stage: Stage, chat: ServeApp, ray_cluster: RayCluster, conductor: Lifecycle
 ) -> None:
     def registered(target: str, plan: dict[str, int]) -> tuple[Serve, str]:
         serve = Serve(ray_cluster.dashboard_url)
@@ -142,7 +142,7 @@ def test_the_actor_killed_anywhere_is_started_again_by_ray_and_finishes(
         assert sum(entry.replicas for entry in status.memory.spent) >= len(THERE), f"{point}: uncounted"
         killed = alive
         one, alive = leader(conductor)
-        assert one.name == HostName(NAME, 1), point
+        assert one.name == ControllerName(NAME, 1), point
         assert (alive.restarted, alive.pid != killed.pid) == (True, True), point
         assert stage.client.get_lease("controller").document.holder == alive.holder, point
         before, wanted = wanted, before

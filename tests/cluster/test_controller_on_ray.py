@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from deploy.ray_actor.cluster import RayCluster as Joined
 from deploy.ray_actor.lifecycle import Lifecycle, StartFailedError
-from deploy.ray_actor.messages import GpuSource, ControllerActorSettings, NodeReport, NodeActorSettings
+from deploy.ray_actor.messages import ControllerActorSettings, GpuSource, NodeActorSettings, NodeReport
 from deploy.ray_actor.names import ControllerName, controllers_among, node_actors_among
 from tests.testbed.processes import LOOPBACK, free_ports
 from tests.testbed.ray_cluster import RayCluster, RayNode, check_machine, running_ray_cluster

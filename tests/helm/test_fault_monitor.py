@@ -98,7 +98,9 @@ def test_bundles_stay_where_a_claim_is_given(helm3: Helm) -> None:
         return dict(found)
 
     assert volume()["emptyDir"] == {"sizeLimit": "1Gi"}
-    assert volume("--set", "faultMonitor.bundles.existingClaim=proofs")["persistentVolumeClaim"] == {"claimName": "proofs"}
+    assert volume("--set", "faultMonitor.bundles.existingClaim=proofs")["persistentVolumeClaim"] == {
+        "claimName": "proofs"
+    }
 
 
 def test_it_is_scraped_where_the_others_are(helm3: Helm) -> None:

@@ -52,7 +52,9 @@ def test_it_is_off_by_default(helm3: Helm) -> None:
     assert not [item for item in render(helm3) if "remediation" in item["metadata"]["name"]]
 
 
-@pytest.mark.parametrize("more", [[], ["--set", "remediation.act=true", "--set", "remediation.extraArgs={--no-monitor}"]])
+@pytest.mark.parametrize(
+    "more", [[], ["--set", "remediation.act=true", "--set", "remediation.extraArgs={--no-monitor}"]]
+)
 def test_it_joins_the_cluster_and_then_runs(helm3: Helm, tmp_path: Path, more: list[str]) -> None:
     joins, runs = commands(render(helm3, *ON, *more), tmp_path)
     assert joins[:2] == ["ray", "start"]
@@ -78,7 +80,9 @@ def test_its_node_is_no_spare_and_counts_against_no_budget(helm3: Helm, tmp_path
 
 
 def test_it_has_the_url_and_a_token_of_the_api(helm3: Helm, tmp_path: Path) -> None:
-    objects = render(helm3, *ON, "--set", "remediation.token.existingSecret=remediation", "--set", "remediation.token.key=own")
+    objects = render(
+        helm3, *ON, "--set", "remediation.token.existingSecret=remediation", "--set", "remediation.token.key=own"
+    )
     _joins, runs = commands(objects, tmp_path)
     service = one(objects, "Service", "-api")
     assert runs[runs.index("--url") + 1] == f"http://{service['metadata']['name']}:8400"
@@ -86,7 +90,9 @@ def test_it_has_the_url_and_a_token_of_the_api(helm3: Helm, tmp_path: Path) -> N
     (token,) = (volume["secret"] for volume in spec["volumes"] if "secret" in volume)
     assert (token["secretName"], token["items"]) == ("remediation", [{"key": "own", "path": "token"}])
     (mount,) = (
-        mount for mount in container(one(objects, "Deployment", "-remediation"))["volumeMounts"] if mount["name"] == "token"
+        mount
+        for mount in container(one(objects, "Deployment", "-remediation"))["volumeMounts"]
+        if mount["name"] == "token"
     )
     assert runs[runs.index("--token-file") + 1] == f"{mount['mountPath']}/token"
 
@@ -119,7 +125,9 @@ def test_it_reaches_the_api_and_its_cluster_and_others_only_its_metrics(helm3: H
 
 @pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
 def test_its_objects_are_valid_and_its_pod_is_restricted(helm3: Helm, version: str) -> None:
-    objects = [item for item in render(helm3, *ON, profile=POSTGRES) if item["metadata"]["name"].endswith("-remediation")]
+    objects = [
+        item for item in render(helm3, *ON, profile=POSTGRES) if item["metadata"]["name"].endswith("-remediation")
+    ]
     assert {item["kind"] for item in objects} == {"Deployment", "NetworkPolicy", "PodMonitor", "ServiceAccount"}
     for item in (item for item in objects if item["apiVersion"] != PROMETHEUS_OPERATOR):
         assert kubernetes_validate.validate(item, version, strict=True) == version

@@ -165,7 +165,9 @@ CHANGES: Values = {
     "faultMonitor.bundles.existingClaim": "other",
     "faultMonitor.bundles.sizeLimit": "7Gi",
     **{
-        f"faultMonitor.{which}Token.{field}": "other" for which in ("recorder", "api") for field in ("existingSecret", "key")
+        f"faultMonitor.{which}Token.{field}": "other"
+        for which in ("recorder", "api")
+        for field in ("existingSecret", "key")
     },
     "controller.enabled": False,
     "controller.observeOnly": True,

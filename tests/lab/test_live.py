@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from faults.diagnosis import Scope
-from faults.monitor import Watcher
+from faults.monitor import FaultMonitor
 from tests.testbed.lab.experiment import Experiment
 from tests.testbed.lab.injections import Injection
 from tests.testbed.lab.judging import expected_of, judge
@@ -34,12 +34,12 @@ def test_a_fault_is_named_while_it_happens_and_nobody_else(
 ) -> None:
     load = workload(library, duration_s=AT_S + within_s + 0.5)
     experiment = Experiment(name=injection.kind, workload=load, injections=(injection,))
-    watch = LiveWatch(Watcher)
+    watch = LiveWatch(FaultMonitor)
     ran = run_experiment(experiment, folder=tmp_path / "run", watch=watch, python=torch_python)
-    outcome = judge(expected_of(experiment), watch.verdicts, began_s=ran.done_s[injection])
-    assert outcome.class_right, watch.verdicts
-    assert outcome.place_right, watch.verdicts
-    assert outcome.wrong_isolations == 0, watch.verdicts
+    outcome = judge(expected_of(experiment), watch.diagnoses, began_s=ran.done_s[injection])
+    assert outcome.class_right, watch.diagnoses
+    assert outcome.place_right, watch.diagnoses
+    assert outcome.wrong_isolations == 0, watch.diagnoses
     assert outcome.detect_s is not None
     assert outcome.detect_s <= within_s
 
@@ -47,9 +47,9 @@ def test_a_fault_is_named_while_it_happens_and_nobody_else(
 def test_foreign_traffic_isolates_nobody(tmp_path: Path, library: LibraryName, torch_python: Path | None) -> None:
     flood = Injection(kind="flood", at_s=4.0, node=1, peer=4, seconds=3.0)
     experiment = Experiment(name="flood", workload=workload(library, duration_s=9.0), injections=(flood,))
-    watch = LiveWatch(Watcher)
+    watch = LiveWatch(FaultMonitor)
     run_experiment(experiment, folder=tmp_path / "run", watch=watch, python=torch_python)
-    assert [said for said in watch.verdicts if said.verdict.scope is not Scope.WORKLOAD] == []
+    assert [said for said in watch.diagnoses if said.diagnosis.scope is not Scope.WORKLOAD] == []
 
 
 def workload(library: LibraryName, *, duration_s: float) -> Workload:

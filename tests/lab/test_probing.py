@@ -73,7 +73,7 @@ def least_delays(probers: Sequence[Prober], *, looks: int = LOOKS) -> dict[Edge,
     found: dict[Edge, float] = {}
     for _ in range(looks):
         for node, prober in enumerate(probers):
-            for seen in prober.look(time.time()):
+            for seen in prober.poll(time.time()):
                 if isinstance(seen.values, Probe) and seen.peer is not None:
                     delay_s = seen.values.received_s - seen.values.sent_s
                     found[seen.peer, node] = min(delay_s, found.get((seen.peer, node), delay_s))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from api.cli.faults.recordings import open_recording
-from faults.observations import Collective, Heartbeat, SocketPoll, PointToPoint, Probe, Process, Socket
+from faults.observations import Collective, Heartbeat, PointToPoint, Probe, Process, Socket, SocketPoll
 from faults.readers import Recording
 from tests.testbed.lab import commands
 from tests.testbed.lab.experiment import Experiment

@@ -41,15 +41,15 @@ def test_a_frozen_rank_is_named_by_the_watcher_process_and_a_bundle_is_kept(
         watcher.wait_ready(lambda: answers_ok(f"{url}/healthz"))
         ran = run_experiment(experiment, folder=tmp_path / "run", python=torch_python, watcher_url=url)
         (bundle,) = wait_for(lambda: list(bundles.glob("*.bundle.jsonl")), what="bundle")
-    said = verdicts(watcher.log_path)
-    named = next(verdict for verdict in said if verdict["class"] == "noncomm-hang")
+    said = diagnoses(watcher.log_path)
+    named = next(diagnosis for diagnosis in said if diagnosis["class"] == "noncomm-hang")
     assert (named["node"], named["isolate"]) == (2, True)
     onset_s = ran.truth["t_go"] + ran.done_s[frozen]
     assert 0.0 < datetime.fromisoformat(named["at"]).timestamp() - onset_s <= HANG_S + ON_ITS_WAY_S
-    assert [verdict for verdict in said if verdict.get("isolate") and verdict["node"] != 2] == []
+    assert [diagnosis for diagnosis in said if diagnosis.get("isolate") and diagnosis["node"] != 2] == []
     assert read_bundle(bundle.read_text().splitlines()).holds
 
 
-def verdicts(log: Path) -> list[dict[str, Any]]:
+def diagnoses(log: Path) -> list[dict[str, Any]]:
     """The lines of JSON among whatever else the process wrote."""
     return [json.loads(line) for line in log.read_text().splitlines() if line.startswith('{"job"')]

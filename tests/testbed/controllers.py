@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from api.client import Fleetwright, NotFoundError
+from api.client import Client, NotFoundError
 from api.schemas.probes import HealthProbe
 from api.schemas.targets import Mode, Phase, RayServeApplication, TargetSpec, TargetStatus
 from api.store import Migrations
-from tests.deploy.controller_harness import WORKLOAD, request_for
+from tests.deploy.controller.harness import WORKLOAD, request_for
 from tests.testbed.gate import Answering, Gate, running_gate
 from tests.testbed.processes import Process
 from tests.testbed.server import ROOT, Server, StartServer
@@ -26,7 +26,7 @@ class Stage:
     """Service, gate, and controllers one after the other."""
 
     server: Server
-    client: Fleetwright
+    client: Client
     gate: Gate
     folder: Path
     running: ExitStack

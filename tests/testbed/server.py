@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from api.client import AsyncFleetwright, Fleetwright, UnauthorizedError
+from api.client import AsyncClient, Client, UnauthorizedError
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
 
 ROOT = Path(__file__).parent.parent.parent
@@ -24,11 +24,11 @@ class Server:
     url: str
     process: Process
 
-    def client(self) -> Fleetwright:
-        return Fleetwright(self.url, token=ADMIN_TOKEN)
+    def client(self) -> Client:
+        return Client(self.url, token=ADMIN_TOKEN)
 
-    def async_client(self) -> AsyncFleetwright:
-        return AsyncFleetwright(self.url, token=ADMIN_TOKEN)
+    def async_client(self) -> AsyncClient:
+        return AsyncClient(self.url, token=ADMIN_TOKEN)
 
     def kill(self) -> None:
         """End it as a power cut would."""
@@ -73,7 +73,7 @@ def start_server(tmp_path: Path) -> Iterator[StartServer]:
 
 def _takes_token(url: str) -> bool:
     """The first token is stored a moment after the service is ready."""
-    with Fleetwright(url, token=ADMIN_TOKEN) as client:
+    with Client(url, token=ADMIN_TOKEN) as client:
         try:
             client.get_freeze()
         except UnauthorizedError:

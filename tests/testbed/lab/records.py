@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from fleetwright.collectives.progress import Progress
+from fleetwright.collectives.progress import Line, Progress
 from fleetwright.collectives.queue import RecordQueue
-from fleetwright.collectives.progress import Line
 from fleetwright.collectives.sinks import sink_from
 from tests.testbed.lab.collectives import Bytes, Floats, Library, Passed
 
