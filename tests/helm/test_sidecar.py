@@ -1,4 +1,4 @@
-"""The recorder as a sidecar, as docs/how-to/monitor-faults-on-kubernetes.md shows: valid, restricted, working script."""
+"""The recorder as a sidecar, as docs/how-to/monitor-faults-on-kubernetes.md shows: valid, restricted, with a script."""
 
 import os
 import re
