@@ -70,6 +70,7 @@ check: install ## format, lint, types, layers, generated files
 	$(call say,"generated files")
 	$(BIN)/python -m scripts.dashboards --check
 	$(BIN)/python -m scripts.chart_readme --check
+	$(BIN)/python -m scripts.reference_docs --check
 
 bench: install ## measure, print tables, write bench/out/*.json and the tables of bench/REPORT.md
 	$(call say,"benchmarks")
