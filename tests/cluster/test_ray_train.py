@@ -55,7 +55,7 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
     url = f"http://{LOOPBACK}:{port}"
     folder.mkdir()
     (folder / "run.json").write_text(json.dumps({"n": RANKS, "rank_node": [0] * RANKS, "t_go": time.time()}))
-    watch: list[str | Path] = [sys.executable, "-m", "api.cli", "faults", "watch", job, "--port", str(port)]
+    watch: list[str | Path] = [sys.executable, "-m", "api.cli", "faults", "monitor", job, "--port", str(port)]
     record: list[str | Path] = [sys.executable, "-m", "api.cli", "faults", "record", "--peers", NODE]
     record += ["--ranks-per-node", str(RANKS), "--inbox", inbox, "-o", folder, "--send", url]
     with ExitStack() as stack:
