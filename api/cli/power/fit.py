@@ -115,7 +115,7 @@ def _described(error: Error) -> str:
 
 
 def _table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    data = read_bytes(path, most_bytes=MAX_BYTES)
+    data = read_bytes(path, max_bytes=MAX_BYTES)
     try:
         if data.startswith(GZIP):
             with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:

@@ -1,7 +1,7 @@
 """`fleetwright power simulations`: read the simulated rows that a service stores."""
 
 from api.cli.common.stored_results import StoredResults
-from api.cli.common.tables import Column, in_words, number
+from api.cli.common.tables import Column, format_value, number
 from api.cli.power.simulate_output import print_row
 from api.schemas.power import SimulationRecord, SimulationSummary
 
@@ -15,7 +15,7 @@ POWER_SIMULATIONS: StoredResults[SimulationRecord, SimulationSummary] = StoredRe
         ("seed", number("seed")),
         ("brakes", number("brakes")),
         ("peak_utilization", number("peak", decimals=4)),
-        ("slo_held", Column("SLO held", show=in_words)),
+        ("slo_held", Column("SLO held", show=format_value)),
     ),
     newest=lambda client: client.iter_power_simulations(),
     read=lambda client, simulation_id: client.get_power_simulation(simulation_id),
