@@ -36,12 +36,11 @@ class DomainBudget(Frozen):
 
     @property
     def budget(self) -> Budget:
-        """The budget as a guard takes it."""
         return Budget(self.limit_w, self.expires_at_s)
 
 
 class Needs(NamedTuple):
-    """The children of a feed: the power under each, and what each may draw."""
+    """The power under each child of a feed, and the child's limit."""
 
     mean_w: float
     spread_w: float

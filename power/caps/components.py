@@ -12,7 +12,7 @@ from power.caps.program import CapProblem, FeedLimit
 
 @dataclass(frozen=True)
 class Component:
-    """A problem of some of the classes and feeds of a larger one."""
+    """A problem of some classes and feeds of a larger problem."""
 
     problem: CapProblem
     classes: tuple[int, ...]  # index of its classes in the whole problem

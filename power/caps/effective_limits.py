@@ -29,7 +29,7 @@ class EffectiveLimit(Frozen):
 
 @dataclass(frozen=True)
 class _Mix:
-    """What hangs on a feed."""
+    """The mixture of servers under a feed."""
 
     servers: int
     nameplate_w: float

@@ -18,8 +18,6 @@ ROUNDING = 1e-9  # relative
 
 
 class Option(NamedTuple):
-    """One setting of one class in one period."""
-
     token_clock: float
     prompt_clock: float
     draw: Draw
@@ -64,7 +62,7 @@ def not_beaten(found: Sequence[Option], *, sigmas: float) -> tuple[Option, ...]:
 
 
 def raises_no_peak(new: Draw, old: Draw, *, sigmas: float) -> bool:
-    """Whether one draw in the place of another leaves every feed's peak where it was or lower."""
+    """Return whether replacing one draw by another raises no feed's peak."""
     return bool(_raises_w(np.array(new), np.array(old), sigmas) <= ROUNDING * old.mean_w)
 
 

@@ -33,7 +33,7 @@ MAX_DRIVERS = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowForecast:
-    """A forecast after some readings."""
+    """The forecast after a number of readings."""
 
     layout: Layout
     table: Floats
@@ -53,7 +53,7 @@ class RowForecast:
 
     @property
     def seen(self) -> int:
-        """Readings taken in."""
+        """Return the number of readings so far."""
         return int(self.table[READINGS])
 
     def after(self, *, at_s: float, row_w: float, drivers_w: Sequence[float] = ()) -> Self:

@@ -1,4 +1,4 @@
-"""Policies by the names that the command line knows."""
+"""The policies by their command-line names."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

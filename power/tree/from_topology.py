@@ -1,4 +1,4 @@
-"""The feeds of a power tree, taken from a topology: one description of what hangs on what serves both."""
+"""Conversion of a topology to the feeds of a power tree."""
 
 from collections.abc import Mapping
 

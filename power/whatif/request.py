@@ -1,5 +1,3 @@
-"""The request of a what-if run: servers, budget, policy, work and fault."""
-
 from enum import StrEnum
 
 from pydantic import Field
@@ -87,7 +85,7 @@ class RowRequest(Frozen):
 
     @property
     def guarded(self) -> bool:
-        """Whether the guard runs around the policy."""
+        """Return whether the guard runs around the policy."""
         if self.guard is not None:
             return self.guard
         return self.policy is PolicyName.LADDER or self.fault is not None

@@ -20,7 +20,7 @@ from power.workload.workload import Work
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sources:
-    """What the work of a row is made from; nothing given means the built-in generator."""
+    """The sources of a row's work; without any, the built-in generator."""
 
     traces: tuple[Recorded, ...] = ()
     shape: Shape | Curve | None = None
