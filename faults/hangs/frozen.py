@@ -14,8 +14,6 @@ from faults.job_state import JobState
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """A rank that does not run, and its evidence."""
-
     rank: int
     node: int
     silent_s: float | None  # age of its last heartbeat, by its node's agent
@@ -25,7 +23,7 @@ class Frozen:
 
 
 def frozen(state: JobState, settings: HangSettings, stall: Stall, *, now_s: float) -> list[Frozen]:
-    """Ranks that do not run, by rank."""
+    """Return the ranks that do not run, by rank."""
     unread = _unread(state, settings, stall)
     found = []
     for index, rank in enumerate(state.ranks):
@@ -49,7 +47,7 @@ def _alone(state: JobState, rank: int) -> bool:
 
 
 def _unread(state: JobState, settings: HangSettings, stall: Stall) -> dict[int, tuple[int, float]]:
-    """Per node: the number of unread bytes during the stall, and for how long."""
+    """Return, per node, the number of unread bytes during the stall and their duration."""
     found: dict[int, tuple[int, float]] = {}
     for key in sorted(state.unread):
         pair = state.pairs[key]

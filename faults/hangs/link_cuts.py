@@ -52,7 +52,7 @@ class CutLink(NamedTuple):
 
 
 def cuts(state: JobState, settings: HangSettings, *, since_s: float) -> dict[Edge, Cut]:
-    """Cut pairs since the stall, lower node first."""
+    """Return the cut pairs since the stall, lower node first."""
     found = {}
     for key in sorted(state.stuck):
         pair = state.pairs[key]
@@ -119,7 +119,7 @@ def _cut(state: JobState, ends: Edge) -> Cut:
 
 
 def _still_talks(node: int, cut_peers: Iterable[int], state: JobState, *, since_s: float) -> bool:
-    """Whether the node has exchanged bytes with another node between two samples after the cut."""
+    """Return whether the node exchanged bytes with another node between two samples after the cut."""
     apart = set(cut_peers)
     return any(
         pair.moved_from_s >= since_s

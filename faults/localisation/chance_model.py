@@ -107,7 +107,9 @@ def _payments(
 
 
 def _by_way_back(fabric: Fabric, ports: Ints, payments: list[_Payment]) -> Iterator[list[_Payment]]:
-    """Payments of edges whose acknowledgements leave the suspect's leaf, or return into it; the others alone."""
+    """Group the payments of edges whose acknowledgements leave the suspect's leaf, or return into it; the others stay
+    single.
+    """
     groups: dict[tuple[str, int], list[_Payment]] = {}
     for of in payments:
         begin, end = fabric.source[of.edges], fabric.target[of.edges]
@@ -121,7 +123,9 @@ def _by_way_back(fabric: Fabric, ports: Ints, payments: list[_Payment]) -> Itera
 
 
 def _together(fabric: Fabric, payments: list[_Payment], back: float) -> float:
-    """Each for itself, or the most expensive ones by congestion of the cables on the reverse paths."""
+    """Return the cost of the payments: each for itself, or the most expensive ones by congestion of the cables on the
+    reverse paths.
+    """
     left = sum(of.nats for of in payments)
     leaf = int(fabric.leaf[fabric.source[payments[0].edges[0]]])
     cables = cables_of(fabric, leaf)
@@ -136,7 +140,7 @@ def _together(fabric: Fabric, payments: list[_Payment], back: float) -> float:
 
 
 def cables_of(fabric: Fabric, leaf: int) -> int:
-    """The number of uplinks of a leaf that the job uses; 0: unknown."""
+    """Return the number of uplinks of a leaf that the job uses; 0 if unknown."""
     return int(np.unique(fabric.up[(fabric.leaf[fabric.source] == leaf) & (fabric.up != NOWHERE)]).size)
 
 
@@ -157,7 +161,7 @@ def hashed_nats(flows: int, cables: int, nats: float) -> float:
 def _contradiction(  # noqa: PLR0917 - arrays of one window
     all_of: Entities, arrays: WindowArrays, explained: Floats, edge: int, kind: Kind, mine: np.ndarray, slowdown: float
 ) -> float:
-    """Nats by which the other edges on the same cable contradict its congestion."""
+    """Return by how many nats the other edges on the same cable contradict its congestion."""
     around = all_of.entity[all_of.begin[edge] : all_of.begin[edge + 1]]
     cable = int(around[all_of.kind[around] == kind][0])
     others = np.setdiff1d(all_of.edges_of(cable), mine)
@@ -169,7 +173,7 @@ def _contradiction(  # noqa: PLR0917 - arrays of one window
 
 
 def _loss(arrays: WindowArrays, edges: np.ndarray, predicted: Floats) -> Floats:
-    """As in `window_arrays`, without the misfit; an unobserved edge costs nothing."""
+    """Return the losses as in `window_arrays`, without the misfit; an unobserved edge costs nothing."""
     residual, scale, tail = arrays.residual[edges], arrays.scale[edges], arrays.tail[edges]
     loss = 0.5 * (tail + 1.0) * np.log1p(((residual - predicted) / scale) ** 2 / tail)
     return np.where(np.isfinite(loss), loss, 0.0)

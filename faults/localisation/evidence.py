@@ -20,7 +20,7 @@ _NONE = np.uint32(0)
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """Per slot of suspects, and per entity for the directions of one suspect."""
+    """Evidence per slot of suspects, and per entity for the directions of one suspect."""
 
     nats: Floats  # per slot
     since: Floats  # per slot: start of the evidence, s
@@ -29,7 +29,7 @@ class Suspicion:
 
 
 def start(all_of: Entities) -> Suspicion:
-    """Without suspects."""
+    """Return the state without suspects."""
     slots = all_of.slots
     return Suspicion(np.zeros(slots), np.full(slots, np.nan), np.zeros(slots, np.uint32), np.zeros(len(all_of)))
 
@@ -60,12 +60,12 @@ def gather(  # noqa: PLR0917 - arrays of one window
 
 
 def silent(before: Suspicion) -> Suspicion:
-    """A window without traffic: evidence stays, and nothing is added."""
+    """Advance by a window without traffic: evidence stays, and nothing is added."""
     return replace(before, hits=before.hits << np.uint32(1))
 
 
 def recent_hits(hits: np.uint32, windows: int, unobserved: np.uint32 = _NONE) -> int:
-    """The number of recent windows with support; `quiet` windows had no traffic and do not count."""
+    """Return the number of recent windows with support; `quiet` windows had no traffic and do not count."""
     found, left, hit, still = 0, windows, int(hits), int(unobserved)
     while left and (hit or still):
         if not still & 1:
@@ -95,7 +95,7 @@ def run_of_hits(hits: np.uint32, unobserved: np.uint32) -> tuple[int, int]:
 
 
 def direction_of(all_of: Entities, suspicion: Suspicion, slot: int) -> Kind:
-    """The kind with the most evidence among those of one suspect; two that are close mean both directions."""
+    """Return the kind with the most evidence among those of one suspect; two that are close mean both directions."""
     same = np.flatnonzero(all_of.slot == slot)
     chosen = suspicion.chosen[same]
     kinds = all_of.kind[same]

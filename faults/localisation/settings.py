@@ -50,16 +50,20 @@ class LocaliserSettings(Frozen):
     lasting_s: Positive = 600.0  # a cable congested for longer is called a fault
 
     def node_bar(self, entities: int, window_s: float, *, young: bool = False) -> float:
-        """Nats of evidence for a node: Ville's inequality over all entities and all windows of a week."""
+        """Return the nats of evidence that a node needs: Ville's inequality over all entities and all windows of a
+        week.
+        """
         return math.log(max(entities, 1) * self._draws(window_s, young=young) / self.false_per_week)
 
     def link_bar(self, links: int, window_s: float, *, young: bool = False) -> float:
-        """The same for a link."""
+        """Return the nats of evidence that a link needs, by the same inequality."""
         draws = max(WEEK_S / window_s, 1.0) / self.false_links_per_week
         return math.log(max(links, MANY_LINKS) * (min(draws, 1.0 / self.false_links_per_start) if young else draws))
 
     def hits(self, window_s: float) -> int:
-        """Windows with support of their own, out of `hits + spare_windows`: one more than a hiccup touches."""
+        """Return the number of windows with support of their own, out of `hits + spare_windows`: one more than a
+        hiccup touches.
+        """
         return min(math.ceil(self.hiccup_s / window_s) + 2, 24)
 
     def _draws(self, window_s: float, *, young: bool) -> float:
@@ -68,5 +72,5 @@ class LocaliserSettings(Frozen):
         return min(windows, self.starts_per_week) if young else windows
 
     def price(self, entities: int, window_s: float, *, every_h: float | None = None) -> float:
-        """Nats of one more explanation in a fit: the log odds against a fault in this window."""
+        """Return the nats of one more explanation in a fit: the log odds against a fault in this window."""
         return math.log(entities * max((every_h or self.fault_every_h) * 3600.0 / window_s, 1.0))

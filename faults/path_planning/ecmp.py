@@ -39,7 +39,7 @@ def _seed(name: str) -> int:
 
 
 def address(nic: Nic) -> int:
-    """A NIC's address as a number; derived from its name where no address is known."""
+    """Return a NIC's address as a number; derived from its name where no address is known."""
     return _seed(nic.name) if nic.address is None else int(ip_address(nic.address)) % 2**64
 
 
@@ -66,7 +66,6 @@ class Fabric:
         self._tables()
 
     def _state(self, switch: int, target: int) -> int:
-        """The state of a packet for a leaf at a switch."""
         key = switch, target
         if key not in self._states:
             self._states[key] = len(self._states)
@@ -131,12 +130,12 @@ class Fabric:
 
 
 def path_row(path: Path) -> list[int]:
-    """A path in the form of `Fabric.sent`."""
+    """Return a path in the form of `Fabric.sent`."""
     return [*path, *[-1] * (MAX_HOPS - len(path))]
 
 
 def columns(traffic: Traffic, flows: Sequence[int]) -> tuple[Ints, Ints]:
-    """The sender and receiver of each of some flows."""
+    """Return the sender and receiver of each flow."""
     return (
         np.array([traffic.flows[flow].source for flow in flows], dtype=np.int64),
         np.array([traffic.flows[flow].target for flow in flows], dtype=np.int64),

@@ -16,7 +16,7 @@ from faults.readers.parse_errors import MalformedError
 
 
 def parse_heartbeat(line: bytes, *, rank: int, job_map: JobMap) -> list[Observation]:
-    """`{"t", "rank", "enq", "done", "op", "step", "phase"}`."""
+    """Parse `{"t", "rank", "enq", "done", "op", "step", "phase"}`."""
     record = parse_record(line)
     if whole(record, "rank", most=MAX_INDEX) != rank:
         raise MalformedError("of another rank than its file")

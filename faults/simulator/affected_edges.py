@@ -30,5 +30,5 @@ class AffectedEdges:
         return cls(order, begin.astype(np.int32), np.empty(edges, np.int64), np.zeros(edges, dtype=bool))
 
     def edges(self, send: NDArray[np.float32], take: NDArray[np.float32], path: NDArray[np.float32]) -> Ints:
-        """All edges with a slow component, each once; valid until the next call."""
+        """Return all edges with a slow component, each once; valid until the next call."""
         return self.found[: touched(self.found, self.marked, self.order, self.begin, send, take, path)]

@@ -50,7 +50,7 @@ class Congestion:
         return np.asarray((begin < to_s) & (end > from_s))
 
     def lasting(self, uplink: int, from_s: float, to_s: float) -> float:
-        """The largest factor of one uplink in the interval; 1.0 without a recent event."""
+        """Return the largest factor of one uplink in the interval; 1.0 without a recent event."""
         at, begin, end, factor = self._events
         here = (at == uplink) & (begin < to_s) & (end > from_s)
         return float(factor[here].max(initial=1.0))
