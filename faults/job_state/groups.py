@@ -41,7 +41,7 @@ class GroupProgress:
             self.finished[rank], self.through_s[rank] = seq, finished_s
 
     def restarted(self, rank: int, seq: int, *, arrived_s: float) -> bool:
-        """Return whether `rank` counts from the start again: it calls a finished operation.  A start takes some time."""
+        """Return whether `rank` counts from the start again: it calls a finished operation some time after its end."""
         finished_s = self.through_s.get(rank)
         return finished_s is not None and seq <= self.finished[rank] and arrived_s > finished_s + RESTART_S
 

@@ -24,7 +24,7 @@ class JobMap:
         return self.rank_node[rank]
 
     def known(self, node: int) -> int:
-        """A node of the job."""
+        """Return the node; raise MalformedError if it is outside the job."""
         if not 0 <= node < self.nodes:
             raise MalformedError("of a node outside the job")
         return node

@@ -94,7 +94,7 @@ class Probes:
         return self._by_pair[self._first[pair] : self._first[pair + 1]]
 
     def _meeting(self, out: Floats) -> None:
-        """The pairs whose probes all waited behind the job's own bytes."""
+        """Add waits to the pairs whose probes all waited behind the job's own bytes."""
         pairs = self._pairs.size
         count = int(self._rng.binomial(pairs, self._noise.probe_met))
         waits = self._rng.exponential(self._noise.probe_wait, count)

@@ -21,7 +21,7 @@ TENSOR, PIPELINE, DATA = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """The times at which each rank entered and finished each collective, per kind of group and step; infinite: never."""
+    """Times at which each rank entered and finished each collective, per kind of group and step; infinite: never."""
 
     came_s: Times  # [kind, step, rank]
     through_s: Times
@@ -87,7 +87,7 @@ def _pauses(events: list[FaultEvent]) -> list[tuple[float, float]]:
 
 
 def _silenced(cluster: Cluster, events: list[FaultEvent], called: Times) -> Times:
-    """A process that is gone enters no further collective."""
+    """Remove the calls of processes that have crashed."""
     came = called.copy()
     for one in events:
         if one.what is FaultKind.CRASH:

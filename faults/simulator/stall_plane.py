@@ -111,7 +111,7 @@ class StallPlane:
         alive: NDArray[np.int8],
         gone: NDArray[np.bool_],
     ) -> None:
-        """Every second crash also stops the machine, which only the independent source observes."""
+        """Apply a crash.  Every second crash also stops the machine, which only the independent source observes."""
         if takes_machine(one):
             reported[one.at] = False
             if at_s >= one.from_s + _PING_S and not self.unknown[one.at]:

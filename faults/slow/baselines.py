@@ -45,14 +45,14 @@ WIRE_SHARE: Final = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """A baseline with its noise, per pair; NaN where there is none."""
+    """A baseline with its noise, per pair; NaN without a baseline."""
 
     log_mbit: Floats
     sigma: Floats
 
 
 def classes(total_bytes: Floats) -> Ints:
-    """Class per pair, from bytes carried so far; NO_CLASS if too few pairs carry as much."""
+    """Return the class of each pair, from bytes carried so far; NO_CLASS if too few pairs carry as much."""
     found = np.full(total_bytes.shape, NO_CLASS, dtype=np.int64)
     known = np.flatnonzero(np.isfinite(total_bytes) & (total_bytes > 0))
     if known.size == 0:
@@ -68,7 +68,7 @@ def classes(total_bytes: Floats) -> Ints:
 
 
 def is_long(busy_share: Floats) -> bool:
-    """Whether the pairs of a class carry long flows; the slowest of them is busy the longest."""
+    """Return whether the pairs of a class carry long flows; the slowest of them is busy the longest."""
     return float(busy_share.max(initial=0.0)) >= LONG_SHARE
 
 
@@ -118,7 +118,7 @@ def alike_in_rows(kind: Ints, busy_share: Floats) -> Floats:
 
 
 def on_the_wire(log_mbit: Floats, kind: Ints) -> NDArray[np.bool_]:
-    """The pairs whose busy time the network explains."""
+    """Return the pairs whose busy time the network explains."""
     medians = {number: _median(log_mbit[kind == number]) for number in np.unique(kind) if number != NO_CLASS}
     fastest = max((m for m in medians.values() if np.isfinite(m)), default=np.nan)
     wired = [number for number, m in medians.items() if m >= fastest + np.log(WIRE_SHARE)]
@@ -142,7 +142,7 @@ class History:
         return min(self._calm.seen, self._most)
 
     def add(self, log_mbit: Floats, *, suspects: NDArray[np.bool_], suspected: bool) -> None:
-        """Add a window; during a suspicion it is dropped, with all that overlap its onset."""
+        """Add a window; during a suspicion drop the window and all that overlap its onset."""
         if suspected:
             self._waiting.clear()
             return
@@ -173,7 +173,7 @@ class History:
         return Usual(middle, sigma)
 
     def _medians(self) -> tuple[Floats, Floats]:
-        """Recomputed when the data has grown by a tenth; of the pairs that were ever observed."""
+        """Return the medians of the pairs that were ever observed, recomputed when the data has grown by a tenth."""
         seen = self._calm.seen
         if self._known is None or seen > self._known[0] + 0.1 * min(seen, self._most):
             logs, calm = self._all.rows, self._calm.rows
@@ -207,7 +207,7 @@ def peers(log_mbit: Floats, kind: Ints, busy_share: Floats) -> Usual:
 
 
 def _columns(logs: Floats) -> Floats:
-    """nanmedian over windows, NaN (and no warning) for a pair that was never observed."""
+    """Return the nanmedian over windows, NaN (and no warning) for a pair that was never observed."""
     if not logs.size:
         return np.full(logs.shape[1], np.nan)
     never = ~np.isfinite(logs).any(axis=0)

@@ -37,8 +37,6 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A cause, and its share of the time."""
-
     cause: Cause
     share: float
 

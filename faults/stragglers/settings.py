@@ -38,7 +38,7 @@ class StragglerSettings(Frozen):
 
     @property
     def sizes(self) -> tuple[float, ...]:
-        """The sizes to detect, as logs."""
+        """Return the sizes to detect, as logs."""
         return tuple(math.log(each) for each in self.slowdowns)
 
     def bars(self, nodes: int, window_s: float) -> tuple[float, ...]:
@@ -49,7 +49,7 @@ class StragglerSettings(Frozen):
         return tuple(max(math.log(CHANCE * windows / (self.false_per_day * share)), 1.0) for share in shares)
 
     def least(self, window_s: float) -> int:
-        """The number of windows that a hiccup can touch."""
+        """Return the number of windows that a hiccup can touch."""
         return math.ceil(self.hiccup_s / window_s) + 1
 
     def run(self, large_share: float, nodes: int, window_s: float, *, resumed_share: float = 1.0) -> int:
@@ -66,5 +66,5 @@ class StragglerSettings(Frozen):
 
 
 def nats_of_large(share: float) -> float:
-    """The evidence of one large window, by the share of large windows."""
+    """Return the evidence of one large window, by the share of large windows."""
     return -math.log(min(max(share, 1e-6), 0.5))
