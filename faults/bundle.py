@@ -91,7 +91,7 @@ def write_bundle(
     dropped: int = 0,
     live: Iterable[Diagnosis] = (),
 ) -> Iterator[str]:
-    """The lines of a bundle, each with its newline.  Its diagnoses are those of a replay of the calls."""
+    """Return the lines of a bundle, each with its newline.  Its diagnoses are those of a replay of the calls."""
     digest = hashlib.sha256()
     monitor = FaultMonitor(job, settings)
 

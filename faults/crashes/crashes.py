@@ -90,7 +90,7 @@ def _vanished(state: JobState, node: int) -> Vanished | None:
 
 
 def _confirmed(state: JobState, node: int, seen: NodeSamples) -> bool:
-    """Whether another sample of its own agent, or a peer without sockets to it, confirms that the node vanished."""
+    """Return whether another sample of its agent, or a peer without sockets to it, confirms that the node vanished."""
     if seen.vanished_s is None or seen.look_s is None:
         return False
     if seen.look_s > seen.vanished_s:

@@ -39,7 +39,7 @@ def fresh(at_s: float | None, state: JobState, settings: HangSettings, *, now_s:
 
 
 def share_with_heartbeat(state: JobState, *, since_s: float) -> float:
-    """The share of heartbeat senders with a heartbeat since: a machine without a free core delays all of them."""
+    """Return the share of senders with a heartbeat since: a machine without a free core delays all of them."""
     beating = [rank for rank in state.ranks if rank.beat_s is not None]
     return sum(_beat_since(rank, since_s) for rank in beating) / len(beating) if beating else 0.0
 

@@ -173,7 +173,7 @@ class LargeJobDetector:
         return str(self._names[int(diagnosis.switch.removeprefix("leaf-"))])
 
     def _costs(self, diagnosis: Diagnosis) -> bool:
-        """Whether steps are longer since the onset: no node is isolated for a fault without effect.
+        """Return whether steps are longer since the onset: no node is isolated for a fault without effect.
 
         Without a baseline of steps, an edge is compared with edges that do the same; a node that computed longer from
         the start may have more to do.

@@ -43,7 +43,7 @@ def price_of_chance(  # noqa: PLR0917 - arrays of one window
     crowded: float,
     windows: int,
 ) -> tuple[float, int]:
-    """(nats, supporting edges): the least cost of a host's slow edges if the host is healthy.
+    """Return (nats, supporting edges): the least cost of a host's slow edges if the host is healthy.
 
     `crowded`: mean log slowdown of congested cables.  `windows` supported the host as this one does: they make the
     slowness of an edge more certain, not its cause.
@@ -68,7 +68,7 @@ def price_of_chance(  # noqa: PLR0917 - arrays of one window
 
 
 def rests_on_one_pair(all_of: Entities, arrays: WindowArrays, entity: int, slowdown: float) -> bool:
-    """Whether one pair of NICs alone supports a host, both directions together: then the link may be the cause."""
+    """Return whether one pair of NICs alone supports a host, both directions together: the link may be the cause."""
     mine = all_of.edges_of(entity)
     share = all_of.share[all_of.first[entity] : all_of.first[entity + 1]]
     gain = np.maximum(_loss(arrays, mine, 0.0 * share) - _loss(arrays, mine, share * slowdown), 0.0)
@@ -145,7 +145,7 @@ def cables_of(fabric: Fabric, leaf: int) -> int:
 
 
 def hashed_nats(flows: int, cables: int, nats: float) -> float:
-    """-log E[p^J]: the cost that all of some flows, each on one of so many cables by its hash, meet congestion.
+    """Return -log E[p^J]: the cost that all of some flows, each on one of so many cables by its hash, meet congestion.
 
     `nats` is the cost of one congested cable.
     """

@@ -45,7 +45,7 @@ def gather(  # noqa: PLR0917 - arrays of one window
     observed: NDArray[np.bool_],
     from_s: float,
 ) -> Suspicion:
-    """One window more: the fit examined `chosen` and gave `x`; `evidence` is in nats per examined entity, `alone` that
+    """Add one window: the fit examined `chosen` and gave `x`; `evidence` is in nats per examined entity, `alone` that
     of this window without the ones before.
     """
     from faults.localisation import evidence_kernel  # noqa: PLC0415
@@ -75,7 +75,7 @@ def recent_hits(hits: np.uint32, windows: int, unobserved: np.uint32 = _NONE) ->
 
 
 def outlasts(hits: np.uint32, unobserved: np.uint32, windows: int, *, spare: int) -> bool:
-    """Whether this window supports it, and one so long ago that no hiccup touches both, and nearly all between."""
+    """Return whether this window, one too long ago for a common hiccup, and nearly all between support the suspect."""
     for ago in range(windows - 1, windows + spare):
         between = range(1, ago)
         missed = sum(not (int(hits) | int(unobserved)) >> at & 1 for at in between)
@@ -85,7 +85,7 @@ def outlasts(hits: np.uint32, unobserved: np.uint32, windows: int, *, spare: int
 
 
 def run_of_hits(hits: np.uint32, unobserved: np.uint32) -> tuple[int, int]:
-    """(number of supporting windows in a row up to this one, without quiet ones; the same by the clock)."""
+    """Return (number of supporting windows in a row up to this one, without quiet ones; the same by the clock)."""
     hit, still, count, windows, at = int(hits), int(unobserved), 0, 0, 0
     while (hit | still) >> at & 1:
         at += 1

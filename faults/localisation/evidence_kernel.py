@@ -66,7 +66,7 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
     new_hits: NDArray[np.uint32],
     new_chosen: NDArray[np.float64],
 ) -> None:
-    """The evidence of the fit for the examined entities; minus half of the sum and the toll for all others."""
+    """Compute the evidence of the fit for the examined entities; minus half of the sum and the toll for all others."""
     for s in range(nats.size):
         new_nats[s] = 0.0
         new_hits[s] = hits[s] << _ONE

@@ -23,7 +23,7 @@ TWO_T4 = 1.1275  # of the difference of two
 SAMPLE = 4096  # edges in a median over a kind
 MANY = 1000  # edges of a kind that determine one window's own scatter
 MIN_SCALE = 1e-3  # lower bound of a measurement
-LOUDER = 1.25  # times the usual scatter: such a window uses its own
+LOUDER = 1.25  # times the usual scatter: a window above uses its own
 STALE = 1.35  # times the scatter between windows: then the usual no longer holds
 TWICE = 2  # windows
 CALM = 1.2
@@ -100,7 +100,7 @@ class _Sample(NamedTuple):
     level: float
     total: float | None  # scatter beside the peers
     moved: float | None  # since the window before
-    own: float | None  # beside what is usual, in scales
+    own: float | None  # deviation from the baseline, in scales
 
 
 def measures(

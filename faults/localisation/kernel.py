@@ -165,9 +165,7 @@ def _near(arrays: WindowArrays, pile: Pile, k: int) -> int:
 
 @jit_inner
 def _set_right(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile, count: int, keep: int, banned: int) -> float:  # noqa: PLR0917
-    """Refit the chosen ones near k, dropping those that no longer pay, then value the others; returns the decrease of
-    the objective.
-    """
+    """Refit the entities near k, drop those that no longer pay and value the others; return the objective's decrease."""
     fell = 0.0
     for turn in range(2):
         for i in range(count):

@@ -114,7 +114,8 @@ def _left(values: Floats) -> tuple[float, float]:
 
 
 def shared_nats(all_of: Entities, arrays: WindowArrays, prices: Prices, entity: int, slowdown: float) -> float:
-    """The most evidence that a slowdown can have, over any time, if the edges of an entity share noise with a memory.
+    """Return the most evidence that a slowdown can have, over any time, if the edges of an entity share noise with a
+    memory.
 
     The sum of n edges scatters `inflation` times as wide as independent ones would: the shared part has the variance
     (inflation^2 - 1) s^2 / n, and the slowdown is so many of its standard deviations from zero.

@@ -104,7 +104,7 @@ class ProbeConfirmation:
 
 
 def windows_slow(readings: Sequence[Floats]) -> float:
-    """The number of these windows, newest first, at full slowness: sum of medians over the largest.
+    """Return the number of these windows, newest first, at full slowness: sum of medians over the largest.
 
     A hiccup of two windows may touch three, but then the first and the last make up one.
     """

@@ -70,7 +70,7 @@ def _persists(hits: np.uint32, unobserved: np.uint32, settings: LocaliserSetting
 
 
 def _outlasts(hits: np.uint32, unobserved: np.uint32, settings: LocaliserSettings, trial: Trial, lasted: float) -> bool:
-    """Whether a probe-confirmed suspect is no hiccup, by its windows or by the duration of its slowness.
+    """Return whether a probe-confirmed suspect is no hiccup, by its windows or by the duration of its slowness.
 
     A window between without support may separate two hiccups: then probes must have been as slow in nearly all windows.
     """
@@ -83,7 +83,9 @@ def _outlasts(hits: np.uint32, unobserved: np.uint32, settings: LocaliserSetting
 
 
 def _stretches(hits: np.uint32, unobserved: np.uint32, settings: LocaliserSettings, trial: Trial) -> bool:
-    """Whether it had support whenever it was observed, one time fewer than required, over as long by the clock."""
+    """Return whether the suspect had support whenever it was observed, one time fewer than required, over as long by
+    the clock.
+    """
     wanted = settings.hits(trial.window_s)
     count, windows = run_of_hits(hits, unobserved)
     return count >= wanted - 1 and windows >= wanted

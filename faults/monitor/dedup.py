@@ -92,7 +92,7 @@ def merged(before: Diagnosis, now: Diagnosis) -> Diagnosis:
 
 
 def key_of(diagnosis: Diagnosis) -> Key:
-    """The place of a fault.  A rank equals its node, and a link has no order of its ends."""
+    """Return the place of a fault.  A rank equals its node, and a link has no order of its ends."""
     if diagnosis.scope is Scope.LINK and diagnosis.node is not None and diagnosis.peer is not None:
         ends = sorted((diagnosis.node, diagnosis.peer))
         return (f"{diagnosis.fault}/link", ends[0], ends[1], None)

@@ -58,7 +58,7 @@ class Assignment:
             self.load[link] -= part.gb_per_s
 
     def fits(self, parts: Sequence[Part], limit: float) -> bool:
-        """Per flow, whether the leaves at both ends have room for it.  Links above the leaves are not checked."""
+        """Return, per flow, whether the leaves at both ends have room.  Links above the leaves are not checked."""
         ends: Counter[tuple[int, int, float, int]] = Counter()
         for part in parts:
             if part.source != part.target:
@@ -70,7 +70,9 @@ class Assignment:
         )
 
     def fit_together(self, parts: Sequence[Part], limit: float, *, fair: bool) -> bool:
-        """Whether the leaves at both ends have room for all; `fair` also counts the onward capacity of their spines."""
+        """Return whether the leaves at both ends have room for all; `fair` also counts the onward capacity of their
+        spines.
+        """
         by_size: dict[float, list[Part]] = defaultdict(list)
         for part in parts:
             if part.source != part.target:

@@ -72,7 +72,7 @@ class Clos:
 
     @cached_property
     def rank(self) -> list[int]:
-        """The position of a spine among the spines of its pod and plane, in the order of the document."""
+        """Return the position of a spine among the spines of its pod and plane, in the order of the document."""
         seen: dict[tuple[int, int], int] = defaultdict(int)
         ranks = [0] * len(self.names)
         for switch, tier in enumerate(self.tiers):

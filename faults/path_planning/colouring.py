@@ -64,7 +64,7 @@ class Colouring(Generic[ColourT]):
     def _walked(
         self, side: int, vertex: int, wanted: ColourT, following: ColourT, *, home: int | None = None
     ) -> tuple[int, ...] | None:
-        """The edges of two alternating colours from a vertex, up to `home` for a circle.
+        """Return the edges of two alternating colours from a vertex, up to `home` for a circle.
 
         None where the last edge would take a colour that the vertex lacks.
         """

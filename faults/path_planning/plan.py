@@ -134,7 +134,7 @@ def repair(plan: Plan, dead: Iterable[int]) -> Repair:
 
 
 def first_count(traffic: Traffic, flow: int) -> int:
-    """The default number of connections of a flow: the job's, raised to load all ports of a bonded NIC equally."""
+    """Return the default number of connections of a flow: the job's, raised to load all bonded ports equally."""
     ports = traffic.ports(traffic.flows[flow])
     return -(-traffic.job.connections // ports) * ports
 

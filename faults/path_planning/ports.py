@@ -26,6 +26,8 @@ Probed = Mapping[tuple[str, str, str], Sequence[int]]  # from, to, path -> sourc
 
 @dataclass(frozen=True, slots=True)
 class Row:
+    """The path of one connection."""
+
     job: str
     ring: str
     source: str
@@ -42,7 +44,7 @@ class Row:
 
 
 def flow_label(port: int) -> int:
-    """A GRH flow label that Linux folds into this source port (low 14 bits xor high 6); never 0 (no label)."""
+    """Return a GRH flow label that Linux folds into this source port (low 14 bits xor high 6); never 0 (no label)."""
     return 1 << 14 | (port & 0x3FFF ^ 1)
 
 

@@ -30,7 +30,7 @@ class Routes:
         return found
 
     def turns(self, source: int, target: int) -> tuple[tuple[int, int], ...]:
-        """Pairs of the upward and the downward spine of a route; the same spine where no core is used."""
+        """Return pairs of the upward and the downward spine of a route; the same spine where no core is used."""
         found = self._turns.get((source, target))
         if found is None:
             found = tuple(self._found(source, target))

@@ -50,7 +50,7 @@ class Traffic:
         return math.lcm(len(self.nics[flow.source].leaves), len(self.nics[flow.target].leaves))
 
     def port_pairs(self, flow: Flow) -> list[tuple[int, int]]:
-        """The leaves of each of that many connections: port i of one side to port i of the other."""
+        """Return the leaves of each of that many connections: port i of one side to port i of the other."""
         out, into = self.nics[flow.source].leaves, self.nics[flow.target].leaves
         return [(out[index % len(out)], into[index % len(into)]) for index in range(self.ports(flow))]
 

@@ -91,7 +91,9 @@ def _dumps(files: Mapping[str, Content], *, tally: ParseErrors) -> Iterator[tupl
 
 
 def _rounds(dumps: Iterable[tuple[int, Dump]]) -> Iterator[dict[int, Dump]]:
-    """Ranks may have dumped twice, with stack traces and without: at most one dump of each rank at a time."""
+    """Return the dumps in rounds.  Ranks may have dumped twice, with stack traces and without: at most one dump of each
+    rank at a time.
+    """
     left = list(dumps)
     while left:
         taken: dict[int, Dump] = {}
@@ -136,7 +138,7 @@ def _dumped_s(
 
 
 def _in_order(found: list[Observation], *, tally: ParseErrors) -> Iterator[Observation]:
-    """By when it was known; at equal times by kind and place.
+    """Sort by the time of knowledge, then by kind and place.
 
     Duplicates are dropped.
     """

@@ -22,7 +22,7 @@ class AffectedEdges:
 
     @classmethod
     def of(cls, ways: Indices, *, nics: int, uplinks: int) -> "AffectedEdges":
-        """Path positions: source and target (NICs), then those of uplinks."""
+        """Sort the edges.  Path positions: source and target (NICs), then those of uplinks."""
         order = np.argsort(ways, axis=1, kind="stable").astype(np.int32)
         places = np.arange(max(nics, uplinks) + 1)
         begin = np.stack([np.searchsorted(way[by], places) for way, by in zip(ways, order, strict=True)])

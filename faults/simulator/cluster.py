@@ -81,7 +81,7 @@ def _slots(shape: Shape, rng: np.random.Generator) -> Ints:
 
 
 def _path(shape: Shape, leaf: Ints, source: Ints, target: Ints, *, salt: Ints) -> tuple[Ints, Ints]:
-    """The uplinks up and down of each flow: first the numbers of the cables up, then of the same cables down."""
+    """Return the uplinks up and down of each flow: first the numbers of the cables up, then of the same cables down."""
     spine = (_hashed(source, target, salt) % np.uint64(shape.spines)).astype(np.int64)
     away = leaf[source] != leaf[target]
     up = leaf[source] * shape.spines + spine

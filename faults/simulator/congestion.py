@@ -30,7 +30,7 @@ class Congestion:
         self.path: NDArray[np.float32] = np.zeros((uplinks + 1, 2), np.float32)  # the last entry stands for no uplink
 
     def advance(self, from_s: float, to_s: float, *, skew_s: float = 0.0) -> NDArray[np.float32]:
-        """[uplink, 2]: log slowdown over a window, by clocks that are early and late by `skew_s`.
+        """Return [uplink, 2]: log slowdown over a window, by clocks that are early and late by `skew_s`.
 
         The next window reuses the array.
         """

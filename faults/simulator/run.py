@@ -36,7 +36,7 @@ Clock = Callable[[], float]
 def jobs(
     scenario: Scenario, *, ranks: int, hours: float, seed: int, panel: Panel, clock_s: Clock, window_s: float = WINDOW_S
 ) -> Iterator[Outcome]:
-    """The jobs of a scenario, each with its own seed, so that a long run can resume at any job."""
+    """Return the jobs of a scenario, each with its own seed, so that a long run can resume at any job."""
     count = max(1, round(hours * HOUR_S / scenario.job_s))
     until_s = min(scenario.job_s, hours * HOUR_S)
     for at in range(count):

@@ -71,7 +71,7 @@ class SlowPlane:
         events: Sequence[FaultEvent] = (),
         probers: Probers | None = None,
     ) -> Window:
-        """The reported window that begins at `from_s`.  `path`: of `Congestion.advance`; changed in place.
+        """Return the reported window that begins at `from_s`.  `path`: of `Congestion.advance`; changed in place.
 
         `probers`: the nodes with probers; None: those whose agents report.
         """

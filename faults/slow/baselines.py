@@ -73,7 +73,7 @@ def is_long(busy_share: Floats) -> bool:
 
 
 def common(slowdown: Floats, kind: Ints) -> Floats:
-    """The slowdown that all pairs of a class share now, per pair: the host or the workload, not one edge.
+    """Return the slowdown that all pairs of a class share now, per pair: the host or the workload, not one edge.
 
     The lower median, at least 0: of four pairs, two may belong to one faulty NIC, and a speed-up of all pairs, which
     now wait for one edge, is no evidence against the others.
@@ -88,7 +88,7 @@ def common(slowdown: Floats, kind: Ints) -> Floats:
 
 
 def of_now(slowdown: Floats, change: Floats, sigma: Floats, kind: Ints) -> Floats:
-    """The noise, at least the current noise: a loaded host makes all pairs uneven.
+    """Return the noise, at least the current noise: a loaded host makes all pairs uneven.
 
     The current noise shows in the scatter within a class, and in the change of each pair between the halves of the
     window (whose difference has twice the noise of the whole).  A fault raises the first, but the second only at its
@@ -104,7 +104,7 @@ def of_now(slowdown: Floats, change: Floats, sigma: Floats, kind: Ints) -> Float
 
 
 def alike_in_rows(kind: Ints, busy_share: Floats) -> Floats:
-    """The weight of a pair's noise: short messages of one node are slow together.
+    """Return the weight of a pair's noise: short messages of one node are slow together.
 
     Their common process holds up all of them: m of them have the information of `TELLING`.
     """
@@ -153,7 +153,7 @@ class History:
             self._calm.take(calm.ravel())
 
     def usual(self, kind: Ints, busy_share: Floats) -> Usual:
-        """Own baseline: per pair its median, per class the noise of a new window around it.
+        """Return the own baseline: per pair its median, per class the noise of a new window around it.
 
         The scatter of m independent windows around their mean is too small by sqrt((m-1)/m), and the mean is uncertain
         by 1/sqrt(m): together sqrt((m+1)/(m-1)).  The prior noise has the weight of `PRIOR_WINDOWS`, because a few
@@ -189,7 +189,7 @@ class History:
 
 
 def peers(log_mbit: Floats, kind: Ints, busy_share: Floats) -> Usual:
-    """The class's current median as the baseline of each pair.
+    """Return the class's current median as the baseline of each pair.
 
     The spread of healthy peers is bounded by a prior: one slow edge makes the others of a ring uneven too.
     """

@@ -18,7 +18,7 @@ from faults.fabric import Floats, Ints
 
 WAITED_S: Final = 2e-4  # below the transit time of a message worth timing, above the wake-up of a waiting thread
 QUICK: Final = 0.25  # the share of messages without other traffic on their path
-FEWEST: Final = 8  # such messages of a pair
+FEWEST: Final = 8  # messages of a pair
 
 
 def ahead_of(ways_s: Mapping[tuple[int, int], float], *, nodes: int) -> Floats:

@@ -163,7 +163,7 @@ class SlowDetector:
         self._lost.look(now_s, {each.cause: each for each in lost(gaps_s, self._step_s(now_s))})
 
     def _harm(self, since_s: float, now_s: float) -> Harm | None:
-        """Step time against its baseline; None without a baseline.
+        """Return step time against its baseline; None without a baseline.
 
         Of the last half window, or of all steps since the suspicion if they are more certain.
         """
@@ -226,7 +226,7 @@ class SlowDetector:
         )
 
     def _costs(self, slow: Slow, measured: Harm | None) -> float | None:
-        """By how much steps are longer because of it, if that is enough and its slowdown can explain it."""
+        """Return by how much the fault lengthens steps, if that is enough and its slowdown can explain it."""
         s = self._settings
         implied = 1.0 / (1.0 - slow.saved)
         if slow.probed and measured is not None:  # slow beyond doubt; steps only need not to refute it

@@ -80,7 +80,7 @@ def _standing(
 
 
 def _nats_over_links(slow: Slow, of_kind: Mapping[Place, tuple[Entity, float]]) -> dict[int, float]:
-    """Per node at an end of a link that trains prefer to its NIC: the most that sockets add for that NIC."""
+    """Return, per node at an end of a link that trains prefer to its NIC, the most that sockets add for that NIC."""
     of_sockets = {_place(entity): nats for entity, nats in slow.standing.items()}
     most: dict[int, float] = {}
     for place, (entity, nats) in of_kind.items():

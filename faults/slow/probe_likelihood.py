@@ -164,7 +164,7 @@ class View:
 
     @property
     def suspicious(self) -> bool:
-        """Whether both last probes of a pair are slow, or most recent ones out of a node or into one."""
+        """Return whether both last probes of a pair are slow, or most recent ones out of a node or into one."""
         slow = self.r > MIN
         fresh = np.isfinite(self.r) & (self.at_s > self.now_s - CLOSER_S)
         weights = np.where(fresh, np.where(slow, 1.0, -1.0), 0.0).sum(axis=1)
@@ -231,7 +231,7 @@ def _density(r: Floats) -> Floats:
 
 
 def _held() -> Floats:
-    """The change of the density at each r out of a slow NIC, by the wait at the receiver."""
+    """Return the change of the density at each r out of a slow NIC, by the wait at the receiver."""
     r, slowest = CENTRES[:, None], np.exp(SLOWDOWNS)
     partly = np.where((r > 0.0) & (r < SLOWDOWNS), np.exp(r + np.minimum(np.exp(r), slowest) - slowest), 0.0)
     found: Floats = HELD * (_normal(r) * np.exp(1.0 - slowest) + partly - _normal(r - SLOWDOWNS))

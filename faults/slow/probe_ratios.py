@@ -136,7 +136,7 @@ class Probes:
         return max(MIN_S, float(known.mean())) if known.size else float("nan")
 
     def _among_s(self, values_s: Floats) -> float:
-        """The time of a pair: the lower median over pairs, of each the middle of its two closest probes."""
+        """Return the time of a pair: the lower median over pairs, of each the middle of its two closest probes."""
         ordered = np.sort(values_s[np.isfinite(values_s).sum(axis=1) >= FEWEST_RECENT], axis=1)
         if len(ordered) < FEWEST_PEERS:
             return float("nan")

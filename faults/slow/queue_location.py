@@ -62,7 +62,7 @@ class Waits:
         return nats if way is Direction.TX else -nats
 
     def legs(self, node: int) -> tuple[float, int | None]:
-        """Share of the second peer in the bytes that wait at a node against the first, and the first.
+        """Return the share of the second peer in the bytes that wait at a node against the first, and the first.
 
         A slow NIC holds up data of one ring neighbour and acknowledgements of the other; a slow link those of one pair.
         The bytes that wait at a typical node are subtracted.

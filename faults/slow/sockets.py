@@ -76,7 +76,7 @@ class Sockets:
             rows[-1].peers[peer] = _fields(seen.values)
 
     def span(self, from_s: float, to_s: float, *, counted: bool = False) -> Span | None:
-        """From the first poll at or after `from_s` to the last by `to_s`; None if no node has two.
+        """Return the span from the first poll at or after `from_s` to the last by `to_s`; None if no node has two.
 
         `counted`: with the connections of all polls in between.
         """

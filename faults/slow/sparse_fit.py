@@ -159,7 +159,9 @@ def explain(observed: Observed, *, false_per_window: float, false_beside: float 
 
 
 def _nothing_in(cut: Observed, prices: _Prices) -> bool:
-    """Whether the loss of all pairs together would not pay for any entity: true of most windows, and quick to test."""
+    """Return whether the loss of all pairs together would not pay for any entity: true of most windows, and quick to
+    test.
+    """
     sockets, delays = (_known(_loss(np.maximum(x, 0.0) / s)) for x, s in _both(cut))
     lost = sockets + delays
     nics = lost.sum(axis=0) + lost.sum(axis=1)
@@ -186,7 +188,7 @@ def standing(observed: Observed, entity: Entity, others: Sequence[Entity]) -> Ma
 
 
 def apart(slow: NDArray[np.bool_]) -> int:
-    """The least number of nodes that can account for the pairs: the number of pairs that share no end."""
+    """Return the least number of nodes that can account for the pairs: the number of pairs that share no end."""
     used: set[int] = set()
     count = 0
     for i, j in np.argwhere(slow):
@@ -280,7 +282,7 @@ def _without_others(left: Observed) -> tuple[Floats, Floats]:
 
 
 def _shift(values: tuple[Floats, Floats], most: Floats | None = None) -> Gains:
-    """Per row the common amplitude from 0 to `most` with the least Huber loss, and its gain.
+    """Return, per row, the common amplitude from 0 to `most` with the least Huber loss, and its gain.
 
     A row with fewer than two known values is no NIC's; nor is one of which a single value shows half of the amplitude.
     """

@@ -76,7 +76,7 @@ class Roles:
 
 
 def common(gap: Floats, roles: Roles, *, few: int, noise: float) -> Floats:
-    """Per node, NaN if unknown.  `gap`: log time to compute without each node's own part.
+    """Return the common part per node, NaN if unknown.  `gap`: log time to compute without each node's own part.
 
     Levels are those beside the replicas' parts (Tukey's median polish): a role's median alone lies anywhere between
     late nodes and the others once half of its replicas have more data.  The part of a large replica with too few
@@ -98,7 +98,7 @@ def common(gap: Floats, roles: Roles, *, few: int, noise: float) -> Floats:
 
 
 def _level(gap: Floats, roles: Roles, observed: Ints, few: int) -> Floats:
-    """Median per role; of all, for a role with too few nodes.
+    """Return the median per role; of all, for a role with too few nodes.
 
     A large role with too few observed nodes is unknown: the common median is not the role's.
     """
@@ -127,7 +127,7 @@ def median(values: Floats) -> float:
 
 
 def of_rank(values: Floats, share: float) -> float:
-    """The quantile of observed nodes, the lower one of two: numpy's takes seven times as long.  0 without any."""
+    """Return the lower quantile of observed nodes: numpy's takes seven times as long.  0 without any."""
     values = values[np.isfinite(values)]
     if not values.size:
         return 0.0

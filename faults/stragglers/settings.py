@@ -19,7 +19,7 @@ Slowdown = Annotated[float, Field(ge=1.005, le=2)]
 class StragglerSettings(Frozen):
     """Of one job."""
 
-    false_per_day: Positive = 0.2  # of the whole job, at most; a fifth of what is promised, so that a week can show it
+    false_per_day: Positive = 0.2  # of the whole job, at most; a fifth of the target, so that a week can show it
     slowdowns: Annotated[tuple[Slowdown, ...], Field(min_length=1, max_length=8)] = (1.02, 1.03, 1.10)  # rising
     patience: Annotated[float, Field(gt=0, lt=1)] = 0.8  # share of false alarms for the smallest: only it takes minutes
     wander: Annotated[float, Field(gt=0, le=0.1)] = 0.003  # first guess (log): clocks, temperature; estimated later
@@ -42,7 +42,9 @@ class StragglerSettings(Frozen):
         return tuple(math.log(each) for each in self.slowdowns)
 
     def bars(self, nodes: int, window_s: float) -> tuple[float, ...]:
-        """Bars of the log-likelihood ratio for each size, and of a run: windows x CHANCE e^-bar is its share."""
+        """Return the bars of the log-likelihood ratio for each size, and of a run: windows x CHANCE e^-bar is its
+        share.
+        """
         rest = (1.0 - self.patience) / len(self.slowdowns)
         windows = nodes * DAY_S / window_s
         shares = (self.patience, *(rest for _ in self.slowdowns))
@@ -53,7 +55,7 @@ class StragglerSettings(Frozen):
         return math.ceil(self.hiccup_s / window_s) + 1
 
     def run(self, large_share: float, nodes: int, window_s: float, *, resumed_share: float = 1.0) -> int:
-        """The number of large windows in a row that is no coincidence: log of share^run is beyond the last bar.
+        """Return the number of large windows in a row that is no coincidence: log of share^run is beyond the last bar.
 
         `resumed_share`: of windows after a stop of the job, if one lies within the run; most runs have none.
         """

@@ -210,7 +210,7 @@ class Stragglers:
         return found
 
     def _own(self, state: StragglerState, found: _Found) -> bool:
-        """Whether the node itself is late, and not all nodes with the same data, in the same windows.
+        """Return whether the node itself is late, and not all nodes with the same data, in the same windows.
 
         Unobserved nodes do not count, and too few observed ones give no result.
         """
@@ -248,7 +248,9 @@ class Stragglers:
 
 
 def _lately(state: StragglerState, nodes: Ints, size: int | None, windows: int) -> Floats:
-    """Mean lateness beside the prediction of the filter that knows the slowdown: the other one takes it for sway."""
+    """Return the mean lateness beside the prediction of the filter that knows the slowdown: the other one takes it for
+    sway.
+    """
     late = state.recent(nodes, windows)
     if size is None:
         return late

@@ -81,7 +81,7 @@ class RowForecast:
         return max(0.0, self._quantile_w(horizon_s, quantile, first=0))
 
     def change_w(self, horizon_s: float, quantile: float) -> float:
-        """The reading at the end of the horizon less the last one, at a quantile; below 0 where it falls."""
+        """Return the reading at the end of the horizon less the last one, at a quantile; below 0 where it falls."""
         return self._quantile_w(horizon_s, quantile, first=len(LAGS))
 
     def _quantile_w(self, horizon_s: float, quantile: float, *, first: int) -> float:

@@ -98,7 +98,7 @@ class Row:
         return np.arange(len(self), dtype=np.int64)
 
     def clocks_of(self, clocks: Clocks) -> Floats:
-        """[2, servers]: the clocks of each server, writing tokens and reading prompts."""
+        """Return [2, servers]: the clocks of each server, writing tokens and reading prompts."""
         by_duty = (
             (clocks.low_token, clocks.high_token, clocks.training),
             (clocks.low_prompt, clocks.high_prompt, clocks.training),

@@ -51,7 +51,7 @@ class GuardSettings(Frozen):
 
     @property
     def degraded_clocks(self) -> Clocks:
-        """Upper bound of the clocks while budget or actuation is not reliable."""
+        """Return the upper bound of the clocks while budget or actuation is not reliable."""
         return Clocks(*self.degraded)
 
     @property

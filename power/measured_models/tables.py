@@ -72,7 +72,7 @@ class Points:
 
 
 def kind_of(columns: Sequence[str]) -> TableKind:
-    """The kind of a table with these columns; a RuleError names those that are missing from the nearest kind."""
+    """Return the kind of a table with these columns; a RuleError names those that are missing from the nearest kind."""
     missing = {kind: [name for name in wanted if name not in columns] for kind, wanted in COLUMNS.items()}
     kind = min(missing, key=lambda kind: len(missing[kind]) / len(COLUMNS[kind]))
     if len(missing[kind]) * 2 > len(COLUMNS[kind]):

@@ -58,7 +58,7 @@ def swing_of(job: TrainingJob, *, steps: int, clock: float = 1.0) -> Swing:
 
 
 def widened(swing: Swing, slip_s: float) -> Floats:
-    """The most that the job may draw at each step if it may be early or late by `slip_s`."""
+    """Return the most that the job may draw at each step if it may be early or late by `slip_s`."""
     steps = min(len(swing.watts), ceil(slip_s / swing.step_s - 1e-9))
     found = swing.watts
     for shift in range(1, steps + 1):

@@ -80,7 +80,7 @@ class RowRequest(Frozen):
 
     @property
     def server_days(self) -> float:
-        """The servers of the larger simulated row times the simulated days."""
+        """Return the servers of the larger simulated row times the simulated days."""
         return max(self.servers, self.budget_servers if self.budget_w is None else 0) * self.days
 
     @property

@@ -29,7 +29,7 @@ TIMES, RATES = ("window_start_s", "time_s"), ("total_rate_rps", "rate_rps", "rat
 
 
 def read_rates(text: str, *, name: str) -> tuple[Floats, float]:
-    """Rates and the seconds between them, from a CSV file of windows: its start in seconds, and its rate."""
+    """Return the rates and the seconds between them, from a CSV file of windows: its start in seconds, and its rate."""
     rows = csv.reader(io.StringIO(text))
     header = [cell.strip().lstrip("\ufeff").casefold() for cell in next(rows, [])]
     time = next((header.index(column) for column in TIMES if column in header), None)

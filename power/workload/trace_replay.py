@@ -77,7 +77,7 @@ def traced_work(
 
 
 def content_s(trace: Trace, model: ServerModel) -> Floats:
-    """Server-seconds of each request on a server that is full."""
+    """Return the server-seconds of each request on a server that is full."""
     s0, s1, s2 = model.prompt_s
     prompt = np.maximum(trace.input_tokens, 1)
     each_s = model.token_time_s(model.most_together) / model.most_together

@@ -77,7 +77,7 @@ def _flight(entries: Sequence[Entry], *, name: str, ranks: Ranks, job_map: JobMa
 
 
 def _members(dumps: Mapping[int, Dump], *, everybody: Ranks, groups: Sequence[Ranks]) -> dict[str, Ranks]:
-    """The ranks of each group by name: from the dump, otherwise the smallest of the job's groups that fits."""
+    """Return the ranks of each group by name: from the dump, otherwise the smallest of the job's groups that fits."""
     recorded: dict[str, Ranks] = {}
     observation: dict[str, set[int]] = defaultdict(set)
     for rank, dump in dumps.items():
