@@ -76,9 +76,7 @@ class Bundle:
 
     @property
     def proves(self) -> bool:
-        """Return whether the bundle's diagnoses contain those of the live monitor; dropped calls can be needed for
-        them.
-        """
+        """Return whether the diagnoses contain those of the live monitor; dropped calls can be needed for them."""
         return proves(self.live, self.diagnoses)
 
 

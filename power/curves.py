@@ -157,9 +157,7 @@ class ReplicaPower:
 
     @property
     def limit_w(self) -> float:
-        """Return the power that a feed must carry for one replica: GPUs and server at full load, for 90 % of the
-        models.
-        """
+        """Return the power that a feed must carry for one replica at full load, for 90 % of the models."""
         return self.busy_w.high + self.server_busy_w.mid
 
 

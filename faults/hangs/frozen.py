@@ -42,9 +42,7 @@ def frozen(state: JobState, settings: HangSettings, stall: Stall, *, now_s: floa
 
 
 def _alone(state: JobState, rank: int) -> bool:
-    """Return whether the rank is alone on its node.  Unread bytes belong to a node: with several ranks on it, the rank
-    is unknown.
-    """
+    """Return whether the rank is alone on its node.  Unread bytes belong to a node, not to a rank."""
     return len(state.ranks_on(state.ranks[rank].node)) == 1
 
 
@@ -60,9 +58,7 @@ def _unread(state: JobState, settings: HangSettings, stall: Stall) -> dict[int, 
 
 
 def _silent_s(state: JobState, settings: HangSettings, index: int) -> float | None:
-    """Return the age of the rank's last heartbeat, if it is above the rank's limit and most other ranks send
-    heartbeats.
-    """
+    """Return the age of the last heartbeat, if above the rank's limit and most other ranks send heartbeats."""
     rank = state.ranks[index]
     look_s = state.nodes[rank.node].look_s
     if rank.beat_s is None or look_s is None:

@@ -106,9 +106,7 @@ class Waits:
 def wait_for(
     rows: Memberships, *, entered: Ints, finished: Ints, reported: Flags, alive: NDArray[np.int8] | None = None
 ) -> Waits:
-    """Build the graph from `entered`, `finished` and `reported` per row; `alive` per rank, if known: 1 yes, 0 no, -1
-    unknown.
-    """
+    """Build the graph from `entered`, `finished` and `reported` per row; `alive` per rank: 1 yes, 0 no, -1 unknown."""
     needs = finished + 1
     waiting = reported & (entered > finished)
     blocked = waiting & (rows.least(entered, reported) < needs)

@@ -122,9 +122,7 @@ def _probed(edges: Edges, trains: Trains, settings: JobwideSettings) -> Floats |
 
 
 def _touched(fabric: Fabric, extra: NDArray[np.bool_], nodes: set[int]) -> NDArray[np.bool_] | None:
-    """Return the edges that share a node with foreign bytes, in either direction, since acknowledgements queue there
-    too.
-    """
+    """Return the edges that share a node with foreign bytes, in either direction: acknowledgements queue there too."""
     marked = np.zeros(fabric.node.size, dtype=np.bool_)
     marked[list(nodes)] = True
     marked[fabric.source[extra]] = marked[fabric.target[extra]] = True

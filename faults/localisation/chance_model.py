@@ -123,9 +123,7 @@ def _by_way_back(fabric: Fabric, ports: Ints, payments: list[_Payment]) -> Itera
 
 
 def _together(fabric: Fabric, payments: list[_Payment], back: float) -> float:
-    """Return the cost of the payments: each for itself, or the most expensive ones by congestion of the cables on the
-    reverse paths.
-    """
+    """Return the cost: each payment for itself, or the most expensive ones by congestion of the reverse cables."""
     left = sum(of.nats for of in payments)
     leaf = int(fabric.leaf[fabric.source[payments[0].edges[0]]])
     cables = cables_of(fabric, leaf)

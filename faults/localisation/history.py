@@ -100,7 +100,7 @@ class _Sample(NamedTuple):
     level: float
     total: float | None  # scatter beside the peers
     moved: float | None  # since the window before
-    own: float | None  # deviation from the baseline, in scales
+    own: float | None  # scatter of the window over the usual scatter
 
 
 def measures(

@@ -165,7 +165,7 @@ def _near(arrays: WindowArrays, pile: Pile, k: int) -> int:
 
 @jit_inner
 def _set_right(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile, count: int, keep: int, banned: int) -> float:  # noqa: PLR0917
-    """Refit the entities near k, drop those that no longer pay and value the others; return the objective's decrease."""
+    """Refit the entities near k, drop those that no longer pay and value the others; return the decrease."""
     fell = 0.0
     for turn in range(2):
         for i in range(count):

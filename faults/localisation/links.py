@@ -134,9 +134,7 @@ def _pair(  # noqa: PLR0917 - compiled code takes no keywords
     warm: float,
     totals: NDArray[np.float64],
 ) -> tuple[int, float, bool]:
-    """Fill the traffic's ratios for each slowdown; return (counting edges, their mean share of new variance, any
-    observed).
-    """
+    """Fill the ratios for each slowdown; return (counting edges, their mean share of new variance, any observed)."""
     count, share, observed = 0, 0.0, False
     totals[:] = 0.0
     for at in range(pairs.first[p], pairs.first[p + 1]):

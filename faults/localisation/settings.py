@@ -50,9 +50,7 @@ class LocaliserSettings(Frozen):
     lasting_s: Positive = 600.0  # a cable congested for longer is called a fault
 
     def node_bar(self, entities: int, window_s: float, *, young: bool = False) -> float:
-        """Return the nats of evidence that a node needs: Ville's inequality over all entities and all windows of a
-        week.
-        """
+        """Return the nats that a node needs: Ville's inequality over all entities and all windows of a week."""
         return math.log(max(entities, 1) * self._draws(window_s, young=young) / self.false_per_week)
 
     def link_bar(self, links: int, window_s: float, *, young: bool = False) -> float:
@@ -61,9 +59,7 @@ class LocaliserSettings(Frozen):
         return math.log(max(links, MANY_LINKS) * (min(draws, 1.0 / self.false_links_per_start) if young else draws))
 
     def hits(self, window_s: float) -> int:
-        """Return the number of windows with support of their own, out of `hits + spare_windows`: one more than a
-        hiccup touches.
-        """
+        """Return the windows with support, out of `hits + spare_windows`: one more than a hiccup touches."""
         return min(math.ceil(self.hiccup_s / window_s) + 2, 24)
 
     def _draws(self, window_s: float, *, young: bool) -> float:

@@ -83,9 +83,7 @@ def _outlasts(hits: np.uint32, unobserved: np.uint32, settings: LocaliserSetting
 
 
 def _stretches(hits: np.uint32, unobserved: np.uint32, settings: LocaliserSettings, trial: Trial) -> bool:
-    """Return whether the suspect had support whenever it was observed, one time fewer than required, over as long by
-    the clock.
-    """
+    """Return whether the suspect had support whenever observed, one time fewer than required, over as long a time."""
     wanted = settings.hits(trial.window_s)
     count, windows = run_of_hits(hits, unobserved)
     return count >= wanted - 1 and windows >= wanted

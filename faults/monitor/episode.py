@@ -48,9 +48,7 @@ def _explains(earlier: Diagnosis, later: Diagnosis) -> bool:
 
 
 def _replaces(later: Diagnosis, earlier: Diagnosis) -> bool:
-    """Return whether the later diagnosis has another place and is more confident than a weak one, or is the node of
-    this link.
-    """
+    """Return whether the later diagnosis is elsewhere and more confident than a weak one, or the node of this link."""
     if (later.fault, later.node, later.peer) == (earlier.fault, earlier.node, earlier.peer):
         return False
     return _part_of(earlier, later) or (later.confidence > earlier.confidence and not earlier.isolate)

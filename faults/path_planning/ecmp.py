@@ -105,9 +105,7 @@ class Fabric:
         self._salt = np.array([seeds[switch] for switch in self._switch], dtype=np.uint64)
 
     def sent(self, sources: Ints, targets: Ints, ports: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return the port by which each packet leaves and the port at which it arrives, and the links of its path, then
-        -1.
-        """
+        """Return the ports by which each packet leaves and arrives, and the links of its path, then -1."""
         tuples = mix64(mix64(self._addresses[sources] ^ mix64(self._addresses[targets])) ^ ports.astype(np.uint64))
         out = (mix64(tuples ^ np.uint64(1)) % self._ports[sources].astype(np.uint64)).astype(np.int64)
         into = (mix64(tuples ^ np.uint64(2)) % self._ports[targets].astype(np.uint64)).astype(np.int64)

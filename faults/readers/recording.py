@@ -91,9 +91,7 @@ def _dumps(files: Mapping[str, Content], *, tally: ParseErrors) -> Iterator[tupl
 
 
 def _rounds(dumps: Iterable[tuple[int, Dump]]) -> Iterator[dict[int, Dump]]:
-    """Return the dumps in rounds.  Ranks may have dumped twice, with stack traces and without: at most one dump of each
-    rank at a time.
-    """
+    """Return rounds with at most one dump of each rank: ranks may have dumped with stack traces and without."""
     left = list(dumps)
     while left:
         taken: dict[int, Dump] = {}

@@ -142,9 +142,7 @@ class Health:
         return self._table
 
     def table_with(self, ratios: Floats) -> Floats:
-        """Return the table with these probes counted as healthy: early on, a change common to many pairs is no fault
-        of one.
-        """
+        """Return the table with these probes as healthy: early on, a change common to many pairs is no fault of one."""
         counts = self._counts.copy()
         np.add.at(counts, _bins(ratios), 1.0)
         return _table(counts)

@@ -159,9 +159,7 @@ def explain(observed: Observed, *, false_per_window: float, false_beside: float 
 
 
 def _nothing_in(cut: Observed, prices: _Prices) -> bool:
-    """Return whether the loss of all pairs together would not pay for any entity: true of most windows, and quick to
-    test.
-    """
+    """Return whether the loss of all pairs would not pay for any entity: true of most windows, and quick to test."""
     sockets, delays = (_known(_loss(np.maximum(x, 0.0) / s)) for x, s in _both(cut))
     lost = sockets + delays
     nics = lost.sum(axis=0) + lost.sum(axis=1)
@@ -173,9 +171,7 @@ def _both(left: Observed) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]
 
 
 def standing(observed: Observed, entity: Entity, others: Sequence[Entity]) -> Mapping[Entity, float]:
-    """Return the log likelihood of all hypotheses that share a slowed pair's end with an entity, beside the other
-    entities.
-    """
+    """Return the log likelihood of all hypotheses that share an end with an entity, beside the other entities."""
     left = _cut(observed).less(others)
     gains = _gains(left, 0.5 * float(np.log(left.pairs())))
     ends = sorted(entity.ends)

@@ -42,9 +42,7 @@ class StragglerSettings(Frozen):
         return tuple(math.log(each) for each in self.slowdowns)
 
     def bars(self, nodes: int, window_s: float) -> tuple[float, ...]:
-        """Return the bars of the log-likelihood ratio for each size, and of a run: windows x CHANCE e^-bar is its
-        share.
-        """
+        """Return the bars of the log-likelihood ratio per size, and of a run: windows x CHANCE e^-bar is its share."""
         rest = (1.0 - self.patience) / len(self.slowdowns)
         windows = nodes * DAY_S / window_s
         shares = (self.patience, *(rest for _ in self.slowdowns))

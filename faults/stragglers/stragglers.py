@@ -248,9 +248,7 @@ class Stragglers:
 
 
 def _lately(state: StragglerState, nodes: Ints, size: int | None, windows: int) -> Floats:
-    """Return the mean lateness beside the prediction of the filter that knows the slowdown: the other one takes it for
-    sway.
-    """
+    """Return the mean lateness beside the prediction of the filter with the slowdown: the other takes it for sway."""
     late = state.recent(nodes, windows)
     if size is None:
         return late

@@ -41,9 +41,7 @@ def _highest(menu: Sequence[Option]) -> Draw:
 
 
 def _may_break(whole: CapProblem, feed: FeedLimit, highest: Sequence[Draw]) -> bool:
-    """Return whether the feed's classes, each at the highest of any option in every part of its draw, would draw too
-    much.
-    """
+    """Return whether the classes, with every part of their draw at its highest, would exceed the feed's limit."""
     return peak_w((highest[g] for g in feed.members), sigmas=whole.sigmas) > feed.limit_w
 
 

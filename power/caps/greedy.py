@@ -67,9 +67,7 @@ def descend(problem: CapProblem, start: Choice) -> Choice:
 
 
 def rounded(problem: CapProblem, shares: Sequence[npt.NDArray[np.float64]]) -> Choice | None:
-    """Return a choice near a mixture: each class takes the option with the lowest power among the options in its
-    mixture.
-    """
+    """Return a choice near a mixture: each class takes the mixed option with the lowest power."""
     choice = []
     for menu, mine in zip(problem.options, shares, strict=True):
         mixed = [o for o, share in enumerate(mine) if share > HOLDS] or [int(mine.argmax())]

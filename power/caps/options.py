@@ -31,9 +31,7 @@ def slack_of(one: ServerClass, terms: Terms) -> float:
 
 
 def options(one: ServerClass, period: int, *, terms: Terms, correlation: float) -> tuple[Option, ...]:
-    """Return the options while both sides of its feeds are there: every level on which no work piles up; full clock
-    always.
-    """
+    """Return the options with both sides up: every level on which no work piles up; full clock always."""
     least, slack, busy = one.group.least_clock, slack_of(one, terms), busy_in(one.group, period)
     found = []
     for token, prompt in levels_of(one, terms):

@@ -167,9 +167,7 @@ def _errors(off: Sequence[Floats]) -> Floats:
 
 
 def _student(freedom: int) -> Floats:
-    """Return equal quantiles of Student's t, by its expansion around the normal distribution (Abramowitz and Stegun
-    26.7.5).
-    """
+    """Return equal quantiles of Student's t, expanded around the normal (Abramowitz and Stegun 26.7.5)."""
     normal = NormalDist()
     z = np.array([normal.inv_cdf((i + 0.5) / DRAWS) for i in range(DRAWS)])
     first = (z**3 + z) / 4

@@ -106,9 +106,7 @@ class Row:
         return np.array(by_duty, dtype=np.float64)[:, self.duty]
 
     def worst_each_w(self, held: Floats) -> Floats:
-        """Return the highest possible power of each server with these clocks; a braked server counts at its brake
-        clock.
-        """
+        """Return the highest possible power of each server with these clocks; a braked one at its brake clock."""
         clocks = held[[TOKEN_CLOCK, PROMPT_CLOCK]]
         clocks = np.where(held[BRAKE] > 0, np.minimum(clocks, self._brake_clock), clocks)
         watts: Floats = (self._curves[:, 0] + self._curves[:, 1] * clocks ** self._curves[:, 2]).max(axis=0)

@@ -237,9 +237,7 @@ class Ladder:
         return share
 
     def _step(self, step: int, pressure: float, reading: float) -> int:
-        """Return the routing step: one up above its pressure, one down below the pressure of the present step by the
-        band.
-        """
+        """Return the routing step: one up above its pressure, one down below its pressure by the band."""
         if reading > self.margins.most_reading:
             return max(0, step - 1)
         if step < len(self.routing) and pressure > self.routing[step].above:

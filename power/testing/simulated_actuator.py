@@ -139,9 +139,7 @@ class SimulatedActuator:
         self._clocks_at_s[chosen] = inf
 
     def set_silent(self, servers: Sequence[str], *, silent: bool) -> None:
-        """Disconnect or reconnect these servers; a disconnected server neither receives nor reports, and keeps its
-        state.
-        """
+        """Disconnect or reconnect servers; a disconnected server neither receives nor reports, and keeps its state."""
         self._silent[self._chosen(servers)] = silent
 
     def _chosen(self, servers: Sequence[str]) -> Ints:

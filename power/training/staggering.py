@@ -92,9 +92,7 @@ def _group(jobs: Sequence[TrainingJob], slip_s: float, steps: int, seed: int) ->
 
 
 def best_offsets(profiles: Floats, *, seed: int = 0) -> Ints:
-    """Return the steps by which each profile is turned, so that the peak of their sum is least; of equal peaks the
-    flattest.
-    """
+    """Return the shift of each profile for the lowest peak of their sum; of equal peaks the flattest."""
     jobs, steps = profiles.shape
     if steps ** (jobs - 1) <= MAX_TRIED:
         rest = product(range(steps), repeat=jobs - 1)

@@ -48,9 +48,7 @@ def _of_rank(
 
 
 def _stream(entry: Entry) -> tuple[int, str, tuple[int, ...]]:
-    """Return the scope of an entry's number: its group; for point-to-point operations the pair, sender first, if
-    known.
-    """
+    """Return the scope of an entry's number: its group, or for point-to-point operations the pair, sender first."""
     if not entry.point_to_point:
         return entry.group_id, entry.group, ()
     match = _PAIR.fullmatch(entry.op)
