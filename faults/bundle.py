@@ -38,14 +38,11 @@ HEAD: Final = frozenset({"bundle", "dropped", "job", "settings", "told", "versio
 
 
 class CallLog:
-    """The newest calls of a fault monitor."""
-
     def __init__(self, most: int = MAX_CALLS) -> None:
         self._calls: deque[Call] = deque(maxlen=most)
         self.dropped = 0
 
     def add(self, call: Call) -> None:
-        """Add an observation, or the time of an evaluation."""
         self.dropped += len(self._calls) == self._calls.maxlen
         self._calls.append(call)
 
@@ -69,17 +66,17 @@ class Bundle:
     live: tuple[Diagnosis, ...] = ()  # of the live monitor, which had all calls
 
     def replayed(self) -> tuple[Diagnosis, ...]:
-        """The diagnoses of a new monitor for the same calls."""
+        """Return the diagnoses of a new monitor for the same calls."""
         return run(FaultMonitor(self.job, self.settings), self.calls)
 
     @property
     def holds(self) -> bool:
-        """Whether the replay equals the bundle's diagnoses, bit for bit."""
+        """Return whether the replay equals the bundle's diagnoses, bit for bit."""
         return self.replayed() == self.diagnoses
 
     @property
     def proves(self) -> bool:
-        """Whether the bundle's diagnoses contain those of the live monitor; dropped calls can be needed for them."""
+        """Return whether the diagnoses contain those of the live monitor; dropped calls can be needed for them."""
         return proves(self.live, self.diagnoses)
 
 
@@ -92,7 +89,7 @@ def write_bundle(
     dropped: int = 0,
     live: Iterable[Diagnosis] = (),
 ) -> Iterator[str]:
-    """The lines of a bundle, each with its newline.  Its diagnoses are those of a replay of the calls."""
+    """Return the lines of a bundle, each with its newline.  Its diagnoses are those of a replay of the calls."""
     digest = hashlib.sha256()
     monitor = FaultMonitor(job, settings)
 
@@ -112,7 +109,7 @@ def write_bundle(
 
 
 def read_bundle(lines: Iterable[str | bytes]) -> Bundle:
-    """Parse a bundle and check its checksum.  Raises a RuleError that names the line."""
+    """Parse a bundle and check its checksum; raise a RuleError that names the line."""
     digest = hashlib.sha256()
     head: dict[str, Any] = {}
     calls: list[Call] = []
@@ -145,13 +142,13 @@ def read_bundle(lines: Iterable[str | bytes]) -> Bundle:
 
 
 def proves(live: Iterable[Diagnosis], diagnoses: Iterable[Diagnosis]) -> bool:
-    """Whether each live diagnosis is among these, by class, place, direction and isolation; times can differ."""
+    """Return whether each live diagnosis is among these, by class, place, direction and isolation; times can differ."""
     claims = {_claim(diagnosis) for diagnosis in diagnoses}
     return all(_claim(diagnosis) in claims for diagnosis in live)
 
 
 def diagnoses_in(line: str) -> tuple[Diagnosis, ...] | None:
-    """The diagnoses of a written line; None for another kind of line."""
+    """Return the diagnoses of a written line; None for another kind of line."""
     return _diagnoses(json.loads(line), 0) if line.startswith('{"verdicts":') else None
 
 
@@ -161,7 +158,7 @@ def _claim(diagnosis: Diagnosis) -> tuple[object, ...]:
 
 
 def is_bundle(first: str | bytes) -> bool:
-    """Whether a file with this first line is a bundle."""
+    """Return whether a file with this first line is a bundle."""
     try:
         found = json.loads(first)
     except (ValueError, RecursionError):

@@ -12,7 +12,7 @@ MAX_NAME: Final = 256  # characters
 
 @dataclass(frozen=True, slots=True)
 class JobFabric:
-    """Switches of the job's fabric, as its operator gives them."""
+    """Switches of the job's fabric, as configured by the operator."""
 
     leaves: tuple[str, ...]  # name of the leaf switch of each node
 
@@ -30,7 +30,7 @@ class Job:
 
 
 def is_leaves(found: Any, *, nodes: int) -> TypeGuard[Sequence[str]]:
-    """Whether the value names the leaf switch of each node."""
+    """Return whether the value names the leaf switch of each node."""
     names = isinstance(found, list | tuple) and len(found) == nodes
     return names and all(isinstance(name, str) and 0 < len(name) <= MAX_NAME for name in found)
 
@@ -39,9 +39,9 @@ class Detector(Protocol):
     """Takes observations in the order in which they became known, and gives diagnoses for a given time."""
 
     def observe(self, observation: Observation) -> None:
-        """Take an observation.  Never raises: an unusable observation is ignored."""
+        """Add an observation.  Never raises: an unusable observation is ignored."""
         ...
 
     def evaluate(self, now_s: float) -> Sequence[Diagnosis]:
-        """The active faults at this time."""
+        """Return the active faults at this time."""
         ...

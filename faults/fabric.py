@@ -24,8 +24,6 @@ class Traffic(IntEnum):
 
 
 class Explains(IntEnum):
-    """Kinds of entity in the joint fit."""
-
     LINK = 0  # one pair of NICs, one direction
     TX = 1
     RX = 2

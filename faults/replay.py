@@ -12,7 +12,7 @@ Call = Observation | float  # an observation, or the time of an evaluation
 
 
 def calls(observations: Iterable[Observation], *, judge_s: float) -> Iterator[Call]:
-    """The observations, with an evaluation after each period that has any, and one at the end."""
+    """Return the observations, with an evaluation after each period that has any, and one at the end."""
     due_s: float | None = None
     for observation in observations:
         if due_s is not None and observation.at_s > due_s:
@@ -26,7 +26,7 @@ def calls(observations: Iterable[Observation], *, judge_s: float) -> Iterator[Ca
 
 
 def run(monitor: FaultMonitor, inputs: Iterable[Call]) -> tuple[Diagnosis, ...]:
-    """Make the calls; returns every fault in the order of detection."""
+    """Make the calls; return every fault in the order of detection."""
     for call in inputs:
         if isinstance(call, Observation):
             monitor.observe(call)
@@ -38,6 +38,6 @@ def run(monitor: FaultMonitor, inputs: Iterable[Call]) -> tuple[Diagnosis, ...]:
 def replay(
     job: Job, observations: Iterable[Observation], settings: MonitorSettings | None = None
 ) -> tuple[Diagnosis, ...]:
-    """The faults of a recording.  Times are on the observations' clock."""
+    """Return the faults of a recording.  Times are on the observations' clock."""
     settings = settings or MonitorSettings()
     return run(FaultMonitor(job, settings), calls(observations, judge_s=settings.judge_s))

@@ -1,5 +1,3 @@
-"""Types of numpy arrays."""
-
 import numpy as np
 import numpy.typing as npt
 

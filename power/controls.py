@@ -38,7 +38,7 @@ class Clocks(NamedTuple):
     training: float = FULL_CLOCK
 
     def of(self, priority: Priority, phase: Phase) -> float:
-        """The clock of a server in a phase; idle and parked ones draw the same at any."""
+        """Return the clock of a server in a phase; idle and parked servers draw the same power at every clock."""
         if phase is Phase.TRAINING:
             return self.training
         if phase is Phase.TOKEN:
@@ -72,7 +72,7 @@ class Routing(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """Everything that a policy decides at one moment."""
+    """The output of a policy at one moment."""
 
     clocks: Clocks = Clocks()
     # A prompt waits while the row, as modelled, would draw more than this with it.

@@ -23,7 +23,7 @@ Bound = Literal["compute", "memory"]
 
 @dataclass(frozen=True, slots=True)
 class Watts:
-    """A power with the range of nine of ten models."""
+    """A power with its range over 90 % of the models."""
 
     low: float
     mid: float
@@ -45,12 +45,12 @@ class PowerCurve:
 
     @property
     def measured(self) -> bool:
-        """Whether this very type was measured."""
+        """Return whether this board type was measured."""
         return self.board.measured
 
     @property
     def idle_w(self) -> Watts:
-        """Powered, weights loaded, nothing to do; a clock lock changes little here and is not counted."""
+        """Return the power with weights loaded and no requests; the small effect of a clock lock is not counted."""
         return self._of_tdp(self.board.idle_share)
 
     def busy_w(self, clock: float = FULL_CLOCK) -> Watts:
@@ -85,7 +85,7 @@ class PowerCurve:
         return full - (full - quarter) / (1 - QUARTER_LOAD)
 
     def speed(self, clock: float, phase: Bound) -> Spread:
-        """Speed of a phase over its speed at full clock."""
+        """Return the speed of a phase relative to full clock."""
         shares = self.clock.compute_sensitivity if phase == "compute" else self.clock.memory_sensitivity
         low, mid, high = (1 / (1 + k * (1 / clock - 1)) for k in (shares.high, shares.mid, shares.low))
         return Spread(low=low, mid=mid, high=high)
@@ -103,25 +103,25 @@ class PowerCurve:
         return low
 
     def efficient_clock(self, phase: Bound) -> float:
-        """The level at which a phase takes the least energy: below it, it takes longer and more."""
+        """Return the clock at which a phase takes the least energy."""
         lowest, steps = round(self.clock.lowest / LEVEL_STEP), round(FULL_CLOCK / LEVEL_STEP)
         grid = [round(step * LEVEL_STEP, 2) for step in range(lowest, steps + 1)]
         return min(grid, key=lambda clock: self.clock.left(clock) / self.speed(clock, phase).mid)
 
     @property
     def levels(self) -> tuple[float, ...]:
-        """Clocks worth choosing from, highest first: full, the most efficient for decoding, and one between."""
+        """Return the clocks to choose from, highest first: full, the most efficient for decoding, and one between."""
         lowest = self.efficient_clock("memory")
         between = round(round((FULL_CLOCK + lowest) / 2 / LEVEL_STEP) * LEVEL_STEP, 2)
         return tuple(sorted({FULL_CLOCK, between, lowest}, reverse=True))
 
     def cap_w(self, clock: float = FULL_CLOCK) -> float:
-        """The board limit that goes with a clock: the rating at full clock, within what the board lets be set."""
+        """Return the board limit for a clock: the rating at full clock, within the board's settable range."""
         wanted = self.gpu.rated_w if clock > FULL_CLOCK - FULL_POWER_MARGIN else self.busy_w(clock).high
         return max(wanted, self.gpu.cap_min_w or 0.0)
 
     def server_w(self, gpu_w: float) -> Watts:
-        """The server's share for one GPU that draws so much."""
+        """Return the server's share of power for one GPU."""
         server = self.server
         mid, spread = server.base_share_of_tdp * self.gpu.rated_w + server.share_of_gpu * gpu_w, server.spread
         return Watts(mid * spread.low, mid, mid * spread.high)
@@ -132,7 +132,7 @@ class PowerCurve:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPower:
-    """The power of one replica: all its GPUs, and its share of their servers."""
+    """The power of one replica: all its GPUs and its share of their servers."""
 
     gpus: int
     clock: float
@@ -147,22 +147,22 @@ class ReplicaPower:
 
     @property
     def planned_idle_w(self) -> float:
-        """The power of a nearly idle replica, with its share of the servers."""
+        """Return the power of a nearly idle replica, with its share of the servers."""
         return self.standing_w + self.server_standing_w
 
     @property
     def planned_busy_w(self) -> float:
-        """The power at full load, with its share of the servers."""
+        """Return the power at full load, with its share of the servers."""
         return self.busy_w.mid + self.server_busy_w.mid
 
     @property
     def limit_w(self) -> float:
-        """Return what a feed must carry for one replica: GPUs and server at full load, for nine of ten models."""
+        """Return the power that a feed must carry for one replica at full load, for 90 % of the models."""
         return self.busy_w.high + self.server_busy_w.mid
 
 
 def power_curve(gpu: GpuSpec, *, shares: PowerShares | None = None) -> PowerCurve:
-    """The curve of a GPU type, from the shipped shares unless others are given."""
+    """Return the curve of a GPU type, from the shipped shares unless others are given."""
     known = builtin_shares() if shares is None else shares
     return PowerCurve(gpu, known.board(gpu), known.clock, known.server)
 
@@ -170,7 +170,6 @@ def power_curve(gpu: GpuSpec, *, shares: PowerShares | None = None) -> PowerCurv
 def replica_power(
     gpu: GpuSpec, *, gpus: int, level: float = FULL_CLOCK, shares: PowerShares | None = None
 ) -> ReplicaPower:
-    """Return the power of a replica of so many GPUs at a clock."""
     curve = power_curve(gpu, shares=shares)
     idle, standing_w, busy = curve.idle_w, curve.standing_w(level), curve.busy_w(level)
     return ReplicaPower(

@@ -56,19 +56,19 @@ class ServerModel(Frozen):
     token_floor_time: Annotated[float, Field(ge=0, le=1)] = 0.5
     most_together: Annotated[int, Field(ge=1, le=1024)] = 1  # requests that fit in memory
     full_clock_mhz: Annotated[float, Field(gt=0, le=10_000)]
-    brake_clock: Clock  # what the power brake leaves
+    brake_clock: Clock  # share left by the power brake
 
     @property
     def idle_w(self) -> float:
-        """Awake, nothing to do."""
+        """Return the power when awake without requests."""
         return self._server(self.gpu_idle_w)
 
     def prompt_w(self, clock: float = FULL_CLOCK) -> float:
-        """Reading a prompt."""
+        """Return the power while reading a prompt."""
         return self._server(self.prompt.watts(clock))
 
     def token_w(self, clock: float = FULL_CLOCK, together: int = 1) -> float:
-        """Writing tokens for so many requests."""
+        """Return the power while writing tokens for `together` requests."""
         rise = self.token.rise_w * float(clock**self.token.exponent) * float(together**self.token_batch_exponent)
         return self._server(self.token.floor_w + rise)
 
@@ -90,11 +90,11 @@ class ServerModel(Frozen):
         return self.token_s * (1 + self.token_batch_growth * (together - 1)) * self.token_slowdown(clock)
 
     def prompt_slowdown(self, clock: float) -> float:
-        """Time over time at full clock."""
+        """Return time over time at full clock."""
         return 1 + self.prompt_sensitivity * (1 / clock - 1)
 
     def token_slowdown(self, clock: float) -> float:
-        """Time over time at full clock."""
+        """Return time over time at full clock."""
         return max(1 + self.token_sensitivity * (1 / clock - 1), self.token_floor_time / clock)
 
     def _server(self, gpu_w: float) -> float:

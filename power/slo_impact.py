@@ -23,8 +23,6 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """The impact on the requests of one priority."""
-
     p50: float
     p99: float
     throughput: float  # requests finished over those of the uncapped run, minus 1
@@ -34,13 +32,12 @@ class Impact:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The longest that one priority may take."""
+    """The limit of the latency impact on one priority."""
 
     p50: float
     p99: float
 
     def holds(self, impact: Impact) -> bool:
-        """Whether an impact stays within."""
         return impact.p50 <= self.p50 and impact.p99 <= self.p99
 
 
@@ -64,7 +61,6 @@ def latency_impact(*, uncapped_s: Floats, capped_s: Floats, chosen: Flags | None
 
 
 def slo_holds(impacts: Mapping[Priority, Impact], slo: Mapping[Priority, Limit] = POLCA_SLO) -> bool:
-    """Whether every priority stays within its limit."""
     return all(limit.holds(impacts[priority]) for priority, limit in slo.items() if priority in impacts)
 
 

@@ -22,7 +22,7 @@ class Budget(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation:
-    """The input of a policy.  All of it may be late; `now_s` is the present time."""
+    """The input of a policy.  Every part may be late; `now_s` is the present time."""
 
     now_s: float
     reading: Reading

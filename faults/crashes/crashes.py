@@ -26,7 +26,7 @@ class Vanished:
 
 
 def crashes(state: JobState, settings: CrashSettings, *, now_s: float) -> tuple[Diagnosis, ...]:
-    """The node that vanished first, if a rank still waits for it."""
+    """Return the node that vanished first, if a rank still waits for it."""
     missed = _missed_by_peers(state)
     nodes = range(len(state.nodes))
     gone = [found for node in nodes if (found := _vanished(state, node) or missed.get(node)) is not None]
@@ -44,7 +44,7 @@ def crashes(state: JobState, settings: CrashSettings, *, now_s: float) -> tuple[
 
 
 def _missed_by_peers(state: JobState) -> dict[int, Vanished]:
-    """Nodes without an own report, to which no sampling peer with earlier sockets has any left."""
+    """Return the nodes without an own report to which no sampling peer with earlier sockets has any left."""
     had: dict[int, list[tuple[float, float]]] = {}
     for (looker, node), pair in state.pairs.items():
         seen = state.nodes[looker]
@@ -60,7 +60,7 @@ def _missed_by_peers(state: JobState) -> dict[int, Vanished]:
 
 
 def _unseen(state: JobState, first: Vanished) -> bool:
-    """Whether an agent has not sampled since: its node can have vanished earlier than the observed one."""
+    """Return whether an agent has not sampled since: its node can have vanished before the observed one."""
     since_s = first.seen_s - state.job.look_period_s / 2
     return any(
         node != first.node and seen.look_s is not None and seen.look_s < since_s
@@ -90,7 +90,7 @@ def _vanished(state: JobState, node: int) -> Vanished | None:
 
 
 def _confirmed(state: JobState, node: int, seen: NodeSamples) -> bool:
-    """Whether another sample of its own agent, or a peer without sockets to it, confirms that the node vanished."""
+    """Return whether another sample of its agent, or a peer without sockets to it, confirms that the node vanished."""
     if seen.vanished_s is None or seen.look_s is None:
         return False
     if seen.look_s > seen.vanished_s:
@@ -103,7 +103,7 @@ def _confirmed(state: JobState, node: int, seen: NodeSamples) -> bool:
 
 
 def _waiting_for(state: JobState, gone: list[Vanished]) -> list[int] | None:
-    """Ranks elsewhere that wait in an operation of a vanished rank; None if no rank counts operations."""
+    """Return the ranks elsewhere that wait in an operation of a vanished rank; None if no rank counts operations."""
     if not any(rank.entered for rank in state.ranks):
         return None
     away = {each.node for each in gone}
@@ -118,13 +118,13 @@ def _waiting_for(state: JobState, gone: list[Vanished]) -> list[int] | None:
 
 
 def _tied(gone: list[Vanished]) -> list[Vanished]:
-    """The earliest one, and those that can have vanished before it."""
+    """Return the earliest node, and the nodes that can have vanished before it."""
     earliest = min(gone, key=lambda each: each.seen_s)
     return [each for each in gone if each is earliest or each.after_s < earliest.seen_s]
 
 
 def _first(state: JobState, gone: list[Vanished]) -> Vanished:
-    """The earliest one; of those within one sample, the one without progress for longest."""
+    """Return the earliest node; within one sample, the node without progress for longest."""
     return min(_tied(gone), key=lambda each: (not each.by_process, _moved_s(state, each.node), each.seen_s, each.node))
 
 

@@ -1,5 +1,3 @@
-"""The limits of the crash detector."""
-
 from typing import Annotated
 
 from pydantic import Field

@@ -10,7 +10,7 @@ SURE, NEARLY, LIKELY, UNSURE, GUESS = 0.99, 0.97, 0.9, 0.6, 0.3
 
 
 def of_cut(cut: CutNode | CutLink, stall: Stall, *, now_s: float) -> Diagnosis:
-    """A node that loses all packets, or a pair that does."""
+    """Diagnose a node that loses all packets, or a pair that does."""
     standstill = f"{cut.backoff} failed retransmissions, no collective finished for {stall.duration_s:.1f} s"
     if isinstance(cut, CutNode):
         ways = {Direction.TX: "its outgoing packets are lost", Direction.RX: "its incoming packets are lost"}
@@ -54,7 +54,7 @@ def of_cut(cut: CutNode | CutLink, stall: Stall, *, now_s: float) -> Diagnosis:
 
 
 def of_frozen(found: Frozen, stall: Stall, state: JobState, *, now_s: float) -> Diagnosis:
-    """A process that does not run, or does not read."""
+    """Diagnose a process that does not run, or does not read."""
     evidence = ["standstill"]
     findings = []
     if found.stopped:
@@ -91,7 +91,7 @@ def of_missing_rank(
     onset_s: float,
     now_s: float,
 ) -> Diagnosis:
-    """A rank that is alive and has not entered the operation."""
+    """Diagnose a rank that is alive and has not entered the operation."""
     node, phase = state.ranks[rank].node, state.ranks[rank].phase
     where = f" (phase {phase})" if phase else ""
     return Diagnosis(
@@ -109,7 +109,7 @@ def of_missing_rank(
 
 
 def of_dumps(rank: int, state: JobState, *, waiting: int, complete: bool, onset_s: float, now_s: float) -> Diagnosis:
-    """A missing rank by Flight Recorder dumps alone, which are written after the job stopped."""
+    """Diagnose a missing rank by Flight Recorder dumps alone, which are written after the job stopped."""
     return Diagnosis(
         fault=FaultClass.NONCOMM_HANG,
         scope=Scope.RANK,
@@ -124,7 +124,7 @@ def of_dumps(rank: int, state: JobState, *, waiting: int, complete: bool, onset_
 
 
 def of_silence(rank: int, state: JobState, stall: Stall, *, now_s: float) -> Diagnosis:
-    """A silent rank that can be the cause; an independent source must confirm it."""
+    """Diagnose a silent rank that can be the cause; an independent source must confirm the diagnosis."""
     node = state.ranks[rank].node
     return Diagnosis(
         fault=FaultClass.NONCOMM_HANG,
@@ -141,7 +141,7 @@ def of_silence(rank: int, state: JobState, stall: Stall, *, now_s: float) -> Dia
 
 
 def of_nowhere(stall: Stall, *, waiting: int, now_s: float) -> Diagnosis:
-    """All ranks entered, none finished, and no evidence on the wire."""
+    """Diagnose a hang without a place: all ranks entered, none finished, and there is no evidence on the wire."""
     return Diagnosis(
         fault=FaultClass.COMM_HANG,
         scope=Scope.WORKLOAD,
@@ -156,6 +156,6 @@ def of_nowhere(stall: Stall, *, waiting: int, now_s: float) -> Diagnosis:
 
 
 def device_events(state: JobState, node: int) -> str:
-    """Recent events of the node's devices, as the end of a reason."""
+    """Return recent events of the node's devices, as the end of a reason."""
     events = state.nodes[node].device_events
     return f"; its devices reported {', '.join(dict.fromkeys(event for _, event in events))}" if events else ""

@@ -14,8 +14,6 @@ from faults.job_state import JobState
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """A rank that does not run, and its evidence."""
-
     rank: int
     node: int
     silent_s: float | None  # age of its last heartbeat, by its node's agent
@@ -25,7 +23,7 @@ class Frozen:
 
 
 def frozen(state: JobState, settings: HangSettings, stall: Stall, *, now_s: float) -> list[Frozen]:
-    """Ranks that do not run, by rank."""
+    """Return the ranks that do not run, by rank."""
     unread = _unread(state, settings, stall)
     found = []
     for index, rank in enumerate(state.ranks):
@@ -44,12 +42,12 @@ def frozen(state: JobState, settings: HangSettings, stall: Stall, *, now_s: floa
 
 
 def _alone(state: JobState, rank: int) -> bool:
-    """Unread bytes belong to a node: with several ranks on it, the rank is unknown."""
+    """Return whether the rank is alone on its node.  Unread bytes belong to a node, not to a rank."""
     return len(state.ranks_on(state.ranks[rank].node)) == 1
 
 
 def _unread(state: JobState, settings: HangSettings, stall: Stall) -> dict[int, tuple[int, float]]:
-    """Per node: the number of unread bytes during the stall, and for how long."""
+    """Return, per node, the number of unread bytes during the stall and their duration."""
     found: dict[int, tuple[int, float]] = {}
     for key in sorted(state.unread):
         pair = state.pairs[key]
@@ -60,7 +58,7 @@ def _unread(state: JobState, settings: HangSettings, stall: Stall) -> dict[int, 
 
 
 def _silent_s(state: JobState, settings: HangSettings, index: int) -> float | None:
-    """The age of its last heartbeat, if it is above the rank's limit and most other ranks send heartbeats."""
+    """Return the age of the last heartbeat, if above the rank's limit and most other ranks send heartbeats."""
     rank = state.ranks[index]
     look_s = state.nodes[rank.node].look_s
     if rank.beat_s is None or look_s is None:

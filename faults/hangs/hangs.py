@@ -18,7 +18,6 @@ PATIENT = 10.0  # factor on the limits of a rank in another phase, such as a che
 
 
 def hangs(state: JobState, settings: HangSettings, *, now_s: float) -> tuple[Diagnosis, ...]:
-    """The active hangs."""
     stall = find_stall(state, settings, now_s=now_s)
     if stall is None:
         return _of_dumps(state, now_s=now_s)
@@ -35,7 +34,7 @@ def hangs(state: JobState, settings: HangSettings, *, now_s: float) -> tuple[Dia
 
 
 def _cut(state: JobState, settings: HangSettings, stall: Stall, dead: list[Frozen]) -> list[CutNode | CutLink]:
-    """Cuts that no frozen process explains; its full buffers stop its peers too."""
+    """Return the cuts that no frozen process explains; the full buffers of such a process stop its peers too."""
     found = cuts(state, settings, since_s=stall.since_s)
     nodes = {each.node for each in dead}
     found = {ends: cut for ends, cut in found.items() if not nodes.intersection(ends)}
@@ -72,7 +71,7 @@ def _missing_ranks(state: JobState, settings: HangSettings, stall: Stall, *, now
 
 
 def _reports_itself(state: JobState, settings: HangSettings, stall: Stall, index: int, *, patience_s: float) -> bool:
-    """Whether the rank itself has reported during the whole stall that it has not entered the operation."""
+    """Return whether the rank itself reported during the whole stall that it has not entered the operation."""
     rank = state.ranks[index]
     needed_s = patience_s if rank.phase in ALIVE_PHASES or not rank.phase else PATIENT * patience_s
     beats = rank.beat_s is None or rank.beats_since_entered >= settings.own_code_beats
@@ -93,7 +92,7 @@ def _unnamed(
 
 
 def _of_dumps(state: JobState, *, now_s: float) -> tuple[Diagnosis, ...]:
-    """Flight Recorder dumps without any live source: they were written because the job stopped."""
+    """Diagnose by Flight Recorder dumps without any live source: they were written because the job stopped."""
     if state.progress_s is not None or state.pairs or any(rank.beat_s is not None for rank in state.ranks):
         return ()
     graph = graph_of(state, since_s=-float("inf"))

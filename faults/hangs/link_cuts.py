@@ -52,7 +52,7 @@ class CutLink(NamedTuple):
 
 
 def cuts(state: JobState, settings: HangSettings, *, since_s: float) -> dict[Edge, Cut]:
-    """Cut pairs since the stall, lower node first."""
+    """Return the cut pairs since the stall, lower node first."""
     found = {}
     for key in sorted(state.stuck):
         pair = state.pairs[key]
@@ -63,7 +63,7 @@ def cuts(state: JobState, settings: HangSettings, *, since_s: float) -> dict[Edg
 
 
 def placed(found: Mapping[Edge, Cut], state: JobState, *, since_s: float) -> list[CutNode | CutLink]:
-    """The fewest nodes and links that explain all cuts; a node needs two cut peers and no live one."""
+    """Return the fewest nodes and links that explain all cuts; a node needs two cut peers and no live one."""
     of_node: dict[int, set[int]] = defaultdict(set)
     for one, other in found:
         of_node[one].add(other)
@@ -84,7 +84,7 @@ def placed(found: Mapping[Edge, Cut], state: JobState, *, since_s: float) -> lis
 
 
 def undecided(found: Mapping[Edge, Cut], state: JobState, *, since_s: float) -> bool:
-    """Whether another pair of one of these nodes is about to be cut: the link can then still become a node."""
+    """Return whether another pair of one of these nodes is about to be cut: the link can then still become a node."""
     nodes = {node for ends in found for node in ends}
     others = (key for key in state.stuck if nodes.intersection(key) and (min(key), max(key)) not in found)
     return any(state.pairs[key].socket.backoff > 0 and state.pairs[key].at_s >= since_s for key in others)
@@ -119,7 +119,7 @@ def _cut(state: JobState, ends: Edge) -> Cut:
 
 
 def _still_talks(node: int, cut_peers: Iterable[int], state: JobState, *, since_s: float) -> bool:
-    """Whether the node has exchanged bytes with another node between two samples after the cut."""
+    """Return whether the node exchanged bytes with another node between two samples after the cut."""
     apart = set(cut_peers)
     return any(
         pair.moved_from_s >= since_s
@@ -136,7 +136,7 @@ def _cut_node(node: int, peers: list[int], found: Mapping[Edge, Cut]) -> CutNode
 
 
 def _direction(node: int, mine: list[Cut]) -> Direction | None:
-    """Both directions if both are known to be dead; one if enough bytes came the other way; otherwise unknown."""
+    """Return both directions if both are dead; one if enough bytes came the other way; otherwise unknown."""
     dead = {edge for cut in mine for edge in cut.dead}
     live = {edge for cut in mine for edge in cut.live}
     if any(edge[0] == node for edge in dead) and any(edge[1] == node for edge in dead):
@@ -148,9 +148,9 @@ def _direction(node: int, mine: list[Cut]) -> Direction | None:
 
 
 def _cut_link(ends: Edge, cut: Cut) -> CutLink:
-    """One direction if it is dead and the other one is not.
+    """Return one direction if it is dead and the other one is not.
 
-    A sender without acknowledgements cannot tell lost bytes from lost acknowledgements.
+    A sender without acknowledgements cannot distinguish lost bytes from lost acknowledgements.
     """
     if len(cut.dead) == 1:
         (edge,) = cut.dead

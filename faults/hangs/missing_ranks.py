@@ -22,12 +22,12 @@ class Graph:
 
     @property
     def reporting(self) -> bool:
-        """Whether every member of every stalled group has reported."""
+        """Return whether every member of every stalled group has reported."""
         return not self.waits.uncertain.any()
 
 
 def graph_of(state: JobState, *, since_s: float) -> Graph | None:
-    """The graph of reports since this time.  None: no rank counts operations."""
+    """Return the graph of reports since this time; None if no rank counts operations."""
     found = dict(_groups(state))
     if not found:
         return None
@@ -44,12 +44,12 @@ def graph_of(state: JobState, *, since_s: float) -> Graph | None:
 
 
 def waiters(graph: Graph) -> int:
-    """The number of ranks that wait in an operation."""
+    """Return the number of ranks that wait in an operation."""
     return int(graph.rows.anywhere(graph.waits.waiting).sum())
 
 
 def waits_since_s(graph: Graph, stall: Stall) -> float:
-    """When the last waiting rank called its operation, if known: no rank was missing before."""
+    """Return when the last waiting rank called its operation, if known: no rank was missing before."""
     told = [
         pending.since_s
         for group in graph.groups
@@ -67,7 +67,7 @@ def _groups(state: JobState) -> list[tuple[str, GroupProgress]]:
 
 
 def _everybody(state: JobState) -> GroupProgress:
-    """All ranks as one group, by heartbeat and by record."""
+    """Return all ranks as one group, by heartbeat and by record."""
     group = GroupProgress(tuple(range(len(state.ranks))))
     for index, rank in enumerate(state.ranks):
         told = [at for at in (rank.beat_s, rank.records_s) if at is not None]

@@ -9,7 +9,7 @@ from faults.job_state import JobState, RankProgress
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """No rank has finished a collective since then."""
+    """An interval in which no rank finished a collective."""
 
     since_s: float
     observed_until_s: float  # end of the evidence: the newest report of the ranks or the sockets, not the current time
@@ -17,12 +17,12 @@ class Stall:
 
     @property
     def duration_s(self) -> float:
-        """The observed duration; it does not grow without new reports."""
+        """Return the observed duration; it does not grow without new reports."""
         return self.observed_until_s - self.since_s
 
 
 def find_stall(state: JobState, settings: HangSettings, *, now_s: float) -> Stall | None:
-    """None: a rank has progressed, or the job has not started."""
+    """Return the current stall; None if a rank has progressed or the job has not started."""
     step_s = state.pace.step_s() or settings.step_s
     since_s = state.progress_s
     if since_s is None:
@@ -34,12 +34,12 @@ def find_stall(state: JobState, settings: HangSettings, *, now_s: float) -> Stal
 
 
 def fresh(at_s: float | None, state: JobState, settings: HangSettings, *, now_s: float) -> bool:
-    """Whether an agent's sample of that time is still recent."""
+    """Return whether an agent's sample of that time is still recent."""
     return at_s is not None and now_s - at_s <= settings.stale_looks * state.job.look_period_s
 
 
 def share_with_heartbeat(state: JobState, *, since_s: float) -> float:
-    """The share of heartbeat senders with a heartbeat since: a machine without a free core delays all of them."""
+    """Return the share of senders with a heartbeat since: a machine without a free core delays all of them."""
     beating = [rank for rank in state.ranks if rank.beat_s is not None]
     return sum(_beat_since(rank, since_s) for rank in beating) / len(beating) if beating else 0.0
 
@@ -49,12 +49,12 @@ def _beat_since(rank: RankProgress, since_s: float) -> bool:
 
 
 def _traffic_s(state: JobState) -> float | None:
-    """Without reports of ranks: when bytes last moved between any two nodes."""
+    """Return when bytes last moved between any two nodes; used without reports of ranks."""
     return max((pair.moved_s for pair in state.pairs.values()), default=None)
 
 
 def _heard_until_s(state: JobState, *, now_s: float) -> float | None:
-    """The median of the newest reports, which one sender cannot move."""
+    """Return the median of the newest reports, which one sender cannot move."""
     words = [rank.beat_s for rank in state.ranks if rank.beat_s is not None]
     words += [node.look_s for node in state.nodes if node.look_s is not None]
     return min(median(words), now_s) if words else None

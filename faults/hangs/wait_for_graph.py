@@ -47,7 +47,6 @@ class Memberships:
 
     @classmethod
     def of(cls, groups: "list[Ints] | list[list[int]] | list[tuple[int, ...]]", *, ranks: int) -> "Memberships":
-        """From the ranks of each group."""
         sizes = np.array([len(members) for members in groups], dtype=np.int64)
         group = np.repeat(np.arange(len(groups), dtype=np.int64), sizes)
         rank = np.concatenate([np.asarray(members, dtype=np.int64) for members in groups] or [np.empty(0, np.int64)])
@@ -59,27 +58,27 @@ class Memberships:
         return int(self.rank.size)
 
     def least(self, values: Ints, where: Flags) -> Ints:
-        """Per row: the minimum over the rows of its group where `where` holds."""
+        """Return, per row, the minimum over the rows of its group where `where` holds."""
         found = np.full(self.groups, NEVER, dtype=np.int64)
         if self.starts.size:
             found[self.present] = np.minimum.reduceat(np.where(where, values, NEVER), self.starts)
         return found[self.group]
 
     def most(self, values: Ints, where: Flags) -> Ints:
-        """Per row: the maximum over such rows; -1 where there is none."""
+        """Return, per row, the maximum over the rows of its group where `where` holds; -1 where there is none."""
         found = np.full(self.groups, -1, dtype=np.int64)
         if self.starts.size:
             found[self.present] = np.maximum.reduceat(np.where(where, values, -1), self.starts)
         return found[self.group]
 
     def anywhere(self, rows: Flags) -> Flags:
-        """Per rank: whether any of its rows is flagged."""
+        """Return, per rank, whether any of its rows is flagged."""
         found = np.zeros(self.ranks, dtype=np.bool_)
         found[self.rank[rows]] = True
         return found
 
     def in_group(self, rows: Flags) -> Flags:
-        """Per row: whether any row of its group is flagged."""
+        """Return, per row, whether any row of its group is flagged."""
         found = np.zeros(self.groups, dtype=np.bool_)
         found[self.group[rows]] = True
         return found[self.group]
@@ -101,14 +100,13 @@ class Waits:
 
     @property
     def stall(self) -> bool:
-        """Whether any row waits."""
         return bool(self.waiting.any())
 
 
 def wait_for(
     rows: Memberships, *, entered: Ints, finished: Ints, reported: Flags, alive: NDArray[np.int8] | None = None
 ) -> Waits:
-    """`entered`, `finished` and `reported` per row; `alive` per rank, if known: 1 yes, 0 no, -1 unknown."""
+    """Build the graph from `entered`, `finished` and `reported` per row; `alive` per rank: 1 yes, 0 no, -1 unknown."""
     needs = finished + 1
     waiting = reported & (entered > finished)
     blocked = waiting & (rows.least(entered, reported) < needs)
@@ -137,7 +135,7 @@ def wait_for(
 
 
 def behind(rows: Memberships, waits: Waits, *, entered: Ints, finished: Ints, root: Flags) -> Flags:
-    """Per rank: whether it waits, directly or over other ranks, for one of the ranks that `root` marks."""
+    """Return, per rank, whether it waits, directly or over other ranks, for one of the ranks that `root` marks."""
     ends = np.zeros(len(rows), dtype=np.bool_)
     return _ends(rows, entered, finished + 1, blocked=waits.blocked, ends=ends, root=root) & ~root
 
@@ -145,7 +143,7 @@ def behind(rows: Memberships, waits: Waits, *, entered: Ints, finished: Ints, ro
 def _grounded(
     rows: Memberships, entered: Ints, needs: Ints, *, blocked: Flags, uncertain: Flags, stuck: Flags, root: Flags
 ) -> tuple[Flags, Flags]:
-    """The rows that end at a missing rank or a stuck group, and the ranks that can be waiting in such a row."""
+    """Return the rows that end at a missing rank or a stuck group, and the ranks that can be waiting in such a row."""
     grounded, excused = stuck, np.zeros(rows.ranks, dtype=np.bool_)
     while True:
         ends = root | rows.anywhere(grounded)
@@ -159,7 +157,7 @@ def _grounded(
 
 
 def _ends(rows: Memberships, entered: Ints, needs: Ints, *, blocked: Flags, ends: Flags, root: Flags) -> Flags:
-    """Per rank: whether following its rows ends at one of `ends` or at a root."""
+    """Return, per rank, whether following its rows ends at one of `ends` or at a root."""
     while True:
         known = root | rows.anywhere(ends)
         further = ends | (blocked & (rows.least(entered, known[rows.rank]) < needs))

@@ -27,7 +27,7 @@ class GroupProgress:
         self.through_s: dict[int, float] = {}  # time of its last finished operation, by its own record
 
     def come(self, at_s: float, rank: int, seq: int, pending: Pending) -> None:
-        """`rank` has called operation `seq`."""
+        """Record that `rank` has called operation `seq`."""
         self.members.add(rank)
         self.reported_s[rank] = at_s
         if seq > self.entered.get(rank, -1):
@@ -35,13 +35,13 @@ class GroupProgress:
             self.pending[rank] = pending
 
     def through(self, at_s: float, rank: int, seq: int, *, finished_s: float) -> None:
-        """`rank` has finished operation `seq`."""
+        """Record that `rank` has finished operation `seq`."""
         self.come(at_s, rank, seq, Pending(None, None))
         if seq >= self.finished.get(rank, -1):
             self.finished[rank], self.through_s[rank] = seq, finished_s
 
     def restarted(self, rank: int, seq: int, *, arrived_s: float) -> bool:
-        """Whether `rank` counts from the start again: it calls a finished operation.  A start takes some time."""
+        """Return whether `rank` counts from the start again: it calls a finished operation some time after its end."""
         finished_s = self.through_s.get(rank)
         return finished_s is not None and seq <= self.finished[rank] and arrived_s > finished_s + RESTART_S
 
@@ -56,7 +56,7 @@ _LIST = re.compile(r"\d{1,7}(?:,\d{1,7})+")
 
 
 def ranks_of(text: str, *, below: int) -> tuple[int, ...]:
-    """The ranks of a short group name such as `0-7`, `0-56:8` or `1,4,6`; empty for another name."""
+    """Return the ranks of a short group name such as `0-7`, `0-56:8` or `1,4,6`; empty for another name."""
     if match := _REGULAR.fullmatch(text):
         first, last, stride = int(match[1]), int(match[2]), int(match[3] or 1)
         ranks = tuple(range(first, min(last + 1, below), stride)) if stride and last < below else ()

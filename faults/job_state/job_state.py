@@ -27,7 +27,7 @@ GROUPS_KEPT = 65_536
 
 
 class JobState:
-    """Takes observations in the order in which they became known."""
+    """The state of a job, from observations in the order in which they became known."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -57,7 +57,7 @@ class JobState:
         }
 
     def observe(self, observation: Observation) -> None:
-        """Take an observation; one of another job is ignored."""
+        """Add an observation; an observation of another job is ignored."""
         rank, node = observation.rank, observation.node
         if not isfinite(observation.at_s) or not 0 <= node < len(self.nodes):
             return
@@ -70,7 +70,6 @@ class JobState:
             take(observation.values, observation)
 
     def ranks_on(self, node: int) -> tuple[int, ...]:
-        """The ranks of a node."""
         return self._ranks_on[node]
 
     def _look(self, values: SocketPoll, observation: Observation) -> None:
@@ -169,7 +168,7 @@ class JobState:
             self._begin_anew(rank, record.arrived_s)
 
     def _begin_anew(self, index: int, at_s: float) -> None:
-        """A restarted rank is stalled since its restart, not since its earlier life."""
+        """Restart the stall clock of a restarted rank at its restart."""
         self.ranks[index].begin_anew(at_s)
         if whole := self.groups.get(""):
             whole.forget(index)

@@ -18,7 +18,7 @@ class NodeSamples:
         self.device_events: deque[tuple[float, str]] = deque(maxlen=KEPT_EVENTS)
 
     def look(self, at_s: float, peers: int) -> None:
-        """Take a sample with sockets to that many peers."""
+        """Add a sample with sockets to that many peers."""
         self.look_s, self.peers = at_s, peers
         if peers:
             self.socketed_s, self.vanished_s = at_s, None

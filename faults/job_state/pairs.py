@@ -34,7 +34,6 @@ class PairTraffic:
         self.looks_unread = int(socket.read_queue_bytes > 0)
 
     def observe(self, at_s: float, socket: Socket) -> None:
-        """Take a sample."""
         before, before_s = self.socket, self.at_s
         self.socket, self.at_s = socket, at_s
         acked = socket.acked_bytes != before.acked_bytes
@@ -55,9 +54,9 @@ class PairTraffic:
             self.looks_unread += 1
 
     def stuck_s(self) -> float:
-        """For how long, by the samples, no outstanding byte has been acknowledged."""
+        """Return for how long, by the samples, no outstanding byte has been acknowledged."""
         return 0.0 if self.stuck_since_s is None else self.at_s - self.stuck_since_s
 
     def unread_s(self) -> float:
-        """For how long, by the samples, received bytes have been unread."""
+        """Return for how long, by the samples, received bytes have been unread."""
         return 0.0 if self.unread_since_s is None else self.at_s - self.unread_since_s

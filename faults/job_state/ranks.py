@@ -55,7 +55,7 @@ class RankProgress:
         self.gone_s: float | None = None
 
     def restarted(self, at_s: float, heartbeat: Heartbeat) -> bool:
-        """Whether it counts from the start again."""
+        """Return whether the rank counts from the start again."""
         later = self.beat_s is not None and at_s > self.beat_s
         return later and self.beaten is not None and heartbeat.entered < self.beaten
 
@@ -67,7 +67,6 @@ class RankProgress:
         self.stopped_s = self.gone_s = None
 
     def beat(self, at_s: float, heartbeat: Heartbeat, *, fade: float) -> None:
-        """Take a heartbeat."""
         if at_s < self.born_s:
             return
         if self.beat_s is not None and heartbeat.phase in ALIVE_PHASES and self.phase in ALIVE_PHASES:
@@ -82,27 +81,26 @@ class RankProgress:
             self.gone_s = None
 
     def come(self, at_s: float, seq: int) -> None:
-        """The rank has called this collective."""
+        """Record that the rank has called this collective."""
         if seq > self.entered:
             self.entered, self.entered_s, self.beats_since_entered = seq, at_s, 0
 
     def through(self, at_s: float, seq: int) -> None:
-        """The rank has finished this collective."""
+        """Record that the rank has finished this collective."""
         self.come(at_s, seq)
         if seq > self.finished:
             self.finished, self.finished_s = seq, at_s
 
     def process(self, at_s: float, process: Process) -> None:
-        """Take the state of its process in the kernel."""
+        """Add the state of the rank's process in the kernel."""
         self.stopped_s = (self.stopped_s or at_s) if process.state in STOPPED else None
         self.gone_s = (self.gone_s or at_s) if process.state in GONE else None
 
     @property
     def pending(self) -> bool:
-        """Whether the rank waits in a collective."""
         return self.entered > self.finished
 
     def moved_s(self) -> float | None:
-        """When the rank last entered or finished a collective."""
+        """Return when the rank last entered or finished a collective."""
         moved = [at for at in (self.entered_s, self.finished_s) if at is not None]
         return max(moved, default=None)

@@ -27,7 +27,6 @@ class Pace:
         self._median: float | None = None
 
     def stepped(self, rank: int, step: int, at_s: float) -> None:
-        """`rank` is in `step`."""
         before = self._step.get(rank)
         if before is None or step < before[0]:
             self._step[rank] = (step, at_s)
@@ -37,7 +36,7 @@ class Pace:
             self._median = None
 
     def arrived(self, record: Collective, members: int) -> None:
-        """A rank has finished a collective; the delay of the last rank is known once all have."""
+        """Record that a rank has finished a collective; the delay of the last rank is known once all have."""
         key = (record.group, record.seq)
         came = self._arrivals.setdefault(key, [])
         came.append(record.arrived_s)
@@ -52,11 +51,11 @@ class Pace:
         self._arrivals.clear()
 
     def step_s(self) -> float | None:
-        """The median of the newest step times; None if there is none."""
+        """Return the median of the newest step times; None without any."""
         if self._median is None and self._steps_s:
             self._median = median(self._steps_s)
         return self._median
 
     def latest_s(self) -> float:
-        """The largest delay of a rank behind the median, over the newest finished collectives."""
+        """Return the largest delay of a rank behind the median, over the newest finished collectives."""
         return max(self._late_s, default=0.0)

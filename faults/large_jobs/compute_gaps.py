@@ -46,7 +46,7 @@ class _Rank:
 
 
 class Computing:
-    """Of all ranks."""
+    """Compute gaps of all ranks, and step times of the job."""
 
     def __init__(self, job: Job) -> None:
         self._node = np.array(job.rank_node, dtype=np.int64)
@@ -70,7 +70,7 @@ class Computing:
             _operation(of, values.step, values.called_s, max(values.received_s, values.sent_s), gaps)
 
     def gaps(self, of: Gaps) -> Floats:
-        """Mean per node of a closed window; NaN if no step ended."""
+        """Return the mean per node of a closed window; NaN if no step ended."""
         of_node = np.full(self._nodes, np.nan)
         if of:
             ranks = np.fromiter(of, dtype=np.int64)
@@ -84,15 +84,15 @@ class Computing:
             self._steps.append((to_s, window.step_s / window.steps))
 
     def stood(self, window: Steps, window_s: float) -> bool:
-        """Whether no step ended in a window that usually has two: busy time then measures no bandwidth."""
+        """Return whether no step ended in a window that usually has two: busy time then measures no bandwidth."""
         return not window.steps and bool(self._steps) and 2.0 * self.step_s() < window_s
 
     def step_s(self) -> float:
-        """The usual one."""
+        """Return the usual step time."""
         return float(np.median([step_s for _, step_s in self._steps])) if self._steps else 0.0
 
     def chance_of_no_harm(self, since_s: float) -> float | None:
-        """The chance that steps since then are as long as before; None without a baseline."""
+        """Return the chance that steps since then are as long as before; None without a baseline."""
         before = np.array([step_s for to_s, step_s in self._steps if to_s <= since_s])
         now = np.array([step_s for to_s, step_s in self._steps if to_s > since_s])
         if before.size < FEWEST_USUAL or now.size < FEWEST_NOW:
@@ -102,7 +102,7 @@ class Computing:
 
 
 def _reach(of: _Rank, step: int, at_s: float, into: Steps) -> None:
-    """A rank was observed in a step."""
+    """Record that a rank was observed in a step."""
     if of.reached is not None and step > of.reached and at_s > of.reached_s:
         into.step_s += at_s - of.reached_s
         into.steps += step - of.reached

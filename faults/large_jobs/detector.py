@@ -34,8 +34,6 @@ Place = tuple[str, str, int | None, int | None, str | None]
 
 
 class _Open:
-    """An open window."""
-
     __slots__ = ("steps", "sums", "trains")
 
     def __init__(self) -> None:
@@ -55,7 +53,7 @@ class _Fitted:
 
     @property
     def outdated(self) -> bool:
-        """Whether the job has come back with other pairs."""
+        """Return whether the job has come back with other pairs."""
         return self._unknown >= self._settings.relearn_windows
 
     def step(self, index: int, sums: dict[Pair, Sum], trains: Trains, *, stood: bool = False) -> tuple[Diagnosis, ...]:
@@ -93,14 +91,13 @@ class LargeJobDetector:
         self._diagnoses: tuple[Diagnosis, ...] = ()
 
     def __len__(self) -> int:
-        """The number of counters and sums held."""
+        """Return the number of stored counters and sums."""
         sums = (*(opened.sums for opened in self._open), *(sums for _, sums, _ in self._learning))
         trains = (*(opened.trains for opened in self._open), *(trains for _, _, trains in self._learning))
         kept = len(self._pairs) + len(self._ends)
         return kept + sum(map(len, sums)) + sum(len(each.of) for each in trains)
 
     def observe(self, observation: Observation) -> None:
-        """Add an observation."""
         if not isinstance(observation.values, Socket | Collective | Heartbeat | PointToPoint | Probe | ProbeReturned):
             return
         opened = self._open.at(observation.at_s) if 0 <= observation.node < self._job.nodes else None
@@ -117,7 +114,7 @@ class LargeJobDetector:
             self._computing.take(observation, opened.steps, Gaps() if gaps is None else gaps)
 
     def evaluate(self, now_s: float) -> Sequence[Diagnosis]:
-        """The active diagnoses since the last closed window."""
+        """Return the active diagnoses since the last closed window."""
         gaps, windows = self._gaps.over(now_s), self._open.over(now_s)
         for index, window in gaps:
             length_s = self._gaps.length_s
@@ -147,7 +144,7 @@ class LargeJobDetector:
             self._fitted, self._wires = None, ()
 
     def _learn(self, index: int, sums: dict[Pair, Sum], trains: Trains) -> None:
-        """The first windows settle the edges and are then evaluated like all others."""
+        """Settle the edges from the first windows, then evaluate these windows like all others."""
         self._learning.append((index, sums, trains))
         if len(self._learning) < self.settings.learn_windows:
             return
@@ -160,7 +157,7 @@ class LargeJobDetector:
             self._wires = self._fitted.step(at, old, probes)
 
     def _diagnosis(self, now_s: float) -> Iterator[Diagnosis]:
-        """By key, with the first detection time."""
+        """Iterate over the diagnoses by key, with the first detection time."""
         reported_s: dict[Place, float] = {}
         for diagnosis in (*self._wires, *self._nodes):
             place = (diagnosis.fault, diagnosis.scope, diagnosis.node, diagnosis.peer, diagnosis.switch)
@@ -171,13 +168,12 @@ class LargeJobDetector:
         self._reported_s = reported_s
 
     def _switch(self, diagnosis: Diagnosis) -> str | None:
-        """The switch's name in the job."""
         if diagnosis.scope is not Scope.LEAF or diagnosis.switch is None:
             return diagnosis.switch
         return str(self._names[int(diagnosis.switch.removeprefix("leaf-"))])
 
     def _costs(self, diagnosis: Diagnosis) -> bool:
-        """Whether steps are longer since the onset: no node is isolated for a fault without effect.
+        """Return whether steps are longer since the onset: no node is isolated for a fault without effect.
 
         Without a baseline of steps, an edge is compared with edges that do the same; a node that computed longer from
         the start may have more to do.

@@ -17,7 +17,7 @@ Pair = tuple[int, int]
 
 
 class Sum:
-    """Of one pair in one window."""
+    """The sum of one pair in one window."""
 
     __slots__ = ("busy_us", "bytes", "connections")
 
@@ -45,7 +45,6 @@ class Pairs:
         return len(self._newest)
 
     def take(self, seen: Observation, socket: Socket, sums: dict[Pair, Sum]) -> None:
-        """Add one poll of one pair."""
         peer = OUTSIDE if seen.peer is None else seen.peer
         if not OUTSIDE <= peer < self._nodes:
             return
@@ -82,7 +81,7 @@ class Trains:
         self.of: dict[Pair, tuple[int, float]] = {}  # (probes, least seconds)
 
     def take(self, seen: Observation, probe: Probe) -> None:
-        """Add a train that arrived at the observing node."""
+        """Add a probe train that arrived at the observing node."""
         took_s = took(probe)
         if seen.peer is None or took_s is None:
             return
@@ -91,6 +90,6 @@ class Trains:
 
 
 def took(probe: Probe) -> float | None:
-    """None: an impossible time."""
+    """Return the duration of a probe; None for an impossible time."""
     took_s = probe.received_s - probe.sent_s if probe.tail_s is None else probe.tail_s
     return took_s if took_s > 0.0 else None

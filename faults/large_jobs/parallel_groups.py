@@ -17,7 +17,7 @@ FEWEST: Final = 3  # nodes of a group, for a median
 
 
 def roles_of(job: Job) -> Roles:
-    """The division into the largest groups gives the level, the next one the replicas."""
+    """Return the roles: the division into the largest groups gives the level, the next one the replicas."""
     wholes = {frozenset(job.rank_node[rank] for rank in group): None for group in job.groups}
     ways = [way for way in _divisions(wholes) if sum(map(len, way)) == job.nodes]
     ways.sort(key=len)
@@ -29,7 +29,7 @@ def roles_of(job: Job) -> Roles:
 
 
 def _divisions(groups: Iterable[frozenset[int]]) -> list[list[frozenset[int]]]:
-    """Each group goes to the first division whose groups are as large and share no node with it."""
+    """Divide the groups: each goes to the first division whose groups are as large and share no node with it."""
     found: list[tuple[int, set[int], list[frozenset[int]]]] = []
     for group in groups:
         if len(group) < FEWEST:

@@ -40,7 +40,7 @@ class Edges:
 
 
 def settled(windows: Sequence[Sums], job: Job, settings: JobwideSettings) -> Edges | None:
-    """The pairs with enough traffic in more than half of these windows; None: too few."""
+    """Return the pairs with enough traffic in more than half of these windows; None if there are too few."""
     observed: dict[Pair, list[Sum]] = {}
     for sums in windows:
         for pair, total in sums.items():
@@ -90,7 +90,7 @@ def _fabric(pairs: Sequence[Pair], traffic: NDArray[np.int64], job: Job) -> Fabr
 def window(
     edges: Edges, sums: Sums, settings: JobwideSettings, *, from_s: float, to_s: float, trains: Trains | None = None
 ) -> Window:
-    """The values of all edges from `from_s` to `to_s`."""
+    """Return the values of all edges from `from_s` to `to_s`."""
     count = len(edges.fabric)
     moved, busy_us, connections = np.zeros(count), np.zeros(count), np.zeros(count)
     least_bytes = settings.foreign_share * edges.fastest_mbit * 1e6 * (to_s - from_s) / 8.0
@@ -111,7 +111,7 @@ def window(
 
 
 def _probed(edges: Edges, trains: Trains, settings: JobwideSettings) -> Floats | None:
-    """Log of the fastest probe's time of each edge's pair over its peers'; None without probes."""
+    """Return the log of the fastest probe's time of each edge's pair over its peers'; None without probes."""
     found = np.full(len(edges.fabric), np.nan)
     for pair, (count, least_s) in trains.of.items():
         at = edges.at.get(pair)
@@ -122,7 +122,7 @@ def _probed(edges: Edges, trains: Trains, settings: JobwideSettings) -> Floats |
 
 
 def _touched(fabric: Fabric, extra: NDArray[np.bool_], nodes: set[int]) -> NDArray[np.bool_] | None:
-    """Edges that share a node with foreign bytes, in either direction, since acknowledgements queue there too."""
+    """Return the edges that share a node with foreign bytes, in either direction: acknowledgements queue there too."""
     marked = np.zeros(fabric.node.size, dtype=np.bool_)
     marked[list(nodes)] = True
     marked[fabric.source[extra]] = marked[fabric.target[extra]] = True
@@ -130,6 +130,6 @@ def _touched(fabric: Fabric, extra: NDArray[np.bool_], nodes: set[int]) -> NDArr
 
 
 def unknown(edges: Edges, sums: Sums) -> bool:
-    """Whether most of the traffic within the job went over pairs that are no edges."""
+    """Return whether most of the traffic within the job went over pairs that are no edges."""
     inside = [(pair in edges.at, total.bytes) for pair, total in sums.items() if pair[1] != OUTSIDE]
     return 2 * sum(carried for known, carried in inside if not known) > sum(carried for _, carried in inside)

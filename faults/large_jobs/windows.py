@@ -11,8 +11,6 @@ Of = TypeVar("Of")
 
 
 class Windows(Generic[Of]):
-    """The content of open windows."""
-
     def __init__(self, new: Callable[[], Of], *, length_s: float, late_s: float) -> None:
         self._new, self.length_s, self._late_s = new, length_s, late_s
         self._open: dict[int, Of] = {}
@@ -22,7 +20,7 @@ class Windows(Generic[Of]):
         return iter(self._open.values())
 
     def at(self, at_s: float) -> Of | None:
-        """None: closed already, or an impossible time."""
+        """Return the open window at a time; None if that window is closed already or the time is impossible."""
         if not isfinite(at_s):
             return None
         index = floor(at_s / self.length_s)
@@ -36,7 +34,7 @@ class Windows(Generic[Of]):
         return found
 
     def over(self, now_s: float) -> list[tuple[int, Of | None]]:
-        """The windows closed since the last call, in order; None: without observations."""
+        """Return the windows closed since the last call, in order; None for a window without observations."""
         if self._next is None or not isfinite(now_s):
             return []
         until = floor((now_s - self._late_s) / self.length_s)

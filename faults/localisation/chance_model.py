@@ -43,7 +43,7 @@ def price_of_chance(  # noqa: PLR0917 - arrays of one window
     crowded: float,
     windows: int,
 ) -> tuple[float, int]:
-    """(nats, supporting edges): the least cost of a host's slow edges if the host is healthy.
+    """Return (nats, supporting edges): the least cost of a host's slow edges if the host is healthy.
 
     `crowded`: mean log slowdown of congested cables.  `windows` supported the host as this one does: they make the
     slowness of an edge more certain, not its cause.
@@ -68,7 +68,7 @@ def price_of_chance(  # noqa: PLR0917 - arrays of one window
 
 
 def rests_on_one_pair(all_of: Entities, arrays: WindowArrays, entity: int, slowdown: float) -> bool:
-    """Whether one pair of NICs alone supports a host, both directions together: then the link may be the cause."""
+    """Return whether one pair of NICs alone supports a host, both directions together: the link may be the cause."""
     mine = all_of.edges_of(entity)
     share = all_of.share[all_of.first[entity] : all_of.first[entity + 1]]
     gain = np.maximum(_loss(arrays, mine, 0.0 * share) - _loss(arrays, mine, share * slowdown), 0.0)
@@ -107,7 +107,9 @@ def _payments(
 
 
 def _by_way_back(fabric: Fabric, ports: Ints, payments: list[_Payment]) -> Iterator[list[_Payment]]:
-    """Payments of edges whose acknowledgements leave the suspect's leaf, or return into it; the others alone."""
+    """Group the payments of edges whose acknowledgements leave the suspect's leaf, or return into it; the others stay
+    single.
+    """
     groups: dict[tuple[str, int], list[_Payment]] = {}
     for of in payments:
         begin, end = fabric.source[of.edges], fabric.target[of.edges]
@@ -121,7 +123,7 @@ def _by_way_back(fabric: Fabric, ports: Ints, payments: list[_Payment]) -> Itera
 
 
 def _together(fabric: Fabric, payments: list[_Payment], back: float) -> float:
-    """Each for itself, or the most expensive ones by congestion of the cables on the reverse paths."""
+    """Return the cost: each payment for itself, or the most expensive ones by congestion of the reverse cables."""
     left = sum(of.nats for of in payments)
     leaf = int(fabric.leaf[fabric.source[payments[0].edges[0]]])
     cables = cables_of(fabric, leaf)
@@ -136,12 +138,12 @@ def _together(fabric: Fabric, payments: list[_Payment], back: float) -> float:
 
 
 def cables_of(fabric: Fabric, leaf: int) -> int:
-    """The number of uplinks of a leaf that the job uses; 0: unknown."""
+    """Return the number of uplinks of a leaf that the job uses; 0 if unknown."""
     return int(np.unique(fabric.up[(fabric.leaf[fabric.source] == leaf) & (fabric.up != NOWHERE)]).size)
 
 
 def hashed_nats(flows: int, cables: int, nats: float) -> float:
-    """-log E[p^J]: the cost that all of some flows, each on one of so many cables by its hash, meet congestion.
+    """Return -log E[p^J]: the cost that all of some flows, each on one of so many cables by its hash, meet congestion.
 
     `nats` is the cost of one congested cable.
     """
@@ -157,7 +159,7 @@ def hashed_nats(flows: int, cables: int, nats: float) -> float:
 def _contradiction(  # noqa: PLR0917 - arrays of one window
     all_of: Entities, arrays: WindowArrays, explained: Floats, edge: int, kind: Kind, mine: np.ndarray, slowdown: float
 ) -> float:
-    """Nats by which the other edges on the same cable contradict its congestion."""
+    """Return by how many nats the other edges on the same cable contradict its congestion."""
     around = all_of.entity[all_of.begin[edge] : all_of.begin[edge + 1]]
     cable = int(around[all_of.kind[around] == kind][0])
     others = np.setdiff1d(all_of.edges_of(cable), mine)
@@ -169,7 +171,7 @@ def _contradiction(  # noqa: PLR0917 - arrays of one window
 
 
 def _loss(arrays: WindowArrays, edges: np.ndarray, predicted: Floats) -> Floats:
-    """As in `window_arrays`, without the misfit; an unobserved edge costs nothing."""
+    """Return the losses as in `window_arrays`, without the misfit; an unobserved edge costs nothing."""
     residual, scale, tail = arrays.residual[edges], arrays.scale[edges], arrays.tail[edges]
     loss = 0.5 * (tail + 1.0) * np.log1p(((residual - predicted) / scale) ** 2 / tail)
     return np.where(np.isfinite(loss), loss, 0.0)

@@ -17,31 +17,31 @@ from faults.localisation.settings import LocaliserSettings
 
 @dataclass(frozen=True, slots=True)
 class LocalisationState:
-    """Between two windows."""
+    """The state between two windows."""
 
     traffic: LocaliserState
     probes: LocaliserState | None = None  # None before the first probe
 
 
 class LocalisationDetector:
-    """Of one job on one fabric."""
+    """The localisation of one job on one fabric."""
 
     def __init__(self, fabric: Fabric, settings: LocaliserSettings | None = None) -> None:
         self.traffic_fit = Localiser(fabric, settings)
 
     @cached_property
     def _probe_fit(self) -> Localiser:
-        """Made when the first probe arrives."""
+        """Create the fit when the first probe arrives."""
         of = self.traffic_fit
         pairs = fabric_of_pairs(of.fabric, of.entities.pair, of.first_edge.size)
         return Localiser(pairs, settings_of_pairs(of.settings))
 
     def start(self) -> LocalisationState:
-        """Before the first window."""
+        """Return the state before the first window."""
         return LocalisationState(self.traffic_fit.start())
 
     def step(self, state: LocalisationState, window: Window) -> tuple[LocalisationState, tuple[Diagnosis, ...]]:
-        """The state after this window, and the active diagnoses."""
+        """Return the state after this window, and the active diagnoses."""
         probes = self._step_probes(state.probes, window)
         found = None if probes is None else ProbeFit(probes.named, self._explained(probes))
         traffic, diagnoses = self.traffic_fit.step(state.traffic, window, found)
@@ -57,7 +57,7 @@ class LocalisationDetector:
         return self._probe_fit.step(self._probe_fit.start() if before is None else before, of_pairs)[0]
 
     def _explained(self, probes: LocaliserState) -> NDArray[np.bool_]:
-        """Per pair: whether a slow host or leaf lies on its path."""
+        """Return, per pair, whether a slow host or leaf lies on its path."""
         all_of = self._probe_fit.entities
         explained = np.zeros(all_of.pair.size, bool)
         for entity in np.flatnonzero(probes.slow[: all_of.of_kind[Kind.UP].start]):

@@ -25,7 +25,7 @@ OUTLIER_SCALES = 2.5  # scales
 SLAB = 0.3  # mean log slowdown of an outlier
 PEAK_T4 = 0.375  # density of t4 at 0
 DEAREST = 0.5  # nats: every reason costs something
-HELD = 6.0  # memory, in windows, of the mean of what is held back
+HELD = 6.0  # memory, in windows, of the mean of held-back values
 WINSOR = 2.0
 UNOBSERVED = 1e-6  # squared shares: rounding
 FAR = 4.5  # scales, above which a young history learns nothing: no edge differs so much from its peers by chance
@@ -33,7 +33,7 @@ FAR = 4.5  # scales, above which a young history learns nothing: no edge differs
 
 @jit_inner
 def _odd(residual: float, scale: float, price: float) -> float:
-    """The cost of an outlier."""
+    """Return the cost of an outlier."""
     if residual <= OUTLIER_SCALES * scale:
         return NEVER_ODD
     slab = np.log(max(PEAK_T4 * SLAB / scale, 1.0)) + min(max(residual / SLAB, 0.0), 2.0)
@@ -50,7 +50,7 @@ def _standing_out(  # noqa: PLR0917 - compiled code takes no keywords
     feels: NDArray[np.float64],
     read: Read,
 ) -> None:
-    """Clipped scores to be summed; the outlier cost of outlying edges."""
+    """Compute the clipped scores to be summed, and the outlier cost of outlying edges."""
     observed, outlying = 0, 0
     for edge in range(feels.size):
         residual, scale = arrays.residual[edge], arrays.scale[edge]
@@ -68,7 +68,7 @@ def _standing_out(  # noqa: PLR0917 - compiled code takes no keywords
 
 @jit_inner
 def _score(arrays: WindowArrays, ways: Ways, feels: NDArray[np.float64], full: NDArray[np.float64], read: Read) -> None:
-    """From sums to scores, of observed entities."""
+    """Convert the sums to scores of observed entities."""
     gathered(ways, read.amount, read.sums)
     per_entity(ways, read.sums, ways.leak, read.score)
     read.norm[:] = 0.0
@@ -99,7 +99,7 @@ def measure(  # noqa: PLR0917 - compiled code takes no keywords
     full: NDArray[np.float64],  # per entity: sum of its edges' squared shares
     read: Read,  # is filled
 ) -> None:
-    """Compare one window with the usual."""
+    """Compare one window with the baseline."""
     marked = foreign.size > 0
     flat = 1.0 / of.spread_tail
     apart, per_window = 1.0 / of.spread2, 1.0 / of.noise2
@@ -138,7 +138,7 @@ def predict(
 
 @jit_entry(void(WINDOW_ARRAYS, int64[::1], _B))
 def mark(arrays: WindowArrays, selected: NDArray[np.int64], found: NDArray[np.bool_]) -> None:
-    """All edges of the entities in `chosen`."""
+    """Mark all edges of the entities in `chosen`."""
     for k in selected:
         for at in range(arrays.first[k], arrays.first[k + 1]):
             found[arrays.edge[at]] = True
@@ -155,7 +155,7 @@ def alone(  # noqa: PLR0917 - compiled code takes no keywords
     x: NDArray[np.float64],  # per `who`
     nats: NDArray[np.float64],
 ) -> None:
-    """The evidence of this window alone for each of `chosen`, slowed by x, without the windows before."""
+    """Compute the evidence of this window alone for each of `chosen`, slowed by x."""
     for m in range(selected.size):
         k = selected[m]
         total = 0.0
@@ -191,7 +191,7 @@ def learn(  # noqa: PLR0917 - compiled code takes no keywords
     new: Usual,
     after: NDArray[np.float32],
 ) -> None:
-    """Update the usual of unexplained edges by a limited step; hold back what a young edge is suspected of."""
+    """Update the baseline of unexplained edges by a limited step; hold back the values of a suspected young edge."""
     for edge in range(measured.size):
         windows, held = old.windows[edge], old.held[edge]
         new.mean[edge], new.windows[edge] = old.mean[edge], windows

@@ -45,7 +45,7 @@ class Links(NamedTuple):
 
 
 def links_of(pairs: int) -> Links:
-    """Without evidence."""
+    """Return links without evidence."""
     return Links(
         nats=np.zeros(pairs),
         since=np.full(pairs, np.nan),
@@ -56,7 +56,7 @@ def links_of(pairs: int) -> Links:
 
 
 class Elsewhere(NamedTuple):
-    """Per edge: the slowdown (log) by causes other than its link."""
+    """The slowdown (log) of each edge by causes other than its link."""
 
     by_all: Floats
     by_others: Floats  # without cables: a link may be slow beyond a congested cable
@@ -99,7 +99,7 @@ class Entities:
 
 
 def entities(fabric: Fabric, settings: LocaliserSettings) -> Entities:
-    """All entities of a fabric with an edge on them."""
+    """Return all entities of a fabric with an edge on them."""
     ports, nodes = fabric.node.size, int(fabric.node.max()) + 1
     leaves = int(fabric.leaf.max()) + 1
     ups, downs = int(fabric.up.max()) + 1, int(fabric.down.max()) + 1
@@ -131,7 +131,7 @@ def entities(fabric: Fabric, settings: LocaliserSettings) -> Entities:
 
 
 def _incidence(fabric: Fabric, settings: LocaliserSettings, offset: Ints) -> tuple[Ints, Ints, Floats]:
-    """(edge, entity, share), each pair once, with its largest share."""
+    """Return (edge, entity, share), each pair once, with its largest share."""
     source, target = fabric.source, fabric.target
     on_way = [
         (Kind.TX, source, 1.0),
@@ -164,7 +164,7 @@ def _starts(of: Ints, count: int) -> Indices:
 
 
 def _pairs(fabric: Fabric, settings: LocaliserSettings) -> tuple[Indices, Pairs]:
-    """(pair per edge, pairs)."""
+    """Return (pair per edge, pairs)."""
     ports = fabric.node.size
     known, pair = np.unique(fabric.source * ports + fabric.target, return_inverse=True)
     wanted = known % ports * ports + known // ports

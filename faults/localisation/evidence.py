@@ -20,7 +20,7 @@ _NONE = np.uint32(0)
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """Per slot of suspects, and per entity for the directions of one suspect."""
+    """Evidence per slot of suspects, and per entity for the directions of one suspect."""
 
     nats: Floats  # per slot
     since: Floats  # per slot: start of the evidence, s
@@ -29,7 +29,7 @@ class Suspicion:
 
 
 def start(all_of: Entities) -> Suspicion:
-    """Without suspects."""
+    """Return the state without suspects."""
     slots = all_of.slots
     return Suspicion(np.zeros(slots), np.full(slots, np.nan), np.zeros(slots, np.uint32), np.zeros(len(all_of)))
 
@@ -45,7 +45,7 @@ def gather(  # noqa: PLR0917 - arrays of one window
     observed: NDArray[np.bool_],
     from_s: float,
 ) -> Suspicion:
-    """One window more: the fit examined `chosen` and gave `x`; `evidence` is in nats per examined entity, `alone` that
+    """Add one window: the fit examined `chosen` and gave `x`; `evidence` is in nats per examined entity, `alone` that
     of this window without the ones before.
     """
     from faults.localisation import evidence_kernel  # noqa: PLC0415
@@ -60,12 +60,12 @@ def gather(  # noqa: PLR0917 - arrays of one window
 
 
 def silent(before: Suspicion) -> Suspicion:
-    """A window without traffic: evidence stays, and nothing is added."""
+    """Advance by a window without traffic: evidence stays, and nothing is added."""
     return replace(before, hits=before.hits << np.uint32(1))
 
 
 def recent_hits(hits: np.uint32, windows: int, unobserved: np.uint32 = _NONE) -> int:
-    """The number of recent windows with support; `quiet` windows had no traffic and do not count."""
+    """Return the number of recent windows with support; `quiet` windows had no traffic and do not count."""
     found, left, hit, still = 0, windows, int(hits), int(unobserved)
     while left and (hit or still):
         if not still & 1:
@@ -75,7 +75,7 @@ def recent_hits(hits: np.uint32, windows: int, unobserved: np.uint32 = _NONE) ->
 
 
 def outlasts(hits: np.uint32, unobserved: np.uint32, windows: int, *, spare: int) -> bool:
-    """Whether this window supports it, and one so long ago that no hiccup touches both, and nearly all between."""
+    """Return whether this window, one too long ago for a common hiccup, and nearly all between support the suspect."""
     for ago in range(windows - 1, windows + spare):
         between = range(1, ago)
         missed = sum(not (int(hits) | int(unobserved)) >> at & 1 for at in between)
@@ -85,7 +85,7 @@ def outlasts(hits: np.uint32, unobserved: np.uint32, windows: int, *, spare: int
 
 
 def run_of_hits(hits: np.uint32, unobserved: np.uint32) -> tuple[int, int]:
-    """(number of supporting windows in a row up to this one, without quiet ones; the same by the clock)."""
+    """Return (number of supporting windows in a row up to this one, without quiet ones; the same by the clock)."""
     hit, still, count, windows, at = int(hits), int(unobserved), 0, 0, 0
     while (hit | still) >> at & 1:
         at += 1
@@ -95,7 +95,7 @@ def run_of_hits(hits: np.uint32, unobserved: np.uint32) -> tuple[int, int]:
 
 
 def direction_of(all_of: Entities, suspicion: Suspicion, slot: int) -> Kind:
-    """The kind with the most evidence among those of one suspect; two that are close mean both directions."""
+    """Return the kind with the most evidence among those of one suspect; two that are close mean both directions."""
     same = np.flatnonzero(all_of.slot == slot)
     chosen = suspicion.chosen[same]
     kinds = all_of.kind[same]

@@ -1,4 +1,4 @@
-"""One window more of evidence for all suspects, compiled.  See `evidence`."""
+"""The compiled update of the evidence of all suspects by one window.  See `evidence`."""
 
 import numpy as np
 from numba import boolean, float64, int32, int64, uint32, void
@@ -31,7 +31,7 @@ def _chosen(  # noqa: PLR0917 - compiled code takes no keywords
     nats: NDArray[np.float64],
     chosen: NDArray[np.float64],
 ) -> None:
-    """The best of the examined entities of each suspect; if any was chosen, the sum of those."""
+    """Choose the best of the examined entities of each suspect; if any was chosen, the sum of those."""
     for m in range(selected.size):
         nats[slot[selected[m]]] = -np.inf
     for m in range(selected.size):
@@ -66,7 +66,7 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
     new_hits: NDArray[np.uint32],
     new_chosen: NDArray[np.float64],
 ) -> None:
-    """The evidence of the fit for the examined entities; minus half of the sum and the toll for all others."""
+    """Compute the evidence of the fit for the examined entities; minus half of the sum and the toll for all others."""
     for s in range(nats.size):
         new_nats[s] = 0.0
         new_hits[s] = hits[s] << _ONE

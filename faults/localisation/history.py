@@ -23,7 +23,7 @@ TWO_T4 = 1.1275  # of the difference of two
 SAMPLE = 4096  # edges in a median over a kind
 MANY = 1000  # edges of a kind that determine one window's own scatter
 MIN_SCALE = 1e-3  # lower bound of a measurement
-LOUDER = 1.25  # times the usual scatter: such a window uses its own
+LOUDER = 1.25  # times the usual scatter: a window above uses its own
 STALE = 1.35  # times the scatter between windows: then the usual no longer holds
 TWICE = 2  # windows
 CALM = 1.2
@@ -34,7 +34,7 @@ _NOTHING = np.zeros(0, bool)
 
 
 class Usual(NamedTuple):
-    """Per edge."""
+    """Baseline of each edge."""
 
     mean: Halves
     windows: Halves  # learnt from
@@ -43,7 +43,7 @@ class Usual(NamedTuple):
 
 
 class Measures(NamedTuple):
-    """Per kind of traffic, of one window; and constants."""
+    """Measures of one window per kind of traffic, and constants."""
 
     level: Floats
     noise2: Floats  # squared scale
@@ -56,7 +56,7 @@ class Measures(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Per edge and per kind; `noise` and `spread` are scales of Student's t."""
+    """Baselines per edge and scales per kind; `noise` and `spread` are scales of Student's t."""
 
     usual: Usual
     before: Halves  # an edge's value in the window before, without its level
@@ -66,13 +66,13 @@ class History:
     stale: Ints  # per kind: windows in a row that the usual did not fit, at ordinary noise
 
     def young(self, settings: LocaliserSettings) -> bool:
-        """Whether the peers' spread still dominates."""
+        """Return whether the peers' spread still dominates."""
         observed = self.age[self.age > 0]
         return not observed.size or int(observed.min()) <= 2 * settings.warm_windows
 
 
 def start(edges: int, settings: LocaliserSettings, *, kinds: int) -> History:
-    """Without knowledge."""
+    """Return an empty history."""
     return History(
         usual=Usual(*(np.zeros(edges, np.float32) for _ in range(4))),
         before=np.full(edges, np.nan, np.float32),
@@ -84,23 +84,23 @@ def start(edges: int, settings: LocaliserSettings, *, kinds: int) -> History:
 
 
 def replaced(history: History, fresh: Usual, before: Halves) -> History:
-    """With one window added."""
+    """Return the history with one window added."""
     return replace(history, usual=fresh, before=before)
 
 
 def samples(traffic: Ints, kinds: int) -> tuple[Ints, ...]:
-    """The edges of each kind in its medians: evenly spaced over the fabric."""
+    """Return the edges of each kind in its medians: evenly spaced over the fabric."""
     found = (np.flatnonzero(traffic == kind) for kind in range(kinds))
     return tuple(edges[:: max(1, edges.size // SAMPLE)].copy() for edges in found)
 
 
 class _Sample(NamedTuple):
-    """One kind of traffic in one window; None: unknown."""
+    """One kind of traffic in one window; None if unknown."""
 
     level: float
     total: float | None  # scatter beside the peers
     moved: float | None  # since the window before
-    own: float | None  # beside what is usual, in scales
+    own: float | None  # scatter of the window over the usual scatter
 
 
 def measures(
@@ -110,7 +110,7 @@ def measures(
     of_kind: tuple[Ints, ...],
     settings: LocaliserSettings,
 ) -> tuple[History, Floats, Floats]:
-    """(updated scales, level per kind, scatter of each kind in this window over the usual)."""
+    """Return (updated scales, level per kind, scatter of each kind in this window over the baseline)."""
     level, outlying = np.zeros(len(of_kind)), np.ones(len(of_kind))
     noise, spread = history.noise.copy(), history.spread.copy()
     age, stale = history.age.copy(), history.stale.copy()
@@ -154,7 +154,7 @@ def _sample(history: History, kind: int, edges: Ints, slowdown: Floats, foreign:
 def _scales(
     noise: float, spread: float, age: int, sample: _Sample, settings: LocaliserSettings, *, guess: int
 ) -> tuple[float, float]:
-    """(noise, spread) with one window more; `guess`: weight of the first guess of the spread, in windows."""
+    """Return (noise, spread) after one more window; `guess`: weight of the first guess of the spread, in windows."""
     total = float(sample.total or 0.0)
     if not age:  # only their sum is known yet
         return max(MIN_SCALE, 0.5 * total), max(settings.spread, 0.75**0.5 * total)
@@ -167,11 +167,11 @@ def _scales(
 
 
 def _mean(before: float, now: float, rate: float) -> float:
-    """Of squares."""
+    """Return the running mean of squares."""
     return (1.0 - rate) * before**2 + rate * now**2
 
 
 def _forgotten(history: History, settings: LocaliserSettings) -> History:
-    """The job changed paths: the peers dominate again."""
+    """Reset the baselines after a change of paths: the peers dominate again."""
     fresh = start(history.before.size, settings, kinds=history.age.size)
     return replace(history, usual=fresh.usual, age=np.minimum(history.age, 1), stale=fresh.stale)

@@ -36,7 +36,7 @@ def _loss(gap: float, soft: float, scale: float, tail: float, odd: float) -> flo
 
 @jit_inner
 def _without(arrays: WindowArrays, x: NDArray[np.float64], edge: int, k: int) -> tuple[float, float]:
-    """The explanation of an edge without k: predicted slowdown and its misfit."""
+    """Return the explanation of an edge without k: predicted slowdown and its misfit."""
     most, soft = 0.0, 0.0
     for at in range(arrays.begin[edge], arrays.begin[edge + 1]):
         other = arrays.entity[at]
@@ -49,7 +49,7 @@ def _without(arrays: WindowArrays, x: NDArray[np.float64], edge: int, k: int) ->
 
 @jit_inner
 def _middle(values: NDArray[np.float64], count: int) -> float:
-    """The median, by Shell's sort in place: there are few values, and numba's own takes seconds to compile."""
+    """Return the median, by Shell's sort in place: there are few values, and numba's own takes seconds to compile."""
     step = count // 2
     while step > 0:
         for i in range(step, count):
@@ -64,7 +64,7 @@ def _middle(values: NDArray[np.float64], count: int) -> float:
 
 @jit_inner
 def _start(arrays: WindowArrays, k: int) -> float:
-    """Median of the slowdowns that its edges ask for."""
+    """Return the median of the slowdowns that fit the edges of k."""
     first, last = arrays.first[k], arrays.first[k + 1]
     wanted = np.empty(last - first)
     count = 0
@@ -80,7 +80,7 @@ def _start(arrays: WindowArrays, k: int) -> float:
 
 @jit_inner
 def _better(arrays: WindowArrays, x: NDArray[np.float64], k: int, amount: float) -> float:
-    """One step of reweighted least squares from `much`, on the edges of which k would be the narrowest."""
+    """Take one step of reweighted least squares from `amount`, on the edges of which k would be the narrowest."""
     up, down = 0.0, 0.0
     for at in range(arrays.first[k], arrays.first[k + 1]):
         edge = arrays.edge[at]
@@ -101,7 +101,7 @@ def _better(arrays: WindowArrays, x: NDArray[np.float64], k: int, amount: float)
 
 @jit_inner
 def _gain(arrays: WindowArrays, x: NDArray[np.float64], k: int, amount: float) -> float:
-    """The gain of the edges in nats at x_k = much against x_k = 0."""
+    """Return the gain of the edges in nats at x_k = `amount` against x_k = 0."""
     total = 0.0
     soft_share = arrays.misfit[k]
     for at in range(arrays.first[k], arrays.first[k + 1]):
@@ -121,7 +121,7 @@ def _gain(arrays: WindowArrays, x: NDArray[np.float64], k: int, amount: float) -
 
 @jit_inner
 def _best(arrays: WindowArrays, x: NDArray[np.float64], k: int, start: float) -> tuple[float, float]:
-    """(gain, x_k) at the best x_k with all others fixed; gain before the price."""
+    """Return (gain, x_k) at the best x_k with all others fixed; gain before the price."""
     amount = min(MAX, max(arrays.least[0], x[k] if x[k] > 0.0 else start))
     top, top_amount = -1e9, 0.0
     for step in range(STEPS + 1):
@@ -148,7 +148,7 @@ class Pile(NamedTuple):
 
 @jit_inner
 def _near(arrays: WindowArrays, pile: Pile, k: int) -> int:
-    """Gather the candidates that share an edge with k, and k; returns their number."""
+    """Gather the candidates that share an edge with k, and k; return their number."""
     count = 0
     for at in range(arrays.first[k], arrays.first[k + 1]):
         edge = arrays.edge[at]
@@ -165,9 +165,7 @@ def _near(arrays: WindowArrays, pile: Pile, k: int) -> int:
 
 @jit_inner
 def _set_right(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile, count: int, keep: int, banned: int) -> float:  # noqa: PLR0917
-    """Refit the chosen ones near k, dropping those that no longer pay, then value the others; returns the decrease of
-    the objective.
-    """
+    """Refit the entities near k, drop those that no longer pay and value the others; return the decrease."""
     fell = 0.0
     for turn in range(2):
         for i in range(count):
@@ -192,7 +190,7 @@ def _set_right(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile, count: 
 
 @jit_inner
 def _grow(arrays: WindowArrays, x: NDArray[np.float64], pile: Pile, count: int, banned: int, limit: int) -> float:  # noqa: PLR0917
-    """Update the near ones and add the best candidate, while one pays; returns the decrease of the objective."""
+    """Update the near candidates and add the best one, while one pays; return the decrease of the objective."""
     fell, keep = 0.0, -1
     for _ in range(limit):
         fell += _set_right(arrays, x, pile, count, keep, banned)
@@ -260,6 +258,6 @@ def solve(
 
 @jit_entry(types.void(WINDOW_ARRAYS, _I, _F))
 def typical(arrays: WindowArrays, selected: NDArray[np.int32], out: NDArray[np.float64]) -> None:
-    """The median slowdown that its edges ask for, for each entity."""
+    """Compute, for each entity, the median slowdown that fits its edges."""
     for m in range(selected.size):
         out[m] = _start(arrays, selected[m])

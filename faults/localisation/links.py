@@ -46,7 +46,7 @@ PROBE_MISFIT = 0.15
 
 @jit_inner
 def _add(arrays: WindowArrays, edge: int, feels: float, cable: float, totals: NDArray[np.float64]) -> None:
-    """The log likelihood ratios of one edge whose cable is slow by `cable` or not at all: only more counts."""
+    """Add the log likelihood ratios of one edge whose cable is slow by `cable` or not at all: only more counts."""
     nu = arrays.tail[edge]
     unit = 1.0 / np.sqrt(arrays.scale[edge] ** 2 + (MISFIT * cable) ** 2)
     left = (arrays.residual[edge] - cable) * unit
@@ -59,7 +59,7 @@ def _add(arrays: WindowArrays, edge: int, feels: float, cable: float, totals: ND
 
 @jit_inner
 def _probe(probed: Reading, pair: int, totals: NDArray[np.float64], both: NDArray[np.float64]) -> bool:
-    """Add the ratios of a pair's probe; returns whether there is one."""
+    """Add the ratios of a pair's probe; return whether there is one."""
     both[:] = totals
     residual = probed.residual[pair] if probed.residual.size else np.nan
     if residual != residual:  # noqa: PLR0124 - NaN
@@ -75,7 +75,7 @@ def _probe(probed: Reading, pair: int, totals: NDArray[np.float64], both: NDArra
 
 @jit_inner
 def _clears(probed: Reading, pair: int) -> bool:
-    """Whether the probe of a pair is clearly usual."""
+    """Return whether the probe of a pair is clearly usual."""
     if not probed.residual.size:
         return False
     as_usual: bool = probed.residual[pair] < 0.5 * SLOWDOWNS[0] - CLEAR * probed.scale[pair]
@@ -110,7 +110,7 @@ def _examine(  # noqa: PLR0917 - compiled code takes no keywords
     probed: Reading,
     examined: NDArray[np.bool_],
 ) -> float:
-    """Mark the pairs whose edges or probes are outliers; returns the share of unexplained edges."""
+    """Mark the pairs whose edges or probes are outliers; return the share of unexplained edges."""
     examined[:] = False
     for p in range(probed.residual.size):
         examined[p] = probed.residual[p] > PROBE_OUTLIER_SCALES * probed.scale[p]
@@ -134,7 +134,7 @@ def _pair(  # noqa: PLR0917 - compiled code takes no keywords
     warm: float,
     totals: NDArray[np.float64],
 ) -> tuple[int, float, bool]:
-    """Fill the traffic's ratios for each slowdown; (counting edges, their mean share of new variance, any observed)."""
+    """Fill the ratios for each slowdown; return (counting edges, their mean share of new variance, any observed)."""
     count, share, observed = 0, 0.0, False
     totals[:] = 0.0
     for at in range(pairs.first[p], pairs.first[p + 1]):
@@ -191,7 +191,7 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
     odd: NDArray[np.float64],  # [0]: share of unexplained edges
     traffic: NDArray[np.float64],  # per pair: filled with the evidence of traffic alone in this window; NaN: none
 ) -> None:
-    """One window more."""
+    """Add one window."""
     totals, both, examined = np.empty(COUNT), np.empty(COUNT), np.empty(old.nats.size, np.bool_)
     odd[0] = _examine(arrays, pair, elsewhere, read, probed, examined)
     for p in range(old.nats.size):

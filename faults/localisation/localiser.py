@@ -36,14 +36,14 @@ _NO_PROBES = probing.Reading(*np.empty((3, 0)))
 
 @dataclass(frozen=True, slots=True)
 class LocaliserState:
-    """Between two windows."""
+    """The state between two windows."""
 
     history: usual.History
     suspicion: evidence_of.Suspicion
     prices: Prices
     slow: Floats  # per entity: the result of the last window (log)
     links: Links
-    observed: NDArray[np.uint32]  # per node: whether its own agent was heard, newest window in the lowest bit
+    observed: NDArray[np.uint32]  # per node: whether its own agent reported, newest window in the lowest bit
     unobserved: np.uint32  # whether no traffic was observed, likewise
     named: Mapping[Key, Named]
     probes: probing.Probes
@@ -51,7 +51,7 @@ class LocaliserState:
 
 
 class _Reading(NamedTuple):
-    """One window against history."""
+    """One window relative to history."""
 
     arrays: WindowArrays
     of: usual.Measures
@@ -59,8 +59,6 @@ class _Reading(NamedTuple):
 
 
 class _Fit(NamedTuple):
-    """The explanation of one window."""
-
     selected: Ints  # candidates
     x: Floats  # per entity: log slowdown, 0: not chosen
     amount: Floats  # per candidate: its slowdown, chosen or not
@@ -68,8 +66,6 @@ class _Fit(NamedTuple):
 
 
 class _Probed(NamedTuple):
-    """The probes of one window."""
-
     measured: Floats
     known: usual.History
     level: float
@@ -77,7 +73,7 @@ class _Probed(NamedTuple):
 
 
 class _OfLinks(NamedTuple):
-    """Beside the evidence for links, per pair: the best slowdown, and the evidence of traffic alone."""
+    """Link evidence per pair: the best slowdown, and the evidence of traffic alone."""
 
     slow: Floats
     traffic: Floats
@@ -85,7 +81,7 @@ class _OfLinks(NamedTuple):
 
 
 class Localiser:
-    """Of one job on one fabric."""
+    """The localiser of one job on one fabric."""
 
     def __init__(self, fabric: Fabric, settings: LocaliserSettings | None = None) -> None:
         self.fabric = fabric
@@ -106,7 +102,7 @@ class Localiser:
         self.pair_ends = _pair_ends(fabric, self.entities.pair, self.entities.pairs.back.size)
 
     def start(self) -> LocaliserState:
-        """Before the first window."""
+        """Return the state before the first window."""
         pairs = self.entities.pairs.back.size
         return LocaliserState(
             history=usual.start(len(self.fabric), self.settings, kinds=len(self.settings.feels)),
@@ -124,7 +120,7 @@ class Localiser:
     def step(
         self, state: LocaliserState, window: Window, probe_fit: ProbeFit | None = None
     ) -> tuple[LocaliserState, tuple[Diagnosis, ...]]:
-        """The state after this window, and the active diagnoses, with those of `probe_fit` alone."""
+        """Return the state after this window, and the active diagnoses, with those of `probe_fit` alone."""
         talks, probes = (
             values is not None and bool(np.isfinite(values).any()) for values in (window.slowdown, window.probed)
         )
@@ -167,7 +163,7 @@ class Localiser:
     def _silent(
         self, state: LocaliserState, window: Window, probe_fit: ProbeFit | None
     ) -> tuple[LocaliserState, tuple[Diagnosis, ...]]:
-        """Nothing was observed: nothing is learnt, and names expire."""
+        """Advance by a window without observations: the history stays, and names expire."""
         named = update(state.named, {}, frozenset(), now_s=window.to_s, forget=self.settings.forget)
         after = replace(
             state,
@@ -255,7 +251,7 @@ class Localiser:
         return nats
 
     def _predict(self, arrays: WindowArrays, x: Floats, most: Floats) -> Floats:
-        """Per edge; into an existing buffer."""
+        """Write the prediction of each edge into an existing buffer."""
         from faults.localisation.edge_kernels import predict  # noqa: PLC0415 - compiles
 
         most[:] = 0.0
@@ -293,7 +289,7 @@ class Localiser:
         return new, _OfLinks(slow, traffic, float(odd[0]))
 
     def _elsewhere(self, arrays: WindowArrays, x: Floats, explained: Floats) -> Elsewhere:
-        """The explained slowdown of each edge by anything that more than one pair of NICs supports."""
+        """Return the explained slowdown of each edge by anything that more than one pair of NICs supports."""
         cables = self.entities.of_kind[Kind.UP].start
         hosts = np.flatnonzero(x[: self.entities.of_kind[Kind.NODE].stop])
         alone = [entity for entity in hosts if rests_on_one_pair(self.entities, arrays, int(entity), float(x[entity]))]
@@ -306,7 +302,7 @@ class Localiser:
         return Elsewhere(by_all, self._predict(arrays, shared, self._columns[6]))
 
     def _doubtful(self, arrays: WindowArrays, x: Floats, suspects: evidence_of.Suspicion) -> NDArray[np.bool_]:
-        """Edges of slow or suspected entities, which are not learnt now."""
+        """Return the edges of slow or suspected entities, which do not update the history now."""
         from faults.localisation.edge_kernels import mark  # noqa: PLC0415 - compiles
 
         doubted, suspected = x > 0.0, suspects.nats > evidence_of.SPAN
@@ -352,7 +348,7 @@ class Localiser:
 
 
 def _pair_ends(fabric: Fabric, pair: Indices, pairs: int) -> Ints:
-    """(2, pairs): the nodes of each link."""
+    """Return (2, pairs): the nodes of each link."""
     ends = np.empty((2, pairs), np.int64)
     ends[0, pair] = fabric.node[fabric.source]
     ends[1, pair] = fabric.node[fabric.target]

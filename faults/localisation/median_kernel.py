@@ -11,7 +11,7 @@ _F, _H, _B = float64[::1], float32[::1], boolean[::1]
 
 @jit_inner
 def _sift(values: NDArray[np.float64], first: int, last: int) -> tuple[int, int]:
-    """Partition about the median of three: below, equal, above; returns the ends of the middle part."""
+    """Partition about the median of three: below, equal, above; return the ends of the middle part."""
     a, b, c = values[first], values[(first + last) // 2], values[last]
     pivot = max(min(a, b), min(max(a, b), c))
     i, j = first, last
@@ -29,7 +29,7 @@ def _sift(values: NDArray[np.float64], first: int, last: int) -> tuple[int, int]
 
 @jit_inner
 def median(values: NDArray[np.float64], count: int) -> float:
-    """Of the first `count`, which are reordered (Hoare's selection); NaN without any."""
+    """Return the median of the first `count` values, which are reordered (Hoare's selection); NaN without any."""
     if not count:
         return np.nan
     middle, first, last = count // 2, 0, count - 1

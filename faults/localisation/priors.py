@@ -29,7 +29,7 @@ CROWDS = 0.02  # learning rate of that slowdown
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """The online counts."""
+    """The counts behind the prices, updated online."""
 
     congested: float  # share of cables
     odd: float  # share of edges
@@ -39,12 +39,12 @@ class Prices:
 
     @property
     def cable(self) -> float:
-        """Nats."""
+        """Return the price of a congested cable in nats."""
         return float(np.log((1.0 - self.congested) / self.congested))
 
     @property
     def odd_edge(self) -> float:
-        """Nats."""
+        """Return the price of an outlying edge in nats."""
         return float(np.log((1.0 - self.odd) / self.odd))
 
 
@@ -52,7 +52,7 @@ def window_arrays(
     all_of: Entities, settings: LocaliserSettings, misfit: Floats, prices: Prices, *, previous: Floats, nats: Floats,
     window_s: float, buffers: Floats,
 ) -> WindowArrays:  # fmt: skip
-    """One window, ready for the comparison; `buffers`: four rows of all edges."""
+    """Return one window, ready for the comparison; `buffers`: four rows of all edges."""
     cables = all_of.of_kind[Kind.UP].start
     price = np.empty(len(all_of))
     broken = settings.price(cables, window_s)
@@ -68,7 +68,6 @@ def window_arrays(
 
 
 def inflation(prices: Prices, all_of: Entities, score: Floats) -> Prices:
-    """Update the scatter of each kind."""
     new = prices.inflation.copy()
     rate = 1.0 / min(prices.windows + 1, 20)
     for kind in Kind:
@@ -82,7 +81,6 @@ def inflation(prices: Prices, all_of: Entities, score: Floats) -> Prices:
 def candidates(  # noqa: PLR0917 - arrays of one window
     all_of: Entities, settings: LocaliserSettings, prices: Prices, score: Floats, previous: Floats, nats: Floats
 ) -> np.ndarray:
-    """The candidates of the fit."""
     bar = np.repeat(settings.screen * prices.inflation, [of.stop - of.start for of in all_of.of_kind])
     looks = (score >= bar) | (previous > 0.0)
     watched = nats > WATCHED
@@ -92,7 +90,7 @@ def candidates(  # noqa: PLR0917 - arrays of one window
 
 
 def counted(prices: Prices, all_of: Entities, x: Floats, odd: float) -> Prices:
-    """Count the congestion of this window; `odd`: share of unexplained edges, NaN: none observed."""
+    """Count the congestion of this window; `odd`: share of unexplained edges, NaN if none was observed."""
     rate = max(1.0 / (prices.windows + 3.0), 0.05)
     cables = x[all_of.of_kind[Kind.UP].start :]
     congested = float((cables > 0.0).mean()) if cables.size else prices.congested
@@ -109,14 +107,15 @@ def counted(prices: Prices, all_of: Entities, x: Floats, odd: float) -> Prices:
 
 
 def _left(values: Floats) -> tuple[float, float]:
-    """One standard deviation below the median, if they are normal, and the median."""
+    """Return one standard deviation below the median, for normal values, and the median."""
     low, middle = int(LEFT * values.size), values.size // 2
     ordered = np.partition(values, (low, middle))
     return float(ordered[low]), float(ordered[middle])
 
 
 def shared_nats(all_of: Entities, arrays: WindowArrays, prices: Prices, entity: int, slowdown: float) -> float:
-    """The most evidence that a slowdown can have, over any time, if the edges of an entity share noise with a memory.
+    """Return the most evidence that a slowdown can have, over any time, if the edges of an entity share noise with a
+    memory.
 
     The sum of n edges scatters `inflation` times as wide as independent ones would: the shared part has the variance
     (inflation^2 - 1) s^2 / n, and the slowdown is so many of its standard deviations from zero.

@@ -36,8 +36,6 @@ class _Pairs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PairEvidence:
-    """The probes of one suspect."""
-
     nats: float
     most: bool  # of the pairs support it
     direction: Kind  # Tx, Rx, or both
@@ -54,7 +52,7 @@ class PairEvidence:
 
 @dataclass(frozen=True, slots=True)
 class ProbeConfirmation:
-    """Of one window; None without probes."""
+    """The probes of one window as confirmation; None without probes."""
 
     fabric: Fabric
     ways: Ways
@@ -63,7 +61,7 @@ class ProbeConfirmation:
     settings: LocaliserSettings
 
     def at(self, all_of: Entities, entity: int, slowdown: float) -> PairEvidence | None:
-        """None: too few probes."""
+        """Return the evidence for an entity; None with too few probes."""
         which = int(all_of.which[entity])
         whole = bool(all_of.kind[entity] == Kind.NODE)
         ports = np.flatnonzero(self.fabric.node == which) if whole else np.array([which])
@@ -78,7 +76,7 @@ class ProbeConfirmation:
     def _of(
         self, ports: NDArray[np.int64], slowdown: float, first: NDArray[np.int32], pair: NDArray[np.int32]
     ) -> _Pairs:
-        """All observed pairs of these NICs, one way."""
+        """Return all observed pairs of these NICs, one way."""
         mine = np.concatenate([pair[first[port] : first[port + 1]] for port in ports])
         mine = mine[np.isfinite(self.reading.residual[mine])]
         residual, scale, tail = (column[mine] for column in self.reading)
@@ -106,7 +104,7 @@ class ProbeConfirmation:
 
 
 def windows_slow(readings: Sequence[Floats]) -> float:
-    """The number of these windows, newest first, at full slowness: sum of medians over the largest.
+    """Return the number of these windows, newest first, at full slowness: sum of medians over the largest.
 
     A hiccup of two windows may touch three, but then the first and the last make up one.
     """

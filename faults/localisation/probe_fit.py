@@ -23,14 +23,14 @@ SPREAD: Final = 0.02  # log, first guess: pairs of NICs differ less than flows
 
 
 class ProbeFit(NamedTuple):
-    """What the fit of probes found in one window."""
+    """The result of the fit of probes in one window."""
 
     named: Mapping[Key, Named]
     explained: NDArray[np.bool_]  # per pair: a slow host or leaf lies on its path
 
 
 def fabric_of_pairs(fabric: Fabric, pair: Indices, pairs: int) -> Fabric:
-    """One edge for each pair of NICs with traffic."""
+    """Return a fabric with one edge for each pair of NICs with traffic."""
     source, target = np.empty(pairs, np.int64), np.empty(pairs, np.int64)
     source[pair], target[pair] = fabric.source, fabric.target
     nowhere = np.full(pairs, NOWHERE)
@@ -41,12 +41,12 @@ def fabric_of_pairs(fabric: Fabric, pair: Indices, pairs: int) -> Fabric:
 
 
 def settings_of_pairs(settings: LocaliserSettings) -> LocaliserSettings:
-    """Without acknowledgements, and without short messages."""
+    """Return the settings without acknowledgements and without short messages."""
     return settings.model_copy(update={"leak": 0.0, "spread": SPREAD})
 
 
 def reported(named: Mapping[Key, Named], probe_fit: ProbeFit | None, *, min_confidence: float) -> tuple[Diagnosis, ...]:
-    """The diagnoses that are sure enough, those of `probe_fit` alone last."""
+    """Return the diagnoses that are sure enough, those of `probe_fit` alone last."""
     sure = {key: one for key, one in named.items() if one.diagnosis.confidence >= min_confidence}
     by_probes = {} if probe_fit is None else _hosts_and_leaves(probe_fit.named, besides=sure)
     sure |= {key: one for key, one in by_probes.items() if one.diagnosis.confidence >= min_confidence}
@@ -54,7 +54,7 @@ def reported(named: Mapping[Key, Named], probe_fit: ProbeFit | None, *, min_conf
 
 
 def _hosts_and_leaves(named: Mapping[Key, Named], *, besides: Mapping[Key, Named]) -> dict[Key, Named]:
-    """Without links, which the fit of traffic judges."""
+    """Leave out links, which the fit of traffic judges."""
     return {
         key: replace(one, diagnosis=one.diagnosis.model_copy(update={"isolate": False, "evidence": EVIDENCE}))
         for key, one in named.items()

@@ -29,7 +29,7 @@ def measure(  # noqa: PLR0917 - compiled code takes no keywords
     scale: NDArray[np.float64],
     tail: NDArray[np.float64],
 ) -> None:
-    """As edges in `edge_kernels.measure`."""
+    """Compare probes with history, as `edge_kernels.measure` compares edges."""
     flat = 1.0 / spread_tail
     for pair in range(measured.size):
         unknown = 1.0 / (1.0 / spread2 + windows[pair] / noise2)
@@ -58,7 +58,7 @@ def learn(  # noqa: PLR0917 - compiled code takes no keywords
     new_run: NDArray[np.uint8],
     counts: NDArray[np.float64],  # as `Strange`
 ) -> None:
-    """Update the usual of unsuspected pairs; count the runs of strange ones."""
+    """Update the baseline of unsuspected pairs; count the runs of strange pairs."""
     for pair in range(residual.size):
         new_mean[pair], new_windows[pair], new_run[pair] = mean[pair], windows[pair], 0
         z = residual[pair] / scale[pair]

@@ -35,14 +35,14 @@ class Strange(NamedTuple):
     away_of: float
 
     def nats(self, first_away: float) -> tuple[float, float]:
-        """Log odds against a run that begins in a window: (within a leaf, between leaves)."""
+        """Return the log odds against a run that begins in a window: (within a leaf, between leaves)."""
         near = SHORT * (self.near + 1.0) / (self.near_of + NEAR_FIRST)
         away = SHORT * (self.away + 1.0) / (self.away_of + first_away / (1.0 + REFUTED * self.away))
         return -float(np.log(near)), -float(np.log(away))
 
 
 class Probes(NamedTuple):
-    """Of all pairs, between windows."""
+    """Probe state of all pairs between windows."""
 
     history: History
     run: NDArray[np.uint8]  # per pair: windows in a row as an outlier
@@ -51,7 +51,7 @@ class Probes(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """One window of all pairs; NaN: no probe."""
+    """Probe values of all pairs in one window; NaN without a probe."""
 
     residual: Floats
     scale: Floats
@@ -59,8 +59,6 @@ class Reading(NamedTuple):
 
 
 class Probed(Protocol):
-    """The probes of one window, as read."""
-
     @property
     def measured(self) -> Floats: ...
     @property
@@ -82,13 +80,12 @@ class Ways(NamedTuple):
     first_away: float  # as AWAY_FIRST, with the fastest of several paths
 
     def most(self, strange: Strange) -> Floats:
-        """Per pair, nats: the most that its probes may support a link."""
+        """Return, per pair, the largest support in nats that its probes may give to a link."""
         near, away = strange.nats(self.first_away)
         return np.where(self.away, away, near)
 
 
 def ways(fabric: Fabric, pair: Indices, pairs: int, *, ports: int) -> Ways:
-    """Of a fabric with these pairs."""
     source, target = np.empty(pairs, np.int64), np.empty(pairs, np.int64)
     source[pair], target[pair] = fabric.source, fabric.target
     begin, end = fabric.leaf[source], fabric.leaf[target]
@@ -109,17 +106,17 @@ def _first_away(fabric: Fabric, ports: int) -> float:
 
 
 def start(pairs: int, settings: LocaliserSettings) -> Probes:
-    """Without knowledge."""
+    """Return an empty state."""
     return Probes(usual.start(pairs, settings, kinds=1), np.zeros(pairs, np.uint8), Strange(0.0, 0.0, 0.0, 0.0), ())
 
 
 def samples(pairs: int) -> Indices:
-    """The pairs in medians: evenly spaced."""
+    """Return the pairs in medians: evenly spaced."""
     return np.arange(0, pairs, max(1, pairs // usual.SAMPLE), dtype=np.int32)
 
 
 def per_pair(window: Window, edge: Indices) -> Floats | None:
-    """The probes by the first edge of each pair, without pairs with foreign traffic."""
+    """Return the probes by the first edge of each pair, without pairs with foreign traffic."""
     if window.probed is None:
         return None
     measured = window.probed[edge]
@@ -129,7 +126,7 @@ def per_pair(window: Window, edge: Indices) -> Floats | None:
 def read(
     before: History, measured: Floats, sample: Indices, settings: LocaliserSettings
 ) -> tuple[History, float, Reading]:
-    """(updated scales, level of this window, reading)."""
+    """Return (updated scales, level of this window, reading)."""
     from faults.localisation.probe_kernels import measure  # noqa: PLC0415 - compiles
 
     known, level, outlying = usual.measures(before, measured, None, (sample.astype(np.int64),), settings)
@@ -151,7 +148,7 @@ def read(
 def learnt(  # noqa: PLR0917 - arrays of one window
     before: Probes, probed: Probed, doubtful: NDArray[np.bool_], traffic: Floats, of: Ways, settings: LocaliserSettings
 ) -> Probes:
-    """One window more.  `doubtful`: suspected pairs; `traffic`: per pair, nats for a slow link; NaN: none."""
+    """Add one window.  `doubtful`: suspected pairs; `traffic`: per pair, nats for a slow link; NaN: none."""
     from faults.localisation.probe_kernels import learn  # noqa: PLC0415 - compiles
 
     known, old = probed.known, probed.known.usual

@@ -1,4 +1,4 @@
-"""From evidence to diagnoses: what is named, for how long, with which text."""
+"""Conversion of findings to diagnoses: names, expiry and texts."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ class Named:
 
 
 def key_of(finding: Finding) -> Key:
-    """The identity of a fault."""
+    """Return the identity of a fault."""
     if finding.kind is None:
         return Scope.LINK, finding.which, finding.peer
     if finding.kind in _DIRECTION:
@@ -45,12 +45,11 @@ def key_of(finding: Finding) -> Key:
 
 
 def switch_of(finding: Finding) -> str:
-    """The name of a leaf or an uplink by its number in the fabric."""
+    """Return the name of a leaf or an uplink by its number in the fabric."""
     return f"{'leaf' if finding.kind is Kind.LEAF else 'uplink'}-{finding.which}"
 
 
 def diagnosis(finding: Finding, *, detected_s: float) -> Diagnosis:
-    """As a diagnosis."""
     scope, _, _ = key_of(finding)
     node = finding.which if scope in (Scope.NODE, Scope.LINK) else None
     direction = None if finding.kind is None else _DIRECTION.get(finding.kind)
@@ -81,7 +80,7 @@ def _reason(finding: Finding, scope: Scope) -> str:
 
 
 def merged(found: Iterable[Finding]) -> dict[Key, Finding]:
-    """One finding per fault: the NICs of a node are one."""
+    """Return one finding per fault: the NICs of a node are one."""
     best: dict[Key, Finding] = {}
     for finding in found:
         key = key_of(finding)
@@ -96,7 +95,7 @@ def merged(found: Iterable[Finding]) -> dict[Key, Finding]:
 def update(
     named: Mapping[Key, Named], finding: Mapping[Key, Finding], alive: frozenset[Key], *, now_s: float, forget: int
 ) -> dict[Key, Named]:
-    """The named faults after this window.  `alive`: without new evidence, but supported by this window."""
+    """Return the named faults after this window.  `alive`: without new evidence, but supported by this window."""
     after: dict[Key, Named] = {}
     for key, old in named.items():
         if key in finding:

@@ -27,7 +27,7 @@ class Ways(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Of one window."""
+    """Sums of one window."""
 
     out: NDArray[np.float64]  # per NIC
     into: NDArray[np.float64]
@@ -39,7 +39,7 @@ class Sums(NamedTuple):
 
 
 class Read(NamedTuple):
-    """One window against the usual."""
+    """One window relative to the baseline."""
 
     measured: Floats  # per edge: without the level
     fresh: Floats  # per edge: share of the variance that is independent in each window
@@ -53,7 +53,6 @@ class Read(NamedTuple):
 
 
 def ways(fabric: Fabric, all_of: Entities) -> Ways:
-    """Of a fabric."""
     source, target, up, down, node, leaf = (
         np.ascontiguousarray(column, np.int32)
         for column in (fabric.source, fabric.target, fabric.up, fabric.down, fabric.node, fabric.leaf)
@@ -63,7 +62,6 @@ def ways(fabric: Fabric, all_of: Entities) -> Ways:
 
 
 def read(of: Ways) -> Read:
-    """Of a fabric."""
     edges, entities = of.source.size, of.kind.size
     return Read(
         measured=np.empty(edges),

@@ -17,7 +17,7 @@ Positive = Annotated[float, Field(gt=0, le=1e6)]
 class LocaliserSettings(Frozen):
     """Of one job."""
 
-    false_per_week: Positive = 0.1  # false diagnoses of a healthy node or NIC; a tenth of what is promised
+    false_per_week: Positive = 0.1  # false diagnoses of a healthy node or NIC; a tenth of the target
     # Among 100,000 links, in proportion for fewer; they isolate no node.  In a job with rare faults the odds against a
     # fault exceed this bar, and a less certain link is not reported.
     false_links_per_week: Positive = 1000.0
@@ -50,16 +50,16 @@ class LocaliserSettings(Frozen):
     lasting_s: Positive = 600.0  # a cable congested for longer is called a fault
 
     def node_bar(self, entities: int, window_s: float, *, young: bool = False) -> float:
-        """Nats of evidence for a node: Ville's inequality over all entities and all windows of a week."""
+        """Return the nats that a node needs: Ville's inequality over all entities and all windows of a week."""
         return math.log(max(entities, 1) * self._draws(window_s, young=young) / self.false_per_week)
 
     def link_bar(self, links: int, window_s: float, *, young: bool = False) -> float:
-        """The same for a link."""
+        """Return the nats of evidence that a link needs, by the same inequality."""
         draws = max(WEEK_S / window_s, 1.0) / self.false_links_per_week
         return math.log(max(links, MANY_LINKS) * (min(draws, 1.0 / self.false_links_per_start) if young else draws))
 
     def hits(self, window_s: float) -> int:
-        """Windows with support of their own, out of `hits + spare_windows`: one more than a hiccup touches."""
+        """Return the windows with support, out of `hits + spare_windows`: one more than a hiccup touches."""
         return min(math.ceil(self.hiccup_s / window_s) + 2, 24)
 
     def _draws(self, window_s: float, *, young: bool) -> float:
@@ -68,5 +68,5 @@ class LocaliserSettings(Frozen):
         return min(windows, self.starts_per_week) if young else windows
 
     def price(self, entities: int, window_s: float, *, every_h: float | None = None) -> float:
-        """Nats of one more explanation in a fit: the log odds against a fault in this window."""
+        """Return the nats of one more explanation in a fit: the log odds against a fault in this window."""
         return math.log(entities * max((every_h or self.fault_every_h) * 3600.0 / window_s, 1.0))

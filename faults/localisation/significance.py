@@ -49,8 +49,6 @@ class FitState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One fitted window."""
-
     arrays: WindowArrays
     explained: Floats  # per edge
     link_slow: Floats  # per pair
@@ -72,7 +70,7 @@ def _persists(hits: np.uint32, unobserved: np.uint32, settings: LocaliserSetting
 
 
 def _outlasts(hits: np.uint32, unobserved: np.uint32, settings: LocaliserSettings, trial: Trial, lasted: float) -> bool:
-    """Whether a probe-confirmed suspect is no hiccup, by its windows or by the duration of its slowness.
+    """Return whether a probe-confirmed suspect is no hiccup, by its windows or by the duration of its slowness.
 
     A window between without support may separate two hiccups: then probes must have been as slow in nearly all windows.
     """
@@ -85,7 +83,7 @@ def _outlasts(hits: np.uint32, unobserved: np.uint32, settings: LocaliserSetting
 
 
 def _stretches(hits: np.uint32, unobserved: np.uint32, settings: LocaliserSettings, trial: Trial) -> bool:
-    """Whether it had support whenever it was observed, one time fewer than required, over as long by the clock."""
+    """Return whether the suspect had support whenever observed, one time fewer than required, over as long a time."""
     wanted = settings.hits(trial.window_s)
     count, windows = run_of_hits(hits, unobserved)
     return count >= wanted - 1 and windows >= wanted
@@ -94,7 +92,7 @@ def _stretches(hits: np.uint32, unobserved: np.uint32, settings: LocaliserSettin
 def significant_hosts(
     fabric: Fabric, all_of: Entities, settings: LocaliserSettings, state: FitState, trial: Trial
 ) -> Found:
-    """Nodes, by any of their NICs, and those that this window still supports."""
+    """Find nodes, by any of their NICs, and those that this window still supports."""
     count = all_of.of_kind[Kind.NODE].stop
     hosts = np.flatnonzero(state.slow[:count])
     bar = settings.node_bar(count, trial.window_s, young=trial.young)
@@ -160,21 +158,21 @@ def _own(
     quick: bool,
     lasted: float,
 ) -> bool:
-    """Whether the agent of a node was heard in its supporting windows."""
+    """Return whether the agent of a node reported in its supporting windows."""
     mine = hits & state.observed[node]
     slow = _persists(mine, state.unobserved, settings, trial)
     return slow or (quick and _outlasts(mine, state.unobserved, settings, trial, lasted))
 
 
 def _suspected_leaves(all_of: Entities, state: FitState, windows: int) -> set[int]:
-    """Leaves that are slow, or were recently: their nodes' edges prove nothing of the nodes."""
+    """Return the leaves that are slow, or were recently: their nodes' edges prove nothing of the nodes."""
     of = all_of.of_kind[Kind.LEAF]
     recent = (state.suspicion.hits[all_of.slot[of]] & np.uint32((1 << 2 * windows) - 1)) > 0
     return {int(which) for which in all_of.which[of][recent | (state.slow[of] > 0.0)]}
 
 
 def _without_crowds(found: list[Finding], leaves: list[set[int]]) -> list[Finding]:
-    """Leave out those whose leaf has too many others."""
+    """Leave out findings whose leaf has too many others."""
     nodes: dict[int, set[int]] = {}
     for finding, of in zip(found, leaves, strict=True):
         for leaf in of:
@@ -184,7 +182,7 @@ def _without_crowds(found: list[Finding], leaves: list[set[int]]) -> list[Findin
 
 
 def significant_switches(all_of: Entities, settings: LocaliserSettings, state: FitState, trial: Trial) -> Found:
-    """Leaves at once; cables after they were slow for `lasting_s`."""
+    """Find leaves at once, and cables after they were slow for `lasting_s`."""
     leaves = all_of.of_kind[Kind.LEAF]
     bar = settings.node_bar(leaves.stop - leaves.start, trial.window_s, young=trial.young)
     found: list[Finding] = []
@@ -213,7 +211,7 @@ def significant_switches(all_of: Entities, settings: LocaliserSettings, state: F
 def significant_links(
     ends: Ints, all_of: Entities, settings: LocaliserSettings, state: FitState, trial: Trial
 ) -> Found:
-    """Pairs of nodes, one way: of both directions the one with more evidence."""
+    """Find pairs of nodes, one way: of both directions the one with more evidence."""
     links, back = state.links, all_of.pairs.back
     bar = settings.link_bar(links.nats.size, trial.window_s, young=trial.young)
     price = settings.price(links.nats.size, trial.window_s, every_h=state.rate.every_h(settings.fault_every_h))

@@ -18,8 +18,6 @@ MAX = 6.0  # log slowdown: 400 times; more is a hang
 
 
 class WindowArrays(NamedTuple):
-    """One window, ready for the fit."""
-
     first: NDArray[np.int32]
     edge: NDArray[np.int32]
     share: NDArray[np.float64]

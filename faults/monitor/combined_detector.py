@@ -18,23 +18,20 @@ from faults.observations import Observation
 
 
 class CombinedDetector:
-    """A `Detector` of two detectors."""
-
     def __init__(self, pairwise: Detector, fit: Detector) -> None:
         self._pairwise, self._fit = pairwise, fit
 
     def observe(self, observation: Observation) -> None:
-        """Pass an observation to both detectors."""
         self._pairwise.observe(observation)
         self._fit.observe(observation)
 
     def evaluate(self, now_s: float) -> Sequence[Diagnosis]:
-        """The combined diagnoses, one per fault."""
+        """Return the combined diagnoses, one per fault."""
         return tuple(combine(self._pairwise.evaluate(now_s), self._fit.evaluate(now_s)))
 
 
 def combine(pairwise: Sequence[Diagnosis], fit: Sequence[Diagnosis]) -> Iterator[Diagnosis]:
-    """The combined diagnoses, one per fault."""
+    """Return the combined diagnoses, one per fault."""
     isolating = {key_of(diagnosis) for diagnosis in fit if diagnosis.isolate}
     fitted = {key_of(diagnosis) for diagnosis in fit}
     switch = any(diagnosis.scope in SWITCHES for diagnosis in fit)

@@ -24,11 +24,11 @@ class FaultDedup:
         self._newest: dict[Key, _Fault] = {}
 
     def update(self, diagnoses: Iterable[Diagnosis], *, now_s: float) -> tuple[Diagnosis, ...]:
-        """Merge the active diagnoses with the earlier ones; returns the merged ones."""
+        """Merge the active diagnoses with the earlier ones; return the merged ones."""
         return tuple(self._merged(diagnosis, now_s=now_s) for diagnosis in diagnoses)
 
     def diagnoses(self) -> tuple[Diagnosis, ...]:
-        """The last diagnosis of every fault so far."""
+        """Return the last diagnosis of every fault so far."""
         return tuple(fault.diagnosis for fault in self._all)
 
     def _merged(self, diagnosis: Diagnosis, *, now_s: float) -> Diagnosis:
@@ -79,7 +79,7 @@ def _is_behind(earlier: Diagnosis, switch: Diagnosis) -> bool:
 
 
 def merged(before: Diagnosis, now: Diagnosis) -> Diagnosis:
-    """The more confident diagnosis with the earlier times; isolation stays justified."""
+    """Return the more confident diagnosis with the earlier times; isolation stays justified."""
     best = now if (now.confidence, now.isolate) > (before.confidence, before.isolate) else before
     return best.model_copy(
         update={
@@ -92,7 +92,7 @@ def merged(before: Diagnosis, now: Diagnosis) -> Diagnosis:
 
 
 def key_of(diagnosis: Diagnosis) -> Key:
-    """The place of a fault.  A rank equals its node, and a link has no order of its ends."""
+    """Return the place of a fault.  A rank equals its node, and a link has no order of its ends."""
     if diagnosis.scope is Scope.LINK and diagnosis.node is not None and diagnosis.peer is not None:
         ends = sorted((diagnosis.node, diagnosis.peer))
         return (f"{diagnosis.fault}/link", ends[0], ends[1], None)

@@ -13,28 +13,24 @@ HANGS = frozenset({FaultClass.COMM_HANG, FaultClass.NONCOMM_HANG})
 
 
 class Episode:
-    """The diagnoses of one stall."""
-
     def __init__(self) -> None:
         self._diagnoses: dict[tuple[FaultClass, int | None, int | None], Diagnosis] = {}
         self.since_s: float | None = None  # time of the first diagnosis
 
     def over(self, progress_s: float | None) -> bool:
-        """Whether the job has continued since."""
+        """Return whether the job has continued since."""
         return self.since_s is not None and progress_s is not None and progress_s > self.since_s
 
     @property
     def crashed(self) -> bool:
-        """Whether the episode has a crash."""
         return any(diagnosis.fault is FaultClass.CRASH for diagnosis in self._diagnoses.values())
 
     @property
     def open(self) -> bool:
-        """Whether the episode has a diagnosis."""
         return bool(self._diagnoses)
 
     def add(self, diagnoses: Sequence[Diagnosis], *, now_s: float) -> tuple[Diagnosis, ...]:
-        """Add the current diagnoses; returns those of the episode."""
+        """Add the current diagnoses; return those of the episode."""
         for diagnosis in diagnoses:
             if any(_explains(other, diagnosis) for other in self._diagnoses.values()):
                 continue
@@ -46,13 +42,13 @@ class Episode:
 
 
 def _explains(earlier: Diagnosis, later: Diagnosis) -> bool:
-    """Whether the earlier diagnosis is of another place and more confident, or is the node of this link."""
+    """Return whether the earlier diagnosis is of another place and more confident, or is the node of this link."""
     other = (earlier.fault, earlier.node, earlier.peer) != (later.fault, later.node, later.peer)
     return other and (later.confidence < earlier.confidence or _part_of(later, earlier))
 
 
 def _replaces(later: Diagnosis, earlier: Diagnosis) -> bool:
-    """Whether the later one has another place and is more confident than a weak one, or is the node of this link."""
+    """Return whether the later diagnosis is elsewhere and more confident than a weak one, or the node of this link."""
     if (later.fault, later.node, later.peer) == (earlier.fault, earlier.node, earlier.peer):
         return False
     return _part_of(earlier, later) or (later.confidence > earlier.confidence and not earlier.isolate)

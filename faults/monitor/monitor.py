@@ -19,7 +19,7 @@ from faults.slow.detector import SlowDetector
 
 
 class FaultMonitor:
-    """A `Detector` of all detectors."""
+    """A `Detector` that runs all detectors."""
 
     def __init__(self, job: Job, settings: MonitorSettings | None = None) -> None:
         self.job = job
@@ -31,13 +31,11 @@ class FaultMonitor:
         self._stalled_until_s = float("-inf")
 
     def observe(self, observation: Observation) -> None:
-        """Take an observation."""
         self._state.observe(observation)
         if self._slow is not None:
             self._slow.observe(observation)
 
     def evaluate(self, now_s: float) -> tuple[Diagnosis, ...]:
-        """The active faults."""
         stalled = self._stalled(now_s)
         slow = () if self._slow is None else tuple(self._slow.evaluate(now_s))
         if stalled:
@@ -48,7 +46,7 @@ class FaultMonitor:
         return self._dedup.update(slow, now_s=now_s)
 
     def diagnoses(self) -> tuple[Diagnosis, ...]:
-        """The last diagnosis of every fault so far, in the order of detection."""
+        """Return the last diagnosis of every fault so far, in the order of detection."""
         return self._dedup.diagnoses()
 
     def _stalled(self, now_s: float) -> tuple[Diagnosis, ...]:
@@ -64,7 +62,7 @@ class FaultMonitor:
 
 
 def _slow(job: Job, settings: MonitorSettings) -> Detector | None:
-    """The pairwise detector for few nodes, the large-job detector for many, and both if the leaves are known."""
+    """Create the pairwise detector for few nodes, the large-job detector for many, and both if the leaves are known."""
     if settings.slow is None:
         return None
     if job.nodes > settings.slow.most_nodes:

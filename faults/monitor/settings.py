@@ -33,7 +33,7 @@ class MonitorSettings(Frozen):
         return self
 
     def _violations(self) -> Iterator[Violation]:
-        """No window or period shorter than MIN_S in any detector."""
+        """Report each window or period shorter than MIN_S."""
         for name in ("slow", "jobwide"):
             part = getattr(self, name)
             for field, value in () if part is None else part:

@@ -41,13 +41,13 @@ Check = Callable[[Any], Any]  # returns the value in its own type, or raises Val
 
 
 def to_line(observation: Observation) -> str:
-    """Without a line end."""
+    """Return the line without a line end."""
     at_s, node, values, rank, peer = observation
     return json.dumps([at_s, node, rank, peer, KIND_NAMES[type(values)].lower(), values], separators=(",", ":"))
 
 
 def from_line(line: str | bytes) -> Observation:
-    """The observation of a line.  Raises ValueError."""
+    """Parse a line; raise ValueError if it is malformed."""
     try:
         return from_list(json.loads(line))
     except RecursionError as error:
@@ -55,7 +55,6 @@ def from_line(line: str | bytes) -> Observation:
 
 
 def from_list(found: Any) -> Observation:
-    """The observation of a parsed line."""
     if type(found) is not list or len(found) != 6:
         raise ValueError("expected a list of time, node, rank, peer, kind, values")
     at_s, node, rank, peer, name, values = found
@@ -65,7 +64,7 @@ def from_list(found: Any) -> Observation:
 
 
 def from_values(kind: type[Values], values: Any) -> Values:
-    """One kind's values from a parsed list; trailing ones with defaults may be absent."""
+    """Build one kind's values from a parsed list; trailing ones with defaults may be absent."""
     checks = _CHECKS[kind]
     least = len(checks) - len(kind._field_defaults)
     if type(values) is not list or not least <= len(values) <= len(checks):
@@ -96,7 +95,7 @@ def _index(value: Any) -> int | None:
 
 
 def _check(hint: Any) -> Check:
-    """The check of a type as the kinds use them: numbers, texts, optional ones and tuples of them."""
+    """Return the check of a type as the kinds use them: numbers, texts, optional ones and tuples of them."""
     plain: Mapping[Any, Check] = {int: _int, float: _float, str: _str}
     if hint in plain:
         return plain[hint]

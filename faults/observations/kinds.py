@@ -4,7 +4,7 @@ from typing import NamedTuple, TypeAlias
 
 
 class SocketPoll(NamedTuple):
-    """The recorder polled its sockets; how many peers had one.  Separates "no sockets" from "no poll"."""
+    """A poll of the recorder's sockets, with the number of peers.  Separates "no sockets" from "no poll"."""
 
     peers: int
 
@@ -34,7 +34,7 @@ class Socket(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """A thread in the rank runs; the rank's progress."""
+    """Progress of a rank, reported by a thread in the rank."""
 
     entered: int  # the last collective that the rank called
     finished: int
@@ -147,7 +147,7 @@ class OperationDuration(NamedTuple):
 
 
 class ExternalFinding(NamedTuple):
-    """A conclusion of another tool about a rank."""
+    """A finding of another tool about a rank."""
 
     by: str  # xpu_timer
     what: str  # hang, matmul-tflops, ...

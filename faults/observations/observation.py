@@ -19,7 +19,7 @@ class Observation(NamedTuple):
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """All ranks of an observation: its own, and those in its values."""
+        """Return all ranks of an observation: its own, and those in its values."""
         own = () if self.rank is None else (self.rank,)
         if isinstance(self.values, PointToPoint):
             return (*own, self.values.source, self.values.to)

@@ -17,18 +17,18 @@ _Open = tuple[float, bool]  # when it was sent, and whether the sender has repor
 
 
 class ProbeDeduplicator:
-    """For all pairs of so many nodes; beyond `most` pairs senders' reports are dropped."""
+    """Deduplication of probes for all pairs of nodes; beyond `most` pairs senders' reports are dropped."""
 
     def __init__(self, nodes: int, *, most: int) -> None:
         self._nodes, self._most = nodes, most
         self._open: dict[Pair, list[_Open]] = {}
 
     def __len__(self) -> int:
-        """The number of pairs and trains held."""
+        """Return the number of stored pairs and trains."""
         return len(self._open) + sum(map(len, self._open.values()))
 
     def reading(self, seen: Observation) -> Observation | None:
-        """As the receiver would report it; None for another kind, or a train known from the other end."""
+        """Return the probe in the receiver's form; None for another kind, or a train known from the other end."""
         values, by_sender = seen.values, isinstance(seen.values, ProbeReturned)
         if not isinstance(values, Probe | ProbeReturned) or seen.peer is None or seen.peer == seen.node:
             return None
@@ -46,7 +46,7 @@ class ProbeDeduplicator:
 
 
 def _known(opened: list[_Open], sent_s: float, *, by_sender: bool) -> bool:
-    """Whether the other end has reported it; otherwise it is kept until then."""
+    """Return whether the other end has reported the train; otherwise store it until then."""
     others = [each for each in opened if each[1] is not by_sender and abs(each[0] - sent_s) <= SAME_S]
     if others:
         opened.remove(min(others, key=lambda each: abs(each[0] - sent_s)))

@@ -16,7 +16,7 @@ MOMENTS: Mapping[type[Values], tuple[str, ...]] = {
 
 
 def on_clock_of(observation: Observation, zero_s: float) -> Observation:
-    """The observation in seconds after `zero_s`."""
+    """Return the observation in seconds after `zero_s`."""
     values: Any = observation.values
     known = {name: getattr(values, name) for name in MOMENTS.get(type(values), ())}
     moved = {name: at_s - zero_s for name, at_s in known.items() if at_s is not None}
@@ -24,6 +24,6 @@ def on_clock_of(observation: Observation, zero_s: float) -> Observation:
 
 
 def moments_of(observation: Observation) -> tuple[float, ...]:
-    """All times: when it was known, and those in its values."""
+    """Return all times: when the observation became known, and those in its values."""
     inside = (getattr(observation.values, name) for name in MOMENTS.get(type(observation.values), ()))
     return observation.at_s, *(at_s for at_s in inside if at_s is not None)

@@ -26,8 +26,6 @@ _Spines = tuple[dict[tuple[int, Colour], int], dict[tuple[int, Colour], int]]  #
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One connection: its flow, its number in the flow, its leaves and its GB/s."""
-
     flow: int
     index: int
     source: int
@@ -45,24 +43,22 @@ class Assignment:
         self.paths: dict[Part, Path] = {}
 
     def copy(self, *, fair: bool = False) -> "Assignment":
-        """A copy for a trial, with or without fair shares; it shares the effort budget."""
+        """Return a copy for a trial, with or without fair shares; the copy shares the effort budget."""
         other = Assignment(self.clos, self.routes, self._effort)
         other.load, other.paths, other.fair = self.load.copy(), self.paths.copy(), fair or self.fair
         return other
 
     def put(self, part: Part, path: Path) -> None:
-        """Add a path's load."""
         self.paths[part] = path
         for link in path:
             self.load[link] += part.gb_per_s
 
     def take(self, part: Part) -> None:
-        """Remove a path's load."""
         for link in self.paths.pop(part):
             self.load[link] -= part.gb_per_s
 
     def fits(self, parts: Sequence[Part], limit: float) -> bool:
-        """Per flow, whether the leaves at both ends have room for it.  Links above the leaves are not checked."""
+        """Return, per flow, whether the leaves at both ends have room.  Links above the leaves are not checked."""
         ends: Counter[tuple[int, int, float, int]] = Counter()
         for part in parts:
             if part.source != part.target:
@@ -74,7 +70,9 @@ class Assignment:
         )
 
     def fit_together(self, parts: Sequence[Part], limit: float, *, fair: bool) -> bool:
-        """Whether the leaves at both ends have room for all; `fair` also counts the onward capacity of their spines."""
+        """Return whether the leaves at both ends have room for all; `fair` also counts the onward capacity of their
+        spines.
+        """
         by_size: dict[float, list[Part]] = defaultdict(list)
         for part in parts:
             if part.source != part.target:
@@ -87,12 +85,11 @@ class Assignment:
         return True
 
     def take_flows(self, flows: Container[int]) -> None:
-        """Remove all connections of some flows."""
         for part in [part for part in self.paths if part.flow in flows]:
             self.take(part)
 
     def place(self, parts: Sequence[Part], limit: float) -> list[Part]:
-        """Place connections within the utilisation limit; the result is those without room."""
+        """Place connections within the utilisation limit; return those without room."""
         left: list[Part] = []
         by_size: dict[float, list[Part]] = defaultdict(list)
         for part in parts:
@@ -129,7 +126,7 @@ class Assignment:
         return left
 
     def _turned(self, parts: Sequence[Part], limit: float) -> Iterator[tuple[Part, tuple[int, int] | None]]:
-        """The two spines of each connection, or None."""
+        """Return the two spines of each connection, or None."""
         crossing = [part for part in parts if part.source != part.target]
         for part in parts:
             if part.source == part.target:
@@ -158,7 +155,7 @@ class Assignment:
     def _spine_slots(
         self, crossing: Sequence[Part], limit: float, spines: _Spines
     ) -> tuple[Mapping[int, Sequence[Colour]], Mapping[int, Sequence[Colour]]]:
-        """The colours of each leaf, up and down."""
+        """Return the colours of each leaf, up and down."""
         clos = self.clos
         found: tuple[dict[int, Sequence[Colour]], dict[int, Sequence[Colour]]] = ({}, {})
         for (way, leaf), slots in (self._fair if self.fair else self._room)(crossing, limit).items():
@@ -172,7 +169,6 @@ class Assignment:
         return found
 
     def _room(self, crossing: Sequence[Part], limit: float) -> dict[End, dict[int, int]]:
-        """The slots of each spine, by end."""
         size = crossing[0].gb_per_s
         return {
             (way, leaf): {
@@ -199,7 +195,7 @@ class Assignment:
     def _cored(
         self, crossing: Sequence[tuple[Part, int, int]], limit: float
     ) -> Iterator[tuple[Part, int, int, int | None]]:
-        """The core of each connection between its spines, or None."""
+        """Return the core of each connection between its spines, or None."""
         if not crossing:
             return
         size = crossing[0][0].gb_per_s
@@ -227,7 +223,7 @@ class Assignment:
         self.put(part, tuple(self._link(trunk, way) for trunk, way in directed(hops)))
 
     def _link(self, trunk: Trunk, way: int) -> int:
-        """The least used of the parallel cables."""
+        """Return the least used of the parallel cables."""
         cables = self.clos.trunks[trunk]
         return 2 * min(cables, key=lambda cable: self.load[2 * cable + way] / self.clos.wires[cable].gb_per_s) + way
 
@@ -251,16 +247,15 @@ class Assignment:
 
 
 def _degree(parts: Iterable[Part]) -> Counter[End]:
-    """The number of connections that begin or end at each leaf."""
+    """Return the number of connections that begin or end at each leaf."""
     return Counter(end for part in parts for end in ((UP, part.source), (DOWN, part.target)))
 
 
 def directed(hops: Hops) -> Iterator[tuple[Trunk, int]]:
-    """The trunks of a route with their direction: the first half goes up."""
+    """Return the trunks of a route with their direction: the first half goes up."""
     for place, trunk in enumerate(hops):
         yield trunk, UP if place < len(hops) // 2 else DOWN
 
 
 def connections(parts: Iterable[Part]) -> Counter[int]:
-    """The number of connections of each flow."""
     return Counter(part.flow for part in parts)

@@ -39,7 +39,7 @@ class Bound:
 
 
 def demands(traffic: Traffic) -> dict[Pair, float]:
-    """GB/s between leaves: all ports of a NIC carry the same, each to its counterpart."""
+    """Return GB/s between leaves: all ports of a NIC carry the same, each to its counterpart."""
     found: dict[Pair, float] = defaultdict(float)
     for flow in traffic.flows:
         pairs = traffic.port_pairs(flow)
@@ -58,7 +58,7 @@ def refuse_cut_off(traffic: Traffic, routes: Routes) -> None:
 
 
 def cut_bound(traffic: Traffic) -> Bound:
-    """The busiest port, leaf or pod: the traffic across its border over the border's capacity."""
+    """Return the bound of the busiest port, leaf or pod: the traffic across its border over the border's capacity."""
     clos, worst = traffic.clos, 0.0
     sent: dict[tuple[int, int], float] = defaultdict(float)
     for flow in traffic.flows:
@@ -72,7 +72,7 @@ def cut_bound(traffic: Traffic) -> Bound:
 
 
 def _cut(traffic: Traffic, group: Sequence[int]) -> float:
-    """The busiest border around groups of switches."""
+    """Return the load of the busiest border around groups of switches."""
     clos = traffic.clos
     room: dict[int, float] = defaultdict(float)
     for (lower, upper), cables in clos.trunks.items():
@@ -87,7 +87,7 @@ def _cut(traffic: Traffic, group: Sequence[int]) -> float:
 
 
 def fractional_optimum(traffic: Traffic, routes: Routes) -> Bound:
-    """The proven bound of the linear program, or the bound of the cuts where that is as good."""
+    """Return the proven bound of the linear program, or the bound of the cuts where that is as good."""
     cut = cut_bound(traffic)
     program = _Program(traffic, routes)
     weights = program.weights()
@@ -150,7 +150,7 @@ class _Program:
         self.columns += 1
 
     def weights(self) -> Mapping[Way, float]:
-        """The dual values of each directed trunk."""
+        """Return the dual value of each directed trunk."""
         trunks: dict[int, Way] = {
             row: name for name, row in self.rows.items() if isinstance(name, tuple) and isinstance(name[0], tuple)
         }

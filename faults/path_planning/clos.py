@@ -40,39 +40,39 @@ class Clos:
 
     @cached_property
     def number(self) -> dict[str, int]:
-        """A switch by its name."""
+        """Return the number of each switch by name."""
         return {name: index for index, name in enumerate(self.names)}
 
     @cached_property
     def every(self) -> dict[Trunk, list[int]]:
-        """All cables of a trunk, including dead cables."""
+        """Return all cables of a trunk, including dead cables."""
         return _gathered(((wire.lower, wire.upper), index) for index, wire in enumerate(self.wires))
 
     @cached_property
     def trunks(self) -> dict[Trunk, list[int]]:
-        """Live cables from a switch to one above."""
+        """Return the live cables from a switch to one above."""
         return _gathered(
             ((wire.lower, wire.upper), index) for index, wire in enumerate(self.wires) if index not in self.dead
         )
 
     @cached_property
     def above(self) -> dict[int, list[int]]:
-        """Switches directly above that a live cable reaches, in the order of the document."""
+        """Return the switches directly above that a live cable reaches, in the order of the document."""
         return _gathered(self.trunks)
 
     @cached_property
     def pod(self) -> list[int]:
-        """The pod of each leaf and spine as built; dead cables count."""
+        """Return the pod of each leaf and spine as built; dead cables count."""
         return self._joined(Tier.LEAF)
 
     @cached_property
     def plane(self) -> list[int]:
-        """The plane of each spine and core as built."""
+        """Return the plane of each spine and core as built."""
         return self._joined(Tier.SPINE)
 
     @cached_property
     def rank(self) -> list[int]:
-        """The position of a spine among the spines of its pod and plane, in the order of the document."""
+        """Return the position of a spine among the spines of its pod and plane, in the order of the document."""
         seen: dict[tuple[int, int], int] = defaultdict(int)
         ranks = [0] * len(self.names)
         for switch, tier in enumerate(self.tiers):
@@ -83,11 +83,11 @@ class Clos:
         return ranks
 
     def without(self, cables: Iterable[int]) -> "Clos":
-        """The same fabric with more dead cables."""
+        """Return the same fabric with more dead cables."""
         return Clos(self.names, self.tiers, self.wires, self.dead | frozenset(cables))
 
     def cables(self, link: Cable) -> tuple[int, ...]:
-        """The cables of a link in a document; raises RuleError with the existing ones."""
+        """Return the cables of a link in a document; raise RuleError with the existing ones."""
         for name in (link.lower, link.upper):
             if name not in self.number:
                 raise RuleError([((), f"there is no switch {name!r}")])
@@ -101,7 +101,7 @@ class Clos:
         return (found[link.cable],)
 
     def _joined(self, tier: Tier) -> list[int]:
-        """Groups of switches that the trunks above one tier connect."""
+        """Return the groups of switches that the trunks above one tier connect."""
         parent = list(range(len(self.names)))
 
         def top(switch: int) -> int:
@@ -118,7 +118,7 @@ class Clos:
 
 
 def clos_of(index: TopologyIndex, *, dead: Sequence[Cable] = ()) -> Clos:
-    """The fabric of a topology without the dead links."""
+    """Return the fabric of a topology without the dead links."""
     switches = tuple(index.switches.values())
     number = {switch.name: place for place, switch in enumerate(switches)}
     RuleError.raise_for(_unknown(index))

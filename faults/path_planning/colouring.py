@@ -25,7 +25,6 @@ class Chain(Generic[ColourT]):
     colours: tuple[ColourT, ColourT]
 
     def other(self, colour: ColourT | None) -> ColourT:
-        """The other colour of the two."""
         return self.colours[1] if colour == self.colours[0] else self.colours[0]
 
 
@@ -47,7 +46,7 @@ class Colouring(Generic[ColourT]):
             self._place(edge)
 
     def chains(self, edge: int) -> Iterator[Chain[ColourT]]:
-        """All chains through this edge that can be swapped."""
+        """Iterate over all chains through this edge that can be swapped."""
         colour = self.colour[edge]
         if colour is None:
             return
@@ -65,7 +64,7 @@ class Colouring(Generic[ColourT]):
     def _walked(
         self, side: int, vertex: int, wanted: ColourT, following: ColourT, *, home: int | None = None
     ) -> tuple[int, ...] | None:
-        """The edges of two alternating colours from a vertex, up to `home` for a circle.
+        """Return the edges of two alternating colours from a vertex, up to `home` for a circle.
 
         None where the last edge would take a colour that the vertex lacks.
         """
@@ -106,7 +105,7 @@ class Colouring(Generic[ColourT]):
                         yield
 
     def _coloured(self, edge: int) -> bool:
-        """Whether the edge could have a colour after at most one flip."""
+        """Return whether the edge could have a colour after at most one flip."""
         left, right = self.edges[edge]
         here, there = self._free(0, left), self._free(1, right)
         free = set(there)

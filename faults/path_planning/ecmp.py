@@ -39,7 +39,7 @@ def _seed(name: str) -> int:
 
 
 def address(nic: Nic) -> int:
-    """A NIC's address as a number; derived from its name where no address is known."""
+    """Return a NIC's address as a number; derived from its name where no address is known."""
     return _seed(nic.name) if nic.address is None else int(ip_address(nic.address)) % 2**64
 
 
@@ -66,7 +66,6 @@ class Fabric:
         self._tables()
 
     def _state(self, switch: int, target: int) -> int:
-        """The state of a packet for a leaf at a switch."""
         key = switch, target
         if key not in self._states:
             self._states[key] = len(self._states)
@@ -106,7 +105,7 @@ class Fabric:
         self._salt = np.array([seeds[switch] for switch in self._switch], dtype=np.uint64)
 
     def sent(self, sources: Ints, targets: Ints, ports: Ints) -> tuple[Ints, Ints, Ints]:
-        """The port by which each packet leaves and the port at which it arrives, and the links of its path, then -1."""
+        """Return the ports by which each packet leaves and arrives, and the links of its path, then -1."""
         tuples = mix64(mix64(self._addresses[sources] ^ mix64(self._addresses[targets])) ^ ports.astype(np.uint64))
         out = (mix64(tuples ^ np.uint64(1)) % self._ports[sources].astype(np.uint64)).astype(np.int64)
         into = (mix64(tuples ^ np.uint64(2)) % self._ports[targets].astype(np.uint64)).astype(np.int64)
@@ -131,12 +130,12 @@ class Fabric:
 
 
 def path_row(path: Path) -> list[int]:
-    """A path in the form of `Fabric.sent`."""
+    """Return a path in the form of `Fabric.sent`."""
     return [*path, *[-1] * (MAX_HOPS - len(path))]
 
 
 def columns(traffic: Traffic, flows: Sequence[int]) -> tuple[Ints, Ints]:
-    """The sender and receiver of each of some flows."""
+    """Return the sender and receiver of each flow."""
     return (
         np.array([traffic.flows[flow].source for flow in flows], dtype=np.int64),
         np.array([traffic.flows[flow].target for flow in flows], dtype=np.int64),

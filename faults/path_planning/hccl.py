@@ -16,7 +16,7 @@ MAX_PORTS: Final = 32
 
 
 def port_file(rows: Sequence[Row], traffic: Traffic) -> str:
-    """The file's text; raises RuleError for an unknown address or port."""
+    """Return the file's text; raise RuleError for an unknown address or port."""
     addresses = {nic.name: nic.address for nic in traffic.nics}
     RuleError.raise_for(
         (("addresses",), f"has none for {name}") for name, address in addresses.items() if address is None

@@ -41,12 +41,12 @@ class Plan:
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """Connections in the order of flows."""
+        """Return the connections in the order of flows."""
         return tuple(sorted(self.paths, key=lambda part: (part.flow, part.index)))
 
     @cached_property
     def greatest(self) -> float:
-        """Utilisation of the most loaded cable."""
+        """Return the utilisation of the most loaded cable."""
         load: dict[int, float] = defaultdict(float)
         for part, path in self.paths.items():
             for link in path:
@@ -55,7 +55,7 @@ class Plan:
 
     @cached_property
     def split(self) -> int:
-        """Flows with more connections than the job gives them."""
+        """Return the flows with more connections than the job gives them."""
         counts: dict[int, int] = {}
         for part in self.paths:
             counts[part.flow] = counts.get(part.flow, 0) + 1
@@ -73,7 +73,7 @@ class Repair:
 
 
 def make_plan(traffic: Traffic) -> Plan:
-    """Plan a job's paths; raises RuleError where dead links disconnect two leaves."""
+    """Plan a job's paths; raise RuleError where dead links disconnect two leaves."""
     routes = Routes(traffic.clos)
     refuse_cut_off(traffic, routes)
     cut = cut_bound(traffic)
@@ -134,13 +134,13 @@ def repair(plan: Plan, dead: Iterable[int]) -> Repair:
 
 
 def first_count(traffic: Traffic, flow: int) -> int:
-    """The default number of connections of a flow: the job's, raised to load all ports of a bonded NIC equally."""
+    """Return the default number of connections of a flow: the job's, raised to load all bonded ports equally."""
     ports = traffic.ports(traffic.flows[flow])
     return -(-traffic.job.connections // ports) * ports
 
 
 def parts_of(traffic: Traffic, flow: int, count: int) -> list[Part]:
-    """A flow as equal connections, over the ports of both sides in turn."""
+    """Split a flow into equal connections, over the ports of both sides in turn."""
     what = traffic.flows[flow]
     pairs = traffic.port_pairs(what)
     return [Part(flow, index, *pairs[index % len(pairs)], what.gb_per_s / count) for index in range(count)]
@@ -153,7 +153,7 @@ def _whole(assignment: Assignment, traffic: Traffic, flows: Iterable[int], limit
 
 
 def _attempt(assignment: Assignment, parts: Sequence[Part], limit: float) -> list[int]:
-    """Place each flow completely or not at all; the result is those without room."""
+    """Place each flow completely or not at all; return those without room."""
     failed = {part.flow for part in assignment.place(parts, limit)}
     for part in parts:
         if part.flow in failed and part in assignment.paths:
@@ -233,7 +233,7 @@ def _drawn(
 
 
 def _evicted(assignment: Assignment, traffic: Traffic, flows: Sequence[int], rng: random.Random) -> list[int]:
-    """For each flow without room, one flow of its source's or target's leaf to remove."""
+    """Select, for each flow without room, one flow of its source's or target's leaf to remove."""
     beside: dict[tuple[int, int], list[int]] = defaultdict(list)
     for part in assignment.paths:
         beside[UP, part.source].append(part.flow)
@@ -266,7 +266,7 @@ def _divided(traffic: Traffic, flows: Iterable[int], count: int) -> list[Part]:
 
 
 def _beyond(assignment: Assignment, limit: float) -> set[int]:
-    """Flows to remove so that no cable stays above the limit: the fewest that suffice on each cable."""
+    """Return flows to remove so that no cable stays above the limit: the fewest that suffice on each cable."""
     over = {
         link: load - limit * assignment.clos.wires[link // 2].gb_per_s
         for link, load in enumerate(assignment.load)

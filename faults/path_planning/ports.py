@@ -44,7 +44,7 @@ class Row:
 
 
 def flow_label(port: int) -> int:
-    """A GRH flow label that Linux folds into this source port (low 14 bits xor high 6); never 0 (no label)."""
+    """Return a GRH flow label that Linux folds into this source port (low 14 bits xor high 6); never 0 (no label)."""
     return 1 << 14 | (port & 0x3FFF ^ 1)
 
 
@@ -59,7 +59,7 @@ def path_name(traffic: Traffic, part: Part, path: Path) -> str:
 
 
 def read_probed(lines: Iterable[str]) -> Probed:
-    """A probed table: CSV with at least the columns from, to, port, path."""
+    """Read a probed table: CSV with at least the columns from, to, port, path."""
     reader = csv.DictReader(lines)
     found: dict[tuple[str, str, str], list[int]] = {}
     try:
@@ -75,7 +75,7 @@ def read_probed(lines: Iterable[str]) -> Probed:
 
 
 def choices(plan: Plan, probed: Probed | None = None) -> list[Row]:
-    """A row per connection."""
+    """Return a row per connection."""
     ports = _modelled(plan) if probed is None else _looked_up(plan, probed)
     counts = connections(plan.parts)
     return [
@@ -106,7 +106,7 @@ def _row(plan: Plan, part: Part, *, count: int, port: int | None, by: str) -> Ro
 
 
 def _looked_up(plan: Plan, probed: Probed) -> Iterator[int | None]:
-    """Ports from the table; a port repeats for a sender and receiver only when none is left."""
+    """Return ports from the table; a port repeats for a sender and receiver only when none is left."""
     used: dict[tuple[str, str, str], int] = {}
     for part in plan.parts:
         flow = plan.traffic.flows[part.flow]
@@ -169,7 +169,7 @@ class Probe:
 
 
 def probes(plan: Plan) -> list[Probe]:
-    """For each neighbour pair enough ports to see every path with probability 0.999 (coupon collector)."""
+    """Return, for each neighbour pair, enough ports to observe every path with probability 0.999 (coupon collector)."""
     traffic = plan.traffic
     fabric = Fabric(traffic)
     found = []

@@ -59,7 +59,7 @@ class Meter:
         self._kind = np.concatenate([kinds, np.zeros(len(ports), np.int64), np.ones(len(ports), np.int64)])
 
     def load(self, flows: Sequence[int], gb_per_s: Floats, out: Ints, into: Ints, links: Ints) -> Load:
-        """The load of connections, each given by its flow, size, ports and links."""
+        """Return the load of connections, each given by its flow, size, ports and links."""
         sources, targets = columns(self.traffic, flows)
         used = np.column_stack(
             [
@@ -82,7 +82,6 @@ class Meter:
 
 
 def planned(plan: Plan) -> Load:
-    """The load of a plan."""
     parts, traffic = plan.parts, plan.traffic
     nics, flows = traffic.nics, traffic.flows
     out = [part.index % len(nics[flows[part.flow].source].leaves) for part in parts]
@@ -97,7 +96,7 @@ def planned(plan: Plan) -> Load:
 
 
 def hashed(traffic: Traffic, *, draws: int, seed: int, connections: int | None = None) -> Hashed:
-    """The load of the same traffic with the fabric's hash, with new random source ports in each draw."""
+    """Return the load of the same traffic with the fabric's hash, with new random source ports in each draw."""
     counts = [connections or first_count(traffic, flow) for flow in range(len(traffic.flows))]
     flows = np.repeat(np.arange(len(counts)), counts).tolist()
     sizes = np.array([traffic.flows[flow].gb_per_s / counts[flow] for flow in flows])

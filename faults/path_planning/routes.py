@@ -9,7 +9,7 @@ Hops = tuple[Trunk, ...]  # trunks up, then trunks down, each as (lower, upper)
 
 
 class Routes:
-    """The middle of each route: one spine, or spine, core, spine.  Computed once per pair."""
+    """The middle of each route: one spine, or spine, core, spine; computed once per pair."""
 
     def __init__(self, clos: Clos) -> None:
         self.clos = clos
@@ -21,7 +21,7 @@ class Routes:
         return {switch: frozenset(uppers) for switch, uppers in self.clos.above.items()}
 
     def cores(self, one: int, other: int) -> tuple[int, ...]:
-        """Cores that both spines reach."""
+        """Return the cores that both spines reach."""
         found = self._cores.get((one, other))
         if found is None:
             reached = self._above.get(other, frozenset())
@@ -30,7 +30,7 @@ class Routes:
         return found
 
     def turns(self, source: int, target: int) -> tuple[tuple[int, int], ...]:
-        """Pairs of the upward and the downward spine of a route; the same spine where no core is used."""
+        """Return pairs of the upward and the downward spine of a route; the same spine where no core is used."""
         found = self._turns.get((source, target))
         if found is None:
             found = tuple(self._found(source, target))
@@ -47,7 +47,7 @@ class Routes:
             yield from ((up, down) for down in above.get(target, ()) if self.cores(up, down))
 
     def ways(self, source: int, target: int) -> Iterator[Hops]:
-        """Every route between two leaves, as trunks."""
+        """Iterate over every route between two leaves, as trunks."""
         if source == target:
             yield ()
             return

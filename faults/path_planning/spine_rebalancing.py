@@ -20,7 +20,7 @@ EDGES: Final = 500_000  # visited chain edges of a whole plan: one or two second
 
 
 class Effort:
-    """The rest of the effort budget, shared by all colourings."""
+    """The remaining effort budget, shared by all colourings."""
 
     def __init__(self, edges: int = EDGES) -> None:
         self.edges = edges
@@ -60,7 +60,7 @@ class SpineRebalancing(Generic[ColourT]):
             self._swap(best)
 
     def _least(self) -> int:
-        """The unavoidable excess: the traffic that leaves a pod must leave through one of its spines."""
+        """Return the unavoidable excess: the traffic that leaves a pod must leave through one of its spines."""
         load, room = Counter[Place](), Counter[Place]()
         for (side, spine), count in self._load.items():
             load[side, self._pod[spine]] += count
@@ -69,7 +69,7 @@ class SpineRebalancing(Generic[ColourT]):
         return sum(max(0, count - room[of]) for of, count in load.items())
 
     def _best(self, over: Sequence[Place], rng: random.Random) -> tuple[Chain[ColourT] | None, int]:
-        """The chain, with a flow to a core through one of these spines, that reduces the excess most."""
+        """Return the chain, with a flow to a core through one of these spines, that reduces the excess most."""
         best, least, alike = None, 1, 0
         for chain in self._chains(over):
             self._effort.edges -= len(chain.edges)
@@ -87,7 +87,7 @@ class SpineRebalancing(Generic[ColourT]):
                 yield from self._of.chains(edge)
 
     def _change(self, chain: Chain[ColourT]) -> int:
-        """The increase of the excess."""
+        """Return the increase of the excess."""
         moved: Counter[Place] = Counter()
         for edge in chain.edges:
             if self._onward[edge]:

@@ -42,21 +42,21 @@ class Traffic:
     flows: tuple[Flow, ...]
 
     def on(self, clos: Clos) -> "Traffic":
-        """The same job on a fabric with other dead cables."""
+        """Return the same job on a fabric with other dead cables."""
         return Traffic(self.job, clos, self.nics, self.rings, self.flows)
 
     def ports(self, flow: Flow) -> int:
-        """The smallest number of connections with equal load on all ports of both NICs."""
+        """Return the smallest number of connections with equal load on all ports of both NICs."""
         return math.lcm(len(self.nics[flow.source].leaves), len(self.nics[flow.target].leaves))
 
     def port_pairs(self, flow: Flow) -> list[tuple[int, int]]:
-        """The leaves of each of that many connections: port i of one side to port i of the other."""
+        """Return the leaves of each of that many connections: port i of one side to port i of the other."""
         out, into = self.nics[flow.source].leaves, self.nics[flow.target].leaves
         return [(out[index % len(out)], into[index % len(into)]) for index in range(self.ports(flow))]
 
 
 def traffic_of(job: TrafficJob, index: TopologyIndex) -> Traffic:
-    """The flows of a job; raises RuleError with the job's field that does not match the topology."""
+    """Return the flows of a job; raise RuleError with the job's field that does not match the topology."""
     if not index.switches:
         raise RuleError([(("rings",), "the topology has no switches (network), so there are no paths to choose")])
     rings = dict(_rings(job, index))
@@ -77,7 +77,7 @@ def traffic_of(job: TrafficJob, index: TopologyIndex) -> Traffic:
 
 
 def nic_ports(job: TrafficJob, node: Node) -> tuple[tuple[int, ...], ...]:
-    """The positions in a node's leaves that are the ports of each of its NICs."""
+    """Return the positions in a node's leaves that are the ports of each of its NICs."""
     bonded = {position: bond for bond in job.bonds for position in bond}
     each = dict.fromkeys(bonded.get(position, (position,)) for position in range(len(node.leaves)))
     return tuple(each)

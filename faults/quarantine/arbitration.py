@@ -13,8 +13,6 @@ from faults.quarantine.step_context import StepContext
 
 
 class QuarantineDecider:
-    """Decides on the suspicions of one step."""
-
     def __init__(self, context: StepContext) -> None:
         self._context = context
         self._spares_taken: Counter[str] = Counter()
@@ -29,7 +27,7 @@ class QuarantineDecider:
         self._suspicions = dict(sorted(best.items(), key=lambda item: _severity(item[1])))
 
     def suspected_with_cause(self) -> frozenset[str]:
-        """Nodes in service with a sound suspicion."""
+        """Return the nodes in service with a sound suspicion."""
         return frozenset(
             node
             for node, suspicion in self._suspicions.items()
@@ -93,7 +91,7 @@ class QuarantineDecider:
             self._context.decide(DecisionKind.PROPOSE, node, suspicion.diagnosis.reason)
 
     def _refuse(self, node: str, guardrail: Guardrail, reason: str) -> None:
-        """The node stays in service.  A refusal is a decision when its guardrail is a new one."""
+        """Record a refusal: the node stays in service.  A refusal is a decision when its guardrail is a new one."""
         context, record = self._context, self._context.record(node)
         unconfirmed = guardrail is Guardrail.UNCONFIRMED
         if unconfirmed and record.state is NodeState.SERVING:

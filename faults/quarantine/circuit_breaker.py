@@ -12,7 +12,7 @@ from faults.quarantine.states import CircuitBreaker
 def updated(
     breaker: CircuitBreaker, suspected: Iterable[str], *, fleet: int, now_s: float, rules: QuarantineRules
 ) -> CircuitBreaker:
-    """The breaker after an evaluation with these nodes suspected with cause."""
+    """Return the breaker after an evaluation with these nodes suspected with cause."""
     suspected_s = {**breaker.suspected_s, **dict.fromkeys(suspected, now_s)}
     last_s = max(suspected_s.values(), default=now_s)
     if breaker.open:

@@ -12,14 +12,14 @@ Group = tuple[str, str]  # kind, name
 
 
 def groups_of(member: Member) -> Iterator[Group]:
-    """Every group that loses a node when this one leaves service."""
+    """Iterate over every group that loses a node when this one leaves service."""
     yield POOL, member.pool
     for name in dict.fromkeys(member.domains):
         yield DOMAIN, name
 
 
 class Groups:
-    """Counted once per step, and updated as nodes leave service."""
+    """Numbers of nodes per group: counted once per step, and updated as nodes leave service."""
 
     def __init__(self, members: Mapping[str, Member], out: AbstractSet[str], missing: Iterable[Member] = ()) -> None:
         self.size: Counter[Group] = Counter()
@@ -35,6 +35,5 @@ class Groups:
             self.out[group] += out
 
     def remove(self, member: Member) -> None:
-        """Count one more node as out of service."""
         for group in groups_of(member):
             self.out[group] += not member.absent

@@ -28,7 +28,7 @@ class Guardrail(StrEnum):
 
 
 class Candidate(NamedTuple):
-    """A suspected node with everything that the guardrails read."""
+    """A suspected node with all inputs of the guardrails."""
 
     suspicion: Suspicion
     record: NodeRecord
@@ -45,17 +45,17 @@ Refusal = tuple[Guardrail, str]
 
 
 def first_refusal(candidate: Candidate) -> Refusal | None:
-    """The first guardrail that refuses, and its reason."""
+    """Return the first guardrail that refuses, and its reason."""
     return _first((*_OF_THE_DIAGNOSIS, *_OF_THE_FLEET), candidate)
 
 
 def lack_of_cause(candidate: Candidate) -> Refusal | None:
-    """The first refusal that concerns the suspicion itself.  None: the node is suspected with cause."""
+    """Return the first refusal that concerns the suspicion itself; None if the node is suspected with cause."""
     return _first((*_OF_THE_DIAGNOSIS, _resolved, _unconfirmed), candidate)
 
 
 def permanent_refusal(candidate: Candidate) -> Refusal | None:
-    """The first refusal that lasts as long as the suspicion, whatever happens to the fleet."""
+    """Return the first refusal that lasts as long as the suspicion, whatever happens to the fleet."""
     return _first(_PERMANENT, candidate)
 
 
@@ -132,7 +132,7 @@ def _declined(candidate: Candidate) -> Refusal | None:
 
 
 def _resolved(candidate: Candidate) -> Refusal | None:
-    """An active diagnosis of a node that has returned is no new evidence."""
+    """Refuse an active diagnosis of a node that has returned: it is no new evidence."""
     if candidate.record.resolved != candidate.suspicion.id:
         return None
     return Guardrail.RESOLVED, "the node was quarantined for this diagnosis and has returned since"

@@ -13,8 +13,6 @@ NODES = frozenset((Scope.NODE, Scope.RANK))
 
 
 class Member(NamedTuple):
-    """A node of the fleet."""
-
     pool: str
     domains: tuple[str, ...] = ()  # failure domains: rack, leaf, power domain
     absent: bool = False  # out of service for another reason
@@ -29,7 +27,7 @@ class Suspicion(NamedTuple):
 
 
 class ProbeResult(NamedTuple):
-    """Result of a probe.  The policy ignores one that ended before it was requested."""
+    """Result of a probe.  The policy ignores a probe that ended before it was requested."""
 
     at_s: float
     passed: bool

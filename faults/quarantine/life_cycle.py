@@ -71,12 +71,11 @@ _TABLE: Final = MappingProxyType(
 
 
 def states_before(event: Event) -> frozenset[NodeState]:
-    """The states in which the event is possible."""
     return frozenset(_TABLE[event])
 
 
 def next_state(state: NodeState, event: Event) -> NodeState:
-    """The next state.  Raises ValueError where the table has no such transition."""
+    """Return the next state; raise ValueError if the table has no such transition."""
     try:
         return _TABLE[event][state]
     except KeyError:

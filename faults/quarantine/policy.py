@@ -15,7 +15,7 @@ from faults.quarantine.step_context import StepContext
 
 
 def step(state: QuarantineState, inputs: Inputs, rules: QuarantineRules) -> tuple[QuarantineState, Outcome]:
-    """The state and the desired fleet after one evaluation."""
+    """Return the state and the desired fleet after one evaluation."""
     context = StepContext(state=state, inputs=inputs, rules=rules)
     _discard(context)
     for node in sorted(inputs.operator_actions):
@@ -54,7 +54,7 @@ def _apply_action(context: StepContext, node: str, action: OperatorAction) -> No
 
 
 def _apply_probe(context: StepContext, node: str) -> None:
-    """A result counts once, and only where the policy requested the probe."""
+    """Apply the result once, and only if the policy requested the probe."""
     record, result = context.record(node), context.inputs.probe_results.get(node)
     if result is None or record.state is not NodeState.PROBING or record.dry_run or result.at_s < record.since_s:
         return

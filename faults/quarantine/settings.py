@@ -28,7 +28,7 @@ class Budget(Frozen):
     count: Count
 
     def of(self, size: int) -> int:
-        """Nodes of a group of this size; at least one, so that a small group can remediate."""
+        """Return the limit of nodes of a group of this size; at least one, so that a small group can remediate."""
         return min(self.count, max(1, int(self.share * size)))
 
 

@@ -28,7 +28,7 @@ class NodeRecord(NamedTuple):
 
 
 class CircuitBreaker(NamedTuple):
-    """Nodes that were suspected with cause, and when they were too many."""
+    """The nodes suspected with cause, and the time at which they were too many."""
 
     suspected_s: Mapping[str, float] = MappingProxyType({})  # last time per node
     opened_s: float | None = None
@@ -40,12 +40,12 @@ class CircuitBreaker(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuarantineState:
-    """The whole state, as plain values for storage."""
+    """The state of the quarantine, as plain values for storage."""
 
     nodes: Mapping[str, NodeRecord] = field(default_factory=lambda: MappingProxyType({}))
     breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
     quarantined_s: tuple[float, ...] = ()  # quarantines of any node within the rate window
 
     def out_of_service(self) -> frozenset[str]:
-        """Nodes that are out of service, or would be without the dry run."""
+        """Return the nodes that are out of service, or would be without the dry run."""
         return frozenset(name for name, record in self.nodes.items() if record.state in OUT_OF_SERVICE)

@@ -10,7 +10,7 @@ from faults.quarantine.states import NodeRecord, QuarantineState
 
 
 class StepContext:
-    """Lives for one step."""
+    """The working state of one step."""
 
     def __init__(self, *, state: QuarantineState, inputs: Inputs, rules: QuarantineRules) -> None:
         self.inputs = inputs
@@ -22,7 +22,7 @@ class StepContext:
         self.decisions: list[Decision] = []
 
     def state(self) -> QuarantineState:
-        """The state to store; a serving node without history is omitted."""
+        """Return the state to store; a serving node without history is omitted."""
         kept = {node: self._with_groups(node) for node in sorted(self.nodes) if _has_history(self.nodes[node])}
         return QuarantineState(MappingProxyType(kept), self.breaker, self.quarantined_s)
 
@@ -33,7 +33,7 @@ class StepContext:
         return record if member is None else record._replace(pool=member.pool, domains=member.domains)
 
     def missing(self) -> list[Member]:
-        """Nodes that are out of service and that this evaluation omits: they reduce the budget too."""
+        """Return the nodes that are out of service and that this evaluation omits: they reduce the budget too."""
         known = self.inputs.members
         records = [
             record for node, record in self.nodes.items() if record.state in OUT_OF_SERVICE and node not in known
@@ -41,7 +41,7 @@ class StepContext:
         return [Member(record.pool, record.domains, absent=True) for record in records if record.pool is not None]
 
     def out_of_service(self) -> frozenset[str]:
-        """Nodes that are out of service, or would be without the dry run."""
+        """Return the nodes that are out of service, or would be without the dry run."""
         return frozenset(name for name, record in self.nodes.items() if record.state in OUT_OF_SERVICE)
 
     def record(self, node: str) -> NodeRecord:
@@ -58,7 +58,7 @@ class StepContext:
         return after
 
     def decide(self, kind: DecisionKind, node: str | None, reason: str, *, dry_run: bool | None = None) -> None:
-        """Record a decision with the diagnosis that it rests on."""
+        """Record a decision with its diagnosis."""
         record = self.record(node) if node is not None else NodeRecord()
         dry = self._observing() if dry_run is None else dry_run
         self.decisions.append(Decision(kind, node, reason, record.diagnosis_id, dry))

@@ -12,17 +12,15 @@ Process = tuple[str, int, int]  # host, pid, GPU
 
 
 class Communicators:
-    """The processes of the largest communicator."""
-
     def __init__(self, job_map: JobMap) -> None:
         self._ranks = len(job_map.rank_node)
         self._rank_of: dict[Process, int] = {}
 
     def learn(self, process: Process, *, rank: int, size: int) -> None:
-        """The process of this rank in a communicator of that size."""
+        """Record the process of this rank in a communicator of that size."""
         if size == self._ranks and rank < size and (process in self._rank_of or len(self._rank_of) < MAX_PROCESSES):
             self._rank_of[process] = rank
 
     def rank(self, process: Process) -> int | None:
-        """The job's rank; None: unknown."""
+        """Return the job's rank; None if unknown."""
         return self._rank_of.get(process)

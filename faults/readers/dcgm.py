@@ -49,7 +49,7 @@ COUNTED_ERRORS: Final = ("DCGM_EXP_XID_ERRORS_COUNT", "DCGM_FI_DEV_XID_ERRORS_AC
 def parse_dcgm(
     chunks: Iterable[bytes], *, at_s: float, node: int, job_map: JobMap, tally: ParseErrors
 ) -> Iterator[Observation]:
-    """One scrape of the exporter on `node`; if the job's hosts are known, the sample's own label decides."""
+    """Parse one scrape of the exporter on `node`; if the job's hosts are known, the sample's own label decides."""
     for sample in parse_samples(chunks, prefixes=("DCGM_FI_DEV_", "DCGM_EXP_"), source=SOURCE, tally=tally):
         with tally.skipping(SOURCE):
             device = _device(sample)
@@ -96,7 +96,9 @@ def _label_code(labels: Mapping[str, str]) -> int:
 
 
 def _blank(value: float) -> bool:
-    """DCGM_INT32_BLANK, DCGM_FP64_BLANK, DCGM_INT64_BLANK and the fifteen values after each."""
+    """Return whether a value is DCGM_INT32_BLANK, DCGM_FP64_BLANK, DCGM_INT64_BLANK or one of the fifteen values after
+    each.
+    """
     return (
         0x7FFFFFF0 <= value <= 0x7FFFFFFF or 2.0**47 <= value <= 2.0**47 + 15 or value >= float(0x7FFFFFFFFFFFFFF0)
     ) and math.isfinite(value)

@@ -1,4 +1,4 @@
-"""A whole document out of chunks, in bounded memory."""
+"""Reading of a whole document from chunks, in bounded memory."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ MAX_VALUES = 2_000_000  # in one JSON document; each costs about 100 bytes once 
 
 
 def whole_document(content: bytes | Iterable[bytes], *, max_bytes: int = MAX_BYTES) -> bytes:
-    """The bytes of a document.  Reading stops at the limit."""
+    """Return the bytes of a document.  Reading stops at the limit."""
     held = bytearray()
     for chunk in (content,) if isinstance(content, bytes) else content:
         if len(held) + len(chunk) > max_bytes:
@@ -19,7 +19,7 @@ def whole_document(content: bytes | Iterable[bytes], *, max_bytes: int = MAX_BYT
 
 
 def most_values(data: bytes, *, most: int = MAX_VALUES) -> bytes:
-    """The same bytes, if parsing them as JSON cannot make more values than that."""
+    """Return the same bytes, if parsing them as JSON cannot make more values than the limit."""
     if sum(map(data.count, (b",", b"[", b"{"))) > most:
         raise MalformedError("too many values")
     return data

@@ -22,7 +22,7 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant)  # one for all: creatin
 
 
 def parse_json(data: bytes | str) -> Any:
-    """JSON as the standard has it: in UTF-8, no NaN, no Infinity."""
+    """Parse standard JSON: in UTF-8, no NaN, no Infinity."""
     try:
         return _DECODER.decode(data.decode() if isinstance(data, bytes) else data)
     except (ValueError, RecursionError) as error:
@@ -30,7 +30,7 @@ def parse_json(data: bytes | str) -> Any:
 
 
 def parse_record(data: bytes | str) -> Record:
-    """A JSON object."""
+    """Parse a JSON object."""
     found = parse_json(data)
     if not isinstance(found, dict):
         raise MalformedError("not a JSON object")
@@ -38,7 +38,7 @@ def parse_record(data: bytes | str) -> Record:
 
 
 def whole(record: Record, key: str, *, most: int = MAX, missing: int | None = None) -> int:
-    """A whole number from 0 to `most`; if absent, `missing` if that is given."""
+    """Return a whole number from 0 to `most`; if absent, `missing` if that is given."""
     value = record.get(key, missing)
     if type(value) is not int or not 0 <= value <= most:
         raise MalformedError(f"{key} is no whole number in range")
@@ -46,29 +46,29 @@ def whole(record: Record, key: str, *, most: int = MAX, missing: int | None = No
 
 
 def number(record: Record, key: str, *, least: float = 0.0, most: float = float(MAX)) -> float:
-    """A finite number in range."""
+    """Return a finite number in range."""
     return in_range(record.get(key), key, least=least, most=most)
 
 
 def in_range(value: Any, key: str, *, least: float = 0.0, most: float = float(MAX)) -> float:
-    """The same of a value; `key` names the defect."""
+    """Return a finite number in range; `key` names the defect."""
     if type(value) not in (int, float) or not least <= value <= most:
         raise MalformedError(f"{key} is no number in range")
     return float(value)
 
 
 def moment(record: Record, key: str) -> float:
-    """Seconds on some clock."""
+    """Return seconds on some clock."""
     return number(record, key, least=-LATEST_S, most=LATEST_S)
 
 
 def optional_whole(record: Record, key: str) -> int | None:
-    """A whole number, or None if absent or null."""
+    """Return a whole number, or None if absent or null."""
     return None if record.get(key) is None else whole(record, key)
 
 
 def text(record: Record, key: str, *, missing: str | None = None) -> str:
-    """A name of reasonable length."""
+    """Return a name of reasonable length."""
     value = record.get(key, missing)
     if type(value) is not str or len(value) > MAX_TEXT:
         raise MalformedError(f"{key} is no short text")
@@ -76,12 +76,11 @@ def text(record: Record, key: str, *, missing: str | None = None) -> str:
 
 
 def optional_text(record: Record, key: str) -> str | None:
-    """A name, or None if absent or null."""
+    """Return a name, or None if absent or null."""
     return None if record.get(key) is None else text(record, key)
 
 
 def items(record: Record, key: str) -> Sequence[Any]:
-    """A list."""
     value = record.get(key)
     if not isinstance(value, list | tuple):
         raise MalformedError(f"{key} is no list")
@@ -89,7 +88,7 @@ def items(record: Record, key: str) -> Sequence[Any]:
 
 
 def mapping(record: Record, key: str) -> Record:
-    """A nested mapping; empty if absent."""
+    """Return a nested mapping; empty if absent."""
     value = record.get(key, {})
     if not isinstance(value, dict):
         raise MalformedError(f"{key} is no mapping")

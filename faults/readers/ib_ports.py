@@ -25,7 +25,7 @@ Texts = dict[str, str]
 
 
 def parse_ports(files: Mapping[str, str], *, at_s: float, node: int, tally: ParseErrors) -> Iterator[Observation]:
-    """The ports of a node; `files` are the texts by path.  Other paths are ignored."""
+    """Parse the ports of a node; `files` are the texts by path.  Other paths are ignored."""
     ports: dict[tuple[str, int], Texts] = defaultdict(dict)
     for path, text in list(files.items())[:MAX_FILES]:
         match = _PATH.fullmatch(path)

@@ -19,30 +19,29 @@ class JobMap:
     hosts: Mapping[str, int] = field(default_factory=dict)  # node by host name or address
 
     def node(self, rank: int) -> int:
-        """The node of a rank."""
         if not 0 <= rank < len(self.rank_node):
             raise MalformedError("of a rank outside the job")
         return self.rank_node[rank]
 
     def known(self, node: int) -> int:
-        """A node of the job."""
+        """Return the node; raise MalformedError if it is outside the job."""
         if not 0 <= node < self.nodes:
             raise MalformedError("of a node outside the job")
         return node
 
     def host(self, name: str) -> int:
-        """The node of a host name or an address."""
+        """Return the node of a host name or an address."""
         node = self.hosts.get(name)
         if node is None:
             raise MalformedError("of a host outside the job")
         return self.known(node)
 
     def time(self, clock_s: float) -> float:
-        """Seconds after zero."""
+        """Return seconds after zero."""
         return self.near(clock_s - self.zero_s)
 
     def near(self, at_s: float) -> float:
-        """A time after zero within the job's range."""
+        """Return a time after zero within the job's range."""
         if not self.earliest_s <= at_s <= self.latest_s:
             raise MalformedError("time is far from the job's")
         return at_s

@@ -24,7 +24,7 @@ class Splitter:
         self._dropping = False
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """The lines that this chunk completes, without line ends and empty lines."""
+        """Return the lines that this chunk completes, without line ends and empty lines."""
         first, *rest = chunk.split(b"\n")
         self._hold(first)
         for part in rest:
@@ -32,7 +32,7 @@ class Splitter:
             self._hold(part)
 
     def end(self) -> Iterator[bytes]:
-        """The held rest as a line, at the end of the stream."""
+        """Return the remaining bytes as a line, at the end of the stream."""
         line = bytes(self._held)
         self._held.clear()
         dropped, self._dropping = self._dropping, False
@@ -53,7 +53,6 @@ class Splitter:
 def split_lines(
     chunks: Iterable[bytes], *, source: str, tally: ParseErrors, max_bytes: int = MAX_LINE_BYTES
 ) -> Iterator[bytes]:
-    """All lines of a finished stream."""
     splitter = Splitter(source=source, tally=tally, max_bytes=max_bytes)
     for chunk in chunks:
         yield from splitter.feed(chunk)
@@ -62,7 +61,7 @@ def split_lines(
 
 @dataclass(frozen=True, slots=True)
 class LineReader:
-    """Reads one file of lines in chunks, then `end`.  Malformed lines are counted."""
+    """A reader of one file of lines: chunks, then `end`.  Malformed lines are counted."""
 
     source: str  # the kind of file
     parse: Callable[[bytes], list[Observation]]  # may raise MalformedError
@@ -70,15 +69,15 @@ class LineReader:
     tally: ParseErrors
 
     def feed(self, chunk: bytes) -> Iterator[Observation]:
-        """The observations of the lines that this chunk completes."""
+        """Return the observations of the lines that this chunk completes."""
         return self._read(self.splitter.feed(chunk))
 
     def end(self) -> Iterator[Observation]:
-        """The observations of a last line without an end."""
+        """Return the observations of a last line without an end."""
         return self._read(self.splitter.end())
 
     def all(self, chunks: Iterable[bytes]) -> Iterator[Observation]:
-        """The observations of a whole file."""
+        """Return the observations of a whole file."""
         for chunk in chunks:
             yield from self.feed(chunk)
         yield from self.end()

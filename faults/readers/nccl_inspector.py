@@ -30,7 +30,7 @@ class _Dump:
 
 
 class InspectorLines:
-    """Reads the lines of one process, which is one rank of the job."""
+    """A reader of the lines of one process, which is one rank of the job."""
 
     def __init__(self, *, rank: int, job_map: JobMap) -> None:
         self._rank = rank
@@ -38,7 +38,7 @@ class InspectorLines:
         self._dump: _Dump | None = None
 
     def parse(self, line: bytes) -> list[Observation]:
-        """One line.  Raises MalformedError."""
+        """Parse one line; raise MalformedError if it is malformed."""
         record = parse_record(line)
         if "dump_stats" in record:
             self._dump = None  # an unreadable marker must not leave its lines to the one before
@@ -107,7 +107,7 @@ class InspectorLines:
         return self._observation(dump.at_s, values, peer=peer)
 
     def _proxy(self, proxy: Record, dump: _Dump) -> Observation:
-        """One channel's transfer with one peer, by the CPU's clock: the only per-peer times of NCCL."""
+        """Convert one channel's transfer with one peer, by the CPU's clock: the only per-peer times of NCCL."""
         trace = mapping(proxy, "event_trace_ts")
         took_s = self._stamp(trace, "proxy_op_stop_ts") - self._stamp(trace, "proxy_op_start_ts")
         if took_s < 0:
@@ -125,7 +125,7 @@ class InspectorLines:
         return self._observation(dump.at_s, values, peer=peer)
 
     def _peer(self, comm_rank: int, dump: _Dump) -> int | None:
-        """The peer's node, in the communicator of all ranks; smaller ones number ranks differently."""
+        """Return the peer's node, in the communicator of all ranks; smaller ones number ranks differently."""
         return self._places.node(comm_rank) if dump.size == len(self._places.rank_node) else None
 
     def _stamp(self, trace: Record, key: str) -> float:

@@ -24,7 +24,7 @@ _NO_ERROR: Final = (0, 7)  # ncclSuccess, ncclInProgress
 def parse_ras(
     content: bytes | Iterable[bytes], *, at_s: float, job_map: JobMap, members: Communicators, tally: ParseErrors
 ) -> Iterator[Observation]:
-    """One reply to a status request.  Lines before the JSON (the protocol's OK) are skipped."""
+    """Parse one reply to a status request.  Lines before the JSON (the protocol's OK) are skipped."""
     with tally.skipping(SOURCE):
         data = whole_document(content)
         record = parse_record(most_values(data[max(data.find(b"{"), 0) :]))
@@ -70,7 +70,7 @@ def _observation(
 
 
 def _signed(record: Record, key: str) -> int:
-    """A number that is -1 if RAS does not know it."""
+    """Return a number; -1 if RAS does not know it."""
     return -1 if record.get(key) == -1 else whole(record, key)
 
 
@@ -96,7 +96,7 @@ def _lost(status: Record) -> str:
 def parse_ras_events(
     data: bytes, *, at_s: float, job_map: JobMap, members: Communicators, tally: ParseErrors
 ) -> Iterator[Observation]:
-    """The output of `MONITOR` so far: processes that RAS has lost.  Other events are ignored."""
+    """Parse the output of `MONITOR` so far: processes that RAS has lost.  Other events are ignored."""
     for event in _objects(data, tally=tally):
         with tally.skipping(SOURCE):
             if text(event, "event") != DEAD:
@@ -108,7 +108,7 @@ def parse_ras_events(
 
 
 def _processes(peer: Record) -> list[Process]:
-    """One per GPU; of a process that RAS never knew only the address, as `10.0.0.1<28028>`."""
+    """Return one process per GPU; a process that RAS never knew has only an address, as `10.0.0.1<28028>`."""
     if "addr" in peer:
         return [(text(peer, "addr").partition("<")[0], -1, -1)]
     gpus = [gpu for gpu in items(peer, "cuda_devs")[:64] if type(gpu) is int]
@@ -116,7 +116,7 @@ def _processes(peer: Record) -> list[Process]:
 
 
 def _objects(data: bytes, *, tally: ParseErrors) -> Iterator[dict[str, Any]]:
-    """Concatenated JSON objects, with any text between them."""
+    """Parse concatenated JSON objects, with any text between them."""
     decoder = json.JSONDecoder()
     recorded = most_values(whole_document(data)).decode(errors="replace")
     at = recorded.find("{")

@@ -17,7 +17,7 @@ class ParseErrors:
         self._counts: Counter[str] = Counter()
 
     def add(self, source: str, defect: str, *, times: int = 1) -> None:
-        """Add one.  `source` is the kind of file, `defect` a short description."""
+        """Count one record.  `source` is the kind of file, `defect` a short description."""
         if times:
             self._counts[f"{source}: {defect}"] += times
 
@@ -34,5 +34,5 @@ class ParseErrors:
         return self._counts.total()
 
     def counts(self) -> Mapping[str, int]:
-        """By kind, in alphabetical order."""
+        """Return the counts by kind, in alphabetical order."""
         return MappingProxyType(dict(sorted(self._counts.items())))

@@ -16,7 +16,7 @@ from faults.readers.parse_errors import MalformedError
 
 
 def parse_heartbeat(line: bytes, *, rank: int, job_map: JobMap) -> list[Observation]:
-    """`{"t", "rank", "enq", "done", "op", "step", "phase"}`."""
+    """Parse `{"t", "rank", "enq", "done", "op", "step", "phase"}`."""
     record = parse_record(line)
     if whole(record, "rank", most=MAX_INDEX) != rank:
         raise MalformedError("of another rank than its file")
@@ -34,7 +34,7 @@ def parse_heartbeat(line: bytes, *, rank: int, job_map: JobMap) -> list[Observat
 
 
 def parse_collective(line: bytes, *, rank: int, job_map: JobMap) -> list[Observation]:
-    """`{"seq", "op", "n", "t0", "t1", "step"}`, or a point-to-point exchange.
+    """Parse `{"seq", "op", "n", "t0", "t1", "step"}`, or a point-to-point exchange.
 
     A finished operation becomes known when it finishes.  A line with t1 null is known at the arrival.
     """

@@ -39,7 +39,7 @@ class Recording:
 
     @property
     def ends_s(self) -> float:
-        """When the last observation became known."""
+        """Return when the last observation became known."""
         return self.observations[-1].at_s if self.observations else 0.0
 
 
@@ -91,7 +91,7 @@ def _dumps(files: Mapping[str, Content], *, tally: ParseErrors) -> Iterator[tupl
 
 
 def _rounds(dumps: Iterable[tuple[int, Dump]]) -> Iterator[dict[int, Dump]]:
-    """Ranks may have dumped twice, with stack traces and without: at most one dump of each rank at a time."""
+    """Return rounds with at most one dump of each rank: ranks may have dumped with stack traces and without."""
     left = list(dumps)
     while left:
         taken: dict[int, Dump] = {}
@@ -106,7 +106,7 @@ def _rounds(dumps: Iterable[tuple[int, Dump]]) -> Iterator[dict[int, Dump]]:
 
 
 def _t_go_s(run: Run, dumps: Iterable[tuple[int, Dump]]) -> float:
-    """Without a t_go, the first operation in any dump."""
+    """Return the start time; without a t_go, the first operation in any dump."""
     if run.t_go_s is not None:
         return run.t_go_s
     return min((dump.first_s for _, dump in dumps), default=0.0)
@@ -115,7 +115,7 @@ def _t_go_s(run: Run, dumps: Iterable[tuple[int, Dump]]) -> float:
 def _of_the_job(
     dumps: Iterable[tuple[int, Dump]], *, job_map: JobMap, t_go_s: float, tally: ParseErrors
 ) -> Iterator[tuple[int, Dump]]:
-    """Dumps within the job's time: another clock's would be centuries late."""
+    """Leave out dumps outside the job's time: another clock's would be centuries late."""
     for rank, dump in dumps:
         with tally.skipping("fr"):
             job_map.near(dump.last_s - t_go_s)
@@ -125,7 +125,7 @@ def _of_the_job(
 def _dumped_s(
     run: Run, dumps: Iterable[tuple[int, Dump]], *, t_go_s: float, job_map: JobMap, tally: ParseErrors
 ) -> float:
-    """A dump has no time of its own: not before the last event in any of them."""
+    """Return the time of the dumps.  A dump has no time of its own: the last event in any of them is a lower bound."""
     known_s = max((dump.last_s - t_go_s for _, dump in dumps), default=0.0)
     if run.dumped_s is not None:
         with tally.skipping("run"):
@@ -136,7 +136,7 @@ def _dumped_s(
 
 
 def _in_order(found: list[Observation], *, tally: ParseErrors) -> Iterator[Observation]:
-    """By when it was known; at equal times by kind and place.
+    """Sort by the time of knowledge, then by kind and place.
 
     Duplicates are dropped.
     """

@@ -21,7 +21,7 @@ _DUMP = re.compile(r"(?:fr_rank|fr_|st_|nccl_trace_rank_|comm_lib_trace_rank_)(\
 
 
 def line_reader(name: str, *, job_map: JobMap, tally: ParseErrors) -> LineReader | None:
-    """The reader of a file of lines in a recording folder; None for other files."""
+    """Return the reader of a file of lines in a recording folder; None for other files."""
     match = _LINES.fullmatch(name)
     if match is None:
         return None
@@ -38,13 +38,13 @@ def line_reader(name: str, *, job_map: JobMap, tally: ParseErrors) -> LineReader
 
 
 def dump_rank(name: str) -> int | None:
-    """The rank of a Flight Recorder dump file; None for other files."""
+    """Return the rank of a Flight Recorder dump file; None for other files."""
     match = _DUMP.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def parse_other(line: bytes, *, node: int, job_map: JobMap) -> list[Observation]:
-    """`{"t", "node", "rank", "peer", "kind", "v"}`: a kind without a file of its own; "v" are its values."""
+    """Parse `{"t", "node", "rank", "peer", "kind", "v"}`: a kind without a file of its own; "v" are its values."""
     record = parse_record(line)
     if whole(record, "node", most=MAX_INDEX) != node:
         raise MalformedError("of another node than its file")
@@ -67,5 +67,5 @@ def parse_other(line: bytes, *, node: int, job_map: JobMap) -> list[Observation]
 
 
 def is_recorded(name: str) -> bool:
-    """Whether a file of this name belongs to a recording."""
+    """Return whether a file of this name belongs to a recording."""
     return name == RUN or _LINES.fullmatch(name) is not None or dump_rank(name) is not None

@@ -25,7 +25,7 @@ class Run:
 
 
 def parse_run(data: bytes) -> Run:
-    """Raises a RuleError that names the field."""
+    """Parse the description; raise a RuleError that names the field."""
     try:
         record = parse_record(data)
     except MalformedError as error:
@@ -58,7 +58,7 @@ def _ranks(record: Record) -> int:
 
 
 def _rank_node(record: Record, ranks: int) -> tuple[int, ...]:
-    """One rank on each node by default."""
+    """Return the node of each rank; by default one rank on each node."""
     found = record.get("rank_node")
     if found is None:
         return tuple(range(ranks))

@@ -12,7 +12,7 @@ COLUMNS = 1 + len(Socket._fields)  # the peer, then the kernel's counters
 
 
 def parse_poll(line: bytes, *, node: int, job_map: JobMap, tally: ParseErrors) -> list[Observation]:
-    """`{"t", "node", "c": [[peer, connections, ...], ...]}`: the poll, then each readable peer.
+    """Parse `{"t", "node", "c": [[peer, connections, ...], ...]}`: the poll, then each readable peer.
 
     A peer of null is all hosts outside the job.  Additional columns of a later writer are ignored.
     """

@@ -26,7 +26,7 @@ KIND_LABELS: Final = ("operation", "dtype", "transport", "level")  # labels that
 def parse_xpu_timer(
     chunks: Iterable[bytes], *, at_s: float, job_map: JobMap, tally: ParseErrors
 ) -> Iterator[Observation]:
-    """One scrape of a node's exporter, for all of its ranks."""
+    """Parse one scrape of a node's exporter, for all of its ranks."""
     for sample in parse_samples(chunks, prefixes=("XPU_TIMER_",), source=SOURCE, tally=tally):
         if sample.name in WHAT:
             with tally.skipping(SOURCE):

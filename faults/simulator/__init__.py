@@ -54,7 +54,7 @@ def _unfit(ranks: int) -> str:
 
 
 def _violations_of_experts(ranks: int, experts: int) -> list[Violation]:
-    """All replicas of a stage form groups of this size."""
+    """Check that the replicas of a stage divide into groups of this size."""
     if ranks % (UNIT * experts) == 0:
         return []
     return [(("ranks",), f"expected a multiple of {UNIT * experts} with groups of {experts} experts, got {ranks:,}")]

@@ -22,7 +22,7 @@ class AffectedEdges:
 
     @classmethod
     def of(cls, ways: Indices, *, nics: int, uplinks: int) -> "AffectedEdges":
-        """Path positions: source and target (NICs), then those of uplinks."""
+        """Sort the edges.  Path positions: source and target (NICs), then those of uplinks."""
         order = np.argsort(ways, axis=1, kind="stable").astype(np.int32)
         places = np.arange(max(nics, uplinks) + 1)
         begin = np.stack([np.searchsorted(way[by], places) for way, by in zip(ways, order, strict=True)])
@@ -30,5 +30,5 @@ class AffectedEdges:
         return cls(order, begin.astype(np.int32), np.empty(edges, np.int64), np.zeros(edges, dtype=bool))
 
     def edges(self, send: NDArray[np.float32], take: NDArray[np.float32], path: NDArray[np.float32]) -> Ints:
-        """All edges with a slow component, each once; valid until the next call."""
+        """Return all edges with a slow component, each once; valid until the next call."""
         return self.found[: touched(self.found, self.marked, self.order, self.begin, send, take, path)]

@@ -73,7 +73,6 @@ class Score(Frozen):
 
 
 def score(outcome: Outcome, *, scenario: str, ranks: int, seed: int, window_s: float, run_s: float) -> Score:
-    """Convert the counts to shares."""
     tally = outcome.tally
     faults, named = sum(tally.asked.values()), sum(tally.named.values())
     slow = [what for what in FAULTS if CLASS[what].value.endswith("slow")]
@@ -134,7 +133,7 @@ def _kind(outcome: Outcome, what: FaultKind) -> KindScore:
 
 
 def _times(by_kind: Mapping[FaultKind, Sequence[float]]) -> dict[str, Times]:
-    """By class of diagnosis, late ones included."""
+    """Return times by class of diagnosis, late ones included."""
     by_class: dict[str, list[float]] = {}
     for what, times in by_kind.items():
         by_class.setdefault(CLASS[what].value, []).extend(times)
@@ -146,5 +145,5 @@ def _times(by_kind: Mapping[FaultKind, Sequence[float]]) -> dict[str, Times]:
 
 
 def _quantile(times: Sequence[float], share: float) -> float:
-    """The smallest time that is not below this share of the times."""
+    """Return the smallest time that is not below this share of the times."""
     return sorted(times)[math.ceil(share * len(times)) - 1]

@@ -25,7 +25,7 @@ class C4Detector:
         """The empty state."""
 
     def step(self, state: None, window: Window) -> tuple[None, tuple[Diagnosis, ...]]:
-        """The diagnoses of this window alone."""
+        """Return the diagnoses of this window alone."""
         hot = self._hot(window.slowdown)
         if not hot.any():
             return state, ()

@@ -35,7 +35,7 @@ class Clocks:
 
     @classmethod
     def of(cls, skew_s: Times | None, cluster: Cluster, rng: np.random.Generator, *, noise: Noise) -> "Clocks":
-        """None: all clocks are exact."""
+        """Return the clocks of the agents; None if all clocks are exact."""
         skew_s = np.zeros(cluster.shape.nodes) if skew_s is None else skew_s
         most_s = float(np.abs(skew_s).max(initial=0.0))
         of_node = (skew_s + most_s) / (2.0 * most_s) if most_s else np.zeros(skew_s.size)
@@ -44,12 +44,12 @@ class Clocks:
         return cls(skew_s, of_node[node].astype(np.float32), most_s, noise, rng, node, edge_s)
 
     def both(self, one: FaultEvent, from_s: float, to_s: float) -> NDArray[np.float32]:
-        """Log slowdown over a window, by the earliest and by the latest clock."""
+        """Return the log slowdown over a window, by the earliest and by the latest clock."""
         early, late = (felt_log(one, from_s + by_s, to_s + by_s) for by_s in (-self.most_s, self.most_s))
         return np.array([early, late], np.float32)
 
     def moved(self, flowing_s: float) -> NDArray[np.float32]:
-        """Per NIC: log slowdown by the bytes that its agent counts in the neighbouring windows."""
+        """Return, per NIC, the log slowdown by the bytes that its agent counts in the neighbouring windows."""
         before_s = self._carried(self.edge_s) if self._before_s is None else self._before_s
         self.edge_s = float(self.rng.uniform(0.0, self.noise.step_s))
         self._before_s = self._carried(self.edge_s)
@@ -57,7 +57,7 @@ class Clocks:
         return np.asarray(-np.log1p(extra_s / flowing_s), np.float32)[self.node]
 
     def _carried(self, edge_s: float) -> Times:
-        """Per agent: bytes between the true edge and its own, in seconds of the mean rate."""
+        """Return, per agent, the bytes between the true edge and its own, in seconds of the mean rate."""
         return self._bytes(edge_s + self.skew_s) - self._bytes(np.full(self.skew_s.size, edge_s))
 
     def _bytes(self, at_s: Times) -> Times:
@@ -67,5 +67,5 @@ class Clocks:
 
 
 def felt_log(one: FaultEvent, from_s: float, to_s: float) -> float:
-    """Log slowdown over an interval of an event that lasts for a part of it."""
+    """Return the log slowdown over an interval of an event that lasts for a part of it."""
     return float(-np.log1p(-one.share(from_s, to_s) * (1.0 - 1.0 / one.factor)))

@@ -30,7 +30,7 @@ class Cluster:
 
     @property
     def groups(self) -> tuple[Ints, Ints]:
-        """Per node: its stage and its replica."""
+        """Return the stage and the replica of each node."""
         node = np.arange(self.shape.nodes)
         return node // self.shape.replicas, node % self.shape.replicas
 
@@ -73,7 +73,7 @@ def build(shape: Shape, *, seed: int, paths_known: bool = True, probe_ports: int
 
 
 def _slots(shape: Shape, rng: np.random.Generator) -> Ints:
-    """The slot of each node: in order, except for scattered nodes."""
+    """Return the slot of each node: in order, except for scattered nodes."""
     slot = np.arange(shape.nodes)
     moved = rng.choice(shape.nodes, size=round(shape.scattered * shape.nodes), replace=False)
     slot[moved] = slot[rng.permutation(moved)]
@@ -81,7 +81,7 @@ def _slots(shape: Shape, rng: np.random.Generator) -> Ints:
 
 
 def _path(shape: Shape, leaf: Ints, source: Ints, target: Ints, *, salt: Ints) -> tuple[Ints, Ints]:
-    """The uplinks up and down of each flow: first the numbers of the cables up, then of the same cables down."""
+    """Return the uplinks up and down of each flow: first the numbers of the cables up, then of the same cables down."""
     spine = (_hashed(source, target, salt) % np.uint64(shape.spines)).astype(np.int64)
     away = leaf[source] != leaf[target]
     up = leaf[source] * shape.spines + spine
@@ -90,7 +90,7 @@ def _path(shape: Shape, leaf: Ints, source: Ints, target: Ints, *, salt: Ints) -
 
 
 def _hashed(source: Ints, target: Ints, salt: Ints) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """The finaliser of SplitMix64 (Steele, Lea and Flood 2014) over both ends."""
+    """Apply the finaliser of SplitMix64 (Steele, Lea and Flood 2014) to both ends."""
     with np.errstate(over="ignore"):
         mixed = (source.astype(np.uint64) << np.uint64(32)) ^ target.astype(np.uint64)
         mixed = mixed + _GOLDEN * (salt.astype(np.uint64) + np.uint64(1))

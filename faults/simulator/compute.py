@@ -23,15 +23,13 @@ _WANDER_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """The gaps of all nodes in one interval."""
-
     from_s: float
     to_s: float
     gap_s: NDArray[np.float64]  # per node, mean of the steps that ended within; NaN: not reported, or no step
 
 
 class ComputePlane:
-    """Gaps of one job, in order.  `imbalance`: differences between replicas over minutes, by their data."""
+    """Compute gaps of one job, in order.  `imbalance`: differences between replicas over minutes, by their data."""
 
     def __init__(
         self,
@@ -54,7 +52,7 @@ class ComputePlane:
         self._of_replica = imbalance * self._rng.standard_normal(shape.replicas)
 
     def window(self, from_s: float, *, reported: NDArray[np.bool_], events: Sequence[FaultEvent] = ()) -> Gaps:
-        """The reported gaps of the window that begins at `from_s`."""
+        """Return the reported gaps of the window that begins at `from_s`."""
         noise, rng, to_s = self._noise, self._rng, from_s + self._window_s
         nodes = self._usual.size
         scale = (10.0 / self._window_s) ** 0.5
@@ -83,6 +81,6 @@ class ComputePlane:
         return Gaps(from_s=from_s, to_s=to_s, gap_s=np.where(gone, np.nan, np.exp(log_gap)))
 
     def _late(self, one: FaultEvent, node: int, from_s: float) -> float:
-        """By the steps that end within the window on the node's own clock."""
+        """Return the lateness by the steps that end within the window on the node's own clock."""
         from_s += float(self._skew_s[node])
         return float(np.log1p(one.share(from_s, from_s + self._window_s) * (one.factor - 1.0)))

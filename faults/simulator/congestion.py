@@ -30,7 +30,7 @@ class Congestion:
         self.path: NDArray[np.float32] = np.zeros((uplinks + 1, 2), np.float32)  # the last entry stands for no uplink
 
     def advance(self, from_s: float, to_s: float, *, skew_s: float = 0.0) -> NDArray[np.float32]:
-        """[uplink, 2]: log slowdown over a window, by clocks that are early and late by `skew_s`.
+        """Return [uplink, 2]: log slowdown over a window, by clocks that are early and late by `skew_s`.
 
         The next window reuses the array.
         """
@@ -50,7 +50,7 @@ class Congestion:
         return np.asarray((begin < to_s) & (end > from_s))
 
     def lasting(self, uplink: int, from_s: float, to_s: float) -> float:
-        """The largest factor of one uplink in the interval; 1.0 without a recent event."""
+        """Return the largest factor of one uplink in the interval; 1.0 without a recent event."""
         at, begin, end, factor = self._events
         here = (at == uplink) & (begin < to_s) & (end > from_s)
         return float(factor[here].max(initial=1.0))

@@ -13,15 +13,13 @@ _CUT_KNOWN_S = 0.7  # Linux retransmits after at least 0.2 and 0.6 s: two failed
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Edges of one cut."""
-
     from_s: float
     vain: Ints  # edges whose bytes are not acknowledged
     arrived: NDArray[np.bool_]  # per such edge: the bytes arrive, their acknowledgements do not
 
 
 def cuts(fabric: Fabric, events: tuple[FaultEvent, ...]) -> tuple[Cut, ...]:
-    """The cuts of all events that cut a node or a link."""
+    """Return the cuts of all events that cut a node or a link."""
     return tuple(_cut(fabric, one) for one in events if one.what in (FaultKind.HANG_NODE, FaultKind.HANG_LINK))
 
 
@@ -39,7 +37,7 @@ def _cut(fabric: Fabric, one: FaultEvent) -> Cut:
 def in_vain(
     of_now: tuple[Cut, ...], fabric: Fabric, at_s: float, reported: NDArray[np.bool_]
 ) -> tuple[Ints, NDArray[np.bool_]]:
-    """(edges, whether the receiver's counter shows the bytes), as reporting agents observe them."""
+    """Return (edges, whether the receiver's counter shows the bytes), as reporting agents observe them."""
     known = [cut for cut in of_now if at_s >= cut.from_s + _CUT_KNOWN_S]
     if not known:
         return np.empty(0, np.int64), np.empty(0, dtype=bool)

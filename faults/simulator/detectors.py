@@ -14,11 +14,11 @@ class SimulatedDetector(Protocol):
     """A detector that takes the windows of one plane in order."""
 
     def start(self) -> Any:
-        """The state before the first window."""
+        """Return the state before the first window."""
         ...
 
     def step(self, state: Any, window: Any, /) -> tuple[Any, tuple[Diagnosis, ...]]:
-        """The state and the active faults after one more window."""
+        """Return the state and the active faults after one more window."""
         ...
 
 
@@ -35,12 +35,12 @@ Panel = Callable[[Cluster], Detectors]  # each plane gives the length of its win
 
 
 def plain(cluster: Cluster) -> Detectors:
-    """C4's rule, for comparison."""
+    """Return C4's rule, for comparison."""
     return Detectors(slow=C4Detector(cluster.known))
 
 
 def ours(cluster: Cluster) -> Detectors:
-    """The product's detectors: the joint fit, the straggler sums and the wait-for graph."""
+    """Return the product's detectors: the joint fit, the straggler sums and the wait-for graph."""
     from faults.localisation import LocalisationDetector  # noqa: PLC0415 - compiled
     from faults.simulator.stall_detector import StallDetector  # noqa: PLC0415
     from faults.stragglers import Roles, Stragglers  # noqa: PLC0415
@@ -51,7 +51,7 @@ def ours(cluster: Cluster) -> Detectors:
 
 @dataclass(frozen=True, slots=True)
 class _Stragglers:
-    """Adapts the straggler detector to the gaps of the simulator."""
+    """Adapter of the straggler detector to the gaps of the simulator."""
 
     of: Any
 

@@ -47,7 +47,7 @@ FACTORS, FACTOR_SHARES = (1.25, 1.5, 2.0, 4.0), (0.4, 0.3, 0.2, 0.1)
 
 @dataclass(frozen=True, slots=True)
 class FaultMix:
-    """Faults one after the other; in a share `congested` of the episodes, `together` of them at once."""
+    """Faults one after the other; in a share `congested` of the episodes, `together` faults at once."""
 
     shares: Mapping[FaultKind, float] = field(default_factory=lambda: PUBLIC)
     congested: float = 0.02
@@ -61,7 +61,7 @@ class FaultMix:
 
 
 def drawn(cluster: Cluster, mix: FaultMix, *, until_s: float, rng: Rng) -> list[FaultEvent]:
-    """The events of a job: faults by the mix up to `until_s`, and their look-alikes at any time."""
+    """Draw the events of a job: faults by the mix up to `until_s`, and their look-alikes at any time."""
     faults: list[FaultEvent] = []
     from_s = float(rng.uniform(0.0, mix.first_s))
     while mix.shares and from_s < until_s:
@@ -94,7 +94,7 @@ def _together(
 
 
 def fault(cluster: Cluster, what: FaultKind, *, from_s: float, to_s: float, factor: float, rng: Rng) -> FaultEvent:
-    """One fault of a kind at a random place."""
+    """Draw one fault of a kind at a random place."""
     shape, fabric = cluster.shape, cluster.fabric
     at, to = int(rng.integers(shape.nodes)), -1
     if what in (FaultKind.SLOW_LINK, FaultKind.HANG_LINK):
@@ -111,7 +111,7 @@ def fault(cluster: Cluster, what: FaultKind, *, from_s: float, to_s: float, fact
 
 
 def nodes_of(cluster: Cluster, one: FaultEvent) -> set[int]:
-    """The nodes of a fault: two of a link, all behind a leaf."""
+    """Return the nodes of a fault: two of a link, all behind a leaf."""
     fabric = cluster.fabric
     if one.what in (FaultKind.SLOW_LINK, FaultKind.HANG_LINK):
         return {int(fabric.node[one.at]), int(fabric.node[one.to])}
@@ -123,7 +123,7 @@ def nodes_of(cluster: Cluster, one: FaultEvent) -> set[int]:
 
 
 def negatives(cluster: Cluster, *, count: int, until_s: float, rng: Rng) -> list[FaultEvent]:
-    """A look-alike at a random place and time."""
+    """Draw look-alikes, each at a random place and time."""
     kinds, weights = list(NEGATIVES), np.array(list(NEGATIVES.values()))
     chosen = rng.choice(len(kinds), size=count, p=weights / weights.sum())
     return [one for at in chosen for one in _MAKE[kinds[int(at)]](cluster, float(rng.uniform(0.0, until_s)), rng)]

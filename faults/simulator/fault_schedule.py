@@ -60,12 +60,12 @@ class FaultEvent:
     to: int = NOWHERE  # the NIC at the other end, if the kind has one
 
     def share(self, from_s: float, to_s: float) -> float:
-        """The share of a window for which the event lasts."""
+        """Return the share of a window for which the event lasts."""
         return max(0.0, min(to_s, self.to_s) - max(from_s, self.from_s)) / (to_s - from_s)
 
 
 def takes_machine(one: FaultEvent) -> bool:
-    """Whether a crash also stops its machine and agent: every second one does."""
+    """Return whether a crash also stops its machine and agent: every second one does."""
     return one.what is FaultKind.CRASH and int(one.from_s * 1000) % 2 == 1
 
 
@@ -77,7 +77,7 @@ class FaultSchedule:
         self._lasting: list[FaultEvent] = []
 
     def during(self, from_s: float, to_s: float) -> Sequence[FaultEvent]:
-        """All events that last at any time from `from_s` to `to_s`."""
+        """Return all events that last at any time from `from_s` to `to_s`."""
         while self._coming and self._coming[-1].from_s < to_s:
             self._lasting.append(self._coming.pop())
         if self._lasting:

@@ -21,7 +21,6 @@ class Pairs(NamedTuple):
 
 
 def pairs(shape: Shape) -> list[Pairs]:
-    """All directed pairs of nodes of a job."""
     grid = np.arange(shape.nodes).reshape(shape.stages, shape.replicas)
     found = [Pairs(grid.ravel(), np.roll(grid, -1, axis=1).ravel(), Traffic.RING)]
     if shape.trees:
@@ -37,7 +36,7 @@ def pairs(shape: Shape) -> list[Pairs]:
 
 
 def double_tree(size: int) -> list[tuple[Ints, Ints]]:
-    """(children, parents) of both trees over 0..size-1."""
+    """Return (children, parents) of both trees over 0..size-1."""
     child, parent = _tree(size)
     if size % 2 == 0:
         return [(child, parent), (size - 1 - child, size - 1 - parent)]
@@ -45,7 +44,7 @@ def double_tree(size: int) -> list[tuple[Ints, Ints]]:
 
 
 def _tree(size: int) -> tuple[Ints, Ints]:
-    """In order: the parent of r differs from r around its lowest set bit; 0 is the root."""
+    """Build the tree in order: the parent of r differs from r around its lowest set bit; 0 is the root."""
     rank = np.arange(1, size)
     low = rank & -rank
     parent = (rank ^ low) | (low << 1)

@@ -6,7 +6,7 @@ _Z95 = 1.959963984540054
 
 
 def wilson(hits: int, of: int) -> tuple[float, float] | None:
-    """The 95 % interval of hits / of (Wilson 1927); None for none."""
+    """Return the 95 % interval of hits / of (Wilson 1927); None for `of` = 0."""
     if not of:
         return None
     share, square = hits / of, _Z95 * _Z95
@@ -17,7 +17,7 @@ def wilson(hits: int, of: int) -> tuple[float, float] | None:
 
 
 def poisson_upper(count: int, *, confidence: float = 0.95) -> float:
-    """The mean at which this count or less has a probability of 1 - confidence; 3.0 for none."""
+    """Return the mean at which this count or less has a probability of 1 - confidence; 3.0 for a count of 0."""
     low, high = 0.0, count + 10.0 * math.sqrt(count + 1.0) + 10.0
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
@@ -29,7 +29,7 @@ def poisson_upper(count: int, *, confidence: float = 0.95) -> float:
 
 
 def _at_most(count: int, mean: float) -> float:
-    """Probability of at most this many events."""
+    """Return the probability of at most this many events."""
     if mean <= 0.0:
         return 1.0
     return math.fsum(math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(count + 1))

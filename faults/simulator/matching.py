@@ -41,7 +41,7 @@ _NODE = frozenset({FaultKind.CRASH, FaultKind.HANG_CODE, FaultKind.HANG_NODE, Fa
 
 
 def names(diagnosis: Diagnosis, one: FaultEvent, fabric: Fabric) -> bool:
-    """The right class, and the right node, pair of nodes, leaf or uplink."""
+    """Return whether the class and the node, pair of nodes, leaf or uplink are right."""
     if diagnosis.fault != CLASS.get(one.what):
         return False
     if one.what in _LINK:
@@ -57,21 +57,21 @@ def names(diagnosis: Diagnosis, one: FaultEvent, fabric: Fabric) -> bool:
 
 
 def _pairs_on(uplink: int, fabric: Fabric) -> set[frozenset[int | None]]:
-    """Pairs of nodes over a cable: with one pair only, the cable and the link are indistinguishable."""
+    """Return the pairs of nodes over a cable: with one pair only, the cable and the link are indistinguishable."""
     edges = np.flatnonzero((fabric.up == uplink) | (fabric.down == uplink))
     ends = zip(fabric.node[fabric.source[edges]].tolist(), fabric.node[fabric.target[edges]].tolist(), strict=True)
     return {frozenset(pair) for pair in ends}
 
 
 def faulty_node(one: FaultEvent, fabric: Fabric) -> int | None:
-    """The node that may be isolated for the event; None for links, switches and look-alikes."""
+    """Return the node that may be isolated for the event; None for links, switches and look-alikes."""
     if one.what in _NIC:
         return int(fabric.node[one.at])
     return one.at if one.what in _NODE else None
 
 
 def right_way(diagnosis: Diagnosis, one: FaultEvent, fabric: Fabric) -> bool:
-    """Whether a matching diagnosis has the right direction."""
+    """Return whether a matching diagnosis has the right direction."""
     if one.what in _LINK:
         return diagnosis.node == int(fabric.node[one.at]) and diagnosis.direction in (Direction.FORWARD, None)
     return diagnosis.direction == DIRECTION.get(one.what)

@@ -48,7 +48,7 @@ class Noise:
     pause_share: float = 0.15  # mean growth
 
     def sd(self, window_s: float) -> tuple[float, float, float]:
-        """Per kind of traffic, of a window that long."""
+        """Return the standard deviation per kind of traffic, of a window that long."""
         scale = (10.0 / window_s) ** 0.5
         return self.ring * scale, self.tree * scale, self.small * scale
 

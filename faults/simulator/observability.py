@@ -15,7 +15,7 @@ MIN_REPORTED = 0.5  # of the time in which it can be named
 
 
 def only_observer(one: FaultEvent) -> int | None:
-    """The node whose agent alone can observe the event; None if others can."""
+    """Return the node whose agent alone can observe the event; None if others can."""
     if one.what in (FaultKind.HANG_CODE, FaultKind.STRAGGLER) or (
         one.what is FaultKind.CRASH and not takes_machine(one)
     ):
@@ -36,7 +36,7 @@ class Observability:
     def observe(
         self, from_s: float, to_s: float, reported: NDArray[np.bool_], *, told: NDArray[np.bool_] | None = None
     ) -> None:
-        """The reporting agents of a window, and the nodes whose ranks' records arrive (None: the same nodes)."""
+        """Add the reporting agents of a window, and the nodes whose ranks' records arrive (None: the same nodes)."""
         while self._coming and self._coming[-1].from_s < to_s:
             self._open.append(self._coming.pop())
         self._open = [one for one in self._open if one.from_s + self._in_time_s > from_s]
@@ -46,7 +46,7 @@ class Observability:
                 self._heard_s[one] += min(to_s, one.from_s + self._in_time_s) - max(from_s, one.from_s)
 
     def hidden(self, one: FaultEvent) -> bool:
-        """Whether the fault was observable for too little of its time."""
+        """Return whether the fault was observable for too little of its time."""
         if takes_machine(one):
             return bool(self._unanswered[one.at])
         return one in self._heard_s and self._heard_s[one] < MIN_REPORTED * self._in_time_s

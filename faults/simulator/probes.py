@@ -31,18 +31,16 @@ SlowLink = tuple[int, int, float]  # from NIC, to NIC, log slowdown over the win
 
 
 class Probers(NamedTuple):
-    """The probers of one window, per node."""
-
     run: NDArray[np.bool_]  # and send trains
     told: NDArray[np.bool_]  # their reports arrive
 
     def of(self, nodes: Ints) -> "Probers":
-        """The entries of these nodes, in this order."""
+        """Return the entries of these nodes, in this order."""
         return Probers(self.run[nodes], self.told[nodes])
 
 
 class Probes:
-    """Values of one job, window by window, with their own random numbers."""
+    """Probe values of one job, window by window, with their own random numbers."""
 
     def __init__(self, cluster: Cluster, noise: Noise, *, seed: int) -> None:
         self._noise, self._rng = noise, np.random.default_rng([seed, 11])
@@ -75,7 +73,9 @@ class Probes:
         late: NDArray[np.float32],
         links: Sequence[SlowLink],
     ) -> Floats:
-        """Per edge.  The slowdowns of NICs and uplinks as `kernel.narrow` takes them; `probers`: per NIC."""
+        """Return values per edge.  The slowdowns of NICs and uplinks as `kernel.narrow` takes them; `probers`: per
+        NIC.
+        """
         out = np.empty(self._pair.size)
         seed = self._rng.integers(0, 2**64, dtype=np.uint64, endpoint=False)
         fill_probes(
@@ -94,7 +94,7 @@ class Probes:
         return self._by_pair[self._first[pair] : self._first[pair + 1]]
 
     def _meeting(self, out: Floats) -> None:
-        """The pairs whose probes all waited behind the job's own bytes."""
+        """Add waits to the pairs whose probes all waited behind the job's own bytes."""
         pairs = self._pairs.size
         count = int(self._rng.binomial(pairs, self._noise.probe_met))
         waits = self._rng.exponential(self._noise.probe_wait, count)

@@ -21,7 +21,7 @@ TENSOR, PIPELINE, DATA = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """Per kind of group, step and rank: when it entered and finished the collective; infinite: never."""
+    """Times at which each rank entered and finished each collective, per kind of group and step; infinite: never."""
 
     came_s: Times  # [kind, step, rank]
     through_s: Times
@@ -29,7 +29,7 @@ class Timetable:
     done_s: Times  # when the last rank finished the last of them
 
     def seen(self, at_s: Times) -> tuple[Ints, Ints]:
-        """[kind, rank]: how many collectives a rank has entered and finished, at a time per rank."""
+        """Return [kind, rank]: how many collectives a rank has entered and finished, at a time per rank."""
         done = int(np.searchsorted(self.done_s, at_s.min(), side="right"))
         steps = slice(done, int(np.searchsorted(self.begun_s, at_s.max(), side="right")))  # only steps in progress
         return (
@@ -39,7 +39,7 @@ class Timetable:
 
 
 def timetable(cluster: Cluster, events: list[FaultEvent], *, from_s: float, to_s: float, seed: int) -> Timetable:
-    """The timetable of a job that has run evenly until `from_s`."""
+    """Return the timetable of a job that has run evenly until `from_s`."""
     rng = np.random.default_rng([seed, 8, int((from_s + 60.0) * 1000)])
     ranks, steps = cluster.shape.ranks, int((to_s - from_s) / STEP_S) + 2
     came, through = np.full((3, steps, ranks), np.inf), np.full((3, steps, ranks), np.inf)
@@ -59,7 +59,7 @@ def timetable(cluster: Cluster, events: list[FaultEvent], *, from_s: float, to_s
 
 
 def _called(cluster: Cluster, events: list[FaultEvent], begin: Times, rng: np.random.Generator) -> Times:
-    """When each rank has computed: later during a checkpoint, never if its code hangs."""
+    """Return when each rank has computed: later during a checkpoint, never if its code hangs."""
     compute_s = (STEP_S - 3 * COLLECTIVE_S) * (1.0 + JITTER * np.abs(rng.standard_normal(begin.size)))
     called = begin + compute_s
     shape = cluster.shape
@@ -76,7 +76,7 @@ def _called(cluster: Cluster, events: list[FaultEvent], begin: Times, rng: np.ra
 
 
 def _pauses(events: list[FaultEvent]) -> list[tuple[float, float]]:
-    """The checkpoints; an overlapping one extends the first."""
+    """Return the checkpoints; an overlapping one extends the first."""
     found: list[tuple[float, float]] = []
     for one in sorted((one for one in events if one.what is FaultKind.PAUSE), key=lambda one: one.from_s):
         if found and one.from_s <= found[-1][1]:
@@ -87,7 +87,7 @@ def _pauses(events: list[FaultEvent]) -> list[tuple[float, float]]:
 
 
 def _silenced(cluster: Cluster, events: list[FaultEvent], called: Times) -> Times:
-    """A process that is gone enters no further collective."""
+    """Remove the calls of processes that have crashed."""
     came = called.copy()
     for one in events:
         if one.what is FaultKind.CRASH:
@@ -108,7 +108,7 @@ def _through(cluster: Cluster, events: list[FaultEvent], kind: int, came: Times)
 
 
 def _cut(cluster: Cluster, one: FaultEvent, kind: int, done: Times) -> NDArray[np.bool_]:
-    """Groups, in the grid's shape, whose bytes do not arrive."""
+    """Return the groups, in the grid's shape, whose bytes do not arrive."""
     shape = cluster.shape
     cut = np.zeros(done.shape, dtype=bool)
     if one.what is FaultKind.HANG_LINK:
@@ -134,5 +134,5 @@ def _is_small(cluster: Cluster, one: FaultEvent) -> bool:
 
 
 def writing_nodes(cluster: Cluster) -> Ints:
-    """The nodes that write checkpoints: those of the first replica."""
+    """Return the nodes that write checkpoints: those of the first replica."""
     return np.arange(cluster.shape.stages) * cluster.shape.replicas

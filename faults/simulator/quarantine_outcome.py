@@ -60,7 +60,7 @@ class QuarantineOutcome:
         self._members: dict[str, Member] = {}
 
     def step(self, now_s: float, diagnoses: Sequence[Diagnosis]) -> list[int]:
-        """The nodes that the policy quarantines now."""
+        """Return the nodes that the policy quarantines now."""
         for diagnosis in diagnoses:
             if diagnosis.isolate or diagnosis.scope is Scope.LEAF:
                 key = _key(diagnosis)

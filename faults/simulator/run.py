@@ -36,7 +36,7 @@ Clock = Callable[[], float]
 def jobs(
     scenario: Scenario, *, ranks: int, hours: float, seed: int, panel: Panel, clock_s: Clock, window_s: float = WINDOW_S
 ) -> Iterator[Outcome]:
-    """The jobs of a scenario, each with its own seed, so that a long run can resume at any job."""
+    """Return the jobs of a scenario, each with its own seed, so that a long run can resume at any job."""
     count = max(1, round(hours * HOUR_S / scenario.job_s))
     until_s = min(scenario.job_s, hours * HOUR_S)
     for at in range(count):
@@ -55,7 +55,7 @@ def job(
     clock_s: Clock,
     window_s: float = WINDOW_S,
 ) -> Outcome:
-    """One job from its first second, with new detectors."""
+    """Simulate one job from its first second, with new detectors."""
     shape = Shape(ranks=ranks, stages=scenario.stages, trees=scenario.trees, experts=scenario.experts)
     number = int(np.random.SeedSequence(seed).generate_state(1)[0])
     ports = scenario.probe_ports if scenario.probes else 0
@@ -81,7 +81,7 @@ def job(
 
 
 def schedule(scenario: Scenario, cluster: Cluster, *, until_s: float, rng: np.random.Generator) -> list[FaultEvent]:
-    """Faults by the scenario's mix after its quiet time, and background events."""
+    """Draw faults by the scenario's mix after its quiet time, and background events."""
     mix, rarer = scenario.mix, 16_384 / cluster.shape.ranks if scenario.natural else 1.0
     mix = replace(mix, rest_s=mix.rest_s * rarer, first_s=mix.first_s * rarer)
     found = [
@@ -93,8 +93,6 @@ def schedule(scenario: Scenario, cluster: Cluster, *, until_s: float, rng: np.ra
 
 
 class _Planes:
-    """The planes of a job, and their detectors."""
-
     def __init__(
         self, scenario: Scenario, cluster: Cluster, detectors: Detectors, *, window_s: float, seed: int
     ) -> None:
@@ -127,7 +125,7 @@ class _Planes:
     def windows(
         self, from_s: float, lasting: Sequence[FaultEvent]
     ) -> Iterator[tuple[float, Callable[[], tuple[Diagnosis, ...]]]]:
-        """The observations of a window, in order, with the time at which each is known."""
+        """Iterate over the observations of a window, in order, with the time at which each is known."""
         to_s = from_s + self._window_s
         path = self._congestion.advance(from_s, to_s, skew_s=self._skew_s)
         self.reported, self.told = self._heard(from_s, to_s, lasting)
@@ -145,7 +143,7 @@ class _Planes:
             yield to_s, partial(self._step, "slow", window)
 
     def _gaps(self, from_s: float, lasting: Sequence[FaultEvent]) -> Iterator[Gaps]:
-        """The compute gaps of the shorter windows in a window."""
+        """Iterate over the compute gaps of the shorter windows in a window."""
         for at in range(GAP_WINDOWS):
             begin_s, end_s = from_s + at * self._gap_s, from_s + (at + 1) * self._gap_s
             now = [one for one in lasting if one.from_s < end_s and one.to_s > begin_s]
@@ -158,19 +156,18 @@ class _Planes:
     def _heard(
         self, from_s: float, to_s: float, lasting: Sequence[FaultEvent]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """The reporting agents, and the nodes whose ranks' records arrive."""
+        """Return the reporting agents, and the nodes whose ranks' records arrive."""
         arriving = self._arriving(lasting)
         reported, probing = self._telemetry.reported(from_s, to_s), self._probing.reported(from_s, to_s)
         self._probers = Probers(self._probing.run, probing & arriving)
         return reported & arriving, self._telemetry.told & arriving
 
     def _arriving(self, lasting: Sequence[FaultEvent]) -> NDArray[np.bool_]:
-        """Nodes with any arriving report."""
         silent = [one.at for one in lasting if one.what is FaultKind.SILENCE]
         return np.asarray(~np.isin(self._pod_of_node, silent))
 
     def congested(self, diagnosis: Diagnosis, now_s: float) -> bool:
-        """Whether congestion filled the diagnosed link or uplink within the last half minute."""
+        """Return whether congestion filled the diagnosed link or uplink within the last half minute."""
         if diagnosis.scope is Scope.UPLINK:
             named = [int(str(diagnosis.switch).rsplit("-", 1)[-1])]
         else:

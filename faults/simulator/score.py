@@ -55,8 +55,6 @@ class Tally:
 
 
 class Scorer:
-    """Scores one job."""
-
     def __init__(
         self, fabric: Fabric, events: Sequence[FaultEvent], *, until_s: float, in_time_s: float = IN_TIME_S
     ) -> None:
@@ -73,21 +71,20 @@ class Scorer:
         self.wrongs: list[tuple[float, Diagnosis]] = []
 
     def _is_asked(self, one: FaultEvent, until_s: float) -> bool:
-        """Whether the fault is large and long enough to count as missed."""
+        """Return whether the fault is large and long enough to count as missed."""
         heavy = one.factor >= MIN_FACTOR or CLASS[one.what] not in _GRADED or self._in_time_s > IN_TIME_S
         return heavy and min(one.to_s, until_s) - one.from_s >= self._limit_s(one)
 
     def _limit_s(self, one: FaultEvent) -> float:
-        """The time limit: a bad cable differs from daily congestion only by its duration."""
+        """Return the time limit: a bad cable differs from daily congestion only by its duration."""
         return max(self._in_time_s, UPLINK_TIME_S) if one.what is FaultKind.UPLINK else self._in_time_s
 
     @property
     def asked(self) -> tuple[FaultEvent, ...]:
-        """The asked faults."""
         return tuple(self._faults[at] for at in self._asked)
 
     def hide(self, hidden: Callable[[FaultEvent], bool]) -> None:
-        """At the end: count the unobservable faults."""
+        """Count the unobservable faults at the end."""
         for at in self._asked:
             one = self._faults[at]
             if hidden(one):

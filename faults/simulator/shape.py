@@ -11,7 +11,7 @@ from fleet.documents import RuleError
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Counts only; `groups` has the communicating nodes, `cluster` their paths."""
+    """Counts of a cluster; `groups` has the communicating nodes, `cluster` their paths."""
 
     ranks: int
     per_node: int = 8  # ranks, NICs and rails of a node
@@ -44,12 +44,12 @@ class Shape:
 
     @property
     def replicas(self) -> int:
-        """The size of a data group."""
+        """Return the size of a data group."""
         return self.nodes // self.stages
 
     @property
     def pods(self) -> int:
-        """Sets of nodes that share their leaves."""
+        """Return the number of sets of nodes that share their leaves."""
         return -(-self.nodes // self.leaf_nodes)
 
     @property
@@ -58,5 +58,5 @@ class Shape:
 
     @property
     def uplinks(self) -> int:
-        """Leaf-spine cables, each direction counted."""
+        """Return the number of leaf-spine cables, each direction counted."""
         return 2 * self.leaves * self.spines

@@ -71,7 +71,7 @@ class SlowPlane:
         events: Sequence[FaultEvent] = (),
         probers: Probers | None = None,
     ) -> Window:
-        """The reported window that begins at `from_s`.  `path`: of `Congestion.advance`; changed in place.
+        """Return the reported window that begins at `from_s`.  `path`: of `Congestion.advance`; changed in place.
 
         `probers`: the nodes with probers; None: those whose agents report.
         """
@@ -106,7 +106,7 @@ class SlowPlane:
         self, from_s: float, to_s: float, flowing: float, path: NDArray[np.float32], nic_heard: NDArray[np.bool_],
         links: Sequence[FaultEvent],
     ) -> NDArray[np.float64]:  # fmt: skip
-        """Per edge, of a window with traffic for a share `flowing` of it."""
+        """Return the traffic of each edge, in a window with traffic for a share `flowing` of it."""
         out = np.empty(self._kind.size)
         with np.errstate(over="ignore"):
             self._seed += np.uint64(0xD1342543DE82EF95)
@@ -122,7 +122,7 @@ class SlowPlane:
         return out
 
     def _wandering(self, to_s: float) -> None:
-        """The common noise of NICs and leaves, with its memory; and the slow drift of every edge."""
+        """Advance the common noise of NICs and leaves, with its memory, and the slow drift of every edge."""
         noise, rng = self._noise, self._rng
         keep = float(np.exp(-self._window_s / noise.memory_s))
         fresh = (1.0 - keep * keep) ** 0.5
@@ -137,7 +137,7 @@ class SlowPlane:
     def _narrowed(
         self, events: Sequence[FaultEvent], from_s: float, to_s: float, path: NDArray[np.float32]
     ) -> list[FaultEvent]:
-        """Set the slowdowns of NICs and uplinks; returns those of single links."""
+        """Set the slowdowns of NICs and uplinks; return those of single links."""
         self._send[:] = 0.0
         self._take[:] = 0.0
         links: list[FaultEvent] = []
@@ -175,12 +175,12 @@ class SlowPlane:
             self._take[nics] = np.maximum(self._take[nics], felt)
 
     def writers(self) -> NDArray[np.int64]:
-        """The NICs that carry checkpoints: the first rail of the first replica's nodes."""
+        """Return the NICs that carry checkpoints: the first rail of the first replica's nodes."""
         shape = self._cluster.shape
         return np.arange(shape.stages) * shape.replicas * shape.per_node
 
     def _slow_links(self, links: Sequence[FaultEvent], out: NDArray[np.float64], from_s: float, to_s: float) -> None:
-        """One direction of a pair, and by its acknowledgements a part of the other."""
+        """Slow one direction of a pair, and by its acknowledgements a part of the other."""
         fabric = self._cluster.fabric
         for one in links:
             for first, last, leak in ((one.at, one.to, 1.0), (one.to, one.at, self._noise.leak)):
@@ -188,12 +188,12 @@ class SlowPlane:
                 out[edges] += leak * self._felt_from(first, one, from_s, to_s) * self._feels[edges]
 
     def _felt_from(self, nic: int, one: FaultEvent, from_s: float, to_s: float) -> float:
-        """Log slowdown over a window by the clock of a NIC's agent."""
+        """Return the log slowdown over a window by the clock of a NIC's agent."""
         late_s = float(self._clocks.skew_s[self._cluster.fabric.node[nic]])
         return felt_log(one, from_s + late_s, to_s + late_s)
 
     def _foreign(self, events: Sequence[FaultEvent], nic_heard: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
-        """Edges of NICs with connections that are not the job's."""
+        """Return the edges of NICs with connections that are not the job's."""
         seen = [nic for one in events if one.what is FaultKind.FOREIGN for nic in (one.at, one.to)]
         seen += [int(nic) for one in events if one.what is FaultKind.CHECKPOINT for nic in self.writers()]
         seen = [nic for nic in seen if nic_heard[nic]]

@@ -22,7 +22,7 @@ Place = tuple[FaultClass, Scope, int, int | None, Direction | None]
 
 @dataclass(frozen=True, slots=True)
 class StallState:
-    """Since when each place has been suspected without a break, and the progress of the job then."""
+    """The start of each unbroken suspicion by place, and the progress of the job at that time."""
 
     since_s: dict[Place, float] = field(default_factory=dict)
     steps: int = -1
@@ -31,7 +31,7 @@ class StallState:
 
 @dataclass(frozen=True, slots=True)
 class StallDetector:
-    """The detector of one job."""
+    """The stall detector of one job."""
 
     fabric: Fabric
     rows: Memberships
@@ -42,7 +42,7 @@ class StallDetector:
 
     @classmethod
     def of(cls, cluster: Cluster) -> "StallDetector":
-        """Rows by kind of group, then by rank: the order of `Progress`."""
+        """Order rows by kind of group, then by rank: the order of `Progress`."""
         shape = cluster.shape
         grid = np.arange(shape.ranks).reshape(shape.stages, shape.replicas, shape.per_node)
         kinds = (
@@ -53,11 +53,11 @@ class StallDetector:
         return cls(cluster.known, Memberships.of([list(group) for kind in kinds for group in kind], ranks=shape.ranks))
 
     def start(self) -> StallState:
-        """No place is suspected."""
+        """Return a state without suspected places."""
         return StallState()
 
     def step(self, state: StallState, seen: Progress) -> tuple[StallState, tuple[Diagnosis, ...]]:
-        """The places that have been suspected for long enough."""
+        """Return the places that have been suspected for long enough."""
         same = state.seen is not None and _alike(state.seen, seen)
         places = list(state.since_s) if same else self._places(seen)
         steps = int(seen.finished[:, seen.reported].max(axis=1, initial=0).sum())
@@ -72,7 +72,7 @@ class StallDetector:
         return StallState(since_s, steps, seen), tuple(found)
 
     def _patience_s(self, fault: FaultClass, step_s: float) -> float:
-        """A missing process needs no second sample."""
+        """Return the time that a suspicion must last; a missing process needs no second sample."""
         if fault is FaultClass.CRASH:
             return -np.inf
         if fault is FaultClass.COMM_HANG:
@@ -80,7 +80,7 @@ class StallDetector:
         return max(self.patience_s, self.patience_steps * step_s)
 
     def _places(self, seen: Progress) -> list[Place]:
-        """The suspected places of this snapshot."""
+        """Return the suspected places of this snapshot."""
         kind = np.repeat(np.arange(3), seen.reported.size)
         waits = wait_for(
             self.rows,
@@ -100,7 +100,7 @@ class StallDetector:
         return sorted({int(self.fabric.node[rank]) for rank in ranks})
 
     def _cuts(self, seen: Progress, waits: Waits) -> list[Place]:
-        """Nodes that two others cannot reach, and separately cut pairs; only while some group is stuck."""
+        """Return nodes that two others cannot reach, and separately cut pairs; only while some group is stuck."""
         if not (waits.stuck | waits.uncertain).any() or not seen.vain.size:
             return []
         first, last = self._ends(seen.vain)
@@ -128,7 +128,7 @@ class StallDetector:
 
 
 def _alike(before: Progress, now: Progress) -> bool:
-    """Whether two snapshots give the same graph; their times do not matter."""
+    """Return whether two snapshots give the same graph; their times do not matter."""
     return all(
         np.array_equal(getattr(before, name), getattr(now, name))
         for name in ("finished", "entered", "reported", "alive", "gone", "saving", "vain", "arrived")
@@ -136,14 +136,14 @@ def _alike(before: Progress, now: Progress) -> bool:
 
 
 def _stamp_s(place: Place, seen: Progress) -> float:
-    """The last report of the suspected node's agent; without one, the end of the evidence."""
+    """Return the last report of the suspected node's agent; without one, the end of the evidence."""
     stamp_s = float(seen.stamp_s[place[2]])
     per_node = seen.reported.size // seen.stamp_s.size
     return stamp_s if seen.reported[place[2] * per_node] else min(_until_s(seen), seen.at_s)
 
 
 def _until_s(seen: Progress) -> float:
-    """The end of the evidence: the median of the newest reports."""
+    """Return the end of the evidence: the median of the newest reports."""
     told = seen.reported[:: seen.reported.size // seen.stamp_s.size]
     return float(np.median(seen.stamp_s[told])) if told.any() else -np.inf
 

@@ -58,7 +58,6 @@ class StallPlane:
     def between(
         self, from_s: float, to_s: float, *, reported: NDArray[np.bool_], events: Sequence[FaultEvent]
     ) -> Iterator[Progress]:
-        """The snapshots of a window."""
         holding = tuple(one for one in events if one.what in _HOLDING)
         if not holding:
             self._held_by, self._plan = (), None
@@ -112,7 +111,7 @@ class StallPlane:
         alive: NDArray[np.int8],
         gone: NDArray[np.bool_],
     ) -> None:
-        """Every second crash also stops the machine, which only the independent source observes."""
+        """Apply a crash.  Every second crash also stops the machine, which only the independent source observes."""
         if takes_machine(one):
             reported[one.at] = False
             if at_s >= one.from_s + _PING_S and not self.unknown[one.at]:
@@ -122,7 +121,6 @@ class StallPlane:
 
 
 def _ticks(from_s: float, to_s: float, holding: tuple[FaultEvent, ...]) -> list[float]:
-    """The times of the snapshots in a window."""
     last_s = max(one.from_s + _FOLLOWED_S if one.what is FaultKind.SILENCE else one.to_s for one in holding)
     settled_s = max(one.from_s for one in holding) + _SETTLED_S
     ticks = np.arange(np.ceil(from_s / BEAT_S), np.ceil(min(to_s, last_s) / BEAT_S))

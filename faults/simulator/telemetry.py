@@ -32,7 +32,9 @@ class Telemetry:
         self.skew_s: NDArray[np.float64] = rng.uniform(-losses.skew_s, losses.skew_s, nodes)
 
     def reported(self, from_s: float, to_s: float) -> NDArray[np.bool_]:
-        """Nodes whose report of a window arrives.  An agent that returns within the window does not report it."""
+        """Return the nodes whose report of a window arrives.  An agent that returns within the window does not report
+        it.
+        """
         nodes, losses, rng = self._back_s.size, self._losses, self._rng
         rate_per_s = losses.agents / (1.0 - losses.agents) / losses.outage_s
         failing = rng.integers(0, nodes, rng.poisson(nodes * rate_per_s * (to_s - from_s)))

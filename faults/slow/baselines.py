@@ -45,14 +45,14 @@ WIRE_SHARE: Final = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """A baseline with its noise, per pair; NaN where there is none."""
+    """A baseline with its noise, per pair; NaN without a baseline."""
 
     log_mbit: Floats
     sigma: Floats
 
 
 def classes(total_bytes: Floats) -> Ints:
-    """Class per pair, from bytes carried so far; NO_CLASS if too few pairs carry as much."""
+    """Return the class of each pair, from bytes carried so far; NO_CLASS if too few pairs carry as much."""
     found = np.full(total_bytes.shape, NO_CLASS, dtype=np.int64)
     known = np.flatnonzero(np.isfinite(total_bytes) & (total_bytes > 0))
     if known.size == 0:
@@ -68,12 +68,12 @@ def classes(total_bytes: Floats) -> Ints:
 
 
 def is_long(busy_share: Floats) -> bool:
-    """Whether the pairs of a class carry long flows; the slowest of them is busy the longest."""
+    """Return whether the pairs of a class carry long flows; the slowest of them is busy the longest."""
     return float(busy_share.max(initial=0.0)) >= LONG_SHARE
 
 
 def common(slowdown: Floats, kind: Ints) -> Floats:
-    """The slowdown that all pairs of a class share now, per pair: the host or the workload, not one edge.
+    """Return the slowdown that all pairs of a class share now, per pair: the host or the workload, not one edge.
 
     The lower median, at least 0: of four pairs, two may belong to one faulty NIC, and a speed-up of all pairs, which
     now wait for one edge, is no evidence against the others.
@@ -88,7 +88,7 @@ def common(slowdown: Floats, kind: Ints) -> Floats:
 
 
 def of_now(slowdown: Floats, change: Floats, sigma: Floats, kind: Ints) -> Floats:
-    """The noise, at least the current noise: a loaded host makes all pairs uneven.
+    """Return the noise, at least the current noise: a loaded host makes all pairs uneven.
 
     The current noise shows in the scatter within a class, and in the change of each pair between the halves of the
     window (whose difference has twice the noise of the whole).  A fault raises the first, but the second only at its
@@ -104,7 +104,7 @@ def of_now(slowdown: Floats, change: Floats, sigma: Floats, kind: Ints) -> Float
 
 
 def alike_in_rows(kind: Ints, busy_share: Floats) -> Floats:
-    """The weight of a pair's noise: short messages of one node are slow together.
+    """Return the weight of a pair's noise: short messages of one node are slow together.
 
     Their common process holds up all of them: m of them have the information of `TELLING`.
     """
@@ -118,7 +118,7 @@ def alike_in_rows(kind: Ints, busy_share: Floats) -> Floats:
 
 
 def on_the_wire(log_mbit: Floats, kind: Ints) -> NDArray[np.bool_]:
-    """The pairs whose busy time the network explains."""
+    """Return the pairs whose busy time the network explains."""
     medians = {number: _median(log_mbit[kind == number]) for number in np.unique(kind) if number != NO_CLASS}
     fastest = max((m for m in medians.values() if np.isfinite(m)), default=np.nan)
     wired = [number for number, m in medians.items() if m >= fastest + np.log(WIRE_SHARE)]
@@ -142,7 +142,7 @@ class History:
         return min(self._calm.seen, self._most)
 
     def add(self, log_mbit: Floats, *, suspects: NDArray[np.bool_], suspected: bool) -> None:
-        """Add a window; during a suspicion it is dropped, with all that overlap its onset."""
+        """Add a window; during a suspicion drop the window and all that overlap its onset."""
         if suspected:
             self._waiting.clear()
             return
@@ -153,7 +153,7 @@ class History:
             self._calm.take(calm.ravel())
 
     def usual(self, kind: Ints, busy_share: Floats) -> Usual:
-        """Own baseline: per pair its median, per class the noise of a new window around it.
+        """Return the own baseline: per pair its median, per class the noise of a new window around it.
 
         The scatter of m independent windows around their mean is too small by sqrt((m-1)/m), and the mean is uncertain
         by 1/sqrt(m): together sqrt((m+1)/(m-1)).  The prior noise has the weight of `PRIOR_WINDOWS`, because a few
@@ -173,7 +173,7 @@ class History:
         return Usual(middle, sigma)
 
     def _medians(self) -> tuple[Floats, Floats]:
-        """Recomputed when the data has grown by a tenth; of the pairs that were ever observed."""
+        """Return the medians of the pairs that were ever observed, recomputed when the data has grown by a tenth."""
         seen = self._calm.seen
         if self._known is None or seen > self._known[0] + 0.1 * min(seen, self._most):
             logs, calm = self._all.rows, self._calm.rows
@@ -189,7 +189,7 @@ class History:
 
 
 def peers(log_mbit: Floats, kind: Ints, busy_share: Floats) -> Usual:
-    """The class's current median as the baseline of each pair.
+    """Return the class's current median as the baseline of each pair.
 
     The spread of healthy peers is bounded by a prior: one slow edge makes the others of a ring uneven too.
     """
@@ -207,7 +207,7 @@ def peers(log_mbit: Floats, kind: Ints, busy_share: Floats) -> Usual:
 
 
 def _columns(logs: Floats) -> Floats:
-    """nanmedian over windows, NaN (and no warning) for a pair that was never observed."""
+    """Return the nanmedian over windows, NaN (and no warning) for a pair that was never observed."""
     if not logs.size:
         return np.full(logs.shape[1], np.nan)
     never = ~np.isfinite(logs).any(axis=0)

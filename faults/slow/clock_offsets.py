@@ -18,11 +18,11 @@ from faults.fabric import Floats, Ints
 
 WAITED_S: Final = 2e-4  # below the transit time of a message worth timing, above the wake-up of a waiting thread
 QUICK: Final = 0.25  # the share of messages without other traffic on their path
-FEWEST: Final = 8  # such messages of a pair
+FEWEST: Final = 8  # messages of a pair
 
 
 def ahead_of(ways_s: Mapping[tuple[int, int], float], *, nodes: int) -> Floats:
-    """o_j - o_i by pair [i, j], from m_ij; NaN if messages do not determine it."""
+    """Return o_j - o_i by pair [i, j], from m_ij; NaN if messages do not determine it."""
     apart = np.full((nodes, nodes), np.nan)
     left = set(ways_s)
     while left:
@@ -39,7 +39,7 @@ def ahead_of(ways_s: Mapping[tuple[int, int], float], *, nodes: int) -> Floats:
 
 
 def _solved(ends: Ints, known_s: Floats, *, count: int) -> tuple[Floats, bool]:
-    """Offsets by the normal equations, and whether they are determined, up to their sum."""
+    """Return the offsets by the normal equations, and whether they are determined, up to their sum."""
     source, target = ends.T
     matrix, side = np.zeros((count + 1, count + 1)), np.zeros(count + 1)
     for at, sign in ((source, -1.0), (target, 1.0)):
@@ -55,7 +55,7 @@ def _solved(ends: Ints, known_s: Floats, *, count: int) -> tuple[Floats, bool]:
 
 
 def _joined(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
-    """The nodes connected with a node."""
+    """Return the pairs of one connected component."""
     ends, found = set(next(iter(sorted(pairs)))), set[tuple[int, int]]()
     while more := {pair for pair in pairs - found if ends & set(pair)}:
         found |= more

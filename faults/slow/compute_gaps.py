@@ -21,7 +21,7 @@ from faults.slow.sampling import Sample
 from faults.slow.settings import SlowSettings
 
 HORIZON_STEPS: Final = 4000  # that make a baseline
-KEPT_STEPS: Final = 96  # whose gaps are kept
+KEPT_STEPS: Final = 96  # steps with stored gaps
 FEWEST_STEPS: Final = 20  # before an own baseline is used
 FEWEST_APART: Final = 12  # steps; one of eight equal ranks is last in eleven of them with a chance of 1e-9
 RECENT: Final = 8
@@ -38,7 +38,7 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A rank that the others wait for."""
+    """A rank that delays the others."""
 
     rank: int
     since_s: float
@@ -48,7 +48,7 @@ class Late:
 
 
 class ComputeGaps:
-    """One CUSUM per rank, fed once per finished step."""
+    """A bank of CUSUMs, one per rank, updated once per finished step."""
 
     def __init__(self, ranks: int, settings: SlowSettings) -> None:
         self._settings = settings
@@ -67,7 +67,6 @@ class ComputeGaps:
         self._from_s: float | None = None  # of the first one that counts
 
     def observe(self, seen: Observation) -> None:
-        """Add a finished operation."""
         rank, values = seen.rank, seen.values
         if rank is None or not 0 <= rank < self._ranks:
             return
@@ -78,7 +77,7 @@ class ComputeGaps:
             self._operation(rank, values.step, values.called_s, max(values.received_s, values.sent_s))
 
     def late(self, step_s: float) -> list[Late]:
-        """The ranks whose sum exceeds the limit and that cost the job enough."""
+        """Return the ranks whose sum exceeds the limit and that cost the job enough."""
         if len(self._recent) < RECENT or step_s <= 0 or self._ranks < 2:
             return []
         recent = np.array(self._recent)
@@ -88,7 +87,7 @@ class ComputeGaps:
         return [late for late in found if late is not None]
 
     def gaps_s(self, steps: int) -> Floats:
-        """Compute gaps of the last steps, step x rank; at most `KEPT_STEPS`."""
+        """Return the compute gaps of the last steps, step x rank; at most `KEPT_STEPS`."""
         return np.array(list(self._gaps)[-steps:]).reshape(-1, self._ranks)
 
     def _operation(self, rank: int, step: int, arrived_s: float, finished_s: float) -> None:
@@ -130,7 +129,7 @@ class ComputeGaps:
             self._calm.take(extra)
 
     def _usual(self) -> tuple[Floats, Floats]:
-        """b and sigma, recomputed with every twentieth step more."""
+        """Return b and sigma, recomputed with every twentieth step more."""
         seen = self._calm.seen
         if self._baseline is None or seen > 1.05 * self._baseline[0]:
             history = self._calm.rows
@@ -146,7 +145,7 @@ class ComputeGaps:
         return self._apart(rank, now_s, share)
 
     def _apart(self, rank: int, extra_s: float, share: float) -> Late | None:
-        """Without a change: a rank that was last in nearly every step since the first."""
+        """Return a rank that was last in nearly every step since the first, without a change."""
         if self._from_s is None or self._all.seen < FEWEST_APART or self._was_last[rank] < LAST * self._all.seen:
             return None
         history = self._all.rows

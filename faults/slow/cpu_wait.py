@@ -19,7 +19,7 @@ SPAN_S: Final = 5.0  # the newest that count
 
 
 class Waited(NamedTuple):
-    """For a core, beyond the median of all ranks."""
+    """Wait for a core, beyond the median of all ranks."""
 
     seconds: float
     from_s: float
@@ -27,13 +27,10 @@ class Waited(NamedTuple):
 
 
 class CpuWaits:
-    """Run-queue times of all ranks."""
-
     def __init__(self, ranks: int) -> None:
         self._observed: list[deque[tuple[float, float]]] = [deque(maxlen=KEPT) for _ in range(ranks)]
 
     def observe(self, seen: Observation) -> None:
-        """Add a poll of a process."""
         rank, values = seen.rank, seen.values
         if not isinstance(values, Process) or values.waited_s is None:
             return
@@ -45,7 +42,7 @@ class CpuWaits:
         of_rank.append((seen.at_s, values.waited_s))
 
     def waited(self, rank: int, since_s: float, now_s: float) -> Waited | None:
-        """Of one rank, since then or over the last `SPAN_S`; None without data of it or its peers."""
+        """Return the wait of a rank, since then or over the last `SPAN_S`; None without data of it or its peers."""
         from_s = max(since_s, now_s - SPAN_S)
         reported = [_between(polls, from_s) for polls in self._observed]
         known = [each.seconds for each in reported if each is not None]
@@ -56,7 +53,7 @@ class CpuWaits:
 
 
 def _between(polls: deque[tuple[float, float]], from_s: float) -> Waited | None:
-    """Between the last polls before each time."""
+    """Return the wait between the last polls before each time."""
     if not polls:
         return None
     at_s, waited_s = next((look for look in reversed(polls) if look[0] <= from_s), polls[0])

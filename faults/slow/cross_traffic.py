@@ -14,7 +14,7 @@ from faults.slow.sockets import Span
 
 
 def foreign_pairs(span: Span, usual_rate: Floats, fastest_mbit: float, share: float) -> NDArray[np.bool_]:
-    """Pairs with extra connections that carry, or carried until they closed, a material load.
+    """Return pairs with extra connections that carry, or carried until they closed, a material load.
 
     `usual_rate` is the pair's own rate in bytes per second; NaN counts as none.
     """
@@ -31,8 +31,8 @@ def foreign_pairs(span: Span, usual_rate: Floats, fastest_mbit: float, share: fl
 
 
 def touched(foreign: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """All pairs that share a Tx or an Rx with foreign bytes, in either direction, since acknowledgements queue there
-    too.
+    """Return all pairs that share a Tx or an Rx with foreign bytes, in either direction, since acknowledgements queue
+    there too.
     """
     busy: NDArray[np.bool_] = np.logical_or(foreign.any(axis=1), foreign.any(axis=0))
     shared: NDArray[np.bool_] = busy[:, None] | busy[None, :]

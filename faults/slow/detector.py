@@ -58,7 +58,7 @@ FEW: Final = 3  # steps, in the shorter window that measures harm
 
 
 class SlowDetector:
-    """Takes observations in the order in which they became known, and evaluates every `every_s`."""
+    """A detector that stores observations in the order in which they became known, and evaluates every `every_s`."""
 
     def __init__(self, job: Job, settings: SlowSettings | None = None) -> None:
         s = settings or SlowSettings()
@@ -84,7 +84,6 @@ class SlowDetector:
         self._diagnoses: tuple[Diagnosis, ...] = ()
 
     def observe(self, observation: Observation) -> None:
-        """Add an observation."""
         if self._due_s is None:
             self._due_s = observation.at_s + self._settings.warm_up_s + self._settings.window_s
         if is_of_sockets(observation):
@@ -104,7 +103,7 @@ class SlowDetector:
                 self._probe_evidence.observe(reading)
 
     def evaluate(self, now_s: float) -> Sequence[Diagnosis]:
-        """The active slow faults, and the workload effects."""
+        """Return the active slow faults and the workload effects."""
         s = self._settings
         if self._due_s is None:
             return self._diagnoses
@@ -129,7 +128,7 @@ class SlowDetector:
         return self._wires.look(now_s, self._delays, probed, suspected=suspected, false_per_window=self._price(now_s))
 
     def _own_doing(self, late: Sequence[Late], now_s: float) -> dict[int, Late]:
-        """Without ranks that wait for a core, or whose wait is about to be reported."""
+        """Leave out ranks that wait for a core, or whose wait is about to be reported."""
         step_s, found = self._step_s(now_s), dict[int, Late]()
         for each in late:
             waited = self._cores.waited(each.rank, each.since_s, now_s)
@@ -150,21 +149,21 @@ class SlowDetector:
         return float(np.median(recent)) if recent.size else 0.0
 
     def _mark_onset(self, now_s: float) -> None:
-        """The step baseline ends a window before the first suspicion, and continues if that was unfounded."""
+        """End the step baseline a window before the first suspicion, and continue it if the suspicion was unfounded."""
         if not self._suspected():
             self._onset_s = None
         elif self._onset_s is None:
             self._onset_s = now_s - self._settings.window_s
 
     def _explanations(self, evaluated: Evaluated | None, now_s: float) -> None:
-        """The workload effects."""
+        """Add the workload effects."""
         self._foreign.look(now_s, {} if evaluated is None else {pair: pair for pair in evaluated.foreign})
         self._unread.look(now_s, {} if evaluated is None else {node: node for node in evaluated.unread})
         gaps_s = self._gaps.gaps_s(4 * FEWEST_STEPS)
         self._lost.look(now_s, {each.cause: each for each in lost(gaps_s, self._step_s(now_s))})
 
     def _harm(self, since_s: float, now_s: float) -> Harm | None:
-        """Step time against its baseline; None without a baseline.
+        """Return step time against its baseline; None without a baseline.
 
         Of the last half window, or of all steps since the suspicion if they are more certain.
         """
@@ -180,7 +179,7 @@ class SlowDetector:
         return min((harm(self._steps.recent(start, now_s, FEW), usual) for start in starts), key=lambda h: h.chance)
 
     def _price(self, now_s: float) -> float:
-        """The accepted chance of a false entity per window: higher if steps are longer as well."""
+        """Return the accepted chance of a false entity per window: higher if steps are longer as well."""
         s = self._settings
         measured = self._harm(now_s - s.window_s, now_s)
         if measured is None or measured.ratio < s.least_harm or self._slow.confirmed():
@@ -188,7 +187,7 @@ class SlowDetector:
         return min(s.false_given_harm, s.false_per_window / max(measured.chance, 1e-9))
 
     def _harmful(self, evaluated: Evaluated, late: Sequence[Late], now_s: float) -> dict[Hashable, NetworkFault]:
-        """The findings that passed the harm test, by place."""
+        """Return the findings that passed the harm test, by place."""
         self._findings.look(now_s, {slow.key: slow for slow in evaluated.slow})
         if not evaluated.slow or evaluated.foreign:  # the cost of foreign bytes is not the network's
             return {}
@@ -227,14 +226,14 @@ class SlowDetector:
         )
 
     def _costs(self, slow: Slow, measured: Harm | None) -> float | None:
-        """By how much steps are longer because of it, if that is enough and its slowdown can explain it."""
+        """Return by how much the fault lengthens steps, if that is enough and its slowdown can explain it."""
         s = self._settings
         implied = 1.0 / (1.0 - slow.saved)
         if slow.probed and measured is not None:  # slow beyond doubt; steps only need not to refute it
             most = measured.log_ratio + 1.645 * measured.error
             if implied >= s.least_harm and most >= np.log(s.least_harm):
                 return max(1.0, measured.ratio)
-        if not slow.own or measured is None:  # nor can steps show what was slow before their start
+        if not slow.own or measured is None:  # steps cannot show a slowness older than their start
             return implied if implied >= s.least_implied_harm else None
         sure = measured.chance < s.chance_of_harm or (measured.log_ratio > 0 and implied >= s.plain_harm)
         return measured.ratio if sure and not slow.probed and min(measured.ratio, implied) >= s.least_harm else None
@@ -258,14 +257,14 @@ class SlowDetector:
 
 
 def _may_wait_for_others(slow: Slow, measured: Harm, unobserved: frozenset[int]) -> bool:
-    """Whether it explains so little of the longer steps that it may wait for an unobserved edge."""
+    """Return whether the fault explains so little of the longer steps that it may wait for an unobserved edge."""
     if not unobserved - slow.entity.ends or slow.entity.peer is None:
         return False
     return bool(-np.log(1.0 - slow.saved) < EXPLAINED * measured.log_ratio)
 
 
 def _likely(slow: Slow, waits: Waits) -> dict[Hypothesis, float]:
-    """Log likelihood of all hypotheses about one fault: of the fit and of the queue location."""
+    """Return the log likelihood of all hypotheses about one fault: of the fit and of the queue location."""
     found: dict[Hypothesis, float] = {}
     for entity, nats in slow.standing.items():
         extra = waits.nats(entity.node, entity.way)

@@ -49,12 +49,14 @@ class NetworkFault:
 
 
 def informative(found: Sequence[NetworkFault]) -> Sequence[NetworkFault]:
-    """The evaluations that count: after a probe finding, those with probes."""
+    """Return the evaluations that count: after a probe finding, those with probes."""
     return [wire for wire in found if wire.slow.probed] or found
 
 
 def named(polls: Sequence[NetworkFault]) -> Hypothesis:
-    """The likeliest over all evaluations; a link, unless a NIC is clearly likelier or probes found it."""
+    """Return the likeliest hypothesis over all evaluations; a link, unless a NIC is clearly likelier or probes found
+    it.
+    """
     found = informative(polls)
     sums: dict[Hypothesis, float] = {}
     link_nats = 0.0 if found[0].slow.probed else LINK_NATS
@@ -73,7 +75,7 @@ class Named:
     at_s: float
 
     def again(self, polls: Sequence[NetworkFault], *, now_s: float) -> "Named":
-        """The same; or the NIC for its link after probes, with the margin that isolation needs."""
+        """Return the same name; or the NIC for its link after probes, with the margin that isolation needs."""
         node, peer, _ = named(polls)
         if self.peer is None or peer is not None or node not in (self.node, self.peer):
             return self
@@ -81,7 +83,6 @@ class Named:
 
 
 def direction(polls: Sequence[NetworkFault], node: int) -> Direction:
-    """Of a NIC."""
     found = informative(polls)
     tx, rx, both = (
         sum(wire.likely.get((node, None, way), 0.0) for wire in found) / len(found)
@@ -93,7 +94,7 @@ def direction(polls: Sequence[NetworkFault], node: int) -> Direction:
 
 
 def of_wire(confirmed: Confirmed[NetworkFault], place: Named, window_s: float, *, alone: bool = True) -> Diagnosis:
-    """A slow NIC or link.  `alone`: no switch may be the cause."""
+    """Diagnose a slow NIC or link.  `alone`: no switch may be the cause."""
     found = confirmed.found
     node, peer = place.node, place.peer
     last = found[-1]
@@ -129,7 +130,7 @@ def of_wire(confirmed: Confirmed[NetworkFault], place: Named, window_s: float, *
 
 
 def of_rank(confirmed: Confirmed[Late], node: int) -> Diagnosis:
-    """A rank that is late by its own computing."""
+    """Diagnose a rank that is late by its own computing."""
     last = confirmed.found[-1]
     against = "its peers, since the first step" if last.from_start else "before"
     return Diagnosis(
@@ -149,7 +150,7 @@ def of_rank(confirmed: Confirmed[Late], node: int) -> Diagnosis:
 
 
 def of_foreign(confirmed: Confirmed[tuple[int, int]]) -> Diagnosis:
-    """Foreign bytes on the job's network."""
+    """Diagnose foreign bytes on the job's network."""
     source, target = confirmed.found[-1]
     return Diagnosis(
         fault=FaultClass.COMM_SLOW,
@@ -167,7 +168,7 @@ def of_foreign(confirmed: Confirmed[tuple[int, int]]) -> Diagnosis:
 
 
 def of_unread(confirmed: Confirmed[int]) -> Diagnosis:
-    """A process that does not read what has arrived."""
+    """Diagnose a process that does not read its received bytes."""
     node = confirmed.found[-1]
     return Diagnosis(
         fault=FaultClass.NONCOMM_SLOW,
@@ -183,7 +184,6 @@ def of_unread(confirmed: Confirmed[int]) -> Diagnosis:
 
 
 def of_workload(confirmed: Confirmed[Lost]) -> Diagnosis:
-    """Time lost to the workload."""
     last = confirmed.found[-1]
     return Diagnosis(
         fault=FaultClass.NONCOMM_SLOW,
@@ -198,7 +198,7 @@ def of_workload(confirmed: Confirmed[Lost]) -> Diagnosis:
 
 
 def _no_link(polls: Sequence[NetworkFault], node: int) -> bool:
-    """Whether each of its links alone is so much less likely that the node may be isolated."""
+    """Return whether each of the node's links alone is so much less likely that the node may be isolated."""
     found = informative(polls)
     sums: dict[bool, dict[Hypothesis, float]] = {True: {}, False: {}}
     for wire in found:
@@ -210,7 +210,9 @@ def _no_link(polls: Sequence[NetworkFault], node: int) -> bool:
 
 
 def _both_ways_or_one_way_evidence(found: Sequence[NetworkFault], seen: set[str]) -> bool:
-    """Over TCP a slow NIC slows row and column; one of them alone needs one-way evidence before isolation."""
+    """Return whether isolation has enough evidence.  Over TCP a slow NIC slows row and column; one of them alone needs
+    one-way evidence.
+    """
     both = np.median([wire.slow.entity.leak for wire in found]) > 0
     return bool(both or seen)
 

@@ -8,8 +8,6 @@ from faults.slow.sparse_fit import Entity
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """One slow entity in one window."""
-
     entity: Entity
     saved: float  # share of the window's time
     own: bool  # against its own history; otherwise against its peers
@@ -18,5 +16,5 @@ class Slow:
 
     @property
     def key(self) -> Hashable:
-        """The key of persistence: a NIC in any direction, or a link."""
+        """Return the key of persistence: a NIC in any direction, or a link."""
         return self.entity.place

@@ -19,7 +19,7 @@ from faults.slow.findings import Slow
 from faults.slow.probe_likelihood import MAX_NATS, Probed, View
 from faults.slow.sparse_fit import Entity, apart
 
-MAX_AT_START: Final = 2  # nodes: what more share from the start belongs to the job
+MAX_AT_START: Final = 2  # nodes; if more are slow from the start, the job is the cause
 WELL_NATS: Final = -3.5  # a likelihood ratio of 1 to 33: two trains as usual
 MAX_SOCKET_NATS: Final = 2.0  # nats
 MAX_NATS_OVER_LINK: Final = 8.0  # the most that sockets add for a NIC over its link, where trains prefer that link
@@ -30,7 +30,7 @@ Place = tuple[int, int | None, Direction]
 def joined(
     found: Sequence[Slow], views: Sequence[View], *, false_per_window: float, made: Callable[[Entity, bool], Slow]
 ) -> list[Slow]:
-    """All findings; `made` gives the sockets' finding for an entity (by its own past or not)."""
+    """Return all findings; `made` gives the sockets' finding for an entity (by its own past or not)."""
     if not found and not any(view.suspicious for view in views):
         return []
     probed = [view.probed() for view in views]
@@ -41,7 +41,7 @@ def joined(
 
 
 def _findings(probed: Probed, false_per_window: float) -> tuple[Entity, ...]:
-    """Against the peers, at most as many as can be a fault."""
+    """Return the findings against the peers, at most as many as can be a fault."""
     entities = probed.entities(false_per_window)
     if probed.own or not entities:
         return entities
@@ -59,7 +59,7 @@ def _is_well(slow: Slow, likely: Sequence[Mapping[Place, tuple[Entity, float]]])
 def _standing(
     slow: Slow, probed: Sequence[Probed], likely: Sequence[Mapping[Place, tuple[Entity, float]]]
 ) -> dict[Entity, float]:
-    """Log likelihoods of sockets and probes, of all hypotheses that share an end with it."""
+    """Return the log likelihoods of sockets and probes, of all hypotheses that share an end with the entity."""
     of_kind = next((each for one, each in zip(probed, likely, strict=True) if one.own is slow.own), {})
     seen = {place for place, (_, nats) in of_kind.items() if place[1] is None and nats > MAX_NATS}
     least = max(slow.standing.values(), default=0.0) - MAX_SOCKET_NATS
@@ -80,7 +80,7 @@ def _standing(
 
 
 def _nats_over_links(slow: Slow, of_kind: Mapping[Place, tuple[Entity, float]]) -> dict[int, float]:
-    """Per node at an end of a link that trains prefer to its NIC: the most that sockets add for that NIC."""
+    """Return, per node at an end of a link that trains prefer to its NIC, the most that sockets add for that NIC."""
     of_sockets = {_place(entity): nats for entity, nats in slow.standing.items()}
     most: dict[int, float] = {}
     for place, (entity, nats) in of_kind.items():

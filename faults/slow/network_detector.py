@@ -31,7 +31,7 @@ STARVED: Final = 0.3  # of the busy time: then the receiver's process or the sen
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """One stretch of time, for all pairs."""
+    """One interval, for all pairs."""
 
     log: Floats  # of the bandwidth in use; NaN if it is no measure of the network
     busy: Floats
@@ -41,18 +41,18 @@ class _Window:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """One window."""
+    """The evaluation of one window."""
 
     slow: tuple[Slow, ...]
     bandwidth_mbit: Floats
     usual_mbit: Floats
     foreign: tuple[tuple[int, int], ...]
-    unread: tuple[int, ...]  # nodes whose processes do not read what arrives
+    unread: tuple[int, ...]  # nodes whose processes do not read their received bytes
     unobserved: frozenset[int] = frozenset()  # nodes without counters of their own
 
 
 class NetworkDetector:
-    """Baselines of all pairs, and the fit of the window that ends now."""
+    """A detector with baselines of all pairs and a fit of the window that ends now."""
 
     def __init__(self, sockets: Sockets, settings: SlowSettings) -> None:
         self._sockets, self._settings = sockets, settings
@@ -66,7 +66,7 @@ class NetworkDetector:
 
     @property
     def has_history(self) -> bool:
-        """Whether pairs can be compared with their own past."""
+        """Return whether pairs can be compared with their own past."""
         return len(self._history) >= self._settings.enough_windows
 
     def look(
@@ -78,7 +78,7 @@ class NetworkDetector:
         suspected: bool,
         false_per_window: float,
     ) -> Evaluated | None:
-        """The windows that end now: a quick one, and one twice as long with less noise."""
+        """Evaluate the windows that end now: a quick one, and one twice as long with less noise."""
         s = self._settings
         span = self._sockets.span(now_s - s.window_s, now_s, counted=True)
         if span is None:
@@ -103,7 +103,7 @@ class NetworkDetector:
         return Evaluated(slow, mbit, mbit if usual is None else np.exp(usual.log_mbit), foreign, unread, unobserved)
 
     def _changed(self, now_s: float) -> Floats:
-        """Of log bandwidth, from the first half of the window to the second."""
+        """Return the change of log bandwidth, from the first half of the window to the second."""
         s = self._settings
         half_s = s.window_s / 2
         halves = [self._sockets.span(now_s - k * half_s, now_s - (k - 1) * half_s) for k in (2, 1)]
@@ -121,7 +121,7 @@ class NetworkDetector:
         return _Window(np.log(np.where(self._masked | starved, np.nan, mbit)), _busy_share(span), change, unread)
 
     def _foreign(self, span: Span, mbit: Floats, now_s: float) -> tuple[tuple[int, int], ...]:
-        """Finds foreign bytes, and masks the affected pairs until the bytes have left the window."""
+        """Find foreign bytes, and mask the affected pairs until the bytes have left the window."""
         s = self._settings
         rate = span.rate()
         fastest = float(np.nanmax(mbit)) if np.isfinite(mbit).any() else float("nan")
@@ -139,7 +139,7 @@ class NetworkDetector:
         return tuple((int(i), int(j)) for i, j in np.argwhere(foreign))
 
     def _carried(self) -> Floats:
-        """Bytes of each pair since its connection was opened."""
+        """Return the bytes of each pair since its connection was opened."""
         return np.array(
             [row[-1].peers[:, ACKED] if row else np.full(self._sockets.nodes, np.nan) for row in self._sockets.rows]
         )
@@ -155,7 +155,7 @@ class NetworkDetector:
         now_s: float,
         false_rate: float,
     ) -> tuple[Slow, ...]:
-        """By probes, by own history and, for faults older than it, by peers; each place once."""
+        """Return findings by probes, by own history and, for faults older than it, by peers; each place once."""
         found: dict[Hashable, Slow] = {}
         by_own: Observed | None = None
         if usual is not None:
@@ -191,19 +191,19 @@ class NetworkDetector:
         ]
 
     def _pacing(self, found: list[Slow]) -> list[Slow]:
-        """The findings that set the speed, the worst first; probes before own history before peers."""
+        """Return the findings that set the speed, the worst first; probes before own history before peers."""
         ordered = sorted(found, key=lambda slow: (not slow.probed, not slow.own, -slow.saved))
         return [slow for at, slow in enumerate(ordered) if slow.saved > 0 and self._sets_pace(slow, ordered[:at])]
 
     def _sets_pace(self, slow: Slow, worse: list[Slow]) -> bool:
-        """Whether it does not merely wait for a worse one."""
+        """Return whether the finding does not merely wait for a worse one."""
         if any(slow.entity.ends & each.entity.ends for each in worse):
             return False
         return slow.saved >= self._settings.pacing_share * max((each.saved for each in worse), default=0.0)
 
 
 def _observed(window: _Window, usual: Usual, kind: Ints, passes: tuple[Floats, Floats]) -> Observed:
-    """Slowdowns beyond what all pairs of a class share, with the current noise."""
+    """Return the slowdowns beyond the common part of a class, with the current noise."""
     slowdown = np.where(kind >= 0, usual.log_mbit - window.log, np.nan)
     slowdown = slowdown - common(slowdown, kind)
     delay, doubt = passes
@@ -214,7 +214,7 @@ def _observed(window: _Window, usual: Usual, kind: Ints, passes: tuple[Floats, F
 
 
 def _saved(entity: Entity, kind: Ints, busy: Floats) -> float:
-    """Share of the window that would be spared without it, by its part of the fit."""
+    """Return the share of the window that would be spared without the entity, by its part of the fit."""
     spared = busy * (1.0 - np.exp(-entity.amplitudes(len(kind))))
     parts = [np.max(spared[kind == number], initial=0.0) for number in np.unique(kind[kind >= 0])]
     return float(min(0.95, np.sum(parts)))

@@ -50,7 +50,7 @@ class _Pair:
     taken: int = 0
 
     def ripen(self, until_s: float, *, forget: bool) -> None:
-        """Earlier messages become usual, or are forgotten."""
+        """Move earlier messages into the baseline, or discard them."""
         while self.recent and self.recent[0][0] < until_s:
             _, message = self.recent.popleft()
             if not forget:
@@ -58,14 +58,14 @@ class _Pair:
                 self.taken += 1
 
     def now(self, from_s: float, to_s: float, *, apart_s: float) -> tuple[float, float, int] | None:
-        """Location, scatter and count of the messages of a stretch of time."""
+        """Return location, scatter and count of the messages of an interval."""
         inside = [message for at_s, message in self.recent if from_s < at_s <= to_s]
         if len(inside) < FEWEST:
             return None
         return *_middle(_delays(inside, apart_s)), len(inside)
 
     def baseline(self, *, apart_s: float) -> tuple[float, float] | None:
-        """Median and scatter of the past, recomputed with every tenth message."""
+        """Return median and scatter of the past, recomputed with every tenth message."""
         if len(self.usual) < FEWEST_USUAL:
             return None
         count, apart_then_s, *_ = self.known
@@ -74,13 +74,13 @@ class _Pair:
         return self.known[2:]
 
     def way_s(self) -> float | None:
-        """The time of a message that was waited for, by both clocks."""
+        """Return the time of a message that the receiver waited for, by both clocks."""
         waited = [sent_s for sent_s, called_s in self.usual if called_s > WAITED_S]
         return float(np.quantile(waited, QUICK)) if len(waited) >= FEWEST_WAITED else None
 
 
 class Delays:
-    """Messages of all pairs; those older than `ripe_s` become usual without a suspicion."""
+    """Delays of the messages of all pairs; without a suspicion, messages older than `ripe_s` join the baseline."""
 
     def __init__(self, nodes: int, *, keep_s: float, ripe_s: float) -> None:
         self._nodes, self._keep_s, self._ripe_s = nodes, keep_s, ripe_s
@@ -92,19 +92,19 @@ class Delays:
         self._apart_s = np.full((nodes, nodes), np.nan)
 
     def observe(self, seen: Observation) -> None:
-        """Add a pass: both sides are needed."""
+        """Add a pass; a delay needs both sides."""
         values = seen.values
         if isinstance(values, PointToPoint) and seen.rank is not None and values.step is not None:
             self._pass(seen.rank, seen.node, values, values.step)
 
     def ripen(self, now_s: float, *, suspected: bool) -> None:
-        """Old messages become usual; during a suspicion they are forgotten."""
+        """Move old messages into the baseline; during a suspicion discard them."""
         until_s = now_s - (self._keep_s if suspected else self._ripe_s)
         for pair in self._passes.values():
             pair.ripen(until_s, forget=suspected)
 
     def slowdowns(self, from_s: float, to_s: float) -> tuple[Floats, Floats]:
-        """y and its standard error, NaN with too few messages."""
+        """Return y and its standard error, NaN with too few messages."""
         pairs, known_s = self._passes, self.clocks_apart_s()
         apart_s = np.nan_to_num(known_s)
         y, sigma = np.full((2, self._nodes, self._nodes), np.nan)
@@ -129,7 +129,7 @@ class Delays:
         return y, sigma
 
     def clocks_apart_s(self) -> Floats:
-        """The clock offset of j against i, by pair [i, j]; NaN if messages do not determine it."""
+        """Return the clock offset of j against i, by pair [i, j]; NaN if messages do not determine it."""
         taken = sum(pair.taken for pair in self._passes.values())
         if taken >= min(1.1 * self._taken, self._taken + len(self._passes) * (BASELINE // 10)) and taken > self._taken:
             self._taken = taken
@@ -139,7 +139,7 @@ class Delays:
 
     @property
     def has_history(self) -> bool:
-        """Whether most pairs have a past of their own."""
+        """Return whether most pairs have a past of their own."""
         known = [len(pair.usual) >= FEWEST_USUAL for pair in self._passes.values()]
         return bool(known) and sum(known) * 2 > len(known)
 
@@ -151,7 +151,7 @@ class Delays:
             self._match(step, source)
 
     def _forget(self, step: int) -> None:
-        """At a new step forget old ones; forget all after a restart from an earlier step."""
+        """Discard old steps at a new step; discard all after a restart from an earlier step."""
         if step > self._step:
             for table in (self._called, self._waiting):
                 for key in [key for key in table if key[0] < step - KEPT_STEPS]:

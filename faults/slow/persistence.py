@@ -28,14 +28,13 @@ class Confirmed(Generic[Found]):
 
 
 class Persistence(Generic[Found]):
-    """Keys are suspects; values, the evidence of one evaluation."""
+    """Persistence of findings.  Keys are suspects; values are the evidence of one evaluation."""
 
     def __init__(self, hits: int, of: int, gone_s: float) -> None:
         self._hits, self._of, self._gone_s = hits, of, gone_s
         self._tracks: dict[Hashable, _Track[Found]] = {}
 
     def look(self, now_s: float, found: Mapping[Hashable, Found]) -> None:
-        """Add the findings of one evaluation."""
         for key in found:
             if key not in self._tracks:
                 self._tracks[key] = _Track(now_s, deque(maxlen=self._of))
@@ -51,11 +50,10 @@ class Persistence(Generic[Found]):
                 del self._tracks[key]
 
     def suspected(self) -> bool:
-        """Whether anything was found at the last evaluation, or is confirmed."""
+        """Return whether anything was found at the last evaluation, or is confirmed."""
         return any(track.confirmed_s is not None or track.hits[-1] for track in self._tracks.values())
 
     def confirmed(self) -> list[Confirmed[Found]]:
-        """The confirmed findings."""
         return [
             Confirmed(key, track.first_s, track.confirmed_s, tuple(track.found))
             for key, track in self._tracks.items()
@@ -63,10 +61,10 @@ class Persistence(Generic[Found]):
         ]
 
     def alone(self, key: Hashable, *, within_s: float) -> bool:
-        """Whether no other suspicion or confirmed fault began within this time of it."""
+        """Return whether no other suspicion or confirmed fault began within this time of the key."""
         first_s = self._tracks[key].first_s
         return all(abs(track.first_s - first_s) > within_s for other, track in self._tracks.items() if other != key)
 
     def open(self) -> Mapping[Hashable, Found]:
-        """The last findings of all suspects and confirmed faults."""
+        """Return the last findings of all suspects and confirmed faults."""
         return {key: track.found[-1] for key, track in self._tracks.items()}

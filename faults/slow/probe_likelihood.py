@@ -63,7 +63,7 @@ class Probed:
     into: Floats  # the same into a NIC
 
     def entities(self, false_per_window: float) -> tuple[Entity, ...]:
-        """The hypotheses worth more than their price, the likeliest first."""
+        """Return the hypotheses worth more than their price, the likeliest first."""
         left, found = self, list[Entity]()
         while len(found) < MAX and len(left.pairs):
             best = left.best(false_per_window)
@@ -74,7 +74,7 @@ class Probed:
         return tuple(found)
 
     def best(self, false_per_window: float) -> Entity | None:
-        """The hypothesis with the largest gain above its price, if any."""
+        """Return the hypothesis with the largest gain above its price, if any."""
         moments = float(np.log(len(SINCE_S)))
         nic = float(np.log(self.nodes / false_per_window)) + moments
         link = float(np.log(max(2, len(self.pairs)) / false_per_window)) + moments
@@ -88,12 +88,12 @@ class Probed:
         return best[1]
 
     def less(self, entity: Entity) -> "Probed":
-        """Without the pairs that it slows."""
+        """Return the ratios without the pairs that the entity slows."""
         slowed = entity.where(self.nodes)[self.pairs[:, 0], self.pairs[:, 1]]
         return Probed(self.nodes, self.own, self.pairs[~slowed], self.nats[~slowed], self.into[~slowed])
 
     def likely(self) -> Mapping[Entity, float]:
-        """Log likelihood ratios of all hypotheses about the probed pairs."""
+        """Return the log likelihood ratios of all hypotheses about the probed pairs."""
         found: dict[Entity, float] = {}
         for way, (gains, slowdown) in self._tables().items():
             gain = gains - MAX_NATS if way is Direction.BOTH else gains
@@ -113,7 +113,7 @@ class Probed:
         }
 
     def _nics(self, nats: Floats, side: int) -> tuple[Floats, Floats]:
-        """Of all nodes' paths out, or in; one path alone is no NIC's."""
+        """Return the ratios of all nodes' paths out, or in; one path alone is no NIC's."""
         lines = nats.reshape(len(nats), -1)
         of_node = self.pairs[:, side][None, :] == np.arange(self.nodes)[:, None]
         gain, slowdown = _most((of_node @ lines).reshape(self.nodes, *nats.shape[1:]))
@@ -121,7 +121,7 @@ class Probed:
 
 
 class Health:
-    """The healthy probes of this job, and the log likelihood ratios that follow."""
+    """The healthy probes of this job, and the log likelihood ratios derived from them."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(CENTRES.size)
@@ -129,20 +129,20 @@ class Health:
         self._table = np.empty((0, 0, 0))
 
     def take(self, ratios: Floats) -> None:
-        """Probes that became usual."""
+        """Add probes that became usual."""
         np.add.at(self._counts, _bins(ratios), 1.0)
         if self._counts.sum() > KEPT:
             self._counts /= 2.0
 
     def table(self) -> Floats:
-        """Direction (out, in) x bin of r x slowdown, recomputed when the data has grown by a tenth."""
+        """Return direction (out, in) x bin of r x slowdown, recomputed when the data has grown by a tenth."""
         total = float(self._counts.sum())
         if not self._table.size or not self._known <= total <= 1.1 * self._known + 10.0:
             self._table, self._known = _table(self._counts), total
         return self._table
 
     def table_with(self, ratios: Floats) -> Floats:
-        """The same, as if these probes were healthy too: early on, what many pairs show is no fault of one."""
+        """Return the table with these probes as healthy: early on, a change common to many pairs is no fault of one."""
         counts = self._counts.copy()
         np.add.at(counts, _bins(ratios), 1.0)
         return _table(counts)
@@ -150,7 +150,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The probes of one evaluation, against the past of each pair or against the others."""
+    """The probes of one evaluation, relative to the past of each pair or to the others."""
 
     nodes: int
     own: bool
@@ -162,7 +162,7 @@ class View:
 
     @property
     def suspicious(self) -> bool:
-        """Whether both last probes of a pair are slow, or most recent ones out of a node or into one."""
+        """Return whether both last probes of a pair are slow, or most recent ones out of a node or into one."""
         slow = self.r > MIN
         fresh = np.isfinite(self.r) & (self.at_s > self.now_s - CLOSER_S)
         weights = np.where(fresh, np.where(slow, 1.0, -1.0), 0.0).sum(axis=1)
@@ -170,7 +170,6 @@ class View:
         return bool(slow[:, -2:].all(axis=1).any() or any((side > 0.0).any() for side in sides))
 
     def probed(self) -> Probed:
-        """The likelihood ratios."""
         table = self.health.table() if self.own else self.health.table_with(self.r[np.isfinite(self.r)])
         observed, bins = np.isfinite(self.r)[..., None], _bins(self.r)
         since = (self.at_s[..., None] > self.now_s - np.array(SINCE_S)).astype(np.float64).transpose(0, 2, 1)
@@ -186,11 +185,10 @@ class ProbeEvidence:
         self._probes = Probes(nodes, keep_s=keep_s, ripe_s=ripe_s)
 
     def observe(self, seen: Observation) -> None:
-        """Add a probe."""
         self._probes.observe(seen)
 
     def look(self, now_s: float, *, suspected: bool) -> tuple[View, ...]:
-        """Against the past and against the others; empty without probes."""
+        """Evaluate against the past and against the others; empty without probes."""
         self._health.take(self._probes.ripen(now_s, suspected=suspected))
         ratios = self._probes.ratios(now_s - SINCE_S[-1])
         if ratios is None:
@@ -211,7 +209,7 @@ def _entity(node: int, peer: int | None, way: Direction, slowdown: float) -> Ent
 
 
 def _most(nats: Floats) -> tuple[Floats, Floats]:
-    """Over times and slowdowns, of each line: the largest, and its slowdown."""
+    """Return, for each line, the largest value over times and slowdowns, and its slowdown."""
     flat = nats.reshape(len(nats), -1)
     at = flat.argmax(axis=1) if flat.size else np.zeros(len(nats), dtype=np.int64)
     return flat[np.arange(len(flat)), at], SLOWDOWNS[at % SLOWDOWNS.size]
@@ -231,7 +229,7 @@ def _density(r: Floats) -> Floats:
 
 
 def _held() -> Floats:
-    """The change of the density at each r out of a slow NIC, by the wait at the receiver."""
+    """Return the change of the density at each r out of a slow NIC, by the wait at the receiver."""
     r, slowest = CENTRES[:, None], np.exp(SLOWDOWNS)
     partly = np.where((r > 0.0) & (r < SLOWDOWNS), np.exp(r + np.minimum(np.exp(r), slowest) - slowest), 0.0)
     found: Floats = HELD * (_normal(r) * np.exp(1.0 - slowest) + partly - _normal(r - SLOWDOWNS))

@@ -32,7 +32,7 @@ MIN_RATIO: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """Of the last probes: a line per pair, the newest last; NaN for missing ones."""
+    """Ratios of the last probes: a line per pair, the newest last; NaN for missing ones."""
 
     pairs: Ints  # (source, target) per line
     at_s: Floats
@@ -42,7 +42,7 @@ class Ratios:
 
 @dataclass
 class _Past:
-    """Of one pair: values not old enough to be usual, and usual ones."""
+    """Past values of one pair: those too new for the baseline, and the baseline."""
 
     tails: bool
     fresh: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=BASELINE))  # known at, value
@@ -51,13 +51,13 @@ class _Past:
     renewed: int = 0  # at how many
 
     def is_due(self) -> bool:
-        """Whether the data has grown by a tenth."""
+        """Return whether the data has grown by a tenth."""
         more = self.taken - self.renewed
         return self.taken >= FEWEST_USUAL and more >= min(BASELINE // 10, max(1, self.renewed // 10))
 
 
 class Probes:
-    """Of all probed pairs; values older than `ripe_s` become usual without a suspicion."""
+    """Probes of all pairs; without a suspicion, values older than `ripe_s` join the baseline."""
 
     def __init__(self, nodes: int, *, keep_s: float, ripe_s: float) -> None:
         self._nodes, self._keep_s, self._ripe_s = nodes, keep_s, ripe_s
@@ -67,7 +67,6 @@ class Probes:
         self._usual_s = np.empty(0)
 
     def observe(self, seen: Observation) -> None:
-        """Add a probe."""
         values, source, target = seen.values, seen.peer, seen.node
         if not isinstance(values, Probe) or source is None or source == target:
             return
@@ -84,7 +83,7 @@ class Probes:
         self._past[line].fresh.append((seen.at_s, value_s))
 
     def ripen(self, now_s: float, *, suspected: bool) -> Floats:
-        """Old probes become usual, or are forgotten during a suspicion; r of those that became usual."""
+        """Move old probes into the baseline, or discard them during a suspicion; return r of the moved probes."""
         until_s = now_s - (self._keep_s if suspected else self._ripe_s)
         found: list[Floats] = []
         for line, past in enumerate(self._past):
@@ -103,7 +102,7 @@ class Probes:
         return np.concatenate([np.empty(0), *(r[np.isfinite(r)] for r in found)])
 
     def ratios(self, from_s: float) -> Ratios | None:
-        """Of all probes that became known later; None without any."""
+        """Return the ratios of all probes that became known later; None without any."""
         at_s, values_s = self._recent[:, 0], self._recent[:, 1]
         inside = at_s > from_s
         if not inside.any():
@@ -132,12 +131,12 @@ class Probes:
         return line
 
     def _scale_s(self, tails: NDArray[np.bool_]) -> float:
-        """The delay without clock offsets, which leave the mean if probes go both ways."""
+        """Return the delay without clock offsets, which leave the mean if probes go both ways."""
         known = self._usual_s[~tails & np.isfinite(self._usual_s)]
         return max(MIN_S, float(known.mean())) if known.size else float("nan")
 
     def _among_s(self, values_s: Floats) -> float:
-        """The time of a pair: the lower median over pairs, of each the middle of its two closest probes."""
+        """Return the time of a pair: the lower median over pairs, of each the middle of its two closest probes."""
         ordered = np.sort(values_s[np.isfinite(values_s).sum(axis=1) >= FEWEST_RECENT], axis=1)
         if len(ordered) < FEWEST_PEERS:
             return float("nan")
@@ -148,7 +147,7 @@ class Probes:
 
 
 def mode(values: Floats) -> float:
-    """The middle of the shortest stretch that holds a quarter of the values, two at least."""
+    """Return the middle of the shortest interval that holds a quarter of the values, two at least."""
     ordered = np.sort(values)
     inside = max(2, int(np.ceil(QUARTER * ordered.size)))
     if ordered.size < inside:

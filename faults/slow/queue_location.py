@@ -49,12 +49,12 @@ class Waits:
     acks: Floats
 
     def sides(self, node: int) -> tuple[float, float]:
-        """Behind the Tx and behind the Rx of a node."""
+        """Return the bytes behind the Tx and behind the Rx of a node."""
         sent, received = self._ways()
         return float(sent[node].sum()), float(received[node].sum())
 
     def nats(self, node: int, way: Direction) -> float:
-        """Log likelihood of a direction of a node's NIC."""
+        """Return the log likelihood of a direction of a node's NIC."""
         tx, rx = self.sides(node)
         if max(tx, rx) < MIN_BYTES or way not in (Direction.TX, Direction.RX):
             return 0.0
@@ -62,7 +62,7 @@ class Waits:
         return nats if way is Direction.TX else -nats
 
     def legs(self, node: int) -> tuple[float, int | None]:
-        """Share of the second peer in the bytes that wait at a node against the first, and the first.
+        """Return the share of the second peer in the bytes that wait at a node against the first, and the first.
 
         A slow NIC holds up data of one ring neighbour and acknowledgements of the other; a slow link those of one pair.
         The bytes that wait at a typical node are subtracted.
@@ -88,7 +88,7 @@ class Waiting:
         self._past: deque[_Moment] = deque(maxlen=KEPT_POLLS)
 
     def take(self, now_s: float, *, suspected: bool, ripe_s: float) -> None:
-        """Read the new times; old ones become the past, or are forgotten during a suspicion."""
+        """Read the new times; old ones join the past, or are discarded during a suspicion."""
         last_s = self._moments[-1].at_s if self._moments else now_s - self._settings.window_s
         polls = max(self._sockets.rows, key=len)  # of any node: one without an agent has none
         for at_s in sorted({row.at_s for row in polls if last_s < row.at_s <= now_s}):
@@ -103,7 +103,7 @@ class Waiting:
     def window(
         self, from_s: float, to_s: float, *, now_mbit: Floats, usual_mbit: Floats, clocks_apart_s: Floats
     ) -> Waits:
-        """Means over a stretch of time."""
+        """Return means over an interval."""
         rate = np.nan_to_num(now_mbit) * 1e6 / 8
         otherwise_s = -clocks_apart_s if np.isfinite(clocks_apart_s).any() else np.zeros_like(rate)
         offset_s = self._offsets(np.nan_to_num(usual_mbit) * 1e6 / 8, otherwise_s)
@@ -119,7 +119,7 @@ class Waiting:
         return Waits(data / count, acks / count)
 
     def _offsets(self, rate: Floats, otherwise_s: Floats) -> Floats:
-        """Per pair; from the fallback if the past has too few times."""
+        """Return the offset of each pair; the fallback if the past has too few times."""
         if len(self._past) < MIN_POLLS:
             return otherwise_s
         busy = np.array([moment.out > MIN_BYTES for moment in self._past]) & (rate > 0)

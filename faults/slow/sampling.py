@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from faults.fabric import Floats
 
-MAX_ROWS: Final = 256  # whose median is good to 8 % of a standard deviation
+MAX_ROWS: Final = 256  # the median of so many rows is exact to 8 % of a standard deviation
 MIN_ROWS: Final = 32
 MAX_NUMBERS: Final = 4_000_000  # 16 MB
 
 
 class Sample:
-    """Of vectors of one length."""
+    """A sample of vectors of one length."""
 
     def __init__(self, length: int, horizon: int) -> None:
         rows = int(np.clip(MAX_NUMBERS // max(1, length), MIN_ROWS, MAX_ROWS))
@@ -27,7 +27,6 @@ class Sample:
         self.seen = 0  # of which the kept ones are a part
 
     def take(self, vector: Floats) -> None:
-        """Add one."""
         if self.seen % self._stride == 0:
             if self._count == self._most:
                 self._thin_out()
@@ -37,7 +36,7 @@ class Sample:
 
     @property
     def rows(self) -> Floats:
-        """The kept ones, oldest first."""
+        """Return the kept vectors, oldest first."""
         return self._rows[: self._count].astype(np.float64)
 
     def _thin_out(self) -> None:

@@ -41,13 +41,13 @@ class Span:
     sndbuf_us: Floats  # the sender's buffer was too small for the path
 
     def rate(self) -> Floats:
-        """Bytes per second and pair, by the sender's count; by the receiver's if the sender has no agent."""
+        """Return bytes per second and pair, by the sender's count; by the receiver's if the sender has no agent."""
         seconds = np.where(self.seconds > 0, self.seconds, np.nan)
         sent, got = self.bytes / seconds[:, None], (self.received / seconds[:, None]).T
         return np.where(np.isfinite(self.seconds)[:, None], sent, got)
 
     def bandwidth_mbit(self, busy_ticks: float) -> Floats:
-        """NaN if too little time was busy."""
+        """Return the bandwidth; NaN if too little time was busy."""
         known = self.busy_us >= busy_ticks * TICK_US
         return np.where(known & (self.bytes > 0), 8.0 * self.bytes / np.where(known, self.busy_us, 1.0), np.nan)
 
@@ -61,7 +61,7 @@ class Sockets:
         self._keep_s = keep_s
 
     def observe(self, seen: Observation) -> None:
-        """Add a poll or a socket; one older than the newest of its node is dropped."""
+        """Add a poll or a socket; drop one older than the newest of its node."""
         at_s, node, peer = seen.at_s, seen.node, seen.peer
         if not 0 <= node < self.nodes:
             return
@@ -76,7 +76,7 @@ class Sockets:
             rows[-1].peers[peer] = _fields(seen.values)
 
     def span(self, from_s: float, to_s: float, *, counted: bool = False) -> Span | None:
-        """From the first poll at or after `from_s` to the last by `to_s`; None if no node has two.
+        """Return the span from the first poll at or after `from_s` to the last by `to_s`; None if no node has two.
 
         `counted`: with the connections of all polls in between.
         """
@@ -110,14 +110,14 @@ class Sockets:
 
 
 def between(rows: deque[Row], from_s: float, to_s: float) -> list[Row]:
-    """The polls of a stretch of time."""
+    """Return the polls of an interval."""
     first = bisect_left(rows, from_s, key=lambda row: row.at_s)
     last = bisect_right(rows, to_s, key=lambda row: row.at_s)
     return [rows[at] for at in range(first, last)]
 
 
 def is_of_sockets(seen: Observation) -> bool:
-    """Whether `Sockets` takes this kind."""
+    """Return whether `Sockets` stores this kind."""
     return isinstance(seen.values, Socket | SocketPoll)
 
 

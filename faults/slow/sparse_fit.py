@@ -50,20 +50,19 @@ class Observed:
 
     @property
     def turned(self) -> "Observed":
-        """Receivers as senders."""
+        """Return the transpose: receivers as senders."""
         return Observed(self.sockets.T, self.sigma.T, self.delays.T, self.doubt.T, self.kind.T)
 
     def only(self, lines: slice, columns: slice) -> "Observed":
-        """Some senders, some receivers."""
+        """Return the part of some senders and some receivers."""
         at = (lines, columns)
         return Observed(self.sockets[at], self.sigma[at], self.delays[at], self.doubt[at], self.kind[at])
 
     def pairs(self) -> int:
-        """The number of known pairs."""
         return max(2, int(np.count_nonzero(np.isfinite(self.sockets) | np.isfinite(self.delays))))
 
     def less(self, entities: Sequence["Entity"]) -> "Observed":
-        """The residuals without them."""
+        """Return the residuals without the entities."""
         sockets, delays = self.sockets.copy(), self.delays.copy()
         for entity in entities:
             sockets -= entity.amplitudes(len(self))
@@ -71,7 +70,7 @@ class Observed:
         return replace(self, sockets=sockets, delays=delays)
 
     def loss(self) -> float:
-        """Huber's, over all."""
+        """Return Huber's loss over all pairs."""
         return float(np.nansum(_loss(self.sockets / self.sigma)) + np.nansum(_loss(self.delays / self.doubt)))
 
 
@@ -87,24 +86,23 @@ class Entity:
 
     @property
     def ends(self) -> frozenset[int]:
-        """The nodes it touches."""
+        """Return the nodes of the entity."""
         return frozenset({self.node} if self.peer is None else {self.node, self.peer})
 
     @property
     def place(self) -> tuple[int, int | None]:
-        """In any direction."""
+        """Return the place without a direction."""
         return self.node, self.peer
 
     def amplitudes(self, nodes: int) -> Floats:
-        """What it adds to the log slowdown of each pair's sockets."""
+        """Return the entity's addition to the log slowdown of each pair's sockets."""
         return self._added(nodes, self.leak)
 
     def late(self, nodes: int) -> Floats:
-        """What it adds to the log delay of each pair's messages."""
+        """Return the entity's addition to the log delay of each pair's messages."""
         return self._added(nodes, self.leak if self.way in (Direction.BOTH, Direction.FORWARD) else 0.0)
 
     def where(self, nodes: int) -> NDArray[np.bool_]:
-        """The pairs that it slows."""
         mask: NDArray[np.bool_] = self.amplitudes(nodes) > 0
         return mask
 
@@ -128,7 +126,7 @@ class Gains:
     leak: Floats
 
     def entity(self, node: int, peer: int | None, way: Direction) -> Entity:
-        """The hypothesis itself."""
+        """Return the hypothesis as an entity."""
         at = node if peer is None else (node, peer)
         return Entity(node, peer, way, float(self.slowdown[at]), float(self.leak[at]))
 
@@ -143,7 +141,7 @@ class _Prices:
 
 
 def explain(observed: Observed, *, false_per_window: float, false_beside: float | None = None) -> tuple[Entity, ...]:
-    """The entities of the cheapest explanation; after the first, another price may apply."""
+    """Return the entities of the cheapest explanation; after the first, another price may apply."""
     cut = _cut(observed)
     prices = _prices(cut, false_per_window)
     beside = _prices(cut, false_per_window if false_beside is None else false_beside)
@@ -161,7 +159,7 @@ def explain(observed: Observed, *, false_per_window: float, false_beside: float 
 
 
 def _nothing_in(cut: Observed, prices: _Prices) -> bool:
-    """Whether the loss of all pairs together would not pay for any entity: true of most windows, and quick to test."""
+    """Return whether the loss of all pairs would not pay for any entity: true of most windows, and quick to test."""
     sockets, delays = (_known(_loss(np.maximum(x, 0.0) / s)) for x, s in _both(cut))
     lost = sockets + delays
     nics = lost.sum(axis=0) + lost.sum(axis=1)
@@ -173,7 +171,7 @@ def _both(left: Observed) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]
 
 
 def standing(observed: Observed, entity: Entity, others: Sequence[Entity]) -> Mapping[Entity, float]:
-    """Log likelihood of all hypotheses that share a slowed pair's end with an entity, beside the other entities."""
+    """Return the log likelihood of all hypotheses that share an end with an entity, beside the other entities."""
     left = _cut(observed).less(others)
     gains = _gains(left, 0.5 * float(np.log(left.pairs())))
     ends = sorted(entity.ends)
@@ -186,7 +184,7 @@ def standing(observed: Observed, entity: Entity, others: Sequence[Entity]) -> Ma
 
 
 def apart(slow: NDArray[np.bool_]) -> int:
-    """The least number of nodes that can account for the pairs: the number of pairs that share no end."""
+    """Return the least number of nodes that can account for the pairs: the number of pairs that share no end."""
     used: set[int] = set()
     count = 0
     for i, j in np.argwhere(slow):
@@ -215,7 +213,7 @@ def _prices(observed: Observed, false_per_window: float) -> _Prices:
 
 
 def _gains(left: Observed, second: float) -> dict[Direction, Gains]:
-    """Of all hypotheses; a second amplitude pays its price, or is dropped."""
+    """Return the gains of all hypotheses; a second amplitude pays its price, or is dropped."""
     turned = left.turned
     out, into = _shift(_without_others(left)), _shift(_without_others(turned))
     back_out = _shift((turned.sockets, turned.sigma), out.slowdown)
@@ -229,7 +227,7 @@ def _gains(left: Observed, second: float) -> dict[Direction, Gains]:
 
 
 def _fitted(entity: Entity, left: Observed, second: float) -> Entity:
-    """The same hypothesis, with the best amplitudes for the residual: `_gains` of this one alone."""
+    """Return the same hypothesis with the best amplitudes for the residual: `_gains` of this one alone."""
     whole, node = slice(None), slice(entity.node, entity.node + 1)
     columns = whole if entity.peer is None else slice(entity.peer, entity.peer + 1)
     ahead, turned = left.only(node, columns), left.turned.only(node, columns)
@@ -253,7 +251,7 @@ def _with(main: Gains, leak: Gains, second: float, *, always: bool = False) -> G
 
 
 def _links(left: Observed, turned: Observed, second: float) -> Gains:
-    """Per pair; sockets and delays of one pair share the amplitude, weighted by their noise."""
+    """Return the gains per pair; sockets and delays of one pair share the amplitude, weighted by their noise."""
     slowdown, gain = _pooled(left, np.full(left.sockets.shape, np.inf))
     leak, back = _pooled(turned, slowdown)
     return _with(Gains(gain, slowdown, leak), Gains(back, leak, leak), second)
@@ -280,7 +278,7 @@ def _without_others(left: Observed) -> tuple[Floats, Floats]:
 
 
 def _shift(values: tuple[Floats, Floats], most: Floats | None = None) -> Gains:
-    """Per row the common amplitude from 0 to `most` with the least Huber loss, and its gain.
+    """Return, per row, the common amplitude from 0 to `most` with the least Huber loss, and its gain.
 
     A row with fewer than two known values is no NIC's; nor is one of which a single value shows half of the amplitude.
     """
@@ -302,7 +300,7 @@ def _shift(values: tuple[Floats, Floats], most: Floats | None = None) -> Gains:
 
 
 def _best(left: Observed, prices: _Prices, chosen: Sequence[Entity]) -> Entity | None:
-    """The entity with the largest gain above its price, if any."""
+    """Return the entity with the largest gain above its price, if any."""
     gains = _gains(left, 0.5 * float(np.log(left.pairs())))
     best: tuple[float, Entity | None] = (0.0, None)
     taken = {e.place for e in chosen}
@@ -319,7 +317,7 @@ def _best(left: Observed, prices: _Prices, chosen: Sequence[Entity]) -> Entity |
 
 
 def _refit(chosen: list[Entity], observed: Observed) -> list[Entity]:
-    """All amplitudes together, by sweeps over one at a time."""
+    """Fit all amplitudes together, by sweeps over one at a time."""
     if len(chosen) < 2:
         return chosen
     second = 0.5 * float(np.log(observed.pairs()))
@@ -331,7 +329,7 @@ def _refit(chosen: list[Entity], observed: Observed) -> list[Entity]:
 
 
 def _dropped(chosen: list[Entity], observed: Observed, prices: _Prices) -> list[Entity]:
-    """Without those that the others have made worth less than their price."""
+    """Drop entities that the others have made worth less than their price."""
     kept = list(chosen)
     for entity in chosen:
         rest = [e for e in kept if e is not entity]
@@ -341,6 +339,6 @@ def _dropped(chosen: list[Entity], observed: Observed, prices: _Prices) -> list[
 
 
 def _loss(z: Floats) -> Floats:
-    """Huber's rho."""
+    """Return Huber's rho."""
     size = np.abs(z)
     return np.where(size <= HUBER, 0.5 * size**2, HUBER * size - 0.5 * HUBER**2)

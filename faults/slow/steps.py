@@ -30,7 +30,6 @@ class Steps:
         self._first_s: float | None = None
 
     def observe(self, seen: Observation) -> None:
-        """Add a collective or a heartbeat."""
         rank, values = seen.rank, seen.values
         if rank is None or not 0 <= rank < self._ranks:
             return
@@ -42,20 +41,19 @@ class Steps:
             self._beat(rank, seen.at_s, values.step)
 
     def last_s(self) -> float | None:
-        """When the last step that is known ended."""
+        """Return when the last known step ended."""
         return float(self._table[0, self._count - 1]) if self._count else None
 
     def first_s(self) -> float | None:
-        """When the first step ended."""
         return self._first_s
 
     def between(self, from_s: float, to_s: float) -> Floats:
-        """Durations of the steps that ended in a stretch of time."""
+        """Return the durations of the steps that ended in an interval."""
         ends_s, takes_s = self._table[:, : self._count]
         return np.asarray(takes_s[(ends_s > from_s) & (ends_s <= to_s)])
 
     def recent(self, from_s: float, to_s: float, least: int) -> Floats:
-        """Of a stretch of time, or the last few if it holds fewer."""
+        """Return the durations of an interval, or the last few if it holds fewer."""
         found = self.between(from_s, to_s)
         if found.size >= least:
             return found
@@ -91,7 +89,7 @@ class Steps:
         self._count += 1
 
     def _thin_out(self) -> None:
-        """Twice the size, or, at the largest size, without the older half."""
+        """Double the table, or drop the older half at the largest size."""
         kept = self._table if self._count < MAX_STEPS else self._table[:, self._count // 2 :]
         self._count = kept.shape[1]
         self._table = np.hstack([kept, np.empty_like(kept)])
@@ -106,16 +104,15 @@ class Harm:
 
     @property
     def ratio(self) -> float:
-        """The ratio of step times."""
         return float(np.exp(self.log_ratio))
 
     @property
     def chance(self) -> float:
-        """The chance that noise alone makes steps so much longer."""
+        """Return the chance that noise alone makes steps so much longer."""
         return 0.5 * erfc(self.log_ratio / self.error / sqrt(2.0))
 
     def without(self, share: float) -> "Harm":
-        """The harm without the share of the step that others cause."""
+        """Return the harm without the share of the step that others cause."""
         return replace(self, log_ratio=self.log_ratio + float(np.log(max(1e-3, 1.0 - share))))
 
 
@@ -123,7 +120,7 @@ NO_HARM: Final = Harm(0.0, 1.0)
 
 
 def harm(now_s: Floats, usual_s: Floats) -> Harm:
-    """Of the current steps against the earlier ones."""
+    """Compare the current steps with the earlier ones."""
     if now_s.size < 3 or usual_s.size < 10:
         return NO_HARM
     logs, usual = np.log(now_s), np.log(usual_s[:: max(1, usual_s.size // INFORMATIVE)])

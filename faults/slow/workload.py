@@ -37,14 +37,12 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A cause, and its share of the time."""
-
     cause: Cause
     share: float
 
 
 def lost(gap_s: Floats, step_s: float) -> tuple[Lost, ...]:
-    """The cause that the compute gaps (step x rank) of the last steps show, at a usual step of `step_s`."""
+    """Return the cause that the compute gaps (step x rank) of the last steps show, at a usual step of `step_s`."""
     if len(gap_s) < FEWEST_STEPS or gap_s.shape[1] < 3 or step_s <= 0:
         return ()
     found = [_together(gap_s, step_s), _single(gap_s, step_s)]

@@ -23,7 +23,7 @@ SURE: Final = 2.0  # standard errors of the duration
 
 
 def windows_of(settings: StragglerSettings, window_s: float) -> int:
-    """The number: 3 of 5 s, 5 of 2.5 s."""
+    """Return the number of windows: 3 of 5 s, 5 of 2.5 s."""
     return max(ceil(settings.hiccup_s / window_s), MIN)
 
 
@@ -37,7 +37,7 @@ def alike(
     bar: float,
     window_s: float,
 ) -> NDArray[np.bool_]:
-    """Per node.  `lately`: lateness by window, the newest first; `run`: large windows in a row."""
+    """Return a flag per node.  `lately`: lateness by window, the newest first; `run`: large windows in a row."""
     found, count = np.zeros(run.size, dtype=bool), windows_of(settings, window_s)
     nodes = np.flatnonzero(run >= count)
     if len(lately) < count or not nodes.size:

@@ -24,7 +24,7 @@ STALE: Final = 0.25  # of a size: once the filter without slowdown has learnt th
 
 @dataclass(frozen=True, slots=True)
 class CusumBank:
-    """Per size and node."""
+    """CUSUM state per size and node."""
 
     evidence: Floats
     usual: Floats
@@ -44,7 +44,7 @@ class Observed(NamedTuple):
 
 
 def start(sizes: int, nodes: int) -> CusumBank:
-    """Without a window."""
+    """Return the bank before the first window."""
     zero = np.zeros((sizes, nodes))
     return CusumBank(zero, zero, zero, zero, zero, zero)
 
@@ -60,7 +60,7 @@ def step(
     pause_density: float,
     most: float,
 ) -> CusumBank:
-    """`after`: the state of the filter without slowdown."""
+    """Add one window; `after` is the state of the filter without slowdown."""
     sway = keep * bank.sway
     apart = sizes[:, None] - observation.expected + (bank.usual + sway)  # the difference between the two filters
     surprise = observation.surprise - apart

@@ -34,8 +34,6 @@ class Validity:
 
 
 class Gain(NamedTuple):
-    """The gains of an update."""
-
     deviation: Floats  # of an innovation
     usual: Floats
     sway: Floats
@@ -56,7 +54,7 @@ def ahead(
     seconds: float,
     window_s: float,
 ) -> Validity:
-    """`seconds` later."""
+    """Predict the state `seconds` later."""
     keep = exp(-seconds / settings.wander_memory_s)
     slow = scales.noise**2 * window_s + 2.0 * settings.wander_memory_s * scales.wander**2  # stationary spectrum
     drift2 = max(slow / settings.memory_s**2, scales.drift2) * seconds  # a random walk that a filter follows so slowly
@@ -69,12 +67,12 @@ def ahead(
 
 
 def deviation(filter_state: Validity, noise: float) -> Floats:
-    """Of an innovation."""
+    """Return the standard deviation of an innovation."""
     return np.asarray(np.sqrt(filter_state.usual2 + 2.0 * filter_state.both + filter_state.sway2 + noise**2))
 
 
 def gain(filter_state: Validity, learnt: NDArray[np.bool_], deviation: Floats) -> tuple[Gain, Validity]:
-    """(Kalman gain, the covariance afterwards); 0 without an update."""
+    """Return (Kalman gain, the covariance afterwards); 0 without an update."""
     of_usual, of_sway = filter_state.usual2 + filter_state.both, filter_state.both + filter_state.sway2
     share = learnt / deviation**2
     usual, sway = share * of_usual, share * of_sway

@@ -39,7 +39,7 @@ OVERLAP: Final = 3.0  # estimates a minute apart share most of their blocks
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """All as logs."""
+    """Noise scales; all as logs."""
 
     noise: float  # of a window
     spread: float
@@ -60,7 +60,7 @@ class Scales:
 
 
 def start(nodes: int, settings: StragglerSettings) -> Scales:
-    """Without knowledge."""
+    """Return the initial scales."""
     zero, nan = np.zeros(nodes), np.full(nodes, np.nan)
     return Scales(
         0.0, settings.spread, settings.wander, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0, 0, nan, zero, zero,
@@ -69,7 +69,7 @@ def start(nodes: int, settings: StragglerSettings) -> Scales:
 
 
 def by_window(known: Scales, late: Floats, settings: StragglerSettings) -> Scales:
-    """Jitter and spread updated.  `late`: log, without level and replica; NaN if not observed."""
+    """Update jitter and spread.  `late`: log, without level and replica; NaN if not observed."""
     moved = _scale(late - known.before) / sqrt(2.0)
     total = _scale(late - median(late))
     before = np.where(np.isfinite(late), late, known.before)
@@ -88,7 +88,7 @@ def by_window(known: Scales, late: Floats, settings: StragglerSettings) -> Scale
 def by_block(
     known: Scales, late: Floats, observed: NDArray[np.bool_], window_s: float, settings: StragglerSettings
 ) -> Scales:
-    """`late`: without pauses.  After each minute, the wander of nodes."""
+    """Update the wander of nodes after each minute.  `late`: without pauses."""
     known = replace(
         known,
         sums=known.sums + np.where(observed, late, 0.0),
@@ -106,7 +106,7 @@ def by_block(
 
 
 def _wandering(known: Scales, mean: Floats, windows: float, settings: StragglerSettings) -> Scales:
-    """One more estimate."""
+    """Add one estimate of the wander."""
     many = int(np.isfinite(mean - known.past[APART - 1]).sum())
     if many < settings.few:
         return known
@@ -132,7 +132,7 @@ def _wandering(known: Scales, mean: Floats, windows: float, settings: StragglerS
 def _drifting(
     known: Scales, mean: Floats, far: float, error: float, most: int, *, fifth: float, settings: StragglerSettings
 ) -> Scales:
-    """The growth from 5 to 30 blocks beyond wander."""
+    """Estimate the growth from 5 to 30 blocks beyond wander."""
     if int(np.isfinite(mean - known.past[-1]).sum()) < settings.few:
         return known
     blocks = min(known.long_blocks + 1, most)
@@ -143,7 +143,7 @@ def _drifting(
 
 
 def _correlations(ratio: float) -> tuple[float, tuple[float, float, float]]:
-    """(v, (r_1, r_5, r_30)) of blocks that last `ratio` of the memory."""
+    """Return (v, (r_1, r_5, r_30)) of blocks that last `ratio` of the memory."""
     whole = 2.0 / ratio**2 * (ratio - 1.0 + exp(-ratio))
     first = ((1.0 - exp(-ratio)) / ratio) ** 2
     return whole, (first, first * exp(-(APART - 1) * ratio), first * exp(-(LONG - 1) * ratio))
@@ -154,5 +154,5 @@ def _allan(difference: Floats) -> float:
 
 
 def _scale(values: Floats) -> float:
-    """Standard deviation around 0."""
+    """Return the standard deviation around 0."""
     return of_rank(np.abs(values), WITHIN) / SIGMAS

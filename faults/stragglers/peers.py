@@ -38,11 +38,10 @@ class Peers:
         self._each = np.arange(self.size.size)
 
     def observed(self, observed: NDArray[np.bool_]) -> Ints:
-        """The number of observed nodes, per label."""
         return np.bincount(self.row[observed], minlength=self.size.size)
 
     def medians(self, values: Floats, observed: Ints) -> Floats:
-        """The median of observed nodes, per label; NaN without any."""
+        """Return the median of observed nodes, per label; NaN without any."""
         cells = np.full(self.size.size * self.most, np.nan)
         cells[self._place] = values
         table = cells.reshape(self.size.size, self.most)
@@ -53,14 +52,14 @@ class Peers:
 
 @dataclass(frozen=True)
 class Roles:
-    """Role (`stage`) and data (`replica`) per node; 0 for all: unknown."""
+    """Role (`stage`) and data (`replica`) per node; 0 for all if unknown."""
 
     stage: Ints
     replica: Ints
 
     @classmethod
     def alike(cls, nodes: int) -> "Roles":
-        """All have the same role, each with its own data."""
+        """Return roles with all nodes in the same role, each with its own data."""
         return cls(np.zeros(nodes, np.int64), np.arange(nodes))
 
     @cached_property
@@ -72,12 +71,12 @@ class Roles:
         return Peers(self.replica)
 
     def alone(self, few: int) -> NDArray[np.bool_]:
-        """Nodes whose role has too few nodes."""
+        """Return the nodes whose role has too few nodes."""
         return np.asarray((self.by_stage.size < few)[self.by_stage.row])
 
 
 def common(gap: Floats, roles: Roles, *, few: int, noise: float) -> Floats:
-    """Per node, NaN if unknown.  `gap`: log time to compute without each node's own part.
+    """Return the common part per node, NaN if unknown.  `gap`: log time to compute without each node's own part.
 
     Levels are those beside the replicas' parts (Tukey's median polish): a role's median alone lies anywhere between
     late nodes and the others once half of its replicas have more data.  The part of a large replica with too few
@@ -99,7 +98,7 @@ def common(gap: Floats, roles: Roles, *, few: int, noise: float) -> Floats:
 
 
 def _level(gap: Floats, roles: Roles, observed: Ints, few: int) -> Floats:
-    """Median per role; of all, for a role with too few nodes.
+    """Return the median per role; of all, for a role with too few nodes.
 
     A large role with too few observed nodes is unknown: the common median is not the role's.
     """
@@ -111,7 +110,7 @@ def _level(gap: Floats, roles: Roles, observed: Ints, few: int) -> Floats:
 
 
 def _shrunk(middle: Floats, observed: Ints, known: NDArray[np.bool_], noise: float) -> Floats:
-    """The part of each replica."""
+    """Return the part of each replica."""
     if not known.any():
         return middle
     error2 = np.zeros(middle.size)
@@ -123,12 +122,12 @@ def _shrunk(middle: Floats, observed: Ints, known: NDArray[np.bool_], noise: flo
 
 
 def median(values: Floats) -> float:
-    """Of observed nodes; 0 without any."""
+    """Return the median of observed nodes; 0 without any."""
     return of_rank(values, 0.5)
 
 
 def of_rank(values: Floats, share: float) -> float:
-    """The quantile of observed nodes, the lower one of two: numpy's takes seven times as long.  0 without any."""
+    """Return the lower quantile of observed nodes: numpy's takes seven times as long.  0 without any."""
     values = values[np.isfinite(values)]
     if not values.size:
         return 0.0

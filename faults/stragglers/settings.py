@@ -19,7 +19,7 @@ Slowdown = Annotated[float, Field(ge=1.005, le=2)]
 class StragglerSettings(Frozen):
     """Of one job."""
 
-    false_per_day: Positive = 0.2  # of the whole job, at most; a fifth of what is promised, so that a week can show it
+    false_per_day: Positive = 0.2  # of the whole job, at most; a fifth of the target, so that a week can show it
     slowdowns: Annotated[tuple[Slowdown, ...], Field(min_length=1, max_length=8)] = (1.02, 1.03, 1.10)  # rising
     patience: Annotated[float, Field(gt=0, lt=1)] = 0.8  # share of false alarms for the smallest: only it takes minutes
     wander: Annotated[float, Field(gt=0, le=0.1)] = 0.003  # first guess (log): clocks, temperature; estimated later
@@ -38,22 +38,22 @@ class StragglerSettings(Frozen):
 
     @property
     def sizes(self) -> tuple[float, ...]:
-        """The sizes to detect, as logs."""
+        """Return the sizes to detect, as logs."""
         return tuple(math.log(each) for each in self.slowdowns)
 
     def bars(self, nodes: int, window_s: float) -> tuple[float, ...]:
-        """Bars of the log-likelihood ratio for each size, and of a run: windows x CHANCE e^-bar is its share."""
+        """Return the bars of the log-likelihood ratio per size, and of a run: windows x CHANCE e^-bar is its share."""
         rest = (1.0 - self.patience) / len(self.slowdowns)
         windows = nodes * DAY_S / window_s
         shares = (self.patience, *(rest for _ in self.slowdowns))
         return tuple(max(math.log(CHANCE * windows / (self.false_per_day * share)), 1.0) for share in shares)
 
     def least(self, window_s: float) -> int:
-        """The number of windows that a hiccup can touch."""
+        """Return the number of windows that a hiccup can touch."""
         return math.ceil(self.hiccup_s / window_s) + 1
 
     def run(self, large_share: float, nodes: int, window_s: float, *, resumed_share: float = 1.0) -> int:
-        """The number of large windows in a row that is no coincidence: log of share^run is beyond the last bar.
+        """Return the number of large windows in a row that is no coincidence: log of share^run is beyond the last bar.
 
         `resumed_share`: of windows after a stop of the job, if one lies within the run; most runs have none.
         """
@@ -66,5 +66,5 @@ class StragglerSettings(Frozen):
 
 
 def nats_of_large(share: float) -> float:
-    """The evidence of one large window, by the share of large windows."""
+    """Return the evidence of one large window, by the share of large windows."""
     return -math.log(min(max(share, 1e-6), 0.5))

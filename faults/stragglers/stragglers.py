@@ -38,7 +38,7 @@ EVIDENCE: Final = ("compute-gap",)
 
 @dataclass(frozen=True, slots=True)
 class StragglerState:
-    """Everything between two windows."""
+    """The state between two windows."""
 
     scales: Scales
     filter_state: Validity
@@ -58,7 +58,7 @@ class StragglerState:
     silent_s: float  # since the last observation
 
     def recent(self, nodes: Ints, windows: int) -> Floats:
-        """Mean lateness of these nodes in the newest windows in which each was observed; 0 without any."""
+        """Return the mean lateness of these nodes in the newest windows in which each was observed; 0 without any."""
         reported = np.array([window[nodes] for window in self.lately[: max(windows, 1)]])
         finite = np.isfinite(reported)
         return np.asarray(np.where(finite, reported, 0.0).sum(axis=0) / np.maximum(finite.sum(axis=0), 1))
@@ -76,7 +76,7 @@ class _Found(NamedTuple):
 
 
 class Stragglers:
-    """Of one job."""
+    """The straggler detector of one job."""
 
     def __init__(self, nodes: int | Roles, settings: StragglerSettings | None = None) -> None:
         self.roles = Roles.alike(nodes) if isinstance(nodes, int) else nodes
@@ -86,7 +86,7 @@ class Stragglers:
         self._alone = self.roles.alone(self.settings.few)
 
     def start(self) -> StragglerState:
-        """Before the first window."""
+        """Return the state before the first window."""
         zero = np.zeros(self.nodes)
         none: Mapping[int, int] = MappingProxyType({})
         return StragglerState(
@@ -98,7 +98,7 @@ class Stragglers:
     def step(
         self, state: StragglerState, gaps_s: Floats, now_s: float, *, window_s: float | None = None
     ) -> tuple[StragglerState, tuple[Diagnosis, ...]]:
-        """One window.  `gaps_s`: mean time to compute per node, NaN if not observed; the window ends at `now_s`."""
+        """Add one window.  `gaps_s`: mean time to compute per node, NaN if not observed; the window ends at `now_s`."""
         if window_s is None:
             window_s = now_s - state.now_s if state.now_s is not None else now_s
         window_s = max(window_s, 1e-3)
@@ -111,7 +111,7 @@ class Stragglers:
         return self._name(after, now_s, window_s)
 
     def _late(self, state: StragglerState, reported: Floats) -> tuple[Scales, Floats]:
-        """Beside peers."""
+        """Return the scales and the lateness relative to peers."""
         own = state.filter_state.usual + state.filter_state.sway + state.shift
         common = peers.common(reported - own, self.roles, few=self.settings.few, noise=state.scales.noise)
         late = reported - common
@@ -210,7 +210,7 @@ class Stragglers:
         return found
 
     def _own(self, state: StragglerState, found: _Found) -> bool:
-        """Whether the node itself is late, and not all nodes with the same data, in the same windows.
+        """Return whether the node itself is late, and not all nodes with the same data, in the same windows.
 
         Unobserved nodes do not count, and too few observed ones give no result.
         """
@@ -227,7 +227,7 @@ class Stragglers:
         return others.size >= enough and float(np.median(theirs)) < self.settings.alike * late
 
     def _doubted(self, state: StragglerState, node: int, window_s: float) -> StragglerState:
-        """Evidence that came from the data must not count against the node afterwards."""
+        """Limit evidence that came from the data to half of each bar: it must not count against the node afterwards."""
         evidence, run = state.bank.evidence.copy(), state.run.copy()
         half = np.array(self.settings.bars(self.nodes, window_s)[:-1]) / 2.0
         evidence[:, node], run[node] = np.minimum(evidence[:, node], half), 0.0
@@ -248,7 +248,7 @@ class Stragglers:
 
 
 def _lately(state: StragglerState, nodes: Ints, size: int | None, windows: int) -> Floats:
-    """Mean lateness beside the prediction of the filter that knows the slowdown: the other one takes it for sway."""
+    """Return the mean lateness beside the prediction of the filter with the slowdown: the other takes it for sway."""
     late = state.recent(nodes, windows)
     if size is None:
         return late
@@ -257,7 +257,7 @@ def _lately(state: StragglerState, nodes: Ints, size: int | None, windows: int) 
 
 
 def _adopted(state: StragglerState, found: _Found) -> StragglerState:
-    """The slowdown becomes known lateness, and that filter's usual the node's usual."""
+    """Make the slowdown the known lateness, and that filter's baseline the node's baseline."""
     node, bank = found.node, state.bank
     usual, sway, shift = state.filter_state.usual.copy(), state.filter_state.sway.copy(), state.shift.copy()
     if found.size is not None:
@@ -277,7 +277,7 @@ def _adopted(state: StragglerState, found: _Found) -> StragglerState:
 
 
 def _recovered(state: StragglerState, node: int, *, doubtful: bool) -> StragglerState:
-    """No longer late.  A small slowdown may have been in part the node's usual."""
+    """Clear the lateness of a node.  A small slowdown may have been in part the node's baseline."""
     shift, usual2 = state.shift.copy(), state.filter_state.usual2.copy()
     usual2[node] += (UNSURE * shift[node]) ** 2 if doubtful else 0.0
     shift[node] = 0.0
@@ -285,6 +285,6 @@ def _recovered(state: StragglerState, node: int, *, doubtful: bool) -> Straggler
 
 
 def _share(before: float, large: NDArray[np.bool_], observed: NDArray[np.bool_]) -> float:
-    """The share of large windows, mostly pauses; slow faults are too few to matter."""
+    """Return the share of large windows, mostly pauses; slow faults are too few to matter."""
     rate = min(1.0, float(observed.sum()) / LARGE_MEMORY)
     return before if not rate else before + rate * (float(large.sum()) / float(observed.sum()) - before)

@@ -36,12 +36,11 @@ class DomainBudget(Frozen):
 
     @property
     def budget(self) -> Budget:
-        """The budget as a guard takes it."""
         return Budget(self.limit_w, self.expires_at_s)
 
 
 class Needs(NamedTuple):
-    """The children of a feed: the power under each, and what each may draw."""
+    """The power under each child of a feed, and the child's limit."""
 
     mean_w: float
     spread_w: float
@@ -70,7 +69,7 @@ def domain_budgets(
 
 
 def firm(hierarchy: Hierarchy, draws: Sequence[Draw], limits: Mapping[str, float | None]) -> dict[str, float]:
-    """Return what each feed may draw; infinite if neither it nor a feed above has a limit."""
+    """Return the limit of each feed; infinite if neither it nor a feed above has a limit."""
     needs = {name: _needs(draws, members, limits.get(name)) for name, members in hierarchy.below.items()}
     found: dict[str, float] = {}
     for name in hierarchy.top_down():
@@ -107,14 +106,14 @@ def split(budget_w: float, needs: Sequence[Needs]) -> list[float]:
 
 
 def touching(budget_w: float, mean_w: float, spread_w: float) -> float:
-    """Chance of drawing more than a budget at a moment."""
+    """Return the chance of drawing more than a budget at a moment."""
     if spread_w <= 0:
         return float(mean_w > budget_w)
     return 1 - NormalDist().cdf((budget_w - mean_w) / spread_w)
 
 
 def spread_w(draws: Sequence[Draw]) -> float:
-    """Standard deviation of a sum of draws."""
+    """Return the standard deviation of a sum of draws."""
     return sqrt(sum(draw.own_w**2 for draw in draws) + sum(draw.common_w for draw in draws) ** 2)
 
 

@@ -12,7 +12,7 @@ from power.caps.program import CapProblem, FeedLimit
 
 @dataclass(frozen=True)
 class Component:
-    """A problem of some of the classes and feeds of a larger one."""
+    """A problem of some classes and feeds of a larger problem."""
 
     problem: CapProblem
     classes: tuple[int, ...]  # index of its classes in the whole problem
@@ -41,7 +41,7 @@ def _highest(menu: Sequence[Option]) -> Draw:
 
 
 def _may_break(whole: CapProblem, feed: FeedLimit, highest: Sequence[Draw]) -> bool:
-    """Whether its classes, each at the highest of any option in every part of its draw, would draw too much."""
+    """Return whether the classes, with every part of their draw at its highest, would exceed the feed's limit."""
     return peak_w((highest[g] for g in feed.members), sigmas=whole.sigmas) > feed.limit_w
 
 

@@ -22,14 +22,14 @@ class EffectiveLimit(Frozen):
     """The effective limit of one feed."""
 
     feed: str
-    limit_w: float  # effective: what nameplates may add up to
+    limit_w: float  # effective: the limit of the sum of nameplates
     carried_w: float | None  # the least that it may draw in any period
     servers: int  # that this limit counts
 
 
 @dataclass(frozen=True)
 class _Mix:
-    """What hangs on a feed."""
+    """The mixture of servers under a feed."""
 
     servers: int
     nameplate_w: float

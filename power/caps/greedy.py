@@ -16,7 +16,7 @@ HOLDS = 1e-6  # relative; the solver's own tolerance, and far below a meter's
 
 
 class Tally:
-    """What every feed draws at a choice, kept up to date as classes change."""
+    """The power of every feed at a choice, updated as classes change."""
 
     def __init__(self, problem: CapProblem, choice: Choice) -> None:
         self.problem = problem
@@ -40,7 +40,6 @@ class Tally:
         return True
 
     def take(self, g: int, option: int) -> None:
-        """Change a class."""
         change = self._parts[g][option] - self._parts[g][self.choice[g]]
         for position in self.above[g]:
             self.sums[position] += change
@@ -48,7 +47,7 @@ class Tally:
 
 
 def broken(problem: CapProblem, choice: Choice) -> list[int]:
-    """The feeds that would draw more than they may."""
+    """Return the feeds that exceed their limits."""
     return [
         position
         for position, feed in enumerate(problem.feeds)
@@ -68,7 +67,7 @@ def descend(problem: CapProblem, start: Choice) -> Choice:
 
 
 def rounded(problem: CapProblem, shares: Sequence[npt.NDArray[np.float64]]) -> Choice | None:
-    """A choice near a mixture: of the options it mixes, each class takes the one that draws least."""
+    """Return a choice near a mixture: each class takes the mixed option with the lowest power."""
     choice = []
     for menu, mine in zip(problem.options, shares, strict=True):
         mixed = [o for o, share in enumerate(mine) if share > HOLDS] or [int(mine.argmax())]

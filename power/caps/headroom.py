@@ -56,7 +56,7 @@ class FeedHeadroom(Frozen):
 
 @dataclass(frozen=True)
 class _Sums:
-    """Sums over the classes of every feed and period, at one way of running them."""
+    """Sums over the classes of every feed and period, for one choice of clocks."""
 
     sums: Floats  # [period, feed, MEAN .. ERROR]
     limits_w: Floats  # [period, feed]; infinite where not known
@@ -64,7 +64,7 @@ class _Sums:
     def peak_w(
         self, grown: int, path: npt.NDArray[np.int64], factor: float, correlation: float, sigmas: float
     ) -> Floats:
-        """[period, feed on the path] with everything under one feed grown by a factor."""
+        """Return [period, feed on the path], with everything under one feed scaled by a factor."""
         more = np.array([factor - 1, factor - 1, factor * factor - 1, factor - 1])
         sums = self.sums[:, path, :] + self.sums[:, grown, None, :] * more
         own = sums[..., NOISE] + (1 - correlation) * sums[..., ERROR_SQUARES]
@@ -147,7 +147,7 @@ class _Headroom:
         )
 
     def _added(self, sums_: _Sums, path: npt.NDArray[np.int64], servers: int, correlation: float, scale: float) -> int:
-        """The most by which the count may grow; bisection, as no peak falls while it grows."""
+        """Return the largest number of added servers that fits, by bisection: every peak rises with the count."""
         low, high = -servers, MAX_SERVERS
         while high - low > 1:
             middle = (low + high) // 2
@@ -208,6 +208,6 @@ class _Headroom:
 
 
 def _whole(shares: list[float]) -> list[int]:
-    """Whole numbers with the same sum, each within one of its share."""
+    """Round to whole numbers with the same sum, each within one of its share."""
     sums = np.rint(np.cumsum(shares)).astype(int)
     return [int(count) for count in np.diff(sums, prepend=0)]

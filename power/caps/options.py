@@ -18,8 +18,6 @@ ROUNDING = 1e-9  # relative
 
 
 class Option(NamedTuple):
-    """One setting of one class in one period."""
-
     token_clock: float
     prompt_clock: float
     draw: Draw
@@ -33,7 +31,7 @@ def slack_of(one: ServerClass, terms: Terms) -> float:
 
 
 def options(one: ServerClass, period: int, *, terms: Terms, correlation: float) -> tuple[Option, ...]:
-    """While both sides of its feeds are there: every level on which no work piles up; full clock always."""
+    """Return the options with both sides up: every level on which no work piles up; full clock always."""
     least, slack, busy = one.group.least_clock, slack_of(one, terms), busy_in(one.group, period)
     found = []
     for token, prompt in levels_of(one, terms):
@@ -64,7 +62,7 @@ def not_beaten(found: Sequence[Option], *, sigmas: float) -> tuple[Option, ...]:
 
 
 def raises_no_peak(new: Draw, old: Draw, *, sigmas: float) -> bool:
-    """Whether one draw in the place of another leaves every feed's peak where it was or lower."""
+    """Return whether replacing one draw by another raises no feed's peak."""
     return bool(_raises_w(np.array(new), np.array(old), sigmas) <= ROUNDING * old.mean_w)
 
 

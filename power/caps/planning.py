@@ -43,8 +43,6 @@ def plan_caps(
 
 @dataclass
 class _Run:
-    """The state of one plan in progress."""
-
     scenarios: Scenarios
     solver: Solver
     deadline: Deadline
@@ -69,14 +67,14 @@ class _Run:
         return problem, lost
 
     def totals(self, periods: tuple[PeriodCaps, ...]) -> tuple[float, float]:
-        """Mean loss and its bound."""
+        """Return the mean loss and its bound."""
         share = self.scenarios.terms.lost_share
         losses = ((1 - share) * (p.loss or 0.0) + share * (p.lost_loss or 0.0) for p in periods)
         bounds = ((1 - share) * (p.bound or 0.0) + share * self.lost_bounds.get(p.period, 0.0) for p in periods)
         return fsum(losses) / len(periods), fsum(bounds) / len(periods)
 
     def _solved(self, whole: CapProblem, period: int) -> CapResult:
-        """Each part with its share of the time that is left."""
+        """Solve every component and merge the results."""
         choice, free = [0] * len(whole.options), set(range(len(whole.options)))
         statuses, bound, prices, excess = [SolveStatus.OPTIMAL], 0.0, dict[int, float](), dict[int, float]()
         for part in parts(whole):
@@ -93,7 +91,7 @@ class _Run:
         return CapResult(status, found, None if found is None else whole.loss(found), bound, prices, excess)
 
     def _part(self, part: Component, period: int) -> CapResult:
-        """Equal periods are solved once."""
+        """Solve a part; equal periods are solved once."""
         if part.problem not in self.known:
             limits = self.deadline.rest(2 / (2 + self.scenarios.tree.periods - period))
             self.known[part.problem] = solve(part.problem, solver=self.solver, limits=limits)

@@ -17,16 +17,14 @@ IDLE = Load(p50=(0.0,))
 
 
 class Draw(NamedTuple):
-    """Watts of a class: its mean, and the two parts of its spread."""
+    """Power of a class in watts: the mean and the two parts of its spread."""
 
     mean_w: float
     own_w: float  # standard deviation of the part that is independent of all other classes
-    common_w: float  # standard deviation of what goes up and down with all other classes
+    common_w: float  # standard deviation of the part common to all classes
 
 
 class Working(NamedTuple):
-    """A class at a pair of clocks."""
-
     mean_w: float
     noise_w: float  # standard deviation from moment to moment, each server on its own
     error_w: float  # standard deviation of the forecast
@@ -35,7 +33,7 @@ class Working(NamedTuple):
     saturated: bool = False  # more work comes in than is done
 
     def draw(self, correlation: float) -> Draw:
-        """Return the forecast with this part of common error."""
+        """Return the forecast with this share of common error."""
         own_w = hypot(self.noise_w, sqrt(1 - correlation) * self.error_w)
         return Draw(self.mean_w, own_w, sqrt(correlation) * self.error_w)
 
@@ -56,7 +54,7 @@ def busy_in(group: ServerGroup, period: int) -> Busy:
 
 
 def peak_w(draws: Iterable[Draw], *, sigmas: float) -> float:
-    """Exceeded with the chance that a normal law is so many sigmas above its mean."""
+    """Return the power at the risk: the mean plus `sigmas` standard deviations."""
     mean, own, common = 0.0, 0.0, 0.0
     for draw in draws:
         mean += draw.mean_w

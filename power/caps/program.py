@@ -22,7 +22,7 @@ Choice = tuple[int, ...]  # of each class, which option
 
 @dataclass(frozen=True, slots=True)
 class FeedLimit:
-    """What the classes under a feed may draw together."""
+    """The limit of the classes under a feed."""
 
     name: str = field(compare=False)
     limit_w: float
@@ -42,7 +42,6 @@ class CapProblem:
         return sum(self.options[g][o].loss for g, o in enumerate(choice))
 
     def peak_w(self, feed: FeedLimit, choice: Choice) -> float:
-        """Return the peak of a feed at the risk."""
         return peak_w((self.options[g][choice[g]].draw for g in feed.members), sigmas=self.sigmas)
 
     def least(self) -> Choice:
@@ -60,7 +59,7 @@ class Spreads:
 
     @property
     def root_w(self) -> float:
-        """The root of the sum of their squares."""
+        """Return the root of the sum of their squares."""
         return sqrt(sum(u * u for u in self.own_w.values()) + self.common_w * self.common_w)
 
 
@@ -69,7 +68,7 @@ class CapModel:
     """A PuLP program and the meaning of its variables."""
 
     problem: CapProblem
-    elastic: bool = False  # a feed may draw too much, at a price: to find out what conflicts
+    elastic: bool = False  # a feed may exceed its limit at a price, to find the conflicts
     program: Any = field(default_factory=lambda: pulp.LpProblem("caps", pulp.LpMinimize))
     choose: list[list[Any]] = field(default_factory=list)  # [class][option]: 1 where chosen
     excess: dict[int, Any] = field(default_factory=dict)  # per feed, in shares of its limit
@@ -84,11 +83,11 @@ class CapModel:
         self.program.setObjective(self._objective())
 
     def chosen(self) -> Choice:
-        """Return the chosen option of each class after a run."""
+        """Return the chosen option of each class after the program is solved."""
         return tuple(int(mine.argmax()) for mine in self.shares())
 
     def shares(self) -> list[Floats]:
-        """Return the value of each option after a run of the relaxation."""
+        """Return the value of each option after the relaxation is solved."""
         return [np.array([y.varValue or 0.0 for y in mine]) for mine in self.choose]
 
     def relax(self) -> None:
@@ -98,11 +97,11 @@ class CapModel:
                 y.cat = pulp.LpContinuous
 
     def reduced(self) -> list[Floats]:
-        """Return the reduced cost of each option after a run of the relaxation."""
+        """Return the reduced cost of each option after the relaxation is solved."""
         return [np.array([max(0.0, y.dj or 0.0) for y in mine]) for mine in self.choose]
 
     def prices(self) -> dict[int, float]:
-        """Return, by feed, the loss that one more watt would save, after a run of the relaxation."""
+        """Return, by feed, the loss that one more watt would save, after the relaxation is solved."""
         rows = {row.name: row for row in self.program.constraints()}
         found: dict[int, float] = {}
         for position, name in self.planes:

@@ -1,5 +1,3 @@
-"""The report of one period of a cap plan."""
-
 from math import isfinite
 
 from power.caps.budgets import firm, spread_w, touching
@@ -100,7 +98,7 @@ def _feeds(scenarios: Scenarios, period: int, solved: Solved, lost: Solved | Non
 
 
 def _one_side(scenarios: Scenarios, period: int, lost: Solved | None) -> dict[str, dict[str, float]]:
-    """Return the figures of a feed after the loss of a side."""
+    """Return the figures of each feed after the loss of a side."""
     if lost is None or lost[1].choice is None:
         return {}
     hierarchy, draws = scenarios.tree.hierarchy, draws_of(lost)
@@ -124,10 +122,9 @@ def _one_side(scenarios: Scenarios, period: int, lost: Solved | None) -> dict[st
 
 
 def solved_prices(solved: Solved) -> tuple[CapProblem, dict[int, float]]:
-    """A problem with its prices."""
     return solved[0], solved[1].prices
 
 
 def _by_name(problem: CapProblem, prices: dict[int, float]) -> dict[str, float]:
-    """Per kW."""
+    """Return prices per kW by feed name."""
     return {problem.feeds[position].name: price * W_PER_KW for position, price in prices.items()}

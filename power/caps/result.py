@@ -27,7 +27,7 @@ class ClassCaps(Frozen):
 
     @property
     def within_slack(self) -> bool:
-        """Whether its requests are no slower than they may be."""
+        """Return whether the slowdown of the requests is within the slack."""
         return self.slowdown - 1 <= self.slack * (1 + ROUNDING)
 
 
@@ -90,7 +90,6 @@ class CapPlan(Frozen):
     solve_s: float = 0.0
 
     def feed(self, name: str, period: int) -> FeedCaps:
-        """One feed in one period."""
         return next(feed for feed in self.periods[period].feeds if feed.name == name)
 
 

@@ -18,8 +18,6 @@ NORMAL_95 = 1.959964
 
 
 class Running(NamedTuple):
-    """A class at its clocks in a period."""
-
     one: ServerClass
     busy: Busy
     token_clock: float
@@ -36,7 +34,7 @@ class Chance(NamedTuple):
 
 
 def sampled_w(classes: Sequence[Running], *, correlation: float, samples: int, rng: np.random.Generator) -> Floats:
-    """Power of all of them together at so many moments of as many days."""
+    """Return the total power of the classes at sampled moments of sampled days."""
     common = rng.standard_normal(samples)
     total = np.zeros(samples)
     for running in classes:

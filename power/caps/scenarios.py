@@ -18,18 +18,15 @@ Menu = tuple[Option, ...]
 
 @dataclass(frozen=True)
 class Scenarios:
-    """All the problems of one tree."""
-
     tree: PowerTree
     terms: Terms
 
     @cached_property
     def limited(self) -> Mapping[str, tuple[int, ...]]:
-        """Feeds with anything under them, with the classes there."""
+        """Return the feeds with servers, each with the positions of its classes."""
         return {name: tuple(members) for name, members in self.tree.hierarchy.below.items() if members}
 
     def both_sides(self, period: int) -> CapProblem:
-        """Return the problem with both sides."""
         hierarchy, menus = self.tree.hierarchy, self._menus(period, emergency=False)
         limits = {name: hierarchy.feeds[name].may_draw_w(period) for name in self.limited}
         return self._problem(tuple(menus[one.group.name] for one in hierarchy.classes), limits)
@@ -56,7 +53,7 @@ class Scenarios:
         return self._problem(tuple(chosen), limits)
 
     def _lower(self, menu: Menu, now: Option) -> Menu:
-        """What may follow on a setting when a side is lost."""
+        """Return the options that are allowed after the loss of a side."""
         return tuple(o for o in menu if raises_no_peak(o.draw, now.draw, sigmas=self.terms.sigmas)) or (now,)
 
     def _menus(self, period: int, *, emergency: bool) -> dict[str, Menu]:

@@ -29,7 +29,7 @@ class CapResult:
 
 
 def solve(problem: CapProblem, *, solver: Solver, limits: Limits) -> CapResult:
-    """The least loss."""
+    """Minimise the loss."""
     first = tuple(0 for _ in problem.options)
     if not broken(problem, first):
         return CapResult(SolveStatus.OPTIMAL, first, problem.loss(first), problem.loss(first), {}, {})
@@ -42,7 +42,7 @@ def solve(problem: CapProblem, *, solver: Solver, limits: Limits) -> CapResult:
 
 
 class _Search:
-    """The state of one problem while it is solved."""
+    """The state of the search on one problem."""
 
     def __init__(self, problem: CapProblem, solver: Solver, deadline: Deadline) -> None:
         self.problem = problem
@@ -65,7 +65,7 @@ class _Search:
         return loss - self.bound <= max(NEGLIGIBLE, self.deadline.limits.relative_gap * loss)
 
     def relax(self) -> SolveStatus:
-        """Mixtures of options: a bound, prices, and a choice near by."""
+        """Solve the relaxation: it gives a bound, prices and a choice near the mixture."""
         relaxed = CapModel(self.problem)
         relaxed.relax()
         shares = relaxed.shares()
@@ -121,7 +121,6 @@ class _Search:
         return wrong
 
     def result(self) -> CapResult:
-        """Return the result."""
         if self.best is None:
             return self.nothing() if self.status is SolveStatus.INFEASIBLE else self._unknown()
         loss = self.problem.loss(self.best)

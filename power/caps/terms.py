@@ -39,7 +39,7 @@ class Terms(Frozen):
 
     @cached_property
     def sigmas(self) -> float:
-        """The number of standard deviations above the mean that a normal distribution exceeds with this risk."""
+        """Return the number of standard deviations above the mean that a normal distribution exceeds with this risk."""
         return NormalDist().inv_cdf(1 - self.risk)
 
     def _violations(self) -> Iterator[Violation]:

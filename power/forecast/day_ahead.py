@@ -23,7 +23,7 @@ MAX_DAYS = 42  # past days used
 HALF_LIVES = (1.5, 4.0, np.inf)  # days
 OTHER_KIND = (1.0, 0.3, 0.03)  # weight of a day of another kind than the one forecast
 HARMONICS = 8
-SHIFT = 0.5  # of what yesterday lay off
+SHIFT = 0.5  # share of yesterday's deviation
 SHARPNESS = 8  # a course that was half as near as the best counts 2^-8 of it
 SHRINK = 0.5  # of the mean error of past days that persists
 FIRST_TRIED = 2  # days before the first one that is forecast for its error
@@ -35,7 +35,7 @@ FULL_SHARE = 0.5  # of its steps that a day must have to count
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DayForecast:
-    """Watts of the steps of one day at quantiles."""
+    """Power of the steps of one day in watts, at quantiles."""
 
     step_s: float
     second_of_day: float  # where the first step begins
@@ -44,7 +44,7 @@ class DayForecast:
     days: int  # past ones it was made from
 
     def of_periods(self, periods: int, quantile: float) -> Floats:
-        """The highest step of each of so many even periods of the day, at a quantile."""
+        """Return the highest step of each equal period of the day, at a quantile."""
         if not 1 <= periods <= len(self.watts):
             raise RuleError([(("periods",), f"must be 1 to {len(self.watts)}, got {periods}")])
         if quantile not in self.quantiles:
@@ -57,7 +57,7 @@ class DayForecast:
 
 
 def next_day(history: Steps, *, quantiles: Sequence[float] = DAY_QUANTILES) -> DayForecast:
-    """The 24 hours after the last step, from all whole days before it."""
+    """Forecast the 24 hours after the last step, from all whole days before it."""
     RuleError.raise_for(
         (("quantiles", i), f"must be between 0 and 1, got {each:g}")
         for i, each in enumerate(quantiles)
@@ -109,7 +109,7 @@ def _kinds(days: int, weekday: int | None) -> npt.NDArray[np.bool_]:
 
 
 def _tried(past: Floats, weekday: int | None) -> tuple[Floats, list[Floats]]:
-    """The expected course of the next day, and what each past day was off the one expected from those before it."""
+    """Return the expected course of the next day, and the deviation of each past day from its own expected course."""
     days = len(past)
     kinds = [None if weekday is None else (weekday - (days - day)) % WEEK for day in range(days + 1)]
     distance = np.zeros(len(HALF_LIVES) * len(OTHER_KIND))
@@ -127,7 +127,7 @@ def _tried(past: Floats, weekday: int | None) -> tuple[Floats, list[Floats]]:
 
 
 def _mixed(courses: Floats, distance: Floats) -> Floats:
-    """The courses weighted by how near they have been so far."""
+    """Return the mean of the courses, weighted by their past accuracy."""
     least = float(distance.min())
     weights = ((least + TINY_W) / (distance + TINY_W)) ** SHARPNESS
     mixed: Floats = weights @ courses / weights.sum()
@@ -135,7 +135,7 @@ def _mixed(courses: Floats, distance: Floats) -> Floats:
 
 
 def _courses(past: Floats, same: npt.NDArray[np.bool_]) -> Floats:
-    """Each course that the next day may take."""
+    """Return the candidate courses of the next day."""
     age = np.arange(len(past), 0, -1.0)
     courses = []
     for half_life in HALF_LIVES:
@@ -146,7 +146,7 @@ def _courses(past: Floats, same: npt.NDArray[np.bool_]) -> Floats:
 
 
 def _smooth(course: Floats) -> Floats:
-    """Its mean and first harmonics."""
+    """Return the mean plus the first harmonics."""
     waves = np.fft.rfft(course)
     waves[HARMONICS + 1 :] = 0
     smooth: Floats = np.fft.irfft(waves, n=len(course))
@@ -167,7 +167,7 @@ def _errors(off: Sequence[Floats]) -> Floats:
 
 
 def _student(freedom: int) -> Floats:
-    """Even draws from Student's t, by its expansion around the normal distribution (Abramowitz and Stegun 26.7.5)."""
+    """Return equal quantiles of Student's t, expanded around the normal (Abramowitz and Stegun 26.7.5)."""
     normal = NormalDist()
     z = np.array([normal.inv_cdf((i + 0.5) / DRAWS) for i in range(DRAWS)])
     first = (z**3 + z) / 4

@@ -29,7 +29,7 @@ Of = Literal["mean", "peak"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Readings:
-    """Watts at rising times; times count from the first one."""
+    """Power readings in watts; times rise and count from the first reading."""
 
     at_s: Floats
     watts: Floats
@@ -42,11 +42,11 @@ class Readings:
 
     @property
     def step_s(self) -> float:
-        """The usual time between two readings."""
+        """Return the usual time between two readings."""
         return float(np.median(np.diff(self.at_s)))
 
     def steps(self, step_s: float, *, of: Of = "mean") -> "Steps":
-        """Means or peaks of even steps; NaN where there was no reading."""
+        """Return means or peaks of equal steps; NaN for a step without a reading."""
         if not 0 < step_s <= DAY_S / 2 or DAY_S % step_s > 1e-6:
             allowed = "a part of a day, at most half of it"
             raise RuleError([(("step_s",), f"must be {allowed}, got {step_s:g}")])
@@ -85,12 +85,11 @@ class Steps:
 
     @property
     def per_day(self) -> int:
-        """Steps in a day."""
         return round(DAY_S / self.step_s)
 
 
 def read_power(text: str, *, name: str) -> Readings:
-    """The readings in a CSV text, put in order.  `name` is how errors call it."""
+    """Read a CSV text and sort it by time.  Errors name the text `name`."""
     rows = csv.reader(io.StringIO(text))
     header = [cell.strip().lstrip("\ufeff").casefold() for cell in next(rows, [])]
     time, watts = _column(header, TIMES, name), _column(header, WATTS, name)
@@ -176,7 +175,7 @@ def _numbers(cells: Sequence[str]) -> Floats | None:
 
 
 def _moment(text: str) -> datetime | None:
-    """A time in ISO 8601; one without a zone is UTC."""
+    """Parse a time in ISO 8601; a time without a zone is UTC."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

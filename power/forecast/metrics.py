@@ -12,8 +12,6 @@ from power.forecast.state_layout import LAGS, QUANTILES, TARGETS, UNIT_W
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The score of one quantile."""
-
     quantile: float
     coverage: float  # share of outcomes at or below it; honest where it equals the quantile
     pinball_w: float  # mean; the least belongs to the true quantile

@@ -96,7 +96,7 @@ def _entry_of(parts: Parts, reading: int) -> Floats:
 
 @jit_inner
 def _means(table: Floats, drivers: int, at_s: float, row_w: float) -> None:
-    """Means of the reading and of each driver; a gap lets them forget."""
+    """Update the means of the reading and of each driver; a gap reduces the weight of the past."""
     gone_s = at_s - table[AT_S] if table[READINGS] > 0 else 0.0
     first = 1 / (table[READINGS] + 1)
     slow, brief = max(1 - np.exp(-gone_s / SLOW_S), first), max(1 - np.exp(-gone_s / BRIEF_S), first)
@@ -108,7 +108,7 @@ def _means(table: Floats, drivers: int, at_s: float, row_w: float) -> None:
 
 @jit_inner
 def _describe(table: Floats, parts: Parts, drivers: int, row_w: float) -> None:
-    """The reading and its features into its entry."""
+    """Write the reading and its features into its entry."""
     unit_w, here = table[UNIT_W], int(table[READINGS])
     values = _entry_of(parts, here)
     values[0] = row_w / unit_w
@@ -175,7 +175,7 @@ def _learn(parts: Parts, then: Floats, rises: Floats) -> None:
 
 @jit_inner
 def _factorised(parts: Parts) -> npt.NDArray[np.float64]:
-    """The Cholesky factor of the squares with the ridge on all but the constant."""
+    """Return the Cholesky factor of the squares, with the ridge on all but the constant."""
     features, gram = parts.features, parts.gram
     ridge = 1 + RIDGE / gram[0]  # the constant's square counts readings
     low = np.zeros((features, features))
@@ -190,7 +190,7 @@ def _factorised(parts: Parts) -> npt.NDArray[np.float64]:
 
 @jit_inner
 def _solve(parts: Parts) -> None:
-    """Weights of every location and spread from the sums."""
+    """Compute the weights of every location and spread from the sums."""
     features, weights = parts.features, parts.weights
     low = _factorised(parts)
     for at in range(0, 2 * TARGETS * features, features):
@@ -208,7 +208,7 @@ def _solve(parts: Parts) -> None:
 
 @jit_inner
 def _forecast(parts: Parts, values: Floats, prior: float) -> None:
-    """Location and spread of each target into the entry, and its quantiles into `now`."""
+    """Write location and spread of each target into the entry, and the quantiles into `now`."""
     features, weights = parts.features, parts.weights
     known = parts.gram[0] >= TRUSTED
     for target in range(TARGETS):
@@ -230,7 +230,7 @@ def _forecast(parts: Parts, values: Floats, prior: float) -> None:
 
 @jit_entry(void(float64[::1], int64, float64, float64))
 def take(table: Floats, drivers: int, at_s: float, row_w: float) -> None:
-    """Take in one reading; the drivers' watts are in the table already."""
+    """Add one reading; the drivers' watts are already in the table."""
     parts = _parts(table, drivers)
     here = int(table[READINGS])
     if here > 0 and abs(at_s - table[AT_S] - table[STEP_S]) > 0.5 * table[STEP_S]:

@@ -33,7 +33,7 @@ MAX_DRIVERS = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowForecast:
-    """A forecast after some readings."""
+    """The forecast after a number of readings."""
 
     layout: Layout
     table: Floats
@@ -53,7 +53,7 @@ class RowForecast:
 
     @property
     def seen(self) -> int:
-        """Readings taken in."""
+        """Return the number of readings so far."""
         return int(self.table[READINGS])
 
     def after(self, *, at_s: float, row_w: float, drivers_w: Sequence[float] = ()) -> Self:
@@ -81,7 +81,7 @@ class RowForecast:
         return max(0.0, self._quantile_w(horizon_s, quantile, first=0))
 
     def change_w(self, horizon_s: float, quantile: float) -> float:
-        """The reading at the end of the horizon less the last one, at a quantile; below 0 where it falls."""
+        """Return the reading at the end of the horizon less the last one, at a quantile; below 0 where it falls."""
         return self._quantile_w(horizon_s, quantile, first=len(LAGS))
 
     def _quantile_w(self, horizon_s: float, quantile: float, *, first: int) -> float:

@@ -35,50 +35,52 @@ class Layout:
 
     @cached_property
     def features(self) -> int:
-        """The number of features: one, three of the means, the last differences, and the drivers minus their means."""
+        """Return the number of features: one, three of the means, the last differences, and the drivers minus their
+        means.
+        """
         return OWN + self.drivers
 
     @cached_property
     def entry(self) -> int:
-        """Floats per reading in the ring."""
+        """Return the number of floats per reading in the ring."""
         return 1 + self.features + 2 * TARGETS
 
     @cached_property
     def inputs(self) -> int:
-        """First driver; their slow means follow."""
+        """Return the offset of the first driver; the slow means of the drivers follow."""
         return HEAD
 
     @cached_property
     def ring(self) -> int:
-        """First entry of the ring."""
+        """Return the offset of the first entry of the ring."""
         return self.inputs + 2 * self.drivers
 
     @cached_property
     def gram(self) -> int:
-        """First of the sums of squares."""
+        """Return the offset of the sums of squares."""
         return self.ring + HISTORY * self.entry
 
     @cached_property
     def sums(self) -> int:
-        """First of the sums of products."""
+        """Return the offset of the sums of products."""
         return self.gram + self.features**2
 
     @cached_property
     def weights(self) -> int:
-        """First of the solutions."""
+        """Return the offset of the solutions."""
         return self.sums + 2 * TARGETS * self.features
 
     @cached_property
     def factors(self) -> int:
-        """First of the factors."""
+        """Return the offset of the factors."""
         return self.weights + 2 * TARGETS * self.features
 
     @cached_property
     def now(self) -> int:
-        """First of the quantiles forecast from the last reading, in watts above it."""
+        """Return the offset of the quantiles forecast from the last reading, in watts above the reading."""
         return self.factors + TARGETS * len(QUANTILES)
 
     @cached_property
     def size(self) -> int:
-        """All floats."""
+        """Return the total number of floats."""
         return self.now + TARGETS * len(QUANTILES)

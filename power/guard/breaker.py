@@ -26,7 +26,7 @@ class TripCurve(Frozen):
     at_once: Annotated[float, Field(gt=1, le=50)] = 5.0  # the magnetic part opens here
 
     def seconds_to_trip(self, ratio: float, *, heat: float = 1.0) -> float:
-        """Return how long a constant overload is carried, from this heat."""
+        """Return the time to trip at a constant overload, from this heat."""
         limit = self.holds * self.holds
         if ratio >= self.at_once or heat >= limit:
             return 0.0
@@ -35,10 +35,10 @@ class TripCurve(Frozen):
         return self.time_constant_s * log((ratio * ratio - heat) / (ratio * ratio - limit))
 
     def heat_after(self, heat: float, ratio: float, duration_s: float) -> float:
-        """The heat after so long at a constant ratio; exact, however long the step."""
+        """Return the heat after a constant ratio; exact for every step length."""
         final = ratio * ratio
         return final + (heat - final) * exp(-duration_s / self.time_constant_s)
 
     def opened(self, heat: float, ratio: float) -> bool:
-        """Whether it is open at this heat and load."""
+        """Return whether the breaker is open at this heat and load."""
         return heat >= self.holds * self.holds or ratio >= self.at_once

@@ -54,7 +54,7 @@ class BudgetOrder(Frozen):
 
 
 class Timetable(NamedTuple):
-    """An accepted order.  A value; `accept` returns the next one."""
+    """An accepted order.  Immutable: `accept` returns the next timetable."""
 
     starts_s: tuple[float, ...]
     limits_w: tuple[float, ...]
@@ -63,12 +63,11 @@ class Timetable(NamedTuple):
     grace_w: float = 0.0
 
     def at(self, now_s: float) -> Budget:
-        """The limit for the brake."""
         limit_w = self._limit_at(now_s)
         return Budget(max(limit_w, self.grace_w) if now_s < self.grace_until_s else limit_w, self.expires_at_s)
 
     def coming_w(self, now_s: float, *, lead_s: float) -> float:
-        """The lowest limit between now and so long from now: what the policy has to reach."""
+        """Return the lowest limit within the look-ahead: the target of the policy."""
         within = (limit for start, limit in self._entries() if now_s < start <= now_s + lead_s)
         return min(within, default=self._limit_at(now_s)) if now_s >= self.starts_s[0] else inf
 
@@ -83,7 +82,7 @@ class Timetable(NamedTuple):
 def accept(
     order: BudgetOrder, *, before: Timetable | None, domain: str, settings: GuardSettings, now_s: float
 ) -> Timetable:
-    """The timetable from now on, or BudgetError with every defect."""
+    """Return the timetable from now on; raise BudgetError with every defect."""
     violations = list(_violations(order, domain=domain, settings=settings))
     if violations:
         raise BudgetError(violations)

@@ -72,7 +72,7 @@ class Guard(Generic[StateT]):
         return self._policy_step(state, observed)
 
     def full_step(self, state: GuardState[StateT], telemetry: Telemetry) -> tuple[GuardState[StateT], Orders]:
-        """The whole step; `step` takes the short way to the same end where only the reading is new."""
+        """Take the whole step; `step` takes a shorter path with the same result where only the reading is new."""
         health = assess(telemetry, self.settings, last_limit_w=state.limit_w)
         first = state.started_s == inf
         if first or state.limit_w != health.limit_w or state.had_budget is not (state.had_budget or health.planned):
@@ -131,7 +131,7 @@ class Guard(Generic[StateT]):
         return max(0.0, limit_w - state.commands.reserve_w)
 
     def _policy_step(self, state: GuardState[StateT], observed: Observation) -> tuple[GuardState[StateT], Orders]:
-        """Apply the policy's next setting; nothing else changed."""
+        """Apply the policy's next setting; nothing else has changed."""
         policy, wanted = self.policy.decide(state.policy, observed)
         commands, command = state.commands, NO_SERVERS
         if wanted is not state.setting and wanted.clocks != state.setting.clocks:
@@ -212,7 +212,6 @@ class Guard(Generic[StateT]):
         return state._replace(policy=policy, wanted=wanted)
 
     def _setting(self, state: GuardState[StateT], health: TelemetryHealth) -> Setting:
-        """Return the setting that applies."""
         wanted = state.wanted
         if state.mode is GuardMode.NORMAL and (state.has_commanded or health.fresh):
             return wanted

@@ -1,5 +1,3 @@
-"""The output of a step of the guard."""
-
 from math import inf
 from typing import NamedTuple
 
@@ -10,7 +8,7 @@ from power.guard.telemetry import NO_SERVERS
 
 
 class Orders(NamedTuple):
-    """What to do now.  Doing it twice is doing it once."""
+    """The output of a step of the guard.  Orders are idempotent."""
 
     mode: GuardMode
     setting: Setting  # in force: limits and routing for the router, clocks for the servers in `command`
@@ -21,7 +19,7 @@ class Orders(NamedTuple):
 
     @property
     def quiet(self) -> bool:
-        """Whether there is nothing to send."""
+        """Return whether there is nothing to send."""
         return not (self.command.size or self.brake.size or self.release.size)
 
 

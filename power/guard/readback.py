@@ -27,7 +27,7 @@ MAX_DOUBLINGS = 10
 
 
 class Finding(NamedTuple):
-    """What the read-backs came to."""
+    """The result of a check of the read-backs."""
 
     commands: CommandState
     late_clocks: Ints  # repeat their clocks
@@ -43,7 +43,6 @@ class Finding(NamedTuple):
 
 
 def events_of(finding: Finding, *, mode: GuardMode, now_s: float) -> tuple[Event, ...]:
-    """Return the events of a finding."""
     if finding.quiet:
         return ()
     commands = (
@@ -87,14 +86,14 @@ class Readback:
         self._nobody = np.zeros(len(row), dtype=np.bool_)
 
     def command_clocks(self, commands: CommandState, clocks: Floats, *, now_s: float) -> tuple[CommandState, Ints]:
-        """The orders after a change of setting, and the servers that it concerns."""
+        """Return the orders after a change of setting, and the servers that the change concerns."""
         changed = (commands.expected[:BRAKE] != clocks).any(axis=0)
         expected = commands.expected.copy()
         expected[:BRAKE] = clocks
         return self._due(commands, expected, changed, now_s + self._clock_wait_s), np.flatnonzero(changed)
 
     def command_brake(self, commands: CommandState, *, on: bool, now_s: float) -> CommandState:
-        """The orders after engaging the brake or letting it go."""
+        """Return the orders after the brake is engaged or released."""
         expected = commands.expected.copy()
         expected[BRAKE] = float(on)
         everybody = np.ones(len(self._row), dtype=np.bool_)
@@ -121,12 +120,12 @@ class Readback:
         return self._evaluated(commands, servers, now_s=now_s, silent=servers.read_at_s < silent_before_s)
 
     def _all_right(self, commands: CommandState) -> Finding:
-        """All servers hold their last command, and none was unresponsive."""
+        """Return the finding that all servers hold their last command and none was unresponsive."""
         after = commands._replace(sent=commands.expected[:BRAKE], due_s=self._shown, tries=self._none, open=False)
         return _quiet(after._replace(stacked=False, silent=self._nobody, reserve_w=0.0))
 
     def _waiting(self, commands: CommandState, held: Floats, *, now_s: float) -> CommandState | None:
-        """If all servers report and none failed: close the commands that were read back, else None."""
+        """Close the confirmed commands if all servers report and none failed; else return None."""
         right = self._near(commands.expected, held)
         due_s = np.where(right, SHOWN, commands.due_s)
         left = due_s != SHOWN
@@ -211,7 +210,9 @@ class Readback:
 
     @staticmethod
     def _due(commands: CommandState, expected: Floats, changed: Bools, due_s: float) -> CommandState:
-        """An older command in flight keeps its time, else frequent commands would hide an unresponsive server."""
+        """Return the deadlines.  A command in flight keeps its deadline, else frequent commands would hide an
+        unresponsive server.
+        """
         free = commands.due_s == SHOWN
         due = np.where(changed & free, due_s, commands.due_s)
         sent = np.where(free, expected[:BRAKE], commands.sent)

@@ -44,7 +44,7 @@ class _Curve(NamedTuple):
         return self.floor_w + self.rise_w * float(clock**self.exponent)
 
     def clock_at(self, watts: float, lowest: float) -> float:
-        """The highest clock that draws no more, within bounds."""
+        """Return the highest clock whose power is at most `watts`, within bounds."""
         if self.watts(FULL_CLOCK) <= watts:
             return FULL_CLOCK
         if self.watts(lowest) >= watts:
@@ -95,11 +95,10 @@ class Row:
 
     @property
     def all(self) -> Ints:
-        """The indices of all servers."""
         return np.arange(len(self), dtype=np.int64)
 
     def clocks_of(self, clocks: Clocks) -> Floats:
-        """[2, servers]: the clocks of each server, writing tokens and reading prompts."""
+        """Return [2, servers]: the clocks of each server, writing tokens and reading prompts."""
         by_duty = (
             (clocks.low_token, clocks.high_token, clocks.training),
             (clocks.low_prompt, clocks.high_prompt, clocks.training),
@@ -107,14 +106,14 @@ class Row:
         return np.array(by_duty, dtype=np.float64)[:, self.duty]
 
     def worst_each_w(self, held: Floats) -> Floats:
-        """What each server can draw at most with these clocks; a braked one at its brake clock."""
+        """Return the highest possible power of each server with these clocks; a braked one at its brake clock."""
         clocks = held[[TOKEN_CLOCK, PROMPT_CLOCK]]
         clocks = np.where(held[BRAKE] > 0, np.minimum(clocks, self._brake_clock), clocks)
         watts: Floats = (self._curves[:, 0] + self._curves[:, 1] * clocks ** self._curves[:, 2]).max(axis=0)
         return watts
 
     def worst_w(self, clocks: Clocks) -> float:
-        """What all servers together can draw at most."""
+        """Return the highest possible power of all servers."""
         return sum(_worst_of(group, duty, clocks) for (_, duty), group in self._groups.items())
 
     def level_within(self, limit_w: float, *, lowest: float) -> Clocks:
@@ -168,7 +167,7 @@ def _worst_of(group: _Group, duty: int, clocks: Clocks) -> float:
 
 
 def _clocks_at(share: float, groups: list[_Group], lowest: float) -> Pair:
-    """The clocks at which no server of these draws more than that share of its highest draw."""
+    """Return the clocks at which no server of these exceeds that share of its highest power."""
     token = prompt = FULL_CLOCK
     for group in groups:
         target_w = share * group.worst_w(*FULL) / group.servers

@@ -1,4 +1,4 @@
-"""The numbers of a guard, each with its reason."""
+"""The settings of a guard, each with its reason."""
 
 from typing import Annotated, Self
 
@@ -20,7 +20,7 @@ POLCA_DEGRADED = Clocks(1110 / 1410, 1305 / 1410, 1110 / 1410, 1305 / 1410, 1110
 class GuardSettings(Frozen):
     """The settings of a guard."""
 
-    rating_w: Watts  # what the row's feed carries for ever
+    rating_w: Watts  # continuous limit of the row's feed
     standing_w: Watts | None = None  # the budget without a valid one of a planner; None: the rating
     period_s: Annotated[float, Field(gt=0, le=60)] = 2.0
     telemetry_delay_s: Seconds = 2.0  # declared: from the end of a reading's window to its arrival
@@ -51,12 +51,12 @@ class GuardSettings(Frozen):
 
     @property
     def degraded_clocks(self) -> Clocks:
-        """Upper bound of the clocks while budget or actuation is not reliable."""
+        """Return the upper bound of the clocks while budget or actuation is not reliable."""
         return Clocks(*self.degraded)
 
     @property
     def standing_limit_w(self) -> float:
-        """The budget without a planner."""
+        """Return the budget without a planner."""
         return self.rating_w if self.standing_w is None else self.standing_w
 
     @property

@@ -54,7 +54,7 @@ class EventKind(StrEnum):
 
 
 class Event(NamedTuple):
-    """Something to count, log and keep."""
+    """An event to count, log and store."""
 
     kind: EventKind
     at_s: float
@@ -64,7 +64,7 @@ class Event(NamedTuple):
 
 
 class CommandState(NamedTuple):
-    """The commands to every server and their state.  Arrays are never written to; a change makes new ones."""
+    """The commands to every server and their state.  Arrays are immutable; a change makes new ones."""
 
     expected: Floats  # [4, servers], as `Servers.held`
     sent: Floats  # [2, servers]: the clocks that are under way to each; newer ones wait until these have landed
@@ -75,11 +75,11 @@ class CommandState(NamedTuple):
     braked: bool
     open: bool  # whether any command has yet to show, or any server is unresponsive
     stacked: bool  # whether any server got a newer command while one was in flight
-    reserve_w: float  # what unresponsive servers may draw above their commands
+    reserve_w: float  # possible power of unresponsive servers above their commands
 
 
 class GuardState(NamedTuple, Generic[StateT]):
-    """The state of the guard.  A value: a step returns another."""
+    """The state of the guard.  Immutable: a step returns the next state."""
 
     mode: GuardMode
     since_s: float

@@ -1,5 +1,3 @@
-"""The input of a step of the guard."""
-
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
@@ -22,7 +20,7 @@ class Servers:
 
 
 class Telemetry(NamedTuple):
-    """Everything that may be known at a moment; all of it may be missing, late or wrong."""
+    """The input of a step of the guard; every part may be missing, late or wrong."""
 
     now_s: float
     reading: Reading | None  # the newest, however old

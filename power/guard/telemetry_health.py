@@ -16,13 +16,12 @@ class TelemetryHealth(NamedTuple):
     reading: Reading | None  # None for an impossible value too
     fresh: bool  # the reading is recent
     limit_w: float  # above it the brake engages
-    policy_limit_w: float  # what the policy may use: less, where less is coming
+    policy_limit_w: float  # budget for the policy: lower when a lower limit is about to start
     planned: bool  # the limit is a planner's
     above_at_s: float  # when a reading above the limit was taken; minus infinity: never
 
 
 def assess(telemetry: Telemetry, settings: GuardSettings, *, last_limit_w: float) -> TelemetryHealth:
-    """Evaluate the telemetry of a step."""
     now_s, reading, raw = telemetry.now_s, telemetry.reading, telemetry.reading
     if reading is not None and not (0 <= reading.row_w < inf and reading.at_s <= now_s):
         reading = None

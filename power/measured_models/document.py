@@ -84,7 +84,7 @@ class ServingShares(Frozen):
     date: dt.date
 
     def rise_share(self, *, active_billions: float, total_billions: float, gpus: int) -> float:
-        """Return what one request in the batch adds to idle, as a share of the rated power."""
+        """Return the power that one request in the batch adds to idle, as a share of the rated power."""
         sizes = np.log([active_billions / gpus, total_billions / gpus, gpus])
         return float(np.exp(self.level + sizes @ [self.active, self.total, self.gpus]))
 
@@ -112,7 +112,7 @@ class Engine(Frozen):
     prompt_power_error: Error | None = None
 
     def share(self, batch: float) -> float:
-        """Power of a board that writes tokens for so many requests, as a share of its rated power."""
+        """Return the power of a board that writes tokens for `batch` requests, as a share of its rated power."""
         rise = self.rise_share * float(min(batch, self.saturation) ** self.batch_exponent)
         return min(1.0, self.idle_share + rise)
 
@@ -146,7 +146,7 @@ class ClockShares(Frozen):
     date: dt.date
 
     def left(self, clock: float) -> float:
-        """The share of full power that a clock leaves."""
+        """Return the remaining share of full power at a clock."""
         return self.floor_share + (1 - self.floor_share) * float(clock**self.exponent)
 
     def clock_leaving(self, share: float) -> float | None:
@@ -182,15 +182,15 @@ class PowerShares(Frozen):
 
     @cached_property
     def by_name(self) -> dict[str, BoardShares]:
-        """The measured boards under their folded names."""
+        """Return the measured boards by their folded names."""
         return {folded(board.name): board for board in self.boards}
 
     def board(self, gpu: GpuSpec) -> BoardShares:
-        """Return the shares of a GPU type, or of all together."""
+        """Return the shares of a GPU type; the shares of all boards together for an unmeasured type."""
         return self.by_name.get(folded(gpu.name), self.unmeasured)
 
     def idle_share(self, name: str) -> float:
-        """Powered, with nothing to do: of a board that was measured, else as cited, else of all together."""
+        """Return the share at idle: measured for this board, else cited, else that of all boards together."""
         known = self.by_name.get(folded(name))
         cited = {folded(board): share for board, share in self.idle_shares.items()}.get(folded(name))
         return known.idle_share.mid if known else self.unmeasured.idle_share.mid if cited is None else cited
@@ -208,13 +208,12 @@ class Engines(Frozen):
 
 @cache
 def builtin_shares() -> PowerShares:
-    """The shares that ship with the product, without single engines."""
+    """Return the shipped shares without single engines."""
     return read_model(parse_document(_shipped("curves.yaml"), name="power/data/curves.yaml"), PowerShares)
 
 
 @cache
 def builtin_curves() -> PowerShares:
-    """The whole shipped document."""
     part = read_model(parse_document(_shipped("engines.yaml"), name="power/data/engines.yaml"), Engines)
     return builtin_shares().model_copy(update={"engines": part.engines})
 

@@ -111,7 +111,7 @@ def _clock_leaving(shares: Floats, floor: float, exponent: float, lowest: float)
 
 
 def _curve(clocks: Floats, shares: Floats) -> tuple[float, float]:
-    """`f`, `a` with the least squares of relative errors."""
+    """Return `f` and `a` with the least squares of relative errors."""
     powers = clocks[None, :] ** EXPONENTS[:, None]
     off = [np.sum((shares / (floor + (1 - floor) * powers) - 1) ** 2, axis=1) for floor in FLOORS]
     floor_at, exponent_at = np.unravel_index(int(np.argmin(off)), (len(FLOORS), len(EXPONENTS)))
@@ -119,5 +119,5 @@ def _curve(clocks: Floats, shares: Floats) -> tuple[float, float]:
 
 
 def limits_by_clock(full_w: float, clocks: Sequence[float], *, shares: ClockShares) -> Mapping[float, float]:
-    """The power limit that does to compute-bound work what each clock does."""
+    """Return the power limit that slows compute-bound work as much as each clock."""
     return {clock: full_w * shares.left(clock) for clock in clocks}

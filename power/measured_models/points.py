@@ -71,7 +71,7 @@ class LimitPoint:
 
 
 def grouped(points: Iterable[PointT], key: Callable[[PointT], KeyT]) -> dict[KeyT, list[PointT]]:
-    """Points under their keys, in the order they came."""
+    """Return the points by key, in the order of input."""
     found: dict[KeyT, list[PointT]] = defaultdict(list)
     for point in points:
         found[key(point)].append(point)
@@ -87,6 +87,6 @@ def error_of(predicted: Sequence[float] | Floats, measured: Sequence[float] | Fl
 
 
 def spread_of(values: Sequence[float] | Floats) -> Spread:
-    """5 %, 50 % and 95 %."""
+    """Return the 5 %, 50 % and 95 % quantiles."""
     low, mid, high = (round(float(value), 2) for value in np.percentile(np.asarray(values), [5, 50, 95]))
     return Spread(low=low, mid=mid, high=high)

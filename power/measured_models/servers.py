@@ -77,7 +77,7 @@ def engine_of(curves: PowerShares, gpu: GpuSpec, *, model: str, gpus: int | None
 
 
 def clock_exponent(share: float, idle_share: float, clock: ClockShares) -> float:
-    """`a'` of idle + rise * c^a' nearest to share * (f + (1 - f) * c^a)."""
+    """Return `a'` of idle + rise * c^a' nearest to share * (f + (1 - f) * c^a)."""
     clocks = np.linspace(clock.lowest, 1.0, CLOCKS_TRIED)
     wanted = share * (clock.floor_share + (1 - clock.floor_share) * clocks**clock.exponent)
     found = idle_share + (share - idle_share) * clocks[None, :] ** EXPONENTS[:, None]

@@ -30,7 +30,7 @@ def families_of(points: Sequence[ServingPoint]) -> list[list[ServingPoint]]:
 
 
 def board_shares(points: Sequence[ServingPoint], *, idle: Spread, source: str, date: dt.date) -> BoardShares:
-    """Power by load, as the planner takes it: busy share, and `g` of idle + (busy - idle) * load^g."""
+    """Return the power by load, as the planner takes it: busy share, and `g` of idle + (busy - idle) * load^g."""
     families = families_of(points)
     tops = [max(family, key=lambda point: point.rate_tokens_per_s) for family in families]
     pairs = [(point, top) for family, top in zip(families, tops, strict=True) for point in family]

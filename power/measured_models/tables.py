@@ -64,8 +64,6 @@ COLUMNS: Mapping[TableKind, tuple[str, ...]] = {
 
 @dataclass(slots=True)
 class Points:
-    """The points of all tables."""
-
     serving: list[ServingPoint] = field(default_factory=list)
     requests: list[RequestPoint] = field(default_factory=list)
     limits: list[LimitPoint] = field(default_factory=list)
@@ -74,7 +72,7 @@ class Points:
 
 
 def kind_of(columns: Sequence[str]) -> TableKind:
-    """The kind of a table with these columns; a RuleError names those that are missing from the nearest kind."""
+    """Return the kind of a table with these columns; a RuleError names those that are missing from the nearest kind."""
     missing = {kind: [name for name in wanted if name not in columns] for kind, wanted in COLUMNS.items()}
     kind = min(missing, key=lambda kind: len(missing[kind]) / len(COLUMNS[kind]))
     if len(missing[kind]) * 2 > len(COLUMNS[kind]):
@@ -108,7 +106,7 @@ def read_table(
 
 @dataclass(slots=True)
 class _Table:
-    """Read row by row and collect violations."""
+    """Rows of a table and the violations found in them."""
 
     rows: Sequence[Row]
     name: str
@@ -117,7 +115,7 @@ class _Table:
     left_out: Counter[str] = field(default_factory=Counter)
 
     def serving(self) -> Iterator[ServingPoint]:
-        """ML.ENERGY: tasks that write no tokens have no batch and are left out."""
+        """Read ML.ENERGY; tasks that write no tokens have no batch and are left out."""
         for number, row in enumerate(self.rows, 2):
             if not row["avg_batch_size"] or not row["output_throughput_tokens_per_sec"]:
                 self.left_out["writes no tokens"] += 1
@@ -154,7 +152,7 @@ class _Table:
             )
 
     def limits(self) -> Iterator[LimitPoint]:
-        """Zeus's summaries: one epoch is the work; the board is named by the file."""
+        """Read Zeus's summaries: one epoch is the work; the file name gives the board."""
         gpu = self._named_board()
         for number, row in enumerate(self.rows, 2):
             limit_w, time_s, power_w = (
@@ -164,7 +162,7 @@ class _Table:
             yield LimitPoint(gpu, task, f"{task} {row['batch_size']} {row['optimizer']}", limit_w, time_s, power_w)
 
     def windows(self, columns: Sequence[str]) -> Iterator[LimitPoint]:
-        """Zeus's profiler: each window does the same work; energy is per board."""
+        """Read Zeus's profiler: each window does the same work; energy is per board."""
         gpu, energies = self._named_board(), [name for name in columns if GPU_ENERGY.fullmatch(name)]
         for number, row in enumerate(self.rows, 2):
             found = WINDOW_LIMIT.search(row["window_name"])

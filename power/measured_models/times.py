@@ -42,7 +42,7 @@ def _fitted(features: Floats, seconds: Floats) -> tuple[Floats, Error]:
 
 
 def _not_negative(features: Floats, seconds: Floats) -> Floats:
-    """The least squares of relative errors with no coefficient below 0: the best over all sets of columns kept."""
+    """Fit least squares of relative errors without negative coefficients: the best over all sets of columns."""
     scaled, columns = features / seconds[:, None], range(features.shape[1])
     best, least = np.zeros(len(columns)), np.inf
     for kept in (list(some) for size in range(1, len(columns) + 1) for some in combinations(columns, size)):

@@ -28,7 +28,7 @@ TRAINING_SLACK = 0.10  # POLCA reports 20 % of a training server's peak for 10 %
 
 
 class Point(NamedTuple):
-    """One clock of one control, against full clock."""
+    """Loss and saving of one clock of a control, relative to full clock."""
 
     clock: float
     loss: float
@@ -101,7 +101,7 @@ def frontier(controls: Sequence[Control], grid: Sequence[float]) -> tuple[Rung, 
 
 
 def training_w(job: TrainingJob, clock: float) -> float:
-    """The most that a server of a job draws: while all of them compute."""
+    """Return the highest power of a server of a job: while all its servers compute."""
     return job.trough_w + (job.compute_w - job.trough_w) * float(clock**job.clock_exponent)
 
 
@@ -141,7 +141,7 @@ def _hull_steps(control: Control, grid: Sequence[float]) -> Iterator[Step]:
 
 
 def _concave(points: Iterator[Point]) -> list[Point]:
-    """The upper hull of points in order of falling clock: loss and savings rise together."""
+    """Return the upper hull of points in order of falling clock: loss and savings rise together."""
     hull: list[Point] = []
     for point in points:
         if hull and point.saved_w <= hull[-1].saved_w:

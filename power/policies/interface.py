@@ -9,7 +9,7 @@ StateT = TypeVar("StateT")
 
 
 class Policy(Protocol[StateT]):
-    """A rule for one row.  Pure: the state is a value, time is part of the observation."""
+    """A rule for one row.  Pure: the state is immutable and time is part of the observation."""
 
     @property
     def name(self) -> str:

@@ -47,7 +47,7 @@ MIN_CORRECTION, MAX_CORRECTION = 0.85, 1.25  # beyond, it is not the curves that
 
 
 class Step(NamedTuple):
-    """Routing from a pressure on: what the row would draw at full clocks, over its share of the budget."""
+    """Routing from a pressure on.  Pressure is the power at full clocks over the row's share of the budget."""
 
     above: float
     routing: Routing
@@ -64,7 +64,7 @@ CONSOLIDATE = (
 
 
 class Margins(NamedTuple):
-    """What the ladder leaves free, and how fast it learns."""
+    """Free margins of the ladder, and its learning rates."""
 
     share: float = 0.975  # of the budget
     ease: float = 0.01  # of that share: a higher-clock rung must leave so much, to avoid oscillation
@@ -82,8 +82,6 @@ class Margins(NamedTuple):
 
 
 class LadderState(NamedTuple):
-    """What the ladder remembers."""
-
     rung: int = 0
     correction: float = 1.0
     low_prompts: float = 0.05  # share of busy servers that read prompts
@@ -115,12 +113,10 @@ class Ladder:
 
     @cached_property
     def rungs(self) -> tuple[Rung, ...]:
-        """The rungs from full clocks down."""
         mix = np.ones((len(self.kinds), len(Priority), len(Phase))) if self.mix is None else self.mix
         return frontier(controls_of(self.kinds, mix, slack=self.slack, jobs=self.jobs), clock_grid())
 
     def start(self) -> LadderState:
-        """Return the state at full clocks."""
         return LadderState()
 
     def decide(self, state: LadderState, observed: Observation) -> tuple[LadderState, Setting]:
@@ -241,7 +237,7 @@ class Ladder:
         return share
 
     def _step(self, step: int, pressure: float, reading: float) -> int:
-        """Return the routing step: one up above its pressure, one down below the present one's by the band."""
+        """Return the routing step: one up above its pressure, one down below its pressure by the band."""
         if reading > self.margins.most_reading:
             return max(0, step - 1)
         if step < len(self.routing) and pressure > self.routing[step].above:

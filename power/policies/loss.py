@@ -23,7 +23,6 @@ class Slack(Frozen):
     high: SlackShare = 0.01
 
     def of(self, priority: Priority) -> float:
-        """Return the slack of a priority."""
         return self.high if priority is Priority.HIGH else self.low
 
 
@@ -31,14 +30,14 @@ class HasSlowdown(Protocol):
     """The speed of a server; `power.server_model.ServerModel` implements this interface."""
 
     def prompt_slowdown(self, clock: float) -> float:
-        """Time over time at full clock."""
+        """Return time over time at full clock."""
 
     def token_slowdown(self, clock: float) -> float:
-        """Time over time at full clock."""
+        """Return time over time at full clock."""
 
 
 def slowdown(model: HasSlowdown, phase: Phase, clock: float) -> float:
-    """Time over time at full clock; nothing waits for a server that serves nothing."""
+    """Return time over time at full clock; 1 for a server that serves nothing."""
     if phase is Phase.PROMPT:
         return model.prompt_slowdown(clock)
     return model.token_slowdown(clock) if phase is Phase.TOKEN else 1.0

@@ -1,4 +1,4 @@
-"""Policies by the names that the command line knows."""
+"""The policies by their command-line names."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ def policy_named(
     jobs: Sequence[TrainingJob] = (),
     command_delay_s: float | None = None,
 ) -> Policy[Any]:
-    """A policy with its own parameters.  The delay is the policy's own unless given: 2 s makes POLCA an in-band one."""
+    """Return a policy with its own parameters, and its own delay unless given: 2 s makes POLCA an in-band one."""
     if name not in _MAKERS:
         raise RuleError([(("policy",), f"must be one of {', '.join(POLICY_NAMES)}, got {name!r}")])
     if command_delay_s is not None and not 0 <= command_delay_s <= LONGEST_DELAY_S:

@@ -37,11 +37,10 @@ class Untouched:
         """Return no state."""
 
     def decide(self, state: None, observed: Observation) -> tuple[None, Setting]:  # noqa: ARG002 - the interface
-        """Return full clocks."""
         return None, UNTOUCHED
 
     def calm_below_w(self, state: None, budget_w: float) -> float:  # noqa: ARG002 - the interface
-        """No reading counts."""
+        """Return infinity: readings have no effect."""
         return inf
 
 
@@ -61,12 +60,12 @@ class OneThreshold:
         return False
 
     def decide(self, state: bool, observed: Observation) -> tuple[bool, Setting]:  # noqa: FBT001 - the interface
-        """Cap, keep or undo."""
+        """Cap, keep or release."""
         capped = _held(observed, active=state, threshold=self.threshold, undo_band=self.undo_band)
         return capped, Setting(self.clocks) if capped else UNTOUCHED
 
     def calm_below_w(self, state: bool, budget_w: float) -> float:  # noqa: FBT001 - the interface
-        """The threshold, while nothing is capped."""
+        """Return the threshold while nothing is capped."""
         return -inf if state else self.threshold * budget_w
 
 
@@ -105,7 +104,7 @@ class Polca:
         return PolcaState(base, since_s, high), Setting(self._clocks(base=base, low=low, high=high))
 
     def calm_below_w(self, state: PolcaState, budget_w: float) -> float:
-        """T1, while nothing is capped."""
+        """Return T1 while nothing is capped."""
         return -inf if state != PolcaState() else self.t1 * budget_w
 
     def _clocks(self, *, base: bool, low: bool, high: bool) -> Clocks:

@@ -17,7 +17,7 @@ from power.simulator.state import NO_INDEX, RowState
 
 @jit_inner
 def run_at(state: RowState, i: int) -> None:
-    """Lock and brake give the clocks that a server runs at."""
+    """Derive the clocks in force from lock and brake."""
     server, now_s = state.servers[i], state.row[0].now_s
     most = state.kinds[server.kind, 0].brake_clock if server.braked else 1.0
     token_clock, prompt_clock = min(server.token_lock, most), min(server.prompt_lock, most)
@@ -65,7 +65,7 @@ def order(state: RowState) -> None:
 
 @jit_inner
 def land(state: RowState, i: int) -> None:
-    """The command in flight takes effect, or is lost; a newer value follows."""
+    """Apply or lose the command in flight; a newer value follows."""
     server, row = state.servers[i], state.row[0]
     server.due_s = inf
     if strikes(row, row.ignored_share, row.ignored_from_s, row.ignored_to_s):
@@ -81,7 +81,7 @@ def land(state: RowState, i: int) -> None:
 
 @jit_inner
 def brake(state: RowState, i: int) -> None:
-    """The brake of a server takes effect, or releases."""
+    """Engage or release the brake of a server."""
     server, row = state.servers[i], state.row[0]
     server.brake_due_s = inf
     if strikes(row, row.brake_ignored_share, row.ignored_from_s, row.ignored_to_s):
@@ -94,7 +94,7 @@ def brake(state: RowState, i: int) -> None:
 
 @jit_inner
 def reload(state: RowState) -> None:
-    """Drivers are reloaded and lose their caps."""
+    """Reload drivers; their servers lose their caps."""
     row = state.row[0]
     for i in range(len(state.servers)):
         server = state.servers[i]

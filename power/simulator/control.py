@@ -15,7 +15,7 @@ RELEASED_BELOW = 0.93
 
 
 class Control(Protocol):
-    """Decides tick by tick; keeps its own state."""
+    """The controller of a row, called tick by tick; stateful."""
 
     @property
     def name(self) -> str:
@@ -38,7 +38,7 @@ class Control(Protocol):
 
     @property
     def reads_every_step(self) -> bool:
-        """Whether servers are read back at every step now."""
+        """Return whether servers are read back at every step now."""
 
     def calm(self) -> Calm:
         """Return when the next step is needed: at any change of the budget, and as in this value."""
@@ -62,12 +62,10 @@ class PolicyAlone:
 
     @property
     def name(self) -> str:
-        """The name of the policy."""
         return self._policy.name
 
     @property
     def command_delay_s(self) -> float:
-        """The policy's."""
         return self._policy.command_delay_s
 
     def step(self, telemetry: Telemetry) -> Orders:
@@ -92,7 +90,7 @@ class PolicyAlone:
 
     @property
     def reads_every_step(self) -> bool:
-        """Never: the bare policy has no read-back."""
+        """Return False: the bare policy has no read-back."""
         return False
 
     def calm(self) -> Calm:

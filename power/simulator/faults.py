@@ -1,4 +1,4 @@
-"""Faults, written where the engine finds them."""
+"""Injection of faults into the engine's state."""
 
 from collections.abc import Sequence
 

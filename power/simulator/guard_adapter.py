@@ -1,4 +1,4 @@
-"""The real guard as what decides in a run."""
+"""The guard as the controller of a simulated row."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,14 +27,12 @@ def settings_of(spec: RowSpec) -> GuardSettings:
 
 
 def row_of(servers: Records, models: Sequence[ServerModel], jobs: Sequence[TrainingJob]) -> Row:
-    """The row as its guard knows it."""
+    """Return the row in the guard's form."""
     duty = np.where(servers["job"] != NO_INDEX, Duty.TRAINING, servers["priority"]).astype(np.int64)
     return Row(models=tuple(models), kind=servers["kind"].astype(np.int64), duty=duty, training=_training(jobs))
 
 
 class Guarded:
-    """A guard around a policy."""
-
     def __init__(self, policy: Policy[Any], *, row: Row, settings: GuardSettings, read_back_s: float) -> None:
         self._guard = Guard(policy=policy, row=row, settings=settings)
         self._state = self._guard.start()
@@ -44,26 +42,22 @@ class Guarded:
 
     @property
     def name(self) -> str:
-        """The name of the policy."""
         return self._guard.policy.name
 
     @property
     def command_delay_s(self) -> float:
-        """The policy's."""
         return self._guard.policy.command_delay_s
 
     @property
     def brakes(self) -> int:
-        """The number of brakes so far."""
         return self._state.brakes
 
     @property
     def reads_every_step(self) -> bool:
-        """Whether the state is not the normal one."""
+        """Return whether the guard is in a state other than normal."""
         return self._state.mode is not GuardMode.NORMAL
 
     def step(self, telemetry: Telemetry) -> Orders:
-        """Take one step of the guard."""
         self._state, orders = self._guard.step(self._state, telemetry)
         self._telemetry = telemetry
         if orders.events:
@@ -71,7 +65,6 @@ class Guarded:
         return orders
 
     def calm(self) -> Calm:
-        """Return the guard's range."""
         telemetry = self._telemetry
         if telemetry is None:
             return NOT_CALM
@@ -85,7 +78,7 @@ class Guarded:
 
 
 def _training(jobs: Sequence[TrainingJob]) -> Draw | None:
-    """A curve above those of all jobs."""
+    """Return a curve above those of all jobs."""
     if not jobs:
         return None
     floor_w = max(job.trough_w for job in jobs)

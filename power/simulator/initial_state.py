@@ -1,5 +1,3 @@
-"""The state of a row before the first event."""
-
 from collections.abc import Sequence
 from math import inf
 
@@ -16,7 +14,7 @@ _BIAS_STREAM = 1  # of the seed; others draw from streams of their own
 
 
 def initial_state(spec: RowSpec, work: Work, *, seed: int) -> RowState:
-    """A row at rest at time 0, its requests in the order of pool and arrival."""
+    """Return a row at rest at time 0, its requests in the order of pool and arrival."""
     models = models_of(spec, work)
     servers = _servers(spec, work, models, seed=seed)
     leaves = 1 << max(0, len(servers) - 1).bit_length()
@@ -39,7 +37,7 @@ def initial_state(spec: RowSpec, work: Work, *, seed: int) -> RowState:
 
 
 def models_of(spec: RowSpec, work: Work) -> tuple[ServerModel, ...]:
-    """The kinds of server, the row's own first: the first axis of counts."""
+    """Return the kinds of server, the row's own first: the first axis of counts."""
     models = [spec.model]
     for pool in work.pools:
         model = spec.pool_models.get(pool.name, spec.model)
@@ -161,7 +159,7 @@ def _row(spec: RowSpec, *, seed: int) -> Records:
 
 
 def _rest(state: RowState) -> None:
-    """Idle power, counts and first events."""
+    """Set idle power, counts and first events."""
     servers, row = state.servers, state.row[0]
     kinds = state.kinds[servers["kind"]]
     servers["watts"] = kinds["idle_w"][:, 0] * servers["bias"]

@@ -34,7 +34,7 @@ ROW_STATE = types.NamedTuple(  # type: ignore[no-untyped-call]
 
 @jit_inner
 def _happen(state: RowState, at_s: float) -> None:
-    """Whatever is due at this moment, one thing."""
+    """Process one event that is due now."""
     p, j = arrival(state), next_job(state)
     if len(state.pools) > 0 and state.pools[p].arrives_s == at_s:
         arrive(state, p)
@@ -52,7 +52,6 @@ def _happen(state: RowState, at_s: float) -> None:
 
 @jit_inner
 def _next_s(state: RowState) -> float:
-    """Return the time of the next event."""
     at_s = state.tree[1]
     if len(state.pools) > 0:
         at_s = min(at_s, state.pools[arrival(state)].arrives_s)

@@ -1,4 +1,4 @@
-"""Time passes, and the meter's windows end."""
+"""Simulated time and meter windows."""
 
 from fleet.numba_cache import jit_inner
 from power.simulator.rng import strikes
@@ -7,7 +7,7 @@ from power.simulator.state import WINDOW_S, Record, RowState
 
 @jit_inner
 def elapse(row: Record, until_s: float) -> None:
-    """Time passes at constant power."""
+    """Advance time at constant power."""
     span_s = until_s - row.now_s
     row.window_j += row.row_w * span_s
     row.window_modelled_j += row.modelled_w * span_s
@@ -17,7 +17,7 @@ def elapse(row: Record, until_s: float) -> None:
 
 @jit_inner
 def meter(state: RowState) -> bool:
-    """A window ends.  Whether a fresh reading came."""
+    """End a window; return whether a fresh reading came."""
     row, servers = state.row[0], state.servers
     state.readings[row.ticks], state.modelled[row.ticks] = row.window_j / WINDOW_S, row.window_modelled_j / WINDOW_S
     row.energy_j += row.window_j

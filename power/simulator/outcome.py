@@ -19,7 +19,7 @@ class ClockChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Requests:
-    """All requests, in the order of pool and arrival; a time that never came is NaN."""
+    """All requests, in the order of pool and arrival; NaN for a time that was not reached."""
 
     pool: Ints
     priority: Ints
@@ -35,37 +35,36 @@ class Requests:
 
     @property
     def finished(self) -> Bools:
-        """Whether the last token was written before the run ended."""
+        """Return whether the last token was written before the run ended."""
         return ~np.isnan(self.finish_s)
 
     @property
     def latency_s(self) -> Floats:
-        """The time from arrival to the last token."""
+        """Return the time from arrival to the last token."""
         return self.finish_s - self.arrival_s
 
     @property
     def first_token_s(self) -> Floats:
-        """The time from arrival to the first token."""
+        """Return the time from arrival to the first token."""
         return self.first_s - self.arrival_s
 
     @property
     def wait_s(self) -> Floats:
-        """The time from arrival to the start of its prompt."""
+        """Return the time from arrival to the start of the prompt."""
         return self.start_s - self.arrival_s
 
     @property
     def admission_wait_s(self) -> Floats:
-        """The part of that wait that was for power: first in its queue with a server free."""
+        """Return the part of the wait that was for power: first in the queue with a server free."""
         return np.where(np.isnan(self.held_since_s), 0.0, self.start_s - self.held_since_s)
 
     def of(self, priority: Priority) -> Bools:
-        """Return the requests of one priority."""
         return np.equal(self.priority, int(priority))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """A row after its run."""
+    """The result of a simulated row."""
 
     policy: str
     budget_w: float
@@ -87,12 +86,12 @@ class Outcome:
 
     @property
     def peak_w(self) -> float:
-        """The highest reading."""
+        """Return the highest reading."""
         return float(self.readings_w.max(initial=0.0))
 
     @property
     def peak_utilization(self) -> float:
-        """The highest reading over the budget."""
+        """Return the highest reading over the budget."""
         return self.peak_w / self.budget_w
 
     @property
@@ -101,7 +100,7 @@ class Outcome:
         return WINDOW_S * float(np.count_nonzero(self.readings_w > self.budget_w))
 
     def largest_rise(self, over_s: float) -> float:
-        """The largest rise of readings within a time, over the budget."""
+        """Return the largest rise of readings within a time, over the budget."""
         windows = max(1, round(over_s / WINDOW_S))
         padded = np.concatenate([np.full(windows, np.inf), self.readings_w])
         lowest = np.lib.stride_tricks.sliding_window_view(padded, windows + 1).min(axis=1)
@@ -109,6 +108,6 @@ class Outcome:
 
 
 def requests_of(records: Records, *, pool: Ints, priority: Ints) -> Requests:
-    """The engine's records, column by column."""
+    """Convert the engine's records to columns."""
     names = ("server", "arrival_s", "start_s", "first_s", "finish_s", "held_since_s")
     return Requests(pool=pool, priority=priority, **{name: records[name].copy() for name in names})

@@ -17,7 +17,7 @@ NOT_BEGUN, COMPUTES = 0, 1  # stages of a training job
 
 @jit_inner
 def prompt_w(kind: Record, clock: float) -> float:
-    """Reading a prompt."""
+    """Return the power while reading a prompt."""
     return float(kind.prompt_floor_w + kind.prompt_rise_w * clock**kind.prompt_exponent)
 
 
@@ -44,7 +44,7 @@ def training_w(job: Record, clock: float, stage: int) -> float:
 
 @jit_inner
 def rate_of(kind: Record, server: Record) -> float:
-    """Return the speed of its work: seconds of full clock, or tokens, per second."""
+    """Return the rate of work: seconds of full clock, or tokens, per second."""
     if server.phase == PROMPT:
         return float(1.0 / (1.0 + kind.prompt_sensitivity * (1.0 / server.prompt_clock - 1.0)))
     if server.phase == TOKEN:
@@ -56,7 +56,6 @@ def rate_of(kind: Record, server: Record) -> float:
 
 @jit_inner
 def bring(server: Record, now_s: float) -> None:
-    """Bring the work of a server up to date."""
     if server.phase == TOKEN:
         server.written = min(server.nearest, server.written + (now_s - server.since_s) * server.rate)
     else:
@@ -66,7 +65,6 @@ def bring(server: Record, now_s: float) -> None:
 
 @jit_inner
 def bring_job(job: Record, now_s: float) -> None:
-    """Bring the work of a job up to date."""
     job.left_s = max(0.0, job.left_s - (now_s - job.since_s) * job.rate)
     job.since_s = now_s
 
@@ -82,7 +80,7 @@ def count(state: RowState, server: Record, by: int) -> None:
 
 @jit_inner
 def schedule(state: RowState, i: int) -> None:
-    """Put the next event of a server where the least is found."""
+    """Store the time of the next event of a server in the tournament tree."""
     server, tree = state.servers[i], state.tree
     node = len(tree) // 2 + i
     tree[node] = min(server.works_s, server.due_s, server.brake_due_s)
@@ -103,7 +101,7 @@ def next_server(state: RowState) -> int:
 
 @jit_inner
 def redraw(state: RowState, server: Record, watts: float, modelled_w: float) -> None:
-    """Its power is now this, before its bias."""
+    """Set the power of a server, before its bias."""
     row = state.row[0]
     row.row_w += watts * server.bias - server.watts
     row.modelled_w += modelled_w - server.modelled_w
@@ -112,7 +110,7 @@ def redraw(state: RowState, server: Record, watts: float, modelled_w: float) -> 
 
 @jit_inner
 def settle(state: RowState, i: int) -> None:
-    """Rate, power and next event of a server that serves."""
+    """Set rate, power and next event of a server that serves."""
     server = state.servers[i]
     true, nominal = state.kinds[server.kind, 0], state.kinds[server.kind, 1]
     phase, together = server.phase, server.together
@@ -135,7 +133,7 @@ def settle(state: RowState, i: int) -> None:
 
 @jit_inner
 def settle_job(state: RowState, j: int) -> None:
-    """Pace and power of a job: as slow as its slowest server."""
+    """Set pace and power of a job: its slowest server sets the pace."""
     job, row = state.jobs[j], state.row[0]
     slowest, swing_w = 1.0, 0.0
     for i in range(job.first, job.first + job.servers):

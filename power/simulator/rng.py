@@ -8,7 +8,7 @@ from power.simulator.state import Record
 
 @jit_inner
 def _drawn(row: Record) -> float:
-    """A number from 0 to 1 (SplitMix64, Steele, Lea, Flood 2014)."""
+    """Return a number from 0 to 1 (SplitMix64, Steele, Lea, Flood 2014)."""
     row.random = row.random + np.uint64(0x9E3779B97F4A7C15)
     mixed = row.random
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -18,5 +18,5 @@ def _drawn(row: Record) -> float:
 
 @jit_inner
 def strikes(row: Record, share: float, from_s: float, to_s: float) -> bool:
-    """Whether a fault hits now."""
+    """Return whether a fault hits now."""
     return bool(share > 0.0 and from_s <= row.now_s < to_s and _drawn(row) < share)

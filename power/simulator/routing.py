@@ -48,7 +48,7 @@ def choose(state: RowState, pool: Record) -> int:
 
 @jit_inner
 def admitted(state: RowState, i: int, request: Record) -> bool:
-    """Whether there are watts for a prompt on a server."""
+    """Return whether the power limit admits a prompt on a server."""
     row, server = state.row[0], state.servers[i]
     waited_s = 0.0 if isnan(request.held_since_s) else row.now_s - request.held_since_s
     most_w = _limit_w(server.priority, waited_s, row.patience_s, row.low_limit_w, row.high_limit_w)
@@ -72,7 +72,7 @@ def start(state: RowState, i: int, r: int) -> None:
 
 @jit_inner
 def dispatch(state: RowState) -> None:
-    """Start what can start, pools of high priority first."""
+    """Start all requests that can start, high-priority pools first."""
     for priority in (1, 0):
         for p in range(len(state.pools)):
             pool = state.pools[p]
@@ -90,7 +90,7 @@ def dispatch(state: RowState) -> None:
 
 @jit_inner
 def rest(state: RowState, i: int, phase: int, left_s: float) -> None:
-    """A server that does nothing goes to sleep, or wakes, or is awake."""
+    """Set the phase of a server without requests: idle, parked or waking."""
     server = state.servers[i]
     bring(server, state.row[0].now_s)
     count(state, server, -1)
@@ -101,7 +101,7 @@ def rest(state: RowState, i: int, phase: int, left_s: float) -> None:
 
 @jit_inner
 def park(state: RowState) -> None:
-    """Send to sleep what may sleep, the last servers of a pool first; wake what may not, or is waited for."""
+    """Put idle servers to sleep, the last servers of a pool first; wake those that are needed."""
     row = state.row[0]
     for p in range(len(state.pools)):
         pool = state.pools[p]

@@ -69,7 +69,7 @@ def simulate(
 
 @dataclass
 class _Planner:
-    """Renews the budget periodically, until a fault kills it."""
+    """A planner that renews the budget periodically, until a fault kills it."""
 
     spec: RowSpec
     kills: tuple[PlannerKilled, ...]
@@ -101,15 +101,11 @@ _NOW_S, _READING_INDEX, _READING_W, _CHANGES = map(_column, ("now_s", "reading_i
 
 @dataclass
 class _Times:
-    """The times of changes of clocks and of brakes."""
-
     clocks: list[ClockChange] = field(default_factory=list)
     braked: list[list[float]] = field(default_factory=list)
 
 
 class _Run:
-    """One run, tick by tick."""
-
     def __init__(
         self, spec: RowSpec, work: Work, *, state: RowState, control: Control, faults: tuple[Fault, ...]
     ) -> None:
@@ -128,7 +124,6 @@ class _Run:
         self._ticks = 0
 
     def through(self, kernel: Kernel, *, skip_calm: bool) -> None:
-        """Run to the end of the work."""
         state, control, end_s = self._state, self._control, len(self._state.readings) * WINDOW_S
         calm_w, until_s, now_s = -inf, end_s, 0.0
         while now_s < end_s:
@@ -141,7 +136,6 @@ class _Run:
                 until_s = min(until_s, end_s)
 
     def outcome(self) -> Outcome:
-        """Return the outcome."""
         state, row, work = self._state, self._row, self._work
         pool = np.sort(work.pool, kind="stable")
         priority = np.array([each.priority for each in work.pools], np.int64)
@@ -173,7 +167,7 @@ class _Run:
         return Telemetry(now_s, reading, self._counts, self._read_back(now_s), self._planner.budget_at(now_s))
 
     def _read_back(self, now_s: float) -> Servers | None:
-        """Read the servers back when it is due; the same array as long as nothing has changed."""
+        """Read the servers back when due; return the same array while nothing has changed."""
         every_s = self._spec.read_back_s
         if (
             every_s > WINDOW_S
@@ -188,7 +182,7 @@ class _Run:
         return Servers(np.full(len(self._state.servers), now_s), self._held)
 
     def _do(self, orders: Orders) -> None:
-        """Write orders where the engine finds them."""
+        """Write orders into the engine's state."""
         if orders.setting is not self._setting and orders.setting != self._setting:
             self._set(orders.setting)
         if orders.quiet:

@@ -27,7 +27,7 @@ def _nearest(state: RowState, i: int) -> None:
 
 @jit_inner
 def _read(state: RowState, i: int) -> None:
-    """A prompt was read: its first token is there, it writes with the others."""
+    """End the prompt phase of a request: its first token is written and it joins the batch."""
     server, now_s = state.servers[i], state.row[0].now_s
     slot, request = state.slots[i, server.together], state.requests[server.reads]
     request.first_s = now_s
@@ -76,7 +76,7 @@ def work(state: RowState, i: int) -> None:
 
 @jit_inner
 def arrival(state: RowState) -> int:
-    """The pool where a request arrives next."""
+    """Return the pool of the next arrival."""
     soonest = 0
     for p in range(len(state.pools)):
         if state.pools[p].arrives_s < state.pools[soonest].arrives_s:
@@ -86,7 +86,7 @@ def arrival(state: RowState) -> int:
 
 @jit_inner
 def arrive(state: RowState, p: int) -> None:
-    """A request joins its queue."""
+    """Add a request to its queue."""
     pool = state.pools[p]
     pool.arriving += 1
     pool.arrives_s = state.requests[pool.arriving].arrival_s if pool.arriving < pool.end else inf

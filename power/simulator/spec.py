@@ -1,4 +1,4 @@
-"""The row that is simulated, and what may go wrong on it."""
+"""The simulated row and its faults."""
 
 from typing import Annotated, Self
 

@@ -56,7 +56,7 @@ SERVER = np.dtype(
         ("prompt_lock", _F),
         ("token_sent", _F),  # the last order
         ("prompt_sent", _F),
-        ("token_wanted", _F),  # what to order when nothing is under way
+        ("token_wanted", _F),  # clocks to order once no command is in flight
         ("prompt_wanted", _F),
         ("due_s", _F),  # when the order under way takes effect
         ("commanded", _I),  # send the wanted clocks, even if they were sent before
@@ -110,7 +110,7 @@ JOB = np.dtype(
         ("rate", _F),
         ("since_s", _F),
         ("next_s", _F),
-        ("swing_w", _F),  # what computing would add
+        ("swing_w", _F),  # power that computing would add
         ("iterations", _I),
     ]
 )
@@ -121,7 +121,7 @@ ROW = np.dtype(
         ("ticks", _I),  # windows closed
         ("row_w", _F),
         ("modelled_w", _F),
-        ("swing_w", _F),  # what training may add at any moment, as modelled
+        ("swing_w", _F),  # modelled power that training may add at any moment
         ("window_j", _F),
         ("window_modelled_j", _F),
         ("energy_j", _F),
@@ -159,7 +159,7 @@ ROW = np.dtype(
 
 
 class RowState(NamedTuple):
-    """Everything that the engine reads and changes."""
+    """All data that the engine reads and changes."""
 
     servers: Records
     slots: Records  # [server, request]

@@ -9,7 +9,7 @@ EXCHANGES = 2
 
 @jit_inner
 def swing(state: RowState, j: int) -> None:
-    """A training job begins, or goes from computing to exchanging, or back."""
+    """Start a training job, or switch it between computing and exchanging."""
     job = state.jobs[j]
     job.since_s = state.row[0].now_s
     if job.stage == COMPUTES:

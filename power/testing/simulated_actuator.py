@@ -40,7 +40,7 @@ NO_FAULTS = ActuatorFaults()
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """The state of one server as it was read back."""
+    """The state of one server as read back."""
 
     read_at_s: float
     token_clock: float
@@ -108,7 +108,6 @@ class SimulatedActuator:
         return {self.names[at]: REFUSED for at in chosen[refused].tolist()}
 
     def brake(self, servers: Sequence[str], *, on: bool) -> Mapping[str, str]:
-        """Engage or release the power brake."""
         chosen = self._chosen(servers)
         commanded = chosen[~self._drawn(len(chosen), self.faults.brake_ignored_share) & ~self._silent[chosen]]
         self._next[BRAKE, commanded] = float(on)
@@ -129,7 +128,7 @@ class SimulatedActuator:
         }
 
     def servers(self) -> Servers:
-        """Return the same as arrays, in the order of the names."""
+        """Return the enforced states as arrays, in the order of the names."""
         return Servers(read_at_s=self._read_at_s.copy(), held=self._held.copy())
 
     def reload_driver(self, servers: Sequence[str]) -> None:
@@ -140,7 +139,7 @@ class SimulatedActuator:
         self._clocks_at_s[chosen] = inf
 
     def set_silent(self, servers: Sequence[str], *, silent: bool) -> None:
-        """Cut these servers off, or connect them again: they neither receive nor report, and keep their state."""
+        """Disconnect or reconnect servers; a disconnected server neither receives nor reports, and keeps its state."""
         self._silent[self._chosen(servers)] = silent
 
     def _chosen(self, servers: Sequence[str]) -> Ints:

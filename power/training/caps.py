@@ -33,7 +33,7 @@ def clock_within(
     levels: Sequence[float] = (),
     staggered: Staggered | None = None,
 ) -> Cap:
-    """The highest clock at which the jobs' peak stays within their share; of `levels`, where those are given."""
+    """Return the highest clock at which the jobs' peak stays within their share; one of `levels`, if given."""
     lowest_w = _peak_w(jobs, LOWEST_CLOCK, staggered)
     if lowest_w > share_w:
         message = f"must be at least {lowest_w:g}, the peak at the lowest clock ({LOWEST_CLOCK}), got {share_w:g}"

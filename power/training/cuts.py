@@ -54,7 +54,7 @@ class Network:
     def _search(
         self, source: int, sink: int, usable: Callable[[int], bool], tolerance: float
     ) -> tuple[dict[int, tuple[int, bool]], bool]:
-        """Breadth first, so that paths are short: how each moment was reached."""
+        """Search breadth first, so that paths are short; return the predecessor of each moment."""
         came_by, waiting = {source: (-1, True)}, deque([source])
         while waiting:
             here = waiting.popleft()

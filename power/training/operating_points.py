@@ -15,8 +15,6 @@ from power.measured_models.document import ClockShares, LimitSweep
 
 
 class Choice(NamedTuple):
-    """One clock for one computation."""
-
     clock: float
     time_s: float
     energy_j: float
@@ -55,7 +53,7 @@ def choices_of(
 
 
 def worth_having(choices: Iterable[Choice], *, blocked_w: float) -> tuple[Choice, ...]:
-    """Fastest first: each slower one saves effective energy."""
+    """Sort fastest first and keep only slower choices that save effective energy."""
     found: list[Choice] = []
     for choice in sorted(choices, key=lambda one: (one.time_s, one.energy_j)):
         if not found or effective_j(choice, blocked_w) < effective_j(found[-1], blocked_w):

@@ -20,8 +20,6 @@ SAME = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One clock for each computation."""
-
     choices: tuple[Choice, ...]
     time_s: float
     energy_j: float
@@ -29,19 +27,19 @@ class Plan:
 
     @property
     def mean_w(self) -> float:
-        """The mean power over an iteration, all stages together."""
+        """Return the mean power over an iteration, all stages together."""
         return self.energy_j / self.time_s
 
 
 def at_full_clock(iteration: Iteration) -> Plan:
-    """What there is to improve on."""
+    """Return the plan with every computation at full clock, as a baseline."""
     choices = [max(one.choices, key=lambda choice: choice.clock) for one in iteration.computations]
     energy_j = iteration.energy_j(choices)
     return Plan(tuple(choices), iteration.time_s([choice.time_s for choice in choices]), energy_j, energy_j)
 
 
 def within(frontier: Frontier, deadline_s: float) -> Plan:
-    """The least energy within a time; RuleError where nothing is as fast."""
+    """Return the plan with the least energy within a time; raise RuleError if no plan is fast enough."""
     if deadline_s < frontier.fastest_s * (1 - SAME):
         message = f"must be at least {frontier.fastest_s:g}, the time at the fastest clocks, got {deadline_s:g}"
         raise RuleError([(("deadline_s",), message)])
@@ -49,12 +47,12 @@ def within(frontier: Frontier, deadline_s: float) -> Plan:
 
 
 def beside_straggler(frontier: Frontier, straggler_s: float) -> Plan:
-    """A pipeline that another one keeps waiting anyway: as slow as that, or as slow as saves energy."""
+    """Plan a pipeline that waits for a slower one: as slow as the straggler, or as slow as saves energy."""
     return planned_at(frontier, min(max(straggler_s, frontier.fastest_s), frontier.slowest_s))
 
 
 def planned_at(frontier: Frontier, time_s: float) -> Plan:
-    """A point of the frontier in clocks that can be set."""
+    """Return a point of the frontier rounded to clocks that can be set."""
     iteration, point = frontier.iteration, frontier.at(time_s)
     worth = [worth_having(one.choices, blocked_w=iteration.blocked_w) for one in iteration.computations]
     levels = [_slowest(choices, time_s) for choices, time_s in zip(worth, point.times_s, strict=True)]
@@ -85,7 +83,7 @@ def under_mean(frontier: Frontier, limit_w: float) -> Plan:
 
 
 def timeline(iteration: Iteration, choices: Sequence[Choice]) -> tuple[Floats, Floats]:
-    """Power of all stages together: moments, and watts from each moment to the next."""
+    """Return the power of all stages together: moments, and watts from each moment to the next."""
     starts = iteration.starts_s([choice.time_s for choice in choices])
     changes: dict[float, float] = {}
     for start_s, choice in zip(starts, choices, strict=True):
@@ -102,7 +100,7 @@ def _slowest(choices: Sequence[Choice], time_s: float) -> int:
 
 
 def _spend_slack(iteration: Iteration, worth: Sequence[Sequence[Choice]], levels: list[int], deadline_s: float) -> None:
-    """Slow down, one by one, what saves most and still fits."""
+    """Slow computations down one by one: the largest saving that still fits first."""
     while True:
         slack = _slack_s(iteration, [each[level].time_s for each, level in zip(worth, levels, strict=True)], deadline_s)
         best = max(_slower(iteration.blocked_w, worth, levels, slack), default=None)

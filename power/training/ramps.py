@@ -16,7 +16,7 @@ from power.training.swings import METER_S, SENSITIVITY, largest_rise_w
 from power.workload.workload import TrainingJob
 
 STEP_S = 0.005
-LOWEST_CLOCK = 0.2  # what the power brake leaves; a ramp begins no lower
+LOWEST_CLOCK = 0.2  # share left by the power brake; a ramp begins no lower
 FLOORS = 21
 LONGEST = 1_000  # iterations that one may take; a slower ramp never gets there
 SAME_W = 1e-6
@@ -24,8 +24,6 @@ SAME_W = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Smoothed:
-    """An iteration of one server with a ramp and a filler."""
-
     floor_w: float
     rise_w_per_s: float
     iteration_s: float
@@ -39,7 +37,7 @@ class Smoothed:
 def smoothed(
     job: TrainingJob, *, rise_w_per_s: float, floor_w: float = 0.0, sensitivity: float = SENSITIVITY
 ) -> Smoothed:
-    """The iteration of a job with a ramp and a filler, for one of its servers."""
+    """Return the iteration of one server of a job with a ramp and a filler."""
     if not rise_w_per_s > 0:
         raise RuleError([(("rise_w_per_s",), f"must be above 0, got {rise_w_per_s:g}")])
     if not 0 <= floor_w <= job.compute_w:
@@ -98,7 +96,7 @@ def _unbeaten(ordered: Sequence[Smoothed]) -> Iterator[Smoothed]:
 
 
 def _ramp(job: TrainingJob, rest_w: float, rise_w_per_s: float, work_s: float, sensitivity: float) -> Floats:
-    """Power by step until the work is done."""
+    """Return the power by step until the work is done."""
     swing_w = job.compute_w - job.trough_w
     if swing_w <= 0 or rise_w_per_s == np.inf:
         return np.full(max(1, round(work_s / STEP_S)), job.compute_w)

@@ -30,7 +30,6 @@ class Iteration:
 
     @cached_property
     def after(self) -> tuple[tuple[int, ...], ...]:
-        """Return the successors of each computation."""
         found: list[list[int]] = [[] for _ in self.computations]
         for before, after in self.waits:
             found[before].append(after)
@@ -38,7 +37,6 @@ class Iteration:
 
     @cached_property
     def before(self) -> tuple[tuple[int, ...], ...]:
-        """Return the predecessors of each computation."""
         found: list[list[int]] = [[] for _ in self.computations]
         for before, after in self.waits:
             found[after].append(before)
@@ -46,7 +44,6 @@ class Iteration:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """Return the computations in topological order."""
         return tuple(_topological(self.after, self.before))
 
     def starts_s(self, times_s: Sequence[float]) -> list[float]:
@@ -57,7 +54,6 @@ class Iteration:
         return starts
 
     def time_s(self, times_s: Sequence[float]) -> float:
-        """Return the time of the whole iteration."""
         return max(start + time for start, time in zip(self.starts_s(times_s), times_s, strict=True))
 
     def energy_j(self, choices: Sequence[Choice]) -> float:
@@ -90,7 +86,7 @@ Schedule = Callable[[int, int, int], Sequence[Pass]]  # (stage, stages, microbat
 
 
 def one_forward_one_backward(stage: int, stages: int, microbatches: int) -> list[Pass]:
-    """1F1B (PipeDream-Flush, arXiv 2006.09503): as few microbatches under way as keep all stages busy."""
+    """Return 1F1B (PipeDream-Flush, arXiv 2006.09503): as few microbatches in flight as keep all stages busy."""
     ahead = min(microbatches, stages - stage)
     passes = [Pass(FORWARD, each) for each in range(ahead)]
     for each in range(microbatches):
@@ -101,7 +97,7 @@ def one_forward_one_backward(stage: int, stages: int, microbatches: int) -> list
 
 
 def all_forward_all_backward(_stage: int, _stages: int, microbatches: int) -> list[Pass]:
-    """GPipe (arXiv 1811.06965)."""
+    """Return GPipe (arXiv 1811.06965)."""
     forward = [Pass(FORWARD, each) for each in range(microbatches)]
     return forward + [Pass(BACKWARD, each) for each in reversed(range(microbatches))]
 
@@ -114,7 +110,7 @@ def pipeline(
     blocked_w: float,
     schedule: Schedule = one_forward_one_backward,
 ) -> Iteration:
-    """The iteration of a pipeline with these choices for each stage's passes."""
+    """Return the iteration of a pipeline with these choices for each stage's passes."""
     if len(forward) != len(backward) or not forward:
         message = f"must have as many stages as forward, at least 1; got {len(backward)} and {len(forward)}"
         raise RuleError([(("backward",), message)])

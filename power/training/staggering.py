@@ -35,7 +35,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Staggered:
-    """Offsets for jobs, and what the feed carries with and without them."""
+    """Offsets of jobs, and the peak of the feed with and without them."""
 
     starts: tuple[Start, ...]
     peak_w: float  # upper bound for any drift of groups, and slips within the allowance
@@ -48,7 +48,7 @@ class Staggered:
 def stagger(
     jobs: Sequence[TrainingJob], *, slip_s: float, most_slowdown: float = 0.02, steps: int = STEPS, seed: int = 0
 ) -> Staggered:
-    """Offsets with the lowest peak: exact where combinations are few, else the best of several descents."""
+    """Return the offsets with the lowest peak: exact for few combinations, else the best of several descents."""
     groups = [_group(members, slip_s, steps, seed) for members in grouped_by_period(jobs, most_slowdown=most_slowdown)]
     return Staggered(
         starts=tuple(start for group in groups for start in group.starts),
@@ -92,7 +92,7 @@ def _group(jobs: Sequence[TrainingJob], slip_s: float, steps: int, seed: int) ->
 
 
 def best_offsets(profiles: Floats, *, seed: int = 0) -> Ints:
-    """Steps by which each profile is turned, so that the peak of their sum is least; of equal peaks the flattest."""
+    """Return the shift of each profile for the lowest peak of their sum; of equal peaks the flattest."""
     jobs, steps = profiles.shape
     if steps ** (jobs - 1) <= MAX_TRIED:
         rest = product(range(steps), repeat=jobs - 1)

@@ -25,12 +25,12 @@ class Swing:
 
     @property
     def step_s(self) -> float:
-        """Between two entries."""
+        """Return the time between two entries."""
         return self.period_s / len(self.watts)
 
 
 def at_clock(job: TrainingJob, clock: float, *, sensitivity: float = SENSITIVITY) -> TrainingJob:
-    """The job at a lower clock: computing takes longer and draws less."""
+    """Return the job at a lower clock: computing takes longer and draws less."""
     computing_s = job.iteration_s * job.compute_share * (1 + sensitivity * (1 / clock - 1))
     iteration_s = job.iteration_s * (1 - job.compute_share) + computing_s
     above_w = (job.compute_w - job.trough_w) * float(clock**job.clock_exponent)
@@ -43,14 +43,14 @@ def at_clock(job: TrainingJob, clock: float, *, sensitivity: float = SENSITIVITY
 
 
 def stretched(job: TrainingJob, period_s: float, *, sensitivity: float = SENSITIVITY) -> TrainingJob:
-    """The job at the clock at which its iterations take `period_s`."""
+    """Return the job at the clock at which its iterations take `period_s`."""
     longer_s = max(0.0, period_s - job.iteration_s)
     clock = 1 / (1 + longer_s / (job.iteration_s * job.compute_share) / sensitivity)
     return at_clock(job, clock, sensitivity=sensitivity)
 
 
 def swing_of(job: TrainingJob, *, steps: int, clock: float = 1.0) -> Swing:
-    """All servers of a job together: they compute, then exchange."""
+    """Return the power of all servers of a job together: they compute, then exchange."""
     above_w = (job.compute_w - job.trough_w) * float(clock**job.clock_exponent)
     at = (np.arange(steps) + 0.5) / steps
     watts = np.where(at < job.compute_share, job.trough_w + above_w, job.trough_w)
@@ -58,7 +58,7 @@ def swing_of(job: TrainingJob, *, steps: int, clock: float = 1.0) -> Swing:
 
 
 def widened(swing: Swing, slip_s: float) -> Floats:
-    """The most that the job may draw at each step if it may be early or late by `slip_s`."""
+    """Return the most that the job may draw at each step if it may be early or late by `slip_s`."""
     steps = min(len(swing.watts), ceil(slip_s / swing.step_s - 1e-9))
     found = swing.watts
     for shift in range(1, steps + 1):
@@ -67,7 +67,7 @@ def widened(swing: Swing, slip_s: float) -> Floats:
 
 
 def largest_rise_w(watts: Floats, *, step_s: float, within_s: float = METER_S) -> float:
-    """The most that power rises from one step to a later one within a time, the profile repeating."""
+    """Return the largest rise of power within a time, for a periodic profile."""
     steps, period = max(1, round(within_s / step_s)), len(watts)
     lowest = watts
     for shift in range(1, min(steps, period) + 1):

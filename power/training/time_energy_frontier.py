@@ -44,21 +44,21 @@ class Frontier:
 
     @property
     def fastest_s(self) -> float:
-        """No choice of clocks ends earlier."""
+        """Return the shortest possible time."""
         return self.points[0].time_s
 
     @property
     def slowest_s(self) -> float:
-        """The longest time on the frontier: every computation at its least effective energy."""
+        """Return the longest time on the frontier: every computation at its least effective energy."""
         return self.points[-1].time_s
 
     @property
     def thriftiest(self) -> Point:
-        """The least energy of an iteration."""
+        """Return the point of least energy."""
         return min(self.points, key=lambda point: point.energy_j)
 
     def at(self, time_s: float) -> Point:
-        """The least energy within a time; beyond either end, that end."""
+        """Return the least energy within a time; beyond either end, that end."""
         after = bisect_left([point.time_s for point in self.points], time_s)
         if after in (0, len(self.points)):
             return self.points[min(after, len(self.points) - 1)]
@@ -72,7 +72,7 @@ class Frontier:
 
 
 def frontier(iteration: Iteration) -> Frontier:
-    """All of it, exactly, for choices taken as convex curves."""
+    """Return the whole frontier, exact for convex curves."""
     walk = _Walk(iteration)
     points = [walk.point()]
     for _ in range(MAX_STEPS):
@@ -83,7 +83,7 @@ def frontier(iteration: Iteration) -> Frontier:
 
 
 class _Curve:
-    """Effective energy of one computation by its time: straight between the choices of its hull."""
+    """Effective energy of one computation by its time: linear between the choices of its hull."""
 
     __slots__ = ("joules", "seconds", "slopes")
 
@@ -94,7 +94,7 @@ class _Curve:
         self.slopes = [(self.joules[a] - self.joules[b]) / (self.seconds[b] - self.seconds[a]) for a, b in pairs]
 
     def around(self, time_s: float, same_s: float) -> tuple[float, float, float, float]:
-        """(J/s saved when slower, J/s paid when faster, time of the next bend above, of the next below)."""
+        """Return (J/s saved when slower, J/s paid when faster, time of the next bend above, of the next below)."""
         at = bisect_left(self.seconds, time_s - same_s)
         if abs(self.seconds[min(at, len(self.seconds) - 1)] - time_s) <= same_s:
             cheaper = self.slopes[at] if at < len(self.slopes) else 0.0
@@ -104,7 +104,7 @@ class _Curve:
 
 
 class _Walk:
-    """Present times, and the network whose flow one step passes to the next."""
+    """The present times, and the network whose flow one step passes to the next."""
 
     def __init__(self, iteration: Iteration) -> None:
         self.iteration, count = iteration, len(iteration.computations)
@@ -125,12 +125,11 @@ class _Walk:
         self.bends: list[tuple[float, float]] = [(inf, -inf)] * count
 
     def point(self) -> Point:
-        """Return the present point of the frontier."""
         waiting_j = self.iteration.blocked_w * self.iteration.stages * self.whole_s
         return Point(self.whole_s, self.effective_j + waiting_j, np.array(self.times))
 
     def step(self) -> bool:
-        """End earlier at the least energy; False where nothing ends earlier."""
+        """Shorten the iteration at the least energy; return False if it cannot be shortened."""
         early, late = self._moments()
         critical = [
             late[arc.head] - early[arc.tail] - (self.times[at] if at < len(self.times) else 0.0) <= self.same_s
@@ -144,7 +143,7 @@ class _Walk:
         return self._move(moves)
 
     def _moments(self) -> tuple[list[float], list[float]]:
-        """Earliest and latest of every moment."""
+        """Return the earliest and the latest time of every moment."""
         iteration, times = self.iteration, self.times
         early, late = [0.0] * self.network.moments, [self.whole_s] * self.network.moments
         for at in iteration.order:
@@ -199,7 +198,7 @@ class _Walk:
         return False
 
     def _rate(self, moves: dict[int, int]) -> float:
-        """J/s that the step costs: what the faster pay, less what the slower save."""
+        """Return the J/s that the step costs: energy added by faster computations minus energy saved by slower ones."""
         arcs = self.network.arcs
         return sum(arcs[at].most if way < 0 else -arcs[at].least for at, way in moves.items())
 

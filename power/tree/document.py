@@ -49,10 +49,9 @@ class PowerTree(Frozen):
 
     @property
     def known_servers(self) -> tuple[ServerModel, ...]:
-        """Its own, then those that ship."""
+        """Return the tree's own servers, then those that ship."""
         return (*self.servers, *BUILTIN_SERVERS)
 
     @cached_property
     def hierarchy(self) -> Hierarchy:
-        """Return the tree expanded for queries."""
         return Hierarchy(self.feeds, self.groups, self.known_servers)

@@ -66,7 +66,7 @@ class Feed(PowerDomain):
 
     @property
     def two_sided(self) -> bool:
-        """Whether it goes on when one side is lost."""
+        """Return whether the feed stays up when one side is lost."""
         return self.redundancy is Redundancy.TWO_SIDES
 
     def may_draw_w(self, period: int) -> float | None:
@@ -121,7 +121,7 @@ class Load(Frozen):
         return at(self.p50, period)
 
     def spread(self, period: int) -> float:
-        """Standard deviation of the busy share."""
+        """Return the standard deviation of the busy share."""
         median = self.median(period)
         return max(((at(s, period) - median) / NormalDist().inv_cdf(QUANTILES[q]) for q, s in self._high()), default=0)
 
@@ -200,7 +200,6 @@ class ServerGroup(Frozen):
 
     @property
     def level(self) -> Priority:
-        """Its priority as policies count it."""
         return Priority[self.priority.upper()]
 
 

@@ -1,4 +1,4 @@
-"""The feeds of a power tree, taken from a topology: one description of what hangs on what serves both."""
+"""Conversion of a topology to the feeds of a power tree."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from power.tree.elements import BudgetsW, Feed
 def feeds_of(
     topology: Topology, *, site: str | None = None, budgets_w: Mapping[str, BudgetsW] | None = None
 ) -> tuple[Feed, ...]:
-    """The power domains of a site, or of the only one, with budgets by the name they are written under."""
+    """Return the power domains of a site, or of the only one, with budgets by the name they are written under."""
     chosen = _site(topology, site)
     given = dict(budgets_w or {})
     names = [domain.name for domain in chosen.power]

@@ -11,7 +11,7 @@ from power.tree.elements import Feed, ServerGroup
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServerClass:
-    """The servers of one group on one feed, which share one option."""
+    """The servers of one group on one feed, with one common option."""
 
     name: str  # group/feed
     group: ServerGroup
@@ -21,7 +21,6 @@ class ServerClass:
 
     @property
     def feed(self) -> str:
-        """The one it hangs on."""
         return self.feeds[0]
 
 
@@ -43,24 +42,23 @@ class Hierarchy:
                 self.children[feed.parent].append(feed.name)
 
     def upwards(self, name: str) -> Iterator[str]:
-        """A feed and all above it."""
+        """Iterate over a feed and all feeds above."""
         here: str | None = self.feed(name).name
         while here is not None:
             yield here
             here = self.feeds[here].parent
 
     def feed(self, name: str) -> Feed:
-        """Return a feed by name."""
         if name not in self.feeds:
             raise UnknownNameError(kind="power domain", name=name, known=self.feeds)
         return self.feeds[name]
 
     def on_one_side(self, name: str) -> bool:
-        """Whether the loss of a side, its own or one above, can reach a feed."""
+        """Return whether the loss of a side, here or above, can reach a feed."""
         return any(self.feeds[above].two_sided for above in self.upwards(name))
 
     def top_down(self) -> Iterator[str]:
-        """The feeds, each after its parent."""
+        """Iterate over the feeds, each after its parent."""
         waiting = [name for name in reversed(list(self.feeds)) if self.feeds[name].parent is None]
         while waiting:
             yield (here := waiting.pop())

@@ -25,7 +25,7 @@ MAX_DEPTH = 32  # levels of feeds; every class stores all feeds above it
 def violations(
     feeds: Sequence[Feed], groups: Sequence[ServerGroup], *, servers: Sequence[ServerModel], periods: int, tree: str
 ) -> Iterator[Violation]:
-    """The defects of the first rule that is broken."""
+    """Return the defects of the first broken rule."""
     parts = sum(count(feed.name) for feed in feeds) + sum(count(group.power_domain) for group in groups)
     if parts > MAX_PARTS:
         yield ("feeds",), f"expand to {parts:,} feeds and classes of servers, allowed: at most {MAX_PARTS:,}"
@@ -42,7 +42,7 @@ def violations(
 
 
 def nameplate_w(group: ServerGroup, model: ServerModel) -> float:
-    """The most that one server of a group draws."""
+    """Return the highest power of one server of a group."""
     if group.training is not None:
         return group.training.compute_w
     together = group.load.together if group.load is not None else 1

@@ -24,7 +24,7 @@ def expected_requests(request: RowRequest, sources: Sources) -> float:
 
 
 def _rate_of_a_server(model: ServerModel, sources: Sources) -> float:
-    """Requests a second of one that is never idle."""
+    """Return the requests per second of a server that is never idle."""
     if sources.traces:
         each = [(1 / len(sources.traces), float(content_s(one.trace, model).mean())) for one in sources.traces]
     else:

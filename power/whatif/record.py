@@ -1,4 +1,4 @@
-"""The record of a what-if run for plots: every reading, every change of clocks, every brake."""
+"""The record of a what-if run for plots: every reading, every change of clocks and every brake."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from power.arrays import Floats
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Record:
-    """Readings of the meter, one a step, and the clocks in force with their times."""
+    """Readings of the meter, one per step, and the clocks in force with their times."""
 
     step_s: float
     budget_w: float
@@ -22,7 +22,6 @@ class Record:
 
     @property
     def duration_s(self) -> float:
-        """The simulated time."""
         return self.step_s * len(self.row_w)
 
 

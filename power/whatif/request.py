@@ -1,5 +1,3 @@
-"""The request of a what-if run: servers, budget, policy, work and fault."""
-
 from enum import StrEnum
 
 from pydantic import Field
@@ -82,12 +80,12 @@ class RowRequest(Frozen):
 
     @property
     def server_days(self) -> float:
-        """The servers of the larger simulated row times the simulated days."""
+        """Return the servers of the larger simulated row times the simulated days."""
         return max(self.servers, self.budget_servers if self.budget_w is None else 0) * self.days
 
     @property
     def guarded(self) -> bool:
-        """Whether the guard runs around the policy."""
+        """Return whether the guard runs around the policy."""
         if self.guard is not None:
             return self.guard
         return self.policy is PolicyName.LADDER or self.fault is not None

@@ -1,4 +1,4 @@
-"""What became of a row: brakes, how near the budget it came, and what its requests had to wait for it."""
+"""The response of a what-if run: brakes, distance from the budget, and waits of requests for power."""
 
 from typing import Annotated
 

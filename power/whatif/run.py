@@ -93,7 +93,6 @@ def run_whatif(request: RowRequest, *, clock_s: Callable[[], float], sources: So
 
 
 def scenario_of(request: RowRequest, sources: Sources) -> Scenario:
-    """The work and the budget."""
     model = request.changed(sources.model(request.server))
     together = _together(request, sources)
     budget_w = request.budget_w or provisioned_w(request, sources)
@@ -110,7 +109,7 @@ def scenario_of(request: RowRequest, sources: Sources) -> Scenario:
 
 
 def provisioned_w(request: RowRequest, sources: Sources) -> float:
-    """The budget that so many servers were given: at their peak they draw `peak_share` of it."""
+    """Return the budget at which `budget_servers` draw `peak_share` of it at their peak."""
     model, together = request.changed(sources.model(request.server)), _together(request, sources)
     work = sources.work(
         servers=request.budget_servers,
@@ -129,12 +128,12 @@ def provisioned_w(request: RowRequest, sources: Sources) -> float:
 
 
 def uncapped(scenario: Scenario) -> Outcome:
-    """The row with neither policy nor brake."""
+    """Simulate the row with neither policy nor brake."""
     return _free(scenario.model, scenario.work, seed=scenario.request.seed, together=scenario.together)
 
 
 def capped(scenario: Scenario, *, faults: tuple[Fault, ...] = ()) -> Outcome:
-    """The row under its policy and the brake."""
+    """Simulate the row under its policy and the brake."""
     request = scenario.request
     spec = RowSpec(budget_w=scenario.budget_w, model=scenario.model, together=scenario.together_under_policy)
     kinds = (_filled(scenario.model, scenario.together_under_policy),)

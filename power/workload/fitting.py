@@ -29,7 +29,7 @@ TIMES, RATES = ("window_start_s", "time_s"), ("total_rate_rps", "rate_rps", "rat
 
 
 def read_rates(text: str, *, name: str) -> tuple[Floats, float]:
-    """Rates and the seconds between them, from a CSV file of windows: its start in seconds, and its rate."""
+    """Return the rates and the seconds between them, from a CSV file of windows: its start in seconds, and its rate."""
     rows = csv.reader(io.StringIO(text))
     header = [cell.strip().lstrip("\ufeff").casefold() for cell in next(rows, [])]
     time = next((header.index(column) for column in TIMES if column in header), None)
@@ -43,13 +43,12 @@ def read_rates(text: str, *, name: str) -> tuple[Floats, float]:
 
 
 def is_rates(text: str) -> bool:
-    """Whether the header is one of rates rather than of requests."""
+    """Return whether the header is one of rates rather than of requests."""
     header = [cell.strip().lstrip("\ufeff").casefold() for cell in text.partition("\n")[0].split(",")]
     return any(column in header for column in RATES)
 
 
 def course(rates_rps: Floats, step_s: float) -> Curve:
-    """The course that was measured."""
     smooth = _smoothed(rates_rps, step_s)
     peak = float(np.quantile(smooth, CLIP))
     if peak <= 0:
@@ -59,7 +58,7 @@ def course(rates_rps: Floats, step_s: float) -> Curve:
 
 
 def fitted(rates_rps: Floats, step_s: float, *, name: str, source: str = "") -> Shape:
-    """The law behind it."""
+    """Fit the load profile to rates."""
     scores = _normal_scores(_smoothed(rates_rps, step_s))
     time_s = step_s * np.arange(len(scores))
     angles = [2 * np.pi * time_s / period for period in PERIODS_S]

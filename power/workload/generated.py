@@ -31,7 +31,7 @@ def generated_work(
     peak_utilization: float = PEAK_UTILIZATION,
     jobs: tuple[TrainingJob, ...] = (),
 ) -> Work:
-    """Work for so many serving servers.  One seed draws the same course of the load for any number of them."""
+    """Generate work for `servers` servers.  The load course of a seed is the same for any number of servers."""
     if not 0 < peak_utilization < 2:
         raise RuleError([(("peak_utilization",), f"must be above 0 and below 2, got {peak_utilization:g}")])
     curve = drawn_curve(shape, days=days, seed=seed)

@@ -22,8 +22,6 @@ JOB_SERVERS = 4
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A model in training."""
-
     name: str
     trough_share: float  # of the GPUs' rating
     iteration_s: float
@@ -82,7 +80,7 @@ def split_servers(servers: int, training_share: float) -> tuple[int, int]:
 
 
 def _by_turns(at: int) -> Trained:
-    """Return the model that is furthest below its share after `at` jobs."""
+    """Return the model furthest below its share after `at` jobs."""
     given = [0] * len(TRAINED)
     chosen = 0
     for _ in range(at + 1):

@@ -44,20 +44,19 @@ class Curve:
 
     @property
     def duration_s(self) -> float:
-        """The time from the first level to the last."""
+        """Return the time from the first level to the last."""
         return self.step_s * (len(self.levels) - 1)
 
     @property
     def mean(self) -> float:
-        """The mean over time."""
+        """Return the mean over time."""
         return float(np.mean((self.levels[1:] + self.levels[:-1]) / 2))
 
     def at(self, time_s: Floats) -> Floats:
-        """Levels at these times."""
         return np.interp(time_s, self.step_s * np.arange(len(self.levels)), self.levels)
 
     def of_days(self, days: float) -> Self:
-        """A run of so many days: repeated where it is longer, else the whole days around the peak."""
+        """Return a course of `days` days: repeated if the run is longer, else the whole days around the peak."""
         if not 0 < days <= MAX_DAYS:
             raise RuleError([(("days",), f"must be above 0 and at most {MAX_DAYS}, got {days:g}")])
         wanted = max(1, round(days * DAY_S / self.step_s))
@@ -115,7 +114,7 @@ class Shape(Frozen):
         return self
 
     def drawn(self, *, days: float, rng: np.random.Generator) -> Curve:
-        """Return a course of so many days.  One shorter than a fortnight contains the peak of a fortnight."""
+        """Return a course of `days` days.  A course shorter than a fortnight contains the peak of a fortnight."""
         steps = ceil(max(days, SHORTEST_DAYS) * DAY_S / self.step_s)
         time_s = self.step_s * np.arange(steps + 1, dtype=np.float64)
         latent = self._waves(time_s) + self.wander * self._wander(steps + 1, rng)
@@ -160,6 +159,5 @@ def smoothed_covariance(kept: float, *, width: int, lag: int) -> float:
 
 @cache
 def builtin_shape() -> Shape:
-    """The fitted shape that ships with the product."""
     text = resources.files("power").joinpath("workload", "shape.yaml").read_text(encoding="utf-8")
     return read_model(parse_document(text, name="power/workload/shape.yaml"), Shape)

@@ -51,7 +51,7 @@ class Mix(Frozen):
         return self
 
     def pools(self, servers: int) -> tuple[Pool, ...]:
-        """Return a pool for each class, none empty; together exactly so many servers."""
+        """Return a pool for each class, none empty; together exactly `servers` servers."""
         if servers < len(self.kinds):
             message = f"must be at least {len(self.kinds)}, one for each kind of request, got {servers}"
             raise RuleError([(("servers",), message)])

@@ -20,7 +20,7 @@ from power.workload.workload import Work
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sources:
-    """What the work of a row is made from; nothing given means the built-in generator."""
+    """The sources of a row's work; without any, the built-in generator."""
 
     traces: tuple[Recorded, ...] = ()
     shape: Shape | Curve | None = None
@@ -40,7 +40,9 @@ class Sources:
         provisioned_w: float = PROVISIONED_W,
         load: float | None = None,
     ) -> Work:
-        """Work for a row of so many servers in all.  `load` is the utilisation at the peak, else the usual one."""
+        """Return the work of a row with `servers` servers in all.  `load` is the utilisation at the peak, else the
+        usual one.
+        """
         model = model or self.model()
         serving, training = split_servers(servers, training_share)
         jobs = training_jobs(servers=training, seed=seed, model=model, provisioned_w=provisioned_w)

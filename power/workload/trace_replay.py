@@ -33,14 +33,14 @@ PRIORITIES = (Priority.LOW, Priority.HIGH)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """A trace under the name that its two pools take."""
+    """A trace and the name of its two pools."""
 
     name: str
     trace: Trace
 
 
 def batching(model: ServerModel = BLOOM_A100, *, together: int = TOGETHER) -> ServerModel:
-    """Return the same server with memory for so many requests; not checked against its true size."""
+    """Return the same server with memory for `together` requests; not checked against its true size."""
     return model.model_copy(update={"most_together": together, "name": f"{model.name}, batch {together}"})
 
 
@@ -55,7 +55,7 @@ def traced_work(
     shape: Shape | Curve | None = None,
     jobs: tuple[TrainingJob, ...] = (),
 ) -> Work:
-    """Work for so many serving servers: as many for each trace, half of them of each priority."""
+    """Return work for the serving servers: an equal number for each trace, half of them of each priority."""
     model = model or batching()
     if not 0 < utilization < 2:
         raise RuleError([(("utilization",), f"must be above 0 and below 2, got {utilization:g}")])
@@ -77,7 +77,7 @@ def traced_work(
 
 
 def content_s(trace: Trace, model: ServerModel) -> Floats:
-    """Server-seconds of each request on a server that is full."""
+    """Return the server-seconds of each request on a server that is full."""
     s0, s1, s2 = model.prompt_s
     prompt = np.maximum(trace.input_tokens, 1)
     each_s = model.token_time_s(model.most_together) / model.most_together

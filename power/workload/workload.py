@@ -41,8 +41,6 @@ class TrainingJob(Frozen):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """The whole work of a row."""
-
     duration_s: float
     pools: tuple[Pool, ...]
     arrival_s: Floats  # rising, below duration_s
@@ -56,7 +54,6 @@ class Work:
 
     @property
     def servers(self) -> int:
-        """The number of servers in all pools and jobs."""
         return sum(pool.servers for pool in self.pools) + sum(job.servers for job in self.jobs)
 
     def _violations(self) -> Iterator[Violation]:

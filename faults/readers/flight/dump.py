@@ -17,8 +17,6 @@ NOT_TIMED = -1
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One operation that a rank has called."""
-
     group_id: int  # the rank's own number of the group
     group: str
     desc: str
@@ -61,7 +59,7 @@ class Dump:
 
 
 def parse_dump(content: bytes | Iterable[bytes], *, tally: ParseErrors) -> Dump:
-    """A dump in JSON or as a pickle."""
+    """Parse a dump in JSON or as a pickle."""
     data = whole_document(content)
     found = parse_pickle(data) if data[:1] == PICKLE else parse_json(most_values(data))
     if not isinstance(found, dict):
@@ -80,7 +78,7 @@ def parse_dump(content: bytes | Iterable[bytes], *, tally: ParseErrors) -> Dump:
 
 
 def parse_pickle(data: bytes) -> Any:
-    """The plain data of a pickle.  Raises MalformedError if it is damaged or more than data."""
+    """Return the plain data of a pickle; raise MalformedError if the pickle is damaged or contains more than data."""
     try:
         return read_pickle(data)
     except UnsafePickleError as error:
@@ -119,14 +117,16 @@ def _entry(found: Any) -> Entry:
 
 
 def _finished(found: Record, *, state: str, backend: str) -> bool:
-    """NCCL's watchdog marks complete operations; a timed-out one is retired without.  gloo only retires them."""
+    """Return whether an entry is finished.  NCCL's watchdog marks complete operations and retires a timed-out one
+    without the mark; gloo only retires them.
+    """
     if state == "completed" or _stamp(found, "time_discovered_completed_ns"):
         return True
     return found.get("retired") is True and backend != "nccl"
 
 
 def _stamp(found: Record, key: str) -> int:
-    """Nanoseconds since 1970; 0 without one (pickles have None, JSON has 0)."""
+    """Return nanoseconds since 1970; 0 without a time (pickles have None, JSON has 0)."""
     return 0 if found.get(key) is None else whole(found, key)
 
 
@@ -142,7 +142,7 @@ def _statuses(found: Record, *, tally: ParseErrors) -> dict[int, Status]:
 
 
 def _count(status: Any, key: str) -> int:
-    """A counter of a group, a text in some versions; -1: the backend keeps none."""
+    """Return a counter of a group, which is a text in some versions; -1 if the backend keeps none."""
     if not isinstance(status, dict):
         raise MalformedError("pg_status is no mapping of mappings")
     value = status.get(key, NOT_TIMED)
@@ -158,7 +158,7 @@ def _decimal(value: Any) -> int:
 
 
 def _members(found: Record, *, tally: ParseErrors) -> dict[str, tuple[int, ...]]:
-    """gloo's dumps have one group without a name, sometimes without ranks."""
+    """Return the members of each group; gloo's dumps have one group without a name, sometimes without ranks."""
     members = {}
     for name, config in list(mapping(found, "pg_config").items())[:MAX_GROUPS]:
         with tally.skipping(SOURCE):
@@ -169,7 +169,7 @@ def _members(found: Record, *, tally: ParseErrors) -> dict[str, tuple[int, ...]]
 
 
 def _ranks(found: Any) -> tuple[int, ...]:
-    """A list of ranks, or its text."""
+    """Parse a list of ranks, or its text."""
     ranks = parse_json(found) if isinstance(found, str) else found
     if not isinstance(ranks, list) or not all(type(rank) is int and 0 <= rank <= MAX_INDEX for rank in ranks):
         raise MalformedError("pg_config has no list of ranks")

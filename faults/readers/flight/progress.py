@@ -23,7 +23,7 @@ Ranks = tuple[int, ...]
 def flights(
     dumps: Mapping[int, Dump], *, at_s: float, job_map: JobMap, groups: Iterable[Ranks] = (), tally: ParseErrors
 ) -> Iterator[Observation]:
-    """The content of some ranks' dumps, known at `at_s`.  `groups` are the known groups of the job."""
+    """Convert the dumps of some ranks, known at `at_s`.  `groups` are the known groups of the job."""
     members = _members(dumps, everybody=tuple(range(len(job_map.rank_node))), groups=tuple(groups))
     for rank, dump in sorted(dumps.items()):
         with tally.skipping(SOURCE):
@@ -48,7 +48,7 @@ def _of_rank(
 
 
 def _stream(entry: Entry) -> tuple[int, str, tuple[int, ...]]:
-    """The scope of an entry's number: its group; for point-to-point operations the pair, sender first, if known."""
+    """Return the scope of an entry's number: its group, or for point-to-point operations the pair, sender first."""
     if not entry.point_to_point:
         return entry.group_id, entry.group, ()
     match = _PAIR.fullmatch(entry.op)
@@ -75,7 +75,7 @@ def _flight(entries: Sequence[Entry], *, name: str, ranks: Ranks, job_map: JobMa
 
 
 def _members(dumps: Mapping[int, Dump], *, everybody: Ranks, groups: Sequence[Ranks]) -> dict[str, Ranks]:
-    """The ranks of each group by name: from the dump, otherwise the smallest of the job's groups that fits."""
+    """Return the ranks of each group by name: from the dump, otherwise the smallest of the job's groups that fits."""
     recorded: dict[str, Ranks] = {}
     observation: dict[str, set[int]] = defaultdict(set)
     for rank, dump in dumps.items():
@@ -95,7 +95,7 @@ def _members(dumps: Mapping[int, Dump], *, everybody: Ranks, groups: Sequence[Ra
 
 
 def _pair_ranks(pair: tuple[int, ...], members: Ranks) -> Ranks:
-    """The job's ranks of a pair, which dumps number within the group."""
+    """Return the job's ranks of a pair, which dumps number within the group."""
     return tuple(members[index] for index in pair) if len(pair) == 2 and max(pair) < len(members) else ()
 
 
