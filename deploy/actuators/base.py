@@ -72,7 +72,7 @@ class Step:
 
     @property
     def is_increase(self) -> bool:
-        """Whether the step stops no replica."""
+        """Return whether the step stops no replica."""
         return self.replicas_after > self.replicas_before
 
 

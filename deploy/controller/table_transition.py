@@ -51,7 +51,9 @@ def table_changes(
 
 
 def _both(current: RoutingTable, planned: RoutingTable) -> RoutingTable | None:
-    """None where it is in force already, where the plans have different buckets, and where it has too many routes."""
+    """Mix both tables; None where the mix is in force, where the plans' buckets differ, or where it has too many
+    routes.
+    """
     try:
         both = both_tables(current, planned)
     except (PlanUnusableError, ValidationError):

@@ -34,7 +34,7 @@ SETTINGS = {
 
 
 def environment(scratch: Path, *, metrics_port: int) -> dict[str, str]:
-    """The environment of the cluster's process, independent of any other Ray on this machine."""
+    """Return the environment of the cluster's process, independent of any other Ray on this machine."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, [root, inherited.get("PYTHONPATH")]))

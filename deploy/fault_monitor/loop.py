@@ -121,11 +121,11 @@ class MonitorLoop:
 
     @property
     def diagnoses(self) -> list[Diagnosis]:
-        """The newest faults with their last diagnoses, without withdrawn ones."""
+        """Return the newest faults with their last diagnoses, without withdrawn ones."""
         return [*self._before, *self._monitor.diagnoses()][-MAX_SHOWN:]
 
     def is_alive(self) -> bool:
-        """Whether evaluations are on time."""
+        """Return whether evaluations are on time."""
         return self._clock.steady_s() - self.evaluated_s <= max(5.0, 10 * self.file.settings.judge_s)
 
     async def finish(self) -> None:

@@ -53,7 +53,7 @@ class AgentReport(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """An order without an answer yet."""
+    """An order without a response yet."""
 
     path: Path
     method: str

@@ -101,7 +101,7 @@ class BudgetFetcher:
             log.warning("budget_refused", row=self._loop.config.row, version=document.version, reason=str(error))
 
     def _end(self, etag: str | None, *, reason: str) -> None:
-        """Only what came from here: another may have set one since."""
+        """End only a budget from this source, because another source may have set one since."""
         self._etag = etag
         if self._taken is not None and self._loop.budget is self._taken:
             log.warning("budget_ended", row=self._loop.config.row, reason=reason)

@@ -36,12 +36,10 @@ class NodeFacts:
 class Cluster(Protocol):
     """A cluster; names are those of one namespace."""
 
-    def nodes(self) -> tuple[NodeFacts, ...]:
-        """The nodes that are alive."""
-        ...
+    def nodes(self) -> tuple[NodeFacts, ...]: ...
 
     def names(self) -> frozenset[str]:
-        """Actors that live, or that Ray restarts."""
+        """Return the names of actors that live or that Ray restarts."""
         ...
 
     def create(
@@ -60,11 +58,13 @@ class Cluster(Protocol):
         ...
 
     def call(self, name: str, method: str, *, timeout_s: float) -> Any:
-        """The result of a method of an actor.  Raises ActorNotFoundError, UnreachableError."""
+        """Return the result of a method of an actor.  Raise ActorNotFoundError, UnreachableError."""
         ...
 
     def call_all(self, method: str, args: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
-        """The results of a method of many actors, each with its argument; actors that do not respond are missing."""
+        """Return the results of a method of many actors, each with its argument; actors that do not respond are
+        missing.
+        """
         ...
 
     def kill(self, name: str) -> None:

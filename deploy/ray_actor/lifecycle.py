@@ -75,7 +75,7 @@ class Outcome:
 
 
 class Lifecycle:
-    """The commands, on one cluster."""
+    """Runs the commands on one cluster."""
 
     def __init__(self, cluster: Cluster, *, patience: Patience | None = None) -> None:
         self._cluster = cluster
@@ -126,7 +126,7 @@ class Lifecycle:
         return Outcome(new, self._report(new), changed=True)
 
     def listing(self) -> list[Listed]:
-        """All controllers of the namespace."""
+        """Return all controllers of the namespace."""
         node_names = {node.node_id: node.name for node in self._cluster.nodes()}
         return [self._listed(host, node_names) for host in controllers_among(self._cluster.names())]
 
@@ -138,7 +138,7 @@ class Lifecycle:
         return Listed(host, node_names.get(report.node_id, report.node_id), report, report.error)
 
     def _same(self, host: ControllerName, settings: ControllerActorSettings) -> Outcome:
-        """The existing controller, if it has this version and these settings."""
+        """Return the existing controller, if it has this version and these settings."""
         report = self._report(host)
         here = version("fleetwright")
         if report.version != here:
@@ -282,7 +282,7 @@ class Lifecycle:
 
 
 def settings_of(before: Mapping[str, Any], changes: Mapping[str, Any]) -> ControllerActorSettings:
-    """The settings of another version, as far as this version knows them, with `changes`."""
+    """Return the settings of another version, as far as this version knows them, with `changes`."""
     known = _known(before, ControllerActorSettings)
     if isinstance(known.get("watch"), Mapping):
         known["watch"] = _known(known["watch"], NodeActorSettings)
@@ -290,7 +290,7 @@ def settings_of(before: Mapping[str, Any], changes: Mapping[str, Any]) -> Contro
 
 
 def merged(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes over the settings before; those of node actors change field by field."""
+    """Merge the changes into the settings before; those of node actors change field by field."""
     after = {**before, **changes}
     if isinstance(changes.get("watch"), Mapping):
         after["watch"] = {**(before.get("watch") or {}), **changes["watch"]}

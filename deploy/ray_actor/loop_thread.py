@@ -99,7 +99,7 @@ class LoopThread:
                 self._cancel = None
 
     async def _once(self) -> str:
-        """The reason why the work ended."""
+        """Run the work once, and return the reason why it ended."""
         try:
             await self._work(self._begun)
         except Exception as error:  # noqa: BLE001 - the next attempt may succeed

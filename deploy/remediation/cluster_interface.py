@@ -17,18 +17,16 @@ class ClusterSnapshot:
     silent: frozenset[str] = frozenset()  # runs whose status actor exists and does not respond
 
     def nodes_named(self, name: str) -> tuple[RayNode, ...]:
-        """The living Ray nodes of a node of the fleet: several if it has returned under another id."""
+        """Return the living Ray nodes of a node of the fleet: several if it has returned under another id."""
         return tuple(node for node in self.nodes if node.name == name)
 
     def run(self, name: str) -> RunView | None:
-        """One run; None if it is over."""
+        """Return one run; None if it is over."""
         return next((run for run in self.runs if run.run == name), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeReading:
-    """Result of a probe."""
-
     passed: bool
     detail: str
 

@@ -27,7 +27,9 @@ class Hooks:
     timeout_s: float = 60.0
 
     async def run(self, hook: str, *, node: str, case_id: str) -> str:
-        """The output; empty if there is no such command.  ActuationError if the command fails or takes too long."""
+        """Run the command and return its output, empty if there is none. Raise ActuationError if it fails or takes too
+        long.
+        """
         command = self.commands.get(hook)
         if command is None:
             return ""

@@ -16,12 +16,10 @@ class Head:
 
 
 class Answer(Protocol):
-    """One response."""
-
     head: Head
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body's parts as they arrive; raises UpstreamError where the response fails."""
+        """Yield the body's parts as they arrive. Raise UpstreamError where the response fails."""
         ...
 
     def close(self) -> None:

@@ -53,7 +53,6 @@ class Inbox:
         self._thread.start()
 
     def poll(self, now_s: float) -> list[Observation]:  # noqa: ARG002 - the lines have their own times
-        """All received observations."""
         seen: list[Observation] = []
         for _ in range(len(self._waiting)):
             for line in self._waiting.popleft().splitlines():
@@ -103,7 +102,6 @@ class LateInbox:
             self._inbox = self._open()
 
     def poll(self, now_s: float) -> list[Observation]:
-        """All received observations."""
         if self._inbox is None:
             self._inbox = self._open()
         return self._inbox.poll(now_s)

@@ -37,7 +37,7 @@ class Passes:
         self._lock = threading.Lock()
 
     def begin(self, *, sends: bool, other: int, size_bytes: int, step: int | None) -> Half:
-        """A send or a receive starts."""
+        """Record the start of a send or a receive."""
         half = Half(sends, other, size_bytes, self._now_s(), step)
         with self._lock:
             partner = next((one for one in self._unpaired if one.sends is not sends), None)
@@ -50,7 +50,6 @@ class Passes:
         return half
 
     def end(self, half: Half) -> None:
-        """The operation has ended."""
         with self._lock:
             if half.done_s is not None:
                 return
@@ -63,7 +62,7 @@ class Passes:
             self._record(_line(half, half.partner))
 
     def forget(self, half: Half) -> None:
-        """The operation raised.  Its partner will raise too, and neither forms a pass."""
+        """Drop an operation that raised.  Its partner will raise too, and neither forms a pass."""
         with self._lock:
             half.done_s = self._now_s()
             self._unpaired = [one for one in self._unpaired if one is not half]
@@ -132,7 +131,7 @@ def watched_work(work_type: type[Any]) -> Callable[[Any, Ended], Any]:
 
 
 def error_of(future: Any) -> Exception | None:
-    """The exception of a finished future; torch's future has no other accessor."""
+    """Return the exception of a finished future; torch's future has no other accessor."""
     try:
         future.value()
     except Exception as error:  # noqa: BLE001 - whatever the operation raised

@@ -83,12 +83,11 @@ class ReplicaClock:
 
     @property
     def clock_wanted(self) -> float:
-        """The requested share of the full clock."""
         return self._wanted
 
     @property
     def clock_enforced(self) -> float | None:
-        """The enforced share by the agent's readback, of several GPUs the highest; None if unknown or too old."""
+        """Return the enforced share by the agent's readback, of several GPUs the highest; None if unknown or old."""
         readback = self._enforced
         return readback[0] if readback and self._steady_s() - readback[1] <= self._lease_s else None
 
@@ -101,7 +100,7 @@ class ReplicaClock:
             atexit.unregister(self.close)
 
     def step(self) -> float:
-        """Send the request and read the enforced clock back; seconds until the next step."""
+        """Send the request and read the enforced clock back; return the seconds until the next step."""
         agent = self._agent
         if agent is None:
             return self._lease_s
@@ -158,7 +157,7 @@ class ReplicaClock:
         return self._again_s(self._failures)
 
     def _again_s(self, times: int) -> float:
-        """Short waits first, then longer ones, within the lease."""
+        """Return short waits first, then longer ones, within the lease."""
         return min(self._lease_s / 3, SETTLE_S * 2.0 ** min(times - 1, 10))
 
     def _warn_once(self, reason: str) -> None:
@@ -189,7 +188,7 @@ def _agent(environment: Mapping[str, str]) -> Agent | None:
 
 
 def _holder() -> str:
-    """The Ray actor's id, otherwise a unique name."""
+    """Return the Ray actor's id, otherwise a unique name."""
     ray = sys.modules.get("ray")
     try:
         if ray is not None and ray.is_initialized() and (actor := ray.get_runtime_context().get_actor_id()):

@@ -28,8 +28,8 @@ class OutOfRangeError(GpuError):
 
 
 class GpuLostError(GpuError):
-    """This GPU does not answer."""
+    """This GPU does not respond."""
 
 
 class DriverGoneError(GpuError):
-    """No GPU answers."""
+    """No GPU responds."""

@@ -99,11 +99,10 @@ class GpuNode:
             raise refused[0]
 
     def wake(self) -> None:
-        """Poll now: something was requested."""
+        """Poll now, because a cap was requested."""
         self._wake.set()
 
     def start(self) -> None:
-        """Keep from now on."""
         self._thread = threading.Thread(target=self._run, name="caps", daemon=True)
         self._thread.start()
 

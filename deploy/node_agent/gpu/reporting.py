@@ -28,7 +28,6 @@ _GAUGES = (
 
 
 def report_of(node: GpuNode, *, server: str) -> NodeReport:
-    """Everything."""
     cap_controller, now_s, node_phase = node.cap_controller, node.now_s(), node.node_phase()
     return NodeReport(
         server=server,
@@ -88,7 +87,6 @@ class GpuMetrics(Collector):
         self._node, self._server = node, server
 
     def collect(self) -> Iterator[Metric]:
-        """Collect the metrics of all GPUs."""
         gpu_states = self._node.cap_controller.gpu_states()
         reachable = [gpu for gpu in gpu_states if not gpu.lost]
         for name, text, field, unit in _GAUGES:
