@@ -2,7 +2,7 @@
 
     class Engine:
         def __init__(self) -> None:
-            self._app = build_app(...)      # vLLM, SGLang, FastAPI: anything that speaks ASGI
+            self._app = build_app(...)      # vLLM, SGLang, FastAPI: any ASGI application
 
         async def answer_openai(self, method, target, headers, body):
             async for part in answered(self._app, method, target, headers, body):

@@ -67,7 +67,7 @@ class Step:
 
     @property
     def size(self) -> int:
-        """Replicas that this step starts or stops."""
+        """Return the number of replicas that this step starts or stops."""
         return abs(self.replicas_after - self.replicas_before)
 
     @property

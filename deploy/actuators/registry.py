@@ -48,7 +48,7 @@ _REACHED_THROUGH = {"ray_serve": "Ray Serve", "ray_cluster": "Kubernetes", "ray_
 async def reachable_actuators(
     http: httpx.AsyncClient, *, kubernetes: KubernetesAccess | None = None
 ) -> AsyncIterator[Actuators]:
-    """Actuators for every kind that this process can reach, with their connections.
+    """Yield actuators for every kind that this process can reach, and close their connections at the end.
 
     UnusableSourceError where `kubernetes` is given and cannot be reached.
     """

@@ -45,9 +45,7 @@ def settled_s(memory: TargetMemory, *, now: datetime) -> float:
 
 
 def window_left(memory: TargetMemory, spec: TargetSpec, *, now: datetime) -> int:
-    """Return the replicas that may still change now.  Future times count as now, or a clock set back would open the
-    window.
-    """
+    """Return the replicas that may change now.  Future times count as now, or a clock set back opens the window."""
     if spec.max_step_per_window is None:
         return spec.max_step
     spent = sum(entry.replicas for entry in _recent(memory, spec, now))

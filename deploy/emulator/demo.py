@@ -190,9 +190,7 @@ class Demo:
         )
 
     def _application(self, record: PlanRecord, spec: TargetSpec) -> dict[str, Any]:
-        """Return an application with one replica of each type: Serve cannot start with none; the first act removes the
-        others.
-        """
+        """Return an application with one replica of each type, because Serve cannot start with none."""
         pools = {name: {"gpu": gpu, "model": MODEL} for gpu, name in POOLS.items()}
         table = routing_table(record, spec, most_in_flight=IN_FLIGHT)
         config = RouterConfig(table=table).model_dump(mode="json")

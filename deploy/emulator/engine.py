@@ -116,7 +116,7 @@ class Engine:
         self.costs, self.watts = costs, watts
 
     def advance(self, until_s: float) -> list[Token]:
-        """Run every iteration that ends by this time; returns their tokens in order."""
+        """Run every iteration that ends by this time; return their tokens in order."""
         tokens: list[Token] = []
         while True:
             if self._under_way is not None:

@@ -27,7 +27,7 @@ BOOTSTRAP_CONFIG = (
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_USAGE_STATS_REPORT_URL": "http://127.0.0.1:1/",  # Ray would still report there that reports are off
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # lets Ray use loopback as the node's address
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # makes Ray accept loopback as the node's address
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": str(int(START_S)),
     "RAY_gcs_server_port_wait_time_s": str(int(START_S)),
 }

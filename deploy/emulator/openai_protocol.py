@@ -33,7 +33,7 @@ class Ask:
 
 
 def read_ask(path: str, body: bytes) -> Ask:
-    """Parse a request; raises InvalidRequestError."""
+    """Parse a request; raise InvalidRequestError."""
     chat = path.endswith("/chat/completions")
     try:
         document = json.loads(body)

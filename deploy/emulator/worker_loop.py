@@ -48,7 +48,7 @@ class WorkerLoop:
 
     @property
     def now_s(self) -> float:
-        """Model time since the start of the worker."""
+        """Return the model time since the start of the worker."""
         return (self.clock.steady_s() - self._began_s) * self.spec.time_scale
 
     def set_clock(self, clock: float) -> None:

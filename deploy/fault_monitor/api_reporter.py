@@ -238,7 +238,7 @@ class ApiReporter:
 
 
 def _within_limits(diagnosis: Diagnosis) -> Diagnosis:
-    """Fit a diagnosis to the API's limits: an agent's clock can be ahead of ours, and a job names its phases freely."""
+    """Fit a diagnosis to the API's limits: an agent's clock can be ahead, and a job names its phases freely."""
     reason = diagnosis.reason
     if len(reason) > MAX_REASON:
         reason = reason[: MAX_REASON - len(ELLIPSIS)] + ELLIPSIS

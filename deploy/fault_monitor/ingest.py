@@ -28,7 +28,7 @@ class Ingest:
         self.agents = Agents()
 
     def take(self, body: bytes, *, received_s: float, steady_s: float) -> Ingested:
-        """Decode a batch.  Raises WireError, or BaseMissingError if the agent must send a complete batch.
+        """Decode a batch.  Raise WireError, or BaseMissingError if the agent must send a complete batch.
 
         The first batch of a session is complete.
         """
@@ -69,9 +69,7 @@ class Ingest:
                 yield moved
 
     def _zero_of_node(self, node: int | None, zero_s: float, *, steady_s: float) -> float:
-        """Return the zero of the receiver's clock, whichever end reports the probe, so that both reports have equal
-        times.
-        """
+        """Return the zero of the receiver's clock, whichever end reports: both reports then have equal times."""
         agent = None if node is None else self.agents.of_node(node, steady_s=steady_s)
         return zero_s if agent is None else self._zero_s - agent.skew.ahead_s
 

@@ -74,7 +74,7 @@ class MonitorLoop:
         self._writing: set[asyncio.Task[None]] = set()
 
     def receive(self, body: bytes) -> None:
-        """Take a batch.  Raises WireError."""
+        """Take a batch.  Raise WireError."""
         try:
             taken = self._ingest.take(body, received_s=self._clock.now_s(), steady_s=self._clock.steady_s())
         except BaseMissingError:
@@ -101,7 +101,7 @@ class MonitorLoop:
             await asyncio.sleep(max(0.0, period_s - (self._clock.steady_s() - started_s)))
 
     def evaluate(self) -> tuple[Diagnosis, ...]:
-        """Evaluate the waiting observations and publish the changes; returns the active faults."""
+        """Evaluate the waiting observations and publish the changes; return the active faults."""
         started_s = self._clock.steady_s()
         now_s = self._clock.now_s() - self._zero_s
         try:

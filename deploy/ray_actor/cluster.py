@@ -100,7 +100,7 @@ class RayCluster:
 
 
 def join(address: str, *, namespace: str) -> RayCluster:
-    """Join the cluster at an address as a driver.  Raises RayMissingError, UnreachableClusterError."""
+    """Join the cluster at an address as a driver.  Raise RayMissingError, UnreachableClusterError."""
     ray = _ray()
     refuse_silence(address)
     try:

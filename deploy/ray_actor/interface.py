@@ -51,7 +51,7 @@ class Cluster(Protocol):
         pinned: bool,
         options: Mapping[str, Any],
     ) -> None:
-        """Create a detached actor on a node: only there if `pinned`, else preferably there.  Raises ActorExistsError.
+        """Create a detached actor on a node: only there if `pinned`, else preferably there.  Raise ActorExistsError.
 
         `options` are Ray's actor options.
         """
@@ -62,9 +62,7 @@ class Cluster(Protocol):
         ...
 
     def call_all(self, method: str, args: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
-        """Return the results of a method of many actors, each with its argument; actors that do not respond are
-        missing.
-        """
+        """Return the results of a method of many actors, each with its argument, without actors that do not respond."""
         ...
 
     def kill(self, name: str) -> None:

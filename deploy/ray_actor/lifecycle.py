@@ -84,7 +84,7 @@ class Lifecycle:
     def start(
         self, name: str, settings: ControllerActorSettings, *, runtime_env: Mapping[str, Any] | None = None
     ) -> Outcome:
-        """Create a controller, unless the same one runs.  Raises ControllerExistsError, StartFailedError."""
+        """Create a controller, unless the same one runs.  Raise ControllerExistsError, StartFailedError."""
         if there := self._hosts(name):
             return self._same(there[-1], settings)
         host = ControllerName(name, 1)
@@ -95,7 +95,7 @@ class Lifecycle:
         return Outcome(host, self._up(host), changed=True)
 
     def stop(self, name: str) -> list[ControllerName]:
-        """End every generation of the name; returns those that existed."""
+        """End every generation of the name; return those that existed."""
         there = self._hosts(name)
         for host in there:
             self._end(host)
@@ -181,7 +181,7 @@ class Lifecycle:
         )
 
     def _up(self, host: ControllerName) -> ControllerReport:
-        """Wait until the controller runs and knows its role; else remove it."""
+        """Wait until the controller runs and has a role; else remove it."""
         try:
             return self._waited_for(host)
         except (StartFailedError, ActorNotFoundError) as error:
@@ -282,7 +282,7 @@ class Lifecycle:
 
 
 def settings_of(before: Mapping[str, Any], changes: Mapping[str, Any]) -> ControllerActorSettings:
-    """Return the settings of another version, as far as this version knows them, with `changes`."""
+    """Return the settings of another version that this version has too, with `changes`."""
     known = _known(before, ControllerActorSettings)
     if isinstance(known.get("watch"), Mapping):
         known["watch"] = _known(known["watch"], NodeActorSettings)

@@ -50,7 +50,7 @@ class LoopThread:
                 self._thread.start()
 
     def stop(self, *, timeout_s: float = STOP_S) -> bool:
-        """Stop the work; returns whether it has ended.  A repeated call does not disturb work that is ending."""
+        """Stop the work; return whether it has ended.  A repeated call does not disturb work that is ending."""
         with self._lock:
             self._wanted = False
             thread, cancel, self._cancel = self._thread, self._cancel, None

@@ -113,9 +113,7 @@ def with_action(case: CaseSpec, action: str, detail: str, *, at: datetime) -> Ca
 
 
 def with_actions(case: CaseSpec, actions: Sequence[CaseAction]) -> CaseSpec:
-    """Return the case with these actions.  Of too many, the oldest are dropped, but no hooks: each hook runs once per
-    case.
-    """
+    """Add the actions.  Of too many, the oldest are dropped, but no hooks: each hook runs once per case."""
     kept = [*case.actions, *(action for action in actions if action not in case.actions)]
     while len(kept) > MAX_ACTIONS:
         kept.remove(next(each for each in kept if not each.action.startswith(HOOK)))

@@ -41,10 +41,10 @@ class ClusterInterface(Protocol):
         """Stop new work on a node."""
 
     async def end_workers(self, run: str, *, attempt: int, ray_ids: frozenset[str]) -> int:
-        """Kill the workers of a run on some nodes; returns their number."""
+        """Kill the workers of a run on some nodes; return their number."""
 
     async def probe(self, ray_id: str, *, good: Sequence[str]) -> ProbeReading:
         """Exchange data between a node and two good nodes."""
 
     async def run_hook(self, hook: str, *, node: str, case_id: str) -> str:
-        """Run the operator's command of that name; returns its output, empty if there is no such command."""
+        """Run the operator's command of that name; return its output, empty if there is no such command."""

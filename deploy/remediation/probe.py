@@ -43,7 +43,7 @@ class ProbeActor:
         self._listener: socket.socket | None = None
 
     def listen(self, address: str) -> int:
-        """Listen for the other end; returns the port."""
+        """Listen for the other end; return the port."""
         self._listener = socket.create_server((address, 0))
         self._listener.settimeout(EXCHANGE_S)
         port: int = self._listener.getsockname()[1]

@@ -21,7 +21,7 @@ from power.controls import Priority
 
 MAX_BODY_BYTES = 64 * 1024 * 1024  # a prompt with some images in it
 
-# The path of a request by RFC 9112 (section 3.2.1).  Anything else that a server lets through, such as an address,
+# The path of a request by RFC 9112 (section 3.2.1).  Anything else that a server accepts, such as an address,
 # would become part of the upstream's address.
 _PATH = re.compile(r"/[^\x00-\x20\x7f#]*")
 _QUERY = re.compile(r"[^\x00-\x20\x7f#]*")

@@ -2,7 +2,7 @@
 
     row_w(now) = reading_w + step_w (in_flight(now) - in_flight(reading))
 
-A reading is some seconds old; the router knows its own starts and ends since.  Without a poll for two periods the row
+A reading is some seconds old; the router counts its own starts and ends since.  Without a poll for two periods the row
 is modelled from the last reading, with the limits of a guard without telemetry: 90 and 95 % of the budget.  Before the
 first reading, low prompts wait for their patience and high ones start: guard and safe clocks hold the row's budget.
 """
@@ -103,9 +103,7 @@ class RowPower:
         )
 
     def _in_flight_at(self, at_s: float) -> int:
-        """Return the last count before that time, else the smallest known: a request that the reading may lack is
-        added.
-        """
+        """Return the last count before that time, else the smallest, which adds requests that the reading may lack."""
         before = [count for when_s, count in self._counts if when_s <= at_s]
         return before[-1] if before else min((count for _when_s, count in self._counts), default=0)
 

@@ -50,7 +50,7 @@ class Ticket:
 
     @property
     def waited_s(self) -> float:
-        """Time from arrival to dispatch."""
+        """Return the time from arrival to dispatch."""
         return 0.0 if self.started_s is None else self.started_s - self.since_s
 
 

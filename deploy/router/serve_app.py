@@ -121,9 +121,7 @@ def behind_router(
     settings: RouterSettings | None = None,
     **options: Any,
 ) -> Any:
-    """Return an application of bound deployments, named as the table's routes; `options` are Serve's deployment
-    options.
-    """
+    """Return an application of bound deployments, named as the table's routes; `options` go to Serve's deployment."""
     first = {} if config is None else {"user_config": config.model_dump(mode="json")}
     deployment = serve.deployment(
         serve.ingress()(RouterReplica),

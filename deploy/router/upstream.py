@@ -31,7 +31,7 @@ class Upstream(Protocol):
     """One deployment."""
 
     async def ask(self, question: Question) -> Answer:
-        """Send a request; returns with the head of the response, or raises UpstreamError."""
+        """Send a request and return with the head of the response, or raise UpstreamError."""
         ...
 
     def abandon(self) -> None:

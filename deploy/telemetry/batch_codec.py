@@ -83,9 +83,7 @@ def encode(
     rank: int | None = None,
     prober: bool = False,
 ) -> tuple[bytes, Base]:
-    """Return the body, and the state of a monitor that has read it.  `held` is the state that the monitor is known to
-    have.
-    """
+    """Return the body, and the state of a monitor that has read it.  `held` is the monitor's state before."""
     before = held or NOTHING
     polls: list[list[Any]] = []
     for _, alike in groupby(samples, key=lambda sample: sample.peers.tobytes()):
@@ -134,7 +132,7 @@ def _run(run: list[Sample], before: Base, *, sent_s: float) -> list[Any]:
     peers = run[0].peers
     same = np.array_equal(peers, before.peers)
     matrices = np.stack([before.rows if same else _lined_up(before, peers), *(sample.rows for sample in run)])
-    changes = np.diff(matrices, axis=0)  # looks x peers x columns
+    changes = np.diff(matrices, axis=0)  # polls x peers x columns
     return [
         [_ms(sample.at_s, sent_s) for sample in run],
         None if same else _packed(np.diff(peers, prepend=0)),

@@ -30,7 +30,7 @@ class ExporterSource:
         self._last: dict[tuple[object, ...], Observation] = {}
 
     def poll(self, now_s: float) -> list[Observation]:
-        """What changed since the last scrape.  Raises OSError.
+        """Return what changed since the last scrape.  Raise OSError.
 
         A truncated reply marks nothing as reported.
         """

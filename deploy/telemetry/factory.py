@@ -74,7 +74,7 @@ def settle_memory() -> None:
 
 
 def recorder_of(recording: Recording, *, started_s: float, tally: ParseErrors | None = None) -> Recorder:
-    """Opens everything, or nothing.  Raises OSError where access is denied, FleetwrightError for contradictions.
+    """Open everything, or nothing.  Raise OSError where access is denied, FleetwrightError for contradictions.
 
     `tally` counts malformed input.
     """

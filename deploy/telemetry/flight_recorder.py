@@ -47,7 +47,7 @@ class FlightSource:
         return list(flights(dumps, at_s=now_s, job_map=self._places, tally=self._tally))
 
     def close(self) -> None:
-        """Holds nothing open."""
+        """Do nothing, because nothing stays open."""
 
     def _content(self, path: Path) -> bytes | None:
         """Return the content of a dump.  An unreadable dump is retried and does not affect the others."""

@@ -85,7 +85,7 @@ class RecordingFolder:
             return  # another node's recorder, or the job, was first
 
     def _write_out(self) -> None:
-        """Lines that a full disk refuses are lost."""
+        """Write the lines; those that a full disk refuses are lost."""
         held, self._held = self._held, []
         by_name: dict[str, list[str]] = {}
         for seen in held:
@@ -98,7 +98,7 @@ class RecordingFolder:
 
 
 def refuse_other_run(path: Path, *, run: Mapping[str, Any]) -> None:
-    """Compare with the folder's run.json.  Raises OtherRunError."""
+    """Compare with the folder's run.json.  Raise OtherRunError."""
     file = path / RUN
     try:
         there, here = parse_run(file.read_bytes()).job, parse_run(json.dumps(run).encode()).job

@@ -96,9 +96,7 @@ class DiagSocket:
             return self._dump()
 
     def ask(self, queries: Sequence[Query], frames: Frames, *, poll: int) -> bool:
-        """Return whether each request got its reply; a missing socket is an error reply.  A dump skips replies that it
-        finds waiting.
-        """
+        """Return whether each request got its reply; a missing socket is an error reply.  A dump skips old replies."""
         first = 0
         for question in queries:
             try:

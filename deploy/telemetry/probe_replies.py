@@ -1,8 +1,8 @@
 """The reply to a probe: the receiver's measurement, one small datagram for a whole train.
 
 With it a reading is known if either end reports.  A reply names the train by the sender's number and time, so only a
-sent train can be answered, and once.  It is smaller than its train, goes only to a peer's known address and is never
-answered, so it cannot amplify traffic.
+sent train can get a reply, and once.  It is smaller than its train, goes only to a peer's known address and gets no
+reply, so it cannot amplify traffic.
 """
 
 import struct

@@ -114,7 +114,7 @@ class Prober:
         self._node_of = {str(ipaddress.ip_address(address)): of for address, of in peers.node_of.items()}
         self._talked: Iterable[int] = ()
         self._others = self._neighbours
-        self._turn_s = 0.0  # of the last look
+        self._turn_s = 0.0  # of the last poll
         self._turn = 0
         self._sent = 0
         self._trains: dict[int, _Train] = {}
@@ -123,7 +123,7 @@ class Prober:
         self._from = _senders(self._address_of[node], port, namespace)
 
     def poll(self, now_s: float) -> list[Observation]:
-        """Return the trains completed since the last poll, and replies to ours; send the next trains that are due."""
+        """Return trains completed since the last poll, and replies to own trains; send the next trains that are due."""
         taken = [self._taken(*received) for received in self._received()]
         others = self._known()
         for turn in self._turns(now_s, turns_of(len(others))):
@@ -184,7 +184,7 @@ class Prober:
             yield message, where[0], _stamp_s(ancillary)
 
     def _taken(self, message: bytes, address: str, stamp_s: float) -> tuple[int, Probe | ProbeReturned] | None:
-        """Return the peer and its probe, once the train is whole; or its reply to ours."""
+        """Return the peer and its probe, once the train is whole; or its reply to an own train."""
         of = self._node_of.get(address)
         if is_reply(message):
             reply = self._awaited.taken(message, of)

@@ -86,7 +86,7 @@ def thinned(samples: list[Sample], most: int) -> list[Sample]:
 
 
 def affordable(others: Sequence[Observation], most: int) -> list[Observation]:
-    """At most so many, in order: first rare kinds, then the newest heartbeat of each rank, then the newest.
+    """Return at most so many, in order: first rare kinds, then the newest heartbeat of each rank, then the newest.
 
     Replies to probes come last, because the receivers usually report them too.
     """

@@ -96,7 +96,7 @@ class RunMonitor:
             self.close()
 
     async def turn(self) -> None:
-        """Fetch observations, read the statuses, evaluate the runs that still stand, and start new ones."""
+        """Fetch observations, read the statuses, evaluate the runs that still exist, and start new ones."""
         seen = {attempt: await self._taken(watched) for attempt, watched in self._watched.items()}
         runs = (await self._look()).runs
         standing = {(view.run, view.attempt): view for view in runs if view.phase is RunPhase.RUNNING}

@@ -61,7 +61,7 @@ class RunStatusReader:
         self._call(run, "request_workers", workers)
 
     def end_workers(self, run: str, *, attempt: int, node_ids: frozenset[str]) -> int:
-        """Kill an attempt's workers on some nodes; returns their number."""
+        """Kill an attempt's workers on some nodes; return their number."""
         ended: int = self._call(run, "end_workers", attempt, node_ids)
         return ended
 

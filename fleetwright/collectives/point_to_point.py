@@ -1,6 +1,6 @@
 """Pairs the sends and receives of a rank into passes.
 
-A ring exchange, a pipeline hand-over in both directions and a batch look alike here: a send and a receive that overlap
+A ring exchange, a pipeline hand-over in both directions and a batch are one case: an overlapping send and receive
 form a pass.  Its one-way delays separate a slow sender from a slow receiver, which TCP counters cannot.  An unpaired
 operation is not recorded; the heartbeat's phase shows it.
 """
@@ -94,7 +94,7 @@ class Ended(Protocol):
 
 
 def watched_work(work_type: type[Any]) -> Callable[[Any, Ended], Any]:
-    """Makes a Work that reports when it was waited for: gloo's sends and receives have no future.
+    """Make a Work that reports when it was waited for: gloo's sends and receives have no future.
 
     The result is a subclass of the given type and delegates everything else to the inner Work.
     """

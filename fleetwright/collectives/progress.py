@@ -32,7 +32,7 @@ class Operation:
     failed: bool = False
 
     def line(self, finished_s: float | None) -> Line:
-        """As a line of the schema."""
+        """Return the operation as a line of the schema."""
         line: Line = {
             "seq": self.seq,
             "op": self.op,
@@ -114,7 +114,7 @@ class Progress:
             self.closed = not (self.failed or self._open or self.passing)
 
     def _go_on(self) -> None:
-        """A job that calls on after a failure has given up the failed operation."""
+        """Continue after a failure: a job that makes another call has abandoned the failed operation."""
         if self.failed:
             self.failed = False
             self.passing = 0

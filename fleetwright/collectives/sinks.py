@@ -125,9 +125,7 @@ class NullSink:
 
 
 def sink_from(text: str | None, *, rank: int) -> Sink:
-    """Open the sink of the caller's text or the environment: a folder, or `unix:PATH` and optionally a monitor after a
-    comma.
-    """
+    """Open the sink of the caller's text or the environment: a folder, or `unix:PATH[,MONITOR]`."""
     place = text or os.environ.get(VARIABLE)
     if not place:
         raise ValueError(f"nowhere to write to: name a folder or unix:PATH, or set {VARIABLE}")

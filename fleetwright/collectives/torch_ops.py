@@ -269,7 +269,7 @@ def watch(dist: Any, *, to: str | None = None, rank: int | None = None, heartbea
 
     `to` is a recording folder, or unix:PATH of the recorder's inbox and optionally, after a comma, the monitor that
     takes the records while the inbox refuses.  The default is the variable FLEETWRIGHT_COLLECTIVES.  If the destination
-    cannot be used, a warning is logged and the job goes on unrecorded.
+    cannot be used, a warning is logged and the job continues unrecorded.
     """
     if (known := _started.get(id(dist))) is not None and known.active:
         return known

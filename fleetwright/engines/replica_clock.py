@@ -49,7 +49,7 @@ class ReplicaClock:
         local: Callable[[], Sequence[str] | None] = nvml_uuids,
         steady_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Without `agent`, the environment names it; off if it names none."""
+        """Without `agent`, the environment names it; without a name there, the clock is off."""
         self.holder = holder or _holder()
         self._environment, self._lease_s, self._local, self._steady_s = environment, lease_s, local, steady_s
         self._agent = agent or _agent(environment)
@@ -92,7 +92,7 @@ class ReplicaClock:
         return readback[0] if readback and self._steady_s() - readback[1] <= self._lease_s else None
 
     def close(self, *, wait_s: float = 2.0) -> None:
-        """The worker ends and releases its clock.  Without a reply in time the lease ends it."""
+        """Release the clock at the end of the worker.  Without a reply in time the lease ends it."""
         self._ending.set()
         self._woken.set()
         if self._thread is not None:

@@ -92,7 +92,7 @@ class ReplicaAgent:
 
     @asynccontextmanager
     async def request_in_progress(self) -> AsyncIterator[None]:
-        """Wrap each request that this replica answers itself; the engine does not stop before they end."""
+        """Wrap each request that this replica serves itself; the engine does not stop before they end."""
         self._has_served = True
         self._in_flight += 1
         self._idle.clear()

@@ -34,9 +34,7 @@ PATIENCE_S: Final = 600.0  # a run that never checkpoints is resized all the sam
 
 
 def requested_workers() -> int | None:
-    """Return the requested number of workers of this process's run; None: no request, or the status actor does not
-    reply.
-    """
+    """Return the requested number of workers of this process's run; None: no request, or no reply."""
     if TrainProcess.status_actor is None:
         return None
     try:

@@ -111,9 +111,7 @@ class RayCluster(_Object):
         return bool(self.spec.enable_in_tree_autoscaling)
 
     def appliers(self, *, ours: str) -> list[str]:
-        """Return the managers other than `ours` that own the worker groups by server-side apply, and so would reset
-        them.
-        """
+        """Return the managers other than `ours` that own the worker groups by server-side apply and so reset them."""
         return sorted({entry.manager for entry in self._groups_managers() if entry.operation == "Apply"} - {ours})
 
     def last_manager(self) -> str | None:

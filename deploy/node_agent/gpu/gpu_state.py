@@ -38,7 +38,7 @@ class GpuState:
     planned: Caps = NO_CAPS
     polled_at_s: float = -float("inf")
     over: int = 0  # polls in a row at which it ran above its lock
-    lost: bool = False  # it did not answer the last poll
+    lost: bool = False  # it did not respond to the last poll
     error: str | None = None  # of the last poll or write
 
     @property

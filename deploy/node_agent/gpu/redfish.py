@@ -131,9 +131,7 @@ class RedfishDriver:
 
 
 def _wanted(target: Target, body: dict[str, Any], watts: float | None) -> dict[str, Any]:
-    """Return the least change; a member of an array is named by its place, and empty objects leave those before it
-    alone.
-    """
+    """Return the least change; empty objects stand for the unchanged members of an array before the changed one."""
     whole = None if watts is None else int(watts)
     if target.member is not None:
         limit = {"PowerLimit": {"LimitInWatts": whole}}

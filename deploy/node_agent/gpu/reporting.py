@@ -81,7 +81,7 @@ def _body(caps: Caps) -> CapsBody:
 
 
 class GpuMetrics(Collector):
-    """Metrics collected at each scrape; a GPU that does not answer has only `fleetwright_gpu_up`."""
+    """Metrics collected at each scrape; a GPU that does not respond has only `fleetwright_gpu_up`."""
 
     def __init__(self, node: GpuNode, *, server: str) -> None:
         self._node, self._server = node, server

@@ -87,7 +87,7 @@ class StateFile:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValidationError) as error:
-            # To guess would make a cap of ours the state that was found.
+            # A guess would record our own cap as the original one.
             reason = reason_of(error)
             raise StateFileError(f"{self._path}: {reason}; check the caps of each GPU, then remove the file") from error
         self._saved = kept
