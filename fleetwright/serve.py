@@ -27,7 +27,7 @@ Part = tuple[int, list[tuple[bytes, bytes]]] | bytes
 async def answered(
     app: AsgiApp, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes
 ) -> AsyncIterator[Part]:
-    """Run one request. Raise what the application raises."""
+    """Run one request.  Raise what the application raises."""
     call = _Call(body)
     running = asyncio.ensure_future(app(_scope(method, target, headers), call.receive, call.send))
     running.add_done_callback(lambda _done: call.sent.put_nowait(None))

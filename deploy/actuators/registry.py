@@ -30,7 +30,7 @@ class Actuators:
     ray_train: Callable[[RayTrainRun], Actuator] | None = None
 
     def __call__(self, application: Application) -> Actuator:
-        """Return the actuator of one target. Raise ActuationError when this process cannot drive its kind."""
+        """Return the actuator of one target.  Raise ActuationError when this process cannot drive its kind."""
         match application:
             case RayServeApplication() if self.ray_serve is not None:
                 return self.ray_serve(application)

@@ -111,7 +111,7 @@ class KubernetesServer:
 
 @asynccontextmanager
 async def kubernetes_server(access: KubernetesAccess) -> AsyncIterator[KubernetesServer]:
-    """Yield the API server of `access`. Raise UnusableSourceError where there is none."""
+    """Yield the API server of `access`.  Raise UnusableSourceError where there is none."""
     try:
         from kubernetes.aio import client  # noqa: PLC0415 - an extra
     except ImportError as error:

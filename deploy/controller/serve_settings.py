@@ -37,7 +37,7 @@ class PlannedSettings:
 
 
 def planned_settings(plan: PlanRecord, spec: TargetSpec) -> PlannedSettings:
-    """Return the configuration that the target follows. Raise PlanUnusableError where the plan cannot give it."""
+    """Return the configuration that the target follows.  Raise PlanUnusableError where the plan cannot give it."""
     application = spec.application
     if not isinstance(application, RayServeApplication):
         return PlannedSettings()

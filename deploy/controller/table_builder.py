@@ -42,7 +42,7 @@ def routing_table(
 
 
 def both_tables(old: RoutingTable, new: RoutingTable) -> RoutingTable:
-    """Mix half of each table, for the time in which counts change between the plans. Raise PlanUnusableError."""
+    """Mix half of each table, for the time in which counts change between the plans.  Raise PlanUnusableError."""
     if (old.input_tokens, old.output_tokens) != (new.input_tokens, new.output_tokens):
         raise PlanUnusableError(f"plans {old.version} and {new.version} have different buckets")
     cells = [

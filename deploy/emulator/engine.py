@@ -99,7 +99,7 @@ class Engine:
         return max(self.now_s, self._waiting[0].ready_s) if self._waiting else inf
 
     def submit(self, key: str, *, prompt_tokens: int, output_tokens: int) -> None:
-        """Add a request. Raise TooLongError where it does not fit even into an empty cache."""
+        """Add a request.  Raise TooLongError where it does not fit even into an empty cache."""
         needed = prompt_tokens + output_tokens - 1
         if needed > self.costs.cache_tokens:
             raise TooLongError(f"{needed:,} tokens; allowed: at most {self.costs.cache_tokens:,} in this cache")

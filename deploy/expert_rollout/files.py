@@ -32,7 +32,7 @@ class PlacementFiles:
         self._kept: OrderedDict[tuple[str, Engine], Fitted] = OrderedDict()
 
     async def get(self, placement_id: str, engine: Engine) -> Fitted:
-        """Return the engine file of a placement. Raise UnfitError where it is missing or unfit for the engine."""
+        """Return the engine file of a placement.  Raise UnfitError where it is missing or unfit for the engine."""
         key = (placement_id, engine)
         if (known := self._kept.get(key)) is None:
             known = await self._read(placement_id, engine)
@@ -75,7 +75,7 @@ class PlacementFiles:
 
 
 def check_fits(fitted: Fitted, statuses: Iterable[ReplicaStatus]) -> None:
-    """Compare with each replica's engine. Raise UnfitError, which names the first difference."""
+    """Compare with each replica's engine.  Raise UnfitError, which names the first difference."""
     for entry in statuses:
         for field in ("engine", "layers", "experts", "slots", "gpus"):
             wanted, has = getattr(fitted.shape, field), getattr(entry.shape, field)

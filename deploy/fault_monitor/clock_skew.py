@@ -1,8 +1,9 @@
 """The offset of a node's clock, from one-way delays (Cristian 1989, without the reply).
 
 A batch sent at s by the node's clock arrives at r by the monitor's: r - s = skew + delay, and delay is at least 0.  The
-minimum of the newest differences is the skew plus the minimum delay.  If a delay alone can explain this value, no correction is
-applied: both ends of a connection are compared at the same time, and an inexact correction would blur the comparison.
+minimum of the newest differences is the skew plus the minimum delay.  If a delay alone can explain this value, no
+correction is applied: both ends of a connection are compared at the same time, and an inexact correction would blur the
+comparison.
 """
 
 from collections import deque

@@ -27,7 +27,7 @@ class Hooks:
     timeout_s: float = 60.0
 
     async def run(self, hook: str, *, node: str, case_id: str) -> str:
-        """Run the command and return its output, empty without a command. Raise ActuationError if it fails."""
+        """Run the command and return its output, empty without a command.  Raise ActuationError if it fails."""
         command = self.commands.get(hook)
         if command is None:
             return ""

@@ -72,7 +72,7 @@ class ProbeActor:
 
 
 def exchanged(peer: socket.socket, *, own: float) -> float:
-    """Run all rounds, and return the median time of one. Raise ValueError if a sum is wrong."""
+    """Run all rounds, and return the median time of one.  Raise ValueError if a sum is wrong."""
     vector: NDArray[np.float32] = np.full(FLOATS, own, np.float32) + np.arange(FLOATS, dtype=np.float32) % 7
     total = 3.0 + 2 * (np.arange(FLOATS, dtype=np.float32) % 7)  # of the two ends, 1 and 2
     body, durations_s = vector.tobytes(), []

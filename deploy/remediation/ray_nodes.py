@@ -75,7 +75,7 @@ class RayNodes:
         return tuple(self._node(node, draining, available) for node in found)
 
     def drain(self, node_id: str, *, reason: str, deadline_s: float) -> None:
-        """Stop new work on a node. Raise ActuationError if Ray refuses."""
+        """Stop new work on a node.  Raise ActuationError if Ray refuses."""
         preemption = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
         deadline_ms = int((time.time() + deadline_s) * 1000)
         try:

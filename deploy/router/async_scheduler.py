@@ -42,7 +42,7 @@ class AsyncScheduler:
         metrics.table_loaded(table)
 
     async def start(self, arrival: Arrival) -> Ticket:
-        """Wait for a route. Raise BusyError or NoReplicasError."""
+        """Wait for a route.  Raise BusyError or NoReplicasError."""
         if self._drained is not None:
             raise NoReplicasError("this router is being shut down", retry_after_s=RETRY_AFTER_S[0])
         if not self.scheduler.has_replicas:

@@ -127,7 +127,7 @@ async def _unless_gone(receive: Receive, passage: Passage) -> AsyncIterator[None
 
 
 def _target(scope: Mapping[str, Any]) -> str:
-    """Return path and query. Raise BadRequestError where the target is not a path."""
+    """Return path and query.  Raise BadRequestError where the target is not a path."""
     raw, query = scope.get("raw_path"), scope["query_string"].decode("latin-1")
     path = raw.decode("latin-1") if raw else quote(scope["path"])
     path = below(scope.get("root_path", ""), path)

@@ -55,7 +55,7 @@ class TableFile:
         self._seen = b""
 
     def read(self) -> RoutingTable:
-        """Read the table. Raise OSError or ValidationError."""
+        """Read the table.  Raise OSError or ValidationError."""
         self._seen = self._path.read_bytes()
         return RoutingTable.model_validate_json(self._seen)
 

@@ -46,7 +46,7 @@ class Passage:
         self.ended = False
 
     async def run(self) -> None:
-        """Run to the end of the response. Raise RefusalError where no part of a response was sent."""
+        """Run to the end of the response.  Raise RefusalError where no part of a response was sent."""
         try:
             self._ticket = await self._front.start(self._arrival)
         except RefusalError as error:

@@ -98,7 +98,7 @@ class Router:
         return self.front.scheduler.table
 
     def take(self, table: RoutingTable) -> None:
-        """Use another table. Raise PlanUnusableError where it is not usable, and then keep the old one."""
+        """Use another table.  Raise PlanUnusableError where it is not usable, and then keep the old one."""
         try:
             self._check(table)
         except PlanUnusableError:

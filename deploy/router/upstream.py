@@ -19,7 +19,7 @@ class Answer(Protocol):
     head: Head
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body's parts as they arrive. Raise UpstreamError where the response fails."""
+        """Yield the body's parts as they arrive.  Raise UpstreamError where the response fails."""
         ...
 
     def close(self) -> None:

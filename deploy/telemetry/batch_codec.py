@@ -105,7 +105,7 @@ def encode(
 
 
 def decode(body: bytes, *, held_of: HeldOf) -> tuple[Batch, Base]:
-    """Return a batch and the state after it; `held_of` returns the state of a session. Raise WireError for every
+    """Return a batch and the state after it; `held_of` returns the state of a session.  Raise WireError for every
     invalid body.
     """
     document = _document(body)

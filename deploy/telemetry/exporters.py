@@ -69,7 +69,7 @@ def xpu_timer_source(url: str, *, job_map: JobMap, tally: ParseErrors) -> Export
 
 
 def scrape(url: str) -> Iterator[bytes]:
-    """Yield the reply's body in pieces. Raise OSError unless the reply is a complete 200."""
+    """Yield the reply's body in pieces.  Raise OSError unless the reply is a complete 200."""
     parts = urlsplit(url)
     connection_type = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = connection_type(parts.hostname or "", parts.port, timeout=REPLY_S)

@@ -31,7 +31,7 @@ class Talking:
         self._sockets = sockets
 
     def poll(self, now_s: float) -> Sequence[Observation]:
-        """Return no observations. Raise OSError."""
+        """Return no observations.  Raise OSError."""
         self._sockets.poll(now_s)
         return ()
 

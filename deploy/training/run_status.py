@@ -53,7 +53,7 @@ class RunStatusReader:
         return RunsObserved(runs=tuple(views), silent=frozenset(silent))
 
     def one_run(self, run: str) -> RunView:
-        """Return one run. Raise UnreachableError if there is none or it does not reply."""
+        """Return one run.  Raise UnreachableError if there is none or it does not reply."""
         view: RunView = self._call(run, "view")
         return view
 

@@ -41,7 +41,7 @@ class MonitorAddress:
 
 
 def parse_address(text: str) -> MonitorAddress:
-    """Parse `http://HOST:PORT` and comma-separated fields. Raise ValueError, which names the field."""
+    """Parse `http://HOST:PORT` and comma-separated fields.  Raise ValueError, which names the field."""
     url, *fields = text.split(",")
     given: dict[str, str] = {}
     for each in fields:

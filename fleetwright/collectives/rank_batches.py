@@ -28,7 +28,7 @@ class RankSender(BatchSender[list[Row]]):
         return bool(self._rows)
 
     def add(self, line: Line) -> None:
-        """Add a record. Raise KeyError, TypeError or ValueError for one that breaks the schema."""
+        """Add a record.  Raise KeyError, TypeError or ValueError for one that breaks the schema."""
         row = row_of(line, node=self._node, ranks_per_node=self._ranks_per_node)
         if row[4] == HEARTBEAT:
             failed = row[5][4] == FAILED

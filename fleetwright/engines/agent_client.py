@@ -34,7 +34,7 @@ class Agent(Protocol):
     """The requests of a worker to its agent."""
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Send one request and return its reply, a JSON object. Raise AgentError."""
+        """Send one request and return its reply, a JSON object.  Raise AgentError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class AgentAccess:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "AgentAccess | None":
-        """Return None if no agent is named. Raise AgentError for an invalid address."""
+        """Return None if no agent is named.  Raise AgentError for an invalid address."""
         address = environment.get(VARIABLE, "").strip()
         if not address:
             return None

@@ -49,7 +49,7 @@ class MapFile:
         return cls(placement_id=placement_id, digest=digest_of(data), packed=packed)
 
     def text(self) -> str:
-        """Return the file. Raise DamagedError unless its digest matches."""
+        """Return the file.  Raise DamagedError unless its digest matches."""
         try:
             unpacking = zlib.decompressobj()
             data = unpacking.decompress(base64.b64decode(self.packed, validate=True), MAX_FILE_BYTES)
@@ -120,7 +120,7 @@ def digest(file: MapFile | None) -> str | None:
 
 
 def read_order(document: Any) -> Order:
-    """Return the order in a user_config value. Raise DamagedError when there is none."""
+    """Return the order in a user_config value.  Raise DamagedError when there is none."""
     match document:
         case {
             "number": int(number),

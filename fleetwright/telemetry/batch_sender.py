@@ -100,7 +100,7 @@ class BatchSender(ABC, Generic[Content]):
         """The monitor accepted the batch."""
 
     def _forget_base(self) -> bool:
-        """Drop the base batch: the monitor lacks it, or the session ends. Return whether there was one."""
+        """Drop the base batch: the monitor lacks it, or the session ends.  Return whether there was one."""
         return False
 
     def _new_session(self, content: Content) -> Content:

@@ -134,7 +134,7 @@ class ServeClient:
         raise AssertionError("the last attempt returns or raises")
 
     async def _once(self, method: str, path: str, *, json: Any = None) -> httpx.Response:
-        """Return any response but 5xx. Raise UnreachableError for 5xx and for no response."""
+        """Return any response but 5xx.  Raise UnreachableError for 5xx and for no response."""
         url = f"{self.dashboard_url.rstrip('/')}/{path}"
         try:
             response = await self.http.request(method, url, json=json, timeout=TIMEOUT)

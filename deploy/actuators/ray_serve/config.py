@@ -28,7 +28,7 @@ _REDACTED = "<redacted>"  # Ray shows this in place of a secret; writing it back
 
 
 async def change_user_config(serve: ServeClient, *, application: str, write: ConfigWrite) -> None:
-    """Set or remove one key. Raise OvertakenError where the user_config is no longer `write.expected`."""
+    """Set or remove one key.  Raise OvertakenError where the user_config is no longer `write.expected`."""
     async with serve.lock:
         details = await serve.read()
         found = details.application(application)
