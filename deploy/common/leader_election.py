@@ -133,7 +133,7 @@ class Leadership:
                     await self.release()
 
     async def renew(self) -> LeaseRole:
-        """Acquire or renew the lease if it is free."""
+        """Acquire the lease if it is free, or renew it."""
         try:
             async with asyncio.timeout(self._settings.lease_s):
                 await self._renew()

@@ -22,4 +22,4 @@ class InvalidRequestError(EmulatorError):
 
 
 class SandboxError(EmulatorError):
-    """The sandbox failed; the message names the awaited condition."""
+    """The sandbox cannot run; the message has the reason."""

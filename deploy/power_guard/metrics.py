@@ -92,7 +92,7 @@ class GuardMetrics:
             self._noticed(event)
 
     def exceeded(self, duration_s: float) -> None:
-        """Record for how long the newest reading has been above the budget."""
+        """Add a time for which the newest reading was above the budget."""
         self._exceeded.labels(self._row).inc(duration_s)
 
     def cap(self, server: str, source: Source, watts: float) -> None:

@@ -105,7 +105,7 @@ class RemediationController:
         return await self._loop.once()
 
     async def _started(self) -> Coroutine[Any, Any, bool]:
-        """Start a reconcile and return the rest: only the actions of its cases overlap with the next reconcile."""
+        """Reconcile before the next reconcile starts; only the actions of the cases overlap with it."""
         return _value(ok=await self._try())
 
     async def _try(self) -> bool:

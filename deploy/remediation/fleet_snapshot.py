@@ -14,7 +14,7 @@ _NAMES = LabelNames()
 
 
 def evaluation_of(snapshot: ClusterSnapshot, *, out: AbstractSet[str], probed: Mapping[str, ProbeReport]) -> Evaluation:
-    """Evaluate all nodes but the head node, which is never drained because it runs the cluster's own services."""
+    """Report all nodes but the head node, which is never drained because it runs the cluster's own services."""
     nodes = [node for node in snapshot.nodes if not node.is_head]
     members = {
         node.name: MemberReport(

@@ -179,7 +179,7 @@ def shapes(dump: Dump) -> Iterator[tuple[Words, Shape]]:
 
 
 def _sorted_out(dump: bytes) -> Iterator[tuple[Words, Shape]]:
-    """Yield the shapes of messages of several shapes, one message at a time."""
+    """Yield (messages x words, their shape) of a dump with several shapes, reading one message at a time."""
     by_shape: dict[Shape, list[bytes]] = {}
     at = 0
     while at + MESSAGE_BYTES <= len(dump):

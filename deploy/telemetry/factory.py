@@ -106,7 +106,7 @@ def recorder_of(recording: Recording, *, started_s: float, tally: ParseErrors | 
 
 
 def _own_ports(recording: Recording) -> frozenset[int]:
-    """Return the ports of the recorder's own connections, which are not the job's."""
+    """Return the monitor's port: the recorder's connections to it are not the job's."""
     if recording.monitor_url is None:
         return frozenset()
     parts = urlsplit(recording.monitor_url)

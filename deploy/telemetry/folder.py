@@ -120,7 +120,7 @@ def _differences(there: Job, here: Job) -> Iterator[tuple[str, object, object]]:
 
 
 def _socket_line(sample: Sample) -> tuple[str, str]:
-    """Format a list of whole numbers as JSON, at half the cost of `json`."""
+    """Return (file, line); formatting a list of whole numbers this way costs half as much as `json`."""
     rows = np.column_stack((sample.peers, sample.rows)).tolist()
     line = f'{{"t":{round(sample.at_s, 6)!r},"node":{sample.node},"c":{rows}}}\n'
     return f"tcp_node{sample.node}.jsonl", line.replace(" ", "")

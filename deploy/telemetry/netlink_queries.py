@@ -57,7 +57,7 @@ class Questions:
 
 
 def _requested(words: Words) -> Words:
-    """Return a request for each: nlmsghdr, inet_diag_req_v2 with the identity from the dump."""
+    """Return a request for each socket: nlmsghdr, inet_diag_req_v2 with the identity from the dump."""
     requested = np.zeros((len(words), _WORDS), np.uint32)
     requested[:, 0] = 4 * _WORDS
     requested[:, 1] = SOCK_DIAG_BY_FAMILY | NLM_F_REQUEST << 16

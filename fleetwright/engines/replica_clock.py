@@ -157,7 +157,7 @@ class ReplicaClock:
         return self._again_s(self._failures)
 
     def _again_s(self, times: int) -> float:
-        """Return short waits first, then longer ones, within the lease."""
+        """Return the wait before the next try: short at first, then longer, within the lease."""
         return min(self._lease_s / 3, SETTLE_S * 2.0 ** min(times - 1, 10))
 
     def _warn_once(self, reason: str) -> None:
