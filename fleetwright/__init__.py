@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _shadowed() -> str | None:
-    """The first package of Fleetwright that another one on sys.path hides."""
+    """Return the first package of Fleetwright that another one on sys.path hides."""
     ours = Path(__file__).resolve().parents[1]
     for package in _NEEDED:
         spec = find_spec(package)

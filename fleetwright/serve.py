@@ -2,7 +2,7 @@
 
     class Engine:
         def __init__(self) -> None:
-            self._app = build_app(...)      # vLLM, SGLang, FastAPI: anything that speaks ASGI
+            self._app = build_app(...)      # vLLM, SGLang, FastAPI: any ASGI application
 
         async def answer_openai(self, method, target, headers, body):
             async for part in answered(self._app, method, target, headers, body):
@@ -27,7 +27,7 @@ Part = tuple[int, list[tuple[bytes, bytes]]] | bytes
 async def answered(
     app: AsgiApp, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes
 ) -> AsyncIterator[Part]:
-    """One request.  Raises what the application raises."""
+    """Run one request.  Raise what the application raises."""
     call = _Call(body)
     running = asyncio.ensure_future(app(_scope(method, target, headers), call.receive, call.send))
     running.add_done_callback(lambda _done: call.sent.put_nowait(None))
@@ -47,7 +47,7 @@ class _Call:
         self._body: bytes | None = body
 
     async def receive(self) -> Message:
-        """The whole body; the caller ends a request by cancellation."""
+        """Return the whole body; the caller ends a request by cancellation."""
         if self._body is None:
             await asyncio.get_running_loop().create_future()
         body, self._body = self._body, None

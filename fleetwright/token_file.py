@@ -7,7 +7,7 @@ MIN_CHARACTERS: Final = 16
 
 
 def read_token(path: Path) -> str:
-    """The secret, without the line's end.  Raises ValueError, which names the file and never its content."""
+    """Return the secret, without the line's end.  Raise ValueError, which names the file and never its content."""
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -67,12 +67,12 @@ class Step:
 
     @property
     def size(self) -> int:
-        """Replicas that this step starts or stops."""
+        """Return the number of replicas that this step starts or stops."""
         return abs(self.replicas_after - self.replicas_before)
 
     @property
     def is_increase(self) -> bool:
-        """Whether the step stops no replica."""
+        """Return whether the step stops no replica."""
         return self.replicas_after > self.replicas_before
 
 

@@ -40,7 +40,6 @@ class RayTrainActuator:
         )
 
     async def apply(self, change: Step | ConfigWrite) -> None:
-        """Request a number of workers."""
         if isinstance(change, ConfigWrite):
             raise ActuationError(f"{self._name} has no user_config")
         workers = change.replicas_after * self.run.workers_per_replica
@@ -68,6 +67,6 @@ class RayTrainActuator:
 def ray_train_actuators(
     runs: Callable[[str], RunStatusReader] = RunStatusReader,
 ) -> Callable[[RayTrainRun], RayTrainActuator]:
-    """A maker of actuators, each for the status actors of its run's namespace; their calls to Ray take turns."""
+    """Return a factory of actuators, one per run; their calls to Ray take turns."""
     calls = BlockingCalls()
     return lambda run: RayTrainActuator(runs(run.namespace), run, calls)

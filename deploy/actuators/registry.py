@@ -23,14 +23,14 @@ ActuatorFactory = Callable[[Application], Actuator]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actuators:
-    """One maker per kind of target; None where this process has no access."""
+    """Actuator factories, one per kind of target; None where this process has no access."""
 
     ray_serve: Callable[[RayServeApplication], Actuator] | None = None
     ray_cluster: Callable[[RayClusterGroups], Actuator] | None = None
     ray_train: Callable[[RayTrainRun], Actuator] | None = None
 
     def __call__(self, application: Application) -> Actuator:
-        """The actuator of one target; ActuationError when this process cannot drive its kind."""
+        """Return the actuator of one target.  Raise ActuationError when this process cannot drive its kind."""
         match application:
             case RayServeApplication() if self.ray_serve is not None:
                 return self.ray_serve(application)
@@ -48,7 +48,7 @@ _REACHED_THROUGH = {"ray_serve": "Ray Serve", "ray_cluster": "Kubernetes", "ray_
 async def reachable_actuators(
     http: httpx.AsyncClient, *, kubernetes: KubernetesAccess | None = None
 ) -> AsyncIterator[Actuators]:
-    """Actuators for every kind that this process can reach, with their connections.
+    """Yield actuators for every kind that this process can reach, and close their connections at the end.
 
     UnusableSourceError where `kubernetes` is given and cannot be reached.
     """

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, kw_only=True)
 class Backoff:
-    """Failures in a row by key.  An unknown key is due at once."""
+    """Counts failures in a row by key.  An unknown key is due at once."""
 
     first_s: float
     most_s: float
@@ -14,22 +14,18 @@ class Backoff:
     _due_s: dict[Hashable, float] = field(default_factory=dict)
 
     def is_due(self, key: Hashable, *, now_s: float) -> bool:
-        """Whether a key may be retried."""
         return now_s >= self._due_s.get(key, now_s)
 
     def failed(self, key: Hashable, *, now_s: float) -> None:
-        """Count a failure."""
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
         # The exponent is limited first: a target may fail for weeks.
         self._due_s[key] = now_s + min(self.most_s, self.first_s * 2.0 ** min(failures - 1, 30))
 
     def succeeded(self, key: Hashable) -> None:
-        """Reset the key."""
         self._failures.pop(key, None)
         self._due_s.pop(key, None)
 
     def forget_all_but(self, keys: Iterable[Hashable]) -> None:
-        """Drop all other keys."""
         for key in self._failures.keys() - set(keys):
             self.succeeded(key)

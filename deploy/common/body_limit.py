@@ -16,7 +16,6 @@ class BodyLimit:
         self._limit_bytes = limit_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle an ASGI request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -32,7 +31,7 @@ class BodyLimit:
             message = await receive()
             seen_bytes += len(message.get("body", b""))
             if seen_bytes > self._limit_bytes:
-                # The one type that FastAPI lets through while it reads a body.
+                # FastAPI does not convert this one type while it reads a body.
                 raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, self._said(), {"Connection": "close"})
             return message
 

@@ -6,5 +6,5 @@ from typing import Any
 
 
 def digest_of_json(value: Any) -> str:
-    """Equal for equal values in any process; the order of mapping entries matters."""
+    """Return a digest that is equal for equal values in any process; the order of mapping entries matters."""
     return hashlib.sha256(json.dumps(value, separators=(",", ":"), ensure_ascii=True).encode()).hexdigest()

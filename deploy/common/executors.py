@@ -20,20 +20,18 @@ class UnreachableClusterError(FleetwrightError):
 
 
 class Runner(Protocol):
-    """An executor."""
-
     def run(self, work: Callable[[Given], Answer], inputs: Sequence[Given]) -> Iterator[tuple[int, Answer]]:
-        """(position of the input, result), in the order of completion."""
+        """Yield (position of the input, result), in the order of completion."""
 
 
 class Processes:
-    """Local processes, spawned instead of forked: a solver's state must not be forked."""
+    """Runs work in local processes, spawned instead of forked: a solver's state must not be forked."""
 
     def __init__(self, *, workers: int | None = None) -> None:
         self._workers = workers or cpu_count() or 1
 
     def run(self, work: Callable[[Given], Answer], inputs: Sequence[Given]) -> Iterator[tuple[int, Answer]]:
-        """In this process where one worker is enough."""
+        """Run the work in this process where one worker is enough."""
         workers = min(self._workers, len(inputs))
         if workers <= 1:
             yield from ((position, work(given)) for position, given in enumerate(inputs))
@@ -49,13 +47,13 @@ class Processes:
 
 
 class RayTasks:
-    """Tasks on a running Ray cluster whose nodes have this package installed."""
+    """Runs work as tasks on a Ray cluster whose nodes have this package installed."""
 
     def __init__(self, *, address: str) -> None:
         self._address = address
 
     def run(self, work: Callable[[Given], Answer], inputs: Sequence[Given]) -> Iterator[tuple[int, Answer]]:
-        """One task per input; the connection closes at the end."""
+        """Run one task per input, and close the connection at the end."""
         import ray  # noqa: PLC0415 - an extra, and seconds to import
 
         refuse_silence(self._address)
@@ -85,7 +83,7 @@ def refuse_silence(address: str) -> None:
 
 
 def _called(work: Callable[[Given], Answer]) -> Callable[[Given], Answer]:
-    """A plain function, as Ray requires."""
+    """Return a plain function, as Ray requires."""
 
     def call(given: Given) -> Answer:
         return work(given)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import uvicorn
 from fastapi import FastAPI
 
-GRACE_S = 2  # for answers in flight
+GRACE_S = 2  # for responses in flight
 KEEP_ALIVE_S = 65  # longer than a guard's longest period
 
 

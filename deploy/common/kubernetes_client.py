@@ -29,8 +29,6 @@ Operations = Sequence[Mapping[str, Any]]  # of a JSON patch
 
 
 class RefusedError(ActuationError):
-    """The API server refused."""
-
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)
         self.status = status
@@ -47,7 +45,7 @@ class Kubernetes(Protocol):
     """The part of the API that actuators use.  Both methods raise ActuationError; `path` begins with /api."""
 
     async def get(self, path: str, **query: str) -> Any:
-        """The object at this path, as JSON."""
+        """Return the object at this path, as JSON."""
 
     async def patch(self, path: str, operations: Operations) -> None:
         """Apply a JSON patch as field manager `fleetwright`."""
@@ -61,7 +59,6 @@ class KubernetesServer:
     renew: Callable[[], Awaitable[None]] | None = None  # reads credentials again
 
     async def get(self, path: str, **query: str) -> Any:
-        """The object at this path, as JSON."""
         async for attempt in stamina.retry_context(
             on=UnreachableError, attempts=ATTEMPTS, wait_initial=0.2, wait_jitter=0.2, wait_max=2.0
         ):
@@ -70,7 +67,6 @@ class KubernetesServer:
         raise AssertionError("the last attempt returns or raises")
 
     async def patch(self, path: str, operations: Operations) -> None:
-        """Apply a JSON patch as field manager `fleetwright`."""
         body = [dict(operation) for operation in operations]
         await self._ask("PATCH", path, {"fieldManager": FIELD_MANAGER}, body)
 
@@ -115,7 +111,7 @@ class KubernetesServer:
 
 @asynccontextmanager
 async def kubernetes_server(access: KubernetesAccess) -> AsyncIterator[KubernetesServer]:
-    """The API server of `access`; UnusableSourceError where there is none."""
+    """Yield the API server of `access`.  Raise UnusableSourceError where there is none."""
     try:
         from kubernetes.aio import client  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -162,7 +158,6 @@ def _any_exists(source: str) -> bool:
 
 
 def _said(content: bytes) -> str:
-    """The message of an error response."""
     try:
         return str(json.loads(content)["message"])
     except (ValueError, KeyError, TypeError):

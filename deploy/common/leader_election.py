@@ -42,7 +42,7 @@ class LeaseSettings:
 
 
 def new_holder() -> str:
-    """A name that is unique to this process and shows where it runs."""
+    """Return a name that is unique to this process and shows where it runs."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
@@ -56,14 +56,14 @@ class LeaseRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Observed:
-    """A version of the lease and when it was first observed."""
+    """A version of the lease and the time of its first observation."""
 
     lease: Versioned[Lease]
     at_s: float
 
 
 class Leadership:
-    """Takes, renews and releases one lease for this process."""
+    """Acquires, renews and releases one lease for this process."""
 
     def __init__(self, *, api: AsyncClient, settings: LeaseSettings, clock: Clock) -> None:
         self._api, self._settings, self._clock = api, settings, clock
@@ -77,34 +77,32 @@ class Leadership:
 
     @property
     def left_s(self) -> float:
-        """Time for which this process may still act; 0 when it may not."""
+        """Return the time for which this process may still act; 0 when it may not."""
         return max(0.0, self._until_s - self._clock.steady_s())
 
     @property
     def holds(self) -> bool:
-        """Whether this process may act now."""
+        """Return whether this process may act now."""
         return self.left_s > 0.0
 
     @property
     def role(self) -> LeaseRole:
-        """The role since the last renewal."""
         if self.holds:
             return LeaseRole.LEADER
         return LeaseRole.FOLLOWER if self._answered else LeaseRole.UNKNOWN
 
     @property
     def since(self) -> datetime | None:
-        """Since when this process leads; None where it does not."""
+        """Return the time since which this process leads; None where it does not lead."""
         return self._since if self.holds else None
 
     @property
     def term(self) -> int | None:
-        """The term in which this process leads."""
         return self._observed.lease.document.term if self.holds and self._observed is not None else None
 
     @asynccontextmanager
     async def acting(self) -> AsyncIterator[None]:
-        """A block that ends with the lease at the latest; NotLeadingError where the lease is not held or is lost.
+        """Yield a block that ends with the lease at the latest; NotLeadingError where the lease is not held or is lost.
 
         A granted renewal extends the block, so it may take longer than one lease.
         """
@@ -135,7 +133,7 @@ class Leadership:
                     await self.release()
 
     async def renew(self) -> LeaseRole:
-        """Take or keep the lease if it is free."""
+        """Acquire the lease if it is free, or renew it."""
         try:
             async with asyncio.timeout(self._settings.lease_s):
                 await self._renew()
@@ -148,7 +146,7 @@ class Leadership:
         return self.role
 
     async def wait(self) -> bool:
-        """Take the lease once its last holder has certainly stopped; false when another process renews it."""
+        """Acquire the lease once its last holder has certainly stopped; return false when another process renews it."""
         given_up_s = self._clock.steady_s() + self._settings.lease_s + self._settings.renew_s
         while await self.renew() is not LeaseRole.LEADER and self._clock.steady_s() < given_up_s:
             await self._clock.sleep(1.0)

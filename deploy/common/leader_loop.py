@@ -20,8 +20,6 @@ Reconcile = Callable[[], Awaitable[Coroutine[Any, Any, bool]]]
 
 
 class ReconcileMetrics(Protocol):
-    """The counters of a loop."""
-
     def count_reconcile(self, *, ok: bool, duration_s: float, at: datetime) -> None:
         """Count one reconcile of the leader."""
 
@@ -50,7 +48,7 @@ class LeaderLoop:
                 await self.clock.sleep(self.period_s)
 
     async def once(self) -> bool:
-        """One reconcile; true if nothing failed."""
+        """Reconcile once, and return whether nothing failed."""
         return await (await self._started())
 
     async def _started(self) -> Coroutine[Any, Any, bool]:

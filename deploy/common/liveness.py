@@ -12,16 +12,14 @@ ALLOWANCE: Final = 2.0  # of the longest turn: a loop on a busy machine is not s
 
 
 class Liveness:
-    """The liveness of one loop."""
-
     def __init__(self, *, steady_s: Callable[[], float] = time.monotonic) -> None:
         self._steady_s = steady_s
         self._next_by_s = float("-inf")
 
     def beat(self, *, longest_s: float) -> None:
-        """A turn begins that takes at most this long."""
+        """Record the start of a turn that takes at most this long."""
         self._next_by_s = self._steady_s() + ALLOWANCE * longest_s
 
     def is_alive(self) -> bool:
-        """Whether the loop has begun and no turn is overdue."""
+        """Return whether the loop has begun and no turn is overdue."""
         return self._steady_s() <= self._next_by_s

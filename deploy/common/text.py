@@ -7,23 +7,23 @@ _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f]+")
 
 
 def joined(*notes: str | None) -> str | None:
-    """Several notes as one; None where there is none."""
+    """Join the notes; return None where there is none."""
     return "; ".join(note for note in notes if note) or None
 
 
 def one_line(text: str) -> str:
-    """A message for a report: errors of other programs contain line ends and have any length."""
+    """Shorten a message for a report: errors of other programs contain line ends and have any length."""
     flat = _CONTROL_CHARACTERS.sub(" ", text).strip()
     return flat if len(flat) <= MESSAGE_MAX_CHARS else flat[: MESSAGE_MAX_CHARS - 1] + "…"
 
 
 def first_line(text: str, *, default: str = "nothing", max_chars: int = 200) -> str:
-    """The first line of a text that is not empty."""
+    """Return the first line of a text that is not empty."""
     return next((line for line in text.strip().splitlines() if line.strip()), default)[:max_chars]
 
 
 def reason_of(error: BaseException) -> str:
-    """The first line of an error, or its type where it has no message; of a group, the first error."""
+    """Return the first line of an error, or its type where it has no message; of a group, the first error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return first_line(str(error), default=type(error).__name__, max_chars=500)

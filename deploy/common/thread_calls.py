@@ -28,7 +28,7 @@ class BlockingCalls:
         self._in_flight: dict[str, asyncio.Future[Any]] = {}
 
     async def call(self, kind: str, work: Callable[Given, Answer], *args: Given.args, **named: Given.kwargs) -> Answer:
-        """The result of `work`; UnreachableError where it, or the call before it, takes too long."""
+        """Return the result of `work`.  Raise UnreachableError where `work`, or the call before it, takes too long."""
         try:
             async with asyncio.timeout(self._limit_s):
                 while (before := self._in_flight.get(kind)) is not None:

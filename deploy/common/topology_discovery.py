@@ -69,7 +69,7 @@ class _NodePage(BaseModel):
 def discover_ray(
     dashboard_url: str, *, http: httpx.Client, labels: LabelNames | None = None, gpu_namer: GpuNamer = str
 ) -> Discovery:
-    """The topology of the living nodes of a Ray cluster, by its dashboard."""
+    """Return the topology of the living nodes of a Ray cluster, by its dashboard."""
     nodes = [
         {"NodeID": node.node_id, "Labels": node.labels, "Resources": node.resources_total}
         for node in _ray_nodes(dashboard_url, http)
@@ -85,7 +85,7 @@ def discover_kubernetes(
     gpu_namer: GpuNamer = str,
     page_size: int = KUBERNETES_PAGE,
 ) -> Discovery:
-    """The topology of a Kubernetes cluster; without a kubeconfig or context, of the one that kubectl would use."""
+    """Return the topology of a Kubernetes cluster; the default is the cluster that kubectl would use."""
     nodes = list(_kubernetes_nodes(kubeconfig, context, page_size))
     return topology_from_kubernetes_nodes(nodes, labels=labels, gpu_namer=gpu_namer)
 
@@ -147,7 +147,7 @@ def _kubernetes_nodes(kubeconfig: Path | None, context: str | None, page_size: i
 
 
 def _kubernetes() -> Any:
-    """The client, which is an extra."""
+    """Import the client, which is an optional extra."""
     try:
         import kubernetes.client  # noqa: PLC0415 - an extra
         import kubernetes.config  # noqa: PLC0415 - an extra
@@ -159,7 +159,7 @@ def _kubernetes() -> Any:
 
 
 def _kubernetes_settings(kubernetes: Any, kubeconfig: Path | None, context: str | None) -> Any:
-    """Server and credentials, by kubectl's rules: a kubeconfig, else the pod's service account."""
+    """Return server and credentials, by kubectl's rules: a kubeconfig, else the pod's service account."""
     settings = kubernetes.client.Configuration()
     settings.retries = False  # retries of urllib3, which would also log each
     source = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or "~/.kube/config"
@@ -200,7 +200,6 @@ def _refusals_of(host: str) -> Iterator[None]:
 
 
 def _message(body: str | bytes, field: str) -> str:
-    """The message of an error response."""
     try:
         return str(json.loads(body)[field])
     except (ValueError, KeyError, TypeError):

@@ -9,7 +9,7 @@ from deploy.controller.config_changes import ConfigChange
 
 
 def change_set(wanted: Replicas, *, observation: Observation, parts: Mapping[str, str]) -> tuple[Change, ...]:
-    """All replica changes that are left, whether or not this reconcile may make them."""
+    """Return all replica changes that are left, whether or not this reconcile may make them."""
     requested, running = observation.requested, observation.running
     return tuple(
         Change(
@@ -31,7 +31,7 @@ def change_set_digest(
     parts: Mapping[str, str],
     config_changes: Iterable[ConfigChange] = (),
 ) -> str | None:
-    """The digest of the writes that are left; None when there is none.
+    """Return the digest of the writes that are left; None when there is none.
 
     It covers requested counts instead of running ones: a replica that restarts does not change what is to be written.
     """

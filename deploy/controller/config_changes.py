@@ -43,13 +43,11 @@ class ConfigChange:
 
     @property
     def change(self) -> SettingChange:
-        """As a report contains it."""
         return SettingChange(
             gpu=self.part, deployment=self.deployment, key=self.key, now=self.current, planned=self.planned
         )
 
     def __str__(self) -> str:
-        """As a message contains it."""
         name = f"{self.key} of {self.part or self.deployment}"
         if self.is_written:
             return f"{name}: {self.planned}, not yet in every replica"
@@ -59,7 +57,7 @@ class ConfigChange:
 def clock_changes(
     planned: Mapping[str, float], *, deployments: Mapping[str, str], current: Mapping[str, float]
 ) -> tuple[ConfigChange, ...]:
-    """Parts whose clock differs from the plan.  A clock is raised at once and lowered last."""
+    """Return the parts whose clock differs from the plan.  A clock is raised at once and lowered last."""
     return tuple(
         ConfigChange(
             part=part,
@@ -78,7 +76,7 @@ def clock_changes(
 def ready_changes(
     changes: Iterable[ConfigChange], *, wanted: Replicas, observation: Observation
 ) -> tuple[ConfigChange, ...]:
-    """Changes that may be written now; an intermediate one only where the final one may not."""
+    """Return the changes that may be written now; an intermediate one only where the final one may not."""
     reached = _progress(wanted=wanted, observation=observation)
     ready = [each for each in changes if each.needs <= reached and not each.is_written]
     final = {(each.deployment, each.key) for each in ready if not each.is_intermediate}
@@ -86,14 +84,13 @@ def ready_changes(
 
 
 def without_blocked_decreases(steps: tuple[Step, ...], *, changes: Iterable[ConfigChange]) -> tuple[Step, ...]:
-    """The steps that need not wait for a configuration change."""
+    """Return the steps that need not wait for a configuration change."""
     if not any(each.blocks_decreases for each in changes):
         return steps
     return tuple(step for step in steps if step.is_increase)
 
 
 def final_changes(changes: Iterable[ConfigChange]) -> tuple[ConfigChange, ...]:
-    """Without intermediate ones."""
     return tuple(each for each in changes if not each.is_intermediate)
 
 

@@ -33,8 +33,6 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
-    """Limits of the loop."""
-
     period_s: float = 5.0
     concurrency: int = 32  # targets at once
     listing_timeout_s: float = 60.0  # for the API to list all targets
@@ -105,7 +103,7 @@ class Controller:
         return self._reconcile_all(await self._due_targets())
 
     async def _due_targets(self) -> list[Target] | None:
-        """The targets to reconcile now, marked as busy; None when the API does not list them."""
+        """Return the targets to reconcile now, marked as busy; None when the API does not list them."""
         try:
             async with asyncio.timeout(self._settings.listing_timeout_s):
                 targets = [target async for target in self._api.iter_targets(limit=PAGE_LIMIT_MAX)]
@@ -172,7 +170,6 @@ def new_reconciler(
     clock: Clock,
     dry_run: bool = False,
 ) -> Reconciler:
-    """The reconciler of a controller."""
     return Reconciler(
         api=api,
         actuators=actuators,

@@ -21,12 +21,12 @@ ROLES = ("prefill", "decode")
 
 
 def part_of(entry: Allocation, parts: Collection[str]) -> str | None:
-    """The part that takes these replicas; None where the target has none for them."""
+    """Return the part that takes these replicas; None where the target has none for them."""
     return next((name for name in part_names(entry) if name in parts), None)
 
 
 def part_names(entry: Allocation) -> list[str]:
-    """Every key that fits these replicas, the most specific first."""
+    """Return every key that fits these replicas, the most specific first."""
     clocks = ["" if entry.clock is None else f"@{entry.clock:g}", ""]
     role = role_of(entry)
     scopes = [f"/{_option(entry)}", *([f"/{role}"] if role else []), f"/x{entry.gpus_per_replica}", ""]
@@ -34,13 +34,13 @@ def part_names(entry: Allocation) -> list[str]:
 
 
 def role_of(entry: Allocation) -> str | None:
-    """The role of these replicas; None where each does both.  Options given outright have no role."""
+    """Return the role of these replicas; None where each does both.  Options given outright have no role."""
     if entry.offer is None:
         return None
     return next((role for role in ROLES if _option(entry).endswith(f"-{role}")), None)
 
 
 def _option(entry: Allocation) -> str:
-    """The option's name without its offer and its clock."""
+    """Return the option's name without its offer and its clock."""
     name = entry.option if entry.offer is None else entry.option.removeprefix(f"{entry.offer}/")
     return name if entry.clock is None else name.removesuffix(f"@{entry.clock:g}")

@@ -20,8 +20,6 @@ TOLERANCE = 0.1
 
 
 class HealthOutcome(StrEnum):
-    """The result of a health check."""
-
     GOOD = "good"
     WORSE = "worse"
     UNCLEAR = "unclear"
@@ -37,14 +35,12 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """An outcome and its reason."""
-
     outcome: HealthOutcome
     reason: str
 
 
 def check_due_at(write_at: datetime, probe: HealthProbe) -> datetime:
-    """The earliest time at which values show the effect of a write."""
+    """Return the earliest time at which values show the effect of a write."""
     return write_at + timedelta(seconds=probe.judge_after_s)
 
 
@@ -69,7 +65,7 @@ def check_health(probe: HealthProbe, *, health: Health, before: Readings | None)
 def _values(
     probe: HealthProbe, now: Readings, before: Readings | None
 ) -> list[tuple[str, float, float | None, float | None]]:
-    """(name, limit, now, before) of every value that has a limit."""
+    """Return (name, limit, now, before) of every value that has a limit."""
     then = before or Readings()
     values = (
         ("error rate", probe.max_error_rate, now.error_rate, then.error_rate),

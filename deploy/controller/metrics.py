@@ -40,14 +40,12 @@ class ControllerMetrics:
             self._reconciles.labels(outcome)
 
     def set_leader_source(self, holds: Callable[[], bool]) -> None:
-        """The function that each scrape calls for the leader gauge."""
+        """Set the function that each scrape calls for the leader gauge."""
         self._is_leader.set_function(lambda: float(holds()))
 
     def count_reconcile(self, *, ok: bool, duration_s: float, at: datetime) -> None:  # noqa: ARG002 # for subclasses
-        """Count one reconcile over all targets."""
         self._reconciles.labels("ok" if ok else "failed").inc()
         self._duration.observe(duration_s)
 
     def wrote(self, *, target: str, kind: str) -> None:
-        """Count a write."""
         self._writes.labels(target, kind).inc()

@@ -21,7 +21,6 @@ class PlanReader:
         self._plans: dict[str, PlanRecord] = {}
 
     async def get(self, plan_id: str) -> PlanRecord:
-        """A plan by its id."""
         if (known := self._plans.get(plan_id)) is not None:
             return known
         try:
@@ -32,13 +31,12 @@ class PlanReader:
         return plan
 
     def forget_all_but(self, plan_ids: Iterable[str | None]) -> None:
-        """Drop all other plans."""
         wanted = set(plan_ids)
         self._plans = {plan_id: plan for plan_id, plan in self._plans.items() if plan_id in wanted}
 
 
 def planned_replicas(record: PlanRecord, spec: TargetSpec) -> dict[str, int]:
-    """The plan's replicas of each part of the target; 0 of those it does not use.
+    """Return the plan's replicas of each part of the target; 0 of those it does not use.
 
     Options of one part may differ in their offer.  They may not differ in role or in GPUs per replica, because all
     replicas of a deployment are alike.
@@ -68,7 +66,7 @@ def planned_replicas(record: PlanRecord, spec: TargetSpec) -> dict[str, int]:
 
 
 def planned_clocks(record: PlanRecord, spec: TargetSpec) -> dict[str, float]:
-    """The clock level of each part in use, at which all replicas of a deployment run.
+    """Return the clock level of each part in use, at which all replicas of a deployment run.
 
     Without a clock in the plan it is the full clock, or the clock of an earlier plan would stay.
     """
@@ -86,7 +84,7 @@ def planned_clocks(record: PlanRecord, spec: TargetSpec) -> dict[str, float]:
 
 
 def allocations_by_part(record: PlanRecord, spec: TargetSpec) -> list[tuple[Allocation, str]]:
-    """The plan's allocations for the target's workload, each with its part."""
+    """Return the plan's allocations for the target's workload, each with its part."""
     _check_answers(record, spec.workload)
     parts = spec.application.parts
     found: list[tuple[Allocation, str]] = []
@@ -127,6 +125,6 @@ def _check_answers(record: PlanRecord, workload: str) -> None:
 
 
 def _lacking(entry: Allocation, parts: Collection[str]) -> str:
-    """The key that would take these replicas: the GPU type, unless the target has narrower keys on it."""
+    """Return the key that would take these replicas: the GPU type, unless the target has narrower keys on it."""
     narrowed = any(part.startswith((f"{entry.gpu}/", f"{entry.gpu}@")) for part in parts)
     return f"{part_names(entry)[0]} (x{entry.gpus_per_replica})" if narrowed else entry.gpu

@@ -56,8 +56,6 @@ class _Answer(BaseModel):
 
 
 class HealthReader(Protocol):
-    """Reads a probe."""
-
     async def __call__(self, probe: HealthProbe) -> Health:
         """Read every value that the probe names; never fails."""
 
@@ -70,7 +68,6 @@ class PrometheusHealth:
     now: Callable[[], datetime]
 
     async def __call__(self, probe: HealthProbe) -> Health:
-        """Read every value that the probe names."""
         queries = {"error rate": probe.error_rate_query, "latency": probe.latency_query}
         found: dict[str, float] = {}
         missing: dict[str, str] = {}
@@ -121,7 +118,7 @@ class PrometheusHealth:
 
 
 async def unread_health(probe: HealthProbe) -> Health:
-    """For a process without access to Prometheus."""
+    """Return the health for a process without access to Prometheus."""
     asked = {"error rate": probe.error_rate_query, "latency": probe.latency_query}
     missing = {name: "this controller does not read health" for name, query in asked.items() if query is not None}
     return Health(readings=Readings(), missing=missing)
@@ -129,7 +126,7 @@ async def unread_health(probe: HealthProbe) -> Health:
 
 @asynccontextmanager
 async def prometheus_health(*, now: Callable[[], datetime]) -> AsyncIterator[PrometheusHealth]:
-    """A reader with its connections."""
+    """Yield a reader, and close its connections at the end."""
     async with httpx.AsyncClient() as http:
         yield PrometheusHealth(http, now)
 
@@ -149,7 +146,7 @@ def _number(text: str) -> float:
 
 
 def _said(body: bytes) -> str:
-    """Prometheus's own reason, where it gives one."""
+    """Return Prometheus's own reason, where the body has one."""
     try:
         found: Any = json.loads(body)
         return str(found["error"])[:200]

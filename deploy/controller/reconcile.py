@@ -80,7 +80,7 @@ class Reconciler:
         return (await self.reconcile_with_state(target))[0]
 
     async def reconcile_with_state(self, target: Target) -> tuple[TargetStatus, ReconcileState]:
-        """The same, with the state: it has the writes that were made, or would be."""
+        """Reconcile, and return the state too: it has the writes that were made, or would be."""
         state = ReconcileState(target)
         try:
             async with asyncio.timeout(self.timeout_s):
@@ -156,7 +156,7 @@ class Reconciler:
         return plan
 
     def _recommend(self, state: ReconcileState, plan: PlanRecord, *, in_place: bool) -> Outcome:
-        """The mode allows no write: report the change set at most."""
+        """Report the change set at most, because the mode allows no write."""
         if in_place or self._only_observes(state.target):
             return Phase.OBSERVED, state.notes()
         check_fresh(plan, now=self.now(), max_age_s=self.plan_max_age_s)
@@ -263,7 +263,7 @@ class Reconciler:
         return phase, notes
 
     async def _has_changed(self, target: Target) -> bool:
-        """Read as late as possible: a target that is set to observe gets no write from this moment on."""
+        """Read the target as late as possible: a target that is set to observe gets no write from this moment on."""
         return (await self.api.get_target(target.name)).document != target
 
     async def _store_state(self, state: ReconcileState, phase: Phase, notes: str | None) -> None:
@@ -335,7 +335,7 @@ def _is_in_place(state: ReconcileState) -> bool:
 
 
 def _use_approval(state: ReconcileState) -> bool:
-    """Whether an operator has approved this digest and the approval is not used; record its use."""
+    """Return whether an operator has approved this digest and the approval is not used; record its use."""
     if (approval := _approval_of(state)) is None:
         return False
     state.memory = with_grant(state.memory, state.target, approval_number=approval.number)
@@ -343,7 +343,7 @@ def _use_approval(state: ReconcileState) -> bool:
 
 
 def _approval_of(state: ReconcileState) -> Approval | None:
-    """An unused approval of exactly this digest and plan."""
+    """Return an unused approval of exactly this digest and plan."""
     approval = state.approval
     if approval is None or state.digest is None or approval.number <= state.memory.approvals_used:
         return None

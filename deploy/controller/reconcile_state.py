@@ -35,7 +35,6 @@ class ReconcileState:
 
     @property
     def target_plan_id(self) -> str:
-        """The plan that the target is registered with."""
         return self.target.spec.plan_id or ""
 
     def compute_digest(self) -> None:
@@ -49,7 +48,6 @@ class ReconcileState:
         )
 
     def report(self, *, phase: Phase, message: str | None, now: datetime, with_changes: bool) -> TargetStatus:
-        """The report on the target."""
         parts = self.target.spec.application.parts
         changes = change_set(self.wanted, observation=self.observation, parts=parts) if with_changes else ()
         return TargetStatus(
@@ -67,7 +65,7 @@ class ReconcileState:
         )
 
     def notes(self) -> str | None:
-        """Facts that every report on the target contains."""
+        """Return the facts that every report on the target contains."""
         notes, least = [], self.target.spec.min_replicas
         if (total := sum(self.planned.values())) < least:
             notes.append(f"the plan has {total} in all; min_replicas keeps {least}")

@@ -17,9 +17,9 @@ from deploy.common.errors import PlanUnusableError
 
 
 def plan_changes(*, wanted: Replicas, observation: Observation, max_step: int) -> tuple[Step, ...]:
-    """The steps allowed now; none while replicas start, and when nothing differs.
+    """Return the steps allowed now; none while replicas start, and when nothing differs.
 
-    PlanUnusableError where the plan is outside the bounds of a part: then no part of it is applied.
+    Raise PlanUnusableError where the plan is outside the bounds of a part: then no part of it is applied.
     """
     for part, count in sorted(wanted.items()):
         bounds = observation.bounds.get(part)
@@ -36,12 +36,12 @@ def plan_changes(*, wanted: Replicas, observation: Observation, max_step: int) -
 
 
 def verify(*, wanted: Replicas, observation: Observation) -> bool:
-    """Whether exactly the wanted replicas are requested and run."""
+    """Return whether exactly the wanted replicas are requested and run."""
     return all(observation.requested[part] == observation.running[part] == count for part, count in wanted.items())
 
 
 def missing_replicas(*, wanted: Replicas, observation: Observation) -> Mapping[str, int]:
-    """Parts that run fewer replicas than wanted, and how many they lack."""
+    """Return the parts that run fewer replicas than wanted, and how many they lack."""
     running = observation.running
     return {part: count - running[part] for part, count in sorted(wanted.items()) if running[part] < count}
 
@@ -49,7 +49,7 @@ def missing_replicas(*, wanted: Replicas, observation: Observation) -> Mapping[s
 def raise_to_floor(
     *, planned: Replicas, requested: Replicas, min_replicas: int, keep_unplanned: bool = True
 ) -> dict[str, int]:
-    """The planned replicas, raised to `min_replicas` in total.
+    """Return the planned replicas, raised to `min_replicas` in total.
 
     Existing replicas are kept first, of the part with the largest surplus; then replicas of the most planned part are
     added.  Without `keep_unplanned`, parts that the plan does not use are not kept, because they get no requests.
@@ -67,7 +67,7 @@ def raise_to_floor(
 
 
 def _within(max_step: int, parts: list[str], wanted: Replicas, requested: Replicas) -> tuple[Step, ...]:
-    """Steps towards `wanted`, in order, until `max_step` replicas have changed."""
+    """Return steps towards `wanted`, in order, until `max_step` replicas have changed."""
     steps: list[Step] = []
     left = max_step
     for part in parts:

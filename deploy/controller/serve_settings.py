@@ -29,7 +29,7 @@ class PlannedSettings:
 
     @property
     def digest(self) -> str | None:
-        """None where the plan wants no configuration."""
+        """Return None where the plan wants no configuration."""
         if not self.clocks and self.table is None:
             return None
         table = None if self.table is None else self.table.model_dump(mode="json")
@@ -37,7 +37,7 @@ class PlannedSettings:
 
 
 def planned_settings(plan: PlanRecord, spec: TargetSpec) -> PlannedSettings:
-    """The configuration that the target follows; PlanUnusableError where the plan cannot give it."""
+    """Return the configuration that the target follows.  Raise PlanUnusableError where the plan cannot give it."""
     application = spec.application
     if not isinstance(application, RayServeApplication):
         return PlannedSettings()
@@ -51,7 +51,7 @@ def planned_settings(plan: PlanRecord, spec: TargetSpec) -> PlannedSettings:
 async def settings_changes(
     planned: PlannedSettings, application: Application, *, observation: Observation, http: httpx.AsyncClient
 ) -> tuple[ConfigChange, ...]:
-    """Changes that are left, or written and not yet in every replica."""
+    """Return the changes that are left, or are written and not yet in every replica."""
     if planned == PlannedSettings() or not isinstance(application, RayServeApplication):
         return ()
     clocks = clock_changes(
@@ -68,9 +68,9 @@ async def settings_changes(
 
 
 async def _version_in_force(http: httpx.AsyncClient, url: str) -> str | None:
-    """The version of the table that the router uses; None where it does not respond.
+    """Return the version of the table that the router uses; None where it does not respond.
 
-    A router that cannot use a table keeps the one before, which Serve does not know.
+    A router that cannot use a table keeps the one before, and Serve does not record that.
     """
     try:
         response = await http.get(url, timeout=TIMEOUT)

@@ -16,7 +16,7 @@ MAX_IN_FLIGHT = 64  # of one replica, by default
 def routing_table(
     record: PlanRecord, spec: TargetSpec, *, most_in_flight: Mapping[str, int] | None = None
 ) -> RoutingTable:
-    """The weights of the target's workload; raises PlanUnusableError.
+    """Return the weights of the target's workload; raise PlanUnusableError.
 
     `most_in_flight` has the requests that a replica serves at once without queueing (`max_num_seqs`), by deployment.
     """
@@ -42,7 +42,7 @@ def routing_table(
 
 
 def both_tables(old: RoutingTable, new: RoutingTable) -> RoutingTable:
-    """Half of each table, for the time in which counts change between the plans; raises PlanUnusableError."""
+    """Mix half of each table, for the time in which counts change between the plans.  Raise PlanUnusableError."""
     if (old.input_tokens, old.output_tokens) != (new.input_tokens, new.output_tokens):
         raise PlanUnusableError(f"plans {old.version} and {new.version} have different buckets")
     cells = [
@@ -67,7 +67,7 @@ def both_tables(old: RoutingTable, new: RoutingTable) -> RoutingTable:
 
 
 def _weights(record: PlanRecord, workload: Workload, home: Mapping[str, str]) -> dict[Cell, dict[str, float]]:
-    """Weights by deployment: the sum over its options."""
+    """Return the weights by deployment: the sum over its options."""
     planned = record.plan.routing.get(workload.name, {})
     weights: dict[Cell, dict[str, float]] = {}
     for bucket in workload.buckets.buckets():

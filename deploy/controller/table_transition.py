@@ -33,7 +33,7 @@ class RouterState:
 def table_changes(
     planned: RoutingTable, *, router: RouterState, running: Mapping[str, int]
 ) -> tuple[ConfigChange, ...]:
-    """Changes that are left, the plan's own table last; none when every router replica has it.
+    """Return the changes that are left, the plan's own table last; none when every router replica has it.
 
     `running` has the replicas by deployment.
     """
@@ -51,7 +51,7 @@ def table_changes(
 
 
 def _both(current: RoutingTable, planned: RoutingTable) -> RoutingTable | None:
-    """None where it is in force already, where the plans have different buckets, and where it has too many routes."""
+    """Mix both tables; None where the mix is in force or has too many routes, or the plans' buckets differ."""
     try:
         both = both_tables(current, planned)
     except (PlanUnusableError, ValidationError):

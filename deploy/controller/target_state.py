@@ -26,26 +26,26 @@ _PARTS_OF_WINDOW = SPENT_MAX // 2
 def with_goal(
     memory: TargetMemory, *, planned: Mapping[str, int], settings: str | None = None, now: datetime
 ) -> TargetMemory:
-    """A difference from this plan was observed; its start time stays while the planned state is the same."""
+    """Record a difference from this plan; its start time stays while the planned state is the same."""
     if memory.goal is not None and (memory.goal.planned, memory.goal.settings) == (planned, settings):
         return memory
     return memory.model_copy(update={"goal": Goal(planned=dict(planned), settings=settings, since=now)})
 
 
 def without_goal(memory: TargetMemory) -> TargetMemory:
-    """The plan is in place."""
+    """Record that the plan is in place."""
     if memory.goal is None and memory.licence is None:
         return memory
     return memory.model_copy(update={"goal": None, "licence": None})
 
 
 def settled_s(memory: TargetMemory, *, now: datetime) -> float:
-    """Time for which the planned state has been the same and not in place.  A clock set back counts as no time."""
+    """Return for how long the planned state is the same and not in place.  A clock set back counts as no time."""
     return max(0.0, (now - memory.goal.since).total_seconds()) if memory.goal is not None else 0.0
 
 
 def window_left(memory: TargetMemory, spec: TargetSpec, *, now: datetime) -> int:
-    """Replicas that may still change now.  Future times count as now, or a clock set back would open the window."""
+    """Return the replicas that may change now.  Future times count as now, or a clock set back opens the window."""
     if spec.max_step_per_window is None:
         return spec.max_step
     spent = sum(entry.replicas for entry in _recent(memory, spec, now))
@@ -53,14 +53,14 @@ def window_left(memory: TargetMemory, spec: TargetSpec, *, now: datetime) -> int
 
 
 def window_opens_at(memory: TargetMemory, spec: TargetSpec, *, now: datetime) -> datetime | None:
-    """When the next replica may change; None when one may now."""
+    """Return when the next replica may change; None when one may now."""
     if window_left(memory, spec, now=now) > 0:
         return None
     return min(entry.at for entry in _recent(memory, spec, now)) + timedelta(seconds=spec.window_s)
 
 
 def with_spent(memory: TargetMemory, spec: TargetSpec, *, replicas: int, now: datetime) -> TargetMemory:
-    """These replicas are about to change."""
+    """Record that these replicas are about to change."""
     if spec.max_step_per_window is None:
         return memory.model_copy(update={"spent": ()}) if memory.spent else memory
     if replicas == 0:
@@ -76,7 +76,7 @@ def with_spent(memory: TargetMemory, spec: TargetSpec, *, replicas: int, now: da
 
 
 def with_change_begun(memory: TargetMemory, *, plan_id: str, before: Readings | None, now: datetime) -> TargetMemory:
-    """A write towards a plan is about to be made.  `before` counts where no earlier change awaits its health check."""
+    """Record a coming write towards a plan.  `before` counts where no earlier change awaits its health check."""
     pending = memory.change
     if pending is None:
         change = PendingChange(plan_id=plan_id, began_at=now, moved_at=now, before=before or Readings())
@@ -88,20 +88,20 @@ def with_change_begun(memory: TargetMemory, *, plan_id: str, before: Readings | 
 
 
 def with_verified(memory: TargetMemory, *, plan_id: str) -> TargetMemory:
-    """A plan is in place and healthy."""
+    """Record that a plan is in place and healthy."""
     if memory.verified_plan_id == plan_id and memory.change is None:
         return memory
     return memory.model_copy(update={"verified_plan_id": plan_id, "change": None})
 
 
 def with_refusal(memory: TargetMemory, target: Target, *, plan_id: str, reason: str, now: datetime) -> TargetMemory:
-    """Health worsened after this plan: it is not applied any more."""
+    """Record that health worsened after this plan, which is not applied any more."""
     refusal = Refusal(plan_id=plan_id, target_version=target.version, at=now, reason=reason)
     return memory.model_copy(update={"refused": refusal, "change": None, "licence": None, "goal": None})
 
 
 def with_refusal_in_force(memory: TargetMemory, target: Target) -> TargetMemory:
-    """Without a refusal of another plan or of an earlier version of the target."""
+    """Drop a refusal of another plan or of an earlier version of the target."""
     refusal, spec = memory.refused, target.spec
     if refusal is None or (refusal.plan_id, refusal.target_version) == (spec.plan_id, target.version):
         return memory
@@ -109,24 +109,24 @@ def with_refusal_in_force(memory: TargetMemory, target: Target) -> TargetMemory:
 
 
 def with_grant(memory: TargetMemory, target: Target, *, approval_number: int) -> TargetMemory:
-    """An approval is used; it also ends a refusal."""
+    """Record the use of an approval, which also ends a refusal."""
     grant = ApprovalGrant(plan_id=target.spec.plan_id or "", target_version=target.version)
     return memory.model_copy(update={"licence": grant, "approvals_used": approval_number, "refused": None})
 
 
 def has_grant(memory: TargetMemory, target: Target) -> bool:
-    """Whether an approval of this plan and target version is in use."""
+    """Return whether an approval of this plan and target version is in use."""
     grant = memory.licence
     return grant is not None and (grant.plan_id, grant.target_version) == (target.spec.plan_id, target.version)
 
 
 def with_approved_maps(memory: TargetMemory, *, digest: str, approval_number: int) -> TargetMemory:
-    """An approval of expert maps is used; it holds until the target changes."""
+    """Record the use of an approval of expert maps; it holds until the target changes."""
     return memory.model_copy(update={"approved_maps": digest, "approvals_used": approval_number})
 
 
 def _recent(memory: TargetMemory, spec: TargetSpec, now: datetime) -> list[Spent]:
-    """Changes inside the window, oldest first."""
+    """Return the changes inside the window, oldest first."""
     since = now - timedelta(seconds=spec.window_s)
     return sorted((entry for entry in memory.spent if entry.at > since), key=lambda entry: entry.at)
 

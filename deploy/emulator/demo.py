@@ -54,13 +54,13 @@ class ActResult(Frozen):
 
     @property
     def as_planned(self) -> bool:
-        """Whether exactly the plan ran at the end."""
+        """Return whether exactly the plan ran at the end."""
         return self.applied == self.planned and not self.lost
 
 
 @dataclass(slots=True, kw_only=True)
 class Demo:
-    """Plays acts in a sandbox."""
+    """Runs acts in a sandbox."""
 
     api: AsyncClient
     sandbox: Sandbox
@@ -70,7 +70,7 @@ class Demo:
     seed: int = 1
 
     async def play(self, acts: Sequence[Act]) -> AsyncGenerator[ActResult, None]:
-        """The result of each act at its end."""
+        """Yield the result of each act at its end."""
         records = [await self.api.create_plan(act.request(today=datetime.now(UTC).date())) for act in acts]
         spec = self._spec(records[0])
         async with self.sandbox.playing(self._application(records[0], spec), patience_s=self.patience_s):
@@ -151,7 +151,7 @@ class Demo:
         await wait_until(answers, what="a response through the router", patience_s=self.patience_s)
 
     async def _mean_w(self, *, until_s: float) -> float:
-        """Mean power of all running replicas, over the polls with reports of all of them, at least one."""
+        """Return the mean power of all running replicas, over the polls with reports of all of them, at least one."""
         samples: list[float] = []
 
         async def is_over() -> bool:
@@ -165,7 +165,6 @@ class Demo:
         return float(np.mean(samples))
 
     async def _running(self) -> set[str]:
-        """Running replicas of all pools."""
         served = await ServeClient(self.sandbox.http, self.sandbox.dashboard_url).read()
         found = served.application(NAME)
         replicas = [replica for name in POOLS.values() for replica in found.deployment(name).replicas]
@@ -191,7 +190,7 @@ class Demo:
         )
 
     def _application(self, record: PlanRecord, spec: TargetSpec) -> dict[str, Any]:
-        """One replica of each type, because Serve cannot start with none; the first act removes the others."""
+        """Return an application with one replica of each type, because Serve cannot start with none."""
         pools = {name: {"gpu": gpu, "model": MODEL} for gpu, name in POOLS.items()}
         table = routing_table(record, spec, most_in_flight=IN_FLIGHT)
         config = RouterConfig(table=table).model_dump(mode="json")
@@ -210,7 +209,7 @@ def _kept(replicas: dict[str, int]) -> dict[str, int]:
 
 
 def _clocks(record: PlanRecord) -> dict[str, float]:
-    """Clocks below the full one."""
+    """Return the clocks below the full one."""
     return {
         each.gpu: each.clock for each in record.plan.allocation if each.clock is not None and each.clock < FULL_CLOCK
     }

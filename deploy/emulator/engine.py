@@ -17,8 +17,6 @@ from planner.performance.steps import StepCosts, step_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """One token."""
-
     key: str
     at_s: float
     index: int  # from 0
@@ -48,7 +46,7 @@ class _Sequence:
 
     @property
     def missing(self) -> int:
-        """Tokens that are not in the cache yet."""
+        """Return the tokens that are not in the cache yet."""
         return self.prompt_tokens + self.generated - self.cached
 
 
@@ -77,33 +75,31 @@ class Engine:
 
     @property
     def in_flight(self) -> int:
-        """Sequences without their last token."""
+        """Return the number of sequences without their last token."""
         return len(self._running) + len(self._waiting)
 
     @property
     def waiting(self) -> int:
-        """Sequences that have not begun or were preempted."""
+        """Return the number of sequences that have not begun or were preempted."""
         return len(self._waiting)
 
     @property
     def cached_tokens(self) -> int:
-        """Cache tokens of all sequences."""
         return sum(sequence.cached for sequence in self._running)
 
     @property
     def power_w(self) -> float:
-        """Power now."""
         return self.watts(IDLE if self._under_way is None else self._under_way.work)
 
     @property
     def next_s(self) -> float:
-        """Time of the next event without further calls."""
+        """Return the time of the next event without further calls."""
         if self._under_way is not None:
             return self._under_way.end_s
         return max(self.now_s, self._waiting[0].ready_s) if self._waiting else inf
 
     def submit(self, key: str, *, prompt_tokens: int, output_tokens: int) -> None:
-        """A request arrives; TooLongError where it does not fit even into an empty cache."""
+        """Add a request.  Raise TooLongError where it does not fit even into an empty cache."""
         needed = prompt_tokens + output_tokens - 1
         if needed > self.costs.cache_tokens:
             raise TooLongError(f"{needed:,} tokens; allowed: at most {self.costs.cache_tokens:,} in this cache")
@@ -111,7 +107,7 @@ class Engine:
         self._waiting.append(_Sequence(key, prompt_tokens, output_tokens, ready_s))
 
     def cancel(self, key: str) -> None:
-        """The caller has gone; its sequence ends with the iteration."""
+        """Cancel a request; its sequence ends with the iteration."""
         self._running = [sequence for sequence in self._running if sequence.key != key]
         self._waiting = deque(sequence for sequence in self._waiting if sequence.key != key)
 
@@ -120,7 +116,7 @@ class Engine:
         self.costs, self.watts = costs, watts
 
     def advance(self, until_s: float) -> list[Token]:
-        """Run every iteration that ends by this time; returns their tokens in order."""
+        """Run every iteration that ends by this time; return their tokens in order."""
         tokens: list[Token] = []
         while True:
             if self._under_way is not None:
@@ -175,7 +171,7 @@ class Engine:
         return tokens
 
     def _schedule(self) -> list[tuple[_Sequence, int]]:
-        """The sequences of the next iteration, each with its number of tokens."""
+        """Return the sequences of the next iteration, each with its number of tokens."""
         before, budget = self.preemptions, self.costs.chunk_tokens
         scheduled: list[tuple[_Sequence, int]] = []
         free = self.costs.cache_tokens - self.cached_tokens
@@ -202,7 +198,7 @@ class Engine:
             budget, free = budget - chunk, free - chunk
 
     def _push_out_last(self) -> int:
-        """The sequence keeps its tokens and recomputes them later; its cache is released."""
+        """Preempt the last sequence: it keeps its tokens and recomputes them later; its cache is released."""
         sequence = self._running.pop()
         held, sequence.cached, sequence.decodes = sequence.cached, 0, False
         self._waiting.appendleft(sequence)

@@ -18,8 +18,8 @@ class TooLongError(EmulatorError):
 
 
 class InvalidRequestError(EmulatorError):
-    """Names the field and the allowed values."""
+    """The request is invalid; the message names the field and the allowed values."""
 
 
 class SandboxError(EmulatorError):
-    """Names the condition that was awaited."""
+    """The sandbox cannot run; the message has the reason."""

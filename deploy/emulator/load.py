@@ -17,7 +17,7 @@ MAX_SAID = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """One complete response; times are the model's."""
+    """One complete response; times are in model seconds."""
 
     sent_s: float
     ttft_s: float
@@ -39,7 +39,7 @@ class Load:
 
     @property
     def sent(self) -> int:
-        """Results until now."""
+        """Return the results until now."""
         return len(self.answered) + len(self.lost) + len(self._under_way)
 
     async def keep_sending(self) -> None:
@@ -92,5 +92,5 @@ async def sending(load: Load) -> AsyncIterator[Load]:
 
 
 def percentile_s(values: Sequence[float], share: float) -> float | None:
-    """None without values."""
+    """Return the percentile; None without values."""
     return float(np.quantile(np.array(values), share)) if values else None

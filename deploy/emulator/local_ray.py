@@ -27,14 +27,14 @@ BOOTSTRAP_CONFIG = (
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_USAGE_STATS_REPORT_URL": "http://127.0.0.1:1/",  # Ray would still report there that reports are off
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # lets Ray use loopback as the node's address
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # makes Ray accept loopback as the node's address
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": str(int(START_S)),
     "RAY_gcs_server_port_wait_time_s": str(int(START_S)),
 }
 
 
 def environment(scratch: Path, *, metrics_port: int) -> dict[str, str]:
-    """The environment of the cluster's process, independent of any other Ray on this machine."""
+    """Return the environment of the cluster's process, independent of any other Ray on this machine."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, [root, inherited.get("PYTHONPATH")]))

@@ -25,8 +25,6 @@ Headers = list[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """One request."""
-
     chat: bool
     prompt_tokens: int
     output_tokens: int
@@ -35,7 +33,7 @@ class Ask:
 
 
 def read_ask(path: str, body: bytes) -> Ask:
-    """Parse a request; raises InvalidRequestError."""
+    """Parse a request; raise InvalidRequestError."""
     chat = path.endswith("/chat/completions")
     try:
         document = json.loads(body)
@@ -54,7 +52,7 @@ def read_ask(path: str, body: bytes) -> Ask:
 
 
 def event(ask: Ask, *, key: str, model: str, index: int, last: bool) -> bytes:
-    """One token of a stream."""
+    """Return the event of one token of a stream."""
     reason = "length" if last else None
     choice: dict[str, Any] = {"index": 0, "finish_reason": reason}
     choice |= {"delta": {"content": _word(index)}} if ask.chat else {"text": _word(index)}
@@ -63,13 +61,13 @@ def event(ask: Ask, *, key: str, model: str, index: int, last: bool) -> bytes:
 
 
 def usage_event(ask: Ask, *, key: str, model: str, twin: Mapping[str, Any]) -> bytes:
-    """The last chunk of a stream with usage."""
+    """Return the last chunk of a stream with usage."""
     kind = "chat.completion.chunk" if ask.chat else "text_completion"
     return _event({"id": key, "object": kind, "model": model, "choices": [], "usage": _usage(ask), "twin": dict(twin)})
 
 
 def whole(ask: Ask, *, key: str, model: str, twin: Mapping[str, Any]) -> bytes:
-    """A response in one piece."""
+    """Return a response in one piece."""
     text = "".join(map(_word, range(ask.output_tokens)))
     choice: dict[str, Any] = {"index": 0, "finish_reason": "length"}
     choice |= {"message": {"role": "assistant", "content": text}} if ask.chat else {"text": text}
@@ -79,12 +77,12 @@ def whole(ask: Ask, *, key: str, model: str, twin: Mapping[str, Any]) -> bytes:
 
 
 def models(name: str) -> bytes:
-    """The list of models, with one entry."""
+    """Return the list of models, with one entry."""
     return json.dumps({"object": "list", "data": [{"id": name, "object": "model", "owned_by": "twin"}]}).encode()
 
 
 def refusal(message: str, status: HTTPStatus) -> bytes:
-    """An error in OpenAI's form."""
+    """Return an error in OpenAI's form."""
     kind = "not_found_error" if status is HTTPStatus.NOT_FOUND else "invalid_request_error"
     return json.dumps({"error": {"message": message, "type": kind, "code": status.value}}).encode()
 

@@ -34,7 +34,6 @@ class Sandbox:
 
     @property
     def url(self) -> str:
-        """The URL of the ingress."""
         return f"http://{LOOPBACK}:{self.serve_port}"
 
     @asynccontextmanager
@@ -89,7 +88,7 @@ class Sandbox:
 
 @asynccontextmanager
 async def local_sandbox(accelerators: Sequence[str], *, gpus: int) -> AsyncIterator[Sandbox]:
-    """A temporary cluster: a head, and a node per type with GPUs that only Ray counts."""
+    """Yield a temporary cluster: a head, and a node per type with GPUs that only Ray counts."""
     scratch = Path(tempfile.mkdtemp(prefix="fwt-"))  # short: Ray keeps sockets below it; their paths have a limit
     metrics_port, serve_port = _free_ports(2)
     (scratch / BOOTSTRAP_CONFIG).write_text("{}")
@@ -117,7 +116,7 @@ async def local_sandbox(accelerators: Sequence[str], *, gpus: int) -> AsyncItera
 
 @asynccontextmanager
 async def existing_sandbox(dashboard_url: str) -> AsyncIterator[Sandbox]:
-    """A cluster that runs already, whose head is this machine."""
+    """Yield a cluster that runs already, whose head is this machine."""
     async with httpx.AsyncClient(trust_env=False, timeout=30.0) as http:
         url = dashboard_url.rstrip("/")
         try:

@@ -28,7 +28,6 @@ class Act:
     limit_w: float | None = None
 
     def request(self, *, today: date) -> PlanRequest:
-        """The planner's request."""
         domains = [] if self.limit_w is None else [{"name": "row", "limit_w": self.limit_w}]
         workload = {
             "name": WORKLOAD,
@@ -49,7 +48,7 @@ ACTS = (
 
 
 def accelerators() -> Mapping[str, str]:
-    """GPU type -> accelerator label of its Ray nodes."""
+    """Return the accelerator label of the Ray nodes of each GPU type."""
     return {gpu: builtin_gpus().get(gpu).ray_accelerator or gpu for gpu in POOLS}
 
 

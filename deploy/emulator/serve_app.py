@@ -71,7 +71,6 @@ class PoolSpec(WorkerSpec):
 
     @property
     def label(self) -> str | None:
-        """The accelerator label of the nodes."""
         return self.accelerator or self.board.ray_accelerator
 
 
@@ -85,8 +84,6 @@ class AppSpec(Frozen):
 
 
 class TwinReplica:
-    """One replica."""
-
     def __init__(self, spec: Mapping[str, Any], meter: Any) -> None:
         self._spec = WorkerSpec.model_validate(spec)
         self._loop = WorkerLoop(spec=self._spec)
@@ -96,14 +93,14 @@ class TwinReplica:
         self._reporting: asyncio.Task[None] | None = None
 
     async def reconfigure(self, config: Mapping[str, Any]) -> None:
-        """Serve's `user_config`, at the start and whenever it changes."""
+        """Apply Serve's `user_config`, at the start and whenever it changes."""
         self._config = WorkerConfig.model_validate(config)
         self._loop.set_clock(self._config.clock)
         if self._meter is not None and self._reporting is None:
             self._reporting = asyncio.create_task(self._report())
 
     async def answer_openai(self, method: str, target: str, _headers: Headers, body: bytes) -> AsyncIterator[Part]:
-        """Called by the router: yields status and headers, then the body's parts."""
+        """Yield status and headers, then the body's parts; the router calls this method."""
         path = target.partition("?")[0].rstrip("/")
         if method == "GET" and path == "/v1/models":
             yield 200, [JSON]
@@ -175,16 +172,15 @@ class Meter:
         self._last: dict[str, dict[str, Any]] = {}
 
     def put(self, replica: str, report: dict[str, Any]) -> None:
-        """Store a replica's report."""
         self._last[replica] = report
 
     def read(self) -> dict[str, dict[str, Any]]:
-        """Reports by replica, also of stopped ones."""
+        """Return the last reports by replica, also of stopped ones."""
         return self._last
 
 
 def build(args: Mapping[str, Any]) -> Any:
-    """The application; `args` are those of `AppSpec`."""
+    """Return the application; `args` are those of `AppSpec`."""
     spec = AppSpec.model_validate(args)
     little = {"num_cpus": LITTLE_CPU}
     meter = serve.deployment(Meter, name=METER_NAME, ray_actor_options=little).bind() if spec.meter else None

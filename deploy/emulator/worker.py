@@ -51,12 +51,12 @@ class WorkerSpec(Frozen):
         return self
 
     def config(self, clock: float = FULL_CLOCK) -> ReplicaConfig:
-        """The replica as the planner describes it."""
+        """Return the replica as the planner describes it."""
         return ReplicaConfig(model=self._model, gpu=self.board, tensor_parallel=self.gpus, clock=clock)
 
     @property
     def board(self) -> GpuSpec:
-        """The GPU from the catalogue."""
+        """Return the GPU from the catalogue."""
         return builtin_gpus().get(self.gpu)
 
     @property
@@ -74,7 +74,6 @@ class Tuning:
 
 
 def tuning(spec: WorkerSpec, *, clock: float = FULL_CLOCK) -> Tuning:
-    """The costs and power of a worker at a clock level."""
     full, costs = _costs(spec, FULL_CLOCK), _costs(spec, clock)
     costs = replace(costs, request_s=full.request_s, cache_tokens=full.cache_tokens)
     curve, context = power_curve(spec.board), spec.input_tokens + spec.output_tokens // 2
@@ -82,7 +81,7 @@ def tuning(spec: WorkerSpec, *, clock: float = FULL_CLOCK) -> Tuning:
 
 
 def engine(spec: WorkerSpec, *, clock: float = FULL_CLOCK) -> Engine:
-    """Power of an idle worker."""
+    """Build the engine of a worker at a clock level."""
     tuned = tuning(spec, clock=clock)
     return Engine(costs=tuned.costs, watts=tuned.watts)
 

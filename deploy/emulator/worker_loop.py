@@ -28,7 +28,7 @@ class Report:
 
 @dataclass(slots=True, kw_only=True)
 class WorkerLoop:
-    """One worker.  It starts with the first request, in the caller's event loop."""
+    """Runs one worker.  It starts with the first request, in the caller's event loop."""
 
     spec: WorkerSpec
     clock: Clock = field(default_factory=Clock)
@@ -48,17 +48,16 @@ class WorkerLoop:
 
     @property
     def now_s(self) -> float:
-        """Model time since the start of the worker."""
+        """Return the model time since the start of the worker."""
         return (self.clock.steady_s() - self._began_s) * self.spec.time_scale
 
     def set_clock(self, clock: float) -> None:
-        """Set the clock level."""
         self._deliver()
         self.tuned = tuning(self.spec, clock=clock)
         self._engine.retune(self.tuned.costs, self.tuned.watts)
 
     async def tokens(self, *, prompt_tokens: int, output_tokens: int) -> AsyncGenerator[tuple[Token, float], None]:
-        """Each token with the time since arrival; a caller that stops early withdraws its request."""
+        """Yield each token with its time since arrival; a caller that stops early withdraws its request."""
         self._deliver()
         key, asked_s = str(next(self._keys)), self._engine.now_s
         self._engine.submit(key, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
@@ -75,7 +74,6 @@ class WorkerLoop:
             self._engine.cancel(key)
 
     def report(self) -> Report:
-        """The state now."""
         self._deliver()
         now_s, energy_j = self._engine.now_s, self._engine.energy_j
         then_s, then_j = self._reported
@@ -91,7 +89,6 @@ class WorkerLoop:
         )
 
     async def stop(self) -> None:
-        """Stop the worker."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait({self._running})

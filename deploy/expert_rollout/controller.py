@@ -197,7 +197,7 @@ class ExpertMaps:
 
 
 def digest_of_maps(target: Target) -> str:
-    """The digest of all maps of a target, which an operator approves once.
+    """Return the digest of all maps of a target, which an operator approves once.
 
     It includes the target's version, so a replaced and restored target needs a new approval.
     """

@@ -32,7 +32,7 @@ class PlacementFiles:
         self._kept: OrderedDict[tuple[str, Engine], Fitted] = OrderedDict()
 
     async def get(self, placement_id: str, engine: Engine) -> Fitted:
-        """The engine file of a placement.  UnfitError where it does not exist or the engine cannot load it."""
+        """Return the engine file of a placement.  Raise UnfitError where it is missing or unfit for the engine."""
         key = (placement_id, engine)
         if (known := self._kept.get(key)) is None:
             known = await self._read(placement_id, engine)
@@ -43,7 +43,7 @@ class PlacementFiles:
         return known
 
     async def known(self, statuses: Iterable[ReplicaStatus], engine: Engine) -> dict[str, MapFile]:
-        """Files of the replicas' loaded maps, by digest, as far as their placements are stored."""
+        """Return the files of the replicas' loaded maps, by digest, as far as their placements are stored."""
         found: dict[str, MapFile] = {}
         for entry in statuses:
             if entry.loaded is None or entry.loaded in found or entry.placement_id is None:
@@ -75,7 +75,7 @@ class PlacementFiles:
 
 
 def check_fits(fitted: Fitted, statuses: Iterable[ReplicaStatus]) -> None:
-    """Compare with each replica's engine; UnfitError names the first difference."""
+    """Compare with each replica's engine.  Raise UnfitError, which names the first difference."""
     for entry in statuses:
         for field in ("engine", "layers", "experts", "slots", "gpus"):
             wanted, has = getattr(fitted.shape, field), getattr(entry.shape, field)

@@ -22,8 +22,6 @@ from fleetwright.expert_rollout.messages import MapFile, Order, ReplicaStatus, d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentState:
-    """The observed state of a deployment."""
-
     requested: int  # number of replicas
     running: frozenset[str]  # ids of the replicas that take requests
     unsettled: int  # replicas that start, receive a config or recover
@@ -64,7 +62,7 @@ Move = Write | Wait | Done | Refused
 def next_move(
     *, wanted: MapFile, attempt: int, state: DeploymentState, known: Mapping[str, MapFile] | None = None
 ) -> Move:
-    """The next move.  `known` holds files by digest, for a first order where replicas already have maps."""
+    """Return the next move.  `known` holds files by digest, for a first order where replicas already have maps."""
     if (reason := _unsettled(state)) is not None:
         return Wait(reason)
     order = state.order
@@ -78,7 +76,7 @@ def next_move(
 
 
 def roll_back_move(*, reason: str, state: DeploymentState) -> Move:
-    """The next move where the wanted map cannot be ordered: a rollout of another map in progress is rolled back."""
+    """Return the next move where the wanted map cannot be ordered: roll back a rollout of another map in progress."""
     if (order := state.order) is None:
         return Refused(reason)
     if (unsettled := _unsettled(state)) is not None:
@@ -133,7 +131,7 @@ def _next(order: Order, **changes: object) -> Order:
 
 
 def _begun(wanted: MapFile, attempt: int, state: DeploymentState, known: Mapping[str, MapFile]) -> Order:
-    """The first order, or the first after a damaged or missing one: the map of most replicas counts as good."""
+    """Return the first order, or the first after a damaged or missing one: the map of most replicas counts as good."""
     statuses = [state.statuses[name] for name in sorted(state.running)]
     good = None
     if statuses:

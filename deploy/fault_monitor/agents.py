@@ -26,7 +26,7 @@ class Agent:
     last_s: float = 0.0  # last batch, by our monotonic clock
 
     def is_silent(self, steady_s: float, *, for_s: float = LOST_AFTER_S) -> bool:
-        """Whether its last batch is older than this."""
+        """Return whether its last batch is older than this."""
         return steady_s - self.last_s > for_s
 
 
@@ -40,12 +40,12 @@ class Agents:
 
     @property
     def recorders(self) -> Mapping[int, Agent]:
-        """All recorders that ever sent a batch, by node."""
+        """Return all recorders that ever sent a batch, by node."""
         return self._recorders
 
     @property
     def probers(self) -> Mapping[int, Agent]:
-        """All separate prober processes that ever sent a batch, by node."""
+        """Return all separate prober processes that ever sent a batch, by node."""
         return self._probers
 
     def record(self, batch: Batch, held: Base, *, received_s: float, steady_s: float) -> Agent:
@@ -61,20 +61,20 @@ class Agents:
         return agent
 
     def lost(self, *, steady_s: float) -> list[int]:
-        """Nodes whose recorder has become silent."""
+        """Return the nodes whose recorder is silent."""
         return _silent(self._recorders, steady_s)
 
     def lost_probers(self, *, steady_s: float) -> list[int]:
-        """Nodes whose prober has become silent."""
+        """Return the nodes whose prober is silent."""
         return _silent(self._probers, steady_s)
 
     def held_of(self, node: int, session: str) -> Base | None:
-        """The base of the next differential batch.  Only recorders send samples."""
+        """Return the base of the next differential batch.  Only recorders send samples."""
         agent = self._recorders.get(node)
         return agent.held if agent is not None and agent.session == session else None
 
     def of_node(self, node: int, *, steady_s: float) -> Agent | None:
-        """The sender that gives the node's clock: the recorder, else the prober; of two silent ones the later."""
+        """Return the sender for the node's clock: the recorder, else the prober; of two silent ones the later."""
         known = [agent for agent in (self._recorders.get(node), self._probers.get(node)) if agent is not None]
         active = (agent for agent in known if not agent.is_silent(steady_s))
         return next(active, None) or max(known, key=lambda agent: agent.last_s, default=None)
@@ -85,7 +85,7 @@ class Agents:
         return (self._probers if batch.prober else self._recorders), batch.node
 
     def _skew_of(self, node: int, *, steady_s: float) -> ClockSkew:
-        """The node's known skew: the first batch of a sender is late, because it connects first."""
+        """Return the node's known skew: the first batch of a sender is late, because it connects first."""
         other = self.of_node(node, steady_s=steady_s)
         if other is None or other.is_silent(steady_s, for_s=LATEST_AGE_S):
             return ClockSkew()

@@ -51,8 +51,6 @@ KEY_FIELD: Final = "header.Idempotency-Key"
 
 @dataclass(slots=True, kw_only=True)
 class _Fault:
-    """A diagnosed fault."""
-
     diagnosis: Diagnosis
     calls: Sequence[Call]
     dropped: int
@@ -199,7 +197,7 @@ class ApiReporter:
             log.warning("expiry_not_set", reason=str(error))
 
     async def _find(self, diagnosis: Diagnosis, *, only_active: bool) -> DiagnosisSummary | None:
-        """The same fault in a report of another monitor of this job."""
+        """Return the same fault in a report of another monitor of this job."""
         try:
             newest = await self.client.list_diagnoses(limit=PAGE_LIMIT_MAX)
         except ForbiddenError:  # the token can report but not read
@@ -213,7 +211,7 @@ class ApiReporter:
         return None
 
     def _is_same(self, known: DiagnosisSummary, diagnosis: Diagnosis) -> bool:
-        """The same fault, and the known diagnosis is not weaker."""
+        """Return whether both are the same fault and the known diagnosis is not weaker."""
         place = (diagnosis.fault, diagnosis.scope, self._name(diagnosis.node), self._name(diagnosis.peer))
         not_halved = 1.0 - diagnosis.confidence > (1.0 - known.confidence) / 2
         return (
@@ -223,7 +221,7 @@ class ApiReporter:
         )
 
     def key(self, diagnosis: Diagnosis) -> str:
-        """The idempotency key: equal for the same fault, whichever monitor reports it."""
+        """Return the idempotency key: equal for the same fault, whichever monitor reports it."""
         place = (diagnosis.fault.value, diagnosis.scope.value, self._name(diagnosis.node), self._name(diagnosis.peer))
         onset_s = round(self.zero_s + diagnosis.onset_s)
         strength = diagnosis.direction, diagnosis.isolate, f"{diagnosis.confidence:.2f}"
@@ -240,7 +238,7 @@ class ApiReporter:
 
 
 def _within_limits(diagnosis: Diagnosis) -> Diagnosis:
-    """Within the limits of the API: an agent's clock can be ahead of ours, and a job names its phases freely."""
+    """Fit a diagnosis to the API's limits: an agent's clock can be ahead, and a job names its phases freely."""
     reason = diagnosis.reason
     if len(reason) > MAX_REASON:
         reason = reason[: MAX_REASON - len(ELLIPSIS)] + ELLIPSIS

@@ -40,7 +40,7 @@ class DiagnosisChanges:
         self._published: dict[tuple[Key, float], Diagnosis] = {}
 
     def of(self, active: Iterable[Diagnosis]) -> Iterator[DiagnosisChange]:
-        """The active diagnoses that are new or have improved."""
+        """Yield the active diagnoses that are new or have improved."""
         for diagnosis in active:
             fault = (key_of(diagnosis), diagnosis.detected_s)
             before = self._published.pop(fault, None)

@@ -15,14 +15,12 @@ MAX_AHEAD_S: Final = 5.0
 
 @dataclass(slots=True)
 class Ingested:
-    """The content of a batch."""
-
     observations: list[Observation]
     malformed: int
 
 
 class Ingest:
-    """The batches of one job."""
+    """Decodes the batches of one job."""
 
     def __init__(self, job: Job, *, zero_s: float) -> None:
         self._job = job
@@ -30,7 +28,7 @@ class Ingest:
         self.agents = Agents()
 
     def take(self, body: bytes, *, received_s: float, steady_s: float) -> Ingested:
-        """Decode a batch.  Raises WireError, or BaseMissingError if the agent must send a complete batch.
+        """Decode a batch.  Raise WireError, or BaseMissingError if the agent must send a complete batch.
 
         The first batch of a session is complete.
         """
@@ -47,7 +45,7 @@ class Ingest:
         return Ingested(kept, batch.malformed + total - len(kept))
 
     def _samples(self, samples: Sequence[Sample], zero_s: float, *, received_s: float) -> list[Observation]:
-        """Current samples with times from zero; samples are most of the data, so each moves as a whole."""
+        """Return current samples with times from zero; samples are most of the data, so each is shifted as a whole."""
         kept: list[Observation] = []
         for sample in samples:
             moved = sample._replace(at_s=sample.at_s - zero_s)
@@ -60,7 +58,7 @@ class Ingest:
     def _others(
         self, others: Sequence[Observation], zero_s: float, *, received_s: float, steady_s: float
     ) -> Iterator[Observation]:
-        """Current observations of the job's nodes and ranks, with times from zero."""
+        """Yield the current observations of the job's nodes and ranks, with times from zero."""
         for seen in others:
             moved = on_clock_of(seen, zero_s)
             if isinstance(seen.values, Probe | ProbeReturned):
@@ -71,7 +69,7 @@ class Ingest:
                 yield moved
 
     def _zero_of_node(self, node: int | None, zero_s: float, *, steady_s: float) -> float:
-        """The zero of the receiver's clock, whichever end reports the probe, so that both reports have equal times."""
+        """Return the zero of the receiver's clock, whichever end reports: both reports then have equal times."""
         agent = None if node is None else self.agents.of_node(node, steady_s=steady_s)
         return zero_s if agent is None else self._zero_s - agent.skew.ahead_s
 

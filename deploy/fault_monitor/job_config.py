@@ -26,7 +26,7 @@ class NodeNames(Frozen):
     nodes: Annotated[tuple[NameSeries, ...], Field(min_length=1, max_length=MAX_NODES)]
 
     def of(self, job: "JobConfig") -> tuple[str, ...]:
-        """One name for each node of a job."""
+        """Return one name for each node of a job."""
         names = expand_all(self.nodes)
         RuleError.raise_for(self._violations(names, job))
         return names
@@ -59,7 +59,6 @@ class JobConfig(Frozen):
         return self
 
     def job(self) -> Job:
-        """The job as detectors take it."""
         filled = tuple(rank // self.ranks_per_node for rank in range(self.nodes * self.ranks_per_node))
         return Job(
             nodes=self.nodes,

@@ -74,7 +74,7 @@ class MonitorLoop:
         self._writing: set[asyncio.Task[None]] = set()
 
     def receive(self, body: bytes) -> None:
-        """Take a batch.  Raises WireError."""
+        """Take a batch.  Raise WireError."""
         try:
             taken = self._ingest.take(body, received_s=self._clock.now_s(), steady_s=self._clock.steady_s())
         except BaseMissingError:
@@ -101,7 +101,7 @@ class MonitorLoop:
             await asyncio.sleep(max(0.0, period_s - (self._clock.steady_s() - started_s)))
 
     def evaluate(self) -> tuple[Diagnosis, ...]:
-        """Evaluate the waiting observations and publish the changes; returns the active faults."""
+        """Evaluate the waiting observations and publish the changes; return the active faults."""
         started_s = self._clock.steady_s()
         now_s = self._clock.now_s() - self._zero_s
         try:
@@ -121,11 +121,11 @@ class MonitorLoop:
 
     @property
     def diagnoses(self) -> list[Diagnosis]:
-        """The newest faults with their last diagnoses, without withdrawn ones."""
+        """Return the newest faults with their last diagnoses, without withdrawn ones."""
         return [*self._before, *self._monitor.diagnoses()][-MAX_SHOWN:]
 
     def is_alive(self) -> bool:
-        """Whether evaluations are on time."""
+        """Return whether evaluations are on time."""
         return self._clock.steady_s() - self.evaluated_s <= max(5.0, 10 * self.file.settings.judge_s)
 
     async def finish(self) -> None:

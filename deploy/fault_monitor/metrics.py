@@ -75,15 +75,12 @@ class MonitorMetrics:
             self._isolations.labels(self._job).inc()
 
     def count_report(self, outcome: str) -> None:
-        """Count a report to the API."""
         self._reports.labels(self._job, outcome).inc()
 
     def count_bundle(self, outcome: str) -> None:
-        """Count a bundle."""
         self._bundles.labels(self._job, outcome).inc()
 
     def observe_evaluation(self, duration_s: float, *, active: int) -> None:
-        """Record an evaluation."""
         self._durations.labels(self._job).observe(duration_s)
         self._active.labels(self._job).set(active)
 

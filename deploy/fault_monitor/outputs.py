@@ -57,7 +57,7 @@ class BundleFolder:
         self.written = self.failed = 0
 
     async def write(self, name: str, calls: Sequence[Call], *, dropped: int, live: Sequence[Diagnosis] = ()) -> str:
-        """Write a bundle; returns the outcome (OUTCOMES).  A full disk is logged and counted."""
+        """Write a bundle; return the outcome (OUTCOMES).  A full disk is logged and counted."""
         async with self._lock:
             try:
                 proven = await asyncio.to_thread(self._write, name, calls, dropped, live)

@@ -18,7 +18,7 @@ SLOWEST_BODY_S: Final = 10.0
 
 
 def monitor_app(loop: MonitorLoop, *, registry: CollectorRegistry, token: str | None) -> FastAPI:
-    """The application of one running loop.  All routes but health and metrics need the token."""
+    """Build the application of one running loop.  All routes but health and metrics need the token."""
     app = FastAPI(title="Fleetwright fault monitor", openapi_url=None)
     app.add_middleware(BodyLimit, limit_bytes=MAX_BODY_BYTES)
     guarded = [Depends(bearer(token))]

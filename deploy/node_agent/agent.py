@@ -21,8 +21,6 @@ TICK_S = 0.25
 
 
 class NodeAgent:
-    """The agent of one node."""
-
     def __init__(
         self, *, server: str, device: Device, safe: NodeClocks, now_s: Callable[[], float], guarded: bool = True
     ) -> None:
@@ -80,12 +78,11 @@ class NodeAgent:
             self._commanded = clocks
 
     def shut_down(self) -> None:
-        """End as if the guard were lost: nobody would slow the node afterwards."""
+        """End as if the guard were lost, because nothing slows the node afterwards."""
         self._lease = replace(self._lease, until_s=-inf)
         self.tick()
 
     def telemetry(self) -> NodeTelemetry:
-        """Return the status of the node."""
         state = self._device.read()
         return NodeTelemetry(
             server=self.server,

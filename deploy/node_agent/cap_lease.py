@@ -27,7 +27,7 @@ class HeldByAnotherError(FleetwrightError):
 
 
 class Slowable(Protocol):
-    """Caps of which two have a slower combination."""
+    """Caps that can be combined into the lower of each."""
 
     def slower(self, other: Self) -> Self:
         """Return the lower of each cap."""

@@ -9,8 +9,6 @@ from power.controls import NodeClocks, Phase
 
 
 class DeviceState(NamedTuple):
-    """The state of a node."""
-
     power_w: float
     clocks: NodeClocks  # enforced, not commanded
     braked: bool

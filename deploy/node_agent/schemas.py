@@ -125,7 +125,7 @@ class GpuReport(Frozen):
     uuid: str
     name: str
     bus_id: str | None
-    age_s: Age | None  # of all values; null: it never answered
+    age_s: Age | None  # of all values; null: it never responded
     error: str | None
     power_w: float | None
     energy_j: float | None
@@ -144,7 +144,7 @@ class GpuReport(Frozen):
     planned: CapsBody
     applied: CapsBody
     enforced: CapsBody
-    enforced_share: float | None  # of the full clock, at the enforced caps; null: it does not answer
+    enforced_share: float | None  # of the full clock, at the enforced caps; null: it does not respond
     power_state: str
     clock_state: str
 

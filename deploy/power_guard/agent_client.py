@@ -1,9 +1,9 @@
 """The clients of all agents of a row, polled and commanded concurrently.
 
-An order without an answer is sent again in every cycle until it is answered or replaced; the guard itself uses
+An order without a response is sent again in every cycle until it has one or is replaced; the guard itself uses
 read-backs only.  Brake orders are sent first.
 
-A cycle waits for answers for a bounded time.  Requests in flight then continue, and a late answer counts with its age:
+A cycle waits for responses for a bounded time.  Requests in flight then continue, and a late one counts with its age:
 cancelling would close connections just when everything is slow.  Every agent has its own client, which costs less
 than a pool of many connections.
 """
@@ -53,7 +53,7 @@ class AgentReport(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """An order without an answer yet."""
+    """An order without a response yet."""
 
     path: Path
     method: str
@@ -142,7 +142,7 @@ class Agents:
             task.add_done_callback(lambda _done: self._in_flight.pop(what, None))
 
     async def _wait(self, kinds: Iterable[Hashable], *, at_most_s: float) -> None:
-        """Wait until all of these are answered, or the time is up.  Requests that just started continue in any case."""
+        """Wait until all of these have a response, or the time is up.  New requests continue in any case."""
         tasks = [self._in_flight[kind] for kind in kinds if kind in self._in_flight]
         if tasks:
             await asyncio.wait(tasks, timeout=max(0.0, at_most_s))

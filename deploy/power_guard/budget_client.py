@@ -1,7 +1,7 @@
 """Budgets fetched from the API every few seconds, beside the guard's control loop.
 
 A version is accepted or rejected once.  If the API reports no budget (withdrawn, expired), the fetched budget ends now.
-If the API does not answer, the budget expires by itself, and the row is degraded.
+If the API does not respond, the budget expires by itself, and the row is degraded.
 
 The validity is computed by the API's own clock, from its responses, so clocks need not agree.
 """
@@ -68,7 +68,7 @@ class BudgetFetcher:
             await self._clock.sleep(every_s)
 
     async def fetch(self) -> None:
-        """Fetch once, and pass on a new version."""
+        """Fetch once, and set a new version as the budget."""
         sent_s = self._clock.steady_s()
         try:
             response_ = await self._api.send(self._call)
@@ -101,7 +101,7 @@ class BudgetFetcher:
             log.warning("budget_refused", row=self._loop.config.row, version=document.version, reason=str(error))
 
     def _end(self, etag: str | None, *, reason: str) -> None:
-        """Only what came from here: another may have set one since."""
+        """End only a budget from this source, because another source may have set one since."""
         self._etag = etag
         if self._taken is not None and self._loop.budget is self._taken:
             log.warning("budget_ended", row=self._loop.config.row, reason=reason)

@@ -81,17 +81,17 @@ class GuardFile(Frozen):
 
     @property
     def known_models(self) -> dict[str, ServerModel]:
-        """The models by name; the file's precede the built-in ones."""
+        """Return the models by name; the file's precede the built-in ones."""
         return BUILTIN_MODELS | {model.name: model for model in self.models}
 
     @property
     def token_files(self) -> tuple[Path, ...]:
-        """The files of all secrets."""
+        """Return the files of all secrets."""
         fetched = self.budgets_from.token_file if self.budgets_from else None
         return tuple(path for path in (self.agent_token_file, self.budget_token_file, fetched) if path)
 
     def servers(self) -> Row:
-        """The row as the guard knows it."""
+        """Return the row as the guard knows it."""
         models = self.known_models
         names = sorted({agent.model for agent in self.agents})
         return Row(

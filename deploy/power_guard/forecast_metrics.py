@@ -19,8 +19,6 @@ MAX_STEPS = 20  # longest horizon of a forecast
 
 
 class ForecastMetrics:
-    """Forecast metrics of one row."""
-
     def __init__(self, registry: CollectorRegistry, *, row: str, period_s: float) -> None:
         self._row = row
         self._horizons_s = [horizon_s for horizon_s in HORIZONS_S if horizon_s <= MAX_STEPS * period_s]
@@ -46,7 +44,6 @@ class ForecastMetrics:
         )
 
     def update(self, *, now_s: float, reading: Reading | None, budget: Budget | None, setting: Setting) -> None:
-        """A step was taken."""
         if budget is not None:
             self._remaining.labels(self._row).set(budget.expires_at_s - now_s)
         self._limits.labels(self._row, "low").set(setting.low_limit_w)

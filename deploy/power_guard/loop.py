@@ -26,7 +26,7 @@ log = structlog.get_logger()
 
 
 class _LastSetting(NamedTuple):
-    """The replacement of a policy that failed."""
+    """Replaces a policy that failed, and repeats its last setting."""
 
     setting: Setting
     command_delay_s: float
@@ -40,7 +40,7 @@ class _LastSetting(NamedTuple):
         return state, self.setting
 
     def calm_below_w(self, state: Any, budget_w: float) -> float:  # noqa: ARG002 - the port's
-        """Return that every reading counts."""
+        """Return a bound below every reading, so that every reading counts."""
         return -inf
 
 
@@ -71,7 +71,7 @@ class GuardLoop:
         self._over_since_s: float | None = None
 
     async def run(self) -> None:
-        """A round every period, until cancelled; late rounds are not made up for."""
+        """Run a round every period, until cancelled; late rounds are not repeated."""
         while True:
             started_s = self._clock.steady_s()
             try:
@@ -122,7 +122,7 @@ class GuardLoop:
         return self._clock.steady_s()
 
     def is_alive(self) -> bool:
-        """Whether rounds end in time."""
+        """Return whether rounds end in time."""
         return self.now_s() - self.reconciled_at_s <= 3 * self.config.settings.period_s
 
     def _telemetry(self, metered: Reading | None) -> Telemetry:

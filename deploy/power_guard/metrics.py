@@ -20,8 +20,6 @@ class Path(StrEnum):
 
 
 class FetchResult(StrEnum):
-    """The result of a fetch of the budget."""
-
     FOUND = "found"
     NONE = "none"
     FAILED = "failed"
@@ -81,7 +79,6 @@ class GuardMetrics:
         self._refused.labels(row)
 
     def stepped(self, state: GuardState[object], orders: Orders, *, row_w: float | None, age_s: float) -> None:
-        """A step was taken."""
         self._budget.labels(self._row).set(state.limit_w)
         if row_w is not None:
             self._power.labels(self._row).set(row_w)
@@ -95,28 +92,24 @@ class GuardMetrics:
             self._noticed(event)
 
     def exceeded(self, duration_s: float) -> None:
-        """The newest reading was above the budget for so long."""
+        """Add a time for which the newest reading was above the budget."""
         self._exceeded.labels(self._row).inc(duration_s)
 
     def cap(self, server: str, source: Source, watts: float) -> None:
-        """A server's cap by one source."""
         self._caps.labels(self._row, server, source.value).set(watts)
 
     def actuated(self, path: Path, result: str, *, duration_s: float) -> None:
-        """Count an order, answered or not."""
+        """Count an order, with or without a response."""
         self._actuations.labels(self._row, path.value, result).inc()
         self._actuation_seconds.labels(self._row, path.value).observe(duration_s)
 
     def reconciled(self, duration_s: float) -> None:
-        """A round is over."""
         self._round_seconds.labels(self._row).observe(duration_s)
 
     def budget_refused(self) -> None:
-        """Count a rejected budget."""
         self._refused.labels(self._row).inc()
 
     def budget_fetched(self, result: FetchResult, *, times: int = 1) -> None:
-        """Count a fetch of the budget."""
         self._fetches.labels(self._row, result.value).inc(times)
 
     def _noticed(self, event: Event) -> None:

@@ -40,7 +40,7 @@ class GuardReport(Frozen):
 
 
 def guard_app(loop: GuardLoop, *, registry: CollectorRegistry, budget_token: str | None) -> FastAPI:
-    """An application around one running loop.  Without a token no budget is taken."""
+    """Build the application of one running loop.  Without a token no budget is accepted."""
     app = FastAPI(title="Fleetwright guard", openapi_url=None)
 
     async def unreadable(_request: Request, error: Exception) -> JSONResponse:
@@ -115,7 +115,7 @@ def _problem(errors: list[dict[str, str]]) -> JSONResponse:
 
 
 def _defects(items: Sequence[dict[str, Any]]) -> Iterator[dict[str, str]]:
-    """Iterate over the violations of a body that is not a budget, with their paths."""
+    """Yield the violations of a body that is not a budget, with their paths."""
     if items and items[0]["type"] == "json_invalid":
         yield {"path": "", "message": f"is not JSON: {items[0]['ctx']['error']}"}
         return

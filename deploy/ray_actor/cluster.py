@@ -27,12 +27,10 @@ class RayCluster:
     _handles: dict[str, Any] = field(default_factory=dict)
 
     def nodes(self) -> tuple[NodeFacts, ...]:
-        """The nodes that are alive."""
         draining = draining_nodes()
         return tuple(_facts(node, draining) for node in _ray().nodes() if node["Alive"])
 
     def names(self) -> frozenset[str]:
-        """Actors that live, or that Ray restarts."""
         return frozenset(_ray().util.list_named_actors())
 
     def create(
@@ -44,7 +42,6 @@ class RayCluster:
         pinned: bool,
         options: Mapping[str, Any],
     ) -> None:
-        """Create a detached actor on a node: only there if `pinned`, else preferably there."""
         placed = {} if node_id is None else {"scheduling_strategy": _affinity(node_id, soft=not pinned)}
         fixed = {"name": name, "namespace": self.namespace, "lifetime": "detached", "num_cpus": 0}
         try:
@@ -55,7 +52,6 @@ class RayCluster:
             raise ActuationError(f"Ray does not start {name}: {reason_of(error)}") from error
 
     def call(self, name: str, method: str, *, timeout_s: float) -> Any:
-        """The result of a method of an actor."""
         try:
             return _ray().get(getattr(self._handle(name), method).remote(), timeout=timeout_s)
         except _ray().exceptions.GetTimeoutError as error:
@@ -67,7 +63,6 @@ class RayCluster:
             raise UnreachableError(f"actor {name}: {reason_of(error)}") from error
 
     def call_all(self, method: str, args: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
-        """The results of a method of many actors; actors that do not respond are missing."""
         name_of: dict[Any, str] = {}
         for name, argument in args.items():
             try:
@@ -88,7 +83,6 @@ class RayCluster:
         return answers
 
     def kill(self, name: str) -> None:
-        """End an actor for good; without effect where there is none."""
         try:
             _ray().kill(self._handle(name), no_restart=True)
         except ActorNotFoundError:
@@ -106,7 +100,7 @@ class RayCluster:
 
 
 def join(address: str, *, namespace: str) -> RayCluster:
-    """Join the cluster at an address as a driver.  Raises RayMissingError, UnreachableClusterError."""
+    """Join the cluster at an address as a driver.  Raise RayMissingError, UnreachableClusterError."""
     ray = _ray()
     refuse_silence(address)
     try:
@@ -131,13 +125,12 @@ class Placement:
 
 
 def own_placement() -> Placement:
-    """The placement of the actor that calls this."""
     context = _ray().get_runtime_context()
     return Placement(context.get_node_id(), context.namespace, bool(context.was_current_actor_reconstructed))
 
 
 def draining_nodes() -> frozenset[str]:
-    """Nodes that take no new work, from the one private Ray API of this package.
+    """Return the nodes that take no new work, from the one private Ray API of this package.
 
     A `ray://` client has no access to it and gets an empty set; Ray itself places nothing on a draining node.
     """

@@ -20,7 +20,7 @@ from deploy.ray_actor.node_supervisor import NodeSupervisor
 
 
 class ControllerActor:
-    """Called by name from outside: `status`, `stop`, `resume`."""
+    """Serves `status`, `stop` and `resume` calls by name from outside."""
 
     def __init__(self, name: str, generation: int, settings: dict[str, Any]) -> None:
         configure_logs(level="INFO")
@@ -38,7 +38,7 @@ class ControllerActor:
         self.resume()
 
     def status(self) -> dict[str, Any]:
-        """The state of the controller since its process started."""
+        """Return the state of the controller since its process started."""
         progress = self._work.progress()
         age_s = None if progress.last_round_s is None else time.monotonic() - progress.last_round_s
         report = ControllerReport(

@@ -33,8 +33,6 @@ BIND_RETRY_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What a controller has done until now."""
-
     role: LeaseRole = LeaseRole.UNKNOWN
     since: datetime | None = None
     rounds: int = 0
@@ -52,7 +50,6 @@ class CountedMetrics(ControllerMetrics):
         self.last_round_s: float | None = None
 
     def count_reconcile(self, *, ok: bool, duration_s: float, at: datetime) -> None:
-        """Count one reconcile over all targets."""
         super().count_reconcile(ok=ok, duration_s=duration_s, at=at)
         with self._lock:
             self.rounds += ok
@@ -76,7 +73,6 @@ class ControllerWork:
         self._leadership: Leadership | None = None
 
     def progress(self) -> Progress:
-        """What the controller has done until now."""
         leadership, counts = self._leadership, self._counts
         return Progress(
             role=LeaseRole.UNKNOWN if leadership is None else leadership.role,
@@ -144,7 +140,7 @@ class ControllerWork:
             thread.join()
 
     async def _bound(self) -> tuple[WSGIServer, threading.Thread]:
-        """During an upgrade the old controller has the port, so binding is retried until it is free."""
+        """Bind the port; retry until it is free, because the old controller has it during an upgrade."""
         host, port = self._settings.metrics_host, self._settings.metrics_port
         logged = False
         while True:
@@ -158,7 +154,7 @@ class ControllerWork:
 
 
 def _client(settings: ControllerActorSettings) -> AsyncClient:
-    """The token is read at each attempt, because it may have been replaced."""
+    """Build a client that reads the token at each attempt, because the token may have been replaced."""
     token = token_from_file(settings.token_file) if settings.token_file else token_from_environment(os.environ)
     return AsyncClient(settings.url, token=token)
 

@@ -36,12 +36,10 @@ class NodeFacts:
 class Cluster(Protocol):
     """A cluster; names are those of one namespace."""
 
-    def nodes(self) -> tuple[NodeFacts, ...]:
-        """The nodes that are alive."""
-        ...
+    def nodes(self) -> tuple[NodeFacts, ...]: ...
 
     def names(self) -> frozenset[str]:
-        """Actors that live, or that Ray restarts."""
+        """Return the names of actors that live or that Ray restarts."""
         ...
 
     def create(
@@ -53,18 +51,18 @@ class Cluster(Protocol):
         pinned: bool,
         options: Mapping[str, Any],
     ) -> None:
-        """Create a detached actor on a node: only there if `pinned`, else preferably there.  Raises ActorExistsError.
+        """Create a detached actor on a node: only there if `pinned`, else preferably there.  Raise ActorExistsError.
 
         `options` are Ray's actor options.
         """
         ...
 
     def call(self, name: str, method: str, *, timeout_s: float) -> Any:
-        """The result of a method of an actor.  Raises ActorNotFoundError, UnreachableError."""
+        """Return the result of a method of an actor.  Raise ActorNotFoundError, UnreachableError."""
         ...
 
     def call_all(self, method: str, args: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
-        """The results of a method of many actors, each with its argument; actors that do not respond are missing."""
+        """Return the results of a method of many actors, each with its argument, without actors that do not respond."""
         ...
 
     def kill(self, name: str) -> None:

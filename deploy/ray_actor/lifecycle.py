@@ -75,7 +75,7 @@ class Outcome:
 
 
 class Lifecycle:
-    """The commands, on one cluster."""
+    """Runs the commands on one cluster."""
 
     def __init__(self, cluster: Cluster, *, patience: Patience | None = None) -> None:
         self._cluster = cluster
@@ -84,7 +84,7 @@ class Lifecycle:
     def start(
         self, name: str, settings: ControllerActorSettings, *, runtime_env: Mapping[str, Any] | None = None
     ) -> Outcome:
-        """Create a controller, unless the same one runs.  Raises ControllerExistsError, StartFailedError."""
+        """Create a controller, unless the same one runs.  Raise ControllerExistsError, StartFailedError."""
         if there := self._hosts(name):
             return self._same(there[-1], settings)
         host = ControllerName(name, 1)
@@ -95,7 +95,7 @@ class Lifecycle:
         return Outcome(host, self._up(host), changed=True)
 
     def stop(self, name: str) -> list[ControllerName]:
-        """End every generation of the name; returns those that existed."""
+        """End every generation of the name; return those that existed."""
         there = self._hosts(name)
         for host in there:
             self._end(host)
@@ -126,7 +126,7 @@ class Lifecycle:
         return Outcome(new, self._report(new), changed=True)
 
     def listing(self) -> list[Listed]:
-        """All controllers of the namespace."""
+        """Return all controllers of the namespace."""
         node_names = {node.node_id: node.name for node in self._cluster.nodes()}
         return [self._listed(host, node_names) for host in controllers_among(self._cluster.names())]
 
@@ -138,7 +138,7 @@ class Lifecycle:
         return Listed(host, node_names.get(report.node_id, report.node_id), report, report.error)
 
     def _same(self, host: ControllerName, settings: ControllerActorSettings) -> Outcome:
-        """The existing controller, if it has this version and these settings."""
+        """Return the existing controller, if it has this version and these settings."""
         report = self._report(host)
         here = version("fleetwright")
         if report.version != here:
@@ -181,7 +181,7 @@ class Lifecycle:
         )
 
     def _up(self, host: ControllerName) -> ControllerReport:
-        """Wait until the controller runs and knows its role; else remove it."""
+        """Wait until the controller runs and has a role; else remove it."""
         try:
             return self._waited_for(host)
         except (StartFailedError, ActorNotFoundError) as error:
@@ -282,7 +282,7 @@ class Lifecycle:
 
 
 def settings_of(before: Mapping[str, Any], changes: Mapping[str, Any]) -> ControllerActorSettings:
-    """The settings of another version, as far as this version knows them, with `changes`."""
+    """Return the settings of another version that this version has too, with `changes`."""
     known = _known(before, ControllerActorSettings)
     if isinstance(known.get("watch"), Mapping):
         known["watch"] = _known(known["watch"], NodeActorSettings)
@@ -290,7 +290,7 @@ def settings_of(before: Mapping[str, Any], changes: Mapping[str, Any]) -> Contro
 
 
 def merged(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes over the settings before; those of node actors change field by field."""
+    """Merge the changes into the settings before; those of node actors change field by field."""
     after = {**before, **changes}
     if isinstance(changes.get("watch"), Mapping):
         after["watch"] = {**(before.get("watch") or {}), **changes["watch"]}

@@ -50,7 +50,7 @@ class LoopThread:
                 self._thread.start()
 
     def stop(self, *, timeout_s: float = STOP_S) -> bool:
-        """Stop the work; returns whether it has ended.  A repeated call does not disturb work that is ending."""
+        """Stop the work; return whether it has ended.  A repeated call does not disturb work that is ending."""
         with self._lock:
             self._wanted = False
             thread, cancel, self._cancel = self._thread, self._cancel, None
@@ -99,7 +99,7 @@ class LoopThread:
                 self._cancel = None
 
     async def _once(self) -> str:
-        """The reason why the work ended."""
+        """Run the work once, and return the reason why it ended."""
         try:
             await self._work(self._begun)
         except Exception as error:  # noqa: BLE001 - the next attempt may succeed

@@ -127,7 +127,7 @@ class NodeReport(_Said):
 
     @property
     def stopped(self) -> int:
-        """Stopped workers, which Ray considers alive."""
+        """Return the number of stopped workers, which Ray considers alive."""
         return sum(worker.state in {"T", "t"} for worker in self.workers)
 
 

@@ -36,13 +36,13 @@ class NodeActorName:
 
 
 def controllers_among(names: Iterable[str]) -> list[ControllerName]:
-    """The controllers, by name and generation."""
+    """Return the controllers, by name and generation."""
     found = (_HOST.fullmatch(name) for name in names)
     return sorted(ControllerName(each["name"], int(each["generation"])) for each in found if each)
 
 
 def node_actors_among(names: Iterable[str]) -> list[NodeActorName]:
-    """The node actors, by controller and index."""
+    """Return the node actors, by controller and index."""
     found = (_WATCHER.fullmatch(name) for name in names)
     return sorted(
         NodeActorName(ControllerName(each["name"], int(each["generation"])), int(each["index"]), each["node_id"])

@@ -22,7 +22,7 @@ CHECK_S: Final = 10.0  # between two checks for a controller
 
 
 class NodeActor:
-    """The controller calls `tend`."""
+    """Records on one node; the controller calls `tend`."""
 
     def __init__(self, node_id: str) -> None:
         configure_logs(level="WARNING")

@@ -26,7 +26,7 @@ class NodeActorPlan:
 def plan_node_actors(
     host: ControllerName, *, nodes: Iterable[NodeFacts], names: frozenset[str], enabled: bool
 ) -> NodeActorPlan:
-    """One node actor of this controller on each node that is not draining, and no others of its name.
+    """Plan one node actor of this controller on each node that is not draining, and no others of its name.
 
     While an older generation exists, nothing is started or ended.
     """
@@ -52,7 +52,7 @@ def plan_node_actors(
 def configs_for(
     node_actors: Iterable[NodeActorName], *, nodes: Iterable[NodeFacts], settings: NodeActorSettings
 ) -> dict[NodeActorName, NodeActorConfig]:
-    """The configuration of each node actor, without addresses that several nodes share."""
+    """Return the configuration of each node actor, without addresses that several nodes share."""
     node_actors, facts = list(node_actors), {node.node_id: node for node in nodes}
     node_actors = [each for each in node_actors if each.node_id in facts]
     shared = Counter(facts[each.node_id].address for each in node_actors)

@@ -18,7 +18,7 @@ Opened = Callable[..., GpuDriver]
 
 
 def gpus_of(config: NodeActorConfig, *, opened: Opened = open_gpus) -> GpuNode | None:
-    """None where there is no GPU to read; GpuError where there is one and no driver responds."""
+    """Return None where there is no GPU to read.  Raise GpuError where there is one and no driver responds."""
     if config.settings.gpus is GpuSource.NONE or config.gpus < 1:
         return None
     gpus = _simulated(config, opened) if config.settings.gpus is GpuSource.SIMULATED else _first_driver(opened)

@@ -24,7 +24,7 @@ MAX_PENDING: Final = 2  # calls on a node actor that does not respond
 
 
 class NodeSupervisor:
-    """Takes turns in its own thread."""
+    """Starts and ends node actors in its own thread."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class NodeSupervisor:
 
 
 def _must_leave(own_node_id: str, nodes: tuple[NodeFacts, ...]) -> bool:
-    """Ray moves no actor off a draining node: so this one exits, to be restarted on another."""
+    """Return whether this actor must exit, to be restarted elsewhere: Ray moves no actor off a draining node."""
     drains = any(node.node_id == own_node_id and node.draining for node in nodes)
     return drains and any(not node.draining for node in nodes)
 

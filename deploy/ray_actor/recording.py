@@ -42,11 +42,9 @@ class NodeRecording:
 
     @property
     def tally(self) -> RecorderStats:
-        """Counters until now."""
         return self._recorder.tally
 
     def failures(self) -> Mapping[str, int]:
-        """Failures by kind."""
         return {**self.tally.failures, **self._malformed.counts()}
 
     def close(self) -> None:
@@ -61,7 +59,7 @@ class NodeRecording:
 
 
 def _places(config: NodeActorConfig) -> JobMap:
-    """Ranks fill the nodes one after another."""
+    """Return the job's map: ranks fill the nodes one after another."""
     nodes = 1 + max(config.index, *config.peers.values(), 0)
     per_node = config.settings.ranks_per_node
     return JobMap(nodes, tuple(rank // per_node for rank in range(nodes * per_node)), hosts=config.peers)

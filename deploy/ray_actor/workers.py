@@ -24,7 +24,7 @@ NOBODYS: Final = frozenset(
 
 
 class RayWorkers:
-    """A source for a recorder."""
+    """Observes Ray's workers, as a source for a recorder."""
 
     name = "workers"
 
@@ -49,7 +49,7 @@ class RayWorkers:
         self._source = self._source_of()
 
     def poll(self, now_s: float) -> list[Observation]:
-        """One observation per worker."""
+        """Return one observation per worker."""
         if self._steady_s() - self._scanned_s >= SCAN_S:
             self._scanned_s = self._steady_s()
             self._scan()
@@ -58,7 +58,6 @@ class RayWorkers:
         return observations
 
     def close(self) -> None:
-        """Release what was opened."""
         self._source.close()
 
     def _report(self, rank: int, process: Process) -> WorkerReport:
@@ -83,14 +82,14 @@ class RayWorkers:
 
 
 def workers_of(raylet_pid: int, *, proc: Path = PROC) -> Iterator[tuple[int, str]]:
-    """The workers with work, by process id, and their titles."""
+    """Yield the process id and the title of each worker with work."""
     for entry in proc.iterdir():
         if entry.name.isdecimal() and _parent(entry) == raylet_pid and (title := _title(entry)) not in {None, *NOBODYS}:
             yield int(entry.name), str(title)
 
 
 def _parent(process: Path) -> int | None:
-    """None where the process has ended meanwhile."""
+    """Return None where the process has ended meanwhile."""
     try:
         fields = (process / "stat").read_bytes().rpartition(b")")[2].split(None, 2)
     except OSError:
@@ -99,7 +98,7 @@ def _parent(process: Path) -> int | None:
 
 
 def _title(process: Path) -> str | None:
-    """`ray::Replica.handle(…)` is a Replica."""
+    """Return the worker's class: `ray::Replica.handle(…)` is a Replica."""
     try:
         title = (process / "cmdline").read_bytes().partition(b"\0")[0]
     except OSError:

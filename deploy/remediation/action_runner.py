@@ -34,8 +34,6 @@ class ActionResult:
 
 
 class ActionRunner:
-    """Runs actions."""
-
     def __init__(
         self,
         *,
@@ -72,7 +70,7 @@ class ActionRunner:
     async def _run(
         self, action: Action, *, case: CaseSpec, case_id: str, snapshot: ClusterSnapshot
     ) -> tuple[str, ProbeReading | None]:
-        """The result as text; empty if the operator gave no such hook."""
+        """Return the result as text; empty if the operator gave no such hook."""
         cluster = self._cluster
         match action:
             case Drain(ray_ids):
@@ -93,7 +91,7 @@ class ActionRunner:
 
 
 def _name(action: Action) -> str:
-    """The name of an action in cases and metrics."""
+    """Return the name of an action in cases and metrics."""
     match action:
         case Drain():
             return "drain"
@@ -106,7 +104,7 @@ def _name(action: Action) -> str:
 
 
 def with_action(case: CaseSpec, action: str, detail: str, *, at: datetime) -> CaseSpec:
-    """The case with one more action; a repetition of the last one is not added."""
+    """Return the case with one more action; a repetition of the last one is not added."""
     printable = "".join(sign if sign.isprintable() else " " for sign in detail)[:1000]
     last = case.actions[-1] if case.actions else None
     if last is not None and (last.action, last.detail) == (action, printable):
@@ -115,7 +113,7 @@ def with_action(case: CaseSpec, action: str, detail: str, *, at: datetime) -> Ca
 
 
 def with_actions(case: CaseSpec, actions: Sequence[CaseAction]) -> CaseSpec:
-    """The case with these actions.  Of too many, the oldest are dropped, but no hooks: each hook runs once per case."""
+    """Add the actions.  Of too many, the oldest are dropped, but no hooks: each hook runs once per case."""
     kept = [*case.actions, *(action for action in actions if action not in case.actions)]
     while len(kept) > MAX_ACTIONS:
         kept.remove(next(each for each in kept if not each.action.startswith(HOOK)))
@@ -123,7 +121,7 @@ def with_actions(case: CaseSpec, actions: Sequence[CaseAction]) -> CaseSpec:
 
 
 def split(actions: Iterable[Action]) -> Iterator[Action]:
-    """Actions that each succeed or fail as a whole."""
+    """Split the actions into ones that each succeed or fail as a whole."""
     for action in actions:
         match action:
             case Drain(ray_ids):
@@ -135,7 +133,7 @@ def split(actions: Iterable[Action]) -> Iterator[Action]:
 
 
 def _good(snapshot: ClusterSnapshot, case: CaseSpec) -> list[str]:
-    """Nodes to compare a probed node with, those of its pool first."""
+    """Return the nodes to compare a probed node with, those of its pool first."""
     probed = next((node for node in snapshot.nodes_named(case.node)), None)
     pool = probed.pool if probed is not None else None
     others = [

@@ -67,7 +67,7 @@ class Advance:
 
 
 def advance(case: CaseSpec, *, desired: NodeState, snapshot: ClusterSnapshot, now: datetime) -> Advance:
-    """One step towards the desired state of the node."""
+    """Take one step towards the desired state of the node."""
     case = _with_runs(case, snapshot)
     if desired not in OUT_OF_SERVICE:
         message = f"released: start it again without the label {PROBE_ONLY_LABEL}"
@@ -117,7 +117,7 @@ def _without_work(case: CaseSpec, *, desired: NodeState, here: Sequence[RayNode]
 
 
 def _may_checkpoint(case: CaseSpec, run: RunView, now: datetime) -> bool:
-    """Its ranks still step, the deadline has not passed, and it has no checkpoint since the case was opened."""
+    """Return whether its ranks step, the deadline is not over, and no checkpoint came since the case was opened."""
     known = next((each for each in case.runs if each.run == run.run), None)
     late = case.deadline is None or now >= case.deadline
     if not case.can_checkpoint or late or run.phase is not RunPhase.RUNNING:
@@ -126,7 +126,7 @@ def _may_checkpoint(case: CaseSpec, run: RunView, now: datetime) -> bool:
 
 
 def _known(case: CaseSpec, here: Sequence[RayNode]) -> tuple[str, ...]:
-    """Current and former Ray ids of the node.  Of too many, former ids are dropped: no work runs under them."""
+    """Return current and former Ray ids.  Of too many, former ids are dropped, because no work runs under them."""
     now = {node.id for node in here if not node.is_probe_only}
     former = [each for each in case.ray_nodes if each not in now]
     return tuple(sorted({*now, *former[: max(0, MAX_RAY_NODES - len(now))]}))

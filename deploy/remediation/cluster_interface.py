@@ -17,18 +17,16 @@ class ClusterSnapshot:
     silent: frozenset[str] = frozenset()  # runs whose status actor exists and does not respond
 
     def nodes_named(self, name: str) -> tuple[RayNode, ...]:
-        """The living Ray nodes of a node of the fleet: several if it has returned under another id."""
+        """Return the living Ray nodes of a node of the fleet: several if it has returned under another id."""
         return tuple(node for node in self.nodes if node.name == name)
 
     def run(self, name: str) -> RunView | None:
-        """One run; None if it is over."""
+        """Return one run; None if it is over."""
         return next((run for run in self.runs if run.run == name), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeReading:
-    """Result of a probe."""
-
     passed: bool
     detail: str
 
@@ -43,10 +41,10 @@ class ClusterInterface(Protocol):
         """Stop new work on a node."""
 
     async def end_workers(self, run: str, *, attempt: int, ray_ids: frozenset[str]) -> int:
-        """Kill the workers of a run on some nodes; returns their number."""
+        """Kill the workers of a run on some nodes; return their number."""
 
     async def probe(self, ray_id: str, *, good: Sequence[str]) -> ProbeReading:
         """Exchange data between a node and two good nodes."""
 
     async def run_hook(self, hook: str, *, node: str, case_id: str) -> str:
-        """Run the operator's command of that name; returns its output, empty if there is no such command."""
+        """Run the operator's command of that name; return its output, empty if there is no such command."""

@@ -45,8 +45,6 @@ LEASE: Final = "remediation"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemediationSettings:
-    """Limits of the loop."""
-
     act: bool = False  # without it, the controller stores what it would do
     period_s: float = 1.0
     checkpoint_s: float = 60.0  # for ranks that still step, before their workers are ended
@@ -103,11 +101,11 @@ class RemediationController:
             await asyncio.gather(*running, return_exceptions=True)
 
     async def reconcile(self) -> bool:
-        """One reconcile; true if nothing failed."""
+        """Reconcile once, and return whether nothing failed."""
         return await self._loop.once()
 
     async def _started(self) -> Coroutine[Any, Any, bool]:
-        """Nothing of a reconcile overlaps with the next one but the actions of its cases."""
+        """Reconcile before the next reconcile starts; only the actions of the cases overlap with it."""
         return _value(ok=await self._try())
 
     async def _try(self) -> bool:
@@ -278,7 +276,7 @@ class RemediationController:
 
 
 def _desired(node: str, result: EvaluationResult, view: QuarantineView) -> NodeState:
-    """The state that the policy gives the node."""
+    """Return the state that the policy gives the node."""
     if node not in result.out_of_service:
         return NodeState.PROBATION
     if any(each.node == node and each.state is NodeState.CORDONED for each in view.nodes):
@@ -287,7 +285,7 @@ def _desired(node: str, result: EvaluationResult, view: QuarantineView) -> NodeS
 
 
 def _only_requested(case: CaseSpec, after: Advance, now: datetime) -> CaseSpec:
-    """The case without --act: its message lists the actions."""
+    """Return the case without --act: its message lists the actions."""
     if not after.case.open:
         return after.case
     actions = "; ".join(map(_as_text, after.actions)) or after.case.message

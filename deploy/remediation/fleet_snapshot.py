@@ -14,7 +14,7 @@ _NAMES = LabelNames()
 
 
 def evaluation_of(snapshot: ClusterSnapshot, *, out: AbstractSet[str], probed: Mapping[str, ProbeReport]) -> Evaluation:
-    """All nodes but the head node, which is never drained because it runs the cluster's own services."""
+    """Report all nodes but the head node, which is never drained because it runs the cluster's own services."""
     nodes = [node for node in snapshot.nodes if not node.is_head]
     members = {
         node.name: MemberReport(
@@ -29,14 +29,13 @@ def evaluation_of(snapshot: ClusterSnapshot, *, out: AbstractSet[str], probed: M
 
 
 def domains_of(node: RayNode) -> tuple[str, ...]:
-    """The failure domains of a node."""
     levels = (_NAMES.leaf, _NAMES.rack, _NAMES.pdu)
     found = (first_set(node.labels, names) for names in levels)
     return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
 def spares(snapshot: ClusterSnapshot, nodes: list[RayNode], *, out: AbstractSet[str]) -> dict[str, int]:
-    """Per pool: nodes without a rank that have room for the largest worker of any run."""
+    """Return the spares per pool: nodes without a rank that have room for the largest worker of any run."""
     busy = {place.node_id for run in snapshot.runs for place in run.places}
     largest: Counter[str] = Counter()
     for run in snapshot.runs:

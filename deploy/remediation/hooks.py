@@ -1,6 +1,6 @@
 """The operator's commands for steps outside Ray: replace a machine, start it for a probe, return it to service.
 
-A command sees FLEETWRIGHT_NODE and FLEETWRIGHT_CASE and runs in its own process group, which is killed after its
+A command gets FLEETWRIGHT_NODE and FLEETWRIGHT_CASE and runs in its own process group, which is killed after its
 timeout.  It runs once per case, and again only if the controller died before it stored the result.
 """
 
@@ -27,7 +27,7 @@ class Hooks:
     timeout_s: float = 60.0
 
     async def run(self, hook: str, *, node: str, case_id: str) -> str:
-        """The output; empty if there is no such command.  ActuationError if the command fails or takes too long."""
+        """Run the command and return its output, empty without a command.  Raise ActuationError if it fails."""
         command = self.commands.get(hook)
         if command is None:
             return ""

@@ -54,15 +54,14 @@ class RemediationMetrics:
                 self._actions.labels(action, outcome)
 
     def set_leader_source(self, holds: Callable[[], bool]) -> None:
-        """The function that each scrape calls for the leader gauge."""
+        """Set the function that each scrape calls for the leader gauge."""
         self._is_leader.set_function(lambda: float(holds()))
 
     def set_monitored_source(self, count: Callable[[], int]) -> None:
-        """The function that each scrape calls for the number of monitored runs."""
+        """Set the function that each scrape calls for the number of monitored runs."""
         self._monitored.set_function(lambda: float(count()))
 
     def count_reconcile(self, *, ok: bool, duration_s: float, at: datetime) -> None:
-        """Count a reconcile."""
         self._reconciles.labels("ok" if ok else "failed").inc()
         self._duration.observe(duration_s)
         if ok:

@@ -43,7 +43,7 @@ class ProbeActor:
         self._listener: socket.socket | None = None
 
     def listen(self, address: str) -> int:
-        """Listen for the other end; returns the port."""
+        """Listen for the other end; return the port."""
         self._listener = socket.create_server((address, 0))
         self._listener.settimeout(EXCHANGE_S)
         port: int = self._listener.getsockname()[1]
@@ -72,7 +72,7 @@ class ProbeActor:
 
 
 def exchanged(peer: socket.socket, *, own: float) -> float:
-    """All rounds over a connection; returns the median time of one.  ValueError if a sum is wrong."""
+    """Run all rounds, and return the median time of one.  Raise ValueError if a sum is wrong."""
     vector: NDArray[np.float32] = np.full(FLOATS, own, np.float32) + np.arange(FLOATS, dtype=np.float32) % 7
     total = 3.0 + 2 * (np.arange(FLOATS, dtype=np.float32) % 7)  # of the two ends, 1 and 2
     body, durations_s = vector.tobytes(), []
@@ -115,7 +115,7 @@ async def probe_on_ray(suspect: str, *, good: Sequence[str], address_of: dict[st
 
 
 async def _pair(one: str, other: str, address_of: dict[str, str]) -> float:
-    """The time of a round at the slower end."""
+    """Return the time of a round at the slower end."""
     actor: Any = ray.remote(num_cpus=0)(ProbeActor)
     ends = [
         actor.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()

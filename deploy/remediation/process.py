@@ -29,8 +29,6 @@ from fleetwright.ray_train.run_status import NAMESPACE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemediationOptions:
-    """Options of the process."""
-
     namespace: str = NAMESPACE
     monitor: bool = True
     inbox: str | None = None  # path of the Unix socket that the workers report to

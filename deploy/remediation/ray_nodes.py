@@ -41,21 +41,21 @@ class RayNode:
 
     @property
     def is_head(self) -> bool:
-        """Whether the node runs the cluster's own services; such a node is never drained."""
+        """Return whether the node runs the cluster's own services; such a node is never drained."""
         return HEAD_RESOURCE in self.resources
 
     @property
     def pool(self) -> str:
-        """The pool: nodes that can replace each other."""
+        """Return the pool: nodes that can replace each other."""
         return first_set(self.labels, POOL_LABELS) or "default"
 
     @property
     def is_probe_only(self) -> bool:
-        """Whether the node takes no work but probes."""
+        """Return whether the node takes no work but probes."""
         return bool(self.labels.get(PROBE_ONLY_LABEL))
 
     def has_room_for(self, resources: Mapping[str, float]) -> bool:
-        """Whether the node has free resources for one more worker of this size."""
+        """Return whether the node has free resources for one more worker of this size."""
         return all(self.available.get(name, 0.0) >= amount for name, amount in resources.items())
 
 
@@ -66,7 +66,7 @@ class RayNodes:
         self._labels = labels or LabelNames()
 
     def alive(self) -> tuple[RayNode, ...]:
-        """All nodes that are alive, named by their label, else by their id."""
+        """Return all nodes that are alive, named by their label, else by their id."""
         try:
             draining, available = ray_state.get_draining_nodes(), ray_state.available_resources_per_node()
             found = [node for node in ray.nodes() if node["Alive"]]
@@ -75,7 +75,7 @@ class RayNodes:
         return tuple(self._node(node, draining, available) for node in found)
 
     def drain(self, node_id: str, *, reason: str, deadline_s: float) -> None:
-        """Stop new work on a node; ActuationError if Ray refuses."""
+        """Stop new work on a node.  Raise ActuationError if Ray refuses."""
         preemption = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
         deadline_ms = int((time.time() + deadline_s) * 1000)
         try:

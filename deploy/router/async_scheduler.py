@@ -42,7 +42,7 @@ class AsyncScheduler:
         metrics.table_loaded(table)
 
     async def start(self, arrival: Arrival) -> Ticket:
-        """Wait for a route; raises BusyError or NoReplicasError."""
+        """Wait for a route.  Raise BusyError or NoReplicasError."""
         if self._drained is not None:
             raise NoReplicasError("this router is being shut down", retry_after_s=RETRY_AFTER_S[0])
         if not self.scheduler.has_replicas:
@@ -61,7 +61,7 @@ class AsyncScheduler:
             raise
 
     def retry(self, ticket: Ticket) -> Ticket:
-        """The ticket of another route after a failure, or of the same route where no other has a slot."""
+        """Return the ticket of another route after a failure, or of the same route where no other has a slot."""
         route = ticket.route or ""
         self._failed(route)
         self._metrics.retried(route)
@@ -70,7 +70,7 @@ class AsyncScheduler:
         return again or ticket
 
     def done(self, ticket: Ticket, *, usage: Usage | None = None, answered: bool) -> None:
-        """The request ended; `answered`: the route works."""
+        """Record the end of a request; `answered`: the route works."""
         counted = usage or Usage()
         route = ticket.route or ""
         if answered:
@@ -80,18 +80,16 @@ class AsyncScheduler:
         self._pump(self._clock.steady_s())
 
     def failed(self, ticket: Ticket) -> None:
-        """The request ended with a failure of its route."""
+        """Record the end of a request by a failure of its route."""
         self._failed(ticket.route or "")
 
     def swap(self, table: RoutingTable) -> None:
-        """Replace the table."""
         self.scheduler.swap(table)
         self._backoff.forget_all_but(table.routes)
         self._metrics.table_loaded(table)
         self._pump(self._clock.steady_s())
 
     def limit(self, watts: PowerAdmission) -> None:
-        """Replace the power limit."""
         self.scheduler.limit(watts)
         self._pump(self._clock.steady_s())
 
@@ -112,7 +110,7 @@ class AsyncScheduler:
         self._metrics.update(self.scheduler)
 
     async def drain(self) -> None:
-        """Refuse new requests; return when none is left.  Requests that wait already are still served."""
+        """Refuse new requests, and return when none is left.  Requests in the queue are still served."""
         if self._drained is None:
             self._drained = asyncio.Event()
         self._tell_if_empty()
@@ -130,7 +128,7 @@ class AsyncScheduler:
         self._tell_if_empty()
 
     def _leave(self, waiting: Ticket, caller: "asyncio.Future[Ticket]") -> None:
-        """The caller disconnected, in the queue or at the moment of its dispatch."""
+        """Remove a caller that disconnected, in the queue or at the moment of its dispatch."""
         self._callers.pop(waiting.number, None)
         if caller.done() and not caller.cancelled() and caller.exception() is None:
             self.done(caller.result(), answered=False)
@@ -158,7 +156,7 @@ class AsyncScheduler:
             self._drained.set()
 
     def _busy(self, message: str) -> BusyError:
-        """An error with the time after which the queue, at its present rate, is served."""
+        """Return an error with the time after which the queue, at its present rate, is served."""
         least_s, most_s = RETRY_AFTER_S
         slots = max(1, sum(self.scheduler.slots.values()))
         return BusyError(message, retry_after_s=min(most_s, max(least_s, ceil(len(self._callers) / slots))))

@@ -28,13 +28,12 @@ class RefusalError(ActuationError):
 
     @property
     def body(self) -> bytes:
-        """The body, as JSON."""
         body = {"message": str(self), "type": self.kind, "param": self.param, "code": None}
         return json.dumps({"error": body}).encode()
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """The headers beside the body's."""
+        """Return the headers beside the body's."""
         found = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(self.body))]
         if self.retry_after_s is not None:
             found.append((b"retry-after", b"%d" % self.retry_after_s))

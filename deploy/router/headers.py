@@ -23,12 +23,12 @@ OF_REQUESTS = OF_ONE_HOP | {b"expect", b"host"}  # the router has read the body,
 
 
 def request_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """Headers for the deployment."""
+    """Return the headers for the deployment."""
     return _without(headers, OF_REQUESTS)
 
 
 def answer_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """Headers for the caller; names in lower case, as ASGI requires."""
+    """Return the headers for the caller; names in lower case, as ASGI requires."""
     return _without([(name.lower(), value) for name, value in headers], OF_ONE_HOP)
 
 

@@ -21,7 +21,7 @@ from power.controls import Priority
 
 MAX_BODY_BYTES = 64 * 1024 * 1024  # a prompt with some images in it
 
-# The path of a request by RFC 9112 (section 3.2.1).  Anything else that a server lets through, such as an address,
+# The path of a request by RFC 9112 (section 3.2.1).  Anything else that a server accepts, such as an address,
 # would become part of the upstream's address.
 _PATH = re.compile(r"/[^\x00-\x20\x7f#]*")
 _QUERY = re.compile(r"[^\x00-\x20\x7f#]*")
@@ -42,7 +42,6 @@ class Ingress:
     most_body_bytes: int = MAX_BODY_BYTES
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """One request."""
         try:
             question = await self._question(scope, receive)
             arrived_s = self.clock.steady_s()
@@ -128,7 +127,7 @@ async def _unless_gone(receive: Receive, passage: Passage) -> AsyncIterator[None
 
 
 def _target(scope: Mapping[str, Any]) -> str:
-    """Path and query; BadRequestError where the target is not a path."""
+    """Return path and query.  Raise BadRequestError where the target is not a path."""
     raw, query = scope.get("raw_path"), scope["query_string"].decode("latin-1")
     path = raw.decode("latin-1") if raw else quote(scope["path"])
     path = below(scope.get("root_path", ""), path)

@@ -24,8 +24,6 @@ _ADDED_S = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1
 
 
 class RouterMetrics:
-    """The metrics of one router."""
-
     def __init__(self, backend: MetricsBackend) -> None:
         kept = ["bucket", "route", "priority"]
         self._dispatched = backend.counter(
@@ -78,7 +76,6 @@ class RouterMetrics:
         self._routes: set[str] = set()
 
     def table_loaded(self, table: RoutingTable) -> None:
-        """A table is in force."""
         self._tables(1, "taken")
         self._names = bucket_labels(table)
         named = {(self._names[cell], route): w for cell, found in table.by_cell.items() for route, w in found.items()}
@@ -90,33 +87,31 @@ class RouterMetrics:
         self._weighed = set(named)
 
     def table_refused(self) -> None:
-        """A table was refused."""
         self._tables(1, "refused")
 
     def dispatched(self, ticket: Ticket) -> None:
-        """A request was sent to its route."""
         of = self._labels(ticket)
         self._dispatched(1, *of, "yes" if ticket.spilled else "no")
         self._wait(ticket.waited_s, *of)
 
     def overhead(self, own_s: float) -> None:
-        """The router's own time of a request that did not wait."""
+        """Record the router's own time of a request that did not wait."""
         self._added(own_s)
 
     def retried(self, route: str) -> None:
-        """A route failed a request, which is retried."""
+        """Count a failure of a route whose request is retried."""
         self._retries(1, route)
 
     def ended(self, ticket: Ticket, outcome: str) -> None:
-        """A request that was sent ended."""
+        """Count the end of a request that was sent."""
         self._ends(1, ticket.route or NO_ROUTE, name_of(ticket.arrival.priority), outcome)
 
     def refused(self, priority: Priority, outcome: str) -> None:
-        """A request was never sent."""
+        """Count a request that was never sent."""
         self._ends(1, NO_ROUTE, name_of(priority), outcome)
 
     def streamed(self, ticket: Ticket, *, first_s: float, token_s: float | None) -> None:
-        """A stream ended: time to its first event, and mean time between tokens."""
+        """Record the end of a stream: time to its first event, and mean time between tokens."""
         of = self._labels(ticket)
         self._first(first_s, *of)
         if token_s is not None:
@@ -139,7 +134,7 @@ class RouterMetrics:
             self._slots(scheduler.slots.get(route, 0), route)
 
     def power_reading_age(self, age_s: float) -> None:
-        """The age of the power reading in use."""
+        """Set the age of the power reading in use."""
         self._watts_age(age_s)
 
     def _labels(self, ticket: Ticket) -> tuple[str, str, str]:
@@ -151,7 +146,7 @@ class RouterMetrics:
 
 
 def bucket_labels(table: RoutingTable) -> dict[Cell, str]:
-    """The upper edges of each bucket, input x output tokens, as plans name it; `others` for the smallest ones."""
+    """Return the upper edges of each bucket, input x output tokens, as plans name it; `others` for the smallest."""
     cells = [(row, column) for row in range(len(table.input_tokens)) for column in range(len(table.output_tokens))]
     largest = set(sorted(cells, key=lambda cell: (-table.share[cell[0]][cell[1]], cell))[:MAX_BUCKETS])
     return {
@@ -161,5 +156,4 @@ def bucket_labels(table: RoutingTable) -> dict[Cell, str]:
 
 
 def name_of(priority: Priority) -> str:
-    """The priority as a label."""
     return priority.name.lower()

@@ -17,15 +17,15 @@ class MetricsBackend(Protocol):
     """Creates metrics."""
 
     def counter(self, name: str, text: str, labels: Sequence[str]) -> Say:
-        """A function that adds to a counter."""
+        """Return a function that adds to a counter."""
         ...
 
     def gauge(self, name: str, text: str, labels: Sequence[str]) -> Say:
-        """A function that sets a gauge."""
+        """Return a function that sets a gauge."""
         ...
 
     def histogram(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> Say:
-        """A function that observes a value."""
+        """Return a function that observes a value."""
         ...
 
 
@@ -36,19 +36,17 @@ class PrometheusBackend:
         self._registry = registry
 
     def counter(self, name: str, text: str, labels: Sequence[str]) -> Say:
-        """A counter."""
         made = Counter(name, text, labels, registry=self._registry)
         of_labels = cache(made.labels)
         return lambda value, *of: (of_labels(*of) if of else made).inc(value)
 
     def gauge(self, name: str, text: str, labels: Sequence[str]) -> Say:
-        """A gauge."""
         made = Gauge(name, text, labels, registry=self._registry)
         of_labels = cache(made.labels)
         return lambda value, *of: (of_labels(*of) if of else made).set(value)
 
     def histogram(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> Say:
-        """A histogram with these upper bounds."""
+        """Return a histogram with these upper bounds."""
         made = Histogram(name, text, labels, buckets=buckets, registry=self._registry)
         of_labels = cache(made.labels)
         return lambda value, *of: (of_labels(*of) if of else made).observe(value)
@@ -63,7 +61,7 @@ class RayServeBackend:
         self._ray: Any = metrics
 
     def counter(self, name: str, text: str, labels: Sequence[str]) -> Say:
-        """A counter; Ray refuses an increase of 0."""
+        """Return a counter; Ray refuses an increase of 0."""
         made, keys = self._ray.Counter(name, description=text, tag_keys=tuple(labels)), tuple(labels)
 
         def add(value: float, *of: str) -> None:
@@ -73,12 +71,11 @@ class RayServeBackend:
         return add
 
     def gauge(self, name: str, text: str, labels: Sequence[str]) -> Say:
-        """A gauge."""
         made, keys = self._ray.Gauge(name, description=text, tag_keys=tuple(labels)), tuple(labels)
         return lambda value, *of: made.set(value, tags=dict(zip(keys, of, strict=True)))
 
     def histogram(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> Say:
-        """A histogram; Ray requires bounds above 0."""
+        """Return a histogram; Ray requires bounds above 0."""
         bounds = [bound for bound in buckets if bound > 0.0]
         made = self._ray.Histogram(name, description=text, boundaries=bounds, tag_keys=tuple(labels))
         keys = tuple(labels)

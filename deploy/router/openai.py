@@ -39,7 +39,7 @@ class _Prompt:
 
 
 def arrival_of(question: Question) -> Arrival:
-    """Size and class of a request; raises BadRequestError.  On an unknown path the size is that of the body."""
+    """Return size and class of a request.  Raise BadRequestError.  On an unknown path the size is that of the body."""
     caller, priority = _caller(question.headers), _priority(question.headers)
     read = _READERS.get(question.target.partition("?")[0].rstrip("/").removeprefix("/v1"))
     if read is None or question.method != "POST":

@@ -30,7 +30,6 @@ class HttpAnswer:
         self._ended: Callable[[], None] | None = ended
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body's parts as they arrive."""
         try:
             async for chunk in self._response.content.iter_any():
                 yield chunk
@@ -46,7 +45,7 @@ class HttpAnswer:
 
 
 class HttpUpstream:
-    """One deployment of engines on HTTP."""
+    """Sends requests to one deployment of engines on HTTP."""
 
     def __init__(self, name: str, urls: Sequence[str], *, silence_s: float, clock: Clock | None = None) -> None:
         """`silence_s`: the longest time between two parts of a response, the first included."""
@@ -109,7 +108,7 @@ class HttpUpstream:
 
 
 def _address(base: Any, target: str) -> Any:
-    """The target below the replica's address; the target cannot change scheme, host or port."""
+    """Return the target below the replica's address; the target cannot change scheme, host or port."""
     path, _, query = target.partition("?")
     below = f"{base.raw_path.rstrip('/')}/{path.removeprefix('/')}"
     return type(base).build(
@@ -124,5 +123,5 @@ def _failures() -> tuple[type[Exception], ...]:
 
 
 def _reason(error: Exception) -> str:
-    """The reason without the address, which callers must not get."""
+    """Return the reason without the address, which callers must not get."""
     return type(error).__name__

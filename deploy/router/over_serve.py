@@ -22,7 +22,7 @@ PRESENT = ("RUNNING", "UPDATING", "RECOVERING", "PENDING_MIGRATION")
 
 
 def present(replica_states: Mapping[str, int]) -> int:
-    """Replicas of a deployment that serve now or in a moment, by Serve's counts of replica states."""
+    """Return the replicas of a deployment that serve now or in a moment, by Serve's counts of replica states."""
     return sum(replica_states.get(state, 0) for state in PRESENT)
 
 
@@ -36,7 +36,7 @@ class ServeAnswer:
         self._over = False
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The items of the engine's generator."""
+        """Yield the items of the engine's generator."""
         try:
             async for chunk in self._generator:
                 yield chunk
@@ -51,7 +51,7 @@ class ServeAnswer:
 
 
 class ServeUpstream:
-    """One deployment."""
+    """Sends requests to one deployment on Serve."""
 
     def __init__(self, name: str, handle: Any) -> None:
         self._name = name

@@ -18,12 +18,12 @@ class PowerAdmission:
     patience_s: float = LOW_PATIENCE_S
 
     def allows(self, priority: Priority, *, waited_s: float) -> bool:
-        """Whether one more prompt fits."""
+        """Return whether one more prompt fits."""
         most_w = limit_w(priority, waited_s, self.patience_s, self.low_limit_w, self.high_limit_w)
         return admits(self.row_w, self.step_w, most_w)
 
     def with_one_more(self) -> "PowerAdmission":
-        """With a prompt that started since the reading."""
+        """Return the limits with one more prompt that started since the reading."""
         return replace(self, row_w=self.row_w + self.step_w)
 
 

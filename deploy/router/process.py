@@ -55,17 +55,17 @@ class TableFile:
         self._seen = b""
 
     def read(self) -> RoutingTable:
-        """Read the table; raises OSError or ValidationError."""
+        """Read the table.  Raise OSError or ValidationError."""
         self._seen = self._path.read_bytes()
         return RoutingTable.model_validate_json(self._seen)
 
     def changed(self) -> RoutingTable | None:
-        """The table, if the file changed since it was read; an unusable file raises once."""
+        """Return the table, if the file changed since it was read; an unusable file raises once."""
         return None if self._path.read_bytes() == self._seen else self.read()
 
 
 async def follow(router: Router, file: TableFile, *, clock: Clock) -> None:
-    """Take every new table from the file, until cancelled."""
+    """Apply every new table from the file, until cancelled."""
     missing = False
     while True:
         await clock.sleep(TICK_S)

@@ -46,7 +46,7 @@ class Passage:
         self.ended = False
 
     async def run(self) -> None:
-        """Raises RefusalError where no part of a response was sent."""
+        """Run to the end of the response.  Raise RefusalError where no part of a response was sent."""
         try:
             self._ticket = await self._front.start(self._arrival)
         except RefusalError as error:
@@ -92,7 +92,7 @@ class Passage:
             return await self._asked()
 
     async def _asked(self) -> tuple[Answer, AsyncIterator[bytes], bytes]:
-        """Up to the first byte of the body; until then the request may be retried."""
+        """Run up to the first byte of the body; until then the request may be retried."""
         answer = await self._upstreams[self._ticket.route or ""].ask(self._question)
         try:
             chunks = answer.chunks()
@@ -138,7 +138,7 @@ class Passage:
 
 
 def _stop_if_told() -> None:
-    """A caller that disconnects at the moment of a failure counts as gone, not as failed."""
+    """Stop for a disconnected caller, who counts as gone and not as failed, even at the moment of a failure."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

@@ -27,7 +27,7 @@ class Usage:
 
 
 class AnswerReader:
-    """The reader of one response."""
+    """Reads one response."""
 
     __slots__ = ("_carry", "_readable", "_streamed", "_tail", "events", "first_s", "last_s")
 
@@ -43,11 +43,11 @@ class AnswerReader:
 
     @property
     def streamed(self) -> bool:
-        """Whether the response is a stream of events."""
+        """Return whether the response is a stream of events."""
         return self._streamed
 
     def observe(self, chunk: bytes, *, now_s: float) -> None:
-        """The next part of the body."""
+        """Read the next part of the body."""
         if not chunk:
             return
         counted = True
@@ -59,7 +59,7 @@ class AnswerReader:
             self.last_s = now_s
 
     def usage(self) -> Usage:
-        """The token counts until now: the engine's, else the number of events."""
+        """Return the token counts until now: the engine's, else the number of events."""
         counted = _usage_in(self._tail.decode(errors="replace"))
         if counted.output_tokens is not None or not self._streamed or not self._readable:
             return counted
@@ -67,7 +67,7 @@ class AnswerReader:
         return Usage(prompt_tokens=counted.prompt_tokens, output_tokens=self.events - ended)
 
     def token_s(self, output_tokens: int | None) -> float | None:
-        """Mean time between tokens; None for fewer than two tokens and without a stream."""
+        """Return the mean time between tokens; None for fewer than two tokens and without a stream."""
         if not self._streamed or self.first_s is None or self.last_s is None or (output_tokens or 0) < 2:
             return None
         return (self.last_s - self.first_s) / ((output_tokens or 0) - 1)
@@ -95,6 +95,6 @@ def _usage_in(text: str) -> Usage:
 
 
 def _tokens(found: dict[str, Any], *names: str) -> int | None:
-    """The first count; the second name is that of the Responses protocol."""
+    """Return the first count; the second name is that of the Responses protocol."""
     values = (found.get(name) for name in names)
     return next((value for value in values if type(value) is int and 0 <= value <= MAX_TOKENS), None)

@@ -30,8 +30,6 @@ COUNT_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaCounts:
-    """Running replicas."""
-
     replicas: Mapping[str, int]  # by route
     routers: int
 
@@ -73,7 +71,6 @@ class Router:
         )
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """The ASGI application."""
         if scope["type"] == "http":
             await self._ingress(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -98,11 +95,10 @@ class Router:
 
     @property
     def table(self) -> RoutingTable:
-        """The table in force."""
         return self.front.scheduler.table
 
     def take(self, table: RoutingTable) -> None:
-        """Take another table; PlanUnusableError where it is not usable, and then the old one stays."""
+        """Use another table.  Raise PlanUnusableError where it is not usable, and then keep the old one."""
         try:
             self._check(table)
         except PlanUnusableError:
@@ -189,7 +185,7 @@ class Router:
 async def serve_lifespan(
     receive: Receive, send: Send, *, start: Callable[[], Awaitable[None]], stop: Callable[[], Awaitable[None]]
 ) -> None:
-    """ASGI's lifespan protocol."""
+    """Handle ASGI's lifespan protocol."""
     while True:
         message = await receive()
         await (start() if message["type"] == "lifespan.startup" else stop())

@@ -2,7 +2,7 @@
 
     row_w(now) = reading_w + step_w (in_flight(now) - in_flight(reading))
 
-A reading is some seconds old; the router knows its own starts and ends since.  Without a poll for two periods the row
+A reading is some seconds old; the router counts its own starts and ends since.  Without a poll for two periods the row
 is modelled from the last reading, with the limits of a guard without telemetry: 90 and 95 % of the budget.  Before the
 first reading, low prompts wait for their patience and high ones start: guard and safe clocks hold the row's budget.
 """
@@ -51,7 +51,7 @@ def reading_in(page: str, *, row: str) -> GuardReading | None:
 
 
 class RowPower:
-    """One row, as one router models it."""
+    """Models the power of one row for one router."""
 
     def __init__(self, source: PowerSource) -> None:
         self._source = source
@@ -61,7 +61,7 @@ class RowPower:
         self._counts: deque[tuple[float, int]] = deque()
 
     def with_source(self, source: PowerSource) -> "RowPower":
-        """With other settings: the reading stays for the same row, and is dropped for another one."""
+        """Return the model with other settings: the reading stays for the same row, and is dropped for another one."""
         if (source.url, source.row) != (self._source.url, self._source.row):
             return RowPower(source)
         self._source = source
@@ -74,17 +74,16 @@ class RowPower:
             self._counts.popleft()
 
     def update(self, reading: GuardReading | None, *, now_s: float) -> None:
-        """Take the guard's response; None where it has no reading."""
+        """Apply the guard's response; None where it has no reading."""
         if reading is not None:
             self._reading, self._read_s = reading, now_s
             self._in_flight_then = self._in_flight_at(now_s - reading.age_s)
 
     def age_s(self, *, now_s: float) -> float:
-        """The age of the reading."""
         return inf if self._reading is None else now_s - self._read_s + self._reading.age_s
 
     def watts(self, in_flight: int, *, now_s: float, routers: int) -> PowerAdmission:
-        """The limits now.  Other routers start as many prompts as this one, so each start counts for all."""
+        """Return the limits now.  Other routers start as many prompts as this one, so each start counts for all."""
         if self._reading is None:
             return PowerAdmission(
                 row_w=0.0, step_w=0.0, low_limit_w=-inf, high_limit_w=inf, patience_s=self._source.patience_s
@@ -104,7 +103,7 @@ class RowPower:
         )
 
     def _in_flight_at(self, at_s: float) -> int:
-        """The last count before that time, else the smallest known: a request that the reading may lack is added."""
+        """Return the last count before that time, else the smallest, which adds requests that the reading may lack."""
         before = [count for when_s, count in self._counts if when_s <= at_s]
         return before[-1] if before else min((count for _when_s, count in self._counts), default=0)
 

@@ -21,16 +21,12 @@ LOOKAHEAD = 64  # requests of a queue that are tried for a free slot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSettings:
-    """Limits of the queues."""
-
     most_waiting: int = 1_000  # of each priority
     patience_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A request at its arrival."""
-
     prompt_bytes: int
     prompt_tokens: int | None = None  # exact, where the prompt is a list of token ids
     most_tokens: float = inf
@@ -54,7 +50,7 @@ class Ticket:
 
     @property
     def waited_s(self) -> float:
-        """Time from arrival to dispatch."""
+        """Return the time from arrival to dispatch."""
         return 0.0 if self.started_s is None else self.started_s - self.since_s
 
 
@@ -66,7 +62,7 @@ class _Queues:
     starts: int = 0
 
     def turn(self) -> list[Priority]:
-        """The queues in the order of this dispatch: high first, except in one of eight."""
+        """Return the queues in the order of this dispatch: high first, except in one of eight."""
         low_first = self.starts % LOW_TURN == LOW_TURN - 1
         ordered = [Priority.LOW, Priority.HIGH] if low_first else [Priority.HIGH, Priority.LOW]
         return [priority for priority in ordered if self.of[priority]]
@@ -92,31 +88,28 @@ class Scheduler:
 
     @property
     def table(self) -> RoutingTable:
-        """The table in force."""
         return self._table
 
     @property
     def in_flight(self) -> Mapping[str, int]:
-        """Requests sent and not answered yet, by route."""
+        """Return the number of requests sent and not completed yet, by route."""
         return self._in_flight
 
     @property
     def slots(self) -> Mapping[str, int]:
-        """Requests at once that this scheduler sends to each route."""
+        """Return how many requests at once this scheduler sends to each route."""
         return self._slots
 
     @property
     def waiting(self) -> Mapping[Priority, int]:
-        """Requests in the queues."""
         return {priority: len(queue) for priority, queue in self._queues.of.items()}
 
     def queued(self) -> Iterator[Ticket]:
-        """Every request that waits."""
+        """Yield every request that waits."""
         return chain.from_iterable(self._queues.of.values())
 
     @property
     def has_replicas(self) -> bool:
-        """Whether any route has a replica."""
         return any(self._slots.values())
 
     def swap(self, table: RoutingTable) -> None:
@@ -140,7 +133,6 @@ class Scheduler:
         self._closed = frozenset(routes)
 
     def limit(self, watts: PowerAdmission) -> None:
-        """Set the power limit."""
         self._watts = watts
 
     def arrive(self, arrival: Arrival, *, now_s: float) -> Ticket | None:
@@ -176,7 +168,7 @@ class Scheduler:
         return False
 
     def retry(self, ticket: Ticket) -> Ticket | None:
-        """The same request on another route, after the first failed; None where no other has a free slot."""
+        """Move a request to another route after the first failed; None where no other has a free slot."""
         failed = ticket.route or ""
         # The table may have been replaced by one with other rows.
         row = self._table.row_of(self._input_tokens(ticket.arrival))
@@ -188,7 +180,7 @@ class Scheduler:
         return replace(ticket, route=able[0], spilled=True, plan=self._table.version)
 
     def done(self, ticket: Ticket, *, prompt_tokens: int | None = None, output_tokens: int | None = None) -> None:
-        """A request that was sent has ended; the engine counted these tokens."""
+        """Record the end of a request that was sent; the engine counted these tokens."""
         self._free(ticket.route or "")
         if prompt_tokens is not None:
             self._tokens.observe(prompt_bytes=ticket.arrival.prompt_bytes, prompt_tokens=prompt_tokens)
@@ -233,7 +225,7 @@ class Scheduler:
             yield started
 
     def _next(self, now_s: float) -> Ticket | None:
-        """The first request that may go, queue by queue; one without a free slot does not block those behind it."""
+        """Return the first request that may go, queue by queue; one without a free slot does not block the next."""
         stuck: set[Cell] = set()  # where one request finds no slot, the next one of its bucket finds none either
         for priority in self._queues.turn():
             queue = self._queues.of[priority]
@@ -257,7 +249,7 @@ class Scheduler:
         return replace(ticket, started_s=now_s, route=route, spilled=spilled, plan=self._table.version)
 
     def _route(self, ticket: Ticket) -> tuple[str | None, bool]:
-        """By weight among routes with a free slot, else the least loaded route of the row."""
+        """Choose by weight among routes with a free slot, else the least loaded route of the row."""
         weights = self._table.by_cell[ticket.cell]
         chosen = self._round_robins[ticket.cell].choose(self._has_slot)
         if chosen is not None:
@@ -266,7 +258,7 @@ class Scheduler:
         return (able[0], True) if able else (None, False)
 
     def _able(self, row: int, *, without: str = "") -> list[str]:
-        """Routes of a row with a free slot, the least loaded first."""
+        """Return the routes of a row with a free slot, the least loaded first."""
         columns = range(len(self._table.output_tokens))
         others = {route for column in columns for route in self._table.by_cell[row, column]} - {without}
         return sorted(filter(self._has_slot, others), key=lambda route: (self._load(route), route))

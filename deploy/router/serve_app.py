@@ -44,7 +44,6 @@ class App:
     maps: StatusEndpoint | None = None
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """Handle one ASGI connection."""
         if scope["type"] == "lifespan":
             await serve_lifespan(receive, send, start=_nothing, stop=self._stop)
         elif self.maps is not None and asks_for(MAPS_PATH, scope):
@@ -77,7 +76,7 @@ class RouterReplica:
         return self._app
 
     async def reconfigure(self, config: Mapping[str, Any]) -> None:
-        """Serve's `user_config`, at the start and whenever it changes."""
+        """Apply Serve's `user_config`, at the start and whenever it changes."""
         router = self._app.router
         try:
             received = RouterConfig.model_validate(config)
@@ -122,7 +121,7 @@ def behind_router(
     settings: RouterSettings | None = None,
     **options: Any,
 ) -> Any:
-    """An application of bound deployments, named as the table's routes; `options` are Serve's deployment options."""
+    """Return an application of bound deployments, named as the table's routes; `options` go to Serve's deployment."""
     first = {} if config is None else {"user_config": config.model_dump(mode="json")}
     deployment = serve.deployment(
         serve.ingress()(RouterReplica),

@@ -28,7 +28,6 @@ class RouterSettings(Frozen):
 
     @property
     def scheduler(self) -> SchedulerSettings:
-        """The settings of the queues."""
         return SchedulerSettings(most_waiting=self.most_waiting, patience_s=self.patience_s)
 
 

@@ -19,14 +19,13 @@ class TokensPerByte:
         self._seen = 0.0
 
     def observe(self, *, prompt_bytes: int, prompt_tokens: int) -> None:
-        """Take a count of the engine."""
+        """Add a count of the engine."""
         if prompt_bytes <= 0 or prompt_tokens <= 0:
             return
         self._seen = min(self._seen + 1.0, MEMORY_REQUESTS)
         self.ratio += (prompt_tokens / prompt_bytes - self.ratio) / self._seen
 
     def tokens(self, prompt_bytes: int) -> float:
-        """The estimate for a prompt of this size."""
         return prompt_bytes * self.ratio
 
 
@@ -43,7 +42,7 @@ class Outputs:
 
     @property
     def edges(self) -> tuple[Sequence[int], Sequence[int]]:
-        """The buckets of the counts."""
+        """Return the buckets of the counts."""
         return self._table.input_tokens, self._table.output_tokens
 
     def observe(self, *, row: int, caller: Hashable, output_tokens: int) -> None:
@@ -60,7 +59,7 @@ class Outputs:
             counts[self._table.column_of(output_tokens)] += 1.0
 
     def expected(self, *, row: int, caller: Hashable, most_tokens: float) -> list[float]:
-        """Shares of the columns for a request of this kind."""
+        """Return the shares of the columns for a request of this kind."""
         shares = _blend(self.counts.get((row, None)), self._planned[row])
         if caller is not None:
             shares = _blend(self.counts.get((row, caller)), shares)
@@ -85,7 +84,7 @@ def _plan(share: Sequence[float]) -> list[float]:
 
 
 def _blend(counts: Sequence[float] | None, before: Sequence[float]) -> list[float]:
-    """Observed counts on top of the plan's shares."""
+    """Blend observed counts with the plan's shares."""
     if counts is None:
         return list(before)
     total = sum(counts) + PLAN_WORTH_REQUESTS

@@ -61,7 +61,7 @@ class RoutingTable(Frozen):
         routes: Mapping[str, Route],
         weights: Mapping[Cell, Mapping[str, float]],
     ) -> Self:
-        """A table from a plan's buckets and weights, without weights of 0."""
+        """Build a table from a plan's buckets and weights, without weights of 0."""
         return cls(
             version=version,
             input_tokens=buckets.input_tokens,
@@ -76,16 +76,15 @@ class RoutingTable(Frozen):
         )
 
     def row_of(self, input_tokens: float) -> int:
-        """The row of a prompt; a prompt beyond the last edge is in the last row."""
+        """Return the row of a prompt; a prompt beyond the last edge is in the last row."""
         return min(bisect_left(self.input_tokens, input_tokens), len(self.input_tokens) - 1)
 
     def column_of(self, output_tokens: float) -> int:
-        """The column of an output."""
         return min(bisect_left(self.output_tokens, output_tokens), len(self.output_tokens) - 1)
 
     @cached_property
     def by_cell(self) -> Mapping[Cell, Mapping[str, float]]:
-        """Weights of every bucket, also of those that are not listed."""
+        """Return the weights of every bucket, also of those that are not listed."""
         listed = {(cell.row, cell.column): cell.weights for cell in self.cells}
         return {
             (row, column): listed.get((row, column)) or listed[min(listed, key=lambda at: _apart(at, (row, column)))]
@@ -113,5 +112,5 @@ class RoutingTable(Frozen):
 
 
 def _apart(one: Cell, other: Cell) -> tuple[int, int, Cell]:
-    """Nearer rows first: the prompt size determines the deployment most."""
+    """Order by row first, because the prompt size determines the deployment most."""
     return abs(one[0] - other[0]), abs(one[1] - other[1]), one

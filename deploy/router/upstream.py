@@ -16,12 +16,10 @@ class Head:
 
 
 class Answer(Protocol):
-    """One response."""
-
     head: Head
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body's parts as they arrive; raises UpstreamError where the response fails."""
+        """Yield the body's parts as they arrive.  Raise UpstreamError where the response fails."""
         ...
 
     def close(self) -> None:
@@ -33,7 +31,7 @@ class Upstream(Protocol):
     """One deployment."""
 
     async def ask(self, question: Question) -> Answer:
-        """Send a request; returns with the head of the response, or raises UpstreamError."""
+        """Send a request and return with the head of the response, or raise UpstreamError."""
         ...
 
     def abandon(self) -> None:

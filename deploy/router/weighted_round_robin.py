@@ -34,11 +34,11 @@ class WeightedRoundRobin(Generic[NameT]):
 
     @property
     def credits(self) -> Mapping[NameT, float]:
-        """The credit of each name, in choices."""
+        """Return the credit of each name, in choices."""
         return dict(self._credits)
 
     def choose(self, usable: Callable[[NameT], bool] = lambda _name: True) -> NameT | None:
-        """The next name among those that can be chosen; None, without effect, when there is none."""
+        """Return the next name among those that can be chosen; None, without effect, when there is none."""
         able = [name for name in self._weights if usable(name)]
         if not able:
             return None
@@ -49,7 +49,7 @@ class WeightedRoundRobin(Generic[NameT]):
         return chosen
 
     def _due(self, name: NameT) -> tuple[bool, float]:
-        """Eligible names first, then the name that would exceed the bound soonest."""
+        """Order eligible names first, then the name that would exceed the bound soonest."""
         credit = self._credits[name]
         if credit < self._slack - _TINY:
             return True, -credit

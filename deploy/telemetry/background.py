@@ -15,7 +15,7 @@ END_S = 10 * MAX_SLEEP_S  # to write the remaining observations
 
 @contextmanager
 def record_in_background(recorder: Recorder) -> Iterator[None]:
-    """Record until the block ends.  The block goes on if the recorder fails."""
+    """Record until the block ends.  The block continues if the recorder fails."""
     stop = threading.Event()
     thread = threading.Thread(target=_run, args=(recorder, stop), name="recorder", daemon=True)
     try:

@@ -45,7 +45,7 @@ class BaseMissingError(WireError):
 
 
 class Base(NamedTuple):
-    """What both ends know after a batch: its number and its last poll."""
+    """The state of both ends after a batch: its number and its last poll."""
 
     number: int
     peers: Ints
@@ -83,7 +83,7 @@ def encode(
     rank: int | None = None,
     prober: bool = False,
 ) -> tuple[bytes, Base]:
-    """The body, and the state of a monitor that has read it.  `held` is the state that the monitor is known to have."""
+    """Return the body, and the state of a monitor that has read it.  `held` is the monitor's state before."""
     before = held or NOTHING
     polls: list[list[Any]] = []
     for _, alike in groupby(samples, key=lambda sample: sample.peers.tobytes()):
@@ -105,7 +105,7 @@ def encode(
 
 
 def decode(body: bytes, *, held_of: HeldOf) -> tuple[Batch, Base]:
-    """A batch, and the state after it; `held_of` returns the state of a node's session.  Raises WireError for every
+    """Return a batch and the state after it; `held_of` returns the state of a session.  Raise WireError for every
     invalid body.
     """
     document = _document(body)
@@ -128,11 +128,11 @@ def decode(body: bytes, *, held_of: HeldOf) -> tuple[Batch, Base]:
 
 
 def _run(run: list[Sample], before: Base, *, sent_s: float) -> list[Any]:
-    """Polls of the same peers: [times, peers or None if equal to the previous ones, rows]."""
+    """Encode polls of the same peers: [times, peers or None if equal to the previous ones, rows]."""
     peers = run[0].peers
     same = np.array_equal(peers, before.peers)
     matrices = np.stack([before.rows if same else _lined_up(before, peers), *(sample.rows for sample in run)])
-    changes = np.diff(matrices, axis=0)  # looks x peers x columns
+    changes = np.diff(matrices, axis=0)  # polls x peers x columns
     return [
         [_ms(sample.at_s, sent_s) for sample in run],
         None if same else _packed(np.diff(peers, prepend=0)),
@@ -163,7 +163,7 @@ def _samples(run: Any, before: Base, *, node: int, sent_s: float) -> list[Sample
 
 
 def _lined_up(before: Base, peers: Ints) -> Ints:
-    """The previous rows, for these peers; 0 for a new one."""
+    """Return the previous rows for these peers; 0 for a new peer."""
     rows = np.zeros((peers.size, COLUMNS), np.int64)
     at = np.searchsorted(before.peers, peers)
     at[at == before.peers.size] = 0
@@ -247,7 +247,7 @@ def _list(document: dict[str, Any], key: str, *, most: int) -> list[Any]:
 
 
 def _short(other: Observation, sent_s: float) -> list[Any]:
-    """As `to_line` has it, with times from `sent_s`, to the microsecond."""
+    """Encode an observation as `to_line` does, with times from `sent_s`, to the microsecond."""
     at_s, node, values, rank, peer = on_clock_of(other, sent_s)
     short = [round(value, 6) if type(value) is float else value for value in values]
     return [round(at_s, 6), node, rank, peer, KIND_NAMES[type(values)].lower(), short]
@@ -258,7 +258,7 @@ def _ms(at_s: float, sent_s: float) -> int:
 
 
 def _packed(values: Ints) -> str:
-    """Zigzag and LEB128: groups of 7 bits, with the high bit clear in the last byte."""
+    """Encode as zigzag and LEB128: groups of 7 bits, with the high bit clear in the last byte."""
     left = ((values << 1) ^ (values >> 63)).view(np.uint64)
     sizes = np.searchsorted(_LARGER_FROM, left, side="right") + 1
     ends = np.cumsum(sizes)

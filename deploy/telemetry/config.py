@@ -65,7 +65,7 @@ class RecordingFile(Frozen):
                 yield ("node",), f"{self.node} {violation}"
 
     def recording(self) -> Recording:
-        """As the recorder's arguments.  Raises TokenFileError."""
+        """Return the recorder's arguments.  Raise TokenFileError."""
         return Recording(
             node=self.node,
             peers=Peers(self.peers),

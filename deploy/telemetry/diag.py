@@ -67,7 +67,7 @@ class Sample(NamedTuple):
     rows: Ints
 
     def observations(self) -> list[Observation]:
-        """As observations: the poll first, then each peer."""
+        """Return the observations: the poll first, then each peer."""
         at_s, node, of_row = self.at_s, self.node, Socket._make
         rows = zip(self.peers.tolist(), self.rows.tolist(), strict=True)
         poll = Observation(at_s, node, SocketPoll(len(self.peers)))
@@ -75,7 +75,7 @@ class Sample(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Of a message, in words."""
+    """The shape of a message; sizes are in words."""
 
     words: int
     info_at: int
@@ -96,7 +96,7 @@ class Group(NamedTuple):
 
     @property
     def backoff_byte(self) -> int:
-        """Where a message of this shape has its backoff."""
+        """Return the octet at which a message of this shape has its backoff."""
         return 4 * (self.shape.info_at + _BACKOFF)
 
 
@@ -114,7 +114,7 @@ class DumpReader:
         self._known: Known = ()
 
     def read(self, dump: Dump) -> tuple[Known, list[Words]]:
-        """The sockets that lead to peers, and the messages of each group.  Equal sockets give the same object."""
+        """Return the sockets that lead to peers, and the messages of each group.  Equal sockets give one object."""
         parts = list(shapes(dump))
         dumped = [(shape, words[:, IDENTITY].tobytes()) for words, shape in parts]
         if dumped != self._dumped:
@@ -124,7 +124,7 @@ class DumpReader:
         return self._known, [words[order] for (words, _), order in ordered if len(order)]
 
     def _look_up(self, parts: list[tuple[Words, Shape]]) -> None:
-        """Other sockets may have come and gone."""
+        """Find the peers of all sockets again, because other sockets may have come and gone."""
         self._orders, groups = [], []
         for words, shape in parts:
             peer = self._peer(words)
@@ -137,7 +137,7 @@ class DumpReader:
             self._known = tuple(_group(*group) for group in groups)
 
     def _peer(self, words: Words) -> Ints:
-        """The node that each message's socket leads to."""
+        """Return the node that each message's socket leads to."""
         targets = words[:, _TARGET : _TARGET + 4].tobytes()
         peer = np.array([self._node_of.get(targets[at : at + 16], -1) for at in range(0, len(targets), 16)], np.int64)
         if len(self._ignored_ports):
@@ -152,7 +152,7 @@ def _group(shape: Shape, identity: bytes, peer: Ints) -> Group:
 
 
 def samples(known: Known, parts: Sequence[Words], *, times_s: Sequence[float], node: int) -> list[Sample]:
-    """Polls of the same sockets; a part for each group: polls x rows x words."""
+    """Return polls of the same sockets; `parts` has one array per group: polls x rows x words."""
     rows = [_rows(words, group) for words, group in zip(parts, known, strict=True)]
     if len(known) == 1:
         peers, polls = known[0].peers, rows[0]
@@ -166,7 +166,7 @@ def samples(known: Known, parts: Sequence[Words], *, times_s: Sequence[float], n
 
 
 def shapes(dump: Dump) -> Iterator[tuple[Words, Shape]]:
-    """(messages x words, their shape) for each shape of message that has tcp_info."""
+    """Yield (messages x words, their shape) for each shape of message that has tcp_info."""
     length = struct.unpack_from("=I", dump)[0] if len(dump) >= MESSAGE_BYTES else 0
     if length >= MESSAGE_BYTES and length % 4 == 0 and len(dump) % length == 0:
         words = np.frombuffer(dump, "<u4").reshape(-1, length // 4)
@@ -179,7 +179,7 @@ def shapes(dump: Dump) -> Iterator[tuple[Words, Shape]]:
 
 
 def _sorted_out(dump: bytes) -> Iterator[tuple[Words, Shape]]:
-    """The same for messages of several shapes, one at a time."""
+    """Yield (messages x words, their shape) of a dump with several shapes, reading one message at a time."""
     by_shape: dict[Shape, list[bytes]] = {}
     at = 0
     while at + MESSAGE_BYTES <= len(dump):
@@ -197,7 +197,7 @@ def _sorted_out(dump: bytes) -> Iterator[tuple[Words, Shape]]:
 
 
 def _info(message: Dump) -> tuple[int, int]:
-    """The word at which tcp_info begins in a message, and its length in words; (0, 0) without one."""
+    """Return the word at which tcp_info begins in a message, and its length in words; (0, 0) without one."""
     inner = MESSAGE_BYTES
     while inner + 4 <= len(message):
         size, kind = struct.unpack_from("=HH", message, inner)
@@ -210,7 +210,7 @@ def _info(message: Dump) -> tuple[int, int]:
 
 
 def _columns(shape: Shape) -> tuple[Ints, list[int]]:
-    """Words of a message in the order of `_rows`, and the columns of `Socket` that an older kernel lacks."""
+    """Return the words of a message in the order of `_rows`, and the columns of `Socket` that an older kernel lacks."""
     taken: list[int] = []
     absent: list[int] = []
 
@@ -232,7 +232,7 @@ def _columns(shape: Shape) -> tuple[Ints, list[int]]:
 
 
 def _rows(words: Words, of: Group) -> Ints:
-    """Polls x peers x columns of `Socket`, from polls x messages x words."""
+    """Return polls x peers x columns of `Socket`, from polls x messages x words."""
     rows = np.empty((len(words), len(of.peers), len(Socket._fields)), np.int64)
     if not len(of.peers):
         return rows

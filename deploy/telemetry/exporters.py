@@ -23,8 +23,6 @@ Parse = Callable[[Iterable[bytes], float], Iterator[Observation]]
 
 
 class ExporterSource:
-    """One exporter."""
-
     def __init__(self, name: str, url: str, *, parse: Parse, period_s: float = 5.0) -> None:
         self.name = name
         self.period_s = period_s
@@ -32,7 +30,7 @@ class ExporterSource:
         self._last: dict[tuple[object, ...], Observation] = {}
 
     def poll(self, now_s: float) -> list[Observation]:
-        """What changed since the last scrape.  Raises OSError.
+        """Return what changed since the last scrape.  Raise OSError.
 
         A truncated reply marks nothing as reported.
         """
@@ -40,7 +38,7 @@ class ExporterSource:
         return [seen for seen in self._parse(reply, now_s) if self._changed(seen)]
 
     def close(self) -> None:
-        """Holds nothing open."""
+        """Do nothing, because nothing stays open."""
 
     def _changed(self, seen: Observation) -> bool:
         values = seen.values
@@ -53,7 +51,7 @@ class ExporterSource:
 
 
 def dcgm_source(url: str, *, node: int, job_map: JobMap, tally: ParseErrors) -> ExporterSource:
-    """Of dcgm-exporter, by default on port 9400."""
+    """Return a source for dcgm-exporter, by default on port 9400."""
 
     def parse(chunks: Iterable[bytes], now_s: float) -> Iterator[Observation]:
         return parse_dcgm(chunks, at_s=now_s, node=node, job_map=job_map, tally=tally)
@@ -62,7 +60,7 @@ def dcgm_source(url: str, *, node: int, job_map: JobMap, tally: ParseErrors) -> 
 
 
 def xpu_timer_source(url: str, *, job_map: JobMap, tally: ParseErrors) -> ExporterSource:
-    """Of xpu_timer, by default on port 18889."""
+    """Return a source for xpu_timer, by default on port 18889."""
 
     def parse(chunks: Iterable[bytes], now_s: float) -> Iterator[Observation]:
         return parse_xpu_timer(chunks, at_s=now_s, job_map=job_map, tally=tally)
@@ -71,7 +69,7 @@ def xpu_timer_source(url: str, *, job_map: JobMap, tally: ParseErrors) -> Export
 
 
 def scrape(url: str) -> Iterator[bytes]:
-    """The reply's body in pieces.  Raises OSError unless the reply is a whole 200."""
+    """Yield the reply's body in pieces.  Raise OSError unless the reply is a complete 200."""
     parts = urlsplit(url)
     connection_type = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = connection_type(parts.hostname or "", parts.port, timeout=REPLY_S)

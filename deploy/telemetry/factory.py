@@ -61,7 +61,7 @@ class Recording:
 
     @property
     def job_map(self) -> JobMap:
-        """The job's ranks on its nodes, with addresses."""
+        """Return the job's ranks on its nodes, with addresses."""
         ranks = range(self.peers.nodes * self.ranks_per_node)
         rank_node = tuple(rank // self.ranks_per_node for rank in ranks)
         return JobMap(self.peers.nodes, rank_node, hosts=self.peers.node_of)
@@ -74,7 +74,7 @@ def settle_memory() -> None:
 
 
 def recorder_of(recording: Recording, *, started_s: float, tally: ParseErrors | None = None) -> Recorder:
-    """Opens everything, or nothing.  Raises OSError where access is denied, FleetwrightError for contradictions.
+    """Open everything, or nothing.  Raise OSError where access is denied, FleetwrightError for contradictions.
 
     `tally` counts malformed input.
     """
@@ -106,7 +106,7 @@ def recorder_of(recording: Recording, *, started_s: float, tally: ParseErrors | 
 
 
 def _own_ports(recording: Recording) -> frozenset[int]:
-    """The recorder's own connections are not the job's."""
+    """Return the monitor's port: the recorder's connections to it are not the job's."""
     if recording.monitor_url is None:
         return frozenset()
     parts = urlsplit(recording.monitor_url)
@@ -114,7 +114,7 @@ def _own_ports(recording: Recording) -> frozenset[int]:
 
 
 def _sources(recording: Recording, tally: ParseErrors, sockets: SocketSource) -> Iterator[Source]:
-    """Each opened on demand."""
+    """Yield the sources, each opened on demand."""
     if recording.probes_only:
         yield Talking(sockets)
         yield from _probers(recording, tally, sockets)
@@ -143,7 +143,7 @@ def _slow_sources(recording: Recording, tally: ParseErrors) -> Iterator[Source]:
 
 
 def _probers(recording: Recording, tally: ParseErrors, sockets: SocketSource) -> list[Source]:
-    """One, or none if not requested."""
+    """Return one prober, or none if not requested."""
     if recording.probe_bytes is None:
         return []
     prober = Prober(

@@ -24,7 +24,7 @@ class _Version(NamedTuple):
 
 
 class FlightSource:
-    """One folder of dumps."""
+    """Reads one folder of dumps."""
 
     name = "flight"
 
@@ -35,7 +35,7 @@ class FlightSource:
         self._read: dict[Path, _Version] = {}
 
     def poll(self, now_s: float) -> list[Observation]:
-        """The new dumps.  Dumps of one poll are read together."""
+        """Return the new dumps' observations.  Dumps of one poll are read together."""
         dumps: dict[int, Dump] = {}
         for path in sorted(self._folder.iterdir())[:MAX_FILES]:
             rank = dump_rank(path.name)
@@ -47,10 +47,10 @@ class FlightSource:
         return list(flights(dumps, at_s=now_s, job_map=self._places, tally=self._tally))
 
     def close(self) -> None:
-        """Holds nothing open."""
+        """Do nothing, because nothing stays open."""
 
     def _content(self, path: Path) -> bytes | None:
-        """The readable dumps.  An unreadable dump is retried and does not affect the others."""
+        """Return the content of a dump.  An unreadable dump is retried and does not affect the others."""
         try:
             if not path.is_file() or not self._complete(path):
                 return None

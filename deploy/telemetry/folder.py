@@ -50,15 +50,13 @@ class RecordingFolder:
         self._begin(run)
 
     def is_due(self) -> bool:
-        """Lines are not urgent."""
+        """Return False, because lines are not urgent."""
         return False
 
     def sample(self, sample: Sample) -> None:
-        """One poll of the sockets."""
         self._held.append(sample)
 
     def observed(self, observations: Sequence[Observation]) -> None:
-        """Other observations."""
         self._held.extend(observations)
 
     def flush(self) -> None:
@@ -87,7 +85,7 @@ class RecordingFolder:
             return  # another node's recorder, or the job, was first
 
     def _write_out(self) -> None:
-        """Lines that a full disk refuses are lost."""
+        """Write the lines; those that a full disk refuses are lost."""
         held, self._held = self._held, []
         by_name: dict[str, list[str]] = {}
         for seen in held:
@@ -100,7 +98,7 @@ class RecordingFolder:
 
 
 def refuse_other_run(path: Path, *, run: Mapping[str, Any]) -> None:
-    """Compare with the folder's run.json.  Raises OtherRunError."""
+    """Compare with the folder's run.json.  Raise OtherRunError."""
     file = path / RUN
     try:
         there, here = parse_run(file.read_bytes()).job, parse_run(json.dumps(run).encode()).job
@@ -111,7 +109,7 @@ def refuse_other_run(path: Path, *, run: Mapping[str, Any]) -> None:
 
 
 def _differences(there: Job, here: Job) -> Iterator[tuple[str, object, object]]:
-    """Field, value there, value here; as a replay reads both."""
+    """Yield (field, value there, value here), as a replay reads both."""
     if len(there.rank_node) != len(here.rank_node):
         yield "n", len(there.rank_node), len(here.rank_node)
     for rank, (theirs, ours) in enumerate(zip(there.rank_node, here.rank_node, strict=False)):
@@ -122,7 +120,7 @@ def _differences(there: Job, here: Job) -> Iterator[tuple[str, object, object]]:
 
 
 def _socket_line(sample: Sample) -> tuple[str, str]:
-    """JSON of a list of whole numbers, at half the cost."""
+    """Return (file, line); formatting a list of whole numbers this way costs half as much as `json`."""
     rows = np.column_stack((sample.peers, sample.rows)).tolist()
     line = f'{{"t":{round(sample.at_s, 6)!r},"node":{sample.node},"c":{rows}}}\n'
     return f"tcp_node{sample.node}.jsonl", line.replace(" ", "")

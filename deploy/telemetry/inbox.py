@@ -53,7 +53,6 @@ class Inbox:
         self._thread.start()
 
     def poll(self, now_s: float) -> list[Observation]:  # noqa: ARG002 - the lines have their own times
-        """All received observations."""
         seen: list[Observation] = []
         for _ in range(len(self._waiting)):
             for line in self._waiting.popleft().splitlines():
@@ -65,7 +64,7 @@ class Inbox:
         """Remove the socket's path."""
         self._closing.set()
         with contextlib.suppress(OSError):
-            self._path.unlink()  # while it is ours: after the close another process may bind it
+            self._path.unlink()  # while this process owns it: after the close another process may bind it
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
         self._thread.join(timeout=1.0)
@@ -103,13 +102,12 @@ class LateInbox:
             self._inbox = self._open()
 
     def poll(self, now_s: float) -> list[Observation]:
-        """All received observations."""
         if self._inbox is None:
             self._inbox = self._open()
         return self._inbox.poll(now_s)
 
     def close(self) -> None:
-        """Remove the socket's path, if it is ours."""
+        """Remove the socket's path, if this process created it."""
         if self._inbox is not None:
             self._inbox.close()
 
@@ -134,7 +132,7 @@ def _is_dead(path: Path) -> bool:
 
 
 def parse_rank_line(line: bytes, *, job_map: JobMap) -> list[Observation]:
-    """Parse a line of a datagram.  Raises MalformedError."""
+    """Parse a line of a datagram.  Raise MalformedError."""
     try:
         record = json.loads(line)
         parse = _PARSERS[record["k"]]

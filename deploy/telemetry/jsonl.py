@@ -9,7 +9,7 @@ Line = dict[str, Any]
 
 
 def line_of(observation: Observation) -> tuple[str, Line]:
-    """(file, line).  Ranks have their own files; other observations of a node share one file."""
+    """Return (file, line).  Ranks have their own files; other observations of a node share one file."""
     values = observation.values
     if isinstance(values, Heartbeat) and observation.rank is not None:
         return f"hb_rank{observation.rank}.jsonl", _heartbeat(observation.at_s, observation.rank, values)

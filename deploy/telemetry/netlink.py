@@ -84,8 +84,8 @@ class DiagSocket:
         self._plainer = tuple(_of_family(family, b"") for family in (socket.AF_INET, socket.AF_INET6))
 
     def dump(self) -> memoryview:
-        """All messages of one dump without end marks, valid until the next dump.  Raises OSError, for example when the
-        kernel lacks the module.
+        """Return all messages of one dump without end marks, valid until the next dump.  Raise OSError, for example
+        when the kernel lacks the module.
         """
         try:
             return self._dump()
@@ -96,9 +96,7 @@ class DiagSocket:
             return self._dump()
 
     def ask(self, queries: Sequence[Query], frames: Frames, *, poll: int) -> bool:
-        """Whether each request got its reply; a missing socket is an error reply.  A dump skips replies that it finds
-        waiting.
-        """
+        """Return whether each request got its reply; a missing socket is an error reply.  A dump skips old replies."""
         first = 0
         for question in queries:
             try:
@@ -111,7 +109,6 @@ class DiagSocket:
         return True
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
     def _dump(self) -> memoryview:
@@ -144,7 +141,7 @@ class DiagSocket:
 
 
 def _messages_end(buffer: bytearray, at: int, size: int) -> int:
-    """Where the end mark begins: it comes alone, or as the last message of a datagram."""
+    """Return where the end mark begins: it comes alone, or as the last message of a datagram."""
     mark = at + size - HEADER.size - 4  # its body is one int
     if mark >= at:
         length, kind = struct.unpack_from("=IH", buffer, mark)
@@ -154,7 +151,7 @@ def _messages_end(buffer: bytearray, at: int, size: int) -> int:
 
 
 def bytecode(targets: Sequence[Address]) -> bytes:
-    """The filter attribute for connections to these addresses.
+    """Return the filter attribute for connections to these addresses.
 
     For each address: on a match jump to the end, otherwise to the next.  A jump one word past the end rejects.  An IPv4
     address also matches in its IPv6-mapped form.
@@ -173,7 +170,7 @@ def bytecode(targets: Sequence[Address]) -> bytes:
 
 
 def _condition(target: Address) -> bytes:
-    """inet_diag_hostcond: family, significant bits of the address, any port, the address."""
+    """Return an inet_diag_hostcond: family, significant bits of the address, any port, the address."""
     family = socket.AF_INET if target.version == 4 else socket.AF_INET6
     return struct.pack("=BBxxi", family, target.max_prefixlen, -1) + target.packed
 
@@ -214,7 +211,7 @@ def enter_namespace(namespace: Path) -> None:
 
 
 def namespace_path(*, name: str | None = None, pid: int | None = None) -> Path | None:
-    """An `ip netns` namespace by name, a process's by id; None: the namespace of this process."""
+    """Return an `ip netns` namespace by name, a process's by id; None: the namespace of this process."""
     if name is not None:
         return Path(name) if "/" in name else NAMED / name
     return Path(f"/proc/{pid}/ns/net") if pid is not None else None

@@ -48,7 +48,7 @@ _receive.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int,
 
 
 class Frames:
-    """Buffers for so many polls of so many sockets, each message of at most `width` octets, in one block of memory."""
+    """Buffers for a number of polls and sockets, each message of at most `width` octets, in one block of memory."""
 
     def __init__(self, *, polls: int, sockets: int, width: int) -> None:
         self.polls, self.sockets = polls, sockets
@@ -59,24 +59,24 @@ class Frames:
         self._first = ctypes.addressof(self._messages)
 
     def receive(self, netlink: socket.socket, *, poll: int, first: int, count: int) -> bool:
-        """Whether as many replies were waiting.  They go to the rows from `first` on."""
+        """Return whether as many replies were waiting.  They go to the rows from `first` on."""
         at = self._first + (poll * self.sockets + first) * ctypes.sizeof(_Message)
         return bool(_receive(netlink.fileno(), at, count, socket.MSG_DONTWAIT, None) == count)
 
     def put(self, parts: Sequence[Words], *, poll: int) -> None:
-        """Messages from a dump, a matrix for each shape."""
+        """Copy messages from a dump, a matrix for each shape."""
         first = 0
         for words in parts:
             self.words[poll, first : first + len(words), : words.shape[1]] = words
             first += len(words)
 
     def column(self, octet: int, *, poll: int, rows: slice) -> bytearray:
-        """One octet of each message of a poll: faster than numpy for few messages."""
+        """Return one octet of each message of a poll: faster than numpy for few messages."""
         begin = poll * self.sockets * self.width + octet
         return self.octets[begin + rows.start * self.width : begin + (rows.stop - 1) * self.width + 1 : self.width]
 
     def _places(self) -> tuple[Any, Any]:
-        """An iovec and a header for each place.  Their targets must live as long as they do."""
+        """Return an iovec and a header for each place.  Their targets must live as long as they do."""
         count = self.polls * self.sockets
         base = ctypes.addressof(ctypes.c_char.from_buffer(self.octets)) if count else 0
         vectors = (_Vector * count)()

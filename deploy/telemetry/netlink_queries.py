@@ -32,7 +32,7 @@ _WORDS: Final = _ID_AT + IDENTITY.stop - IDENTITY.start
 
 
 class Questions:
-    """Of all sockets of a dump.  `parts` are their messages, by group."""
+    """Requests for all sockets of a dump.  `parts` are their messages, by group."""
 
     def __init__(self, known: Known, parts: Sequence[Words]) -> None:
         self.sockets = sum(map(len, parts))
@@ -49,7 +49,7 @@ class Questions:
         }
 
     def replied(self, diag: DiagSocket, frames: Frames, *, poll: int) -> bool:
-        """Whether all sockets exist and are established; then their messages are in that poll's frame."""
+        """Return whether all sockets exist and are established; then their messages are in that poll's frame."""
         if not diag.ask(self._queries, frames, poll=poll):
             return False
         rows = slice(0, self.sockets)
@@ -57,7 +57,7 @@ class Questions:
 
 
 def _requested(words: Words) -> Words:
-    """A request for each: nlmsghdr, inet_diag_req_v2 with the identity from the dump."""
+    """Return a request for each socket: nlmsghdr, inet_diag_req_v2 with the identity from the dump."""
     requested = np.zeros((len(words), _WORDS), np.uint32)
     requested[:, 0] = 4 * _WORDS
     requested[:, 1] = SOCK_DIAG_BY_FAMILY | NLM_F_REQUEST << 16

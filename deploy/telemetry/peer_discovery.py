@@ -13,7 +13,7 @@ class Sockets(Protocol):
     """Polls a node's connections."""
 
     def poll(self, now_s: float) -> Sequence[Sample]:
-        """All peers, now."""
+        """Return the present samples of all peers."""
         ...
 
     def close(self) -> None:
@@ -31,10 +31,9 @@ class Talking:
         self._sockets = sockets
 
     def poll(self, now_s: float) -> Sequence[Observation]:
-        """None.  Raises OSError."""
+        """Return no observations.  Raise OSError."""
         self._sockets.poll(now_s)
         return ()
 
     def close(self) -> None:
-        """Close the sockets."""
         self._sockets.close()

@@ -15,7 +15,7 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """The job's nodes by address.  A node may have several addresses, as with one per rail."""
+    """Maps addresses to the job's nodes.  A node may have several addresses, as with one per rail."""
 
     node_of: Mapping[str, int]
     keys: Mapping[bytes, int] = field(init=False, repr=False)
@@ -27,16 +27,14 @@ class Peers:
 
     @property
     def nodes(self) -> int:
-        """How many nodes the job has."""
         return 1 + max(self.node_of.values(), default=-1)
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """All of them."""
         return tuple(ipaddress.ip_address(text) for text in self.node_of)
 
     def violation_of(self, node: int) -> str | None:
-        """The reason why a node is not one of the job's."""
+        """Return the reason why a node is not one of the job's."""
         nodes = sorted(set(self.node_of.values()))
         if node in nodes:
             return None
@@ -54,7 +52,7 @@ class Peers:
 
 
 def _keys(address: Address) -> tuple[bytes, ...]:
-    """As inet_diag_sockid holds it: an IPv4 address in the first word, or IPv6-mapped."""
+    """Return the address as inet_diag_sockid holds it: an IPv4 address in the first word, or IPv6-mapped."""
     packed = address.packed
     if len(packed) == 16:
         return (packed,)
@@ -62,7 +60,7 @@ def _keys(address: Address) -> tuple[bytes, ...]:
 
 
 def parse_peers(text: str) -> Peers:
-    """`10.0.0.1=0,10.0.0.2=1`, or the same with one pair a line, blanks and `#` comments."""
+    """Parse `10.0.0.1=0,10.0.0.2=1`, or the same with one pair a line, blanks and `#` comments."""
     pairs: dict[str, int] = {}
     violations: list[Violation] = []
     lines = (line.partition("#")[0] for line in text.splitlines())

@@ -12,7 +12,7 @@ _OF_A_PORT: Final = ("ports/*/state", "ports/*/rate", "ports/*/counters/*", "por
 
 
 class PortSource:
-    """All ports of one node."""
+    """Reads all ports of one node."""
 
     name = "ports"
 
@@ -21,7 +21,7 @@ class PortSource:
         self._node, self._tally, self._root = node, tally, root
 
     def poll(self, now_s: float) -> list[Observation]:
-        """One observation a port.  Unreadable files are skipped."""
+        """Return one observation per port.  Unreadable files are skipped."""
         texts: dict[str, str] = {}
         for device in sorted(self._root.iterdir()):
             for pattern in _OF_A_PORT:
@@ -31,7 +31,7 @@ class PortSource:
         return list(parse_ports(texts, at_s=now_s, node=self._node, tally=self._tally))
 
     def close(self) -> None:
-        """Holds nothing open."""
+        """Do nothing, because nothing stays open."""
 
 
 def _text(path: Path) -> str | None:

@@ -1,8 +1,8 @@
 """The reply to a probe: the receiver's measurement, one small datagram for a whole train.
 
 With it a reading is known if either end reports.  A reply names the train by the sender's number and time, so only a
-sent train can be answered, and once.  It is smaller than its train, goes only to a peer's known address and is never
-answered, so it cannot amplify traffic.
+sent train can get a reply, and once.  It is smaller than its train, goes only to a peer's known address and gets no
+reply, so it cannot amplify traffic.
 """
 
 import struct
@@ -36,11 +36,10 @@ class Awaited:
         self._sent: dict[int, deque[tuple[int, float]]] = {}  # by peer: numbers and moments
 
     def sent(self, peer: int, number: int, sent_s: float) -> None:
-        """A train was sent."""
         self._sent.setdefault(peer, deque(maxlen=MAX_AWAITED)).append((number, sent_s))
 
     def taken(self, message: bytes, of: int | None) -> tuple[int, ProbeReturned] | None:
-        """The peer and its reading; None unless the reply is of the node `of`, on a train that awaits a reply."""
+        """Return the peer and its reading; None unless the reply is from node `of` and to a train that awaits one."""
         reply = _Reply(*REPLY.unpack(message)[1:]) if is_reply(message) else None
         if reply is None or reply.node != of or reply.size_bytes != self._size_bytes or not _is_sane(reply):
             return None
@@ -53,12 +52,12 @@ class Awaited:
 
 
 def is_reply(message: bytes) -> bool:
-    """By its mark and its size."""
+    """Recognize a reply by its mark and its size."""
     return len(message) == REPLY.size and message.startswith(MARK)
 
 
 def reply_of(node: int, number: int, probe: Probe) -> bytes | None:
-    """The reply of `node` to a received train; None if the train was smaller than the reply."""
+    """Return the reply of `node` to a received train; None if the train was smaller than the reply."""
     if probe.size_bytes < REPLY.size:
         return None
     tail_s = nan if probe.tail_s is None else probe.tail_s

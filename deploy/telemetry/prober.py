@@ -76,11 +76,11 @@ class _Train:
     received_s: float = 0.0
 
     def probe(self) -> Probe:
-        """Of all of it."""
+        """Return the probe of the whole train."""
         return Probe(self.size_bytes, self.head.sent_s, self.received_s, self._tail_s())
 
     def _tail_s(self) -> float | None:
-        """None for reordered datagrams and for a train of one."""
+        """Return None for reordered datagrams and for a train of one."""
         return None if self.half_s is None or self.received_s <= self.half_s else self.received_s - self.half_s
 
 
@@ -114,7 +114,7 @@ class Prober:
         self._node_of = {str(ipaddress.ip_address(address)): of for address, of in peers.node_of.items()}
         self._talked: Iterable[int] = ()
         self._others = self._neighbours
-        self._turn_s = 0.0  # of the last look
+        self._turn_s = 0.0  # of the last poll
         self._turn = 0
         self._sent = 0
         self._trains: dict[int, _Train] = {}
@@ -123,7 +123,7 @@ class Prober:
         self._from = _senders(self._address_of[node], port, namespace)
 
     def poll(self, now_s: float) -> list[Observation]:
-        """Whole trains since the last poll, and replies to ours; sends the next trains that are due."""
+        """Return trains completed since the last poll, and replies to own trains; send the next trains that are due."""
         taken = [self._taken(*received) for received in self._received()]
         others = self._known()
         for turn in self._turns(now_s, turns_of(len(others))):
@@ -132,12 +132,11 @@ class Prober:
         return [Observation(now_s, self._node, values, peer=peer) for peer, values in filter(None, taken)]
 
     def close(self) -> None:
-        """Close the sockets."""
         for one in (self._socket, *self._from):
             one.close()
 
     def _known(self) -> tuple[int, ...]:
-        """The peers, from the next in the ring on."""
+        """Return the peers, from the next in the ring on."""
         talking = self._talking()
         if talking != self._talked:
             self._talked = frozenset(talking)
@@ -146,7 +145,7 @@ class Prober:
         return self._others
 
     def _turns(self, now_s: float, turns: int) -> range:
-        """The turns since the last poll; at least the newest if their number changed."""
+        """Return the turns since the last poll; at least the newest if their number changed."""
         turn_s = max(self._every_s / turns, min(1.0 / MAX_PER_S, self._every_s / 2))
         turn, before = floor(now_s / turn_s), self._turn if turn_s == self._turn_s else -1
         self._turn_s, self._turn = turn_s, turn
@@ -156,7 +155,6 @@ class Prober:
         return range(turn + 1 - missed, turn + 1)
 
     def _send(self, other: int) -> None:
-        """Send a train to one peer."""
         where = self._address_of[other], self._port
         self._sent += 1
         sent_s = time.time()
@@ -175,7 +173,7 @@ class Prober:
             self._awaited.sent(other, self._sent, sent_s)
 
     def _received(self) -> Iterator[tuple[bytes, str, float]]:
-        """A waiting datagram, its sender and its arrival."""
+        """Yield each waiting datagram, its sender and its arrival."""
         for _ in range(MAX_DATAGRAMS):
             try:
                 message, ancillary, _flags, where = self._socket.recvmsg(DATAGRAM_BYTES + 1, ANCILLARY_BYTES)
@@ -186,7 +184,7 @@ class Prober:
             yield message, where[0], _stamp_s(ancillary)
 
     def _taken(self, message: bytes, address: str, stamp_s: float) -> tuple[int, Probe | ProbeReturned] | None:
-        """The peer and its probe, once the train is whole; or its reply to ours."""
+        """Return the peer and its probe, once the train is whole; or its reply to an own train."""
         of = self._node_of.get(address)
         if is_reply(message):
             reply = self._awaited.taken(message, of)
@@ -225,7 +223,7 @@ class Prober:
 
 
 def train(node: int, number: int, *, sent_s: float, size_bytes: int) -> Iterator[bytes]:
-    """The datagrams of one probe, `size_bytes` together."""
+    """Yield the datagrams of one probe, `size_bytes` together."""
     count = ceil(size_bytes / DATAGRAM_BYTES)
     for datagram in range(count):
         size = size_bytes // count + (datagram < size_bytes % count)
@@ -233,12 +231,12 @@ def train(node: int, number: int, *, sent_s: float, size_bytes: int) -> Iterator
 
 
 def turns_of(others: int) -> int:
-    """An even number, at least two; one may be idle."""
+    """Return an even number, at least two; one may be idle."""
     return max(2, others + others % 2)
 
 
 def neighbours(node: int, peers: Peers) -> list[int]:
-    """The next and the previous node in the ring; of two nodes the other, of one none."""
+    """Return the next and the previous node in the ring; of two nodes the other, of one none."""
     ring = sorted(_addresses(peers))
     if node not in ring:
         raise RuleError([(("node",), f"expected one of the peers' indices, got {node}")])
@@ -248,7 +246,7 @@ def neighbours(node: int, peers: Peers) -> list[int]:
 
 
 def _addresses(peers: Peers) -> dict[int, str]:
-    """The first address of each node."""
+    """Return the first address of each node."""
     return {node: address for address, node in reversed(list(peers.node_of.items()))}
 
 
@@ -262,7 +260,7 @@ def _head(message: bytes) -> _Head | None:
 
 
 def _stamp_s(ancillary: Sequence[tuple[int, int, bytes]]) -> float:
-    """The kernel's stamp, or the current time."""
+    """Return the kernel's stamp, or the current time."""
     for level, kind, data in ancillary:
         if (level, kind, len(data)) == (socket.SOL_SOCKET, SO_TIMESTAMPNS, TIMESPEC.size):
             seconds, nanoseconds = TIMESPEC.unpack(data)
@@ -271,7 +269,7 @@ def _stamp_s(ancillary: Sequence[tuple[int, int, bytes]]) -> float:
 
 
 def _senders(address: str, port: int, namespace: Path | None) -> tuple[socket.socket, ...]:
-    """Bound to the ports after `port` if free, otherwise to any."""
+    """Open sockets on the ports after `port` if free, otherwise on any port."""
     made = []
     for way in range(1, PORTS + 1):
         try:

@@ -19,7 +19,7 @@ MAX_BYTES: Final = 4096
 
 
 class ProcessSource:
-    """The ranks of this node by process id."""
+    """Observes the ranks of this node by process id."""
 
     name = "processes"
 
@@ -33,11 +33,10 @@ class ProcessSource:
         self._waits = {pid: self._opened(pid, "schedstat") for pid in pid_of.values()}
 
     def poll(self, now_s: float) -> list[Observation]:
-        """One observation a rank; the state of a missing process is `gone`."""
+        """Return one observation per rank; the state of a missing process is `gone`."""
         return [Observation(now_s, self._node, self._state(pid), rank=rank) for rank, pid in self._pid_of.items()]
 
     def close(self) -> None:
-        """Close the files."""
         for files in (self._stats, self._waits):
             for pid, file in files.items():
                 if file is not None:
@@ -59,19 +58,19 @@ class ProcessSource:
             return None
 
     def _stat(self, pid: int) -> list[str] | None:
-        """The fields after the command's name, which may hold brackets and blanks."""
+        """Return the fields after the command's name, which may hold brackets and blanks."""
         text = _read(self._stats[pid])
         fields = text.rpartition(b")")[2].decode("ascii", "replace").split(None, 20)
         return fields if len(fields) > 19 else None
 
     def _waited_s(self, pid: int) -> float | None:
-        """None if the kernel has no scheduler statistics."""
+        """Return None if the kernel has no scheduler statistics."""
         fields = _read(self._waits[pid]).split()
         return int(fields[1]) / 1e9 if len(fields) == 3 else None
 
 
 def _read(file: int | None) -> bytes:
-    """Of a process that has ended."""
+    """Return the content; empty for a process that has ended."""
     if file is None:
         return b""
     try:

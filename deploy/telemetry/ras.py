@@ -16,7 +16,7 @@ _QUESTION: Final = b"SET FORMAT json\nVERBOSE STATUS\n"
 
 
 class RasSource:
-    """The state of all ranks that RAS reaches.  One node of a job queries it."""
+    """Observes the state of all ranks that RAS reaches.  One node of a job queries it."""
 
     name = "ras"
 
@@ -28,16 +28,16 @@ class RasSource:
         self._members = Communicators(job_map)
 
     def poll(self, now_s: float) -> list[Observation]:
-        """One observation for each rank of each communicator."""
+        """Return one observation for each rank of each communicator."""
         reply = ask(self._address)
         return list(parse_ras(reply, at_s=now_s, job_map=self._places, members=self._members, tally=self._tally))
 
     def close(self) -> None:
-        """Holds nothing open."""
+        """Do nothing, because nothing stays open."""
 
 
 def ask(address: tuple[str, int]) -> list[bytes]:
-    """Everything that RAS sends until it closes."""
+    """Return all data that RAS sends until it closes the connection."""
     with socket.create_connection(address, timeout=REPLY_S) as connection:
         connection.sendall(_QUESTION)
         chunks: list[bytes] = []

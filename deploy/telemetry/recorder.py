@@ -32,11 +32,11 @@ class Sockets(Protocol):
     """Polls a node's connections."""
 
     def poll(self, now_s: float, *, wanted: bool) -> Sequence[Sample]:
-        """All peers: this poll and those held before, or none if none is `wanted` yet."""
+        """Return samples of all peers: this poll and those held before, or none if none is `wanted` yet."""
         ...
 
     def held(self) -> Sequence[Sample]:
-        """The held polls."""
+        """Return the held polls."""
         ...
 
     def close(self) -> None:
@@ -48,23 +48,23 @@ class Sink(Protocol):
     """A destination of observations."""
 
     def is_due(self) -> bool:
-        """Whether it forwards at the end of this poll and so wants the newest."""
+        """Return whether the sink forwards at the end of this poll and so needs the newest samples."""
         ...
 
     def sample(self, sample: Sample) -> None:
-        """One poll of the sockets."""
+        """Take one poll of the sockets."""
         ...
 
     def observed(self, observations: Sequence[Observation]) -> None:
-        """Other observations."""
+        """Take other observations."""
         ...
 
     def flush(self) -> None:
-        """A poll has ended."""
+        """End a poll."""
         ...
 
     def close(self) -> None:
-        """The recording ends."""
+        """End the recording."""
         ...
 
 
@@ -78,8 +78,6 @@ class RecorderClock:
 
 @dataclass(slots=True)
 class RecorderStats:
-    """Counts of a recorder."""
-
     polls: int = 0
     late_polls: int = 0  # periods without a poll
     observations: int = 0
@@ -87,8 +85,6 @@ class RecorderStats:
 
 
 class Recorder:
-    """One node's recorder."""
-
     def __init__(
         self,
         *,
@@ -116,7 +112,7 @@ class Recorder:
         return self.tally
 
     def poll(self) -> None:
-        """Everything that is due, once."""
+        """Poll everything that is due, once."""
         self.tally.polls += 1
         if self._sockets is not None:
             self._poll_sockets(self._sockets)
@@ -173,7 +169,7 @@ class Recorder:
         self.tally.failures[what] += 1
 
     def _slept_until_next(self, stop: Event) -> bool:
-        """False once `stop` is set.  A plain sleep, because waiting for an event costs a lock and more calls."""
+        """Return False once `stop` is set.  A plain sleep, because waiting for an event costs a lock and more calls."""
         left_s = self._until_next_s()
         while not stop.is_set():
             time.sleep(min(left_s, MAX_SLEEP_S))
@@ -183,7 +179,7 @@ class Recorder:
         return False
 
     def _until_next_s(self) -> float:
-        """To the next whole number of periods on the wall clock."""
+        """Return the time to the next whole number of periods on the wall clock."""
         now_s = self._clock.now_s()
         turn = floor(now_s / self._period_s) + 1
         if self._turn is not None:

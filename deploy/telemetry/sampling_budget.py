@@ -16,7 +16,7 @@ CPU_EVERY_S: Final = 1.0
 
 
 class SocketChanges:
-    """Whether a poll is urgent: a peer is gone, or the kernel's backoff has grown."""
+    """Detects urgent polls: a peer is gone, or the kernel's backoff has grown."""
 
     def __init__(self) -> None:
         self._peers: NDArray[np.int64] | None = None
@@ -40,7 +40,6 @@ class ProcessChanges:
         self._last: dict[int | None, Observation] = {}
 
     def kept(self, observations: Sequence[Observation]) -> list[Observation]:
-        """All but the unchanged."""
         return [seen for seen in observations if not isinstance(seen.values, Process) or self._changed(seen)]
 
     def _changed(self, seen: Observation) -> bool:
@@ -65,7 +64,7 @@ class Alarms:
         self._ringing: set[tuple[int | None, type]] = set()
 
     def ring(self, observations: Sequence[Observation]) -> bool:
-        """Whether one of these is new."""
+        """Return whether one of these is new."""
         rung = False
         for seen in observations:
             values = seen.values
@@ -79,7 +78,7 @@ class Alarms:
 
 
 def thinned(samples: list[Sample], most: int) -> list[Sample]:
-    """At most so many polls, evenly spaced, the newest included: counters are cumulative."""
+    """Return at most so many polls, evenly spaced, the newest included: counters are cumulative."""
     if len(samples) <= most:
         return samples
     picked = np.linspace(len(samples) - 1, 0, num=max(1, most), endpoint=most > 1).round().astype(int)
@@ -87,7 +86,7 @@ def thinned(samples: list[Sample], most: int) -> list[Sample]:
 
 
 def affordable(others: Sequence[Observation], most: int) -> list[Observation]:
-    """At most so many, in order: first rare kinds, then the newest heartbeat of each rank, then the newest.
+    """Return at most so many, in order: first rare kinds, then the newest heartbeat of each rank, then the newest.
 
     Replies to probes come last, because the receivers usually report them too.
     """

@@ -26,7 +26,7 @@ REPEATED: Final = (Collective, Heartbeat, PointToPoint, Probe, ProbeReturned, Pr
 
 
 class Content(NamedTuple):
-    """Of one batch."""
+    """The content of one batch."""
 
     samples: list[Sample]
     others: list[Observation]
@@ -65,16 +65,13 @@ class Sender(BatchSender[Content]):
 
     @property
     def waiting(self) -> bool:
-        """Whether anything is unsent."""
         return bool(self._samples or self._others)
 
     def sample(self, sample: Sample) -> None:
-        """Add one poll of the sockets."""
         self._urgent = self._sockets.is_in(sample) or self._urgent
         self._samples.append(sample)
 
     def observed(self, observations: Sequence[Observation]) -> None:
-        """Add other observations."""
         kept = self._processes.kept(observations)
         self._urgent = self._alarms.ring(kept) or self._urgent
         self.sent.dropped += max(0, len(self._others) + len(kept) - MAX_OTHERS)
@@ -94,7 +91,7 @@ class Sender(BatchSender[Content]):
         return not content.samples and not content.others
 
     def _new_session(self, content: Content) -> Content:
-        """Without the polls: they are of two clocks."""
+        """Drop the polls, because they are of two clocks."""
         self.sent.thinned_polls += len(content.samples)
         return content._replace(samples=[])
 

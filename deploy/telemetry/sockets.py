@@ -49,8 +49,8 @@ class SocketSource:
         self._backoff = 0
 
     def poll(self, now_s: float, *, wanted: bool = True) -> list[Sample]:
-        """The established connections; a peer without one has no row.  Unless `wanted`, the result may come later, with
-        following polls.  Raises OSError.
+        """Return the established connections; a peer without one has no row.  Unless `wanted`, the result may come
+        later, with following polls.  Raise OSError.
         """
         done = [] if self._replied(now_s) else self._dumped(now_s)
         if done:
@@ -60,25 +60,23 @@ class SocketSource:
         return self.held() if wanted or changes or len(self._held_s) >= self._most_held else []
 
     def held(self) -> list[Sample]:
-        """The held polls."""
         times_s, self._held_s = self._held_s, []
         polls = self._frames.words[: len(times_s)]
         parts = [polls[:, rows, : group.shape.words] for group, rows in self._places()]
         return samples(self._known, parts, times_s=times_s, node=self.node) if times_s else []
 
     def talking(self) -> frozenset[int]:
-        """The peers of the last dump."""
+        """Return the peers of the last dump."""
         if self._talking_of is not self._known:
             self._talking_of = self._known
             self._talking = frozenset(peer for group in self._known for peer in group.peers.tolist())
         return self._talking
 
     def close(self) -> None:
-        """Close the socket."""
         self._diag.close()
 
     def _replied(self, now_s: float) -> bool:
-        """Whether the sockets of the last dump all exist, and it is recent."""
+        """Return whether the sockets of the last dump all exist, and it is recent."""
         if self._queries is None or not 0.0 <= now_s - self._dumped_s < DUMPED_EVERY_S - EARLY_S:
             return False
         if self._queries.replied(self._diag, self._frames, poll=len(self._held_s)):
@@ -89,7 +87,7 @@ class SocketSource:
         return False
 
     def _dumped(self, now_s: float) -> list[Sample]:
-        """Nothing if the sockets are the same; otherwise the held polls and this one."""
+        """Return nothing if the sockets are the same; otherwise the held polls and this one."""
         known, parts = self._reader.read(self._diag.dump())
         self._dumped_s = now_s
         if known is self._known and 0 < sum(map(len, parts)) <= MAX_QUERIED:
@@ -103,7 +101,7 @@ class SocketSource:
         return [*before, *this]
 
     def _settled(self, parts: list[Words]) -> None:
-        """The same sockets as at the last dump: from now on they are queried."""
+        """Query these sockets from now on, because they are the same as at the last dump."""
         if self._queries is None and self._in_vain < MAX_IN_VAIN:
             self._queries = Questions(self._known, parts)
         sockets, width = sum(map(len, parts)), max(4 * group.shape.words for group in self._known)
@@ -111,12 +109,12 @@ class SocketSource:
             self._frames = Frames(polls=self._most_held, sockets=sockets, width=width)
 
     def _largest_backoff(self) -> int:
-        """At the last poll."""
+        """Return the largest backoff at the last poll."""
         poll = len(self._held_s) - 1
         return max(max(self._frames.column(group.backoff_byte, poll=poll, rows=rows)) for group, rows in self._places())
 
     def _places(self) -> Iterator[tuple[Group, slice]]:
-        """The rows of each group in a frame."""
+        """Yield the rows of each group in a frame."""
         first = 0
         for group in self._known:
             yield group, slice(first, first + group.rows)

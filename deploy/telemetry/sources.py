@@ -13,7 +13,7 @@ class Source(Protocol):
     period_s: float
 
     def poll(self, now_s: float) -> Sequence[Observation]:
-        """The current observations.  Raises OSError, which the recorder counts."""
+        """Return the current observations.  Raise OSError, which the recorder counts."""
         ...
 
     def close(self) -> None:
@@ -35,7 +35,7 @@ class Round:
         self._due = [Due(steady_s, source) for source in sources]
 
     def due(self, steady_s: float) -> Iterator[Source]:
-        """The sources that are due.  Missed periods are skipped."""
+        """Yield the sources that are due.  Missed periods are skipped."""
         for at, (due_s, source) in enumerate(self._due):
             if due_s <= steady_s:
                 self._due[at] = Due(max(due_s + source.period_s, steady_s), source)

@@ -26,7 +26,7 @@ class ThreadedSource:
         self._thread.start()
 
     def poll(self, now_s: float) -> Sequence[Observation]:  # noqa: ARG002 - the port's
-        """The observations since the last poll; raises a failure once."""
+        """Return the observations since the last poll; raise a failure once."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure

@@ -47,27 +47,24 @@ class Held:
         self._others: deque[Observation] = deque(maxlen=MAX_OTHERS)
 
     def is_due(self) -> bool:
-        """Always."""
         return True
 
     def sample(self, sample: Sample) -> None:
-        """One poll of the sockets."""
         with self._lock:
             self._samples.append(sample)
 
     def observed(self, observations: Sequence[Observation]) -> None:
-        """Other observations."""
         with self._lock:
             self._others.extend(observations)
 
     def flush(self) -> None:
-        """A poll has ended."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """The recording ends."""
+        """Do nothing."""
 
     def taken(self) -> tuple[list[Sample], list[Observation]]:
-        """All buffered observations, once."""
+        """Return all buffered observations, once."""
         with self._lock:
             found = list(self._samples), list(self._others)
             self._samples.clear()
@@ -76,8 +73,6 @@ class Held:
 
 
 class NodeRecorderActor:
-    """The actor."""
-
     def __init__(self, spec: NodeRecorderSpec) -> None:
         self._spec, self._held, self._stop = spec, Held(), threading.Event()
         self._session, self._number = secrets.token_hex(4), 0
@@ -86,7 +81,7 @@ class NodeRecorderActor:
         self._thread.start()
 
     def take(self) -> bytes:
-        """What was observed since the last call, encoded as a recorder's batch."""
+        """Return the observations since the last call, encoded as a recorder's batch."""
         samples, others = self._held.taken()
         self._number += 1
         body, _held = encode(

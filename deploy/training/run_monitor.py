@@ -36,7 +36,7 @@ class NodeRecorderHandle(Protocol):
     """One node's recorder."""
 
     async def take(self) -> bytes | None:
-        """What it observed since the last call; None without a reply."""
+        """Return the observations since the last call; None without a reply."""
 
     def close(self) -> None:
         """End the recorder."""
@@ -58,7 +58,7 @@ class _Watched:
 
 
 class RunMonitor:
-    """All runs of a cluster."""
+    """Monitors all runs of a cluster."""
 
     def __init__(
         self,
@@ -76,16 +76,15 @@ class RunMonitor:
 
     @property
     def attempts(self) -> frozenset[Attempt]:
-        """The monitored attempts."""
         return frozenset(self._watched)
 
     @property
     def count(self) -> int:
-        """Their number, for any thread."""
+        """Return the number of monitored attempts, for any thread."""
         return len(self._watched)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         try:
             while True:
                 try:
@@ -97,7 +96,7 @@ class RunMonitor:
             self.close()
 
     async def turn(self) -> None:
-        """Fetch observations, read the statuses, evaluate the runs that still stand, and start new ones."""
+        """Fetch observations, read the statuses, evaluate the runs that still exist, and start new ones."""
         seen = {attempt: await self._taken(watched) for attempt, watched in self._watched.items()}
         runs = (await self._look()).runs
         standing = {(view.run, view.attempt): view for view in runs if view.phase is RunPhase.RUNNING}
@@ -157,7 +156,7 @@ class RunMonitor:
 
 @contextmanager
 def _reported(attempt: Attempt) -> Iterator[None]:
-    """An error of one run must not end the monitoring of the others."""
+    """Log an error of one run, because it must not end the monitoring of the others."""
     try:
         yield
     except Exception:
@@ -182,7 +181,7 @@ class RayNodeRecorder:
         self._handle = handle
 
     async def take(self) -> bytes | None:
-        """What it observed.  A node that is away or frozen does not reply."""
+        """Return the new observations.  A node that is away or frozen does not reply."""
         try:
             async with asyncio.timeout(self.ANSWER_S):
                 body: bytes = await self._handle.take.remote()
@@ -192,12 +191,12 @@ class RayNodeRecorder:
         return body
 
     def close(self) -> None:
-        """Kill it: it may not reply."""
+        """Kill the recorder, because it may not reply."""
         ray.kill(self._handle, no_restart=True)
 
 
 def start_ray_recorder(node_id: str, spec: NodeRecorderSpec) -> NodeRecorderHandle:
-    """Pinned to that node."""
+    """Start a recorder that is pinned to that node."""
     actor: Any = ray.remote(num_cpus=0)(NodeRecorderActor)
     there = NodeAffinitySchedulingStrategy(node_id, soft=False)
     return RayNodeRecorder(actor.options(scheduling_strategy=there).remote(spec))

@@ -28,7 +28,6 @@ class RunStatusReader:
         self._namespace = namespace
 
     def all_runs(self) -> RunsObserved:
-        """Every run."""
         try:
             named = ray.util.list_named_actors(all_namespaces=True)
         except Exception as error:
@@ -54,16 +53,15 @@ class RunStatusReader:
         return RunsObserved(runs=tuple(views), silent=frozenset(silent))
 
     def one_run(self, run: str) -> RunView:
-        """One run.  Raises UnreachableError if there is none or it does not reply."""
+        """Return one run.  Raise UnreachableError if there is none or it does not reply."""
         view: RunView = self._call(run, "view")
         return view
 
     def request_workers(self, run: str, workers: int | None) -> None:
-        """Request a number of workers for a run."""
         self._call(run, "request_workers", workers)
 
     def end_workers(self, run: str, *, attempt: int, node_ids: frozenset[str]) -> int:
-        """Kill an attempt's workers on some nodes; returns their number."""
+        """Kill an attempt's workers on some nodes; return their number."""
         ended: int = self._call(run, "end_workers", attempt, node_ids)
         return ended
 

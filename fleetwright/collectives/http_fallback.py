@@ -36,12 +36,12 @@ class MonitorAddress:
 
     @property
     def budget_bytes_per_s(self) -> float:
-        """Of one rank: all ranks of a node lose their recorder at the same time."""
+        """Return the budget of one rank: all ranks of a node lose their recorder at the same time."""
         return NODE_BYTES_PER_S / self.ranks_per_node
 
 
 def parse_address(text: str) -> MonitorAddress:
-    """From `http://HOST:PORT` and comma-separated fields.  Raises ValueError, which names the field."""
+    """Parse `http://HOST:PORT` and comma-separated fields.  Raise ValueError, which names the field."""
     url, *fields = text.split(",")
     given: dict[str, str] = {}
     for each in fields:
@@ -84,7 +84,7 @@ def _token(path: Path) -> str:
 
 
 class HttpFallback:
-    """Lines of a rank on their way to the monitor."""
+    """Sends lines of a rank to the monitor."""
 
     def __init__(self, address: MonitorAddress, *, rank: int) -> None:
         self.taken = 0  # lines
@@ -96,7 +96,7 @@ class HttpFallback:
         self._failed = False
 
     def take(self, lines: Sequence[bytes]) -> bool:
-        """Never waits; false if the queue is full or the thread has failed."""
+        """Queue lines without waiting; return false if the queue is full or the thread has failed."""
         if self._failed or len(self._waiting) + len(lines) > MAX_WAITING:
             return False
         self.taken += len(lines)
@@ -147,7 +147,7 @@ class HttpFallback:
             self.lost = malformed + sender.sent.dropped
 
     def _hand_over(self, sender: "RankSender") -> int:
-        """The number of malformed lines."""
+        """Give the lines to the sender, and return the number of malformed lines."""
         malformed = 0
         for _ in range(len(self._waiting)):
             try:

@@ -1,6 +1,6 @@
 """Pairs the sends and receives of a rank into passes.
 
-A ring exchange, a pipeline hand-over in both directions and a batch look alike here: a send and a receive that overlap
+A ring exchange, a pipeline hand-over in both directions and a batch are one case: an overlapping send and receive
 form a pass.  Its one-way delays separate a slow sender from a slow receiver, which TCP counters cannot.  An unpaired
 operation is not recorded; the heartbeat's phase shows it.
 """
@@ -37,7 +37,7 @@ class Passes:
         self._lock = threading.Lock()
 
     def begin(self, *, sends: bool, other: int, size_bytes: int, step: int | None) -> Half:
-        """A send or a receive starts."""
+        """Record the start of a send or a receive."""
         half = Half(sends, other, size_bytes, self._now_s(), step)
         with self._lock:
             partner = next((one for one in self._unpaired if one.sends is not sends), None)
@@ -50,7 +50,6 @@ class Passes:
         return half
 
     def end(self, half: Half) -> None:
-        """The operation has ended."""
         with self._lock:
             if half.done_s is not None:
                 return
@@ -63,7 +62,7 @@ class Passes:
             self._record(_line(half, half.partner))
 
     def forget(self, half: Half) -> None:
-        """The operation raised.  Its partner will raise too, and neither forms a pass."""
+        """Drop an operation that raised.  Its partner will raise too, and neither forms a pass."""
         with self._lock:
             half.done_s = self._now_s()
             self._unpaired = [one for one in self._unpaired if one is not half]
@@ -95,7 +94,7 @@ class Ended(Protocol):
 
 
 def watched_work(work_type: type[Any]) -> Callable[[Any, Ended], Any]:
-    """Makes a Work that reports when it was waited for: gloo's sends and receives have no future.
+    """Make a Work that reports when it was waited for: gloo's sends and receives have no future.
 
     The result is a subclass of the given type and delegates everything else to the inner Work.
     """
@@ -132,7 +131,7 @@ def watched_work(work_type: type[Any]) -> Callable[[Any, Ended], Any]:
 
 
 def error_of(future: Any) -> Exception | None:
-    """The exception of a finished future; torch's future has no other accessor."""
+    """Return the exception of a finished future; torch's future has no other accessor."""
     try:
         future.value()
     except Exception as error:  # noqa: BLE001 - whatever the operation raised

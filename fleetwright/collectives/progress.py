@@ -32,7 +32,7 @@ class Operation:
     failed: bool = False
 
     def line(self, finished_s: float | None) -> Line:
-        """As a line of the schema."""
+        """Return the operation as a line of the schema."""
         line: Line = {
             "seq": self.seq,
             "op": self.op,
@@ -49,7 +49,7 @@ class Operation:
 
 @dataclass(slots=True)
 class Progress:
-    """Operations begin in the job's threads and end in torch's."""
+    """Tracks operations, which begin in the job's threads and end in torch's."""
 
     rank: int
     now_s: Callable[[], float] = time.time
@@ -65,7 +65,7 @@ class Progress:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, op: str, *, group: str, size_bytes: int) -> Operation:
-        """The rank calls a collective."""
+        """Record the call of a collective."""
         with self._lock:
             self._go_on()
             self.entered += 1
@@ -76,7 +76,7 @@ class Progress:
         return begun
 
     def end(self, operation: Operation) -> float | None:
-        """The time of the end; None if the operation had ended before."""
+        """Return the time of the end; None if the operation had ended before."""
         finished_s = self.now_s()
         with self._lock:
             if operation.failed or self._open.pop(operation.number, None) is None:
@@ -85,7 +85,7 @@ class Progress:
         return finished_s
 
     def fail(self, operation: Operation | None) -> bool:
-        """The operation, or a pass (None), raised.  Whether this is the first failure."""
+        """Record that the operation, or a pass (None), raised, and return whether this is the first failure."""
         with self._lock:
             if operation is not None:
                 operation.failed = True
@@ -93,30 +93,28 @@ class Progress:
         return first
 
     def withdraw(self, operation: Operation) -> None:
-        """The operation was refused before any other rank could observe it, so it is not counted."""
+        """Drop an operation that was refused before any other rank could observe it, so it is not counted."""
         with self._lock:
             if self._open.pop(operation.number, None) is not None:
                 self.entered -= 1
                 self._seqs[operation.group] -= 1
 
     def begin_pass(self) -> None:
-        """A send or a receive starts."""
         with self._lock:
             self._go_on()
             self.passing += 1
 
     def end_pass(self) -> None:
-        """A send or a receive has ended."""
         with self._lock:
             self.passing = max(0, self.passing - 1)
 
     def close(self) -> None:
-        """The rank has ended: `done`, unless an operation raised or is under way."""
+        """Record the end of the rank: `done`, unless an operation raised or is under way."""
         with self._lock:
             self.closed = not (self.failed or self._open or self.passing)
 
     def _go_on(self) -> None:
-        """A job that calls on after a failure has given up the failed operation."""
+        """Continue after a failure: a job that makes another call has abandoned the failed operation."""
         if self.failed:
             self.failed = False
             self.passing = 0
@@ -124,11 +122,10 @@ class Progress:
             self.finished = self.entered - len(self._open)
 
     def is_open(self, operation: Operation) -> bool:
-        """Whether the operation has not ended."""
         return operation.number in self._open
 
     def long_under_way(self) -> list[Line]:
-        """Unreported operations that take longer than `LONG_S`."""
+        """Return the unreported operations that take longer than `LONG_S`."""
         now_s = self.now_s()
         with self._lock:
             found = [one for one in self._open.values() if not one.reported and now_s - one.arrived_s >= LONG_S]
@@ -158,7 +155,7 @@ class Progress:
 
 
 def group_text(ranks: Sequence[int], *, world: int) -> str:
-    """A short name of a group's ranks, equal on each rank: empty for the world, `0-7`, `0-56:8`, `1,4,6`."""
+    """Return a short name of a group's ranks, equal on each rank: empty for the world, `0-7`, `0-56:8`, `1,4,6`."""
     if len(ranks) == world:
         return ""
     if len(ranks) < 2:

@@ -19,15 +19,13 @@ AT_ONCE_S: Final = 0.5  # limit of the job's wait, only after one of its operati
 
 @dataclass(slots=True)
 class QueueStats:
-    """Counts of records."""
-
     written: int = 0
     dropped: int = 0  # the queue was full
     failed: int = 0  # the sink refused, or the record could not be made
 
 
 class RecordQueue:
-    """Records of one rank on their way to the sink."""
+    """Queues the records of one rank for the sink."""
 
     def __init__(
         self,
@@ -54,7 +52,7 @@ class RecordQueue:
         self._thread.start()
 
     def put(self, kind: str, line: Callable[[], Line]) -> None:
-        """Never waits, never raises.  The queue's thread makes the line."""
+        """Queue a record without waiting or raising.  The queue's thread makes the line."""
         if len(self._waiting) >= self._most_waiting:
             self.tally.dropped += 1
         else:
@@ -77,7 +75,6 @@ class RecordQueue:
                 self._turning.release()
 
     def turn(self, *, beats: bool) -> None:
-        """One turn of the thread."""
         with self._turning:
             self._turn(beats=beats)
 

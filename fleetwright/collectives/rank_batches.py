@@ -13,7 +13,7 @@ MAX_TEXT: Final = 256
 
 
 class RankSender(BatchSender[list[Row]]):
-    """Sends what one rank reports of itself."""
+    """Sends the reports of one rank about itself."""
 
     def __init__(
         self, url: str, *, node: int, rank: int, ranks_per_node: int, token: str | None, budget_bytes_per_s: float
@@ -25,11 +25,10 @@ class RankSender(BatchSender[list[Row]]):
 
     @property
     def waiting(self) -> bool:
-        """Whether rows are unsent."""
         return bool(self._rows)
 
     def add(self, line: Line) -> None:
-        """Add a record.  Raises KeyError, TypeError or ValueError for one that breaks the schema."""
+        """Add a record.  Raise KeyError, TypeError or ValueError for one that breaks the schema."""
         row = row_of(line, node=self._node, ranks_per_node=self._ranks_per_node)
         if row[4] == HEARTBEAT:
             failed = row[5][4] == FAILED
@@ -65,7 +64,7 @@ class RankSender(BatchSender[list[Row]]):
 
 
 def row_of(line: Line, *, node: int, ranks_per_node: int) -> Row:
-    """A line of `docs/explanation/faults/observations.md` as an observation.
+    """Convert a line of `docs/explanation/faults/observations.md` to an observation.
 
     A finished operation becomes known when it finishes.
     """
@@ -88,7 +87,7 @@ def row_of(line: Line, *, node: int, ranks_per_node: int) -> Row:
 
 
 def shifted(row: Row, zero_s: float) -> Row:
-    """The row with its times counted from `zero_s`, to the microsecond."""
+    """Return the row with its times counted from `zero_s`, to the microsecond."""
     at_s, node, rank, peer, kind, values = row
     moved = list(values)
     for at in _TIMES[kind]:
@@ -98,7 +97,7 @@ def shifted(row: Row, zero_s: float) -> Row:
 
 
 def affordable(rows: list[Row], most: int) -> list[Row]:
-    """At most so many rows, in order: the newest heartbeat, then the newest rows."""
+    """Return at most so many rows, in order: the newest heartbeat, then the newest rows."""
     if len(rows) <= most:
         return rows
     beat = next((at for at in reversed(range(len(rows))) if rows[at][4] == HEARTBEAT), len(rows) - 1)

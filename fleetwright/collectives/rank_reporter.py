@@ -20,21 +20,19 @@ class RankReporter:
 
     @property
     def tally(self) -> QueueStats:
-        """Records written, dropped and failed."""
+        """Return the counts of records written, dropped and failed."""
         return self.queue.tally
 
     def begin(self, op: str, *, group: str = "", size_bytes: int = 0) -> Operation:
-        """The rank calls a collective."""
         return self.progress.begin(op, group=group, size_bytes=size_bytes)
 
     def end(self, operation: Operation) -> None:
-        """The operation has ended."""
         finished_s = self.progress.end(operation)
         if finished_s is not None:
             self.queue.put("coll", partial(operation.line, finished_s))
 
     def fail(self, operation: Operation | None) -> None:
-        """The operation raised, or a send or receive did (None)."""
+        """Record that the operation raised, or that a send or receive did (None)."""
         if self.progress.fail(operation):
             self.queue.beat_now()
 

@@ -22,7 +22,7 @@ class Sink(Protocol):
     """Takes lines.  May raise OSError; the line is then dropped and counted."""
 
     def put(self, kind: str, line: Line) -> None:
-        """One record: `hb` or `coll`."""
+        """Take one record: `hb` or `coll`."""
         ...
 
     def flush(self) -> None:
@@ -33,7 +33,7 @@ class Sink(Protocol):
 
 
 class FolderSink:
-    """Files of a recording folder: hb_rank{r}.jsonl, coll_rank{r}.jsonl."""
+    """Writes the files of a recording folder: hb_rank{r}.jsonl, coll_rank{r}.jsonl."""
 
     def __init__(self, folder: Path, *, rank: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -42,11 +42,10 @@ class FolderSink:
         }
 
     def put(self, kind: str, line: Line) -> None:
-        """One line."""
         self._files[kind].write(json.dumps(line, separators=(",", ":")) + "\n")
 
     def flush(self) -> None:
-        """Several times a second, so that a killed process leaves nearly all of its records."""
+        """Write the lines several times a second, so that a killed process leaves nearly all of its records."""
         for file in self._files.values():
             file.flush()
 
@@ -80,7 +79,6 @@ class InboxSink:
         self._held_bytes = 0
 
     def put(self, kind: str, line: Line) -> None:
-        """One line of a datagram."""
         record = json.dumps({"k": kind, "rank": self._rank} | line, separators=(",", ":")).encode()
         if self._held_bytes + len(record) > MAX_BYTES:
             self.flush()
@@ -120,14 +118,14 @@ class NullSink:
         """Drop the line."""
 
     def flush(self) -> None:
-        """No lines are held."""
+        """Do nothing, because no lines are held."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because nothing is open."""
 
 
 def sink_from(text: str | None, *, rank: int) -> Sink:
-    """From the caller's text or the environment: a folder, or `unix:PATH` and optionally a monitor after a comma."""
+    """Open the sink of the caller's text or the environment: a folder, or `unix:PATH[,MONITOR]`."""
     place = text or os.environ.get(VARIABLE)
     if not place:
         raise ValueError(f"nowhere to write to: name a folder or unix:PATH, or set {VARIABLE}")

@@ -67,12 +67,11 @@ class Watch:
 
     @property
     def tally(self) -> QueueStats:
-        """Records written, dropped and failed."""
+        """Return the counts of records written, dropped and failed."""
         return self.reporter.tally
 
     @property
     def active(self) -> bool:
-        """Whether operations are recorded."""
         return bool(self._before)
 
     def start(self) -> "Watch":
@@ -87,7 +86,7 @@ class Watch:
         return self
 
     def step(self, number: int) -> None:
-        """The job begins a step."""
+        """Record the start of a step of the job."""
         self._progress.step = number
 
     def close(self, *, well: bool | None = None) -> None:
@@ -103,7 +102,7 @@ class Watch:
         self.reporter.close(well=sys.exc_info()[0] is None if well is None else well)
 
     def begin(self, op: str, group: Any, tensors: Sequence[Any]) -> Operation | None:
-        """An operation is called with its output and its input; None if it cannot be described."""
+        """Record a call of an operation with its output and its input; None if it cannot be described."""
         try:
             text, _ranks = self._group(group)
             return self.reporter.begin(op, group=text, size_bytes=max(map(size_of, tensors), default=0))
@@ -176,7 +175,7 @@ class Watch:
         return ended
 
     def _follow(self, begun: Operation, work: Any, tensors: Any) -> Any:
-        """The result for the caller: in host memory a Work that reports when it was waited for."""
+        """Return the result for the caller: in host memory a Work that reports when it was waited for."""
         try:
             if work is None:
                 self._poll_until(begun, self._event_query(tensors))
@@ -203,7 +202,7 @@ class Watch:
         self._polled.append((begun, done))
 
     def _event_query(self, tensors: Any) -> Callable[[], bool]:
-        """A query whether the current stream has passed this point."""
+        """Return a query whether the current stream has passed this point."""
         if not on_device(tensors):
             return lambda: True
         import torch  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415 - only where there is one
@@ -214,7 +213,7 @@ class Watch:
         return query
 
     def _poll(self) -> None:
-        """In the queue's thread: end what is complete."""
+        """End the operations that are complete; the queue's thread calls this method."""
         for _ in range(len(self._polled)):
             begun, done = self._polled.popleft()
             try:
@@ -238,7 +237,7 @@ class Watch:
 
 
 def through(work: Any) -> bool:
-    """Whether an operation on host memory has ended; raises what it raised.
+    """Return whether an operation on host memory has ended; raise what it raised.
 
     Waiting for a complete operation takes no time, and torch's other accessors are deprecated.
     """
@@ -249,14 +248,14 @@ def through(work: Any) -> bool:
 
 
 def size_of(tensors: Any) -> int:
-    """Bytes of a tensor, or of a list of them."""
+    """Return the bytes of a tensor, or of a list of them."""
     if type(tensors) is list:
         return sum(map(size_of, tensors))
     return getattr(tensors, "nbytes", 0)
 
 
 def on_device(tensors: Any) -> bool:
-    """Whether the first tensor lies on a GPU."""
+    """Return whether the first tensor lies on a GPU."""
     while type(tensors) is list and tensors:
         tensors = tensors[0]
     return getattr(tensors, "is_cuda", False)
@@ -270,7 +269,7 @@ def watch(dist: Any, *, to: str | None = None, rank: int | None = None, heartbea
 
     `to` is a recording folder, or unix:PATH of the recorder's inbox and optionally, after a comma, the monitor that
     takes the records while the inbox refuses.  The default is the variable FLEETWRIGHT_COLLECTIVES.  If the destination
-    cannot be used, a warning is logged and the job goes on unrecorded.
+    cannot be used, a warning is logged and the job continues unrecorded.
     """
     if (known := _started.get(id(dist))) is not None and known.active:
         return known

@@ -25,18 +25,16 @@ class AgentError(Exception):
 
 
 class RefusedError(AgentError):
-    """The agent refused."""
-
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(f"{status}: {reason}")
         self.status = status
 
 
 class Agent(Protocol):
-    """What a worker requests from its agent."""
+    """The requests of a worker to its agent."""
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """One request and its reply, a JSON object.  Raises AgentError."""
+        """Send one request and return its reply, a JSON object.  Raise AgentError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +49,7 @@ class AgentAccess:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "AgentAccess | None":
-        """None if no agent is named.  Raises AgentError for an invalid address."""
+        """Return None if no agent is named.  Raise AgentError for an invalid address."""
         address = environment.get(VARIABLE, "").strip()
         if not address:
             return None
@@ -71,7 +69,7 @@ class AgentAccess:
         return access
 
     def check(self) -> None:
-        """Raises AgentError for an invalid address."""
+        """Raise AgentError for an invalid address."""
         try:
             parts = urlsplit(self.address)
             there = bool(parts.path) if parts.scheme == "unix" else bool(parts.hostname) and parts.port != 0
@@ -84,7 +82,6 @@ class AgentAccess:
             )
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """One request and its reply, a JSON object."""
         try:
             connection = self._connection()
             try:

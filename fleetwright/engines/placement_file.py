@@ -32,11 +32,11 @@ class MapShape:
 
 
 class UnusableError(ValueError):
-    """Why this placement does not fit this engine."""
+    """This placement does not fit this engine; the message has the reason."""
 
 
 def parse(text: bytes, *, shape: MapShape) -> Ints:
-    """The map [layers, slots] of a placement file that fits the engine."""
+    """Return the map [layers, slots] of a placement file that fits the engine."""
     document = json.loads(text)
     if not isinstance(document, dict) or MAP not in document:
         raise UnusableError(f"must be a JSON object with {MAP}")
@@ -66,13 +66,13 @@ def _checked(expert_of_slot: Ints, shape: MapShape) -> Ints:
 
 
 def fingerprint(expert_of_slot: Ints) -> int:
-    """A positive number that differs for different maps."""
+    """Return a positive number that differs for different maps."""
     digest = hashlib.blake2b(np.ascontiguousarray(expert_of_slot).tobytes(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 2 | 1
 
 
 def settled(wanted: Ints, current: Ints, *, gpus: int) -> Ints:
-    """`wanted`, with each expert that stays on its GPU left in its slot, so nothing is copied within a GPU.
+    """Return `wanted`, with each expert that stays on its GPU left in its slot, so nothing is copied within a GPU.
 
     The order of the slots of one GPU has no effect.
     """
@@ -102,7 +102,7 @@ class PlacementFile:
         self._text = b""
 
     def read(self, shape: MapShape) -> Ints:
-        """The current placement.  Raises OSError or ValueError with the reason if there is none."""
+        """Return the current placement.  Raise OSError or ValueError with the reason if there is none."""
         found = self.path.stat()
         version = (found.st_mtime_ns, found.st_size, found.st_ino)
         if version != self._version:
@@ -130,11 +130,11 @@ def publish(text: str, path: Path) -> None:
 
 
 def describe(error: BaseException) -> str:
-    """An error as a reason in a log line."""
+    """Return an error as a reason in a log line."""
     return str(error) or type(error).__name__
 
 
 def as_map(value: Any) -> Ints:
-    """The engine's tensor, on any device, as an array."""
+    """Return the engine's tensor, on any device, as an array."""
     found: Ints = np.asarray(value.cpu() if hasattr(value, "cpu") else value).astype(np.int64)
     return found

@@ -49,7 +49,7 @@ class ReplicaClock:
         local: Callable[[], Sequence[str] | None] = nvml_uuids,
         steady_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Without `agent`, the environment names it; off if it names none."""
+        """Without `agent`, the environment names it; without a name there, the clock is off."""
         self.holder = holder or _holder()
         self._environment, self._lease_s, self._local, self._steady_s = environment, lease_s, local, steady_s
         self._agent = agent or _agent(environment)
@@ -83,17 +83,16 @@ class ReplicaClock:
 
     @property
     def clock_wanted(self) -> float:
-        """The requested share of the full clock."""
         return self._wanted
 
     @property
     def clock_enforced(self) -> float | None:
-        """The enforced share by the agent's readback, of several GPUs the highest; None if unknown or too old."""
+        """Return the enforced share by the agent's readback, of several GPUs the highest; None if unknown or old."""
         readback = self._enforced
         return readback[0] if readback and self._steady_s() - readback[1] <= self._lease_s else None
 
     def close(self, *, wait_s: float = 2.0) -> None:
-        """The worker ends and releases its clock.  Without a reply in time the lease ends it."""
+        """Release the clock at the end of the worker.  Without a reply in time the lease ends it."""
         self._ending.set()
         self._woken.set()
         if self._thread is not None:
@@ -101,7 +100,7 @@ class ReplicaClock:
             atexit.unregister(self.close)
 
     def step(self) -> float:
-        """Send the request and read the enforced clock back; seconds until the next step."""
+        """Send the request and read the enforced clock back; return the seconds until the next step."""
         agent = self._agent
         if agent is None:
             return self._lease_s
@@ -158,7 +157,7 @@ class ReplicaClock:
         return self._again_s(self._failures)
 
     def _again_s(self, times: int) -> float:
-        """Short waits first, then longer ones, within the lease."""
+        """Return the wait before the next try: short at first, then longer, within the lease."""
         return min(self._lease_s / 3, SETTLE_S * 2.0 ** min(times - 1, 10))
 
     def _warn_once(self, reason: str) -> None:
@@ -189,7 +188,7 @@ def _agent(environment: Mapping[str, str]) -> Agent | None:
 
 
 def _holder() -> str:
-    """The Ray actor's id, otherwise a unique name."""
+    """Return the Ray actor's id, otherwise a unique name."""
     ray = sys.modules.get("ray")
     try:
         if ray is not None and ray.is_initialized() and (actor := ray.get_runtime_context().get_actor_id()):

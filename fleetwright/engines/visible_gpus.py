@@ -19,7 +19,7 @@ class UnknownGpusError(ValueError):
 
 
 class Gpu(NamedTuple):
-    """As the agent lists it."""
+    """One GPU of the agent's list."""
 
     uuid: str
     name: str
@@ -28,7 +28,8 @@ class Gpu(NamedTuple):
 def own_gpus(
     listed: Sequence[Gpu], *, environment: Mapping[str, str], local: Callable[[], Sequence[str] | None]
 ) -> tuple[str, ...]:
-    """UUIDs; empty if the worker has no GPU.  `local` returns the GPUs that the driver shows this process, or None.
+    """Return UUIDs; empty if the worker has no GPU.  `local` returns the GPUs that the driver shows this process, or
+    None.
 
     `listed` is in the driver's order, which is the order of PCI addresses and of indices.
     """
@@ -48,7 +49,7 @@ def own_gpus(
 
 
 def nvml_uuids() -> Sequence[str] | None:
-    """The GPUs that NVIDIA's driver shows this process, in its order; None without the driver or `nvidia-ml-py`."""
+    """Return the GPUs that NVIDIA's driver shows to this process, in order; None without `nvidia-ml-py` or a driver."""
     try:
         pynvml: Any = import_module("pynvml")  # optional dependency
         pynvml.nvmlInit()
@@ -66,7 +67,7 @@ def nvml_uuids() -> Sequence[str] | None:
 def _shown(
     listed: Sequence[Gpu], *, environment: Mapping[str, str], local: Callable[[], Sequence[str] | None]
 ) -> list[Gpu]:
-    """The GPUs of the worker's container."""
+    """Return the GPUs of the worker's container."""
     if (visible := local()) is not None:
         by_uuid = {gpu.uuid: gpu for gpu in listed}
         if missing := [uuid for uuid in visible if uuid not in by_uuid]:
@@ -89,7 +90,7 @@ def _check_order(text: str, shown: Sequence[Gpu], *, environment: Mapping[str, s
 
 
 def _chosen(text: str, shown: Sequence[Gpu], *, variable: str) -> tuple[str, ...]:
-    """The GPUs of a comma-separated choice; it ends at the first negative number, as CUDA's does."""
+    """Return the GPUs of a comma-separated choice; it ends at the first negative number, as CUDA's does."""
     found: list[str] = []
     for entry in filter(None, (part.strip() for part in text.split(","))):
         if entry.startswith("-") or entry == "NoDevFiles":

@@ -41,7 +41,7 @@ Agreement = Callable[[int], tuple[int, int]]  # a worker's fingerprint -> the sm
 
 
 def register() -> None:
-    """The entry point.  vLLM may call it several times in every process."""
+    """Register with vLLM, which may call this entry point several times in every process."""
     path = os.environ.get(VARIABLE)
     if not path:
         return
@@ -58,7 +58,7 @@ def register() -> None:
 
 
 def placed_policy(own: Any, source: PlacementFile, *, agree: Agreement) -> Any:
-    """vLLM's policy class, wrapped."""
+    """Wrap vLLM's policy class."""
     reported: set[str] = set()
 
     def warn_once(reason: str) -> None:
@@ -103,7 +103,7 @@ def placed_policy(own: Any, source: PlacementFile, *, agree: Agreement) -> Any:
 def agreed_map(
     found: Ints | None, current: Ints | None, *, shape: MapShape, agree: Agreement, warn_once: Callable[[str], None]
 ) -> Ints | None:
-    """The map for all workers: the agreed one, or the loaded one; None for vLLM's own policy."""
+    """Return the map for all workers: the agreed one, or the loaded one; None for vLLM's own policy."""
     smallest, largest = agree(NONE if found is None else fingerprint(found))
     if smallest == largest:
         if found is None or current is None:
@@ -116,7 +116,7 @@ def agreed_map(
 
 
 def agree_in_vllm(mine: int) -> tuple[int, int]:
-    """The smallest and the largest fingerprint of the workers that balance together."""
+    """Return the smallest and the largest fingerprint of the workers that balance together."""
     import torch  # noqa: PLC0415
     from vllm.distributed.parallel_state import get_eplb_group  # type: ignore[import-not-found]  # noqa: PLC0415
 

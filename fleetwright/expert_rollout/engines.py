@@ -26,7 +26,7 @@ class MapEngine(Protocol):
         """Raise if the engine cannot load this file; called before anything stops."""
 
     async def load(self, text: str | None) -> None:
-        """Load the file, None for the engine's own placement; returns when the engine serves with it."""
+        """Load the file, None for the engine's own placement; return when the engine serves with it."""
 
 
 class LiveFile:

@@ -49,7 +49,7 @@ class MapFile:
         return cls(placement_id=placement_id, digest=digest_of(data), packed=packed)
 
     def text(self) -> str:
-        """The file.  DamagedError unless its digest matches."""
+        """Return the file.  Raise DamagedError unless its digest matches."""
         try:
             unpacking = zlib.decompressobj()
             data = unpacking.decompress(base64.b64decode(self.packed, validate=True), MAX_FILE_BYTES)
@@ -73,11 +73,10 @@ class Order:
 
     @property
     def goal(self) -> MapFile | None:
-        """The map that the replica with the turn loads."""
+        """Return the map that the replica with the turn loads."""
         return self.good if self.refusal is not None else self.next
 
     def document(self) -> dict[str, Any]:
-        """The value in user_config."""
         return asdict(self)
 
 
@@ -108,22 +107,20 @@ class ReplicaStatus:
 
 
 def stamp_of(user_config: Any) -> str:
-    """A digest of a whole user_config, equal in Serve's responses and in a replica."""
+    """Return a digest of a whole user_config, equal in Serve's responses and in a replica."""
     return digest_of(json.dumps(user_config or {}, sort_keys=True).encode())
 
 
 def digest_of(data: bytes) -> str:
-    """The digest of some bytes."""
     return hashlib.sha256(data).hexdigest()[:DIGEST_CHARS]
 
 
 def digest(file: MapFile | None) -> str | None:
-    """The digest of a file, if there is one."""
     return None if file is None else file.digest
 
 
 def read_order(document: Any) -> Order:
-    """The order in a user_config value.  DamagedError when it is none."""
+    """Return the order in a user_config value.  Raise DamagedError when there is none."""
     match document:
         case {
             "number": int(number),

@@ -52,11 +52,11 @@ class ReplicaAgent:
 
     @property
     def draining(self) -> bool:
-        """Whether new requests must go elsewhere."""
+        """Return whether new requests must go elsewhere."""
         return not self._serving.is_set()
 
     async def serving_again(self) -> None:
-        """Wait until it serves again."""
+        """Wait until the replica serves again."""
         await self._serving.wait()
 
     async def receive(self, user_config: Any) -> None:
@@ -71,7 +71,7 @@ class ReplicaAgent:
         self._change_if_it_is_our_turn()
 
     def status(self) -> dict[str, Any]:
-        """The status for the controller (`messages.ReplicaStatus`)."""
+        """Return the status for the controller (`messages.ReplicaStatus`)."""
         self._has_served = True
         return {
             "replica_id": self.replica_id,
@@ -92,7 +92,7 @@ class ReplicaAgent:
 
     @asynccontextmanager
     async def request_in_progress(self) -> AsyncIterator[None]:
-        """Around each request that this replica answers itself; the engine does not stop before they end."""
+        """Wrap each request that this replica serves itself; the engine does not stop before they end."""
         self._has_served = True
         self._in_flight += 1
         self._idle.clear()

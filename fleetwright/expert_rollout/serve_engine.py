@@ -51,11 +51,11 @@ class MapReplica:
         self._agent.check_health()
 
     async def expert_map_status(self) -> dict[str, Any]:
-        """The status that the ingress collects from all replicas."""
+        """Return the status that the ingress collects from all replicas."""
         return self._agent.status()
 
     async def answer_openai(self, method: str, target: str, headers: Headers, body: bytes) -> AsyncIterator[Part]:
-        """The method that the router calls."""
+        """Yield the parts of a response; the router calls this method."""
         me = (OUT, self._agent.replica_id.encode())
         if self._agent.draining and me in headers:
             yield MISDIRECTED, [me]

@@ -50,6 +50,6 @@ class StatusEndpoint:
 
 
 async def replica_statuses(handle: Any, *, patience_s: float = PATIENCE_S) -> list[dict[str, Any]]:
-    """The status of each replica behind a handle; failing replicas are left out."""
+    """Return the status of each replica behind a handle; failing replicas are left out."""
     answers = await handle.broadcast(STATUS_METHOD).results_async(timeout_s=patience_s, return_exceptions=True)
     return [answer for answer in answers if isinstance(answer, dict)]

@@ -1,7 +1,7 @@
 """Callbacks for Ray Train v2 jobs.
 
 `WatchWorkers` records the collectives of every worker.  `RunStatusCallback` keeps the run's status actor up to date for
-remediation and fault monitoring.  `ResizableTrainer` lets Fleetwright change the number of workers of an elastic run.
+remediation and fault monitoring.  `ResizableTrainer` makes an elastic run follow a requested number of workers.
 Names are imported on first use: `fleetwright.ray_train.run_status` needs Ray, but not Ray Train.
 """
 

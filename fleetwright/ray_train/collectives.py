@@ -48,7 +48,7 @@ class WorkerWatch:
 
     @contextmanager
     def waiting(self, op: str) -> Iterator[None]:
-        """Around a call that waits for every worker."""
+        """Record a call that waits for every worker."""
         begun = self.reporter.begin(op)
         try:
             yield
@@ -58,24 +58,24 @@ class WorkerWatch:
         self.reporter.end(begun)
 
     def step_over(self) -> None:
-        """A report is made.  A step that the job has set itself stays."""
+        """Record a report.  A step that the job has set itself stays."""
         if self.reporter.progress.step in (None, self._reports):
             self.reporter.progress.step = self._reports + 1
         self._reports += 1
 
     def close(self, *, well: bool) -> None:
-        """The worker ends."""
+        """End the recording of the worker."""
         self._close(well)
 
 
 class _Worker:
-    """Of this process: at most one worker of Ray Train."""
+    """State of this process: at most one worker of Ray Train."""
 
     watched: WorkerWatch | None = None
 
 
 def watch_worker(to: str | None, heartbeat_s: float) -> str:
-    """In a worker; returns the outcome."""
+    """Start the recorder in a worker, and return the outcome."""
     if to is not None:
         to = to.replace(NODE_FIELD, ray.get_runtime_context().get_node_id())
     try:
@@ -105,19 +105,19 @@ class WatchWorkers(ReplicaGroupCallback, WorkerGroupCallback, WorkerCallback, Tr
 
     @contextmanager
     def on_report(self) -> Iterator[None]:
-        """In a worker: from the call of `ray.train.report` to its end, an upload included."""
+        """Record, in a worker, a call of `ray.train.report` to its end, an upload included."""
         yield
         if _Worker.watched is not None:
             _Worker.watched.step_over()
 
     @contextmanager
     def on_checkpoint_sync(self) -> Iterator[None]:
-        """In a worker: the part of a report that waits for all others."""
+        """Record, in a worker, the part of a report that waits for all others."""
         with _waiting(REPORT):
             yield
 
     def before_worker_shutdown(self) -> None:
-        """In a worker: it ended well if its training function has returned."""
+        """Close the recorder in a worker, which ended well if its training function has returned."""
         if _Worker.watched is not None:
             runner = get_train_context().execution_context.training_thread_runner
             _Worker.watched.close(well=not runner.is_running() and runner.get_error() is None)
@@ -125,7 +125,7 @@ class WatchWorkers(ReplicaGroupCallback, WorkerGroupCallback, WorkerCallback, Tr
 
 
 def _of_torch(to: str | None, heartbeat_s: float) -> WorkerWatch | None:
-    """None: no torch, or no process group."""
+    """Return None without torch or without a process group."""
     try:
         import torch.distributed as dist  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415 - the worker's
     except ImportError:

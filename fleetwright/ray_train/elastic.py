@@ -34,7 +34,7 @@ PATIENCE_S: Final = 600.0  # a run that never checkpoints is resized all the sam
 
 
 def requested_workers() -> int | None:
-    """The requested number of workers of this process's run; None: no request, or the status actor does not reply."""
+    """Return the requested number of workers of this process's run; None: no request, or no reply."""
     if TrainProcess.status_actor is None:
         return None
     try:
@@ -63,21 +63,21 @@ class ResizableScalingPolicy(ElasticScalingPolicy):  # type: ignore[misc]
 
     @property
     def most(self) -> int:
-        """The largest number of workers that the run may have."""
+        """Return the largest number of workers that the run may have."""
         config = self.scaling_config
         if self._requested is None:
             return int(config.max_workers)
         return int(min(config.max_workers, max(config.min_workers, self._requested)))
 
     def make_decision_for_non_running_worker_group(self) -> ScalingDecision:
-        """A group starts with the right size."""
+        """Start a group with the right size."""
         self._update_request()
         return super().make_decision_for_non_running_worker_group()
 
     def make_decision_for_running_worker_group(
         self, worker_group_state: Any, worker_group_status: Any
     ) -> ScalingDecision:
-        """Down to the requested number at the next safe point; up as Ray's policy does."""
+        """Shrink to the requested number at the next safe point; grow as Ray's policy does."""
         self._update_request()
         if worker_group_state.num_workers > self.most:
             self._maybe_send_resource_request()
@@ -103,12 +103,12 @@ class ResizableScalingPolicy(ElasticScalingPolicy):  # type: ignore[misc]
             self._requested, self._changed_at_s, self._checkpoints = requested, now_s, TrainProcess.checkpoints
 
     def _is_safe(self) -> bool:
-        """A checkpoint came after the request, or none for too long, or never."""
+        """Return whether a checkpoint came after the request, or none came for too long, or none ever."""
         waited_s = self._steady_s() - self._changed_at_s
         return TrainProcess.checkpoints > self._checkpoints or TrainProcess.checkpoints == 0 or waited_s >= PATIENCE_S
 
     def _later(self) -> NoopDecision:
-        """Try again at once, not after Ray's usual interval."""
+        """Return a decision to try again at once, not after Ray's usual interval."""
         self._latest_monitor_time = float("-inf")
         return NoopDecision()
 

@@ -53,30 +53,26 @@ class RunView:
     requested_workers: int | None = None  # by the actuator; None: as many as possible
 
     def places_on(self, node_ids: frozenset[str]) -> tuple[RankLocation, ...]:
-        """Ranks on these nodes."""
         return tuple(place for place in self.places if place.node_id in node_ids)
 
 
 class RunStatusActor:
-    """The actor."""
-
     def __init__(self, run: str, least_workers: int, most_workers: int) -> None:
         self._view = RunView(run=run, least_workers=least_workers, most_workers=most_workers)
         self._workers: dict[int, Any] = {}
 
     def view(self) -> RunView:
-        """The current status."""
         return self._view
 
     def starting(self, resources: Mapping[str, float]) -> None:
-        """A worker group is about to start; earlier ones are gone."""
+        """Record the start of a worker group; earlier ones are gone."""
         self._workers = {}
         self._view = replace(
             self._view, phase=RunPhase.STARTING, places=(), attempt_step=None, worker_resources=dict(resources)
         )
 
     def running(self, places: tuple[RankLocation, ...], workers: Mapping[int, Any]) -> None:
-        """A worker group trains."""
+        """Record that a worker group trains."""
         self._workers = dict(workers)
         self._view = replace(
             self._view,
@@ -87,11 +83,11 @@ class RunStatusActor:
         )
 
     def ending(self) -> None:
-        """The worker group is being ended."""
+        """Record that the worker group is being ended."""
         self._view = replace(self._view, phase=RunPhase.ENDING)
 
     def reported(self, step: int, *, checkpoint: bool) -> None:
-        """All ranks have reported a step."""
+        """Record that all ranks have reported a step."""
         view = self._view
         self._view = replace(
             view,
@@ -102,12 +98,12 @@ class RunStatusActor:
         )
 
     def over(self) -> None:
-        """The run has ended."""
+        """Record the end of the run."""
         self._workers = {}
         self._view = replace(self._view, phase=RunPhase.OVER, places=())
 
     def request_workers(self, workers: int | None) -> None:
-        """How many workers the run may have from its next safe point on."""
+        """Set how many workers the run may have from its next safe point on."""
         self._view = replace(self._view, requested_workers=workers)
 
     def end_workers(self, attempt: int, node_ids: frozenset[str]) -> int:
@@ -121,7 +117,7 @@ class RunStatusActor:
 
 
 def create_run_status_actor(run: str, *, least_workers: int, most_workers: int) -> Any:
-    """The status actor of this process's run, on the same node."""
+    """Create the status actor of this process's run, on the same node."""
     here = ray.get_runtime_context().get_node_id()
     actor: Any = ray.remote(num_cpus=0)(RunStatusActor)
     return actor.options(

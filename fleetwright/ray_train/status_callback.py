@@ -30,7 +30,6 @@ class RunStatusCallback(ControllerCallback, WorkerGroupCallback, ReportCallback)
         self._reports = 0
 
     def after_controller_start(self, train_run_context: Any) -> None:
-        """The run begins."""
         with _logging_errors():
             scaling = train_run_context.scaling_config
             self._actor = create_run_status_actor(
@@ -41,11 +40,9 @@ class RunStatusCallback(ControllerCallback, WorkerGroupCallback, ReportCallback)
             TrainProcess.status_actor = self._actor
 
     def before_worker_group_start(self, worker_group_context: Any) -> None:
-        """Workers are about to be requested."""
         self._call_actor("starting", dict(worker_group_context.resources_per_worker))
 
     def after_worker_group_training_start(self, worker_group: Any) -> None:
-        """All workers train."""
         with _logging_errors():
             workers = {worker.distributed_context.world_rank: worker for worker in worker_group.get_workers()}
             places = tuple(
@@ -61,15 +58,14 @@ class RunStatusCallback(ControllerCallback, WorkerGroupCallback, ReportCallback)
             self._call_actor("running", places, {rank: worker.actor for rank, worker in workers.items()})
 
     def before_worker_group_shutdown(self, worker_group: Any) -> None:  # noqa: ARG002 - Ray's signature
-        """Workers are about to be ended, whatever the reason."""
+        """Record that workers are about to be ended, for any reason."""
         self._call_actor("ending")
 
     def before_worker_group_abort(self, worker_group_context: Any) -> None:  # noqa: ARG002 - Ray's signature
-        """Likewise, because the user interrupts."""
+        """Record that workers are about to be ended because the user interrupts."""
         self._call_actor("ending")
 
     def after_report(self, training_report: Any, metrics: list[dict[str, Any]]) -> None:
-        """All workers have reported."""
         with _logging_errors():
             self._reports += 1
             given = next((each["step"] for each in metrics if type(each.get("step")) is int), None)
@@ -81,7 +77,6 @@ class RunStatusCallback(ControllerCallback, WorkerGroupCallback, ReportCallback)
                 self._actor.reported.remote(step, checkpoint=checkpoint)
 
     async def before_controller_shutdown(self) -> None:
-        """The run is over."""
         if self._actor is not None:
             self._actor.over.remote()
 

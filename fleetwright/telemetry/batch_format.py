@@ -25,7 +25,7 @@ def pack(
     rank: int | None = None,
     prober: bool = False,
 ) -> bytes:
-    """The body of one batch.  `base` is the number of the batch that this one builds on."""
+    """Return the body of one batch.  `base` is the number of the batch that this one builds on."""
     document = {
         "v": VERSION,
         "session": session,

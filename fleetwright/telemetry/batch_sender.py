@@ -80,11 +80,11 @@ class BatchSender(ABC, Generic[Content]):
     @property
     @abstractmethod
     def waiting(self) -> bool:
-        """Whether content is unsent."""
+        """Return whether content is unsent."""
 
     @abstractmethod
     def _take(self) -> Content:
-        """The content of the next batch."""
+        """Return the content of the next batch."""
 
     @abstractmethod
     def _is_empty(self, content: Content) -> bool: ...
@@ -100,15 +100,15 @@ class BatchSender(ABC, Generic[Content]):
         """The monitor accepted the batch."""
 
     def _forget_base(self) -> bool:
-        """The monitor lacks the base batch, or the session ends.  Whether the next batch differs by it."""
+        """Drop the base batch: the monitor lacks it, or the session ends.  Return whether there was one."""
         return False
 
     def _new_session(self, content: Content) -> Content:
-        """The wall clock was set: the part of the content whose times are still valid."""
+        """Return the part of the content whose times are still valid after the wall clock was set."""
         return content
 
     def is_due(self) -> bool:
-        """Whether the next flush sends a batch."""
+        """Return whether the next flush sends a batch."""
         return self._steady_s() >= self._due_s
 
     def flush(self) -> None:
@@ -124,7 +124,7 @@ class BatchSender(ABC, Generic[Content]):
         self._thread.join(timeout=2 * REPLY_S)
 
     def _affordable(self, *, reserved_bytes: float = 0.0) -> int:
-        """The number of observations that the budget allows in one batch."""
+        """Return the number of observations that the budget allows in one batch."""
         return max(MIN_OTHERS, int((self._budget * MAX_WAIT_S / 2 - reserved_bytes) / OTHER_BYTES))
 
     def _run(self) -> None:
@@ -136,7 +136,7 @@ class BatchSender(ABC, Generic[Content]):
         self._poster.close()
 
     def _send(self) -> float:
-        """Send one batch; seconds until the next."""
+        """Send one batch, and return the seconds until the next."""
         content = self._take()
         if self._clock_was_set():  # the monitor estimates the clock of a new session again
             self._session = secrets.token_hex(4)
@@ -164,7 +164,7 @@ class BatchSender(ABC, Generic[Content]):
         return abs(offset_s - before_s) > CLOCK_STEP_S
 
     def _post(self, content: Content) -> int:
-        """Bytes sent.  A monitor that lacks the base batch gets a whole batch at once."""
+        """Return the bytes sent.  A monitor that lacks the base batch gets a whole batch at once."""
         status, spent = self._post_once(content)
         if status == HTTPStatus.CONFLICT and self._forget_base():
             status, spent = self._post_once(content)

@@ -33,7 +33,7 @@ class HttpPoster:
         self._head_bytes = len(f"POST {self._target} HTTP/1.1\r\n{head}Content-Length: \r\n\r\n".encode())
 
     def post(self, body: bytes) -> tuple[int, int]:
-        """(status, bytes of the request).  Raises OSError."""
+        """Return (status, bytes of the request).  Raise OSError."""
         reused = self._connection.sock is not None
         try:
             try:

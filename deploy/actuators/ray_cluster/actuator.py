@@ -52,7 +52,6 @@ class RayClusterActuator:
     application: RayClusterGroups
 
     async def observe(self) -> Observation:
-        """Read replica counts by part."""
         cluster = await self._read()
         workers = await self._workers()
         found = {part: self._group(cluster, name)[1] for part, name in sorted(self.application.groups.items())}
@@ -64,7 +63,7 @@ class RayClusterActuator:
         )
 
     async def apply(self, change: Step | ConfigWrite) -> None:
-        """Patch the step's count in, if the old count is still the one that the step started from."""
+        """Patch in the step's count, if the count still has the value that the step started from."""
         if isinstance(change, ConfigWrite):
             raise ActuationError(f"worker groups of RayCluster {self._name} have no user_config")
         cluster = await self._read()
@@ -113,7 +112,6 @@ class RayClusterActuator:
         return _parsed(_Pods, await self.kube.get(path, labelSelector=selector)).items
 
     def _group(self, cluster: RayCluster, name: str) -> tuple[int, WorkerGroup]:
-        """The group and its index in the list."""
         groups = cluster.spec.worker_group_specs
         for index, group in enumerate(groups):
             if group.group_name == name:
@@ -129,12 +127,12 @@ class RayClusterActuator:
 
 
 def ray_cluster_actuators(kube: Kubernetes) -> Callable[[RayClusterGroups], RayClusterActuator]:
-    """A maker of actuators that share one connection to the API server."""
+    """Return a factory of actuators that share one connection to the API server."""
     return lambda application: RayClusterActuator(kube, application)
 
 
 def _scaling_patch(cluster: RayCluster, index: int, replicas: int, workers: list[Worker]) -> Iterator[dict[str, Any]]:
-    """Operations that set the count, and fail where the group moved in the list or changed since it was read."""
+    """Yield operations that set the count, and fail if the group moved in the list or changed since the last read."""
     group = cluster.spec.worker_group_specs[index]
     at = f"/spec/workerGroupSpecs/{index}"
     yield {"op": "test", "path": f"{at}/groupName", "value": group.group_name}
@@ -151,7 +149,7 @@ def _scaling_patch(cluster: RayCluster, index: int, replicas: int, workers: list
 
 
 def _notes(cluster: RayCluster, groups: list[WorkerGroup]) -> Iterator[str]:
-    """Conditions that invalidate the counts or may reset them."""
+    """Yield the conditions that invalidate the counts or may reset them."""
     if appliers := cluster.appliers(ours=FIELD_MANAGER):
         yield f"{FIELD} is applied by {', '.join(appliers)}, which keeps it"
     for owner in cluster.metadata.owner_references:

@@ -78,12 +78,12 @@ class WorkerGroup(_Object):
 
     @property
     def asked(self) -> int:
-        """Replicas that KubeRay runs: it clamps `replicas` to the bounds."""
+        """Return the replicas that KubeRay runs: it clamps `replicas` to the bounds."""
         return max(self.min_replicas, min(self.replicas, self.max_replicas))
 
     @property
     def hosts(self) -> int:
-        """Pods of one replica."""
+        """Return the number of pods of one replica."""
         return max(1, self.num_of_hosts)
 
 
@@ -107,15 +107,15 @@ class RayCluster(_Object):
 
     @property
     def autoscaled(self) -> bool:
-        """Whether Ray's in-tree autoscaler sets `replicas`."""
+        """Return whether Ray's in-tree autoscaler sets `replicas`."""
         return bool(self.spec.enable_in_tree_autoscaling)
 
     def appliers(self, *, ours: str) -> list[str]:
-        """Managers other than `ours` that own the worker groups by server-side apply, and so would reset them."""
+        """Return the managers other than `ours` that own the worker groups by server-side apply and so reset them."""
         return sorted({entry.manager for entry in self._groups_managers() if entry.operation == "Apply"} - {ours})
 
     def last_manager(self) -> str | None:
-        """The manager that wrote the worker groups last, where the server has it."""
+        """Return the last manager that wrote the worker groups; None where the server does not record it."""
         entries = sorted(self._groups_managers(), key=lambda entry: entry.time)
         return entries[-1].manager if entries else None
 
@@ -140,29 +140,26 @@ class Worker(_Object):
 
     @property
     def name(self) -> str:
-        """The pod's name."""
         return self.metadata.name
 
     @property
     def group(self) -> str | None:
-        """Its worker group."""
         return self.metadata.labels.get(GROUP_LABEL)
 
     @property
     def stays(self) -> bool:
-        """Whether it is not being deleted."""
+        """Return whether the pod is not being deleted."""
         return self.metadata.deletion_timestamp is None
 
     @property
     def ready(self) -> bool:
-        """Whether the pod is Ready."""
         return self.stays and any(
             condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions
         )
 
     @property
     def deletion_cost(self) -> int:
-        """The pod-deletion-cost annotation; 0 where there is none, or no number."""
+        """Return the pod-deletion-cost annotation; 0 where there is none, or no number."""
         try:
             return int(self.metadata.annotations.get(DELETION_COST, "0"))
         except ValueError:
@@ -170,13 +167,13 @@ class Worker(_Object):
 
 
 def running_replicas(group: WorkerGroup, workers: Iterable[Worker]) -> int:
-    """Replicas of the group all of whose pods are ready."""
+    """Return the number of replicas of the group all of whose pods are ready."""
     replicas = _replicas(group, workers)
     return sum(len(pods) >= group.hosts and all(pod.ready for pod in pods) for pods in replicas)
 
 
 def workers_to_give_up(group: WorkerGroup, workers: Iterable[Worker], *, keep: int) -> tuple[str, ...]:
-    """A pod of each replica to delete when only `keep` stay: those whose loss costs least.
+    """Return a pod of each replica to delete when only `keep` stay: those whose loss costs least.
 
     Not ready before ready, then by pod-deletion-cost, then the youngest.
     """
@@ -193,7 +190,7 @@ def workers_to_give_up(group: WorkerGroup, workers: Iterable[Worker], *, keep: i
 
 
 def _replicas(group: WorkerGroup, workers: Iterable[Worker]) -> list[list[Worker]]:
-    """The pods of each replica without those being deleted; a pod without a replica label is one replica."""
+    """Return the pods of each replica without those being deleted; a pod without a replica label is one replica."""
     replicas: Mapping[str, list[Worker]] = defaultdict(list)
     for worker in workers:
         if worker.group == group.group_name and worker.stays:

@@ -39,7 +39,6 @@ class RayServeActuator:
         )
 
     async def apply(self, change: Step | ConfigWrite) -> None:
-        """Write a replica count or a key of a user_config."""
         serve, application = self._serve, self.application.application
         if isinstance(change, ConfigWrite):
             await change_user_config(serve, application=application, write=change)
@@ -71,7 +70,7 @@ class RayServeActuator:
 
 
 def ray_serve_actuators(http: httpx.AsyncClient) -> Callable[[RayServeApplication], RayServeActuator]:
-    """A maker of actuators that share one pool of connections."""
+    """Return a factory of actuators that share one pool of connections."""
     return lambda application: RayServeActuator(http, application)
 
 

@@ -50,12 +50,12 @@ class DeploymentDetails(BaseModel):
 
     @property
     def running(self) -> int:
-        """Replicas that count as capacity."""
+        """Return the number of replicas that count as capacity."""
         return sum(replica.state == RUNNING for replica in self.replicas)
 
     @property
     def user_config(self) -> UserConfig:
-        """The user_config that replicas have."""
+        """Return the user_config that replicas have."""
         return self.deployment_config.get("user_config") or {}
 
 
@@ -98,11 +98,11 @@ class ServeClient:
 
     @property
     def lock(self) -> asyncio.Lock:
-        """One per dashboard and process, held while Serve's config is read and written back, and while scaling."""
+        """Return the lock of a dashboard, held while Serve's config is read and written back, and while scaling."""
         return _locks.setdefault(self.dashboard_url.rstrip("/"), asyncio.Lock())
 
     async def read(self) -> ServeDetails:
-        """What is declared and what runs."""
+        """Read the declared configuration and the running state."""
         response = self._ok(await self._call("GET", APPLICATIONS))
         try:
             return ServeDetails.model_validate_json(response.content)
@@ -127,14 +127,14 @@ class ServeClient:
         self._ok(await self._once("PUT", APPLICATIONS, json=body))
 
     async def _call(self, method: str, path: str, *, json: Any = None) -> httpx.Response:
-        """A request that may be repeated; any response but 5xx."""
+        """Send a request that may be repeated, and return any response but 5xx."""
         async for attempt in attempts():
             with attempt:
                 return await self._once(method, path, json=json)
         raise AssertionError("the last attempt returns or raises")
 
     async def _once(self, method: str, path: str, *, json: Any = None) -> httpx.Response:
-        """Any response but 5xx; UnreachableError for 5xx and for no response."""
+        """Return any response but 5xx.  Raise UnreachableError for 5xx and for no response."""
         url = f"{self.dashboard_url.rstrip('/')}/{path}"
         try:
             response = await self.http.request(method, url, json=json, timeout=TIMEOUT)
@@ -154,14 +154,14 @@ class ServeClient:
 
 
 def attempts() -> AsyncIterator[stamina.Attempt]:
-    """Attempts of something that is repeated while Serve cannot be reached."""
+    """Yield attempts of an operation that is repeated while Serve cannot be reached."""
     return stamina.retry_context(
         on=UnreachableError, attempts=ATTEMPTS, wait_initial=0.2, wait_jitter=0.2, wait_max=2.0
     ).__aiter__()
 
 
 def _error_in(response: httpx.Response) -> str:
-    """Serve's `error` member, else the last line: a traceback ends with its cause."""
+    """Return Serve's `error` member, else the last line: a traceback ends with its cause."""
     try:
         return str(response.json()["error"])
     except (ValueError, KeyError, TypeError):

@@ -28,7 +28,7 @@ _REDACTED = "<redacted>"  # Ray shows this in place of a secret; writing it back
 
 
 async def change_user_config(serve: ServeClient, *, application: str, write: ConfigWrite) -> None:
-    """Set or remove one key; OvertakenError where the user_config is no longer `write.expected`."""
+    """Set or remove one key.  Raise OvertakenError where the user_config is no longer `write.expected`."""
     async with serve.lock:
         details = await serve.read()
         found = details.application(application)
@@ -86,7 +86,7 @@ def _with_user_config(
 def _with_options(
     details: ServeDetails, application: str, deployment: str, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The body of the PUT: everything that is declared, with these options of one deployment."""
+    """Return the body of the PUT: the declared configuration with these options of one deployment."""
     declared = {
         name: found.deployed_app_config
         for name, found in details.applications.items()
@@ -135,5 +135,5 @@ def _check_declarable(details: ServeDetails, deployment: str, found: DeploymentD
 
 
 def _scaled_count(found: ApplicationDetails, deployment: str) -> int | None:
-    """The count to keep; None where Serve itself decides it."""
+    """Return the count to keep; None where Serve itself decides it."""
     return found.deployment(deployment).target_num_replicas if found.external_scaler_enabled else None

@@ -41,7 +41,7 @@ _KINDS: dict[str, type[GpuError]] = {
 
 
 class AmdDriver:
-    """All GPUs of AMD SMI."""
+    """Drives all GPUs that AMD SMI lists."""
 
     driver = "amd"
     period_s = PERIOD_S
@@ -59,7 +59,7 @@ class AmdDriver:
 
     @property
     def epoch(self) -> int:
-        """Loads of the driver that were noticed."""
+        """Return how many loads of the driver were noticed."""
         return self._handles.epoch
 
     def identities(self) -> Sequence[GpuIdentity]:
@@ -99,7 +99,7 @@ class AmdDriver:
         )
 
     def enforced(self, uuid: str) -> Caps:
-        """The cap, and the top of the range in which the clock may move."""
+        """Return the power cap, and the top of the range in which the clock may move."""
         cap = self._call(uuid, self._smi.amdsmi_get_power_cap_info)
         top = _number((self._optional(uuid, self._graphics_clock) or {}).get("max_clk"))
         return Caps(_micro(cap["power_cap"]), None if top is None else int(top))
@@ -117,7 +117,7 @@ class AmdDriver:
         self._call(uuid, lambda handle: smi.amdsmi_set_power_cap(handle, 0, round(wanted_w / MICRO)))
 
     def lock_clock(self, uuid: str, mhz: int | None) -> None:
-        """The top of the range; without one, back to the driver's own choice."""
+        """Set the top of the clock range; without a clock, return to the driver's own choice."""
         smi = self._smi
         if mhz is None:
             auto = smi.AmdSmiDevPerfLevel.AUTO
@@ -126,7 +126,6 @@ class AmdDriver:
             self._call(uuid, lambda handle: smi.amdsmi_set_gpu_clk_limit(handle, "sclk", "max", mhz))
 
     def close(self) -> None:
-        """Close the driver."""
         with contextlib.suppress(self._smi.AmdSmiException):
             self._smi.amdsmi_shut_down()
 

@@ -33,7 +33,7 @@ KEEP_S = 5.0  # orders that were renewed are written down no more often
 
 
 class CapController:
-    """Everything that one agent has to do with its GPUs."""
+    """Keeps the requested caps of one agent's GPUs."""
 
     def __init__(
         self,

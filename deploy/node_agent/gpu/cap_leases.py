@@ -51,9 +51,7 @@ class CapLeases:
         return requested
 
     def on(self, uuid: str) -> Iterator[GpuCapLease]:
-        """Iterate over the leases on one GPU."""
         return (lease for lease in self._leases.values() if lease.uuid == uuid)
 
     def all(self) -> tuple[GpuCapLease, ...]:
-        """Return every lease."""
         return tuple(self._leases.values())

@@ -59,7 +59,7 @@ class CapState:
         return replace(self, written=False, commanded=None, before=None, tries=0, due_s=-inf)
 
     def wrote(self, value: float | None, *, now_s: float) -> "CapState":
-        """The driver took it."""
+        """Return the state after the driver accepted the value."""
         again = self.written and self.commanded == value
         return replace(
             self,
@@ -80,7 +80,7 @@ class CapState:
         return replace(self, state=CapStatus.REFUSED, due_s=now_s + RETRY_S)
 
     def hurried(self) -> "CapState":
-        """There is no time to wait a minute after a refusal."""
+        """Return the state that retries at once, instead of a minute after a refusal."""
         return replace(self, due_s=-inf) if self.state is CapStatus.REFUSED else self
 
     def shows(self, enforced: float | None) -> bool:
@@ -95,8 +95,6 @@ class CapState:
 
 
 class Transition(NamedTuple):
-    """The result of a poll."""
-
     cap_state: CapState
     write: bool = False
     event: Event | None = None

@@ -44,7 +44,7 @@ def brake_caps(*, limits: GpuLimits, curve: PowerCurve | None) -> Caps:
 
 
 def share_of(caps: Caps, *, limits: GpuLimits, curve: PowerCurve | None) -> float:
-    """The share of the full clock that enforced caps leave, at the most."""
+    """Return the share of the full clock that enforced caps leave, at the most."""
     if limits.full_clock_mhz is not None:
         return FULL_CLOCK if caps.clock_mhz is None else min(FULL_CLOCK, caps.clock_mhz / limits.full_clock_mhz)
     if caps.power_limit_w is None:

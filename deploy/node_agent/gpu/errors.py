@@ -4,8 +4,8 @@ GpuError                  also an OSError, as `Device` raises
 ├── NoPermissionError     this process may read, and not write
 ├── NotSupportedError     this GPU does not support the call
 ├── OutOfRangeError       the value is out of the GPU's range
-├── GpuLostError          this GPU does not answer; others may
-└── DriverGoneError       no GPU answers: no library, no driver, no BMC, or an invalid response
+├── GpuLostError          this GPU does not respond; others may
+└── DriverGoneError       no GPU responds: no library, no driver, no BMC, or an invalid response
 """
 
 from deploy.common.errors import ActuationError
@@ -28,8 +28,8 @@ class OutOfRangeError(GpuError):
 
 
 class GpuLostError(GpuError):
-    """This GPU does not answer."""
+    """This GPU does not respond."""
 
 
 class DriverGoneError(GpuError):
-    """No GPU answers."""
+    """No GPU responds."""

@@ -28,8 +28,6 @@ class CapKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuState:
-    """The state of one GPU."""
-
     identity: GpuIdentity
     limits: GpuLimits
     found: Caps  # before anything was set
@@ -40,12 +38,12 @@ class GpuState:
     planned: Caps = NO_CAPS
     polled_at_s: float = -float("inf")
     over: int = 0  # polls in a row at which it ran above its lock
-    lost: bool = False  # it did not answer the last poll
+    lost: bool = False  # it did not respond to the last poll
     error: str | None = None  # of the last poll or write
 
     @property
     def applied(self) -> Caps:
-        """What the driver took, in this load of it."""
+        """Return the caps that the driver accepted since its last load."""
         power, clock = self.cap_states
         return Caps(power.commanded, None if clock.commanded is None else int(clock.commanded))
 
@@ -55,7 +53,6 @@ class GpuState:
         return any(cap_state.touched for cap_state in self.cap_states)
 
     def with_cap_state(self, kind: CapKind, cap_state: CapState) -> Self:
-        """Return the state with another state of one cap."""
         power, clock = self.cap_states
         return replace(self, cap_states=(cap_state, clock) if kind is CapKind.POWER else (power, cap_state))
 

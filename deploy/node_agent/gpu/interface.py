@@ -16,7 +16,7 @@ class Caps(NamedTuple):
     clock_mhz: int | None = None
 
     def slower(self, other: "Caps") -> "Caps":
-        """The lower of each."""
+        """Return the lower of each cap."""
         watts = [limit for limit in (self.power_limit_w, other.power_limit_w) if limit is not None]
         clocks = [clock for clock in (self.clock_mhz, other.clock_mhz) if clock is not None]
         return Caps(min(watts, default=None), min(clocks, default=None))
@@ -27,8 +27,6 @@ NO_CAPS = Caps()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuIdentity:
-    """The identity of a GPU."""
-
     uuid: str
     name: str
     bus_id: str | None = None
@@ -51,7 +49,7 @@ class GpuReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLimits:
-    """What may be set."""
+    """The caps that may be set."""
 
     least_w: float | None = None
     most_w: float | None = None
@@ -60,22 +58,22 @@ class GpuLimits:
 
     @property
     def full_clock_mhz(self) -> int | None:
-        """The highest clock."""
+        """Return the highest clock."""
         return self.clocks_mhz[0] if self.clocks_mhz else None
 
     @property
     def brake_clock_mhz(self) -> int | None:
-        """The lowest clock."""
+        """Return the lowest clock."""
         return self.clocks_mhz[-1] if self.clocks_mhz else None
 
     def clock_at_most(self, mhz: float) -> int | None:
-        """The highest that may be set and is not above this one; the lowest where all are."""
+        """Return the highest settable clock that is not above this one; the lowest where all are above."""
         if not self.clocks_mhz:
             return None
         return next((clock for clock in self.clocks_mhz if clock <= mhz + CLOCK_MARGIN_MHZ), self.clocks_mhz[-1])
 
     def watts_within(self, watts: float) -> float:
-        """The nearest that may be set."""
+        """Return the nearest settable limit."""
         least, most = self.least_w or 0.0, self.most_w
         return max(least, watts if most is None else min(watts, most))
 
@@ -92,13 +90,13 @@ class GpuDriver(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Loads of the driver that were noticed."""
+        """Return how many loads of the driver were noticed."""
 
     def identities(self) -> Sequence[GpuIdentity]:
         """Return the GPUs as of the last load."""
 
     def limits(self, uuid: str) -> GpuLimits:
-        """What may be set."""
+        """Return the caps that may be set."""
 
     def read(self, uuid: str) -> GpuReading:
         """Return the telemetry."""

@@ -99,11 +99,10 @@ class GpuNode:
             raise refused[0]
 
     def wake(self) -> None:
-        """Poll now: something was requested."""
+        """Poll now, because a cap was requested."""
         self._wake.set()
 
     def start(self) -> None:
-        """Keep from now on."""
         self._thread = threading.Thread(target=self._run, name="caps", daemon=True)
         self._thread.start()
 
@@ -169,7 +168,7 @@ def _within(gpu: GpuState, caps: Caps) -> bool:
 
 
 def _power_w(gpu: GpuState) -> float:
-    """Return the power of a board with its share of the server; the maximum of a board that does not answer."""
+    """Return the power of a board with its share of the server; the maximum of a board that does not respond."""
     board_w, curve = gpu.reading.power_w, curve_of(gpu.identity.name)
     if board_w is None or gpu.lost:
         board_w = gpu.limits.most_w or (0.0 if curve is None else curve.busy_w().high)

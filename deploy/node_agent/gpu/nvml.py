@@ -48,7 +48,7 @@ _LOST = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED", "NVML_ERROR_NOT_
 
 
 class NvmlDriver:
-    """All GPUs of NVML."""
+    """Drives all GPUs that NVML lists."""
 
     driver = "nvml"
     period_s = PERIOD_S
@@ -64,7 +64,7 @@ class NvmlDriver:
 
     @property
     def epoch(self) -> int:
-        """Loads of the driver that were noticed."""
+        """Return how many loads of the driver were noticed."""
         return self._handles.epoch
 
     def identities(self) -> Sequence[GpuIdentity]:
@@ -120,7 +120,7 @@ class NvmlDriver:
         self._call(uuid, partial(_swapped, self._nvml.nvmlDeviceSetPowerManagementLimit, limit_mw))
 
     def lock_clock(self, uuid: str, mhz: int | None) -> None:
-        """Any clock up to this one: the lowest as the lower bound, so that an idle GPU still idles."""
+        """Allow any clock up to this one: the lowest clock is the lower bound, so that an idle GPU still idles."""
         if mhz is None:
             self._call(uuid, self._nvml.nvmlDeviceResetGpuLockedClocks)
             return
@@ -177,7 +177,7 @@ class NvmlDriver:
         return ()
 
     def _ecc(self, uuid: str, kind: int) -> Any:
-        """Since the driver was loaded."""
+        """Return the errors since the driver was loaded."""
         count, counter = self._nvml.nvmlDeviceGetTotalEccErrors, self._nvml.NVML_VOLATILE_ECC
         return self._optional(uuid, lambda handle: count(handle, kind, counter))
 

@@ -37,7 +37,7 @@ class Target:
 
 
 class RedfishDriver:
-    """Whatever the BMC lets be limited."""
+    """Drives the limits that a BMC offers."""
 
     driver = "redfish"
     period_s = PERIOD_S
@@ -81,7 +81,7 @@ class RedfishDriver:
         )
 
     def enforced(self, uuid: str) -> Caps:
-        """The set point, while its control is not disabled."""
+        """Return the set point, while its control is not disabled."""
         target, body = self._target(uuid), self._fetched(uuid).body
         if target.member is not None:
             limit = _control(target, body).get("PowerLimit")
@@ -108,7 +108,7 @@ class RedfishDriver:
                 return
 
     def lock_clock(self, uuid: str, mhz: int | None) -> None:
-        """A BMC sets no clocks."""
+        """Raise NotSupportedError for a clock, because a BMC locks no clocks."""
         if mhz is not None:
             raise NotSupportedError(f"{uuid}: a BMC locks no clocks")
 
@@ -131,7 +131,7 @@ class RedfishDriver:
 
 
 def _wanted(target: Target, body: dict[str, Any], watts: float | None) -> dict[str, Any]:
-    """The least change; a member of an array is named by its place, and empty objects leave those before it alone."""
+    """Return the least change; empty objects stand for the unchanged members of an array before the changed one."""
     whole = None if watts is None else int(watts)
     if target.member is not None:
         limit = {"PowerLimit": {"LimitInWatts": whole}}
@@ -205,7 +205,7 @@ def _place(body: dict[str, Any], name: str) -> str | None:
 
 
 def _identity(body: dict[str, Any], path: str) -> GpuIdentity:
-    """The UUID where there is one: drivers know it too."""
+    """Use the UUID where there is one, because drivers report it too."""
     return GpuIdentity(
         uuid=str(body.get("UUID") or body.get("@odata.id") or path),
         name=str(body.get("Model") or body.get("Name") or path),

@@ -43,18 +43,16 @@ class Login(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """The result of a GET."""
-
     body: dict[str, Any]
     etag: str | None
 
 
 class ChangedError(GpuError):
-    """Somebody else wrote since it was read."""
+    """Another client changed the resource after the read."""
 
 
 def read_login(path: Path) -> Login:
-    """USER:PASSWORD in one line."""
+    """Read USER:PASSWORD from one line."""
     try:
         user, colon, password = path.read_text(encoding="utf-8").strip().partition(":")
     except (OSError, UnicodeDecodeError) as error:
@@ -65,8 +63,6 @@ def read_login(path: Path) -> Login:
 
 
 class RedfishClient:
-    """A client of one BMC."""
-
     def __init__(
         self, url: str, *, login: Login | None = None, basic: bool = False, authority: Path | None = None
     ) -> None:
@@ -98,7 +94,7 @@ class RedfishClient:
         self.close()
 
     def get(self, path: str) -> Resource:
-        """A resource by the place that the service gave for it."""
+        """Return the resource at the place that the service gave for it."""
         response = self._send("GET", path)
         try:
             body = response.json()
@@ -109,7 +105,7 @@ class RedfishClient:
         return Resource(body, response.headers.get("etag") or body.get("@odata.etag"))
 
     def members(self, path: str) -> list[str]:
-        """Places of a collection's members."""
+        """Return the places of a collection's members."""
         members = self.get(path).body.get("Members", [])
         return [str(member["@odata.id"]) for member in members if "@odata.id" in member]
 
@@ -165,7 +161,7 @@ def _raise_for(response: httpx.Response, *, path: str) -> None:
 
 
 def _message(response: httpx.Response) -> str:
-    """The first of the extended messages, where the body has them."""
+    """Return the first of the extended messages, where the body has them."""
     try:
         error = response.json()["error"]
         message_ = next(iter(error.get("@Message.ExtendedInfo", ())), error)

@@ -28,7 +28,6 @@ _GAUGES = (
 
 
 def report_of(node: GpuNode, *, server: str) -> NodeReport:
-    """Everything."""
     cap_controller, now_s, node_phase = node.cap_controller, node.now_s(), node.node_phase()
     return NodeReport(
         server=server,
@@ -82,13 +81,12 @@ def _body(caps: Caps) -> CapsBody:
 
 
 class GpuMetrics(Collector):
-    """Metrics collected at each scrape; a GPU that does not answer has only `fleetwright_gpu_up`."""
+    """Metrics collected at each scrape; a GPU that does not respond has only `fleetwright_gpu_up`."""
 
     def __init__(self, node: GpuNode, *, server: str) -> None:
         self._node, self._server = node, server
 
     def collect(self) -> Iterator[Metric]:
-        """Collect the metrics of all GPUs."""
         gpu_states = self._node.cap_controller.gpu_states()
         reachable = [gpu for gpu in gpu_states if not gpu.lost]
         for name, text, field, unit in _GAUGES:

@@ -36,7 +36,7 @@ class Board:
 
 @dataclass(slots=True)
 class SimulatedDriver:
-    """So many equal boards."""
+    """Simulates a number of equal boards."""
 
     spec: GpuSpec
     count: int
@@ -57,7 +57,6 @@ class SimulatedDriver:
         self.boards = {uuid: Board(limit_w=self.spec.rated_w) for uuid in uuids}
 
     def identities(self) -> Sequence[GpuIdentity]:
-        """Return the GPUs in order."""
         return [GpuIdentity(uuid=uuid, name=self.spec.name) for uuid in self.boards]
 
     def limits(self, uuid: str) -> GpuLimits:
@@ -72,7 +71,7 @@ class SimulatedDriver:
         )
 
     def read(self, uuid: str) -> GpuReading:
-        """What its load draws under its caps."""
+        """Return what the load draws under its caps."""
         board = self._board(uuid)
         clock, now_s = self._clock(board), self.now_s()
         power_w = min(board.limit_w, self._curve.power_w(board.load, clock).mid)
@@ -117,7 +116,7 @@ class SimulatedDriver:
         """Do nothing."""
 
     def reload(self) -> None:
-        """Everything that was set is forgotten."""
+        """Forget all settings, as a reload of the driver does."""
         self.epoch += 1
         for uuid, board in self.boards.items():
             self.boards[uuid] = Board(limit_w=self.spec.rated_w, load=board.load, lost=board.lost)
@@ -144,7 +143,7 @@ class SimulatedDriver:
         return FULL_CLOCK if board.lock_mhz is None else board.lock_mhz / self._full_mhz
 
     def _clock(self, board: Board) -> float:
-        """The lower of the lock and what the limit leaves its load."""
+        """Return the lower of the lock and the clock that the limit leaves its load."""
         locked = self._locked(board)
         if self._curve.power_w(board.load, locked).mid <= board.limit_w:
             return locked

@@ -37,7 +37,6 @@ class StoredCaps(Frozen):
 
     @property
     def caps(self) -> Caps:
-        """Return the caps of the interface."""
         return Caps(self.power_limit_w, self.clock_mhz)
 
 
@@ -52,13 +51,11 @@ class StoredLease(Frozen):
 
     @classmethod
     def of(cls, order: GpuCapLease) -> "StoredLease":
-        """Return a lease as the file has it."""
         caps = StoredCaps(**order.caps._asdict())
         return cls(holder=order.holder, uuid=order.uuid, caps=caps, until_s=order.until_s, on_lapse=order.on_lapse)
 
     @property
     def order(self) -> GpuCapLease:
-        """The lease of `cap_leases`."""
         return GpuCapLease(
             holder=self.holder, uuid=self.uuid, caps=self.caps.caps, until_s=self.until_s, on_lapse=self.on_lapse
         )
@@ -90,7 +87,7 @@ class StateFile:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValidationError) as error:
-            # To guess would make a cap of ours the state that was found.
+            # A guess would record our own cap as the original one.
             reason = reason_of(error)
             raise StateFileError(f"{self._path}: {reason}; check the caps of each GPU, then remove the file") from error
         self._saved = kept
@@ -118,7 +115,7 @@ class StateFile:
         return self._saved is not None
 
     def knows(self, uuid: str, found: Caps) -> bool:
-        """Whether the next agent would put this GPU back to that."""
+        """Return whether the next agent would restore this GPU to these caps."""
         return self._saved is not None and self._saved.found.get(uuid) == StoredCaps(**found._asdict())
 
     def write(self, *, found: dict[str, Caps], orders: tuple[GpuCapLease, ...]) -> None:
@@ -149,7 +146,7 @@ class StateFile:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Whole or not at all, also when the power fails."""
+    """Replace the file atomically, also when the power fails."""
     beside = _beside(path)
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:

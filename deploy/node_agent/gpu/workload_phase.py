@@ -24,8 +24,6 @@ class PhaseSource(StrEnum):
 
 
 class NodePhase(NamedTuple):
-    """The node's phase and its source."""
-
     phase: Phase
     source: PhaseSource
 
@@ -43,7 +41,6 @@ class WorkloadPhases:
             self._reported[worker] = (phase, until_s)
 
     def now(self, gpu_states: Iterable[GpuState], *, now_s: float) -> NodePhase:
-        """Return the present phase."""
         with self._lock:
             self._reported = {worker: reported for worker, reported in self._reported.items() if now_s < reported[1]}
             phases = {phase for phase, _until_s in self._reported.values()}
