@@ -16,7 +16,7 @@ DocumentT = TypeVar("DocumentT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class DocumentType(Generic[DocumentT]):
-    """One kind of document: its place in the API and its type."""
+    """Names one kind of document: its place in the API and its type."""
 
     kind: DocumentKind
     model: type[DocumentT]

@@ -21,8 +21,6 @@ app = new_app()
 
 
 class _Reading(TypedDict):
-    """The configuration of labels."""
-
     labels: LabelNames
     gpu_namer: Callable[[str], str]
 

@@ -7,8 +7,6 @@ import typer
 
 
 class LogLevel(StrEnum):
-    """The minimum severity of log lines."""
-
     DEBUG = "DEBUG"
     INFO = "INFO"
     WARNING = "WARNING"

@@ -202,7 +202,7 @@ def given_settings(
 
 
 def taking_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options of `given_settings` in place of its parameter `changes`."""
+    """Give the command the options of `given_settings` in place of its parameter `changes`."""
     settings = signature(given_settings).parameters
     options = [
         parameter.replace(kind=Parameter.KEYWORD_ONLY)

@@ -1,4 +1,4 @@
-"""`fleetwright power budgets`: what each power domain may draw for now, as a service has it in force."""
+"""`fleetwright power budgets`: the temporary power limits that a service stores for each power domain."""
 
 from datetime import UTC, datetime, timedelta
 from math import isfinite

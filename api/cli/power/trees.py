@@ -1,4 +1,4 @@
-"""`fleetwright power trees`: what hangs on which feed, in files and on a service."""
+"""`fleetwright power trees`: power trees in files and on a service."""
 
 from collections.abc import Iterator
 from typing import Annotated
