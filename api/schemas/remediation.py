@@ -1,4 +1,4 @@
-"""Remediation cases on the wire: one per quarantine of a node, from the drain to the release, with every action."""
+"""Defines the schemas of remediation cases: one per quarantine of a node, from the drain to the release."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -89,7 +89,6 @@ class CaseSpec(Frozen):
 
     @property
     def progress(self) -> tuple[NodeState, Stage]:
-        """State and stage together."""
         return self.state, self.stage
 
 

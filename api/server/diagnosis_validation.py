@@ -16,7 +16,7 @@ _NODES: Final = (Scope.RANK, Scope.NODE)
 
 
 def refuse_invalid(report: DiagnosisReport) -> None:
-    """Raises a DocumentError that names every wrong field."""
+    """Raise a DocumentError that names every wrong field."""
     if problems := [Problem(f"diagnosis.{field}", message) for field, message in _violations(report.diagnosis)]:
         raise DocumentError(name="request", problems=problems)
 

@@ -31,7 +31,6 @@ EXPORTED: Responses = {
 
 
 def result_routes() -> APIRouter:
-    """The routes of all kinds."""
     router = APIRouter(route_class=AuthenticatedRoute)
     for kind in KINDS:
         for routes in (_create_route(kind), _read_routes(kind)):

@@ -74,7 +74,7 @@ def upgrade_faults() -> None:
 
 
 def downgrade_faults() -> None:
-    """The names before this revision."""
+    """Restore the names before this revision."""
     _leases(_inverse(LEASES))
     _documents(
         _inverse(DOCUMENTS),

@@ -64,7 +64,6 @@ def upgrade_results() -> None:
 
 
 def downgrade_results() -> None:
-    """Move the rows back into the four tables."""
     results = _results_table()
     for kind, (name, columns) in WITH_COLUMNS.items():
         old = op.create_table(
