@@ -1,4 +1,4 @@
-"""What `/proc` tells: children and their children, marks, and where a process listens, as seen on real processes."""
+"""Tests descendants, environment variables and listening addresses on real processes."""
 
 import ipaddress
 import os
