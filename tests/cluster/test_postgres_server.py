@@ -1,4 +1,4 @@
-"""The PostgreSQL server of the tests: an empty database for each, no loss when killed, gone at the end."""
+"""Tests the PostgreSQL server of the tests: an empty database for each, no loss when killed, no process left."""
 
 import secrets
 import signal

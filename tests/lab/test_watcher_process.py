@@ -1,4 +1,4 @@
-"""The whole way: ranks tell their recorders, recorders send to a watcher process, the watcher names the fault."""
+"""Tests the whole chain: ranks send to recorders, recorders to a fault monitor process, which names the fault."""
 
 import json
 import sys
@@ -51,5 +51,5 @@ def test_a_frozen_rank_is_named_by_the_watcher_process_and_a_bundle_is_kept(
 
 
 def diagnoses(log: Path) -> list[dict[str, Any]]:
-    """The lines of JSON among whatever else the process wrote."""
+    """Return the lines of JSON in the process's output."""
     return [json.loads(line) for line in log.read_text().splitlines() if line.startswith('{"job"')]
