@@ -25,7 +25,7 @@ Attempt = Annotated[int, Field(ge=1, le=1_000_000_000)]
 class Stage(StrEnum):
     """How far the work of a node that is out of service has moved.  docs/explanation/runtime/remediation.md"""
 
-    REQUESTED = "requested"  # nothing is done yet; without --act the message says what would be done
+    REQUESTED = "requested"  # no action is done yet; without --act the message names the next one
     DRAINING = "draining"
     EVACUATING = "evacuating"  # ranks that still step have time for a checkpoint
     MIGRATING = "migrating"  # the workers on the node are being ended

@@ -162,7 +162,7 @@ def test_on_postgres_it_is_installed_upgraded_rolled_back_and_removed(helm: Helm
 
 
 def test_a_database_claim_outlives_the_release_and_is_taken_up_again(helm: Helm, place: Place) -> None:
-    place.run(helm, "install", CHART)  # nobody provides the volume here, so that the API's pod waits for it
+    place.run(helm, "install", CHART)  # no provisioner provides the volume here, so the API's pod waits for it
     assert f"claim/{DATA}" in place.left()
     place.run(helm, "uninstall", "--wait")
     wait_for(place.left, lambda left: left == {f"claim/{DATA}"}, what="claim and nothing else")

@@ -102,7 +102,7 @@ def test_a_leader_cut_off_gives_up_its_write_within_its_lease_and_only_the_next_
     The leader gives the write up MARGIN before the last lease that the API granted can expire; the assertion allows
     half of MARGIN for the machine's delay.
     """
-    lease_s = 8.0  # less than a target may take to answer
+    lease_s = 8.0  # less than the time limit of a target's response
     first, leader = stage.start(lease_s=lease_s)
     second, follower = stage.start(lease_s=15.0)  # a busy machine must not cost it the lease in a write
     stage.open(first)

@@ -71,11 +71,11 @@ def test_200_clients_lose_no_update(start_server: StartServer, postgres_url: str
         async with server.async_client() as api:
             for number in range(DOCUMENTS):
                 await api.create_target(f"t{number}", spec("first"))
-        # A 5xx, or any answer but success and 412, raises out of here.
+        # Any response except success and 412 raises here.
         await asyncio.gather(*(client(number) for number in range(CLIENTS)))
 
     with server.client() as api:
-        before = server_errors(api.get_metrics())  # /readyz says 503 until the service is ready
+        before = server_errors(api.get_metrics())  # /readyz returns 503 until the service is ready
     asyncio.run(all_clients())
     with server.client() as api:
         targets = list(api.iter_targets())

@@ -123,7 +123,7 @@ async def test_a_map_is_rolled_over_four_replicas_under_load_and_bad_ones_reach_
         assert refused.phase is Phase.FAILED
         assert "is for slots 8, but" in (refused.message or "")
 
-        (folder / "real-shape.json").write_text(json.dumps(SHAPE | {"gpus": 3}))  # what the engines did not say
+        (folder / "real-shape.json").write_text(json.dumps(SHAPE | {"gpus": 3}))  # differs from the engines' shape
         await harness.change("chat", expert_maps={H100: order | {"placement_id": another}})
         refused = (await rounds_until(harness, http, ExpertMapPhase.REFUSED))[-1]
         assert "refuses it: gpus must be 3" in (refused.message or "")

@@ -102,7 +102,7 @@ def served(ray_cluster: RayCluster) -> Iterator[Served]:
         try:
             wait_for(found.status, lambda status: status["status"] == "RUNNING", what="running application")
             seen: set[str | None] = set()
-            # The router counts who runs once a second: at its start some engines may not have been there yet.
+            # The router updates the running engines once a second: at its start some may be missing.
             wait_for(lambda: answered_by(found, seen), lambda routes: routes >= set(ENGINES), what="all routes")
             yield found
         finally:
@@ -234,7 +234,7 @@ async def test_a_deployment_is_scaled_up_and_away_under_load(http: httpx.AsyncCl
             await asyncio.to_thread(served.scale, "on-h100", replicas)
         async with asyncio.timeout(PATIENCE_S):
             while len(found.answers) < 50 or split(found.answers[-50:])["on-h100"] > 0.0:
-                await asyncio.sleep(0.05)  # the router looks every second who runs
+                await asyncio.sleep(0.05)  # the router updates the running replicas every second
     await asyncio.to_thread(served.scale, "on-h100", 1)
 
 

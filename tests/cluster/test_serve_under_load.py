@@ -152,7 +152,7 @@ async def test_replicas_are_told_another_clock_under_load_and_none_is_restarted(
     """Each replica keeps serving, at the new clock; all other keys and counts stay."""
     actuator = RayServeActuator(http, application)
     before = await actuator.observe()
-    clocks: dict[str, float] = {}  # by replica, as it said last
+    clocks: dict[str, float] = {}  # last reported clock by replica
 
     def hear(answer: dict[str, Any]) -> None:
         clocks[answer["twin"]["replica"]] = answer["twin"]["clock"]

@@ -92,7 +92,7 @@ def test_a_question_over_http_ends_as_replicas_on_ray(
         assert planned != before
         api.create_target("chat", TargetSpec(workload="chat", application=application, plan_id=plan_id))
 
-    # Observe, the default: it looks, says what is planned, and touches nothing.
+    # Observe, the default: the controller reads and reports, and writes nothing.
     observed = wait_for(lambda: _status_or_none(server), what="first report")
     assert observed is not None
     assert (observed.phase, observed.planned, running(serve_app)) == (Phase.OBSERVED, planned, before)

@@ -40,11 +40,11 @@ pytestmark = pytest.mark.prometheus
 
 # As Grafana would fill them in, where Prometheus sets no namespace.
 VARIABLES = {"$namespace": "", "$target": ".*", "$row": ".*", "$job": ".*", "$__rate_interval": "1m", "$__range": "1h"}
-# Nothing is written to a target here, and 40 s nobody waits.
+# Nothing is written to a target here, and a wait of 40 s is too long.
 WITHOUT_SAMPLES = {"Writes", "Forecast coverage"}
 SCRAPED_EVERY = "2s"  # a scrape that takes longer makes every gauge of its process stale until the next one
 
-SLOWER = {"rating_w": 60_000.0, "period_s": 2.0}  # forecasts look 20 periods ahead: 40 s
+SLOWER = {"rating_w": 60_000.0, "period_s": 2.0}  # forecasts are 20 periods ahead: 40 s
 
 
 @pytest.fixture

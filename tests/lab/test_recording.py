@@ -65,7 +65,7 @@ def test_the_kernel_counts_the_bytes_that_the_collectives_moved(recorded: tuple[
         if isinstance(seen.values, Socket) and (seen.node, seen.peer) == (2, 1)
     ]
     per_step = 2 * workload.all_reduce_bytes * (RANKS - 1) / RANKS + workload.all_to_all_bytes
-    # Each message has a header, and the last look may be two steps away from the last record.
+    # Each message has a header, and the last sample may be two steps away from the last record.
     assert acked[-1] == pytest.approx(per_step * steps, rel=0.05, abs=2.0 * per_step)
 
 

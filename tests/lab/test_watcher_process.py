@@ -22,7 +22,7 @@ pytestmark = pytest.mark.lab
 RANKS = 4
 AT_S = 5.1
 HANG_S = 3.0
-ON_ITS_WAY_S = 1.0  # from the recorders over HTTP; the bound of the claim is the watcher's own
+ON_ITS_WAY_S = 1.0  # from the recorders over HTTP; the claimed bound is the fault monitor's own
 WATCH = "from api.cli.faults.monitor import app; app()"
 
 

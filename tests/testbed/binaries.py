@@ -89,7 +89,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             reporter.write_line(
                 f"{tools.name} {tools.version} is not in {cache_root()}: building it, once, which takes minutes"
             )
-        with suppress(UnavailableError):  # the fixture says so, as a skip or a failure of the tests that ask for it
+        with suppress(UnavailableError):  # the fixture reports the reason, as a skip or a failure of its tests
             find(tools)
 
 
@@ -117,7 +117,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _build_entry(tools: Tools, entry: Path) -> None:
-    for leftover in entry.parent.glob(".partial-*"):  # of a build that was killed: the lock says that none is running
+    for leftover in entry.parent.glob(".partial-*"):  # left by a killed build: no build runs under this lock
         shutil.rmtree(leftover)
     partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=entry.parent))
     try:

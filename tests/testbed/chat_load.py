@@ -21,7 +21,7 @@ class ChatLoad:
     tokens: int  # of an answer
     streams: tuple[bool, ...] = (True, False)  # in turn: as a stream, in one piece
     headers: Mapping[str, str] = field(default_factory=dict)
-    hear: Callable[[dict[str, Any]], object] | None = None  # each whole answer that came in one piece
+    hear: Callable[[dict[str, Any]], object] | None = None  # receives each whole response that is no stream
     whole: int = 0
     faults: list[str] = field(default_factory=list)
     over: bool = False

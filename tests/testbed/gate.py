@@ -32,7 +32,7 @@ class Hold:
     after: bool = False
     closes: str | None = None  # what is shut at the same moment
     reached: threading.Event = field(default_factory=threading.Event)
-    given_up: threading.Event = field(default_factory=threading.Event)  # whoever asked does not wait any more
+    given_up: threading.Event = field(default_factory=threading.Event)  # the caller does not wait any more
     given_up_s: float | None = None  # by the steady clock
     seen: int = 0
 

@@ -93,7 +93,7 @@ KUBERNETES: Final = Tools(
             ),
         )
     },
-    # A server built without them says it is v0.0.0, which no chart's kubeVersion accepts.
+    # A server built without them reports v0.0.0, which no chart's kubeVersion accepts.
     stamps=(
         "k8s.io/component-base/version.gitVersion={version}",
         "k8s.io/component-base/version.gitMajor={major}",

@@ -67,7 +67,7 @@ class KubeApi:
         """Open a client for use in `with`; without a kubeconfig it is the administrator's."""
         settings = client.Configuration()
         config.load_kube_config(str(kubeconfig_path or self.kubeconfig_path), client_configuration=settings)
-        settings.proxy = None  # the server is on loopback, whatever the environment says about proxies
+        settings.proxy = None  # the server is on loopback, so no proxy of the environment applies
         return client.ApiClient(settings)
 
     def apply(self, manifest: Mapping[str, Any], *, field_manager: str = FIELD_MANAGER) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class KubeApi:
         with self.connect() as api:
             definitions = client.ApiextensionsV1Api(api)
             for manifest in manifests:
-                # Not applied, and the answer not looked at: either takes seconds for one of ten thousand lines.
+                # Applying, or parsing the response, takes seconds for a definition of ten thousand lines.
                 definitions.create_custom_resource_definition(manifest, _preload_content=False)
             for spec in (manifest["spec"] for manifest in manifests):
                 for version in (version["name"] for version in spec["versions"] if version["served"]):

@@ -18,7 +18,7 @@ def main(parent_pid: int, argv: list[str]) -> str:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         return f"prctl: {os.strerror(ctypes.get_errno())}"
-    if os.getppid() != parent_pid:  # it ended before the wish was made
+    if os.getppid() != parent_pid:  # the parent ended before prctl took effect
         return f"process {parent_pid} is gone"
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)

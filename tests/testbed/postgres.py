@@ -49,7 +49,7 @@ class PostgresPrograms:
         if self.tree is not None:
             command = ["env", f"LD_LIBRARY_PATH={':'.join(map(str, debian.libraries(self.tree)))}", *command]
         if self.account is not None:
-            # A change of user cancels the wish to die with the test run (prctl(2)); setpriv makes it anew.
+            # A change of user clears the parent-death signal (prctl(2)); setpriv sets it again.
             ids = [f"--reuid={self.account.pw_uid}", f"--regid={self.account.pw_gid}", "--clear-groups"]
             command = ["setpriv", *ids, "--pdeathsig=KILL", *command]
         return command

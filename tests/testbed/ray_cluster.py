@@ -27,8 +27,8 @@ from tests.testbed.waiting import PATIENCE_S, wait_for
 RAY_SETTINGS: Final = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_USAGE_STATS_REPORT_URL": "http://127.0.0.1:1/",  # where Ray would still report that reports are off: nowhere
-    # Lets Ray take loopback for this machine's address. Without it Ray looks for daemons on loopback at another address
-    # of the machine, and daemons on any of those would serve, unauthenticated, whoever is on the network.
+    # Lets Ray use loopback as this machine's address.  Otherwise Ray expects daemons at another address of the machine,
+    # where they would serve everybody on the network without authentication.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
 BOOTSTRAP_CONFIG: Final = (

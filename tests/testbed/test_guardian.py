@@ -16,7 +16,7 @@ from tests.testbed.waiting import wait_for
 
 MARK = "FLEETWRIGHT_TEST_MARK"
 
-# Leaves a process that leads a session of its own, whose parent has ended, and that ignores being asked to end.
+# Leaves an orphan that leads its own session and ignores SIGTERM.
 ESCAPE = """
 import os, signal, sys
 from pathlib import Path

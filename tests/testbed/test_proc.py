@@ -11,7 +11,7 @@ import pytest
 
 from tests.testbed.proc import descendants, is_running, listening_on, running_with_variable
 
-# Starts a child, says its number, and stays.
+# Starts a child, prints its pid, and stays.
 PARENT = 'import subprocess; child = subprocess.Popen(["sleep", "1000"]); print(child.pid, flush=True); child.wait()'
 
 

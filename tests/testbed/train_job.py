@@ -37,7 +37,7 @@ class TrainJob:
 
     address: str  # of the cluster
     folder: str  # for checkpoints and the files below
-    to: str  # where workers tell of themselves
+    to: str  # where workers report
     steps: int
     workers: int = 2
     stays_away: tuple[int, int] | None = None  # rank and step; it goes on when the file `go-on` is there

@@ -173,7 +173,6 @@ def given_settings(
     watch_inbox: InboxOption = None,
     watch_ranks: RanksOption = None,
 ) -> dict[str, Any]:
-    """The given options as settings."""
     of_watch = _not_none(
         hz=watch_hz,
         gpus=watch_gpus,

@@ -22,7 +22,7 @@ class Experiment:
     period_s: float = 0.25
     # A train of 64 KiB each quarter second takes one hundredth of a link of 200 Mbit/s.
     probe_bytes: int | None = 64 << 10  # the recorders probe their neighbours with so many
-    probe_every_s: float = 2.0  # each peer: of seven one train a look, so that no two share the wire
+    probe_every_s: float = 2.0  # per peer: at most one train per sample to seven peers, so that no two overlap
 
     def job(self) -> Job:
         """Put one rank on each node, all in one group."""

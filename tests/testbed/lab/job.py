@@ -14,11 +14,11 @@ from tests.testbed.lab.gloo import GlooLibrary
 from tests.testbed.lab.records import RecordedLibrary
 from tests.testbed.lab.workload import Inner, Plan, Workload
 
-GO: Final = "go"  # appears when all are ready, and says when to begin
+GO: Final = "go"  # appears when all are ready, and contains the start time
 READY: Final = "ready"
 FLIGHT_BEFORE_END_S: Final = 1.5
 FOR_EVER_S: Final = 3600.0
-LEAVES_S: Final = 1.5  # a trainer whose collective fails says so, cleans up and ends; that takes it seconds
+LEAVES_S: Final = 1.5  # a trainer whose collective fails reports it, cleans up and ends within seconds
 
 
 def run_rank(rank: int, *, folder: Path) -> None:

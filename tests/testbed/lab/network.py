@@ -18,7 +18,7 @@ from tests.testbed.requirements import UnavailableError
 
 NETNS: Final = Path("/run/netns")
 DEVICE: Final = "e0"  # a node's only link
-NOWHERE: Final = "02:de:ad:00:00:01"  # a MAC that nobody has
+NOWHERE: Final = "02:de:ad:00:00:01"  # a MAC of no node
 
 
 @dataclass(frozen=True, slots=True)
