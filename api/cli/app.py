@@ -1,4 +1,4 @@
-"""All commands in one application, which turns every error into lines and an exit code."""
+"""Joins all commands in one application, which turns every error into lines and an exit code."""
 
 import sys
 from importlib.metadata import version

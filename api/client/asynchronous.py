@@ -1,4 +1,4 @@
-"""The client for asyncio code: the methods, arguments and errors of the blocking client."""
+"""Provides the client for asyncio code, with the methods, arguments and errors of the blocking client."""
 
 import os
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The client for code without an event loop."""
+"""Provides the client for code without an event loop."""
 
 import os
 from collections.abc import Iterator

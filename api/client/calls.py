@@ -1,4 +1,4 @@
-"""A description of one call to the API.
+"""Describes one call to the API.
 
 Sans I/O: a `Call` defines what to send and how to read the response.  The blocking and the asynchronous client send the
 same calls, so neither contains anything about the API.

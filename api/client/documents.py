@@ -1,4 +1,4 @@
-"""The four catalogue documents, each with its type, so that `client.get_document(GPUS)` is a typed call."""
+"""Names the four catalogue documents, each with its type, so that `client.get_document(GPUS)` is a typed call."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar

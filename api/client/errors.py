@@ -1,4 +1,4 @@
-"""The exceptions of the client.
+"""Defines the exceptions of the client.
 
 ApiError
 ├── ConnectionFailedError     no response: refused, reset, timed out; `sent`: the service may have acted

@@ -1,4 +1,4 @@
-"""Operations on diagnoses, path plans, quarantine and remediation.  As `api.client.operations`."""
+"""Describes operations on diagnoses, path plans, quarantine and remediation, as `api.client.operations` does."""
 
 from http import HTTPStatus
 from uuid import uuid4

@@ -1,4 +1,4 @@
-"""The methods of both clients, in one table of operations.
+"""Derives the methods of both clients from one table of operations.
 
 An operation describes a `Call`.  A `Method` of the blocking client sends that call and returns the result; the same
 `Method` of the asynchronous client returns a coroutine.  `Items` iterates over the items of all pages.

@@ -1,4 +1,4 @@
-"""Every operation of the API as a `Call`.  Only this module and `fault_operations` contain paths, headers and bodies.
+"""Describes every operation of the API as a `Call`.  Only this module and `fault_operations` contain paths and bodies.
 
 Writes of documents, targets and the freeze are conditional: `if_match` takes the ETag of the version that the caller
 read, so that no change is lost.  Operations that create take an idempotency key and draw one where none is given: the

@@ -1,4 +1,4 @@
-"""Builders for the kinds of requests: a read, a page of a list, an idempotent creation, a conditional write."""
+"""Builds requests by kind: a read, a page of a list, an idempotent creation, a conditional write."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

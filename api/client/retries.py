@@ -1,4 +1,4 @@
-"""When the client sends a call again, and after which delay.
+"""Decides when the client sends a call again, and after which delay.
 
 It repeats a call only when that cannot execute the call twice: the service refused for now (429, or 503 with
 `Retry-After`), the connection failed before anything was sent, or the call is repeatable.

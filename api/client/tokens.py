@@ -1,4 +1,4 @@
-"""Where a token comes from, and how it stays secret.
+"""Reads a token and keeps it secret.
 
 The client reads FLEETWRIGHT_TOKEN, then the file in FLEETWRIGHT_TOKEN_FILE.  Only the `BearerToken` of a client holds
 the token, and only requests contain it.

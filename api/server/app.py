@@ -1,5 +1,3 @@
-"""The application factory."""
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence

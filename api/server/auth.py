@@ -1,4 +1,4 @@
-"""Authentication and authorisation.
+"""Authenticates and authorises callers.
 
 A token is `fw_ID_SECRET`.  The secret has 256 random bits, so one round of SHA-256 is enough (slow hashes protect
 guessable passwords).  The comparison takes constant time.

@@ -1,4 +1,4 @@
-"""The four catalogue documents: types, shipped versions and references between them."""
+"""Defines the four catalogue documents: types, shipped versions and references between them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

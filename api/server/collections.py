@@ -1,4 +1,4 @@
-"""Collections: named documents of one kind with conditional writes.
+"""Stores collections: named documents of one kind with conditional writes.
 
 A `Collection` declares one kind: the type of its documents, the checks of a write, and the audit detail.  Reading,
 replacing and listing are common to all kinds.

@@ -1,4 +1,4 @@
-"""Context of the current request, without an argument in every call."""
+"""Holds the context of the current request, without an argument in every call."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Cursors: the start of the next page, opaque to callers so that the format may change."""
+"""Reads and writes cursors: the start of the next page, opaque to callers so that the format may change."""
 
 import base64
 import binascii

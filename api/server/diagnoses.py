@@ -1,4 +1,4 @@
-"""Conversion of diagnoses between the report, the stored row and the API's views."""
+"""Converts diagnoses between the report, the stored row and the API's views."""
 
 from collections.abc import Mapping
 from dataclasses import replace

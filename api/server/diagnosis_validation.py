@@ -1,4 +1,4 @@
-"""Checks of a new diagnosis beyond its schema: the place fits the scope, the times are ordered, and texts are bounded.
+"""Checks a new diagnosis beyond its schema: the place fits the scope, times are ordered, texts are bounded.
 
 Stored diagnoses are read without these checks.
 """

@@ -1,4 +1,4 @@
-"""Entity tags, RFC 9110 sections 8.8 and 13: unchanged reads are cheap, writes name the replaced version."""
+"""Computes and compares entity tags (RFC 9110 sections 8.8 and 13), for cheap reads and conditional writes."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Fault metrics of the API: events of this process, and the stored state of diagnoses and of the quarantine policy."""
+"""Exports fault metrics: events of this process, and the stored state of diagnoses and of the quarantine policy."""
 
 from collections import Counter as Tally
 from collections.abc import Iterable, Sequence

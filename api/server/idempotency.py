@@ -1,4 +1,4 @@
-"""Idempotency keys: the service executes the same POST with the same key once, and repeats the response.
+"""Executes the same POST with the same idempotency key once, and repeats the response.
 
 The response commits with the work itself, so no crash can separate them.
 """

@@ -1,4 +1,4 @@
-"""Prometheus metrics: counters of this process, and the state of the fleet from the store at each scrape.
+"""Exports Prometheus metrics: counters of this process, and the state of the fleet from the store at each scrape.
 
 Reading the state, rather than counting changes, gives the same values on every replica of the service.
 """

@@ -1,4 +1,4 @@
-"""Middleware for every request: id, log line, metrics, limits, and a problem instead of a bare 500.
+"""Wraps every request: id, log line, metrics, limits, and a problem instead of a bare 500.
 
 Plain ASGI, outermost first.  Starlette's BaseHTTPMiddleware copies bodies and loses context variables.
 """

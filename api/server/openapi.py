@@ -1,4 +1,4 @@
-"""The OpenAPI document: every operation lists its problems."""
+"""Builds the OpenAPI document, in which every operation lists its problems."""
 
 import re
 from collections.abc import Mapping

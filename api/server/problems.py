@@ -1,4 +1,4 @@
-"""RFC 9457 problems: one exception class, and one handler for every error."""
+"""Turns every error into an RFC 9457 problem, with one exception class and one handler."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus

@@ -1,4 +1,4 @@
-"""The settings of the service, from the environment (`FLEETWRIGHT_…`)."""
+"""Reads the settings of the service from the environment (`FLEETWRIGHT_…`)."""
 
 import ipaddress
 from enum import StrEnum

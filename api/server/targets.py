@@ -1,4 +1,4 @@
-"""Targets as a collection, and the freeze."""
+"""Stores targets as a collection, and the freeze."""
 
 from api.schemas.plans import PLANS
 from api.schemas.targets import Freeze, Target, TargetSpec

@@ -1,4 +1,4 @@
-"""Diagnoses as reported: written once with their bundle.  Only the expiry changes."""
+"""Stores diagnoses as reported: written once with their bundle.  Only the expiry changes."""
 
 from datetime import datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""A frozen worker on a real Ray cluster: its node is quarantined, and the run continues on a spare from its checkpoint.
+"""Tests that the node of a frozen worker is quarantined, and that its run continues on a spare from its checkpoint.
 
 The first controller is killed after it opened the case, so the second one finishes the case.
 """

@@ -1,5 +1,3 @@
-"""Options of `fleetwright agent`."""
-
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated

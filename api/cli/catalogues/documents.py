@@ -1,4 +1,4 @@
-"""The subcommands of every catalogue document: `fleetwright gpus|models|offers|topology COMMAND`.
+"""Builds the subcommands of every catalogue document: `fleetwright gpus|models|offers|topology COMMAND`.
 
 `list`, `show` and `check` need no service; `pull`, `push` and `versions` exchange the document with one.
 """

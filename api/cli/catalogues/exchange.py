@@ -1,4 +1,4 @@
-"""A catalogue document at a service: read, replace, list versions."""
+"""Reads, replaces and lists the versions of a catalogue document at a service."""
 
 import itertools
 from pathlib import Path

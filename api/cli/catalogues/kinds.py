@@ -1,4 +1,4 @@
-"""The kinds of catalogue documents on the command line."""
+"""Describes the kinds of catalogue documents for the command line."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

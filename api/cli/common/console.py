@@ -1,4 +1,4 @@
-"""Output: results to stdout, everything else to stderr."""
+"""Prints results to stdout, and everything else to stderr."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""How a command fails: short lines on stderr and an exit code.
+"""Turns a failure into short lines on stderr and an exit code.
 
 0    success
 1    negative result: infeasible, not found, refused, unreachable

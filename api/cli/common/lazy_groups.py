@@ -1,4 +1,4 @@
-"""Command groups that import the module of a command on its call.
+"""Builds command groups that import the module of a command on its call.
 
 `fleetwright gpus list` must not import FastAPI, SQLAlchemy and a solver.  `--help`, completion and "did you mean" need
 only the name and one line of help of a lazy command.

@@ -1,5 +1,3 @@
-"""The option `--log-level` of commands that run a process."""
-
 from enum import StrEnum
 from typing import Annotated
 

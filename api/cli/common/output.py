@@ -1,4 +1,4 @@
-"""Output formats: tables for people, JSON for programs, YAML or JSON for documents that are read back."""
+"""Prints tables for people, JSON for programs, and YAML or JSON for documents that commands read again."""
 
 import json
 import sys

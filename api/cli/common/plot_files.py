@@ -1,4 +1,4 @@
-"""Plot files; the suffix selects the format."""
+"""Writes plot files; the suffix selects the format."""
 
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A client for one command, whose errors become lines and exit codes."""
+"""Opens a client for one command, and converts its errors to lines and exit codes."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Listening sockets of commands and the secrets that protect them."""
+"""Opens listening sockets, and reads the secrets that protect them."""
 
 import ipaddress
 import socket

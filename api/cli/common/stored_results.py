@@ -1,4 +1,4 @@
-"""`list` and `show` for each kind of stored result, and the output of a new one."""
+"""Builds `list` and `show` for each kind of stored result, and prints a new one."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Tables that never wrap or truncate a value.
+"""Prints tables that never wrap or truncate a value.
 
 Each row is one line, so that `awk` can read it; a terminal wraps long lines by itself.
 """

@@ -1,4 +1,4 @@
-"""`fleetwright controller plan`: what a controller would write, without writing it."""
+"""`fleetwright controller plan`: show what a controller would write, without writing it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

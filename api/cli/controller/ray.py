@@ -1,4 +1,4 @@
-"""`fleetwright controller start|stop|upgrade|list`: the controller as a detached actor of a Ray cluster."""
+"""`fleetwright controller start|stop|upgrade|list`: run the controller as a detached actor of a Ray cluster."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Options of the controller on Ray.  Without an option its setting stays as it is in an upgrade."""
+"""Defines the options of the controller on Ray.  An upgrade keeps the setting of an absent option."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`fleetwright demo`: the whole product on this machine, without a GPU."""
+"""`fleetwright demo`: run the whole product on this machine, without a GPU."""
 
 import asyncio
 import tempfile

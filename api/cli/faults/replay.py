@@ -1,4 +1,4 @@
-"""`fleetwright faults replay`: the diagnoses of a recording, or a check of a bundle."""
+"""`fleetwright faults replay`: compute the diagnoses of a recording, or check a bundle."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Placement files: loads and traces as bytes, placements as documents, and atomic writes."""
+"""Reads loads and traces as bytes and placements as documents, and writes files atomically."""
 
 import hashlib
 import os

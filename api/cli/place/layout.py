@@ -1,4 +1,4 @@
-"""The layout from options: numbers of GPUs and nodes, or nodes of a topology; files per GPU; memory."""
+"""Builds the layout from options: numbers of GPUs and nodes, or nodes of a topology; files per GPU; memory."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The text output of a placement: its figures beside those before it and the bound."""
+"""Prints a placement: its figures beside those of the current placement and the bound."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A heat map of GPU loads per layer, before and after, on one colour scale."""
+"""Plots a heat map of GPU loads per layer, before and after, on one colour scale."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A placement problem from options and files; each violation is reported under its option or file."""
+"""Builds a placement problem from options and files; each violation is reported under its option or file."""
 
 import re
 from collections.abc import Iterator, Sequence

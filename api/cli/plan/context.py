@@ -1,4 +1,4 @@
-"""The context of local planning: catalogues, prices and their options."""
+"""Loads the catalogues and prices of local planning, and defines their options."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,5 +1,3 @@
-"""The output of a plan: cost, allocation, hires, explanation."""
-
 from collections.abc import Sequence
 
 from api.cli.common.console import print_line

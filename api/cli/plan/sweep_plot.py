@@ -1,5 +1,3 @@
-"""Plots of sweeps."""
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""`fleetwright power budgets`: the temporary power limits that a service stores for each power domain."""
+"""`fleetwright power budgets`: set, read and withdraw temporary power limits of power domains."""
 
 from datetime import UTC, datetime, timedelta
 from math import isfinite

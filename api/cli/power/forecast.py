@@ -1,4 +1,4 @@
-"""`fleetwright power forecast FILE`: the power of a row from its readings."""
+"""`fleetwright power forecast FILE`: forecast the power of a row from its readings."""
 
 from enum import StrEnum
 from pathlib import Path

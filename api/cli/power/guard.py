@@ -1,4 +1,4 @@
-"""`fleetwright guard`: the power guard of a row, a process that needs only its agents."""
+"""`fleetwright guard`: run the power guard of a row, which needs only its agents."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Output of a cap plan: binding feeds, clocks of each class, headroom."""
+"""Prints a cap plan: binding feeds, clocks of each class, headroom."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby

@@ -1,4 +1,4 @@
-"""Output of a simulated row: brakes, utilization, impact and assumptions."""
+"""Prints a simulated row: brakes, utilization, impact and assumptions."""
 
 from collections.abc import Iterator
 

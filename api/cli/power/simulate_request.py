@@ -1,4 +1,4 @@
-"""The request of a simulation from options and files; a violation names its option."""
+"""Builds the request of a simulation from options and files; a violation names its option."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""The database of a command, and its errors."""
+"""Opens the database of a command, and converts its errors."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The controller inside the service's process, for a laptop: it calls the API without a socket."""
+"""Runs the controller inside the service's process, for a laptop: it calls the API without a socket."""
 
 import secrets
 

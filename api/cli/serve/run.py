@@ -1,4 +1,4 @@
-"""`fleetwright serve`: the API, and on SQLite the controller, in one process."""
+"""`fleetwright serve`: run the API, and on SQLite the controller, in one process."""
 
 import asyncio
 import socket

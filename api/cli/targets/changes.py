@@ -1,4 +1,4 @@
-"""The ready changes of a target, as rows: replicas and settings of deployments."""
+"""Lists the ready changes of a target as rows: replicas and settings of deployments."""
 
 from typing import NamedTuple
 

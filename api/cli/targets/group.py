@@ -1,4 +1,4 @@
-"""`fleetwright targets`: running applications, their plans and their modes."""
+"""`fleetwright targets`: manage running applications, their plans and their modes."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""The routes of every collection: list, read, put and, where allowed, delete."""
+"""Builds the routes of every collection: list, read, put and, where allowed, delete."""
 
 from dataclasses import dataclass
 from http import HTTPStatus

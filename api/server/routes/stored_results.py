@@ -1,4 +1,4 @@
-"""The routes of every kind of stored result: create, list, read; and export, for placements."""
+"""Builds the routes of every kind of stored result: create, list, read; and export, for placements."""
 
 import json
 from http import HTTPStatus

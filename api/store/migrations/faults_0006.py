@@ -1,4 +1,4 @@
-"""The part of revision r0006 that renames diagnoses, the state of the quarantine policy, and remediation cases."""
+"""Renames diagnoses, the state of the quarantine policy, and remediation cases, as a part of revision r0006."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""The part of revision r0006 that puts plans, placements and the results about power and faults into one table."""
+"""Moves plans, placements and the results about power and faults into one table, as a part of revision r0006."""
 
 import json
 from collections.abc import Mapping
