@@ -1,1 +1,1 @@
-"""The contract, the service, its store, its client and its command line."""
+"""Defines the HTTP contract, and contains the service, its store, its client and the command line."""

@@ -1,4 +1,4 @@
-"""The command line, the composition root: it wires the pure packages, the service, the client and the controller.
+"""Contains the command line, the composition root, which wires the pure packages, service, client and controller.
 
 `app` lists the commands.  Each has a module of its own, imported on its call.  `common.errors` defines exit codes.
 """

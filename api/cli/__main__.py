@@ -1,4 +1,4 @@
-"""`python -m api.cli`, for use without the `fleetwright` script."""
+"""Runs the command line as `python -m api.cli`, without the `fleetwright` script."""
 
 from api.cli.app import main
 

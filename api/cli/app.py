@@ -1,4 +1,4 @@
-"""All commands in one application, which turns every error into lines and an exit code."""
+"""Joins all commands in one application, which turns every error into lines and an exit code."""
 
 import sys
 from importlib.metadata import version
@@ -65,7 +65,6 @@ def root(
 
 
 def main() -> None:
-    """Run the command line."""
     sys.exit(_run())
 
 
@@ -86,7 +85,7 @@ def _run() -> int:
 
 
 def _misuse(error: typer.TyperException) -> str:
-    """The error about options and arguments in one line, with the help command."""
+    """Return the error about options and arguments in one line, with the help command."""
     message = " ".join(error.format_message().split()).rstrip(".").replace(": Value error, ", ": ")
     context = getattr(error, "ctx", None)
     where = f"; see {context.command_path} --help" if context is not None else ""

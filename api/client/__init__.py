@@ -1,4 +1,4 @@
-"""The client of the API: `Client`, and `AsyncClient` for asyncio.  Users import both from `fleetwright`.
+"""Contains the client of the API: `Client`, and `AsyncClient` for asyncio.  Users import both from `fleetwright`.
 
     with fleetwright.Client("http://127.0.0.1:8400", token=token) as client:
         offers = client.get_document(OFFERS)

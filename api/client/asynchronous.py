@@ -1,4 +1,4 @@
-"""The client for asyncio code: the methods, arguments and errors of the blocking client."""
+"""Provides the client for asyncio code, with the methods, arguments and errors of the blocking client."""
 
 import os
 from collections.abc import AsyncIterator
@@ -38,7 +38,7 @@ class AsyncClient(AsyncSender, Methods):
 
     @classmethod
     def from_environment(cls) -> Self:
-        """A client of the service in FLEETWRIGHT_URL, with the token of FLEETWRIGHT_TOKEN or FLEETWRIGHT_TOKEN_FILE."""
+        """Read the URL from FLEETWRIGHT_URL, and the token from FLEETWRIGHT_TOKEN or FLEETWRIGHT_TOKEN_FILE."""
         return cls(url_from_environment(os.environ), token=token_from_environment(os.environ))
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class AsyncClient(AsyncSender, Methods):
         raise AssertionError("the last attempt returns or raises")
 
     async def pages(self, call: Call[Page[ItemT]]) -> AsyncIterator[ItemT]:
-        """The items of this page and of all that follow."""
+        """Iterate over the items of this page and of all that follow."""
         following: Call[Page[ItemT]] | None = call
         while following is not None:
             page = await self.send(following)

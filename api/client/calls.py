@@ -1,4 +1,4 @@
-"""A description of one call to the API.
+"""Describes one call to the API.
 
 Sans I/O: a `Call` defines what to send and how to read the response.  The blocking and the asynchronous client send the
 same calls, so neither contains anything about the API.
@@ -35,7 +35,7 @@ _NOTHING_SENT = (
 
 @dataclass(frozen=True, slots=True)
 class Versioned(Generic[ResultT]):
-    """A document and the ETag to send as `if_match` when replacing it."""
+    """Holds a document and the ETag to send as `if_match` when replacing it."""
 
     etag: str
     document: ResultT
@@ -43,7 +43,7 @@ class Versioned(Generic[ResultT]):
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[ResultT]):
-    """What to send, which statuses are a success, and how to read the response."""
+    """Defines what to send, which statuses are a success, and how to read the response."""
 
     method: str
     path: str
@@ -64,7 +64,7 @@ class Call(Generic[ResultT]):
         return f"{self.method} {self.path}"
 
     def answer(self, response: httpx.Response) -> ResultT:
-        """The result in the response, or the error that the response means."""
+        """Return the result, or raise the error of the response."""
         if response.status_code not in self.expects:
             raise error_from(response, what=str(self))
         try:
@@ -78,7 +78,7 @@ class Call(Generic[ResultT]):
 
 @contextmanager
 def connection_errors(call: Call[Any]) -> Iterator[None]:
-    """Turn what the transport raises into ConnectionFailedError."""
+    """Convert the errors of the transport to ConnectionFailedError."""
     try:
         yield
     except httpx.RequestError as error:
@@ -87,7 +87,7 @@ def connection_errors(call: Call[Any]) -> Iterator[None]:
 
 
 def next_page(call: Call[Page[ItemT]], page: Page[ItemT]) -> Call[Page[ItemT]] | None:
-    """The call for the page after this one; None after the last."""
+    """Return the call for the page after this one; None after the last."""
     if page.next_cursor is None:
         return None
     return replace(call, query={**call.query, "cursor": page.next_cursor})
@@ -106,7 +106,6 @@ def path_of(template: str, **parts: object) -> str:
 
 
 def json_body(model: BaseModel) -> bytes:
-    """The model as it goes over the wire."""
     return model.model_dump_json().encode()
 
 
@@ -143,10 +142,8 @@ def as_nothing(_: httpx.Response) -> None:
 
 
 def as_bytes(response: httpx.Response) -> bytes:
-    """The body as bytes."""
     return response.content
 
 
 def as_text(response: httpx.Response) -> str:
-    """The body as text."""
     return response.text

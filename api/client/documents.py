@@ -1,4 +1,4 @@
-"""The four catalogue documents, each with its type, so that `client.get_document(GPUS)` is a typed call."""
+"""Names the four catalogue documents, each with its type, so that `client.get_document(GPUS)` is a typed call."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -16,7 +16,7 @@ DocumentT = TypeVar("DocumentT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class DocumentType(Generic[DocumentT]):
-    """One kind of document: its place in the API and its type."""
+    """Names one kind of document: its place in the API and its type."""
 
     kind: DocumentKind
     model: type[DocumentT]

@@ -1,4 +1,4 @@
-"""The exceptions of the client.
+"""Defines the exceptions of the client.
 
 ApiError
 ├── ConnectionFailedError     no response: refused, reset, timed out; `sent`: the service may have acted
@@ -101,7 +101,7 @@ _BY_STATUS: dict[int, type[ProblemError]] = {
 
 
 def error_from(response: httpx.Response, *, what: str) -> ApiError:
-    """The error for an unsuccessful response.  `what` names the call: `GET /v1/plans`."""
+    """Create the error for an unsuccessful response.  `what` names the call: `GET /v1/plans`."""
     status = response.status_code
     if status < 400:
         return UnexpectedAnswerError(f"{what}: unexpected status {status}")
@@ -111,7 +111,7 @@ def error_from(response: httpx.Response, *, what: str) -> ApiError:
 
 
 def _problem(response: httpx.Response) -> ProblemDetails:
-    """The problem in the body; a minimal one when a proxy before the service responded."""
+    """Read the problem in the body; a minimal one when a proxy before the service responded."""
     try:
         return ProblemDetails.model_validate_json(response.content)
     except ValidationError:
@@ -135,6 +135,6 @@ def _phrase(status: int) -> str:
 
 
 def _retry_after_s(response: httpx.Response) -> float | None:
-    """`Retry-After` in seconds (RFC 9110 section 10.2.3); its other form, a date, would need a clock that agrees."""
+    """Read `Retry-After` in seconds (RFC 9110 section 10.2.3); a date would need synchronized clocks."""
     text = response.headers.get("retry-after", "")
     return float(text) if text.isascii() and text.isdigit() else None

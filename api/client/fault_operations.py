@@ -1,4 +1,4 @@
-"""Operations on diagnoses, path plans, quarantine and remediation.  As `api.client.operations`."""
+"""Describes operations on diagnoses, path plans, quarantine and remediation, as `api.client.operations` does."""
 
 from http import HTTPStatus
 from uuid import uuid4
@@ -37,12 +37,12 @@ def report_diagnosis(report: DiagnosisReport, *, idempotency_key: str | None = N
 
 
 def list_diagnoses(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[DiagnosisSummary]]:
-    """Diagnoses, newest first."""
+    """Read diagnoses, newest first."""
     return listing("/v1/faults/diagnoses", DiagnosisSummary, limit=limit, cursor=cursor)
 
 
 def get_diagnosis(diagnosis_id: str) -> Call[DiagnosisRecord]:
-    """One diagnosis without its bundle."""
+    """Read one diagnosis without its bundle."""
     return reading(_diagnosis_path(diagnosis_id), as_type(DiagnosisRecord))
 
 
@@ -59,18 +59,18 @@ def set_diagnosis_expiry(diagnosis_id: str, *, expires_in_s: float) -> Call[Diag
 
 
 def get_diagnosis_bundle(diagnosis_id: str) -> Call[bytes]:
-    """The bundle of a diagnosis, as text; ConflictError if it was reported without one."""
+    """Read the bundle of a diagnosis as text; ConflictError if it was reported without one."""
     return Call(method="GET", path=f"{_diagnosis_path(diagnosis_id)}/bundle", read=as_bytes, repeatable=True)
 
 
 def replay_diagnosis_bundle(diagnosis_id: str) -> Call[BundleReplay]:
-    """The diagnoses that the service's version gives for the same observations."""
+    """Return the diagnoses that the service's version gives for the same observations."""
     path = f"{_diagnosis_path(diagnosis_id)}/replay"
     return Call(method="POST", path=path, read=as_type(BundleReplay), repeatable=True, work_s=REPLAYING_S)
 
 
 def plan_fault_paths(request: PathsRequest) -> Call[PathsAnswer]:
-    """A path for each connection of a job, and the load of the fabric."""
+    """Assign a path to each connection of a job, and report the load of the fabric."""
     return Call(
         method="POST",
         path="/v1/faults/paths",
@@ -83,7 +83,7 @@ def plan_fault_paths(request: PathsRequest) -> Call[PathsAnswer]:
 
 
 def get_quarantine_rules() -> Call[Versioned[StoredRules]]:
-    """The rules of the quarantine policy."""
+    """Read the rules of the quarantine policy."""
     return reading("/v1/faults/quarantine/rules", as_versioned(StoredRules))
 
 
@@ -93,7 +93,7 @@ def replace_quarantine_rules(rules: QuarantineRules, *, if_match: str) -> Call[V
 
 
 def get_quarantine() -> Call[QuarantineView]:
-    """Nodes with a history, the circuit breaker, the desired state and the newest decisions."""
+    """Read the nodes with a history, the circuit breaker, the desired state and the newest decisions."""
     return reading("/v1/faults/quarantine", as_type(QuarantineView))
 
 
@@ -134,12 +134,12 @@ def reset_quarantine_breaker() -> Call[BreakerView]:
 
 
 def list_remediation_cases(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[RemediationCase]]:
-    """Remediation cases, by id."""
+    """Read remediation cases, by id."""
     return listing("/v1/faults/cases", RemediationCase, limit=limit, cursor=cursor)
 
 
 def get_remediation_case(case_id: str) -> Call[Versioned[RemediationCase]]:
-    """One case, with the ETag for its next update."""
+    """Read one case, with the ETag for its next update."""
     return reading(_case_path(case_id), as_versioned(RemediationCase))
 
 

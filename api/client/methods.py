@@ -1,4 +1,4 @@
-"""The methods of both clients, in one table of operations.
+"""Derives the methods of both clients from one table of operations.
 
 An operation describes a `Call`.  A `Method` of the blocking client sends that call and returns the result; the same
 `Method` of the asynchronous client returns a coroutine.  `Items` iterates over the items of all pages.
@@ -25,7 +25,7 @@ class Sender:
         raise NotImplementedError
 
     def pages(self, call: Call[Page[ItemT]]) -> Iterator[ItemT]:
-        """The items of this page and of all that follow."""
+        """Iterate over the items of this page and of all that follow."""
         raise NotImplementedError
 
 
@@ -37,12 +37,12 @@ class AsyncSender:
         raise NotImplementedError
 
     def pages(self, call: Call[Page[ItemT]]) -> AsyncIterator[ItemT]:
-        """The items of this page and of all that follow."""
+        """Iterate over the items of this page and of all that follow."""
         raise NotImplementedError
 
 
 class Method(Generic[P, ResultT]):
-    """A method that sends the described call."""
+    """Sends the described call."""
 
     def __init__(self, describe: Callable[P, Call[ResultT]]) -> None:
         self._describe = describe
@@ -67,7 +67,7 @@ class Method(Generic[P, ResultT]):
 
 
 class Items(Generic[P, ItemT]):
-    """A method that iterates over the items of all pages."""
+    """Iterates over the items of all pages."""
 
     def __init__(self, describe: Callable[P, Call[Page[ItemT]]]) -> None:
         self._describe = describe
@@ -92,7 +92,7 @@ class Items(Generic[P, ItemT]):
 
 
 class Methods:
-    """Every operation of the API."""
+    """Lists every operation of the API."""
 
     check_live = Method(operations.check_live)
     check_ready = Method(operations.check_ready)

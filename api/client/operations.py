@@ -1,4 +1,4 @@
-"""Every operation of the API as a `Call`.  Only this module and `fault_operations` contain paths, headers and bodies.
+"""Describes every operation of the API as a `Call`.  Only this module and `fault_operations` contain paths and bodies.
 
 Writes of documents, targets and the freeze are conditional: `if_match` takes the ETag of the version that the caller
 read, so that no change is lost.  Operations that create take an idempotency key and draw one where none is given: the
@@ -50,17 +50,17 @@ def check_ready() -> Call[None]:
 
 
 def get_metrics() -> Call[str]:
-    """The metrics in Prometheus' text format."""
+    """Read the metrics in Prometheus' text format."""
     return Call(method="GET", path="/metrics", read=as_text, retried=False)
 
 
 def get_document(document_type: DocumentType[DocumentT]) -> Call[Versioned[DocumentT]]:
-    """A catalogue document in its current version."""
+    """Read a catalogue document in its current version."""
     return reading(_document_path(document_type), as_versioned(document_type.model))
 
 
 def get_document_if_changed(document_type: DocumentType[DocumentT], *, etag: str) -> Call[Versioned[DocumentT] | None]:
-    """A catalogue document, or None while it is still the version with this ETag."""
+    """Read a catalogue document, or None while it is still the version with this ETag."""
     read_changed = as_versioned(document_type.model)
     return Call(
         method="GET",
@@ -82,12 +82,12 @@ def replace_document(
 def list_document_versions(
     document_type: DocumentType[Any], *, limit: int | None = None, cursor: str | None = None
 ) -> Call[Page[VersionInfo]]:
-    """The stored versions of a catalogue document, newest first."""
+    """Read the stored versions of a catalogue document, newest first."""
     return listing(f"{_document_path(document_type)}/versions", VersionInfo, limit=limit, cursor=cursor)
 
 
 def get_document_version(document_type: DocumentType[DocumentT], version: int) -> Call[Versioned[DocumentT]]:
-    """An earlier version of a catalogue document."""
+    """Read an earlier version of a catalogue document."""
     path = path_of(_document_path(document_type) + "/versions/{version}", version=version)
     return reading(path, as_versioned(document_type.model))
 
@@ -105,18 +105,18 @@ create_fault_simulation, list_fault_simulations, get_fault_simulation = _FAULTS.
 
 
 def export_placement(placement_id: str, *, engine: Engine) -> Call[bytes]:
-    """One placement as the file that an engine loads."""
+    """Read one placement as the file that an engine loads."""
     path = path_of("/v1/placements/{placement_id}/export", placement_id=placement_id)
     return Call(method="GET", path=path, query={"engine": engine.value}, read=as_bytes, repeatable=True)
 
 
 def list_power_trees(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[StoredTree]]:
-    """Power trees, by name."""
+    """Read power trees, by name."""
     return listing("/v1/power/trees", StoredTree, limit=limit, cursor=cursor)
 
 
 def get_power_tree(name: str) -> Call[Versioned[StoredTree]]:
-    """One power tree."""
+    """Read one power tree."""
     return reading(_power_path("trees", name), as_versioned(StoredTree))
 
 
@@ -137,12 +137,12 @@ def delete_power_tree(name: str, *, if_match: str) -> Call[None]:
 
 
 def list_power_budgets(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[StoredBudget]]:
-    """The newest budget of each domain, expired ones included."""
+    """Read the newest budget of each domain, expired ones included."""
     return listing("/v1/power/budgets", StoredBudget, limit=limit, cursor=cursor)
 
 
 def get_power_budget(domain: str) -> Call[Versioned[StoredBudget]]:
-    """The budget of a power domain; NotFoundError where none was set."""
+    """Read the budget of a power domain; NotFoundError where none was set."""
     return reading(_power_path("budgets", domain), as_versioned(StoredBudget))
 
 
@@ -163,12 +163,12 @@ def delete_power_budget(domain: str, *, if_match: str) -> Call[None]:
 
 
 def list_targets(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Target]]:
-    """Targets, by name."""
+    """Read targets, by name."""
     return listing("/v1/targets", Target, limit=limit, cursor=cursor)
 
 
 def get_target(name: str) -> Call[Versioned[Target]]:
-    """One target."""
+    """Read one target."""
     return reading(_target_path(name), as_versioned(Target))
 
 
@@ -188,7 +188,7 @@ def delete_target(name: str, *, if_match: str) -> Call[None]:
 
 
 def get_target_status(name: str) -> Call[TargetStatus]:
-    """The last report on a target; NotFoundError before the first."""
+    """Read the last report on a target; NotFoundError before the first."""
     return reading(f"{_target_path(name)}/status", as_type(TargetStatus))
 
 
@@ -218,12 +218,12 @@ def approve_target(name: str, request: ApprovalRequest) -> Call[Approval]:
 
 
 def list_leases(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Lease]]:
-    """Leases, by name."""
+    """Read leases, by name."""
     return listing("/v1/leases", Lease, limit=limit, cursor=cursor)
 
 
 def get_lease(name: str) -> Call[Versioned[Lease]]:
-    """One lease, with the ETag for taking it."""
+    """Read one lease, with the ETag for taking it."""
     return reading(path_of("/v1/leases/{name}", name=name), as_versioned(Lease))
 
 
@@ -240,7 +240,7 @@ def replace_lease(name: str, claim: LeaseClaim, *, if_match: str) -> Call[Versio
 
 
 def get_freeze() -> Call[Versioned[Freeze]]:
-    """The global freeze."""
+    """Read the global freeze."""
     return reading("/v1/freeze", as_versioned(Freeze))
 
 
@@ -255,7 +255,7 @@ def create_token(request: TokenRequest, *, idempotency_key: str | None = None) -
 
 
 def list_tokens(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[TokenInfo]]:
-    """Tokens without their secrets."""
+    """Read tokens without their secrets."""
     return listing("/v1/tokens", TokenInfo, limit=limit, cursor=cursor)
 
 
@@ -265,7 +265,7 @@ def revoke_token(token_id: str) -> Call[None]:
 
 
 def list_audit(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[AuditEntry]]:
-    """The audit trail, newest first."""
+    """Read the audit trail, newest first."""
     return listing("/v1/audit", AuditEntry, limit=limit, cursor=cursor)
 
 

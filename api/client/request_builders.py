@@ -1,4 +1,4 @@
-"""Builders for the kinds of requests: a read, a page of a list, an idempotent creation, a conditional write."""
+"""Builds requests by kind: a read, a page of a list, an idempotent creation, a conditional write."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,12 +17,10 @@ MISSING: Mapping[str, str] = {"If-None-Match": "*"}
 
 
 def reading(path: str, read: Any) -> Call[Any]:
-    """Read an object."""
     return Call(method="GET", path=path, read=read, repeatable=True)
 
 
 def listing(path: str, item: type[BaseModel], *, limit: int | None, cursor: str | None) -> Call[Any]:
-    """Read a page of a list."""
     query = {} if limit is None else {"limit": str(limit)}
     if cursor is not None:
         query["cursor"] = cursor
@@ -48,7 +46,6 @@ def creating(
 def putting(
     path: str, body: BaseModel, condition: Mapping[str, str], read: Any, *, answer: HTTPStatus = HTTPStatus.OK
 ) -> Call[Any]:
-    """Write conditionally."""
     return Call(
         method="PUT",
         path=path,
@@ -60,20 +57,19 @@ def putting(
 
 
 def deleting(path: str, condition: Mapping[str, str]) -> Call[None]:
-    """Delete conditionally."""
     return Call(
         method="DELETE", path=path, headers=condition, expects=frozenset({HTTPStatus.NO_CONTENT}), read=as_nothing
     )
 
 
 def if_matching(etag: str) -> Mapping[str, str]:
-    """The version that a write replaces."""
+    """Require the version that a write replaces."""
     return {"If-Match": etag}
 
 
 @dataclass(frozen=True, slots=True)
 class ResultOperations(Generic[RequestT, RecordT, SummaryT]):
-    """The operations on one kind of stored result.  `work_s`: how long the service may work on a request."""
+    """Builds the operations on one kind of stored result.  `work_s`: how long the service may work on a request."""
 
     stored: ResultType[RequestT, RecordT, SummaryT]
     work_s: Callable[[RequestT], float]
@@ -84,9 +80,9 @@ class ResultOperations(Generic[RequestT, RecordT, SummaryT]):
         return creating(path, request, idempotency_key, self.stored.record, work_s=work_s)
 
     def page(self, *, limit: int | None = None, cursor: str | None = None) -> Call[Page[SummaryT]]:
-        """Results, newest first."""
+        """Read results, newest first."""
         return listing(f"/v1/{self.stored.path}", self.stored.summary, limit=limit, cursor=cursor)
 
     def get(self, result_id: str) -> Call[RecordT]:
-        """One result with its request."""
+        """Read one result with its request."""
         return reading(path_of(f"/v1/{self.stored.path}/{{id}}", id=result_id), as_type(self.stored.record))

@@ -1,4 +1,4 @@
-"""When the client sends a call again, and after which delay.
+"""Decides when the client sends a call again, and after which delay.
 
 It repeats a call only when that cannot execute the call twice: the service refused for now (429, or 503 with
 `Retry-After`), the connection failed before anything was sent, or the call is repeatable.
@@ -16,7 +16,7 @@ from api.client.errors import ConnectionFailedError, RateLimitedError, ServerErr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """Limits of repetition.  Delays double from `wait_first_s`, with jitter, unless the service sets the delay."""
+    """Limits repetition.  Delays double from `wait_first_s`, with jitter, unless the service sets the delay."""
 
     attempts: int = 4
     wait_first_s: float = 0.1
@@ -24,7 +24,7 @@ class Retries:
     give_up_after_s: float = 30.0
 
     def context(self, call: Call[Any]) -> Any:
-        """stamina's iterator of attempts, for `for` and for `async for`."""
+        """Return stamina's iterator of attempts, for `for` and for `async for`."""
         return stamina.retry_context(
             on=self._decision(call),
             attempts=self.attempts if call.retried else 1,
@@ -35,7 +35,7 @@ class Retries:
         )
 
     def _decision(self, call: Call[Any]) -> Callable[[Exception], bool | float]:
-        """False: raise; True: repeat after the usual delay; a number: repeat after that many seconds."""
+        """Return False to raise, True to repeat after the usual delay, or a number of seconds after which to repeat."""
 
         def decide(error: Exception) -> bool | float:
             if isinstance(error, ConnectionFailedError):

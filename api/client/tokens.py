@@ -1,4 +1,4 @@
-"""Where a token comes from, and how it stays secret.
+"""Reads a token and keeps it secret.
 
 The client reads FLEETWRIGHT_TOKEN, then the file in FLEETWRIGHT_TOKEN_FILE.  Only the `BearerToken` of a client holds
 the token, and only requests contain it.
@@ -21,7 +21,7 @@ _VISIBLE_ASCII = re.compile(r"[\x21-\x7e]{1,512}")
 
 
 class BearerToken(httpx.Auth):
-    """`Authorization: Bearer …` on every request."""
+    """Sends `Authorization: Bearer …` with every request."""
 
     def __init__(self, token: str) -> None:
         if not _VISIBLE_ASCII.fullmatch(token):
@@ -38,7 +38,7 @@ class BearerToken(httpx.Auth):
 
 
 def token_from_file(path: Path) -> str:
-    """The token in a file, such as a mounted secret, without surrounding white space."""
+    """Read the token in a file, such as a mounted secret, without surrounding white space."""
     try:
         token = path.read_text(encoding="ascii").strip()
     except OSError as error:
@@ -51,7 +51,7 @@ def token_from_file(path: Path) -> str:
 
 
 def token_from_environment(environment: Mapping[str, str]) -> str | None:
-    """The token of the environment; None where none is set."""
+    """Return the token of the environment; None where none is set."""
     if token := environment.get(TOKEN_VARIABLE):
         return token
     if path := environment.get(TOKEN_FILE_VARIABLE):

@@ -1,4 +1,4 @@
-"""What both clients share: URL, token, timeouts and retries."""
+"""Holds what both clients share: URL, token, timeouts and retries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ DEFAULT_URL = "http://127.0.0.1:8400"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """Limits of one attempt.  The read timeout grows by the time that the service may work on the call."""
+    """Limits one attempt.  The read timeout grows by the time that the service may work on the call."""
 
     connect_s: float = 5.0
     read_s: float = 30.0
@@ -28,7 +28,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """The service and the settings of the connection; its representation contains no secret."""
+    """Holds the service and the settings of the connection; its representation contains no secret."""
 
     url: httpx.URL
     auth: BearerToken | None
@@ -36,7 +36,7 @@ class Connection:
     retries: Retries
 
     def http_options(self) -> dict[str, Any]:
-        """Arguments that `httpx.Client` and `httpx.AsyncClient` share."""
+        """Return the arguments that `httpx.Client` and `httpx.AsyncClient` share."""
         return {
             "base_url": self.url,
             "auth": self.auth,
@@ -46,7 +46,7 @@ class Connection:
         }
 
     def request_options(self, call: Call[Any]) -> dict[str, Any]:
-        """Arguments that `httpx.Client.request` and `httpx.AsyncClient.request` share."""
+        """Return the arguments that `httpx.Client.request` and `httpx.AsyncClient.request` share."""
         limits = self.timeouts
         return {
             "method": call.method,
@@ -71,7 +71,7 @@ def make_connection(*, url: str, token: str | None, timeouts: Timeouts | None, r
 
 
 def url_from_environment(environment: Mapping[str, str]) -> str:
-    """The URL of the environment; else the one of `make run`."""
+    """Return the URL of the environment; else the one of `make run`."""
     return environment.get(URL_VARIABLE) or DEFAULT_URL
 
 

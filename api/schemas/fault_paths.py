@@ -1,4 +1,4 @@
-"""Schemas of path planning: a job's rings over a fabric, and the loads of the plan and of hashing."""
+"""Defines the schemas of path planning: a job's rings over a fabric, and the loads of the plan and of hashing."""
 
 from collections.abc import Sequence
 from typing import Self
@@ -52,7 +52,6 @@ class PathsAnswer(Frozen):
 
     @classmethod
     def of(cls, plan: Plan, rows: Sequence[Row], *, draws: int, seed: int, repair: Repair | None = None) -> Self:
-        """Measure a plan."""
         traffic = plan.traffic
         return cls(
             job=traffic.job.name,
@@ -71,5 +70,4 @@ class PathsAnswer(Frozen):
         )
 
     def with_choices(self, rows: Sequence[Row]) -> Self:
-        """The same with a row per connection."""
         return self.model_copy(update={"choices": tuple(rows)})

@@ -1,4 +1,4 @@
-"""Faults on the wire: diagnoses with their bundles, replays of bundles, and simulations."""
+"""Defines the schemas of diagnoses with their bundles, replays of bundles, and simulations."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -49,7 +49,6 @@ class DiagnosisReport(Frozen):
         return self
 
     def name_of(self, index: int | None) -> str | None:
-        """The node's name in the fleet."""
         return None if index is None else self.nodes.get(str(index))
 
     def _violations(self) -> Iterator[Violation]:
@@ -126,7 +125,6 @@ class FaultQuestion(Frozen):
 
     @property
     def rank_hours(self) -> float:
-        """Approximate cost."""
         return self.ranks * self.hours
 
 

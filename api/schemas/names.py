@@ -24,7 +24,7 @@ _CLOCK = re.compile(r"@(\d[\d.]*)$")
 
 
 def _require_plan_spelling(part: str) -> str:
-    """A part must be spelled as plans spell it: a part that no plan contains would be scaled to zero."""
+    """Require the spelling of plans: a part that no plan contains would be scaled to zero."""
     if (size := _SIZE.search(part)) is not None and size[1].startswith("0"):
         raise ValueError(f"{part!r}: allowed after /x: the GPUs of one replica, 1 or more, without leading zeros")
     if (clock := _CLOCK.search(part)) is not None and not _is_clock(clock[1]):

@@ -1,4 +1,4 @@
-"""Power in the API: trees, budgets of their domains, power plans and simulations."""
+"""Defines the schemas of power trees, budgets of their domains, power plans and simulations."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -71,7 +71,6 @@ class GivenTrace(Frozen):
 
     @property
     def recorded(self) -> Recorded:
-        """The trace in arrays."""
         arrival_s = np.array(self.arrival_s)
         trace = Trace(arrival_s - arrival_s[0], np.array(self.input_tokens), np.array(self.output_tokens))
         return Recorded(self.name, trace)
@@ -122,7 +121,6 @@ class SimulationRequest(RowRequest):
 
     @property
     def sources(self) -> Sources:
-        """The work of the row."""
         return Sources(tuple(trace.recorded for trace in self.traces))
 
 

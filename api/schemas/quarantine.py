@@ -1,4 +1,4 @@
-"""The quarantine policy on the wire: evaluations of the fleet, their results, node states and operator actions."""
+"""Defines the schemas of the quarantine policy: evaluations, their results, node states and operator actions."""
 
 from datetime import datetime
 from typing import Annotated
@@ -32,7 +32,7 @@ class MemberReport(Frozen):
 
     @property
     def member(self) -> Member:
-        """As the policy takes it."""
+        """Convert the report to the policy's type."""
         return Member(self.pool, self.domains, self.absent)
 
 

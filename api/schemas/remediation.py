@@ -1,4 +1,4 @@
-"""Remediation cases on the wire: one per quarantine of a node, from the drain to the release, with every action."""
+"""Defines the schemas of remediation cases: one per quarantine of a node, from the drain to the release."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -25,7 +25,7 @@ Attempt = Annotated[int, Field(ge=1, le=1_000_000_000)]
 class Stage(StrEnum):
     """How far the work of a node that is out of service has moved.  docs/explanation/runtime/remediation.md"""
 
-    REQUESTED = "requested"  # nothing is done yet; without --act the message says what would be done
+    REQUESTED = "requested"  # no action is done yet; without --act the message names the next one
     DRAINING = "draining"
     EVACUATING = "evacuating"  # ranks that still step have time for a checkpoint
     MIGRATING = "migrating"  # the workers on the node are being ended
@@ -89,7 +89,6 @@ class CaseSpec(Frozen):
 
     @property
     def progress(self) -> tuple[NodeState, Stage]:
-        """State and stage together."""
         return self.state, self.stage
 
 

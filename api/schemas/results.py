@@ -38,6 +38,6 @@ class ResultType(Generic[RequestT, RecordT, SummaryT]):
     summary: type[SummaryT]
 
     def columns(self, result: BaseModel, also: Mapping[str, Any]) -> dict[str, Any]:
-        """The columns of a list: the fields of these names, and values that are no field of the result."""
+        """Return the columns of a list: the fields of these names, and values that are no field of the result."""
         names = self.summary.model_fields.keys() - ResultHead.model_fields.keys() - also.keys()
         return result.model_dump(mode="json", include=set(names)) | dict(also)

@@ -64,7 +64,7 @@ class RayServeApplication(Frozen):
 
     @property
     def parts(self) -> Mapping[str, str]:
-        """The scaled unit of each part."""
+        """Name the scaled unit of each part."""
         return self.deployments
 
     @model_validator(mode="after")
@@ -93,7 +93,7 @@ class RayServeApplication(Frozen):
 
 
 def _names_its_kind(schema: dict[str, Any]) -> None:
-    """An application without a kind is a Serve application."""
+    """Treat an application without a kind as a Serve application."""
     schema["required"] = ["kind", *schema["required"]]
 
 
@@ -109,7 +109,7 @@ class RayClusterGroups(Frozen):
 
     @property
     def parts(self) -> Mapping[str, str]:
-        """The scaled unit of each part."""
+        """Name the scaled unit of each part."""
         return self.groups
 
     @model_validator(mode="after")
@@ -136,7 +136,7 @@ class RayTrainRun(Frozen):
 
     @property
     def parts(self) -> Mapping[str, str]:
-        """The scaled unit of each part."""
+        """Name the scaled unit of each part."""
         return {self.gpu: self.run}
 
 
@@ -148,7 +148,7 @@ _KINDS: Mapping[str, type[Frozen]] = {
 
 
 def _of_its_kind(value: Any) -> Any:
-    """Read by its kind, so that errors name fields of that kind only; without a kind it is a Serve application."""
+    """Validate by kind, so that errors name fields of that kind only; without a kind it is a Serve application."""
     if isinstance(value, Frozen):
         return value
     if not isinstance(value, dict):

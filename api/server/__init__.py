@@ -1,4 +1,4 @@
-"""The HTTP service: an application factory, its settings, and what `serve` needs to run it."""
+"""Contains the HTTP service: an application factory, its settings, and the parts that `serve` runs."""
 
 from api.server.app import create_app
 from api.server.auth import Principal, StaticToken

@@ -1,5 +1,3 @@
-"""The application factory."""
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -39,7 +37,6 @@ from api.store import Store
 
 
 def utc_now() -> datetime:
-    """The wall clock."""
     return datetime.now(UTC)
 
 
@@ -53,7 +50,7 @@ def create_app(
     now: Callable[[], datetime] = utc_now,
     monotonic_s: Callable[[], float] = time.monotonic,
 ) -> FastAPI:
-    """The service over a store whose schema is, or soon will be, at `schema_head`.
+    """Create the service over a store whose schema is, or soon will be, at `schema_head`.
 
     `show_first_token` receives the admin token of a fresh database once.  Without it the service creates none.
     """

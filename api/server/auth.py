@@ -1,4 +1,4 @@
-"""Authentication and authorisation.
+"""Authenticates and authorises callers.
 
 A token is `fw_ID_SECRET`.  The secret has 256 random bits, so one round of SHA-256 is enough (slow hashes protect
 guessable passwords).  The comparison takes constant time.
@@ -32,20 +32,18 @@ Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A caller with its scopes."""
-
     actor: str  # the name in the audit
     scopes: frozenset[Scope]
     rate_limited: bool = True  # False for code inside the service
 
     def allows(self, scope: Scope) -> bool:
-        """Whether this principal has a scope; `admin` has them all."""
+        """Check a scope; `admin` has them all."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
 
 @dataclass(frozen=True, slots=True)
 class StaticToken:
-    """A token of this process only, for code inside the service."""
+    """Defines a token of this process only, for code inside the service."""
 
     token: str = field(repr=False)
     principal: Principal
@@ -56,8 +54,6 @@ READER = Principal(actor="anonymous", scopes=frozenset({Scope.READ}))
 
 
 class Authenticator:
-    """Turns an Authorization header into a principal."""
-
     def __init__(
         self,
         *,
@@ -74,7 +70,7 @@ class Authenticator:
         self._static = {token_hash(known.token): known.principal for known in static_tokens}
 
     async def authenticate(self, *, token: str | None, address: str) -> Principal:
-        """The principal of a token, after a charge to its rate limit.  Wrong tokens are charged to the address."""
+        """Return the principal of a token and charge its rate limit.  Wrong tokens are charged to the address."""
         principal = await self._identify(token)
         if principal is None or principal in {READER, LOOPBACK}:
             self._limiter.spend(f"address:{address}")
@@ -103,23 +99,22 @@ class Authenticator:
 
 
 def actor_of(token_id: str) -> str:
-    """The audit's name for the holder of a token."""
+    """Return the audit's name for the holder of a token."""
     return f"token:{token_id}"
 
 
 def token_hash(token: str) -> bytes:
-    """The stored hash of a token."""
     return hashlib.sha256(token.encode()).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class RequireScope:
-    """A dependency that admits only principals with a scope."""
+    """Admits only principals with a scope, as a FastAPI dependency."""
 
     scope: Scope
 
     async def __call__(self, request: Request, _shown: Credentials) -> Principal:
-        """The principal that was admitted before the body was read; `_shown` documents the scheme in OpenAPI."""
+        """Return the principal that was admitted before the body was read; `_shown` documents the scheme in OpenAPI."""
         principal: Principal = request.state.principal
         return principal
 
@@ -148,13 +143,12 @@ class RequireScope:
 
 
 class AuthenticatedRoute(APIRoute):
-    """A route that authenticates the caller before it reads the body.
+    """Authenticates the caller before it reads the body.
 
     FastAPI parses a body before it resolves any dependency.  Callers without a token could thus occupy a core.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler, behind the authentication."""
         handle = super().get_route_handler()
         needed = [each.call for each in self.dependant.dependencies if isinstance(each.call, RequireScope)]
 

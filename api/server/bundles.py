@@ -1,4 +1,4 @@
-"""Bundles in requests and in the store: gzipped text, unpacked within limits."""
+"""Unpacks bundles in requests and in the store: gzipped text, within limits."""
 
 import base64
 import binascii
@@ -28,14 +28,12 @@ SUM: Final = b'{"sha256":'
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A bundle that can be stored."""
-
     packed: bytes
     sha256: str  # of the text before its last line
 
 
 def checked(text: str) -> Checked:
-    """A bundle that this service can replay.  Raises a problem that names the field."""
+    """Check that this service can replay the bundle.  Raises a problem that names the field."""
     try:
         packed = base64.b64decode(text, validate=True)
     except binascii.Error as error:
@@ -49,7 +47,6 @@ def checked(text: str) -> Checked:
 
 
 def text_of(packed: bytes) -> bytes:
-    """The text of a bundle."""
     return b"".join(_lines(packed))
 
 
@@ -102,7 +99,7 @@ def _refuse_costly(bundle: Bundle) -> None:
 
 
 def _place(diagnosis: Diagnosis) -> tuple[object, ...]:
-    """Class and place of a fault.  A rank equals its node, and a link has no order of its ends."""
+    """Return the class and place of a fault.  A rank equals its node, and a link has no order of its ends."""
     scope = Scope.NODE if diagnosis.scope is Scope.RANK else diagnosis.scope
     return diagnosis.fault, scope, frozenset((diagnosis.node, diagnosis.peer)), diagnosis.switch
 

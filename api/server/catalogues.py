@@ -1,4 +1,4 @@
-"""The four catalogue documents: types, shipped versions and references between them."""
+"""Defines the four catalogue documents: types, shipped versions and references between them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,23 +26,19 @@ SINGLE = "default"  # each kind has one document; the store has named documents
 
 @dataclass(frozen=True)
 class Catalogue(Generic[ModelT]):
-    """A kind of document."""
-
     kind: DocumentKind
     model: type[ModelT]
     builtin: Callable[[], ModelT]
 
     @cached_property
     def key(self) -> DocumentKey:
-        """The key in the store; version 0 ships with the product."""
+        """Is the key in the store; version 0 ships with the product."""
         return DocumentKey(kind=self.kind, name=SINGLE, shipped=self.write(self.builtin()))
 
     def write(self, value: ModelT) -> str:
-        """The canonical body of a value."""
         return canonical_json(value.model_dump(mode="json"))
 
     async def in_force(self, tx: Transaction) -> ModelT:
-        """The value in force."""
         return self.model.model_validate_json((await current(tx, self.key)).body or "")
 
 
@@ -78,7 +74,7 @@ async def replace_catalogue(
 
 
 async def _check_references(tx: Transaction, value: BaseModel) -> None:
-    """Offers and the topology name GPUs; every write must keep those names valid.
+    """Check that offers and topology name only known GPUs after the write.
 
     Runs under the lock of all writers: two concurrent writers could each pass the check and together break a reference.
     """

@@ -1,4 +1,4 @@
-"""Collections: named documents of one kind with conditional writes.
+"""Stores collections: named documents of one kind with conditional writes.
 
 A `Collection` declares one kind: the type of its documents, the checks of a write, and the audit detail.  Reading,
 replacing and listing are common to all kinds.
@@ -23,7 +23,7 @@ ShownT = TypeVar("ShownT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[SpecT]):
-    """An existing document: its content, version, time and author."""
+    """Holds an existing document: its content, version, time and author."""
 
     name: str
     spec: SpecT
@@ -35,7 +35,7 @@ class Entry(Generic[SpecT]):
 
 @dataclass(frozen=True, slots=True)
 class AuditVerbs:
-    """The audit's names for writes: `OF.VERB`."""
+    """Names writes in the audit: `OF.VERB`."""
 
     of: str
     creates: str = "created"
@@ -57,8 +57,6 @@ def _whole(spec: BaseModel, _before: DocumentVersion, _after: DocumentVersion) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection(Generic[SpecT, ShownT]):
-    """One kind of named documents."""
-
     kind: str  # in the store
     path: str  # below `/v1/`, and in the audit
     label: str  # before the name, in problems
@@ -77,26 +75,23 @@ class Collection(Generic[SpecT, ShownT]):
     batch: int = 500  # documents per query of a full scan
 
     async def get(self, tx: Transaction, name: str) -> Entry[SpecT]:
-        """The document of this name; 404 where none exists."""
+        """Return the document; 404 where none exists."""
         return self._entry(name, await current(tx, self._key(name)))
 
     async def find(self, tx: Transaction, name: str) -> Entry[SpecT] | None:
-        """The document of this name, if it exists."""
         found = await current(tx, self._key(name))
         return self._entry(name, found) if found.body is not None else None
 
     async def page(self, tx: Transaction, *, after: str | None, limit: int) -> list[Entry[SpecT]]:
-        """The documents after a name."""
         found = await tx.documents.heads(kind=self.kind, after=after, limit=limit)
         return [self._entry(each.name, document_version(each)) for each in found]
 
     async def all(self, tx: Transaction) -> AsyncIterator[Entry[SpecT]]:
-        """Every document, by name."""
         async for each in self.heads(tx):
             yield self._entry(each.name, document_version(each))
 
     async def heads(self, tx: Transaction) -> AsyncIterator[DocumentRecord]:
-        """Every document as stored, by name."""
+        """Iterate over every document as stored, by name."""
         after: str | None = None
         while batch := await tx.documents.heads(kind=self.kind, after=after, limit=self.batch):
             for each in batch:
@@ -106,7 +101,7 @@ class Collection(Generic[SpecT, ShownT]):
     async def put(
         self, service: Service, name: str, spec: SpecT, *, precondition: Precondition, actor: str
     ) -> tuple[Entry[SpecT], bool]:
-        """Create or replace a document; the new state, and whether it was created."""
+        """Create or replace a document; return the new state, and whether it was created."""
         await self.validate(service, name, spec)
 
         def audit_action(before: DocumentVersion, after: DocumentVersion) -> AuditAction:

@@ -1,4 +1,4 @@
-"""Context of the current request, without an argument in every call."""
+"""Holds the context of the current request, without an argument in every call."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,6 @@ _request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 
 def current_request_id() -> str | None:
-    """The id of the current request."""
     return _request_id.get()
 
 

@@ -1,4 +1,4 @@
-"""Cursors: the start of the next page, opaque to callers so that the format may change."""
+"""Reads and writes cursors: the start of the next page, opaque to callers so that the format may change."""
 
 import base64
 import binascii
@@ -16,19 +16,18 @@ INT32_MAX = 2**31 - 1  # the maximum of both databases' INTEGER columns
 
 
 def page_of(found: Sequence[ItemT], *, limit: int, position: Callable[[ItemT], Position]) -> Page[ItemT]:
-    """A page from up to one item more than its limit; the extra item means that a next page exists."""
+    """Build a page from up to one item more than its limit; the extra item means that a next page exists."""
     items = tuple(found[:limit])
     more = len(found) > limit
     return Page[ItemT](items=items, next_cursor=write_cursor(position(items[-1])) if more else None)
 
 
 def write_cursor(position: Position) -> str:
-    """A cursor for a position in a list."""
     return base64.urlsafe_b64encode(json.dumps(position).encode()).decode().rstrip("=")
 
 
 def read_cursor(cursor: str | None, *kinds: type) -> tuple[Any, ...]:
-    """The position in a cursor; 422 for a cursor of another service; Nones without a cursor."""
+    """Parse a cursor; 422 for a cursor of another service; Nones without a cursor."""
     if cursor is None:
         return (None,) * len(kinds)
     try:

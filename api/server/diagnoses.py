@@ -1,4 +1,4 @@
-"""Conversion of diagnoses between the report, the stored row and the API's views."""
+"""Converts diagnoses between the report, the stored row and the API's views."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +16,6 @@ BUNDLE = {"bundle"}
 def head_of(
     report: DiagnosisReport, *, diagnosis_id: str, now: datetime, actor: str, bundle_sha256: str | None
 ) -> DiagnosisHead:
-    """The row of a report."""
     return DiagnosisHead(
         id=diagnosis_id,
         created_at=now,
@@ -31,12 +30,11 @@ def head_of(
 
 
 def read_report(head: DiagnosisHead) -> DiagnosisReport:
-    """The report, without the bundle."""
+    """Return the report without the bundle."""
     return DiagnosisReport.model_validate_json(head.report)
 
 
 def record_of(head: DiagnosisHead) -> DiagnosisRecord:
-    """The view of one diagnosis."""
     report = read_report(head)
     return DiagnosisRecord(
         id=head.id,
@@ -54,7 +52,6 @@ def record_of(head: DiagnosisHead) -> DiagnosisRecord:
 
 
 def summary_of(head: DiagnosisHead) -> DiagnosisSummary:
-    """The view of a diagnosis in a list."""
     report = read_report(head)
     diagnosis = report.diagnosis
     return DiagnosisSummary(
@@ -76,14 +73,13 @@ def summary_of(head: DiagnosisHead) -> DiagnosisSummary:
 
 
 def audit_detail(head: DiagnosisHead, diagnosis: Diagnosis) -> Mapping[str, Any]:
-    """The detail of the audit entry of a report."""
     fields = ("fault", "scope", "node", "peer", "switch", "direction", "isolate", "confidence", "reason")
     shown = diagnosis.model_dump(mode="json", include=set(fields))
     return shown | {"job": head.job, "bundle_sha256": head.bundle_sha256}
 
 
 def failure_domains_of(report: DiagnosisReport) -> tuple[str, ...]:
-    """The failure domains behind the switch of a leaf or uplink diagnosis."""
+    """Return the failure domains behind the switch of a leaf or uplink diagnosis."""
     diagnosis = report.diagnosis
     if diagnosis.scope not in (Scope.LEAF, Scope.UPLINK):
         return ()
@@ -91,7 +87,7 @@ def failure_domains_of(report: DiagnosisReport) -> tuple[str, ...]:
 
 
 async def stored_diagnosis(tx: Transaction, diagnosis_id: str) -> DiagnosisHead:
-    """A stored diagnosis, or 404."""
+    """Return a stored diagnosis, or raise 404."""
     found = await tx.diagnoses.get(diagnosis_id)
     if found is None:
         raise not_found(f"diagnosis {diagnosis_id}")
@@ -99,5 +95,4 @@ async def stored_diagnosis(tx: Transaction, diagnosis_id: str) -> DiagnosisHead:
 
 
 def with_expiry(head: DiagnosisHead, *, now: datetime, change: ExpiryChange) -> DiagnosisHead:
-    """The same diagnosis with a new expiry."""
     return replace(head, expires_at=now + timedelta(seconds=change.expires_in_s))

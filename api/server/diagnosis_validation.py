@@ -1,4 +1,4 @@
-"""Checks of a new diagnosis beyond its schema: the place fits the scope, the times are ordered, and texts are bounded.
+"""Checks a new diagnosis beyond its schema: the place fits the scope, times are ordered, texts are bounded.
 
 Stored diagnoses are read without these checks.
 """
@@ -16,7 +16,7 @@ _NODES: Final = (Scope.RANK, Scope.NODE)
 
 
 def refuse_invalid(report: DiagnosisReport) -> None:
-    """Raises a DocumentError that names every wrong field."""
+    """Raise a DocumentError that names every wrong field."""
     if problems := [Problem(f"diagnosis.{field}", message) for field, message in _violations(report.diagnosis)]:
         raise DocumentError(name="request", problems=problems)
 

@@ -1,4 +1,4 @@
-"""Entity tags, RFC 9110 sections 8.8 and 13: unchanged reads are cheap, writes name the replaced version."""
+"""Computes and compares entity tags (RFC 9110 sections 8.8 and 13), for cheap reads and conditional writes."""
 
 import re
 from dataclasses import dataclass
@@ -21,13 +21,12 @@ _HASH_DIGITS = 16
 
 
 def etag_of(*, version: int, body: str) -> str:
-    """The strong tag of a version."""
     return f'"{version}-{sha256_hex(body)[:_HASH_DIGITS]}"'
 
 
 @dataclass(frozen=True, slots=True)
 class Precondition:
-    """The condition of a write on the current version."""
+    """Is the condition of a write on the current version."""
 
     tags: frozenset[str]
     must_exist: bool
@@ -45,7 +44,7 @@ class Precondition:
 
 
 def write_precondition(*, if_match: str | None, if_none_match: str | None = None) -> Precondition:
-    """The required precondition of a write: `If-Match`, or `If-None-Match: *` to create."""
+    """Parse the required precondition of a write: `If-Match`, or `If-None-Match: *` to create."""
     if if_match is None and (if_none_match or "").strip() == "*":
         return Precondition(tags=frozenset(), must_exist=False, must_not_exist=True)
     if if_match is None:
@@ -62,7 +61,7 @@ def write_precondition(*, if_match: str | None, if_none_match: str | None = None
 
 
 def is_current(if_none_match: str | None, *, etag: str) -> bool:
-    """Whether the caller already has this version."""
+    """Check whether the caller already has this version."""
     return if_none_match is not None and (if_none_match.strip() == "*" or etag in _tags(if_none_match))
 
 

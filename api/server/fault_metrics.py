@@ -1,4 +1,4 @@
-"""Fault metrics of the API: events of this process, and the stored state of diagnoses and of the quarantine policy."""
+"""Exports fault metrics: events of this process, and the stored state of diagnoses and of the quarantine policy."""
 
 from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
@@ -23,8 +23,6 @@ DETECTION_BUCKETS_S = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 12
 
 
 class FaultMetrics:
-    """Counters of this process."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         self._reports = Counter(
             "fleetwright_faults_reported", "Reported diagnoses.", ["class", "scope"], registry=registry
@@ -57,16 +55,13 @@ class FaultMetrics:
             self._decisions.labels(kind.value, "no")
 
     def observe_report(self, diagnosis: Diagnosis) -> None:
-        """Count a reported diagnosis."""
         self._reports.labels(diagnosis.fault.value, diagnosis.scope.value).inc()
         self._detections.labels(diagnosis.fault.value).observe(max(0.0, diagnosis.detected_s - diagnosis.onset_s))
 
     def observe_replay(self, *, same: bool) -> None:
-        """Count a replayed bundle."""
         self._replays.labels("same" if same else "differs").inc()
 
     def observe_decisions(self, decisions: Iterable[Decision]) -> None:
-        """Count the decisions of an evaluation."""
         for decision in decisions:
             self._decisions.labels(decision.kind.value, "yes" if decision.dry_run else "no").inc()
             guardrail = decision.reason.partition(":")[0]
@@ -76,7 +71,7 @@ class FaultMetrics:
 
 @dataclass(frozen=True, slots=True)
 class ActiveFault:
-    """A diagnosis that has not expired."""
+    """Is a diagnosis that has not expired."""
 
     fault: FaultClass
     scope: str
@@ -86,8 +81,6 @@ class ActiveFault:
 
 @dataclass(frozen=True, slots=True)
 class FaultState:
-    """Active diagnoses, and the stored state of the quarantine policy."""
-
     active: Sequence[ActiveFault] = ()
     mode: PolicyMode = PolicyMode.OBSERVE
     evaluated_at: datetime | None = None
@@ -96,7 +89,6 @@ class FaultState:
 
 
 def fault_metrics(found: FaultState, at: datetime) -> Iterable[Metric]:
-    """All metrics of the stored state."""
     active = GaugeMetricFamily("fleetwright_faults_active", "Active diagnoses.", labels=["class", "scope"])
     counts = Tally((one.fault.value, one.scope) for one in found.active)
     for labels, count in sorted(counts.items()):

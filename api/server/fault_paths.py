@@ -1,4 +1,4 @@
-"""A job's paths, planned within limits that are checked before anything large is built."""
+"""Plans a job's paths within limits that are checked before anything large is built."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -15,7 +15,7 @@ MAX_CABLES: Final = 262_144
 
 
 def paths_of(request: PathsRequest, topology: Topology) -> PathsAnswer:
-    """The plan and its figures.  Raises RuleError naming the request's field."""
+    """Return the plan and its figures.  Raises RuleError naming the request's field."""
     index = topology.index
     RuleError.raise_for(_too_large(request.job, index, draws=request.draws))
     try:
@@ -39,7 +39,7 @@ def _too_large(job: TrafficJob, index: TopologyIndex, *, draws: int) -> Iterator
 
 
 def _senders(job: TrafficJob, index: TopologyIndex) -> int:
-    """Members of all rings; for a group without NICs, the maximum of its first node."""
+    """Count the members of all rings; for a group without NICs, use the maximum of its first node."""
     found = sum(len(ring.members) for ring in job.rings)
     for group in job.groups:
         first = index.nodes.get(expand(group.nodes[0])[0])

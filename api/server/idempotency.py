@@ -1,4 +1,4 @@
-"""Idempotency keys: the service executes the same POST with the same key once, and repeats the response.
+"""Executes the same POST with the same idempotency key once, and repeats the response.
 
 The response commits with the work itself, so no crash can separate them.
 """
@@ -30,7 +30,7 @@ IdempotencyKey = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A response, and the body to store where it differs (a secret is not stored)."""
+    """Holds a response, and the body to store where it differs (a secret is not stored)."""
 
     body: str
     status: int = HTTPStatus.CREATED
@@ -39,7 +39,7 @@ class Reply:
 
 
 class IdempotentRequest:
-    """One POST that is executed at most once per key."""
+    """Executes one POST at most once per key."""
 
     def __init__(self, *, service: Service, principal: Principal, key: str | None, fingerprint: str) -> None:
         self._service = service
@@ -51,13 +51,12 @@ class IdempotentRequest:
     async def of(
         cls, request: Request, *, service: Service, principal: Principal, key: str | None
     ) -> "IdempotentRequest":
-        """The idempotency state of a request."""
         digest = hashlib.sha256(f"{request.method} {request.url.path}\n".encode())
         digest.update(await request.body())
         return cls(service=service, principal=principal, key=key, fingerprint=digest.hexdigest())
 
     async def saved(self) -> Response | None:
-        """The response of an earlier request with this key."""
+        """Return the response of an earlier request with this key."""
         if self._key is None:
             return None
         async with self._service.store.reading() as tx:

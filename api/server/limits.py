@@ -1,6 +1,6 @@
-"""Rate limit: a token bucket per caller, refilled continuously.
+"""Limits the request rate: a token bucket per caller, refilled continuously.
 
-In memory and per process: it protects this process from a runaway caller and meters nobody.
+The buckets are in memory and per process: they protect this process from a runaway caller and meter nobody.
 """
 
 import math

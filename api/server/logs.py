@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object per line on stderr, with the id of its request.
+"""Writes structured logs: one JSON object per line on stderr, with the id of its request.
 
 stdout stays free for the result of a command.
 """

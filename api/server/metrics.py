@@ -1,4 +1,4 @@
-"""Prometheus metrics: counters of this process, and the state of the fleet from the store at each scrape.
+"""Exports Prometheus metrics: counters of this process, and the state of the fleet from the store at each scrape.
 
 Reading the state, rather than counting changes, gives the same values on every replica of the service.
 """
@@ -23,7 +23,7 @@ SOLVE_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 
 
 
 class ServiceMetrics:
-    """Counters of this process.  Other code in the process registers its metrics here too."""
+    """Counts events of this process.  Other code in the process registers its metrics here too."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -87,40 +87,36 @@ class ServiceMetrics:
         build.labels(version=version("fleetwright")).set(1)
 
     def observe_request(self, *, method: str, route: str, status: int, duration_s: float) -> None:
-        """Count one answered request."""
         self._requests.labels(method=method, route=route, status=str(status)).inc()
         self._durations.labels(method=method, route=route).observe(duration_s)
 
     def observe_plan(self, *, status: str, solve_s: float) -> None:
-        """Count one plan."""
         self._plans.labels(status=status).inc()
         self._solves.observe(solve_s)
 
     def observe_placement(self, *, imbalance: float, bound: float, holds: bool, solve_s: float) -> None:
-        """Count one placement; `held` where its ceiling, if any, was reached."""
+        """Count one placement; `holds` is false where it misses its ceiling."""
         self._placements.labels(outcome="held" if holds else "ceiling-missed").inc()
         self._imbalances.observe(imbalance)
         self._bounds.observe(bound)
         self._placement_solves.observe(solve_s)
 
     def observe_simulation(self, *, policy: str, brakes: int, run_s: float) -> None:
-        """Count one simulated row."""
         self._simulations.labels(policy=policy, outcome="braked" if brakes else "clean").inc()
         self._simulation_times.observe(run_s)
 
     def observe_cap_plan(self, *, status: str, solve_s: float) -> None:
-        """Count one power plan."""
         self._cap_plans.labels(status=status).inc()
         self._cap_solves.observe(solve_s)
 
     def render(self) -> bytes:
-        """This process's part of `/metrics`."""
+        """Render this process's part of `/metrics`."""
         return generate_latest(self.registry)
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedTarget:
-    """A target and the last report on it."""
+    """Joins a target and the last report on it."""
 
     target: Target
     status: TargetStatus | None
@@ -129,8 +125,6 @@ class ReportedTarget:
 
 @dataclass(frozen=True, slots=True)
 class FleetState:
-    """The state in the store at one moment."""
-
     at: datetime
     database_up: bool
     targets: Sequence[ReportedTarget] = ()
@@ -143,7 +137,7 @@ class FleetState:
 
 
 def render_state(state: FleetState) -> bytes:
-    """The store's part of `/metrics`."""
+    """Render the store's part of `/metrics`."""
     registry = CollectorRegistry()
     registry.register(_StateCollector(state))
     return generate_latest(registry)

@@ -1,4 +1,4 @@
-"""Middleware for every request: id, log line, metrics, limits, and a problem instead of a bare 500.
+"""Wraps every request: id, log line, metrics, limits, and a problem instead of a bare 500.
 
 Plain ASGI, outermost first.  Starlette's BaseHTTPMiddleware copies bodies and loses context variables.
 """
@@ -93,13 +93,13 @@ class RequestObserver:
 
 
 def _is_routine(path: str) -> bool:
-    """Whether a request is a probe, a scrape or from this process: frequent, so logged only on failure."""
+    """Check whether a request is a probe, a scrape or from this process: frequent, so logged only on failure."""
     actor: str = structlog.contextvars.get_contextvars().get("actor", "")
     return path in QUIET_PATHS or actor.startswith("system:")
 
 
 class HeadAsGet:
-    """HEAD responds as GET, without the body (RFC 9110, 9.3.2)."""
+    """Responds to HEAD as to GET, without the body (RFC 9110, 9.3.2)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -157,7 +157,7 @@ def _host_of(url: str) -> str:
 
 
 class BodyLimit:
-    """Refuse bodies over a limit: at once by the announced length, else when the limit is passed."""
+    """Refuses bodies over a limit: at once by the announced length, else when the limit is passed."""
 
     def __init__(self, app: ASGIApp, *, limit_bytes: int) -> None:
         self._app = app

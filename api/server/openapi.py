@@ -1,4 +1,4 @@
-"""The OpenAPI document: every operation lists its problems."""
+"""Builds the OpenAPI document, in which every operation lists its problems."""
 
 import re
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _REF = {"$ref": "#/components/schemas/ProblemDetails"}
 
 
 def problems(*statuses: int) -> Responses:
-    """The problem responses of an operation: the common ones and its own."""
+    """Build the problem responses of an operation: the common ones and its own."""
     return {
         status: {"description": HTTPStatus(status).phrase, "content": {PROBLEM_MEDIA_TYPE: {"schema": _REF}}}
         for status in sorted({*COMMON, *statuses})
@@ -39,7 +39,7 @@ def problems(*statuses: int) -> Responses:
 
 
 def allowed_methods(app: FastAPI, path: str) -> str:
-    """The value of `Allow` for a path: the methods of all its operations."""
+    """Return the value of `Allow` for a path: the methods of all its operations."""
     methods = {
         method.upper()
         for template, operations in app.openapi()["paths"].items()

@@ -1,4 +1,4 @@
-"""Power in the store, as metrics: the budgets by domain and the newest power plan.
+"""Exports the power data of the store as metrics: the budgets by domain and the newest power plan.
 
 A plan has periods of a day; each metric is of the domain's tightest period.
 """
@@ -22,14 +22,11 @@ LOSS_PER_KILOWATT = "fleetwright_power_domain_loss_per_kilowatt"
 
 @dataclass(frozen=True, slots=True)
 class PowerState:
-    """Budgets by domain, and the newest power plan."""
-
     budgets: Sequence[tuple[str, PowerBudget]] = ()
     plan: CapPlan | None = None
 
 
 def power_metrics(state: PowerState, at: datetime) -> Iterable[Metric]:
-    """All metric families."""
     yield from _budgets(state.budgets, at)
     if state.plan is not None and state.plan.periods:
         yield from _plan(state.plan)

@@ -1,4 +1,4 @@
-"""Power trees and the budgets of their domains: two collections that must stay consistent.
+"""Stores power trees and the budgets of their domains: two collections that must stay consistent.
 
 A domain belongs to one tree, and a budget in force stays within the rating of its domain.  Each write checks the other
 collection under the lock of all writers.
@@ -21,7 +21,7 @@ from power.tree import Feed, PowerTree
 
 @lru_cache(maxsize=32)
 def read_tree(body: str) -> PowerTree:
-    """A stored tree; cached, because validating a large one takes long."""
+    """Parse a stored tree; cached, because validating a large one takes long."""
     return PowerTree.model_validate_json(body)
 
 
@@ -60,7 +60,7 @@ def _naming_problems(name: str, tree: PowerTree) -> Iterator[Problem]:
 async def _fit_problems(
     service: Service, tx: Transaction, name: str, feeds: Mapping[str, Feed]
 ) -> AsyncIterator[Problem]:
-    """Conflicts of a tree with other trees and with budgets in force."""
+    """Yield the conflicts of a tree with other trees and with budgets in force."""
     mine: set[str] = set()
     async for tree in _trees(tx):
         if tree.name == name:

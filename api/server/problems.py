@@ -1,4 +1,4 @@
-"""RFC 9457 problems: one exception class, and one handler for every error."""
+"""Turns every error into an RFC 9457 problem, with one exception class and one handler."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -20,7 +20,7 @@ RETRY_AFTER_S = "1"
 
 
 class ProblemError(FleetwrightError):
-    """An unsuccessful response."""
+    """Becomes the problem of an unsuccessful response."""
 
     def __init__(
         self,
@@ -40,12 +40,12 @@ class ProblemError(FleetwrightError):
 
 
 def not_found(what: str) -> ProblemError:
-    """404: the object does not exist."""
+    """Create a 404."""
     return ProblemError(status=HTTPStatus.NOT_FOUND, kind="not-found", detail=f"there is no {what}")
 
 
 def invalid(path: str, message: str) -> ProblemError:
-    """422: one field is wrong."""
+    """Create a 422 for one field."""
     return ProblemError(
         status=HTTPStatus.UNPROCESSABLE_ENTITY,
         kind="invalid-request",
@@ -55,7 +55,6 @@ def invalid(path: str, message: str) -> ProblemError:
 
 
 def problem_response(problem: ProblemError, *, instance: str) -> Response:
-    """The response for a problem."""
     details = ProblemDetails(
         type=PROBLEM_TYPE_PREFIX + problem.kind,
         title=problem.status.phrase,
@@ -87,7 +86,7 @@ def add_problem_handlers(app: FastAPI) -> None:
 
 
 def to_problem(error: Exception) -> ProblemError:  # noqa: PLR0911 - one return for each kind of error
-    """The problem for an exception.  An unknown exception is a defect; the problem contains no detail of it."""
+    """Convert an exception.  An unknown exception is a defect; the problem contains no detail of it."""
     match error:
         case ProblemError():
             return error
@@ -144,7 +143,7 @@ def _from_validation(error: RequestValidationError) -> list[FieldProblem]:
 
 
 def _unread(item: Any) -> FieldProblem | None:
-    """The problem for a body that is not JSON."""
+    """Describe a body that is not JSON."""
     if item["type"] == "json_invalid":
         _body, at = item["loc"]
         return FieldProblem(path="body", message=f"must be JSON; at character {at + 1}: {item['ctx']['error']}")

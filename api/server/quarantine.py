@@ -1,4 +1,4 @@
-"""Evaluations: active diagnoses, operator actions and the observed fleet pass through the policy in one transaction.
+"""Evaluates active diagnoses, operator actions and the observed fleet with the policy, in one transaction.
 
 All evaluations and actions take the lock that every writer takes, so each works on the state that the previous one
 stored.  The policy is pure, and one transaction stores its state with the audit of its decisions.  A repeated
@@ -52,14 +52,14 @@ ALLOWED = {
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """Result of an evaluation, and its decisions for the metrics."""
+    """Holds the result of an evaluation, and its decisions for the metrics."""
 
     result: EvaluationResult
     decisions: tuple[Decision, ...]
 
 
 async def evaluate(service: Service, tx: Transaction, evaluation: Evaluation, *, actor: str) -> Evaluated:
-    """One step of the policy, stored and audited.  While the fleet is frozen, the state does not change."""
+    """Run one step of the policy, store and audit it.  While the fleet is frozen, the state does not change."""
     await tx.audit.lock()
     stored, rules, now = await load_state(tx), await rules_in_force(tx), service.now()
     members = frozenset(evaluation.members)
@@ -128,7 +128,6 @@ async def reset_breaker(service: Service, *, actor: str) -> BreakerView:
 
 
 async def view(tx: Transaction) -> QuarantineView:
-    """The whole state."""
     stored, rules = await load_state(tx), await rules_in_force(tx)
     out, probe = _desired(stored)
     actions, known = stored.operator_actions, stored.state.nodes
@@ -149,12 +148,11 @@ async def view(tx: Transaction) -> QuarantineView:
 
 
 async def rules_in_force(tx: Transaction) -> QuarantineRules:
-    """The stored rules, or the shipped ones."""
+    """Return the stored rules, or the shipped ones."""
     return QuarantineRules.model_validate_json((await current(tx, RULES)).body or "")
 
 
 async def is_frozen(tx: Transaction) -> bool:
-    """Whether the fleet is frozen."""
     return Freeze.model_validate_json((await current(tx, FREEZE)).body or "").frozen
 
 

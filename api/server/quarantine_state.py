@@ -1,4 +1,4 @@
-"""The stored state of the quarantine policy: one document with its state, the last evaluation and pending actions."""
+"""Stores the quarantine policy's state in one document, with the last evaluation and pending actions."""
 
 import json
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ KEPT_DECISIONS = 200
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """The document, parsed."""
+    """Is the parsed document."""
 
     state: QuarantineState = field(default_factory=QuarantineState)
     members: frozenset[str] = frozenset()  # of the last evaluation
@@ -24,7 +24,6 @@ class StoredState:
     record: QuarantineRecord | None = None  # the stored row
 
     def to_json(self) -> str:
-        """The document as canonical JSON."""
         breaker = self.state.breaker
         return canonical_json(
             {
@@ -40,13 +39,12 @@ class StoredState:
 
 
 async def load_state(tx: Transaction) -> StoredState:
-    """The stored state; empty before the first evaluation."""
+    """Return the stored state; empty before the first evaluation."""
     record = await tx.quarantine.get()
     return StoredState() if record is None else parsed(record)
 
 
 def parsed(record: QuarantineRecord) -> StoredState:
-    """A stored document."""
     found = json.loads(record.body)
     breaker = found["breaker"]
     return StoredState(

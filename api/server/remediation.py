@@ -1,4 +1,4 @@
-"""Remediation cases as a collection: every state and stage of a case can be read again."""
+"""Stores remediation cases as a collection, so that every state and stage of a case stays readable."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Metrics of the remediation cases: the open ones by state and stage, the closed ones by outcome."""
+"""Exports metrics of the remediation cases: the open ones by state and stage, the closed ones by outcome."""
 
 from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
@@ -16,8 +16,6 @@ CACHED_CASES = 4096  # closed cases never change, and every scrape reads them
 
 
 class CaseOutcome(StrEnum):
-    """Result of a closed case."""
-
     UNTOUCHED = "untouched"  # released before any action, as always without --act
     PROBED = "probed"  # released after a passed probe
     RELEASED = "released"  # released without one, such as by an operator
@@ -25,7 +23,7 @@ class CaseOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CaseMark:
-    """The counted properties of a case."""
+    """Holds the counted properties of a case."""
 
     state: NodeState
     stage: Stage
@@ -35,14 +33,13 @@ class CaseMark:
 
 @lru_cache(maxsize=CACHED_CASES)
 def mark_of(body: str) -> CaseMark:
-    """The mark of a stored case."""
     case = CaseSpec.model_validate_json(body)
     outcome = None if case.open else _outcome(case)
     return CaseMark(state=case.state, stage=case.stage, opened_at=case.opened_at, outcome=outcome)
 
 
 def remediation_metrics(cases: Sequence[CaseMark], at: datetime) -> Iterable[Metric]:
-    """All metrics; a combination of state and stage without a case is 0."""
+    """Yield all metrics; a combination of state and stage without a case is 0."""
     still_open = [case for case in cases if case.outcome is None]
     labels = ["state", "stage"]
     counts = GaugeMetricFamily("fleetwright_remediation_open_cases", "Open cases.", labels=labels)

@@ -1,4 +1,4 @@
-"""The parts that every route uses: store, settings, clock, metrics and solver pool."""
+"""Holds the parts that every route uses: store, settings, clock, metrics and solver pool."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -17,8 +17,6 @@ from api.store import Store, Transaction
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The parts of a running service."""
-
     store: Store
     settings: Settings
     metrics: ServiceMetrics
@@ -29,7 +27,7 @@ class Service:
     first_token_stored: asyncio.Event = field(default_factory=asyncio.Event)
 
     def supports_schema(self, revision: str | None) -> bool:
-        """Whether the schema has everything that this program needs.  Revisions are numbered and compatible with the
+        """Check that the schema has everything that this program needs.  Revisions are numbered and compatible with the
         previous release, so that old replicas keep serving during a rollout.
         """
         return revision is not None and revision >= self.schema_head

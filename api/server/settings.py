@@ -1,4 +1,4 @@
-"""The settings of the service, from the environment (`FLEETWRIGHT_…`)."""
+"""Reads the settings of the service from the environment (`FLEETWRIGHT_…`)."""
 
 import ipaddress
 from enum import StrEnum
@@ -9,8 +9,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class LogFormat(StrEnum):
-    """The format of log lines."""
-
     JSON = "json"
     CONSOLE = "console"
 
@@ -82,12 +80,12 @@ class Settings(BaseSettings):
 
     @property
     def allows_anonymous(self) -> bool:
-        """Whether some requests need no token, so that only the loopback address protects the service."""
+        """Is true when some requests need no token, so that only the loopback address protects the service."""
         return self.insecure_no_auth or self.anonymous_read
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address can only be reached from this machine."""
+    """Check whether a host name or address can only be reached from this machine."""
     if host == "localhost":
         return True
     try:

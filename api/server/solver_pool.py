@@ -58,7 +58,7 @@ class SolverPool:
             )
 
     async def place(self, request: PlacementRequest, *, models: ModelCatalogue) -> Placement:
-        """The placement for a request, with the catalogue in force; 503 when too many requests wait."""
+        """Place experts with the catalogue in force; 503 when too many requests wait."""
         self._refuse_when_busy()
 
         def work() -> Placement:
@@ -71,7 +71,7 @@ class SolverPool:
         return await to_thread.run_sync(work, limiter=self._limiter)
 
     async def export(self, answer: str, engine: Engine) -> str:
-        """A stored placement as the file that an engine loads."""
+        """Return a stored placement as the file that an engine loads."""
 
         def work() -> str:
             with _named_fields():
@@ -80,7 +80,7 @@ class SolverPool:
         return await to_thread.run_sync(work, limiter=self._limiter)
 
     async def simulate(self, question: RowRequest, sources: Sources) -> RowResponse:
-        """A simulated row; 503 when too many requests wait."""
+        """Simulate a row; 503 when too many requests wait."""
         self._refuse_when_busy()
 
         def work() -> RowResponse:
@@ -92,12 +92,12 @@ class SolverPool:
         return await to_thread.run_sync(work, limiter=self._limiter)
 
     async def check_bundle(self, text: str) -> bundles.Checked:
-        """The content of a valid bundle in base64; 503 when too many requests wait."""
+        """Return the content of a valid bundle in base64; 503 when too many requests wait."""
         self._refuse_when_busy()
         return await to_thread.run_sync(bundles.checked, text, limiter=self._limiter)
 
     async def replay(self, packed: bytes, *, diagnosis_id: str, diagnosis: Diagnosis) -> BundleReplay:
-        """The replay of a bundle; 503 when too many requests wait."""
+        """Replay a bundle; 503 when too many requests wait."""
         self._refuse_when_busy()
 
         def work() -> BundleReplay:
@@ -106,7 +106,7 @@ class SolverPool:
         return await to_thread.run_sync(work, limiter=self._limiter)
 
     async def simulate_faults(self, question: FaultQuestion) -> Score:
-        """The score of the detectors on a simulated cluster; 503 when too many requests wait."""
+        """Score the detectors on a simulated cluster; 503 when too many requests wait."""
         self._refuse_when_busy()
 
         def work() -> Score:
@@ -122,7 +122,7 @@ class SolverPool:
         return await to_thread.run_sync(work, limiter=self._limiter)
 
     async def plan_paths(self, request: PathsRequest, *, topology: Topology) -> PathsAnswer:
-        """The cable of each connection; 503 when too many requests wait."""
+        """Assign a cable to each connection; 503 when too many requests wait."""
         self._refuse_when_busy()
 
         def work() -> PathsAnswer:
@@ -134,7 +134,7 @@ class SolverPool:
         return await to_thread.run_sync(work, limiter=self._limiter)
 
     async def plan_caps(self, request: CapPlanRequest, *, tree: PowerTree) -> CapPlan:
-        """Clocks and budgets for a power tree; 503 when too many requests wait."""
+        """Plan clocks and budgets for a power tree; 503 when too many requests wait."""
         self._refuse_when_busy()
 
         def work() -> CapPlan:
@@ -147,7 +147,7 @@ class SolverPool:
     async def solve(
         self, request: PlanRequest, *, gpus: GpuCatalogue, models: ModelCatalogue, prices: PriceSheet
     ) -> Plan:
-        """The plan for a request, with the catalogues in force; 503 when too many requests wait."""
+        """Solve a request with the catalogues in force; 503 when too many requests wait."""
         self._refuse_when_busy()
 
         def work() -> Plan:

@@ -1,4 +1,4 @@
-"""The state of the fleet for `/metrics`."""
+"""Reads the state of the fleet for `/metrics`."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -25,7 +25,7 @@ from power.caps import CapPlan
 
 
 async def fleet_state(service: Service) -> FleetState:
-    """Everything that `/metrics` shows, or that the database is down."""
+    """Read everything that `/metrics` exports, or that the database is down."""
     try:
         async with service.store.reading() as tx:
             freeze = Freeze.model_validate_json((await current(tx, FREEZE)).body or "")
@@ -58,7 +58,6 @@ async def _reported(tx: Transaction) -> AsyncIterator[ReportedTarget]:
 
 
 async def _newest_caps(tx: Transaction) -> CapPlan | None:
-    """The newest power plan."""
     found = await tx.results.page(kind=POWER_PLANS.name, before_id=None, limit=1)
     stored = await tx.results.get(kind=POWER_PLANS.name, result_id=found[0].id) if found else None
     return read_caps(stored.result) if stored is not None else None
@@ -84,5 +83,5 @@ def _active_fault(head: DiagnosisHead) -> ActiveFault:
 
 @lru_cache(maxsize=2)
 def read_caps(answer: str) -> CapPlan:
-    """A stored plan; cached, because every scrape reads the same one."""
+    """Parse a stored plan; cached, because every scrape reads the same one."""
     return CapPlan.model_validate_json(answer)

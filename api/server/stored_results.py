@@ -1,4 +1,4 @@
-"""The kinds of stored results: how each is solved, what the audit and the metrics record of it.
+"""Defines the kinds of stored results: how the server solves each, and what the audit and the metrics record of it.
 
 `api.server.routes.stored_results` builds the routes of each kind from its `ResultKind`.
 """
@@ -35,7 +35,7 @@ MAX_REQUESTS_PER_SERVER_DAY = 20_000  # the built-in mix has some 1,500
 
 @dataclass(frozen=True, slots=True)
 class Solved(Generic[ResultT]):
-    """A result, and values of its summary that are no field of it."""
+    """Holds a result, and the values of its summary that are no field of it."""
 
     result: ResultT
     also: Mapping[str, Any] = field(default_factory=dict)
@@ -43,8 +43,6 @@ class Solved(Generic[ResultT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultKind(Generic[RequestT, ResultT]):
-    """One kind of stored result on the server."""
-
     type: ResultType[RequestT, Any, Any]
     tag: str  # of its operations in the OpenAPI document
     operation: str  # `create_OPERATION`, `list_OPERATIONs`, `get_OPERATION`; also the audit's `OPERATION.created`

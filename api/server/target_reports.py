@@ -1,4 +1,4 @@
-"""The controller's reports on targets, and the operator's approvals."""
+"""Stores the controller's reports on targets, and the operator's approvals."""
 
 from http import HTTPStatus
 
@@ -71,7 +71,7 @@ async def _put(tx: Transaction, service: Service, name: str, report: TargetStatu
 
 
 def _stands_ready(request: ApprovalRequest, spec: TargetSpec, report: TargetStatus) -> bool:
-    """Whether the last report offers this change set and the target still has the same plan."""
+    """Check that the last report offers this change set and the target still has the same plan."""
     refused = report.memory.refused if report.memory is not None else None
     offered = refused.plan_id if refused is not None else report.plan_id
     return report.digest == request.digest and offered == spec.plan_id == request.plan_id
@@ -91,5 +91,5 @@ def _verified(report: TargetStatus) -> str | None:
 
 
 def _essence(report: TargetStatus) -> tuple[object, ...]:
-    """The part of a report whose change is audited."""
+    """Return the part of a report whose change is audited."""
     return report.phase, report.plan_id, report.planned, report.changes, report.settings, _verified(report)

@@ -1,4 +1,4 @@
-"""Targets as a collection, and the freeze."""
+"""Stores targets as a collection, and the freeze."""
 
 from api.schemas.plans import PLANS
 from api.schemas.targets import Freeze, Target, TargetSpec
@@ -13,7 +13,6 @@ FREEZE = DocumentKey(kind="freeze", name="default", shipped=canonical_json(Freez
 
 
 async def write_freeze(service: Service, freeze: Freeze, *, precondition: Precondition, actor: str) -> DocumentVersion:
-    """Set or lift the freeze."""
     detail = freeze.model_dump(mode="json")
     audit_action = AuditAction(
         action="fleet.frozen" if freeze.frozen else "fleet.thawed", subject="freeze", detail=detail

@@ -29,20 +29,18 @@ class BootstrapTokenError(FleetwrightError):
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """A token with its secret, before it is stored."""
+    """Holds a token with its secret, before it is stored."""
 
     secret: str = field(repr=False)
     record: TokenRecord
 
 
 def new_token(request: TokenRequest, *, now: datetime, created_by: str) -> NewToken:
-    """Create a token."""
     secret = f"fw_{_new_id(now)}_{secrets.token_urlsafe(32)}"
     return _token(secret, request, now=now, created_by=created_by)
 
 
 def token_info(record: TokenRecord) -> TokenInfo:
-    """The public part of a token."""
     return TokenInfo(
         id=record.id,
         name=record.name,
@@ -55,7 +53,7 @@ def token_info(record: TokenRecord) -> TokenInfo:
 
 
 def read_bootstrap_token(path: Path | None) -> str | None:
-    """The operator's token for the first start."""
+    """Read the operator's token for the first start."""
     if path is None:
         return None
     try:

@@ -19,7 +19,7 @@ from api.store import ConflictError, DocumentRecord, Transaction
 
 @dataclass(frozen=True, slots=True)
 class DocumentKey:
-    """The place of a document, and its shipped body (None: none)."""
+    """Names the place of a document, and its shipped body (None: none)."""
 
     kind: str
     name: str
@@ -28,7 +28,7 @@ class DocumentKey:
 
 @dataclass(frozen=True, slots=True)
 class DocumentVersion:
-    """One version of a document.  Without a body the document does not exist: never written, or deleted."""
+    """Holds one version of a document.  Without a body the document does not exist: never written, or deleted."""
 
     version: int
     body: str | None
@@ -37,13 +37,13 @@ class DocumentVersion:
 
     @property
     def etag(self) -> str | None:
-        """The entity tag; None where no document exists."""
+        """Is None where no document exists."""
         return etag_of(version=self.version, body=self.body) if self.body is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class AuditAction:
-    """The audit entry of a write."""
+    """Describes the audit entry of a write."""
 
     action: str
     subject: str
@@ -51,13 +51,12 @@ class AuditAction:
 
 
 async def current(tx: Transaction, key: DocumentKey) -> DocumentVersion:
-    """The version in force."""
+    """Return the version in force."""
     head = await tx.documents.head(kind=key.kind, name=key.name)
     return document_version(head) if head is not None else DocumentVersion(version=0, body=key.shipped)
 
 
 def document_version(stored: DocumentRecord) -> DocumentVersion:
-    """A stored version."""
     return DocumentVersion(
         version=stored.version, body=stored.body, created_at=stored.created_at, created_by=stored.created_by
     )
@@ -73,7 +72,7 @@ async def replace(
     audit_action: Callable[[DocumentVersion, DocumentVersion], AuditAction],
     check: Callable[[Transaction], Awaitable[None]] | None = None,
 ) -> tuple[DocumentVersion, DocumentVersion]:
-    """Add the next version (no body deletes) if the precondition and `check` hold; the versions before and after."""
+    """Add the next version (no body deletes) if the precondition and `check` hold; return both versions."""
     try:
         async with service.store.transaction() as tx:
             before = await current(tx, key)
@@ -100,12 +99,11 @@ async def replace(
 
 
 def send(found: DocumentVersion, *, if_none_match: str | None = None) -> Response:
-    """A response with a stored version."""
     return send_body(found.body or "", etag=found.etag or "", if_none_match=if_none_match)
 
 
 def send_body(body: str, *, etag: str, if_none_match: str | None = None, status: int = HTTPStatus.OK) -> Response:
-    """A response with a body and its tag, or 304 when the caller has this version."""
+    """Respond with a body and its tag, or with 304 when the caller has this version."""
     headers = {"ETag": etag}
     if is_current(if_none_match, etag=etag):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)

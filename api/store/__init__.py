@@ -1,4 +1,4 @@
-"""The database behind repositories: SQLite by default, PostgreSQL by URL.
+"""Contains the database behind repositories: SQLite by default, PostgreSQL by URL.
 
 One `Store` per process.  Every change happens inside `store.transaction()`, which commits the change, its audit entry
 and its idempotency record together.  Only this package imports SQLAlchemy.

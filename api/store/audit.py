@@ -1,4 +1,4 @@
-"""The audit chain: numbers without gaps, each entry bound to the previous one by SHA-256.
+"""Stores the audit chain: numbers without gaps, each entry bound to the previous one by SHA-256.
 
 The head row stays locked for the rest of the transaction, so writers form a queue and an aborted write leaves no gap
 (a database sequence would leave one).  Lock it last in a transaction: all writers share this lock.
@@ -23,15 +23,12 @@ BATCH = 1000
 
 
 class AuditRepository:
-    """Appends and reads entries."""
-
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
     async def append(
         self, *, at: datetime, actor: str, action: str, subject: str, detail: Mapping[str, Any], request_id: str | None
     ) -> AuditRecord:
-        """Append the next entry."""
         seq, previous = await self._head(lock=True)
         unsigned = AuditRecord(
             seq=seq + 1,
@@ -66,19 +63,19 @@ class AuditRepository:
         await self._head(lock=True)
 
     async def page(self, *, before_seq: int | None, limit: int) -> list[AuditRecord]:
-        """The newest entries before a number."""
+        """Return the newest entries before a number."""
         query = select(AuditRow.__table__).order_by(AuditRow.seq.desc()).limit(limit)
         if before_seq is not None:
             query = query.where(AuditRow.seq < before_seq)
         return [_record(row) for row in await self._connection.execute(query)]
 
     async def length(self) -> int:
-        """The number of entries, according to the head."""
+        """Return the number of entries according to the head."""
         seq, _hash = await self._head()
         return seq
 
     async def first_broken(self) -> int | None:
-        """The first number that is missing or whose hash does not follow; None for an intact chain."""
+        """Return the first number that is missing or whose hash does not follow; None for an intact chain."""
         head = await self._head()
         seq, previous = 0, GENESIS_HASH
         async for entry in self._all():
@@ -94,7 +91,7 @@ class AuditRepository:
         return row.seq, row.hash
 
     async def _all(self) -> AsyncIterator[AuditRecord]:
-        """Every entry, oldest first, in batches: a chain may exceed the memory."""
+        """Iterate over every entry, oldest first, in batches: a chain may exceed the memory."""
         last = 0
         query = select(AuditRow.__table__).order_by(AuditRow.seq).limit(BATCH)
         while rows := (await self._connection.execute(query.where(AuditRow.seq > last))).all():
@@ -104,7 +101,7 @@ class AuditRepository:
 
 
 def link_hash(previous: str, entry: AuditRecord) -> str:
-    """SHA-256 over the previous hash and every field of an entry."""
+    """Hash the previous hash and every field of an entry with SHA-256."""
     said = {
         "seq": entry.seq,
         "at": entry.at.isoformat(timespec="microseconds"),

@@ -1,7 +1,7 @@
-"""Canonical JSON: equal values have equal bytes, so that a hash of the text is a hash of the value.
+"""Writes canonical JSON: equal values have equal bytes, so that a hash of the text is a hash of the value.
 
-Sorted keys, no blanks, ASCII only.  ASCII escapes lone surrogates and NUL: both are legal in JSON strings, but
-PostgreSQL text cannot store them.
+Keys are sorted, blanks are left out, all characters are ASCII.  ASCII escapes lone surrogates and NUL: both are legal
+in JSON strings, but PostgreSQL text cannot store them.
 """
 
 import hashlib
@@ -10,10 +10,8 @@ from typing import Any
 
 
 def canonical_json(value: Any) -> str:
-    """The canonical text of a JSON value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def sha256_hex(text: str) -> str:
-    """Hash of a text."""
     return hashlib.sha256(text.encode()).hexdigest()

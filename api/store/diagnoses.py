@@ -1,4 +1,4 @@
-"""Diagnoses as reported: written once with their bundle.  Only the expiry changes."""
+"""Stores diagnoses as reported: written once with their bundle.  Only the expiry changes."""
 
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,7 @@ HEAD = [column for column in DiagnosisRow.__table__.columns if column.name != "b
 
 
 class DiagnosisRepository:
-    """Stored diagnoses by id, newest first.  No list reads a bundle."""
+    """Stores diagnoses by id.  No list reads a bundle."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
@@ -24,30 +24,29 @@ class DiagnosisRepository:
         await self._connection.execute(insert(DiagnosisRow).values(**values, bundle=bundle))
 
     async def get(self, diagnosis_id: str) -> DiagnosisHead | None:
-        """One diagnosis without its bundle."""
+        """Return one diagnosis without its bundle."""
         row = (await self._connection.execute(select(*HEAD).where(DiagnosisRow.id == diagnosis_id))).one_or_none()
         return _head(row) if row is not None else None
 
     async def bundle(self, diagnosis_id: str) -> bytes | None:
-        """The compressed bundle of a diagnosis, or None."""
+        """Return the compressed bundle; None without one."""
         query = select(DiagnosisRow.__table__.c.bundle).where(DiagnosisRow.id == diagnosis_id)
         found: bytes | None = (await self._connection.execute(query)).scalar_one_or_none()
         return found
 
     async def page(self, *, before_id: str | None, limit: int) -> list[DiagnosisHead]:
-        """The newest diagnoses before an id."""
+        """Return the newest diagnoses before an id."""
         query = select(*HEAD).order_by(DiagnosisRow.id.desc()).limit(limit)
         if before_id is not None:
             query = query.where(DiagnosisRow.id < before_id)
         return [_head(row) for row in await self._connection.execute(query)]
 
     async def active(self, *, now: datetime, limit: int) -> list[DiagnosisHead]:
-        """The newest diagnoses that have not expired."""
+        """Return the newest diagnoses that have not expired."""
         query = select(*HEAD).where(DiagnosisRow.expires_at > now).order_by(DiagnosisRow.id.desc()).limit(limit)
         return [_head(row) for row in await self._connection.execute(query)]
 
     async def set_expiry(self, diagnosis_id: str, *, expires_at: datetime) -> None:
-        """Change when a diagnosis expires."""
         await self._connection.execute(
             update(DiagnosisRow).where(DiagnosisRow.id == diagnosis_id).values(expires_at=expires_at)
         )

@@ -1,4 +1,4 @@
-"""Versioned documents with optimistic concurrency: the primary key admits version n+1 once; the second writer fails."""
+"""Stores versioned documents.  The primary key admits version n+1 once; a concurrent second writer fails."""
 
 from datetime import datetime
 from typing import Any
@@ -15,32 +15,31 @@ TABLE = DocumentRow.__table__
 
 
 class DocumentRepository:
-    """Every version of every document, deletions included."""
+    """Keeps every version of every document, deletions included."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
     async def head(self, *, kind: str, name: str) -> DocumentRecord | None:
-        """The newest version, which may be a tombstone."""
+        """Return the newest version, which may be a tombstone."""
         query = _versions(kind, name).order_by(DocumentRow.version.desc()).limit(1)
         row = (await self._connection.execute(query)).one_or_none()
         return _record(row) if row is not None else None
 
     async def get(self, *, kind: str, name: str, version: int) -> DocumentRecord | None:
-        """One version."""
         query = _versions(kind, name).where(DocumentRow.version == version)
         row = (await self._connection.execute(query)).one_or_none()
         return _record(row) if row is not None else None
 
     async def versions(self, *, kind: str, name: str, before: int | None, limit: int) -> list[DocumentRecord]:
-        """The newest versions before a number."""
+        """Return the newest versions before a number."""
         query = _versions(kind, name).order_by(DocumentRow.version.desc()).limit(limit)
         if before is not None:
             query = query.where(DocumentRow.version < before)
         return [_record(row) for row in await self._connection.execute(query)]
 
     async def heads(self, *, kind: str, after: str | None, limit: int) -> list[DocumentRecord]:
-        """The newest version of each document that is not deleted, by name."""
+        """Return the newest version of each document that is not deleted, by name."""
         newest = (
             select(DocumentRow.name, func.max(DocumentRow.version).label("version"))
             .where(DocumentRow.kind == kind)

@@ -1,4 +1,4 @@
-"""Engines for both databases.  An acknowledged write survives `kill -9` and power loss."""
+"""Creates engines for both databases.  An acknowledged write survives `kill -9` and power loss."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,7 +27,7 @@ READ_ONLY: Mapping[str, Mapping[str, Any]] = {
 
 
 def parse_url(database_url: str) -> URL:
-    """A database URL with a supported driver and a persistent place."""
+    """Accept only a URL with a supported driver and a persistent place."""
     allowed = "allowed: " + " or ".join(f"{driver}://…" for driver in DRIVERS)
     try:
         url = make_url(database_url)
@@ -42,12 +42,10 @@ def parse_url(database_url: str) -> URL:
 
 
 def is_sqlite(url: URL) -> bool:
-    """Whether a URL names the embedded database."""
     return url.get_backend_name() == "sqlite"
 
 
 def make_engine(url: URL) -> AsyncEngine:
-    """The engine of a running service."""
     if not is_sqlite(url):
         return create_async_engine(
             url,
@@ -66,7 +64,7 @@ def make_engine(url: URL) -> AsyncEngine:
 
 
 def make_migration_engine(url: URL) -> Engine:
-    """A blocking engine on the same database, for migrations."""
+    """Create a blocking engine on the same database."""
     if not is_sqlite(url):
         return create_engine(url, hide_parameters=True, connect_args={"connect_timeout": CONNECT_TIMEOUT_S})
     engine = create_engine(url.set(drivername="sqlite"), hide_parameters=True)

@@ -1,4 +1,4 @@
-"""The exceptions of the store."""
+"""Defines the exceptions of the store."""
 
 from fleet.errors import FleetwrightError
 

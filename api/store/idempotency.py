@@ -1,4 +1,4 @@
-"""Responses stored for idempotency keys, in the transaction of the work itself.
+"""Stores responses for idempotency keys, in the transaction of the work itself.
 
 The second request to save a key violates the primary key, rolls its work back and returns the first response.  The work
 may run twice but takes effect once.
@@ -20,13 +20,11 @@ TABLE = ReplyRow.__table__
 
 
 class ReplyRepository:
-    """Stored responses by actor and key."""
-
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
     async def find(self, *, actor: str, key: str, fingerprint: str, now: datetime) -> SavedReply | None:
-        """The stored response; KeyReusedError when the key belongs to another request."""
+        """Return the stored response; KeyReusedError when the key belongs to another request."""
         query = select(TABLE).where(ReplyRow.actor == actor, ReplyRow.key == key, ReplyRow.expires_at > now)
         row = (await self._connection.execute(query)).one_or_none()
         if row is None:

@@ -1,4 +1,4 @@
-"""Leases, one row each, replaced in place: renewals are frequent, and only the last one matters."""
+"""Stores leases, one row each, replaced in place: renewals are frequent, and only the last one matters."""
 
 from typing import Any
 
@@ -14,25 +14,22 @@ TABLE = LeaseRow.__table__
 
 
 class LeaseRepository:
-    """Leases by name."""
-
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
     async def get(self, name: str) -> LeaseRecord | None:
-        """A lease; None when it had no holder yet."""
+        """Return None for a lease that never had a holder."""
         row = (await self._connection.execute(select(TABLE).where(LeaseRow.name == name))).one_or_none()
         return _record(row) if row is not None else None
 
     async def page(self, *, after: str | None, limit: int) -> list[LeaseRecord]:
-        """Leases by name."""
         rows = select(TABLE).order_by(LeaseRow.name).limit(limit)
         if after is not None:
             rows = rows.where(LeaseRow.name > after)
         return [_record(row) for row in await self._connection.execute(rows)]
 
     async def put(self, lease: LeaseRecord, *, after: LeaseRecord | None) -> None:
-        """Replace a lease; ConflictError when it is not `before` any more."""
+        """Replace a lease; ConflictError when the stored lease is not `after` any more."""
         values = {"holder": lease.holder, "term": lease.term, "beats": lease.beats, "lease_s": lease.lease_s}
         if after is None:
             try:

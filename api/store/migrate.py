@@ -1,6 +1,6 @@
-"""Schema migrations, up and down, by Alembic.
+"""Migrates the schema up and down with Alembic.
 
-Blocking: a service runs them in a thread before it accepts requests.  On PostgreSQL an advisory lock serialises
+The calls block: a service runs them in a thread before it accepts requests.  On PostgreSQL an advisory lock serialises
 processes that migrate at the same time.
 """
 
@@ -25,8 +25,6 @@ ADVISORY_LOCK_KEY = 0x666C6565_74777269  # "fleetwri"
 
 
 class Migrations:
-    """The migrations of one database."""
-
     def __init__(self, database_url: str) -> None:
         self._url = parse_url(database_url)
         self._config = Config()
@@ -34,22 +32,21 @@ class Migrations:
 
     @property
     def head(self) -> str:
-        """The newest revision of this program."""
+        """Is the newest revision of this program."""
         head = ScriptDirectory.from_config(self._config).get_current_head()
         if head is None:  # pragma: no cover - the package without its migrations
             raise DatabaseUnavailableError("this installation contains no migrations")
         return head
 
     def current(self) -> str | None:
-        """The revision of the database; None before the first migration."""
+        """Return the revision of the database; None before the first migration."""
         return self._run(lambda connection: MigrationContext.configure(connection).get_current_revision())
 
     def upgrade(self, revision: str = "head") -> None:
-        """Bring the database up to a revision."""
         self._run(lambda connection: command.upgrade(self._with(connection), revision))
 
     def downgrade(self, revision: str) -> None:
-        """Take the database down to a revision; `base` removes every table."""
+        """Downgrade to a revision; `base` removes every table."""
         self._run(lambda connection: command.downgrade(self._with(connection), revision))
 
     def _with(self, connection: Connection) -> Config:

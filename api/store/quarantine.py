@@ -1,4 +1,4 @@
-"""The state of the quarantine policy, in one row: evaluations are frequent, and only the last state matters."""
+"""Stores the state of the quarantine policy in one row: evaluations are frequent, and only the last state matters."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ ONLY_ID = 1
 
 
 class QuarantineRepository:
-    """The only row."""
+    """Reads and replaces the only row."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
     async def get(self) -> QuarantineRecord | None:
-        """The state; None before the first evaluation."""
+        """Return None before the first evaluation."""
         row = (await self._connection.execute(select(QuarantineRow.__table__))).one_or_none()
         return QuarantineRecord(row.evaluated_at, row.evaluated_by, row.body) if row is not None else None
 

@@ -1,4 +1,4 @@
-"""Frozen values that repositories take and return."""
+"""Defines the frozen values that repositories take and return."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class DocumentRecord:
-    """One version of a named document of a kind.  Without a body it is a tombstone: the document was deleted."""
+    """Is one version of a named document of a kind.  Without a body it is a tombstone: the document was deleted."""
 
     kind: str
     name: str
@@ -20,8 +20,6 @@ class DocumentRecord:
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One entry of the audit chain."""
-
     seq: int
     at: datetime
     actor: str
@@ -34,7 +32,7 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """A token without its secret."""
+    """Describes a token without its secret."""
 
     id: str
     name: str
@@ -46,13 +44,13 @@ class TokenRecord:
     revoked_at: datetime | None
 
     def is_valid(self, now: datetime) -> bool:
-        """Neither revoked nor expired."""
+        """Check that the token is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """One lease; without a holder it was released."""
+    """Describes a lease; without a holder it was released."""
 
     name: str
     holder: str | None
@@ -63,7 +61,7 @@ class LeaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class ResultSummary:
-    """A stored result as a list shows it."""
+    """Holds the columns of a list."""
 
     kind: str
     id: str
@@ -74,7 +72,7 @@ class ResultSummary:
 
 @dataclass(frozen=True, slots=True)
 class StoredResult:
-    """A stored result; request and result are canonical JSON."""
+    """Holds request and result as canonical JSON."""
 
     head: ResultSummary
     request: str
@@ -83,7 +81,7 @@ class StoredResult:
 
 @dataclass(frozen=True, slots=True)
 class StatusRecord:
-    """The last report on a target."""
+    """Holds the last report on a target."""
 
     target: str
     reported_at: datetime
@@ -92,8 +90,6 @@ class StatusRecord:
 
 @dataclass(frozen=True, slots=True)
 class NewReply:
-    """A response to store for an idempotency key."""
-
     actor: str
     key: str
     fingerprint: str  # SHA-256 of method, path and body
@@ -105,8 +101,6 @@ class NewReply:
 
 @dataclass(frozen=True, slots=True)
 class SavedReply:
-    """A stored response."""
-
     status: int
     headers: Mapping[str, str]
     body: str
@@ -114,7 +108,7 @@ class SavedReply:
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisHead:
-    """A diagnosis as reported.  Only `expires_at` changes."""
+    """Is a diagnosis as reported.  Only `expires_at` changes."""
 
     id: str
     created_at: datetime
@@ -129,8 +123,6 @@ class DiagnosisHead:
 
 @dataclass(frozen=True, slots=True)
 class QuarantineRecord:
-    """The state of the quarantine policy after the last evaluation."""
-
     evaluated_at: datetime
     evaluated_by: str
     body: str  # canonical JSON

@@ -1,4 +1,4 @@
-"""Stored results: written once and never changed.
+"""Stores results: written once and never changed.
 
 A row holds a request, its result, and the columns of a list as JSON, so that lists read neither of the large columns.
 """
@@ -16,8 +16,6 @@ HEAD = [column for column in TABLE.columns if column.name not in {"request", "re
 
 
 class ResultRepository:
-    """Stored results of a kind by id, newest first."""
-
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
@@ -27,13 +25,12 @@ class ResultRepository:
         await self._connection.execute(insert(ResultRow).values(**head, request=stored.request, result=stored.result))
 
     async def get(self, *, kind: str, result_id: str) -> StoredResult | None:
-        """One result."""
         query = select(TABLE).where(ResultRow.kind == kind, ResultRow.id == result_id)
         row = (await self._connection.execute(query)).one_or_none()
         return StoredResult(head=_head(row), request=row.request, result=row.result) if row is not None else None
 
     async def page(self, *, kind: str, before_id: str | None, limit: int) -> list[ResultSummary]:
-        """The newest results of a kind before an id."""
+        """Return the newest results of a kind before an id."""
         query = select(*HEAD).where(ResultRow.kind == kind).order_by(ResultRow.id.desc()).limit(limit)
         if before_id is not None:
             query = query.where(ResultRow.id < before_id)

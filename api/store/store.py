@@ -1,4 +1,4 @@
-"""The store: transactions over all repositories."""
+"""Provides transactions over all repositories."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -23,7 +23,7 @@ from api.store.tokens import TokenRepository
 
 
 class Transaction:
-    """All repositories over one connection; commits as a whole."""
+    """Joins all repositories over one connection; commits as a whole."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self.audit = AuditRepository(connection)
@@ -38,15 +38,13 @@ class Transaction:
         self._connection = connection
 
     async def schema_revision(self) -> str | None:
-        """The schema revision of the database; None before the first migration."""
+        """Return the schema revision of the database; None before the first migration."""
         return await self._connection.run_sync(
             lambda connection: MigrationContext.configure(connection).get_current_revision()
         )
 
 
 class Store:
-    """The database of one process."""
-
     def __init__(self, database_url: str) -> None:
         url = parse_url(database_url)
         self._engine = make_engine(url)
@@ -63,14 +61,13 @@ class Store:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Transaction]:
-        """A read-only block with one consistent view, which never blocks a writer."""
+        """Open a read-only block with one consistent view, which never blocks a writer."""
         with _translated():
             async with self._engine.connect() as connection:
                 await connection.execution_options(**READ_ONLY[connection.dialect.name])
                 yield Transaction(connection)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._engine.dispose()
 
 

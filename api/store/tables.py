@@ -1,4 +1,4 @@
-"""The tables.  Migrations define the schema of a database; a test proves that the tables agree with them.
+"""Defines the tables.  Migrations define the schema of a database; a test proves that the tables agree with them.
 
 JSON is stored as canonical text: its hash is the ETag, and both databases return the exact bytes.
 """
@@ -29,7 +29,7 @@ NAMING = {
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A moment in UTC.  SQLite stores no zone, so reading adds it."""
+    """Stores a moment in UTC.  SQLite stores no zone, so reading adds it."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -46,13 +46,11 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class Base(DeclarativeBase):
-    """Root of all tables."""
-
     metadata = MetaData(naming_convention=NAMING)
 
 
 class DocumentRow(Base):
-    """Every version of every document.  The primary key prevents lost updates."""
+    """Keeps every version of every document.  The primary key prevents lost updates."""
 
     __tablename__ = "documents"
 
@@ -65,7 +63,7 @@ class DocumentRow(Base):
 
 
 class AuditRow(Base):
-    """The audit chain.  Triggers refuse UPDATE and DELETE (see the first migration)."""
+    """Keeps the audit chain.  Triggers refuse UPDATE and DELETE (see the first migration)."""
 
     __tablename__ = "audit"
 
@@ -80,7 +78,7 @@ class AuditRow(Base):
 
 
 class AuditHeadRow(Base):
-    """One row: the end of the chain.  Its lock orders all writers, so that `seq` has no gap."""
+    """Keeps the end of the chain in one row.  Its lock orders all writers, so that `seq` has no gap."""
 
     __tablename__ = "audit_head"
 
@@ -90,7 +88,7 @@ class AuditHeadRow(Base):
 
 
 class TokenRow(Base):
-    """API tokens, with the hash of the secret only."""
+    """Keeps only the hash of the secret."""
 
     __tablename__ = "tokens"
 
@@ -105,7 +103,7 @@ class TokenRow(Base):
 
 
 class ResultRow(Base):
-    """Stored results of every kind, immutable.  `summary` holds the columns of a list as JSON."""
+    """Keeps results of every kind, immutable.  `summary` holds the columns of a list as JSON."""
 
     __tablename__ = "results"
 
@@ -119,7 +117,7 @@ class ResultRow(Base):
 
 
 class DiagnosisRow(Base):
-    """Diagnoses with their bundles.  Only the expiry changes."""
+    """Keeps diagnoses with their bundles.  Only the expiry changes."""
 
     __tablename__ = "diagnoses"
     __table_args__ = (Index("ix_diagnoses_expires_at", "expires_at"),)
@@ -137,7 +135,7 @@ class DiagnosisRow(Base):
 
 
 class QuarantineRow(Base):
-    """One row: the state of the quarantine policy after the last evaluation."""
+    """Keeps the state of the quarantine policy after the last evaluation in one row."""
 
     __tablename__ = "quarantine"
 
@@ -148,8 +146,6 @@ class QuarantineRow(Base):
 
 
 class TargetStatusRow(Base):
-    """The controller's last report on each target."""
-
     __tablename__ = "target_status"
 
     target: Mapped[str] = mapped_column(String(63), primary_key=True)
@@ -158,8 +154,6 @@ class TargetStatusRow(Base):
 
 
 class LeaseRow(Base):
-    """Leases of processes that elect a leader."""
-
     __tablename__ = "leases"
 
     name: Mapped[str] = mapped_column(String(63), primary_key=True)
@@ -170,8 +164,6 @@ class LeaseRow(Base):
 
 
 class ReplyRow(Base):
-    """Responses stored for idempotency keys."""
-
     __tablename__ = "replies"
     __table_args__ = (Index("ix_replies_expires_at", "expires_at"),)
 

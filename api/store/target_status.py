@@ -1,4 +1,4 @@
-"""The controller's last report on each target.  The audit has the changes of phase."""
+"""Stores the controller's last report on each target.  The audit has the changes of phase."""
 
 from typing import Any
 
@@ -13,13 +13,10 @@ TABLE = TargetStatusRow.__table__
 
 
 class StatusRepository:
-    """Status by target name."""
-
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
     async def put(self, status: StatusRecord) -> None:
-        """Replace the report on a target."""
         on_postgresql = self._connection.dialect.name == "postgresql"
         insert: Any = postgresql.insert if on_postgresql else sqlite.insert
         values = {"reported_at": status.reported_at, "body": status.body}
@@ -30,16 +27,13 @@ class StatusRepository:
         )
 
     async def get(self, target: str) -> StatusRecord | None:
-        """The last report on a target."""
         row = (await self._connection.execute(select(TABLE).where(TargetStatusRow.target == target))).one_or_none()
         return _record(row) if row is not None else None
 
     async def all(self) -> list[StatusRecord]:
-        """The last report on every target."""
         return [_record(row) for row in await self._connection.execute(select(TABLE).order_by(TargetStatusRow.target))]
 
     async def remove(self, target: str) -> None:
-        """Delete the report on a target."""
         await self._connection.execute(delete(TargetStatusRow).where(TargetStatusRow.target == target))
 
 

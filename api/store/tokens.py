@@ -1,4 +1,4 @@
-"""API tokens: hash of the secret, scopes, expiry."""
+"""Stores API tokens: hash of the secret, scopes, expiry."""
 
 from datetime import datetime
 from typing import Any
@@ -13,13 +13,10 @@ TABLE = TokenRow.__table__
 
 
 class TokenRepository:
-    """Tokens by id; the newest first in lists."""
-
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
     async def add(self, token: TokenRecord) -> None:
-        """Store a new token."""
         await self._connection.execute(
             insert(TokenRow).values(
                 id=token.id,
@@ -34,12 +31,12 @@ class TokenRepository:
         )
 
     async def get(self, token_id: str) -> TokenRecord | None:
-        """One token, valid or not."""
+        """Return one token, valid or not."""
         row = (await self._connection.execute(select(TABLE).where(TokenRow.id == token_id))).one_or_none()
         return _record(row) if row is not None else None
 
     async def page(self, *, before_id: str | None, limit: int) -> list[TokenRecord]:
-        """The newest tokens before an id."""
+        """Return the newest tokens before an id."""
         query = select(TABLE).order_by(TokenRow.id.desc()).limit(limit)
         if before_id is not None:
             query = query.where(TokenRow.id < before_id)
@@ -51,7 +48,7 @@ class TokenRepository:
         return (await self._connection.execute(query)).rowcount == 1
 
     async def any(self) -> bool:
-        """Whether any token exists, valid or not."""
+        """Return whether any token exists, valid or not."""
         return bool((await self._connection.execute(select(exists().select_from(TokenRow)))).scalar_one())
 
 

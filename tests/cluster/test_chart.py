@@ -1,7 +1,7 @@
-"""The chart on a real API server: installed, upgraded, rolled back, removed, by Helm 3 and by Helm 4.
+"""Tests the chart on a real API server: installed, upgraded, rolled back and removed by Helm 3 and Helm 4.
 
-Into a namespace that enforces the restricted Pod Security Standard, by somebody who has rights in that namespace only.
-kwok runs the pods: what is in the containers is proved elsewhere, that they are let in is proved here.
+The namespace enforces the restricted Pod Security Standard, and the user has rights in that namespace only.  kwok runs
+the pods, so these tests prove admission; other tests cover the containers.
 """
 
 import base64
@@ -32,7 +32,7 @@ READY = ["--wait", "--timeout", "180s"]
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A namespace that enforces the restricted standard, and somebody who may install into it."""
+    """Holds a namespace that enforces the restricted standard, and a user who may install into it."""
 
     namespace: str
     kubeconfig_path: Path
@@ -51,7 +51,6 @@ class Place:
         return client.CoreV1Api(self.cluster)
 
     def run(self, helm: Helm, command: str, *arguments: str | Path) -> str:
-        """Run a command on the release."""
         return helm.run(
             command, RELEASE, *arguments, "--namespace", self.namespace, kubeconfig_path=self.kubeconfig_path
         )
@@ -60,17 +59,15 @@ class Place:
         return self.apps.read_namespaced_deployment(name, self.namespace)
 
     def token(self) -> str:
-        """The token that the chart made."""
         secret = self.core.read_namespaced_secret(TOKEN, self.namespace)
         return base64.b64decode(secret.data["token"]).decode()
 
     def migrations(self) -> list[str]:
-        """The names of the migration Jobs there are."""
         found = self.batch.list_namespaced_job(self.namespace, label_selector="app.kubernetes.io/component=migrate")
         return [job.metadata.name for job in found.items]
 
     def finish_pods_of(self, component: str) -> None:
-        """Wait until the pods of a Job run, and let their containers end well."""
+        """Wait until the pods of a Job run, and let their containers succeed."""
         selector = f"app.kubernetes.io/component={component}"
         pods = wait_for(
             lambda: self.core.list_namespaced_pod(self.namespace, label_selector=selector).items,
@@ -82,7 +79,7 @@ class Place:
             self.core.patch_namespaced_pod(pod.metadata.name, self.namespace, mark)
 
     def left(self) -> set[str]:
-        """Everything of the release that is there, and the records that Helm keeps of it."""
+        """Return all remaining objects of the release, and Helm's records of it."""
         lists = {
             "deployment": self.apps.list_namespaced_deployment,
             "job": self.batch.list_namespaced_job,
@@ -165,7 +162,7 @@ def test_on_postgres_it_is_installed_upgraded_rolled_back_and_removed(helm: Helm
 
 
 def test_a_database_claim_outlives_the_release_and_is_taken_up_again(helm: Helm, place: Place) -> None:
-    place.run(helm, "install", CHART)  # nobody provides the volume here, so that the API's pod waits for it
+    place.run(helm, "install", CHART)  # no provisioner provides the volume here, so the API's pod waits for it
     assert f"claim/{DATA}" in place.left()
     place.run(helm, "uninstall", "--wait")
     wait_for(place.left, lambda left: left == {f"claim/{DATA}"}, what="claim and nothing else")
@@ -206,7 +203,7 @@ def test_autoscaler_and_budget_are_accepted(helm: Helm, place: Place) -> None:
 
 
 def test_the_namespace_would_refuse_a_pod_that_asks_for_more(helm3: Helm, place: Place) -> None:
-    """Without this, the tests above might pass because nothing is enforced."""
+    """Without enforcement the tests above would pass for nothing."""
     with pytest.raises(HelmError):
         place.run(
             helm3, "install", CHART, "--values", SQLITE, "--set", "securityContext.allowPrivilegeEscalation=true",

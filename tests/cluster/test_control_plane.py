@@ -1,4 +1,4 @@
-"""The control plane under the tests is real: it admits, denies, schedules and keeps fields apart as production does."""
+"""Tests that the control plane admits, denies, schedules and separates field managers as production does."""
 
 import datetime as dt
 from collections import Counter
@@ -141,7 +141,7 @@ def _running(core: client.CoreV1Api, namespace: str) -> list[Any]:
 
 
 def _refusals(core: client.CoreV1Api, namespace: str) -> list[str]:
-    """Answer why the scheduler has left pods without a node."""
+    """Return the scheduler's reasons for pods without a node."""
     pods = core.list_namespaced_pod(namespace, field_selector="spec.nodeName=").items
     conditions = [condition for pod in pods for condition in pod.status.conditions or []]
     return [condition.message for condition in conditions if condition.reason == "Unschedulable"]

@@ -1,4 +1,4 @@
-"""The control plane, with all that runs on top of it, stays on loopback and ends with the tests, however these end."""
+"""Tests that the control plane and the programs on it stay on loopback and end with the tests, however these end."""
 
 import os
 import secrets

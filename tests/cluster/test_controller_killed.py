@@ -1,8 +1,7 @@
-"""`fleetwright controller run` killed at every kind of point of an apply, and two of them at once.
+"""Kills `fleetwright controller run` at every kind of point of an apply, and runs two controllers at once.
 
-Real processes over real sockets: the service, the controllers, and between them and everything they call a gate that
-holds the one request at which the controller dies.  Only the application itself is a double; the same on a real one is
-in test_controller_killed_on_serve.py.
+Real processes use real sockets.  Between the controllers and their services, a gate holds the one request at which the
+controller is killed.  Only the application is a double; test_controller_killed_on_serve.py uses a real one.
 """
 
 import json
@@ -45,7 +44,7 @@ POINTS = (
 
 
 def register(stage: Stage, name: str, serve: ServeDouble) -> str:
-    """A target whose plan takes three writes; the plan's id."""
+    """Register a target whose plan takes three writes; return the plan's id."""
 
     async def answer(request: httpx.Request) -> httpx.Response:
         response = await serve.answer(request)
@@ -56,7 +55,7 @@ def register(stage: Stage, name: str, serve: ServeDouble) -> str:
 
 
 def effective(serve: ServeDouble) -> list[tuple[str, int]]:
-    """The writes that changed something."""
+    """Return the writes that changed something."""
     counts, found = {"on-B200": 0, "on-L4": 1}, []
     for name, count in serve.writes:
         if counts[name] != count:
@@ -67,7 +66,7 @@ def effective(serve: ServeDouble) -> list[tuple[str, int]]:
 
 @pytest.mark.timeout(1200)
 def test_a_controller_killed_anywhere_is_finished_by_the_next(stage: Stage) -> None:
-    """Each one finishes what the one before it left, and dies of the next point itself."""
+    """Each controller finishes the work of the previous one, and is killed at the next point."""
     (name, alive), waiting = stage.start(), stage.start()
     stage.open(name)
     calm = app(B200=0, L4=1)
@@ -98,11 +97,12 @@ def test_a_controller_killed_anywhere_is_finished_by_the_next(stage: Stage) -> N
 
 
 def test_a_leader_cut_off_gives_up_its_write_within_its_lease_and_only_the_next_one_finishes(stage: Stage) -> None:
-    """The write hangs and the way to the API is closed: nothing ends the write but the leader's own lease.
+    """The write hangs and the connection to the API is closed: only the leader's own lease ends the write.
 
-    It is given up MARGIN before the lease that the API granted last can be over; half of that is for this machine.
+    The leader gives the write up MARGIN before the last lease that the API granted can expire; the assertion allows
+    half of MARGIN for the machine's delay.
     """
-    lease_s = 8.0  # less than a target may take to answer
+    lease_s = 8.0  # less than the time limit of a target's response
     first, leader = stage.start(lease_s=lease_s)
     second, follower = stage.start(lease_s=15.0)  # a busy machine must not cost it the lease in a write
     stage.open(first)
@@ -136,13 +136,13 @@ def test_of_two_controllers_one_writes(stage: Stage) -> None:
 
 
 def writes_logged(process: Process) -> list[int]:
-    """Replica counts that a controller says it has asked for."""
+    """Return the replica counts that a controller logged as requested."""
     lines = [json.loads(line) for line in process.log_path.read_text().splitlines() if line.startswith("{")]
     return [line["replicas_after"] for line in lines if line.get("event") == "scale_asked"]
 
 
 def renewals(stage: Stage, name: str) -> list[float]:
-    """When those that were granted to a controller came, by the steady clock."""
+    """Return the steady-clock times of the renewals that the API granted to a controller."""
     path = f"/{name}/v1/leases/controller"
     return [each.came_s for each in stage.gate.passed if each.path == path and _grants(each)]
 

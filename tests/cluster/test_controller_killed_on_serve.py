@@ -1,7 +1,7 @@
-"""The controller as a detached actor, killed at ten points of an apply on a running Serve application.
+"""Kills the controller, a detached actor, at ten points of an apply on a running Serve application.
 
-As in test_controller_killed.py, with Ray Serve itself behind the gate.  Plans take turns, each takes three writes; Ray
-starts the actor again, which waits out the lease that it did not give back, and finishes what it began.
+As in test_controller_killed.py, with Ray Serve behind the gate.  Plans alternate, and each takes three writes.  Ray
+restarts the actor, which waits until the lease expires that it did not release, and finishes the apply.
 """
 
 import json
@@ -40,7 +40,7 @@ FAST, SLOW = {H100: 2, L4: 0}, {H100: 0, L4: 1}
 THERE = [("on-h100", 1), ("on-h100", 2), ("on-l4", 0)]
 BACK = [("on-l4", 1), ("on-h100", 1), ("on-h100", 0)]
 WAY = "api-actor"  # through the gate
-LEASE_S = 4.0  # a look at a busy Serve takes a second: a shorter lease ends while the controller waits for it
+LEASE_S = 4.0  # an observation of a busy Serve takes a second: a shorter lease ends during it
 READ, SCALE = ("GET", "/serve-{name}/.*"), ("POST", "/serve-{name}/.*")
 REPORT = ("PUT", "/api-[^/]+/v1/targets/{name}/status")
 PLAN, FREEZE = ("GET", "/api-[^/]+/v1/plans/.*"), ("GET", "/api-[^/]+/v1/freeze")
@@ -61,7 +61,7 @@ POINTS = (
 
 @dataclass
 class Serve:
-    """Ray Serve's dashboard, and what was asked of it."""
+    """Reads Ray Serve's dashboard, and the requests to it."""
 
     url: str
     writes: list[tuple[str, int]] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Serve:
             return await http.request(request.method, url, headers=request.headers, content=request.content)
 
     def effective(self, before: dict[str, int]) -> list[tuple[str, int]]:
-        """The writes that changed something."""
+        """Return the writes that changed something."""
         counts, found = {DEPLOYMENTS[gpu]: count for gpu, count in before.items()}, []
         for name, count in self.writes:
             if counts[name] != count:
@@ -93,7 +93,7 @@ def chat(ray_cluster: RayCluster) -> Iterator[ServeApp]:
 
 @pytest.fixture
 def conductor(stage: Stage, ray_cluster: RayCluster) -> Iterator[Lifecycle]:
-    """The controller runs, as its command starts it."""
+    """Start the controller as its command does."""
     stage.open(WAY)
     command = [sys.executable, "-m", "api.cli", "controller", "start", "--address", ray_cluster.address, "--no-watch"]
     command += ["--url", f"{stage.gate.url}/{WAY}/", "--token-file", str(stage.folder / "token")]

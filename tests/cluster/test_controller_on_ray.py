@@ -1,4 +1,4 @@
-"""The controller as a detached actor of a real Ray cluster: it comes up, comes back, moves on, and leaves no trace."""
+"""Tests the controller as a detached actor of a real Ray cluster: start, restart, upgrade, clean stop."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ EXTRA = RayNode(name="extra", cpus=1, gpus=2, accelerator="L4", rack="rack-9", p
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
-    """A head of its own: nodes come and go here."""
+    """Run a separate cluster, because nodes join and leave here."""
     with skipping_where_unavailable("ray", what="Ray"):
         check_machine()
     with running_ray_cluster([], log_dir=tmp_path_factory.mktemp("ray")) as cluster:
@@ -41,7 +41,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
 
 @pytest.fixture
 def joined(cluster: RayCluster) -> Iterator[Joined]:
-    """The test run itself, as whoever calls the commands."""
+    """Join the cluster as a user of the commands does."""
     with joined_cluster(cluster.address) as joined:
         yield joined
 
@@ -54,7 +54,7 @@ def conductor(joined: Joined) -> Iterator[Lifecycle]:
 
 @pytest.fixture
 def server(start_server: StartServer, sqlite_url: str) -> Server:
-    """A service without a controller inside."""
+    """Run a service without a controller."""
     return start_server(sqlite_url, "--no-controller")
 
 
@@ -68,7 +68,7 @@ def settings(server: Server, tmp_path: Path) -> ControllerActorSettings:
 
 
 def watcher_on(conductor: Lifecycle, name: str) -> NodeReport | None:
-    """What the watcher of a node says, if it has one."""
+    """Return the report of a node's actor; None without one."""
     reports = [one.report for one in conductor.listing() if one.report is not None]
     found = [each for report in reports for each in report.watchers if each.node_name == name and each.answers]
     return found[0] if found else None
@@ -142,7 +142,6 @@ def test_an_upgrade_hands_over_or_leaves_all_as_it_was_and_a_stop_leaves_nothing
 
 
 def counts_of(port: int) -> str:
-    """What is served as /metrics, if it is."""
     try:
         return httpx.get(f"http://{LOOPBACK}:{port}/metrics", trust_env=False).text
     except httpx.TransportError:
@@ -150,7 +149,7 @@ def counts_of(port: int) -> str:
 
 
 def stopped_one(conductor: Lifecycle, node_id: str) -> None:
-    """A worker that somebody stops is alive to Ray, and told by the watcher."""
+    """Ray still reports a stopped worker as alive; the node actor reports it as stopped."""
     sleeper = ray.remote(num_cpus=0)(Sleeper).options(
         scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False)
     )
@@ -169,7 +168,7 @@ def stopped_one(conductor: Lifecycle, node_id: str) -> None:
 
 
 class Sleeper:
-    """A worker of the cluster's users."""
+    """Is a worker of another user of the cluster."""
 
     def pid(self) -> int:
         return os.getpid()

@@ -1,4 +1,4 @@
-"""What was acknowledged is there: under 200 clients at once, and after `kill -9` in the middle of writes."""
+"""Tests that no acknowledged write is lost, with 200 concurrent clients and after `kill -9` in the middle of writes."""
 
 import asyncio
 from collections import Counter
@@ -30,7 +30,7 @@ UNLIMITED = {"rate_limit_per_s": "100000", "rate_limit_burst": "100000"}
 
 
 def spec(note: str) -> TargetSpec:
-    """A target whose workload name is the thing that is counted."""
+    """Return a target; the tests count its workload name."""
     application = RayServeApplication.model_validate(
         {"dashboard_url": "http://127.0.0.1:1/", "application": "a", "deployments": {"H100": note}}
     )
@@ -38,12 +38,12 @@ def spec(note: str) -> TargetSpec:
 
 
 def server_errors(metrics: str) -> list[str]:
-    """The counts of answers that say the service failed."""
+    """Return the counts of 5xx responses."""
     return [line for line in metrics.splitlines() if 'status="5' in line and "_created" not in line]
 
 
 async def add_to(client: AsyncClient, name: str, mark: str) -> None:
-    """Read, add a mark to what was read, write under its ETag; again until it is in."""
+    """Read, append a mark and write under the ETag, until the write succeeds."""
     while True:
         found = await client.get_target(name)
         marks = found.document.spec.application.parts
@@ -71,11 +71,11 @@ def test_200_clients_lose_no_update(start_server: StartServer, postgres_url: str
         async with server.async_client() as api:
             for number in range(DOCUMENTS):
                 await api.create_target(f"t{number}", spec("first"))
-        # A 5xx, or any answer but success and 412, raises out of here.
+        # Any response except success and 412 raises here.
         await asyncio.gather(*(client(number) for number in range(CLIENTS)))
 
     with server.client() as api:
-        before = server_errors(api.get_metrics())  # /readyz says 503 until the service is ready
+        before = server_errors(api.get_metrics())  # /readyz returns 503 until the service is ready
     asyncio.run(all_clients())
     with server.client() as api:
         targets = list(api.iter_targets())
@@ -111,7 +111,7 @@ def test_kill_9_loses_nothing_acknowledged(start_server: StartServer, database_u
 async def _write_until_killed(
     server: Server, acknowledged: set[str], planned: dict[str, str], round_number: int
 ) -> None:
-    """Eight writers and a planner; the process is killed while all of them are waiting for an answer."""
+    """Run eight writers and a planner; kill the process while all of them wait for a response."""
     enough = asyncio.Event()
 
     async def write(writer: int) -> None:

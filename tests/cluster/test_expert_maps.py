@@ -1,7 +1,7 @@
-"""An expert map rolled over four replicas of a running Serve application under load, and bad ones refused.
+"""Rolls an expert map out over four replicas of a running Serve application under load, and refuses invalid ones.
 
-Real replicas behind the real router, and the controller over Serve's REST interface.  A replica's engine is stopped for
-its new map and comes back only when siblings have answered in its place.
+Real replicas run behind the real router, and the controller uses Serve's REST interface.  A replica's engine stops for
+its new map and restarts only after its siblings have responded instead.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ SHAPE = {"engine": "vllm", "layers": 2, "experts": 4, "slots": 6, "gpus": 2}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the engines keep their files and write down their restarts."""
+    """Return the folder of the engines' files and of their log of restarts."""
     (tmp_path / "real-shape.json").write_text(json.dumps(SHAPE))
     return tmp_path
 
@@ -82,7 +82,7 @@ async def harness(sqlite_service: RunningService) -> AsyncIterator[Harness]:
 
 
 async def rounds_until(harness: Harness, http: httpx.AsyncClient, phase: ExpertMapPhase) -> list[TargetStatus]:
-    """Rounds, each of a controller that knows nothing of the one before; every report on the way."""
+    """Reconcile with a new controller per round; return every report."""
     seen: list[TargetStatus] = []
     async with asyncio.timeout(PATIENCE_S):
         while not seen or seen[-1].expert_maps.get(H100) is None or seen[-1].expert_maps[H100].phase is not phase:
@@ -100,7 +100,7 @@ def restarts(folder: Path) -> list[dict[str, Any]]:
 async def test_a_map_is_rolled_over_four_replicas_under_load_and_bad_ones_reach_none(
     harness: Harness, http: httpx.AsyncClient, application: RayServeApplication, ray_cluster: RayCluster, folder: Path
 ) -> None:
-    """No request fails, one replica at a time is out; what does not fit is refused before any is."""
+    """No request fails, one replica at a time is out, and invalid maps are refused before any replica stops."""
     url = f"http://{LOOPBACK}:{ray_cluster.serve_port}"
     order = {"engine": "vllm", "replicas_url": f"{url}/fleetwright/expert-maps"}
     good, another, other_size = [
@@ -123,7 +123,7 @@ async def test_a_map_is_rolled_over_four_replicas_under_load_and_bad_ones_reach_
         assert refused.phase is Phase.FAILED
         assert "is for slots 8, but" in (refused.message or "")
 
-        (folder / "real-shape.json").write_text(json.dumps(SHAPE | {"gpus": 3}))  # what the engines did not say
+        (folder / "real-shape.json").write_text(json.dumps(SHAPE | {"gpus": 3}))  # differs from the engines' shape
         await harness.change("chat", expert_maps={H100: order | {"placement_id": another}})
         refused = (await rounds_until(harness, http, ExpertMapPhase.REFUSED))[-1]
         assert "refuses it: gpus must be 3" in (refused.message or "")

@@ -1,4 +1,4 @@
-"""The real KubeRay operator scales a RayCluster, and says what GPUs it has got."""
+"""Tests that the real KubeRay operator scales a RayCluster and reports its GPUs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -81,7 +81,7 @@ async def harness(sqlite_service: RunningService) -> AsyncIterator[Harness]:
 
 @pytest.fixture
 def access(helm3: Helm, kube_api: KubeApi, kube_namespace: str) -> KubernetesAccess:
-    """What the chart lets the controller do, and no more."""
+    """Return the access that the chart gives to the controller, and no more."""
     objects = render(helm3, "--namespace", kube_namespace, "--set", "controller.kubernetes.enabled=true")
     account = one(objects, "ServiceAccount", "-controller")
     for item in (account, one(objects, "Role"), one(objects, "RoleBinding")):
@@ -92,7 +92,7 @@ def access(helm3: Helm, kube_api: KubeApi, kube_namespace: str) -> KubernetesAcc
 
 @pytest.fixture
 def two_groups(kube_client: client.ApiClient, kube_namespace: str, gpu_nodes: GpuNodes) -> dict[str, Any]:
-    """The manifest of a running RayCluster with room for five workers."""
+    """Return the manifest of a running RayCluster with room for five workers."""
     gpu_nodes.add(5)
     groups = {"h100": 3, "l4": 0}
     manifest = ray_cluster_of_groups("llm", kube_namespace, groups=groups, gpus=8, nodes=gpu_nodes.selector)
@@ -136,7 +136,7 @@ async def test_the_controller_moves_worker_groups_to_the_plan_and_back_until_ano
 
 
 async def _rounds_until(harness: Harness, controller: Controller, phase: Phase) -> list[TargetStatus]:
-    """Rounds until the target is in a phase; every report on the way."""
+    """Reconcile until the target is in a phase; return every report."""
     seen: list[TargetStatus] = []
     async with asyncio.timeout(PATIENCE_S):
         while not seen or seen[-1].phase is not phase:
@@ -152,7 +152,7 @@ def _groups(api: client.ApiClient, namespace: str) -> list[dict[str, Any]]:
 
 
 def _wait_for_workers(api: client.ApiClient, namespace: str, workers: int) -> set[str]:
-    """Wait until the cluster has exactly so many workers, all of them ready, and answer the names of their pods."""
+    """Wait until the cluster has exactly this many workers, all ready; return the names of their pods."""
 
     def settled(status: dict[str, Any]) -> bool:
         counts = {

@@ -1,4 +1,4 @@
-"""The real Kueue admits what the quota holds, keeps the rest waiting, and lets it in when there is room."""
+"""Tests that the real Kueue admits jobs within the quota, queues the others, and admits them when there is room."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,7 @@ JOB_GPUS = 4
 
 @pytest.fixture
 def queue(kube_api: KubeApi, kube_client: client.ApiClient, kube_namespace: str, gpu_nodes: GpuNodes) -> Iterator[str]:
-    """A queue with room for two of our jobs, on nodes with room for more."""
+    """Create a queue with room for two jobs, on nodes with room for more."""
     gpu_nodes.add(2)
     name = f"queue-{kube_namespace}"
     for manifest in kueue_queue(name, kube_namespace, gpus=QUOTA_GPUS, nodes=gpu_nodes.selector):
@@ -95,13 +95,13 @@ def _submit(api: KubeApi, namespace: str, queue: str, names: list[str]) -> None:
 
 
 def _running(api: client.ApiClient, namespace: str) -> set[str]:
-    """Answer the names of the jobs that Kueue lets run and whose pod does."""
+    """Return the names of the admitted jobs whose pods run."""
     jobs = client.BatchV1Api(api).list_namespaced_job(namespace).items
     return {job.metadata.name for job in jobs if not job.spec.suspend and job.status.ready == 1}
 
 
 def _refusals(api: client.ApiClient, namespace: str) -> list[str]:
-    """Answer why workloads have no quota reserved for them."""
+    """Return the reasons of workloads without a reserved quota."""
     found = client.CustomObjectsApi(api).list_namespaced_custom_object(
         "kueue.x-k8s.io", "v1beta2", namespace, "workloads"
     )
@@ -112,7 +112,7 @@ def _refusals(api: client.ApiClient, namespace: str) -> list[str]:
 
 
 def _complete(api: client.ApiClient, namespace: str, job: str) -> None:
-    """Let the pod of `job` end well."""
+    """Let the pod of `job` succeed."""
     core = client.CoreV1Api(api)
     (pod,) = core.list_namespaced_pod(namespace, label_selector=f"job-name={job}").items
     core.patch_namespaced_pod(pod.metadata.name, namespace, {"metadata": {"annotations": {COMPLETE: "true"}}})

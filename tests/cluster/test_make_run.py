@@ -1,4 +1,4 @@
-"""What a newcomer does first: clone, `make run`, two curls; with an empty home, python3, git and make."""
+"""Tests the first steps of a new user: clone, `make run`, two curls; with an empty home, python3, git and make."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The PostgreSQL server of the tests: an empty database for each, no loss when killed, gone at the end."""
+"""Tests the PostgreSQL server of the tests: an empty database for each, no loss when killed, no process left."""
 
 import secrets
 import signal
@@ -133,7 +133,7 @@ def test_the_newest_installed_version_is_taken(monkeypatch: pytest.MonkeyPatch, 
 def test_a_machine_without_debians_tools_cannot_have_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
-    (tools / "setpriv").touch(mode=0o755)  # only looked for, and only as root
+    (tools / "setpriv").touch(mode=0o755)  # only its presence is checked, and only as root
     monkeypatch.setenv("PATH", str(tools))
     with pytest.raises(UnavailableError, match="there is no apt-get on PATH to get the package postgresql with"):
         find_programs(installed=tmp_path / "none", cache=tmp_path / "cache")

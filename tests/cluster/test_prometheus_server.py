@@ -1,4 +1,4 @@
-"""Prometheus and promtool in the tests: a real scrape, refused configurations, checked rules, nothing left behind."""
+"""Tests Prometheus and promtool: a real scrape, refused configurations, checked rules, no process left."""
 
 import secrets
 import signal
@@ -48,7 +48,7 @@ tests:
 
 @pytest.fixture
 def exporter() -> Iterator[str]:
-    """The address of a page of metrics that this test run serves."""
+    """Serve a page of metrics and return its address."""
     registry = CollectorRegistry()
     Gauge("cap_watts", "What a row may draw", ["row"], registry=registry).labels(row="r1").set(5600)
     server, thread = start_http_server(0, addr=LOOPBACK, registry=registry)
@@ -59,7 +59,7 @@ def exporter() -> Iterator[str]:
 
 
 def scraping(job: str, target: str) -> dict[str, Any]:
-    """Answer a configuration that scrapes one target, often."""
+    """Return a configuration that scrapes one target at a short interval."""
     scrape = {"job_name": job, "scrape_interval": "100ms", "scrape_timeout": "100ms"}
     return {"scrape_configs": [scrape | {"static_configs": [{"targets": [target]}]}]}
 

@@ -1,4 +1,4 @@
-"""The Ray cluster of the tests: nodes labelled as a fleet, a live application on them, nothing left at the end."""
+"""Tests the Ray cluster of the tests: labelled nodes, a running application, no process left."""
 
 import os
 import secrets
@@ -28,7 +28,7 @@ PLUGINS = ("tests.testbed.requirements", "tests.testbed.ray_cluster")
 
 @pytest.fixture
 def mark(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A value that every process started by this test carries in its environment."""
+    """Set a value in the environment of every process that this test starts."""
     value = secrets.token_hex()
     monkeypatch.setenv(MARK, value)
     return value
@@ -36,7 +36,7 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def driver(ray_cluster: RayCluster) -> Iterator[None]:
-    """The test run itself, joined to the cluster."""
+    """Join the cluster as a driver."""
     ray.init(address=ray_cluster.address, log_to_driver=False)
     yield
     ray.shutdown()

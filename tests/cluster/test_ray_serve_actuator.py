@@ -1,4 +1,4 @@
-"""The Serve actuator and the controller on a real Ray cluster: what is read is what runs, what is asked for happens."""
+"""Tests that the Serve actuator and the controller read and scale a real Ray cluster correctly."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -30,7 +30,7 @@ POOLS = {"on-h100": "H100", "on-a100": "A100", "on-l4": "L4"}  # as Ray labels t
 
 @pytest.fixture(scope="module")
 def app(ray_cluster: RayCluster) -> Iterator[ServeApp]:
-    """One application for all tests here: each scales it from wherever the one before left it."""
+    """Share one application among all tests here; each scales it from any state."""
     with running_serve_app(ray_cluster, pools=POOLS, name="chat") as app:
         yield app
 
@@ -59,7 +59,7 @@ async def harness(sqlite_service: RunningService) -> AsyncIterator[Harness]:
 
 
 async def bring_about(actuator: Actuator, wanted: Replicas, *, max_step: int = 100) -> list[Observation]:
-    """Round after round until the target is as wanted; everything that was seen on the way."""
+    """Reconcile until the target is as wanted; return every observation."""
     seen = []
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -73,7 +73,7 @@ async def bring_about(actuator: Actuator, wanted: Replicas, *, max_step: int = 1
 
 
 async def rounds_until(harness: Harness, controller: Controller, phase: Phase) -> list[TargetStatus]:
-    """Rounds until the target is in a phase; every report on the way."""
+    """Reconcile until the target is in a phase; return every report."""
     seen: list[TargetStatus] = []
     async with asyncio.timeout(PATIENCE_S):
         while not seen or seen[-1].phase is not phase:
@@ -115,7 +115,7 @@ async def test_makes_before_it_breaks(actuator: RayServeActuator) -> None:
 
 
 async def test_waits_for_gpus_that_are_not_there_and_can_turn_back(actuator: RayServeActuator) -> None:
-    """The node has 8 H100s.  The ninth replica never starts, so the L4s that it should replace stay."""
+    """The node has 8 H100s.  The ninth replica never starts, so the L4s that it would replace stay."""
     start, too_much = {H100: 1, A100: 1, L4: 2}, {H100: 9, A100: 1, L4: 0}
     await bring_about(actuator, start)
     await actuator.apply(Step(part=H100, replicas_before=1, replicas_after=9))
@@ -143,7 +143,7 @@ async def test_what_serve_does_not_have_is_named(http: httpx.AsyncClient, applic
 async def test_an_application_without_external_scaler_is_scaled_by_its_declaration(
     actuator: RayServeActuator, app: ServeApp
 ) -> None:
-    """All else that is declared stays, and so do the replicas that need not go."""
+    """The other declared settings stay, and so do the replicas that need not stop."""
     await bring_about(actuator, {H100: 1, A100: 1, L4: 2})
     kept = {replica.replica_id for name in POOLS for replica in app.replicas(name)}
     with external_scaler_off(app) as declared:
@@ -202,7 +202,7 @@ async def test_the_controller_writes_nothing_where_it_may_not(
 
 @contextmanager
 def external_scaler_off(app: ServeApp) -> Iterator[dict[str, Any]]:
-    """The same application, declared again with one switch changed, and in the end as it was."""
+    """Declare the application with one switch changed; restore it at the end."""
     declared = app.status()["deployed_app_config"]
     switched_off = declared | {"external_scaler_enabled": False}
     declare(app, switched_off)

@@ -1,6 +1,6 @@
-"""A real job of Ray Train v2 under watch: what its workers say of themselves, and what is said of them.
+"""Tests the monitoring of a real job of Ray Train v2: the reports of its workers, and the diagnoses.
 
-The cluster's nodes are one machine, so its workers are ranks of one node: one recorder hears them.
+The cluster's nodes are one machine, so the workers are ranks of one node, with one recorder.
 """
 
 import json
@@ -31,18 +31,18 @@ STEPS_AGAIN = len(EVERY)  # collectives of the second life
 
 @dataclass(frozen=True)
 class Watched:
-    """A recorder and a watcher, and where they write."""
+    """Names a recorder and a fault monitor, and their files."""
 
     folder: Path
     inbox: Path
     log: Path
 
     def diagnoses(self) -> list[dict[str, Any]]:
-        """The watcher's, as they come."""
+        """Return the fault monitor's diagnoses so far."""
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith('{"job"')]
 
     def lines(self, kind: str, rank: int) -> list[dict[str, Any]]:
-        """Of the recording."""
+        """Return the lines of one kind and rank in the recording."""
         path = self.folder / f"{kind}_rank{rank}.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -66,14 +66,13 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
 
 
 def started(job: TrainJob, log_dir: Path) -> Process:
-    """The job's driver."""
     settings = log_dir / "train.json"
     settings.write_text(json.dumps(asdict(job)))
     return Process.start([sys.executable, "-m", "tests.testbed.train_job", settings], name="train", log_dir=log_dir)
 
 
 def replayed(folder: Path) -> list[dict[str, Any]]:
-    """What `fleetwright faults replay` says of the recording."""
+    """Return the output of `fleetwright faults replay` for the recording."""
     replay: list[str | Path] = [sys.executable, "-m", "api.cli", "faults", "replay", folder, "--format", "json"]
     diagnoses: list[dict[str, Any]] = json.loads(subprocess.run(replay, capture_output=True, check=True).stdout)
     return diagnoses

@@ -1,4 +1,4 @@
-"""A frozen worker on a real Ray cluster: its node is quarantined, and the run continues on a spare from its checkpoint.
+"""Tests that the node of a frozen worker is quarantined, and that its run continues on a spare from its checkpoint.
 
 The first controller is killed after it opened the case, so the second one finishes the case.
 """
@@ -61,14 +61,14 @@ def test_only_the_node_of_a_frozen_worker_is_quarantined_and_the_run_steps_on_a_
 
 
 def _values(url: str) -> dict[str, float]:
-    """The metrics of a controller that have no labels."""
+    """Return the controller's metrics that have no labels."""
     families = text_string_to_metric_families(httpx.get(f"{url}/metrics").raise_for_status().text)
     samples = (sample for family in families for sample in family.samples if not sample.labels)
     return {sample.name.removeprefix("fleetwright_remediation_"): sample.value for sample in samples}
 
 
 def _left_when_the_drained_one_has_ended(cluster: RayCluster, others: set[str]) -> set[str]:
-    """Nodes that take work: an idle raylet that drains ends by itself."""
+    """Return the nodes that accept work: an idle draining raylet ends by itself."""
     ray.init(address=cluster.address, log_to_driver=False)
     try:
         nodes = RayNodes()

@@ -1,4 +1,4 @@
-"""Replicas of one GPU type in two sizes, each in a deployment of its own, on a real Ray cluster."""
+"""Tests replicas of one GPU type in two sizes, each in its own deployment, on a real Ray cluster."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ async def harness(sqlite_service: RunningService) -> AsyncIterator[Harness]:
 
 
 async def plan_of(harness: Harness, *, small: int, large: int) -> str:
-    """A plan that needs all these replicas of one and of two GPUs."""
+    """Create a plan that needs all these replicas of one and of two GPUs."""
     counts = {"small": (1, small), "large": (2, large)}
     options = [
         {"name": name, "gpu": H100, "gpus": gpus, "price_usd_per_h": 1.0, "max_rps": [[1.0]], "available": count}

@@ -1,7 +1,7 @@
-"""A plan that does harm is rolled back on a running Serve application, by what a real Prometheus scrapes of it.
+"""Rolls a harmful plan back on a running Serve application, by metrics that a real Prometheus scrapes from it.
 
-Every pool has a caller of its own, which waits while nothing runs there.  Those on L4 fail every request, so the error
-rate worsens as soon as a plan has brought one up.
+Every pool has its own caller, which waits while no replica runs.  The replicas on L4 fail every request, so the error
+rate rises as soon as a plan starts one.
 """
 
 import threading
@@ -33,7 +33,7 @@ MAX_ERRORS = 0.1
 
 @pytest.fixture
 def chat(ray_cluster: RayCluster) -> Iterator[ServeApp]:
-    """Running the good plan, and called."""
+    """Run the application with the good plan, and its callers."""
     with running_serve_app(ray_cluster, pools=POOLS, name="chat", failing=["on-l4"]) as app:
         app.scale("on-l4", replicas=0)
         app.wait_replicas("on-l4", 0)
@@ -51,7 +51,7 @@ def chat(ray_cluster: RayCluster) -> Iterator[ServeApp]:
 
 @pytest.fixture
 def health(prometheus: Prometheus, chat: ServeApp) -> HealthProbe:
-    """As Prometheus scrapes it from the application, twice a second."""
+    """Return the probe of metrics that Prometheus scrapes twice a second."""
     url = httpx.URL(chat.url)
     scrape = {"job_name": "chat", "scrape_interval": "500ms", "scrape_timeout": "500ms"}
     targets = [{"targets": [f"{url.host}:{url.port}"]}]
@@ -62,7 +62,7 @@ def health(prometheus: Prometheus, chat: ServeApp) -> HealthProbe:
 
 
 def call(url: str, pool: str, over: threading.Event) -> None:
-    """One request after another; what is not answered is asked again."""
+    """Send one request after another; repeat those without a response."""
     with httpx.Client(base_url=url, params={"pool": pool}, trust_env=False, timeout=2.0) as http:
         while not over.wait(0.02):
             try:
@@ -78,7 +78,7 @@ def test_what_prometheus_says_of_a_plan_brings_the_verified_one_back_until_an_op
     stage.open(name)
 
     def written() -> list[str]:
-        """Which deployments were scaled, in order."""
+        """Return the scaled deployments in order."""
         paths = [each.path for each in stage.gate.passed if each.method == "POST"]
         return [path.split("/")[-2] for path in paths if path.startswith("/serve-chat/")]
 
@@ -116,7 +116,7 @@ def test_what_prometheus_says_of_a_plan_brings_the_verified_one_back_until_an_op
 
 
 def follow(stage: Stage, plan: dict[str, int]) -> str:
-    """Point the target at another plan; its id."""
+    """Assign another plan to the target; return its id."""
     plan_id = stage.client.create_plan(request_for(plan)).id
     before = stage.client.get_target("chat")
     after = TargetSpec.model_validate(before.document.spec.model_dump(mode="json") | {"plan_id": plan_id})

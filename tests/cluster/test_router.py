@@ -1,4 +1,4 @@
-"""The router on a real Ray cluster, as the ingress of a Serve application: under load, while everything changes."""
+"""Tests the router on a real Ray cluster as the ingress of a Serve application, under load and during changes."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ EVEN = dict(zip(ENGINES, (0.5, 0.3, 0.2), strict=True))
 
 
 def table(version: str, weights: dict[str, float], *, most_in_flight: int = 100) -> RoutingTable:
-    """One bucket."""
+    """Build a table of one bucket."""
     return RoutingTable(
         version=version,
         input_tokens=(1000,),
@@ -43,14 +43,14 @@ def table(version: str, weights: dict[str, float], *, most_in_flight: int = 100)
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """The application, as operator and callers see it."""
+    """Provides the application to operators and callers."""
 
     url: str
     port: int
     dashboard: httpx.Client
 
     def declare(self, found: RoutingTable) -> None:
-        """The whole application once more: only what differs moves."""
+        """Declare the whole application again: Serve changes only what differs."""
         config = RouterConfig(table=found).model_dump(mode="json")
         application = {
             "name": APP,
@@ -62,7 +62,7 @@ class Served:
         self.put([application])
 
     def put(self, applications: Sequence[dict[str, Any]]) -> None:
-        """All that Serve runs."""
+        """Replace all applications of Serve."""
         wanted = {
             "proxy_location": "HeadOnly",
             "http_options": {"host": LOOPBACK, "port": self.port},
@@ -76,27 +76,25 @@ class Served:
         )
 
     def status(self) -> dict[str, Any]:
-        """Of the application."""
         found: dict[str, Any] = self.dashboard.get(APPLICATIONS).raise_for_status().json()["applications"]
         status: dict[str, Any] = found.get(APP, {"status": "NOT_STARTED", "deployments": {}})
         assert status["status"] != "DEPLOY_FAILED", status["message"]
         return status
 
     def scale(self, name: str, replicas: int) -> None:
-        """Ask for so many, and wait for them."""
+        """Request this many replicas, and wait for them."""
         path = f"/api/v1/applications/{APP}/deployments/{name}/scale"
         self.dashboard.post(path, json={"target_num_replicas": replicas}).raise_for_status()
         wait_for(lambda: self.running(name), lambda count: count == replicas, what=f"{replicas} replicas of {name}")
 
     def running(self, name: str) -> int:
-        """Replicas of a deployment."""
         rows = self.status()["deployments"][name]["replicas"]
         return sum(row["state"] == "RUNNING" for row in rows)
 
 
 @pytest.fixture(scope="module")
 def served(ray_cluster: RayCluster) -> Iterator[Served]:
-    """One application for all tests here."""
+    """Share one application among all tests here."""
     url = f"http://{LOOPBACK}:{ray_cluster.serve_port}"
     with httpx.Client(base_url=ray_cluster.dashboard_url, timeout=PATIENCE_S, trust_env=False) as dashboard:
         found = Served(url=url, port=ray_cluster.serve_port, dashboard=dashboard)
@@ -104,7 +102,7 @@ def served(ray_cluster: RayCluster) -> Iterator[Served]:
         try:
             wait_for(found.status, lambda status: status["status"] == "RUNNING", what="running application")
             seen: set[str | None] = set()
-            # The router counts who runs once a second: at its start some engines may not have been there yet.
+            # The router updates the running engines once a second: at its start some may be missing.
             wait_for(lambda: answered_by(found, seen), lambda routes: routes >= set(ENGINES), what="all routes")
             yield found
         finally:
@@ -113,7 +111,7 @@ def served(ray_cluster: RayCluster) -> Iterator[Served]:
 
 
 def answered_by(served: Served, seen: set[str | None]) -> set[str | None]:
-    """Which routes answer, with one request more."""
+    """Send one more request; return all routes that have responded."""
     asked = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
     answer = httpx.post(f"{served.url}/v1/chat/completions", json=asked, timeout=PATIENCE_S, trust_env=False)
     seen.add(answer.headers.get("x-fleetwright-route"))
@@ -128,7 +126,7 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
 
 @dataclass
 class Load:
-    """Callers in the background, and what they were told."""
+    """Runs background callers and records their responses."""
 
     http: httpx.AsyncClient
     url: str
@@ -151,7 +149,7 @@ class Load:
             await self.call(stream=stream)
 
     async def at_least(self, count: int, *, version: str) -> list[httpx.Response]:
-        """So many answers by one table; all of them by now."""
+        """Wait for this many responses of one table; return all of them."""
         async with asyncio.timeout(PATIENCE_S):
             while len(found := self.by(version)) < count:
                 await asyncio.sleep(0.05)
@@ -163,7 +161,7 @@ class Load:
 
 @asynccontextmanager
 async def load(http: httpx.AsyncClient, served: Served) -> AsyncIterator[Load]:
-    """Some callers, each with one request after another; all of them whole at the end."""
+    """Run some callers, each with one request at a time; at the end check that every response is whole."""
     found = Load(http, served.url)
     callers = [asyncio.create_task(found.keep_calling()) for _ in range(AT_ONCE)]
     try:
@@ -228,7 +226,7 @@ async def test_weights_are_swapped_under_load_and_each_split_is_the_tables(
 
 
 async def test_a_deployment_is_scaled_up_and_away_under_load(http: httpx.AsyncClient, served: Served) -> None:
-    """Its requests go on until they are answered; where no replica is left, the others take its share."""
+    """Its requests run to their end; without replicas, the other deployments take its share."""
     served.declare(table("p4", EVEN))
     async with load(http, served) as found:
         await found.at_least(20, version="p4")
@@ -236,12 +234,12 @@ async def test_a_deployment_is_scaled_up_and_away_under_load(http: httpx.AsyncCl
             await asyncio.to_thread(served.scale, "on-h100", replicas)
         async with asyncio.timeout(PATIENCE_S):
             while len(found.answers) < 50 or split(found.answers[-50:])["on-h100"] > 0.0:
-                await asyncio.sleep(0.05)  # the router looks every second who runs
+                await asyncio.sleep(0.05)  # the router updates the running replicas every second
     await asyncio.to_thread(served.scale, "on-h100", 1)
 
 
 async def test_overload_keeps_high_priority_whole(http: httpx.AsyncClient, served: Served, tmp_path: Path) -> None:
-    """Four places and two full queues: high ones overtake, low ones come through as well."""
+    """High-priority requests overtake at four places and two full queues; low-priority ones complete as well."""
     served.declare(table("p7", {"on-a100": 0.5, "on-l4": 0.5}, most_in_flight=2))
     warm = Load(http, served.url)
     async with asyncio.timeout(PATIENCE_S):

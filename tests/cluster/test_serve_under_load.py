@@ -1,7 +1,7 @@
-"""A plan for three GPU types, carried out on a running Serve application under load, and rolled back.
+"""Applies a plan for three GPU types to a running Serve application under load, and rolls it back.
 
-Twins answer behind the router.  Both plans carry eight requests a second, so at no moment may the replicas that run
-carry less: neither on the way there nor on the way back.
+Simulated engines run behind the router.  Both plans have capacity for eight requests a second, so the running replicas
+must never have less, neither during the rollout nor during the rollback.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ def capacity_rps(running: Replicas) -> float:
 
 
 def request_for(replicas: Replicas) -> PlanRequest:
-    """A request whose only answer is these replicas: all of them are needed, and no others are to be had."""
+    """Return a request whose only solution is these replicas: all are needed, and no others are available."""
     options = [
         {"name": DEPLOYMENTS[gpu], "gpu": gpu, "price_usd_per_h": rate, "max_rps": [[rate]], "available": replicas[gpu]}
         for gpu, rate in RATE_RPS.items()
@@ -55,7 +55,7 @@ def request_for(replicas: Replicas) -> PlanRequest:
 
 @pytest.fixture(scope="module")
 def application(ray_cluster: RayCluster) -> Iterator[RayServeApplication]:
-    """Twins on three types of GPU behind one router, running the slow plan."""
+    """Run simulated engines on three types of GPU behind one router, with the slow plan."""
     pools = {DEPLOYMENTS[gpu]: {"gpu": gpu, "replicas": count} for gpu, count in MANY_SLOW.items()}
     config = RouterConfig(table=table()).model_dump(mode="json")
     app = {
@@ -71,7 +71,7 @@ def application(ray_cluster: RayCluster) -> Iterator[RayServeApplication]:
 
 
 def table() -> RoutingTable:
-    """A third each; the share of a deployment without replicas goes to the others."""
+    """Split evenly; the share of a deployment without replicas goes to the others."""
     weights = dict.fromkeys(DEPLOYMENTS.values(), 1 / 3)
     return RoutingTable(
         version="even",
@@ -97,7 +97,7 @@ async def harness(sqlite_service: RunningService) -> AsyncIterator[Harness]:
 
 @asynccontextmanager
 async def watched(actuator: RayServeActuator) -> AsyncIterator[list[Observation]]:
-    """Everything that is seen meanwhile, and once more at the end."""
+    """Record all observations during the block, and one at its end."""
     seen: list[Observation] = []
 
     async def watch() -> None:
@@ -115,7 +115,7 @@ async def watched(actuator: RayServeActuator) -> AsyncIterator[list[Observation]
 
 
 async def carried_out(harness: Harness, http: httpx.AsyncClient, plan: Replicas) -> list[TargetStatus]:
-    """Rounds of a new controller until the plan is applied; every report on the way."""
+    """Reconcile with a new controller until the plan is applied; return every report."""
     await harness.change("chat", plan_id=(await harness.api.create_plan(request_for(plan))).id)
     seen: list[TargetStatus] = []
     controller = harness.controller(http=http)
@@ -130,7 +130,7 @@ async def carried_out(harness: Harness, http: httpx.AsyncClient, plan: Replicas)
 async def test_a_plan_is_carried_out_and_rolled_back_under_load(
     harness: Harness, http: httpx.AsyncClient, application: RayServeApplication, ray_cluster: RayCluster
 ) -> None:
-    """No request is lost, capacity is never under the old plan's, the end is the plan."""
+    """No request is lost, capacity never falls below the old plan's, and the plan is applied at the end."""
     actuator = RayServeActuator(http, application)
     await harness.register_real("chat", application)
     async with calling(ChatLoad(http=http, url=url_of(ray_cluster), tokens=TOKENS)) as calls:
@@ -149,10 +149,10 @@ async def test_a_plan_is_carried_out_and_rolled_back_under_load(
 async def test_replicas_are_told_another_clock_under_load_and_none_is_restarted(
     http: httpx.AsyncClient, application: RayServeApplication, ray_cluster: RayCluster
 ) -> None:
-    """Each goes on answering, at the clock that it was told; every other key and count stays."""
+    """Each replica keeps serving, at the new clock; all other keys and counts stay."""
     actuator = RayServeActuator(http, application)
     before = await actuator.observe()
-    clocks: dict[str, float] = {}  # by replica, as it said last
+    clocks: dict[str, float] = {}  # last reported clock by replica
 
     def hear(answer: dict[str, Any]) -> None:
         clocks[answer["twin"]["replica"]] = answer["twin"]["clock"]
@@ -175,7 +175,7 @@ def url_of(cluster: RayCluster) -> str:
 
 
 async def settled(actuator: RayServeActuator) -> Observation:
-    """Once all that is asked for runs."""
+    """Wait until all requested replicas run."""
     async with asyncio.timeout(PATIENCE_S):
         while (found := await actuator.observe()).running != found.requested:
             await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""A sweep on a real Ray cluster answers what processes of this machine answer."""
+"""Tests that a sweep on a real Ray cluster has the results of local processes."""
 
 import math
 

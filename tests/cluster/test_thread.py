@@ -1,4 +1,4 @@
-"""The thread through the whole harness, with real parts only: a question over HTTP ends as replicas on Ray.
+"""Tests the whole product with real parts only, from a request over HTTP to replicas on Ray.
 
 POST /v1/plans (one model, three offers) -> ILP -> stored and audited -> the controller inside `fleetwright serve`
 scales a Ray Serve application with one deployment per GPU type -> /metrics shows planned and applied.
@@ -29,7 +29,7 @@ def offer(gpu: str, price_usd_per_h: float, available: int) -> dict[str, Any]:
 
 
 def question(rate_rps: float) -> PlanRequest:
-    """At 40 requests a second every GPU type is in the cheapest mix."""
+    """Return a plan request; at 40 requests a second every GPU type is in the cheapest mix."""
     return PlanRequest.model_validate(
         {
             "workloads": [
@@ -92,7 +92,7 @@ def test_a_question_over_http_ends_as_replicas_on_ray(
         assert planned != before
         api.create_target("chat", TargetSpec(workload="chat", application=application, plan_id=plan_id))
 
-    # Observe, the default: it looks, says what is planned, and touches nothing.
+    # Observe, the default: the controller reads and reports, and writes nothing.
     observed = wait_for(lambda: _status_or_none(server), what="first report")
     assert observed is not None
     assert (observed.phase, observed.planned, running(serve_app)) == (Phase.OBSERVED, planned, before)

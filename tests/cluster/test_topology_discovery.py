@@ -1,6 +1,6 @@
-"""The topology of real clusters, read off their labels by the command that users run.
+"""Tests the user's command that reads the topology of real clusters from their labels.
 
-The Ray cluster has four racks on two power domains; the Kubernetes nodes stand where each test puts them.
+The Ray cluster has four racks on two power domains; each test places its own Kubernetes nodes.
 """
 
 import base64
@@ -37,13 +37,13 @@ def read(done: subprocess.CompletedProcess[str]) -> Topology:
 
 
 def unknown(done: subprocess.CompletedProcess[str]) -> Mapping[str, str]:
-    """What stderr says is unknown: what -> the rest of the line."""
+    """Return the unknown items of stderr, each with the rest of its line."""
     return dict(line.split(" unknown for ", 1) for line in done.stderr.splitlines())
 
 
 @pytest.mark.ray
 def under(index: TopologyIndex, domain: str) -> set[str]:
-    """The nodes that a power domain feeds."""
+    """Return the nodes that a power domain feeds."""
     return {name for name in index.nodes if domain in {each.name for each in index.power_path(name)}}
 
 

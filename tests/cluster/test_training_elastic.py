@@ -1,4 +1,4 @@
-"""A real elastic run of Ray Train: its number of workers follows what is asked for, from its last checkpoint."""
+"""Tests that the number of workers of a real elastic Ray Train run follows the request, from its last checkpoint."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ GPU = "H100"
 
 @pytest.fixture
 def joined(ray_cluster: RayCluster) -> Iterator[RayCluster]:
-    """The cluster, with this process in it."""
+    """Join the cluster with this process."""
     ray.init(address=ray_cluster.address, namespace="fleetwright", log_to_driver=False)
     yield ray_cluster
     ray.shutdown()
@@ -75,7 +75,7 @@ def test_workers_follow_what_is_asked_for_and_go_on_from_the_last_checkpoint(
 
 
 def _trains(actuator: RayTrainActuator, workers: int) -> bool:
-    """It is as asked for, and this group has reported a step, so each of its ranks has made one."""
+    """Check that the run has the requested size and its group has reported a step, so that every rank completed one."""
     try:
         as_asked = verify(wanted={GPU: workers}, observation=asyncio.run(actuator.observe()))
         return as_asked and RunStatusReader().one_run("watched").attempt_step is not None

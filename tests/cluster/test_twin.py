@@ -1,4 +1,4 @@
-"""`fleetwright demo` from a shell: a Ray cluster of its own, all acts, and nothing left behind."""
+"""Tests `fleetwright demo` from a shell: its own Ray cluster, all acts, no process left."""
 
 import json
 import os
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.ray
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """For all that it writes; short, because Ray keeps sockets below it, whose paths have a limit."""
+    """Return a folder for all output; its path is short, because Ray creates sockets below it."""
     with tempfile.TemporaryDirectory(prefix="fw-") as folder:
         yield Path(folder)
 
@@ -45,7 +45,7 @@ def test_the_demonstration_carries_every_plan_out_and_cleans_up(folder: Path) ->
 
 
 def told_by(argv: list[str], folder: Path, mark: str) -> Any:
-    """What it says on stdout."""
+    """Return the command's stdout as JSON."""
     name, _, value = mark.partition("=")
     environment = os.environ | {"TMPDIR": str(folder), name: value}
     process = subprocess.Popen(
@@ -61,7 +61,7 @@ def told_by(argv: list[str], folder: Path, mark: str) -> Any:
 
 
 def processes_with(mark: str) -> list[str]:
-    """Whoever was started with this in its environment, and lives."""
+    """Return the running processes with this value in their environment."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,1 +1,1 @@
-"""The chart, rendered; tests/cluster installs it."""
+"""Tests the rendered chart; tests/cluster installs it."""

@@ -1,4 +1,4 @@
-"""The metrics of a row: a real guard over real agents, and a real router before scripted engines."""
+"""Produces the metrics of a row from a real guard over real agents, and a real router before scripted engines."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ PRIORITIES = (b"low", b"high")
 
 @cache
 def guard_page() -> bytes:
-    """What a guard exports after some cycles."""
+    """Return the metrics of a guard after some cycles."""
     with agent_row(2) as row:
         # Forecasts have a horizon of 20 periods: 40 s.
         guard = guarding(row.config(settings={"period_s": 2.0}, lease_s=4.0))
@@ -32,7 +32,7 @@ def guard_page() -> bytes:
 
 @cache
 def router_page() -> bytes:
-    """What a router exports after a request of each priority."""
+    """Return the metrics of a router after a request of each priority."""
     found = _routed()
     asyncio.run(_requests(found))
     return generate_latest(found.registry)
@@ -40,7 +40,7 @@ def router_page() -> bytes:
 
 @contextlib.contextmanager
 def router(host: str, port: int) -> Iterator[None]:
-    """The same behind a socket, with requests all the time."""
+    """Serve the metrics of a router that receives requests all the time."""
     found, ending = _routed(), threading.Event()
 
     def use() -> None:

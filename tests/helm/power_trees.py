@@ -1,4 +1,4 @@
-"""A plan of caps with every figure that is exported."""
+"""Provides a power plan with every figure that is exported."""
 
 from functools import cache
 
@@ -8,5 +8,5 @@ from tests.power.trees import two_rows
 
 @cache
 def cap_plan() -> CapPlan:
-    """Of two rows on a PDU."""
+    """Plan the caps of two rows on a PDU."""
     return plan_caps(two_rows(pdu_w=67_500.0, row_w=60_000.0))

@@ -1,4 +1,4 @@
-"""The agent in the chart: off, then observing without any right, then acting as root; reachable by who may ask it."""
+"""Tests the agent in the chart: off by default, then observing without rights, then acting as root."""
 
 import json
 from itertools import pairwise
@@ -30,13 +30,13 @@ def pod(objects: list[Object]) -> Object:
 
 
 def options(objects: list[Object]) -> dict[str, str]:
-    """Its options with a value."""
+    """Return the options that have a value."""
     arguments = container(agent(objects))["args"]
     return {name: value for name, value in pairwise(arguments) if name.startswith("--")}
 
 
 def mounted(objects: list[Object], path: str) -> Object:
-    """The volume that is mounted there."""
+    """Return the volume that is mounted at a path."""
     (name,) = (each["name"] for each in container(agent(objects))["volumeMounts"] if each["mountPath"] == path)
     (found,) = (volume for volume in pod(objects)["volumes"] if volume["name"] == name)
     return dict(found)

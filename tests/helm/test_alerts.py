@@ -1,4 +1,4 @@
-"""The alert rules, checked and unit-tested by promtool; what they watch is exported by the service."""
+"""Tests the alert rules with promtool, and that the service exports the metrics they use."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ UNIT_TESTS = Path(__file__).parent / "alerts_test.yaml"
 
 
 def rules() -> list[dict[str, Any]]:
-    """Every alert rule."""
     return [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
 
 

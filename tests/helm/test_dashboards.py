@@ -1,4 +1,4 @@
-"""The dashboards: up to date, laid out, and asking only for what the service exports."""
+"""Tests that the dashboards are current, laid out, and query only exported metrics."""
 
 import itertools
 import re
@@ -123,7 +123,7 @@ def _assert_exported(expression: str) -> None:
 
 @cache
 def _exported() -> dict[str, set[str]]:
-    """The labels of every series that each process exports once it has done something."""
+    """Return the labels of every series that each process exports once it has done something."""
     service, registry = ServiceMetrics(), CollectorRegistry()
     service.observe_request(method="GET", route="/v1/gpus", status=200, duration_s=0.01)
     service.observe_plan(status="optimal", solve_s=0.1)
@@ -153,7 +153,7 @@ def _exported() -> dict[str, set[str]]:
 
 
 def _of_router() -> set[str]:
-    """A router has no dashboard of its own; the power dashboard shows some of its metrics."""
+    """Return the router's metrics, some of which the power dashboard shows."""
     return {name for name in _exported() if name.startswith("fleetwright_router_")}
 
 

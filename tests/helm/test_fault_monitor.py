@@ -1,4 +1,4 @@
-"""The watcher of a job in the chart: off by default, with files that the command reads, reporting only if told."""
+"""Tests the fault monitor in the chart: off by default, with valid files, reporting only if enabled."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The guard in the chart: off, then observing, then acting only when told; its file is one that the guard reads."""
+"""Tests the power guard in the chart: off by default, then observing, then acting if enabled; its file is valid."""
 
 import base64
 import json

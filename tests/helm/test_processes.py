@@ -1,4 +1,4 @@
-"""The chart's containers against the real program: its options, its environment, the image it is in."""
+"""Tests the chart's containers with the real program: its options, its environment, its image."""
 
 import re
 from importlib.metadata import version
@@ -24,7 +24,7 @@ PINNED = re.compile(r"^\S+==[^\s;]+", re.MULTILINE)
 )
 @pytest.mark.parametrize("values", [[], ["--set", "controller.observeOnly=true"]], ids=["default", "observe-only"])
 def test_the_command_line_knows_every_argument(helm3: Helm, profile: Path, name: str, values: list[str]) -> None:
-    """With `--help` behind them the arguments are parsed, unknown ones refused, and nothing is run."""
+    """With `--help` behind them the arguments are parsed and unknown ones refused, but nothing runs."""
     arguments = container(_workload(render(helm3, *values, profile=profile), name))["args"]
     done = CliRunner().invoke(app, [*arguments, "--help"])
     assert done.exit_code == 0, done.output

@@ -1,8 +1,8 @@
-"""Every query of dashboards and alerts, run by a real Prometheus that scrapes the real service, controller, guard
-and watcher.
+"""Runs every query of dashboards and alerts on a real Prometheus that scrapes the real service, controller, guard and
+fault monitor.
 
-A router before scripted engines and the metrics of a healer, which needs a Ray cluster, are objects of this process
-behind sockets.
+The metrics of a router before scripted engines, and of a remediation controller, which needs a Ray cluster, are served
+by this process.
 """
 
 import os
@@ -40,16 +40,16 @@ pytestmark = pytest.mark.prometheus
 
 # As Grafana would fill them in, where Prometheus sets no namespace.
 VARIABLES = {"$namespace": "", "$target": ".*", "$row": ".*", "$job": ".*", "$__rate_interval": "1m", "$__range": "1h"}
-# Nothing is written to a target here, and 40 s nobody waits.
+# Nothing is written to a target here, and a wait of 40 s is too long.
 WITHOUT_SAMPLES = {"Writes", "Forecast coverage"}
 SCRAPED_EVERY = "2s"  # a scrape that takes longer makes every gauge of its process stale until the next one
 
-SLOWER = {"rating_w": 60_000.0, "period_s": 2.0}  # forecasts look 20 periods ahead: 40 s
+SLOWER = {"rating_w": 60_000.0, "period_s": 2.0}  # forecasts are 20 periods ahead: 40 s
 
 
 @pytest.fixture
 def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, tmp_path: Path) -> Iterator[Prometheus]:
-    """Prometheus after a few scrapes of a service and a controller that have each done something."""
+    """Provide Prometheus after a few scrapes of a service and a controller that have each done something."""
     server = start_server(sqlite_url, "--no-controller")
     controller_address = f"{LOOPBACK}:{free_ports(1)[0]}"
     guard_address, router_address, remediation_address = (f"{LOOPBACK}:{port}" for port in free_ports(3))
@@ -103,7 +103,7 @@ def test_every_query_has_an_answer(scraped: Prometheus) -> None:
 
 
 def _controller(server: Server, address: str, directory: Path) -> Process:
-    """A controller that has made its first round, over no targets, and rests before its second."""
+    """Start a controller that has completed its first round, over no targets, and waits before its second."""
     host, port = address.split(":")
     arguments = ["--url", server.url, "--token-file", str(directory / "token"), "--period-s", "3600"]
     process = Process.start(
@@ -129,7 +129,7 @@ def _controller(server: Server, address: str, directory: Path) -> Process:
 
 @contextmanager
 def _guard(server: Server, address: str, directory: Path) -> Iterator[None]:
-    """A guard over two agents that fetches its budget from the service."""
+    """Run a guard over two agents that fetches its budget from the service."""
     host, port = address.split(":")
     budgets = {"url": server.url, "token_file": directory / "token", "every_s": 0.5}
     with agent_row(2) as row:
@@ -150,7 +150,7 @@ def _guard(server: Server, address: str, directory: Path) -> Iterator[None]:
 
 @contextmanager
 def _remediation(address: str) -> Iterator[None]:
-    """The metrics of a remediation controller after one reconcile, without actions."""
+    """Serve the metrics of a remediation controller after one reconcile, without actions."""
     host, port = address.split(":")
     registry = CollectorRegistry()
     RemediationMetrics(registry).count_reconcile(ok=True, duration_s=0.1, at=datetime.now(UTC))
@@ -159,7 +159,7 @@ def _remediation(address: str) -> Iterator[None]:
 
 
 def _monitor(address: str, directory: Path) -> Process:
-    """A fault monitor of a job without recorders yet."""
+    """Start a fault monitor of a job without recorders."""
     host, port = address.split(":")
     file = directory / "job.yaml"
     file.write_text("{name: llm, nodes: 4}")
@@ -199,7 +199,7 @@ def _use(client: Client) -> None:
 
 
 def _diagnose(client: Client) -> None:
-    """The dry run quarantines one node, and a guardrail refuses another."""
+    """Store a dry run that quarantines one node and refuses another by a guardrail."""
     kept = client.report_diagnosis(DiagnosisReport.model_validate(report()))
     client.replay_diagnosis_bundle(kept.id)
     client.report_diagnosis(DiagnosisReport.model_validate(node_diagnosis("gpu-1")))

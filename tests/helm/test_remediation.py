@@ -1,4 +1,4 @@
-"""The remediation controller in the chart: off by default, without --act by default, on a Ray cluster it can reach."""
+"""Tests the remediation controller in the chart: off by default, without --act by default, with a Ray cluster."""
 
 import json
 import os
@@ -30,7 +30,7 @@ ECHO = '#!/bin/sh\nprintf "%s\\n" "$(basename "$0")" "$@" --end--\n'
 
 
 def commands(objects: list[Object], folder: Path) -> list[list[str]]:
-    """The commands that the container runs, in order, with programs that print their arguments."""
+    """Return the container's commands in order, with programs that print their arguments."""
     for name in ("ray", "fleetwright"):
         program = folder / name
         program.write_text(ECHO)

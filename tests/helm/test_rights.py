@@ -1,4 +1,4 @@
-"""What the controller may do on Kubernetes: nothing, unless told to drive RayClusters; then that, and only there."""
+"""Tests the controller's rights on Kubernetes: none, or those to scale RayClusters in the configured namespaces."""
 
 import pytest
 

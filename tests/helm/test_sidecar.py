@@ -1,4 +1,4 @@
-"""The recorder as a sidecar, as docs/how-to/monitor-faults-on-kubernetes.md shows: valid, restricted, with a script."""
+"""Tests the recorder sidecar of docs/how-to/monitor-faults-on-kubernetes.md: valid, restricted, with a script."""
 
 import os
 import re

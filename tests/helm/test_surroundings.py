@@ -1,4 +1,4 @@
-"""What stands around the workloads: network policies, monitors, alert rules, dashboards, the readiness test."""
+"""Tests network policies, monitors, alert rules, dashboards and the readiness test of the chart."""
 
 import json
 import subprocess
@@ -111,7 +111,7 @@ def _test_job(objects: list[Object]) -> Object:
 
 
 def _run(helm: Helm, url: str) -> int:
-    """Run the container's own command here, against another address."""
+    """Run the container's command here, against another address."""
     test = container(_test_job(render(helm)))
     python, *options = test["command"]
     assert python == "python"
@@ -122,7 +122,7 @@ def _run(helm: Helm, url: str) -> int:
 
 @contextmanager
 def _answering(status: int) -> Iterator[tuple[str, list[str]]]:
-    """A server that answers every GET with one status, and the paths it was asked for."""
+    """Serve one status for every GET, and record the requested paths."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -132,7 +132,7 @@ def _answering(status: int) -> Iterator[tuple[str, list[str]]]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Not on the tests' output."""
+            """Log nothing to the tests' output."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

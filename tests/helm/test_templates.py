@@ -1,4 +1,4 @@
-"""What every rendering of the chart holds to, whatever the values."""
+"""Tests properties of every rendering of the chart, whatever the values."""
 
 import re
 from pathlib import Path
@@ -153,7 +153,7 @@ def test_all_containers_run_the_one_image(helm3: Helm, values: list[str], expect
 
 
 def _everything(helm: Helm, *arguments: str, release: str = "demo") -> list[Object]:
-    """A rendering with every object the chart knows but the PersistentVolumeClaim."""
+    """Render every object of the chart except the PersistentVolumeClaim."""
     objects = render(
         helm, *arguments, "--set", "auth.bootstrapToken.existingSecret=", profile=POSTGRES, release=release
     )

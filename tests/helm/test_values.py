@@ -1,4 +1,4 @@
-"""Values: described, used, and refused with a reason when they are wrong."""
+"""Tests that values are described and used, and that wrong ones are refused with a reason."""
 
 import json
 import re
@@ -279,7 +279,7 @@ def test_the_schema_describes_no_value_that_is_not_there() -> None:
 
 
 def test_no_object_of_the_schema_lets_unknown_values_through() -> None:
-    """An object with fields of its own is closed; one without is passed on to Kubernetes as it is."""
+    """The schema closes objects with known fields, and passes objects without any to Kubernetes unchanged."""
     objects = [SCHEMA, *SCHEMA["$defs"].values()]
     for node in objects:
         objects.extend(child for child in node.get("properties", {}).values() if "properties" in child)
@@ -315,7 +315,7 @@ def test_the_readme_names_every_profile() -> None:
 
 
 def _leaves(node: dict[str, Any], path: str = "") -> Iterator[str]:
-    """The path of every value that the schema describes, Helm's own `global` excepted."""
+    """Yield the path of every value in the schema, except Helm's own `global`."""
     node = SCHEMA["$defs"][node["$ref"].removeprefix("#/$defs/")] if "$ref" in node else node
     if "properties" not in node or path.endswith(".resources"):
         yield path
@@ -333,7 +333,7 @@ def _value_at(path: str) -> Any:
 
 
 def _arguments(values: Values, folder: Path) -> list[str]:
-    """Write values to a file, and answer the arguments that give it to Helm."""
+    """Write values to a file, and return the arguments that give it to Helm."""
     tree: dict[str, Any] = {}
     for dotted, value in values.items():
         *parents, last = dotted.split(".")

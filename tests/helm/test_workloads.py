@@ -1,4 +1,4 @@
-"""The API, the migration Job and the controller: how each profile runs them."""
+"""Tests how each profile runs the API, the migration Job and the controller."""
 
 import base64
 import json

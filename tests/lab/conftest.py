@@ -1,7 +1,7 @@
-"""A lab for the tests of this folder, or the reason why there is none.
+"""Provides a lab for the tests of this folder, or the reason why it cannot run.
 
-FLEETWRIGHT_LAB_PYTHON names an interpreter that has torch: the ranks are then PyTorch's over gloo.  Without it they
-use the lab's own library over TCP.
+FLEETWRIGHT_LAB_PYTHON names an interpreter that has torch: the ranks then use PyTorch over gloo.  Without it they use
+the lab's own library over TCP.
 """
 
 import os
@@ -18,7 +18,7 @@ PYTHON = "FLEETWRIGHT_LAB_PYTHON"
 
 @pytest.fixture(scope="session", autouse=True)
 def lab_allowed() -> None:
-    """Skip all of it where namespaces or traffic control are not allowed."""
+    """Skip all tests where namespaces or traffic control are not allowed."""
     try:
         network.check_allowed()
     except UnavailableError as unavailable:
@@ -27,12 +27,11 @@ def lab_allowed() -> None:
 
 @pytest.fixture(scope="session")
 def torch_python() -> Path | None:
-    """The interpreter that has torch, if one was named."""
+    """Return the interpreter that has torch; None where none is configured."""
     named = os.environ.get(PYTHON)
     return Path(named) if named else None
 
 
 @pytest.fixture(scope="session")
 def library(torch_python: Path | None) -> LibraryName:
-    """What the ranks' collectives go over."""
     return "gloo" if torch_python is not None else "own"

@@ -1,4 +1,4 @@
-"""A run that is killed leaves nothing for long: its processes end with it, and the next run removes the rest."""
+"""Tests that a killed run's processes end with it, and that the next run removes the rest."""
 
 import subprocess
 import sys
@@ -57,7 +57,7 @@ def started_by(pid: int) -> list[int]:
 
 
 def is_there(pid: int) -> bool:
-    """And no mere entry that somebody has yet to read."""
+    """Check that the process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

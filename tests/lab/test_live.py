@@ -1,4 +1,4 @@
-"""Ranks really run, something really breaks, and the live detector says what while it happens."""
+"""Tests that the live detector names injected faults of real ranks while they run."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Namespaces and links: there while they are used, gone afterwards, as fast as said, and cut where said."""
+"""Tests that namespaces and links exist during a run only, and have the configured rates and cuts."""
 
 import os
 import signal
@@ -88,8 +88,9 @@ def inside(network: Network, node: int, *argv: str | Path) -> "subprocess.Popen[
 
 
 def sent_mbit(network: Network, source: int, target: int) -> float:
-    """What the target's link took in while the source sent as much as it could: the middle one of some stretches, for
-    a busy host halts either side now and then.
+    """Return the rate into the target's link while the source sends as fast as possible.
+
+    It is the median of some intervals, because a busy host pauses either side now and then.
     """
     address = network.address(target)
     taker = inside(network, target, sys.executable, flood.__file__, "take", address, "0")
@@ -122,7 +123,7 @@ DIAL = "import socket, sys; socket.create_connection((sys.argv[1], 29900), timeo
 
 
 def reaches(network: Network, source: int, target: int) -> bool:
-    """Whether a connection can be made."""
+    """Check that a connection is possible."""
     address = network.address(target)
     taker = inside(network, target, sys.executable, flood.__file__, "take", address, "0")
     try:
@@ -134,7 +135,7 @@ def reaches(network: Network, source: int, target: int) -> bool:
 
 
 def listens(pid: int) -> bool:
-    """Whether somebody listens in the namespace of a process."""
+    """Check for a listening socket in the namespace of a process."""
     return ":74CC " in Path(f"/proc/{pid}/net/tcp").read_text()
 
 

@@ -1,4 +1,4 @@
-"""Probes over real links: the least delay of each way is what its slower end lets through; nothing else moves it."""
+"""Tests probes over real links: the lowest delay of each direction depends only on the rate of its slower end."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -45,7 +45,7 @@ def test_the_slow_ways_tell_sender_receiver_and_link_apart(what: str, slow: set[
 
 
 def slow_down(network: Network, what: str) -> None:
-    """By half, at node 1."""
+    """Halve a rate at node 1."""
     if what == "tx":
         network.slow_tx(1, rate_mbit=RATE_MBIT / 2)
     elif what == "rx":
@@ -56,7 +56,7 @@ def slow_down(network: Network, what: str) -> None:
 
 @contextmanager
 def probing(network: Network) -> Iterator[Sequence[Prober]]:
-    """A prober in every namespace, one train a look."""
+    """Run a prober in every namespace, with one train per sample."""
     peers = Peers({network.address(node): node for node in range(NODES)})
     with ExitStack() as stack:
         made = [
@@ -69,7 +69,7 @@ def probing(network: Network) -> Iterator[Sequence[Prober]]:
 
 
 def least_delays(probers: Sequence[Prober], *, looks: int = LOOKS) -> dict[Edge, float]:
-    """Of some looks, the least of each way."""
+    """Return the lowest delay of each direction over some samples."""
     found: dict[Edge, float] = {}
     for _ in range(looks):
         for node, prober in enumerate(probers):

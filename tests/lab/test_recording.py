@@ -1,4 +1,4 @@
-"""What the lab records is a recording like any other: whole, readable, and true to what the ranks did."""
+"""Tests that the lab's recording is complete, readable, and consistent with the work of the ranks."""
 
 from collections import Counter
 from pathlib import Path
@@ -23,7 +23,7 @@ DURATION_S = 4.0
 def recorded(
     tmp_path_factory: pytest.TempPathFactory, library: LibraryName, torch_python: Path | None
 ) -> tuple[Workload, Recording]:
-    """A healthy run of four ranks."""
+    """Record a healthy run of four ranks."""
     workload = Workload(ranks=RANKS, duration_s=DURATION_S, library=library, seed=3)
     folder = tmp_path_factory.mktemp("lab") / "run"
     experiment = Experiment(name="healthy", workload=workload, probe_bytes=16 << 10)
@@ -52,7 +52,7 @@ def test_all_ranks_go_through_the_same_collectives(recorded: tuple[Workload, Rec
 
 
 def test_the_kernel_counts_the_bytes_that_the_collectives_moved(recorded: tuple[Workload, Recording]) -> None:
-    """To r-1 go both halves of the ring all-reduce, a part of the all-to-all, and nothing of the pass."""
+    """Rank r-1 receives both halves of the ring all-reduce, a part of the all-to-all, and nothing of the ring pass."""
     workload, recording = recorded
     steps = max(
         seen.values.step or 0
@@ -65,7 +65,7 @@ def test_the_kernel_counts_the_bytes_that_the_collectives_moved(recorded: tuple[
         if isinstance(seen.values, Socket) and (seen.node, seen.peer) == (2, 1)
     ]
     per_step = 2 * workload.all_reduce_bytes * (RANKS - 1) / RANKS + workload.all_to_all_bytes
-    # Each message has a header, and the last look may be two steps away from the last record.
+    # Each message has a header, and the last sample may be two steps away from the last record.
     assert acked[-1] == pytest.approx(per_step * steps, rel=0.05, abs=2.0 * per_step)
 
 

@@ -1,4 +1,4 @@
-"""The whole way: ranks tell their recorders, recorders send to a watcher process, the watcher names the fault."""
+"""Tests the whole chain: ranks send to recorders, recorders to a fault monitor process, which names the fault."""
 
 import json
 import sys
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.lab
 RANKS = 4
 AT_S = 5.1
 HANG_S = 3.0
-ON_ITS_WAY_S = 1.0  # from the recorders over HTTP; the bound of the claim is the watcher's own
+ON_ITS_WAY_S = 1.0  # from the recorders over HTTP; the claimed bound is the fault monitor's own
 WATCH = "from api.cli.faults.monitor import app; app()"
 
 
@@ -51,5 +51,5 @@ def test_a_frozen_rank_is_named_by_the_watcher_process_and_a_bundle_is_kept(
 
 
 def diagnoses(log: Path) -> list[dict[str, Any]]:
-    """The lines of JSON among whatever else the process wrote."""
+    """Return the lines of JSON in the process's output."""
     return [json.loads(line) for line in log.read_text().splitlines() if line.startswith('{"job"')]

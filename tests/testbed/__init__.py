@@ -1,1 +1,1 @@
-"""Real parts as fixtures."""
+"""Provides real Kubernetes, Ray, PostgreSQL, Prometheus and network parts as pytest fixtures."""

@@ -1,9 +1,8 @@
-"""Where the programs of the test control plane are: in `KUBEBUILDER_ASSETS`, else cached, else built once and cached.
+"""Finds the programs of the test control plane in `KUBEBUILDER_ASSETS` or in the cache, else builds them once.
 
-A cache entry is one directory, `~/.cache/fleetwright/<module>/<version>-<fingerprint>`, that appears complete or not
-at all: it is built beside its place and renamed. It carries the digest of each of its files, so a damaged entry is
-noticed and built anew, and needs no Go toolchain to be used. `KUBEBUILDER_ASSETS` may point at a directory with any
-of the same files.
+A cache entry is one directory, `~/.cache/fleetwright/<module>/<version>-<fingerprint>`.  It is built beside its place
+and renamed, so it is complete or absent.  It stores the digest of each of its files, so a damaged entry is rebuilt, and
+an intact one needs no Go toolchain.  `KUBEBUILDER_ASSETS` may name a directory with any of the same files.
 """
 
 import fcntl
@@ -30,7 +29,7 @@ CONTENTS: Final = "contents.json"
 
 
 def find(tools: Tools) -> Mapping[str, Path]:
-    """Answer where each file of `tools` is, built now if need be; `UnavailableError` where that cannot be done."""
+    """Return the path of each file of `tools`, built now if necessary; `UnavailableError` where that is impossible."""
     preset = _in_assets(tools.file_names)
     if len(preset) == len(tools.file_names):
         return preset
@@ -41,7 +40,7 @@ def find(tools: Tools) -> Mapping[str, Path]:
 
 
 def in_wheel(distribution: str, ending: str) -> Path:
-    """Answer the path of the installed file of `distribution` whose name ends so."""
+    """Return the path of the installed file of `distribution` whose name has this ending."""
     try:
         files = metadata.distribution(distribution).files or []
     except metadata.PackageNotFoundError:
@@ -53,14 +52,14 @@ def in_wheel(distribution: str, ending: str) -> Path:
 
 
 def cache_root() -> Path:
-    """Answer where entries live, by the XDG base directory specification."""
+    """Return the directory of all entries, by the XDG base directory specification."""
     configured = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(configured) if Path(configured).is_absolute() else Path.home() / ".cache"
     return base / "fleetwright"
 
 
 def obtain(tools: Tools, root: Path) -> Path:
-    """Answer the sound entry for `tools` under `root`, built now if there is none."""
+    """Return the intact entry for `tools` under `root`; build it if there is none."""
     entry = place(tools, root)
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
@@ -73,12 +72,12 @@ def obtain(tools: Tools, root: Path) -> Path:
 
 
 def place(tools: Tools, root: Path) -> Path:
-    """Answer the directory under `root` that is, or will be, the entry for `tools`."""
+    """Return the directory under `root` for the entry of `tools`, which may not exist yet."""
     return root / tools.name / f"{tools.version}-{tools.fingerprint()}"
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build what the chosen tests need before the first of them starts, outside of its time limit."""
+    """Build the programs of the selected tests before the first of them starts, outside of its time limit."""
     if session.config.option.collectonly:
         return
     wanted = {name for item in session.items if isinstance(item, pytest.Function) for name in item.fixturenames}
@@ -90,7 +89,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             reporter.write_line(
                 f"{tools.name} {tools.version} is not in {cache_root()}: building it, once, which takes minutes"
             )
-        with suppress(UnavailableError):  # the fixture says so, as a skip or a failure of the tests that ask for it
+        with suppress(UnavailableError):  # the fixture reports the reason, as a skip or a failure of its tests
             find(tools)
 
 
@@ -111,14 +110,14 @@ def _in_assets(file_names: tuple[str, ...]) -> dict[str, Path]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock file at `path`; the kernel lets go of it for a process that dies."""
+    """Hold the lock file at `path`; the kernel releases it when the process dies."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _build_entry(tools: Tools, entry: Path) -> None:
-    for leftover in entry.parent.glob(".partial-*"):  # of a build that was killed: the lock says that none is running
+    for leftover in entry.parent.glob(".partial-*"):  # left by a killed build: no build runs under this lock
         shutil.rmtree(leftover)
     partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=entry.parent))
     try:

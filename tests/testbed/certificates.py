@@ -1,4 +1,4 @@
-"""Certificates for one test run: an authority of its own and what it issues, all on P-256 keys, good for a week."""
+"""Issues certificates for one test run from its own authority, all on P-256 keys, valid for a week."""
 
 import datetime as dt
 import ipaddress
@@ -18,7 +18,7 @@ CLOCK_SKEW: Final = dt.timedelta(hours=1)
 
 @dataclass(frozen=True, kw_only=True)
 class KeyPair:
-    """A certificate and its private key as PEM files."""
+    """Names the PEM files of a certificate and its private key."""
 
     cert_path: Path
     key_path: Path
@@ -26,7 +26,7 @@ class KeyPair:
 
 @dataclass(frozen=True, kw_only=True)
 class Authority:
-    """A certificate authority that keeps everything it makes in one directory."""
+    """Is a certificate authority that keeps its files in one directory."""
 
     directory: Path
     cert: x509.Certificate
@@ -75,7 +75,7 @@ class Authority:
 
 
 def signing_key(directory: Path, file_name: str) -> KeyPair:
-    """Make a bare key pair, such as the one that signs service-account tokens; `cert_path` holds the public key."""
+    """Create a bare key pair, such as the one that signs service-account tokens; `cert_path` holds the public key."""
     key = ec.generate_private_key(ec.SECP256R1())
     public_path = directory / f"{file_name}.pub"
     public_path.write_bytes(
@@ -85,7 +85,7 @@ def signing_key(directory: Path, file_name: str) -> KeyPair:
 
 
 def write_private_key(path: Path, key: ec.EllipticCurvePrivateKey) -> Path:
-    """Write `key` where only its owner may read it."""
+    """Write `key` with read permission for its owner only."""
     path.touch(mode=0o600)
     path.write_bytes(
         key.private_bytes(

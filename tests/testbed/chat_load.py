@@ -1,4 +1,4 @@
-"""Callers of a chat service in the background, each with one request after another, and what they got."""
+"""Runs background callers of a chat service, each with one request at a time, and records their responses."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -16,27 +16,24 @@ CALLERS = 6
 
 @dataclass(kw_only=True)
 class ChatLoad:
-    """What is asked for, and what came of it."""
-
     http: httpx.AsyncClient
     url: str
     tokens: int  # of an answer
     streams: tuple[bool, ...] = (True, False)  # in turn: as a stream, in one piece
     headers: Mapping[str, str] = field(default_factory=dict)
-    hear: Callable[[dict[str, Any]], object] | None = None  # each whole answer that came in one piece
+    hear: Callable[[dict[str, Any]], object] | None = None  # receives each whole response that is no stream
     whole: int = 0
     faults: list[str] = field(default_factory=list)
     over: bool = False
 
     async def some_more(self) -> None:
-        """Until each caller has sent and got at least one whole request from now on, or one has failed."""
+        """Wait until each caller has completed one more whole request, or one has failed."""
         enough = self.whole + 2 * CALLERS
         async with asyncio.timeout(PATIENCE_S):
             while self.whole < enough and not self.faults:
                 await asyncio.sleep(0.05)
 
     async def keep_calling(self) -> None:
-        """One caller, until it is over."""
         for stream in cycle(self.streams):
             if self.over:
                 return
@@ -46,7 +43,7 @@ class ChatLoad:
                 self.faults.append(repr(error))
 
     async def first_answer(self) -> None:
-        """Until the router knows who runs: it looks every second, and has just begun."""
+        """Wait until the router knows the running replicas, which it polls every second."""
         async with asyncio.timeout(PATIENCE_S):
             while (await self.http.get(f"{self.url}/v1/models")).status_code != 200:
                 await asyncio.sleep(0.1)
@@ -65,7 +62,7 @@ class ChatLoad:
 
 
 def is_whole(answer: httpx.Response, *, tokens: int) -> bool:
-    """Whether nothing of it is missing: no token, and of a stream not its end."""
+    """Check that the response has all its tokens and, if it is a stream, its end."""
     if answer.headers["content-type"] == "text/event-stream":
         events, words = answer.text.count("data: {"), answer.text.count('"delta"')
         return events == words == tokens and answer.text.endswith("data: [DONE]\n\n")
@@ -74,7 +71,7 @@ def is_whole(answer: httpx.Response, *, tokens: int) -> bool:
 
 @asynccontextmanager
 async def calling(load: ChatLoad) -> AsyncIterator[ChatLoad]:
-    """All callers at work, from the first answer on; each ends with the request that it is at."""
+    """Run all callers from the first response on; each finishes its current request at the end."""
     await load.first_answer()
     callers = [asyncio.create_task(load.keep_calling()) for _ in range(CALLERS)]
     try:

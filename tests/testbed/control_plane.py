@@ -1,8 +1,8 @@
-"""A real control plane: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, and kwok in place of kubelets.
+"""Runs a real control plane: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, and kwok for kubelets.
 
-Everything listens on loopback only, RBAC is on, and every part has an identity of its own. Nodes that a test makes
-become ready, and pods bound to them run, because kwok says so; nothing is ever executed. The one change to kwok's own
-stages: the pod of a Job runs until it is annotated with `COMPLETE`, so that a test can look at it in between.
+Everything listens on loopback only, RBAC is on, and every part has its own identity.  kwok marks the nodes of a test as
+ready and their pods as running; nothing is executed.  One of kwok's stages is changed: the pod of a Job runs until it
+is annotated with `COMPLETE`, so that a test can check it before.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ Flags = Mapping[str, object]
 
 
 class Ports(NamedTuple):
-    """The loopback port of each part."""
+    """Lists the loopback port of each part."""
 
     etcd: int
     etcd_peer: int
@@ -43,7 +43,7 @@ class Ports(NamedTuple):
 
 @contextmanager
 def control_plane(work_dir: Path) -> Iterator[KubeApi]:
-    """Run a control plane that keeps its files in `work_dir`; it is ready for work on entry, and gone on exit."""
+    """Run a control plane with its files in `work_dir`; it is ready on entry and stopped on exit."""
     files = binaries.find(KUBERNETES)
     ports = Ports(*free_ports(len(Ports._fields)))
     authority = Authority.create(work_dir / "pki")

@@ -1,4 +1,4 @@
-"""Controllers as processes, one after the other, between a real service and applications behind a gate."""
+"""Runs controllers as processes, one at a time, between a real service and applications behind a gate."""
 
 import itertools
 import os
@@ -23,7 +23,7 @@ from tests.testbed.waiting import wait_for
 
 @dataclass
 class Stage:
-    """Service, gate, and controllers one after the other."""
+    """Holds the service, the gate and the current controller."""
 
     server: Server
     client: Client
@@ -33,7 +33,7 @@ class Stage:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def start(self, *, lease_s: float = 1.0) -> tuple[str, Process]:
-        """A controller whose way to the API is still closed: its start costs no time later."""
+        """Start a controller whose connection to the API is still closed, so that its start costs no time later."""
         name = f"api-{next(self.numbers)}"
         options = ["--period-s", "0.1", "--lease-s", str(lease_s), "--metrics-port", "0"]
         options += ["--token-file", str(self.folder / "token")]
@@ -48,7 +48,6 @@ class Stage:
         return name, process
 
     def open(self, name: str) -> None:
-        """Let a controller reach the API."""
         self.gate.behind[name] = self.server.url
 
     def register(
@@ -60,7 +59,7 @@ class Stage:
         plan: Mapping[str, int],
         health: HealthProbe | None = None,
     ) -> str:
-        """A target in mode `apply`, one replica a step; the plan's id."""
+        """Register a target in mode `apply` with one replica per step; return the id of its plan."""
         self.gate.behind[f"serve-{name}"] = behind
         plan_id = self.client.create_plan(request_for(plan)).id
         application = RayServeApplication.model_validate(
@@ -83,13 +82,13 @@ class Stage:
         return plan_id
 
     def done(self, name: str) -> TargetStatus:
-        """The report that says that all is in place."""
+        """Wait for the report that the target is as planned."""
         status = self.wait(name, lambda seen: seen.phase is Phase.APPLIED, what=f"{name} in place")
         self.client.delete_target(name, if_match=self.client.get_target(name).etag)
         return status
 
     def wait(self, name: str, wanted: Callable[[TargetStatus], bool], *, what: str) -> TargetStatus:
-        """The first report that is as wanted."""
+        """Wait for the first report that satisfies `wanted`."""
         status = wait_for(lambda: self._status(name), lambda seen: seen is not None and wanted(seen), what=what)
         assert status is not None
         return status

@@ -1,4 +1,4 @@
-"""Both databases, one test: SQLite in a temporary folder, PostgreSQL from the machine."""
+"""Runs one test on both databases: SQLite in a temporary folder, and PostgreSQL from the machine."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from api.store import Migrations
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a database without any table, on SQLite and then on PostgreSQL."""
+    """Return the URL of a database without tables, on SQLite and then on PostgreSQL."""
     if request.param == "sqlite":
         return f"sqlite+aiosqlite:///{tmp_path}/fleetwright.db"
     url: str = request.getfixturevalue("postgres_url")
@@ -18,14 +18,14 @@ def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def database_url(empty_database_url: str) -> str:
-    """The same, migrated."""
+    """Return the URL of a migrated database."""
     Migrations(empty_database_url).upgrade()
     return empty_database_url
 
 
 @pytest.fixture
 def sqlite_url(tmp_path: Path) -> str:
-    """A migrated SQLite database, for tests to which the database does not matter."""
+    """Return a migrated SQLite database, for tests that do not depend on the database."""
     url = f"sqlite+aiosqlite:///{tmp_path}/fleetwright.db"
     Migrations(url).upgrade()
     return url
@@ -33,5 +33,5 @@ def sqlite_url(tmp_path: Path) -> str:
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
-    """Async tests run on asyncio, as the service does."""
+    """Run async tests on asyncio, as the service does."""
     return "asyncio"

@@ -1,7 +1,7 @@
-"""Programs of Debian packages that are not installed: fetched with apt, unpacked into a cache, found there again.
+"""Fetches Debian packages that are not installed with apt, and unpacks them into a cache.
 
-Needs no rights and changes nothing outside of the cache: `apt-get download` checks what it fetches as an installation
-would, and `dpkg-deb` unpacks it without running its scripts.
+This needs no root rights and changes nothing outside of the cache: `apt-get download` verifies a package as an
+installation would, and `dpkg-deb` unpacks it without running its scripts.
 """
 
 import os
@@ -19,13 +19,13 @@ INSTALLS: Final = re.compile(r"^Inst (?P<name>\S+) (?:\[\S+\] )?\((?P<version>\S
 
 
 def cached(cache: Path) -> Path | None:
-    """Answer the newest tree that an earlier run left in `cache`."""
+    """Return the newest tree in `cache`; None without one."""
     entries = sorted(cache.glob("[!.]*"), key=lambda entry: entry.stat().st_mtime_ns)
     return entries[-1] if entries else None
 
 
 def fetch(package: str, *, cache: Path, also: Callable[[str], bool]) -> Path:
-    """Answer a tree with `package` and those of the packages it needs and this machine lacks that `also` wants."""
+    """Return a tree with `package` and those of its missing dependencies that `also` accepts."""
     for program in ("apt-get", "dpkg-deb"):
         if shutil.which(program) is None:
             raise UnavailableError(f"there is no {program} on PATH to get the package {package} with")
@@ -38,7 +38,7 @@ def fetch(package: str, *, cache: Path, also: Callable[[str], bool]) -> Path:
 
 
 def libraries(tree: Path) -> list[Path]:
-    """Answer where the shared libraries of a tree are."""
+    """Return the directories of a tree's shared libraries."""
     return [path for pattern in ("usr/lib/*-linux-*", "lib/*-linux-*") for path in sorted(tree.glob(pattern))]
 
 
@@ -60,7 +60,7 @@ def _fetch(package: str, also: Callable[[str], bool], *, partial: Path, cache: P
 
 
 def _download(package: str, also: Callable[[str], bool], *, into: Path) -> str:
-    """Download the archives and answer the version of `package`."""
+    """Download the archives and return the version of `package`."""
     plan = _run("apt-get", "install", "--simulate", "--reinstall", "--no-install-recommends", package, cwd=into)
     versions = {found["name"]: found["version"] for found in INSTALLS.finditer(plan)}
     if package not in versions:

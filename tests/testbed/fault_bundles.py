@@ -1,4 +1,4 @@
-"""Diagnoses as a fault monitor reports them, with a real bundle of a generated job."""
+"""Provides diagnoses as a fault monitor reports them, with a real bundle of a generated job."""
 
 import base64
 import gzip
@@ -17,25 +17,24 @@ NODES = {str(index): f"gpu-{index}" for index in range(HANG.nodes)}
 
 @cache
 def bundle_text() -> str:
-    """The bundle of a job in which node 2 never enters the collective."""
+    """Return the bundle of a job in which node 2 never enters the collective."""
     what = calls(HANG.told(), judge_s=SETTINGS.judge_s)
     return "".join(write_bundle(HANG.job, SETTINGS, what, version="0.0.1"))
 
 
 def packed(text: str) -> str:
-    """A bundle as it is sent."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def report(**changes: Any) -> dict[str, Any]:
-    """The bundle's diagnosis, with the bundle."""
+    """Return the bundle's diagnosis, with the bundle."""
     (diagnosis,) = read_bundle(bundle_text().splitlines(keepends=True)).diagnoses
     body = {"job": "llm-7b", "diagnosis": diagnosis.model_dump(mode="json"), "nodes": NODES}
     return body | {"bundle": packed(bundle_text())} | changes
 
 
 def node_diagnosis(name: str, /, **changes: Any) -> dict[str, Any]:
-    """A diagnosis that quarantines a node at once, without a bundle."""
+    """Return a diagnosis that quarantines a node at once, without a bundle."""
     diagnosis = {
         "fault": "crash",
         "scope": "node",

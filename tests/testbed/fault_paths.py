@@ -1,10 +1,10 @@
-"""A job on a small fabric, in which the right cable of each connection is obvious."""
+"""Provides a job on a small fabric in which the right cable of each connection is obvious."""
 
 from typing import Any
 
 
 def two_rings(**changes: Any) -> dict[str, Any]:
-    """Two rings between two leaves with two cables: one cable per ring, unless a hash puts both on one."""
+    """Build two rings between two leaves with two cables: one cable per ring, unless a hash puts both on one."""
     network = [
         {"name": "leaf-[0-1]", "tier": "leaf", "uplinks": ["spine-[0-1]"], "link_gb_per_s": 25},
         {"name": "spine-[0-1]", "tier": "spine"},

@@ -1,6 +1,6 @@
-"""A gate between a process under test and the services it calls: it counts, holds and refuses requests on demand.
+"""Provides a gate between a process under test and its services: it counts, holds and refuses requests on demand.
 
-Runs in a thread of the test.  A held request never gets an answer: what waits for one is killed, or gives up.
+It runs in a thread of the test.  A held request never gets a response: its caller is killed, or gives up.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _OF_ONE_HOP = {"host", "connection", "content-length", "content-encoding", "tran
 
 @dataclass(slots=True)
 class Hold:
-    """The request to hold: the `nth` that matches, before it is passed on or after it took effect."""
+    """Selects the request to hold: the `nth` match, before it is forwarded or after it took effect."""
 
     method: str
     path: str  # a regular expression over the whole path
@@ -32,7 +32,7 @@ class Hold:
     after: bool = False
     closes: str | None = None  # what is shut at the same moment
     reached: threading.Event = field(default_factory=threading.Event)
-    given_up: threading.Event = field(default_factory=threading.Event)  # whoever asked does not wait any more
+    given_up: threading.Event = field(default_factory=threading.Event)  # the caller does not wait any more
     given_up_s: float | None = None  # by the steady clock
     seen: int = 0
 
@@ -43,13 +43,13 @@ class Hold:
         return self.seen == self.nth
 
     def wait(self) -> None:
-        """Until the request is held."""
+        """Wait until the request is held."""
         assert self.reached.wait(PATIENCE_S), f"no {self.method} {self.path} came, or only {self.seen}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passed:
-    """A request that got its answer."""
+    """Records a forwarded request."""
 
     came_s: float  # by the steady clock
     method: str
@@ -59,7 +59,7 @@ class Passed:
 
 @dataclass
 class Gate:
-    """`/NAME/...` goes to what stands behind NAME; 503 where nothing does."""
+    """Forwards `/NAME/...` to the service registered as NAME; 503 without one."""
 
     url: str
     behind: dict[str, Answering | str] = field(default_factory=dict)  # a function, or the URL of a server
@@ -68,12 +68,11 @@ class Gate:
     http: httpx.AsyncClient | None = None
 
     def hold(self, hold: Hold) -> Hold:
-        """From now on."""
+        """Hold a request that arrives from now on."""
         self.holds.append(hold)
         return hold
 
     async def __call__(self, scope: Mapping[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
-        """The gate as an ASGI application."""
         came_s = time.monotonic()
         request = await _request(scope, receive)
         name, path = scope["raw_path"].decode().removeprefix("/").split("/", 1)
@@ -110,7 +109,6 @@ class Gate:
 
 @contextmanager
 def running_gate() -> Iterator[Gate]:
-    """A gate in a thread."""
     (port,) = free_ports(1)
     gate = Gate(url=f"http://{LOOPBACK}:{port}")
     config = uvicorn.Config(

@@ -1,8 +1,7 @@
-"""What the test control plane is built from: Go tools modules under `tests/controlplane/`, pinned by go.mod and go.sum.
+"""Builds the test control plane's programs from Go modules under `tests/controlplane/`, pinned by go.mod and go.sum.
 
-A module is built with nothing but the Go toolchain and the module proxy that the machine is set up for. The manifests
-a program needs (definitions of its resources, simulation stages) come out of the same published modules, so they
-always fit the program.
+A build uses only the Go toolchain and the configured module proxy.  The manifests of a program (resource definitions,
+simulation stages) come from the same published modules, so they always match the program.
 """
 
 import hashlib
@@ -25,7 +24,7 @@ OLDEST_GO: Final = (1, 21)  # the first that fetches the newer toolchain a go.mo
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestSet:
-    """Files of a published module that a program needs beside it."""
+    """Selects files of a published module that a program needs."""
 
     module: str
     patterns: tuple[str, ...]
@@ -33,7 +32,7 @@ class ManifestSet:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tools:
-    """What one tools module gives: programs by file name, and folders of manifests by name."""
+    """Describes one tools module: programs by file name, and folders of manifests by name."""
 
     fixtures: tuple[str, ...]
     released_as: str
@@ -52,14 +51,14 @@ class Tools:
 
     @property
     def version(self) -> str:
-        """Answer the version of the module `released_as`, as pinned in go.mod."""
+        """Return the version of the module `released_as`, as pinned in go.mod."""
         pinned = re.search(rf"^(?:require)?\s+{re.escape(self.released_as)} (v\S+)", self._read("go.mod"), re.MULTILINE)
         if pinned is None:
             raise ValueError(f"{self.directory}/go.mod does not require {self.released_as}")
         return pinned[1]
 
     def fingerprint(self) -> str:
-        """Answer a short digest of everything that the build depends on."""
+        """Return a short digest of everything that the build depends on."""
         manifests = {name: [chosen.module, chosen.patterns] for name, chosen in self.manifests.items()}
         recipe = json.dumps([platform.machine(), dict(self.programs), manifests, self.stamps])
         return hashlib.sha256("\0".join([self._read("go.mod"), self._read("go.sum"), recipe]).encode()).hexdigest()[:12]
@@ -94,7 +93,7 @@ KUBERNETES: Final = Tools(
             ),
         )
     },
-    # A server built without them says it is v0.0.0, which no chart's kubeVersion accepts.
+    # A server built without them reports v0.0.0, which no chart's kubeVersion accepts.
     stamps=(
         "k8s.io/component-base/version.gitVersion={version}",
         "k8s.io/component-base/version.gitMajor={major}",
@@ -139,7 +138,7 @@ ALL: Final = (KUBERNETES, KUBERAY, KUEUE, HELM)
 
 
 def build(tools: Tools, into: Path) -> None:
-    """Build the programs of `tools` and copy its manifests, all into the directory `into`."""
+    """Build the programs of `tools` and copy its manifests into the directory `into`."""
     _require_go(cwd=into)
     packages = list(tools.programs.values())
     _go(
@@ -165,7 +164,7 @@ def build(tools: Tools, into: Path) -> None:
 
 
 def _built_name(package: str) -> str:
-    """Answer what Go calls the program of `package`: its last element that is not a major version."""
+    """Return the program name that Go gives to `package`: its last element that is not a major version."""
     elements = package.split("/")
     return elements[-2] if re.fullmatch(r"v\d+", elements[-1]) else elements[-1]
 

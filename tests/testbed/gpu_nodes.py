@@ -1,4 +1,4 @@
-"""Nodes with GPUs that exist on paper only: the scheduler fills them, kwok keeps them ready and runs their pods."""
+"""Creates simulated nodes with GPUs: the scheduler fills them, kwok keeps them ready and runs their pods."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,14 +14,13 @@ POWER_DOMAIN_LABEL: Final = "cluster/power-domain"
 
 @dataclass(frozen=True, kw_only=True)
 class GpuNodes:
-    """The nodes of one test; only pods that select its pool ought to ask for GPUs."""
+    """Holds the nodes of one test; only pods that select its pool should request GPUs."""
 
     core: Any  # kubernetes.client.CoreV1Api, which has no type information
     pool: str
 
     @property
     def selector(self) -> dict[str, str]:
-        """Answer the node selector of this pool."""
         return {POOL_LABEL: self.pool}
 
     def add(
@@ -33,7 +32,7 @@ class GpuNodes:
         rack: str = "r1",
         power_domain: str = "pd-r1",
     ) -> list[str]:
-        """Add `count` equal nodes, wait until they are ready, and answer their names."""
+        """Add `count` equal nodes, wait until they are ready, and return their names."""
         labels = {ACCELERATOR_LABEL: accelerator, RACK_LABEL: rack, POWER_DOMAIN_LABEL: power_domain} | self.selector
         first = len(self.names())
         names = [f"{self.pool}-{number}" for number in range(first, first + count)]

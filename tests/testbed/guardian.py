@@ -1,9 +1,9 @@
-"""Run one program, and when it or the tests end, end everything that it ever started and remove its scratch directory.
+"""Runs one program; when it or the tests end, kills all its descendants and removes its scratch directory.
 
-Run as a module, `python -m tests.testbed.guardian SCRATCH PROGRAM [ARGUMENT...]`. Ray needs it: its workers lead
-process groups of their own and its agents outlive their raylet, so neither a signal to one group nor the kernel's
-parent-death signal reaches them all. The guardian is a child subreaper (`prctl(2)`, `PR_SET_CHILD_SUBREAPER`): the
-kernel gives it every orphan among its descendants, so that walking down from it misses none.
+Run it as a module, `python -m tests.testbed.guardian SCRATCH PROGRAM [ARGUMENT...]`.  Ray needs it: its workers lead
+their own process groups and its agents outlive their raylet, so neither a signal to one group nor the kernel's
+parent-death signal reaches them all.  The guardian is a child subreaper (`prctl(2)`, `PR_SET_CHILD_SUBREAPER`): the
+kernel reparents every orphan among its descendants to it, so that a walk down from it misses none.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ SWEEP_INTERVAL_S: Final = 0.02
 
 
 def end_descendants() -> None:
-    """Kill until nothing is left: what is forked between a look and its kills shows in the next look."""
+    """Kill descendants until none is left: a process forked during one pass appears in the next."""
     while found := descendants(os.getpid()):
         for pid in found:
             with suppress(ProcessLookupError):
@@ -37,7 +37,7 @@ def end_descendants() -> None:
 
 
 def main(scratch: Path, argv: list[str]) -> int:
-    """Answer the program's exit status, or 128 + SIGTERM where the guardian was told to end."""
+    """Return the program's exit status, or 128 + SIGTERM where the guardian was terminated."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     libc = ctypes.CDLL(None, use_errno=True)
     # Asked to end, rather than killed as launch.py wished, when the test run is gone: there is work left to do then.
@@ -54,7 +54,7 @@ def main(scratch: Path, argv: list[str]) -> int:
 
 
 def _reap_until(pid: int) -> int:
-    """Collect adopted orphans as they end, until `pid` ends: answer its exit status as a shell would."""
+    """Reap adopted orphans until `pid` ends; return its exit status as a shell would."""
     while True:
         ended, status = os.wait()
         if ended == pid:

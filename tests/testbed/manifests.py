@@ -1,4 +1,4 @@
-"""Workloads that ask for GPUs, as the manifests a user would write; the image is a name only: no pod runs anything."""
+"""Builds manifests of workloads that request GPUs; the image is only a name, because no pod runs anything."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,7 +9,7 @@ IMAGE: Final = "registry.invalid/worker:1"
 
 
 def deployment(name: str, namespace: str, *, gpus: int, replicas: int, nodes: Mapping[str, str]) -> dict[str, Any]:
-    """Answer a Deployment of `replicas` pods with `gpus` GPUs each, for `nodes` only."""
+    """Build a Deployment of `replicas` pods with `gpus` GPUs each, for `nodes` only."""
     labels = {"app": name}
     return {
         "apiVersion": "apps/v1",
@@ -24,7 +24,7 @@ def deployment(name: str, namespace: str, *, gpus: int, replicas: int, nodes: Ma
 
 
 def kueue_queue(name: str, namespace: str, *, gpus: int, nodes: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Answer what makes the Kueue queue `name` in `namespace`, which admits work for `gpus` GPUs onto `nodes`."""
+    """Build the objects of the Kueue queue `name` in `namespace`, which admits `gpus` GPUs onto `nodes`."""
     quota = {GPU: gpus, "cpu": "1k", "memory": "64Ti"}  # of which only the GPUs are scarce
     resources = [{"name": resource, "nominalQuota": amount} for resource, amount in quota.items()]
     group = {"coveredResources": list(quota), "flavors": [{"name": name, "resources": resources}]}
@@ -40,7 +40,7 @@ def kueue_queue(name: str, namespace: str, *, gpus: int, nodes: Mapping[str, str
 
 
 def queued_job(name: str, namespace: str, *, gpus: int, queue: str) -> dict[str, Any]:
-    """Answer a suspended Job of one pod with `gpus` GPUs that waits in the Kueue queue `queue`."""
+    """Build a suspended Job of one pod with `gpus` GPUs that waits in the Kueue queue `queue`."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -53,14 +53,14 @@ def queued_job(name: str, namespace: str, *, gpus: int, queue: str) -> dict[str,
 
 
 def ray_cluster(name: str, namespace: str, *, workers: int, gpus: int, nodes: Mapping[str, str]) -> dict[str, Any]:
-    """Answer a RayCluster with a head and one group of `workers` workers with `gpus` GPUs each."""
+    """Build a RayCluster with a head and one group of `workers` workers with `gpus` GPUs each."""
     return ray_cluster_of_groups(name, namespace, groups={"gpu": workers}, gpus=gpus, nodes=nodes)
 
 
 def ray_cluster_of_groups(
     name: str, namespace: str, *, groups: Mapping[str, int], gpus: int, nodes: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Answer a RayCluster with a head and `groups`: how many workers with `gpus` GPUs each, by name."""
+    """Build a RayCluster with a head and `groups`: the number of workers with `gpus` GPUs each, by name."""
     specs = [
         {
             "groupName": group,
@@ -82,7 +82,7 @@ def ray_cluster_of_groups(
 
 
 def pod_spec(*, gpus: int, nodes: Mapping[str, str]) -> dict[str, Any]:
-    """Answer the specification of a pod with one container, for `nodes` only."""
+    """Build a pod specification with one container, for `nodes` only."""
     size = {"cpu": "4", "memory": "16Gi"} | ({GPU: str(gpus)} if gpus else {})
     container = {"name": "main", "image": IMAGE, "resources": {"requests": size, "limits": size}}
     return {"nodeSelector": dict(nodes), "containers": [container]}

@@ -1,4 +1,4 @@
-"""A test run inside a test: how fixtures behave on a machine that lacks their part, or when the run is killed."""
+"""Runs pytest inside a test: for fixtures on a machine that lacks their part, or a killed run."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from types import MappingProxyType
 def run_pytest(
     source: str, *, folder: Path, plugins: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})
 ) -> subprocess.CompletedProcess[str]:
-    """Run the tests in `source` in a process of their own: the fixtures of `plugins`, warnings are errors."""
+    """Run the tests in `source` in their own process, with the fixtures of `plugins`; warnings are errors."""
     path = folder / "test_nested.py"
     path.write_text(dedent(source))
     named = [argument for plugin in plugins for argument in ("-p", plugin)]

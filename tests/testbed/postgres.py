@@ -1,7 +1,7 @@
-"""The `postgres` fixtures: a real PostgreSQL server on loopback, and in it a database of its own for each test.
+"""Provides the `postgres` fixtures: a real PostgreSQL server on loopback, with a database for each test.
 
 The programs are those of `FLEETWRIGHT_POSTGRES_BIN`, of PATH, or of Debian's installed package; else Debian's package
-is unpacked into the cache. PostgreSQL refuses to run as root, so there the server gets an unprivileged account.
+is unpacked into the cache.  PostgreSQL refuses to run as root, so root starts the server under an unprivileged account.
 """
 
 import os
@@ -37,25 +37,25 @@ OWNER: Final = "fleetwright"
 
 @dataclass(frozen=True, kw_only=True)
 class PostgresPrograms:
-    """Where the server's programs are, and who may run them."""
+    """Names the directory of the server's programs, and the account that runs them."""
 
     bin_dir: Path
     account: pwd.struct_passwd | None = None  # None: that of the tests
     tree: Path | None = None  # of the unpacked package, with libraries that the machine itself lacks
 
     def command(self, program: str, *arguments: str) -> list[str]:
-        """Answer the command line of one program, run by `account`."""
+        """Return the command line of one program, run by `account`."""
         command = [str(self.bin_dir / program), *arguments]
         if self.tree is not None:
             command = ["env", f"LD_LIBRARY_PATH={':'.join(map(str, debian.libraries(self.tree)))}", *command]
         if self.account is not None:
-            # A change of user cancels the wish to die with the test run (prctl(2)); setpriv makes it anew.
+            # A change of user clears the parent-death signal (prctl(2)); setpriv sets it again.
             ids = [f"--reuid={self.account.pw_uid}", f"--regid={self.account.pw_gid}", "--clear-groups"]
             command = ["setpriv", *ids, "--pdeathsig=KILL", *command]
         return command
 
     def copied(self, target: Path) -> Self:
-        """Answer the same with a copy of the package below `target`: the cache may be where `account` cannot go."""
+        """Copy the package below `target`, because `account` may have no access to the cache."""
         if self.tree is None:
             return self
         shutil.copytree(self.tree, target, symlinks=True)
@@ -64,7 +64,7 @@ class PostgresPrograms:
 
 @dataclass(kw_only=True)
 class PostgresServer:
-    """One server with its data, which outlive its process: it may be killed and started again."""
+    """Runs one server; its data outlives its process, so it can be killed and started again."""
 
     programs: PostgresPrograms
     directory: Path
@@ -75,17 +75,17 @@ class PostgresServer:
     _process: Process | None = field(default=None, init=False)
 
     def url(self, database: str = "postgres", *, scheme: str = "postgresql+psycopg") -> str:
-        """Answer the SQLAlchemy URL of a database, or with scheme `postgresql` the one that psycopg takes."""
+        """Return the SQLAlchemy URL of a database; with scheme `postgresql` the one for psycopg."""
         return f"{scheme}://{OWNER}:{self.password}@{LOOPBACK}:{self.port}/{database}"
 
     @property
     def pid(self) -> int:
-        """Answer the first process of a running server."""
+        """Return the first process of a running server."""
         assert self._process is not None
         return self._process.pid
 
     def initialise(self) -> None:
-        """Make the data directory; every connection needs the password."""
+        """Create the data directory; every connection needs the password."""
         password_path = self.directory / "password"
         password_path.write_text(self.password)
         arguments = ["--auth=scram-sha-256", f"--username={OWNER}", f"--pwfile={password_path}"]
@@ -96,7 +96,7 @@ class PostgresServer:
             raise RuntimeError(f"initdb: {done.stderr.strip()}")
 
     def start(self) -> None:
-        """Start the server on its data and wait until it answers."""
+        """Start the server on its data and wait until it responds."""
         settings = {
             "listen_addresses": LOOPBACK,
             "port": self.port,
@@ -112,7 +112,7 @@ class PostgresServer:
         self._process.wait_ready(self._answers)
 
     def kill(self) -> None:
-        """Kill the server as `kill -9` does, without a checkpoint or a word to its clients; wait until it is gone."""
+        """Kill the server as `kill -9` does, without a checkpoint or a notice to its clients; wait for its end."""
         if self._process is None:
             return
         backends = descendants(self._process.pid)
@@ -142,7 +142,7 @@ class PostgresServer:
 
 
 def find_programs(*, installed: Path = DEBIAN_HOME, cache: Path | None = None) -> PostgresPrograms:
-    """Answer the programs to use; `UnavailableError` where this machine cannot have them."""
+    """Return the programs to use; `UnavailableError` where this machine has none."""
     account = _unprivileged_account() if os.geteuid() == 0 else None
     if configured := os.environ.get(BIN_VARIABLE):
         if not _is_complete(Path(configured)):
@@ -160,7 +160,7 @@ def find_programs(*, installed: Path = DEBIAN_HOME, cache: Path | None = None) -
 
 @contextmanager
 def running_postgres(programs: PostgresPrograms, *, log_dir: Path, fsync: bool) -> Iterator[PostgresServer]:
-    """Start a server with fresh data; without `fsync` it is faster, and safe from a kill but not from a power cut."""
+    """Start a server with new data; without `fsync` it is faster, and survives a kill but not a power cut."""
     directory = Path(
         tempfile.mkdtemp(prefix="fw-pg-")
     )  # where its account can go, and short enough for a socket's path
@@ -181,21 +181,21 @@ def running_postgres(programs: PostgresPrograms, *, log_dir: Path, fsync: bool) 
 
 @pytest.fixture(scope="session")
 def postgres_programs() -> PostgresPrograms:
-    """The server's programs, for a test that needs a server of its own (`running_postgres`)."""
+    """Return the programs for a test that needs its own server (`running_postgres`)."""
     with skipping_where_unavailable("postgres", what="PostgreSQL"):
         return find_programs()
 
 
 @pytest.fixture(scope="session")
 def postgres(postgres_programs: PostgresPrograms, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    """A server for all tests. It does not wait for the disk: the data need not outlive the machine."""
+    """Share one server among all tests, without fsync: its data need not survive a power cut."""
     with running_postgres(postgres_programs, log_dir=tmp_path_factory.mktemp("postgres"), fsync=False) as server:
         yield server
 
 
 @pytest.fixture
 def postgres_url(postgres: PostgresServer) -> Iterator[str]:
-    """The SQLAlchemy URL of an empty database that only this test uses."""
+    """Return the SQLAlchemy URL of an empty database that only this test uses."""
     name = f"test_{secrets.token_hex(6)}"
     postgres.execute("CREATE DATABASE {}", name)
     yield postgres.url(name)

@@ -1,4 +1,4 @@
-"""What `/proc` tells about processes: who started whom, who still runs, who bears a mark, who listens where."""
+"""Reads `/proc`: descendants of a process, running processes, environment variables, listening addresses."""
 
 import ipaddress
 import sys
@@ -16,7 +16,7 @@ IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def descendants(pid: int) -> list[int]:
-    """Answer every process below `pid`, nearest first; those that have ended but are not yet reaped count too."""
+    """Return every process below `pid`, nearest first; includes zombies."""
     children: defaultdict[int, list[int]] = defaultdict(list)
     for path in PROC.glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
@@ -28,7 +28,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
-    """Say whether process `pid` is there and has not ended."""
+    """Check that process `pid` exists and is no zombie."""
     try:
         return _fields_after_name(PROC / str(pid))[0] not in ENDED_STATES
     except (FileNotFoundError, ProcessLookupError):
@@ -36,7 +36,7 @@ def is_running(pid: int) -> bool:
 
 
 def running_with_variable(name: str, value: str) -> list[int]:
-    """Answer the processes that were started with `name` set to `value`, a mark that all they start inherits."""
+    """Return the processes whose environment has `name` set to `value`; descendants inherit the variable."""
     mark = f"{name}={value}".encode()
     found = []
     for path in PROC.glob("[0-9]*"):
@@ -47,7 +47,7 @@ def running_with_variable(name: str, value: str) -> list[int]:
 
 
 def listening_on(pids: Iterable[int]) -> set[IPAddress]:
-    """Answer the addresses on which `pids` accept TCP connections."""
+    """Return the addresses on which `pids` accept TCP connections."""
     sockets = {target for pid in pids for target in _open_files(pid)}
     found = set()
     for table in ("tcp", "tcp6"):
@@ -68,7 +68,7 @@ def _open_files(pid: int) -> list[str]:
 
 
 def _address(text: str) -> IPAddress:
-    """Read an address as the kernel prints it: words of 32 bits, each in the byte order of the machine."""
+    """Parse an address as the kernel prints it: words of 32 bits, each in the byte order of the machine."""
     words = [int(text[start : start + 8], 16).to_bytes(4, sys.byteorder) for start in range(0, len(text), 8)]
     address = ipaddress.ip_address(b"".join(words))
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None

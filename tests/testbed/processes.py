@@ -1,8 +1,7 @@
-"""A supervised process for the tests: logs to a file, ready when a probe says so, gone when the tests are.
+"""Runs a process for the tests: logs to a file, ready when a probe succeeds, ended with the tests.
 
-Every process leads a group of its own, so that `stop` also reaches what it started, and is killed by the kernel when
-the test run itself is killed (`launch.py`). Start it from the main thread: the kernel watches the thread that started
-it.
+Every process leads its own group, so that `stop` also reaches its children.  The kernel kills it when the test run is
+killed (`launch.py`).  Start it from the main thread: the kernel monitors the thread that started it.
 """
 
 import os
@@ -31,13 +30,11 @@ PORTS: Final = range(
 
 
 class ProcessError(RuntimeError):
-    """A supervised process ended, or never became ready; the message carries the end of its log."""
+    """Carries the end of the log of a process that ended, or never became ready."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """One running program of the test bed."""
-
     name: str
     log_path: Path
     popen: subprocess.Popen[bytes]
@@ -53,7 +50,7 @@ class Process:
         cwd: Path | None = None,
         prefix: Sequence[str] = (),
     ) -> Self:
-        """Start `argv`; `prefix` is a command that must come before all else and execs what follows it: `unshare`."""
+        """Start `argv`; `prefix` is a command that execs the rest of its arguments, such as `unshare`."""
         log_dir.mkdir(parents=True, exist_ok=True)
         log_path = log_dir / f"{name}.log"
         launcher = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid())]
@@ -77,18 +74,17 @@ class Process:
         return self.popen.poll() is None
 
     def log_tail(self, lines: int = 30) -> str:
-        """Answer the last lines of what the process wrote."""
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
 
     def wait_ready(self, probe: Callable[[], object], *, timeout_s: float = PATIENCE_S) -> None:
-        """Wait until `probe` answers something true; a `ProcessError` if the process ends before, or time is up."""
+        """Wait until `probe` returns something true; `ProcessError` if the process ends before, or time is up."""
         try:
             wait_for(lambda: self._checked(probe), what=f"ready {self.name}", timeout_s=timeout_s)
         except TimeoutError as error:
             raise ProcessError(f"{error}\n{self.log_tail()}") from None
 
     def stop(self, *, grace_s: float = 2.0) -> int:
-        """End the process and its group, by force after `grace_s`, and answer its exit status; again does no harm."""
+        """End the process and its group, by force after `grace_s`, and return its exit status; idempotent."""
         if self.running():
             self._signal_group(signal.SIGTERM)
             try:
@@ -118,7 +114,7 @@ class Process:
 
 
 def free_ports(count: int) -> list[int]:
-    """Answer `count` different TCP ports on which nothing listens on loopback now."""
+    """Return `count` different TCP ports that are free on loopback now."""
     found: set[int] = set()
     while len(found) < count:
         port = PORTS.start + secrets.randbelow(len(PORTS))
@@ -128,7 +124,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def answers_ok(url: str, *, ca_path: Path | None = None) -> bool:
-    """Say whether a GET of `url` answers 2xx; `ca_path` holds the authority that its TLS certificate must come from."""
+    """Check whether a GET of `url` returns 2xx; `ca_path` holds the authority of its TLS certificate."""
     trusted = ssl.create_default_context(cafile=ca_path)
     try:
         return httpx.get(url, verify=trusted, trust_env=False, timeout=5.0).is_success

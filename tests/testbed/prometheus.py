@@ -1,6 +1,6 @@
-"""The `prometheus` and `promtool` fixtures: a real Prometheus on loopback, and its checker of rules and metrics.
+"""Provides the `prometheus` and `promtool` fixtures: a real Prometheus on loopback, and its checker.
 
-The machine's own programs serve where they are on PATH, else those of Debian's package, unpacked into the cache.
+The programs are those of PATH, else those of Debian's package, unpacked into the cache.
 """
 
 import shutil
@@ -25,12 +25,12 @@ PACKAGE: Final = "prometheus"  # Debian's, which holds promtool too
 
 
 class PrometheusError(RuntimeError):
-    """Prometheus refused a query or configuration, or promtool found a fault; the message is their own."""
+    """Carries the message of Prometheus about a refused query or configuration, or that of promtool about a defect."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One element of an instant vector."""
+    """Is one element of an instant vector."""
 
     labels: Mapping[str, str]
     value: float
@@ -38,14 +38,14 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Prometheus:
-    """A running server, whose configuration a test replaces by its own."""
+    """Runs a server; each test replaces its configuration."""
 
     url: str
     config_path: Path
     pid: int
 
     def configure(self, config: Mapping[str, Any]) -> None:
-        """Make `config` the whole configuration; relative paths in it start at `config_path.parent`."""
+        """Replace the configuration; relative paths in it start at `config_path.parent`."""
         self.config_path.write_text(yaml.safe_dump(dict(config)))
         answer = httpx.post(f"{self.url}/-/reload", trust_env=False)
         if not answer.is_success:
@@ -66,13 +66,13 @@ class Prometheus:
         return wait_for(lambda: self.query(expression), what=f"value of {expression}")
 
     def wait_until_up(self, job: str) -> None:
-        """Wait until every target of `job`, and at least one, has been scraped with success."""
+        """Wait until every target of `job`, and at least one, has been scraped successfully."""
         self.wait_for_samples(f'min by (job) (up{{job="{job}"}}) == 1')
 
 
 @dataclass(frozen=True, kw_only=True)
 class Promtool:
-    """The checker; each method answers what it printed and raises `PrometheusError` when it finds a fault."""
+    """Runs promtool; each method returns its output and raises `PrometheusError` for a defect."""
 
     program: Path
 
@@ -100,7 +100,7 @@ class Promtool:
 
 
 def find_programs(*, cache: Path | None = None) -> Path:
-    """Answer the directory with `prometheus` and `promtool`; `UnavailableError` where this machine cannot have them."""
+    """Return the directory with `prometheus` and `promtool`; `UnavailableError` where this machine has none."""
     on_path = [shutil.which(name) for name in ("prometheus", "promtool")]
     if all(on_path):
         return Path(str(on_path[0])).parent
@@ -125,14 +125,13 @@ def running_prometheus(program: Path, *, directory: Path) -> Iterator[Prometheus
 
 @pytest.fixture(scope="session")
 def prometheus_programs() -> Path:
-    """The directory of both programs."""
     with skipping_where_unavailable("prometheus", what="Prometheus"):
         return find_programs()
 
 
 @pytest.fixture(scope="session")
 def prometheus(prometheus_programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """A server for all tests; each gives it the configuration it needs."""
+    """Share one server among all tests; each sets its configuration."""
     directory = tmp_path_factory.mktemp("prometheus")
     with running_prometheus(prometheus_programs / "prometheus", directory=directory) as server:
         yield server
@@ -140,5 +139,4 @@ def prometheus(prometheus_programs: Path, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="session")
 def promtool(prometheus_programs: Path) -> Promtool:
-    """Prometheus' checker of rules, metrics and configurations."""
     return Promtool(program=prometheus_programs / "promtool")

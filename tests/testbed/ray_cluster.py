@@ -1,8 +1,8 @@
-"""The `ray_cluster` fixture: a real Ray cluster of a head and three nodes, with GPUs that only Ray believes in.
+"""Provides the `ray_cluster` fixture: a real Ray cluster of a head and three nodes, with simulated GPUs.
 
-`ray.cluster_utils.Cluster` starts a real control service and dashboard, and a real raylet per node. It runs in a
-process of its own (`ray_host.py`) under a guardian, because Ray's daemons survive the driver that started them. Tests
-talk to the REST interface of the dashboard, or join as a driver with `ray.init(address=ray_cluster.address)`.
+`ray.cluster_utils.Cluster` starts a real control service and dashboard, and a real raylet per node.  It runs in its own
+process (`ray_host.py`) under a guardian, because Ray's daemons survive the driver that started them.  Tests use the
+REST interface of the dashboard, or join as a driver with `ray.init(address=ray_cluster.address)`.
 """
 
 import importlib.util
@@ -27,8 +27,8 @@ from tests.testbed.waiting import PATIENCE_S, wait_for
 RAY_SETTINGS: Final = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_USAGE_STATS_REPORT_URL": "http://127.0.0.1:1/",  # where Ray would still report that reports are off: nowhere
-    # Lets Ray take loopback for this machine's address. Without it Ray looks for daemons on loopback at another address
-    # of the machine, and daemons on any of those would serve, unauthenticated, whoever is on the network.
+    # Lets Ray use loopback as this machine's address.  Otherwise Ray expects daemons at another address of the machine,
+    # where they would serve everybody on the network without authentication.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
 BOOTSTRAP_CONFIG: Final = (
@@ -42,7 +42,7 @@ READY: Final = "ready.json"
 
 @dataclass(frozen=True, kw_only=True)
 class RayNode:
-    """What a node of the cluster pretends to be."""
+    """Describes the simulated hardware of a node."""
 
     name: str
     cpus: int = 4
@@ -52,7 +52,7 @@ class RayNode:
     power_domain: str
 
     def arguments(self) -> dict[str, Any]:
-        """Answer the node as `Cluster.add_node` takes it, labelled as Ray labels one with such GPUs."""
+        """Return the arguments of `Cluster.add_node`, with the labels that Ray gives to such GPUs."""
         labels = {"fleetwright.io/rack": self.rack, "fleetwright.io/power-domain": self.power_domain}
         resources: dict[str, float] = {}
         if self.accelerator is not None:
@@ -77,7 +77,7 @@ GPU_NODES: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class RayCluster:
-    """A running cluster: where it is, and which Ray node id each of its nodes has."""
+    """Holds the addresses of a running cluster, and the Ray node id of each node."""
 
     address: str
     dashboard_url: str
@@ -96,7 +96,7 @@ class RayCluster:
             )
 
     def change_nodes(self, gpu_nodes: Sequence[RayNode]) -> Mapping[str, str]:
-        """Have these nodes beside the head from now on: those that are missing join, others end.  The ids of all."""
+        """Add the missing nodes and stop all others except the head; return the ids of all."""
         plan, ready = (self.temp_dir.parent / name for name in (PLAN, READY))
         head, *_others = json.loads(plan.read_text())
         unfinished = plan.with_suffix(".part")
@@ -114,7 +114,7 @@ class RayCluster:
 def running_ray_cluster(
     gpu_nodes: Sequence[RayNode], *, log_dir: Path, head_cpus: int = HEAD.cpus
 ) -> Iterator[RayCluster]:
-    """Start a head and `gpu_nodes`; at the end no process and no file of the cluster is left but its start-up log."""
+    """Start a head and `gpu_nodes`; at the end only the start-up log of the cluster is left."""
     scratch = Path(tempfile.mkdtemp(prefix="fw-ray-"))  # short: Ray keeps sockets below it; their paths have a limit
     (scratch / BOOTSTRAP_CONFIG).write_text("{}")
     plan, ready = scratch / PLAN, scratch / READY
@@ -140,7 +140,7 @@ def running_ray_cluster(
 
 
 def check_machine() -> None:
-    """Refuse a machine that cannot have a Ray cluster, with the reason."""
+    """Raise the reason why a machine cannot run a Ray cluster."""
     if sys.platform != "linux":
         raise UnavailableError(f"the test bed can hold its processes together on Linux only, not on {sys.platform}")
     if importlib.util.find_spec("ray") is None:
@@ -148,13 +148,13 @@ def check_machine() -> None:
 
 
 def pytest_configure() -> None:
-    """Let `ray.init` in the test run see the cluster: Ray reads these when it is imported."""
+    """Set the variables that Ray reads on import, so that `ray.init` in the test run finds the cluster."""
     os.environ.update(RAY_SETTINGS)
 
 
 @pytest.fixture(scope="session")
 def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
-    """The head, and one node each with 8 H100, A100 and L4."""
+    """Run the head, and one node each with 8 H100, A100 and L4."""
     with skipping_where_unavailable("ray", what="Ray"):
         check_machine()
     with running_ray_cluster(GPU_NODES, log_dir=tmp_path_factory.mktemp("ray")) as cluster:
@@ -162,7 +162,7 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster
 
 
 def _environment(*, scratch: Path, metrics_port: int) -> dict[str, str]:
-    """Answer the environment of the cluster: patient, and independent of any other Ray on this machine."""
+    """Return the environment of the cluster: long timeouts, and isolation from any other Ray on this machine."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     patience = str(int(PATIENCE_S))
     return (

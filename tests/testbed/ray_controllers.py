@@ -1,4 +1,4 @@
-"""Controllers as detached actors of a real Ray cluster: the test run joins it as whoever calls the commands."""
+"""Runs controllers as detached actors of a real Ray cluster; the test run joins it as a driver."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ NAMESPACE: Final = "fleetwright"
 
 @contextmanager
 def joined_cluster(address: str) -> Iterator[RayCluster]:
-    """The test run itself as a driver of the cluster."""
+    """Join the cluster as a driver."""
     try:
         yield join(address, namespace=NAMESPACE)
     finally:
@@ -25,7 +25,7 @@ def joined_cluster(address: str) -> Iterator[RayCluster]:
 
 @contextmanager
 def conducting(joined: RayCluster) -> Iterator[Lifecycle]:
-    """The commands, with more patience; no controller is left at the end."""
+    """Provide the commands with longer timeouts; at the end remove all controllers."""
     conductor = Lifecycle(joined, patience=Patience(up_s=PATIENCE_S, answer_s=PATIENCE_S))
     try:
         yield conductor
@@ -36,7 +36,7 @@ def conducting(joined: RayCluster) -> Iterator[Lifecycle]:
 def leader(
     conductor: Lifecycle, wanted: Callable[[ControllerReport], object] = bool
 ) -> tuple[Listed, ControllerReport]:
-    """The one controller there is, once it leads and is as wanted."""
+    """Wait until the only controller leads and satisfies `wanted`."""
 
     def leads(there: list[Listed]) -> object:
         report = there[0].report if len(there) == 1 else None  # one that was ended may be listed for a moment

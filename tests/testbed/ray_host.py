@@ -1,9 +1,9 @@
-"""Hold a Ray cluster of several nodes on this machine: `python -m tests.testbed.ray_host PLAN READY`.
+"""Runs a Ray cluster of several nodes on this machine: `python -m tests.testbed.ray_host PLAN READY`.
 
-PLAN is a JSON file with the arguments of each node, the head first. READY is written, also as JSON, once every node
-is alive: where the cluster is and which id each node got. A PLAN that is replaced later is followed: its new nodes
-join, those that it has no more end, and READY is written again. The cluster lives until this process is killed;
-whoever starts it must end its daemons too (`guardian.py`).
+PLAN is a JSON file with the arguments of each node, the head first.  Once every node is alive, the process writes
+READY, also as JSON: the cluster's addresses and the id of each node.  When PLAN is replaced, new nodes join, removed
+ones end, and READY is written again.  The cluster lives until this process is killed; the caller must end its daemons
+too (`guardian.py`).
 """
 
 import json
@@ -22,14 +22,14 @@ LOOK_S: Final = 0.2  # at the plan
 
 
 class Nodes:
-    """The nodes of one cluster, all on loopback and on ports that each daemon finds for itself."""
+    """Holds the nodes of one cluster, all on loopback and on ports that each daemon chooses."""
 
     def __init__(self) -> None:
         self._cluster = Cluster(shutdown_at_exit=False)
         self._running: dict[str, Any] = {}
 
     def follow(self, plan: list[dict[str, Any]]) -> dict[str, Any]:
-        """Have the nodes of a plan and no others; what is to be told of them."""
+        """Run exactly the nodes of a plan; return the content of READY."""
         wanted = {node["node_name"]: node for node in plan}
         for name in self._running.keys() - wanted.keys():
             self._cluster.remove_node(self._running.pop(name))
@@ -58,7 +58,7 @@ class Nodes:
 
 
 def main(plan: Path, ready: Path) -> None:
-    """Do what `plan` says, tell by `ready`, and again whenever the plan is another one."""
+    """Follow `plan`, and write `ready` after every change."""
     nodes, followed = Nodes(), ""
     while True:
         if (said := plan.read_text()) != followed:

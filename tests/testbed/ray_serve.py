@@ -1,7 +1,7 @@
-"""The `serve_app` fixture: the twin of an inference service (`serve_apps.py`), live on the Ray cluster of the tests.
+"""Provides the `serve_app` fixture: the simulated inference service of `serve_apps.py` on the Ray cluster.
 
-Everything goes over Ray's REST interface, as a controller outside the cluster would do it: one PUT declares the
-application, which opens its replica counts to an external scaler.
+Everything uses Ray's REST interface, as a controller outside the cluster does: one PUT declares the application, which
+lets an external scaler set its replica counts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,12 +20,12 @@ APPLICATIONS: Final = "/api/serve/applications/"
 
 
 class ServeError(RuntimeError):
-    """Ray Serve gave up on the application; the message is Serve's own."""
+    """Carries the message of Ray Serve about a failed application."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replica:
-    """One replica that takes requests."""
+    """Is one replica that accepts requests."""
 
     replica_id: str
     node_id: str
@@ -33,27 +33,25 @@ class Replica:
 
 @dataclass(frozen=True, kw_only=True)
 class ServeApp:
-    """A deployed application."""
-
     name: str
     url: str  # of the ingress
     pools: Mapping[str, str]  # deployment to accelerator type
     dashboard: httpx.Client
 
     def replicas(self, deployment: str) -> tuple[Replica, ...]:
-        """Answer the replicas of `deployment` that run now."""
+        """Return the running replicas."""
         rows = self.status()["deployments"][deployment]["replicas"]
         return tuple(
             Replica(replica_id=row["replica_id"], node_id=row["node_id"]) for row in rows if row["state"] == "RUNNING"
         )
 
     def scale(self, deployment: str, *, replicas: int) -> None:
-        """Ask for `replicas`; Serve carries it out afterwards."""
+        """Request `replicas`; Serve scales asynchronously."""
         path = f"/api/v1/applications/{self.name}/deployments/{deployment}/scale"
         self.dashboard.post(path, json={"target_num_replicas": replicas}).raise_for_status()
 
     def wait_replicas(self, deployment: str, count: int) -> tuple[Replica, ...]:
-        """Wait until exactly `count` replicas of `deployment` run."""
+        """Wait until exactly `count` replicas run."""
         return wait_for(
             lambda: self.replicas(deployment),
             lambda replicas: len(replicas) == count,
@@ -61,7 +59,7 @@ class ServeApp:
         )
 
     def status(self) -> dict[str, Any]:
-        """Answer what Serve tells about the application."""
+        """Return Serve's status of the application."""
         applications: dict[str, dict[str, Any]] = (
             self.dashboard.get(APPLICATIONS).raise_for_status().json()["applications"]
         )
@@ -72,7 +70,7 @@ class ServeApp:
 def running_serve_app(
     cluster: RayCluster, *, pools: Mapping[str, str], name: str = "twin", failing: Sequence[str] = ()
 ) -> Iterator[ServeApp]:
-    """Deploy the twin with a replica in each of `pools` (deployment to accelerator type); take it away at the end."""
+    """Deploy the service with a replica in each of `pools` (deployment to accelerator type); remove it at the end."""
     declared = {
         "name": name,
         "import_path": "tests.testbed.serve_apps:build",
@@ -96,7 +94,7 @@ def running_serve_app(
 
 @contextmanager
 def declared_applications(cluster: RayCluster, applications: Sequence[dict[str, Any]]) -> Iterator[None]:
-    """Make these applications all that Serve runs; all of them run inside, none at the end."""
+    """Replace all applications of Serve by these and wait until they run; remove them at the end."""
     with httpx.Client(base_url=cluster.dashboard_url, timeout=PATIENCE_S, trust_env=False) as dashboard:
 
         def statuses() -> dict[str, tuple[str, str]]:
@@ -120,14 +118,14 @@ def declared_applications(cluster: RayCluster, applications: Sequence[dict[str, 
 
 @pytest.fixture
 def serve_app(ray_cluster: RayCluster) -> Iterator[ServeApp]:
-    """The twin with one deployment per GPU type, each named like the node that has it."""
+    """Deploy the service with one deployment per GPU type, each named like the node that has it."""
     pools = {node.name: node.accelerator for node in GPU_NODES if node.accelerator is not None}
     with running_serve_app(ray_cluster, pools=pools) as app:
         yield app
 
 
 def _declare(dashboard: httpx.Client, applications: list[dict[str, Any]], *, port: int) -> None:
-    """Make `applications` all that Serve runs. A loaded head answers 5xx for a while after its start."""
+    """Replace all applications of Serve.  A loaded head returns 5xx for a while after its start."""
     wanted = {
         "proxy_location": "HeadOnly",  # the nodes share one address, so only one of them can have the port
         "http_options": {"host": LOOPBACK, "port": port},

@@ -1,4 +1,4 @@
-"""A remediated training run: a small Ray cluster with a spare, the API, the run, and controllers to start and kill."""
+"""Runs a remediated training run: a small Ray cluster with a spare, the API, the run, and remediation controllers."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ ENDLESS: Final = 10_000_000  # steps
 
 
 def slots(count: int) -> tuple[RayNode, ...]:
-    """Nodes with room for one worker each."""
+    """Return nodes with room for one worker each."""
     return tuple(
         RayNode(name=f"slot-{number}", cpus=1, rack=f"rack-{number}", power_domain=f"pdu-{number}")
         for number in range(count)
@@ -32,8 +32,6 @@ def slots(count: int) -> tuple[RayNode, ...]:
 
 @dataclass
 class RemediatedRun:
-    """Everything around one run."""
-
     cluster: RayCluster
     client: Client
     url: str
@@ -43,7 +41,7 @@ class RemediatedRun:
     controller_url: str = ""  # of the newest one's metrics and health
 
     def lives(self) -> list[dict[str, Any]]:
-        """The processes of all workers, in the order of their start."""
+        """Return the processes of all workers, in the order of their start."""
         if not self.job.lives.exists():
             return []
         return [
@@ -51,12 +49,11 @@ class RemediatedRun:
         ]
 
     def cases(self) -> list[RemediationCase]:
-        """The cases of the API."""
         return list(self.client.iter_remediation_cases())
 
     @contextmanager
     def controller(self, *options: str) -> Iterator[Process]:
-        """A remediation controller, which can be killed."""
+        """Run a remediation controller, which can be killed."""
         self.controllers += 1
         argv: list[str | Path] = [
             sys.executable,
@@ -89,7 +86,7 @@ class RemediatedRun:
 def remediated_run(
     folder: Path, *, nodes: int = 3, workers: int = 2, rules: QuarantineRules | None = None
 ) -> Iterator[RemediatedRun]:
-    """A training run, with the quarantine policy in mode `apply`."""
+    """Start a training run, with the quarantine policy in mode `apply`."""
     short = Path(tempfile.mkdtemp(prefix="fw-heal-"))  # Unix sockets' paths have a limit
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, short, ignore_errors=True)

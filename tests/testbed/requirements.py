@@ -1,7 +1,7 @@
-"""What a machine must offer for the tests: a part it lacks skips its tests, unless `FLEETWRIGHT_REQUIRE` names it.
+"""Skips the tests of a part that the machine lacks, or fails them where `FLEETWRIGHT_REQUIRE` names the part.
 
-`FLEETWRIGHT_REQUIRE=kubernetes,ray,postgres,prometheus,lab` is what continuous integration sets, so that a broken
-machine shows as failed tests there and not as skipped ones.
+Continuous integration sets `FLEETWRIGHT_REQUIRE=kubernetes,ray,postgres,prometheus,lab`, so that a broken machine gives
+failed tests there and not skipped ones.
 """
 
 import os
@@ -18,11 +18,11 @@ PARTS: Final[tuple[str, ...]] = get_args(Part)
 
 
 class UnavailableError(Exception):
-    """This machine cannot have something that tests need; the message says why."""
+    """Carries the reason why this machine cannot run something that tests need."""
 
 
 def required_parts(value: str) -> frozenset[str]:
-    """Read the comma-separated parts of `value`; an unknown one is an error, or a typing slip would require nothing."""
+    """Parse the comma-separated parts; an unknown one is an error, because a typing error would require nothing."""
     named = frozenset(name.strip() for name in value.split(",")) - {""}
     if unknown := sorted(named - set(PARTS)):
         raise ValueError(f"{VARIABLE} names {', '.join(unknown)}; known parts are {', '.join(PARTS)}")
@@ -30,7 +30,7 @@ def required_parts(value: str) -> frozenset[str]:
 
 
 def require_or_skip(part: Part, reason: str) -> NoReturn:
-    """End the test that lacks `part`: skipped with `reason`, or failed with it where the part is required."""
+    """Skip the test that lacks `part`, or fail it where the part is required."""
     if part in required_parts(os.environ.get(VARIABLE, "")):
         pytest.fail(f"{part} is required by {VARIABLE}, but {reason}", pytrace=False)
     pytest.skip(f"{part}: {reason}")
@@ -38,7 +38,7 @@ def require_or_skip(part: Part, reason: str) -> NoReturn:
 
 @contextmanager
 def skipping_where_unavailable(part: Part, *, what: str) -> Iterator[None]:
-    """Let an `UnavailableError` from inside end the test as one that lacks `part`, because of `what`."""
+    """Convert an `UnavailableError` in the block to a skip or failure for lack of `part`."""
     try:
         yield
     except UnavailableError as unavailable:

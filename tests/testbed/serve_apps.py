@@ -1,8 +1,8 @@
-"""The twin of an inference service: a Ray Serve application with one deployment per GPU type behind one ingress.
+"""Simulates an inference service: a Ray Serve application with one deployment per GPU type behind one ingress.
 
-Ray Serve imports this module inside the cluster; `build` is what an application's `import_path` names. The
-deployments do no inference: they answer where they run, which is all that placing, scaling and routing decide, or fail
-where they are told to. `GET /metrics` tells how many requests were answered, by status.
+Ray Serve imports this module inside the cluster; `build` is the application's `import_path`.  The deployments do no
+inference: they return their place, which is all that placement, scaling and routing decide, or fail on request.
+`GET /metrics` returns the number of requests by status.
 """
 
 from typing import Any, Final
@@ -18,7 +18,7 @@ QUICK: Final[dict[str, Any]] = {"graceful_shutdown_wait_loop_s": 0.1}  # how soo
 
 
 class Pool:
-    """Replicas on one type of GPU, one GPU each."""
+    """Runs replicas on one type of GPU, one GPU each."""
 
     def __init__(self, *, fails: bool) -> None:
         self._fails = fails
@@ -35,7 +35,7 @@ class Pool:
 
 
 class Ingress:
-    """Sends a request to the pool that its query names: `GET /?pool=h100`."""
+    """Forwards a request to the pool in its query: `GET /?pool=h100`."""
 
     def __init__(self, pools: dict[str, Any]) -> None:
         self._pools = pools

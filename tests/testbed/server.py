@@ -1,4 +1,4 @@
-"""`fleetwright serve` as a process of its own, for what only a real socket, a real kill and real clients can show."""
+"""Runs `fleetwright serve` as a process, for tests of real sockets, kills and clients."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ ADMIN_TOKEN = f"fw_{'admin':0<12}_{'t' * 43}"
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A serving process; everything about it but its life is fixed, so that it can be started again."""
+    """Describes a serving process; all its parameters are fixed, so that it can be started again."""
 
     url: str
     process: Process
@@ -31,7 +31,7 @@ class Server:
         return AsyncClient(self.url, token=ADMIN_TOKEN)
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill it without a shutdown, as a power cut does."""
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.popen.wait()
 
@@ -41,7 +41,7 @@ StartServer = Callable[..., Server]
 
 @contextmanager
 def running_servers(folder: Path) -> Iterator[StartServer]:
-    """A way to start `fleetwright serve` on a database, with options and settings; all are stopped at the end."""
+    """Yield a function that starts `fleetwright serve` on a database; stop all servers at the end."""
     token_file = folder / "token"
     token_file.write_text(ADMIN_TOKEN)
     with ExitStack() as running:
@@ -66,13 +66,13 @@ def running_servers(folder: Path) -> Iterator[StartServer]:
 
 @pytest.fixture
 def start_server(tmp_path: Path) -> Iterator[StartServer]:
-    """Start the service as often as a test likes; stopped when the test ends."""
+    """Start the service as often as a test needs; all stop when the test ends."""
     with running_servers(tmp_path) as start:
         yield start
 
 
 def _takes_token(url: str) -> bool:
-    """The first token is stored a moment after the service is ready."""
+    """Check the first token, which is stored a moment after the service is ready."""
     with Client(url, token=ADMIN_TOKEN) as client:
         try:
             client.get_freeze()

@@ -1,4 +1,4 @@
-"""The service itself as a fixture: the real application on a real database, called over ASGI."""
+"""Provides the service as a fixture: the real application on a real database, called over ASGI."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -25,7 +25,7 @@ TOKENS = {scope: f"fw_{scope.value:0<12}_{'s' * 43}" for scope in Scope}
 
 @dataclass(slots=True)
 class SteppedClock:
-    """A clock that stands until it is moved."""
+    """Stands still until it is moved."""
 
     at: datetime = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
     elapsed_s: float = 0.0
@@ -43,26 +43,26 @@ class SteppedClock:
 
 @dataclass(slots=True)
 class RunningService:
-    """An application in this process, and clients to it."""
+    """Holds an application in this process, and its clients."""
 
     app: FastAPI
     clock: SteppedClock
     shown_tokens: list[str] = field(default_factory=list)
 
     def client(self, scope: Scope | None = Scope.ADMIN, **options: Any) -> httpx.AsyncClient:
-        """A client with the token of a scope, or with none."""
+        """Create a client with the token of a scope, or with none."""
         headers = {"Authorization": f"Bearer {TOKENS[scope]}"} if scope is not None else {}
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
         return httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers, **options)
 
     async def first_token_stored(self) -> None:
-        """The first token is made beside the start: a test must not find it in the audit trail after its own entry."""
+        """Wait for the first token, which is created concurrently, so that its audit entry precedes those of a test."""
         async with asyncio.timeout(PATIENCE_S):
             await self.app.state.service.first_token_stored.wait()
 
 
 def pytest_configure() -> None:
-    """Tracebacks in captured logs without local variables: structlog's default walks through everything they reach."""
+    """Disable local variables in tracebacks of captured logs: structlog's default follows everything they reference."""
     structlog.configure(
         processors=[merge_contextvars, add_log_level, ConsoleRenderer(exception_formatter=plain_traceback)]
     )
@@ -99,7 +99,7 @@ def start_service() -> StartService:
 
 @pytest.fixture
 async def service(start_service: StartService, database_url: str) -> AsyncIterator[RunningService]:
-    """The application on SQLite and then on PostgreSQL."""
+    """Run the application on SQLite and then on PostgreSQL."""
     async with start_service(database_url) as running:
         await running.first_token_stored()
         yield running
@@ -107,7 +107,7 @@ async def service(start_service: StartService, database_url: str) -> AsyncIterat
 
 @pytest.fixture
 async def sqlite_service(start_service: StartService, sqlite_url: str) -> AsyncIterator[RunningService]:
-    """The application on SQLite, for tests to which the database does not matter."""
+    """Run the application on SQLite, for tests that do not depend on the database."""
     async with start_service(sqlite_url) as running:
         await running.first_token_stored()
         yield running

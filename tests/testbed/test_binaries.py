@@ -1,4 +1,4 @@
-"""Programs come from where the user says, else a sound cache entry, else a build; or a reason tells why not."""
+"""Tests that programs come from the configured place, an intact cache entry or a build, else with a reason."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ PLUGINS = ("tests.testbed.requirements", "tests.testbed.binaries", "tests.testbe
 
 @pytest.fixture(scope="module")
 def go() -> Path:
-    """The Go toolchain, which the machine of a test need not have."""
+    """Return the Go toolchain, which is optional on a test machine."""
     found = shutil.which("go")
     if found is None:
         require_or_skip("kubernetes", "there is no Go toolchain on PATH")
@@ -30,7 +30,7 @@ def go() -> Path:
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Tools:
-    """A tools module like ours, of one small program and one manifest, that needs no network."""
+    """Create a tools module of one small program and one manifest that needs no network."""
     directory, published = tmp_path / "tool", tmp_path / "tool" / "published"
     (published / "cmd" / "hello" / "v2").mkdir(parents=True)
     (published / "crds").mkdir()
@@ -62,7 +62,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def without_go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], None]:
-    """Take Go off PATH when called."""
+    """Return a function that takes Go off PATH."""
     return lambda: monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
 
 

@@ -1,4 +1,4 @@
-"""What the authority issues is accepted for the purpose it was issued for, and for nothing else."""
+"""Tests that issued certificates are accepted for their purpose only."""
 
 import datetime as dt
 import ipaddress

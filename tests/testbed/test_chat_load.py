@@ -1,4 +1,4 @@
-"""Callers count what came whole, and tell what did not."""
+"""Tests that callers count whole responses and report the others."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ Answer = Callable[[bool], httpx.Response]
 
 
 def load_of(answer: Answer, **more: object) -> ChatLoad:
-    """Callers of a service that answers so, by whether it is asked for a stream."""
+    """Call a service with these responses, with and without a stream."""
 
     async def answered(request: httpx.Request) -> httpx.Response:
         await asyncio.sleep(0)

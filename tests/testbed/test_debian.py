@@ -1,4 +1,4 @@
-"""Programs of Debian packages, with the machine's own apt and dpkg on a package archive of the test."""
+"""Tests packages of Debian with the machine's apt and dpkg on a package archive of the test."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An archive with three packages, and an apt that knows only this archive and has not looked at it yet."""
+    """Create an archive with three packages, and an apt that has only this source and has not updated yet."""
     archive = tmp_path / "archive"
     archive.mkdir()
     greet_files = {"usr/bin/greet": "hello", "usr/lib/x86_64-linux-gnu/libgreet.so": "", "etc/greet.conf": ""}
@@ -32,7 +32,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the test bed believe that it may update apt's lists; those of the test's own apt it may."""
+    """Pretend to be root, so that the test bed updates the lists of the test's apt."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
 
 
@@ -113,7 +113,7 @@ def _publish(archive: Path, name: str, *, version: str, files: dict[str, str], n
 
 
 def _isolate_apt(home: Path, archive: Path) -> None:
-    """Give apt a home in which nothing is installed and `archive` is the only source."""
+    """Give apt a home without installed packages, with `archive` as its only source."""
     for directory in ("state/lists/partial", "cache/archives/partial", "none.d"):
         (home / directory).mkdir(parents=True)
     (home / "status").touch()

@@ -1,4 +1,4 @@
-"""The gate: it passes on, counts, holds before and after, and refuses."""
+"""Tests that the gate forwards, counts, holds before and after, and refuses."""
 
 import threading
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def test_a_held_request_gets_no_answer(gate: Gate, *, after: bool) -> None:
 
 
 def asked(url: str, method: str = "GET", *, content: bytes | None = None) -> httpx.Response:
-    """With all the patience that a busy machine needs."""
+    """Send a request with a timeout for a busy machine."""
     return httpx.request(method, url, content=content, timeout=PATIENCE_S, trust_env=False)
 
 

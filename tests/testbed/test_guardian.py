@@ -1,4 +1,4 @@
-"""The guardian: what its program started is gone after it, and after the tests, in whichever group or session it is."""
+"""Tests that a guarded program's processes, of any group or session, end with it and with the tests."""
 
 import secrets
 import signal
@@ -16,7 +16,7 @@ from tests.testbed.waiting import wait_for
 
 MARK = "FLEETWRIGHT_TEST_MARK"
 
-# Leaves a process that leads a session of its own, whose parent has ended, and that ignores being asked to end.
+# Leaves an orphan that leads its own session and ignores SIGTERM.
 ESCAPE = """
 import os, signal, sys
 from pathlib import Path
@@ -39,7 +39,7 @@ DIE = ESCAPE + "os.kill(os.getpid(), signal.SIGKILL)"
 
 @pytest.fixture
 def mark(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A value that every process started by this test carries in its environment."""
+    """Set a value in the environment of every process that this test starts."""
     value = secrets.token_hex()
     monkeypatch.setenv(MARK, value)
     return value
@@ -47,20 +47,19 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def scratch(tmp_path: Path) -> Path:
-    """The directory that the guardian removes."""
     path = tmp_path / "scratch"
     path.mkdir()
     return path
 
 
 def guarded(program: str, scratch: Path) -> list[str]:
-    """Answer the command line of a guarded Python program."""
+    """Return the command line of a guarded Python program."""
     return [sys.executable, "-m", "tests.testbed.guardian", str(scratch), sys.executable, "-c", program, str(scratch)]
 
 
 @pytest.fixture
 def guardian(mark: str, scratch: Path, tmp_path: Path) -> Iterator[Process]:
-    """A guardian whose program stays, after another process has escaped it."""
+    """Run a guardian whose program stays, after another process has escaped it."""
     with Process.start(guarded(STAY, scratch), name="guarded", log_dir=tmp_path) as process:
         process.wait_ready((scratch / "escaped").exists)
         assert len(running_with_variable(MARK, mark)) == 3  # guardian, program and what escaped it

@@ -1,4 +1,4 @@
-"""Both lines of Helm work, and neither sees or touches what belongs to the person who runs the tests."""
+"""Tests that both Helm versions work and do not use the user's configuration."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.kubernetes
 
 @pytest.fixture
 def chart(tmp_path: Path) -> Path:
-    """A chart of one ConfigMap that only a recent Kubernetes may get."""
+    """Create a chart of one ConfigMap that requires a recent Kubernetes."""
     directory = tmp_path / "chart"
     (directory / "templates").mkdir(parents=True)
     (directory / "Chart.yaml").write_text("apiVersion: v2\nname: greeting\nversion: 0.1.0\nkubeVersion: '>=1.30.0-0'\n")

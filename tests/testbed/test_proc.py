@@ -1,4 +1,4 @@
-"""What `/proc` tells: children and their children, marks, and where a process listens, as seen on real processes."""
+"""Tests descendants, environment variables and listening addresses on real processes."""
 
 import ipaddress
 import os
@@ -11,7 +11,7 @@ import pytest
 
 from tests.testbed.proc import descendants, is_running, listening_on, running_with_variable
 
-# Starts a child, says its number, and stays.
+# Starts a child, prints its pid, and stays.
 PARENT = 'import subprocess; child = subprocess.Popen(["sleep", "1000"]); print(child.pid, flush=True); child.wait()'
 
 

@@ -1,4 +1,4 @@
-"""A supervised process says why it failed, ends with everything it started, and outlives no test run."""
+"""Tests that a process reports why it failed, ends with all its children, and never outlives the test run."""
 
 import os
 import secrets

@@ -1,4 +1,4 @@
-"""A part the machine lacks skips its tests, unless it is required; a misspelt requirement stops the run."""
+"""Tests that a missing part skips its tests unless it is required, and that a misspelt requirement stops the run."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Waiting looks again until it sees what it wants, by the clock it is given."""
+"""Tests that waiting polls by the given clock until the observation is as wanted."""
 
 import pytest
 
@@ -6,8 +6,6 @@ from tests.testbed.waiting import wait_for
 
 
 class FakeTime:
-    """A clock that only sleeping moves."""
-
     def __init__(self) -> None:
         self.now_s = 1000.0
 

@@ -1,9 +1,9 @@
-"""A job of Ray Train v2 under watch: `python -m tests.testbed.train_job FILE`, which holds `TrainJob` as JSON.
+"""Runs a monitored job of Ray Train v2: `python -m tests.testbed.train_job FILE`, which holds `TrainJob` as JSON.
 
-No torch: its workers wait for each other by Ray Train's own barriers, and every few steps they report a checkpoint.
-What goes wrong is written down beforehand: a worker that stays away until a file appears, or that ends without a word
-in its first life.  With `healed` it also tells of itself on a board, has each worker on a node of its own, and writes a
-line for every life of a worker, once its first step is done.
+It uses no torch: its workers wait for each other with Ray Train's barriers, and report a checkpoint every few steps.
+The job's faults are configured: a worker that stays away until a file appears, or that exits without a message in its
+first life.  With `healed` it also reports to the run's actor, has each worker on its own node, and writes a line for
+every life of a worker after its first step.
 """
 
 import json
@@ -33,11 +33,11 @@ STATE: Final = "state.json"
 
 @dataclass(frozen=True, kw_only=True)
 class TrainJob:
-    """One job, and what goes wrong in it."""
+    """Describes one job and its faults."""
 
     address: str  # of the cluster
     folder: str  # for checkpoints and the files below
-    to: str  # where workers tell of themselves
+    to: str  # where workers report
     steps: int
     workers: int = 2
     stays_away: tuple[int, int] | None = None  # rank and step; it goes on when the file `go-on` is there
@@ -47,26 +47,26 @@ class TrainJob:
 
     @property
     def lives(self) -> Path:
-        """A line for every life of a worker that has made a step, in a run that is healed."""
+        """Has a line for every life of a worker that completed a step, with `healed`."""
         return Path(self.folder) / "lives.jsonl"
 
     @property
     def go_on(self) -> Path:
-        """Makes the rank that stays away go on."""
+        """Lets the rank that stays away continue."""
         return Path(self.folder) / "go-on"
 
     @property
     def ended(self) -> Path:
-        """Written by the rank that ends, so that its second life does not."""
+        """Is written by the rank that exits, so that its second life does not."""
         return Path(self.folder) / "ended"
 
 
 class ElasticTrainer(ResizableTrainer, DataParallelTrainer):  # type: ignore[misc]
-    """Its size is asked for on its board."""
+    """Takes its size from its actor."""
 
 
 def train(config: dict[str, Any]) -> None:
-    """What every worker runs."""
+    """Run one worker."""
     job = TrainJob(**config)
     rank = ray.train.get_context().get_world_rank()
     first = _first_step()
@@ -81,7 +81,7 @@ def train(config: dict[str, Any]) -> None:
 
 
 def main(job: TrainJob) -> int:
-    """Run it on the cluster; the last step that was reported, as JSON."""
+    """Run the job on the cluster; print the last reported step as JSON."""
     os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = LOOKS_S
     ray.init(address=job.address, log_to_driver=False)
     watch = WatchWorkers(to=job.to)

@@ -1,4 +1,4 @@
-"""Waiting for a real part: look until it is as wanted, and say what was seen last when it never gets there."""
+"""Waits for a real part: polls until the observation is as wanted, and reports the last one at a timeout."""
 
 import time
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def wait_for(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Answer the first observation that is `wanted` (by default: that is true); `TimeoutError` names the last one."""
+    """Return the first observation that is `wanted` (default: that is true); `TimeoutError` names the last one."""
     deadline_s = clock() + timeout_s
     while True:
         seen = observe()

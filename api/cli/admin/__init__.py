@@ -1,1 +1,1 @@
-"""The `tokens` and `audit` commands."""
+"""The `tokens` and `audit` commands: manage API tokens, and read and verify the audit."""

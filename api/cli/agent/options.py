@@ -1,5 +1,3 @@
-"""Options of `fleetwright agent`."""
-
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +8,7 @@ from deploy.node_agent.gpu.factory import DRIVERS, DriverName
 
 
 class DeviceName(StrEnum):
-    """What sets the clocks of the node: one simulated server, or the GPUs of a driver."""
+    """Names what sets the clocks of the node: one simulated server, or the GPUs of a driver."""
 
     SIMULATED = "simulated"
     SIMULATED_GPUS = DriverName.SIMULATED.value
@@ -20,12 +18,11 @@ class DeviceName(StrEnum):
 
     @property
     def driver(self) -> DriverName | None:
-        """The driver; None for the simulated server."""
+        """Is None for the simulated server."""
         return None if self is DeviceName.SIMULATED else DriverName(self.value)
 
     @property
     def is_real(self) -> bool:
-        """Whether the device is hardware."""
         return self.driver is not None and DRIVERS[self.driver].is_real
 
 

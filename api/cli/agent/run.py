@@ -1,4 +1,4 @@
-"""`fleetwright agent`: one node's end of the guard, and the caps of its GPUs."""
+"""`fleetwright agent`: the power guard's agent on one node, which caps the node's GPUs."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""The subcommands of every catalogue document: `fleetwright gpus|models|offers|topology COMMAND`.
+"""Builds the subcommands of every catalogue document: `fleetwright gpus|models|offers|topology COMMAND`.
 
 `list`, `show` and `check` need no service; `pull`, `push` and `versions` exchange the document with one.
 """
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 
 def document_app(kind: Kind[DocumentT], *, cls: type[Group] = Group) -> typer.Typer:
-    """The application of one kind of document."""
     app = new_app(cls=cls)
     _add_reading(app, kind)
     _add_check(app, kind)
@@ -144,7 +143,7 @@ def _current(kind: Kind[DocumentT], files: Sequence[Path], url: str | None, toke
 
 
 def _exchange(kind: Kind[DocumentT], url: str | None, token_file: Path | None) -> "RemoteDocument[DocumentT]":
-    """The document at the service.  Importing the client costs more than most local commands."""
+    """Return the document at the service.  The import is late: it costs more than most local commands."""
     from api.cli.catalogues.exchange import RemoteDocument  # noqa: PLC0415 - on use, as above
 
     return RemoteDocument(kind, url=url, token_file=token_file)

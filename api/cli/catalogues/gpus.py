@@ -1,4 +1,4 @@
-"""`fleetwright gpus`: the GPU catalogue."""
+"""`fleetwright gpus`: read and replace the GPU catalogue."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The kinds of catalogue documents on the command line."""
+"""Describes the kinds of catalogue documents for the command line."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ DocumentT = TypeVar("DocumentT", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind(Generic[DocumentT]):
-    """One kind: its documents and their tables."""
+    """Describes one kind of document and its tables."""
 
     name: str
     entry_name: str  # the noun for one entry
@@ -33,13 +33,12 @@ class Kind(Generic[DocumentT]):
 
     @property
     def file_help(self) -> str:
-        """The help of `--file`."""
         if self.overlaid is None:
             return "File to use instead of the shipped document."
         return "File to lay over the shipped document; repeatable."
 
     def read(self, path: Path, *, gpus: GpuCatalogue) -> DocumentT:
-        """A file, checked alone and against the known GPUs."""
+        """Read a file and check it alone and against the known GPUs."""
         document = read_document(path)
         value = read_model(document, self.model)
         if self.require_known is not None:
@@ -47,7 +46,7 @@ class Kind(Generic[DocumentT]):
         return value
 
     def local(self, files: Sequence[Path]) -> DocumentT:
-        """The shipped document with files laid over it in order, or one file instead."""
+        """Merge the files over the shipped document in order; a kind without merging takes one file instead of it."""
         if self.overlaid is not None:
             value = self.builtin()
             for path in files:
@@ -60,5 +59,5 @@ class Kind(Generic[DocumentT]):
 
 
 def known_gpus(file: Path | None) -> GpuCatalogue:
-    """The shipped catalogue, with a file over it."""
+    """Return the shipped catalogue, with the file merged over it."""
     return builtin_gpus() if file is None else builtin_gpus().overlaid(read_file(file, GpuCatalogue))

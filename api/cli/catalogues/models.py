@@ -1,4 +1,4 @@
-"""`fleetwright models`: model architectures, and the figures that a `config.json` implies."""
+"""`fleetwright models`: read and replace model architectures, and derive the figures of a `config.json`."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`fleetwright offers`: price sheets."""
+"""`fleetwright offers`: read and replace price sheets."""
 
 from typing import Any
 

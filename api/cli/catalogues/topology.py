@@ -1,4 +1,4 @@
-"""`fleetwright topology`: sites, power, network and nodes."""
+"""`fleetwright topology`: read and replace sites, power, network and nodes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`fleetwright topology discover`: the topology from the node labels of a running cluster."""
+"""`fleetwright topology discover`: derive the topology from the node labels of a running cluster."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +21,6 @@ app = new_app()
 
 
 class _Reading(TypedDict):
-    """The configuration of labels."""
-
     labels: LabelNames
     gpu_namer: Callable[[str], str]
 

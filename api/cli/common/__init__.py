@@ -1,1 +1,1 @@
-"""What several commands share: files, options, output, errors, connections."""
+"""Contains what several commands share: files, options, output, errors and connections."""

@@ -12,7 +12,7 @@ ValueT = TypeVar("ValueT")
 
 
 def build_model(make: Callable[..., ValueT], what: str, /, **fields: Any) -> ValueT:
-    """`make(**fields)`; an invalid field is a defect of `what`."""
+    """Call `make(**fields)` and report an invalid field as a defect of `what`."""
     try:
         return make(**fields)
     except ValidationError as error:

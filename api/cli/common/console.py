@@ -1,4 +1,4 @@
-"""Output: results to stdout, everything else to stderr."""
+"""Prints results to stdout, and everything else to stderr."""
 
 import contextlib
 import io
@@ -17,17 +17,14 @@ def show_unprintable_as_escapes() -> None:
 
 
 def print_line(line: str) -> None:
-    """Print one line on stdout."""
     write(f"{line}\n")
 
 
 def note(line: str) -> None:
-    """Print one line on stderr."""
     typer.echo(line, err=True)
 
 
 def write(text: str) -> None:
-    """Write and flush text on stdout."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""How a command fails: short lines on stderr and an exit code.
+"""Turns a failure into short lines on stderr and an exit code.
 
 0    success
 1    negative result: infeasible, not found, refused, unreachable
@@ -18,7 +18,7 @@ EXIT_PIPE_CLOSED = 141
 
 
 class CommandError(FleetwrightError):
-    """A failure with its lines and its exit code."""
+    """Carries its lines and its exit code."""
 
     def __init__(self, *lines: str, exit_code: int) -> None:
         self.lines = lines
@@ -27,7 +27,7 @@ class CommandError(FleetwrightError):
 
 
 def error_lines(error: FleetwrightError) -> Iterator[str]:
-    """One line per defect of a document, one line for any other error."""
+    """Return one line per defect of a document, and one line for any other error."""
     if isinstance(error, CommandError):
         yield from error.lines
     elif isinstance(error, DocumentError):
@@ -37,7 +37,6 @@ def error_lines(error: FleetwrightError) -> Iterator[str]:
 
 
 def exit_code_of(error: FleetwrightError) -> int:
-    """The exit code: wrong input, or a negative result."""
     if isinstance(error, CommandError):
         return error.exit_code
     return EXIT_BAD_INPUT if isinstance(error, DocumentError | UnknownNameError) else EXIT_NEGATIVE

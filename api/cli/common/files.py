@@ -23,12 +23,11 @@ _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
 def read_file(path: Path, model: type[ModelT]) -> ModelT:
-    """A file as a model; errors have line numbers."""
+    """Parse a file as a model; errors have line numbers."""
     return read_model(read_document(path), model)
 
 
 def read_document(path: Path) -> Document:
-    """A file as parsed data."""
     name = "stdin" if path == STDIN else str(path)
     try:
         data = _bytes(path)
@@ -64,5 +63,5 @@ def locate_errors(document_of: Callable[[Place], Document]) -> Iterator[None]:
 
 
 def _place(path: str) -> Place:
-    """`offers[3].price` -> `("offers", 3, "price")`."""
+    """Parse a path: `offers[3].price` becomes `("offers", 3, "price")`."""
     return tuple(int(index) if index else name for index, name in _PART.findall(path))

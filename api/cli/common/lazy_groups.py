@@ -1,4 +1,4 @@
-"""Command groups that import the module of a command on its call.
+"""Builds command groups that import the module of a command on its call.
 
 `fleetwright gpus list` must not import FastAPI, SQLAlchemy and a solver.  `--help`, completion and "did you mean" need
 only the name and one line of help of a lazy command.
@@ -19,14 +19,14 @@ HELP_WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
-    """A command or group in a module of its own."""
+    """Names a command or group in a module of its own."""
 
     module: str
     help: str
     attribute: str = "app"
 
     def load(self, name: str) -> Any:
-        """The command, under its name in the group."""
+        """Import the command and give it its name in the group."""
         command = typer.main.get_command(getattr(import_module(self.module), self.attribute))
         command.name = name
         command.help = command.help or self.help
@@ -34,7 +34,7 @@ class LazyCommand:
 
 
 class _Placeholder(TyperCommand):
-    """A lazy command before its call."""
+    """Stands for a lazy command until it is called."""
 
     def __init__(self, name: str, lazy: LazyCommand) -> None:
         super().__init__(name, help=lazy.help)
@@ -42,7 +42,7 @@ class _Placeholder(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group with lazy commands before its own.  Without a command it prints its help."""
+    """Lists lazy commands before its own.  Without a command it prints its help."""
 
     lazy: ClassVar[Mapping[str, LazyCommand]] = {}
 
@@ -58,7 +58,7 @@ class Group(TyperGroup):
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The command itself instead of its placeholder."""
+        """Replace a placeholder by its command."""
         name, command, rest = super().resolve_command(ctx, args)
         if isinstance(command, _Placeholder):
             command = command.lazy.load(name or "")
@@ -66,12 +66,11 @@ class Group(TyperGroup):
 
 
 def lazy_group(commands: Mapping[str, LazyCommand]) -> type[Group]:
-    """A group class with these lazy commands."""
     return type("LazyGroup", (Group,), {"lazy": commands})
 
 
 def new_app(*, cls: type[Group] = Group, summary: str | None = None, add_completion: bool = False) -> typer.Typer:
-    """An application with plain help, identical on a terminal and in a pipe."""
+    """Create an application with plain help, identical on a terminal and in a pipe."""
     return typer.Typer(
         cls=cls,
         help=summary,

@@ -1,5 +1,3 @@
-"""The option `--log-level` of commands that run a process."""
-
 from enum import StrEnum
 from typing import Annotated
 
@@ -7,8 +5,6 @@ import typer
 
 
 class LogLevel(StrEnum):
-    """The minimum severity of log lines."""
-
     DEBUG = "DEBUG"
     INFO = "INFO"
     WARNING = "WARNING"

@@ -1,4 +1,4 @@
-"""`/metrics` of a long-running command, and `/healthz` where the command reports its health."""
+"""Serves `/metrics` of a long-running command, and `/healthz` where the command reports its health."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator

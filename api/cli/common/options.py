@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share."""
+"""Defines options and arguments that several commands share."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Output formats: tables for people, JSON for programs, YAML or JSON for documents that are read back."""
+"""Prints tables for people, JSON for programs, and YAML or JSON for documents that commands read again."""
 
 import json
 import sys
@@ -16,15 +16,11 @@ Jsonable = BaseModel | Sequence[BaseModel] | Mapping[str, Any]
 
 
 class Format(StrEnum):
-    """The format of a result."""
-
     TABLE = "table"
     JSON = "json"
 
 
 class DocumentFormat(StrEnum):
-    """The format of a document."""
-
     YAML = "yaml"
     JSON = "json"
 
@@ -34,7 +30,6 @@ DocumentFormatOption = Annotated[DocumentFormat, typer.Option("--format", "-o", 
 
 
 def print_json(value: Jsonable) -> None:
-    """Print a value as one JSON document."""
     encoding = sys.stdout.encoding or "ascii"
     print_line(json.dumps(_plain(value), indent=2, ensure_ascii=not encoding.lower().startswith("utf")))
 

@@ -1,4 +1,4 @@
-"""Plot files; the suffix selects the format."""
+"""Writes plot files; the suffix selects the format."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +14,7 @@ PlotOption = Annotated[Path | None, typer.Option("--plot", metavar="FILE", help=
 
 
 def require_plottable(path: Path) -> None:
-    """Check the suffix and the extra before any work."""
+    """Check the suffix and the plot extra before any work."""
     if path.suffix.lower() not in SUFFIXES:
         raise CommandError(f"--plot: {path} must end with one of {', '.join(SUFFIXES)}", exit_code=EXIT_BAD_INPUT)
     if find_spec("matplotlib") is None:
@@ -22,7 +22,6 @@ def require_plottable(path: Path) -> None:
 
 
 def save_figure(figure: Any, path: Path) -> None:
-    """Write a matplotlib figure."""
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:

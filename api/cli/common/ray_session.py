@@ -1,4 +1,4 @@
-"""Sessions of commands that join a Ray cluster as drivers."""
+"""Joins a Ray cluster as a driver for one command."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

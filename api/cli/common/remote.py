@@ -1,4 +1,4 @@
-"""A client for one command, whose errors become lines and exit codes."""
+"""Opens a client for one command, and converts its errors to lines and exit codes."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -28,7 +28,6 @@ StoredT = TypeVar("StoredT")
 
 @contextmanager
 def connect(url: str | None, token_file: Path | None) -> Iterator[Client]:
-    """A client for the duration of one command."""
     service = url or DEFAULT_URL
     stamina.instrumentation.set_on_retry_hooks([])  # no log line per retry: the command reports the final result
     with client_errors(service), Client(service, token=read_token(token_file)) as client:
@@ -37,7 +36,6 @@ def connect(url: str | None, token_file: Path | None) -> Iterator[Client]:
 
 @contextmanager
 def client_errors(service: str) -> Iterator[None]:
-    """Turn client errors into lines and an exit code."""
     try:
         yield
     except ClientSettingsError as error:
@@ -65,12 +63,12 @@ def put_document(
 
 
 def read_token(token_file: Path | None) -> str | None:
-    """The token from the option, else from the environment."""
+    """Return the token from the option, else from the environment."""
     return token_from_file(token_file) if token_file is not None else token_from_environment(os.environ)
 
 
 def _lines(error: ApiError, service: str) -> Iterator[str]:
-    """One line per defect that the service reports, one line for any other error."""
+    """Return one line per defect that the service reports, and one line for any other error."""
     match error:
         case InvalidRequestError() if error.problem.errors:
             yield from (f"{each.path}: {each.message}" if each.path else each.message for each in error.problem.errors)

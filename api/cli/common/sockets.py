@@ -1,4 +1,4 @@
-"""Listening sockets of commands and the secrets that protect them."""
+"""Opens listening sockets, and reads the secrets that protect them."""
 
 import ipaddress
 import socket
@@ -14,7 +14,7 @@ HostOption = Annotated[str, typer.Option(metavar="HOST", help="Address to listen
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A bound socket, or an error with the reason."""
+    """Return a bound socket, or fail with the reason."""
     listener: socket.socket | None = None
     try:
         family, kind, protocol, _name, address = socket.getaddrinfo(
@@ -32,7 +32,6 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def read_secret(path: Path | None) -> str | None:
-    """The secret in a file; None without a file."""
     try:
         return read_token_file(path) if path else None
     except TokenFileError as error:

@@ -1,4 +1,4 @@
-"""`list` and `show` for each kind of stored result, and the output of a new one."""
+"""Builds `list` and `show` for each kind of stored result, and prints a new one."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ from api.schemas.results import RecordT, SummaryT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredResults(Generic[RecordT, SummaryT]):
-    """One kind of stored result on the command line."""
+    """Describes one kind of stored result for the command line."""
 
     name: str
     columns: Sequence[tuple[str, Column]]  # after id, time and author: a field of the summary and its column
@@ -30,18 +30,17 @@ class StoredResults(Generic[RecordT, SummaryT]):
 
     @property
     def noun(self) -> str:
-        """The name without the area: `simulation` of `power simulation`."""
+        """Is the name without the area: `simulation` of `power simulation`."""
         return self.name.split()[-1]
 
     def app(self) -> typer.Typer:
-        """The application with `list` and `show`."""
+        """Create the application with `list` and `show`."""
         app = new_app()
         self.add_list(app)
         self.add_show(app)
         return app
 
     def add_list(self, app: typer.Typer) -> None:
-        """Add `list`."""
 
         @app.command("list", help=f"List the newest {self.name}s.")
         def list_results(
@@ -65,7 +64,6 @@ class StoredResults(Generic[RecordT, SummaryT]):
             print_table(Table(columns, ([getattr(each, field) for field in fields] for each in found)))
 
     def add_show(self, app: typer.Typer) -> None:
-        """Add `show`."""
 
         @app.command("show", help=f"Show one {self.name}; with --format json also its request.")
         def show(
@@ -77,12 +75,11 @@ class StoredResults(Generic[RecordT, SummaryT]):
             self.print_record(self.fetch(result_id, url, token_file), output)
 
     def fetch(self, result_id: str, url: str | None, token_file: Path | None) -> RecordT:
-        """Read one record from a service."""
         with connect(url, token_file) as client:
             return self.read(client, result_id)
 
     def print_record(self, record: RecordT, output: Format) -> None:
-        """Print a stored result: head and result, or everything as JSON."""
+        """Print the head and the result, or everything as JSON."""
         if output is Format.JSON:
             print_json(record)
         else:

@@ -1,4 +1,4 @@
-"""Tables that never wrap or truncate a value.
+"""Prints tables that never wrap or truncate a value.
 
 Each row is one line, so that `awk` can read it; a terminal wraps long lines by itself.
 """
@@ -22,32 +22,28 @@ NOTHING = "-"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A heading and the format of its values."""
-
     heading: str
     show: Callable[[Any], str] = str
     right: bool = False
 
     def cell(self, value: object) -> str:
-        """A value as text; None is a dash."""
+        """Format a value; None is a dash."""
         return NOTHING if value is None else self.show(value)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns and rows."""
-
     columns: Sequence[Column]
     rows: Iterable[Sequence[object]]
 
 
 def number(heading: str, *, decimals: int = 0) -> Column:
-    """Numbers with a fixed count of decimals, right-aligned."""
+    """Format numbers with a fixed count of decimals, right-aligned."""
     return Column(heading, show=lambda value: f"{value:,.{decimals}f}", right=True)
 
 
 def moment(heading: str) -> Column:
-    """Times in UTC."""
+    """Format times in UTC."""
     return Column(heading, show=_moment)
 
 
@@ -68,12 +64,10 @@ def print_table(table: Table) -> None:
 
 
 def print_fields(fields: Mapping[str, Any]) -> None:
-    """Print one object, a field per line."""
     print_table(Table((Column("field"), Column("value", show=format_value)), list(_flat(fields))))
 
 
 def format_value(value: Any) -> str:
-    """A JSON value in readable form."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {format_value(inner)}" for key, inner in value.items() if inner is not None)
     if isinstance(value, list | tuple):
@@ -87,7 +81,7 @@ def format_value(value: Any) -> str:
 
 
 def _flat(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Fields with a value; nested fields have dotted names: `application.kind`."""
+    """Yield the fields with a value; nested fields have dotted names: `application.kind`."""
     for name, value in fields.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")

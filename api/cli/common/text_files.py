@@ -15,12 +15,12 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 def name_of(path: Path) -> str:
-    """The name of a file in errors."""
+    """Return the name of a file for errors."""
     return "stdin" if path == STDIN else str(path)
 
 
 def read_text(path: Path, *, max_bytes: int = MAX_BYTES) -> str:
-    """The text of a file, gzipped or not, or of stdin as `-`; DocumentError when it is unreadable or too large."""
+    """Read a file, gzipped or not, or stdin as `-`; DocumentError when it is unreadable or too large."""
     try:
         with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as stream:
             data = stream.read(max_bytes + 1)

@@ -1,4 +1,4 @@
-"""`fleetwright controller plan`: what a controller would write, without writing it."""
+"""`fleetwright controller plan`: show what a controller would write, without writing it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -68,13 +68,13 @@ def plan(
 
 
 def kubernetes_access(*, kubernetes: bool, kubeconfig: Path | None) -> KubernetesAccess | None:
-    """None where neither option is given."""
+    """Return None where neither option is given."""
     return KubernetesAccess(kubeconfig=kubeconfig) if kubernetes or kubeconfig else None
 
 
 @asynccontextmanager
 async def usable_actuators(http: httpx.AsyncClient, access: KubernetesAccess | None) -> AsyncIterator[Actuators]:
-    """Actuators that this process can reach; CommandError where Kubernetes is wanted and cannot be reached."""
+    """Yield the actuators that this process can reach; CommandError where Kubernetes is requested but unreachable."""
     try:
         async with reachable_actuators(http, kubernetes=access) as actuators:
             yield actuators

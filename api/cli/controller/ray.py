@@ -1,4 +1,4 @@
-"""`fleetwright controller start|stop|upgrade|list`: the controller as a detached actor of a Ray cluster."""
+"""`fleetwright controller start|stop|upgrade|list`: run the controller as a detached actor of a Ray cluster."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -127,11 +127,11 @@ def _wrong_settings() -> Iterator[None]:
 
 
 class _RuntimeEnv(RootModel[dict[str, Any]]):
-    """Ray's runtime_env, which Ray validates."""
+    """Holds Ray's runtime_env, which Ray validates."""
 
 
 def _runtime_env(path: Path | None) -> Mapping[str, Any] | None:
-    """The runtime_env, without a token: Ray shows it in its dashboard."""
+    """Read the runtime_env.  It must not contain a token: Ray shows it in its dashboard."""
     if path is None:
         return None
     environment = read_file(path, _RuntimeEnv).root
@@ -164,7 +164,7 @@ def _row(listed: Listed) -> tuple[object, ...]:
 
 
 def _watchers(report: ControllerReport) -> str | None:
-    """The number of responding node actors, and of all."""
+    """Return `RESPONDING/ALL` node actors; None where no node is watched."""
     if report.settings.get("watch") is None:
         return None
     return f"{sum(watcher.answers for watcher in report.watchers)}/{len(report.watchers)}"

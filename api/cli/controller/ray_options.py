@@ -1,4 +1,4 @@
-"""Options of the controller on Ray.  Without an option its setting stays as it is in an upgrade."""
+"""Defines the options of the controller on Ray.  An upgrade keeps the setting of an absent option."""
 
 import re
 from collections.abc import Callable
@@ -173,7 +173,6 @@ def given_settings(
     watch_inbox: InboxOption = None,
     watch_ranks: RanksOption = None,
 ) -> dict[str, Any]:
-    """The given options as settings."""
     of_watch = _not_none(
         hz=watch_hz,
         gpus=watch_gpus,
@@ -202,7 +201,7 @@ def given_settings(
 
 
 def taking_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options of `given_settings` in place of its parameter `changes`."""
+    """Give the command the options of `given_settings` in place of its parameter `changes`."""
     settings = signature(given_settings).parameters
     options = [
         parameter.replace(kind=Parameter.KEYWORD_ONLY)

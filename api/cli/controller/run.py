@@ -1,4 +1,4 @@
-"""`fleetwright controller`: the controller as a process."""
+"""`fleetwright controller`: run the controller as a process."""
 
 import asyncio
 from pathlib import Path

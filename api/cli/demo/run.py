@@ -1,4 +1,4 @@
-"""`fleetwright demo`: the whole product on this machine, without a GPU."""
+"""`fleetwright demo`: run the whole product on this machine, without a GPU."""
 
 import asyncio
 import tempfile
@@ -90,7 +90,7 @@ def _sandbox(address: str | None) -> AbstractAsyncContextManager[Sandbox]:
 
 @asynccontextmanager
 async def _service() -> AsyncIterator[AsyncClient]:
-    """An admin's client of the service, which has its own database and a controller."""
+    """Yield an admin's client of a service with its own database and a controller."""
     with tempfile.TemporaryDirectory(prefix="fw-demo-", ignore_cleanup_errors=True) as folder:
         settings = read_settings(database_url=f"sqlite+aiosqlite:///{Path(folder) / 'demo.db'}")
         with open_migrations(settings) as migrations:
@@ -118,7 +118,6 @@ async def _controller(service: FastAPI, token: StaticToken) -> AsyncIterator[Non
 
 
 def _lines(result: ActResult) -> list[str]:
-    """The lines of an act."""
     planned, applied = (
         ", ".join(f"{count} {gpu}{_at(result, gpu)}" for gpu, count in each.items())
         for each in (result.planned, result.applied)

@@ -1,4 +1,4 @@
-"""`fleetwright faults diagnoses`: the diagnoses of a service, and their bundles."""
+"""`fleetwright faults diagnoses`: read the diagnoses of a service, and their bundles."""
 
 import base64
 import gzip

@@ -1,4 +1,4 @@
-"""`fleetwright faults monitor`: the fault monitor of one job, which receives the batches of its recorders."""
+"""`fleetwright faults monitor`: run the fault monitor of one job, which receives the batches of its recorders."""
 
 import asyncio
 import sys

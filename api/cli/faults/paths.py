@@ -45,8 +45,6 @@ COLUMNS = (Column("tier"), number("maximum utilisation, planned", decimals=3))
 
 
 class ChoiceForm(StrEnum):
-    """Format of the path table."""
-
     CSV = "csv"
     JSON = "json"
     HCCL = "hccl"

@@ -1,4 +1,4 @@
-"""`fleetwright faults quarantine`: the rules and the state of the quarantine policy, and operator actions."""
+"""`fleetwright faults quarantine`: manage the rules and the state of the quarantine policy, and request actions."""
 
 from datetime import datetime
 from pathlib import Path

@@ -164,7 +164,7 @@ def _probes_alone(probe: int | None, *, options: Mapping[str, object]) -> None:
 
 
 def _stop_event() -> Event:
-    """An event for the first SIGINT or SIGTERM; the recorder then writes the rest and stops."""
+    """Return an event that the first SIGINT or SIGTERM sets; the recorder then writes the rest and stops."""
     stop = Event()
 
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -176,7 +176,7 @@ def _stop_event() -> Event:
 
 
 def _peers(text: str) -> Peers:
-    """The pairs, or a file with them."""
+    """Parse the pairs, or the file that contains them."""
     try:
         if "=" in text:
             return parse_peers(text)
@@ -191,7 +191,7 @@ def _peers(text: str) -> Peers:
 
 
 def _pids(options: list[str], *, node: int, ranks_per_node: int) -> dict[int, int]:
-    """Processes by rank; one without a rank is the node's first rank."""
+    """Return processes by rank; a process without a rank belongs to the node's first rank."""
     found: dict[int, int] = {}
     for entry in options:
         left, sign, right = entry.partition("=")
@@ -207,7 +207,7 @@ def _whole(text: str) -> bool:
 
 
 def _url(option: str, value: str | None) -> str | None:
-    """A valid URL, or none."""
+    """Return a valid URL; None without a value."""
     if value is None:
         return None
     try:
@@ -221,7 +221,7 @@ def _url(option: str, value: str | None) -> str | None:
 
 
 def _address(value: str | None) -> tuple[str, int] | None:
-    """`localhost:28028`, `[::1]:28028`, or none."""
+    """Parse `localhost:28028` or `[::1]:28028`; None without a value."""
     if value is None:
         return None
     host, _colon, port = value.rpartition(":")

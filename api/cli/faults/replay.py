@@ -1,4 +1,4 @@
-"""`fleetwright faults replay`: the diagnoses of a recording, or a check of a bundle."""
+"""`fleetwright faults replay`: compute the diagnoses of a recording, or check a bundle."""
 
 import json
 from collections.abc import Iterator
@@ -74,7 +74,7 @@ def replay_command(
 
 
 def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
-    """A diagnosis as JSON; times and confidence are rounded."""
+    """Convert a diagnosis to JSON; times and confidence are rounded."""
     return {
         "class": diagnosis.fault.value,
         "scope": diagnosis.scope.value,
@@ -93,14 +93,14 @@ def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
 def _listed(
     diagnoses: tuple[Diagnosis, ...], missing: tuple[Diagnosis, ...], *, workload: bool
 ) -> Iterator[dict[str, Any]]:
-    """The diagnoses, followed by the missing ones of a bundle."""
+    """Return the diagnoses, followed by the missing ones of a bundle."""
     for diagnosis in (*diagnoses, *missing):
         if workload or diagnosis.scope is not Scope.WORKLOAD:
             yield as_json(diagnosis) | ({"proven": diagnosis in diagnoses} if missing else {})
 
 
 def _missing(bundle: Bundle) -> tuple[Diagnosis, ...]:
-    """Live diagnoses that the bundle does not give."""
+    """Return the live diagnoses that a replay of the bundle does not reproduce."""
     return tuple(live for live in bundle.live if not proves((live,), bundle.diagnoses))
 
 
@@ -125,7 +125,7 @@ def _replayed(recording: Recording, source: Path, bundle_out: Path | None) -> tu
 
 
 def _checked(bundle: Bundle, source: Path, bundle_out: Path | None) -> tuple[Diagnosis, ...]:
-    """The bundle's diagnoses, after a replay that gives the same ones."""
+    """Replay the bundle and return its diagnoses; fail unless both agree."""
     if bundle.replayed() != bundle.diagnoses:
         raise CommandError(
             f"{source}: written by version {bundle.version}; this version ({version(PACKAGE)}) gives other diagnoses "

@@ -1,4 +1,4 @@
-"""`fleetwright faults simulate`: the score of the detectors on a simulated job with known faults."""
+"""`fleetwright faults simulate`: score the detectors on a simulated job with known faults."""
 
 import time
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The score of a fault simulation as text."""
-
 from api.cli.common.console import print_line
 from api.cli.common.tables import Column, Table, number, print_table
 from faults.simulator import Score

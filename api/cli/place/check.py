@@ -1,4 +1,4 @@
-"""`fleetwright place check`: the assessment of a placement on new loads."""
+"""`fleetwright place check`: assess a placement on new loads."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

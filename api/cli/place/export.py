@@ -1,4 +1,4 @@
-"""`fleetwright place export`: a placement as an engine's file."""
+"""`fleetwright place export`: write a placement as an engine's file."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Placement files: loads and traces as bytes, placements as documents, and atomic writes."""
+"""Reads loads and traces as bytes and placements as documents, and writes files atomically."""
 
 import hashlib
 import os
@@ -21,7 +21,6 @@ MAX_BYTES = 1024**3  # a trace of a million tokens with 58 layers of 8 experts i
 
 
 def read_bytes(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
-    """All bytes of a file, or of stdin as `-`."""
     try:
         with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as stream:
             data = stream.read(max_bytes + 1)
@@ -34,7 +33,7 @@ def read_bytes(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def source_of(path: Path, data: bytes) -> Source:
-    """The provenance entry of a readable file."""
+    """Return the provenance entry of a file."""
     from placement.formats import kind_of  # noqa: PLC0415 - readers of forms that no other command needs
 
     kind = kind_of(data, name=name_of(path))
@@ -42,14 +41,13 @@ def source_of(path: Path, data: bytes) -> Source:
 
 
 def placement_from(path: Path) -> tuple[Placement, Source]:
-    """The placement of a file, and its provenance entry."""
+    """Return the placement of a file, and its provenance entry."""
     data = read_bytes(path, max_bytes=MAX_DOCUMENT_BYTES)
     found = placement_in(data, path)
     return found, source_of(path, data)
 
 
 def placement_in(data: bytes, path: Path) -> Placement:
-    """The placement in these bytes."""
     try:
         return Placement.model_validate_json(data)
     except ValidationError as error:

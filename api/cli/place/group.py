@@ -14,7 +14,7 @@ COMMANDS = {
 
 
 class PlaceGroup(Group):
-    """A group with a default command."""
+    """Has a default command."""
 
     lazy: ClassVar[Mapping[str, LazyCommand]] = COMMANDS
 

@@ -1,4 +1,4 @@
-"""The layout from options: numbers of GPUs and nodes, or nodes of a topology; files per GPU; memory."""
+"""Builds the layout from options: numbers of GPUs and nodes, or nodes of a topology; files per GPU; memory."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,8 +24,6 @@ NO_LIMIT_BYTES = 1  # per expert, where no size is given
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutOptions:
-    """The layout options."""
-
     slots: int
     gpus: int | None = None
     nodes: int | None = None
@@ -40,7 +38,7 @@ class LayoutOptions:
     catalogue: Path | None = None
 
     def shape(self, loads: ExpertLoads, model: ModelArchitecture | None) -> LayoutSchema:
-        """The checked layout.  RuleError names the option, or the field of a layout."""
+        """Return the checked layout.  RuleError names the option, or the field of a layout."""
         expert_bytes = self.expert_bytes or (None if model is None else model.expert_parameters)
         RuleError.raise_for(_violations(self, expert_bytes))
         if self.topology is not None:
@@ -73,7 +71,7 @@ class LayoutOptions:
 
 
 def list_in(path: Path) -> list[Any]:
-    """A JSON file with one entry per GPU."""
+    """Read a JSON file with one entry per GPU."""
     found = read_document(path)
     if not isinstance(found.data, list):
         raise DocumentError(name=found.name, problems=[Problem("", "expected a JSON list, one number per GPU")])

@@ -1,4 +1,4 @@
-"""The text output of a placement: its figures beside those before it and the bound."""
+"""Prints a placement: its figures beside those of the current placement and the bound."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,6 @@ PROVEN = 2e-6  # relative: the tolerance of the solvers
 
 
 def print_placement(placement: Placement) -> None:
-    """Print a heading, a table and remarks."""
     before, found, bound = placement.predictions.before, placement.imbalance, placement.bound
     print_line(f"{_shape(placement)}; solved in {placement.solve_s:.2f} s\n")
     rows = [
@@ -63,7 +62,6 @@ def _remarks(placement: Placement) -> Iterator[str]:
 
 
 def moves_text(moves: Moves) -> str:
-    """Size and duration of the moves."""
     size_gb, batches = moves.bytes / GIGABYTE, len(moves.batches)
     return f"{_short(size_gb)} GB, {_short(moves.duration_s)} s in {batches:,} batches"
 

@@ -1,4 +1,4 @@
-"""A heat map of GPU loads per layer, before and after, on one colour scale."""
+"""Plots a heat map of GPU loads per layer, before and after, on one colour scale."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ NAMES = {"current": "current", "contiguous": "experts in order"}
 
 
 def plot_placement(placement: Placement, path: Path, *, current: Ints | None) -> None:
-    """Each GPU's load over an even share: white is even, blue is idle, red delays the layer."""
+    """Plot each GPU's load over an even share: white is even, blue is idle, red delays the layer."""
     from matplotlib.colors import TwoSlopeNorm  # noqa: PLC0415 - as below
     from matplotlib.figure import Figure  # noqa: PLC0415 - an extra; a Figure of its own needs no display
 

@@ -1,4 +1,4 @@
-"""A placement problem from options and files; each violation is reported under its option or file."""
+"""Builds a placement problem from options and files; each violation is reported under its option or file."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -49,8 +49,6 @@ OPTION_NAMES = {"figure": "speed-by", "time_limit_s": "time-limit"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFiles:
-    """The input files of a problem."""
-
     loads: Sequence[Path]
     trace: Path | None = None
     current: Path | None = None
@@ -65,7 +63,6 @@ def build_problem(
     least_tokens: float,
     **others: Any,
 ) -> PlacementProblem:
-    """The checked problem."""
     with report_violations(files, layout_options):
         known = None if model is None else _catalogue(files.models).get(model)
         loads, sources = loads_from(files.loads, model=known, least_tokens=least_tokens)
@@ -93,7 +90,7 @@ def build_problem(
 
 
 def loads_from(paths: Sequence[Path], *, model: ModelArchitecture | None, least_tokens: float) -> Loads:
-    """Loads of one file in any form, or of several, oldest first."""
+    """Read loads from one file in any form, or from several, oldest first."""
     from placement.formats import read_loads, read_windows  # noqa: PLC0415 - readers of forms that no other command needs
 
     read = [(path, read_bytes(path)) for path in paths]
@@ -109,7 +106,7 @@ def loads_from(paths: Sequence[Path], *, model: ModelArchitecture | None, least_
 
 
 def trace_from(path: Path, loads: ExpertLoads) -> tuple["TokenTrace", Source]:
-    """The experts of single tokens."""
+    """Read the trace, which has the experts of single tokens."""
     from placement.formats import read_trace  # noqa: PLC0415 - as above
 
     data = read_bytes(path)
@@ -120,7 +117,7 @@ def trace_from(path: Path, loads: ExpertLoads) -> tuple["TokenTrace", Source]:
 def current_from(
     path: Path, loads: ExpertLoads, layout: Layout, model: ModelArchitecture | None
 ) -> tuple[Ints, Source]:
-    """The current placement: a placement.json of the same layout and model, or an engine's own file."""
+    """Read a placement.json of the same layout and model, or an engine's own file."""
     from placement.formats import read_loaded  # noqa: PLC0415 - as above
 
     data = read_bytes(path, max_bytes=MAX_DOCUMENT_BYTES)
@@ -153,7 +150,7 @@ def _report_options() -> Iterator[None]:
 
 
 def with_option_names(message: str) -> str:
-    """Replace the fields in a message by their options."""
+    """Replace field names in a message by option names."""
     return FIELD.sub(lambda named: f"--{named[1].replace('_', '-')}", message)
 
 
@@ -177,7 +174,7 @@ def _catalogue(path: Path | None) -> ModelCatalogue:
 def _current_violations(
     current: Placement, loads: ExpertLoads, layout: Layout, model: ModelArchitecture | None
 ) -> Iterator[Violation]:
-    """The differences between the current placement and the problem."""
+    """Return the differences between the current placement and the problem."""
     if model is not None and current.model not in {None, model.name}:
         yield ("current", "model"), f"must be {model.name}, as --model, got {current.model}"
     wanted = {"experts": loads.experts, "slots": layout.slots, "gpus": layout.gpus, "nodes": layout.nodes}

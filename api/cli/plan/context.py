@@ -1,4 +1,4 @@
-"""The context of local planning: catalogues, prices and their options."""
+"""Loads the catalogues and prices of local planning, and defines their options."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -38,25 +38,23 @@ ExplainOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The catalogues and prices for planning."""
+    """Holds the catalogues and prices for planning."""
 
     gpus: GpuCatalogue
     models: ModelCatalogue
     prices: PriceSheet
 
     def at_prices(self, prices: PriceSheet) -> "World":
-        """The same context with other prices."""
         return replace(self, prices=prices)
 
 
 def planning_context(*, gpus: GpuCatalogue, models: Path | None, prices: PriceSheet | None) -> World:
-    """The shipped catalogues with the user's files laid over them."""
+    """Merge the user's files over the shipped catalogues."""
     known_models = builtin_models() if models is None else builtin_models().overlaid(read_file(models, ModelCatalogue))
     return World(gpus=gpus, models=known_models, prices=builtin_prices() if prices is None else prices)
 
 
 def with_profiles(request: PlanRequest, path: Path | None, *, gpus: GpuCatalogue) -> PlanRequest:
-    """The request with measured profiles."""
     if path is None:
         return request
     if request.profiles is not None:
@@ -66,7 +64,6 @@ def with_profiles(request: PlanRequest, path: Path | None, *, gpus: GpuCatalogue
 
 
 def planned(request: PlanRequest, world: World, *, now: datetime, clock_s: Callable[[], float]) -> Plan:
-    """Solve one request."""
     return plan(
         request,
         gpus=world.gpus,

@@ -19,7 +19,7 @@ from fleet.sizes.sources import MAX_TRACE_CHARACTERS
 
 
 def with_files(document: Document, path: Path) -> Document:
-    """The request with the content of the files that it names.
+    """Replace the file names in the request by the content of the files.
 
     `buckets: {trace_file: PATH}` becomes `trace_csv`, `expert_loads: {file: PATH}` the counts of a recording,
     `power_tree: {file: PATH}` power domains.

@@ -1,5 +1,3 @@
-"""The output of a plan: cost, allocation, hires, explanation."""
-
 from collections.abc import Sequence
 
 from api.cli.common.console import print_line
@@ -137,7 +135,7 @@ def _print_notes(table: Schedule) -> None:
 
 
 def _counted(plan: Plan, counts: Sequence[Count]) -> str | None:
-    """Counts of options, with the workload where the plan has several."""
+    """Format counts of options, with the workload where the plan has several."""
     several = len(plan.routing) > 1
     named = (f"{f'{count.workload}: ' if several else ''}{count.replicas} x {count.option}" for count in counts)
     return ", ".join(named) or None

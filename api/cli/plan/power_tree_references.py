@@ -17,7 +17,7 @@ FIELD = "power_tree"
 
 
 class NamedTree(Frozen):
-    """The field of the request: the tree's file, the members of its feeds, and the accepted risk."""
+    """Holds the request's field: the tree's file, the members of its feeds, and the accepted risk."""
 
     file: str = Field(min_length=1)
     members: Mapping[str, tuple[str, ...]] | None = None
@@ -25,7 +25,7 @@ class NamedTree(Frozen):
 
 
 def with_power_tree(document: Document, folder: Path) -> Document:
-    """The request with the tree's feeds after its own power domains."""
+    """Append the tree's feeds to the request's own power domains."""
     from planner.power_domains import power_domains  # noqa: PLC0415 - plans of caps, which few requests need
     from power.caps import Terms  # noqa: PLC0415 - as above
     from power.tree import PowerTree  # noqa: PLC0415 - as above

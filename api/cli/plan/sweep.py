@@ -1,4 +1,4 @@
-"""`fleetwright sweep`: one request over a grid of rates, objectives, prices and power limits."""
+"""`fleetwright sweep`: solve one request over a grid of rates, objectives, prices and power limits."""
 
 import time
 from collections.abc import Callable, Iterator

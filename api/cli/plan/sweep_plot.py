@@ -1,5 +1,3 @@
-"""Plots of sweeps."""
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ _TITLE = "filled: on the Pareto front; crosses: broke its objective in the repla
 
 
 def plot_sweep(sweep: Sweep, path: Path) -> None:
-    """Cost over the first axis, one line per setting of the others, the Pareto front as filled points."""
+    """Plot the cost over the first axis, one line per setting of the others, and the Pareto front as filled points."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - an extra; a Figure of its own needs no display
 
     figure = Figure(figsize=(8, 5), layout="constrained")

@@ -1,4 +1,4 @@
-"""`fleetwright power budgets`: what each power domain may draw for now, as a service has it in force."""
+"""`fleetwright power budgets`: set, read and withdraw temporary power limits of power domains."""
 
 from datetime import UTC, datetime, timedelta
 from math import isfinite

@@ -1,4 +1,4 @@
-"""`fleetwright power fit`: curves of power and speed out of measured tables."""
+"""`fleetwright power fit`: fit curves of power and speed to measured tables."""
 
 import csv
 import datetime as dt
@@ -91,7 +91,7 @@ def fit_power(
 
 
 def errors_of(curves: PowerShares) -> Iterator[str]:
-    """Iterate over the errors of the curves, a line each."""
+    """Yield the errors of the curves, a line each."""
     for board in curves.serving:
         yield f"{board.name}: power of an engine, one share for all: {_described(board.constant_error)}"
         yield f"{board.name}: power of a model not measured, by batch and size: {_described(board.new_model_error)}"
@@ -129,7 +129,7 @@ def _table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
 
 
 def _refused(name: str, error: RuleError) -> DocumentError:
-    """Rows by their line in the file; columns by name."""
+    """Name rows by their line in the file, and columns by name."""
     problems = []
     for path, message in error.violations:
         line = path[0] if path and isinstance(path[0], int) else None

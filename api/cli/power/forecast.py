@@ -1,4 +1,4 @@
-"""`fleetwright power forecast FILE`: the power of a row from its readings."""
+"""`fleetwright power forecast FILE`: forecast the power of a row from its readings."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -30,15 +30,11 @@ FileArgument = Annotated[
 
 
 class Ahead(StrEnum):
-    """The horizon."""
-
     READINGS = "readings"
     DAY = "day"
 
 
 class Of(StrEnum):
-    """The forecast of each step of the day."""
-
     MEAN = "mean"
     PEAK = "peak"
 
@@ -96,7 +92,7 @@ def _print_readings(readings: Readings, output: Format) -> None:
 
 
 def _horizon(readings: Readings, forecasts: Any, lag: int, step_s: float) -> dict[str, Any]:
-    """Return the rises now, and the share of past outcomes below their forecasts."""
+    """Return the current rises, and the share of past outcomes below their forecasts."""
     outcome = highest_rise_w(readings.watts, LAGS[lag]) if len(readings.watts) > LAGS[lag] else np.empty(0)
     enough = len(outcome) > 2 * WARM
     return {

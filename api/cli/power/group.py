@@ -1,4 +1,4 @@
-"""`fleetwright power`: rows behind a budget, the plans that cap them, and what both are made of."""
+"""`fleetwright power`: simulate rows of servers, plan their power caps, and manage trees, budgets and curves."""
 
 from api.cli.common.lazy_groups import LazyCommand, lazy_group, new_app
 

@@ -1,4 +1,4 @@
-"""`fleetwright guard`: the safety loop of a row, as a process that needs nothing but its agents."""
+"""`fleetwright guard`: run the power guard of a row, which needs only its agents."""
 
 import asyncio
 from pathlib import Path

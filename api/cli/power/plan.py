@@ -1,4 +1,4 @@
-"""`fleetwright power plan TREE`: clocks and budgets that keep every feed within its limit, and their loss."""
+"""`fleetwright power plan TREE`: compute clocks and budgets that keep every feed within its limit, and their loss."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Output of a cap plan: binding feeds, clocks of each class, headroom."""
+"""Prints a cap plan: binding feeds, clocks of each class, headroom."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -53,8 +53,6 @@ ROOM = (
 
 
 class _Hold(NamedTuple):
-    """The clocks of a class and their cost."""
-
     token_clock: float
     prompt_clock: float
     slowdown: float
@@ -91,7 +89,7 @@ def print_caps(plan: "CapPlan") -> None:
 
 
 def print_headroom(growth: "Iterable[FeedHeadroom]") -> None:
-    """What each feed could take."""
+    """Print the growth that each feed allows."""
     rows: list[tuple[object, ...]] = []
     for one in growth:
         full, capped = one.uncapped.servers, one.capped.servers

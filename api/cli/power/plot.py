@@ -1,4 +1,4 @@
-"""A row's power against its budget, the clocks that kept it there, and how many hours it was how near."""
+"""Plots a row's power against its budget, the clocks of its controls, and the duration curve of its power."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -83,7 +83,7 @@ def _band(axes: Any, found: Envelope, unit_s: float) -> None:
 
 
 def _draw_hours(axes: Any, record: Record) -> None:
-    """The duration curve: how long the row drew at least so much."""
+    """Plot the duration curve: for how long the row drew at least a given power."""
     for row_w, colour, label in ((record.uncapped_w, UNCAPPED, "uncapped"), (record.row_w, CAPPED, "under the policy")):
         falling = np.sort(row_w)[::-1]
         picked = np.unique(np.linspace(0, len(falling) - 1, BUCKETS).astype(int))
@@ -97,7 +97,7 @@ def _draw_hours(axes: Any, record: Record) -> None:
 
 
 def _draw_clocks(axes: Any, record: Record, unit_s: float, *, trains: bool) -> None:
-    """Return the lowest clock of each bucket, so that a short cap stays visible over weeks."""
+    """Plot the lowest clock of each bucket, so that a short cap stays visible over weeks."""
     edges = np.linspace(0, record.duration_s, BUCKETS + 1)
     in_force = np.searchsorted(record.changed_s, edges, side="right") - 1
     for lever, (name, style, colour) in enumerate(zip(Clocks._fields, STYLES, COLOURS, strict=True)):

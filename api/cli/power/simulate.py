@@ -1,4 +1,4 @@
-"""`fleetwright power simulate`: a row of servers behind a budget, under a policy, with a fault if you like."""
+"""`fleetwright power simulate`: simulate a row of servers under a power budget and a policy."""
 
 import time
 from pathlib import Path

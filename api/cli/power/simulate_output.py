@@ -1,4 +1,4 @@
-"""Output of a simulated row: brakes, utilization, impact and assumptions."""
+"""Prints a simulated row: brakes, utilization, impact and assumptions."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,6 @@ COLUMNS = (
 
 
 def print_row(found: RowResponse) -> None:
-    """A heading, the objectives, and what the figures rest on."""
     print_line(_heading(found))
     print_line("")
     waits = found.admission_wait_s

@@ -1,4 +1,4 @@
-"""The request of a simulation from options and files; a violation names its option."""
+"""Builds the request of a simulation from options and files; a violation names its option."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ def request_from(**fields: Any) -> RowRequest:
 
 
 def given_sources(paths: Sequence[Path]) -> Sources:
-    """What the row has to do: traces of requests, and at most one file of rates that shapes the day."""
+    """Read the work of the row: traces of requests, and at most one file of rates that shapes the day."""
     with option_errors():
         return read_sources([(path.name or name_of(path), read_text(path)) for path in paths])
 
@@ -33,7 +33,7 @@ def given_sources(paths: Sequence[Path]) -> Sources:
 def given_server(
     server: Path | None, curves: Path | None, *, gpu: str | None, model: str | None, together: int | None
 ) -> ServerModel | None:
-    """Return the server model: from a file, or from fitted curves; None: the built-in one."""
+    """Return the server model from a file or from fitted curves; None selects the built-in model."""
     if server is not None:
         if curves is not None or gpu is not None or model is not None:
             message = "--server describes a server outright, --gpu, --model and --curves by fitted curves: give one"
@@ -53,7 +53,7 @@ def given_server(
 
 @contextmanager
 def option_errors() -> Iterator[None]:
-    """What does not fit: a line each, under the option that brought it."""
+    """Report each violation on a line, under the option that caused it."""
     try:
         yield
     except RuleError as error:

@@ -1,4 +1,4 @@
-"""`fleetwright power trees`: what hangs on which feed, in files and on a service."""
+"""`fleetwright power trees`: check power trees in files, and read and replace those of a service."""
 
 from collections.abc import Iterator
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`fleetwright profiles fit`: the performance model's coefficients out of measured end-to-end points."""
+"""`fleetwright profiles fit`: fit the performance model's coefficients to measured end-to-end points."""
 
 import csv
 import datetime as dt

@@ -1,4 +1,4 @@
-"""`fleetwright profiles`: measurements of serving engines, and fits to them."""
+"""`fleetwright profiles`: import measurements of serving engines, and fit the performance model to them."""
 
 from importlib.util import find_spec
 

@@ -113,7 +113,7 @@ def show(files: FilesArgument, gpus: GpusOption = None, output: FormatOption = F
 def _merged(
     files: list[Path], *, form: FileFormat | None, given: Given, gpus: GpuCatalogue, quiet: bool = False
 ) -> Profiles:
-    """The points of all files; every file is read before any defect is reported."""
+    """Merge the points of all files; every file is read before any defect is reported."""
     profiles, failures = Profiles(points=()), list[DocumentError]()
     for path in files:
         name = name_of(path)

@@ -1,4 +1,4 @@
-"""`fleetwright remediate`: the remediation controller, and its cases."""
+"""`fleetwright remediate`: run the remediation controller, and read its cases."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""`fleetwright router`: the ingress of one model, as a process before engines on HTTP."""
+"""`fleetwright router`: run the ingress of one model, a process in front of HTTP engines."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The database of a command, and its errors."""
+"""Opens the database of a command, and converts its errors."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ _SECRETS = re.compile(r"(?<=://).*@|\?.*")
 
 
 def read_settings(**options: Any) -> Settings:
-    """Settings from options, else from the environment."""
+    """Read the settings from options, else from the environment."""
     options = {name: value for name, value in options.items() if value is not None}
     try:
         return Settings(**options)
@@ -29,7 +29,7 @@ def read_settings(**options: Any) -> Settings:
 
 
 def _option_or_variable(name: str, options: Mapping[str, Any]) -> str:
-    """The option or variable of a setting; None for a rule over several settings."""
+    """Name the option or variable of a setting; None for a rule over several settings."""
     if not name:
         return ""
     return f"--{name.replace('_', '-')}" if name in options else f"FLEETWRIGHT_{name.upper()}"
@@ -37,7 +37,6 @@ def _option_or_variable(name: str, options: Mapping[str, Any]) -> str:
 
 @contextmanager
 def open_migrations(settings: Settings) -> Iterator[Migrations]:
-    """The migrations of the configured database."""
     url = settings.database_url.get_secret_value()
     name = f"database {_SECRETS.sub('', url)}"
     try:

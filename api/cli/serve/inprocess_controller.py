@@ -1,4 +1,4 @@
-"""The controller inside the service's process, for a laptop: it calls the API without a socket."""
+"""Runs the controller inside the service's process, for a laptop: it calls the API without a socket."""
 
 import secrets
 
@@ -20,7 +20,7 @@ URL = "http://localhost"  # never resolved: the transport calls the application 
 
 
 def controller_token() -> StaticToken:
-    """A token for this process only, with the scopes of the controller."""
+    """Create a token for this process only, with the scopes of the controller."""
     principal = Principal(actor=ACTOR, scopes=frozenset({Scope.READ, Scope.OPERATE}), rate_limited=False)
     return StaticToken(token=f"fw_controller00_{secrets.token_urlsafe(32)}", principal=principal)
 

@@ -1,4 +1,4 @@
-"""`fleetwright serve`: the API, and on SQLite the controller, in one process."""
+"""`fleetwright serve`: run the API, and on SQLite the controller, in one process."""
 
 import asyncio
 import socket
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn with background work that runs while it listens."""
+    """Runs background work while uvicorn listens."""
 
     def __init__(self, config: uvicorn.Config, *beside: Callable[[], Awaitable[None]]) -> None:
         super().__init__(config)

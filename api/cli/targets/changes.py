@@ -1,4 +1,4 @@
-"""The ready changes of a target, as rows: replicas and settings of deployments."""
+"""Lists the ready changes of a target as rows: replicas and settings of deployments."""
 
 from typing import NamedTuple
 
@@ -9,8 +9,6 @@ COLUMNS = (Column("change"), Column("deployment"), number("now"), number("planne
 
 
 class ChangeRow(NamedTuple):
-    """One change."""
-
     what: str | None  # a GPU type for replicas, a key for anything else
     deployment: str | None
     now: object
@@ -18,7 +16,7 @@ class ChangeRow(NamedTuple):
 
 
 def change_rows(status: TargetStatus) -> list[ChangeRow]:
-    """Replicas first."""
+    """Return a row per change, replicas before settings."""
     replicas = [
         ChangeRow(each.gpu, each.deployment, each.replicas_now, each.replicas_planned) for each in status.changes
     ]

@@ -1,4 +1,4 @@
-"""`fleetwright targets`: running applications, their plans and their modes."""
+"""`fleetwright targets`: manage running applications, their plans and their modes."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -191,7 +191,6 @@ def _approval(plan_id: str | None, digest: str) -> ApprovalRequest:
 
 
 def _print_ready(status: TargetStatus) -> None:
-    """The ready changes and expert maps."""
     if rows := change_rows(status):
         print_line("")
         print_table(Table(CHANGE_COLUMNS, rows))

@@ -1,4 +1,4 @@
-"""`fleetwright targets table`: the routing table of a target's plan."""
+"""`fleetwright targets table`: print the routing table of a target's plan."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,1 +1,1 @@
-"""The routes, one module per resource."""
+"""Contains the routes, one module per resource."""

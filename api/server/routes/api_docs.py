@@ -1,4 +1,4 @@
-"""`/` and `/docs`: the reference of the API as a page.
+"""`/` and `/docs`: serve the reference of the API as a page.
 
 Swagger UI's files come from the installed package `fastapi-offline`, so that the page loads nothing from another site.
 Every URL of the page is relative, so that it also works behind a gateway that adds a prefix.

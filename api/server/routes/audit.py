@@ -1,4 +1,4 @@
-"""`/v1/audit`: the audit and its verification."""
+"""`/v1/audit`: read and verify the audit."""
 
 from typing import Annotated
 

@@ -21,7 +21,6 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def catalogue_routes() -> APIRouter:
-    """The routes of all four documents."""
     router = APIRouter(route_class=AuthenticatedRoute)
     for catalogue in ALL:
         for routes in (_document_routes(catalogue), _version_routes(catalogue)):

@@ -1,4 +1,4 @@
-"""The routes of every collection: list, read, put and, where allowed, delete."""
+"""Builds the routes of every collection: list, read, put and, where allowed, delete."""
 
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -20,15 +20,13 @@ from api.server.versioned import send_body
 
 @dataclass(frozen=True, slots=True)
 class OperationText:
-    """The OpenAPI text of an operation."""
-
     name: str
     description: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionText:
-    """The OpenAPI text of a collection's operations: `list_SINGULARs`, `get_SINGULAR`, ..."""
+    """Holds the OpenAPI text of a collection's operations: `list_SINGULARs`, `get_SINGULAR`, ..."""
 
     singular: str
     lists: OperationText
@@ -40,7 +38,7 @@ class CollectionText:
 def collection_routes(
     collection: Collection[SpecT, ShownT], *, key: str, pattern: str, writer: Scope, text: CollectionText
 ) -> APIRouter:
-    """The routes of a collection; `key` is the path parameter with the name, which matches the pattern."""
+    """Build the routes of a collection; `key` is the path parameter with the name, which matches the pattern."""
     router = APIRouter(route_class=AuthenticatedRoute)
     path, shown, singular = f"/v1/{collection.path}", collection.shown, text.singular
     in_path, may_write = Path(alias=key, pattern=pattern), Depends(RequireScope(writer))

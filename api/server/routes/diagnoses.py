@@ -1,4 +1,4 @@
-"""`/v1/faults/diagnoses`: diagnoses that fault monitors report, with their bundles."""
+"""`/v1/faults/diagnoses`: store and read diagnoses that fault monitors report, with their bundles."""
 
 from http import HTTPStatus
 from typing import Annotated

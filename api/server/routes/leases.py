@@ -1,4 +1,4 @@
-"""`/v1/leases`: leader election of controllers, power guards and fault monitors.
+"""`/v1/leases`: elect the leader of controllers, power guards and fault monitors.
 
 The audit records a change of holder, not a renewal.
 """

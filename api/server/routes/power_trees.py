@@ -1,4 +1,4 @@
-"""`/v1/power/trees` and `/v1/power/budgets`: power topology, and temporary limits of its domains."""
+"""`/v1/power/trees` and `/v1/power/budgets`: store power topology, and temporary limits of its domains."""
 
 from fastapi import APIRouter
 

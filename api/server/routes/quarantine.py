@@ -1,4 +1,4 @@
-"""`/v1/faults/quarantine`: the rules, the state of every node, operator actions, and evaluations."""
+"""`/v1/faults/quarantine`: read rules and the state of every node, request operator actions, and run evaluations."""
 
 from http import HTTPStatus
 from typing import Annotated

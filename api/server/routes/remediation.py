@@ -1,4 +1,4 @@
-"""`/v1/faults/cases`: remediation of nodes that are out of service, one case each."""
+"""`/v1/faults/cases`: store remediation cases of nodes that are out of service."""
 
 from fastapi import APIRouter
 

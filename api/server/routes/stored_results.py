@@ -1,4 +1,4 @@
-"""The routes of every kind of stored result: create, list, read; and export, for placements."""
+"""Builds the routes of every kind of stored result: create, list, read; and export, for placements."""
 
 import json
 from http import HTTPStatus
@@ -31,7 +31,6 @@ EXPORTED: Responses = {
 
 
 def result_routes() -> APIRouter:
-    """The routes of all kinds."""
     router = APIRouter(route_class=AuthenticatedRoute)
     for kind in KINDS:
         for routes in (_create_route(kind), _read_routes(kind)):

@@ -1,4 +1,4 @@
-"""`/v1/targets`: running applications, the plans for them, and the controller's reports."""
+"""`/v1/targets`: manage running applications and their plans, and store the controller's reports."""
 
 from http import HTTPStatus
 

@@ -1,4 +1,4 @@
-"""Alembic's environment: migrations run on the connection of `api.store.migrate`, inside its transaction."""
+"""Runs Alembic's migrations on the connection of `api.store.migrate`, inside its transaction."""
 
 from alembic import context
 

@@ -1,4 +1,4 @@
-"""The part of revision r0006 that renames diagnoses, the state of the quarantine policy, and remediation cases."""
+"""Renames diagnoses, the state of the quarantine policy, and remediation cases, as a part of revision r0006."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -74,7 +74,7 @@ def upgrade_faults() -> None:
 
 
 def downgrade_faults() -> None:
-    """The names before this revision."""
+    """Restore the names before this revision."""
     _leases(_inverse(LEASES))
     _documents(
         _inverse(DOCUMENTS),

@@ -1,4 +1,4 @@
-"""The part of revision r0006 that puts plans, placements and the results about power and faults into one table."""
+"""Moves plans, placements and the results about power and faults into one table, as a part of revision r0006."""
 
 import json
 from collections.abc import Mapping
@@ -64,7 +64,6 @@ def upgrade_results() -> None:
 
 
 def downgrade_results() -> None:
-    """Move the rows back into the four tables."""
     results = _results_table()
     for kind, (name, columns) in WITH_COLUMNS.items():
         old = op.create_table(

@@ -1,7 +1,7 @@
-"""What a training step needs of a collective library, and our own one over TCP.
+"""Defines the collectives that a training step needs, and implements them over TCP.
 
-The ring all-reduce sends from r to r-1, as gloo's does: n-1 turns of adding, n-1 turns of passing on (Patarasuk and
-Yuan 2009, the bandwidth-optimal all-reduce); all-to-all has all transfers under way at once.
+The ring all-reduce sends from r to r-1, as gloo's does: n-1 turns of adding, n-1 turns of forwarding (Patarasuk and
+Yuan 2009, the bandwidth-optimal all-reduce); all-to-all runs all transfers at once.
 """
 
 from collections.abc import Callable
@@ -17,17 +17,17 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Passed(NamedTuple):
-    """A ring pass: when the receive and when the send were through."""
+    """Records when the receive and the send of a ring pass completed."""
 
     received_s: float
     sent_s: float
 
 
 class Library(Protocol):
-    """Collectives over all ranks; each returns when this rank is through."""
+    """Defines collectives over all ranks; each returns when this rank is done."""
 
     def step(self, number: int) -> None:
-        """That step begins."""
+        """Mark the beginning of a step."""
         ...
 
     def all_reduce(self, values: Floats) -> None: ...
@@ -38,19 +38,19 @@ class Library(Protocol):
 
 
 class OwnLibrary:
-    """Over a mesh of connections."""
+    """Implements the collectives over a mesh of connections."""
 
     def __init__(self, *, rank: int, size: int, mesh: Mesh) -> None:
         self._rank, self._size, self._mesh = rank, size, mesh
 
     def step(self, number: int) -> None:
-        """Nothing here depends on it."""
+        """Do nothing: the step number is not needed here."""
 
     def all_reduce(self, values: Floats) -> None:
         """Sum in place; every rank ends with the same bits.
 
-        All buffers are posted at once.  Those of the second half are parts of `values` itself: what comes for a part
-        is its sum, which has this rank's own numbers in it, so the part was sent before.
+        All buffers are posted at once.  Those of the second half are parts of `values`: the data received for a part is
+        its sum, which includes this rank's numbers, so the part was sent before.
         """
         chunks, turns = np.array_split(values, self._size), range(self._size - 1)
         spare = [np.empty_like(chunks[(self._rank + 1 + turn) % self._size]) for turn in turns]
@@ -65,7 +65,7 @@ class OwnLibrary:
             sums[turn].wait()
 
     def all_to_all(self, out: Bytes, into: Bytes) -> None:
-        """The r-th part of `out` goes to rank r; what rank r sent becomes the r-th part of `into`."""
+        """Send the r-th part of `out` to rank r; the data from rank r becomes the r-th part of `into`."""
         parts_out, parts_in = np.split(out, self._size), np.split(into, self._size)
         parts_in[self._rank][:] = parts_out[self._rank]
         others = [(self._rank + step) % self._size for step in range(1, self._size)]
@@ -87,5 +87,5 @@ class OwnLibrary:
 
 
 def own_library(*, rank: int, size: int, address: Callable[[int], str]) -> Library:
-    """Meet the other ranks and be ready."""
+    """Connect to the other ranks."""
     return OwnLibrary(rank=rank, size=size, mesh=connect(rank=rank, size=size, address=address))

@@ -1,4 +1,4 @@
-"""`ip` and `tc`, in a namespace, many lines at a time."""
+"""Runs `ip` and `tc` in a namespace, many lines per process."""
 
 import shutil
 import subprocess
@@ -11,11 +11,11 @@ TOOLS: Final = ("ip", "tc", "nsenter")
 
 
 class CommandError(RuntimeError):
-    """A tool refused; the message carries what it said."""
+    """Carries the error output of a failed tool."""
 
 
 def need_tools() -> None:
-    """`UnavailableError` where a tool is missing."""
+    """Raise `UnavailableError` where a tool is missing."""
     if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
         raise UnavailableError(f"{', '.join(missing)} is not on the path (Debian: apt install iproute2 util-linux)")
 
@@ -31,13 +31,11 @@ def tc(lines: Iterable[str], *, namespace: str | None = None) -> None:
 
 
 def namespaces() -> list[str]:
-    """The names of all network namespaces that `ip` knows."""
     said = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
     return [line.split()[0] for line in said.splitlines() if line.strip()]
 
 
 def processes_in(namespace: str) -> list[int]:
-    """Who lives in a namespace."""
     said = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False).stdout
     return [int(pid) for pid in said.split()]
 

@@ -1,4 +1,4 @@
-"""One run of the lab: what runs, what is done to it, how loaded the machine is meanwhile."""
+"""Describes one run of the lab: the workload, the injected faults, and the load of the machine."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ from tests.testbed.lab.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A workload, what is done to it from outside, and busy processes beside it."""
+    """Holds a workload, the faults injected from outside, and the number of busy processes."""
 
     name: str
     workload: Workload
@@ -22,15 +22,15 @@ class Experiment:
     period_s: float = 0.25
     # A train of 64 KiB each quarter second takes one hundredth of a link of 200 Mbit/s.
     probe_bytes: int | None = 64 << 10  # the recorders probe their neighbours with so many
-    probe_every_s: float = 2.0  # each peer: of seven one train a look, so that no two share the wire
+    probe_every_s: float = 2.0  # per peer: at most one train per sample to seven peers, so that no two overlap
 
     def job(self) -> Job:
-        """A rank on each node, one group of all."""
+        """Put one rank on each node, all in one group."""
         ranks = tuple(range(self.workload.ranks))
         return Job(nodes=len(ranks), rank_node=ranks, groups=(ranks,), look_period_s=self.period_s, heartbeat_s=BEAT_S)
 
     def run_entry(self, *, congestion_control: str) -> dict[str, Any]:
-        """What run.json says beside the recorder's part: never what is injected."""
+        """Return the content of run.json besides the recorder's part; it never contains the injected faults."""
         load = self.workload
         return {
             "n": load.ranks,
@@ -44,7 +44,7 @@ class Experiment:
         }
 
     def truth(self, *, started_s: float, done: Mapping[Injection, float], loadavg: tuple[float, ...]) -> dict[str, Any]:
-        """What was injected and when, for judging."""
+        """Return the injected faults with their times, for judging."""
         outside = [{**asdict(what), "t_real": at_s} for what, at_s in done.items()]
         inside = [{**asdict(what), "kind": f"rank:{what.what}"} for what in self.workload.inner]
         events = [{key: value for key, value in event.items() if value is not None} for event in outside + inside]

@@ -1,4 +1,4 @@
-"""Foreign traffic: one sends for some seconds as fast as TCP lets it, one takes it.
+"""Generates foreign traffic: one process sends for some seconds as fast as TCP allows, another receives.
 
 flood.py take|send ADDRESS SECONDS
 """
@@ -23,7 +23,6 @@ def take(address: str) -> None:
 
 
 def send(address: str, seconds: float) -> None:
-    """Send for so long."""
     with _dial(address) as connection, suppress(ConnectionError):
         ends_s = time.monotonic() + seconds
         while time.monotonic() < ends_s:

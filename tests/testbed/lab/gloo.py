@@ -1,6 +1,6 @@
-"""The same collectives by PyTorch over gloo, recorded by the project's wrapper: one call, nothing else in the job.
+"""Runs the same collectives with PyTorch over gloo, recorded by the project's wrapper with a single call.
 
-torch is no dependency of this project: it is imported here, late.
+torch is no dependency of this project, so the import is late.
 """
 
 import time
@@ -12,7 +12,7 @@ from tests.testbed.lab.collectives import Bytes, Floats, Passed
 
 
 class GlooLibrary:
-    """torch.distributed, with a file as its meeting place so that no store's traffic is on the links."""
+    """Uses torch.distributed with a file for its rendezvous, so that no store's traffic is on the links."""
 
     def __init__(self, *, rank: int, size: int, store: Path, to: str) -> None:
         import torch  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415 - see above
@@ -44,5 +44,5 @@ class GlooLibrary:
         return Passed(received_s, time.time())
 
     def dump_flight(self, path: Path) -> None:
-        """The flight recorder as JSON, without the stacks: they take seconds on a busy host."""
+        """Write the flight recorder as JSON, without the stacks, which take seconds on a busy host."""
         path.write_bytes(self._torch._C._distributed_c10d._dump_fr_trace_json())

@@ -1,4 +1,4 @@
-"""What is done to a running job from outside: to its links, and to its processes."""
+"""Injects faults into a running job from outside: into its links and its processes."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ Kind = Literal["link", "tx", "rx", "pair_cut", "node_cut", "stop", "kill", "floo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
-    """One thing done at one moment."""
+    """Describes one fault and its time."""
 
     kind: Kind
     at_s: float  # after the start
@@ -29,18 +29,17 @@ class Injection:
 
 @dataclass(slots=True)
 class Bench:
-    """What injections work on."""
+    """Holds the network and the processes that injections change."""
 
     network: Network
     pids: Sequence[int]  # of the ranks
     beside: list[subprocess.Popen[bytes]] = field(default_factory=list)  # started here, ended with the run
 
     def inject(self, injection: Injection) -> None:
-        """Do it now."""
         _DO[injection.kind](self, injection)
 
     def close(self) -> None:
-        """End what was started."""
+        """End all started processes."""
         for process in self.beside:
             process.kill()
             process.wait()
@@ -59,7 +58,7 @@ def _rx(bench: Bench, what: Injection) -> None:
 
 
 def _heal(bench: Bench, what: Injection) -> None:
-    """A slow NIC is well again."""
+    """Restore the rate of a slow NIC."""
     bench.network.slow_tx(what.node, rate_mbit=bench.network.rate_mbit)
     bench.network.slow_rx(what.node, rate_mbit=bench.network.rate_mbit)
 
@@ -81,7 +80,7 @@ def _kill(bench: Bench, what: Injection) -> None:
 
 
 def _flood(bench: Bench, what: Injection) -> None:
-    """Foreign TCP traffic, as much as the link takes."""
+    """Send foreign TCP traffic at the full rate of the link."""
     network, target = bench.network, _peer(what)
     address = network.address(target)
     for node, role in ((target, "take"), (what.node, "send")):

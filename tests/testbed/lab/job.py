@@ -1,4 +1,4 @@
-"""One rank of the lab's job: steps of computing and collectives until it is ended from outside."""
+"""Runs one rank of the lab's job: steps of computation and collectives until it is killed."""
 
 import random
 import threading
@@ -14,15 +14,15 @@ from tests.testbed.lab.gloo import GlooLibrary
 from tests.testbed.lab.records import RecordedLibrary
 from tests.testbed.lab.workload import Inner, Plan, Workload
 
-GO: Final = "go"  # appears when all are ready, and says when to begin
+GO: Final = "go"  # appears when all are ready, and contains the start time
 READY: Final = "ready"
 FLIGHT_BEFORE_END_S: Final = 1.5
 FOR_EVER_S: Final = 3600.0
-LEAVES_S: Final = 1.5  # a trainer whose collective fails says so, cleans up and ends; that takes it seconds
+LEAVES_S: Final = 1.5  # a trainer whose collective fails reports it, cleans up and ends within seconds
 
 
 def run_rank(rank: int, *, folder: Path) -> None:
-    """Meet the others, wait for the start, then step for ever."""
+    """Connect to the other ranks, wait for the start, then run steps forever."""
     plan = Plan.read(folder)
     library = _library(plan, rank, folder)
     steps = _Steps(rank=rank, workload=plan.workload, library=library)
@@ -39,7 +39,7 @@ def run_rank(rank: int, *, folder: Path) -> None:
 
 
 class _Steps:
-    """The buffers and the step that uses them."""
+    """Holds the buffers and runs a step on them."""
 
     def __init__(self, *, rank: int, workload: Workload, library: Library) -> None:
         self._rank, self._workload, self._library = rank, workload, library
@@ -49,7 +49,7 @@ class _Steps:
         self._pass_out, self._pass_into = _pair(workload.pass_bytes)
 
     def one(self, *, delay_s: float) -> None:
-        """Compute, then the collectives."""
+        """Compute, then run the collectives."""
         self._library.step(self._number)
         time.sleep(delay_s)
         self._values[:] = self._rank
@@ -61,14 +61,14 @@ class _Steps:
         self._number += 1
 
     def _check(self) -> None:
-        """The sum of all ranks' numbers, in every place: the bytes did go round."""
+        """Check that every element is the sum over all ranks, so the bytes did travel."""
         ranks = self._workload.ranks
         if not (self._values == ranks * (ranks - 1) / 2).all():
             raise RuntimeError("the all-reduce is wrong")
 
 
 def delays(load: Workload, *, rank: int, since_start_s: Callable[[], float]) -> Iterator[float]:
-    """How long each step computes, with what goes wrong in it."""
+    """Yield the computation time of each step, including injected faults."""
     rng = random.Random(1000 * load.seed + rank)
     paused: set[Inner] = set()
     while True:
@@ -97,7 +97,7 @@ def _library(plan: Plan, rank: int, folder: Path) -> Library:
 
 
 def _dump_before_end(library: GlooLibrary, plan: Plan, rank: int) -> None:
-    """Each process that can answer leaves its flight recorder in the recording."""
+    """Write the flight recorder of each process that still responds."""
     path = Path(plan.records) / f"fr_rank{rank}.json"
     timer = threading.Timer(plan.workload.duration_s - FLIGHT_BEFORE_END_S, library.dump_flight, [path])
     timer.daemon = True

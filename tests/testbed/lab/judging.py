@@ -1,4 +1,4 @@
-"""What a run should have been told, and what it was told."""
+"""Compares the diagnoses of a run with its injected fault."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ DIRECTION_OF: Final[Mapping[Kind | Inside, Direction]] = {
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The one fault of a run."""
+    """Describes the one fault of a run."""
 
     fault: FaultClass
     node: int
@@ -42,7 +42,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a run was judged.  `detect_s` is None where the fault was not named, or there was none."""
+    """Holds the result.  `detect_s` is None where the fault was not found, or there was none."""
 
     class_right: bool
     place_right: bool
@@ -53,7 +53,7 @@ class Outcome:
 
 
 def expected_of(experiment: Experiment) -> Expected | None:
-    """The fault that should be named; None: nothing may be."""
+    """Return the fault that must be diagnosed; None: no diagnosis is right."""
     for what in experiment.injections:
         if what.kind in CLASS_OF:
             return Expected(CLASS_OF[what.kind], what.node, what.peer, DIRECTION_OF.get(what.kind), what.at_s)
@@ -64,7 +64,7 @@ def expected_of(experiment: Experiment) -> Expected | None:
 
 
 def judge(expected: Expected | None, said: Sequence[Stamped], *, began_s: float | None = None) -> Outcome:
-    """Hold what was said against what was done.  `began_s` is when the fault really began, if that was measured."""
+    """Compare the diagnoses with the fault.  `began_s` is its measured start, if any."""
     hardware = [stamped for stamped in said if stamped.diagnosis.scope is not Scope.WORKLOAD]
     if expected is None:
         return Outcome(
@@ -95,5 +95,5 @@ def _place_is_right(expected: Expected, diagnosis: Diagnosis) -> bool:
 
 
 def _isolates_wrongly(expected: Expected, diagnosis: Diagnosis) -> bool:
-    """Another node, or a node for what is a link's fault."""
+    """Check for a quarantine of another node, or of any node for a link fault."""
     return diagnosis.isolate and (diagnosis.node != expected.node or expected.peer is not None)

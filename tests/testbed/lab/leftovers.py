@@ -1,6 +1,6 @@
-"""Whose a namespace or a folder of the lab is, so that the next run can remove what a killed one has left.
+"""Identifies the owner of a namespace or folder, so that the next run can remove those of a killed one.
 
-A name begins with `fw-PID-START-`: the process that made it, with that process's start time since a pid comes again.
+A name begins with `fw-PID-START-`: the pid of its process, and the start time, because pids are reused.
 """
 
 import os
@@ -15,12 +15,12 @@ PREFIX: Final = "fw"
 
 
 def owner() -> str:
-    """What the names of this process begin with."""
+    """Return the prefix of all names of this process."""
     return f"{PREFIX}-{os.getpid()}-{_start_ticks(os.getpid())}"
 
 
 def is_left(name: str) -> bool:
-    """Whether the process that made it is gone."""
+    """Check whether the process that created it has ended."""
     parts = name.split("-")
     if len(parts) != 4 or parts[0] != PREFIX or not parts[1].isdigit():
         return False  # not ours
@@ -29,20 +29,20 @@ def is_left(name: str) -> bool:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A folder for the notes of one run, of which nothing is kept."""
+    """Create a temporary folder for one run."""
     with tempfile.TemporaryDirectory(prefix=f"{owner()}-") as made:
         yield Path(made)
 
 
 def remove_folders() -> None:
-    """Those of killed runs."""
+    """Remove the folders of killed runs."""
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}-*"):
         if is_left(path.name):
             shutil.rmtree(path, ignore_errors=True)  # another run may be at it
 
 
 def _start_ticks(pid: int) -> str | None:
-    """When the process started, in ticks since boot: field 22 of proc(5)'s stat."""
+    """Return the start time of a process in ticks since boot: field 22 of proc(5)'s stat."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (FileNotFoundError, ProcessLookupError):

@@ -1,9 +1,9 @@
-"""One TCP connection per pair of ranks, and a thread that moves bytes over them while the rank computes.
+"""Keeps one TCP connection per pair of ranks, and a thread that transfers bytes while the rank computes.
 
-A transfer needs both sides: the receiver posts a buffer and says so, the sender sends then.  Gloo's and NCCL's socket
-transports do it alike, and what a watcher sees in the kernel's counters is alike for that reason: a frozen process
-leaves notices unread, a rank that is merely late does not.  Frames: kind, tag, size; the n-th receive from a peer
-takes that peer's n-th send.
+A transfer needs both sides: the receiver posts a buffer and announces it, then the sender sends.  The socket transports
+of gloo and NCCL do the same, so the kernel's counters look the same to a monitor: a frozen process leaves announcements
+unread, a rank that is merely late does not.  Frames: kind, tag, size; the n-th receive from a peer gets that peer's
+n-th send.
 """
 
 import os
@@ -29,7 +29,7 @@ class BrokenMeshError(ConnectionError):
 
 
 class Transfer:
-    """One send or receive on its way; `at_s` is when it was through."""
+    """Tracks one send or receive; `at_s` is its completion time."""
 
     def __init__(self) -> None:
         self._through = threading.Event()
@@ -41,7 +41,7 @@ class Transfer:
         self._through.set()
 
     def wait(self) -> float:
-        """Until it is through; answers when that was."""
+        """Wait for the completion and return its time."""
         self._through.wait()
         if self.error is not None:
             raise self.error
@@ -50,7 +50,7 @@ class Transfer:
 
 @dataclass
 class _Peer:
-    """One connection, with what is under way on it."""
+    """Tracks one connection and its transfers."""
 
     connection: socket.socket
     header: bytearray = field(default_factory=bytearray)
@@ -66,8 +66,6 @@ class _Peer:
 
 
 class Mesh:
-    """The connections of one rank to all others."""
-
     def __init__(self, connections: Mapping[int, socket.socket]) -> None:
         self._peers = {rank: _Peer(connection) for rank, connection in connections.items()}
         self._lock = threading.Lock()
@@ -93,7 +91,7 @@ class Mesh:
         return transfer
 
     def receive(self, rank: int, buffer: memoryview) -> Transfer:
-        """Let the peer's next bytes come into a buffer of their size."""
+        """Receive the peer's next bytes into a buffer of their size."""
         transfer = Transfer()
         with self._lock:
             peer = self._there(rank)
@@ -103,7 +101,7 @@ class Mesh:
         return transfer
 
     def close(self) -> None:
-        """Leave: the peers see their connections end."""
+        """Close the connections, which the peers detect."""
         with self._lock:
             for peer in self._peers.values():
                 peer.connection.shutdown(socket.SHUT_RDWR)
@@ -196,7 +194,7 @@ class Mesh:
             peer.posted.pop(peer.arriving)[1].finish()
 
     def _lose(self, peer: _Peer, error: OSError) -> None:
-        """Only what goes to or comes from this peer fails, as with gloo: the others may still finish."""
+        """Fail only the transfers with this peer, as gloo does: the others may still finish."""
         peer.lost = error if isinstance(error, BrokenMeshError) else BrokenMeshError(str(error))
         self._selector.unregister(peer.connection)
         peer.connection.close()
@@ -207,7 +205,7 @@ class Mesh:
 
 
 def connect(*, rank: int, size: int, address: Callable[[int], str], port: int = PORT) -> Mesh:
-    """Meet all other ranks: dial the lower ones, be dialled by the higher ones."""
+    """Connect to all other ranks: dial the lower ones, accept the higher ones."""
     connections: dict[int, socket.socket] = {}
     with socket.create_server((address(rank), port), backlog=size) as listener:
         for lower in range(rank):

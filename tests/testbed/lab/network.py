@@ -1,7 +1,7 @@
-"""Nodes as network namespaces on one bridge, each behind a shaped link; always taken down again.
+"""Creates nodes as network namespaces on one bridge, each behind a shaped link, and always removes them.
 
-A namespace's name carries who made it (`leftovers`): what a killed run left is removed by the next one.  Nothing here
-touches the machine's own network.
+A namespace's name contains its owner (`leftovers`): the next run removes the namespaces of a killed one.  The machine's
+own network does not change.
 """
 
 import os
@@ -18,12 +18,12 @@ from tests.testbed.requirements import UnavailableError
 
 NETNS: Final = Path("/run/netns")
 DEVICE: Final = "e0"  # a node's only link
-NOWHERE: Final = "02:de:ad:00:00:01"  # a MAC that nobody has
+NOWHERE: Final = "02:de:ad:00:00:01"  # a MAC of no node
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """`nodes` namespaces on a bridge that has one more for itself."""
+    """Connects `nodes` namespaces by a bridge, which has its own namespace."""
 
     owner: str
     nodes: int
@@ -37,7 +37,7 @@ class Network:
         return f"{self.owner}-br"
 
     def path(self, node: int) -> Path:
-        """What `setns` and `nsenter` take."""
+        """Return the namespace's path for `setns` and `nsenter`."""
         return NETNS / self.namespace(node)
 
     @staticmethod
@@ -45,30 +45,30 @@ class Network:
         return f"10.77.0.{node + 1}"
 
     def slow_link(self, *, source: int, target: int, rate_mbit: float) -> None:
-        """Of what `source` sends, only that to `target` is slowed."""
+        """Slow only the traffic from `source` to `target`."""
         shaping.set_class(self.namespace(source), DEVICE, target, rate_mbit)
 
     def slow_tx(self, node: int, *, rate_mbit: float) -> None:
-        """All that the node sends."""
+        """Slow all traffic that the node sends."""
         shaping.set_root(self.namespace(node), DEVICE, rate_mbit)
 
     def slow_rx(self, node: int, *, rate_mbit: float) -> None:
-        """All that reaches the node: the switch's port sends more slowly."""
+        """Slow all traffic to the node, at the switch's port."""
         shaping.set_root(self.bridge, f"p{node}", rate_mbit)
 
     def cut_node(self, node: int) -> None:
-        """The switch's port goes down."""
+        """Set the switch's port down."""
         commands.ip([f"link set p{node} down"], namespace=self.bridge)
 
     def cut_pair(self, *, source: int, target: int) -> None:
-        """One way: the source sends to a MAC that nobody has.  No firewall is needed for it."""
+        """Cut one direction without a firewall: the source sends to a MAC that no node has."""
         line = f"neigh replace {self.address(target)} lladdr {NOWHERE} nud permanent dev {DEVICE}"
         commands.ip([line], namespace=self.namespace(source))
 
 
 @contextmanager
 def running_network(*, nodes: int, rate_mbit: float = 200.0) -> Iterator[Network]:
-    """Make the namespaces, links and shapers; take all down at the end, with whoever still lives in there."""
+    """Create the namespaces, links and shapers; at the end remove them and kill the processes in them."""
     commands.need_tools()
     remove_stale()
     network = Network(owner=leftovers.owner(), nodes=nodes, rate_mbit=rate_mbit)
@@ -80,7 +80,7 @@ def running_network(*, nodes: int, rate_mbit: float = 200.0) -> Iterator[Network
 
 
 def remove_stale() -> None:
-    """Take down what runs have left that were killed: namespaces with whoever lives in there, and folders."""
+    """Remove the namespaces and folders of killed runs, and kill the processes in them."""
     _remove(name for name in commands.namespaces() if leftovers.is_left(name))
     leftovers.remove_folders()
 
@@ -148,7 +148,7 @@ def _remove(names: Iterator[str]) -> None:
 
 
 def check_allowed() -> None:
-    """`UnavailableError` with the reason where a lab cannot be made."""
+    """Raise `UnavailableError` with the reason where the lab cannot run."""
     if sys.platform != "linux":
         raise UnavailableError("network namespaces are Linux's")
     with running_network(nodes=2):

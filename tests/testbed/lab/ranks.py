@@ -1,7 +1,7 @@
-"""Start the ranks, each in its namespace: one process imports the library once and forks them.
+"""Starts the ranks, each in its namespace: one process imports the library once and forks them.
 
-Run as a module, `python -m tests.testbed.lab.ranks FOLDER`, by the interpreter that has torch where gloo is wanted.
-The ranks are killed by the kernel when that process is gone.
+Run it as a module, `python -m tests.testbed.lab.ranks FOLDER`, with an interpreter that has torch if the library is
+gloo.  The kernel kills the ranks when that process ends.
 """
 
 import ctypes
@@ -52,7 +52,7 @@ def main(folder: Path) -> int:
 
 
 def enter(namespace: Path) -> None:
-    """Move this thread, and what it opens from now on, into a network namespace."""
+    """Move this thread, and everything it opens from now on, into a network namespace."""
     descriptor = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _checked("setns", descriptor, CLONE_NEWNET)
@@ -61,7 +61,7 @@ def enter(namespace: Path) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Be killed when the parent ends, however it ends."""
+    """Have the kernel kill this process when the parent ends, however it ends."""
     _checked("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)

@@ -1,4 +1,4 @@
-"""Our own library's calls, recorded as the project's wrapper records torch's: same progress, journal and lines."""
+"""Records the calls of the TCP library as the project's wrapper records torch's: same progress, journal and lines."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +13,6 @@ BEAT_S: Final = 0.5
 
 
 class RecordedLibrary:
-    """A library under watch."""
-
     def __init__(self, library: Library, *, rank: int, size: int, to: str) -> None:
         self._library, self._progress = library, Progress(rank)
         self._before, self._after = (rank - 1) % size, (rank + 1) % size
@@ -56,7 +54,7 @@ class RecordedLibrary:
 
     @contextmanager
     def _complaining(self) -> Iterator[None]:
-        """A rank whose operation fails says so: the one that caused it cannot."""
+        """Report a failed operation; the rank that caused it cannot."""
         try:
             yield
         except ConnectionError:

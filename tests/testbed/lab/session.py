@@ -1,6 +1,6 @@
-"""A whole run: network up, ranks started, looked at four times a second, faults injected, everything taken down.
+"""Runs an experiment: starts the network and the ranks, samples four times a second, injects faults, stops everything.
 
-What is seen is written as a recording that `fleetwright faults replay` reads, and given to a watch while it happens.
+It writes the samples as a recording for `fleetwright faults replay`, and feeds them to a live detector.
 """
 
 import json
@@ -35,12 +35,12 @@ SPIN: Final = "while True: pass"
 
 
 class SessionError(RuntimeError):
-    """The ranks did not come up; the message carries what they said."""
+    """Carries the output of ranks that did not start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of an experiment."""
+    """Holds the results of an experiment."""
 
     truth: dict[str, Any]
     done_s: Mapping[Injection, float]  # what was injected, and when after the start
@@ -54,9 +54,9 @@ def run_experiment(
     python: Path | None = None,
     watcher_url: str | None = None,
 ) -> Run:
-    """Run it, record into `folder`; `python` has torch where the workload wants gloo.
+    """Run the experiment and record it in `folder`; `python` has torch where the workload uses gloo.
 
-    With `watcher_url` the ranks speak to their node's recorder, and the recorders send to that watcher as well.
+    With `watcher_url` the ranks send to their node's recorder, and the recorders send to that monitor as well.
     """
     folder.mkdir(parents=True)
     with ExitStack() as stack:
@@ -94,7 +94,7 @@ def run_experiment(
 def _drive(
     experiment: Experiment, bench: Bench, recorders: Sequence[Recorder], started_s: float, watch: Watch | None
 ) -> dict[Injection, float]:
-    """Looks and injections, each at its time."""
+    """Sample and inject faults, each at its time."""
     done: dict[Injection, float] = {}
     waiting = sorted(experiment.injections, key=lambda what: what.at_s)
     period_s = experiment.period_s
@@ -115,14 +115,14 @@ def _drive(
 
 
 def _next_look_s(period_s: float) -> float:
-    """Looks fall on whole periods of the wall clock, on all nodes: what both ends of a pair say can be compared."""
+    """Return the time to the next whole period of the wall clock, at which all nodes sample, so that pairs compare."""
     return (floor(time.time() / period_s) + 1) * period_s
 
 
 def _recorders(
     common: Recording, network: Network, pids: Sequence[int], inboxes: Sequence[Path], started_s: float
 ) -> list[Recorder]:
-    """One for each node, looking into its namespace from outside."""
+    """Create one recorder per node, which samples its namespace from outside."""
     return [
         recorder_of(
             replace(
@@ -151,7 +151,7 @@ def _plan(experiment: Experiment, network: Network, records: Path, inboxes: Sequ
 
 @contextmanager
 def _running_ranks(plan: Plan, notes: Path, python: Path) -> Iterator[list[int]]:
-    """All ranks, connected and ready."""
+    """Yield all ranks, connected and ready."""
     plan.write(notes)
     log = notes / "ranks.log"
     argv = [*_dying_with_us(), str(python), "-m", "tests.testbed.lab.ranks", str(notes)]
@@ -185,7 +185,7 @@ def _say_go(notes: Path, started_s: float) -> None:
 
 @contextmanager
 def _busy(count: int) -> Iterator[None]:
-    """Load the machine with processes that only spin."""
+    """Load the machine with busy loops."""
     argv = [*_dying_with_us(), sys.executable, "-I", "-S", "-c", SPIN]
     spinning = [subprocess.Popen(argv) for _ in range(count)]
     try:
@@ -198,7 +198,7 @@ def _busy(count: int) -> Iterator[None]:
 
 @contextmanager
 def _ahead_of_the_ranks() -> Iterator[None]:
-    """Every node's recorder is in this one process, beside all ranks: none of them may make the others look late."""
+    """Raise the priority: the recorders of all nodes share this process, and no recorder may make the others late."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
     os.setpriority(os.PRIO_PROCESS, 0, before - AHEAD)
     try:
@@ -208,5 +208,5 @@ def _ahead_of_the_ranks() -> Iterator[None]:
 
 
 def _dying_with_us() -> list[str]:
-    """What a command is put behind, to be killed by the kernel when this process is gone."""
+    """Return the command prefix that has the kernel kill a command when this process ends."""
     return [sys.executable, "-I", "-S", launch.__file__, str(os.getpid())]

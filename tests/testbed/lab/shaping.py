@@ -1,7 +1,7 @@
-"""Links with a rate: HTB with a queue of 64 packets per destination, as tc(8) makes them.
+"""Limits the rate of links: HTB with a queue of 64 packets per destination, configured by tc(8).
 
-A node's NIC is a root class; below it each destination has a class that lends from it.  A class's own rate is small and
-its ceiling is the link's, so that the root's rate bounds the sum: HTB lets a class use its own rate unasked.
+A node's NIC is a root class; each destination has a class below it that borrows from it.  A class's own rate is small
+and its ceiling is the link's, so that the root's rate bounds the sum: HTB lets a class always use its own rate.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ BURST: Final = "16k"  # below a message, so that a slow link shows on each
 
 
 def shape_sender(namespace: str, device: str, targets: Mapping[int, str], rate_mbit: float) -> None:
-    """Shape what leaves a node, with a class for each destination."""
+    """Shape a node's outgoing traffic, with a class for each destination."""
     lines = [
         f"qdisc add dev {device} root handle 1: htb default {FIRST:x}",
         _class("add", device, ROOT, "1:", rate_mbit),
@@ -33,7 +33,7 @@ def shape_sender(namespace: str, device: str, targets: Mapping[int, str], rate_m
 
 
 def shape_port(namespace: str, device: str, rate_mbit: float) -> None:
-    """Shape what leaves a switch's port, whatever it is."""
+    """Shape all outgoing traffic of a switch's port."""
     commands.tc(
         [
             f"qdisc add dev {device} root handle 1: htb default 1",
@@ -45,12 +45,11 @@ def shape_port(namespace: str, device: str, rate_mbit: float) -> None:
 
 
 def set_root(namespace: str, device: str, rate_mbit: float) -> None:
-    """Change the rate of all that passes."""
+    """Change the total rate."""
     commands.tc([_class("change", device, ROOT, "1:", rate_mbit)], namespace=namespace)
 
 
 def set_class(namespace: str, device: str, target: int, rate_mbit: float) -> None:
-    """Change the rate towards one destination."""
     line = _class("change", device, f"1:{FIRST + target:x}", ROOT, rate_mbit, own_mbit=min(OWN_MBIT, rate_mbit))
     commands.tc([line], namespace=namespace)
 

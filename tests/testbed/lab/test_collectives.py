@@ -1,4 +1,4 @@
-"""The lab's own collectives are real: bytes of every rank reach every other, and a lost peer ends the rest."""
+"""Tests that the lab's collectives move the bytes of every rank to every other, and that a lost peer ends the rest."""
 
 import os
 import threading
@@ -12,7 +12,7 @@ from tests.testbed.lab.mesh import BrokenMeshError, Mesh, connect
 
 
 def on_all(size: int, use: Callable[[int, Library], object]) -> list[object]:
-    """Run every rank in a thread of its own, over loopback."""
+    """Run every rank in its own thread, over loopback."""
     results: list[object] = [None] * size
 
     def one(rank: int) -> None:

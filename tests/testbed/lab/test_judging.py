@@ -1,4 +1,4 @@
-"""A run is judged right only for the right class at the right place, and every other accusation counts."""
+"""Tests that only the right class at the right place is correct, and that every other diagnosis counts as false."""
 
 import pytest
 

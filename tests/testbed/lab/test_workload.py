@@ -1,4 +1,4 @@
-"""The plan that the driver writes is the plan that the ranks read, and what goes wrong in them goes wrong on time."""
+"""Tests that the ranks read the plan that the driver writes, and that their faults begin on time."""
 
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,7 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def seconds(inner: tuple[Inner, ...], *, rank: int, now_s: float) -> list[float]:
-    """What five steps compute at one moment, without jitter."""
+    """Return the computation times of five steps without jitter."""
     load = Workload(ranks=4, duration_s=9.0, compute_sd_ms=0.0, inner=inner)
     return list(islice(delays(load, rank=rank, since_start_s=lambda: now_s), 5))
 

@@ -1,4 +1,4 @@
-"""Live detection inside the lab: what the recorders and the ranks write is read as it comes, and judged at once."""
+"""Detects faults live inside the lab: it reads the lines of recorders and ranks as they are written."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,17 +16,17 @@ from faults.readers.recording_files import line_reader
 
 
 class Watch(Protocol):
-    """Who looks on while a job runs."""
+    """Runs a detector beside a job."""
 
     def begin(self, *, folder: Path, started_s: float, job: Job) -> None: ...
 
     def turn(self) -> None:
-        """The recorders have looked."""
+        """Process the newest samples."""
         ...
 
 
 class Tail:
-    """The lines that were added to a recording since the last time, as observations."""
+    """Returns the new lines of a recording as observations."""
 
     def __init__(self, folder: Path, *, job_map: JobMap) -> None:
         self._folder, self._job_map = folder, job_map
@@ -38,7 +38,7 @@ class Tail:
         return self._tally.total
 
     def new(self) -> list[Observation]:
-        """In the order in which they were known."""
+        """Return new observations in order of arrival."""
         return sorted((seen for path in sorted(self._folder.iterdir()) for seen in self._of(path)), key=_known_s)
 
     def _of(self, path: Path) -> Iterator[Observation]:
@@ -57,7 +57,7 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class Stamped:
-    """A verdict, and when it came out by the wall clock: seconds after the job's start."""
+    """Holds a diagnosis and its wall-clock time: seconds after the job's start."""
 
     diagnosis: Diagnosis
     said_s: float
@@ -65,7 +65,7 @@ class Stamped:
 
 @dataclass(slots=True)
 class LiveWatch:
-    """Feeds a detector and keeps what it says, each verdict once, with when that really was."""
+    """Feeds a detector and keeps each diagnosis once, with its wall-clock time."""
 
     make: Callable[[Job], Detector]
     diagnoses: list[Stamped] = field(default_factory=list)
@@ -80,7 +80,6 @@ class LiveWatch:
         self._tail = Tail(folder, job_map=JobMap(job.nodes, job.rank_node, zero_s=started_s))
 
     def turn(self) -> None:
-        """Take in what is new and judge."""
         if self._detector is None or self._tail is None:
             raise RuntimeError("the watch has not begun")
         began_s = time.perf_counter()
@@ -98,6 +97,5 @@ def _known_s(observation: Observation) -> float:
 
 
 def _same(one: Diagnosis, other: Diagnosis) -> bool:
-    """The same fault, told again."""
     keys = ("fault", "scope", "node", "peer", "switch")
     return all(getattr(one, key) == getattr(other, key) for key in keys)

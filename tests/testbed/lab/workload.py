@@ -1,4 +1,4 @@
-"""What the ranks do, and what goes wrong inside of them: the driver writes it, the ranks read it."""
+"""Describes the work of the ranks and their internal faults: the driver writes it, the ranks read it."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ PLAN = "plan.json"  # its name in a lab's folder of notes; no recording holds it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inner:
-    """Something that happens in a rank's own code, from `at_s` after the start."""
+    """Describes a fault in a rank's own code, from `at_s` after the start."""
 
     what: Inside
     at_s: float
@@ -27,7 +27,7 @@ class Inner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One step: compute, all-reduce, all-to-all, ring pass."""
+    """Describes one step: compute, all-reduce, all-to-all, ring pass."""
 
     ranks: int
     duration_s: float
@@ -43,7 +43,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A workload and where it runs."""
+    """Holds a workload and where it runs."""
 
     workload: Workload
     addresses: tuple[str, ...]
@@ -52,7 +52,7 @@ class Plan:
     outlets: tuple[str, ...] = ()  # where each rank's own records go, if not into that folder
 
     def sink(self, rank: int) -> str:
-        """What `fleetwright.collectives` is told."""
+        """Return the sink option of `fleetwright.collectives`."""
         return self.outlets[rank] if self.outlets else self.records
 
     def write(self, folder: Path) -> None:
