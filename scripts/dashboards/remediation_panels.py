@@ -9,7 +9,7 @@ def cases() -> list[Panel]:
         TimeSeries(
             title="Open cases",
             description="By state and stage; requested: without --act, or before the first action.",
-            queries=[one(_cases("open_cases", by="state, stage") + " > 0", legend="{{state}} {{stage}}")],
+            queries=[one(_cases("open_cases", by="state, stage"), legend="{{state}} {{stage}}")],
             steps=True,
         ),
         TimeSeries(

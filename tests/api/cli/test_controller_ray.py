@@ -32,11 +32,11 @@ def test_where_no_cluster_answers_it_says_so_at_once(command: str, cli: Cli) -> 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (("--token-file", "token"), "token_file: expected an absolute path, as the cluster's nodes have it"),
+        (("--token-file", "token"), "token_file: expected an absolute path on the cluster's nodes"),
         (("--url", "api:8400"), "url: expected http://HOST[:PORT] or https://HOST[:PORT], without a user"),
         (("--url", "http://me:secret@api"), "url: expected http://HOST[:PORT] or https://HOST[:PORT], without a user"),
         (("--watch-send", "x"), "watch.send: expected http://HOST[:PORT] or https://HOST[:PORT], without a user"),
-        (("--watch-folder", "here"), "watch.folder: expected an absolute path, as the cluster's nodes have it"),
+        (("--watch-folder", "here"), "watch.folder: expected an absolute path on the cluster's nodes"),
     ],
 )
 def test_a_wrong_setting_is_refused_before_anything_is_asked(options: tuple[str, ...], line: str, cli: Cli) -> None:

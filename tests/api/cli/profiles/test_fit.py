@@ -45,7 +45,7 @@ def test_it_writes_to_a_file_and_measures_errors_unless_told_not_to(cli: Cli, po
     found = read_model(parse_document(out.read_text(encoding="utf-8"), name="out"), Coefficients)
     assert (done.code, done.stdout) == (0, "")
     assert [error.split for error in found.errors][:2] == ["random", "curves"]
-    assert "without B200, 54 points held back: TPOT off by" in done.stderr
+    assert "without B200, 54 held-out points: TPOT off by" in done.stderr
 
 
 def test_json_reads_back_as_the_same(cli: Cli, points: Path) -> None:

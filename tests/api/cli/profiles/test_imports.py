@@ -71,7 +71,7 @@ class TestImport:
         refused = [line.removeprefix("fleetwright: ") for line in done.stderr.splitlines() if "fleetwright" in line]
         assert refused[0].startswith("vllm.json: line 1: gpu: unknown GPU 'H1000'; nearest: H100")
         assert refused[1] == "vllm.json: line 1: request_throughput: input should be greater than 0, got -1.0"
-        assert refused[2].startswith("sglang.jsonl: line 1: gpu: is required: the file does not say")
+        assert refused[2].startswith("sglang.jsonl: line 1: gpu: is required: the file does not state it")
         assert refused[3].startswith("sglang.jsonl: line 2: gpu: is required")
         assert refused[4] == "nowhere.json: No such file or directory"
 
