@@ -10,7 +10,6 @@ from api.client import Client
 from api.schemas.targets import Change, Phase, TargetStatus
 from tests.api.cli.conftest import Cli
 from tests.api.cli.samples import OFFER, REQUEST, TARGET
-from tests.testbed.processes import LOOPBACK, free_ports
 from tests.testbed.server import ADMIN_TOKEN
 
 
@@ -381,25 +380,3 @@ class TestRefusals:
     def test_no_token_file(self, remote: Cli) -> None:
         done = remote("plans", "list", "--token-file", "none")
         assert (done.code, done.refused) == (2, ["token file none: No such file or directory"])
-
-
-@pytest.mark.parametrize(
-    "command", [("gpus", "list"), ("plans", "list"), ("targets", "list"), ("audit", "check"), ("thaw",)]
-)
-def test_a_service_out_of_reach_is_one_line_and_exit_code_1(command: tuple[str, ...], cli: Cli) -> None:
-    (port,) = free_ports(1)
-    url = f"http://{LOOPBACK}:{port}"
-    done = cli(*command, "--url", url)
-    assert done.code == 1
-    (line,) = done.refused
-    assert line.startswith(f"no answer from {url}: ")
-    assert "refused" in line
-
-
-@pytest.mark.parametrize("url", ["nonsense", "ftp://host", "http://user:secret-word@host"])
-def test_what_is_no_url(url: str, cli: Cli) -> None:
-    done = cli("plans", "list", "--url", url)
-    assert done.code == 2
-    (line,) = done.refused
-    assert line.startswith("url: must ")
-    assert "secret-word" not in line

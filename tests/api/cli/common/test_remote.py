@@ -1,0 +1,28 @@
+"""Commands with --url: an address that is unreachable or is no URL gives one line and an exit code."""
+
+import pytest
+
+from tests.api.cli.conftest import Cli
+from tests.testbed.processes import LOOPBACK, free_ports
+
+
+@pytest.mark.parametrize(
+    "command", [("gpus", "list"), ("plans", "list"), ("targets", "list"), ("audit", "check"), ("thaw",)]
+)
+def test_a_service_out_of_reach_is_one_line_and_exit_code_1(command: tuple[str, ...], cli: Cli) -> None:
+    (port,) = free_ports(1)
+    url = f"http://{LOOPBACK}:{port}"
+    done = cli(*command, "--url", url)
+    assert done.code == 1
+    (line,) = done.refused
+    assert line.startswith(f"no answer from {url}: ")
+    assert "refused" in line
+
+
+@pytest.mark.parametrize("url", ["nonsense", "ftp://host", "http://user:secret-word@host"])
+def test_what_is_no_url(url: str, cli: Cli) -> None:
+    done = cli("plans", "list", "--url", url)
+    assert done.code == 2
+    (line,) = done.refused
+    assert line.startswith("url: must ")
+    assert "secret-word" not in line
