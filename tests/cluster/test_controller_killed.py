@@ -138,7 +138,7 @@ def test_of_two_controllers_one_writes(stage: Stage) -> None:
 def writes_logged(process: Process) -> list[int]:
     """Return the replica counts that a controller logged as requested."""
     lines = [json.loads(line) for line in process.log_path.read_text().splitlines() if line.startswith("{")]
-    return [line["replicas_after"] for line in lines if line.get("event") == "scale_asked"]
+    return [line["replicas_after"] for line in lines if line.get("event") == "replicas_requested"]
 
 
 def renewals(stage: Stage, name: str) -> list[float]:

@@ -131,7 +131,7 @@ async def test_the_controller_moves_worker_groups_to_the_plan_and_back_until_ano
         kube_api.apply(manifest, field_manager="gitops")
         await harness.change("llm", plan_id=plan_id)
         failed = (await _rounds_until(harness, controller, Phase.FAILED))[-1]
-    assert f"RayCluster {namespace}/llm is applied by gitops, and not taken from it" in (failed.message or "")
+    assert f"RayCluster {namespace}/llm is applied by gitops, which keeps it" in (failed.message or "")
     assert [group["replicas"] for group in _groups(kube_client, namespace)] == [3, 0]
 
 
