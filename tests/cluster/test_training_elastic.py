@@ -101,4 +101,4 @@ def test_a_healthy_node_passes_a_probe_against_two_others(joined: RayCluster) ->
     said = asyncio.run(_probed(RemediationCluster(), ids))
     assert "between good nodes" in said
     gone = asyncio.run(_probed(RemediationCluster(), ["f" * 56, *ids[1:]]))
-    assert gone == "False it has left the cluster"
+    assert gone == "False the node has left the cluster"
