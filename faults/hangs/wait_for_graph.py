@@ -117,8 +117,12 @@ def wait_for(
 
     wanted = rows.anywhere(reported & (entered < rows.most(needs, waiting)))
     lagging = wanted & ~rows.anywhere(waiting)
-    grounded, excused = _grounded(rows, entered, needs, blocked=blocked, uncertain=uncertain, stuck=stuck, root=lagging)
-    open_ended = _ends(rows, entered, needs, blocked=blocked, ends=grounded | uncertain, root=lagging)
+    grounded, excused = _grounded(
+        rows, entered, needs, reported=reported, blocked=blocked, uncertain=uncertain, stuck=stuck, root=lagging
+    )
+    open_ended = _ends(
+        rows, entered, needs, reported=reported, blocked=blocked, ends=grounded | uncertain, root=lagging
+    )
     suspects = rows.anywhere(may_lack & rows.in_group(uncertain & ~grounded)) & ~excused
     dead = np.zeros(rows.ranks, dtype=np.bool_) if alive is None else alive == 0
     return Waits(
@@ -134,20 +138,22 @@ def wait_for(
     )
 
 
-def behind(rows: Memberships, waits: Waits, *, entered: Ints, finished: Ints, root: Flags) -> Flags:
-    """Return, per rank, whether it waits, directly or over other ranks, for one of the ranks that `root` marks."""
-    ends = np.zeros(len(rows), dtype=np.bool_)
-    return _ends(rows, entered, finished + 1, blocked=waits.blocked, ends=ends, root=root) & ~root
-
-
 def _grounded(
-    rows: Memberships, entered: Ints, needs: Ints, *, blocked: Flags, uncertain: Flags, stuck: Flags, root: Flags
+    rows: Memberships,
+    entered: Ints,
+    needs: Ints,
+    *,
+    reported: Flags,
+    blocked: Flags,
+    uncertain: Flags,
+    stuck: Flags,
+    root: Flags,
 ) -> tuple[Flags, Flags]:
     """Return the rows that end at a missing rank or a stuck group, and the ranks that can be waiting in such a row."""
     grounded, excused = stuck, np.zeros(rows.ranks, dtype=np.bool_)
     while True:
         ends = root | rows.anywhere(grounded)
-        reached = blocked & (rows.least(entered, ends[rows.rank]) < needs)
+        reached = blocked & (rows.least(entered, ends[rows.rank] & reported) < needs)
         through = uncertain & rows.in_group(excused[rows.rank])
         further = grounded | reached | through
         excusing = rows.anywhere(rows.in_group(further))
@@ -156,11 +162,13 @@ def _grounded(
         grounded, excused = further, excusing
 
 
-def _ends(rows: Memberships, entered: Ints, needs: Ints, *, blocked: Flags, ends: Flags, root: Flags) -> Flags:
+def _ends(
+    rows: Memberships, entered: Ints, needs: Ints, *, reported: Flags, blocked: Flags, ends: Flags, root: Flags
+) -> Flags:
     """Return, per rank, whether following its rows ends at one of `ends` or at a root."""
     while True:
         known = root | rows.anywhere(ends)
-        further = ends | (blocked & (rows.least(entered, known[rows.rank]) < needs))
+        further = ends | (blocked & (rows.least(entered, known[rows.rank] & reported) < needs))
         if bool((further == ends).all()):
             return known
         ends = further
