@@ -6,6 +6,7 @@ before it is there, nor any token but the first.
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ class Engine:
             leaving.cancel()
 
     async def _answer(self, headers: dict[bytes, bytes], body: bytes, send: Send) -> None:
+        began_ns = time.monotonic_ns()  # one clock for all processes of a machine
         self.bodies.append(body)
         asked = json.loads(body or b"{}")
         token_s = float(headers.get(b"x-token-ms", b"0")) / 1000
@@ -53,7 +55,13 @@ class Engine:
         if not asked.get("stream"):
             await _there(gate)
             await asyncio.sleep(token_s * tokens)
-            text = {"id": "1", "choices": [{"message": {"content": "x" * tokens}}], "usage": usage, "on": self.name}
+            text: dict[str, Any] = {
+                "id": "1",
+                "choices": [{"message": {"content": "x" * tokens}}],
+                "usage": usage,
+                "on": self.name,
+            }
+            text["began_ns"] = began_ns
             await _start(send, b"application/json")
             await send({"type": "http.response.body", "body": json.dumps(text).encode()})
             return
