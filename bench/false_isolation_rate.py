@@ -42,8 +42,8 @@ JUDGED = (
     "quarantine",
     "hangs/wait_for_graph.py",
 )
-# What says the same counts in other words.
-TOLD = frozenset({"answer.py", "intervals.py", "c4_baseline.py", "__init__.py"})
+# Modules that only present the counts.
+NOT_COUNTED = frozenset({"answer.py", "intervals.py", "c4_baseline.py", "__init__.py"})
 SUMMED = (
     "hours", "windows", "false_isolations", "carried_out", "asked", "hidden", "named", "right", "wrong", "decision_s",
     "run_s",
@@ -62,7 +62,7 @@ def code() -> str:
     for name in JUDGED:
         place = ROOT / "faults" / name
         for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            if not (name == "simulator" and path.name in TOLD):
+            if not (name == "simulator" and path.name in NOT_COUNTED):
                 digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -169,17 +169,17 @@ def _range(text: str) -> tuple[int, int | None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="False isolations per cluster-week.")
-    parser.add_argument("ranks", nargs="*", type=int, help=f"of {', '.join(map(str, WEEKS))}; all unless told")
+    parser.add_argument("ranks", nargs="*", type=int, help=f"of {', '.join(map(str, WEEKS))}; default: all")
     parser.add_argument("--scenario", choices=(SCENARIO, WITHOUT), default=SCENARIO)
     parser.add_argument("--jobs", type=_range, default=(0, None), metavar="A:B", help="of each size; B left out")
     parser.add_argument("--into", type=Path, nargs="+", default=[KEPT], help="the first is written to, all are read")
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="of a size, about")
-    told = parser.parse_args()
-    for size in told.ranks or WEEKS:
+    options = parser.parse_args()
+    for size in options.ranks or WEEKS:
         if size not in WEEKS:
             parser.error(f"RANKS: expected {', '.join(map(str, WEEKS))}, got {size}")
-        _go_on(told.scenario, size, told.into, limit_s=told.limit_s, jobs=told.jobs)
-        print(_row(told.scenario, size, told.into), flush=True)
+        _go_on(options.scenario, size, options.into, limit_s=options.limit_s, jobs=options.jobs)
+        print(_row(options.scenario, size, options.into), flush=True)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def run() -> list[dict[str, Any]]:
 def _timed(ranks: int, what: str, *, per_uplink_h: float, eight: bool) -> dict[str, Any]:
     cluster = build(Shape(ranks), seed=1)
     plane, rng = SlowPlane(cluster, LAB, window_s=WINDOW_S, seed=1), np.random.default_rng(2)
-    weather = Congestion(cluster.shape.uplinks, Crowding(per_uplink_h=per_uplink_h), rng)
+    congestion = Congestion(cluster.shape.uplinks, Crowding(per_uplink_h=per_uplink_h), rng)
     telemetry = Telemetry(cluster.shape.nodes, Losses(), rng)
     schedule = FaultSchedule(_faults(cluster) if eight else [])
     localiser = LocalisationDetector(cluster.known)
@@ -43,7 +43,7 @@ def _timed(ranks: int, what: str, *, per_uplink_h: float, eight: bool) -> dict[s
         from_s, to_s = at * WINDOW_S, (at + 1) * WINDOW_S
         window = plane.window(
             from_s,
-            path=weather.advance(from_s, to_s),
+            path=congestion.advance(from_s, to_s),
             reported=telemetry.reported(from_s, to_s),
             events=schedule.during(from_s, to_s),
         )

@@ -74,7 +74,7 @@ def run() -> list[dict[str, Any]]:
 
 
 class Words(NamedTuple):
-    """What is said first, and what at the end: the fault where node, link and direction are right, else other words."""
+    """Return the first and the last diagnosis: the fault if node, link and direction are right, else another label."""
 
     first: str
     last: str

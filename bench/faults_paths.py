@@ -119,18 +119,18 @@ def _repairs() -> Iterator[Row]:
     spines = random.Random(SINGLE_SEED).sample(_above_spines(plan.traffic.clos), REPAIRED)
     for cable in (5, 700, 1500, *spines):
         began = time.process_time()
-        mended = repair(plan, [cable])
+        repaired = repair(plan, [cable])
         spent_s = time.process_time() - began
-        greatest = planned(mended.plan).greatest
+        greatest = planned(repaired.plan).greatest
         yield {
             "tree": "1:1",
             "rings": "after a cable died",
-            "fractional optimum": mended.plan.bound.utilisation,
+            "fractional optimum": repaired.plan.bound.utilisation,
             "planned": greatest,
-            "planned / optimum": greatest / mended.plan.bound.utilisation,
-            "connections": len(mended.plan.paths),
-            "connections moved": mended.moved,
-            "connections opened": mended.opened,
+            "planned / optimum": greatest / repaired.plan.bound.utilisation,
+            "connections": len(repaired.plan.paths),
+            "connections moved": repaired.moved,
+            "connections opened": repaired.opened,
             "plan s": spent_s,
         }
 

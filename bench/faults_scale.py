@@ -126,10 +126,10 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=JUDGE_SEED)
     parser.add_argument("--without", action="store_true", help="without probes")
-    told = parser.parse_args()
-    for name in told.scenarios:
-        row = _row(name, told.ranks, told.hours, "ours", probes=not told.without, seed=told.seed)
-        show(f"seed {told.seed}", [row])
+    options = parser.parse_args()
+    for name in options.scenarios:
+        row = _row(name, options.ranks, options.hours, "ours", probes=not options.without, seed=options.seed)
+        show(f"seed {options.seed}", [row])
 
 
 if __name__ == "__main__":

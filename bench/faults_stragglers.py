@@ -44,7 +44,7 @@ class Job:
     imbalance: float = 0.0  # between replicas, memory a minute
     pauses_per_h: float = 2.0
     lost: float = 0.0  # share of agents, for 10 minutes each
-    told_wander: float = StragglerSettings().wander
+    assumed_wander: float = StragglerSettings().wander
     slowdown: float = 1.03
     hours: float | None = None  # healthy ones; else episodes
 
@@ -62,11 +62,11 @@ CASES: Final[Mapping[str, Job]] = {
     "+3 %, 1 % of agents lost": Job(lost=0.01),
     "+3 %, ten pauses an hour": Job(pauses_per_h=10.0),
     "+3 %, means drift .5 % per root hour": Job(drift=0.005),
-    "+3 %, told half of the wander": Job(told_wander=0.0015),
-    "+3 %, told twice the wander": Job(told_wander=0.006),
+    "+3 %, told half of the wander": Job(assumed_wander=0.0015),
+    "+3 %, told twice the wander": Job(assumed_wander=0.006),
     "+3 %, wanders twice as much": Job(wander=0.006),
     "+3 %, wanders half as much": Job(wander=0.0015),
-    "healthy, told half of the wander": Job(hours=DAY_H, told_wander=0.0015),
+    "healthy, told half of the wander": Job(hours=DAY_H, assumed_wander=0.0015),
     "healthy, wanders twice as much": Job(hours=DAY_H, wander=0.006),
     "healthy, replicas 10 % uneven": Job(hours=DAY_H, imbalance=0.10),
 }
@@ -87,20 +87,20 @@ class Plane:
     def window(self) -> Floats:
         job, rng = self._job, self.rng
         jitter = job.jitter * min(1.0, job.step_s / WINDOW_S) ** 0.5
-        said = self._usual + self._sway + jitter * rng.standard_normal(job.nodes) + 0.03 * rng.standard_normal()
+        times_s = self._usual + self._sway + jitter * rng.standard_normal(job.nodes) + 0.03 * rng.standard_normal()
         self._sway = _onward(self._sway, job.wander, job.wander_s, rng)
         if job.drift:
             self._usual = self._usual + job.drift * (WINDOW_S / 3600.0) ** 0.5 * rng.standard_normal(job.nodes)
         if job.imbalance:
             self._data = _onward(self._data, job.imbalance, 60.0, rng)
-            said += self._data[self._replica]
+            times_s += self._data[self._replica]
         paused = rng.integers(0, job.nodes, rng.poisson(job.pauses_per_h * job.nodes * WINDOW_S / 3600.0))
-        said[paused] += np.log1p(rng.exponential(0.15 * 10.0 / WINDOW_S, paused.size))
+        times_s[paused] += np.log1p(rng.exponential(0.15 * 10.0 / WINDOW_S, paused.size))
         if job.lost:
             back, chance = WINDOW_S / 600.0, rng.random(job.nodes)
             self.lost = np.where(self.lost, chance > back, chance < back * job.lost / (1.0 - job.lost))
-            said[self.lost] = np.nan
-        return np.asarray(said)
+            times_s[self.lost] = np.nan
+        return np.asarray(times_s)
 
 
 def _onward(of: Floats, deviation: float, memory_s: float, rng: np.random.Generator) -> Floats:
@@ -111,7 +111,7 @@ def _onward(of: Floats, deviation: float, memory_s: float, rng: np.random.Genera
 class _Watched:
     def __init__(self, job: Job, seed: int) -> None:
         self.plane, self._slowdown = Plane(job, seed), float(np.log(job.slowdown))
-        self._watch = Stragglers(self.plane.roles, StragglerSettings(wander=job.told_wander))
+        self._watch = Stragglers(self.plane.roles, StragglerSettings(wander=job.assumed_wander))
         self._state = self._watch.start()
         self._before: frozenset[int] = frozenset()
         self.windows, self.spent_s = 0, 0.0

@@ -1,8 +1,8 @@
 """Plans judged by who really gets the tokens: under equal split, SGLang's rule `nearest`, and its table as drawn.
 
-Per case: a plan made for equal split (ours) and EPLB's global policy, each as believed and under the rule; our plan
-against the rule; and what SGLang 0.5.23 makes of our maps, GPU by GPU (`placement.nearest.sglang_model`), before and
-after
+Per case: a plan made for equal split (ours) and EPLB's global policy, each under an equal split and under the rule;
+our plan against the rule; and what SGLang 0.5.23 makes of our maps, GPU by GPU (`placement.nearest.sglang_model`),
+before and after
 `evened_for_engine`.  `first` and `uniform` read the rule otherwise: a GPU without a copy of its own always takes the
 first on its node, or any on its node alike; plans without two copies of an expert on a node come out the same.
 `shared` is what all GPUs make of it when they draw together, as after a rebalance.  Recorded loads start at layer 3 of

@@ -3,8 +3,8 @@
 Sweeps, each from a plan for its first window: prompts of 512, 1024, 2048 and 4096 tokens (prefill; 288 slots on 32
 GPUs of 4 nodes) and four decode workloads one after another (288 slots on 72 GPUs of 9 nodes).  Ways:
 
-- `frozen`: the first plan stays.  `EPLB`: its global policy anew in each window; `relabelled`: the same after our
-  assignment, which changes no load.  `new plan`: ours anew, relabelled.
+- `frozen`: the first plan stays.  `EPLB`: its global policy again in each window; `relabelled`: the same after our
+  assignment, which changes no load.  `new plan`: this planner again, relabelled.
 - `fewest`: `placement.migration` on the window it is judged on, to a mean imbalance of 1.05 and of 1.02.
 - `fewest, nearest`: the same under the rule nearest, from a plan made for it; prefill only.
 - `ahead`: on windows seen before only, the last one or its forecast, to 1.02, and as even as moving

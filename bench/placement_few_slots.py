@@ -31,7 +31,7 @@ from placement.validation import check_slots
 
 REPEATS = 3
 EXPERT_GB = 3 * 7168 * 2048 / 1e9  # of DeepSeek-V3, one byte per weight
-GIVERS = (4, 8, 12, 16, 20, 24, 32)  # GPUs that give a slot, where each layer may choose anew
+GIVERS = (4, 8, 12, 16, 20, 24, 32)  # GPUs that give a slot, a choice of each layer
 TOY = np.array([[600.0, 560, 120, 120, 20, 10, 10, 10]])  # the example that FlashLB is explained with
 
 
@@ -107,10 +107,10 @@ def _other_ways(name: str) -> list[dict[str, Any]]:
     return [
         _way("two slots each, even split", name, even, tokens),
         {**_way("uneven slots", name, dealt, tokens), "deal_cpu_ms": deal_ms},
-        _said("uneven slots, each layer its own", name, even, float(any_layer.mean())),
-        _said("best split, same placement", name, even, best_split(joint, tokens, layout=even)),
-        _said("best split, planned for it", name, even, planned_for_best_split(tokens, gpus=even.gpus, slots=288)),
-        _said("nearest rule, planned for it", name, even, nearest),
+        _row_of("uneven slots, each layer its own", name, even, float(any_layer.mean())),
+        _row_of("best split, same placement", name, even, best_split(joint, tokens, layout=even)),
+        _row_of("best split, planned for it", name, even, planned_for_best_split(tokens, gpus=even.gpus, slots=288)),
+        _row_of("nearest rule, planned for it", name, even, nearest),
         *(_way("more slots, uneven", name, _some_of_three(even, more), tokens) for more in (8, 16, 32)),
         _way("three slots each", name, Layout.even(slots=432, gpus=144, nodes=18), tokens),
     ]
@@ -126,10 +126,10 @@ def _some_of_three(even: Layout, more: int) -> Layout:
 def _way(way: str, name: str, layout: Layout, tokens: Floats) -> dict[str, Any]:
     found, cpu_ms = _timed(lambda: _per_layer(tokens, layout), repeats=1)
     bound = float(lower_bound(tokens, layout=layout).mean())
-    return {**_said(way, name, layout, float(found.mean())), "bound": bound, "joint_cpu_ms": cpu_ms}
+    return {**_row_of(way, name, layout, float(found.mean())), "bound": bound, "joint_cpu_ms": cpu_ms}
 
 
-def _said(way: str, name: str, layout: Layout, reached: float) -> dict[str, Any]:
+def _row_of(way: str, name: str, layout: Layout, reached: float) -> dict[str, Any]:
     slots = np.bincount(layout.slots_of_gpu, minlength=4)
     most = int(layout.slots_of_gpu.max())
     return {

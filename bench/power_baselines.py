@@ -26,10 +26,10 @@ _normal = NormalDist()
 def rises_of_the_day(watts: Floats, lag: int, quantiles: Sequence[float]) -> Floats:
     """Persistence with the rises of the last day."""
     outcome = highest_rise_w(watts, lag)
-    said = np.full((len(watts), len(quantiles)), np.nan)
+    forecast = np.full((len(watts), len(quantiles)), np.nan)
     for start in range(HOUR, len(watts), HOUR):
-        said[start : start + HOUR] = np.quantile(outcome[max(0, start - DAY) : start - lag], quantiles)
-    return said
+        forecast[start : start + HOUR] = np.quantile(outcome[max(0, start - DAY) : start - lag], quantiles)
+    return forecast
 
 
 def autoregression(watts: Floats, lag: int, quantiles: Sequence[float]) -> Floats:
@@ -40,18 +40,18 @@ def autoregression(watts: Floats, lag: int, quantiles: Sequence[float]) -> Float
 
 def holt(watts: Floats, lag: int, quantiles: Sequence[float]) -> Floats:
     """Level and trend: their prediction of the reading after the lag, and a constant for the highest before it."""
-    level, trend, said = float(watts[0]), 0.0, np.empty(len(watts))
+    level, trend, forecast = float(watts[0]), 0.0, np.empty(len(watts))
     for i, row_w in enumerate(watts.tolist()):
         before = level
         level = LEVEL * row_w + (1 - LEVEL) * (level + trend)
         trend = TREND * (level - before) + (1 - TREND) * trend
-        said[i] = level + lag * trend - row_w
+        forecast[i] = level + lag * trend - row_w
     outcome = highest_rise_w(watts, lag)
     found = np.full((len(watts), len(quantiles)), np.nan)
     for start in range(HOUR, len(watts), HOUR):
         known = slice(max(0, start - DAY), start - lag)
-        found[start : start + HOUR] = said[start : start + HOUR, None] + _normally(
-            outcome[known] - said[known], quantiles
+        found[start : start + HOUR] = forecast[start : start + HOUR, None] + _normally(
+            outcome[known] - forecast[known], quantiles
         )
     return found
 

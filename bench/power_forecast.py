@@ -120,17 +120,17 @@ def _left_s(start: Floats, first: Floats, readings: int) -> Floats:
 
 def _scored(row: CommandState, known: str) -> list[dict[str, float]]:
     at_s = STEP_S * np.arange(len(row.watts), dtype=np.float64)
-    said = replayed(at_s, row.watts, drivers_w=row.drivers[known])
-    return [_of_lag(row.watts, said[:, i], lag) for i, lag in enumerate(LAGS)]
+    forecast = replayed(at_s, row.watts, drivers_w=row.drivers[known])
+    return [_of_lag(row.watts, forecast[:, i], lag) for i, lag in enumerate(LAGS)]
 
 
-def _of_lag(watts: Floats, said: Floats, lag: int) -> dict[str, float]:
+def _of_lag(watts: Floats, forecast: Floats, lag: int) -> dict[str, float]:
     outcome = highest_rise_w(watts, lag)
     scored = slice(SCORED_FROM, len(outcome))
-    ours = [score(said[scored, i], outcome[scored], quantile=share) for i, share in enumerate(QUANTILES)]
+    ours = [score(forecast[scored, i], outcome[scored], quantile=share) for i, share in enumerate(QUANTILES)]
     figures = {f"coverage_{each.quantile:g}": each.coverage for each in ours}
     figures["least_coverage_0.99_of_6_h"] = min(
-        score(said[at : at + BLOCK, 2], outcome[at : at + BLOCK], quantile=0.99).coverage
+        score(forecast[at : at + BLOCK, 2], outcome[at : at + BLOCK], quantile=0.99).coverage
         for at in range(SCORED_FROM, len(outcome) - BLOCK + 1, BLOCK)
     )
     for share, one in ((0.99, ours[2]), (0.999, ours[3])):
@@ -199,8 +199,8 @@ def _naive(past: Floats, ago: int) -> Floats:
     return naive
 
 
-def _pinballs(said: Floats, truth: Floats) -> Floats:
-    return np.array([score(said[:, i], truth, quantile=q).pinball_w for i, q in enumerate(DAY_QUANTILES)])
+def _pinballs(forecast: Floats, truth: Floats) -> Floats:
+    return np.array([score(forecast[:, i], truth, quantile=q).pinball_w for i, q in enumerate(DAY_QUANTILES)])
 
 
 def _cost() -> dict[str, Any]:

@@ -202,7 +202,7 @@ async def _timed_rounds(loop: GuardLoop, agents: Agents) -> dict[str, Any]:
         started_s = time.perf_counter()
         await loop.reconcile()
         assert _mode(loop) is GuardMode.BRAKED
-        while any(heard is None or not heard.report.braked for heard in agents.reports):
+        while any(received is None or not received.report.braked for received in agents.reports):
             await agents.poll()
         brakes_s.append(time.perf_counter() - started_s)
         _budget(loop, 6000.0)
@@ -227,8 +227,8 @@ def _mode(loop: GuardLoop) -> GuardMode:
 
 def _budget(loop: GuardLoop, per_server_w: float) -> None:
     limits = [{"limit_w": per_server_w * AGENTS}]
-    said = {"domain": "row-a", "limits": limits, "valid_s": 3600.0, "at_once": True}
-    loop.set_budget(BudgetOrder.model_validate(said))
+    order = {"domain": "row-a", "limits": limits, "valid_s": 3600.0, "at_once": True}
+    loop.set_budget(BudgetOrder.model_validate(order))
 
 
 async def _timed(loop: GuardLoop) -> tuple[float, float]:

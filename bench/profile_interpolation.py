@@ -31,9 +31,10 @@ def run() -> list[dict[str, Any]]:
 
 def _rows(profiles: Profiles, limit_ms: float) -> Iterator[dict[str, Any]]:
     slo = Slo(tpot_ms=LatencyLimits(mean=limit_ms))
-    told = [pair for configuration in profiles.configurations() for pair in _left_out(profiles.of(configuration), slo)]
+    configurations = map(profiles.of, profiles.configurations())
+    pairs_left_out = [pair for configuration in configurations for pair in _left_out(configuration, slo)]
     for basis in Basis:
-        pairs = [(cell, true) for cell, true in told if cell.basis is basis]
+        pairs = [(cell, true) for cell, true in pairs_left_out if cell.basis is basis]
         row = {"tpot_limit_ms": limit_ms, "basis": str(basis), "sizes": len(pairs)}
         rates = np.array([true.rate_rps for _, true in pairs])
         inside = [cell.low_rps <= true.rate_rps <= cell.high_rps for cell, true in pairs]

@@ -168,13 +168,13 @@ def _swapped() -> dict[str, Any]:
 
 async def _swapped_under_load(bed: Bed) -> dict[str, Any]:
     swaps = itertools.cycle(SWAPPED)
-    told: dict[str, Mapping[str, float]] = {"bench": WEIGHTS}
+    weights_by: dict[str, Mapping[str, float]] = {"bench": WEIGHTS}
 
     async def swap() -> None:
         while True:
             await asyncio.sleep(SWAP_S)
-            version, weights = f"bench-{len(told)}", next(swaps)
-            told[version] = weights
+            version, weights = f"bench-{len(weights_by)}", next(swaps)
+            weights_by[version] = weights
             beside = bed.table_file.with_suffix(".new")
             beside.write_text(table(weights, version=version).model_dump_json())
             beside.replace(bed.table_file)
@@ -191,7 +191,9 @@ async def _swapped_under_load(bed: Bed) -> dict[str, Any]:
         "lost": RATE_RPS * SECONDS - len(routed),
         "tables": len(by_plan),
         # The first began in the warm-up, the last may have had a few requests only.
-        "split_error": max(off(found, told[plan or ""]) for plan, found in by_plan.items() if len(found) >= RATE_RPS),
+        "split_error": max(
+            off(found, weights_by[plan or ""]) for plan, found in by_plan.items() if len(found) >= RATE_RPS
+        ),
         "load_average": os.getloadavg()[0],
     }
 
@@ -203,8 +205,8 @@ def off(served: Sequence[Served], weights: Mapping[str, float]) -> float:
 
 
 def quantiles_ms(found: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, float]:
-    said = {f"{name}_p{q}_ms": float(np.quantile(each, q / 100)) for name, each in found.items() for q in (50, 99)}
-    return said | {f"added_p{q}_ms": said[f"routed_p{q}_ms"] - said[f"direct_p{q}_ms"] for q in (50, 99)}
+    figures = {f"{name}_p{q}_ms": float(np.quantile(each, q / 100)) for name, each in found.items() for q in (50, 99)}
+    return figures | {f"added_p{q}_ms": figures[f"routed_p{q}_ms"] - figures[f"direct_p{q}_ms"] for q in (50, 99)}
 
 
 async def load(
@@ -223,8 +225,8 @@ async def load(
         except aiohttp.ClientError:
             return
         if answer.status == 200 and (text == ANSWER or text.endswith(b"data: [DONE]\n\n")):
-            told = (answer.headers.get(f"x-fleetwright-{name}") for name in ("route", "plan"))
-            served[url].append(Served(time.perf_counter() - started_s, *told))
+            route_and_plan = (answer.headers.get(f"x-fleetwright-{name}") for name in ("route", "plan"))
+            served[url].append(Served(time.perf_counter() - started_s, *route_and_plan))
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http, asyncio.TaskGroup() as tasks:
         began_s = time.perf_counter()

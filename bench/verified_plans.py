@@ -22,7 +22,7 @@ TRACES = {
     "azure-code": ("AzureLLMInferenceTrace_code_2023.csv.gz", 2.57),
 }
 # A conversation is read as it comes.  A completion of code is used when it is whole; half of those in the trace have
-# fewer than 14 tokens, for which a time per token says little.
+# fewer than 14 tokens, for which a time per token is noise.
 OBJECTIVES = {
     ("azure-conversation", "Llama-3.1-8B"): {"ttft_ms": {"p99": 2000}, "tpot_ms": {"p99": 60}},
     ("azure-conversation", "Llama-3.1-70B"): {"ttft_ms": {"p99": 6000}, "tpot_ms": {"p99": 100}},

@@ -1,6 +1,6 @@
 """The table of values in the chart's README, made from the `# --` comments of values.yaml.
 
-`python -m scripts.chart_readme` writes it, `--check` says whether it is up to date.  A `# --` comment describes the key
+`python -m scripts.chart_readme` writes it, `--check` compares it.  A `# --` comment describes the key
 below it with everything under that key.  A key that neither has one nor holds only keys that do is an error, so the
 table is complete.
 """

@@ -102,7 +102,7 @@ class AuditRepository:
 
 def link_hash(previous: str, entry: AuditRecord) -> str:
     """Hash the previous hash and every field of an entry with SHA-256."""
-    said = {
+    content = {
         "seq": entry.seq,
         "at": entry.at.isoformat(timespec="microseconds"),
         "actor": entry.actor,
@@ -111,7 +111,7 @@ def link_hash(previous: str, entry: AuditRecord) -> str:
         "detail": entry.detail,
         "request_id": entry.request_id,
     }
-    return sha256_hex(previous + canonical_json(said))
+    return sha256_hex(previous + canonical_json(content))
 
 
 def _record(row: Any) -> AuditRecord:

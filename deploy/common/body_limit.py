@@ -21,7 +21,7 @@ class BodyLimit:
             return
         announced = Headers(scope=scope).get("content-length", "0")
         if announced.isdigit() and int(announced[:20]) > self._limit_bytes:
-            refusal = {"title": "Content Too Large", "status": 413, "detail": self._said()}
+            refusal = {"title": "Content Too Large", "status": 413, "detail": self._detail()}
             await JSONResponse(refusal, 413, {"Connection": "close"})(scope, receive, send)
             return
         seen_bytes = 0
@@ -32,10 +32,10 @@ class BodyLimit:
             seen_bytes += len(message.get("body", b""))
             if seen_bytes > self._limit_bytes:
                 # FastAPI does not convert this one type while it reads a body.
-                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, self._said(), {"Connection": "close"})
+                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, self._detail(), {"Connection": "close"})
             return message
 
         await self._app(scope, receive_limited, send)
 
-    def _said(self) -> str:
+    def _detail(self) -> str:
         return f"the body is over {self._limit_bytes} bytes"

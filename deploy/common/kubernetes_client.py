@@ -76,9 +76,9 @@ class KubernetesServer:
             await self.renew()
             status, content = await self._exchange(method, path, query, body)
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
-            raise UnreachableError(f"{self._host} answered {status}: {_said(content)}")
+            raise UnreachableError(f"{self._host} answered {status}: {_excerpt(content)}")
         if status >= HTTPStatus.BAD_REQUEST:
-            raise RefusedError(f"{self._host} answered {status}: {_said(content)}", status=status)
+            raise RefusedError(f"{self._host} answered {status}: {_excerpt(content)}", status=status)
         try:
             return json.loads(content)
         except ValueError as error:
@@ -157,7 +157,7 @@ def _any_exists(source: str) -> bool:
     return any(Path(path).expanduser().exists() for path in source.split(os.pathsep))
 
 
-def _said(content: bytes) -> str:
+def _excerpt(content: bytes) -> str:
     try:
         return str(json.loads(content)["message"])
     except (ValueError, KeyError, TypeError):

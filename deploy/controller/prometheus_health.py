@@ -113,7 +113,7 @@ class PrometheusHealth:
             reason = str(error) or type(error).__name__
             raise UnreachableError(f"{probe.prometheus_url} does not answer: {reason}") from error
         if response.status_code != HTTPStatus.OK:
-            raise UnreachableError(f"{probe.prometheus_url} answered {response.status_code}: {_said(body)}")
+            raise UnreachableError(f"{probe.prometheus_url} answered {response.status_code}: {_excerpt(body)}")
         return body
 
 
@@ -145,7 +145,7 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def _said(body: bytes) -> str:
+def _excerpt(body: bytes) -> str:
     """Return Prometheus's own reason, where the body has one."""
     try:
         found: Any = json.loads(body)

@@ -87,7 +87,7 @@ class Passage:
         try:
             return await self._asked()
         except UpstreamError:
-            _stop_if_told()
+            _stop_if_requested()
             self._ticket = self._front.retry(self._ticket)
             return await self._asked()
 
@@ -137,7 +137,7 @@ class Passage:
             self._metrics.streamed(ticket, first_s=reader.first_s - self._arrived_s, token_s=token_s)
 
 
-def _stop_if_told() -> None:
+def _stop_if_requested() -> None:
     """Stop for a disconnected caller, who counts as gone and not as failed, even at the moment of a failure."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():

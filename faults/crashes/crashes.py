@@ -30,8 +30,8 @@ def crashes(state: JobState, settings: CrashSettings, *, now_s: float) -> tuple[
     missed = _missed_by_peers(state)
     nodes = range(len(state.nodes))
     gone = [found for node in nodes if (found := _vanished(state, node) or missed.get(node)) is not None]
-    gone = [each for each in gone if not _said(state, each.node, DONE)]
-    accused = [each for each in gone if not _said(state, each.node, FAILED)]
+    gone = [each for each in gone if not _reported_phase(state, each.node, DONE)]
+    accused = [each for each in gone if not _reported_phase(state, each.node, FAILED)]
     complaining = [index for index, rank in enumerate(state.ranks) if rank.phase == FAILED]
     if accused and complaining:
         return (_diagnosis(state, settings, accused, waiting=len(complaining), now_s=now_s),)
@@ -68,7 +68,7 @@ def _unseen(state: JobState, first: Vanished) -> bool:
     )
 
 
-def _said(state: JobState, node: int, phase: str) -> bool:
+def _reported_phase(state: JobState, node: int, phase: str) -> bool:
     return any(state.ranks[index].phase == phase for index in state.ranks_on(node))
 
 

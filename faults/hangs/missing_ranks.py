@@ -50,13 +50,13 @@ def waiters(graph: Graph) -> int:
 
 def waits_since_s(graph: Graph, stall: Stall) -> float:
     """Return when the last waiting rank called its operation, if known: no rank was missing before."""
-    told = [
+    times_s = [
         pending.since_s
         for group in graph.groups
         for rank, pending in group.pending.items()
         if pending.since_s is not None and group.entered[rank] > group.finished.get(rank, 0)
     ]
-    return max([stall.since_s, *(since for since in told if since <= stall.observed_until_s)])
+    return max([stall.since_s, *(since for since in times_s if since <= stall.observed_until_s)])
 
 
 def _groups(state: JobState) -> list[tuple[str, GroupProgress]]:
@@ -70,8 +70,8 @@ def _everybody(state: JobState) -> GroupProgress:
     """Return all ranks as one group, by heartbeat and by record."""
     group = GroupProgress(tuple(range(len(state.ranks))))
     for index, rank in enumerate(state.ranks):
-        told = [at for at in (rank.beat_s, rank.records_s) if at is not None]
-        if told and rank.entered:
+        times_s = [at for at in (rank.beat_s, rank.records_s) if at is not None]
+        if times_s and rank.entered:
             group.entered[index], group.finished[index] = rank.entered, rank.finished
-            group.reported_s[index] = max(told)
+            group.reported_s[index] = max(times_s)
     return group

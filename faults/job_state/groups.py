@@ -47,8 +47,8 @@ class GroupProgress:
 
     def forget(self, rank: int) -> None:
         """Discard the progress of the rank's earlier life; it stays a member."""
-        for told in (self.entered, self.finished, self.pending, self.through_s, self.reported_s):
-            told.pop(rank, None)
+        for fields in (self.entered, self.finished, self.pending, self.through_s, self.reported_s):
+            fields.pop(rank, None)
 
 
 _REGULAR = re.compile(r"(\d{1,7})-(\d{1,7})(?::(\d{1,7}))?")

@@ -155,8 +155,8 @@ class JobState:
 
     def _device(self, values: DeviceCounter, observation: Observation) -> None:
         if values.what in ("xid", "ecc-double", "nvlink"):
-            said = f"{values.what} {values.code} on {values.gpu}"
-            self.nodes[observation.node].device_events.append((observation.at_s, said))
+            event = f"{values.what} {values.code} on {values.gpu}"
+            self.nodes[observation.node].device_events.append((observation.at_s, event))
 
     def _restarted(self, group: GroupProgress, rank: int, record: Collective) -> None:
         if not group.restarted(rank, record.seq, arrived_s=record.arrived_s):

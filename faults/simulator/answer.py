@@ -119,13 +119,13 @@ def _share(hits: int, of: int) -> float | None:
 def _kind(outcome: Outcome, what: FaultKind) -> KindScore:
     tally = outcome.tally
     asked, named, seen = tally.asked[what], tally.named[what], tally.named[what] + tally.late[what]
-    ways, told = tally.ways[what], seen if what in DIRECTED else 0
+    ways, directed = tally.ways[what], seen if what in DIRECTED else 0
     return KindScore(
         faults=asked,
         recall=named / asked,
         recall_interval=wilson(named, asked),
-        right_direction=_share(ways, told),
-        right_direction_interval=wilson(ways, told),
+        right_direction=_share(ways, directed),
+        right_direction_interval=wilson(ways, directed),
         late=tally.late[what],
         hidden=tally.hidden[what],
         isolated=tally.isolated[what],

@@ -144,8 +144,8 @@ def _stamp_s(place: Place, seen: Progress) -> float:
 
 def _until_s(seen: Progress) -> float:
     """Return the end of the evidence: the median of the newest reports."""
-    told = seen.reported[:: seen.reported.size // seen.stamp_s.size]
-    return float(np.median(seen.stamp_s[told])) if told.any() else -np.inf
+    received = seen.reported[:: seen.reported.size // seen.stamp_s.size]
+    return float(np.median(seen.stamp_s[received])) if received.any() else -np.inf
 
 
 def _other(pair: tuple[int, ...], node: int) -> int:

@@ -38,7 +38,7 @@ def own_gpus(
     variable = next((name for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES") if name in environment), None)
     below = "ROCR_VISIBLE_DEVICES" if "ROCR_VISIBLE_DEVICES" in environment else None
     if variable is None and below is None:
-        raise UnknownGpusError(f"neither CUDA_VISIBLE_DEVICES nor {NAMED} says which GPUs are this worker's")
+        raise UnknownGpusError(f"neither CUDA_VISIBLE_DEVICES nor {NAMED} names the GPUs of this worker")
     shown = _shown(listed, environment=environment, local=local)
     for each in (below, variable):
         if each is not None:

@@ -123,7 +123,7 @@ class ReplicaAgent:
     def _checked(self, file: MapFile) -> None:
         try:
             self._engine.check(file.text())
-        except Exception as error:  # noqa: BLE001 - whatever an engine says against a map is a refusal
+        except Exception as error:  # noqa: BLE001 - any error of an engine is a refusal
             self._refuse(file, error)
 
     def _refuse(self, file: MapFile | None, error: BaseException) -> None:
@@ -179,7 +179,7 @@ class ReplicaAgent:
             return
         try:
             await self._engine.load(None if goal is None else goal.text())
-        except Exception as error:  # noqa: BLE001 - whatever an engine says against a map is a refusal
+        except Exception as error:  # noqa: BLE001 - any error of an engine is a refusal
             self._refuse(goal, error)
             await self._load_or_break(before)
         else:
@@ -196,7 +196,7 @@ class ReplicaAgent:
     async def _load_or_break(self, file: MapFile | None) -> None:
         try:
             await self._engine.load(None if file is None else file.text())
-        except Exception as error:  # noqa: BLE001 - told through check_health
+        except Exception as error:  # noqa: BLE001 - reported by check_health
             self._broken = f"the previous map could not be loaded again: {str(error) or type(error).__name__}"
             _LOG.exception("the engine is lost: %s", self._broken)
         else:

@@ -42,7 +42,7 @@ class Explanation(Frozen):
 def explain(
     what_if: WhatIf, request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
 ) -> Explanation:
-    """The parts of the requested level, within the requested time.  A part without a result says so."""
+    """The parts of the requested level, within the requested time.  A part without a result states that."""
     level, limit_s = request.policy.explain, request.policy.explain_time_limit_s
     if level is ExplainLevel.NONE:
         return Explanation()

@@ -1,6 +1,6 @@
 """The Grafana dashboards as code.
 
-`python -m scripts.dashboards` writes them into the chart, `--check` says whether the committed files are up to date.
+`python -m scripts.dashboards` writes them into the chart, `--check` reports whether the committed files are up to date.
 `grafana.py` is the small part of Grafana's dashboard model that is used, `promql.py` what dashboards ask alike;
 `overview.py` and `power.py` are the dashboards.
 """

@@ -1,6 +1,6 @@
 """The overview: is the service well, and does every target run as planned?
 
-Every API replica tells the same state of the fleet, hence `max` over replicas; counters are summed over them.
+Every API replica exports the same state of the fleet, hence `max` over replicas; counters are summed over them.
 One namespace, that is one release, at a time; Prometheus without that label offers the empty one, which matches.
 """
 
@@ -99,7 +99,7 @@ def _now() -> list[Panel]:
         ),
         Stat(
             title="Oldest report",
-            description="Time since the target heard of least recently was reported on.",
+            description="Age of the oldest target status.",
             queries=[one(f"max(fleetwright_target_status_age_seconds{{{ON_TARGET}}})")],
             unit=Unit.SECONDS,
             thresholds={STALE_S / 2: Colour.WARN, STALE_S: Colour.BAD},

@@ -162,10 +162,10 @@ def _listener(
     return listener
 
 
-def _recording(said: RecordingFile | None) -> AbstractContextManager[None] | None:
+def _recording(settings: RecordingFile | None) -> AbstractContextManager[None] | None:
     """Return the recorder of `fleetwright faults record`, to run with the agent."""
     try:
-        return record_in_background(recorder_of(said.recording(), started_s=time.time())) if said else None
+        return record_in_background(recorder_of(settings.recording(), started_s=time.time())) if settings else None
     except OSError as error:
         raise _bad(f"--record: {error.strerror or error}") from error
     except FleetwrightError as error:

@@ -83,11 +83,12 @@ def paths_command(
         if path is not None:
             require_writable(path)
     traffic = _traffic(topology, read_document(job))
-    plan = _told(job, lambda: make_plan(traffic))
-    mended = _mended(job, plan, dies or ())
-    plan = plan if mended is None else mended.plan
-    rows = choices(plan, None if probed is None else _told(probed, lambda: read_probed(read_text(probed).splitlines())))
-    answer = _answer(plan, mended, rows, draws=draws, seed=seed)
+    plan = _from_file(job, lambda: make_plan(traffic))
+    repaired = _repaired(job, plan, dies or ())
+    plan = plan if repaired is None else repaired.plan
+    probed_paths = None if probed is None else _from_file(probed, lambda: read_probed(read_text(probed).splitlines()))
+    rows = choices(plan, probed_paths)
+    answer = _answer(plan, repaired, rows, draws=draws, seed=seed)
     if out is not None:
         write_whole(out, _written(rows, plan.traffic, form).encode())
     if probe_plan is not None:
@@ -109,7 +110,7 @@ def _traffic(topology: Path, document: Document) -> Traffic:
         ) from error
 
 
-def _told(source: Path, made: Any) -> Any:
+def _from_file(source: Path, made: Any) -> Any:
     try:
         return made()
     except RuleError as error:
@@ -117,7 +118,7 @@ def _told(source: Path, made: Any) -> Any:
         raise CommandError(*lines, exit_code=EXIT_BAD_INPUT) from error
 
 
-def _mended(job: Path, plan: Plan, dies: Sequence[str]) -> Repair | None:
+def _repaired(job: Path, plan: Plan, dies: Sequence[str]) -> Repair | None:
     if not dies:
         return None
     dead: list[int] = []
@@ -134,12 +135,12 @@ def _mended(job: Path, plan: Plan, dies: Sequence[str]) -> Repair | None:
             dead += plan.traffic.clos.cables(link)
         except RuleError as error:
             raise CommandError(f"--dies: {error}", exit_code=EXIT_BAD_INPUT) from error
-    mended: Repair = _told(job, lambda: repair(plan, dead))
-    return mended
+    repaired: Repair = _from_file(job, lambda: repair(plan, dead))
+    return repaired
 
 
-def _answer(plan: Plan, mended: Repair | None, rows: Sequence[Row], *, draws: int, seed: int) -> dict[str, Any]:
-    answer = PathsAnswer.of(plan, rows, draws=draws, seed=seed, repair=mended)
+def _answer(plan: Plan, repaired: Repair | None, rows: Sequence[Row], *, draws: int, seed: int) -> dict[str, Any]:
+    answer = PathsAnswer.of(plan, rows, draws=draws, seed=seed, repair=repaired)
     return answer.model_dump(mode="json", exclude_none=True)
 
 
@@ -180,7 +181,7 @@ def _written(rows: Sequence[Row], traffic: Traffic, form: ChoiceForm) -> str:
     if form is ChoiceForm.JSON:
         return json.dumps([dataclasses.asdict(row) for row in rows], indent=1) + "\n"
     if form is ChoiceForm.HCCL:
-        written: str = _told(Path("--form hccl"), lambda: port_file(rows, traffic))
+        written: str = _from_file(Path("--form hccl"), lambda: port_file(rows, traffic))
         return written
     return _csv(rows)
 

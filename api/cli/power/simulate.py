@@ -121,7 +121,7 @@ def simulate(
     if url is not None:
         _simulate_remotely(request, sources, url, token_file, output)
         return
-    from power.whatif.run import run_whatif  # noqa: PLC0415 - loads compiled code: wrong input is told before that
+    from power.whatif.run import run_whatif  # noqa: PLC0415 - loads compiled code: wrong input is refused before
 
     with option_errors():
         found = run_whatif(request, clock_s=time.process_time, sources=sources)

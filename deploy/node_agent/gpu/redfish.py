@@ -70,7 +70,7 @@ class RedfishDriver:
     def read(self, uuid: str) -> GpuReading:
         """Return power, energy and temperature, all that a BMC reports."""
         target = self._target(uuid)
-        body = self._fetched(uuid, anew=True).body
+        body = self._fetched(uuid, fresh=True).body
         if target.member is not None:
             return GpuReading(power_w=_number(_control(target, body), "PowerConsumedWatts"))
         joules, kwh = _number(body.get("EnergyJoules"), "Reading"), _number(body.get("EnergykWh"), "Reading")
@@ -97,7 +97,7 @@ class RedfishDriver:
         """Set whole watts, rounded down; a resource that changed meanwhile is read again first."""
         target = self._target(uuid)
         for left in reversed(range(WRITE_TRIES)):
-            seen = self._fetched(uuid, anew=True)
+            seen = self._fetched(uuid, fresh=True)
             self._read.pop(uuid, None)
             try:
                 self._client.patch(target.path, _wanted(target, seen.body, watts), etag=seen.etag)
@@ -121,10 +121,10 @@ class RedfishDriver:
             raise GpuLostError(f"{uuid}: the BMC does not list this GPU")
         return self._targets[uuid]
 
-    def _fetched(self, uuid: str, *, anew: bool = False) -> Resource:
+    def _fetched(self, uuid: str, *, fresh: bool = False) -> Resource:
         at_s, resource = self._read.get(uuid, (0.0, None))
         now_s = self._now_s()
-        if anew or resource is None or now_s - at_s > FRESH_S:
+        if fresh or resource is None or now_s - at_s > FRESH_S:
             resource = self._client.get(self._targets[uuid].path)
             self._read[uuid] = (now_s, resource)
         return resource

@@ -17,7 +17,7 @@
 {{- .Values._bootstrapToken -}}
 {{- end -}}
 
-{{/* Pods start anew when the made token changes.  Part of a salted hash: says nothing of the token. */}}
+{{/* Pods restart when the generated token changes.  Part of a salted hash: it does not reveal the token. */}}
 {{- define "fleetwright.tokenChecksum" -}}
 {{- if not .Values.auth.bootstrapToken.existingSecret -}}
 checksum/bootstrap-token: {{ printf "%s/%s/%s" .Release.Namespace .Release.Name (include "fleetwright.bootstrapToken" .) | sha256sum | trunc 16 | quote }}
