@@ -47,7 +47,7 @@ def test_they_are_those_that_the_environment_shows(environment: dict[str, str], 
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
-        ({}, "neither CUDA_VISIBLE_DEVICES nor FLEETWRIGHT_AGENT_GPUS says"),
+        ({}, "neither CUDA_VISIBLE_DEVICES nor FLEETWRIGHT_AGENT_GPUS names"),
         ({"CUDA_VISIBLE_DEVICES": "4"}, "CUDA_VISIBLE_DEVICES: 4 of 4 GPUs"),
         ({"CUDA_VISIBLE_DEVICES": "GPU-"}, "CUDA_VISIBLE_DEVICES: GPU- fits 4 of 4 GPUs"),
         ({"CUDA_VISIBLE_DEVICES": "GPU-xx"}, "fits 0 of 4 GPUs"),
