@@ -10,21 +10,22 @@ import multiprocessing
 import socket
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import uvicorn
 from prometheus_client import CollectorRegistry
 
-from deploy.node_agent.agent import NodeAgent
+from bench.harness import Row
+from deploy.node_agent.agent import DeviceState, NodeAgent
 from deploy.node_agent.routes import agent_app
-from deploy.node_agent.simulated import SimulatedDevice
 from deploy.power_guard.agent_client import Agents
 from deploy.power_guard.config import GuardFile
 from deploy.power_guard.loop import GuardLoop
 from deploy.power_guard.process import guard_loop
 from power.controls import UNTOUCHED, NodeClocks, Phase, Setting
-from power.guard import BudgetOrder, Guard, GuardMode, GuardSettings, Row, Servers, Telemetry
+from power.guard import BudgetOrder, Guard, GuardMode, GuardSettings, Servers, Telemetry
+from power.guard import Row as GuardedRow
 from power.guard.telemetry import BRAKE
 from power.server_model import BLOOM_A100
 from power.telemetry import Budget, Observation, Reading
@@ -53,7 +54,7 @@ class _Steady(NamedTuple):
         return budget_w
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     steps = [_step(servers, what, make) for servers in (64, 1000) for what, make in SITUATIONS.items()]
     return [*steps, asyncio.run(_rounds())]
 
@@ -64,7 +65,7 @@ Make = Callable[[float, int, "_Bed"], Telemetry]
 class _Bed:
     def __init__(self, servers: int) -> None:
         self.limit_w = PER_SERVER_W * servers / OVERSUBSCRIBED
-        row = Row(models=(BLOOM_A100,), kind=np.zeros(servers, np.int64), duty=np.arange(servers) % 2)
+        row = GuardedRow(models=(BLOOM_A100,), kind=np.zeros(servers, np.int64), duty=np.arange(servers) % 2)
         self.guard = Guard(policy=_Steady(), row=row, settings=GuardSettings(rating_w=self.limit_w))
         self.state = self.guard.start()
         self.held = np.vstack([np.ones((2, servers)), np.zeros(servers), np.ones(servers)])
@@ -121,7 +122,7 @@ SITUATIONS: dict[str, Make] = {
 }
 
 
-def _step(servers: int, what: str, make: Make) -> dict[str, Any]:
+def _step(servers: int, what: str, make: Make) -> Row:
     bed = _Bed(servers)
     spent_s = [bed.step(make(2.0 * at, at, bed)) for at in range(WARM_UP + STEPS)][WARM_UP:]
     return {
@@ -133,14 +134,28 @@ def _step(servers: int, what: str, make: Make) -> dict[str, Any]:
     }
 
 
+class _Server:
+    """A device that reads prompts and enforces every command at once."""
+
+    def __init__(self) -> None:
+        self._clocks, self._braked = NodeClocks(), False
+
+    def set_clocks(self, clocks: NodeClocks) -> None:
+        self._clocks = clocks
+
+    def brake(self, *, on: bool) -> None:
+        self._braked = on
+
+    def read(self) -> DeviceState:
+        clock = min(self._clocks.prompt, BLOOM_A100.brake_clock if self._braked else 1.0)
+        return DeviceState(BLOOM_A100.prompt_w(clock), self._clocks, self._braked, epoch=1, phase=Phase.PROMPT)
+
+
 def _serve_agents(listeners: list[socket.socket]) -> None:
     async def serve() -> None:
         servers = []
         for at, listener in enumerate(listeners):
-            device = SimulatedDevice(
-                name=f"n{at}", now_s=time.monotonic, rng=np.random.default_rng(at), phase=Phase.PROMPT
-            )
-            agent = NodeAgent(server=f"n{at}", device=device, safe=NodeClocks(0.5, 0.5), now_s=time.monotonic)
+            agent = NodeAgent(server=f"n{at}", device=_Server(), safe=NodeClocks(0.5, 0.5), now_s=time.monotonic)
             config = uvicorn.Config(agent_app(agent, token=None), log_config=None, access_log=False)
             servers.append(_Quiet(config).serve(sockets=[listener]))
         await asyncio.gather(*servers)
@@ -155,7 +170,7 @@ class _Quiet(uvicorn.Server):
         """None."""
 
 
-async def _rounds() -> dict[str, Any]:
+async def _rounds() -> Row:
     listeners = [socket.create_server((LOOPBACK, 0)) for _ in range(AGENTS)]
     agents = multiprocessing.get_context("fork").Process(target=_serve_agents, args=(listeners,), daemon=True)
     agents.start()
@@ -168,7 +183,7 @@ async def _rounds() -> dict[str, Any]:
             listener.close()
 
 
-async def _measured(listeners: list[socket.socket]) -> dict[str, Any]:
+async def _measured(listeners: list[socket.socket]) -> Row:
     entries = [
         {"name": f"n{at}", "url": f"http://{LOOPBACK}:{listener.getsockname()[1]}", "duty": "high" if at % 2 else "low"}
         for at, listener in enumerate(listeners)
@@ -189,7 +204,7 @@ async def _measured(listeners: list[socket.socket]) -> dict[str, Any]:
         return await _timed_rounds(loop, agents)
 
 
-async def _timed_rounds(loop: GuardLoop, agents: Agents) -> dict[str, Any]:
+async def _timed_rounds(loop: GuardLoop, agents: Agents) -> Row:
     _budget(loop, 6000.0)
     while _mode(loop) is not GuardMode.NORMAL or loop.state.commands.open:
         await loop.reconcile()

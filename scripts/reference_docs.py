@@ -110,7 +110,7 @@ def _metrics() -> Iterator[tuple[str, str, str]]:
             prefixes = wrapper_prefixes(tree)
             for node in ast.walk(tree):
                 name, text = _literals(node)
-                if name.startswith("fleetwright_") and text:
+                if name.startswith("fleetwright_") and " " in text:  # a help text, not a label
                     yield module, name, text
                 elif name and text and isinstance(node, ast.Call):
                     called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

@@ -6,18 +6,39 @@ within its lease.  The guard reads back and repeats what the driver lost.
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import inf
+from typing import NamedTuple, Protocol
 
 import structlog
 
 from deploy.node_agent.cap_lease import CapLease
-from deploy.node_agent.device import Device
 from deploy.node_agent.schemas import Beat, BrakeOrder, ClocksOrder, NodeTelemetry, PhaseName
-from power.controls import NodeClocks
+from power.controls import NodeClocks, Phase
 
 log = structlog.get_logger()
 
 TICK_S = 0.25
+
+
+class DeviceState(NamedTuple):
+    power_w: float
+    clocks: NodeClocks  # enforced, not commanded
+    braked: bool
+    epoch: int  # driver loads; a reloaded driver lost every cap
+    phase: Phase
+    age_s: float = 0.0
+
+
+class Device(Protocol):
+    """All GPUs of one node.  No call waits for its effect; any may raise OSError."""
+
+    def set_clocks(self, clocks: NodeClocks) -> None:
+        """Command these clocks."""
+
+    def brake(self, *, on: bool) -> None:
+        """Engage or release the power brake."""
+
+    def read(self) -> DeviceState:
+        """Return the present state."""
 
 
 class NodeAgent:
@@ -76,11 +97,6 @@ class NodeAgent:
             log.warning("clocks_refused", server=self.server, reason=str(error))
         else:
             self._commanded = clocks
-
-    def shut_down(self) -> None:
-        """End as if the guard were lost, because nothing slows the node afterwards."""
-        self._lease = replace(self._lease, until_s=-inf)
-        self.tick()
 
     def telemetry(self) -> NodeTelemetry:
         state = self._device.read()

@@ -6,26 +6,32 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 
 import structlog
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from deploy.common.auth import bearer
-from deploy.common.body_limit import BodyLimit
-from deploy.common.http_server import MutualTls, server_of
+from deploy.common.http_server import BodyLimit, MutualTls, bearer, server_of
 from deploy.node_agent.agent import TICK_S, NodeAgent
 from deploy.node_agent.cap_lease import HeldByAnotherError
 from deploy.node_agent.gpu.errors import NotSupportedError, OutOfRangeError
-from deploy.node_agent.gpu.node import GpuNode
-from deploy.node_agent.gpu.routes import caps_routes
+from deploy.node_agent.gpu.interface import NO_CAPS, Caps
+from deploy.node_agent.gpu.node import GUARD, GpuNode
+from deploy.node_agent.gpu.reporting import GpuMetrics, report_of
 from deploy.node_agent.schemas import (
     BEAT_PATH,
     BRAKE_PATH,
+    CAPS_PATH,
     CLOCKS_PATH,
+    GPUS_PATH,
+    PHASE_PATH,
     TELEMETRY_PATH,
     Beat,
     BrakeOrder,
+    CapsRequest,
     ClocksOrder,
+    NodeReport,
     NodeTelemetry,
+    PhaseRequest,
 )
 
 log = structlog.get_logger()
@@ -57,9 +63,7 @@ def agent_app(
                 yield
             finally:
                 task.cancel()
-                if gpus is None:
-                    agent.shut_down()
-                else:
+                if gpus is not None:
                     await asyncio.to_thread(gpus.stop)
 
     app = FastAPI(
@@ -100,6 +104,54 @@ async def _tick_for_ever(agent: NodeAgent) -> None:
             # The switch has to work at the next tick.
             log.exception("tick_failed", server=agent.server)
         await asyncio.sleep(TICK_S)
+
+
+def caps_routes(node: GpuNode, *, server: str) -> APIRouter:
+    """Return the routes of an agent with GPUs; the including application checks the token."""
+    router = APIRouter()
+    registry = CollectorRegistry()
+    registry.register(GpuMetrics(node, server=server))
+
+    @router.get(GPUS_PATH)
+    def gpus() -> NodeReport:
+        return report_of(node, server=server)
+
+    @router.put(CAPS_PATH)
+    def hold(body: CapsRequest) -> NodeReport:
+        caps = Caps(body.power_limit_w, body.clock_mhz)
+        if caps == NO_CAPS and body.clock_share is None:
+            raise OutOfRangeError("power_limit_w, clock_mhz, clock_share: at least one is needed; DELETE releases")
+        if body.holder == GUARD:
+            raise OutOfRangeError(f"holder: {GUARD!r} is reserved for /v1/clocks")
+        node.cap_controller.request(
+            body.holder,
+            caps,
+            share=body.clock_share,
+            uuids=body.gpus,
+            until_s=node.now_s() + body.lease_s,
+            on_lapse=body.on_lapse,
+        )
+        node.wake()
+        return report_of(node, server=server)
+
+    @router.delete(CAPS_PATH + "/{holder}")
+    def release(holder: str) -> NodeReport:
+        if holder == GUARD or not node.cap_controller.release(holder):
+            raise HTTPException(404, f"{holder!r} has no caps here")
+        node.wake()
+        return report_of(node, server=server)
+
+    @router.put(PHASE_PATH)
+    def phase(body: PhaseRequest) -> NodeReport:
+        node.phases.report(body.worker, body.phase.phase, until_s=node.now_s() + body.lease_s)
+        node.wake()
+        return report_of(node, server=server)
+
+    @router.get("/metrics")
+    def metrics() -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return router
 
 
 async def _held_by_another(_request: Request, error: Exception) -> JSONResponse:

@@ -22,7 +22,7 @@ import structlog
 from pydantic import ValidationError
 
 from deploy.common.text import reason_of
-from deploy.common.tls import trust_of
+from deploy.common.credentials import trust_of
 from deploy.node_agent.schemas import (
     BEAT_PATH,
     BRAKE_PATH,

@@ -8,7 +8,7 @@ from typing import Annotated, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from deploy.common.tls import AgentTls
+from deploy.common.credentials import AgentTls
 from fleet.documents import Frozen, RuleError, Violation
 from power.guard import Duty, GuardSettings, Row
 from power.policies.registry import POLICY_NAMES

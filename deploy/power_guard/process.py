@@ -7,12 +7,11 @@ from prometheus_client import CollectorRegistry
 
 from deploy.common.clock import Clock
 from deploy.common.http_server import serve_beside
-from deploy.common.token_file import read_token_file
+from deploy.common.credentials import read_token_file
 from deploy.power_guard.agent_client import Agents
 from deploy.power_guard.config import BudgetsFrom, GuardFile
-from deploy.power_guard.forecast_metrics import ForecastMetrics
 from deploy.power_guard.loop import GuardLoop
-from deploy.power_guard.metrics import GuardMetrics
+from deploy.power_guard.metrics import ForecastMetrics, GuardMetrics
 from deploy.power_guard.routes import guard_app
 from power.policies.registry import policy_named
 

@@ -9,8 +9,7 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from pydantic import Field
 
-from deploy.common.auth import bearer
-from deploy.common.body_limit import BodyLimit
+from deploy.common.http_server import BodyLimit, bearer
 from deploy.power_guard.loop import GuardLoop
 from fleet.documents import Frozen, RuleError, dotted, item_problems
 from power.guard import BudgetOrder

@@ -86,7 +86,7 @@ def test_acting_it_is_root_and_what_it_found_outlives_the_pod(helm3: Helm) -> No
 
 
 def test_a_simulated_one_is_never_privileged(helm3: Helm) -> None:
-    objects = render(helm3, *ACT, "--set", "agent.device=simulated-gpus")
+    objects = render(helm3, *ACT, "--set", "agent.device=simulated")
     assert "privileged" not in container(agent(objects))["securityContext"]
     assert not [volume for volume in pod(objects)["volumes"] if "hostPath" in volume]
 

@@ -6,56 +6,82 @@ import ssl
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from api.cli.agent.options import (
-    ActOption,
-    BoardOption,
-    BoardsOption,
-    ClientCaOption,
-    DeviceOption,
-    GuardedOption,
-    IgnoredOption,
-    RecordOption,
-    RedfishBasicOption,
-    RedfishCaOption,
-    RedfishLoginOption,
-    RedfishUrlOption,
-    ServerArgument,
-    SocketGroupOption,
-    SocketOption,
-    StateFileOption,
-    TlsCertOption,
-    TlsKeyOption,
-    TokenFileOption,
-)
 from api.cli.common.console import note
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.log_level import LogLevel, LogLevelOption
+from api.cli.common.options import LogLevel, LogLevelOption
 from api.cli.common.sockets import HostOption, listen, read_secret, refuse_strangers
 from deploy.common.http_server import MutualTls, unix_listener
 from deploy.common.logs import configure_logs
 from deploy.node_agent.agent import NodeAgent
-from deploy.node_agent.device import Device
-from deploy.node_agent.gpu.factory import DriverName, DriverOptions, RedfishAccess, Simulation, node_of, open_gpus
+from deploy.node_agent.gpu.factory import (
+    DRIVERS,
+    DriverName,
+    DriverOptions,
+    RedfishAccess,
+    Simulation,
+    node_of,
+    open_gpus,
+)
 from deploy.node_agent.gpu.node import GpuNode
 from deploy.node_agent.gpu.state_file import StateFileError
 from deploy.node_agent.routes import run_agent
 from deploy.node_agent.schemas import Name, PhaseName
-from deploy.node_agent.simulated import SimulatedDevice
-from deploy.telemetry.background import record_in_background
-from deploy.telemetry.config import RecordingFile
-from deploy.telemetry.factory import recorder_of
+from deploy.telemetry.factory import RecordingFile, recorder_of
+from deploy.telemetry.recorder import record_in_background
 from fleet.errors import FleetwrightError
 from power.controls import NodeClocks
-from power.testing import ActuatorFaults
+
+
+def _file(help_text: str, *, default: str = "none", name: str | None = None) -> typer.models.OptionInfo:
+    names = [name] if name else []
+    option: typer.models.OptionInfo = typer.Option(*names, metavar="FILE", help=help_text, show_default=default)
+    return option
+
+
+ServerArgument = Annotated[str, typer.Argument(metavar="SERVER", help="The node's name in the guard's file.")]
+DeviceOption = Annotated[DriverName, typer.Option(help="What sets clocks and caps.")]
+ActOption = Annotated[bool, typer.Option("--act/--observe", help="Set caps of real GPUs; else observe only.")]
+GuardedOption = Annotated[
+    bool, typer.Option("--guarded/--unguarded", help="Safe clocks from the start, or from the first guard on.")
+]
+StateFileOption = Annotated[Path | None, _file("Original caps and leases, for the next agent after a crash.")]
+RecordOption = Annotated[
+    Path | None, _file("A job to record in this process: its peers, processes, and outputs.", name="--record")
+]
+TokenFileOption = Annotated[Path | None, _file("Bearer token that every request needs.")]
+
+RedfishUrlOption = Annotated[
+    str | None, typer.Option(metavar="URL", help="The node's BMC, for `--device redfish`.", show_default="none")
+]
+RedfishLoginOption = Annotated[Path | None, _file("USER:PASSWORD of the BMC, in one line.")]
+RedfishCaOption = Annotated[Path | None, _file("Authority of the BMC's certificate.", default="the system's")]
+RedfishBasicOption = Annotated[
+    bool, typer.Option("--redfish-basic/--redfish-session", help="Log in with every request, or once.")
+]
+
+BoardOption = Annotated[str, typer.Option(metavar="NAME", help="GPU type of the simulated boards.")]
+BoardsOption = Annotated[int, typer.Option(metavar="COUNT", min=1, max=64, help="How many simulated GPUs.")]
+IgnoredOption = Annotated[
+    float, typer.Option(metavar="SHARE", min=0.0, max=1.0, help="Orders that the simulated driver ignores.")
+]
+
+SocketOption = Annotated[
+    Path | None, typer.Option("--socket", metavar="PATH", help="Unix socket to listen on.", show_default="none")
+]
+SocketGroupOption = Annotated[bool, typer.Option("--socket-group/--socket-owner", help="Its mode: 0660, or 0600.")]
+TlsCertOption = Annotated[Path | None, _file("Certificate of the agent; with the next two: mutual TLS.")]
+TlsKeyOption = Annotated[Path | None, _file("Its key.")]
+ClientCaOption = Annotated[Path | None, _file("Authority of the clients that are let in.")]
+
 
 app = new_app()
 
@@ -79,7 +105,7 @@ def agent(
     redfish_login: RedfishLoginOption = None,
     redfish_ca: RedfishCaOption = None,
     redfish_basic: RedfishBasicOption = False,
-    phase: Annotated[PhaseName, typer.Option(help="What the simulated server is doing.")] = PhaseName.TOKEN,
+    phase: Annotated[PhaseName, typer.Option(help="What the simulated GPUs are doing.")] = PhaseName.TOKEN,
     gpu: BoardOption = "H100-SXM",
     gpus: BoardsOption = 8,
     ignored_share: IgnoredOption = 0.0,
@@ -96,25 +122,23 @@ def agent(
     """Run the agent of one node: caps with leases, telemetry."""
     _check_name(server)
     token, tls = read_secret(token_file), _mutual_tls(tls_cert, tls_key, client_ca)
-    if act and device.is_real and token is None and tls is None:
+    if act and DRIVERS[device].is_real and token is None and tls is None:
         raise _bad("--act: needs --token-file or mutual TLS")
     recording = read_file(record, RecordingFile) if record else None
     listener = _listener(unix_socket, group=socket_group, host=host, port=port, token=token, tls=tls)
     configure_logs(level=log_level)
-    safe, node = NodeClocks(safe_token, safe_prompt), None
-    held: Device
-    driver = device.driver
-    if driver is None:
-        held = _simulated(server, phase=phase, ignored_share=ignored_share, seed=seed)
-    else:
-        access = RedfishAccess(url=redfish_url, login=redfish_login, authority=redfish_ca, basic=redfish_basic)
-        simulation = Simulation(server=server, board=gpu, count=gpus, ignored_share=ignored_share, seed=seed)
-        acting = act or not device.is_real
-        with _closing_on_failure(listener):
-            options = DriverOptions(redfish=access, simulation=simulation)
-            held = node = _gpu_node(driver, options, acting=acting, state_file=state_file, safe=safe)
-    holder = NodeAgent(server=server, device=held, safe=safe, now_s=time.monotonic, guarded=guarded)
-    observing = "" if node is None or node.cap_controller.acting else ", observing: --act sets caps"
+    safe = NodeClocks(safe_token, safe_prompt)
+    access = RedfishAccess(url=redfish_url, login=redfish_login, authority=redfish_ca, basic=redfish_basic)
+    load = 0.0 if phase in (PhaseName.IDLE, PhaseName.PARKED) else 1.0
+    simulation = Simulation(server=server, board=gpu, count=gpus, load=load, ignored_share=ignored_share, seed=seed)
+    is_real = DRIVERS[device].is_real
+    with _closing_on_failure(listener):
+        options = DriverOptions(redfish=access, simulation=simulation)
+        node = _gpu_node(device, options, acting=act or not is_real, state_file=state_file, safe=safe)
+    if not is_real:
+        node.phases.report("simulated", phase.phase, until_s=inf)
+    holder = NodeAgent(server=server, device=node, safe=safe, now_s=time.monotonic, guarded=guarded)
+    observing = "" if node.cap_controller.acting else ", observing: --act sets caps"
     note(f"agent of {server} on {_where(listener, tls=tls)}, device {device}{observing}")
     with _closing_on_failure(listener):
         beside = _recording(recording)
@@ -186,16 +210,6 @@ def _where(listener: socket.socket, *, tls: MutualTls | None) -> str:
         return str(listener.getsockname())
     address, number = listener.getsockname()[:2]
     return f"{'https' if tls else 'http'}://{address}:{number}"
-
-
-def _simulated(server: str, *, phase: PhaseName, ignored_share: float, seed: int) -> SimulatedDevice:
-    return SimulatedDevice(
-        name=server,
-        now_s=time.monotonic,
-        rng=np.random.default_rng(seed),
-        phase=phase.phase,
-        faults=ActuatorFaults(ignored_share=ignored_share),
-    )
 
 
 def _gpu_node(

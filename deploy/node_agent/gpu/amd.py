@@ -7,7 +7,6 @@ microjoules, clocks in MHz; writes need root and are not supported in virtual ma
 import contextlib
 import importlib
 import io
-from collections.abc import Sequence
 from typing import Any
 
 from deploy.node_agent.gpu.errors import (
@@ -18,7 +17,7 @@ from deploy.node_agent.gpu.errors import (
     NotSupportedError,
     OutOfRangeError,
 )
-from deploy.node_agent.gpu.handles import Handles
+from deploy.node_agent.gpu.handles import HandleDriver
 from deploy.node_agent.gpu.interface import Caps, GpuIdentity, GpuLimits, GpuReading
 
 PERIOD_S = 0.5
@@ -40,7 +39,7 @@ _KINDS: dict[str, type[GpuError]] = {
 }
 
 
-class AmdDriver:
+class AmdDriver(HandleDriver):
     """Drives all GPUs that AMD SMI lists."""
 
     driver = "amd"
@@ -52,19 +51,7 @@ class AmdDriver:
         status = self._smi.amdsmi_wrapper
         named = {f"AMDSMI_STATUS_{name}": kind for name, kind in _KINDS.items()}
         self._kinds = {getattr(status, name): kind for name, kind in named.items() if hasattr(status, name)}
-        self._handles = Handles(
-            raised=self._smi.AmdSmiException, translated=self._translated, opened=self._opened, closed=self.close
-        )
-        self._call, self._optional = self._handles.call, self._handles.optional
-
-    @property
-    def epoch(self) -> int:
-        """Return how many loads of the driver were noticed."""
-        return self._handles.epoch
-
-    def identities(self) -> Sequence[GpuIdentity]:
-        """Return the GPUs in AMD SMI's order."""
-        return self._handles.identities
+        super().__init__(self._smi.AmdSmiException)
 
     def limits(self, uuid: str) -> GpuLimits:
         """Return clocks from the board's own range; none if the board reports no range."""
@@ -148,7 +135,7 @@ class AmdDriver:
         if info is None:
             return None
         count = int(info["energy_accumulator"])
-        self._handles.note_energy(uuid, count)
+        self._note_energy(uuid, count)
         return float(count * info["counter_resolution"] * MICRO)
 
     def _translated(self, error: Any) -> GpuError:

@@ -1,7 +1,7 @@
 """The registry of GPU drivers, and the functions that open one.
 
-To add a vendor, write a `Gpus` implementation and register it in `DRIVERS`: the command line, the Ray actor and a test
-of the chart read the names from there.
+To add a vendor, write an implementation of `GpuDriver` and register it in `DRIVERS`: the command line, the Ray actor
+and a test of the chart read the names from there.
 """
 
 import time
@@ -15,16 +15,15 @@ import numpy as np
 from deploy.node_agent.gpu.cap_controller import CapController
 from deploy.node_agent.gpu.errors import DriverGoneError, GpuError
 from deploy.node_agent.gpu.interface import GpuDriver
-from deploy.node_agent.gpu.node import GpuNode
+from deploy.node_agent.gpu.node import GpuNode, WorkloadPhases
 from deploy.node_agent.gpu.state_file import StateFile
-from deploy.node_agent.gpu.workload_phase import WorkloadPhases
 from fleet.gpus import builtin_gpus
 
 
 class DriverName(StrEnum):
     """The drivers, by the name on the command line."""
 
-    SIMULATED = "simulated-gpus"
+    SIMULATED = "simulated"
     NVML = "nvml"
     AMD = "amd"
     REDFISH = "redfish"
@@ -47,6 +46,7 @@ class Simulation:
     server: str = "sim"
     board: str = "H100-SXM"
     count: int = 8
+    load: float = 1.0
     ignored_share: float = 0.0
     seed: int = 0
 
@@ -118,7 +118,6 @@ def _redfish(options: DriverOptions) -> GpuDriver:
 
 def _simulated(options: DriverOptions) -> GpuDriver:
     from deploy.node_agent.gpu.simulated import SimulatedDriver  # noqa: PLC0415
-    from power.testing import ActuatorFaults  # noqa: PLC0415
 
     simulation = options.simulation
     return SimulatedDriver(
@@ -127,7 +126,8 @@ def _simulated(options: DriverOptions) -> GpuDriver:
         now_s=time.monotonic,
         rng=np.random.default_rng(simulation.seed),
         name=simulation.server,
-        faults=ActuatorFaults(ignored_share=simulation.ignored_share),
+        load=simulation.load,
+        ignored_share=simulation.ignored_share,
     )
 
 

@@ -7,25 +7,63 @@ its values.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from enum import StrEnum
 from math import inf
+from typing import NamedTuple
 
 import structlog
 
-from deploy.node_agent.device import DeviceState
+from deploy.node_agent.agent import DeviceState
 from deploy.node_agent.gpu.cap_controller import CapController
 from deploy.node_agent.gpu.curves import brake_caps, caps_at, curve_of, share_of
 from deploy.node_agent.gpu.errors import DriverGoneError, GpuError
 from deploy.node_agent.gpu.gpu_state import GpuState
 from deploy.node_agent.gpu.interface import Caps
-from deploy.node_agent.gpu.workload_phase import NodePhase, PhaseSource, WorkloadPhases
 from power.controls import NodeClocks, Phase
+
+# The phase with the highest power counts for the node.
+_HEAVIEST = (Phase.PROMPT, Phase.TRAINING, Phase.TOKEN, Phase.IDLE, Phase.PARKED)
 
 log = structlog.get_logger()
 
 GUARD = "guard"  # the holder of the guard's caps
 STALE_PERIODS = 8.0  # an older poll counts as failed
+
+
+class PhaseSource(StrEnum):
+    """The source of the phase."""
+
+    WORKERS = "workers"
+    UTILIZATION = "utilization"
+
+
+class NodePhase(NamedTuple):
+    phase: Phase
+    source: PhaseSource
+
+
+class WorkloadPhases:
+    """The phases that workers reported, each until its lease expires."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reported: dict[str, tuple[Phase, float]] = {}
+
+    def report(self, worker: str, phase: Phase, *, until_s: float) -> None:
+        """Store a worker's phase; it replaces the worker's last one."""
+        with self._lock:
+            self._reported[worker] = (phase, until_s)
+
+    def now(self, gpu_states: Iterable[GpuState], *, now_s: float) -> NodePhase:
+        with self._lock:
+            self._reported = {worker: reported for worker, reported in self._reported.items() if now_s < reported[1]}
+            phases = {phase for phase, _until_s in self._reported.values()}
+        if phases:
+            return NodePhase(next(phase for phase in _HEAVIEST if phase in phases), PhaseSource.WORKERS)
+        idle = all(gpu.reading.utilization == 0 for gpu in gpu_states)
+        return NodePhase(Phase.IDLE if idle else Phase.PROMPT, PhaseSource.UTILIZATION)
 
 
 class GpuNode:

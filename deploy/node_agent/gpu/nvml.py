@@ -7,7 +7,7 @@ An error of a stale handle counts as a driver that is gone: the library is opene
 """
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from deploy.node_agent.gpu.errors import (
     NotSupportedError,
     OutOfRangeError,
 )
-from deploy.node_agent.gpu.handles import Handles
+from deploy.node_agent.gpu.handles import HandleDriver
 from deploy.node_agent.gpu.interface import Caps, GpuIdentity, GpuLimits, GpuReading
 
 PERIOD_S = 0.25
@@ -47,7 +47,7 @@ _GONE = (
 _LOST = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED", "NVML_ERROR_NOT_FOUND", "NVML_ERROR_GPU_NOT_FOUND")
 
 
-class NvmlDriver:
+class NvmlDriver(HandleDriver):
     """Drives all GPUs that NVML lists."""
 
     driver = "nvml"
@@ -57,19 +57,7 @@ class NvmlDriver:
     def __init__(self) -> None:
         self._nvml = _library()
         self._kinds = _error_kinds(self._nvml)
-        self._handles = Handles(
-            raised=self._nvml.NVMLError, translated=self._translated, opened=self._opened, closed=self.close
-        )
-        self._call, self._optional = self._handles.call, self._handles.optional
-
-    @property
-    def epoch(self) -> int:
-        """Return how many loads of the driver were noticed."""
-        return self._handles.epoch
-
-    def identities(self) -> Sequence[GpuIdentity]:
-        """Return the GPUs in NVML's order."""
-        return self._handles.identities
+        super().__init__(self._nvml.NVMLError)
 
     def limits(self, uuid: str) -> GpuLimits:
         """Return the limits; a GPU without a reported range has no limit to set."""
@@ -88,7 +76,7 @@ class NvmlDriver:
         power_mw = self._call(uuid, nvml.nvmlDeviceGetPowerUsage)
         energy_mj = self._optional(uuid, nvml.nvmlDeviceGetTotalEnergyConsumption)
         if energy_mj is not None:
-            self._handles.note_energy(uuid, energy_mj)
+            self._note_energy(uuid, energy_mj)
         rates = self._optional(uuid, nvml.nvmlDeviceGetUtilizationRates)
         return GpuReading(
             power_w=power_mw / 1000,

@@ -14,7 +14,6 @@ from deploy.node_agent.gpu.interface import Caps, GpuIdentity, GpuLimits, GpuRea
 from fleet.gpus import GpuSpec
 from power.controls import FULL_CLOCK
 from power.curves import PowerCurve, power_curve
-from power.testing.simulated_actuator import NO_FAULTS, ActuatorFaults
 
 CLOCK_STEP_MHZ = 15
 MIN_SHARE = 0.3  # of the rating, without a minimum in the catalogue
@@ -43,7 +42,9 @@ class SimulatedDriver:
     now_s: Callable[[], float]
     rng: np.random.Generator
     name: str = "sim"
-    faults: ActuatorFaults = NO_FAULTS
+    load: float = 1.0  # of every board at the start
+    ignored_share: float = 0.0  # of writes: accepted and never executed
+    refused_share: float = 0.0
     period_s: float = 0.25
     driver: str = "simulated"
     reports_locked_clock: bool = True
@@ -54,7 +55,7 @@ class SimulatedDriver:
     def __post_init__(self) -> None:
         self._curve = power_curve(self.spec)
         uuids = (f"GPU-{self.name}-{at}" for at in range(self.count))
-        self.boards = {uuid: Board(limit_w=self.spec.rated_w) for uuid in uuids}
+        self.boards = {uuid: Board(limit_w=self.spec.rated_w, load=self.load) for uuid in uuids}
 
     def identities(self) -> Sequence[GpuIdentity]:
         return [GpuIdentity(uuid=uuid, name=self.spec.name) for uuid in self.boards]
@@ -132,9 +133,9 @@ class SimulatedDriver:
         return board
 
     def _obeys(self) -> bool:
-        if self._drawn(self.faults.refused_share):
+        if self._drawn(self.refused_share):
             raise NoPermissionError("the simulated driver refuses every write")
-        return not self._drawn(self.faults.ignored_share)
+        return not self._drawn(self.ignored_share)
 
     def _drawn(self, share: float) -> bool:
         return bool(share and self.rng.random() < share)

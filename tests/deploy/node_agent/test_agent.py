@@ -13,10 +13,9 @@ from deploy.node_agent.agent import NodeAgent
 from deploy.node_agent.cap_lease import HeldByAnotherError
 from deploy.node_agent.routes import agent_app
 from deploy.node_agent.schemas import BRAKE_PATH, CLOCKS_PATH, TELEMETRY_PATH, Beat, BrakeOrder, ClocksOrder
-from deploy.node_agent.simulated import SimulatedDevice
 from power.controls import NodeClocks, Phase
 from power.server_model import BLOOM_A100
-from power.testing import ActuatorFaults
+from tests.testbed.simulated_servers import ActuatorFaults, SimulatedDevice
 from tests.testbed.waiting import PATIENCE_S
 
 SAFE = NodeClocks(0.6, 0.5)
@@ -103,15 +102,6 @@ async def test_over_http_the_secret_opens_and_a_bad_body_is_refused() -> None:
         other = await http.post(BRAKE_PATH, json={"guard": "h", "lease_s": 1.0, "on": False})
         assert other.status_code == 409
         assert "guard 'g' holds this node" in other.json()["detail"]
-
-
-def test_an_agent_leaves_its_node_slow_at_its_end() -> None:
-    node = Node()
-    node.agent.set_clocks(told(0.9, 0.4))
-    assert node.at(1.0) == NodeClocks(0.9, 0.4)
-    node.agent.shut_down()
-    node.now_s += 0.1
-    assert node.device.read().clocks == NodeClocks(0.6, 0.4)
 
 
 @pytest.mark.anyio

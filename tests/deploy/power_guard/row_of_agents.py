@@ -21,15 +21,14 @@ from deploy.common.clock import Clock
 from deploy.common.http_server import server_of
 from deploy.node_agent.agent import NodeAgent
 from deploy.node_agent.routes import agent_app
-from deploy.node_agent.simulated import SimulatedDevice
 from deploy.power_guard.agent_client import Agents
 from deploy.power_guard.config import GuardFile
 from deploy.power_guard.loop import GuardLoop
 from deploy.power_guard.process import guard_loop
 from power.controls import NodeClocks, Phase
 from power.guard import GuardMode
-from power.testing import ActuatorFaults
 from tests.testbed.processes import LOOPBACK
+from tests.testbed.simulated_servers import ActuatorFaults, SimulatedDevice
 from tests.testbed.waiting import PATIENCE_S, wait_for
 
 PERIOD_S = 20.0

@@ -5,8 +5,8 @@ from typing import Any
 
 from power.controls import NodeClocks, Phase, Setting
 from power.guard import BudgetOrder, Cause, GuardMode
-from power.testing import ActuatorFaults
 from tests.deploy.power_guard.row_of_agents import PERIOD_S, SAFE, AgentRow, Guarding, guarding, staged
+from tests.testbed.simulated_servers import ActuatorFaults
 from tests.testbed.waiting import wait_for
 
 FULL = NodeClocks(1.0, 1.0)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deploy.common.http_server import MutualTls, server_of
-from deploy.common.tls import CertificateError
+from deploy.common.credentials import CertificateError
 from deploy.node_agent.routes import agent_app
 from deploy.power_guard.config import GuardFile
 from power.guard import GuardMode

@@ -22,17 +22,15 @@ from deploy.common.http_server import MutualTls, unix_listener
 from deploy.node_agent.agent import NodeAgent
 from deploy.node_agent.gpu.cap_controller import CapController
 from deploy.node_agent.gpu.interface import GpuDriver
-from deploy.node_agent.gpu.node import GpuNode
+from deploy.node_agent.gpu.node import GpuNode, WorkloadPhases
 from deploy.node_agent.gpu.nvml import NvmlDriver
 from deploy.node_agent.gpu.simulated import SimulatedDriver
 from deploy.node_agent.gpu.state_file import StateFile
-from deploy.node_agent.gpu.workload_phase import WorkloadPhases
 from deploy.node_agent.routes import agent_app
 from fleet.gpus import builtin_gpus
 from fleetwright.engines.agent_client import AgentAccess, AgentError, RefusedError
 from fleetwright.engines.replica_clock import LEASE_S, ReplicaClock
 from power.controls import NodeClocks
-from power.testing.simulated_actuator import NO_FAULTS, ActuatorFaults
 from tests.deploy.node_agent.gpu.stub_driver import StubDriver
 from tests.deploy.node_agent.gpu.test_routes import TOKEN, serving
 from tests.testbed.certificates import Authority
@@ -152,11 +150,11 @@ def test_a_share_is_set_on_the_workers_own_gpus_and_read_back() -> None:
 
 def test_what_is_not_enforced_is_not_said_to_be() -> None:
     node = simulated()
-    node.gpus.faults = ActuatorFaults(ignored_share=1.0)  # type: ignore[attr-defined]
+    node.gpus.ignored_share = 1.0  # type: ignore[attr-defined]
     clock = node.worker(0)
     node.told(clock, 0.75)
     assert clock.clock_enforced == 1.0
-    node.gpus.faults = NO_FAULTS  # type: ignore[attr-defined]
+    node.gpus.ignored_share = 0.0  # type: ignore[attr-defined]
     node.looks(60)
     clock.step()
     assert clock.clock_enforced == 0.75

@@ -14,8 +14,8 @@ from power.guard.telemetry import BRAKE
 from power.policies.interface import Policy
 from power.server_model import BLOOM_A100
 from power.telemetry import Budget, Reading
-from power.testing import ActuatorFaults, SimulatedActuator
 from tests.power.guard.rows import LIMIT_W, SERVERS, Wants, row
+from tests.testbed.simulated_servers import ActuatorFaults, SimulatedActuator
 
 TICK_S = 0.5
 NAMES = [f"n{at}" for at in range(SERVERS)]

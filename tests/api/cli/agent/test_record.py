@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from api.cli.faults.record import record
-from deploy.telemetry.config import RecordingFile
+from deploy.telemetry.factory import RecordingFile
 from tests.api.cli.conftest import Cli
 from tests.testbed.processes import LOOPBACK, Process, free_ports
 from tests.testbed.waiting import PATIENCE_S, wait_for
@@ -54,7 +54,7 @@ def test_the_file_matches_the_options() -> None:
 def test_one_process_answers_and_records(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     url = f"http://{LOOPBACK}:{port}/v1/gpus"
-    argv = [sys.executable, "-m", "api.cli", "agent", "n1", "--device", "simulated-gpus", "--port", str(port)]
+    argv = [sys.executable, "-m", "api.cli", "agent", "n1", "--device", "simulated", "--port", str(port)]
     argv += ["--record", str(written(tmp_path, hz=20.0))]
 
     def answers() -> bool:

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[4]
         (["--device", "nvml", "--act"], "--act: needs --token-file or mutual TLS"),
         (["--device", "simulated", "--tls-cert", "x"], "--tls-cert, --tls-key and --client-ca: all three are needed"),
         (["--device", "simulated", "--socket", "none/here"], "cannot listen on none/here: No such file or directory"),
-        (["--device", "simulated-gpus", "--gpu", "H1000"], "--device simulated-gpus: unknown GPU 'H1000'"),
+        (["--device", "simulated", "--gpu", "H1000"], "--device simulated: unknown GPU 'H1000'"),
     ],
 )
 def test_missing_options_are_reported_before_anything_starts(cli: Cli, options: list[str], said: str) -> None:
@@ -49,7 +49,7 @@ def test_a_state_file_that_cannot_be_written_is_refused_where_it_would_be_needed
         (tmp_path / "file" / "n1.json", "cannot be written: Not a directory"),
         (tmp_path, "[Errno 21] Is a directory"),
     ):
-        done = cli("agent", "n1", "--port", "0", "--device", "simulated-gpus", "--state-file", place)
+        done = cli("agent", "n1", "--port", "0", "--device", "simulated", "--state-file", place)
         assert done.code == 2
         assert done.refused[0].startswith(f"--state-file {place}: {reason}"), done.refused
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -14,14 +14,12 @@ from deploy.node_agent.gpu.cap_controller import CapController
 from deploy.node_agent.gpu.cap_state_machine import CapStatus
 from deploy.node_agent.gpu.errors import DriverGoneError, GpuError, GpuLostError, NoPermissionError
 from deploy.node_agent.gpu.gpu_state import CapKind
-from deploy.node_agent.gpu.handles import RETRY_CALLS, Handles
+from deploy.node_agent.gpu.handles import RETRY_CALLS, HandleDriver
 from deploy.node_agent.gpu.interface import Caps, GpuIdentity
-from deploy.node_agent.gpu.node import GpuNode
+from deploy.node_agent.gpu.node import GpuNode, WorkloadPhases
 from deploy.node_agent.gpu.simulated import SimulatedDriver
-from deploy.node_agent.gpu.workload_phase import WorkloadPhases
 from fleet.gpus import builtin_gpus
 from power.controls import NodeClocks
-from power.testing import ActuatorFaults
 from tests.deploy.node_agent.gpu.conftest import Keeping
 
 SPEC = builtin_gpus().get("H100-SXM")
@@ -239,10 +237,10 @@ def test_an_ignored_end_of_a_killed_agents_cap_is_not_taken_for_anothers_lower_l
     eight.order(power_limit_w=450.0, lease_s=0.5)
     eight.rounds(3)
     eight.started(boot="another")  # its leases are dropped
-    gpus.faults = ActuatorFaults(ignored_share=1.0)
+    gpus.ignored_share = 1.0
     eight.rounds(2)
     assert all(sight.touched for sight in eight.cap_controller.gpu_states())
-    gpus.faults = ActuatorFaults(ignored_share=0.0)
+    gpus.ignored_share = 0.0
     eight.rounds(20)
     assert gpus.held() == [FREE] * 8
 
@@ -271,15 +269,20 @@ def test_the_driver_is_closed_whatever_happens_at_the_end(gpus: Faulty, monkeypa
     assert closed == [True]
 
 
-def handles(loads: list[int], answer: Callable[[str], int]) -> tuple[Handles, Callable[[str], Any]]:
-    def opened() -> list[tuple[GpuIdentity, str]]:
-        loads.append(1)
-        return [(GpuIdentity(uuid=name, name=name), name) for name in ("bad", "good")]
+def handles(loads: list[int], answer: Callable[[str], int]) -> tuple[HandleDriver, Callable[[str], Any]]:
+    class Library(HandleDriver):
+        def close(self) -> None:
+            """Nothing is open."""
 
-    found = Handles(
-        raised=ValueError, translated=lambda error: DriverGoneError(str(error)), opened=opened, closed=lambda: None
-    )
-    return found, lambda uuid: found.call(uuid, answer)
+        def _opened(self) -> list[tuple[GpuIdentity, str]]:
+            loads.append(1)
+            return [(GpuIdentity(uuid=name, name=name), name) for name in ("bad", "good")]
+
+        def _translated(self, error: Any) -> GpuError:
+            return DriverGoneError(str(error))
+
+    found = Library(ValueError)
+    return found, lambda uuid: found._call(uuid, answer)
 
 
 def test_a_gpu_with_invalid_responses_does_not_reopen_the_driver_at_every_poll() -> None:

@@ -11,14 +11,12 @@ from deploy.node_agent.gpu.cap_controller import CapController
 from deploy.node_agent.gpu.curves import brake_caps, caps_at, curve_of, share_of
 from deploy.node_agent.gpu.errors import DriverGoneError
 from deploy.node_agent.gpu.interface import Caps, GpuLimits
-from deploy.node_agent.gpu.node import GpuNode
+from deploy.node_agent.gpu.node import GpuNode, PhaseSource, WorkloadPhases
 from deploy.node_agent.gpu.simulated import SimulatedDriver
 from deploy.node_agent.gpu.state_file import StateFile
-from deploy.node_agent.gpu.workload_phase import PhaseSource, WorkloadPhases
 from deploy.node_agent.schemas import ClocksOrder, PhaseName
 from fleet.gpus import builtin_gpus
 from power.controls import NodeClocks, Phase
-from power.testing import ActuatorFaults
 
 SPEC = builtin_gpus().get("H100-SXM")
 
@@ -87,11 +85,11 @@ def test_an_idle_node_is_detected_by_its_utilisation() -> None:
 
 def test_what_the_driver_did_not_do_shows_as_what_is_enforced() -> None:
     node = Node()
-    node.gpus.faults = ActuatorFaults(ignored_share=1.0)
+    node.gpus.ignored_share = 1.0
     node.node.set_clocks(NodeClocks(0.9, 0.6))
     node.looks()
     assert node.node.read().clocks == NodeClocks(1.0, 1.0)
-    node.gpus.faults = ActuatorFaults(ignored_share=0.0)
+    node.gpus.ignored_share = 0.0
     node.looks(8)
     assert node.node.read().clocks == NodeClocks(0.9, 0.6)
 

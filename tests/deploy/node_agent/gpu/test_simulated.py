@@ -8,7 +8,6 @@ from deploy.node_agent.gpu.interface import Caps
 from deploy.node_agent.gpu.simulated import SimulatedDriver
 from fleet.gpus import builtin_gpus
 from power.curves import power_curve
-from power.testing import ActuatorFaults
 
 SPEC = builtin_gpus().get("H100-SXM")
 
@@ -54,10 +53,10 @@ def test_it_goes_wrong_as_drivers_do(gpus: SimulatedDriver) -> None:
         gpus.set_power_limit(uuid, 5.0)
     with pytest.raises(OutOfRangeError, match="1499 MHz is no clock"):
         gpus.lock_clock(uuid, 1499)
-    gpus.faults = ActuatorFaults(ignored_share=1.0)
+    gpus.ignored_share = 1.0
     gpus.set_power_limit(uuid, 400.0)
     assert gpus.enforced(uuid) == Caps(SPEC.tdp_w)
-    gpus.faults = ActuatorFaults(refused_share=1.0)
+    gpus.refused_share = 1.0
     with pytest.raises(NoPermissionError):
         gpus.lock_clock(uuid, 1500)
     gpus.boards[uuid].lost = True

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
-from deploy.power_guard.forecast_metrics import ForecastMetrics
+from deploy.power_guard.metrics import ForecastMetrics
 from power.controls import Setting
 from power.telemetry import Budget, Reading
 

@@ -9,7 +9,7 @@ from fleet.documents import RuleError
 from fleet.errors import UnknownNameError
 from power.controls import Clocks
 from power.guard import Duty
-from power.testing import ActuatorFaults, SimulatedActuator
+from tests.testbed.simulated_servers import ActuatorFaults, SimulatedActuator
 
 NAMES = ("low", "high", "train")
 SLOW = Clocks(low_token=0.5, high_token=0.6, low_prompt=0.7, high_prompt=0.8, training=0.9)

@@ -17,10 +17,9 @@ import pytest
 from deploy.common.http_server import MutualTls, server_of, unix_listener
 from deploy.node_agent.agent import NodeAgent
 from deploy.node_agent.gpu.cap_controller import CapController
-from deploy.node_agent.gpu.node import GpuNode
+from deploy.node_agent.gpu.node import GpuNode, WorkloadPhases
 from deploy.node_agent.gpu.simulated import SimulatedDriver
 from deploy.node_agent.gpu.state_file import StateFile
-from deploy.node_agent.gpu.workload_phase import WorkloadPhases
 from deploy.node_agent.routes import agent_app
 from deploy.node_agent.schemas import CAPS_PATH, GPUS_PATH, PHASE_PATH, NodeReport
 from fleet.gpus import builtin_gpus
