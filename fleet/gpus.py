@@ -5,15 +5,15 @@ defines every figure and lists the sources.  A figure without a source is None.
 """
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from fleet.catalogues import Catalogue, Entry, shipped_document
-from fleet.documents import Path, RuleError, read_model
-from fleet.errors import FleetwrightError
+from fleet.documents import Document, Path, RuleError, Violation, read_model
+from fleet.errors import DocumentError, FleetwrightError, Problem, UnknownNameError
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8", "int4"]
 LinkKind = Literal["pcie", "nvlink2", "nvlink3", "nvlink4", "nvlink5", "infinity-fabric", "roce", "ici", "neuronlink"]
@@ -103,6 +103,32 @@ class GpuCatalogue(Catalogue[GpuSpec]):
 @cache
 def builtin_gpus() -> GpuCatalogue:
     return read_model(shipped_document("gpus.yaml"), GpuCatalogue)
+
+
+def unknown_gpus(mentions: Iterable[Violation], gpus: GpuCatalogue) -> Iterator[Violation]:
+    """The mentions (path, name) that the catalogue cannot resolve, each with the reason."""
+    reasons: dict[str, str | None] = {}
+    for path, name in mentions:
+        if name not in reasons:
+            reasons[name] = _reason(name, gpus)
+        reason = reasons[name]
+        if reason is not None:
+            yield path, reason
+
+
+def require_known_gpus(document: Document, mentions: Iterable[Violation], gpus: GpuCatalogue) -> None:
+    """Raise DocumentError, with lines, when a document mentions an unknown GPU."""
+    problems: list[Problem] = [document.problem(path, reason) for path, reason in unknown_gpus(mentions, gpus)]
+    if problems:
+        raise DocumentError(name=document.name, problems=problems)
+
+
+def _reason(name: str, gpus: GpuCatalogue) -> str | None:
+    try:
+        gpus.get(name)
+    except UnknownNameError as error:
+        return str(error)
+    return None
 
 
 def _range_violations(gpu: GpuSpec) -> Iterator[tuple[Path, str]]:

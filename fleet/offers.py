@@ -102,7 +102,7 @@ class PriceSheet(Frozen):
         return tuple(sorted((offer for offer in self.offers if offer.gpu == gpu), key=lambda o: o.price_usd_per_gpu_h))
 
     def gpu_mentions(self) -> Iterator[Violation]:
-        """Each place where the sheet names a GPU, for `fleet.gpu_references`."""
+        """Each place where the sheet names a GPU, for `fleet.gpus.unknown_gpus`."""
         for position, offer in enumerate(self.offers):
             yield ("offers", position, "gpu"), offer.gpu
 

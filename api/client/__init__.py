@@ -7,9 +7,8 @@
 A test compares its operations with the service's OpenAPI document.
 """
 
-from api.client.asynchronous import AsyncClient
-from api.client.blocking import Client
 from api.client.calls import Versioned
+from api.client.clients import AsyncClient, Client
 from api.client.documents import GPUS, MODELS, OFFERS, TOPOLOGY, DocumentType
 from api.client.errors import (
     ApiError,

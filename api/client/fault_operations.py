@@ -3,8 +3,22 @@
 from http import HTTPStatus
 from uuid import uuid4
 
-from api.client.calls import Call, Versioned, as_bytes, as_type, as_versioned, json_body, path_of
-from api.client.request_builders import JSON, MISSING, creating, if_matching, listing, putting, reading
+from api.client.calls import (
+    JSON,
+    MISSING,
+    Call,
+    Versioned,
+    as_bytes,
+    as_type,
+    as_versioned,
+    creating,
+    if_matching,
+    json_body,
+    listing,
+    path_of,
+    putting,
+    reading,
+)
 from api.schemas.fault_paths import PathsAnswer, PathsRequest
 from api.schemas.faults import (
     BundleReplay,

@@ -8,19 +8,27 @@ key belongs to the call, and every attempt sends the same key.
 from http import HTTPStatus
 from typing import Any
 
-from api.client.calls import Call, Versioned, as_bytes, as_nothing, as_text, as_type, as_versioned, json_body, path_of
-from api.client.documents import DocumentT, DocumentType
-from api.client.request_builders import (
+from api.client.calls import (
     JSON,
     MISSING,
+    Call,
     ResultOperations,
+    Versioned,
+    as_bytes,
+    as_nothing,
+    as_text,
+    as_type,
+    as_versioned,
     creating,
     deleting,
     if_matching,
+    json_body,
     listing,
+    path_of,
     putting,
     reading,
 )
+from api.client.documents import DocumentT, DocumentType
 from api.schemas.audit import AuditCheck, AuditEntry
 from api.schemas.documents import VersionInfo
 from api.schemas.faults import FAULT_SIMULATIONS

@@ -13,7 +13,7 @@ Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 GpuName = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
-# A part of a target: a GPU type, or some replica options of one (`deploy.controller.deployment_mapping`,
+# A part of a target: a GPU type, or some replica options of one (`deploy.controller.plan_reader`,
 # docs/explanation/runtime/controller.md).
 PartName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Replicas = Annotated[int, Field(ge=0, le=10_000)]

@@ -20,7 +20,7 @@ from planner.request import Name as WorkloadName
 
 ServeName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f/]+$")]
 
-# The unit of scaling; `deploy.controller.deployment_mapping` maps replicas of a plan to parts.
+# The unit of scaling; `deploy.controller.plan_reader` maps replicas of a plan to parts.
 PARTS = "GPU type, or replica option of one (`H100-SXM/x2`, `H100-SXM/tp2-fp8@0.7`)"
 
 

@@ -14,8 +14,7 @@ from api.server.versioned import AuditAction, DocumentKey, DocumentVersion, curr
 from api.store import Transaction, canonical_json
 from fleet.documents import dotted
 from fleet.errors import DocumentError, Problem
-from fleet.gpu_references import unknown_gpus
-from fleet.gpus import GpuCatalogue, builtin_gpus
+from fleet.gpus import GpuCatalogue, builtin_gpus, unknown_gpus
 from fleet.models import ModelCatalogue, builtin_models
 from fleet.offers import PriceSheet, builtin_prices
 from fleet.topology import Topology

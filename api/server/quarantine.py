@@ -5,22 +5,25 @@ stored.  The policy is pure, and one transaction stores its state with the audit
 evaluation therefore decides nothing twice.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
+from types import MappingProxyType
+from typing import Any
 
 from api.schemas.quarantine import BreakerView, DecisionView, Evaluation, EvaluationResult, NodeView, QuarantineView
 from api.schemas.targets import Freeze
 from api.server.diagnoses import failure_domains_of, read_report
 from api.server.problems import ProblemError, not_found
-from api.server.quarantine_state import StoredState, load_state
 from api.server.service import Service
 from api.server.targets import FREEZE
 from api.server.versioned import DocumentKey, current
 from api.store import DiagnosisHead, QuarantineRecord, Transaction, canonical_json
 from faults.quarantine import (
     OUT_OF_SERVICE,
+    CircuitBreaker,
     Decision,
     Event,
     Inputs,
@@ -30,6 +33,7 @@ from faults.quarantine import (
     Outcome,
     ProbeResult,
     QuarantineRules,
+    QuarantineState,
     Suspicion,
     step,
 )
@@ -41,6 +45,7 @@ RULES = DocumentKey(
 )
 MAX_ACTIVE = 1_000  # more at once is an outage; the circuit breaker opens far below
 SHOWN_DECISIONS = 50
+KEPT_DECISIONS = 200
 
 ALLOWED = {
     OperatorAction.APPROVE: frozenset({NodeState.PROPOSED}),
@@ -48,6 +53,60 @@ ALLOWED = {
     OperatorAction.RELEASE: states_before(Event.RELEASE),
     OperatorAction.CORDON: states_before(Event.CORDON),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """Is the parsed document."""
+
+    state: QuarantineState = field(default_factory=QuarantineState)
+    members: frozenset[str] = frozenset()  # of the last evaluation
+    operator_actions: Mapping[str, OperatorAction] = field(default_factory=dict)
+    reset_breaker: bool = False
+    decisions: tuple[Mapping[str, Any], ...] = ()  # newest first, as JSON
+    record: QuarantineRecord | None = None  # the stored row
+
+    def to_json(self) -> str:
+        breaker = self.state.breaker
+        return canonical_json(
+            {
+                "nodes": {name: record._asdict() for name, record in self.state.nodes.items()},
+                "breaker": {"suspected_s": dict(breaker.suspected_s), "opened_s": breaker.opened_s},
+                "quarantined_s": self.state.quarantined_s,
+                "members": sorted(self.members),
+                "operator_actions": dict(self.operator_actions),
+                "reset_breaker": self.reset_breaker,
+                "decisions": self.decisions[:KEPT_DECISIONS],
+            }
+        )
+
+
+async def load_state(tx: Transaction) -> StoredState:
+    """Return the stored state; empty before the first evaluation."""
+    record = await tx.quarantine.get()
+    return StoredState() if record is None else parsed(record)
+
+
+def parsed(record: QuarantineRecord) -> StoredState:
+    found = json.loads(record.body)
+    breaker = found["breaker"]
+    return StoredState(
+        state=QuarantineState(
+            nodes=MappingProxyType({name: _stored_node(each) for name, each in found["nodes"].items()}),
+            breaker=CircuitBreaker(MappingProxyType(breaker["suspected_s"]), breaker["opened_s"]),
+            quarantined_s=tuple(found["quarantined_s"]),
+        ),
+        members=frozenset(found["members"]),
+        operator_actions={name: OperatorAction(action) for name, action in found["operator_actions"].items()},
+        reset_breaker=found["reset_breaker"],
+        decisions=tuple(found["decisions"]),
+        record=record,
+    )
+
+
+def _stored_node(found: Mapping[str, Any]) -> NodeRecord:
+    lists = {key: tuple(found.get(key, ())) for key in ("strikes_s", "domains")}
+    return NodeRecord(**{**found, **lists, "state": NodeState(found["state"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,16 @@
-"""Stores targets as a collection, and the freeze."""
+"""Stores targets as a collection, the controller's reports on them, the operator's approvals, and the freeze."""
+
+from http import HTTPStatus
 
 from api.schemas.plans import PLANS
-from api.schemas.targets import Freeze, Target, TargetSpec
+from api.schemas.target_state import Approval, ApprovalRequest
+from api.schemas.targets import Freeze, Target, TargetSpec, TargetStatus
 from api.server.collections import AuditVerbs, Collection
 from api.server.etags import Precondition
-from api.server.problems import invalid
+from api.server.problems import ProblemError, invalid, not_found
 from api.server.service import Service
 from api.server.versioned import AuditAction, DocumentKey, DocumentVersion, replace
-from api.store import Transaction, canonical_json
+from api.store import StatusRecord, Transaction, canonical_json
 
 FREEZE = DocumentKey(kind="freeze", name="default", shipped=canonical_json(Freeze().model_dump(mode="json")))
 
@@ -54,3 +57,88 @@ TARGETS = Collection(
     validate=_plan_exists,
     check_references=_status_goes_too,
 )
+
+
+async def keep_report(service: Service, name: str, report: TargetStatus, *, actor: str) -> None:
+    """Store a report.  Where it has no state, the stored state and approval stay."""
+    async with service.store.transaction() as tx:
+        await tx.audit.lock()  # otherwise the target could be deleted between the read and the write
+        await TARGETS.get(tx, name)
+        before = await _report(tx, name)
+        if before is not None:
+            report = report.model_copy(update={"memory": report.memory or before.memory, "approval": before.approval})
+        else:
+            report = report.model_copy(update={"approval": None})
+        await _put(tx, service, name, report)
+        if before is None or _essence(before) != _essence(report):
+            detail = report.model_dump(mode="json", exclude={"observed_at", "memory", "approval"})
+            detail["verified_plan_id"] = _verified(report)
+            await service.audit(tx, actor=actor, action="target.reported", subject=f"targets/{name}", detail=detail)
+
+
+async def approve(service: Service, name: str, request: ApprovalRequest, *, actor: str) -> Approval:
+    """Store an operator's approval of the ready change set; any other is refused."""
+    async with service.store.transaction() as tx:
+        await tx.audit.lock()
+        spec = (await TARGETS.get(tx, name)).spec
+        report = await _report(tx, name)
+        if report is None:
+            raise not_found(f"report on target {name!r} yet")
+        if not _stands_ready(request, spec, report):
+            raise _stale(name, spec, report)
+        used = report.memory.approvals_used if report.memory is not None else 0
+        last = report.approval
+        if last is not None and last.number > used and last.digest == request.digest:
+            return last
+        approval = Approval(
+            **request.model_dump(),
+            number=max(used, last.number if last is not None else 0) + 1,
+            approved_at=service.now(),
+            approved_by=actor,
+        )
+        await _put(tx, service, name, report.model_copy(update={"approval": approval}))
+        await service.audit(
+            tx,
+            actor=actor,
+            action="target.approved",
+            subject=f"targets/{name}",
+            detail=approval.model_dump(mode="json", include={"plan_id", "digest", "number"})
+            | report.model_dump(mode="json", include={"changes", "settings", "expert_maps"}),
+        )
+        return approval
+
+
+async def _report(tx: Transaction, name: str) -> TargetStatus | None:
+    found = await tx.statuses.get(name)
+    return TargetStatus.model_validate_json(found.body) if found is not None else None
+
+
+async def _put(tx: Transaction, service: Service, name: str, report: TargetStatus) -> None:
+    # Without default values: a service of the previous release can then read it, unless it has new fields.
+    body = canonical_json(report.model_dump(mode="json", exclude_defaults=True))
+    await tx.statuses.put(StatusRecord(target=name, reported_at=service.now(), body=body))
+
+
+def _stands_ready(request: ApprovalRequest, spec: TargetSpec, report: TargetStatus) -> bool:
+    """Check that the last report offers this change set and the target still has the same plan."""
+    refused = report.memory.refused if report.memory is not None else None
+    offered = refused.plan_id if refused is not None else report.plan_id
+    return report.digest == request.digest and offered == spec.plan_id == request.plan_id
+
+
+def _stale(name: str, spec: TargetSpec, report: TargetStatus) -> ProblemError:
+    ready = f"{report.digest} of plan {spec.plan_id}" if report.digest is not None else "none"
+    return ProblemError(
+        status=HTTPStatus.CONFLICT,
+        kind="conflict",
+        detail=f"target {name!r}: another change set is ready than the one to approve; now: {ready}",
+    )
+
+
+def _verified(report: TargetStatus) -> str | None:
+    return report.memory.verified_plan_id if report.memory is not None else None
+
+
+def _essence(report: TargetStatus) -> tuple[object, ...]:
+    """Return the part of a report whose change is audited."""
+    return report.phase, report.plan_id, report.planned, report.changes, report.settings, _verified(report)

@@ -6,15 +6,15 @@ The head row stays locked for the rest of the transaction, so writers form a que
 
 import json
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api.store.canonical import canonical_json, sha256_hex
 from api.store.records import AuditRecord
+from api.store.repositories import Repository
 from api.store.tables import AuditHeadRow, AuditRow
 
 GENESIS_HASH = "0" * 64
@@ -22,37 +22,15 @@ HEAD_ID = 1
 BATCH = 1000
 
 
-class AuditRepository:
-    def __init__(self, connection: AsyncConnection) -> None:
-        self._connection = connection
-
+class AuditRepository(Repository):
     async def append(
         self, *, at: datetime, actor: str, action: str, subject: str, detail: Mapping[str, Any], request_id: str | None
     ) -> AuditRecord:
         seq, previous = await self._head(lock=True)
-        unsigned = AuditRecord(
-            seq=seq + 1,
-            at=at,
-            actor=actor,
-            action=action,
-            subject=subject,
-            detail=detail,
-            request_id=request_id,
-            hash="",
-        )
+        unsigned = AuditRecord(seq + 1, at, actor, action, subject, detail, request_id, hash="")
         entry = replace(unsigned, hash=link_hash(previous, unsigned))
-        await self._connection.execute(
-            insert(AuditRow).values(
-                seq=entry.seq,
-                at=at,
-                actor=actor,
-                action=action,
-                subject=subject,
-                detail=canonical_json(detail),
-                request_id=request_id,
-                hash=entry.hash,
-            )
-        )
+        values = asdict(entry) | {"detail": canonical_json(detail)}
+        await self._connection.execute(insert(AuditRow).values(**values))
         await self._connection.execute(
             update(AuditHeadRow).where(AuditHeadRow.id == HEAD_ID).values(seq=entry.seq, hash=entry.hash)
         )
@@ -67,7 +45,7 @@ class AuditRepository:
         query = select(AuditRow.__table__).order_by(AuditRow.seq.desc()).limit(limit)
         if before_seq is not None:
             query = query.where(AuditRow.seq < before_seq)
-        return [_record(row) for row in await self._connection.execute(query)]
+        return [_record(row) for row in await self._rows(query)]
 
     async def length(self) -> int:
         """Return the number of entries according to the head."""
@@ -94,34 +72,18 @@ class AuditRepository:
         """Iterate over every entry, oldest first, in batches: a chain may exceed the memory."""
         last = 0
         query = select(AuditRow.__table__).order_by(AuditRow.seq).limit(BATCH)
-        while rows := (await self._connection.execute(query.where(AuditRow.seq > last))).all():
+        while rows := await self._rows(query.where(AuditRow.seq > last)):
             for row in rows:
                 yield _record(row)
-            last = rows[-1].seq
+            last = rows[-1]["seq"]
 
 
 def link_hash(previous: str, entry: AuditRecord) -> str:
     """Hash the previous hash and every field of an entry with SHA-256."""
-    content = {
-        "seq": entry.seq,
-        "at": entry.at.isoformat(timespec="microseconds"),
-        "actor": entry.actor,
-        "action": entry.action,
-        "subject": entry.subject,
-        "detail": entry.detail,
-        "request_id": entry.request_id,
-    }
+    content = asdict(entry) | {"at": entry.at.isoformat(timespec="microseconds")}
+    del content["hash"]
     return sha256_hex(previous + canonical_json(content))
 
 
-def _record(row: Any) -> AuditRecord:
-    return AuditRecord(
-        seq=row.seq,
-        at=row.at,
-        actor=row.actor,
-        action=row.action,
-        subject=row.subject,
-        detail=json.loads(row.detail),
-        request_id=row.request_id,
-        hash=row.hash,
-    )
+def _record(row: Mapping[str, Any]) -> AuditRecord:
+    return AuditRecord(**{**row, "detail": json.loads(row["detail"])})

@@ -10,16 +10,18 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from api.store.audit import AuditRepository
-from api.store.diagnoses import DiagnosisRepository
-from api.store.documents import DocumentRepository
 from api.store.engine import READ_ONLY, is_sqlite, make_engine, parse_url
 from api.store.errors import DatabaseUnavailableError
-from api.store.idempotency import ReplyRepository
-from api.store.leases import LeaseRepository
-from api.store.quarantine import QuarantineRepository
-from api.store.results import ResultRepository
-from api.store.target_status import StatusRepository
-from api.store.tokens import TokenRepository
+from api.store.repositories import (
+    DiagnosisRepository,
+    DocumentRepository,
+    LeaseRepository,
+    QuarantineRepository,
+    ReplyRepository,
+    ResultRepository,
+    StatusRepository,
+    TokenRepository,
+)
 
 
 class Transaction:

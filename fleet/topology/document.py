@@ -27,7 +27,7 @@ class Topology(Frozen):
         return TopologyIndex(self.sites)
 
     def gpu_mentions(self) -> Iterator[Violation]:
-        """Each place where the topology names a GPU type, for `fleet.gpu_references`."""
+        """Each place where the topology names a GPU type, for `fleet.gpus.unknown_gpus`."""
         for index, site in enumerate(self.sites):
             for position, node in enumerate(site.nodes):
                 if node.gpu is not None:

@@ -1,16 +1,18 @@
 """The elements of a topology document: sites, power domains, switches, nodes.
 
 Each is one flat line that names its parent, so the document of a thousand nodes stays readable and diffs stay small.
+`write_out` expands ranges: every element by its own name, with its place in the document.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from pydantic import Field, model_validator
 
-from fleet.documents import Frozen, RuleError, Violation
-from fleet.topology.hostlist import Name, NameSeries, count
+from fleet.documents import Frozen, Path, RuleError, Violation
+from fleet.topology.hostlist import Name, NameSeries, count, expand, expand_all
 
 MAX_RAILS = 64
 MAX_UPLINKS = 256
@@ -121,3 +123,61 @@ class Site(Frozen):
     nodes: tuple[Node, ...] = ()
     total_nodes: int | None = Field(default=None, ge=0)  # if given, must equal what is listed
     total_gpus: int | None = Field(default=None, ge=0)
+
+
+PartT = TypeVar("PartT", PowerDomain, Switch, Node)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed(Generic[PartT]):
+    """One element, the name of its site, and its path in the document."""
+
+    part: PartT
+    site: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    domains: tuple[Placed[PowerDomain], ...]
+    switches: tuple[Placed[Switch], ...]
+    nodes: tuple[Placed[Node], ...]
+
+
+def size(sites: Sequence[Site]) -> int:
+    series = (
+        series
+        for site in sites
+        for series in (*(p.name for p in site.power), *(s.name for s in site.network), *(n.name for n in site.nodes))
+    )
+    return sum(map(count, series))
+
+
+def write_out(sites: Sequence[Site]) -> Expansion:
+    return Expansion(tuple(_domains(sites)), tuple(_switches(sites)), tuple(_nodes(sites)))
+
+
+def _domains(sites: Sequence[Site]) -> Iterator[Placed[PowerDomain]]:
+    for index, site in enumerate(sites):
+        for position, domain in enumerate(site.power):
+            for name in expand(domain.name):
+                part = domain.model_copy(update={"name": name})
+                yield Placed(part, site.name, ("sites", index, "power", position))
+
+
+def _switches(sites: Sequence[Site]) -> Iterator[Placed[Switch]]:
+    for index, site in enumerate(sites):
+        for position, switch in enumerate(site.network):
+            uplinks = expand_all(switch.uplinks)
+            for name in expand(switch.name):
+                part = switch.model_copy(update={"name": name, "uplinks": uplinks})
+                yield Placed(part, site.name, ("sites", index, "network", position))
+
+
+def _nodes(sites: Sequence[Site]) -> Iterator[Placed[Node]]:
+    for index, site in enumerate(sites):
+        for position, node in enumerate(site.nodes):
+            leaves = expand_all(node.leaves)
+            for name in expand(node.name):
+                part = node.model_copy(update={"name": name, "leaves": leaves})
+                yield Placed(part, site.name, ("sites", index, "nodes", position))

@@ -9,8 +9,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from fleet.errors import UnknownNameError
-from fleet.topology.elements import Node, PowerDomain, Site, Switch
-from fleet.topology.expansion import write_out
+from fleet.topology.elements import Node, PowerDomain, Site, Switch, write_out
 
 PartT = TypeVar("PartT")
 

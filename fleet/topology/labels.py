@@ -1,8 +1,13 @@
-"""Names of the node labels for each level of the topology; per level the first label that is set takes precedence."""
+"""Reads the nodes of a running cluster and their labels, in one form for Ray and Kubernetes.
 
-from collections.abc import Mapping
+`LabelNames` has the label names of each level of the topology; per level the first label that is set takes precedence.
+"""
 
-from fleet.documents import Frozen
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.documents import Frozen, Path
 
 
 class LabelNames(Frozen):
@@ -52,3 +57,49 @@ class LabelNames(Frozen):
 def first_set(labels: Mapping[str, str], names: tuple[str, ...]) -> str | None:
     """The value of the first of these labels that is set and not empty."""
     return next((labels[name] for name in names if labels.get(name)), None)
+
+
+GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One node: its name, its labels and their path in the answer, its GPUs."""
+
+    name: str
+    labels: Mapping[str, str]
+    gpus: int
+    gpu_label: str | None  # the cluster's name for the GPU type
+    path: Path
+
+
+def ray_machines(nodes: Sequence[Mapping[str, Any]], names: LabelNames) -> Iterator[Machine]:
+    """The live nodes of `ray.nodes()`, which also lists dead ones."""
+    for index, node in enumerate(nodes):
+        if not node.get("Alive", True):
+            continue
+        labels: Mapping[str, str] = node.get("Labels") or {}
+        resources: Mapping[str, float] = node.get("Resources") or {}
+        typed = next((name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")), None)
+        yield Machine(
+            name=first_set(labels, names.node) or node["NodeID"],
+            labels=labels,
+            gpus=int(resources.get("GPU", 0)),
+            gpu_label=first_set(labels, names.gpu) or typed,
+            path=("nodes", index, "Labels"),
+        )
+
+
+def kubernetes_machines(nodes: Sequence[Mapping[str, Any]], names: LabelNames) -> Iterator[Machine]:
+    """All Node objects, including cordoned and unready ones."""
+    for index, node in enumerate(nodes):
+        metadata = node["metadata"]
+        labels: Mapping[str, str] = metadata.get("labels") or {}
+        capacity: Mapping[str, str] = (node.get("status") or {}).get("capacity") or {}
+        yield Machine(
+            name=metadata["name"],
+            labels=labels,
+            gpus=sum(int(capacity.get(resource, 0)) for resource in GPU_RESOURCES),
+            gpu_label=first_set(labels, names.gpu),
+            path=("nodes", index, "metadata", "labels"),
+        )

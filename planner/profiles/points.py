@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from fleet.catalogues import Name
 from fleet.documents import Frozen, RuleError, Violation
-from fleet.gpu_references import GpuNames, unknown_gpus
+from fleet.gpus import GpuCatalogue, unknown_gpus
 from fleet.slo import MAX_LIMIT_MS, PERCENTILES, Metric, Statistic
 
 MAX_POINTS = 100_000
@@ -159,7 +159,7 @@ class Profiles(Frozen):
     def of(self, configuration: Configuration) -> tuple[MeasuredPoint, ...]:
         return tuple(point for point in self.points if point.configuration == configuration)
 
-    def unknown_gpus(self, gpus: GpuNames) -> Iterator[Violation]:
+    def unknown_gpus(self, gpus: GpuCatalogue) -> Iterator[Violation]:
         """The names that the catalogue lacks, each with the nearest known name."""
         mentions: list[Violation] = [(("points", n, "gpu"), point.gpu) for n, point in enumerate(self.points)]
         return unknown_gpus(mentions, gpus)

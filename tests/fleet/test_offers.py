@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from fleet.documents import parse_document, read_model, write_model
 from fleet.errors import DocumentError, UnknownNameError
-from fleet.gpu_references import require_known_gpus, unknown_gpus
-from fleet.gpus import builtin_gpus
+from fleet.gpus import builtin_gpus, require_known_gpus, unknown_gpus
 from fleet.offers import Market, Offer, PriceSheet, builtin_prices
 
 ROW = {

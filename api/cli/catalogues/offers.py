@@ -6,8 +6,7 @@ from api.cli.catalogues.documents import document_app
 from api.cli.catalogues.kinds import Kind
 from api.cli.common.tables import Column, Table, number
 from fleet.documents import Document
-from fleet.gpu_references import require_known_gpus
-from fleet.gpus import GpuCatalogue
+from fleet.gpus import GpuCatalogue, require_known_gpus
 from fleet.offers import Offer, PriceSheet, builtin_prices
 
 COLUMNS = (

@@ -7,8 +7,7 @@ from api.cli.catalogues.kinds import Kind
 from api.cli.common.lazy_groups import LazyCommand, lazy_group
 from api.cli.common.tables import Column, Table, number
 from fleet.documents import Document
-from fleet.gpu_references import require_known_gpus
-from fleet.gpus import GpuCatalogue
+from fleet.gpus import GpuCatalogue, require_known_gpus
 from fleet.topology import Node, Topology
 
 COLUMNS = (Column("node"), Column("site"), Column("power"), Column("leaves"), Column("GPU"), number("GPUs"))

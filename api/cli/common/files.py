@@ -5,14 +5,17 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
-from fleet.documents import Document, parse_document, read_model
+from fleet.documents import Document, dotted, parse_document, read_model, validation_problems
 from fleet.documents import Path as Place
 from fleet.errors import DocumentError, Problem
+
+ValueT = TypeVar("ValueT")
+
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 STDIN = Path("-")
@@ -65,3 +68,12 @@ def locate_errors(document_of: Callable[[Place], Document]) -> Iterator[None]:
 def _place(path: str) -> Place:
     """Parse a path: `offers[3].price` becomes `("offers", 3, "price")`."""
     return tuple(int(index) if index else name for index, name in _PART.findall(path))
+
+
+def build_model(make: Callable[..., ValueT], what: str, /, **fields: Any) -> ValueT:
+    """Call `make(**fields)` and report an invalid field as a defect of `what`."""
+    try:
+        return make(**fields)
+    except ValidationError as error:
+        problems = [Problem(dotted(path), message) for path, message in validation_problems(error)]
+        raise DocumentError(name=what, problems=problems) from None

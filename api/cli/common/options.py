@@ -1,5 +1,6 @@
 """Defines options and arguments that several commands share."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -26,4 +27,16 @@ TokenFileOption = Annotated[
 MostOption = Annotated[int, typer.Option("--most", metavar="N", min=1, help="Maximum number of entries, newest first.")]
 GpusOption = Annotated[
     Path | None, typer.Option("--gpus", metavar="FILE", help="GPU catalogue to lay over the shipped one.")
+]
+
+
+class LogLevel(StrEnum):
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+LogLevelOption = Annotated[
+    LogLevel, typer.Option(envvar="FLEETWRIGHT_LOG_LEVEL", case_sensitive=False, help="Minimum severity of log lines.")
 ]

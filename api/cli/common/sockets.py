@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
-from deploy.common.token_file import TokenFileError, read_token_file
+from deploy.common.credentials import TokenFileError, read_token_file
 
 HostOption = Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")]
 

@@ -11,8 +11,7 @@ import typer
 
 from api.cli.common.console import note, print_line
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
-from api.cli.common.log_level import LogLevel
-from api.cli.common.options import TokenFileOption, UrlOption
+from api.cli.common.options import LogLevel, TokenFileOption, UrlOption
 from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.remote import client_errors, read_token
 from api.cli.common.tables import Column, Table, number, print_table
@@ -26,8 +25,7 @@ from deploy.common.clock import Clock
 from deploy.common.kubernetes_client import KubernetesAccess
 from deploy.common.logs import configure_logs
 from deploy.common.topology_discovery import UnusableSourceError
-from deploy.controller.controller import ControllerSettings
-from deploy.controller.dry_run import DryRun, dry_run
+from deploy.controller.controller import ControllerSettings, DryRun, dry_run
 from deploy.controller.prometheus_health import prometheus_health
 
 KubernetesOption = Annotated[

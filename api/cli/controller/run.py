@@ -11,9 +11,8 @@ from prometheus_client import CollectorRegistry
 from api.cli.common.console import note
 from api.cli.common.errors import EXIT_NEGATIVE
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.log_level import LogLevel, LogLevelOption
 from api.cli.common.metrics_port import MetricsHostOption, MetricsPortOption, served_metrics
-from api.cli.common.options import TokenFileOption, UrlOption
+from api.cli.common.options import LogLevel, LogLevelOption, TokenFileOption, UrlOption
 from api.cli.common.remote import client_errors, read_token
 from api.cli.controller.dry_run import KubeconfigOption, KubernetesOption, kubernetes_access, plan, usable_actuators
 from api.cli.controller.ray import COMMANDS as ON_RAY

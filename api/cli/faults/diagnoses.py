@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from api.cli.common.build_model import build_model
 from api.cli.common.console import print_line, write
 from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
+from api.cli.common.files import build_model
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import MostOption, TokenFileOption, UrlOption
 from api.cli.common.output import Format, FormatOption, print_json

@@ -11,7 +11,7 @@ from api.cli.common.console import note
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.log_level import LogLevel, LogLevelOption
+from api.cli.common.options import LogLevel, LogLevelOption
 from api.cli.common.sockets import HostOption, listen, read_secret, refuse_strangers
 from api.client import AsyncClient, ClientSettingsError, token_from_file
 from deploy.common.logs import configure_logs

@@ -14,7 +14,7 @@ import typer
 from api.cli.common.console import note
 from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.log_level import LogLevel, LogLevelOption
+from api.cli.common.options import LogLevel, LogLevelOption
 from api.cli.common.sockets import read_secret
 from deploy.common.logs import configure_logs
 from deploy.telemetry.factory import HELD_S, Recording, recorder_of, settle_memory

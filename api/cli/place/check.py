@@ -17,9 +17,9 @@ from api.cli.place.request import loads_from, with_option_names
 from fleet.documents import RuleError, dotted
 from fleet.models import builtin_models
 from placement.document import Placement
+from placement.layout import MAX_EXPERT_BYTES
 from placement.problem import Pace
 from placement.request import MAX_CEILING
-from placement.slot_capacity import MAX_EXPERT_BYTES
 
 if TYPE_CHECKING:  # loads compiled code
     from placement.drift.assessment import Assessment, Terms

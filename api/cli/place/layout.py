@@ -12,9 +12,9 @@ from api.cli.common.files import read_document, read_file
 from fleet.documents import RuleError, Violation, validation_problems
 from fleet.errors import DocumentError, Problem
 from fleet.models import ModelArchitecture
+from placement.layout import slots_within
 from placement.layout_schema import LayoutSchema
 from placement.loads import ExpertLoads
-from placement.slot_capacity import slots_within
 
 if TYPE_CHECKING:  # only with named nodes
     from placement.expert_group import ExpertGroup, Figure

@@ -18,10 +18,10 @@ from api.cli.place.layout import LayoutOptions
 from api.cli.place.output import print_placement
 from api.cli.place.request import InputFiles, build_problem, report_violations
 from placement.document import Placement, placement_text
+from placement.layout import MAX_EXPERT_BYTES
 from placement.options import Dispatch, DrawingEngine, Method
 from placement.problem import TIME_LIMIT_S, PlacementProblem
 from placement.request import MAX_CEILING, MAX_SEED, MAX_TIME_LIMIT_S, PlacementRequest
-from placement.slot_capacity import MAX_EXPERT_BYTES
 
 LoadsArgument = Annotated[
     list[Path],

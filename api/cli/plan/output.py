@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from api.cli.common.console import print_line
 from api.cli.common.tables import Column, Table, number, print_table
 from planner import Plan
-from planner.rollout_report import Count
+from planner.rollout_planner import Count
 from planner.schedule import Schedule
 
 GAP_SHOWN = 5e-5  # a smaller gap prints as 0.00 %

@@ -1,10 +1,11 @@
-"""`fleetwright sweep`: solve one request over a grid of rates, objectives, prices and power limits."""
+"""`fleetwright sweep`: solve one request over a grid of rates, objectives, prices and power limits, and plot it."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,7 +17,7 @@ from api.cli.common.files import read_document, read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import FileArgument, GpusOption
 from api.cli.common.output import Format, FormatOption, print_json
-from api.cli.common.plot_files import PlotOption, require_plottable
+from api.cli.common.plot_files import PlotOption, require_plottable, save_figure
 from api.cli.common.tables import Column, Table, format_value, number, print_table
 from api.cli.plan.context import (
     ModelsOption,
@@ -28,13 +29,15 @@ from api.cli.plan.context import (
     with_profiles,
 )
 from api.cli.plan.file_references import with_files
-from api.cli.plan.sweep_plot import plot_sweep
 from deploy.common.executors import Processes, RayTasks, Runner
 from fleet.documents import RuleError, read_model
 from fleet.offers import PriceSheet
 from planner import PlanRequest
 from planner.sweep import GridRequest, Sweep, SweepPoint, grid_requests, mark_front, point
 from planner.sweep_axes import Axis
+
+_TITLE = "filled: on the Pareto front; crosses: broke its objective in the replay; red bands: no mix holds"
+
 
 OverOption = Annotated[
     list[str],
@@ -137,3 +140,46 @@ def _columns(found: Sweep) -> Iterator[tuple[Column, Callable[[SweepPoint], obje
 
 def _factor(one: SweepPoint, *, name: str) -> float:
     return one.factors[name]
+
+
+def plot_sweep(sweep: Sweep, path: Path) -> None:
+    """Plot the cost over the first axis, one line per setting of the others, and the Pareto front as filled points."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - an extra; a Figure of its own needs no display
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    first, *others = sweep.axes
+    for label, points in _lines(sweep.points, first.name, [axis.name for axis in others]):
+        _draw(axes, label, points, over=first.name)
+    for spare in (each for each in sweep.points if each.cost_usd_per_h is None):
+        axes.axvline(spare.factors[first.name], color="tab:red", alpha=0.15, linewidth=6)
+    axes.set_xlabel(f"{first.name}, times the request's")
+    axes.set_ylabel("cost, $/h")
+    axes.set_ylim(bottom=0)
+    axes.grid(visible=True, alpha=0.3)
+    if others:
+        axes.legend(title=", ".join(axis.name for axis in others), frameon=False)
+    axes.set_title(_TITLE, fontsize="small")
+    save_figure(figure, path)
+
+
+def _lines(points: Iterable[SweepPoint], over: str, others: Sequence[str]) -> Iterable[tuple[str, list[SweepPoint]]]:
+    lines: dict[tuple[float, ...], list[SweepPoint]] = {}
+    for each in points:
+        if each.cost_usd_per_h is not None:
+            lines.setdefault(tuple(each.factors[name] for name in others), []).append(each)
+    for setting, line in lines.items():
+        yield ", ".join(f"x {factor:g}" for factor in setting), sorted(line, key=lambda each: each.factors[over])
+
+
+def _draw(axes: Any, label: str, points: Sequence[SweepPoint], *, over: str) -> None:
+    (line,) = axes.plot(
+        [each.factors[over] for each in points], [each.cost_usd_per_h for each in points], linewidth=1, label=label
+    )
+    colour = line.get_color()
+    for each in points:
+        at = (each.factors[over], each.cost_usd_per_h)
+        if each.verified is False:
+            axes.scatter(*at, s=36, marker="x", color=colour, zorder=3)
+        else:
+            axes.scatter(*at, s=28, facecolors=colour if each.pareto else "white", edgecolors=colour, zorder=3)

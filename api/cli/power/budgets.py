@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from api.cli.common.build_model import build_model
 from api.cli.common.console import print_line
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.files import build_model
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import TokenFileOption, UrlOption
 from api.cli.common.output import Format, FormatOption, print_json

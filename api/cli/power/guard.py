@@ -10,10 +10,10 @@ from api.cli.common.console import note
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.log_level import LogLevel, LogLevelOption
+from api.cli.common.options import LogLevel, LogLevelOption
 from api.cli.common.sockets import HostOption, listen, read_secret
+from deploy.common.credentials import CertificateError, trust_of
 from deploy.common.logs import configure_logs
-from deploy.common.tls import CertificateError, trust_of
 from deploy.power_guard.config import ActuationMode, GuardFile
 from deploy.power_guard.process import run_guard
 

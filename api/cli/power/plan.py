@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from api.cli.common.build_model import build_model
 from api.cli.common.console import print_line
 from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
-from api.cli.common.files import STDIN, read_document, read_file
+from api.cli.common.files import STDIN, build_model, read_document, read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import AskUrlOption, FileArgument, TokenFileOption
 from api.cli.common.output import Format, FormatOption, print_json

@@ -21,8 +21,7 @@ from fleet.models import ModelCatalogue, builtin_models
 from planner.performance.aiconfigurator import COLUMNS, Reading, read_points, silicon_models
 from planner.performance.coefficients import Coefficients, Error
 from planner.performance.dataset import Sample
-from planner.performance.fitting import MIN_POINTS, fit
-from planner.performance.validation import held_back, validate
+from planner.performance.fitting import MIN_POINTS, fit, held_back, validate
 
 HEADER = """\
 # Coefficients of the performance model, written by `fleetwright profiles fit`.

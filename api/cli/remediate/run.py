@@ -10,9 +10,8 @@ from prometheus_client import CollectorRegistry
 from api.cli.common.console import print_line
 from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.log_level import LogLevel, LogLevelOption
 from api.cli.common.metrics_port import MetricsHostOption, MetricsPortOption, served_metrics
-from api.cli.common.options import TokenFileOption, UrlOption
+from api.cli.common.options import LogLevel, LogLevelOption, TokenFileOption, UrlOption
 from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.ray_session import joined
 from api.cli.common.remote import client_errors, connect, read_token

@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 from api.cli.common.console import note
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.log_level import LogLevel, LogLevelOption
 from api.cli.common.metrics_port import served_metrics
+from api.cli.common.options import LogLevel, LogLevelOption
 from api.cli.common.sockets import HostOption, listen
 from deploy.common.logs import configure_logs
 from deploy.router.process import RouterFile, run_router

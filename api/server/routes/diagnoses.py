@@ -16,11 +16,11 @@ from api.server.diagnoses import (
     head_of,
     read_report,
     record_of,
+    refuse_invalid,
     stored_diagnosis,
     summary_of,
     with_expiry,
 )
-from api.server.diagnosis_validation import refuse_invalid
 from api.server.idempotency import IdempotencyKey, IdempotentRequest, Reply
 from api.server.openapi import WITH_BODY, Responses, problems
 from api.server.problems import ProblemError

@@ -1,17 +1,34 @@
 """`/livez`, `/readyz`, `/metrics`: for orchestrators and Prometheus, without a token and without secrets."""
 
+from collections.abc import AsyncIterator
+from datetime import datetime
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Literal
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from api.server.metrics import CONTENT_TYPE, render_state
+from api.schemas.power import POWER_PLANS
+from api.schemas.targets import Freeze, TargetStatus
+from api.server.catalogues import ALL
+from api.server.diagnoses import read_report
+from api.server.fault_metrics import ActiveFault, FaultState
+from api.server.metrics import CONTENT_TYPE, FleetState, ReportedTarget, render_state
 from api.server.openapi import Responses, problems
+from api.server.power_metrics import PowerState
+from api.server.power_trees import BUDGETS
 from api.server.problems import ProblemError
-from api.server.service import ServiceOf
-from api.server.state import fleet_state
+from api.server.quarantine import MAX_ACTIVE, load_state, rules_in_force
+from api.server.remediation import CASES
+from api.server.remediation_metrics import mark_of
+from api.server.service import Service, ServiceOf
+from api.server.targets import FREEZE, TARGETS
+from api.server.versioned import current
+from api.store import DatabaseUnavailableError, DiagnosisHead, Transaction
+from faults.quarantine.inputs import NODES
 from fleet.documents import Frozen
+from power.caps import CapPlan
 
 router = APIRouter(tags=["health"])
 _UNAVAILABLE: Responses = {503: problems()[503]}
@@ -56,3 +73,66 @@ async def metrics(service: ServiceOf) -> Response:
     """Counters of this process and the state of the fleet; without the database, only that it is down."""
     state = await fleet_state(service)
     return Response(content=service.metrics.render() + render_state(state), media_type=CONTENT_TYPE)
+
+
+async def fleet_state(service: Service) -> FleetState:
+    """Read everything that `/metrics` exports, or that the database is down."""
+    try:
+        async with service.store.reading() as tx:
+            freeze = Freeze.model_validate_json((await current(tx, FREEZE)).body or "")
+            return FleetState(
+                at=service.now(),
+                database_up=True,
+                targets=[target async for target in _reported(tx)],
+                frozen=freeze.frozen,
+                audit_entries=await tx.audit.length(),
+                document_versions=[(item.kind.value, (await current(tx, item.key)).version) for item in ALL],
+                power=PowerState(
+                    budgets=[(each.name, each.spec) async for each in BUDGETS.all(tx)], plan=await _newest_caps(tx)
+                ),
+                faults=await _faults(tx, service.now()),
+                remediation=[mark_of(case.body or "") async for case in CASES.heads(tx)],
+            )
+    except DatabaseUnavailableError:
+        return FleetState(at=service.now(), database_up=False)
+
+
+async def _reported(tx: Transaction) -> AsyncIterator[ReportedTarget]:
+    reports = {report.target: report for report in await tx.statuses.all()}
+    async for target in TARGETS.all(tx):
+        report = reports.get(target.name)
+        yield ReportedTarget(
+            target=TARGETS.show(target),
+            status=TargetStatus.model_validate_json(report.body) if report is not None else None,
+            reported_at=report.reported_at if report is not None else None,
+        )
+
+
+async def _newest_caps(tx: Transaction) -> CapPlan | None:
+    found = await tx.results.page(kind=POWER_PLANS.name, before_id=None, limit=1)
+    stored = await tx.results.get(kind=POWER_PLANS.name, result_id=found[0].id) if found else None
+    return read_caps(stored.result) if stored is not None else None
+
+
+async def _faults(tx: Transaction, now: datetime) -> FaultState:
+    stored = await load_state(tx)
+    return FaultState(
+        active=[_active_fault(head) for head in await tx.diagnoses.active(now=now, limit=MAX_ACTIVE)],
+        mode=(await rules_in_force(tx)).mode,
+        evaluated_at=stored.record.evaluated_at if stored.record is not None else None,
+        fleet=len(stored.members),
+        state=stored.state,
+    )
+
+
+def _active_fault(head: DiagnosisHead) -> ActiveFault:
+    report = read_report(head)
+    diagnosis = report.diagnosis
+    node = report.name_of(diagnosis.node) if diagnosis.isolate and diagnosis.scope in NODES else None
+    return ActiveFault(fault=diagnosis.fault, scope=diagnosis.scope.value, since=head.created_at, node=node)
+
+
+@lru_cache(maxsize=2)
+def read_caps(answer: str) -> CapPlan:
+    """Parse a stored plan; cached, because every scrape reads the same one."""
+    return CapPlan.model_validate_json(answer)

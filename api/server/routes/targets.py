@@ -13,8 +13,7 @@ from api.server.openapi import WITH_BODY, problems
 from api.server.problems import not_found
 from api.server.routes.collections import CollectionText, OperationText, collection_routes
 from api.server.service import ServiceOf
-from api.server.target_reports import approve, keep_report
-from api.server.targets import TARGETS
+from api.server.targets import TARGETS, approve, keep_report
 
 router = APIRouter(tags=["targets"], route_class=AuthenticatedRoute)
 router.include_router(

@@ -5,8 +5,8 @@ from types import FunctionType, MethodType, ModuleType
 
 import api.client
 from api.client import AsyncClient, Client, fault_operations, operations
+from api.client.calls import ResultOperations
 from api.client.methods import Items, Method, Methods
-from api.client.request_builders import ResultOperations
 
 
 def is_module(value: object) -> bool:

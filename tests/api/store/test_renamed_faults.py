@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from api.schemas.remediation import CaseSpec, Stage
 from api.server.diagnoses import read_report
-from api.server.quarantine_state import parsed
+from api.server.quarantine import parsed
 from api.store import DiagnosisHead, Migrations, QuarantineRecord, Store, canonical_json
 from api.store.engine import make_migration_engine, parse_url
 from faults.quarantine import NodeState, OperatorAction, QuarantineRules

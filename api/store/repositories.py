@@ -1,0 +1,306 @@
+"""Reads and writes the rows of each table over one connection; `audit` has the repository of the audit chain.
+
+A record has the fields of its row, so that no repository copies field by field.  A list has up to
+`limit` records before or after a key, the cursor of the API.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import CursorResult, Executable, delete, exists, func, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from api.store.canonical import canonical_json
+from api.store.errors import ConflictError, KeyReusedError, KeyTakenError
+from api.store.records import (
+    DiagnosisHead,
+    DocumentRecord,
+    LeaseRecord,
+    NewReply,
+    QuarantineRecord,
+    ResultSummary,
+    SavedReply,
+    StatusRecord,
+    StoredResult,
+    TokenRecord,
+)
+from api.store.tables import (
+    Base,
+    DiagnosisRow,
+    DocumentRow,
+    LeaseRow,
+    QuarantineRow,
+    ReplyRow,
+    ResultRow,
+    TargetStatusRow,
+    TokenRow,
+)
+
+RESULT_HEAD = [column for column in ResultRow.__table__.columns if column.name not in {"request", "result"}]
+DIAGNOSIS_HEAD = [column for column in DiagnosisRow.__table__.columns if column.name != "bundle"]
+ONLY_ID = 1  # of the quarantine's row
+
+
+class Repository:
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def _rows(self, query: Executable) -> list[dict[str, Any]]:
+        return [dict(row) for row in (await self._connection.execute(query)).mappings()]
+
+    async def _row(self, query: Executable) -> dict[str, Any] | None:
+        return next(iter(await self._rows(query)), None)
+
+    async def _upsert(self, table: type[Base], key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        on_postgresql = self._connection.dialect.name == "postgresql"
+        insert_or: Any = postgresql.insert if on_postgresql else sqlite.insert
+        statement = insert_or(table).values(**key, **values)
+        await self._connection.execute(statement.on_conflict_do_update(index_elements=[*key], set_=values))
+
+
+class DocumentRepository(Repository):
+    """Keeps every version of every document, deletions included.
+
+    The primary key admits version n+1 once; a concurrent second writer fails.
+    """
+
+    async def head(self, *, kind: str, name: str) -> DocumentRecord | None:
+        """Return the newest version, which may be a tombstone."""
+        row = await self._row(_versions(kind, name).order_by(DocumentRow.version.desc()).limit(1))
+        return DocumentRecord(**row) if row is not None else None
+
+    async def get(self, *, kind: str, name: str, version: int) -> DocumentRecord | None:
+        row = await self._row(_versions(kind, name).where(DocumentRow.version == version))
+        return DocumentRecord(**row) if row is not None else None
+
+    async def versions(self, *, kind: str, name: str, before: int | None, limit: int) -> list[DocumentRecord]:
+        """Return the newest versions before a number."""
+        query = _versions(kind, name).order_by(DocumentRow.version.desc()).limit(limit)
+        if before is not None:
+            query = query.where(DocumentRow.version < before)
+        return [DocumentRecord(**row) for row in await self._rows(query)]
+
+    async def heads(self, *, kind: str, after: str | None, limit: int) -> list[DocumentRecord]:
+        """Return the newest version of each document that is not deleted, by name."""
+        newest = (
+            select(DocumentRow.name, func.max(DocumentRow.version).label("version"))
+            .where(DocumentRow.kind == kind)
+            .group_by(DocumentRow.name)
+            .subquery()
+        )
+        query = (
+            select(DocumentRow.__table__)
+            .join(newest, (DocumentRow.name == newest.c.name) & (DocumentRow.version == newest.c.version))
+            .where(DocumentRow.kind == kind, DocumentRow.body.is_not(None))
+            .order_by(DocumentRow.name)
+            .limit(limit)
+        )
+        if after is not None:
+            query = query.where(DocumentRow.name > after)
+        return [DocumentRecord(**row) for row in await self._rows(query)]
+
+    async def add_version(
+        self, *, kind: str, name: str, after: int, body: str | None, created_at: datetime, created_by: str
+    ) -> DocumentRecord:
+        """Add the version after `after`; ConflictError when `after` is not the newest."""
+        newest = await self.head(kind=kind, name=name)
+        if (newest.version if newest is not None else 0) != after:
+            raise ConflictError(f"{kind}/{name} has changed")
+        new = DocumentRecord(
+            kind=kind, name=name, version=after + 1, body=body, created_at=created_at, created_by=created_by
+        )
+        try:
+            await self._connection.execute(insert(DocumentRow).values(**asdict(new)))
+        except IntegrityError as error:
+            raise ConflictError(f"{kind}/{name} has changed") from error
+        return new
+
+
+def _versions(kind: str, name: str) -> Any:
+    return select(DocumentRow.__table__).where(DocumentRow.kind == kind, DocumentRow.name == name)
+
+
+class ResultRepository(Repository):
+    """Keeps results: written once and never changed.  No list reads the large columns."""
+
+    async def add(self, stored: StoredResult) -> None:
+        """Store a result under its new id."""
+        values = asdict(stored.head) | {"request": stored.request, "result": stored.result}
+        await self._connection.execute(insert(ResultRow).values(**values))
+
+    async def get(self, *, kind: str, result_id: str) -> StoredResult | None:
+        row = await self._row(select(ResultRow.__table__).where(ResultRow.kind == kind, ResultRow.id == result_id))
+        if row is None:
+            return None
+        head = ResultSummary(**{column.name: row[column.name] for column in RESULT_HEAD})
+        return StoredResult(head=head, request=row["request"], result=row["result"])
+
+    async def page(self, *, kind: str, before_id: str | None, limit: int) -> list[ResultSummary]:
+        """Return the newest results of a kind before an id."""
+        query = select(*RESULT_HEAD).where(ResultRow.kind == kind).order_by(ResultRow.id.desc()).limit(limit)
+        if before_id is not None:
+            query = query.where(ResultRow.id < before_id)
+        return [ResultSummary(**row) for row in await self._rows(query)]
+
+
+class DiagnosisRepository(Repository):
+    """Keeps diagnoses as reported: written once with their bundle.  Only the expiry changes.
+
+    No list reads a bundle.
+    """
+
+    async def add(self, head: DiagnosisHead, *, bundle: bytes | None) -> None:
+        """Store a diagnosis under its new id; `bundle` is compressed."""
+        await self._connection.execute(insert(DiagnosisRow).values(**asdict(head), bundle=bundle))
+
+    async def get(self, diagnosis_id: str) -> DiagnosisHead | None:
+        """Return one diagnosis without its bundle."""
+        row = await self._row(select(*DIAGNOSIS_HEAD).where(DiagnosisRow.id == diagnosis_id))
+        return DiagnosisHead(**row) if row is not None else None
+
+    async def bundle(self, diagnosis_id: str) -> bytes | None:
+        """Return the compressed bundle; None without one."""
+        row = await self._row(select(DiagnosisRow.__table__.c.bundle).where(DiagnosisRow.id == diagnosis_id))
+        return row["bundle"] if row is not None else None
+
+    async def page(self, *, before_id: str | None, limit: int) -> list[DiagnosisHead]:
+        """Return the newest diagnoses before an id."""
+        query = select(*DIAGNOSIS_HEAD).order_by(DiagnosisRow.id.desc()).limit(limit)
+        if before_id is not None:
+            query = query.where(DiagnosisRow.id < before_id)
+        return [DiagnosisHead(**row) for row in await self._rows(query)]
+
+    async def active(self, *, now: datetime, limit: int) -> list[DiagnosisHead]:
+        """Return the newest diagnoses that have not expired."""
+        query = select(*DIAGNOSIS_HEAD).where(DiagnosisRow.expires_at > now).order_by(DiagnosisRow.id.desc())
+        return [DiagnosisHead(**row) for row in await self._rows(query.limit(limit))]
+
+    async def set_expiry(self, diagnosis_id: str, *, expires_at: datetime) -> None:
+        query = update(DiagnosisRow).where(DiagnosisRow.id == diagnosis_id)
+        await self._connection.execute(query.values(expires_at=expires_at))
+
+
+class QuarantineRepository(Repository):
+    """Keeps the state of the policy in one row: evaluations are frequent, and only the last state matters."""
+
+    async def get(self) -> QuarantineRecord | None:
+        """Return None before the first evaluation."""
+        row = await self._row(select(QuarantineRow.evaluated_at, QuarantineRow.evaluated_by, QuarantineRow.body))
+        return QuarantineRecord(**row) if row is not None else None
+
+    async def put(self, record: QuarantineRecord) -> None:
+        """Replace the state.  The caller has held the audit lock since it read the row."""
+        await self._upsert(QuarantineRow, {"id": ONLY_ID}, asdict(record))
+
+
+class StatusRepository(Repository):
+    """Keeps the controller's last report on each target.  The audit has the changes of phase."""
+
+    async def put(self, status: StatusRecord) -> None:
+        values = {"reported_at": status.reported_at, "body": status.body}
+        await self._upsert(TargetStatusRow, {"target": status.target}, values)
+
+    async def get(self, target: str) -> StatusRecord | None:
+        row = await self._row(select(TargetStatusRow.__table__).where(TargetStatusRow.target == target))
+        return StatusRecord(**row) if row is not None else None
+
+    async def all(self) -> list[StatusRecord]:
+        query = select(TargetStatusRow.__table__).order_by(TargetStatusRow.target)
+        return [StatusRecord(**row) for row in await self._rows(query)]
+
+    async def remove(self, target: str) -> None:
+        await self._connection.execute(delete(TargetStatusRow).where(TargetStatusRow.target == target))
+
+
+class LeaseRepository(Repository):
+    """Keeps leases, one row each, replaced in place: renewals are frequent, and only the last one matters."""
+
+    async def get(self, name: str) -> LeaseRecord | None:
+        """Return None for a lease that never had a holder."""
+        row = await self._row(select(LeaseRow.__table__).where(LeaseRow.name == name))
+        return LeaseRecord(**row) if row is not None else None
+
+    async def page(self, *, after: str | None, limit: int) -> list[LeaseRecord]:
+        query = select(LeaseRow.__table__).order_by(LeaseRow.name).limit(limit)
+        if after is not None:
+            query = query.where(LeaseRow.name > after)
+        return [LeaseRecord(**row) for row in await self._rows(query)]
+
+    async def put(self, lease: LeaseRecord, *, after: LeaseRecord | None) -> None:
+        """Replace a lease; ConflictError when the stored lease is not `after` any more."""
+        if after is None:
+            try:
+                await self._connection.execute(insert(LeaseRow).values(**asdict(lease)))
+            except IntegrityError as error:
+                raise ConflictError(f"lease {lease.name!r} was taken at the same time") from error
+            return
+        expected = (LeaseRow.name == lease.name, LeaseRow.term == after.term, LeaseRow.beats == after.beats)
+        query = update(LeaseRow).where(*expected).values(**asdict(lease))
+        done: CursorResult[Any] = await self._connection.execute(query)
+        if done.rowcount != 1:
+            raise ConflictError(f"lease {lease.name!r} was changed at the same time")
+
+
+class ReplyRepository(Repository):
+    """Keeps responses for idempotency keys, in the transaction of the work itself.
+
+    The second request to save a key violates the primary key, rolls its work back and returns the first response.  The
+    work may run twice but takes effect once.
+    """
+
+    async def find(self, *, actor: str, key: str, fingerprint: str, now: datetime) -> SavedReply | None:
+        """Return the stored response; KeyReusedError when the key belongs to another request."""
+        mine = (ReplyRow.actor == actor, ReplyRow.key == key, ReplyRow.expires_at > now)
+        row = await self._row(select(ReplyRow.__table__).where(*mine))
+        if row is None:
+            return None
+        if row["fingerprint"] != fingerprint:
+            raise KeyReusedError("this key was used for another request")
+        return SavedReply(status=row["status"], headers=json.loads(row["headers"]), body=row["body"])
+
+    async def save(self, reply: NewReply, *, now: datetime) -> None:
+        """Store a response; KeyTakenError when another request has saved the key."""
+        await self._connection.execute(delete(ReplyRow).where(ReplyRow.expires_at <= now))
+        values = asdict(reply) | {"headers": canonical_json(dict(reply.headers))}
+        try:
+            await self._connection.execute(insert(ReplyRow).values(**values))
+        except IntegrityError as error:
+            raise KeyTakenError("this idempotency key was taken meanwhile") from error
+
+
+class TokenRepository(Repository):
+    """Keeps API tokens: hash of the secret, scopes, expiry."""
+
+    async def add(self, token: TokenRecord) -> None:
+        values = asdict(token) | {"scopes": " ".join(sorted(token.scopes))}
+        await self._connection.execute(insert(TokenRow).values(**values))
+
+    async def get(self, token_id: str) -> TokenRecord | None:
+        """Return one token, valid or not."""
+        row = await self._row(select(TokenRow.__table__).where(TokenRow.id == token_id))
+        return _token(row) if row is not None else None
+
+    async def page(self, *, before_id: str | None, limit: int) -> list[TokenRecord]:
+        """Return the newest tokens before an id."""
+        query = select(TokenRow.__table__).order_by(TokenRow.id.desc()).limit(limit)
+        if before_id is not None:
+            query = query.where(TokenRow.id < before_id)
+        return [_token(row) for row in await self._rows(query)]
+
+    async def revoke(self, token_id: str, *, at: datetime) -> bool:
+        """Revoke a token; False when no valid token has this id."""
+        query = update(TokenRow).where(TokenRow.id == token_id, TokenRow.revoked_at.is_(None)).values(revoked_at=at)
+        return (await self._connection.execute(query)).rowcount == 1
+
+    async def any(self) -> bool:
+        """Return whether any token exists, valid or not."""
+        return bool((await self._connection.execute(select(exists().select_from(TokenRow)))).scalar_one())
+
+
+def _token(row: Mapping[str, Any]) -> TokenRecord:
+    return TokenRecord(**{**row, "scopes": frozenset(row["scopes"].split())})
