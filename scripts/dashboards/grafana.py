@@ -6,9 +6,9 @@ Panels are laid out by their width, left to right and top to bottom, on Grafana'
 import itertools
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 SCHEMA_VERSION = 39
 GRID_COLUMNS = 24
@@ -39,6 +39,17 @@ class Colour(StrEnum):
     OFF = "text"
 
 
+OPTIONS: Mapping[str, Json] = {  # by kind of panel
+    "stat": {"colorMode": "background", "graphMode": "none", "reduceOptions": {"calcs": ["lastNotNull"]}},
+    "timeseries": {
+        "legend": {"displayMode": "table", "placement": "bottom", "calcs": ["lastNotNull"]},
+        "tooltip": {"mode": "multi", "sort": "desc"},
+    },
+    "state-timeline": {"mergeValues": True, "showValue": "auto", "rowHeight": 0.8, "legend": {"displayMode": "list"}},
+    "status-history": {"showValue": "never", "rowHeight": 0.9, "colWidth": 1, "legend": {"displayMode": "list"}},
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     expr: str
@@ -56,10 +67,9 @@ class Meaning:
     colour: Colour
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Panel:
-    kind = ""
-
+    kind: str
     title: str
     description: str
     queries: Sequence[Query]
@@ -68,9 +78,17 @@ class Panel:
     height: int = 8
     thresholds: Mapping[float, Colour] = field(default_factory=dict)  # from this value on, this colour
     meanings: Sequence[Meaning] = ()
+    steps: bool = False  # values that hold until they change, such as counts of replicas
+    bars: bool = False
 
     def to_json(self, *, panel_id: int, x: int, y: int) -> Json:
         targets = [query.to_json(ref) for ref, query in zip(string.ascii_uppercase, self.queries, strict=False)]
+        dash = {"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [8, 6]}}
+        overrides = [
+            {"matcher": {"id": "byFrameRefID", "options": target["refId"]}, "properties": [dash]}
+            for target, query in zip(targets, self.queries, strict=True)
+            if query.dashed
+        ]
         return {
             "id": panel_id,
             "type": self.kind,
@@ -79,8 +97,8 @@ class Panel:
             "datasource": DATASOURCE,
             "gridPos": {"x": x, "y": y, "w": self.width, "h": self.height},
             "targets": targets,
-            "fieldConfig": {"defaults": self._defaults(), "overrides": self._overrides()},
-            "options": self._options(),
+            "fieldConfig": {"defaults": self._defaults(), "overrides": overrides},
+            "options": OPTIONS[self.kind],
         }
 
     def _defaults(self) -> Json:
@@ -89,88 +107,63 @@ class Panel:
         mappings = {
             str(m.value): {"index": index, "text": m.text, "color": m.colour} for index, m in enumerate(self.meanings)
         }
-        return {
-            "unit": self.unit,
-            "thresholds": {"mode": "absolute", "steps": steps},
-            "mappings": [{"type": "value", "options": mappings}] if mappings else [],
-            "custom": self._custom(),
-        }
-
-    def _custom(self) -> Json:
-        return {}
-
-    def _overrides(self) -> list[Json]:
-        return []
-
-    def _options(self) -> Json:
-        return {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stat(Panel):
-    """One number, as large as fits."""
-
-    kind = "stat"
-
-    width: int = 4
-    height: int = 4
-
-    def _options(self) -> Json:
-        return {"colorMode": "background", "graphMode": "none", "reduceOptions": {"calcs": ["lastNotNull"]}}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeSeries(Panel):
-    kind = "timeseries"
-
-    steps: bool = False  # values that hold until they change, such as counts of replicas
-    bars: bool = False
-
-    def _custom(self) -> Json:
-        return {
+        lines = {
             "drawStyle": "bars" if self.bars else "line",
             "lineInterpolation": "stepAfter" if self.steps else "linear",
             "fillOpacity": 60 if self.bars else 0,
             "stacking": {"mode": "normal" if self.bars else "none"},
             "thresholdsStyle": {"mode": "line" if self.thresholds else "off"},
         }
-
-    def _overrides(self) -> list[Json]:
-        dash = {"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [8, 6]}}
-        return [
-            {"matcher": {"id": "byFrameRefID", "options": ref}, "properties": [dash]}
-            for ref, query in zip(string.ascii_uppercase, self.queries, strict=False)
-            if query.dashed
-        ]
-
-    def _options(self) -> Json:
         return {
-            "legend": {"displayMode": "table", "placement": "bottom", "calcs": ["lastNotNull"]},
-            "tooltip": {"mode": "multi", "sort": "desc"},
+            "unit": self.unit,
+            "thresholds": {"mode": "absolute", "steps": steps},
+            "mappings": [{"type": "value", "options": mappings}] if mappings else [],
+            "custom": lines if self.kind == "timeseries" else {},
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateTimeline(Panel):
+class Look(TypedDict, total=False):
+    """Fields of a panel that differ from the usual ones of its kind."""
+
+    unit: Unit
+    width: int
+    height: int
+    thresholds: Mapping[float, Colour]
+    meanings: Sequence[Meaning]
+
+
+def stat(title: str, description: str, *queries: Query, **look: Unpack[Look]) -> Panel:
+    """One number, as large as fits."""
+    return replace(Panel("stat", title, description, queries, width=4, height=4), **look)
+
+
+def lines(title: str, description: str, *queries: Query, **look: Unpack[Look]) -> Panel:
+    return Panel("timeseries", title, description, queries, **look)
+
+
+def durations(title: str, description: str, *queries: Query, **look: Unpack[Look]) -> Panel:
+    return replace(lines(title, description, *queries, unit=Unit.SECONDS), **look)
+
+
+def steps(title: str, description: str, *queries: Query, **look: Unpack[Look]) -> Panel:
+    return replace(lines(title, description, *queries, **look), steps=True)
+
+
+def bars(title: str, description: str, *queries: Query, **look: Unpack[Look]) -> Panel:
+    return replace(lines(title, description, *queries, **look), bars=True)
+
+
+def timeline(title: str, description: str, *queries: Query, **look: Unpack[Look]) -> Panel:
     """One band a series, coloured by what its value means."""
-
-    kind = "state-timeline"
-
-    def _options(self) -> Json:
-        return {"mergeValues": True, "showValue": "auto", "rowHeight": 0.8, "legend": {"displayMode": "list"}}
+    return Panel("state-timeline", title, description, queries, **look)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeatRows(Panel):
+def heat_rows(title: str, description: str, *queries: Query, **look: Unpack[Look]) -> Panel:
     """One row of cells a series, coloured by height of the value: a heat map whose rows keep their names."""
-
-    kind = "status-history"
-
-    def _options(self) -> Json:
-        return {"showValue": "never", "rowHeight": 0.9, "colWidth": 1, "legend": {"displayMode": "list"}}
+    return Panel("status-history", title, description, queries, **look)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     title: str
     panels: Sequence[Panel]

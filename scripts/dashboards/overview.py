@@ -15,13 +15,27 @@ from scripts.dashboards.grafana import (
     Panel,
     Query,
     Row,
-    Stat,
-    StateTimeline,
-    TimeSeries,
     Unit,
-    Variable,
+    bars,
+    durations,
+    lines,
+    stat,
+    steps,
+    timeline,
 )
-from scripts.dashboards.promql import HERE, increase, meaning, mode_meanings, one, quantile, quantiles, state
+from scripts.dashboards.promql import (
+    HERE,
+    NAMESPACE,
+    choice,
+    highest,
+    increase,
+    meaning,
+    mode_meanings,
+    one,
+    quantile,
+    quantiles,
+    state,
+)
 
 ON_TARGET = f'{HERE}, target=~"$target"'
 STALE_S = 120.0  # as the alert FleetwrightTargetStale
@@ -45,113 +59,96 @@ def overview() -> Dashboard:
         uid="fleetwright-overview",
         title="Fleetwright / Overview",
         description="Planned and applied side by side, and the health of the service that keeps them together.",
-        variables=[
-            Variable(name="namespace", label="Namespace", query="label_values(fleetwright_build_info, namespace)"),
-            Variable(
-                name="target",
-                label="Target",
-                query=f"label_values(fleetwright_target_mode{{{HERE}}}, target)",
-                all_values=True,
-            ),
-        ],
+        variables=[NAMESPACE, choice("target", metric="fleetwright_target_mode")],
         rows=[
-            Row(title="Now", panels=_now()),
-            Row(title="Planned and applied", panels=_targets()),
-            Row(title="Planning", panels=_planning()),
-            Row(title="Expert placement", panels=_placement()),
-            Row(title="API", panels=_api()),
-            Row(title="Controller", panels=_controller()),
+            Row("Now", _now()),
+            Row("Planned and applied", _targets()),
+            Row("Planning", _planning()),
+            Row("Expert placement", _placement()),
+            Row("API", _api()),
+            Row("Controller", _controller()),
         ],
     )
 
 
 def _now() -> list[Panel]:
     return [
-        Stat(
-            title="API replicas",
-            description="Replicas that answer Prometheus.",
-            queries=[one(f"count(fleetwright_build_info{{{HERE}}}) or vector(0)")],
+        stat(
+            "API replicas",
+            "Replicas that answer Prometheus.",
+            one(f"count(fleetwright_build_info{{{HERE}}}) or vector(0)"),
             thresholds={0: Colour.BAD, 1: Colour.GOOD},
         ),
-        Stat(
-            title="Database",
-            description="Whether every replica reaches the database.",
-            queries=[one(f"min(fleetwright_database_up{{{HERE}}})")],
+        stat(
+            "Database",
+            "Whether every replica reaches the database.",
+            one(f"min(fleetwright_database_up{{{HERE}}})"),
             meanings=[
                 Meaning(value=0, text="down", colour=Colour.BAD),
                 Meaning(value=1, text="up", colour=Colour.GOOD),
             ],
         ),
-        Stat(
-            title="Freeze",
-            description="While it holds, nothing is written to any target.",
-            queries=[one(f"max(fleetwright_frozen{{{HERE}}})")],
+        stat(
+            "Freeze",
+            "While it holds, nothing is written to any target.",
+            one(f"max(fleetwright_frozen{{{HERE}}})"),
             meanings=[
                 Meaning(value=0, text="off", colour=Colour.GOOD),
                 Meaning(value=1, text="frozen", colour=Colour.WARN),
             ],
         ),
-        Stat(
-            title="Targets off plan",
-            description="Targets whose last round left changes to be made, or failed.",
-            queries=[one(f"count(max by (target) ({_phases_off_plan()}) == 1) or vector(0)")],
+        stat(
+            "Targets off plan",
+            "Targets whose last round left changes to be made, or failed.",
+            one(f"count(max by (target) ({_phases_off_plan()}) == 1) or vector(0)"),
             thresholds={1: Colour.WARN},
         ),
-        Stat(
-            title="Oldest report",
-            description="Age of the oldest target status.",
-            queries=[one(f"max(fleetwright_target_status_age_seconds{{{ON_TARGET}}})")],
+        stat(
+            "Oldest report",
+            "Age of the oldest target status.",
+            one(f"max(fleetwright_target_status_age_seconds{{{ON_TARGET}}})"),
             unit=Unit.SECONDS,
             thresholds={STALE_S / 2: Colour.WARN, STALE_S: Colour.BAD},
         ),
-        Stat(
-            title="Plans made",
-            description="Over the whole time range shown.",
-            queries=[one(f"sum(increase(fleetwright_plans_total{{{HERE}}}[$__range]))")],
+        stat(
+            "Plans made",
+            "Over the whole time range shown.",
+            one(f"sum(increase(fleetwright_plans_total{{{HERE}}}[$__range]))"),
         ),
     ]
 
 
 def _targets() -> list[Panel]:
     return [
-        TimeSeries(
-            title="Replicas",
-            description="Dashed: what the plan in force asks for. Solid: what was seen running in the last report.",
-            queries=[
-                Query(expr=_replicas("planned"), legend="{{target}} {{gpu}} planned", dashed=True),
-                Query(expr=_replicas("applied"), legend="{{target}} {{gpu}} applied"),
-            ],
-            steps=True,
+        steps(
+            "Replicas",
+            "Dashed: what the plan in force asks for. Solid: what was seen running in the last report.",
+            one(_replicas("planned"), legend="{{target}} {{gpu}} planned", dashed=True),
+            one(_replicas("applied"), legend="{{target}} {{gpu}} applied"),
             width=12,
         ),
-        TimeSeries(
-            title="Off plan",
-            description="Planned less applied: above zero some are missing, below zero more run than planned.",
-            queries=[Query(expr=_off_plan(), legend="{{target}} {{gpu}}")],
-            steps=True,
+        steps(
+            "Off plan",
+            "Planned less applied: above zero some are missing, below zero more run than planned.",
+            one(_off_plan(), legend="{{target}} {{gpu}}"),
             width=12,
         ),
-        StateTimeline(
-            title="Phase",
-            description="Where each target stood after the last round.",
-            queries=[Query(expr=_state("fleetwright_target_phase", "phase", Phase), legend="{{target}}")],
+        timeline(
+            "Phase",
+            "Where each target stood after the last round.",
+            one(_state("fleetwright_target_phase", "phase", Phase), legend="{{target}}"),
             meanings=[meaning(i, phase, PHASE_COLOURS[phase]) for i, phase in enumerate(Phase)],
         ),
-        StateTimeline(
-            title="Mode",
-            description="How far the controller may go on each target.",
-            queries=[Query(expr=_state("fleetwright_target_mode", "mode", Mode), legend="{{target}}")],
+        timeline(
+            "Mode",
+            "How far the controller may go on each target.",
+            one(_state("fleetwright_target_mode", "mode", Mode), legend="{{target}}"),
             meanings=mode_meanings(Mode),
         ),
-        TimeSeries(
-            title="Age of reports",
-            description="Time since the last report on a target; nothing is changed on grounds of stale reports.",
-            queries=[
-                Query(
-                    expr=f"max by (target) (fleetwright_target_status_age_seconds{{{ON_TARGET}}})", legend="{{target}}"
-                )
-            ],
-            unit=Unit.SECONDS,
+        durations(
+            "Age of reports",
+            "Time since the last report on a target; nothing is changed on grounds of stale reports.",
+            highest("fleetwright_target_status_age_seconds", by="target", where=ON_TARGET),
             thresholds={STALE_S: Colour.BAD},
         ),
     ]
@@ -159,94 +156,72 @@ def _targets() -> list[Panel]:
 
 def _planning() -> list[Panel]:
     return [
-        TimeSeries(
-            title="Plans",
-            description="Plans made, by outcome.",
-            queries=[increase("fleetwright_plans_total", by="status", legend="{{status}}")],
-            bars=True,
-        ),
-        TimeSeries(
-            title="Solve time",
-            description="Time in the solver, by share of plans.",
-            queries=quantiles("fleetwright_plan_solve_seconds"),
-            unit=Unit.SECONDS,
-        ),
-        TimeSeries(
-            title="Catalogue versions",
-            description="Version of each document in force; 0 is the one that ships with the product.",
-            queries=[Query(expr=f"max by (kind) (fleetwright_document_version{{{HERE}}})", legend="{{kind}}")],
-            steps=True,
+        bars("Plans", "Plans made, by outcome.", increase("fleetwright_plans_total", by="status")),
+        durations("Solve time", "Time in the solver, by share of plans.", *quantiles("fleetwright_plan_solve_seconds")),
+        steps(
+            "Catalogue versions",
+            "Version of each document in force; 0 is the one that ships with the product.",
+            highest("fleetwright_document_version", by="kind"),
         ),
     ]
 
 
 def _placement() -> list[Panel]:
     return [
-        TimeSeries(
-            title="Placements",
-            description="Placements made, by whether the ceiling asked for was reached.",
-            queries=[increase("fleetwright_placements_total", by="outcome", legend="{{outcome}}")],
-            bars=True,
+        bars(
+            "Placements",
+            "Placements made, by whether the ceiling asked for was reached.",
+            increase("fleetwright_placements_total", by="outcome"),
         ),
-        TimeSeries(
-            title="Imbalance and its bound",
-            description="Fullest GPU over an even share, median of placements; no placement can be below the bound.",
-            queries=[
-                _median("fleetwright_placement_imbalance", legend="imbalance"),
-                _median("fleetwright_placement_bound", legend="bound"),
-            ],
+        lines(
+            "Imbalance and its bound",
+            "Fullest GPU over an even share, median of placements; no placement can be below the bound.",
+            _median("fleetwright_placement_imbalance", legend="imbalance"),
+            _median("fleetwright_placement_bound", legend="bound"),
         ),
-        TimeSeries(
-            title="Placement time",
-            description="Time to place, by share of placements.",
-            queries=quantiles("fleetwright_placement_solve_seconds"),
-            unit=Unit.SECONDS,
+        durations(
+            "Placement time",
+            "Time to place, by share of placements.",
+            *quantiles("fleetwright_placement_solve_seconds"),
         ),
     ]
 
 
 def _api() -> list[Panel]:
     return [
-        TimeSeries(
-            title="Requests",
-            description="Requests answered, by method and route.",
-            queries=[
-                Query(
-                    expr=f"sum by (method, route) (rate(fleetwright_http_requests_total{{{HERE}}}[$__rate_interval]))",
-                    legend="{{method}} {{route}}",
-                )
-            ],
+        lines(
+            "Requests",
+            "Requests answered, by method and route.",
+            one(
+                f"sum by (method, route) (rate(fleetwright_http_requests_total{{{HERE}}}[$__rate_interval]))",
+                legend="{{method}} {{route}}",
+            ),
             unit=Unit.PER_SECOND,
             width=6,
         ),
-        TimeSeries(
-            title="Time to answer",
-            description="By share of requests, planning and probes excepted.",
-            queries=quantiles(
+        durations(
+            "Time to answer",
+            "By share of requests, planning and probes excepted.",
+            *quantiles(
                 "fleetwright_http_request_duration_seconds", where=f'{HERE}, route!~"/v1/plans|/livez|/readyz|/metrics"'
             ),
-            unit=Unit.SECONDS,
             width=6,
         ),
-        TimeSeries(
-            title="Refusals and failures",
-            description="4xx: the caller's doing. 5xx: ours.",
-            queries=[
-                Query(
-                    expr="sum by (status, route) (rate("
-                    f'fleetwright_http_requests_total{{{HERE}, status=~"[45].."}}[$__rate_interval]))',
-                    legend="{{status}} {{route}}",
-                )
-            ],
+        bars(
+            "Refusals and failures",
+            "4xx: the caller's doing. 5xx: ours.",
+            one(
+                "sum by (status, route) (rate("
+                f'fleetwright_http_requests_total{{{HERE}, status=~"[45].."}}[$__rate_interval]))',
+                legend="{{status}} {{route}}",
+            ),
             unit=Unit.PER_SECOND,
-            bars=True,
             width=6,
         ),
-        TimeSeries(
-            title="Audit trail",
-            description="Entries in all; the trail only ever grows.",
-            queries=[one(f"max(fleetwright_audit_entries{{{HERE}}})", legend="entries")],
-            steps=True,
+        steps(
+            "Audit trail",
+            "Entries in all; the trail only ever grows.",
+            one(f"max(fleetwright_audit_entries{{{HERE}}})", legend="entries"),
             width=6,
         ),
     ]
@@ -254,29 +229,21 @@ def _api() -> list[Panel]:
 
 def _controller() -> list[Panel]:
     return [
-        TimeSeries(
-            title="Leader",
-            description="Controllers that hold the lease: one, and for some seconds after a crash none.",
-            queries=[one(f"sum(fleetwright_controller_is_leader{{{HERE}}})", legend="leading")],
-            steps=True,
+        steps(
+            "Leader",
+            "Controllers that hold the lease: one, and for some seconds after a crash none.",
+            one(f"sum(fleetwright_controller_is_leader{{{HERE}}})", legend="leading"),
         ),
-        TimeSeries(
-            title="Rounds",
-            description="Rounds completed and failed.",
-            queries=[increase("fleetwright_controller_reconciles_total", by="outcome", legend="{{outcome}}")],
-            bars=True,
+        bars(
+            "Rounds", "Rounds completed and failed.", increase("fleetwright_controller_reconciles_total", by="outcome")
         ),
-        TimeSeries(
-            title="Time of a round",
-            description="By share of rounds.",
-            queries=quantiles("fleetwright_controller_reconcile_duration_seconds"),
-            unit=Unit.SECONDS,
+        durations(
+            "Time of a round", "By share of rounds.", *quantiles("fleetwright_controller_reconcile_duration_seconds")
         ),
-        TimeSeries(
-            title="Writes",
-            description="Changes written to running applications.",
-            queries=[increase("fleetwright_controller_writes_total", by="target, kind", legend="{{target}} {{kind}}")],
-            bars=True,
+        bars(
+            "Writes",
+            "Changes written to running applications.",
+            increase("fleetwright_controller_writes_total", by="target, kind"),
         ),
     ]
 

@@ -4,24 +4,46 @@ Guards report rows; the API reports domains of the power tree.  The lines at 80 
 thresholds (arXiv 2308.12908), for comparison.
 """
 
+from power.guard import GuardMode
 from power.policies.thresholds import T1, T2
 from scripts.dashboards.grafana import (
     Colour,
     Dashboard,
-    HeatRows,
     Panel,
     Query,
     Row,
-    Stat,
-    TimeSeries,
     Unit,
-    Variable,
+    bars,
+    durations,
+    heat_rows,
+    lines,
+    stat,
+    steps,
+    timeline,
 )
-from scripts.dashboards.power_panels import caps, guard, slo, studies
-from scripts.dashboards.power_queries import BUSY, ON_ROW, forecast, headroom_servers, held, of_domain, of_row
-from scripts.dashboards.promql import HERE, one
+from scripts.dashboards.promql import (
+    HERE,
+    NAMESPACE,
+    choice,
+    highest,
+    increase,
+    meaning,
+    one,
+    quantile,
+    quantiles,
+    state,
+)
 
+ON_ROW = f'{HERE}, row=~"$row"'
+BUSY = {0.0: Colour.CALM, 0.5: Colour.GOOD, T1: Colour.ODD, T2: Colour.WARN, 1.0: Colour.BAD}
 STALE_S = 10.0  # as the alert FleetwrightGuardStale
+MODE_COLOURS = {
+    GuardMode.NORMAL: Colour.GOOD,
+    GuardMode.DEGRADED: Colour.ODD,
+    GuardMode.TELEMETRY_LOST: Colour.WARN,
+    GuardMode.BRAKED: Colour.BAD,
+    GuardMode.RELEASING: Colour.CALM,
+}
 
 
 def power() -> Dashboard:
@@ -29,66 +51,58 @@ def power() -> Dashboard:
         uid="fleetwright-power",
         title="Fleetwright / Power",
         description="Rows against their budgets, actions of the guards, and the impact on requests.",
-        variables=[
-            Variable(name="namespace", label="Namespace", query="label_values(fleetwright_build_info, namespace)"),
-            Variable(
-                name="row",
-                label="Row",
-                query=f"label_values(fleetwright_row_power_budget_watts{{{HERE}}}, row)",
-                all_values=True,
-            ),
-        ],
+        variables=[NAMESPACE, choice("row", metric="fleetwright_row_power_budget_watts")],
         rows=[
-            Row(title="Now", panels=_now()),
-            Row(title="Rows", panels=_rows()),
-            Row(title="Power tree", panels=_tree()),
-            Row(title="Caps", panels=caps()),
-            Row(title="Requests", panels=slo()),
-            Row(title="Guard", panels=guard()),
-            Row(title="Studies", panels=studies()),
+            Row("Now", _now()),
+            Row("Rows", _rows()),
+            Row("Power tree", _tree()),
+            Row("Caps", _caps()),
+            Row("Requests", _slo()),
+            Row("Guard", _guard()),
+            Row("Studies", _studies()),
         ],
     )
 
 
 def _now() -> list[Panel]:
     return [
-        Stat(
-            title="Fullest row",
-            description="The highest reading over its budget, of all rows.",
-            queries=[one(f"max(fleetwright_row_power_utilization_ratio{{{ON_ROW}}})")],
+        stat(
+            "Fullest row",
+            "The highest reading over its budget, of all rows.",
+            one(f"max(fleetwright_row_power_utilization_ratio{{{ON_ROW}}})"),
             unit=Unit.SHARE,
             thresholds=BUSY,
         ),
-        Stat(
-            title="Brakes",
-            description="Over the whole time range shown.",
-            queries=[one(f"sum(increase(fleetwright_power_brake_events_total{{{ON_ROW}}}[$__range])) or vector(0)")],
+        stat(
+            "Brakes",
+            "Over the whole time range shown.",
+            one(f"sum(increase(fleetwright_power_brake_events_total{{{ON_ROW}}}[$__range])) or vector(0)"),
             thresholds={1: Colour.BAD},
         ),
-        Stat(
-            title="Time over budget",
-            description="Of all rows together, over the whole time range shown.",
-            queries=[one(f"sum(increase(fleetwright_power_budget_exceeded_seconds_total{{{ON_ROW}}}[$__range]))")],
+        stat(
+            "Time over budget",
+            "Of all rows together, over the whole time range shown.",
+            one(f"sum(increase(fleetwright_power_budget_exceeded_seconds_total{{{ON_ROW}}}[$__range]))"),
             unit=Unit.SECONDS,
             thresholds={1: Colour.BAD},
         ),
-        Stat(
-            title="Headroom",
-            description="Servers like those present that the fullest row could take at its highest reading of a day.",
-            queries=[one(f"min({headroom_servers()})")],
+        stat(
+            "Headroom",
+            "Servers like those present that the fullest row could take at its highest reading of a day.",
+            one(f"min({_headroom_servers()})"),
             thresholds={0: Colour.BAD, 1: Colour.GOOD},
         ),
-        Stat(
-            title="Oldest reading",
-            description="Age of the newest reading of the row with the oldest one.",
-            queries=[one(f"max(fleetwright_row_power_reading_age_seconds{{{ON_ROW}}})")],
+        stat(
+            "Oldest reading",
+            "Age of the newest reading of the row with the oldest one.",
+            one(f"max(fleetwright_row_power_reading_age_seconds{{{ON_ROW}}})"),
             unit=Unit.SECONDS,
             thresholds={STALE_S / 2: Colour.WARN, STALE_S: Colour.BAD},
         ),
-        Stat(
-            title="Unresponsive servers",
-            description="Servers that ignore commands or do not answer.",
-            queries=[one(f"sum(fleetwright_guard_unresponsive_servers{{{ON_ROW}}})")],
+        stat(
+            "Unresponsive servers",
+            "Servers that ignore commands or do not answer.",
+            one(f"sum(fleetwright_guard_unresponsive_servers{{{ON_ROW}}})"),
             thresholds={1: Colour.WARN},
         ),
     ]
@@ -96,112 +110,257 @@ def _now() -> list[Panel]:
 
 def _rows() -> list[Panel]:
     return [
-        TimeSeries(
-            title="Power and forecast",
-            description="Solid: readings. Dashed: the budget, and the level that the next 40 s stay "
-            "below with 99.9 % certainty.",
-            queries=[
-                Query(expr=of_row("row_power_watts"), legend="{{row}}"),
-                Query(expr=of_row("row_power_budget_watts"), legend="{{row}} budget", dashed=True),
-                Query(expr=forecast("40s", "0.999"), legend="{{row}} 40 s, 99.9 %", dashed=True),
-                Query(expr=forecast("2s", "0.999"), legend="{{row}} 2 s, 99.9 %", dashed=True),
-            ],
+        lines(
+            "Power and forecast",
+            "Solid: readings. Dashed: the budget, and the level that the next 40 s stay below with 99.9 % certainty.",
+            one(_of_row("row_power_watts"), legend="{{row}}"),
+            one(_of_row("row_power_budget_watts"), legend="{{row}} budget", dashed=True),
+            one(_forecast("40s", "0.999"), legend="{{row}} 40 s, 99.9 %", dashed=True),
+            one(_forecast("2s", "0.999"), legend="{{row}} 2 s, 99.9 %", dashed=True),
             unit=Unit.WATTS,
             width=12,
             height=10,
         ),
-        TimeSeries(
-            title="Utilisation",
-            description="Reading over budget; the lines are POLCA's thresholds and the budget.",
-            queries=[one(of_row("row_power_utilization_ratio"), legend="{{row}}")],
+        lines(
+            "Utilisation",
+            "Reading over budget; the lines are POLCA's thresholds and the budget.",
+            one(_of_row("row_power_utilization_ratio"), legend="{{row}}"),
             unit=Unit.SHARE,
             thresholds={T1: Colour.ODD, T2: Colour.WARN, 1.0: Colour.BAD},
             width=12,
             height=10,
         ),
-        TimeSeries(
-            title="Forecast coverage",
-            description="Share of the last hour in which all readings of 40 s stayed below their forecast: "
+        lines(
+            "Forecast coverage",
+            "Share of the last hour in which all readings of 40 s stayed below their forecast: "
             "a calibrated forecast of 99.9 % shows 99.9 %.",
-            queries=[one(held(), legend="{{row}}")],
+            one(_held(), legend="{{row}}"),
             unit=Unit.SHARE,
         ),
-        TimeSeries(
-            title="Headroom in servers",
-            description="Servers like those present that fit between the highest reading of a day and the budget.",
-            queries=[one(headroom_servers(), legend="{{row}}")],
+        lines(
+            "Headroom in servers",
+            "Servers like those present that fit between the highest reading of a day and the budget.",
+            one(_headroom_servers(), legend="{{row}}"),
         ),
-        TimeSeries(
-            title="Budget left",
-            description="Until the planner's budget expires; negative: the guard uses its standing budget.",
-            queries=[one(of_row("power_budget_remaining_seconds"), legend="{{row}}")],
-            unit=Unit.SECONDS,
+        durations(
+            "Budget left",
+            "Until the planner's budget expires; negative: the guard uses its standing budget.",
+            one(_of_row("power_budget_remaining_seconds"), legend="{{row}}"),
             thresholds={0: Colour.GOOD},
         ),
     ]
 
 
 def _tree() -> list[Panel]:
-    share = f"{of_domain('planned_peak_watts')} / {of_domain('limit_watts')}"
+    share = f"{_of_domain('planned_peak_watts')} / {_of_domain('limit_watts')}"
     return [
-        HeatRows(
-            title="Planned utilisation by domain",
-            description="Peak at the planned clocks over what the domain can carry.",
-            queries=[one(share, legend="{{domain}}")],
+        heat_rows(
+            "Planned utilisation by domain",
+            "Peak at the planned clocks over what the domain can carry.",
+            one(share, legend="{{domain}}"),
             unit=Unit.SHARE,
             thresholds=BUSY,
             width=12,
         ),
-        HeatRows(
-            title="Measured utilisation by row",
-            description="Reading over budget, the highest of each interval.",
-            queries=[
-                one(
-                    "max by (row) (max_over_time("
-                    f"fleetwright_row_power_utilization_ratio{{{ON_ROW}}}[$__rate_interval]))",
-                    legend="{{row}}",
-                )
-            ],
+        heat_rows(
+            "Measured utilisation by row",
+            "Reading over budget, the highest of each interval.",
+            one(
+                f"max by (row) (max_over_time(fleetwright_row_power_utilization_ratio{{{ON_ROW}}}[$__rate_interval]))",
+                legend="{{row}}",
+            ),
             unit=Unit.SHARE,
             thresholds=BUSY,
             width=12,
         ),
-        TimeSeries(
-            title="Budgets of domains",
-            description="Last budgets set on the API.",
-            queries=[one(of_domain("budget_watts"), legend="{{domain}}")],
+        steps(
+            "Budgets of domains",
+            "Last budgets set on the API.",
+            one(_of_domain("budget_watts"), legend="{{domain}}"),
             unit=Unit.WATTS,
-            steps=True,
         ),
-        TimeSeries(
-            title="Budgets of domains expire in",
-            description="No guard uses an expired budget.",
-            queries=[one(of_domain("budget_remaining_seconds"), legend="{{domain}}")],
-            unit=Unit.SECONDS,
+        durations(
+            "Budgets of domains expire in",
+            "No guard uses an expired budget.",
+            one(_of_domain("budget_remaining_seconds"), legend="{{domain}}"),
         ),
-        TimeSeries(
-            title="Stranded power",
-            description="Capacity of a domain that the newest cap plan never uses.",
-            queries=[one(of_domain("stranded_watts"), legend="{{domain}}")],
+        steps(
+            "Stranded power",
+            "Capacity of a domain that the newest cap plan never uses.",
+            one(_of_domain("stranded_watts"), legend="{{domain}}"),
             unit=Unit.WATTS,
-            steps=True,
         ),
-        TimeSeries(
-            title="Peak, capped and not",
-            description="Dashed: at full clock. Solid: at the planned clocks. Both at the plan's risk.",
-            queries=[
-                Query(expr=of_domain("uncapped_peak_watts"), legend="{{domain}} uncapped", dashed=True),
-                Query(expr=of_domain("planned_peak_watts"), legend="{{domain}} planned"),
-            ],
+        steps(
+            "Peak, capped and not",
+            "Dashed: at full clock. Solid: at the planned clocks. Both at the plan's risk.",
+            one(_of_domain("uncapped_peak_watts"), legend="{{domain}} uncapped", dashed=True),
+            one(_of_domain("planned_peak_watts"), legend="{{domain}} planned"),
             unit=Unit.WATTS,
-            steps=True,
             width=12,
         ),
-        TimeSeries(
-            title="Price of a kilowatt",
-            description="Loss that one more kW would save, in the period of the newest plan with the highest price.",
-            queries=[one(of_domain("loss_per_kilowatt"), legend="{{domain}}")],
-            steps=True,
+        steps(
+            "Price of a kilowatt",
+            "Loss that one more kW would save, in the period of the newest plan with the highest price.",
+            one(_of_domain("loss_per_kilowatt"), legend="{{domain}}"),
             width=12,
         ),
     ]
+
+
+def _caps() -> list[Panel]:
+    return [
+        steps(
+            "Planned, applied, enforced",
+            "Highest power of the servers of a row: by the policy, as commanded, and as read back.",
+            one(f"sum by (row, source) (fleetwright_power_cap_watts{{{ON_ROW}}})", legend="{{row}} {{source}}"),
+            unit=Unit.WATTS,
+        ),
+        steps(
+            "Servers off their cap",
+            "Servers that enforce another cap than the commanded one.",
+            one(_off_cap(), legend="{{row}}"),
+        ),
+        steps(
+            "Clocks",
+            "Clocks in force by priority and phase.",
+            highest("fleetwright_gpu_clock_cap_hertz", by="row, phase", where=ON_ROW),
+            unit=Unit.HERTZ,
+        ),
+        bars(
+            "Orders",
+            "Orders to servers, by path and outcome.",
+            increase("fleetwright_power_cap_actuations_total", by="row, path, result", where=ON_ROW),
+        ),
+        durations(
+            "Time of an order",
+            "From sending the order to the server's answer, by share of orders.",
+            *quantiles("fleetwright_power_cap_actuation_seconds", where=ON_ROW),
+        ),
+        bars(
+            "Brakes engaged",
+            "All brakes, by cause.",
+            increase("fleetwright_power_brake_events_total", by="row, cause", where=ON_ROW),
+        ),
+    ]
+
+
+def _slo() -> list[Panel]:
+    return [
+        durations(
+            "Admission wait",
+            "From the arrival of a request at the router to its start, by priority and share of requests.",
+            *_by_priority("fleetwright_router_admission_wait_seconds"),
+        ),
+        durations(
+            "Time to first token",
+            "From the arrival of a request to the first event of its stream, by priority.",
+            *_by_priority("fleetwright_router_ttft_seconds"),
+        ),
+        steps(
+            "Waiting requests",
+            "In the queues of the routers now, by priority.",
+            one(f"sum by (priority) (fleetwright_router_waiting{{{HERE}}})", legend="{{priority}}"),
+        ),
+        steps(
+            "Admission limit",
+            "A prompt waits while the modelled power of the row, with the prompt, is above this limit.",
+            one(
+                f"min by (row, priority) (fleetwright_power_admission_limit_watts{{{ON_ROW}}})",
+                legend="{{row}} {{priority}}",
+            ),
+            unit=Unit.WATTS,
+        ),
+    ]
+
+
+def _guard() -> list[Panel]:
+    return [
+        timeline(
+            "State",
+            "State of the guard: the policy's setting, degraded or worst-case clocks, or the brake.",
+            one(state("fleetwright_guard_mode", "mode", GuardMode, of="row", where=ON_ROW), legend="{{row}}"),
+            meanings=[meaning(i, mode, MODE_COLOURS[mode]) for i, mode in enumerate(GuardMode)],
+        ),
+        bars(
+            "Noticed",
+            "State changes, repeated commands, reloaded drivers, unresponsive servers and their recovery.",
+            increase("fleetwright_guard_events_total", by="row, kind", where=ON_ROW),
+        ),
+        durations(
+            "Time of a cycle",
+            "From polling the agents to the last answer to an order; a cycle has two seconds.",
+            *quantiles("fleetwright_guard_reconcile_duration_seconds", where=ON_ROW),
+        ),
+        bars(
+            "Budgets refused",
+            "Budget orders that the guard rejected; the previous budget stays.",
+            increase("fleetwright_power_budget_refusals_total", by="row", where=ON_ROW),
+        ),
+    ]
+
+
+def _studies() -> list[Panel]:
+    return [
+        bars(
+            "Plans of caps", "Cap plans, by outcome.", increase("fleetwright_power_plans_total", by="status"), width=6
+        ),
+        durations(
+            "Time to plan caps", "By share of plans.", *quantiles("fleetwright_power_plan_solve_seconds"), width=6
+        ),
+        bars(
+            "Rows simulated",
+            "Simulations by policy, and whether the brake engaged.",
+            increase("fleetwright_power_simulations_total", by="policy, outcome"),
+            width=6,
+        ),
+        durations(
+            "Time to simulate",
+            "A row with its uncapped run, by share of simulations.",
+            *quantiles("fleetwright_power_simulation_seconds"),
+            width=6,
+        ),
+    ]
+
+
+def _by_priority(metric: str) -> list[Query]:
+    return [
+        one(quantile(share, metric, by="priority"), legend=f"{{{{priority}}}} {share * 100:g} %")
+        for share in (0.5, 0.99)
+    ]
+
+
+def _of_row(name: str) -> str:
+    return f"max by (row) (fleetwright_{name}{{{ON_ROW}}})"
+
+
+def _of_domain(name: str) -> str:
+    """Return a metric of each domain; every replica of the API reports the same."""
+    return f"max by (domain) (fleetwright_power_domain_{name}{{{HERE}}})"
+
+
+def _forecast(horizon: str, share: str, *, ago: str = "") -> str:
+    where = f'{ON_ROW}, horizon="{horizon}", quantile="{share}"'
+    offset = f" offset {ago}" if ago else ""
+    return f"max by (row) (fleetwright_row_power_forecast_watts{{{where}}}{offset})"
+
+
+def _held() -> str:
+    """Return the coverage: the highest reading of 40 s against its forecast; only pairs count."""
+    highest = f"max by (row) (max_over_time(fleetwright_row_power_watts{{{ON_ROW}}}[40s]))"
+    return f"avg_over_time(({highest} <= bool {_forecast('40s', '0.999', ago='40s')})[1h:10s])"
+
+
+def _headroom_servers() -> str:
+    """(budget - highest reading) / (highest reading / servers)."""
+    highest = f"max by (row) (max_over_time(fleetwright_row_power_watts{{{ON_ROW}}}[1d]))"
+    servers = f'count by (row) (fleetwright_power_cap_watts{{{ON_ROW}, source="applied"}})'
+    return f"floor(({_of_row('row_power_budget_watts')} - {highest}) * {servers} / {highest})"
+
+
+def _off_cap() -> str:
+    """Count the servers whose enforced cap differs from the commanded one by more than a watt."""
+    applied, enforced = (
+        f'max by (row, server) (fleetwright_power_cap_watts{{{ON_ROW}, source="{source}"}})'
+        for source in ("applied", "enforced")
+    )
+    return f"sum by (row) (abs({applied} - {enforced}) > bool 1)"

@@ -3,18 +3,31 @@
 from collections.abc import Iterable
 from enum import StrEnum
 
-from scripts.dashboards.grafana import Colour, Meaning, Query
+from scripts.dashboards.grafana import Colour, Meaning, Query, Variable
 
 HERE = 'namespace="$namespace"'
+NAMESPACE = Variable(name="namespace", label="Namespace", query="label_values(fleetwright_build_info, namespace)")
 MODE_COLOURS = {"observe": Colour.CALM, "recommend": Colour.ODD, "apply": Colour.GOOD}  # of whatever may go that far
 
 
-def one(expr: str, *, legend: str = "") -> Query:
-    return Query(expr=expr, legend=legend)
+def choice(name: str, *, metric: str) -> Variable:
+    """Some or all values of a label of this metric."""
+    query = f"label_values({metric}{{{HERE}}}, {name})"
+    return Variable(name=name, label=name.capitalize(), query=query, all_values=True)
 
 
-def increase(metric: str, *, by: str, legend: str, where: str = HERE) -> Query:
-    return Query(expr=f"sum by ({by}) (increase({metric}{{{where}}}[$__rate_interval]))", legend=legend)
+def one(expr: str, *, legend: str = "", dashed: bool = False) -> Query:
+    return Query(expr=expr, legend=legend, dashed=dashed)
+
+
+def highest(metric: str, *, by: str, legend: str = "", where: str = HERE, dashed: bool = False) -> Query:
+    """The value of each series that several replicas report alike; its legend has the labels of `by`."""
+    return one(f"max by ({by}) ({metric}{{{where}}})", legend=legend or _labels(by), dashed=dashed)
+
+
+def increase(metric: str, *, by: str, legend: str = "", where: str = HERE) -> Query:
+    expr = f"sum by ({by}) (increase({metric}{{{where}}}[$__rate_interval]))"
+    return one(expr, legend=legend or _labels(by))
 
 
 def quantiles(metric: str, *, where: str = HERE, shares: Iterable[float] = (0.5, 0.95, 0.99)) -> list[Query]:
@@ -40,3 +53,7 @@ def mode_meanings(modes: Iterable[StrEnum]) -> list[Meaning]:
 
 def meaning(position: int, name: StrEnum, colour: Colour) -> Meaning:
     return Meaning(value=position, text=name.value, colour=colour)
+
+
+def _labels(by: str) -> str:
+    return " ".join(f"{{{{{label}}}}}" for label in by.split(", "))
