@@ -17,10 +17,10 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import mean
-from typing import Any
 
 import numpy as np
 
+from bench.harness import Row
 from bench.power_rows import Case, budget_w, uncapped, work_of
 from fleet.errors import FleetwrightError
 from power.controls import Priority
@@ -29,12 +29,11 @@ from power.measured_models.limits import SENSITIVITY
 from power.policies.registry import policy_named
 from power.simulator import Outcome, RowSpec, simulate
 from power.slo_impact import latency_impact
-from power.training.caps import clock_within
 from power.training.operating_points import choices_of
 from power.training.plans import Plan, at_full_clock, beside_straggler, within
 from power.training.ramps import options_under, smoothed
 from power.training.schedules import Iteration, pipeline
-from power.training.staggering import Staggered, stagger
+from power.training.staggering import Staggered, clock_within, stagger
 from power.training.swings import METER_S, at_clock, stretched
 from power.training.time_energy_frontier import frontier
 from power.workload import TrainingJob, Work, training_jobs
@@ -51,7 +50,7 @@ SLIP_S, MAX_SLOWDOWN = 0.05, 0.11  # of one model's jobs, whose periods differ b
 SEEDS, ROW_SEEDS, ROW_DAYS = 5, 3, 1.0
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     return [*_frontiers(), *_staggered(), *_ramps(), *_rows()]
 
 
@@ -69,7 +68,7 @@ def made_up(stages: int, microbatches: int, uneven: float, *, board: str) -> Ite
     return pipeline(forward=forward, backward=backward, microbatches=microbatches, blocked_w=BLOCKED_SHARE * FULL_W)
 
 
-def _frontiers() -> Iterator[dict[str, Any]]:
+def _frontiers() -> Iterator[Row]:
     for board, pipelines in (("V100", PIPELINES), ("A40", PIPELINES[:3])):
         for stages, microbatches, uneven in pipelines:
             iteration = made_up(stages, microbatches, uneven, board=board)
@@ -102,7 +101,7 @@ def _until(time_s: float, plan: Plan, iteration: Iteration) -> float:
     return plan.energy_j + iteration.blocked_w * iteration.stages * (time_s - plan.time_s)
 
 
-def _staggered() -> Iterator[dict[str, Any]]:
+def _staggered() -> Iterator[Row]:
     for seed in range(SEEDS):
         jobs = training_jobs(servers=40, seed=seed)
         found, apart = _apart(jobs, seed)
@@ -120,7 +119,7 @@ def _staggered() -> Iterator[dict[str, Any]]:
         }
 
 
-def _ramps() -> Iterator[dict[str, Any]]:
+def _ramps() -> Iterator[Row]:
     for name, job in _examples().items():
         for rise in RISES:
             options = options_under(job, rise_w=rise * PROVISIONED_W)
@@ -145,7 +144,7 @@ def _apart(jobs: Sequence[TrainingJob], seed: int) -> tuple[Staggered, tuple[Tra
     return found, tuple(job.model_copy(update={"start_s": starts[job.name].offset_s}) for job in slow)
 
 
-def _rows() -> Iterator[dict[str, Any]]:
+def _rows() -> Iterator[Row]:
     cases = [
         Case(servers=SERVERS, policy="ladder", seed=seed, days=ROW_DAYS, training_share=TRAINING_SHARE)
         for seed in range(ROW_SEEDS)

@@ -90,18 +90,6 @@ class PowerCurve:
         low, mid, high = (1 / (1 + k * (1 / clock - 1)) for k in (shares.high, shares.mid, shares.low))
         return Spread(low=low, mid=mid, high=high)
 
-    def clock_under(self, limit_w: float) -> float | None:
-        """Return the highest clock at which 95 % of models stay under a limit; None if no fitted clock does."""
-        if self.busy_w().high <= limit_w:
-            return FULL_CLOCK
-        low, high = self.clock.lowest, FULL_CLOCK
-        if self.busy_w(low).high > limit_w:
-            return None
-        while high - low > 1e-6:
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.busy_w(middle).high <= limit_w else (low, middle)
-        return low
-
     def efficient_clock(self, phase: Bound) -> float:
         """Return the clock at which a phase takes the least energy."""
         lowest, steps = round(self.clock.lowest / LEVEL_STEP), round(FULL_CLOCK / LEVEL_STEP)
@@ -140,7 +128,6 @@ class ReplicaPower:
     standing_w: float  # intercept of the linear form that planning uses; above idle
     busy_w: Watts
     cap_w: float  # of one board
-    server_idle_w: Watts
     server_standing_w: float
     server_busy_w: Watts
     measured: bool
@@ -179,7 +166,6 @@ def replica_power(
         standing_w=standing_w * gpus,
         busy_w=busy.times(gpus),
         cap_w=curve.cap_w(level),
-        server_idle_w=curve.server_w(idle.mid).times(gpus),
         server_standing_w=curve.server_w(standing_w).mid * gpus,
         server_busy_w=curve.server_w(busy.mid).times(gpus),
         measured=curve.measured,

@@ -9,11 +9,11 @@
 The last factor: at low clocks even memory-bound work becomes compute-bound.
 """
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from fleet.documents import Frozen
+from fleet.documents import Frozen, RuleError
 from power.controls import FULL_CLOCK, Phase
 
 Watt = Annotated[float, Field(ge=0, le=1e6)]
@@ -101,13 +101,35 @@ class ServerModel(Frozen):
         return self.base_w + self.beside * self.gpus * gpu_w
 
 
+class Training(Frozen):
+    """Servers that compute together and exchange together: they peak at once."""
+
+    compute_w: Watt  # of one server at full clock
+    trough_w: Watt  # of one server while it exchanges
+    compute_share: float = Field(gt=0, le=1)  # of an iteration at full clock
+    clock_exponent: Exponent = 1.3  # of the part above the trough
+
+    @model_validator(mode="after")
+    def _swings_down(self) -> Self:
+        if self.trough_w > self.compute_w:
+            raise RuleError([(("trough_w",), f"must be at most compute_w ({self.compute_w:g}), got {self.trough_w:g}")])
+        return self
+
+    def peak_w(self, clock: float = FULL_CLOCK) -> float:
+        """Return the power of one server that computes."""
+        return self.trough_w + (self.compute_w - self.trough_w) * float(clock**self.clock_exponent)
+
+    def slowdown(self, clock: float) -> float:
+        """Return the slowdown of an iteration."""
+        return 1 + self.compute_share * (1 / clock - 1)
+
+
 # A DGX A100 of 8 x 80 GB that serves BLOOM-176B.  Times: fitted on splitwise-sim's perf_model.csv (MIT, 8f99e7d); idle
 # GPU: the same repository.  Board and server power: fitted to 2.1 kW idle and 5.7 kW at the peak (POLCA, arXiv
 # 2308.12908, recalled); exponents assumed, varied in bench.  Parked, assumed: off but for its BMC; waking boots the
 # server and loads the weights.  Together: in 16 bits BLOOM's weights take 352 GB and a token of context 4.0 MB (keys
-# and
-# values of 70 layers of 14336), so with a tenth of 640 GB free the rest fits six of the longest requests of
-# POLCA's mix (8704 tokens).  Brake: POLCA's 288 of 1410 MHz.
+# and values of 70 layers of 14336), so with a tenth of 640 GB free the rest fits six of the longest requests of POLCA's
+# mix (8704 tokens).  Brake: POLCA's 288 of 1410 MHz.
 BLOOM_A100 = ServerModel(
     name="8xA100-80GB BLOOM-176B",
     gpus=8,

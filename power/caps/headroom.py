@@ -2,11 +2,17 @@
 
 Every class under the feed grows by the same factor.  The headroom is `n` if the peaks of the feed and of every feed
 above stay within their limits in every period.
+
+The normal distribution is checked by sampling: how often a feed exceeds a limit with servers drawn one by one.
+Forecast errors have one common factor, truncated so that busy shares stay from 0 to 1.  The phases of a class's servers
+follow a multinomial distribution.  The interval is Wilson's (1927), 95 %.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
+from math import inf, sqrt
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +20,12 @@ from pydantic import Field
 
 from fleet.documents import Frozen
 from power.arrays import Floats
-from power.caps.options import levels_of, slack_of
-from power.caps.power_model import Working, busy_in, working
-from power.caps.sampling import Running, chance_above, sampled_w
-from power.caps.terms import Terms
+from power.caps.options import Terms, levels_of, slack_of
+from power.caps.power_model import Busy, Working, busy_in, working
 from power.tree.document import PowerTree
 from power.tree.hierarchy import ServerClass
+
+NORMAL_95 = 1.959964
 
 MAX_SERVERS = 1_000_000
 ROUNDING = 1e-9
@@ -128,7 +134,7 @@ class _Headroom:
         watts = sampled_w(running, correlation=self.tree.correlation.mid, samples=samples, rng=rng)
         limit_w = hierarchy.feeds[growth.limited_by].may_draw_w(period)
         risk = chance_above(limit_w if limit_w is not None else inf, watts)
-        return growth.model_copy(update={"risk": Figure(low=risk.low, mid=risk.mid, high=risk.high)})
+        return growth.model_copy(update={"risk": risk})
 
     def _growth(self, sums_: _Sums, name: str, servers: int) -> Growth:
         path = np.array([self.names.index(above) for above in self.tree.hierarchy.upwards(name)])
@@ -211,3 +217,48 @@ def _whole(shares: list[float]) -> list[int]:
     """Round to whole numbers with the same sum, each within one of its share."""
     sums = np.rint(np.cumsum(shares)).astype(int)
     return [int(count) for count in np.diff(sums, prepend=0)]
+
+
+class Running(NamedTuple):
+    one: ServerClass
+    busy: Busy
+    token_clock: float
+    prompt_clock: float
+    servers: int
+
+
+def sampled_w(classes: Sequence[Running], *, correlation: float, samples: int, rng: np.random.Generator) -> Floats:
+    """Return the total power of the classes at sampled moments of sampled days."""
+    common = rng.standard_normal(samples)
+    total = np.zeros(samples)
+    for running in classes:
+        own = rng.standard_normal(samples)
+        error = running.busy.spread * (sqrt(correlation) * common + sqrt(1 - correlation) * own)
+        total += _one_w(running, running.busy.median + error, rng)
+    return total
+
+
+def chance_above(limit_w: float, watts: Floats) -> Figure:
+    """Return the share of the samples above a limit, with its interval."""
+    n, share = len(watts), float((watts > limit_w).mean())
+    z2 = NORMAL_95**2
+    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = NORMAL_95 * sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+    return Figure(low=max(0.0, middle - half), mid=share, high=min(1.0, middle + half))
+
+
+def _one_w(running: Running, busy: Floats, rng: np.random.Generator) -> Floats:
+    group, model, clocks = running.one.group, running.one.model, (running.token_clock, running.prompt_clock)
+    if group.training is not None or group.load is None:
+        steady_w = group.training.peak_w(clocks[0]) if group.training is not None else model.idle_w
+        return np.full(len(busy), running.servers * steady_w)
+    load = group.load
+    token = (1 - load.prompt_share) * model.token_slowdown(clocks[0])
+    prompt = load.prompt_share * model.prompt_slowdown(clocks[1])
+    share = np.clip(busy, 0.0, 1 / (token + prompt))
+    tokens = rng.binomial(running.servers, share * token)
+    left = running.servers - tokens
+    prompts = rng.binomial(left, np.clip(share * prompt / np.maximum(1e-12, 1 - share * token), 0, 1))
+    token_w, prompt_w = model.token_w(clocks[0], load.together), model.prompt_w(clocks[1])
+    watts = running.servers * model.idle_w + tokens * (token_w - model.idle_w) + prompts * (prompt_w - model.idle_w)
+    return np.asarray(watts, dtype=np.float64)

@@ -1,17 +1,21 @@
-"""The entry point of cap planning.  Formulation: docs/explanation/power/caps.md."""
+"""The entry point of cap planning.  Formulation: docs/explanation/power/caps.md.
 
-from collections.abc import Iterator
+Each period is solved by independent components: feeds that no choice can exceed are dropped, and the rest splits into
+the trees under the highest remaining feeds.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import fsum, isfinite
 
 from fleet.solvers import Deadline, Limits, Solver, SolveStatus
-from power.caps.components import Component, parts
-from power.caps.program import CapProblem
+from power.caps.options import Option, Terms
+from power.caps.power_model import Draw, peak_w
+from power.caps.program import CapProblem, FeedLimit
 from power.caps.reporting import period_caps
 from power.caps.result import CapPlan, Conflict, PeriodCaps
 from power.caps.scenarios import Scenarios
 from power.caps.solving import CapResult, solve
-from power.caps.terms import Terms
 from power.tree.document import PowerTree
 
 DEFAULT_LIMITS = Limits(time_limit_s=120.0, relative_gap=1e-2)
@@ -39,6 +43,15 @@ def plan_caps(
         conflicts=tuple(run.conflicts),
         solve_s=limits.clock_s() - started_s,
     )
+
+
+@dataclass(frozen=True)
+class Component:
+    """A problem of some classes and feeds of a larger problem."""
+
+    problem: CapProblem
+    classes: tuple[int, ...]  # index of its classes in the whole problem
+    feeds: tuple[int, ...]
 
 
 @dataclass
@@ -121,3 +134,40 @@ def _dearest(periods: tuple[PeriodCaps, ...]) -> str | None:
             worth[feed.name] = worth.get(feed.name, 0.0) + feed.loss_per_kw * (feed.limit_w or 0.0)
     best = max(worth, key=lambda name: worth[name], default=None)
     return best if best is not None and worth[best] > 0 else None
+
+
+def parts(whole: CapProblem) -> Iterator[Component]:
+    """Split a problem; a class in no component takes its first option."""
+    by_menu: dict[int, Draw] = {}
+    for menu in whole.options:
+        if id(menu) not in by_menu:  # classes of a group share one
+            by_menu[id(menu)] = _highest(menu)
+    highest = [by_menu[id(menu)] for menu in whole.options]
+    doubtful = [position for position, feed in enumerate(whole.feeds) if _may_break(whole, feed, highest)]
+    under = {position: frozenset(whole.feeds[position].members) for position in doubtful}
+    left = sorted(doubtful, key=lambda position: -len(under[position]))
+    while left:
+        top = left[0]
+        inside = [position for position in left if under[position] <= under[top]]
+        left = [position for position in left if position not in inside]
+        yield _part(whole, sorted(inside))
+
+
+def _highest(menu: Sequence[Option]) -> Draw:
+    return Draw(*map(max, zip(*(option.draw for option in menu), strict=True)))
+
+
+def _may_break(whole: CapProblem, feed: FeedLimit, highest: Sequence[Draw]) -> bool:
+    """Return whether the classes, with every part of their draw at its highest, would exceed the feed's limit."""
+    return peak_w((highest[g] for g in feed.members), sigmas=whole.sigmas) > feed.limit_w
+
+
+def _part(whole: CapProblem, feeds: list[int]) -> Component:
+    classes = sorted({g for position in feeds for g in whole.feeds[position].members})
+    new = {g: at for at, g in enumerate(classes)}
+    limits = []
+    for position in feeds:
+        feed = whole.feeds[position]
+        limits.append(FeedLimit(feed.name, feed.limit_w, tuple(new[g] for g in feed.members)))
+    problem = CapProblem(tuple(whole.options[g] for g in classes), tuple(limits), whole.sigmas)
+    return Component(problem, tuple(classes), tuple(feeds))

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from power.caps.options import Option, emergency_options, options, raises_no_peak
+from power.caps.options import Option, Terms, emergency_options, options, raises_no_peak
 from power.caps.program import CapProblem, Choice, FeedLimit
-from power.caps.terms import Terms
 from power.tree.document import PowerTree
 
 Menu = tuple[Option, ...]

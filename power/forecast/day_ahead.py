@@ -43,18 +43,6 @@ class DayForecast:
     watts: Floats  # [step, quantile]
     days: int  # past ones it was made from
 
-    def of_periods(self, periods: int, quantile: float) -> Floats:
-        """Return the highest step of each equal period of the day, at a quantile."""
-        if not 1 <= periods <= len(self.watts):
-            raise RuleError([(("periods",), f"must be 1 to {len(self.watts)}, got {periods}")])
-        if quantile not in self.quantiles:
-            known = ", ".join(f"{each:g}" for each in self.quantiles)
-            raise RuleError([(("quantile",), f"must be one of {known}, got {quantile:g}")])
-        steps = self.watts[:, self.quantiles.index(quantile)]
-        edges = [i * len(steps) // periods for i in range(periods)]
-        highest: Floats = np.maximum.reduceat(steps, edges)
-        return highest
-
 
 def next_day(history: Steps, *, quantiles: Sequence[float] = DAY_QUANTILES) -> DayForecast:
     """Forecast the 24 hours after the last step, from all whole days before it."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from power.arrays import Floats
 from power.forecast.short_term import RowForecast
-from power.forecast.state_layout import LAGS, QUANTILES, TARGETS, UNIT_W
+from power.forecast.state_layout import LAGS, QUANTILES, UNIT_W
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,10 @@ def replayed(
 ) -> Floats:
     """Return [reading, lag, quantile]: the rise forecast at each reading from the readings up to it."""
     forecast = RowForecast.start(step_s=step_s, drivers=len(drivers_w[0]) if drivers_w else 0)
-    now = forecast.layout.now
-    forecasts = np.empty((len(watts), TARGETS // 2 * len(QUANTILES)))
+    forecasts = np.empty((len(watts), len(LAGS) * len(QUANTILES)))
     for i, (at, row_w) in enumerate(zip(at_s.tolist(), watts.tolist(), strict=True)):
         known = drivers_w[i] if drivers_w else ()
         forecast = forecast.after(at_s=at, row_w=row_w, drivers_w=known)
-        forecasts[i] = forecast.table[now : now + forecasts.shape[1]]
+        forecasts[i] = forecast.table[forecast.now :]
     rises_w: Floats = forecasts.reshape(len(watts), len(LAGS), len(QUANTILES)) * float(forecast.table[UNIT_W])
     return rises_w

@@ -36,6 +36,7 @@ from power.forecast.state_layout import (
     STEP_S,
     TARGETS,
     UNIT_W,
+    offsets,
 )
 
 SLOW_S, BRIEF_S = 600.0, 20.0  # memory of the means
@@ -66,25 +67,21 @@ class Parts(NamedTuple):
     now: Floats
 
 
+_offsets = jit_inner(offsets)
+
+
 @jit_inner
 def _parts(table: Floats, drivers: int) -> Parts:
-    features = OWN + drivers
-    entry_size = 1 + features + 2 * TARGETS
-    ring = HEAD + 2 * drivers
-    gram = ring + HISTORY * entry_size
-    sums = gram + features * features
-    weights = sums + 2 * TARGETS * features
-    factors = weights + 2 * TARGETS * features
-    now = factors + TARGETS * N_QUANTILES
+    at = _offsets(drivers)
     return Parts(
-        features,
-        entry_size,
-        table[ring:gram],
-        table[gram:sums],
-        table[sums:weights],
-        table[weights:factors],
-        table[factors:now],
-        table[now:],
+        at.features,
+        at.entry,
+        table[at.ring : at.gram],
+        table[at.gram : at.sums],
+        table[at.sums : at.weights],
+        table[at.weights : at.factors],
+        table[at.factors : at.now],
+        table[at.now :],
     )
 
 
@@ -125,8 +122,7 @@ def _describe(table: Floats, parts: Parts, drivers: int, row_w: float) -> None:
 
 @jit_inner
 def _outcomes(parts: Parts, now: int, ago: int, rises: Floats) -> None:
-    """Return the outcomes of a past reading: per lag the highest rise up to the lag, then per lag the rise at the
-    lag."""
+    """Write the outcomes of a past reading: per lag the highest rise up to the lag."""
     base = _entry_of(parts, now - ago)[0]
     highest, ahead = -np.inf, 0
     for i in range(N_LAGS):
@@ -137,24 +133,22 @@ def _outcomes(parts: Parts, now: int, ago: int, rises: Floats) -> None:
             ahead += 1
             highest = max(highest, _entry_of(parts, now - ago + ahead)[0] - base)
         rises[i] = highest
-        rises[N_LAGS + i] = _entry_of(parts, now - ago + lag)[0] - base
 
 
 @jit_inner
 def _calibrate(parts: Parts, then: Floats, lag: int, rises: Floats, boost: float) -> None:
-    """Move the factors of both targets of one lag by the error of the past forecast.
+    """Move the factors of one lag by the error of the past forecast.
 
     One burst is part of as many outcomes as the lag is long, so a long lag takes smaller steps.
     """
     pace = boost / np.sqrt(LAGS[lag])
-    for target in (lag, N_LAGS + lag):
-        location = then[1 + parts.features + target]
-        spread = then[1 + parts.features + TARGETS + target]
-        z = (rises[target] - location) / spread
-        for q in range(N_QUANTILES):
-            at = target * N_QUANTILES + q
-            above = 1.0 if z > parts.factors[at] else 0.0
-            parts.factors[at] += ETAS[q] * pace * (above - (1 - QUANTILES[q]))
+    location = then[1 + parts.features + lag]
+    spread = then[1 + parts.features + TARGETS + lag]
+    z = (rises[lag] - location) / spread
+    for q in range(N_QUANTILES):
+        at = lag * N_QUANTILES + q
+        above = 1.0 if z > parts.factors[at] else 0.0
+        parts.factors[at] += ETAS[q] * pace * (above - (1 - QUANTILES[q]))
 
 
 @jit_inner

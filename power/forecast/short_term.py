@@ -25,7 +25,7 @@ from power.forecast.state_layout import (
     STEP_S,
     TARGETS,
     UNIT_W,
-    Layout,
+    offsets,
 )
 
 MAX_DRIVERS = 8
@@ -35,7 +35,8 @@ MAX_DRIVERS = 8
 class RowForecast:
     """The forecast after a number of readings."""
 
-    layout: Layout
+    drivers: int
+    now: int  # the offset of the quantiles in the table
     table: Floats
 
     @classmethod
@@ -43,13 +44,13 @@ class RowForecast:
         """Return the forecast before any reading.  For some minutes `prior_rise_w` is the last quantile, or a share
         of the row."""
         RuleError.raise_for(_violations(step_s, drivers, prior_rise_w))
-        layout = Layout(drivers)
-        table = np.zeros(layout.size)
+        at = offsets(drivers)
+        table = np.zeros(at.size)
         table[STEP_S] = step_s
         table[PRIOR_W] = prior_rise_w or 0.0
-        table[layout.factors : layout.now] = FIRST_FACTORS * TARGETS
+        table[at.factors : at.now] = FIRST_FACTORS * TARGETS
         table.flags.writeable = False
-        return cls(layout, table)
+        return cls(drivers, at.now, table)
 
     @property
     def seen(self) -> int:
@@ -60,9 +61,9 @@ class RowForecast:
         """Return the forecast after one more reading, with the drivers in watts; their number is fixed."""
         table = self.table.copy()
         seen = table[READINGS]
-        if len(drivers_w) != self.layout.drivers or not all(map(isfinite, drivers_w)):
+        if len(drivers_w) != self.drivers or not all(map(isfinite, drivers_w)):
             given = ", ".join(map(str, drivers_w)) or "none"
-            raise RuleError([(("drivers_w",), f"must be {self.layout.drivers} numbers, got {given}")])
+            raise RuleError([(("drivers_w",), f"must be {self.drivers} numbers, got {given}")])
         if not (isfinite(row_w) and row_w >= 0):
             raise RuleError([(("row_w",), f"must be a number from 0, got {row_w:g}")])
         if not isfinite(at_s) or (seen and at_s <= table[AT_S]):
@@ -73,22 +74,15 @@ class RowForecast:
         for watts in drivers_w:
             table[at] = watts
             at += 1
-        _step()(table, self.layout.drivers, at_s, row_w)
-        return type(self)(self.layout, table)
+        _step()(table, self.drivers, at_s, row_w)
+        return type(self)(self.drivers, self.now, table)
 
     def rise_w(self, horizon_s: float, quantile: float) -> float:
         """Return how far the highest reading of the horizon exceeds the last one at a quantile; at least 0."""
-        return max(0.0, self._quantile_w(horizon_s, quantile, first=0))
-
-    def change_w(self, horizon_s: float, quantile: float) -> float:
-        """Return the reading at the end of the horizon less the last one, at a quantile; below 0 where it falls."""
-        return self._quantile_w(horizon_s, quantile, first=len(LAGS))
-
-    def _quantile_w(self, horizon_s: float, quantile: float, *, first: int) -> float:
         lower, upper, share = _places(horizon_s, quantile, self.table.item(STEP_S))
-        at, item = self.layout.now + first * len(QUANTILES), self.table.item
-        low = item(at + lower)
-        return float((low + share * (item(at + upper) - low)) * item(UNIT_W))
+        item = self.table.item
+        low = item(self.now + lower)
+        return max(0.0, float((low + share * (item(self.now + upper) - low)) * item(UNIT_W)))
 
 
 @lru_cache(maxsize=256)

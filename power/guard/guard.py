@@ -12,14 +12,20 @@ import numpy as np
 
 from power.arrays import Ints
 from power.controls import UNTOUCHED, Clocks, Setting
-from power.guard.orders import NOT_CALM, Calm, Orders
 from power.guard.readback import Finding, Readback, events_of, no_commands
 from power.guard.row import Row
 from power.guard.settings import GuardSettings
-from power.guard.states import Cause, Event, EventKind, GuardMode, GuardState
+from power.guard.states import NOT_CALM, Calm, Cause, Event, EventKind, GuardMode, GuardState, Orders
 from power.guard.telemetry import BRAKE, NO_SERVERS, Telemetry
-from power.guard.telemetry_health import TelemetryHealth, allowed_outage_s, assess, is_valid
-from power.guard.transitions import is_over, last_reading_s, next_mode
+from power.guard.transitions import (
+    TelemetryHealth,
+    allowed_outage_s,
+    assess,
+    is_over,
+    is_valid,
+    last_reading_s,
+    next_mode,
+)
 from power.policies.interface import Policy
 from power.telemetry import Budget, Observation
 

@@ -1,4 +1,4 @@
-"""The states of the guard, the causes of their transitions, and its events.
+"""The states of the guard, the causes of their transitions, its events and its orders.
 
 NORMAL           the policy's setting applies
 DEGRADED         readings are fresh, but budget or actuation is not reliable: at most the degraded clocks
@@ -8,10 +8,12 @@ RELEASING        brake off, at the worst-case clocks until the row has stayed be
 """
 
 from enum import StrEnum
+from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
 from power.arrays import Bools, Floats, Ints
 from power.controls import Setting
+from power.guard.telemetry import NO_SERVERS
 
 StateT = TypeVar("StateT")
 
@@ -98,3 +100,29 @@ class GuardState(NamedTuple, Generic[StateT]):
     read_s: float  # the newest reading while telemetry is lost
     good_readings: int  # since readings came back
     brakes: int
+
+
+class Orders(NamedTuple):
+    """The output of a step of the guard.  Orders are idempotent."""
+
+    mode: GuardMode
+    setting: Setting  # in force: limits and routing for the router, clocks for the servers in `command`
+    command: Ints = NO_SERVERS  # servers to command `setting.clocks`
+    brake: Ints = NO_SERVERS  # servers to brake
+    release: Ints = NO_SERVERS  # servers to release from the brake
+    events: tuple[Event, ...] = ()
+
+    @property
+    def quiet(self) -> bool:
+        """Return whether there is nothing to send."""
+        return not (self.command.size or self.brake.size or self.release.size)
+
+
+class Calm(NamedTuple):
+    """The range in which a step changes nothing: fresh readings stay below, budget and read-backs do not change."""
+
+    below_w: float
+    until_s: float
+
+
+NOT_CALM = Calm(-inf, -inf)

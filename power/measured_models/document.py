@@ -17,7 +17,6 @@ from pydantic import Field, model_validator
 from fleet.catalogues import folded
 from fleet.documents import Frozen, RuleError, parse_document, read_model
 from fleet.gpus import GpuSpec
-from power.controls import FULL_CLOCK
 
 Share = Annotated[float, Field(ge=0, le=2)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -149,14 +148,6 @@ class ClockShares(Frozen):
         """Return the remaining share of full power at a clock."""
         return self.floor_share + (1 - self.floor_share) * float(clock**self.exponent)
 
-    def clock_leaving(self, share: float) -> float | None:
-        """Return the clock that leaves this share of power; None below the fitted range."""
-        if share >= 1:
-            return FULL_CLOCK
-        if share < self.left(self.lowest):
-            return None
-        return float(((share - self.floor_share) / (1 - self.floor_share)) ** (1 / self.exponent))
-
 
 class ServerShares(Frozen):
     """CPUs, memory, fans, NICs and conversion losses inside the server, per GPU; without the cooling of the room."""
@@ -194,10 +185,6 @@ class PowerShares(Frozen):
         known = self.by_name.get(folded(name))
         cited = {folded(board): share for board, share in self.idle_shares.items()}.get(folded(name))
         return known.idle_share.mid if known else self.unmeasured.idle_share.mid if cited is None else cited
-
-    def serving_on(self, gpu: GpuSpec) -> ServingShares | None:
-        """Return the batch shares of a GPU type, if they were measured."""
-        return next((one for one in self.serving if folded(one.name) == folded(gpu.name)), None)
 
 
 class Engines(Frozen):

@@ -7,7 +7,7 @@ refer to that clock.  Time by limit combines both and needs no such anchor; the 
 """
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -116,8 +116,3 @@ def _curve(clocks: Floats, shares: Floats) -> tuple[float, float]:
     off = [np.sum((shares / (floor + (1 - floor) * powers) - 1) ** 2, axis=1) for floor in FLOORS]
     floor_at, exponent_at = np.unravel_index(int(np.argmin(off)), (len(FLOORS), len(EXPONENTS)))
     return float(FLOORS[floor_at]), float(EXPONENTS[exponent_at])
-
-
-def limits_by_clock(full_w: float, clocks: Sequence[float], *, shares: ClockShares) -> Mapping[float, float]:
-    """Return the power limit that slows compute-bound work as much as each clock."""
-    return {clock: full_w * shares.left(clock) for clock in clocks}

@@ -12,8 +12,7 @@ from statistics import median
 import numpy as np
 
 from power.measured_models.document import Engine, Error
-from power.measured_models.points import RequestPoint, error_of, grouped
-from power.measured_models.times import prompt_times, token_times
+from power.measured_models.points import RequestPoint, error_of, grouped, prompt_times, token_times
 
 MAX_PROMPT_SHARE = 0.1  # of a run's time
 FILLING_TOKENS = 1024  # from here on a prompt fills an A100

@@ -14,8 +14,7 @@ import numpy as np
 
 from power.arrays import Floats
 from power.measured_models.document import BoardShares, Engine, Error, ServingShares, Spread
-from power.measured_models.points import ServingPoint, error_of, grouped, spread_of
-from power.measured_models.times import token_times
+from power.measured_models.points import ServingPoint, error_of, grouped, spread_of, token_times
 
 SATURATIONS = (64.0, 128.0, 256.0, 512.0)
 FEWEST_POINTS = 3  # of a family: a curve needs more than its two ends

@@ -100,16 +100,6 @@ def frontier(controls: Sequence[Control], grid: Sequence[float]) -> tuple[Rung, 
     return tuple(rungs)
 
 
-def training_w(job: TrainingJob, clock: float) -> float:
-    """Return the highest power of a server of a job: while all its servers compute."""
-    return job.trough_w + (job.compute_w - job.trough_w) * float(clock**job.clock_exponent)
-
-
-def training_slowdown(job: TrainingJob, clock: float) -> float:
-    """Return the slowdown of its iterations; the exchange does not depend on the clock."""
-    return 1 + job.compute_share * (1 / clock - 1)
-
-
 def _serving_control(
     kinds: Sequence[ServerModel], mix: Floats, *, name: str, priority: Priority, phase: Phase, slack: Slack
 ) -> Control:
@@ -126,10 +116,10 @@ def _serving_control(
 
 def _training_control(jobs: Sequence[TrainingJob]) -> Control:
     def loss(clock: float) -> float:
-        return sum(job.servers * (training_slowdown(job, clock) - 1) for job in jobs) / TRAINING_SLACK
+        return sum(job.servers * (job.slowdown(clock) - 1) for job in jobs) / TRAINING_SLACK
 
     def saved_w(clock: float) -> float:
-        return sum(job.servers * (job.compute_w - training_w(job, clock)) for job in jobs)
+        return sum(job.servers * (job.compute_w - job.peak_w(clock)) for job in jobs)
 
     return Control(name="training", loss=loss, saved_w=saved_w)
 

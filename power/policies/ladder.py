@@ -26,12 +26,11 @@ from operator import mul
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from power.admission import HIGH_LIMIT_SHARE, LOW_LIMIT_SHARE
 from power.arrays import Floats
 from power.controls import Phase, Priority, Routing, Setting
-from power.policies.frontier import Rung, clock_grid, controls_of, frontier, training_w
+from power.policies.frontier import Rung, clock_grid, controls_of, frontier
 from power.policies.loss import Slack
 from power.server_model import BLOOM_A100, ServerModel
 from power.telemetry import Observation
@@ -140,21 +139,6 @@ class Ladder:
         """Return a share of the budget while every control is at high clock."""
         return -inf if state.rung or state.step else self.margins.calm_share * budget_w
 
-    def safe_rung(self, servers: npt.ArrayLike, budget_w: float) -> Rung | None:
-        """Return the first rung at which all servers[model, priority] fit in their most power-hungry phase, for a row
-        without telemetry; None if no rung fits.  Training servers count under `jobs`, not here.
-        """
-        serving = np.asarray(servers, dtype=float)
-        shape = (-1, len(self.kinds), len(Priority), len(Phase))
-        peak_w = np.array(self._draws.peak_w).reshape(shape)
-        highest_w = peak_w[..., [Phase.IDLE, Phase.TOKEN, Phase.PROMPT]].max(axis=-1)
-        worst_w = (highest_w * serving).sum(axis=(1, 2)) + np.array([self._jobs_w(rung) for rung in self.rungs])
-        fits = np.flatnonzero(worst_w <= budget_w)
-        return self.rungs[int(fits[0])] if len(fits) else None
-
-    def _jobs_w(self, rung: Rung) -> float:
-        return sum(job.servers * training_w(job, rung.clocks.training) for job in self.jobs)
-
     @cached_property
     def _draws(self) -> Draws:
         shape = (len(self.rungs), len(self.kinds), len(Priority), len(Phase))
@@ -250,8 +234,8 @@ class Ladder:
 def _training_w(jobs: Sequence[TrainingJob], clock: float) -> tuple[float, float]:
     """Return the power of the mean server of all jobs: while computing, and over its iterations."""
     servers = sum(job.servers for job in jobs)
-    peak_w = sum(job.servers * training_w(job, clock) for job in jobs) / servers
-    rise_w = sum(job.servers * (training_w(job, clock) - job.trough_w) * (1 - job.compute_share) for job in jobs)
+    peak_w = sum(job.servers * job.peak_w(clock) for job in jobs) / servers
+    rise_w = sum(job.servers * (job.peak_w(clock) - job.trough_w) * (1 - job.compute_share) for job in jobs)
     return peak_w, peak_w - rise_w / servers
 
 

@@ -6,12 +6,13 @@ The loss of a row is the sum over its servers.  A priority that is slowed in eve
 per server.  The frontier of `ladder` and the cap program minimise the same sum.
 """
 
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from pydantic import Field
 
 from fleet.documents import Frozen
 from power.controls import Phase, Priority
+from power.server_model import ServerModel
 
 SlackShare = Annotated[float, Field(gt=0, le=100)]
 
@@ -26,23 +27,13 @@ class Slack(Frozen):
         return self.high if priority is Priority.HIGH else self.low
 
 
-class HasSlowdown(Protocol):
-    """The speed of a server; `power.server_model.ServerModel` implements this interface."""
-
-    def prompt_slowdown(self, clock: float) -> float:
-        """Return time over time at full clock."""
-
-    def token_slowdown(self, clock: float) -> float:
-        """Return time over time at full clock."""
-
-
-def slowdown(model: HasSlowdown, phase: Phase, clock: float) -> float:
+def slowdown(model: ServerModel, phase: Phase, clock: float) -> float:
     """Return time over time at full clock; 1 for a server that serves nothing."""
     if phase is Phase.PROMPT:
         return model.prompt_slowdown(clock)
     return model.token_slowdown(clock) if phase is Phase.TOKEN else 1.0
 
 
-def clock_loss(model: HasSlowdown, priority: Priority, phase: Phase, clock: float, slack: Slack) -> float:
+def clock_loss(model: ServerModel, priority: Priority, phase: Phase, clock: float, slack: Slack) -> float:
     """Return the loss of one server in a phase at a clock."""
     return (slowdown(model, phase, clock) - 1) / slack.of(priority)

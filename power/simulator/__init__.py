@@ -1,6 +1,6 @@
 """A row of servers in simulated time; `simulate` is the entry point.  Model: docs/explanation/power/simulator.md."""
 
-from power.simulator.outcome import ClockChange, Outcome, Requests
+from power.simulator.outcome import Outcome
 from power.simulator.run import simulate
 from power.simulator.spec import (
     BiasedTelemetry,
@@ -16,7 +16,6 @@ from power.simulator.spec import (
 
 __all__ = [
     "BiasedTelemetry",
-    "ClockChange",
     "DriverReloaded",
     "Fault",
     "IgnoredActuation",
@@ -24,7 +23,6 @@ __all__ = [
     "MissingTelemetry",
     "Outcome",
     "PlannerKilled",
-    "Requests",
     "RowSpec",
     "StaleTelemetry",
     "simulate",

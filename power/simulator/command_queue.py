@@ -5,14 +5,33 @@
     in flight --delay, ignored--> idle                   nothing changes and nothing is reported
 
 The brake has its own path: it takes effect, or releases, `brake_delay_s` after its order, over any locked clock.
+
+Faults draw from a stream of their own, so that a run is the same on every machine.
 """
 
 from math import inf
 
+import numpy as np
+
 from fleet.numba_cache import jit_inner
 from power.simulator.power_model import bring, bring_job, schedule, settle, settle_job
-from power.simulator.rng import strikes
-from power.simulator.state import NO_INDEX, RowState
+from power.simulator.state import NO_INDEX, Record, RowState
+
+
+@jit_inner
+def _drawn(row: Record) -> float:
+    """Return a number from 0 to 1 (SplitMix64, Steele, Lea, Flood 2014)."""
+    row.random = row.random + np.uint64(0x9E3779B97F4A7C15)
+    mixed = row.random
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return float((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(11)) / 9007199254740992.0
+
+
+@jit_inner
+def strikes(row: Record, share: float, from_s: float, to_s: float) -> bool:
+    """Return whether a fault hits now."""
+    return bool(share > 0.0 and from_s <= row.now_s < to_s and _drawn(row) < share)
 
 
 @jit_inner

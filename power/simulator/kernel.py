@@ -10,13 +10,13 @@ Importing this module compiles it, or loads the result of an earlier process.  O
 from numba import float64, from_dtype, types, void
 
 from fleet.numba_cache import jit_entry, jit_inner
-from power.simulator.command_queue import brake, land, order, reload
-from power.simulator.meter import elapse, meter
-from power.simulator.power_model import next_server
+from power.simulator.command_queue import brake, land, order, reload, strikes
+from power.simulator.power_model import COMPUTES, NOT_BEGUN, next_server, settle_job
 from power.simulator.routing import dispatch, park
 from power.simulator.serving import arrival, arrive, work
-from power.simulator.state import JOB, KIND, NO_INDEX, POOL, REQUEST, ROW, SERVER, SLOT, WINDOW_S, RowState
-from power.simulator.training_jobs import next_job, swing
+from power.simulator.state import JOB, KIND, NO_INDEX, POOL, REQUEST, ROW, SERVER, SLOT, WINDOW_S, Record, RowState
+
+EXCHANGES = 2
 
 ROW_STATE = types.NamedTuple(  # type: ignore[no-untyped-call]
     [
@@ -30,6 +30,64 @@ ROW_STATE = types.NamedTuple(  # type: ignore[no-untyped-call]
     ],
     RowState,
 )
+
+
+@jit_inner
+def swing(state: RowState, j: int) -> None:
+    """Start a training job, or switch it between computing and exchanging."""
+    job = state.jobs[j]
+    job.since_s = state.row[0].now_s
+    if job.stage == COMPUTES:
+        job.stage, job.left_s = EXCHANGES, job.exchange_s
+    else:
+        job.iterations += job.stage == EXCHANGES
+        if job.stage == NOT_BEGUN:
+            job.since_s = job.start_s
+        job.stage, job.left_s = COMPUTES, job.compute_s
+    settle_job(state, j)
+
+
+@jit_inner
+def next_job(state: RowState) -> int:
+    """Return the job with the next change of phase; NO_INDEX if there are no jobs."""
+    soonest = NO_INDEX
+    for j in range(len(state.jobs)):
+        if soonest == NO_INDEX or state.jobs[j].next_s < state.jobs[soonest].next_s:
+            soonest = j
+    return soonest
+
+
+@jit_inner
+def elapse(row: Record, until_s: float) -> None:
+    """Advance time at constant power."""
+    span_s = until_s - row.now_s
+    row.window_j += row.row_w * span_s
+    row.window_modelled_j += row.modelled_w * span_s
+    row.busy_server_s += row.busy * span_s
+    row.now_s = until_s
+
+
+@jit_inner
+def meter(state: RowState) -> bool:
+    """End a window; return whether a fresh reading came."""
+    row, servers = state.row[0], state.servers
+    state.readings[row.ticks], state.modelled[row.ticks] = row.window_j / WINDOW_S, row.window_modelled_j / WINDOW_S
+    row.energy_j += row.window_j
+    row.window_j = row.window_modelled_j = 0.0
+    row.row_w = row.modelled_w = 0.0  # recomputed, so that sums of differences do not drift
+    for i in range(len(servers)):
+        row.row_w += servers[i].watts
+        row.modelled_w += servers[i].modelled_w
+    newest = row.ticks - row.delay_windows
+    row.ticks += 1
+    lost = row.stale_from_s <= row.now_s < row.stale_to_s
+    if newest < 0 or lost or strikes(row, row.missing_share, row.missing_from_s, row.missing_to_s):
+        return False
+    row.reading_index, row.reading_w = newest, state.readings[newest]
+    if row.meter_from_s <= row.now_s < row.meter_to_s:
+        row.reading_w *= row.meter_factor
+    row.ratio += row.smoothing * (row.reading_w / state.modelled[newest] - row.ratio)
+    return True
 
 
 @jit_inner

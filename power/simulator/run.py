@@ -4,10 +4,10 @@ The engine runs from decision to decision without Python.  The controller, a bar
 guard around one, is a `Control`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 
@@ -15,28 +15,31 @@ from power.arrays import Ints
 from power.controls import Clocks, Setting
 from power.guard import GuardSettings, Orders, Servers, Telemetry
 from power.policies.interface import Policy
-from power.simulator.control import Control, PolicyAlone
-from power.simulator.faults import install, kill_times
-from power.simulator.guard_adapter import Guarded, row_of, settings_of
+from power.simulator.control import Control, Guarded, PolicyAlone, row_of, settings_of
 from power.simulator.initial_state import initial_state, models_of
 from power.simulator.outcome import ClockChange, Outcome, requests_of
-from power.simulator.spec import Fault, PlannerKilled, RowSpec
+from power.simulator.spec import (
+    BiasedTelemetry,
+    DriverReloaded,
+    Fault,
+    IgnoredActuation,
+    LateActuation,
+    MissingTelemetry,
+    PlannerKilled,
+    RowSpec,
+    StaleTelemetry,
+)
 from power.simulator.state import ROW, WINDOW_S, RowState
 from power.telemetry import Budget, Reading
 from power.workload import Work
 
-
-class Kernel(Protocol):
-    """`power.simulator.kernel`, imported at first use: numba and compiling take seconds."""
-
-    def advance(self, state: RowState, until_s: float, calm_w: float, /) -> None: ...
-
-
-def load_kernel() -> Kernel:
-    """Import the kernel: compile it, or load the result of an earlier process."""
-    from power.simulator import kernel  # noqa: PLC0415 - numba and compiling take seconds
-
-    return cast("Kernel", kernel)
+_PREFIX = {
+    StaleTelemetry: "stale",
+    MissingTelemetry: "missing",
+    BiasedTelemetry: "meter",
+    IgnoredActuation: "ignored",
+    LateActuation: "late",
+}
 
 
 def simulate(
@@ -63,7 +66,7 @@ def simulate(
         settings = guard or settings_of(spec)
         control = Guarded(policy, row=row, settings=settings, read_back_s=spec.read_back_s)
     run = _Run(spec, work, state=state, control=control, faults=tuple(faults))
-    run.through(load_kernel(), skip_calm=skip_calm)
+    run.through(skip_calm=skip_calm)
     return run.outcome()
 
 
@@ -99,12 +102,6 @@ def _column(name: str) -> int:
 _NOW_S, _READING_INDEX, _READING_W, _CHANGES = map(_column, ("now_s", "reading_index", "reading_w", "changes"))
 
 
-@dataclass
-class _Times:
-    clocks: list[ClockChange] = field(default_factory=list)
-    braked: list[list[float]] = field(default_factory=list)
-
-
 class _Run:
     def __init__(
         self, spec: RowSpec, work: Work, *, state: RowState, control: Control, faults: tuple[Fault, ...]
@@ -112,18 +109,21 @@ class _Run:
         self._spec, self._work, self._control = spec, work, control
         self._state = state
         install(self._state, faults)
-        self._planner = _Planner(spec, kill_times(faults))
+        self._planner = _Planner(spec, tuple(fault for fault in faults if isinstance(fault, PlannerKilled)))
         self._row = self._state.row[0]
         self._row["command_delay_s"] = control.command_delay_s
         self._floats, self._ints = state.row.view(np.float64), state.row.view(np.int64)
         self._counts = state.counts.view()
         self._counts.flags.writeable = False
         self._setting = Setting()
-        self._times = _Times()
+        self._clocks: list[ClockChange] = []
+        self._braked: list[list[float]] = []
         self._held, self._held_at = np.zeros((4, work.servers)), -1
         self._ticks = 0
 
-    def through(self, kernel: Kernel, *, skip_calm: bool) -> None:
+    def through(self, *, skip_calm: bool) -> None:
+        from power.simulator import kernel  # noqa: PLC0415 - numba and compiling take seconds
+
         state, control, end_s = self._state, self._control, len(self._state.readings) * WINDOW_S
         calm_w, until_s, now_s = -inf, end_s, 0.0
         while now_s < end_s:
@@ -153,8 +153,8 @@ class _Run:
             utilisation=float(row["busy_server_s"]) / max(1.0, serving * end_s),
             requests=requests_of(state.requests, pool=pool, priority=priority[pool]),
             iterations=state.jobs["iterations"].copy(),
-            clocks=tuple(self._times.clocks),
-            braked_s=tuple((start, end) for start, end in self._times.braked),
+            clocks=tuple(self._clocks),
+            braked_s=tuple((start, end) for start, end in self._braked),
             commands=int(row["commands"]),
             ignored=int(row["ignored"]),
             ticks=self._ticks,
@@ -197,7 +197,7 @@ class _Run:
     def _set(self, setting: Setting) -> None:
         row = self._row
         if setting.clocks != self._setting.clocks:
-            self._times.clocks.append(ClockChange(float(row["now_s"]), setting.clocks))
+            self._clocks.append(ClockChange(float(row["now_s"]), setting.clocks))
             for name, clock in zip(Clocks._fields, setting.clocks, strict=True):
                 row[name] = clock
         row["low_limit_w"], row["high_limit_w"] = setting.low_limit_w, setting.high_limit_w
@@ -212,7 +212,28 @@ class _Run:
         servers["brake_due_s"][servers_] = np.where(under_way, due_s, now_s + self._spec.brake_delay_s)
         servers["brake_to"][servers_] = to
         self._row["ordered"] = 1
-        if to and (not self._times.braked or self._times.braked[-1][1] < inf):
-            self._times.braked.append([now_s, inf])
-        elif not to and self._times.braked and self._times.braked[-1][1] == inf:
-            self._times.braked[-1][1] = now_s
+        if to and (not self._braked or self._braked[-1][1] < inf):
+            self._braked.append([now_s, inf])
+        elif not to and self._braked and self._braked[-1][1] == inf:
+            self._braked[-1][1] = now_s
+
+
+def install(state: RowState, faults: Sequence[Fault]) -> None:
+    """Install the faults in the engine's state, at most one of each kind."""
+    row = state.row[0]
+    for fault in faults:
+        if isinstance(fault, PlannerKilled):
+            continue
+        if isinstance(fault, DriverReloaded):
+            row["reloaded_s"], row["reloaded_share"] = fault.at_s, fault.share
+            continue
+        prefix = _PREFIX[type(fault)]
+        row[f"{prefix}_from_s"], row[f"{prefix}_to_s"] = fault.from_s, fault.to_s
+        if isinstance(fault, MissingTelemetry | IgnoredActuation | LateActuation):
+            row[f"{prefix}_share"] = fault.share
+        if isinstance(fault, IgnoredActuation):
+            row["brake_ignored_share"] = fault.brake_share
+        if isinstance(fault, LateActuation):
+            row["late_s"] = fault.late_s
+        if isinstance(fault, BiasedTelemetry):
+            row["meter_factor"] = fault.factor

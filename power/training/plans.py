@@ -4,7 +4,7 @@ The frontier mixes two clocks within a computation.  A plan gives each computati
 and spends the remaining time where it saves most.  `bound_j`, the frontier's energy, is a proven lower bound.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,18 +64,31 @@ def planned_at(frontier: Frontier, time_s: float) -> Plan:
 
 def under_mean(frontier: Frontier, limit_w: float) -> Plan:
     """Return the fastest plan whose mean power is within a limit; raise RuleError if there is none."""
-    slowest = planned_at(frontier, frontier.slowest_s)
-    if slowest.mean_w > limit_w:
-        message = f"must be at least {slowest.mean_w:g}, the power at the slowest clocks worth having, got {limit_w:g}"
-        raise RuleError([(("limit_w",), message)])
-    fastest = planned_at(frontier, frontier.fastest_s)
-    if fastest.mean_w <= limit_w:
+    return _fastest(frontier, lambda plan: plan.mean_w, limit_w, field="limit_w", what="power")
+
+
+def plan_within(frontier: Frontier, *, share_w: float) -> Plan:
+    """Return the fastest plan whose highest power stays within a share; raise RuleError if there is none."""
+
+    def peak_w(plan: Plan) -> float:
+        return float(timeline(frontier.iteration, plan.choices)[1].max())
+
+    return _fastest(frontier, peak_w, share_w, field="share_w", what="peak")
+
+
+def _fastest(frontier: Frontier, watts: Callable[[Plan], float], limit_w: float, *, field: str, what: str) -> Plan:
+    low_s, high_s = frontier.fastest_s, frontier.slowest_s
+    best = planned_at(frontier, high_s)
+    if watts(best) > limit_w:
+        slowest = f"the {what} at the slowest clocks worth having"
+        raise RuleError([((field,), f"must be at least {watts(best):g}, {slowest}, got {limit_w:g}")])
+    fastest = planned_at(frontier, low_s)
+    if watts(fastest) <= limit_w:
         return fastest
-    low_s, high_s, best = frontier.fastest_s, frontier.slowest_s, slowest
     while high_s - low_s > 1e-6 * high_s:
         middle_s = (low_s + high_s) / 2
         plan = planned_at(frontier, middle_s)
-        if plan.mean_w <= limit_w:
+        if watts(plan) <= limit_w:
             best, high_s = plan, middle_s
         else:
             low_s = middle_s

@@ -5,6 +5,9 @@
 where `w_j` is job j's power at K steps of the common period, widened by its slip until the next alignment.
 Offsets are meaningful only among jobs of one period, so jobs form groups, each slowed to the longest period of its
 group.  Groups drift against each other, so their peaks are added.
+
+A breaker carries the peak of an iteration, not its mean, so a cap compares the row's share with the peak
+(docs/explanation/power/training.md, 5).
 """
 
 from collections.abc import Sequence
@@ -13,6 +16,7 @@ from itertools import product
 
 import numpy as np
 
+from fleet.documents import RuleError
 from power.arrays import Floats, Ints
 from power.training.swings import largest_rise_w, stretched, swing_of, widened
 from power.workload.workload import TrainingJob
@@ -21,6 +25,7 @@ STEPS = 96
 RESTARTS = 24
 MAX_TRIED = 20_000  # combinations for an exact enumeration
 MAX_ROUNDS = 50
+LOWEST_CLOCK = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +140,46 @@ def _score(total: Floats) -> tuple[float, float]:
 
 def _sum(profiles: Floats, offsets: Ints) -> Floats:
     return np.asarray(sum(np.roll(profile, shift) for profile, shift in zip(profiles, offsets, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """One clock for all training servers of a row."""
+
+    clock: float
+    peak_w: float
+    slowdown: float  # of the slowest job's iteration
+
+
+def clock_within(
+    jobs: Sequence[TrainingJob],
+    *,
+    share_w: float,
+    sensitivity: float = 1.0,
+    levels: Sequence[float] = (),
+    staggered: Staggered | None = None,
+) -> Cap:
+    """Return the highest clock at which the jobs' peak stays within their share; one of `levels`, if given."""
+    lowest_w = _peak_w(jobs, LOWEST_CLOCK, staggered)
+    if lowest_w > share_w:
+        message = f"must be at least {lowest_w:g}, the peak at the lowest clock ({LOWEST_CLOCK}), got {share_w:g}"
+        raise RuleError([(("share_w",), message)])
+    low, high = LOWEST_CLOCK, 1.0
+    if _peak_w(jobs, high, staggered) <= share_w:
+        low = high
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _peak_w(jobs, middle, staggered) <= share_w else (low, middle)
+    clock = max((level for level in levels if level <= low + 1e-9), default=LOWEST_CLOCK) if levels else low
+    slowdown = max(job.compute_share * sensitivity * (1 / clock - 1) for job in jobs)
+    return Cap(clock, _peak_w(jobs, clock, staggered), slowdown)
+
+
+def _peak_w(jobs: Sequence[TrainingJob], clock: float, staggered: Staggered | None) -> float:
+    """Return the peak of the jobs, simultaneous or staggered."""
+    trough_w = sum(job.servers * job.trough_w for job in jobs)
+    left = [float(clock**job.clock_exponent) for job in jobs]
+    if staggered is not None:
+        return trough_w + (staggered.peak_w - trough_w) * max(left)
+    above_w = [job.servers * (job.compute_w - job.trough_w) for job in jobs]
+    return trough_w + sum(watts * share for watts, share in zip(above_w, left, strict=True))

@@ -33,11 +33,10 @@ def at_clock(job: TrainingJob, clock: float, *, sensitivity: float = SENSITIVITY
     """Return the job at a lower clock: computing takes longer and draws less."""
     computing_s = job.iteration_s * job.compute_share * (1 + sensitivity * (1 / clock - 1))
     iteration_s = job.iteration_s * (1 - job.compute_share) + computing_s
-    above_w = (job.compute_w - job.trough_w) * float(clock**job.clock_exponent)
     changed = {
         "iteration_s": iteration_s,
         "compute_share": computing_s / iteration_s,
-        "compute_w": job.trough_w + above_w,
+        "compute_w": job.peak_w(clock),
     }
     return job.model_copy(update=changed)
 
@@ -51,9 +50,8 @@ def stretched(job: TrainingJob, period_s: float, *, sensitivity: float = SENSITI
 
 def swing_of(job: TrainingJob, *, steps: int, clock: float = 1.0) -> Swing:
     """Return the power of all servers of a job together: they compute, then exchange."""
-    above_w = (job.compute_w - job.trough_w) * float(clock**job.clock_exponent)
     at = (np.arange(steps) + 0.5) / steps
-    watts = np.where(at < job.compute_share, job.trough_w + above_w, job.trough_w)
+    watts = np.where(at < job.compute_share, job.peak_w(clock), job.trough_w)
     return Swing(job.name, job.iteration_s, watts * job.servers)
 
 

@@ -3,18 +3,10 @@ docs/explanation/power/caps.md.
 """
 
 from power.tree.document import PowerTree
-from power.tree.elements import Correlation, Feed, Load, ServerGroup, Training
-from power.tree.from_topology import feeds_of
-from power.tree.hierarchy import Hierarchy, ServerClass
+from power.tree.elements import Feed, feeds_of
 
 __all__ = [
-    "Correlation",
     "Feed",
-    "Hierarchy",
-    "Load",
     "PowerTree",
-    "ServerClass",
-    "ServerGroup",
-    "Training",
     "feeds_of",
 ]

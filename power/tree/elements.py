@@ -12,10 +12,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from fleet.documents import Frozen, RuleError, Violation
+from fleet.errors import UnknownNameError
+from fleet.topology import Site, Topology
 from fleet.topology.elements import PowerDomain, Redundancy
 from fleet.topology.hostlist import Name, NameSeries
-from power.controls import FULL_CLOCK, Priority
-from power.server_model import Clock, Exponent, ServerModel, Watt
+from power.controls import Priority
+from power.server_model import Clock, ServerModel, Training
 
 MAX_SERIES = 8784  # hours of a year
 
@@ -151,29 +153,6 @@ class Load(Frozen):
                     break
 
 
-class Training(Frozen):
-    """Servers that compute together and exchange together: they peak at once."""
-
-    compute_w: Watt  # of one server at full clock
-    trough_w: Watt  # of one server while it exchanges
-    compute_share: float = Field(gt=0, le=1)  # of an iteration at full clock
-    clock_exponent: Exponent = 1.3  # of the part above the trough
-
-    @model_validator(mode="after")
-    def _swings_down(self) -> Self:
-        if self.trough_w > self.compute_w:
-            raise RuleError([(("trough_w",), f"must be at most compute_w ({self.compute_w:g}), got {self.trough_w:g}")])
-        return self
-
-    def peak_w(self, clock: float = FULL_CLOCK) -> float:
-        """Return the power of one server that computes."""
-        return self.trough_w + (self.compute_w - self.trough_w) * float(clock**self.clock_exponent)
-
-    def slowdown(self, clock: float) -> float:
-        """Return the slowdown of an iteration."""
-        return 1 + self.compute_share * (1 / clock - 1)
-
-
 class ServerGroup(Frozen):
     """Equal servers that do one kind of work, on one feed or on each of a range of feeds."""
 
@@ -215,3 +194,25 @@ class Correlation(Frozen):
         if not self.low <= self.mid <= self.high:
             raise RuleError([((), f"must rise from low to high, got {self.low:g}, {self.mid:g}, {self.high:g}")])
         return self
+
+
+def feeds_of(
+    topology: Topology, *, site: str | None = None, budgets_w: Mapping[str, BudgetsW] | None = None
+) -> tuple[Feed, ...]:
+    """Return the power domains of a site, or of the only one, with budgets by the name they are written under."""
+    chosen = _site(topology, site)
+    given = dict(budgets_w or {})
+    names = [domain.name for domain in chosen.power]
+    for name in given:
+        if name not in names:
+            raise UnknownNameError(kind="power domain", name=name, known=names)
+    return tuple(Feed(**domain.model_dump(), budget_w=given.get(domain.name)) for domain in chosen.power)
+
+
+def _site(topology: Topology, name: str | None) -> Site:
+    if name is None and len(topology.sites) == 1:
+        return topology.sites[0]
+    for site in topology.sites:
+        if site.name == name:
+            return site
+    raise UnknownNameError(kind="site", name=name or "", known=[site.name for site in topology.sites])

@@ -10,11 +10,9 @@ from itertools import islice
 
 from fleet.documents import MAX_PROBLEMS, Violation
 from fleet.errors import nearest_names
-from fleet.topology.elements import Node
-from fleet.topology.expansion import Expansion, Placed
+from fleet.topology.elements import Expansion, Node, Placed
 from fleet.topology.hostlist import count, expand
-from fleet.topology.power_validation import cycles, sums
-from fleet.topology.reference_validation import references
+from fleet.topology.validation import cycles, references, sums
 from power.server_model import ServerModel
 from power.tree.elements import Feed, ServerGroup, length
 

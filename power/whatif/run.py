@@ -21,13 +21,12 @@ from power.guard import Event as GuardEvent
 from power.guard import EventKind
 from power.policies.registry import OWN_ROUTER, policy_named
 from power.server_model import ServerModel
-from power.simulator import Fault, Outcome, RowSpec, simulate
+from power.simulator import Fault, IgnoredActuation, Outcome, PlannerKilled, RowSpec, StaleTelemetry, simulate
 from power.simulator.state import WINDOW_S
 from power.slo_impact import POLCA_SLO, latency_impact, slo_holds
 from power.slo_impact import Impact as Measured
-from power.whatif.faults import chosen_fault
 from power.whatif.record import Record, envelope
-from power.whatif.request import PolicyName, RowRequest
+from power.whatif.request import FaultName, PolicyName, RowRequest
 from power.whatif.response import (
     MAX_EVENTS,
     MAX_POINTS,
@@ -43,6 +42,10 @@ from power.whatif.response import (
 )
 from power.workload import Sources, Work
 from power.workload.jobs import PROVISIONED_W
+
+MINUTE = round(60 / WINDOW_S)  # readings
+STALE_S = 10.0
+BUDGET_VALID_S = float(RowSpec.model_fields["budget_valid_s"].default)
 
 MIN_BUDGET_W, MAX_SERVER_W = 1.0, 1e6
 NO_LIMIT_W = 1e9  # a budget that no reading reaches
@@ -280,3 +283,40 @@ def _record(scenario: Scenario, free: Outcome, row: Outcome, *, fault_s: tuple[f
         brakes_s=np.array([start_s for start_s, _ in row.braked_s]),
         fault_s=fault_s,
     )
+
+
+def chosen_fault(request: RowRequest, *, uncapped_w: Floats) -> tuple[Fault, tuple[float, float]] | None:
+    """Return the requested fault and its interval."""
+    duration_s = len(uncapped_w) * WINDOW_S
+    length_s = duration_s if request.fault_s is None else request.fault_s
+    match request.fault:
+        case None:
+            return None
+        case FaultName.PLANNER_KILLED:
+            from_s = max(0.0, worst_minute_s(uncapped_w) - BUDGET_VALID_S)  # the last budget expires in that minute
+            to_s = min(duration_s, from_s + length_s)
+            return PlannerKilled(from_s=from_s, to_s=to_s), (from_s, to_s)
+        case FaultName.STALE_TELEMETRY:
+            length_s = STALE_S if request.fault_s is None else request.fault_s
+            from_s = steepest_s(uncapped_w, over_s=length_s, after_s=worst_minute_s(uncapped_w))
+            to_s = min(duration_s, from_s + length_s)
+            return StaleTelemetry(from_s=from_s, to_s=to_s), (from_s, to_s)
+        case FaultName.IGNORED_ACTUATION:
+            to_s = min(duration_s, length_s)
+            return IgnoredActuation(from_s=0.0, to_s=to_s, share=request.fault_share), (0.0, to_s)
+
+
+def worst_minute_s(row_w: Floats) -> float:
+    """Return the start of the minute with the highest mean power."""
+    size = min(MINUTE, len(row_w))
+    sums = np.convolve(row_w, np.ones(size), mode="valid")
+    return WINDOW_S * float(np.argmax(sums))
+
+
+def steepest_s(row_w: Floats, *, over_s: float, after_s: float) -> float:
+    """Return the start of the largest rise within a minute."""
+    first, steps = round(after_s / WINDOW_S), max(1, round(over_s / WINDOW_S))
+    here = row_w[first : first + MINUTE + steps]
+    if len(here) <= steps:
+        return after_s
+    return after_s + WINDOW_S * float(np.argmax(here[steps:] - here[:-steps]))

@@ -75,34 +75,13 @@ def mean_prompt_s(model: ServerModel, prompt_tokens: tuple[int, int]) -> float:
 
 # POLCA's mix for BLOOM-176B (arXiv 2308.12908, recalled rather than re-read; November 2026), chat halved by priority.
 POLCA_MIX = Mix(
-    kinds=(
-        RequestClass(
-            name="summarize",
-            priority=Priority.LOW,
-            prompt_tokens=(2048, 8192),
-            output_tokens=(256, 512),
-            share=0.25,
-        ),
-        RequestClass(
-            name="search",
-            priority=Priority.HIGH,
-            prompt_tokens=(512, 2048),
-            output_tokens=(1024, 2048),
-            share=0.25,
-        ),
-        RequestClass(
-            name="chat-low",
-            priority=Priority.LOW,
-            prompt_tokens=(2048, 4096),
-            output_tokens=(128, 2048),
-            share=0.25,
-        ),
-        RequestClass(
-            name="chat-high",
-            priority=Priority.HIGH,
-            prompt_tokens=(2048, 4096),
-            output_tokens=(128, 2048),
-            share=0.25,
-        ),
+    kinds=tuple(
+        RequestClass(name=name, priority=priority, prompt_tokens=prompt, output_tokens=output, share=0.25)
+        for name, priority, prompt, output in (
+            ("summarize", Priority.LOW, (2048, 8192), (256, 512)),
+            ("search", Priority.HIGH, (512, 2048), (1024, 2048)),
+            ("chat-low", Priority.LOW, (2048, 4096), (128, 2048)),
+            ("chat-high", Priority.HIGH, (2048, 4096), (128, 2048)),
+        )
     )
 )

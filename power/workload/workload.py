@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from fleet.documents import Frozen, RuleError, Violation
 from power.arrays import Floats, Ints
 from power.controls import Priority
+from power.server_model import Training
 
 
 class Pool(Frozen):
@@ -20,23 +20,14 @@ class Pool(Frozen):
     servers: int = Field(ge=0, le=100_000)
 
 
-class TrainingJob(Frozen):
+class TrainingJob(Training):
     """A job that computes on all its servers together, then exchanges; its power swings with that."""
 
     name: str = Field(min_length=1, max_length=100)
     servers: int = Field(ge=1, le=100_000)
     iteration_s: float = Field(gt=0, le=3600)  # at full clock
-    compute_share: float = Field(gt=0, le=1)  # of the iteration; the rest is exchange and waiting
     compute_w: float = Field(gt=0, le=1e6)  # of one server at full clock
-    trough_w: float = Field(ge=0, le=1e6)  # of one server while it exchanges
-    clock_exponent: float = Field(default=1.3, ge=0, le=4)  # of the part above the trough
     start_s: float = Field(default=0.0, ge=0)
-
-    @model_validator(mode="after")
-    def _swings_down(self) -> Self:
-        if self.trough_w > self.compute_w:
-            raise RuleError([(("trough_w",), f"must be at most compute_w ({self.compute_w:g}), got {self.trough_w:g}")])
-        return self
 
 
 @dataclass(frozen=True, slots=True, eq=False)

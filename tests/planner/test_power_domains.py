@@ -9,7 +9,8 @@ from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from planner import PlanRequest
 from planner.power_domains import power_domains, usd_per_kw_h
-from power.caps import Terms, effective_limits, feed_headroom, plan_caps, reweighted
+from power.caps import Terms, effective_limits, feed_headroom, plan_caps
+from power.caps.effective_limits import reweighted
 from power.tree import Feed, PowerTree
 from tests.planner.requests import given, solved
 from tests.power.trees import group, row, two_rows

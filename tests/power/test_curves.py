@@ -73,16 +73,6 @@ class TestClocks:
         curve = power_curve(GPUS.get("A100-80GB-SXM"))
         assert curve.busy_w(1110 / 1410).mid / curve.busy_w().mid == pytest.approx(0.80, abs=0.02)
 
-    @given(BOARDS, st.floats(0.2, 1.2))
-    def test_the_clock_under_a_limit_is_the_highest_that_keeps_it(self, gpu: GpuSpec, share: float) -> None:
-        curve, limit_w = power_curve(gpu), (gpu.tdp_w or 0.0) * share
-        clock = curve.clock_under(limit_w)
-        if clock is None:
-            assert curve.busy_w(curve.clock.lowest).high > limit_w
-        else:
-            assert curve.busy_w(clock).high <= limit_w
-            assert clock == 1.0 or curve.busy_w(clock + 1e-3).high > limit_w - 1e-6
-
     @given(BOARDS)
     def test_levels_fall_from_the_full_clock_and_each_saves_power(self, gpu: GpuSpec) -> None:
         curve = power_curve(gpu)

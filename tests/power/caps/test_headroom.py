@@ -7,8 +7,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from power.caps import Terms, feed_headroom, with_risk
+from power.caps.headroom import Running, chance_above, sampled_w
 from power.caps.power_model import busy_in, peak_w, working
-from power.caps.sampling import Running, chance_above, sampled_w
 from power.tree import PowerTree
 from tests.power.trees import group, row, two_rows
 

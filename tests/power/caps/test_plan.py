@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from fleet.documents import RuleError
 from fleet.solvers import Limits, SolveStatus
-from power.caps import CapPlan, Terms, domain_budgets, plan_caps, row_clocks
+from power.caps import CapPlan, Terms, domain_budgets, plan_caps
 from power.caps.budgets import Needs, split
+from power.caps.result import row_clocks
 from power.tree import PowerTree
 from tests.power.trees import group, row, two_rows
 

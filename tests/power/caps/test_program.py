@@ -9,11 +9,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from fleet.solvers import Limits, Solver, SolveStatus
-from power.caps.greedy import broken
 from power.caps.options import Option, not_beaten, raises_no_peak
 from power.caps.power_model import Draw
 from power.caps.program import CapProblem, Choice, FeedLimit
-from power.caps.solving import CapResult, solve
+from power.caps.solving import CapResult, broken, solve
 
 EXACT = Limits(time_limit_s=30.0)
 SIGMAS = 3.09

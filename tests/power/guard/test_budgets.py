@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from power.guard import BudgetError, BudgetOrder, GuardSettings, Timetable, accept
+from power.guard import BudgetOrder, GuardSettings, Timetable, accept
+from power.guard.budgets import BudgetError
 from power.telemetry import Budget
 
 SETTINGS = GuardSettings(rating_w=200_000.0, lead_s=60.0)

@@ -9,8 +9,8 @@ from fleet.documents import RuleError, parse_document, read_model, write_model
 from fleet.gpus import builtin_gpus
 from power.measured_models import PowerShares, builtin_curves, builtin_shares
 from power.measured_models.fitting import fit_curves
+from power.measured_models.points import prompt_times, token_times
 from power.measured_models.tables import Points, Row, read_table
-from power.measured_models.times import prompt_times, token_times
 from tests.power.measured_models import made_up
 
 DAY = dt.date(2026, 11, 21)

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from fleet.documents import RuleError
 from fleet.errors import UnknownNameError
 from fleet.gpus import builtin_gpus
-from power.curves import power_curve
 from power.measured_models import builtin_curves
 from power.measured_models.servers import clock_exponent, engine_of, server_model
 from power.server_model import BLOOM_A100
@@ -71,21 +70,3 @@ def test_unknown_engines_are_named_with_the_nearest() -> None:
 def test_a_batch_far_from_what_was_measured_is_refused() -> None:
     with pytest.raises(RuleError, match="together: must be near the measured batches, 1 to 32, got 500"):
         server_model(CURVES, A100, model="bloom-176b", together=500)
-
-
-class TestLimits:
-    @given(st.floats(0.31, 1))
-    def test_limit_and_clock_translate_into_each_other(self, clock: float) -> None:
-        assert CURVES.clock.clock_leaving(CURVES.clock.left(clock)) == pytest.approx(clock)
-
-    def test_a_limit_below_what_was_swept_has_no_clock(self) -> None:
-        assert CURVES.clock.clock_leaving(0.4) is None
-        assert CURVES.clock.clock_leaving(1.2) == 1.0
-
-    @settings(deadline=None)
-    @given(st.floats(0.31, 0.99))
-    def test_a_board_under_the_limit_of_a_clock_runs_at_that_clock(self, clock: float) -> None:
-        curve = power_curve(H100)
-        found = curve.clock_under(curve.busy_w(clock).high)
-        assert found is not None
-        assert found >= clock - 1e-5

@@ -177,19 +177,6 @@ def test_training_is_reckoned_at_what_it_draws_while_it_computes_and_learnt_at_i
     assert tighter.clocks.training < 1  # computing takes 60 kW of 61: less than the margins is free
 
 
-@given(servers=st.integers(1, 60), watts=st.floats(1500, 7000))
-def test_the_safe_rung_holds_whatever_servers_do(servers: int, watts: float) -> None:
-    rung = LADDER.safe_rung([[servers, servers]], 2 * servers * watts)
-    if rung is None:
-        assert BLOOM_A100.token_w(0.3) > watts
-        return
-    hungriest = [
-        max(BLOOM_A100.watts(phase, rung.clocks.of(priority, phase)) for phase in (Phase.TOKEN, Phase.PROMPT))
-        for priority in Priority
-    ]
-    assert sum(hungriest) <= 2 * watts * (1 + 1e-9)
-
-
 def test_rungs_fall_for_any_counts() -> None:
     """What lets the first rung that fits be found by counting those that do not."""
     for before, after in pairwise(LADDER._draws.peak_w):

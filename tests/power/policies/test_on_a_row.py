@@ -6,7 +6,7 @@ from power.controls import Priority
 from power.policies import OWN_ROUTER, policy_named
 from power.simulator import Outcome, RowSpec, simulate
 from power.slo_impact import latency_impact, slo_holds
-from power.workload import generated_work
+from power.workload.generated import generated_work
 
 DAYS, SEED = 0.1, 3
 FREE_W = 1e9

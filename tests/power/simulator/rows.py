@@ -12,7 +12,8 @@ from power.policies.thresholds import Untouched
 from power.server_model import Draw, ServerModel
 from power.simulator import Outcome, RowSpec, simulate
 from power.telemetry import Observation
-from power.workload import Pool, TrainingJob, Work
+from power.workload import TrainingJob, Work
+from power.workload.workload import Pool
 
 SMALL = ServerModel(
     name="small",

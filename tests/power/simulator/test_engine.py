@@ -10,7 +10,8 @@ from power.controls import Clocks, Priority, Routing, Setting
 from power.policies import policy_named
 from power.server_model import BLOOM_A100
 from power.simulator import Outcome, RowSpec, simulate
-from power.workload import TrainingJob, Work, generated_work
+from power.workload import TrainingJob, Work
+from power.workload.generated import generated_work
 from tests.power.simulator.rows import SCRIPTS, SMALL, Scripted, uncapped, work_of, works
 
 HALF = 0.5

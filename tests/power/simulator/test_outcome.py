@@ -7,7 +7,7 @@ from power.controls import Priority
 from power.policies import policy_named
 from power.simulator import RowSpec, simulate
 from power.whatif.request import POLCA_PEAK_SHARE
-from power.workload import generated_work
+from power.workload.generated import generated_work
 from tests.power.simulator.rows import SMALL, uncapped, work_of
 
 WORK = work_of([(at * 1.3, at % 2, 900, 60) for at in range(80)])

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.documents import RuleError
-from power.training.caps import clock_within, plan_within
-from power.training.plans import timeline, within
+from power.training.plans import plan_within, timeline, within
 from power.training.ramps import STEP_S, options_under, smoothed
-from power.training.staggering import best_offsets, grouped_by_period, stagger, wait_s
+from power.training.staggering import best_offsets, clock_within, grouped_by_period, stagger, wait_s
 from power.training.swings import largest_rise_w, stretched, swing_of, widened
 from power.training.time_energy_frontier import frontier
 from power.workload.workload import TrainingJob

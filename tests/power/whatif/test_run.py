@@ -8,10 +8,9 @@ import pytest
 from fleet.documents import RuleError
 from power.simulator import IgnoredActuation, PlannerKilled, StaleTelemetry
 from power.whatif.cost_estimate import expected_requests
-from power.whatif.faults import chosen_fault, steepest_s, worst_minute_s
 from power.whatif.record import envelope
 from power.whatif.request import FaultName, PolicyName, RowRequest
-from power.whatif.run import WhatIfRun, provisioned_w, run_whatif
+from power.whatif.run import WhatIfRun, chosen_fault, provisioned_w, run_whatif, steepest_s, worst_minute_s
 from power.workload import Sources
 
 SMALL = RowRequest(servers=14, budget_servers=8, days=0.0625, seed=3, policy=PolicyName.POLCA)

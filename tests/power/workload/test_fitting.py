@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from bench.data import text as shared_text
+from bench.harness import text as shared_text
 from fleet.documents import RuleError
 from fleet.errors import DocumentError
-from power.workload import Harmonic, Quantile, Shape, builtin_shape, course, fitted, read_rates
-from power.workload.fitting import is_rates
+from power.workload import fitted, read_rates
+from power.workload.fitting import course, is_rates
+from power.workload.load_profile import Harmonic, Quantile, Shape, builtin_shape
 
 RATES = "servegen_m-large_rate_600s.csv.gz"
 

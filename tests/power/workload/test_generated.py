@@ -9,7 +9,10 @@ from pydantic import ValidationError
 from fleet.documents import RuleError
 from power.controls import Priority
 from power.server_model import BLOOM_A100
-from power.workload import POLCA_MIX, Curve, Mix, RequestClass, Work, generated_work
+from power.workload import POLCA_MIX, Work
+from power.workload.generated import generated_work
+from power.workload.load_profile import Curve
+from power.workload.request_classes import Mix, RequestClass
 
 FLAT = Curve(3600.0, np.ones(25))
 

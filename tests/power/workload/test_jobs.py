@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from fleet.documents import RuleError
 from power.server_model import BLOOM_A100
-from power.workload import split_servers, training_jobs
-from power.workload.jobs import PEAK, TRAINED, trough_w
+from power.workload import training_jobs
+from power.workload.jobs import PEAK, TRAINED, split_servers, trough_w
 
 
 @given(st.integers(0, 60), st.integers(1, 9))

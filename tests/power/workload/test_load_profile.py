@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fleet.documents import RuleError, parse_document, read_model, write_model
-from power.workload import Curve, Quantile, Shape, builtin_shape
+from power.workload.load_profile import Curve, Quantile, Shape, builtin_shape
 
 
 def drawn(seed: int, days: float = 14.0) -> Curve:

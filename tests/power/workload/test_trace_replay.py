@@ -6,8 +6,9 @@ import pytest
 from fleet.documents import RuleError
 from fleet.traces import Trace
 from power.controls import Priority
-from power.workload import Curve, Recorded, batching, traced_work
-from power.workload.trace_replay import content_s
+from power.workload import Recorded, batching
+from power.workload.load_profile import Curve
+from power.workload.trace_replay import content_s, traced_work
 
 FLAT = Curve(3600.0, np.ones(25))
 
