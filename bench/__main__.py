@@ -1,5 +1,8 @@
 """`python -m bench [NAME ...]`: run benchmarks, print their tables, write `bench/out/NAME.json` and `bench/REPORT.md`.
 
+A table of the page stands between `<!-- table: NAME -->` and `<!-- end: NAME -->`; each row ends with its target, its
+anchor, its date and its machine.  A benchmark without a result in `bench/out` keeps the table that the page has.
+
 Without names it runs every benchmark that is not slow; `--all` runs the slow ones too, `--report` only writes the page.
 """
 
@@ -8,19 +11,21 @@ import json
 import math
 import os
 import platform
+import re
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.registry import REGISTRY
-from bench.report import OUT, shown, write_tables
+from bench.harness import OUT, ROOT, Row
+from bench.registry import REGISTRY, Benchmark
 from tests.testbed.requirements import UnavailableError
 
+REPORT = ROOT / "bench" / "REPORT.md"
 WIDTH = 500  # so that no column is cut; a terminal wraps what it cannot show
 
 
@@ -31,25 +36,31 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="run the slow benchmarks too")
     parser.add_argument("--report", action="store_true", help="run nothing; write the page from bench/out")
     given = parser.parse_args()
-    chosen = [] if given.report else given.names or [each.name for each in REGISTRY if given.all or not each.slow]
+    usual = [each.name for each in REGISTRY if given.all or not each.slow]
+    chosen = [] if given.report else given.names or usual
     OUT.mkdir(exist_ok=True)
-    for name in chosen:
-        try:
-            rows: list[dict[str, Any]] = import_module(f"bench.{name}").run()
-        except UnavailableError as unavailable:
-            print(f"{name}: not measured: {unavailable}")
-            continue
-        report = {
-            "benchmark": name,
-            "at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "python": platform.python_version(),
-            "machine": machine(),
-            "rows": [{column: _plain(value) for column, value in row.items()} for row in rows],
-        }
-        (OUT / f"{name}.json").write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
-        show(name, rows)
+    for benchmark in REGISTRY:
+        if benchmark.name in chosen:
+            _measure(benchmark)
     write_tables()
     return 0
+
+
+def _measure(benchmark: Benchmark) -> None:
+    try:
+        rows = benchmark.measure()
+    except UnavailableError as unavailable:
+        print(f"{benchmark.name}: not measured: {unavailable}")
+        return
+    report = {
+        "benchmark": benchmark.name,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "machine": machine(),
+        "rows": [{column: _plain(value) for column, value in row.items()} for row in rows],
+    }
+    (OUT / f"{benchmark.name}.json").write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
+    show(benchmark.name, rows)
 
 
 def machine() -> str:
@@ -58,7 +69,7 @@ def machine() -> str:
     return f"{os.cpu_count()} x {model or platform.machine()}"
 
 
-def show(name: str, rows: list[dict[str, Any]]) -> None:
+def show(name: str, rows: Sequence[Row]) -> None:
     table = Table(title=name.replace("_", " "), title_justify="left", box=None)
     columns = list(dict.fromkeys(column for row in rows for column in row))
     for column in columns:
@@ -72,6 +83,43 @@ def show(name: str, rows: list[dict[str, Any]]) -> None:
 def _plain(value: Any) -> Any:
     """Replace an infinite number, which JSON cannot hold."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_tables(*, page: Path = REPORT, out: Path = OUT) -> list[str]:
+    """Replace each table that has a result; return the names of the benchmarks."""
+    text, written = page.read_text(encoding="utf-8"), []
+    for benchmark in REGISTRY:
+        result = out / f"{benchmark.name}.json"
+        marked = re.compile(rf"(<!-- table: {benchmark.name} -->\n).*?(<!-- end: {benchmark.name} -->)", re.DOTALL)
+        found = marked.search(text)
+        if result.exists() and found is not None:
+            table = table_of(benchmark, json.loads(result.read_text(encoding="utf-8")))
+            text = f"{text[: found.end(1)]}\n{table}\n{text[found.start(2) :]}"
+            written.append(benchmark.name)
+    page.write_text(text, encoding="utf-8")
+    return written
+
+
+def table_of(benchmark: Benchmark, report: Mapping[str, Any]) -> str:
+    rows: list[Row] = report["rows"]
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    about = [benchmark.target or "-", benchmark.anchor or "-", report["at"][:10], report["machine"]]
+    head = [*columns, "target", "anchor", "date", "machine"]
+    body = [[*(shown(row.get(column)) for column in columns), *about] for row in rows]
+    return "".join(map(_line, [head, ["---"] * len(head), *body]))
+
+
+def shown(value: Any) -> str:
+    """Format a figure with four digits or as a whole number, and what is missing as a dash."""
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |\n"
 
 
 if __name__ == "__main__":

@@ -5,33 +5,28 @@ file.  The points are `silicon_sample.csv` of aiconfigurator, in FLEETWRIGHT_PLA
 """
 
 import csv
-import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from bench.harness import Row, text
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from planner.performance.aiconfigurator import read_points, silicon_models
+from planner.performance.closed_loop import Sample, predict
 from planner.performance.coefficients import UNCALIBRATED
-from planner.performance.dataset import Sample, predict
-from planner.performance.validation import Validation, held_back, mape, validate
+from planner.performance.fitting import Validation, held_back, mape, validate
 
-VARIABLE = "FLEETWRIGHT_PLANNER_DATA"
-BESIDE = Path(__file__).parent.parent.parent / "shared" / "data" / "planner"
-POINTS = Path("aiconfigurator") / "silicon_sample.csv"
+POINTS = "aiconfigurator/silicon_sample.csv"
 SEED = 0
 METRICS = ("tpot", "ttft")
 
 
-def run() -> list[dict[str, Any]]:
-    path = Path(os.environ.get(VARIABLE, BESIDE)) / POINTS
-    if not path.is_file():
-        return [{"held_back": f"skipped: no measured points, set {VARIABLE} to where {POINTS} is"}]
-    with path.open(newline="", encoding="utf-8") as file:
-        reading = read_points(csv.DictReader(file), gpus=builtin_gpus(), models=(builtin_models(), silicon_models()))
+def run() -> list[Row]:
+    table = text("planner", POINTS)
+    if table is None:
+        return [{"held_back": f"skipped: no measured points, set FLEETWRIGHT_PLANNER_DATA to where {POINTS} is"}]
+    lines = csv.DictReader(table.splitlines())
+    reading = read_points(lines, gpus=builtin_gpus(), models=(builtin_models(), silicon_models()))
     sample = Sample(reading.points)
     rows = []
     for split, held in held_back(sample, seed=SEED):
@@ -39,10 +34,12 @@ def run() -> list[dict[str, Any]]:
     for metric in METRICS:
         unseen = [row for row in rows if row["held_back"].startswith("without") and row["metric"] == metric]
         rows.append(_mean("mean over GPU types left out", metric, unseen))
-    return [*rows, *_rejected(reading.rejected)]
+    for reason, count in reading.rejected.items():
+        rows.append({"held_back": f"not used: {reason}", "metric": "rows", "points": count})
+    return rows
 
 
-def _rows(validation: Validation) -> list[dict[str, Any]]:
+def _rows(validation: Validation) -> list[Row]:
     sample, plain = validation.held_back, predict(validation.held_back, UNCALIBRATED)
     found = []
     for metric in METRICS:
@@ -61,13 +58,7 @@ def _rows(validation: Validation) -> list[dict[str, Any]]:
     return found
 
 
-def _mean(name: str, metric: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _mean(name: str, metric: str, rows: list[Row]) -> Row:
     keys = [key for key in rows[0] if key not in {"held_back", "metric", "points"}]
     means = {key: float(np.mean([row[key] for row in rows])) for key in keys}
     return {"held_back": name, "metric": metric, "points": sum(row["points"] for row in rows), **means}
-
-
-def _rejected(reasons: Mapping[str, int]) -> list[dict[str, Any]]:
-    return [
-        {"held_back": f"not used: {reason}", "metric": "rows", "points": count} for reason, count in reasons.items()
-    ]

@@ -20,12 +20,14 @@ from prometheus_client import CollectorRegistry
 
 from api.client import AsyncClient
 from api.schemas.plans import PlanRecord
+from bench.harness import Row
 from deploy.actuators.ray_serve.actuator import ray_serve_actuators
 from deploy.actuators.registry import Actuators
 from deploy.common.clock import Clock
 from deploy.common.leader_election import Leadership, LeaseSettings
-from deploy.controller.controller import Controller, ControllerSettings
+from deploy.controller.controller import Controller
 from deploy.controller.metrics import ControllerMetrics
+from deploy.controller.reconcile import ControllerSettings
 
 TARGETS = 200
 NODES_EACH = 5
@@ -34,12 +36,12 @@ WARM_UP, STEADY, CHANGING = 20, 500, 60
 PAGE_BYTES = resource.getpagesize()
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     return asyncio.run(_measure())
 
 
-async def _measure() -> list[dict[str, Any]]:
+async def _measure() -> list[Row]:
     fleet = Fleet()
     async with (
         AsyncClient("http://api", transport=httpx.MockTransport(fleet.api)) as api,
@@ -63,7 +65,7 @@ async def _measure() -> list[dict[str, Any]]:
     return rows
 
 
-async def _row(controller: Controller, fleet: "Fleet", name: str, rounds: int) -> dict[str, Any]:
+async def _row(controller: Controller, fleet: "Fleet", name: str, rounds: int) -> Row:
     before_mb, writes = _rss_mb(), fleet.writes
     cpu_s, wall_s = await _rounds(controller, fleet, rounds, changing=name != "nothing to do")
     return {
@@ -160,7 +162,7 @@ class Fleet:
         }
         return httpx.Response(200, json={"applications": {"chat": application}})
 
-    def _target(self, number: int) -> dict[str, Any]:
+    def _target(self, number: int) -> Row:
         application = {
             "dashboard_url": f"http://t{number}:8265",
             "application": "chat",
@@ -217,7 +219,7 @@ def _plan(gpu: str) -> bytes:
     return PlanRecord.model_validate(record | {"plan": plan}).model_dump_json().encode()
 
 
-def _replica(number: int, gpu: str, replica: int) -> dict[str, Any]:
+def _replica(number: int, gpu: str, replica: int) -> Row:
     """As Serve describes one: each on a node of its own."""
     node = f"{number:04x}{replica:04x}" * 7
     return {

@@ -18,28 +18,26 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from math import erf, exp, inf, log, sqrt
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.roofline import Replica, highest_rate
+from bench.demand_tables import INPUTS, OUTPUTS
+from bench.harness import Row
+from bench.mix_tables import cheapest_usd_per_h
+from bench.roofline import grid_rates
 from fleet.gpus import builtin_gpus
-from fleet.models import builtin_models
-from fleet.offers import Market, builtin_prices
 from fleet.slo import LatencyLimits, Slo
 from fleet.solvers import Limits, Solver, SolveStatus
 from fleet.solvers import run as run_program
 from planner.problem import Leg, Limit, LimitKind, Load, MixProblem, ReplicaOption, Route, Supply
 from planner.solve import ilp
-from planner.solve.branch_and_price import Solved, solve_with_progress
+from planner.solve.branch_and_price import Solved, solve_decomposed
 
 MODEL_COUNTS = (20, 50, 100)
 LIMITS = Limits(time_limit_s=10.0, relative_gap=1e-3)
 ROUGH = Limits(time_limit_s=120.0, relative_gap=1e-2)  # for the mixes that set stock and power: not to be cut short
 SEED = 20
-INPUTS = (25, 100, 250, 500, 1000, 2000, 4000, 8000, 12000, 16000)
-OUTPUTS = (25, 100, 250, 500, 1000, 2000)
 SIZES_OF = {
     "L40S": (1,),
     "A100-80GB-SXM": (1, 2, 4, 8),
@@ -59,12 +57,12 @@ ANY_SIZE = 0.01
 STOCK_LEFT, OTHER_STOCK, POWER_LEFT = 0.8, 0.5, 0.98
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     solve(unlimited(2), ROUGH)  # compiles
     return [_measured(models) for models in MODEL_COUNTS]
 
 
-def _measured(models: int) -> dict[str, Any]:
+def _measured(models: int) -> Row:
     problem = limited(models)
     started_s = time.perf_counter()
     solved = solve(problem, LIMITS)
@@ -88,7 +86,7 @@ def _measured(models: int) -> dict[str, Any]:
 
 
 def solve(problem: MixProblem, limits: Limits) -> Solved:
-    return solve_with_progress(problem, limits=limits, clock_s=time.perf_counter)
+    return solve_decomposed(problem, limits=limits, clock_s=time.perf_counter)
 
 
 def _whole(problem: MixProblem) -> tuple[float, float]:
@@ -147,10 +145,8 @@ def unlimited(models: int) -> MixProblem:
 
 
 def _supply(gpu: str) -> Supply:
-    offers = builtin_prices().for_gpu(gpu)
-    price_usd_per_h = min(offer.price_usd_per_gpu_h for offer in offers if offer.market is Market.ON_DEMAND)
     gpus = NODE_GPUS if max(SIZES_OF[gpu]) > 1 else 1
-    return Supply(gpu, round(price_usd_per_h * gpus, 2), slots=gpus)
+    return Supply(gpu, round(cheapest_usd_per_h(gpu) * gpus, 2), slots=gpus)
 
 
 def _tables(model: str, tpot_ms: float) -> Iterator[tuple[ReplicaOption, tuple[float, ...]]]:
@@ -162,13 +158,8 @@ def _tables(model: str, tpot_ms: float) -> Iterator[tuple[ReplicaOption, tuple[f
 
 @cache
 def _max_rps(model: str, gpu: str, gpus: int, tpot_ms: float) -> tuple[float, ...]:
-    replica = Replica(builtin_models().get(model), builtin_gpus().get(gpu), gpus)
     slo = Slo(tpot_ms=LatencyLimits(mean=tpot_ms))
-    return tuple(
-        highest_rate(replica, slo, input_tokens=input_tokens, output_tokens=output_tokens).max_rps
-        for input_tokens in INPUTS
-        for output_tokens in OUTPUTS
-    )
+    return grid_rates(model, gpu, gpus, slo, inputs=INPUTS, outputs=OUTPUTS)
 
 
 def _rates_rps(

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.data import found
+from bench.harness import found
 from placement.arrays import Floats
 
 FOLDER = "sglang_dsv3_expert_stats"
@@ -45,7 +45,6 @@ class Slopes:
 class Shape:
     layers: int
     experts: int
-    slopes: Slopes = Slopes(0.48)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +58,7 @@ class Case:
         return "recorded" if self.recorded else "synthetic"
 
 
+SYNTHETIC_SLOPES = Slopes(0.48)
 SHAPES = {
     "deepseek-v3": Shape(58, 256),
     "qwen3-235b": Shape(94, 128),
@@ -87,16 +87,11 @@ NAMES = tuple(_RECORDINGS)
 PREFILL_LENGTHS = NAMES[:4]  # one workload whose prompts grow
 
 
-def cases(*, seed: int = 0) -> tuple[Case, ...]:
-    """Return all recordings, or their substitutes."""
-    return tuple(named(name, seed=seed) for name in NAMES)
-
-
-def named(name: str, *, seed: int = 0) -> Case:
+def named(name: str) -> Case:
     """Return one recording, or its substitute if it is absent."""
     path = found("placement", f"{FOLDER}/{name}.json")
     if path is None:
-        return stand_in(name, seed=seed)
+        return stand_in(name)
     counts = np.array(json.loads(path.read_text())["logical_count"], dtype=np.float64)
     return Case(name, np.ascontiguousarray(counts[DENSE_LAYERS:]), recorded=True)
 
@@ -106,28 +101,26 @@ def stand_in(name: str, *, seed: int = 0) -> Case:
     mean, parts = _RECORDINGS[name]
     shape = SHAPES["deepseek-v3"]
     rng = np.random.default_rng(seed)
-    scores = np.stack([_scores(shape, rng, groups=GROUPS) for _ in parts])
+    scores = np.stack([_scores(shape, rng) for _ in parts])
     steepness = rng.standard_normal(shape.layers)
     noise = np.random.default_rng([seed, zlib.crc32(name.encode())])
     slopes = Slopes(mean, deviation=mean / 5)
     return Case(name, _loads(np.tensordot(parts, scores, axes=1), steepness, slopes, noise))
 
 
-def synthetic(model: str, *, seed: int = 0, slopes: Slopes | None = None, groups: int = 1) -> Case:
+def synthetic(model: str, *, seed: int = 0) -> Case:
     """Loads in the shape of a model of SHAPES; equal seeds give equal loads."""
     shape = SHAPES[model]
     rng = np.random.default_rng([seed, shape.layers, shape.experts])
-    scores = _scores(shape, rng, groups=groups)
-    tokens = _loads(scores, rng.standard_normal(shape.layers), slopes or shape.slopes, rng)
+    scores = rng.standard_normal((shape.layers, shape.experts))
+    tokens = _loads(scores, rng.standard_normal(shape.layers), SYNTHETIC_SLOPES, rng)
     return Case(f"{model} seed {seed}", tokens)
 
 
-def _scores(shape: Shape, rng: np.random.Generator, *, groups: int) -> Floats:
+def _scores(shape: Shape, rng: np.random.Generator) -> Floats:
     """[layers, experts]: the higher, the hotter; normal, variance 1."""
     own = rng.standard_normal((shape.layers, shape.experts))
-    if groups == 1:
-        return own
-    of_group = np.repeat(rng.standard_normal((shape.layers, groups)), shape.experts // groups, axis=1)
+    of_group = np.repeat(rng.standard_normal((shape.layers, GROUPS)), shape.experts // GROUPS, axis=1)
     return math.sqrt(1 - GROUP_PART) * own + math.sqrt(GROUP_PART) * of_group
 
 

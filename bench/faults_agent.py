@@ -25,13 +25,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from bench.harness import Row, child
 from deploy.telemetry.factory import Recording, recorder_of, settle_memory
 from deploy.telemetry.peers import Peers
 from deploy.telemetry.prober import Prober
 from deploy.telemetry.sender import Sender
 from deploy.telemetry.sockets import SocketSource
 
-LOOKS: Final = 200
+POLLS: Final = 200
 PERIOD_S: Final = 0.25
 HELD: Final = 4
 RUN_S: Final = 20.0
@@ -47,22 +48,19 @@ PROBED_EVERY_S: Final = 1.0  # by each of 8 peers: 8 trains a second out, and as
 class Cost(NamedTuple):
     core_share: float
     late_polls: int
-    body_bytes_per_s: float
     wire_bytes_per_s: float
-    thinned_polls: int
-    told_per_s: float  # observations
     rss_mib: float
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     return [*(_row(peers, each) for peers, each in CASES), *map(_row_of_two, TRAINS_BYTES)]
 
 
-def _row(count: int, each: int) -> dict[str, Any]:
+def _row(count: int, each: int) -> Row:
     addresses = _addresses(count)
     peers = _peers(addresses)
-    with _traffic(addresses, each), _watcher() as url, tempfile.TemporaryDirectory() as folder:
-        look_ms = _looks(peers)
+    with _traffic(addresses, each), _monitor() as url, tempfile.TemporaryDirectory() as folder:
+        poll_ms = _polls(peers)
         run_s = LONG_RUN_S if (count, each) == CLAIMED else RUN_S
         both = _recording(peers, monitor_url=url, folder=Path(folder))
         (cost,) = _in_children([(both, run_s)])
@@ -70,28 +68,21 @@ def _row(count: int, each: int) -> dict[str, Any]:
     return {
         "peers": count,
         "connections": count * each,
-        "look_cpu_ms_p50": round(float(np.percentile(look_ms, 50)), 3),
-        "look_cpu_ms_p99": round(float(np.percentile(look_ms, 99)), 3),
-        "looks_only_core_share_at_4_hz": round(4 * float(np.mean(look_ms)) / 1e3, 5),
-        "to_folder_core_share_at_4_hz": round(alone.core_share, 5),
-        "to_folder_and_watcher_core_share_at_4_hz": round(cost.core_share, 5),
-        "late_looks": cost.late_polls,
-        "body_bytes_per_s": round(cost.body_bytes_per_s),
-        "wire_bytes_per_s": round(cost.wire_bytes_per_s),
-        "looks_thinned_share": round(cost.thinned_polls / (4 * run_s), 3),
-        "machine_load_1_min": round(os.getloadavg()[0], 1),
+        "polls_only_percent": 100 * 4 * float(np.mean(poll_ms)) / 1e3,
+        "to_folder_percent": 100 * alone.core_share,
+        "to_folder_and_monitor_percent": 100 * cost.core_share,
+        "late_polls": cost.late_polls,
+        "wire_bytes_per_s": cost.wire_bytes_per_s,
+        "rss_mib": cost.rss_mib,
+        "load_average": os.getloadavg()[0],
     }
 
 
-def _row_of_two(size_bytes: int) -> dict[str, Any]:
+def _row_of_two(size_bytes: int) -> Row:
     count, each = CLAIMED
     addresses = _addresses(count + 1)  # the last is the node's own
     peers = _peers(addresses)
-    with (
-        _traffic(addresses[:-1], each),
-        _others(peers, size_bytes),
-        _watcher() as url,
-    ):
+    with _traffic(addresses[:-1], each), child(_probe, peers, size_bytes), _monitor() as url:
         recorder = replace(_recording(peers, monitor_url=url, folder=None), node=count)
         prober = replace(recorder, probe_bytes=size_bytes, probes_only=True)
         ours, its = _in_children([(recorder, LONG_RUN_S), (prober, LONG_RUN_S)])
@@ -100,17 +91,14 @@ def _row_of_two(size_bytes: int) -> dict[str, Any]:
         "peers": count,
         "connections": count * each,
         "train_bytes": size_bytes,
-        "to_watcher_core_share_at_4_hz": round(ours.core_share, 5),
-        "prober_core_share_at_4_hz": round(its.core_share, 5),
-        "together_core_share_at_4_hz": round(ours.core_share + its.core_share, 5),
-        "one_process_core_share_at_4_hz": round(one.core_share, 5),
-        "recorder_rss_mib": round(ours.rss_mib, 1),
-        "prober_rss_mib": round(its.rss_mib, 1),
-        "prober_told_per_s": round(its.told_per_s, 1),
-        "wire_bytes_per_s": round(ours.wire_bytes_per_s),
-        "prober_wire_bytes_per_s": round(its.wire_bytes_per_s),
-        "late_looks": ours.late_polls + its.late_polls,
-        "machine_load_1_min": round(os.getloadavg()[0], 1),
+        "recorder_percent": 100 * ours.core_share,
+        "prober_percent": 100 * its.core_share,
+        "together_percent": 100 * (ours.core_share + its.core_share),
+        "one_process_percent": 100 * one.core_share,
+        "late_polls": ours.late_polls + its.late_polls,
+        "wire_bytes_per_s": ours.wire_bytes_per_s + its.wire_bytes_per_s,
+        "rss_mib": ours.rss_mib,
+        "load_average": os.getloadavg()[0],
     }
 
 
@@ -128,13 +116,13 @@ def _recording(peers: Peers, *, monitor_url: str | None, folder: Path | None) ->
     return Recording(node=0, peers=peers, pid_of=pid_of, folder=folder, monitor_url=monitor_url, held_s=held_s)
 
 
-def _looks(peers: Peers) -> list[float]:
-    """CPU of single looks, kernel included.  The cold caches of a recorder's pace are part of it."""
+def _polls(peers: Peers) -> list[float]:
+    """CPU of single polls, kernel included.  The cold caches of a recorder's pace are part of it."""
     source = SocketSource(node=0, peers=peers, most_held=HELD)
     spent: list[float] = []
     seen = 0
     try:
-        for poll in range(LOOKS):
+        for poll in range(POLLS):
             began_s = time.thread_time()
             samples = source.poll(PERIOD_S * poll, wanted=False)
             spent.append((time.thread_time() - began_s) * 1e3)
@@ -142,7 +130,7 @@ def _looks(peers: Peers) -> list[float]:
             time.sleep(0.05)
     finally:
         source.close()
-    assert seen > LOOKS - HELD
+    assert seen > POLLS - HELD
     return spent
 
 
@@ -151,17 +139,14 @@ def _whole(recording: Recording, run_s: float) -> Cost:
     for _ in range(4):  # what is loaded and made at the first looks is not the pace's cost
         recorder.poll()
     settle_memory()
-    told, before_s, began_s = recorder.tally.observations, _cpu_s(), time.monotonic()
+    before_s, began_s = _cpu_s(), time.monotonic()
     tally = recorder.run(threading.Event(), duration_s=run_s)
     lasted_s = time.monotonic() - began_s
     sent = next((sink.sent for sink in recorder.sinks if isinstance(sink, Sender)), None)
     return Cost(
         core_share=(_cpu_s() - before_s) / lasted_s,
         late_polls=tally.late_polls,
-        body_bytes_per_s=sent.body_bytes / lasted_s if sent else 0.0,
         wire_bytes_per_s=sent.wire_bytes / lasted_s if sent else 0.0,
-        thinned_polls=sent.thinned_polls if sent else 0,
-        told_per_s=(tally.observations - told) / lasted_s,
         rss_mib=_rss_mib(),
     )
 
@@ -187,32 +172,14 @@ def _in_children(runs: list[tuple[Recording, float]]) -> list[Cost]:
 
 @contextmanager
 def _traffic(addresses: list[str], each: int) -> Iterator[None]:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_talk, args=(addresses, each, theirs), daemon=True)
-    process.start()
-    assert ours.poll(60)
-    try:
+    ours, theirs = multiprocessing.Pipe()
+    with child(_talk, addresses, each, theirs):
+        assert ours.poll(60)
         yield
-    finally:
-        process.kill()
-        process.join()
-
-
-@contextmanager
-def _others(peers: Peers, size_bytes: int) -> Iterator[None]:
-    """The probers of all nodes but the last."""
-    context = multiprocessing.get_context("spawn")
-    process = context.Process(target=_probe, args=(peers, size_bytes), daemon=True)
-    process.start()
-    try:
-        yield
-    finally:
-        process.kill()
-        process.join()
 
 
 def _probe(peers: Peers, size_bytes: int) -> None:
+    """The probers of all nodes but the last."""
     last = peers.nodes - 1
     made = [
         Prober(node=node, peers=peers, size_bytes=size_bytes, every_s=PROBED_EVERY_S, talking=lambda: (last,))
@@ -242,18 +209,11 @@ def _talk(addresses: list[str], each: int, ready: multiprocessing.connection.Con
 
 
 @contextmanager
-def _watcher() -> Iterator[str]:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_answer, args=(theirs,), daemon=True)
-    process.start()
-    assert ours.poll(60)
-    port = ours.recv()
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.join()
+def _monitor() -> Iterator[str]:
+    ours, theirs = multiprocessing.Pipe()
+    with child(_answer, theirs):
+        assert ours.poll(60)
+        yield f"http://127.0.0.1:{ours.recv()}"
 
 
 class _Answers(BaseHTTPRequestHandler):

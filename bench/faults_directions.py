@@ -13,54 +13,50 @@ of them waits behind the job's bytes on arrival, so the second half catches up. 
 correctness is not assumed.
 """
 
-from typing import Any, Final, NamedTuple
+from itertools import product
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from bench.harness import Row
 from faults.detector import Job
 from faults.diagnosis import Diagnosis, Direction, Scope
 from faults.fabric import Floats
-from faults.observations import Collective, Observation, PointToPoint, Probe, Socket, SocketPoll
-from faults.simulator.intervals import wilson
+from faults.observations import Collective, Observation, Probe, Socket, SocketPoll
+from faults.simulator.answer import wilson
 from faults.slow import SlowDetector
 
 NODES: Final = 8
 CASES: Final = 40
 SEED: Final = 8
 BASE_MBIT: Final = 200.0
-RING_BYTES, PASS_BYTES, SHORT_BYTES = 2_000_000, 131_072, 32_768
+RING_BYTES, SHORT_BYTES = 2_000_000, 32_768
 STEP_S: Final = 0.25
 ONSET_S, END_S = 12.0, 19.0
 FAULTS: Final = ("tx", "rx", "link")
 SHOWN, LEAK = 0.7, 0.7
-RING_SD, SHORT_SD, PASS_SD = 0.066 * np.sqrt(10), 0.22 * np.sqrt(10), 0.2
+RING_SD, SHORT_SD = 0.066 * np.sqrt(10), 0.22 * np.sqrt(10)
 QUEUE_BYTES: Final = 64 * 1448.0
 HEALTHY_BYTES: Final = 12e3
 DRIFT: Final = 1e-5
 PROBE_BYTES: Final = 65_536
 TAIL_SD, BESIDE, TOO_FAST = 0.005, 0.25, 0.02  # measured in the lab (`faults_lab_noise`)
 HELD: Final = 0.125  # assumed: half of those that meet bytes meet them where they arrive
-PROBES, PASSES, SOCKETS = frozenset({"probes"}), frozenset({"passes"}), frozenset[str]()
-CONDITIONS: Final = (
-    *((slowdown, PROBES, skew_s) for slowdown in (1.5, 2.0, 3.3) for skew_s in (0.0005, 0.005)),
-    *((1.5, PASSES, skew_s) for skew_s in (0.0005, 0.005)),
-    (1.5, SOCKETS, 0.0005),
-)
+CONDITIONS: Final = tuple(product((1.5, 2.0, 3.3), (0.0005, 0.005)))  # slowdown, skew in seconds
 
 
-def run() -> list[dict[str, Any]]:
-    """Share of right answers per fault, slowdown and evidence; what was never named counts as wrong."""
+def run() -> list[Row]:
+    """Share of right answers per fault and slowdown; a fault that was never named counts as wrong."""
     rows = []
-    for slowdown, evidence, skew_s in CONDITIONS:
+    for slowdown, skew_s in CONDITIONS:
         rng = np.random.default_rng(SEED)
-        said = {f: [told(f, slowdown, rng, evidence=evidence, skew_s=skew_s) for _ in range(CASES)] for f in FAULTS}
+        said = {f: [told(f, slowdown, rng, skew_s=skew_s) for _ in range(CASES)] for f in FAULTS}
         first = {f: sum(word.first == f for word in words) for f, words in said.items()}
         last = sum(word.last == f for f, words in said.items() for word in words)
         low, high = wilson(sum(first.values()), CASES * len(FAULTS)) or (0.0, 1.0)
         rows.append(
             {
                 "slowdown": slowdown,
-                "evidence": " and ".join(sorted(evidence)) or "sockets only",
                 "skew_ms": 1e3 * skew_s,
                 "cases": CASES * len(FAULTS),
                 "right_share": sum(first.values()) / (CASES * len(FAULTS)),
@@ -80,9 +76,9 @@ class Words(NamedTuple):
     last: str
 
 
-def told(fault: str, slowdown: float, rng: np.random.Generator, *, evidence: frozenset[str], skew_s: float) -> Words:
+def told(fault: str, slowdown: float, rng: np.random.Generator, *, skew_s: float) -> Words:
     node = int(rng.integers(NODES))
-    diagnoses = _diagnoses(_told(fault, slowdown, node, rng, evidence=evidence, skew_s=skew_s))
+    diagnoses = _diagnoses(_told(fault, slowdown, node, rng, skew_s=skew_s))
     return Words(_word(diagnoses[0], node), _word(diagnoses[-1], node)) if diagnoses else Words("nothing", "nothing")
 
 
@@ -104,9 +100,7 @@ def _diagnoses(observations: list[Observation]) -> list[Diagnosis]:
     return found
 
 
-def _told(
-    fault: str, slowdown: float, node: int, rng: np.random.Generator, *, evidence: frozenset[str], skew_s: float
-) -> list[Observation]:
+def _told(fault: str, slowdown: float, node: int, rng: np.random.Generator, *, skew_s: float) -> list[Observation]:
     offset = rng.uniform(-skew_s / 2, skew_s / 2, NODES)
     drift = rng.uniform(-DRIFT, DRIFT, NODES)
     nominal = np.full((NODES, NODES), float(SHORT_BYTES))
@@ -128,10 +122,7 @@ def _told(
         for r in range(NODES):
             arrived_s = clock[r] + 0.03 + float(rng.normal(0, 0.002))
             found.append(Observation(clock[r] + 0.2, r, Collective(step, "x", 1, arrived_s, clock[r] + 0.2, step), r))
-        if "passes" in evidence:
-            found += _passed(fault, now, node, clock, step, rng)
-        if "probes" in evidence:
-            found += _probed(fault, now, node, clock, step, rng)
+        found += _probed(fault, now, node, clock, step, rng)
         now_s, step = now_s + took_s, step + 1
     return sorted(found, key=lambda seen: seen.at_s)
 
@@ -184,21 +175,6 @@ def _on_way(slow: bool, slowdown: float, rng: np.random.Generator) -> float:  # 
     """Bytes one way at a moment in which the pair is busy: the healthy product, and a queue."""
     usual = HEALTHY_BYTES * float(rng.lognormal(0.0, 0.7)) / 2
     return usual + (QUEUE_BYTES * (1 - 1 / slowdown) * float(rng.uniform(0.2, 1.0)) if slow else 0.0)
-
-
-def _passed(  # noqa: PLR0917 - the state of the model
-    fault: str, slowdown: float, node: int, clock: Floats, step: int, rng: np.random.Generator
-) -> list[Observation]:
-    """Passes r -> r+1; a slow ring link is not on their way, but their acknowledgements are on its."""
-    usual_s, found = PASS_BYTES * 8 / (BASE_MBIT * 1e6), []
-    for r in range(NODES):
-        source = (r - 1) % NODES
-        hit = (fault == "tx" and source == node) or (fault == "rx" and r == node)
-        takes_s = usual_s * (slowdown if hit else 1.0) * float(rng.lognormal(0.0, PASS_SD))
-        called_s, got_s = clock[r] + 0.2, clock[r] + 0.2 + takes_s
-        values = PointToPoint(source, (r + 1) % NODES, PASS_BYTES, called_s, got_s, got_s, step)
-        found.append(Observation(got_s, r, values, r, source))
-    return found
 
 
 def _probed(  # noqa: PLR0917 - the state of the model

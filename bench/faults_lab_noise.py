@@ -14,9 +14,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median, pstdev, stdev
-from typing import Any
 
 from api.cli.faults.recordings import open_recording
+from bench.harness import Row
 from faults.observations import Collective, Observation, PointToPoint, Probe, Socket
 from tests.testbed.lab import network
 from tests.testbed.lab.experiment import Experiment
@@ -24,7 +24,6 @@ from tests.testbed.lab.session import run_experiment
 from tests.testbed.lab.workload import Workload
 
 PYTHON = "FLEETWRIGHT_LAB_PYTHON"
-RECORDINGS = "FLEETWRIGHT_LAB_HEALTHY"  # recording folders with colons between; instead of a run of our own
 KEEP = "FLEETWRIGHT_LAB_KEEP"
 RANKS = 8
 BUSY = 4
@@ -36,14 +35,12 @@ WINDOWS_S = (2.5, 5.0, 10.0)
 Pair = tuple[int, int]
 
 
-def run() -> list[dict[str, Any]]:
-    if named := os.environ.get(RECORDINGS):
-        return [row for folder in named.split(":") for row in figures(Path(folder))]
+def run() -> list[Row]:
     network.check_allowed()
     return [{"busy_beside": busy, **row} for busy in (0, BUSY) for row in _measured(busy)]
 
 
-def _measured(busy: int) -> list[dict[str, Any]]:
+def _measured(busy: int) -> list[Row]:
     python = os.environ.get(PYTHON)
     workload = Workload(ranks=RANKS, duration_s=DURATION_S, library="gloo" if python else "own", seed=1 + busy)
     experiment = Experiment(name="healthy", workload=workload, busy=busy, probe_bytes=PROBE_BYTES)
@@ -53,7 +50,7 @@ def _measured(busy: int) -> list[dict[str, Any]]:
         return figures(folder)
 
 
-def figures(folder: Path) -> list[dict[str, Any]]:
+def figures(folder: Path) -> list[Row]:
     recording = open_recording(folder)
     looks = _looks(recording.observations)
     rows = []
@@ -104,7 +101,7 @@ def _can_tell(logs: Mapping[Pair, Sequence[float]]) -> bool:
     return sum(len(got) >= 2 for got in logs.values()) >= 2
 
 
-def _bandwidth_row(what: str, window_s: float, logs: Mapping[Pair, Sequence[float]]) -> dict[str, Any]:
+def _bandwidth_row(what: str, window_s: float, logs: Mapping[Pair, Sequence[float]]) -> Row:
     enough = [got for got in logs.values() if len(got) >= 2]
     means = [fmean(got) for got in enough]
     residuals = [value - mean for got, mean in zip(enough, means, strict=True) for value in got]
@@ -124,7 +121,7 @@ def _bandwidth_row(what: str, window_s: float, logs: Mapping[Pair, Sequence[floa
     }
 
 
-def _probe_rows(what: str, observations: Sequence[Observation]) -> Iterator[dict[str, Any]]:
+def _probe_rows(what: str, observations: Sequence[Observation]) -> Iterator[Row]:
     """The least of so many in a row, and of all for comparison."""
     delays_s: defaultdict[Pair, list[float]] = defaultdict(list)
     for seen in observations:
@@ -150,7 +147,7 @@ def _probe_rows(what: str, observations: Sequence[Observation]) -> Iterator[dict
         }
 
 
-def _gap_row(what: str, observations: Sequence[Observation]) -> dict[str, Any]:
+def _gap_row(what: str, observations: Sequence[Observation]) -> Row:
     """From a rank's last operation in a step to its first in the next."""
     through: dict[int, float] = {}
     gaps: defaultdict[int, list[float]] = defaultdict(list)

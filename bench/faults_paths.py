@@ -11,11 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from bench.harness import Row
 from faults.path_planning import Traffic, TrafficJob, hashed, make_plan, planned, repair, traffic_of
 from faults.path_planning.clos import Clos
 from fleet.topology import Tier, Topology
-
-Row = dict[str, Any]
 
 HALF = 8  # of a switch's 16 ports
 LINK_GB_PER_S = 50.0

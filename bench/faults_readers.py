@@ -6,49 +6,43 @@
 import pickle
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from bench import data
+from bench.harness import SHARED_DATA, Row
 from faults.readers import ParseErrors, read
 from faults.readers.flight import parse_dump
 from faults.readers.lines import split_lines
 
 GIGABYTE = 1 << 30
 ENTRIES = 2000  # of a large dump; torch's buffer is usually of that size
-Files = dict[str, bytes]
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     """Measure memory first, because the process keeps its peak."""
     rows = [_gigabyte_line()]
-    folders = {path.parent.name: path.parent for path in sorted((data.BESIDE / "faults").glob("*/run.json"))}
+    folders = [path.parent for path in sorted((SHARED_DATA / "faults").glob("*/run.json"))]
     rows += [_speed(folders)] if folders else [{"what": "public recordings: not at hand, left out"}]
     return [*rows, _large_dump()]
 
 
-def _files(folder: Path) -> Files:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def _speed(folders: dict[str, Path]) -> dict[str, Any]:
-    files = [_files(folder) for folder in folders.values()]
+def _speed(folders: Sequence[Path]) -> Row:
+    files = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders]
     size_mb = sum(len(each) for folder in files for each in folder.values()) / 1e6
     started = time.process_time()
     recordings = [read(each) for each in files]
     took_s = time.process_time() - started
     return {
         "what": f"{len(files)} public recordings",
-        "size_mb": round(size_mb, 2),
-        "core_s": round(took_s, 3),
-        "mb_per_core_s": round(size_mb / took_s, 1),
+        "size_mb": size_mb,
+        "core_s": took_s,
+        "mb_per_core_s": size_mb / took_s,
         "observations": sum(len(each.observations) for each in recordings),
         "malformed": sum(sum(each.malformed.values()) for each in recordings),
     }
 
 
-def _large_dump() -> dict[str, Any]:
+def _large_dump() -> Row:
     frames = [{"name": f"call_{index}", "filename": f"/job/train_{index}.py", "line": index} for index in range(20)]
     entries = [
         {
@@ -70,12 +64,12 @@ def _large_dump() -> dict[str, Any]:
     found = parse_dump(dump, tally=ParseErrors())
     return {
         "what": f"pickled dump of {len(found.entries)} operations with stacks",
-        "size_mb": round(len(dump) / 1e6, 2),
-        "core_s": round(time.process_time() - started, 3),
+        "size_mb": len(dump) / 1e6,
+        "core_s": time.process_time() - started,
     }
 
 
-def _gigabyte_line() -> dict[str, Any]:
+def _gigabyte_line() -> Row:
     def chunks() -> Iterator[bytes]:
         chunk = b'{"t":' + b"[" * (1 << 18)
         for _ in range(GIGABYTE // len(chunk)):
@@ -89,8 +83,8 @@ def _gigabyte_line() -> dict[str, Any]:
     return {
         "what": "a line of one gigabyte, then a good one",
         "size_mb": round(GIGABYTE / 1e6),
-        "core_s": round(time.process_time() - started, 3),
-        "memory_mib": round((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib) / 1024, 1),
+        "core_s": time.process_time() - started,
+        "memory_mib": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib) / 1024,
         "malformed": tally.total,
         "lines_read": len(lines),
     }

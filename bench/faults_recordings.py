@@ -1,9 +1,9 @@
-"""The watcher on every shared recording: class, place, time to detect, wrong isolations; and what the watcher costs.
+"""The fault monitor on every shared recording: class, place, time to detect, wrong isolations.
 
-Replayed as it would have gone live: each observation when it was known, a judgement every quarter second.  A fault
+Replayed as it would have gone live: each observation when it was known, an evaluation every quarter second.  A fault
 counts from the moment at which it was injected.  Then all of it again with the clock of each node set off by up to
-5 ms, another draw each time.  The recordings and their truth lie in the shared data and are no part
-of this project; without them there is nothing to replay, and only the costs are measured.
+5 ms, another draw each time.  The recordings and their truth lie in the shared data and are no part of this project;
+without them there is nothing to replay.
 """
 
 import json
@@ -12,19 +12,14 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any, Final
 
 from api.cli.faults.recordings import open_recording
-from bench.data import found
-from faults.detector import Job
+from bench.harness import Row, found
 from faults.diagnosis import Diagnosis, Direction, Scope
-from faults.monitor import FaultMonitor, MonitorSettings
-from faults.observations import Collective, Heartbeat, Observation, Socket, SocketPoll
-from faults.observations.timestamps import on_clock_of
+from faults.observations import on_clock_of
 from faults.replay import replay
 
-Row = dict[str, Any]
 Events = Sequence[Mapping[str, Any]]
 
 CLASS: Final = {
@@ -50,10 +45,10 @@ MULTIGROUP_ANSWER: Final = ("noncomm-hang", 2, None)
 def run() -> list[Row]:
     truth = _truth()
     rows = [_row(name, truth.get(name, {})) for name in sorted([*truth, MULTIGROUP])] if truth else []
-    return [*rows, *_sums(rows), *([_set_off(truth)] if truth else []), *(_cost(nodes) for nodes in (8, 64, 256))]
+    return [*rows, *_sums(rows), *([_set_off(truth)] if truth else [])]
 
 
-def _truth() -> dict[str, Any]:
+def _truth() -> Row:
     path = found("faults", "truth.json")
     truth: dict[str, Any] = {} if path is None else json.loads(path.read_text())
     return truth
@@ -156,39 +151,3 @@ def _sum(rows: Sequence[Row]) -> Row:
     counted = ("faults", "right", "directions", "directions right", "wrong", "wrong isolations")
     late = times[math.ceil(0.95 * len(times)) - 1] if times else None
     return {**{name: sum(row[name] for row in rows) for name in counted}, "time to detect s": late}
-
-
-def _cost(nodes: int) -> Row:
-    """A healthy ring of so many nodes for 20 s: what a judgement and an observation cost, hangs and crashes alone."""
-    watcher = FaultMonitor(Job(nodes, tuple(range(nodes))), MonitorSettings(slow=None))
-    judged, seen_s, count = [], 0.0, 0
-    for quarter in range(80):
-        told = _told(nodes, quarter)
-        began = time.process_time()
-        for observation in told:
-            watcher.observe(observation)
-        seen_s += time.process_time() - began
-        count += len(told)
-        began = time.process_time()
-        watcher.evaluate(0.25 * quarter + 0.2)
-        judged.append(time.process_time() - began)
-    return {
-        "recording": f"cost, {nodes} nodes",
-        "judgement p50 ms": 1e3 * median(judged),
-        "judgement max ms": 1e3 * max(judged),
-        "observation us": 1e6 * seen_s / count,
-    }
-
-
-def _told(nodes: int, quarter: int) -> list[Observation]:
-    """One quarter second: a look at two peers and a record from each node, a heartbeat every second time."""
-    at_s, told = 0.25 * quarter, []
-    socket = Socket(1, quarter * 10**6, quarter * 10**6, quarter * 10**4, 0, 0, 200, 100, 10, *[0] * 10)
-    for node in range(nodes):
-        told.append(Observation(at_s, node, SocketPoll(2)))
-        told += [Observation(at_s, node, socket, peer=(node + step) % nodes) for step in (1, nodes - 1)]
-        record = Collective(quarter + 1, "all_reduce", 10**6, at_s, at_s + 0.1, quarter)
-        told.append(Observation(at_s + 0.1, node, record, rank=node))
-        if quarter % 2:
-            told.append(Observation(at_s + 0.1, node, Heartbeat(quarter + 1, quarter + 1, None, quarter, "comm"), node))
-    return told

@@ -6,19 +6,19 @@ counts from the SIGSTOP until both ranks have made a step on other nodes.
     python -m bench healing     FLEETWRIGHT_HEALING_REPEATS=10, FLEETWRIGHT_HEALING_MINUTES=30 (healthy, under load)
 """
 
-import multiprocessing
 import os
 import signal
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from api.schemas.remediation import CaseSpec, Stage
+from bench.harness import Row, child
 from faults.quarantine import Budget, DecisionKind, PolicyMode, QuarantineRules
 from tests.testbed.ray_cluster import RAY_SETTINGS, check_machine
 from tests.testbed.remediated_run import RemediatedRun, remediated_run
@@ -33,11 +33,11 @@ ANY: Final = Budget(share=1.0, count=1000)
 RULES: Final = QuarantineRules(mode=PolicyMode.APPLY, pool=ANY, domain=ANY, rate_count=1000, breaker_nodes=1000)
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     check_machine()
     os.environ.update(RAY_SETTINGS)  # of drivers too
     left, minutes = int(os.environ.get(REPEATS, "10")), float(os.environ.get(MINUTES, "30"))
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     healed: list[dict[str, float]] = []
     while left > 0 or not rows:
         batch = min(left, MAX_AT_ONCE)
@@ -52,7 +52,7 @@ def run() -> list[dict[str, Any]]:
     return [*rows, *_summary(healed)]
 
 
-def _alone(running: RemediatedRun) -> dict[str, Any]:
+def _alone(running: RemediatedRun) -> Row:
     lives, victim = running.lives(), _victim(running)
     os.kill(victim, signal.SIGSTOP)
     time.sleep(ALONE_S)
@@ -61,15 +61,18 @@ def _alone(running: RemediatedRun) -> dict[str, Any]:
     return {"what": f"Ray alone, frozen for {ALONE_S:g} s", "runs": 1, "noticed": int(noticed)}
 
 
-def _healthy(running: RemediatedRun, minutes: float) -> dict[str, Any]:
+def _healthy(running: RemediatedRun, minutes: float) -> Row:
     lives = running.lives()
-    with running.controller("--act") as controller, _busy(2 * (os.cpu_count() or 1)):
+    busy = 2 * (os.cpu_count() or 1)
+    with running.controller("--act") as controller, ExitStack() as stack:
+        for _ in range(busy):
+            stack.enter_context(child(_spin, method="fork"))
         running.wait_watched(controller)
         time.sleep(60.0 * minutes)
         load = os.getloadavg()[0]
     decisions = [each for each in running.client.get_quarantine().decisions if each.kind is DecisionKind.QUARANTINE]
     return {
-        "what": f"healthy, {2 * (os.cpu_count() or 1)} busy processes beside",
+        "what": f"healthy, {busy} busy processes beside",
         "runs": 1,
         "minutes": minutes,
         "load": load,
@@ -111,7 +114,7 @@ def _healed(running: RemediatedRun) -> dict[str, float]:
     }
 
 
-def _summary(healed: Sequence[dict[str, float]]) -> Iterator[dict[str, Any]]:
+def _summary(healed: Sequence[dict[str, float]]) -> Iterator[Row]:
     if not healed:
         return
     for name, what in (("decided_s", "isolated"), ("ended_s", "worker ended"), ("stepped_s", "first step on a spare")):
@@ -128,19 +131,6 @@ def _summary(healed: Sequence[dict[str, float]]) -> Iterator[dict[str, Any]]:
 def _victim(running: RemediatedRun) -> int:
     pid: int = [life["pid"] for life in running.lives() if life["rank"] == 1][-1]
     return pid
-
-
-@contextmanager
-def _busy(count: int) -> Iterator[None]:
-    processes = [multiprocessing.get_context("fork").Process(target=_spin, daemon=True) for _ in range(count)]
-    for process in processes:
-        process.start()
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.join()
 
 
 def _spin() -> None:

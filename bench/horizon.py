@@ -8,13 +8,14 @@ Nodes make whole numbers coarse: there the gap that can be proven in the time is
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from bench.demand_tables import KINDS, day, rates_of, shares
+from bench.harness import Row
+from fleet.offers import Market
 from fleet.solvers import Limits, Solver
-from planner.horizon import HorizonPlan, HorizonProblem, Market, solve_horizon
+from planner.horizon import HorizonPlan, HorizonProblem, solve_horizon
 from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
 
 SINGLE, NODES = "single replicas", "nodes of 4 and 8"
@@ -37,7 +38,7 @@ OPTIONS: Sequence[tuple[str, Market, int]] = (  # GPU type, market, GPUs of a re
 )
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     return [_row(*case) for case in CASES]
 
 
@@ -79,7 +80,7 @@ def _base(*, nodes: bool, generator: np.random.Generator) -> tuple[MixProblem, t
     return MixProblem((load,), tuple(supplies), tuple(options), tuple(routes)), tuple(markets)
 
 
-def _row(periods: int, peak_rps: float, units: str) -> dict[str, Any]:
+def _row(periods: int, peak_rps: float, units: str) -> Row:
     problem = problem_of(periods, peak_rps, nodes=units == NODES)
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     plan = solve_horizon(problem, solver=Solver.HIGHS, limits=LIMITS, clock=time.perf_counter)

@@ -6,11 +6,11 @@ six output sizes.  `silicon`: the same grid from measured kernels (aiconfigurato
 hand.  `aibrix`: AIBrix's simulated A100 and A40 tables (their prices of 1.00 and 0.79 and their own grid).  Prices per
 GPU are the cheapest on-demand ones of the shipped sheet.
 
-Expansion.  `plain`: as they are.  The others have 70 options, going round the tables.  `prices`: the same tables again
-and again, each time at a price of its own (x 0.8 to 1.25), all without a limit.  `offers`: the same with stock, the
-cheaper the fewer (price x 1.00, 0.70, 0.80, 0.90, 1.15 with stock unlimited, 2, 4, 16, unlimited; from the sixth on 1 %
-dearer each).  `kinds`: tables that truly differ: every rate times a factor of its own (lognormal, 0.10) and one per
-kind (0.15), price times a factor (0.20): half of them are dominated by no other.  Prices are in cents.
+Expansion to 70 options, going round the tables.  `prices`: the same tables again and again, each time at a price of its
+own (x 0.8 to 1.25), all without a limit.  `offers`: the same with stock, the cheaper the fewer (price x 1.00, 0.70,
+0.80, 0.90, 1.15 with stock unlimited, 2, 4, 16, unlimited; from the sixth on 1 % dearer each).  `kinds`: tables that
+truly differ: every rate times a factor of its own (lognormal, 0.10) and one per kind (0.15), price times a factor
+(0.20): half of them are dominated by no other.  Prices are in cents.
 
 Workloads.  Lognormal token counts; `chat`: medians of 100 in and 150 out, `long`: 3,000 and 200, `mixed`: 80 % chat; of
 each, 1 % spread evenly over all buckets, so that each has demand.
@@ -26,16 +26,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from bench.roofline import Replica, highest_rate
-from fleet.gpus import builtin_gpus
-from fleet.models import builtin_models
+from bench.demand_tables import INPUTS, OUTPUTS
+from bench.harness import SHARED_DATA
+from bench.roofline import grid_rates
 from fleet.offers import Market, builtin_prices
 from fleet.slo import LatencyLimits, Slo
 from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "planner"
-INPUTS = (25, 100, 250, 500, 1000, 2000, 4000, 8000, 12000, 16000)
-OUTPUTS = (25, 100, 250, 500, 1000, 2000)
+DATA = SHARED_DATA / "planner"
 RATES_RPS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0)
 TPOT_MS = (120, 40)
 TTFT_MS = 3000.0
@@ -70,15 +68,6 @@ class Tables:
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
-    tables: str
-    expansion: str
-    workload: str
-    rate_rps: float
-    problem: MixProblem
-
-
-@dataclass(frozen=True, slots=True)
 class Lengths:
     """Lognormal token counts of a request, input and output independent of each other."""
 
@@ -98,22 +87,18 @@ CHAT = Lengths(100, 1.0, 150, 0.9)
 LONG = Lengths(3000, 0.6, 200, 0.5)
 
 
-def instances(
-    *, expansions: Sequence[str] = ("prices", "offers", "kinds"), rates_rps: Sequence[float] = RATES_RPS
-) -> Iterator[Instance]:
-    for base in base_tables():
-        for expansion in expansions:
-            tables = expanded(base, expansion)
-            for workload in WORKLOADS:
-                shares = workload_shares(workload, tables)
-                for rate_rps in rates_rps:
-                    problem = build_problem(tables, shares=shares, rate_rps=rate_rps)
-                    yield Instance(base.name, expansion, workload, rate_rps, problem)
+def instances(expansion: str) -> Iterator[MixProblem]:
+    """Every table, expanded as described above, with every workload at every rate."""
+    for base in _base_tables():
+        tables = _expanded(base, expansion)
+        for chat in WORKLOADS.values():
+            shares = _workload_shares(chat, tables)
+            for rate_rps in RATES_RPS:
+                yield _problem(tables, shares=shares, rate_rps=rate_rps)
 
 
-def workload_shares(workload: str, tables: Tables) -> npt.NDArray[np.float64]:
+def _workload_shares(chat: float, tables: Tables) -> npt.NDArray[np.float64]:
     """The histogram of a workload over the tables' grid.  Sizes that no option can serve do not occur."""
-    chat = WORKLOADS[workload]
     shares = chat * CHAT.shares(tables) + (1 - chat) * LONG.shares(tables)
     shares = (1 - ANY_SIZE) * shares + ANY_SIZE / len(shares)
     servable = np.max([option.max_rps for option in tables.options], axis=0) > 0
@@ -121,7 +106,7 @@ def workload_shares(workload: str, tables: Tables) -> npt.NDArray[np.float64]:
     return np.asarray(shares / shares.sum())
 
 
-def build_problem(tables: Tables, *, shares: npt.NDArray[np.float64], rate_rps: float) -> MixProblem:
+def _problem(tables: Tables, *, shares: npt.NDArray[np.float64], rate_rps: float) -> MixProblem:
     """One workload over these tables; options are given outright, each its own supply."""
     kinds = tables.options
     return MixProblem(
@@ -132,10 +117,8 @@ def build_problem(tables: Tables, *, shares: npt.NDArray[np.float64], rate_rps: 
     )
 
 
-def expanded(tables: Tables, expansion: str) -> Tables:
-    """`plain`, `prices`, `offers` or `kinds`, as described above; the same each time."""
-    if expansion == "plain":
-        return tables
+def _expanded(tables: Tables, expansion: str) -> Tables:
+    """`prices`, `offers` or `kinds`, as described above; the same each time."""
     generator = np.random.default_rng(7)
     turns = [(tables.options[i % len(tables.options)], i // len(tables.options)) for i in range(OPTIONS)]
     if expansion == "prices":
@@ -146,7 +129,7 @@ def expanded(tables: Tables, expansion: str) -> Tables:
 
 
 @cache
-def base_tables() -> tuple[Tables, ...]:
+def _base_tables() -> tuple[Tables, ...]:
     """Those of the roofline, and those of the files where there are any."""
     found = [_roofline("Llama-3.1-70B", LARGE_GPUS, (2, 4, 8), tpot_ms) for tpot_ms in TPOT_MS]
     found += [_roofline("Llama-3.1-8B", SMALL_GPUS, (1,), tpot_ms) for tpot_ms in TPOT_MS]
@@ -158,29 +141,14 @@ def base_tables() -> tuple[Tables, ...]:
     return tuple(found)
 
 
-def example() -> MixProblem:
-    """The published 2x2 example: two GPU types, four buckets, 30 requests/s (arXiv 2404.14527, its repository)."""
-    options = (
-        Table("A10G", "A10G", 1.01, (2.0, 1.0, 5.0, 2.0)),
-        Table("A100-80GB", "A100-80GB-SXM", 3.67, (20.0, 20.0, 40.0, 20.0)),
-    )
-    tables = Tables("example", (1, 2), (1, 2), options)
-    return build_problem(tables, shares=np.array([0.2, 0.1, 0.5, 0.2]), rate_rps=30.0)
-
-
 def _roofline(model: str, gpus: Sequence[str], degrees: Sequence[int], tpot_ms: int) -> Tables:
     slo = Slo(ttft_ms=LatencyLimits(mean=TTFT_MS), tpot_ms=LatencyLimits(mean=tpot_ms))
     options = []
     for gpu in gpus:
         for tp in degrees:
-            replica = Replica(builtin_models().get(model), builtin_gpus().get(gpu), tp)
-            rates = [
-                highest_rate(replica, slo, input_tokens=input_tokens, output_tokens=output_tokens).max_rps
-                for input_tokens in INPUTS
-                for output_tokens in OUTPUTS
-            ]
+            rates = grid_rates(model, gpu, tp, slo, inputs=INPUTS, outputs=OUTPUTS)
             if any(rates):
-                options.append(Table(f"{gpu}/tp{tp}", gpu, round(tp * _price_usd_per_h(gpu), 2), tuple(rates)))
+                options.append(Table(f"{gpu}/tp{tp}", gpu, round(tp * cheapest_usd_per_h(gpu), 2), rates))
     return Tables(f"roofline {model} {tpot_ms} ms", INPUTS, OUTPUTS, tuple(options))
 
 
@@ -191,7 +159,7 @@ def _silicon(path: Path, tpot_ms: int) -> Tables:
         rates = tuple(float(rate) for row in entry["tputs"][str(tpot_ms)] for rate in row)
         if any(rates):
             gpu = GPU_OF_SYSTEM.get(entry["system"], "B200")
-            options.append(Table(name, gpu, round(entry["tp"] * _price_usd_per_h(gpu), 2), rates))
+            options.append(Table(name, gpu, round(entry["tp"] * cheapest_usd_per_h(gpu), 2), rates))
     model = document["model"].rpartition("/")[2]
     return Tables(
         f"silicon {model} {tpot_ms} ms", tuple(document["inputs"]), tuple(document["outputs"]), tuple(options)
@@ -229,7 +197,8 @@ def _kind(table: Table, turn: int, generator: np.random.Generator) -> Table:
     return replace(table, name=f"{table.name} kind {turn}", price_usd_per_h=price_usd_per_h, max_rps=rates)
 
 
-def _price_usd_per_h(gpu: str) -> float:
+def cheapest_usd_per_h(gpu: str) -> float:
+    """The cheapest on-demand price of a GPU in the shipped sheet."""
     offers = builtin_prices().for_gpu(gpu)
     return min(offer.price_usd_per_gpu_h for offer in offers if offer.market is Market.ON_DEMAND)
 

@@ -17,12 +17,12 @@ GPUs of 4 nodes) and four decode workloads one after another (288 slots on 72 GP
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from bench.eplb import eplb_global
 from bench.expert_loads import Case, named
+from bench.harness import Row
 from placement.arrays import Floats, Ints
 from placement.balance import balanced
 from placement.dispatch import Dispatch
@@ -59,7 +59,7 @@ SWEEPS = (
 )
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     rows = []
     for sweep in SWEEPS:
         cases = [named(name) for name in sweep.windows]
@@ -75,19 +75,15 @@ def _ways(layout: Layout) -> list[tuple[str, Way, bool]]:
         return eplb_global(seen[-1], slots=slots, gpus=gpus)
 
     def fewest(ceiling: float, tokens: Callable[[Floats], Floats]) -> Way:
-        return lambda loaded, seen: minimise_moves(loaded, tokens(seen), layout=layout, ceiling=ceiling).expert_of_slot
+        return lambda loaded, seen: minimise_moves(loaded, tokens(seen), layout=layout, ceiling=ceiling)
 
     def spent(tokens: Callable[[Floats], Floats]) -> Way:
-        return lambda loaded, seen: (
-            minimise_moves(
-                loaded, tokens(seen), layout=layout, ceiling=1.005, max_moves=int(SPENT * loaded.size)
-            ).expert_of_slot
+        return lambda loaded, seen: minimise_moves(
+            loaded, tokens(seen), layout=layout, ceiling=1.005, max_moves=int(SPENT * loaded.size)
         )
 
     def nearest(ceiling: float) -> Way:
-        return lambda loaded, seen: (
-            minimise_moves(loaded, seen[-1], layout=layout, rule=NEAREST, ceiling=ceiling).expert_of_slot
-        )
+        return lambda loaded, seen: minimise_moves(loaded, seen[-1], layout=layout, rule=NEAREST, ceiling=ceiling)
 
     return [
         ("frozen", lambda loaded, _: loaded, False),
@@ -117,14 +113,14 @@ def _foreseen(seen: Floats) -> Floats:
     return following
 
 
-def _rows(sweep: Sweep, cases: list[Case], way: str, step: Way, *, ahead: bool) -> list[dict[str, Any]]:
+def _rows(sweep: Sweep, cases: list[Case], way: str, step: Way, *, ahead: bool) -> list[Row]:
     layout, windows = sweep.layout, np.stack([case.tokens for case in cases])
     rule = NEAREST if way.endswith(NEAREST) else Dispatch.EQUAL
     if way.startswith("EPLB"):
         loaded = eplb_global(windows[0], slots=layout.slots, gpus=layout.gpus)
     else:
         loaded = (balanced_nearest if rule is NEAREST else balanced)(windows[0], layout=layout)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for at in range(1, len(windows)):
         seen = windows[: at if ahead else at + 1]
         started_s = time.process_time()

@@ -8,13 +8,12 @@ warm-up; the program's is wall time, because its limit is.
 
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from bench.expert_loads import synthetic
+from bench.harness import Row, processor_ms
 from fleet.solvers import Limits, SolveStatus
 from placement.arrays import Floats
 from placement.exact import incumbent, solve_exact
@@ -23,6 +22,7 @@ from placement.layout import Layout
 
 LIMIT_S = 5.0  # per layer
 LAYERS = 4
+REPEATS = 5
 SAME = 2e-6
 EIGHT = np.array([[600.0, 560, 120, 120, 20, 10, 10, 10]])  # the example of vLLM's FlashLB proposal
 
@@ -35,11 +35,11 @@ class Small:
     gpus: int
 
 
-def run() -> list[dict[str, Any]]:
-    return [*map(_balance_row, smalls())]
+def run() -> list[Row]:
+    return [*map(_row, _smalls())]
 
 
-def smalls() -> list[Small]:
+def _smalls() -> list[Small]:
     eight, many = synthetic("mixtral-8x7b").tokens[:LAYERS], synthetic("olmoe-1b-7b").tokens[:LAYERS]
     return [
         Small("published example", EIGHT, 16, 8),
@@ -55,9 +55,9 @@ def smalls() -> list[Small]:
     ]
 
 
-def _balance_row(small: Small) -> dict[str, Any]:
+def _row(small: Small) -> Row:
     layout = Layout.even(slots=small.slots, gpus=small.gpus, nodes=1)
-    searched = incumbent(small.tokens, layout=layout)
+    searched, search_ms = processor_ms(lambda: incumbent(small.tokens, layout=layout), repeats=REPEATS)
     found = imbalance(searched, small.tokens, layout=layout).per_layer
     layers, seconds = [], []
     for layer, tokens in enumerate(small.tokens):
@@ -80,15 +80,6 @@ def _balance_row(small: Small) -> dict[str, Any]:
         "gap": max(layer.gap for layer in layers),
         "equal": int((found <= values * (1 + SAME)).sum()),
         "proven": sum(layer.status is SolveStatus.OPTIMAL for layer in layers),
-        "search_ms": 1000 * _cpu_s(lambda: incumbent(small.tokens, layout=layout)),
+        "search_ms": search_ms,
         "ilp_median_s": statistics.median(seconds),
     }
-
-
-def _cpu_s(call: Callable[[], object], repeats: int = 5) -> float:
-    times = []
-    for _ in range(repeats):
-        started_s = time.process_time()
-        call()
-        times.append(time.process_time() - started_s)
-    return statistics.median(times)

@@ -1,27 +1,31 @@
 """Few slots per GPU: replica counts and packing together, beside EPLB's policies and what is proven unreachable.
 
+Uneven slots: with two slots on each GPU even the hottest copy needs company.  A GPU of one slot gives it room, and cold
+experts lie three to a GPU instead.  How many GPUs give one is searched for the whole model, as a layout is one for all
+layers.  Best split: what a dispatcher that may share an expert's tokens among its copies in any way could make of a
+placement, as LPLB and SGLang's `lp` do batch by batch; here with the loads known, so the best they can reach.
+
 `bound` is `placement.bounds.lower_bound`; `hottest` is the bound by the hottest copies alone.  Imbalances are means
 over the layers for the even split; CPU time is the median of `REPEATS` runs on the whole model, compiled before.
 The last rows show what else helps where two slots per GPU do not (`way`): uneven slots, other ways to share an
 expert's tokens, more slots; `extra_gb_per_gpu` is the weights that the fullest GPU holds beyond two slots per layer.
 """
 
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import pulp
 
 from bench.eplb import eplb, eplb_global
 from bench.expert_loads import GROUPS, named, synthetic
-from bench.optimal_dispatch import best_split, planned_for_best_split
-from bench.uneven_layout import uneven_layout, with_givers
-from placement.arrays import Floats
+from bench.harness import Row, processor_ms
+from fleet.solvers import Limits, Solver
+from fleet.solvers import run as solve
+from placement.arrays import Floats, Ints
 from placement.balance import balanced
 from placement.bounds import lower_bound
-from placement.bounds.lower_bound import quick_bound
+from placement.bounds.lower_bound import greedy_counts, quick_bound
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.joint import joint_balanced
@@ -30,6 +34,8 @@ from placement.nearest import balanced_nearest
 from placement.validation import check_slots
 
 REPEATS = 3
+SPLIT_LIMITS = Limits(time_limit_s=20.0)
+HALVINGS = 8  # of the first look, from half of the GPUs giving a slot down
 EXPERT_GB = 3 * 7168 * 2048 / 1e9  # of DeepSeek-V3, one byte per weight
 GIVERS = (4, 8, 12, 16, 20, 24, 32)  # GPUs that give a slot, a choice of each layer
 TOY = np.array([[600.0, 560, 120, 120, 20, 10, 10, 10]])  # the example that FlashLB is explained with
@@ -45,7 +51,7 @@ class Few:
     groups: int = 1
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     layout = Layout.even(slots=16, gpus=8, nodes=1)
     for speeds in (None, [2.0] + [1.0] * 7):  # compiles both ways
         joint_balanced(TOY, layout=Layout.even(slots=16, gpus=8, nodes=1, speeds=speeds))
@@ -71,10 +77,10 @@ def _cases() -> list[Few]:
     return [Few("eight experts", TOY, 16, 8, 1), Few("mixtral-8x7b", mixtral, 16, 8, 1), *recorded]
 
 
-def _row(case: Few) -> dict[str, Any]:
+def _row(case: Few) -> Row:
     layout = Layout.even(slots=case.slots, gpus=case.gpus, nodes=case.nodes)
-    ours, cpu_ms = _timed(lambda: joint_balanced(case.tokens, layout=layout))
-    bounds, bound_ms = _timed(lambda: lower_bound(case.tokens, layout=layout))
+    ours, cpu_ms = processor_ms(lambda: joint_balanced(case.tokens, layout=layout), repeats=REPEATS)
+    bounds, bound_ms = processor_ms(lambda: lower_bound(case.tokens, layout=layout), repeats=REPEATS)
     check_slots(ours, experts=case.tokens.shape[1], layout=layout)
     found = imbalance(ours, case.tokens, layout=layout)
     grouped = eplb(case.tokens, slots=case.slots, groups=case.groups, nodes=case.nodes, gpus=case.gpus)
@@ -97,16 +103,16 @@ def _row(case: Few) -> dict[str, Any]:
     }
 
 
-def _other_ways(name: str) -> list[dict[str, Any]]:
+def _other_ways(name: str) -> list[Row]:
     """From the same loads on 144 GPUs: what each way leaves."""
     tokens, even = named(name).tokens, Layout.even(slots=288, gpus=144, nodes=18)
-    dealt, deal_ms = _timed(lambda: uneven_layout(tokens, layout=even), repeats=1)
+    dealt = uneven_layout(tokens, layout=even)
     joint = joint_balanced(tokens, layout=even)
     any_layer = np.min([_per_layer(tokens, with_givers(even, givers)) for givers in GIVERS], axis=0)
     nearest = imbalance(balanced_nearest(tokens, layout=even), tokens, layout=even, rule=Dispatch.NEAREST).mean
     return [
         _way("two slots each, even split", name, even, tokens),
-        {**_way("uneven slots", name, dealt, tokens), "deal_cpu_ms": deal_ms},
+        _way("uneven slots", name, dealt, tokens),
         _row_of("uneven slots, each layer its own", name, even, float(any_layer.mean())),
         _row_of("best split, same placement", name, even, best_split(joint, tokens, layout=even)),
         _row_of("best split, planned for it", name, even, planned_for_best_split(tokens, gpus=even.gpus, slots=288)),
@@ -123,13 +129,12 @@ def _some_of_three(even: Layout, more: int) -> Layout:
     return Layout.of(node_of_gpu=even.node_of_gpu.tolist(), slots_of_gpu=slots.tolist())
 
 
-def _way(way: str, name: str, layout: Layout, tokens: Floats) -> dict[str, Any]:
-    found, cpu_ms = _timed(lambda: _per_layer(tokens, layout), repeats=1)
+def _way(way: str, name: str, layout: Layout, tokens: Floats) -> Row:
     bound = float(lower_bound(tokens, layout=layout).mean())
-    return {**_row_of(way, name, layout, float(found.mean())), "bound": bound, "joint_cpu_ms": cpu_ms}
+    return {**_row_of(way, name, layout, float(_per_layer(tokens, layout).mean())), "bound": bound}
 
 
-def _row_of(way: str, name: str, layout: Layout, reached: float) -> dict[str, Any]:
+def _row_of(way: str, name: str, layout: Layout, reached: float) -> Row:
     slots = np.bincount(layout.slots_of_gpu, minlength=4)
     most = int(layout.slots_of_gpu.max())
     return {
@@ -150,10 +155,81 @@ def _per_layer(tokens: Floats, layout: Layout) -> Floats:
     return imbalance(placed, tokens, layout=layout).per_layer
 
 
-def _timed(work: Callable[[], Any], *, repeats: int = REPEATS) -> tuple[Any, float]:
-    answer, spent_s = None, []
-    for _ in range(repeats):
-        started_s = time.process_time()
-        answer = work()
-        spent_s.append(time.process_time() - started_s)
-    return answer, 1000 * statistics.median(spent_s)
+def uneven_layout(tokens: Floats, *, layout: Layout) -> Layout:
+    """As many slots in all, for GPUs of one speed with equally many: the layout on which loads can lie evenest."""
+
+    def reached(givers: int) -> float:
+        dealt = with_givers(layout, givers)
+        return imbalance(balanced(tokens, layout=dealt), tokens, layout=dealt).mean
+
+    return with_givers(layout, _least(reached, layout.gpus // 2))
+
+
+def with_givers(layout: Layout, givers: int) -> Layout:
+    """As many GPUs with one slot fewer and with one more, spread over the nodes; the first of a node give."""
+    within = np.arange(layout.gpus) - np.searchsorted(layout.node_of_gpu, layout.node_of_gpu)
+    order = np.lexsort((layout.node_of_gpu, within))  # the first of each node, then the second ones
+    slots: Ints = layout.slots_of_gpu.copy()
+    slots[order[:givers]] -= 1
+    slots[order[layout.gpus - givers :]] += 1
+    return Layout.of(
+        node_of_gpu=layout.node_of_gpu.tolist(), slots_of_gpu=slots.tolist(), speeds=layout.speeds.tolist()
+    )
+
+
+def _least(cost: Callable[[int], float], most: int) -> int:
+    """Where a cost from 0 to `most` is least: halvings first, then ever smaller steps about the best."""
+    tried = {at: cost(at) for at in sorted({0, *(most >> halvings for halvings in range(HALVINGS))})}
+    step = max(1, _best(tried) // 2)
+    while step:
+        best = _best(tried)
+        for at in (best - step, best + step):
+            if 0 <= at <= most and at not in tried:
+                tried[at] = cost(at)
+        if _best(tried) == best:
+            step //= 2
+    return _best(tried)
+
+
+def _best(tried: dict[int, float]) -> int:
+    return min(tried, key=lambda at: (tried[at], at))
+
+
+def best_split(expert_of_slot: Ints, tokens: Floats, *, layout: Layout) -> float:
+    """The mean over the layers of the fullest GPU, for the best shares: a linear program per layer."""
+    weights = tokens / tokens.sum(axis=1, keepdims=True) * layout.gpus
+    peaks = [_peak(row, layer, layout) for row, layer in zip(expert_of_slot, weights, strict=True)]
+    return float(np.mean(peaks))
+
+
+def _peak(experts: Ints, weights: Floats, layout: Layout) -> float:
+    program = pulp.LpProblem("split", pulp.LpMinimize)
+    peak = program.add_variable("peak", 0)
+    taken = [program.add_variable(f"x_{slot}", 0) for slot in range(layout.slots)]
+    program.setObjective(peak)
+    for expert, weight in enumerate(weights.tolist()):
+        program += pulp.lpSum(taken[slot] for slot in np.flatnonzero(experts == expert)) == weight
+    for gpu in range(layout.gpus):
+        program += pulp.lpSum(taken[slice(*layout.first_slot[gpu : gpu + 2])]) <= peak
+    return solve(program, solver=Solver.HIGHS, limits=SPLIT_LIMITS).bound
+
+
+def planned_for_best_split(tokens: Floats, *, slots: int, gpus: int) -> float:
+    """The same mean for two slots per GPU, planned for free shares.
+
+    The c GPUs of an expert of c copies act as one, c times as fast, with room for c others and the expert once: shares
+    even them out.  So single copies are packed on such GPUs and the rest.
+    """
+    weights = tokens / tokens.sum(axis=1, keepdims=True) * gpus
+    counts = greedy_counts(weights, slots=slots, most=gpus)
+    return float(np.mean([_packed(*layer, gpus) for layer in zip(tokens, counts, strict=True)]))
+
+
+def _packed(tokens: Floats, counts: Ints, gpus: int) -> float:
+    several = np.sort(counts[counts > 1])
+    speeds = np.concatenate([several, np.ones(gpus - several.sum(), dtype=np.int64)])
+    layout = Layout.of(
+        node_of_gpu=[0] * len(speeds), slots_of_gpu=(speeds + 1).tolist(), speeds=speeds.astype(float).tolist()
+    )
+    rows = tokens[np.newaxis]
+    return imbalance(balanced(rows, layout=layout), rows, layout=layout).mean

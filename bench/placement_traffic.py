@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from bench.eplb import eplb, eplb_global
-from bench.expert_loads import Case, named
+from bench.expert_loads import GROUPS, Case, named
+from bench.harness import Row
 from placement.arrays import Floats, Ints
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
@@ -26,7 +27,6 @@ UNGROUPED = Routing(active=8)
 PLANNED_ON, JUDGED_ON = 8192, 8192  # tokens; different ones
 CEILING, SEED = 1.02, 0
 DECODE, PREFILL = "decode_in2000out100", "prefill_in2048"
-GROUPS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ SETTINGS = (
 )
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     made: dict[tuple[str, Routing, float], Traces] = {}
     rows = []
     for setting in SETTINGS:
@@ -88,7 +88,7 @@ def run() -> list[dict[str, Any]]:
     return rows
 
 
-def _row(setting: Setting, tokens: Floats, trace: Traces) -> dict[str, Any]:
+def _row(setting: Setting, tokens: Floats, trace: Traces) -> Row:
     layout = Layout.even(slots=setting.slots, gpus=setting.gpus, nodes=setting.nodes)
     first = TokenTrace(trace.planned_on.experts[:, :1].copy(), trace.planned_on.experts_per_layer)
     asked: dict[str, Any] = {"layout": layout, "rule": setting.rule, "ceiling": setting.ceiling, "seed": SEED}

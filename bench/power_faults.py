@@ -21,22 +21,12 @@ For every brake, the worst of all
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isnan, nan
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from bench.power_rows import (
-    DAYS,
-    WINDOW_S,
-    Case,
-    Rows,
-    budget_w,
-    by_seed,
-    hottest,
-    uncapped,
-    work_of,
-    worst_minute_s,
-)
+from bench.harness import Row
+from bench.power_rows import DAYS, WINDOW_S, Case, Floats, budget_w, by_seed, uncapped, work_of
 from power.controls import Priority
 from power.guard import Cause, Event, EventKind, GuardMode, TripCurve
 from power.policies import policy_named
@@ -95,14 +85,14 @@ class Run:
     unfinished: int
 
 
-def run() -> Rows:
+def run() -> list[Row]:
     seeds = by_seed(_of_seed)
     return [_row([seed[at] for seed in seeds]) for at in range(len(seeds[0]))]
 
 
 def _of_seed(seed: int) -> list[Run]:
     plain = Case(servers=SERVERS, policy="ladder", seed=seed, days=DAYS_EACH)
-    at_s = worst_minute_s(plain)
+    at_s = _worst_minute_s(plain)
     runs = [_run(name, replace(plain, faults=faults)) for name, faults in _faults(at_s)]
     harsh = [
         ("harsh: 40 s path, telemetry 60 s stale", replace(plain, delay_s=OUT_OF_BAND_S, faults=(_stale(at_s, 60.0),))),
@@ -161,11 +151,28 @@ def _run(name: str, case: Case) -> Run:
         causes=tuple(sorted({str(event.cause) for event in braked})),
         peak=outcome.peak_utilization,
         over_s=outcome.seconds_over_budget,
-        hottest=hottest(outcome.readings_w / limit_w),
+        hottest=_hottest(outcome.readings_w / limit_w),
         braked=tuple(_brake_of(outcome, event) for event in braked[:MAX_JUDGED]),
         slo=all(limit.holds(impacts[priority]) for priority, limit in POLCA_SLO.items()),
         unfinished=sum(impact.unfinished for impact in impacts.values()),
     )
+
+
+def _worst_minute_s(case: Case) -> float:
+    """When the uncapped row draws the most over a minute."""
+    readings = uncapped(case.uncapped).readings_w
+    windows = int(60 / WINDOW_S)
+    return WINDOW_S * float(np.argmax(np.convolve(readings, np.ones(windows), "valid")))
+
+
+def _hottest(ratios: Floats) -> float:
+    """The highest heat of the breaker over the heat at which it opens."""
+    curve = TripCurve()
+    heat, most = float(ratios[0]) ** 2, 0.0
+    for ratio in ratios.tolist():
+        heat = curve.heat_after(heat, ratio, WINDOW_S)
+        most = max(most, heat)
+    return most / curve.holds**2
 
 
 def _modes(outcome: Outcome) -> list[Event]:
@@ -205,7 +212,7 @@ def _known(values: Iterable[float]) -> list[float]:
     return [value for value in values if not isnan(value)] or [nan]
 
 
-def _row(runs: Sequence[Run]) -> dict[str, Any]:
+def _row(runs: Sequence[Run]) -> Row:
     brakes = [brake for each in runs for brake in each.braked]
     return {
         "fault": runs[0].name,

@@ -1,28 +1,30 @@
-"""Quality of the power forecasts of a row, and cost per reading.
+"""Quality of the power forecasts of a row.
 
 Short horizon: uncapped rows of 52 servers from the simulator, two days, the second one scored, `SEEDS` each: the POLCA
 mix, the Azure code trace (if the shared data is present) and a row of which a quarter trains.  Inputs are readings;
 readings and counts of servers by phase; and also the remaining time of the prompts in flight.  A figure
-`..._over_BASELINE` is the pinball loss over that of a baseline of `bench.power_baselines`: below 1 the forecast wins.
+`..._over_BASELINE` is the pinball loss over that of a baseline: below 1 the forecast wins.  Baselines give quantiles of
+the highest rise, fitted again every hour from the day before and from outcomes known by then:
+
+    rises of the day   persistence: the quantile of the last day's rises, independent of the current readings
+    autoregression     least squares on the last readings, and the normal distribution of the residuals
+    Holt               level and trend by exponential smoothing, and the normal distribution of the residuals
 
 Day ahead: steps of 10 minutes from all days before, the last week of each series scored, against the course of
 yesterday and of last week with quantiles of their own past errors.  Series: ServeGen's rates (14 days) as the watts of
 a row whose power is linear in the rate, and the built-in load shape (28 days, `SEEDS`).
 """
 
-import gzip
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.data import found
-from bench.power_baselines import BASELINES
-from power.forecast import RowForecast, Steps, next_day
+from bench.harness import Row, text
+from power.forecast import Steps, next_day
 from power.forecast.metrics import highest_rise_w, replayed, score
 from power.forecast.state_layout import LAGS, QUANTILES
 from power.policies.registry import policy_named
@@ -41,6 +43,9 @@ BLOCK = 10_800  # a quarter of a day
 UNLIMITED_W = 1e9
 DAY_QUANTILES = (0.5, 0.9, 0.99)
 SERVEGEN = tuple(f"servegen_m-{size}_rate_600s.csv.gz" for size in ("large", "mid", "small"))
+DAY, HOUR = 43_200, 1_800  # readings each 2 s
+ORDER = 5
+LEVEL, TREND = 0.5, 0.05  # Holt's: plain choices, not tuned on these rows
 AZURE = "AzureLLMInferenceTrace_code_2023.csv.gz"
 
 
@@ -50,18 +55,18 @@ class CommandState:
     drivers: dict[str, list[list[float]] | None]
 
 
-def run() -> list[dict[str, Any]]:
-    return [*chain.from_iterable(_short(name, *given) for name, given in _workloads()), *_days(), _cost()]
+def run() -> list[Row]:
+    return [*chain.from_iterable(_short(name, *given) for name, given in _workloads()), *_days()]
 
 
 def _workloads() -> Iterator[tuple[str, tuple[Sources, float]]]:
     yield "POLCA mix", (Sources(), 0.0)
-    if (path := found("power", AZURE)) is not None:
-        yield "Azure code", (read_sources([(AZURE, gzip.decompress(path.read_bytes()).decode())]), 0.0)
+    if (trace := text("power", AZURE)) is not None:
+        yield "Azure code", (read_sources([(AZURE, trace)]), 0.0)
     yield "a quarter trains", (Sources(), 0.25)
 
 
-def _short(name: str, sources: Sources, training_share: float) -> Iterator[dict[str, Any]]:
+def _short(name: str, sources: Sources, training_share: float) -> Iterator[Row]:
     rows = [_told(sources, training_share, seed) for seed in range(SEEDS)]
     for known in rows[0].drivers:
         scored = [_scored(row, known) for row in rows]
@@ -135,8 +140,8 @@ def _of_lag(watts: Floats, forecast: Floats, lag: int) -> dict[str, float]:
     )
     for share, one in ((0.99, ours[2]), (0.999, ours[3])):
         figures[f"mean_rise_{share:g}_of_peak"] = one.mean_w / float(watts.max())
-    for name, baseline in BASELINES.items():
-        theirs = baseline(watts, lag, QUANTILES)
+    for name, baseline in (("rises_of_the_day", _rises_of_the_day), ("ar", _autoregression), ("holt", _holt)):
+        theirs = baseline(watts, lag)
         for i in (0, 2, 3):
             other = score(theirs[scored, i], outcome[scored], quantile=QUANTILES[i])
             figures[f"pinball_{QUANTILES[i]:g}_over_{name}"] = ours[i].pinball_w / other.pinball_w
@@ -151,10 +156,10 @@ def _mean(scored: Sequence[dict[str, float]]) -> dict[str, float]:
     }
 
 
-def _days() -> Iterator[dict[str, Any]]:
+def _days() -> Iterator[Row]:
     for name in SERVEGEN:
-        if (path := found("power", name)) is not None:
-            rates, _ = read_rates(gzip.decompress(path.read_bytes()).decode(), name=name)
+        if (table := text("power", name)) is not None:
+            rates, _ = read_rates(table, name=name)
             yield _day_row(name.removesuffix("_rate_600s.csv.gz"), [_watts(rates / np.quantile(rates, 0.995))])
     shapes = [builtin_shape().drawn(days=28, rng=np.random.default_rng(seed)) for seed in range(SEEDS)]
     times = 300.0 + 600.0 * np.arange(28 * 144, dtype=np.float64)
@@ -166,7 +171,7 @@ def _watts(levels: Floats) -> Floats:
     return SERVERS * (2_065.0 + 2_150.0 * np.clip(levels, 0, 1))
 
 
-def _day_row(name: str, series: Sequence[Floats]) -> dict[str, Any]:
+def _day_row(name: str, series: Sequence[Floats]) -> Row:
     found_scores: dict[str, list[Floats]] = {"ours": [], "yesterday": [], "last_week": []}
     covered = []
     for watts in series:
@@ -203,15 +208,44 @@ def _pinballs(forecast: Floats, truth: Floats) -> Floats:
     return np.array([score(forecast[:, i], truth, quantile=q).pinball_w for i, q in enumerate(DAY_QUANTILES)])
 
 
-def _cost() -> dict[str, Any]:
-    """Return the processor time of one reading with two drivers and one query, the median of ten runs."""
-    watts = (150e3 + np.random.default_rng(0).normal(0, 3e3, 5_000)).tolist()
-    costs = []
-    for _ in range(10):
-        forecast = RowForecast.start(drivers=2)
-        started_s = time.process_time()
-        for i, row_w in enumerate(watts):
-            forecast = forecast.after(at_s=STEP_S * i, row_w=row_w, drivers_w=(30e3, 5e3))
-            forecast.rise_w(5.0, 0.999)
-        costs.append((time.process_time() - started_s) / len(watts))
-    return {"what": "a reading and a question", "processor_us": 1e6 * float(np.median(costs))}
+def _rises_of_the_day(watts: Floats, lag: int) -> Floats:
+    return _each_hour(watts, lag, lambda outcome, known, _: np.quantile(outcome[known], QUANTILES))
+
+
+def _autoregression(watts: Floats, lag: int) -> Floats:
+    before = [np.concatenate([np.full(i, watts[0]), watts[: len(watts) - i]]) for i in range(ORDER)]
+    features = np.column_stack([np.ones(len(watts)), *before])
+
+    def fitted(outcome: Floats, known: slice, hour: slice) -> Floats:
+        weights, *_ = np.linalg.lstsq(features[known], outcome[known], rcond=None)
+        lines: Floats = (features[hour] @ weights)[:, None] + _normally(outcome[known] - features[known] @ weights)
+        return lines
+
+    return _each_hour(watts, lag, fitted)
+
+
+def _holt(watts: Floats, lag: int) -> Floats:
+    """Level and trend: their prediction of the reading after the lag, and a constant for the highest before it."""
+    level, trend, forecast = float(watts[0]), 0.0, np.empty(len(watts))
+    for i, row_w in enumerate(watts.tolist()):
+        before = level
+        level = LEVEL * row_w + (1 - LEVEL) * (level + trend)
+        trend = TREND * (level - before) + (1 - TREND) * trend
+        forecast[i] = level + lag * trend - row_w
+    return _each_hour(
+        watts, lag, lambda outcome, known, hour: forecast[hour, None] + _normally(outcome[known] - forecast[known])
+    )
+
+
+def _each_hour(watts: Floats, lag: int, fitted: Callable[[Floats, slice, slice], Floats]) -> Floats:
+    """[reading, quantile]: a fit of the outcomes known so far of the day before, applied to the hour."""
+    outcome = highest_rise_w(watts, lag)
+    found = np.full((len(watts), len(QUANTILES)), np.nan)
+    for start in range(HOUR, len(watts), HOUR):
+        known = slice(max(0, start - DAY), start - lag)
+        found[start : start + HOUR] = fitted(outcome, known, slice(start, start + HOUR))
+    return found
+
+
+def _normally(off: Floats) -> Floats:
+    return float(off.mean()) + float(off.std()) * np.array([NormalDist().inv_cdf(each) for each in QUANTILES])

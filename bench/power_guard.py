@@ -6,17 +6,17 @@ is timed from the start of the step that reads too much to the last server's rea
 """
 
 import asyncio
-import multiprocessing
 import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, aclosing
 from typing import NamedTuple
 
 import numpy as np
 import uvicorn
 from prometheus_client import CollectorRegistry
 
-from bench.harness import Row
+from bench.harness import Row, child
 from deploy.node_agent.agent import DeviceState, NodeAgent
 from deploy.node_agent.routes import agent_app
 from deploy.power_guard.agent_client import Agents
@@ -172,15 +172,11 @@ class _Quiet(uvicorn.Server):
 
 async def _rounds() -> Row:
     listeners = [socket.create_server((LOOPBACK, 0)) for _ in range(AGENTS)]
-    agents = multiprocessing.get_context("fork").Process(target=_serve_agents, args=(listeners,), daemon=True)
-    agents.start()
-    try:
-        return await _measured(listeners)
-    finally:
-        agents.kill()
-        agents.join()
+    with ExitStack() as stack:
         for listener in listeners:
-            listener.close()
+            stack.enter_context(listener)
+        stack.enter_context(child(_serve_agents, listeners, method="fork"))
+        return await _measured(listeners)
 
 
 async def _measured(listeners: list[socket.socket]) -> Row:
@@ -200,7 +196,7 @@ async def _measured(listeners: list[socket.socket]) -> Row:
         }
     )
     loop, agents = guard_loop(config, registry=CollectorRegistry())
-    async with agents:
+    async with aclosing(agents):
         return await _timed_rounds(loop, agents)
 
 

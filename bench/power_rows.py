@@ -10,19 +10,17 @@ Runs of one seed share a process, so that their common part is simulated once; t
 
 import multiprocessing
 import os
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.data import text
+from bench.harness import Row, text
 from power.controls import Priority
-from power.guard.breaker import TripCurve
 from power.policies import OWN_ROUTER, policy_named
 from power.server_model import BLOOM_A100, ServerModel
 from power.simulator import Outcome, RowSpec, simulate
@@ -33,7 +31,6 @@ from power.workload import Sources, Work, read_sources
 from power.workload.jobs import PROVISIONED_W
 
 Floats = npt.NDArray[np.float64]
-Rows = list[dict[str, Any]]
 ItemT = TypeVar("ItemT")
 
 SEEDS = tuple(range(int(os.environ.get("FLEETWRIGHT_BENCH_SEEDS", "5"))))
@@ -52,13 +49,11 @@ class Case:
 
     servers: int
     policy: str
-    seed: int
+    seed: int = 0
     days: float = DAYS
     truth: ServerModel = BLOOM_A100
     traced: bool = False
-    load: float | None = None
     training_share: float = 0.0
-    nominal: ServerModel | None = None
     bare: bool = False  # the policy with the power brake alone, as POLCA's; else the whole guard
     delay_s: float | None = None
     faults: tuple[Fault, ...] = ()
@@ -71,7 +66,7 @@ class Case:
 
     @property
     def uncapped(self) -> "Case":
-        return replace(self, policy="none", nominal=None, bare=True, delay_s=None, faults=())
+        return replace(self, policy="none", bare=True, delay_s=None, faults=())
 
     @property
     def uncapped_batched(self) -> "Case":
@@ -89,15 +84,10 @@ class Measured:
     case: Case
     brakes: int
     peak: float  # highest reading over budget
-    over_s: float
     impacts: dict[Priority, Impact]
     against_batched: dict[Priority, Impact]
     first_tokens: dict[Priority, Impact]  # from arrival to the first token, in place of the last
-    energy_saved: float
     training_slowdown: float
-    hottest: float  # of the breaker, 1: it opens
-    first_brake_s: float
-    cpu_s: float
 
     @property
     def slo(self) -> bool:
@@ -107,24 +97,17 @@ class Measured:
 def measured(case: Case) -> Measured:
     before = uncapped(case.uncapped)
     limit_w = budget_w(case.yardstick)
-    started_s = time.process_time()
     outcome = _run(case, limit_w)
-    cpu_s = time.process_time() - started_s
     impacts = _impacts(before, outcome)
     done = outcome.iterations.sum() / max(1, before.iterations.sum()) if len(outcome.iterations) else 1.0
     return Measured(
         case=case,
         brakes=outcome.brakes,
         peak=outcome.peak_utilization,
-        over_s=outcome.seconds_over_budget,
         impacts=impacts,
         against_batched=_impacts(uncapped(case.uncapped_batched), outcome) if case.together is None else impacts,
         first_tokens=_impacts(before, outcome, of=lambda requests: requests.first_token_s),
-        energy_saved=1 - outcome.energy_kwh / before.energy_kwh,
         training_slowdown=float(1 / done - 1) if done else float("inf"),
-        hottest=hottest(outcome.readings_w / limit_w),
-        first_brake_s=outcome.braked_s[0][0] if outcome.braked_s else float("nan"),
-        cpu_s=cpu_s,
     )
 
 
@@ -152,24 +135,7 @@ def budget_w(yardstick: Case) -> float:
     return _run(yardstick, WITHOUT_LIMIT_W).peak_w / PUBLISHED_PEAK
 
 
-def hottest(ratios: Floats, curve: TripCurve | None = None) -> float:
-    """The highest heat of the breaker over the heat at which it opens."""
-    curve = curve or TripCurve()
-    heat, most = float(ratios[0]) ** 2, 0.0
-    for ratio in ratios.tolist():
-        heat = curve.heat_after(heat, ratio, WINDOW_S)
-        most = max(most, heat)
-    return most / curve.holds**2
-
-
-def worst_minute_s(case: Case) -> float:
-    """When the uncapped row draws the most over a minute."""
-    readings = uncapped(case.uncapped).readings_w
-    windows = int(60 / WINDOW_S)
-    return WINDOW_S * float(np.argmax(np.convolve(readings, np.ones(windows), "valid")))
-
-
-def by_seed(function: Callable[[int], list[ItemT]], seeds: Sequence[int] = SEEDS) -> list[list[ItemT]]:
+def by_seed(function: Callable[[int], ItemT], seeds: Sequence[int] = SEEDS) -> list[ItemT]:
     """Return the results for each seed, from two processes."""
     if PROCESSES == 1 or len(seeds) == 1:
         return [function(seed) for seed in seeds]
@@ -177,31 +143,27 @@ def by_seed(function: Callable[[int], list[ItemT]], seeds: Sequence[int] = SEEDS
         return list(pool.map(function, seeds))
 
 
-def figures(runs: Sequence[Measured]) -> dict[str, Any]:
+def figures(runs: Sequence[Measured]) -> Row:
     low, high = ([run.impacts[priority] for run in runs] for priority in (Priority.LOW, Priority.HIGH))
     return {
         "seeds": len(runs),
         "days": runs[0].case.days,
         "brakes_by_seed": " ".join(str(run.brakes) for run in runs),
         "peak_pct": 100 * max(run.peak for run in runs),
-        "over_budget_s": max(run.over_s for run in runs),
-        "high_p50_pct": 100 * max(impact.p50 for impact in high),
-        "high_p99_pct": 100 * max(impact.p99 for impact in high),
         "low_p50_pct": 100 * max(impact.p50 for impact in low),
         "low_p99_pct": 100 * max(impact.p99 for impact in low),
+        "high_p50_pct": 100 * max(impact.p50 for impact in high),
+        "high_p99_pct": 100 * max(impact.p99 for impact in high),
         **{
             f"{priority.name.lower()}_first_token_p99_pct": 100 * max(run.first_tokens[priority].p99 for run in runs)
             for priority in (Priority.HIGH, Priority.LOW)
         },
         **_against_batched(runs),
-        "unfinished": max(impact.unfinished for impact in (*low, *high)),
         "slo_held": f"{sum(run.slo for run in runs)} of {len(runs)}",
-        "energy_saved_pct": 100 * float(np.median([run.energy_saved for run in runs])),
-        "cpu_s": float(np.median([run.cpu_s for run in runs])),
     }
 
 
-def _against_batched(runs: Sequence[Measured]) -> dict[str, Any]:
+def _against_batched(runs: Sequence[Measured]) -> Row:
     if all(run.against_batched == run.impacts for run in runs):
         return {}
     return {
@@ -233,18 +195,11 @@ def work_of(case: Case) -> Work:
         training_share=case.training_share,
         model=case.truth,
         provisioned_w=provisioned_w,
-        load=case.load,
     )
 
 
 def _run(case: Case, limit_w: float) -> Outcome:
     work = work_of(case)
-    nominal = case.nominal or case.truth
-    policy = policy_named(case.policy, kinds=(nominal,), jobs=work.jobs, command_delay_s=case.delay_s)
-    spec = RowSpec(budget_w=limit_w, model=case.truth, nominal=case.nominal, together=case.together)
+    policy = policy_named(case.policy, kinds=(case.truth,), jobs=work.jobs, command_delay_s=case.delay_s)
+    spec = RowSpec(budget_w=limit_w, model=case.truth, together=case.together)
     return simulate(spec, work, policy=policy, bare=case.bare, faults=case.faults, seed=case.seed)
-
-
-def warmed() -> None:
-    """Compile, so that no figure has it in."""
-    _run(Case(servers=4, policy="none", seed=0, days=0.01), WITHOUT_LIMIT_W)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.data import text
+from bench.harness import Row, text
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from fleet.slo import LatencyLimits, Slo
@@ -21,7 +21,7 @@ from planner.profiles.load_curves import End, SustainedRate, held
 LIMITS_MS = (20.0, 40.0, 80.0)
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     table = text("planner", "aiconfigurator/silicon_sample.csv")
     if table is None:
         return [{"skipped": "the silicon table is not at hand"}]
@@ -29,7 +29,7 @@ def run() -> list[dict[str, Any]]:
     return [row for limit_ms in LIMITS_MS for row in _rows(Profiles(points=points), limit_ms)]
 
 
-def _rows(profiles: Profiles, limit_ms: float) -> Iterator[dict[str, Any]]:
+def _rows(profiles: Profiles, limit_ms: float) -> Iterator[Row]:
     slo = Slo(tpot_ms=LatencyLimits(mean=limit_ms))
     configurations = map(profiles.of, profiles.configurations())
     pairs_left_out = [pair for configuration in configurations for pair in _left_out(configuration, slo)]

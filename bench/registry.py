@@ -1,17 +1,20 @@
 """The benchmarks in the order of `bench/REPORT.md`, each with its target and the anchor it is compared with."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from importlib import import_module
 
-SECTIONS = ("Service", "Planner", "Placement", "Power", "Runtime", "Faults")
+from bench.harness import Row
+
+SECTIONS = ("Planner", "Placement", "Power", "Runtime", "Faults")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """A module `bench.NAME` with `run() -> list[dict]`: rows of figures with units in their names.
+    """A function `run() -> list[Row]` of the module `bench.NAME`: rows of figures with units in their names.
 
-    `target` is what the figures must reach, `anchor` what they are compared with; both apply to every row.
-    `targets` replaces `target` in the row whose first column has that value.
-    A `slow` benchmark takes more than about ten minutes and runs only when it is named.
+    `entry` names another function, as `module:function`.  `target` is what the figures must reach, `anchor` what they
+    are compared with; both apply to every row.  A `slow` benchmark takes more than about ten minutes and runs only when
+    it is named.
     """
 
     name: str
@@ -19,28 +22,22 @@ class Benchmark:
     title: str
     target: str = ""
     anchor: str = ""
-    targets: dict[str, str] = field(default_factory=dict)
+    entry: str = ""
     slow: bool = False
+
+    def measure(self) -> list[Row]:
+        module, _, function = (self.entry or f"{self.name}:run").partition(":")
+        rows: list[Row] = getattr(import_module(f"bench.{module}"), function)()
+        return rows
 
 
 REGISTRY = (
-    Benchmark(
-        name="command_line", section="Service", title="Start of the command line", anchor="interpreter start included"
-    ),
-    Benchmark(name="service_writes", section="Service", title="Audited writes", anchor="fsync on every commit"),
     Benchmark(
         name="solve_time",
         section="Planner",
         title="One workload, 70 options, 60 request sizes",
         target="p99 40 ms, worst 200 ms",
         anchor="per-slice formulation of Mélange, CBC; plain program, HiGHS",
-    ),
-    Benchmark(
-        name="mix_quality",
-        section="Planner",
-        title="Cost of the mix",
-        target="never dearer",
-        anchor="per-slice formulation of Mélange; proven optimum",
     ),
     Benchmark(
         name="decomposition",
@@ -69,7 +66,6 @@ REGISTRY = (
         anchor="Azure LLM traces of 2023",
         slow=True,
     ),
-    Benchmark(name="replay", section="Planner", title="Speed of the replay"),
     Benchmark(
         name="stability",
         section="Planner",
@@ -98,9 +94,6 @@ REGISTRY = (
     ),
     Benchmark(name="placement_drift", section="Placement", title="Migration and drift", anchor="EPLB global"),
     Benchmark(
-        name="placement_speeds", section="Placement", title="GPUs of two speeds", anchor="EPLB, which knows no speeds"
-    ),
-    Benchmark(
         name="placement_exact",
         section="Placement",
         title="The integer programs",
@@ -113,6 +106,7 @@ REGISTRY = (
         title="POLCA reproduced",
         target="at most one brake per seed at +30 %",
         anchor="POLCA as published",
+        entry="power_policies:reproduction",
         slow=True,
     ),
     Benchmark(
@@ -121,6 +115,7 @@ REGISTRY = (
         title="More servers",
         target="no brake, SLO held",
         anchor="the same requests uncapped",
+        entry="power_policies:more_servers",
         slow=True,
     ),
     Benchmark(
@@ -129,6 +124,7 @@ REGISTRY = (
         title="A quarter of the row trains",
         target="no brake, SLO held",
         anchor="POLCA",
+        entry="power_policies:training_share",
         slow=True,
     ),
     Benchmark(
@@ -145,6 +141,7 @@ REGISTRY = (
         title="Prefill-heavy row",
         target="no brake, SLO held at +30 %",
         anchor="POLCA",
+        entry="power_policies:prefill",
         slow=True,
     ),
     Benchmark(name="power_guard", section="Power", title="Cost of the guard", target="brake read back in 5 s"),
@@ -154,7 +151,7 @@ REGISTRY = (
         section="Power",
         title="Power forecasts",
         target="pinball loss below each baseline",
-        anchor="the baselines of bench.power_baselines",
+        anchor="persistence, autoregression, Holt; yesterday, last week",
         slow=True,
     ),
     Benchmark(
@@ -200,11 +197,6 @@ REGISTRY = (
         name="faults_directions", section="Faults", title="Directions, on a model", target="95 % right", slow=True
     ),
     Benchmark(
-        name="faults_decision",
-        section="Faults",
-        title="Time of one decision",
-    ),
-    Benchmark(
         name="faults_stragglers",
         section="Faults",
         title="Stragglers",
@@ -224,6 +216,7 @@ REGISTRY = (
         section="Faults",
         title="False quarantines in weeks",
         target="none",
+        entry="faults_scale:weeks",
         slow=True,
     ),
     Benchmark(
@@ -235,7 +228,3 @@ REGISTRY = (
         slow=True,
     ),
 )
-
-
-def named(name: str) -> Benchmark:
-    return next(benchmark for benchmark in REGISTRY if benchmark.name == name)

@@ -5,11 +5,13 @@ coefficients are round numbers.  Benchmarks use this roofline for rate tables an
 uses `planner.performance.rates`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
-from fleet.gpus import GpuSpec
-from fleet.models import ModelArchitecture
+from fleet.gpus import GpuSpec, builtin_gpus
+from fleet.models import ModelArchitecture, builtin_models
 from fleet.slo import Metric, Slo
 from planner.performance.rates import Estimate
 
@@ -139,6 +141,17 @@ def highest_rate(replica: Replica, slo: Slo, *, input_tokens: int, output_tokens
         middle = (holds + fails) // 2
         holds, fails = (holds, middle) if _broken_limit(state(middle), limits_s) else (middle, fails)
     return Estimate(state(holds).rate_rps)
+
+
+def grid_rates(
+    model: str, gpu: str, gpus: int, slo: Slo, *, inputs: Sequence[int], outputs: Sequence[int]
+) -> tuple[float, ...]:
+    """The highest rate for each pair of an input and an output size, of a model and a GPU of the shipped catalogues."""
+    replica = Replica(builtin_models().get(model), builtin_gpus().get(gpu), gpus)
+    return tuple(
+        highest_rate(replica, slo, input_tokens=input_tokens, output_tokens=output_tokens).max_rps
+        for input_tokens, output_tokens in product(inputs, outputs)
+    )
 
 
 def misfit(replica: Replica, *, tokens: int) -> str | None:

@@ -9,7 +9,6 @@ replaced every two seconds under the same load: requests lost, and error of the 
 import asyncio
 import itertools
 import json
-import multiprocessing
 import os
 import socket
 import time
@@ -25,6 +24,7 @@ import numpy.typing as npt
 import uvicorn
 from prometheus_client import CollectorRegistry
 
+from bench.harness import Row, child
 from deploy.common.logs import configure_logs
 from deploy.router.process import RouterFile, run_router
 from deploy.router.scheduler import Arrival, Scheduler
@@ -51,7 +51,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     paired = (_served(what, body) for what, body in (("document", BODY), ("stream", STREAM)))
     return [_decisions(), *paired, _swapped()]
 
@@ -95,7 +95,7 @@ async def engine(scope: MutableMapping[str, Any], receive: Receive, send: Send) 
     await send({"type": "http.response.body", "body": b"data: [DONE]\n\n" if streamed else ANSWER})
 
 
-def _decisions() -> dict[str, Any]:
+def _decisions() -> Row:
     scheduler, rng, counts = Scheduler(table()), np.random.default_rng(0), Counter[str | None]()
     arrivals = [Arrival(prompt_bytes=int(size)) for size in rng.integers(10, 100_000, 1000)]
     in_flight = []
@@ -133,12 +133,12 @@ def _bed() -> Iterator[Bed]:
             yield Bed(direct, routed, pid, file)
 
 
-def _served(what: str, body: bytes) -> dict[str, Any]:
+def _served(what: str, body: bytes) -> Row:
     with _bed() as bed:
         return asyncio.run(_paired(what, body, bed))
 
 
-async def _paired(what: str, body: bytes, bed: Bed) -> dict[str, Any]:
+async def _paired(what: str, body: bytes, bed: Bed) -> Row:
     urls = (bed.direct, bed.routed)
     await load((body,), urls, seconds=WARM_UP_S)
     before_s = cpu_s(bed.pid)
@@ -161,12 +161,12 @@ async def _paired(what: str, body: bytes, bed: Bed) -> dict[str, Any]:
     }
 
 
-def _swapped() -> dict[str, Any]:
+def _swapped() -> Row:
     with _bed() as bed:
         return asyncio.run(_swapped_under_load(bed))
 
 
-async def _swapped_under_load(bed: Bed) -> dict[str, Any]:
+async def _swapped_under_load(bed: Bed) -> Row:
     swaps = itertools.cycle(SWAPPED)
     weights_by: dict[str, Mapping[str, float]] = {"bench": WEIGHTS}
 
@@ -245,16 +245,8 @@ def cpu_s(pid: int) -> float:
 
 @contextmanager
 def _process(main: Callable[..., None], *args: str) -> Iterator[tuple[str, int]]:
-    listener = socket.create_server((LOOPBACK, 0))
-    process = multiprocessing.get_context("fork").Process(target=main, args=(listener, *args), daemon=True)
-    process.start()
-    url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
-    listener.close()
-    try:
-        yield url, process.pid or 0
-    finally:
-        process.terminate()
-        process.join(10)
+    with socket.create_server((LOOPBACK, 0)) as listener, child(main, listener, *args, method="fork") as process:
+        yield f"http://{LOOPBACK}:{listener.getsockname()[1]}", process.pid or 0
 
 
 def _engine_main(listener: socket.socket) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Final
 import httpx
 import numpy as np
 
+from bench.harness import Row
 from bench.router import BODY, STREAM, WARM_UP_S, WEIGHTS, Served, cpu_s, load, off, table
 from deploy.router.settings import SERVE_NAME, RouterConfig
 from tests.testbed.processes import LOOPBACK
@@ -29,7 +30,7 @@ RATES_RPS: Final = (25, 50, 100, 200)  # what Serve itself keeps up with is part
 INGRESSES: Final = {"direct": "Direct", "passed": "Passing", "routed": SERVE_NAME}
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     check_machine()
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -43,7 +44,7 @@ def run() -> list[dict[str, Any]]:
         return [*rows, asyncio.run(_in_turns("stream", STREAM, urls, rate_rps=RATES_RPS[0]))]
 
 
-async def _in_turns(what: str, body: bytes, urls: Mapping[str, str], *, rate_rps: int) -> dict[str, Any]:
+async def _in_turns(what: str, body: bytes, urls: Mapping[str, str], *, rate_rps: int) -> Row:
     served: dict[str, list[Served]] = {name: [] for name in urls}
     spent_s = dict.fromkeys(urls, 0.0)
     pids = {name: _pid_of(f"ray::ServeReplica:{name}:{INGRESSES[name]}") for name in urls}
@@ -70,7 +71,7 @@ def _quantile_ms(served: list[Served], q: int) -> float:
     return float(np.quantile([each.took_s for each in served], q / 100)) * 1e3
 
 
-def _application(name: str) -> dict[str, Any]:
+def _application(name: str) -> Row:
     described = {"name": name, "route_prefix": f"/{name}", "import_path": f"bench.router_serve_app:{name}"}
     if name != "routed":
         return described

@@ -9,11 +9,11 @@ window.  The cost is over that of the optimum for each window's rate, known befo
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from bench.demand_tables import on_demand_mix
+from bench.harness import Row
 from fleet.solvers import Limits, Solver
 from planner.horizon.feasibility import Serving
 from planner.problem import MixProblem
@@ -32,11 +32,11 @@ LIMITS = Limits(time_limit_s=5.0, relative_gap=1e-3)
 Planner = Callable[[Rates], Counts]
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     return [row for base_rps in BASES_RPS for row in _rows(base_rps)]
 
 
-def _rows(base_rps: float) -> list[dict[str, Any]]:
+def _rows(base_rps: float) -> list[Row]:
     results: dict[str, list[tuple[int, int, int, float]]] = {}
     for seed in SEEDS:
         problem = on_demand_mix(rate_rps=base_rps, utilisation=UTILISATION, seed=seed)
@@ -94,7 +94,7 @@ def _judged(
     )
 
 
-def _summary(base_rps: float, policy: str, runs: list[tuple[int, int, int, float]]) -> dict[str, Any]:
+def _summary(base_rps: float, policy: str, runs: list[tuple[int, int, int, float]]) -> Row:
     changes, over, under, dearer = zip(*runs, strict=True)
     return {
         "policy": policy,

@@ -4,13 +4,12 @@ The traces are in FLEETWRIGHT_POWER_DATA or beside the project; without them, tr
 FLEETWRIGHT_BENCH_FULL=1 replays a day per plan instead of the hour that the traces last.
 """
 
-import os
 import time
 from datetime import UTC, datetime
 from itertools import product
 from typing import Any
 
-from bench.data import text
+from bench.harness import FULL, Row, text
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from fleet.offers import builtin_prices
@@ -30,15 +29,15 @@ OBJECTIVES = {
     ("azure-code", "Llama-3.1-70B"): {"ttft_ms": {"p99": 6000}, "e2e_ms": {"p99": 30_000}},
 }
 SPEEDS = (1, 2, 5, 10, 20)  # times the trace's own rate
-HOURS = 24.0 if os.environ.get("FLEETWRIGHT_BENCH_FULL") else 1.0
+HOURS = 24.0 if FULL else 1.0
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     rows = [_row(*case, speed) for case, speed in product(OBJECTIVES, SPEEDS)]
     return [*rows, _all(rows)]
 
 
-def _row(trace: str, model: str, speed: int) -> dict[str, Any]:
+def _row(trace: str, model: str, speed: int) -> Row:
     started_s = time.perf_counter()
     answer = _answer(trace, model, speed)
     (proof,) = answer.proofs
@@ -81,7 +80,7 @@ def _answer(trace: str, model: str, speed: int) -> Plan:
     )
 
 
-def _all(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _all(rows: list[Row]) -> Row:
     def share(column: str) -> str:
         return f"{sum(row[column] == 'yes' for row in rows)} of {len(rows)}"
 

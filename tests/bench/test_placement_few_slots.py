@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from bench.expert_loads import synthetic
-from bench.uneven_layout import uneven_layout, with_givers
-from fleet.documents import RuleError
+from bench.placement_few_slots import uneven_layout, with_givers
 from placement.imbalance import imbalance
 from placement.joint import joint_balanced
 from placement.layout import Layout
@@ -36,21 +35,3 @@ def test_givers_and_takers_are_as_many_and_spread_over_the_nodes(givers: int) ->
 
 def test_even_loads_leave_the_layout_even() -> None:
     assert uneven_layout(np.ones((2, 16)), layout=Layout.even(slots=16, gpus=8, nodes=2)).is_even
-
-
-@pytest.mark.parametrize(("experts", "slots"), [(8, 8), (2, 16)])
-def test_no_gpu_is_left_without_a_slot_or_given_more_than_there_are_experts(experts: int, slots: int) -> None:
-    tokens = np.arange(1.0, experts + 1)[np.newaxis]
-    assert uneven_layout(tokens, layout=Layout.even(slots=slots, gpus=8, nodes=1)).is_even
-
-
-@pytest.mark.parametrize(
-    "layout",
-    [
-        Layout.of(node_of_gpu=[0, 0], slots_of_gpu=[1, 2]),
-        Layout.even(slots=4, gpus=2, nodes=1, speeds=[1, 2]),
-    ],
-)
-def test_only_even_layouts_of_one_speed_are_dealt_out_anew(layout: Layout) -> None:
-    with pytest.raises(RuleError, match="layout"):
-        uneven_layout(np.ones((1, 3)), layout=layout)
