@@ -22,11 +22,11 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from faults.detector import Job, JobFabric, is_leaves
+from faults.detector import Job, JobFabric, is_indices, is_leaves
 from faults.diagnosis import Diagnosis
 from faults.monitor import FaultMonitor, MonitorSettings
-from faults.observations import Observation, from_line, to_line
-from faults.observations.jsonl import FARTHEST
+from faults.observation_jsonl import FARTHEST, from_line, to_line
+from faults.observations import Observation
 from faults.replay import Call, run
 from fleet.documents import RuleError, validation_problems
 
@@ -55,8 +55,6 @@ class CallLog:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A parsed bundle."""
-
     job: Job
     settings: MonitorSettings
     version: str
@@ -66,18 +64,12 @@ class Bundle:
     live: tuple[Diagnosis, ...] = ()  # of the live monitor, which had all calls
 
     def replayed(self) -> tuple[Diagnosis, ...]:
-        """Return the diagnoses of a new monitor for the same calls."""
         return run(FaultMonitor(self.job, self.settings), self.calls)
 
     @property
     def holds(self) -> bool:
         """Return whether the replay equals the bundle's diagnoses, bit for bit."""
         return self.replayed() == self.diagnoses
-
-    @property
-    def proves(self) -> bool:
-        """Return whether the diagnoses contain those of the live monitor; dropped calls can be needed for them."""
-        return proves(self.live, self.diagnoses)
 
 
 def write_bundle(
@@ -157,15 +149,6 @@ def _claim(diagnosis: Diagnosis) -> tuple[object, ...]:
     return diagnosis.fault, *place, diagnosis.isolate
 
 
-def is_bundle(first: str | bytes) -> bool:
-    """Return whether a file with this first line is a bundle."""
-    try:
-        found = json.loads(first)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(found, dict) and found.get("bundle") == FORMAT
-
-
 def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
 
@@ -230,9 +213,9 @@ def _job(head: dict[str, Any]) -> Job:
     nodes, rank_node, groups = job["nodes"], job["rank_node"], job["groups"]
     if type(nodes) is not int or not 1 <= nodes <= MAX_NODES:
         raise _wrong(1, f"expected job.nodes from 1 to {MAX_NODES:,}")
-    if not _indices(rank_node, below=nodes) or not 1 <= len(rank_node) <= MAX_NODES:
+    if not is_indices(rank_node, below=nodes) or not 1 <= len(rank_node) <= MAX_NODES:
         raise _wrong(1, f"expected job.rank_node as 1 to {MAX_NODES:,} nodes from 0 to {nodes - 1}")
-    if not isinstance(groups, list) or not all(_indices(group, below=len(rank_node)) for group in groups):
+    if not isinstance(groups, list) or not all(is_indices(group, below=len(rank_node)) for group in groups):
         raise _wrong(1, f"expected job.groups as lists of ranks from 0 to {len(rank_node) - 1}")
     periods = [job["look_period_s"], job["heartbeat_s"]]
     if not all(type(period) in (int, float) and 0.0 < period <= 3600.0 for period in periods):
@@ -250,10 +233,6 @@ def _fabric(job: dict[str, Any]) -> JobFabric | None:
     if not is_leaves(leaves, nodes=job["nodes"]):
         raise _wrong(1, f"expected job.fabric as null or leaves: the name of the leaf of each of {job['nodes']} nodes")
     return JobFabric(tuple(leaves))
-
-
-def _indices(found: Any, *, below: int) -> bool:
-    return isinstance(found, list) and all(type(index) is int and 0 <= index < below for index in found)
 
 
 def _settings(head: dict[str, Any]) -> MonitorSettings:

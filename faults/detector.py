@@ -35,6 +35,10 @@ def is_leaves(found: Any, *, nodes: int) -> TypeGuard[Sequence[str]]:
     return names and all(isinstance(name, str) and 0 < len(name) <= MAX_NAME for name in found)
 
 
+def is_indices(found: Any, *, below: int) -> TypeGuard[list[int]]:
+    return isinstance(found, list) and all(type(index) is int and 0 <= index < below for index in found)
+
+
 class Detector(Protocol):
     """Takes observations in the order in which they became known, and gives diagnoses for a given time."""
 

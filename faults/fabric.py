@@ -23,16 +23,6 @@ class Traffic(IntEnum):
     SMALL = 2  # pipeline, expert all-to-all: messages too short to fill a link
 
 
-class Explains(IntEnum):
-    LINK = 0  # one pair of NICs, one direction
-    TX = 1
-    RX = 2
-    NIC = 3
-    NODE = 4
-    LEAF = 5
-    UPLINK = 6  # one leaf-spine cable, one direction
-
-
 @dataclass(frozen=True, slots=True)
 class Fabric:
     """Edges by index, and the entities on their path.  NOWHERE: none, or unknown."""

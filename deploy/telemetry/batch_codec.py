@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deploy.telemetry.diag import Sample
-from faults.observations import Observation, Probe, ProbeReturned, Socket
-from faults.observations.jsonl import KIND_NAMES, from_list
-from faults.observations.timestamps import on_clock_of
+from faults.observation_jsonl import KIND_NAMES, from_list
+from faults.observations import Observation, Probe, ProbeReturned, Socket, on_clock_of
 from fleetwright.telemetry.batch_format import MAX_RANKS, VERSION, pack
 
 Ints = NDArray[np.int64]
@@ -58,8 +57,6 @@ NOTHING: Final = Base(-1, np.empty(0, np.int64), np.empty((0, COLUMNS), np.int64
 
 
 class Batch(NamedTuple):
-    """A decoded batch.  Times are the sender's."""
-
     session: str
     number: int
     node: int

@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 from faults.observations import Observation
 from faults.readers import ParseErrors
-from faults.readers.documents import MAX_BYTES
 from faults.readers.flight import Dump, flights, parse_dump
 from faults.readers.flight.dump import SOURCE
 from faults.readers.job_map import JobMap
+from faults.readers.lines import MAX_BYTES
 from faults.readers.parse_errors import MalformedError
 from faults.readers.recording_files import dump_rank
 
@@ -24,8 +24,6 @@ class _Version(NamedTuple):
 
 
 class FlightSource:
-    """Reads one folder of dumps."""
-
     name = "flight"
 
     def __init__(self, folder: Path, *, job_map: JobMap, tally: ParseErrors, period_s: float = 1.0) -> None:
@@ -35,7 +33,6 @@ class FlightSource:
         self._read: dict[Path, _Version] = {}
 
     def poll(self, now_s: float) -> list[Observation]:
-        """Return the new dumps' observations.  Dumps of one poll are read together."""
         dumps: dict[int, Dump] = {}
         for path in sorted(self._folder.iterdir())[:MAX_FILES]:
             rank = dump_rank(path.name)

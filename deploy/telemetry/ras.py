@@ -5,9 +5,8 @@ from typing import Final
 
 from faults.observations import Observation
 from faults.readers import ParseErrors
-from faults.readers.communicators import Communicators
 from faults.readers.job_map import JobMap
-from faults.readers.nccl_ras import parse_ras
+from faults.readers.nccl_ras import Communicators, parse_ras
 
 ADDRESS: Final = ("localhost", 28028)
 MAX_BYTES: Final = 32 * 1024 * 1024
@@ -28,7 +27,6 @@ class RasSource:
         self._members = Communicators(job_map)
 
     def poll(self, now_s: float) -> list[Observation]:
-        """Return one observation for each rank of each communicator."""
         reply = ask(self._address)
         return list(parse_ras(reply, at_s=now_s, job_map=self._places, members=self._members, tally=self._tally))
 
@@ -37,7 +35,6 @@ class RasSource:
 
 
 def ask(address: tuple[str, int]) -> list[bytes]:
-    """Return all data that RAS sends until it closes the connection."""
     with socket.create_connection(address, timeout=REPLY_S) as connection:
         connection.sendall(_QUESTION)
         chunks: list[bytes] = []

@@ -5,6 +5,5 @@
 
 from faults.hangs.hangs import hangs
 from faults.hangs.settings import HangSettings
-from faults.hangs.wait_for_graph import Memberships, Waits, wait_for
 
-__all__ = ["HangSettings", "Memberships", "Waits", "hangs", "wait_for"]
+__all__ = ["HangSettings", "hangs"]

@@ -10,51 +10,33 @@ SURE, NEARLY, LIKELY, UNSURE, GUESS = 0.99, 0.97, 0.9, 0.6, 0.3
 
 
 def of_cut(cut: CutNode | CutLink, stall: Stall, *, now_s: float) -> Diagnosis:
-    """Diagnose a node that loses all packets, or a pair that does."""
-    standstill = f"{cut.backoff} failed retransmissions, no collective finished for {stall.duration_s:.1f} s"
     if isinstance(cut, CutNode):
         ways = {Direction.TX: "its outgoing packets are lost", Direction.RX: "its incoming packets are lost"}
-        findings = (
-            "nothing is acknowledged"
-            if cut.direction is None
-            else ways.get(cut.direction, "no packet arrives in either direction")
-        )
+        findings = "nothing is acknowledged"
+        if cut.direction is not None:
+            findings = ways.get(cut.direction, "no packet arrives in either direction")
         others = ", ".join(map(str, cut.peers[:4])) + (", ..." if len(cut.peers) > 4 else "")
-        return Diagnosis(
-            fault=FaultClass.COMM_HANG,
-            scope=Scope.NODE,
-            node=cut.node,
-            direction=cut.direction,
-            onset_s=stall.since_s,
-            detected_s=now_s,
-            isolate=True,
-            confidence=NEARLY,
-            reason=f"node {cut.node} is cut off from nodes {others}: {findings}; {standstill}",
-            evidence=("unacked", "backoff", "standstill"),
-        )
-    arrow = "->" if cut.direction is Direction.FORWARD else "<->" if cut.direction is Direction.BOTH else "-"
-    loses = (
-        "loses all packets"
-        if cut.direction is not None
-        else "loses all packets in one direction or both; only one end was observed"
-    )
+        what = f"node {cut.node} is cut off from nodes {others}: {findings};"
+    else:
+        arrow = {Direction.FORWARD: "->", Direction.BOTH: "<->", None: "-"}[cut.direction]
+        unknown = " in one direction or both; only one end was observed" if cut.direction is None else ""
+        what = f"link {cut.node}{arrow}{cut.peer} loses all packets{unknown}:"
     return Diagnosis(
         fault=FaultClass.COMM_HANG,
-        scope=Scope.LINK,
+        scope=Scope.NODE if isinstance(cut, CutNode) else Scope.LINK,
         node=cut.node,
-        peer=cut.peer,
+        peer=None if isinstance(cut, CutNode) else cut.peer,
         direction=cut.direction,
         onset_s=stall.since_s,
         detected_s=now_s,
-        isolate=False,
+        isolate=isinstance(cut, CutNode),
         confidence=NEARLY,
-        reason=f"link {cut.node}{arrow}{cut.peer} {loses}: {standstill}",
+        reason=f"{what} {cut.backoff} failed retransmissions, no collective finished for {stall.duration_s:.1f} s",
         evidence=("unacked", "backoff", "standstill"),
     )
 
 
 def of_frozen(found: Frozen, stall: Stall, state: JobState, *, now_s: float) -> Diagnosis:
-    """Diagnose a process that does not run, or does not read."""
     evidence = ["standstill"]
     findings = []
     if found.stopped:
@@ -91,7 +73,6 @@ def of_missing_rank(
     onset_s: float,
     now_s: float,
 ) -> Diagnosis:
-    """Diagnose a rank that is alive and has not entered the operation."""
     node, phase = state.ranks[rank].node, state.ranks[rank].phase
     where = f" (phase {phase})" if phase else ""
     return Diagnosis(

@@ -19,11 +19,9 @@ class Frozen:
     silent_s: float | None  # age of its last heartbeat, by its node's agent
     unread_bytes: int
     stopped: bool
-    beats: bool  # its heartbeat continues: only its communication thread is stuck
 
 
 def frozen(state: JobState, settings: HangSettings, stall: Stall, *, now_s: float) -> list[Frozen]:
-    """Return the ranks that do not run, by rank."""
     unread = _unread(state, settings, stall)
     found = []
     for index, rank in enumerate(state.ranks):
@@ -33,11 +31,11 @@ def frozen(state: JobState, settings: HangSettings, stall: Stall, *, now_s: floa
         silent_s = _silent_s(state, settings, index)
         bytes_, for_s = unread.get(rank.node, (0, 0.0))
         if rank.stopped_s is not None:
-            found.append(Frozen(index, rank.node, silent_s, bytes_, stopped=True, beats=False))
+            found.append(Frozen(index, rank.node, silent_s, bytes_, stopped=True))
         elif silent_s is not None and for_s >= settings.frozen_s:
-            found.append(Frozen(index, rank.node, silent_s, bytes_, stopped=False, beats=False))
+            found.append(Frozen(index, rank.node, silent_s, bytes_, stopped=False))
         elif silent_s is None and for_s >= settings.unread_s and list(unread) == [rank.node] and _alone(state, index):
-            found.append(Frozen(index, rank.node, None, bytes_, stopped=False, beats=rank.beat_s is not None))
+            found.append(Frozen(index, rank.node, None, bytes_, stopped=False))
     return found
 
 

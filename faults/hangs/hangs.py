@@ -4,17 +4,82 @@ The strongest evidence comes first: a process that does not run, then lost packe
 kind ends the search, because all ranks wait for it in the end.
 """
 
+from dataclasses import dataclass
+
+import numpy as np
+
 from faults.diagnosis import Diagnosis
 from faults.hangs.diagnoses import of_cut, of_dumps, of_frozen, of_missing_rank, of_nowhere, of_silence
 from faults.hangs.frozen import Frozen, frozen
 from faults.hangs.link_cuts import CutLink, CutNode, cuts, placed, undecided
-from faults.hangs.missing_ranks import Graph, graph_of, waiters, waits_since_s
 from faults.hangs.settings import HangSettings
 from faults.hangs.stall import Stall, find_stall
-from faults.job_state import JobState
+from faults.hangs.wait_for_graph import Memberships, Waits, wait_for
+from faults.job_state import GroupProgress, JobState
 from faults.job_state.ranks import ALIVE_PHASES
 
+PAIRWISE = "->"  # pairwise operations: each rank numbers them independently
 PATIENT = 10.0  # factor on the limits of a rank in another phase, such as a checkpoint or an evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    rows: Memberships
+    waits: Waits
+    groups: tuple[GroupProgress, ...]
+
+    @property
+    def reporting(self) -> bool:
+        """Return whether every member of every stalled group has reported."""
+        return not self.waits.uncertain.any()
+
+
+def graph_of(state: JobState, *, since_s: float) -> Graph | None:
+    """Return the graph of reports since this time; None if no rank counts operations."""
+    groups = _groups(state)
+    if not groups:
+        return None
+    rows = Memberships.of([sorted(group.members) for group in groups], ranks=len(state.ranks))
+    entered, finished, reported = (np.zeros(len(rows), dtype=np.int64) for _ in range(3))
+    for row, (group, rank) in enumerate(zip(rows.group.tolist(), rows.rank.tolist(), strict=True)):
+        seen = groups[group]
+        entered[row] = seen.entered.get(rank, 0)
+        finished[row] = seen.finished.get(rank, 0)
+        reported[row] = seen.reported_s.get(rank, -np.inf) >= since_s
+    waits = wait_for(rows, entered=entered, finished=finished, reported=reported.astype(np.bool_))
+    return Graph(rows, waits, groups)
+
+
+def waiters(graph: Graph) -> int:
+    return int(graph.rows.anywhere(graph.waits.waiting).sum())
+
+
+def waits_since_s(graph: Graph, stall: Stall) -> float:
+    """Return when the last waiting rank called its operation, if known: no rank was missing before."""
+    times_s = [
+        pending.since_s
+        for group in graph.groups
+        for rank, pending in group.pending.items()
+        if pending.since_s is not None and group.entered[rank] > group.finished.get(rank, 0)
+    ]
+    return max([stall.since_s, *(since for since in times_s if since <= stall.observed_until_s)])
+
+
+def _groups(state: JobState) -> tuple[GroupProgress, ...]:
+    named = {name: group for name, group in state.groups.items() if name and PAIRWISE not in name}
+    own = not state.recorded.isdisjoint(named)  # the job's records distinguish its groups
+    whole = () if own else (_everybody(state),)
+    return tuple(group for group in (*whole, *named.values()) if len(group.entered) > 1)
+
+
+def _everybody(state: JobState) -> GroupProgress:
+    group = GroupProgress(set(range(len(state.ranks))))
+    for index, rank in enumerate(state.ranks):
+        times_s = [at for at in (rank.beat_s, rank.records_s) if at is not None]
+        if times_s and rank.entered:
+            group.entered[index], group.finished[index] = rank.entered, rank.finished
+            group.reported_s[index] = max(times_s)
+    return group
 
 
 def hangs(state: JobState, settings: HangSettings, *, now_s: float) -> tuple[Diagnosis, ...]:

@@ -1,14 +1,9 @@
 """Lost packets: the pairs of nodes, the direction, and whether the pairs have a node in common.
 
 A pair of nodes is cut if one end has unacknowledged bytes and more than one failed retransmission.  The counters of
-both ends give the direction: A acknowledged and F sent but not acknowledged at the sender, R received at the other end.
-After retransmissions
-
-    a -> b delivers    R_b = A_a + F_a    (all bytes arrived: the acknowledgements b -> a are lost)
-    a -> b is dead     R_b < A_a + F_a    (some bytes can have arrived before the cut)
-
-The counters do not move in a stall, so the samples of both ends need not be simultaneous.  If so few bytes were in
-flight that all can have arrived before the cut (MIN_BYTES), the direction of a node is unknown.
+both ends give the direction (docs/explanation/faults/hangs.md, "Direction of a cut").  They do not move in a stall, so
+the samples of both ends need not be simultaneous.  If so few bytes were in flight that all can have arrived before the
+cut (MIN_BYTES), the direction of a node is unknown.
 """
 
 from collections import defaultdict

@@ -34,7 +34,6 @@ def find_stall(state: JobState, settings: HangSettings, *, now_s: float) -> Stal
 
 
 def fresh(at_s: float | None, state: JobState, settings: HangSettings, *, now_s: float) -> bool:
-    """Return whether an agent's sample of that time is still recent."""
     return at_s is not None and now_s - at_s <= settings.stale_looks * state.job.look_period_s
 
 
@@ -49,7 +48,6 @@ def _beat_since(rank: RankProgress, since_s: float) -> bool:
 
 
 def _traffic_s(state: JobState) -> float | None:
-    """Return when bytes last moved between any two nodes; used without reports of ranks."""
     return max((pair.moved_s for pair in state.pairs.values()), default=None)
 
 

@@ -1,27 +1,14 @@
 """The wait-for graph of ranks over any number of groups: exact, in a few passes over arrays.
 
-A row is one rank in one group (communicator).  In a row that reports, `entered` and `finished` count the operations
-that the rank has called and completed there.  If entered > finished, the row waits for operation
-
-    s = finished + 1
-
-and therefore for every member q of the group with entered_q < s.  A member that does not report may or may not have
-called s, unless some member has finished s: none can before all have called it.  A waiting row is
+A row is one rank in one group (communicator), and waits for operation s = finished + 1.  A waiting row is
 
     blocked    if a member has not called s,
     uncertain  if all reporting members have called s and a member does not report,
     stuck      if all members have called s and the row has not finished: bytes are missing, not a rank.
 
-Following blocked rows from rank to rank ends at
-
-    missing    ranks that others wait for and that wait nowhere: the root of a non-communication hang,
-    stuck      groups: the root of a communication hang,
-    deadlocks  ranks that wait for each other in a ring, because they call operations in different orders,
-    silent     members of uncertain rows.  Silence is the only evidence against them, so they never justify more than
-               the check of an independent source (`alive`); not even that if they can be waiting themselves in a row
-               that ends at one of the other roots (`excused`).
-
-Each pass carries "ends at a root" one group further, so the number of passes is the longest chain of groups.
+Following blocked rows from rank to rank ends at missing ranks, stuck groups, deadlocks or silent ranks; excused ranks
+can be waiting themselves in a row that ends at one of the other roots.  Each pass carries "ends at a root" one group
+further, so the number of passes is the longest chain of groups.  docs/explanation/faults/hangs.md, "Wait-for graph"
 """
 
 from dataclasses import dataclass

@@ -3,11 +3,9 @@
 `JobState` takes observations; the hang and crash detectors read it.  Its size is bounded for any input.
 """
 
-from faults.job_state.groups import GroupProgress, Pending
-from faults.job_state.job_state import JobState
-from faults.job_state.nodes import NodeSamples
+from faults.job_state.groups import GroupProgress
+from faults.job_state.job_state import JobState, NodeSamples
 from faults.job_state.pairs import PairTraffic
 from faults.job_state.ranks import RankProgress
-from faults.job_state.step_pace import Pace
 
-__all__ = ["GroupProgress", "JobState", "NodeSamples", "Pace", "PairTraffic", "Pending", "RankProgress"]
+__all__ = ["GroupProgress", "JobState", "NodeSamples", "PairTraffic", "RankProgress"]

@@ -1,30 +1,27 @@
 """Progress of each rank in each group (communicator)."""
 
 import re
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 RESTART_S = 0.5  # no process starts faster; repeated records and corrected clocks differ by milliseconds
 
 
 class Pending(NamedTuple):
-    """An operation that a rank has called and not finished."""
-
     op: str | None
     since_s: float | None
 
 
+@dataclass(slots=True)
 class GroupProgress:
     """The members of a group, and the number of operations that each has called and finished."""
 
-    __slots__ = ("entered", "finished", "members", "pending", "reported_s", "through_s")
-
-    def __init__(self, members: tuple[int, ...] = ()) -> None:
-        self.members: set[int] = set(members)
-        self.entered: dict[int, int] = {}
-        self.finished: dict[int, int] = {}
-        self.pending: dict[int, Pending] = {}
-        self.reported_s: dict[int, float] = {}  # last report of a rank in this group
-        self.through_s: dict[int, float] = {}  # time of its last finished operation, by its own record
+    members: set[int]
+    entered: dict[int, int] = field(default_factory=dict)
+    finished: dict[int, int] = field(default_factory=dict)
+    pending: dict[int, Pending] = field(default_factory=dict)
+    reported_s: dict[int, float] = field(default_factory=dict)  # last report of a rank in this group
+    through_s: dict[int, float] = field(default_factory=dict)  # time of its last finished operation, by its own record
 
     def come(self, at_s: float, rank: int, seq: int, pending: Pending) -> None:
         """Record that `rank` has called operation `seq`."""

@@ -1,15 +1,15 @@
 """The job state that the hang and crash detectors read."""
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from math import isfinite
+from statistics import median
 from typing import Any
 
 from faults.detector import Job
 from faults.job_state.groups import RESTART_S, GroupProgress, Pending, ranks_of
-from faults.job_state.nodes import NodeSamples
 from faults.job_state.pairs import PairTraffic
 from faults.job_state.ranks import RankProgress
-from faults.job_state.step_pace import Pace
 from faults.observations import (
     Collective,
     DeviceCounter,
@@ -22,8 +22,74 @@ from faults.observations import (
     SocketPoll,
 )
 
+STEPS_KEPT = 64
+SEQS_OPEN = 32
+LATE_KEPT = 512
+KEPT_EVENTS = 8
 GAP_DECAY = 0.999  # per heartbeat: at two a second the longest gap halves in about six minutes
 GROUPS_KEPT = 65_536
+
+
+class Pace:
+    """The step time of the job, which scales the limits, and the delay of its last ranks: one survived is no hang."""
+
+    def __init__(self) -> None:
+        self._steps_s: deque[float] = deque(maxlen=STEPS_KEPT)
+        self._late_s: deque[float] = deque(maxlen=LATE_KEPT)
+        self._step: dict[int, tuple[int, float]] = {}
+        self._arrivals: dict[tuple[str, int], list[float]] = {}
+        self._median: float | None = None
+
+    def stepped(self, rank: int, step: int, at_s: float) -> None:
+        before = self._step.get(rank)
+        if before is None or step < before[0]:
+            self._step[rank] = (step, at_s)
+        elif step > before[0]:
+            self._steps_s.append((at_s - before[1]) / (step - before[0]))
+            self._step[rank] = (step, at_s)
+            self._median = None
+
+    def arrived(self, record: Collective, members: int) -> None:
+        """Record that a rank has finished a collective; the delay of the last rank is known once all have."""
+        key = (record.group, record.seq)
+        came = self._arrivals.setdefault(key, [])
+        came.append(record.arrived_s)
+        if len(came) >= members:
+            self._late_s.append(max(came) - median(came))
+            del self._arrivals[key]
+        elif len(self._arrivals) > SEQS_OPEN:
+            del self._arrivals[next(iter(self._arrivals))]
+
+    def begin_anew(self) -> None:
+        """Restart the operation numbers, which a new life repeats."""
+        self._arrivals.clear()
+
+    def step_s(self) -> float | None:
+        if self._median is None and self._steps_s:
+            self._median = median(self._steps_s)
+        return self._median
+
+    def latest_s(self) -> float:
+        """Return the largest delay of a rank behind the median, over the newest finished collectives."""
+        return max(self._late_s, default=0.0)
+
+
+class NodeSamples:
+    __slots__ = ("device_events", "look_s", "peers", "socketed_s", "vanished_s")
+
+    def __init__(self) -> None:
+        self.look_s: float | None = None
+        self.peers = 0
+        self.socketed_s: float | None = None  # the last sample with a socket
+        self.vanished_s: float | None = None  # the first later sample without one
+        self.device_events: deque[tuple[float, str]] = deque(maxlen=KEPT_EVENTS)
+
+    def look(self, at_s: float, peers: int) -> None:
+        self.look_s, self.peers = at_s, peers
+        if peers:
+            self.socketed_s, self.vanished_s = at_s, None
+        elif self.socketed_s is not None and self.vanished_s is None:
+            self.vanished_s = at_s
 
 
 class JobState:
@@ -181,7 +247,7 @@ class JobState:
     def _group(self, name: str) -> GroupProgress | None:
         found = self.groups.get(name)
         if found is None and len(self.groups) < GROUPS_KEPT:
-            found = self.groups[name] = GroupProgress(self._members(name))
+            found = self.groups[name] = GroupProgress(set(self._members(name)))
         return found
 
     def _members(self, name: str) -> tuple[int, ...]:

@@ -4,34 +4,31 @@ Durations count in samples as well as in seconds: two equal samples 3 s apart ar
 busy machine may have run neither the job nor the agent.
 """
 
+from dataclasses import dataclass, field
+from math import inf
+
 from faults.observations import Socket
 
 HANDSHAKE_BYTES = 1  # the SYN counts as acknowledged, not as received
 
 
+@dataclass(slots=True)
 class PairTraffic:
-    """Traffic from `node` to `peer`, as the agent of `node` samples it."""
+    at_s: float
+    socket: Socket
+    moved_s: float = field(init=False)  # bytes moved between these two samples
+    moved_from_s: float = -inf
+    stuck_since_s: float | None = None  # sent and not acknowledged
+    unread_since_s: float | None = None  # received and not read
+    looks_stuck: int = 0
+    looks_unread: int = 0
 
-    __slots__ = (
-        "at_s",
-        "looks_stuck",
-        "looks_unread",
-        "moved_from_s",
-        "moved_s",
-        "socket",
-        "stuck_since_s",
-        "unread_since_s",
-    )
-
-    def __init__(self, at_s: float, socket: Socket) -> None:
-        self.at_s = at_s
-        self.socket = socket
-        self.moved_s = at_s  # bytes moved between these two samples
-        self.moved_from_s = float("-inf")
-        self.stuck_since_s: float | None = at_s if socket.unacked else None  # sent and not acknowledged
-        self.unread_since_s: float | None = at_s if socket.read_queue_bytes else None  # received and not read
-        self.looks_stuck = int(socket.unacked > 0)
-        self.looks_unread = int(socket.read_queue_bytes > 0)
+    def __post_init__(self) -> None:
+        self.moved_s = self.at_s
+        if self.socket.unacked:
+            self.stuck_since_s, self.looks_stuck = self.at_s, int(self.socket.unacked > 0)
+        if self.socket.read_queue_bytes:
+            self.unread_since_s, self.looks_unread = self.at_s, int(self.socket.read_queue_bytes > 0)
 
     def observe(self, at_s: float, socket: Socket) -> None:
         before, before_s = self.socket, self.at_s

@@ -1,9 +1,10 @@
-"""One rank: whether its process lives, and its progress.
+"""One rank: whether its process lives, and its progress; counters only grow within one life of a rank.
 
-A job that restarts in place counts from the start again.  Counters only grow within one life of a rank.  A new life
-begins with a heartbeat that counts less than the previous one, or with a new record of a finished operation.  The
-progress of the old life is then discarded, and later reports of it are ignored.
+docs/explanation/faults/hangs.md, "Restart in place"
 """
+
+from dataclasses import dataclass
+from math import inf
 
 from faults.observations import Heartbeat, Process
 
@@ -14,53 +15,32 @@ FAILED = "failed"  # a collective raised an error: the last report of a rank tha
 DONE = "done"
 
 
+@dataclass(slots=True)
 class RankProgress:
     """The newest reports of a rank.  `entered` and `finished` count collectives, by heartbeat or by record."""
 
-    __slots__ = (
-        "beat_s",
-        "beaten",
-        "beats_since_entered",
-        "born_s",
-        "entered",
-        "entered_s",
-        "finished",
-        "finished_s",
-        "gone_s",
-        "longest_gap_s",
-        "node",
-        "op",
-        "phase",
-        "records_s",
-        "step",
-        "stopped_s",
-    )
-
-    def __init__(self, node: int) -> None:
-        self.node = node
-        self.born_s = float("-inf")  # start of its current life, if an earlier one was observed
-        self.beat_s: float | None = None
-        self.beaten: int | None = None  # finished collectives of its last heartbeat
-        self.longest_gap_s = 0.0  # between two heartbeats, fading
-        self.beats_since_entered = 0
-        self.entered = 0
-        self.entered_s: float | None = None  # when this progress was first known
-        self.finished = 0
-        self.finished_s: float | None = None
-        self.records_s: float | None = None  # the last record of a collective; records show finished operations at once
-        self.op: str | None = None
-        self.phase = ""
-        self.step = -1
-        self.stopped_s: float | None = None
-        self.gone_s: float | None = None
+    node: int
+    born_s: float = -inf  # start of its current life, if an earlier one was observed
+    beat_s: float | None = None
+    beaten: int | None = None  # finished collectives of its last heartbeat
+    longest_gap_s: float = 0.0  # between two heartbeats, fading
+    beats_since_entered: int = 0
+    entered: int = 0
+    entered_s: float | None = None  # when this progress was first known
+    finished: int = 0
+    finished_s: float | None = None
+    records_s: float | None = None  # the last record of a collective; records show finished operations at once
+    op: str | None = None
+    phase: str = ""
+    step: int = -1
+    stopped_s: float | None = None
+    gone_s: float | None = None
 
     def restarted(self, at_s: float, heartbeat: Heartbeat) -> bool:
-        """Return whether the rank counts from the start again."""
         later = self.beat_s is not None and at_s > self.beat_s
         return later and self.beaten is not None and heartbeat.entered < self.beaten
 
     def begin_anew(self, at_s: float) -> None:
-        """Start another life without called or finished operations."""
         self.born_s, self.entered_s, self.finished_s = at_s, at_s, None
         self.entered = self.finished = self.beats_since_entered = 0
         self.step, self.phase, self.beaten = -1, "", None
@@ -92,7 +72,6 @@ class RankProgress:
             self.finished, self.finished_s = seq, at_s
 
     def process(self, at_s: float, process: Process) -> None:
-        """Add the state of the rank's process in the kernel."""
         self.stopped_s = (self.stopped_s or at_s) if process.state in STOPPED else None
         self.gone_s = (self.gone_s or at_s) if process.state in GONE else None
 

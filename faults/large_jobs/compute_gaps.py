@@ -5,6 +5,7 @@ rank's.
 """
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -23,31 +24,25 @@ class Gaps(dict[int, tuple[float, int]]):
     """One window of each rank: seconds of computing, and the number of steps."""
 
 
+@dataclass(slots=True)
 class Steps:
-    """One window of the job: seconds, and steps."""
+    """One window of the job: their number and total duration."""
 
-    __slots__ = ("step_s", "steps")
-
-    def __init__(self) -> None:
-        self.step_s = 0.0
-        self.steps = 0
+    step_s: float = 0.0
+    steps: int = 0
 
 
+@dataclass(slots=True)
 class _Rank:
-    __slots__ = ("finished_s", "gap_s", "of_step", "rank", "reached", "reached_s")
-
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
-        self.finished_s: float | None = None
-        self.gap_s: float | None = None  # of the current step; None: not from its beginning
-        self.of_step: int | None = None
-        self.reached: int | None = None
-        self.reached_s = 0.0
+    rank: int
+    finished_s: float | None = None
+    gap_s: float | None = None  # of the current step; None: not from its beginning
+    of_step: int | None = None
+    reached: int | None = None
+    reached_s: float = 0.0
 
 
 class Computing:
-    """Compute gaps of all ranks, and step times of the job."""
-
     def __init__(self, job: Job) -> None:
         self._node = np.array(job.rank_node, dtype=np.int64)
         self._nodes = job.nodes
@@ -55,7 +50,6 @@ class Computing:
         self._steps: deque[tuple[float, float]] = deque(maxlen=MAX_WINDOWS)  # end of a window, mean step in it
 
     def take(self, seen: Observation, into: Steps, gaps: Gaps) -> None:
-        """Add a collective, a pass or a heartbeat."""
         values, rank = seen.values, seen.rank
         if rank is None or not 0 <= rank < len(self._ranks):
             return
@@ -79,7 +73,6 @@ class Computing:
         return of_node
 
     def close(self, window: Steps, to_s: float) -> None:
-        """Record the duration of steps in a closed window."""
         if window.steps:
             self._steps.append((to_s, window.step_s / window.steps))
 
@@ -88,7 +81,6 @@ class Computing:
         return not window.steps and bool(self._steps) and 2.0 * self.step_s() < window_s
 
     def step_s(self) -> float:
-        """Return the usual step time."""
         return float(np.median([step_s for _, step_s in self._steps])) if self._steps else 0.0
 
     def chance_of_no_harm(self, since_s: float) -> float | None:
@@ -102,7 +94,6 @@ class Computing:
 
 
 def _reach(of: _Rank, step: int, at_s: float, into: Steps) -> None:
-    """Record that a rank was observed in a step."""
     if of.reached is not None and step > of.reached and at_s > of.reached_s:
         into.step_s += at_s - of.reached_s
         into.steps += step - of.reached

@@ -4,47 +4,123 @@ The straggler detector uses shorter windows, because it counts no bytes and the 
 Memory: two sums of each pair and each rank, and `learn_windows` of them until the edges are settled.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import floor, isfinite
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 
 from faults.detector import Job
 from faults.diagnosis import Diagnosis, FaultClass, Scope
+from faults.fabric import Ints
 from faults.large_jobs import traffic_graph as of_edges
 from faults.large_jobs.compute_gaps import Computing, Gaps, Steps
-from faults.large_jobs.pairs import OUTSIDE, Pair, Pairs, Sum, Trains
-from faults.large_jobs.parallel_groups import roles_of
 from faults.large_jobs.settings import JobwideSettings
-from faults.large_jobs.traffic_graph import Edges
-from faults.large_jobs.windows import Windows
+from faults.large_jobs.traffic_graph import OUTSIDE, Edges, Pair, Pairs, Sum, Trains
 from faults.localisation import LocalisationDetector, LocalisationState
-from faults.observations import (
-    Collective,
-    Heartbeat,
-    Observation,
-    PointToPoint,
-    Probe,
-    ProbeDeduplicator,
-    ProbeReturned,
-    Socket,
-)
-from faults.stragglers import Stragglers, StragglerState
+from faults.observations import Collective, Heartbeat, Observation, PointToPoint, Probe, ProbeReturned, Socket
+from faults.probe_dedup import ProbeDeduplicator
+from faults.stragglers import Roles, Stragglers, StragglerState
 
+FEWEST: Final = 3  # nodes of a group, for a median
+MAX_OPEN: Final = 4  # windows: a clock that is so far ahead is broken
+MAX_SILENT: Final = 720  # windows: half an hour of 2.5 s without an observation forgets as much as a day
+Of = TypeVar("Of")
 Place = tuple[str, str, int | None, int | None, str | None]
 
 
-class _Open:
-    __slots__ = ("steps", "sums", "trains")
+def roles_of(job: Job) -> Roles:
+    """Return the pipeline stages and replicas of nodes, as far as the job's groups show them.
 
-    def __init__(self) -> None:
-        self.sums: dict[Pair, Sum] = {}
-        self.trains = Trains()
-        self.steps = Steps()
+    Disjoint groups that hold all nodes divide the job: into stages or into replicas.  Which is which is unknown, and
+    matters little: the common part of a division's nodes is removed.  The division into the largest groups gives the
+    level, the next one the replicas.
+    """
+    wholes = {frozenset(job.rank_node[rank] for rank in group): None for group in job.groups}
+    ways = [way for way in _divisions(wholes) if sum(map(len, way)) == job.nodes]
+    ways.sort(key=len)
+    alike = Roles.alike(job.nodes)
+    return Roles(
+        _numbered(ways[0], job.nodes) if ways else alike.stage,
+        _numbered(ways[1], job.nodes) if len(ways) > 1 else alike.replica,
+    )
+
+
+def _divisions(groups: Iterable[frozenset[int]]) -> list[list[frozenset[int]]]:
+    """Divide the groups: each goes to the first division whose groups are as large and share no node with it."""
+    found: list[tuple[int, set[int], list[frozenset[int]]]] = []
+    for group in groups:
+        if len(group) < FEWEST:
+            continue
+        for size, taken, way in found:
+            if size == len(group) and not taken & group:
+                taken.update(group)
+                way.append(group)
+                break
+        else:
+            found.append((len(group), set(group), [group]))
+    return [way for _, _, way in found if len(way) > 1]
+
+
+def _numbered(way: list[frozenset[int]], nodes: int) -> Ints:
+    number = np.zeros(nodes, dtype=np.int64)
+    for at, group in enumerate(way):
+        number[list(group)] = at
+    return number
+
+
+class Windows(Generic[Of]):
+    """Window k lasts from k length_s to (k + 1) length_s on the clock of the stream, and closes `late_s` after that."""
+
+    def __init__(self, new: Callable[[], Of], *, length_s: float, late_s: float) -> None:
+        self._new, self.length_s, self._late_s = new, length_s, late_s
+        self._open: dict[int, Of] = {}
+        self._next: int | None = None  # the next to close
+
+    def __iter__(self) -> Iterator[Of]:
+        return iter(self._open.values())
+
+    def at(self, at_s: float) -> Of | None:
+        """Return the open window at a time; None if that window is closed already or the time is impossible."""
+        if not isfinite(at_s):
+            return None
+        index = floor(at_s / self.length_s)
+        if self._next is None:
+            self._next = index
+        if not self._next <= index < self._next + MAX_OPEN:
+            return None
+        found = self._open.get(index)
+        if found is None:
+            found = self._open[index] = self._new()
+        return found
+
+    def over(self, now_s: float) -> list[tuple[int, Of | None]]:
+        """Return the windows closed since the last call, in order; None for a window without observations."""
+        if self._next is None or not isfinite(now_s):
+            return []
+        until = floor((now_s - self._late_s) / self.length_s)
+        if until + MAX_OPEN < self._next:  # the first observation had a clock far ahead
+            self._next = until
+            self._open.clear()
+        if until <= self._next:
+            return []
+        begun = {index for index in self._open if index < until}
+        indices = sorted(begun.union(range(max(self._next, until - MAX_SILENT), until)))
+        self._next = until
+        return [(index, self._open.pop(index, None)) for index in indices]
+
+
+@dataclass(slots=True)
+class _Open:
+    """An open window."""
+
+    sums: dict[Pair, Sum] = field(default_factory=dict)
+    trains: Trains = field(default_factory=Trains)
+    steps: Steps = field(default_factory=Steps)
 
 
 class _Fitted:
-    """The settled edges, and the state of their localisation."""
-
     def __init__(self, edges: Edges, settings: JobwideSettings) -> None:
         self.edges, self._settings = edges, settings
         self._localiser = LocalisationDetector(edges.fabric, settings.localiser)
@@ -91,11 +167,10 @@ class LargeJobDetector:
         self._diagnoses: tuple[Diagnosis, ...] = ()
 
     def __len__(self) -> int:
-        """Return the number of stored counters and sums."""
         sums = (*(opened.sums for opened in self._open), *(sums for _, sums, _ in self._learning))
         trains = (*(opened.trains for opened in self._open), *(trains for _, _, trains in self._learning))
         kept = len(self._pairs) + len(self._ends)
-        return kept + sum(map(len, sums)) + sum(len(each.of) for each in trains)
+        return kept + sum(map(len, sums)) + sum(map(len, trains))
 
     def observe(self, observation: Observation) -> None:
         if not isinstance(observation.values, Socket | Collective | Heartbeat | PointToPoint | Probe | ProbeReturned):
@@ -137,7 +212,7 @@ class LargeJobDetector:
             if not stood:
                 self._learn(index, of.sums, of.trains)
             return
-        if stood and not of.trains.of:
+        if stood and not of.trains:
             return
         self._wires = self._fitted.step(index, of.sums, of.trains, stood=stood)
         if self._fitted.outdated:

@@ -1,8 +1,8 @@
 """The edges of a job, settled after a few windows, and their values in a window: log (usual / now).
 
-An edge is one direction between two nodes; sockets do not distinguish a node's NICs, so a node is one NIC.  The usual
-here is the kind's, the median while learning; the localiser learns an edge's own difference.  The bytes of an edge,
-which in a bulk-synchronous job do not depend on its speed, determine its kind.
+The usual here is the kind's, the median while learning; the localiser learns an edge's own difference.  The bytes of an
+edge, which in a bulk-synchronous job do not depend on its speed, determine its kind.
+docs/explanation/faults/localisation.md, "Live jobs"
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,92 @@ from numpy.typing import NDArray
 
 from faults.detector import Job
 from faults.fabric import NOWHERE, Fabric, Floats, Traffic, Window
-from faults.large_jobs.pairs import OUTSIDE, Pair, Sum, Trains
 from faults.large_jobs.settings import JobwideSettings
+from faults.observations import Observation, Probe, Socket
 
+OUTSIDE: Final = -1  # the peer for all hosts outside the job
+
+Pair = tuple[int, int]
 TICK_US: Final = 4000.0  # the step of busy time at 250 Hz
 LONG: Final = 0.5  # of the bytes of the busiest: a ring's edge
 SHORT: Final = 0.125  # less than that: a small one
 BUSIEST: Final = 0.9  # quantile
 FEWEST: Final = 8  # edges, below which there are no peers to compare with
+
+
+@dataclass(slots=True)
+class Sum:
+    """The traffic of one pair in one window."""
+
+    bytes: int = 0
+    busy_us: int = 0
+    connections: int = 0  # the largest number
+
+
+@dataclass(slots=True)
+class _Counters:
+    at_s: float
+    bytes: int
+    busy_us: int
+
+
+class Pairs:
+    """Counters of all pairs, summed by windows:  bandwidth = 8 x bytes acknowledged / busy time  [Mbit/s, busy in us].
+
+    A difference between two polls counts in the window of the second.  Bytes and busy time are cut at the same poll, so
+    the bandwidth does not depend on where; a counter that falls was opened again, and counts from there.
+    """
+
+    def __init__(self, nodes: int, most: int) -> None:
+        self._nodes, self._most = nodes, most
+        self._newest: dict[Pair, _Counters] = {}
+
+    def __len__(self) -> int:
+        return len(self._newest)
+
+    def take(self, seen: Observation, socket: Socket, sums: dict[Pair, Sum]) -> None:
+        peer = OUTSIDE if seen.peer is None else seen.peer
+        if not OUTSIDE <= peer < self._nodes:
+            return
+        pair = (seen.node, peer)
+        carried = socket.acked_bytes + (socket.received_bytes if peer == OUTSIDE else 0)
+        before = self._newest.get(pair)
+        if before is None:
+            if len(self._newest) < self._most:
+                self._newest[pair] = _Counters(seen.at_s, carried, socket.busy_us)
+            return
+        if seen.at_s <= before.at_s:
+            return
+        moved, busy_us = carried - before.bytes, socket.busy_us - before.busy_us
+        before.at_s, before.bytes, before.busy_us = seen.at_s, carried, socket.busy_us
+        total = sums.get(pair)
+        if total is None:
+            total = sums[pair] = Sum()
+        total.connections = max(total.connections, socket.connections)
+        if moved >= 0 and busy_us >= 0:
+            total.bytes += moved
+            total.busy_us += busy_us
+
+
+class Trains(dict[Pair, tuple[int, float]]):
+    """The number of probes of each pair in one window, and the seconds of the fastest, which met no other bytes.
+
+    The receiver's own spacing of a train needs no second clock; without it the transit time is used, and the usual of
+    the pair absorbs a constant clock offset.
+    """
+
+    def take(self, seen: Observation, probe: Probe) -> None:
+        took_s = took(probe)
+        if seen.peer is None or took_s is None:
+            return
+        count, least_s = self.get((seen.peer, seen.node), (0, took_s))
+        self[seen.peer, seen.node] = count + 1, min(least_s, took_s)
+
+
+def took(probe: Probe) -> float | None:
+    took_s = probe.received_s - probe.sent_s if probe.tail_s is None else probe.tail_s
+    return took_s if took_s > 0.0 else None
+
 
 Sums = Mapping[Pair, Sum]
 
@@ -90,7 +168,6 @@ def _fabric(pairs: Sequence[Pair], traffic: NDArray[np.int64], job: Job) -> Fabr
 def window(
     edges: Edges, sums: Sums, settings: JobwideSettings, *, from_s: float, to_s: float, trains: Trains | None = None
 ) -> Window:
-    """Return the values of all edges from `from_s` to `to_s`."""
     count = len(edges.fabric)
     moved, busy_us, connections = np.zeros(count), np.zeros(count), np.zeros(count)
     least_bytes = settings.foreign_share * edges.fastest_mbit * 1e6 * (to_s - from_s) / 8.0
@@ -113,7 +190,7 @@ def window(
 def _probed(edges: Edges, trains: Trains, settings: JobwideSettings) -> Floats | None:
     """Return the log of the fastest probe's time of each edge's pair over its peers'; None without probes."""
     found = np.full(len(edges.fabric), np.nan)
-    for pair, (count, least_s) in trains.of.items():
+    for pair, (count, least_s) in trains.items():
         at = edges.at.get(pair)
         if at is not None and count >= settings.least_probes:
             found[at] = np.log(least_s)

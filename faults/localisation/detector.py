@@ -1,24 +1,31 @@
-"""The localisation of a large job's slow network: the fit of its traffic, and beside it the fit of probes alone."""
+"""The localisation of a large job's slow network: the fit of its traffic, and beside it the fit of probes alone.
+
+The fit of probes is the joint fit on pairs of NICs instead of edges.  Probes continue while the job stands (a
+checkpoint) and on paths that the job has not used yet.  A probe has no acknowledgements, so nothing leaks, and its
+cables are unknown, so a busy cable makes an outlier edge.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from faults.diagnosis import Diagnosis
-from faults.fabric import Fabric, Window
+from faults.fabric import NOWHERE, Fabric, Traffic, Window
 from faults.localisation import probes as probing
-from faults.localisation.entities import Kind
-from faults.localisation.localiser import Localiser, LocaliserState
-from faults.localisation.probe_fit import ProbeFit, fabric_of_pairs, settings_of_pairs
+from faults.localisation.entities import Kind, ends_of_pairs
+from faults.localisation.localiser import Localiser
+from faults.localisation.reporting import ProbeFit
 from faults.localisation.settings import LocaliserSettings
+from faults.localisation.significance import LocaliserState
+
+PROBE_SPREAD: Final = 0.02  # log, first guess: pairs of NICs differ less than flows
 
 
 @dataclass(frozen=True, slots=True)
 class LocalisationState:
-    """The state between two windows."""
-
     traffic: LocaliserState
     probes: LocaliserState | None = None  # None before the first probe
 
@@ -31,17 +38,17 @@ class LocalisationDetector:
 
     @cached_property
     def _probe_fit(self) -> Localiser:
-        """Create the fit when the first probe arrives."""
+        """Create the fit of one edge per pair of NICs when the first probe arrives."""
         of = self.traffic_fit
-        pairs = fabric_of_pairs(of.fabric, of.entities.pair, of.first_edge.size)
-        return Localiser(pairs, settings_of_pairs(of.settings))
+        source, target = ends_of_pairs(of.fabric, of.entities.pair, of.first_edge.size)
+        nowhere, ring = (np.full(source.size, value) for value in (NOWHERE, int(Traffic.RING)))
+        pairs = Fabric(source, target, ring, nowhere, nowhere, of.fabric.node, of.fabric.leaf)
+        return Localiser(pairs, of.settings.model_copy(update={"leak": 0.0, "spread": PROBE_SPREAD}))
 
     def start(self) -> LocalisationState:
-        """Return the state before the first window."""
         return LocalisationState(self.traffic_fit.start())
 
     def step(self, state: LocalisationState, window: Window) -> tuple[LocalisationState, tuple[Diagnosis, ...]]:
-        """Return the state after this window, and the active diagnoses."""
         probes = self._step_probes(state.probes, window)
         found = None if probes is None else ProbeFit(probes.named, self._explained(probes))
         traffic, diagnoses = self.traffic_fit.step(state.traffic, window, found)
@@ -57,7 +64,6 @@ class LocalisationDetector:
         return self._probe_fit.step(self._probe_fit.start() if before is None else before, of_pairs)[0]
 
     def _explained(self, probes: LocaliserState) -> NDArray[np.bool_]:
-        """Return, per pair, whether a slow host or leaf lies on its path."""
         all_of = self._probe_fit.entities
         explained = np.zeros(all_of.pair.size, bool)
         for entity in np.flatnonzero(probes.slow[: all_of.of_kind[Kind.UP].start]):

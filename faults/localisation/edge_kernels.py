@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from faults.localisation.history import Measures, Usual
 from faults.localisation.kernel import WINDOW_ARRAYS
-from faults.localisation.scratch import Read, Ways
 from faults.localisation.sums import READ, WAYS, gathered, per_entity
-from faults.localisation.window_arrays import WindowArrays
+from faults.localisation.window_arrays import Read, Ways, WindowArrays
 from fleet.numba_cache import jit_entry, jit_inner
 
 _F, _H, _I, _B = float64[::1], float32[::1], int32[::1], boolean[::1]
@@ -33,7 +32,6 @@ FAR = 4.5  # scales, above which a young history learns nothing: no edge differs
 
 @jit_inner
 def _odd(residual: float, scale: float, price: float) -> float:
-    """Return the cost of an outlier."""
     if residual <= OUTLIER_SCALES * scale:
         return NEVER_ODD
     slab = np.log(max(PEAK_T4 * SLAB / scale, 1.0)) + min(max(residual / SLAB, 0.0), 2.0)
@@ -68,7 +66,6 @@ def _standing_out(  # noqa: PLR0917 - compiled code takes no keywords
 
 @jit_inner
 def _score(arrays: WindowArrays, ways: Ways, feels: NDArray[np.float64], full: NDArray[np.float64], read: Read) -> None:
-    """Convert the sums to scores of observed entities."""
     gathered(ways, read.amount, read.sums)
     per_entity(ways, read.sums, ways.leak, read.score)
     read.norm[:] = 0.0
@@ -99,7 +96,6 @@ def measure(  # noqa: PLR0917 - compiled code takes no keywords
     full: NDArray[np.float64],  # per entity: sum of its edges' squared shares
     read: Read,  # is filled
 ) -> None:
-    """Compare one window with the baseline."""
     marked = foreign.size > 0
     flat = 1.0 / of.spread_tail
     apart, per_window = 1.0 / of.spread2, 1.0 / of.noise2

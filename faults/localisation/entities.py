@@ -1,9 +1,7 @@
-"""Everything that can slow an edge, as a sparse matrix by entity and by edge.
+"""Everything that can slow an edge, as a sparse matrix by entity and by edge: docs/explanation/faults/localisation.md.
 
-A[e, k] is the share of entity k's slowdown that edge e shows: 1 on its path, `leak` on the reverse path of a slow NIC,
-times the sensitivity of its kind of traffic.  An uplink up and one down are two entities, even if numbered alike.
-Links are not in it: each explains its own edges only, and the fit treats them as outliers
-(docs/explanation/faults/localisation.md).
+An uplink up and one down are two entities, even if numbered alike.  Links are not in it: each explains its own edges
+only, and the fit treats them as outliers.
 """
 
 from dataclasses import dataclass
@@ -45,7 +43,6 @@ class Links(NamedTuple):
 
 
 def links_of(pairs: int) -> Links:
-    """Return links without evidence."""
     return Links(
         nats=np.zeros(pairs),
         since=np.full(pairs, np.nan),
@@ -164,7 +161,6 @@ def _starts(of: Ints, count: int) -> Indices:
 
 
 def _pairs(fabric: Fabric, settings: LocaliserSettings) -> tuple[Indices, Pairs]:
-    """Return (pair per edge, pairs)."""
     ports = fabric.node.size
     known, pair = np.unique(fabric.source * ports + fabric.target, return_inverse=True)
     wanted = known % ports * ports + known // ports
@@ -176,3 +172,10 @@ def _pairs(fabric: Fabric, settings: LocaliserSettings) -> tuple[Indices, Pairs]
         feels=np.asarray(settings.feels)[fabric.traffic],
         leak=settings.leak,
     )
+
+
+def ends_of_pairs(fabric: Fabric, pair: Indices, pairs: int) -> Ints:
+    """Return (2, pairs): the NICs of each pair, from `pair` per edge."""
+    ends = np.empty((2, pairs), np.int64)
+    ends[0, pair], ends[1, pair] = fabric.source, fabric.target
+    return ends

@@ -1,8 +1,6 @@
-"""Evidence for hosts and switches over windows.
+"""Evidence for hosts and switches over windows: a CUSUM of the nats by which the fit needs each suspect.
 
-With l(t) the nats by which the fit needs the suspect, less TOLL: C(t) = max(0, l(t), C(t-1) + fresh l(t)), a CUSUM of
-log likelihood ratios.  Tx, Rx and both of a NIC share one suspect.  `fresh` is the share of the variance that is
-independent in each window: the error of an edge's usual is the same every time, so its repetition proves nothing.
+docs/explanation/faults/localisation.md, "From windows to a diagnosis"
 """
 
 from dataclasses import dataclass, replace
@@ -15,7 +13,11 @@ from faults.localisation.entities import Entities, Kind
 
 BOTH, NEAR = 2, 0.3  # directions; share of the larger
 SPAN = 3.0  # nats above which a suspect is kept
-_NONE = np.uint32(0)
+TOLL = 2.0  # nats: x was fitted; the log of the ratio between a maximum and an average over x
+MAX = 60.0  # nats: twice any bar; a larger sum would only decay slowly
+FADES = 0.7  # per window, of the difference between directions
+NEEDED, ALONE = 4.0, 2.0  # nats of a supporting window, in the fit and without the windows before
+_NONE, _ONE = np.uint32(0), np.uint32(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,6 @@ class Suspicion:
 
 
 def start(all_of: Entities) -> Suspicion:
-    """Return the state without suspects."""
     slots = all_of.slots
     return Suspicion(np.zeros(slots), np.full(slots, np.nan), np.zeros(slots, np.uint32), np.zeros(len(all_of)))
 
@@ -45,23 +46,31 @@ def gather(  # noqa: PLR0917 - arrays of one window
     observed: NDArray[np.bool_],
     from_s: float,
 ) -> Suspicion:
-    """Add one window: the fit examined `chosen` and gave `x`; `evidence` is in nats per examined entity, `alone` that
+    """Add one window: the fit examined `selected` and gave `x`; `evidence` is in nats per examined entity, `alone` that
     of this window without the ones before.
     """
-    from faults.localisation import evidence_kernel  # noqa: PLC0415
-
-    slots = all_of.slots
-    new = Suspicion(np.empty(slots), np.empty(slots), np.empty(slots, np.uint32), np.empty(len(all_of)))
-    evidence_kernel.gather(
-        all_of.slot, all_of.first, all_of.edge, selected, x, evidence, alone, fresh, observed, from_s, before.nats,
-        before.since, before.hits, before.chosen, new.nats, new.since, new.hits, new.chosen,
-    )  # fmt: skip
-    return new
+    known, seen, mine = before.nats, all_of.slot[observed], all_of.slot[selected]
+    hits, chosen, new, share = before.hits << _ONE, FADES * before.chosen, np.zeros(known.size), np.ones(known.size)
+    new[seen] = -TOLL - known[seen] / 2.0
+    # The best of the examined entities of each suspect; if any was chosen, the sum of those.
+    new[mine] = -np.inf
+    np.maximum.at(new, mine, evidence - TOLL)
+    used = x[selected] > 0.0
+    new[mine[used]] = 0.0
+    np.add.at(new, mine[used], evidence[used] - TOLL)
+    chosen[selected[used]] += evidence[used]
+    hits[mine[(evidence > NEEDED) & (alone > ALONE)]] |= _ONE
+    for at in np.flatnonzero(known[mine] > 0.0):
+        edges = all_of.edges_of(int(selected[at]))
+        share[mine[at]] = np.cumsum(fresh[edges])[-1] / edges.size
+    total = np.minimum(MAX, np.maximum(np.maximum(0.0, known + np.where(new > 0.0, share * new, new)), new))
+    since = np.where(total > 0.0, np.where(known > 0.0, before.since, from_s), np.nan)
+    return Suspicion(total, since, hits, chosen)
 
 
 def silent(before: Suspicion) -> Suspicion:
     """Advance by a window without traffic: evidence stays, and nothing is added."""
-    return replace(before, hits=before.hits << np.uint32(1))
+    return replace(before, hits=before.hits << _ONE)
 
 
 def recent_hits(hits: np.uint32, windows: int, unobserved: np.uint32 = _NONE) -> int:

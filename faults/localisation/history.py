@@ -2,10 +2,9 @@
 
     y_e(t) = level_kind(t) + usual_e + slowdown + noise,   usual_e ~ N(0, spread^2)   a priori
 
-An edge's own history is a Kalman filter for a constant.  After n windows the variance is 1 / (1/spread^2 + n/noise^2);
-before the first, an edge is compared with its peers only, within their spread.  So a fault from the start is as visible
-as the peers are alike, and the rule never switches.  An edge that is explained by a fault, or suspected while young, is
-not learnt; the others are learnt with a limited step.  Age counts observed windows.
+After n windows the variance is 1 / (1/spread^2 + n/noise^2); before the first, an edge is compared with its peers only,
+within their spread.  So a fault from the start is as visible as the peers are alike, and the rule never switches.  The
+others are learnt with a limited step.  Age counts observed windows.  docs/explanation/faults/localisation.md, "History"
 """
 
 from dataclasses import dataclass, replace
@@ -30,12 +29,9 @@ CALM = 1.2
 JUMP = 1.5  # times: the largest change of the noise by one window
 LONG = 60  # memory of noise and spread, in windows
 GUESS = 1  # weight of the first guess of the spread, in windows, with few edges
-_NOTHING = np.zeros(0, bool)
 
 
 class Usual(NamedTuple):
-    """Baseline of each edge."""
-
     mean: Halves
     windows: Halves  # learnt from
     held: Halves  # windows in a row without learning, while young
@@ -43,8 +39,6 @@ class Usual(NamedTuple):
 
 
 class Measures(NamedTuple):
-    """Measures of one window per kind of traffic, and constants."""
-
     level: Floats
     noise2: Floats  # squared scale
     spread2: Floats
@@ -72,7 +66,6 @@ class History:
 
 
 def start(edges: int, settings: LocaliserSettings, *, kinds: int) -> History:
-    """Return an empty history."""
     return History(
         usual=Usual(*(np.zeros(edges, np.float32) for _ in range(4))),
         before=np.full(edges, np.nan, np.float32),
@@ -81,11 +74,6 @@ def start(edges: int, settings: LocaliserSettings, *, kinds: int) -> History:
         age=np.zeros(kinds, np.int64),
         stale=np.zeros(kinds, np.int64),
     )
-
-
-def replaced(history: History, fresh: Usual, before: Halves) -> History:
-    """Return the history with one window added."""
-    return replace(history, usual=fresh, before=before)
 
 
 def samples(traffic: Ints, kinds: int) -> tuple[Ints, ...]:
@@ -133,22 +121,21 @@ def measures(
 
 
 def _sample(history: History, kind: int, edges: Ints, slowdown: Floats, foreign: NDArray[np.bool_] | None) -> _Sample:
-    from faults.localisation.median_kernel import window_medians  # noqa: PLC0415 - compiles
-
-    out, of, known = np.empty(4), history.usual, bool(history.age[kind])
-    window_medians(
-        slowdown, _NOTHING if foreign is None else foreign, edges, of.mean, of.windows, history.before,
-        history.noise[kind] ** 2 if known else 0.0, history.spread[kind] ** 2, out,
-    )  # fmt: skip
-    level, total, moved, own = (float(each) for each in out)
-    if np.isnan(level):
+    unusable = ~np.isfinite(slowdown[edges])
+    observed = edges[~unusable if foreign is None else ~(unusable | foreign[edges])]
+    if not observed.size:
         return _Sample(0.0, None, None, None)
-    return _Sample(
-        level=level,
-        total=total / T4,
-        moved=None if np.isnan(moved) else moved / TWO_T4,
-        own=None if np.isnan(own) else own / T4,
-    )
+    value, mean = slowdown[observed], history.usual.mean[observed]
+    level = float(np.median(value - mean))
+    total = float(np.median(np.abs(value - level))) / T4
+    noise2, spread2 = history.noise[kind] ** 2, history.spread[kind] ** 2
+    if not history.age[kind] or noise2 <= 0.0:
+        return _Sample(level, total, None, None)
+    step = np.abs(value - level - history.before[observed])
+    step = step[np.isfinite(step)]
+    scale = np.sqrt(noise2 + 1.0 / (1.0 / spread2 + history.usual.windows[observed].astype(np.float64) / noise2))
+    own = float(np.median(np.abs(value - level - mean) / scale)) / T4
+    return _Sample(level, total, float(np.median(step)) / TWO_T4 if step.size else None, own)
 
 
 def _scales(
@@ -167,7 +154,6 @@ def _scales(
 
 
 def _mean(before: float, now: float, rate: float) -> float:
-    """Return the running mean of squares."""
     return (1.0 - rate) * before**2 + rate * now**2
 
 

@@ -1,9 +1,7 @@
 """The joint fit, compiled: the few entities, with their slowdowns, that explain all edges at the lowest cost.
 
-An edge is as slow as the narrowest element on its path: p_e = max_k A[e, k] x_k.  Objective: sum of losses
-(`window_arrays`) plus the prices of all k with x_k > 0.  Add the best single entity, refit, drop what became
-superfluous, and repeat; then exchange: take one out, add the best others, keep that if the objective fell.  Additions
-without a common edge do not change each other's gain, so their order does not matter.
+Additions without a common edge do not change each other's gain, so their order does not matter.  Losses:
+`window_arrays`; search: docs/explanation/faults/localisation.md, "Solver"
 """
 
 from typing import NamedTuple
@@ -64,7 +62,6 @@ def _middle(values: NDArray[np.float64], count: int) -> float:
 
 @jit_inner
 def _start(arrays: WindowArrays, k: int) -> float:
-    """Return the median of the slowdowns that fit the edges of k."""
     first, last = arrays.first[k], arrays.first[k + 1]
     wanted = np.empty(last - first)
     count = 0
@@ -258,6 +255,5 @@ def solve(
 
 @jit_entry(types.void(WINDOW_ARRAYS, _I, _F))
 def typical(arrays: WindowArrays, selected: NDArray[np.int32], out: NDArray[np.float64]) -> None:
-    """Compute, for each entity, the median slowdown that fits its edges."""
     for m in range(selected.size):
         out[m] = _start(arrays, selected[m])

@@ -1,17 +1,13 @@
 """Evidence for single links: the slowdown of one pair of NICs, one way, beyond all other explanations.
 
 An edge behind a congested cable counts by its slowdown beyond the cable's; one behind a slow host does not count.
-
 Per window and pair, the likelihood ratio of a slow link against a healthy one is averaged over slowdowns of 1.2 to 4.5
-times before the logarithm; the acknowledgements' share shows on the reverse edges.  Its mean is at most 1 without a
-fault, so the running product, kept above 1, passes e^c at most once in e^c windows on average (e-detectors: Shin,
-Ramdas and Rinaldo 2022).
+times before the logarithm.  Its mean is at most 1 without a fault, so the running product, kept above 1, passes e^c at
+most once in e^c windows on average (e-detectors: Shin, Ramdas and Rinaldo 2022).
 
-A probe of the pair multiplies each slowdown's ratio by its own.  Congestion on a probe's path persists, so probes add
-to one suspicion at most the log odds against such congestion beginning in a window (`probes`).  A pair with a clearly
-usual probe is not scored: its traffic's slowdown is on that flow's own path.  Nor is a pair whose probes a slow host or
-leaf explains, whatever the fit of traffic: with a silent pod that fit observes one direction only, and all congested
-cables of a leaf may then cost more than the leaf.
+Congestion on a probe's path persists, so probes add to one suspicion at most the log odds against such congestion
+beginning in a window (`probes`).  A pair with a clearly usual probe is not scored: its traffic's slowdown is on that
+flow's own path.  Nor is a pair whose probes a slow host or leaf explains, whatever the fit of traffic.
 """
 
 import numpy as np
@@ -21,9 +17,8 @@ from numpy.typing import NDArray
 from faults.localisation.entities import Elsewhere, Links, Pairs
 from faults.localisation.kernel import WINDOW_ARRAYS
 from faults.localisation.probes import Reading
-from faults.localisation.scratch import Read
 from faults.localisation.sums import READ
-from faults.localisation.window_arrays import WindowArrays
+from faults.localisation.window_arrays import Read, WindowArrays
 from fleet.numba_cache import jit_entry, jit_inner
 
 _F, _H, _I = float64[::1], float32[::1], int32[::1]
@@ -59,7 +54,6 @@ def _add(arrays: WindowArrays, edge: int, feels: float, cable: float, totals: ND
 
 @jit_inner
 def _probe(probed: Reading, pair: int, totals: NDArray[np.float64], both: NDArray[np.float64]) -> bool:
-    """Add the ratios of a pair's probe; return whether there is one."""
     both[:] = totals
     residual = probed.residual[pair] if probed.residual.size else np.nan
     if residual != residual:  # noqa: PLR0124 - NaN
@@ -75,7 +69,6 @@ def _probe(probed: Reading, pair: int, totals: NDArray[np.float64], both: NDArra
 
 @jit_inner
 def _clears(probed: Reading, pair: int) -> bool:
-    """Return whether the probe of a pair is clearly usual."""
     if not probed.residual.size:
         return False
     as_usual: bool = probed.residual[pair] < 0.5 * SLOWDOWNS[0] - CLEAR * probed.scale[pair]
@@ -191,7 +184,6 @@ def gather(  # noqa: PLR0917 - compiled code takes no keywords
     odd: NDArray[np.float64],  # [0]: share of unexplained edges
     traffic: NDArray[np.float64],  # per pair: filled with the evidence of traffic alone in this window; NaN: none
 ) -> None:
-    """Add one window."""
     totals, both, examined = np.empty(COUNT), np.empty(COUNT), np.empty(old.nats.size, np.bool_)
     odd[0] = _examine(arrays, pair, elsewhere, read, probed, examined)
     for p in range(old.nats.size):

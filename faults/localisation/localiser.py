@@ -4,8 +4,7 @@ A pure state machine: `step` takes a state and a window and returns the next sta
 docs/explanation/faults/localisation.md
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -17,16 +16,20 @@ from faults.fabric import Fabric, Floats, Ints, Window
 from faults.localisation import evidence as evidence_of
 from faults.localisation import history as usual
 from faults.localisation import probes as probing
-from faults.localisation import scratch
+from faults.localisation import window_arrays as arrays_of
 from faults.localisation.chance_model import rests_on_one_pair
-from faults.localisation.entities import Elsewhere, Indices, Kind, Links, entities, links_of
-from faults.localisation.fault_rate import FaultRate
-from faults.localisation.priors import CROWDED, Prices, candidates, counted, inflation, window_arrays
+from faults.localisation.entities import Elsewhere, Kind, Links, ends_of_pairs, entities, links_of
+from faults.localisation.priors import CROWDED, FaultRate, Prices, candidates, counted, inflation, window_arrays
 from faults.localisation.probe_confirmation import ProbeConfirmation
-from faults.localisation.probe_fit import ProbeFit, reported
-from faults.localisation.reporting import Key, Named, merged, update
+from faults.localisation.reporting import ProbeFit, merged, reported, update
 from faults.localisation.settings import LocaliserSettings
-from faults.localisation.significance import Trial, significant_hosts, significant_links, significant_switches
+from faults.localisation.significance import (
+    LocaliserState,
+    Trial,
+    significant_hosts,
+    significant_links,
+    significant_switches,
+)
 from faults.localisation.window_arrays import WindowArrays
 
 CLIP = 5.0  # scales: limits one outlier
@@ -34,28 +37,10 @@ _NOTHING = np.zeros(0, bool)
 _NO_PROBES = probing.Reading(*np.empty((3, 0)))
 
 
-@dataclass(frozen=True, slots=True)
-class LocaliserState:
-    """The state between two windows."""
-
-    history: usual.History
-    suspicion: evidence_of.Suspicion
-    prices: Prices
-    slow: Floats  # per entity: the result of the last window (log)
-    links: Links
-    observed: NDArray[np.uint32]  # per node: whether its own agent reported, newest window in the lowest bit
-    unobserved: np.uint32  # whether no traffic was observed, likewise
-    named: Mapping[Key, Named]
-    probes: probing.Probes
-    rate: FaultRate
-
-
 class _Reading(NamedTuple):
-    """One window relative to history."""
-
     arrays: WindowArrays
     of: usual.Measures
-    read: scratch.Read
+    read: arrays_of.Read
 
 
 class _Fit(NamedTuple):
@@ -63,13 +48,6 @@ class _Fit(NamedTuple):
     x: Floats  # per entity: log slowdown, 0: not chosen
     amount: Floats  # per candidate: its slowdown, chosen or not
     evidence: Floats  # per candidate: nats by which it is needed, or would help
-
-
-class _Probed(NamedTuple):
-    measured: Floats
-    known: usual.History
-    level: float
-    reading: probing.Reading
 
 
 class _OfLinks(NamedTuple):
@@ -96,13 +74,12 @@ class Localiser:
             fabric, self.entities.pair, self.entities.pairs.back.size, ports=self.settings.probe_ports
         )
         self._some_pairs = probing.samples(self.entities.pairs.back.size)
-        self._edge_ways = scratch.ways(fabric, self.entities)
-        self._buffers, self._columns = scratch.read(self._edge_ways), np.empty((7, len(fabric)))
+        self._edge_ways = arrays_of.ways(fabric, self.entities)
+        self._buffers, self._columns = arrays_of.read(self._edge_ways), np.empty((7, len(fabric)))
         self.first_edge = self.entities.pairs.edge[self.entities.pairs.first[:-1]]
-        self.pair_ends = _pair_ends(fabric, self.entities.pair, self.entities.pairs.back.size)
+        self.pair_ends = fabric.node[ends_of_pairs(fabric, self.entities.pair, self.entities.pairs.back.size)]
 
     def start(self) -> LocaliserState:
-        """Return the state before the first window."""
         pairs = self.entities.pairs.back.size
         return LocaliserState(
             history=usual.start(len(self.fabric), self.settings, kinds=len(self.settings.feels)),
@@ -221,34 +198,16 @@ class Localiser:
     def _suspects(
         self, state: LocaliserState, known: usual.History, reading: _Reading, fit: _Fit, window: Window
     ) -> evidence_of.Suspicion:
-        alone, read = self._alone(reading, known, fit), reading.read
-        return evidence_of.gather(
-            state.suspicion,
-            self.entities,
-            fit.selected,
-            fit.x,
-            fit.evidence,
-            alone,
-            read.fresh,
-            read.observed,
-            window.from_s,
-        )
-
-    def _alone(self, reading: _Reading, known: usual.History, fit: _Fit) -> Floats:
         from faults.localisation.edge_kernels import alone  # noqa: PLC0415 - compiles
 
-        nats = np.empty(fit.selected.size)
+        nats, read = np.empty(fit.selected.size), reading.read
         alone(
-            self._traffic,
-            reading.of,
-            known.usual,
-            reading.arrays,
-            reading.read.measured,
-            fit.selected,
-            fit.amount,
-            nats,
-        )
-        return nats
+            self._traffic, reading.of, known.usual, reading.arrays, read.measured, fit.selected, fit.amount, nats
+        )  # fmt: skip
+        return evidence_of.gather(
+            state.suspicion, self.entities, fit.selected, fit.x, fit.evidence, nats, read.fresh, read.observed,
+            window.from_s,
+        )  # fmt: skip
 
     def _predict(self, arrays: WindowArrays, x: Floats, most: Floats) -> Floats:
         """Write the prediction of each edge into an existing buffer."""
@@ -258,21 +217,21 @@ class Localiser:
         predict(arrays, np.flatnonzero(x), x, most)
         return most
 
-    def _probed(self, before: probing.Probes, window: Window) -> _Probed | None:
+    def _probed(self, before: probing.Probes, window: Window) -> probing.Probed | None:
         measured = probing.per_pair(window, self.first_edge)
         if measured is None:
             return None
-        return _Probed(measured, *probing.read(before.history, measured, self._some_pairs, self.settings))
+        return probing.Probed(measured, *probing.read(before.history, measured, self._some_pairs, self.settings))
 
     def _taught(
-        self, before: probing.Probes, probed: _Probed, traffic: Floats, doubtful: NDArray[np.bool_], links: Links
+        self, before: probing.Probes, probed: probing.Probed, traffic: Floats, doubtful: NDArray[np.bool_], links: Links
     ) -> probing.Probes:
         suspected = doubtful[self.first_edge] | (links.nats > evidence_of.SPAN)
         return probing.learnt(before, probed, suspected, traffic, self._ways, self.settings)
 
     def _links(  # noqa: PLR0917 - arrays of one window
         self, state: LocaliserState, known: usual.History, reading: _Reading, elsewhere: Elsewhere,
-        probed: _Probed | None, explained_pairs: NDArray[np.bool_], from_s: float,
+        probed: probing.Probed | None, explained_pairs: NDArray[np.bool_], from_s: float,
     ) -> tuple[Links, _OfLinks]:  # fmt: skip
         from faults.localisation.links import gather  # noqa: PLC0415 - compiles
 
@@ -345,11 +304,3 @@ class Localiser:
         )
         diagnoses = reported(named, probe_fit, min_confidence=self.settings.least_confidence)
         return replace(state, named=MappingProxyType(named), rate=state.rate.after_diagnoses(diagnoses)), diagnoses
-
-
-def _pair_ends(fabric: Fabric, pair: Indices, pairs: int) -> Ints:
-    """Return (2, pairs): the nodes of each link."""
-    ends = np.empty((2, pairs), np.int64)
-    ends[0, pair] = fabric.node[fabric.source]
-    ends[1, pair] = fabric.node[fabric.target]
-    return ends

@@ -1,15 +1,18 @@
 """The price of an explanation: the log odds against it, and the excess scatter of the noise.
 
-Hosts and leaves fail at a known rate.  Congested cables and outliers are counted online, so they are cheap during
-background congestion and expensive without.  Noise that the edges of an entity share makes its sums scatter wider than
-independent edges would; the scatter of all entities of a kind below their median, which no fault reaches, is measured
-in each window, and all evidence is divided by its square (an empirical null: Efron 2004).
+Noise that the edges of an entity share makes its sums scatter wider than independent edges would; the scatter of all
+entities of a kind below their median, which no fault reaches, is measured in each window, and all evidence is divided
+by its square (an empirical null: Efron 2004).  docs/explanation/faults/localisation.md, "Model"
 """
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
+from faults.diagnosis import Diagnosis, Scope
 from faults.fabric import Floats
 from faults.localisation.entities import Entities, Kind
 from faults.localisation.settings import LocaliserSettings
@@ -25,6 +28,8 @@ PREVIOUS = 0.5
 WATCHED = 5.0  # nats
 CROWDED = 0.35  # log slowdown of a congested cable before any was observed: 1.4 times
 CROWDS = 0.02  # learning rate of that slowdown
+MEMORY_H: Final = 24.0
+Place = tuple[Scope, int | None, int | None, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +44,10 @@ class Prices:
 
     @property
     def cable(self) -> float:
-        """Return the price of a congested cable in nats."""
         return float(np.log((1.0 - self.congested) / self.congested))
 
     @property
     def odd_edge(self) -> float:
-        """Return the price of an outlying edge in nats."""
         return float(np.log((1.0 - self.odd) / self.odd))
 
 
@@ -126,3 +129,29 @@ def shared_nats(all_of: Entities, arrays: WindowArrays, prices: Prices, entity: 
     spare = float(prices.inflation[all_of.kind[entity]]) ** 2 - 1.0
     variance = spare * CLIPPED_T4**2 / max(float((share**2 / scale**2).sum()), 1e-12)
     return slowdown**2 / (2.0 * max(variance, 1e-9))
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRate:
+    """The fault rate of one job, as a prior for the next fault: it changes the confidence of a diagnosis, and no bar.
+
+    A gamma prior of one fault in `fault_every_h` hours, and the diagnoses since: the rate is (1 + n) / (fault_every_h
+    + t), n and t forgotten over a day.
+    """
+
+    count: float = 0.0  # of reported faults
+    hours: float = 0.0
+    open: frozenset[Place] = frozenset()  # the active diagnoses
+
+    def after(self, seconds: float) -> "FaultRate":
+        hours = seconds / 3600.0
+        keep = math.exp(-hours / MEMORY_H)
+        return replace(self, count=keep * self.count, hours=keep * self.hours + hours)
+
+    def after_diagnoses(self, diagnoses: Iterable[Diagnosis]) -> "FaultRate":
+        """Count the diagnoses at the end of a window; a continued one is no new fault."""
+        now = frozenset((one.scope, one.node, one.peer, one.switch) for one in diagnoses)
+        return replace(self, count=self.count + len(now - self.open), open=now)
+
+    def every_h(self, prior_h: float) -> float:
+        return (prior_h + self.hours) / (1.0 + self.count)

@@ -1,12 +1,11 @@
-"""Probe confirmation of a suspected host.
+"""Probe confirmation of a suspected host.  docs/explanation/faults/localisation.md, "Probe confirmation"
 
-A shared cable on an unknown path may explain a host that traffic suspects; a probe takes other cables and has no
-acknowledgements.  Per pair of the suspect's NIC, the log likelihood ratio of "slow by about x" against "usual":
+Per pair of the suspect's NIC, the log likelihood ratio of "slow by about x" against "usual":
 
     L = log t((r - x) / s') / s' - log t(r / s) / s,    s'^2 = s^2 + (misfit x)^2
 
 is at most the log odds against congestion on its own paths (`probes.Strange`).  Probes that leave the leaf together
-share its cables and pay as reverse paths do (`chance_model`).  The largest of out, into and both gives the direction.
+share its cables and pay as reverse paths do (`chance_model`).
 """
 
 from collections.abc import Sequence
@@ -76,7 +75,6 @@ class ProbeConfirmation:
     def _of(
         self, ports: NDArray[np.int64], slowdown: float, first: NDArray[np.int32], pair: NDArray[np.int32]
     ) -> _Pairs:
-        """Return all observed pairs of these NICs, one way."""
         mine = np.concatenate([pair[first[port] : first[port + 1]] for port in ports])
         mine = mine[np.isfinite(self.reading.residual[mine])]
         residual, scale, tail = (column[mine] for column in self.reading)

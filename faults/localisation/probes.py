@@ -5,14 +5,15 @@ other message.  Its usual is learnt like an edge's (`history`).  Congestion on p
 of the pair contradicts: runs that begin, per pair and window, for pairs within a leaf and between leaves.
 """
 
-from typing import NamedTuple, Protocol
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from faults.fabric import NOWHERE, Fabric, Floats, Window
 from faults.localisation import history as usual
-from faults.localisation.entities import Indices
+from faults.localisation.entities import Indices, ends_of_pairs
 from faults.localisation.history import History
 from faults.localisation.settings import LocaliserSettings
 
@@ -23,6 +24,13 @@ MEMORY = 0.999  # per window, of what was counted
 AWAY_FIRST = 600.0  # pairs and windows in which a run is expected over one path, before any was counted
 AWAY_MAX = 1e10  # a week of all pairs of a large job: nothing rarer can be claimed
 REFUTED = 1e3  # one counted run refutes the guess of how ports are hashed: so little of it is left
+NU = 4.0
+WINSOR = 2.0  # scales: the largest step of one window
+FAR = 4.5  # scales, above which a young history learns nothing
+RUN = 4  # windows: noise alone (t4) is beyond 6 scales in so many once in 10^11, and a hiccup touches three
+STRANGE = 6.0  # scales
+CONTRADICTS = -3.0  # nats of a window's traffic: slightly slow links have less
+LONGEST = 250  # windows for which a run is counted
 NEAR_FIRST = 1e9  # within a leaf no cable lies on the path, only both ends and the switch
 
 
@@ -42,8 +50,6 @@ class Strange(NamedTuple):
 
 
 class Probes(NamedTuple):
-    """Probe state of all pairs between windows."""
-
     history: History
     run: NDArray[np.uint8]  # per pair: windows in a row as an outlier
     strange: Strange
@@ -58,15 +64,13 @@ class Reading(NamedTuple):
     tail: Floats
 
 
-class Probed(Protocol):
-    @property
-    def measured(self) -> Floats: ...
-    @property
-    def known(self) -> History: ...
-    @property
-    def level(self) -> float: ...
-    @property
-    def reading(self) -> Reading: ...
+class Probed(NamedTuple):
+    """The probes of one window: their values, the updated scales, the level, and the values relative to history."""
+
+    measured: Floats
+    known: History
+    level: float
+    reading: Reading
 
 
 class Ways(NamedTuple):
@@ -86,8 +90,7 @@ class Ways(NamedTuple):
 
 
 def ways(fabric: Fabric, pair: Indices, pairs: int, *, ports: int) -> Ways:
-    source, target = np.empty(pairs, np.int64), np.empty(pairs, np.int64)
-    source[pair], target[pair] = fabric.source, fabric.target
+    source, target = ends_of_pairs(fabric, pair, pairs)
     begin, end = fabric.leaf[source], fabric.leaf[target]
     first = [np.concatenate([[0], np.cumsum(np.bincount(of, minlength=fabric.node.size))]) for of in (source, target)]
     order = [np.argsort(of, kind="stable") for of in (source, target)]
@@ -106,12 +109,10 @@ def _first_away(fabric: Fabric, ports: int) -> float:
 
 
 def start(pairs: int, settings: LocaliserSettings) -> Probes:
-    """Return an empty state."""
     return Probes(usual.start(pairs, settings, kinds=1), np.zeros(pairs, np.uint8), Strange(0.0, 0.0, 0.0, 0.0), ())
 
 
 def samples(pairs: int) -> Indices:
-    """Return the pairs in medians: evenly spaced."""
     return np.arange(0, pairs, max(1, pairs // usual.SAMPLE), dtype=np.int32)
 
 
@@ -127,39 +128,32 @@ def read(
     before: History, measured: Floats, sample: Indices, settings: LocaliserSettings
 ) -> tuple[History, float, Reading]:
     """Return (updated scales, level of this window, reading)."""
-    from faults.localisation.probe_kernels import measure  # noqa: PLC0415 - compiles
-
     known, level, outlying = usual.measures(before, measured, None, (sample.astype(np.int64),), settings)
-    reading = Reading(*np.empty((3, measured.size)))
     noise2, spread2 = known.noise[0] ** 2 + usual.MIN_SCALE**2, known.spread[0] ** 2
-    measure(
-        measured - level[0],
-        known.usual.mean,
-        known.usual.windows,
-        noise2,
-        spread2,
-        outlying[0],
-        settings.spread_tail,
-        *reading,
-    )
-    return known, float(level[0]), reading
+    variance = noise2 * outlying[0] + 1.0 / (1.0 / spread2 + known.usual.windows.astype(np.float64) / noise2)
+    flat = 1.0 / settings.spread_tail
+    tail = 1.0 / (flat + (1.0 / NU - flat) * noise2 * outlying[0] / variance)
+    return known, float(level[0]), Reading(measured - level[0] - known.usual.mean, np.sqrt(variance), tail)
 
 
 def learnt(  # noqa: PLR0917 - arrays of one window
     before: Probes, probed: Probed, doubtful: NDArray[np.bool_], traffic: Floats, of: Ways, settings: LocaliserSettings
 ) -> Probes:
     """Add one window.  `doubtful`: suspected pairs; `traffic`: per pair, nats for a slow link; NaN: none."""
-    from faults.localisation.probe_kernels import learn  # noqa: PLC0415 - compiles
-
-    known, old = probed.known, probed.known.usual
-    mean, windows, run = np.empty_like(old.mean), np.empty_like(old.windows), np.empty_like(before.run)
-    counts = np.zeros(4)
-    learn(
-        probed.reading.residual, probed.reading.scale, old.mean, old.windows, doubtful, traffic, of.away, before.run,
-        float(known.noise[0] / known.spread[0]) ** 2, float(settings.warm_windows), float(settings.memory_windows),
-        float(known.age[0] > 1), mean, windows, run, counts,
-    )  # fmt: skip
-    fresh = old._replace(mean=mean, windows=windows)
-    strange = Strange(*(MEMORY * was + now for was, now in zip(before.strange, counts, strict=True)))
-    history = usual.replaced(known, fresh, (probed.measured - probed.level).astype(np.float32))
-    return Probes(history, run, strange, (probed.reading.residual, *before.last)[:KEPT])
+    known, old, (residual, scale, _) = probed.known, probed.known.usual, probed.reading
+    z = residual / scale
+    observed, strange = np.isfinite(z), z > STRANGE
+    begun = strange & (before.run + np.uint8(1) == RUN) & (traffic <= CONTRADICTS)
+    run = np.where(strange, np.minimum(before.run + np.uint8(1), LONGEST), 0).astype(np.uint8)
+    counts = [float(np.count_nonzero(of_way & side)) for side in (~of.away, of.away) for of_way in (begun, observed)]
+    young = old.windows < float(settings.warm_windows)
+    learning = observed & ~doubtful & ~(young & (np.abs(z) > FAR)) & (known.age[0] > 1)  # the first has no scatter
+    windows = np.minimum(old.windows + np.float32(1.0), np.float32(settings.memory_windows))
+    ratio = float(known.noise[0] / known.spread[0]) ** 2
+    mean = old.mean + np.clip(z, -WINSOR, WINSOR) * scale / (windows.astype(np.float64) + ratio)
+    fresh = old._replace(
+        mean=np.where(learning, mean, old.mean).astype(np.float32), windows=np.where(learning, windows, old.windows)
+    )
+    counted = Strange(*(MEMORY * was + now for was, now in zip(before.strange, counts, strict=True)))
+    history = replace(known, usual=fresh, before=(probed.measured - probed.level).astype(np.float32))
+    return Probes(history, run, counted, (residual, *before.last)[:KEPT])

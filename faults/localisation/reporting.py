@@ -2,14 +2,17 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.localisation.entities import Kind
 
 Key = tuple[Scope, int | str, int]
 EVIDENCE = ("bandwidth", "joint-fit")
+PROBE_EVIDENCE = ("one-way-probes", "joint-fit")
 _DIRECTION = {Kind.TX: Direction.TX, Kind.RX: Direction.RX, Kind.NIC: Direction.BOTH, Kind.NODE: Direction.BOTH}
 
 
@@ -35,8 +38,14 @@ class Named:
     unobserved: int = 0
 
 
+class ProbeFit(NamedTuple):
+    """The result of the fit of probes alone in one window."""
+
+    named: Mapping[Key, Named]
+    explained: NDArray[np.bool_]  # per pair: a slow host or leaf lies on its path
+
+
 def key_of(finding: Finding) -> Key:
-    """Return the identity of a fault."""
     if finding.kind is None:
         return Scope.LINK, finding.which, finding.peer
     if finding.kind in _DIRECTION:
@@ -45,7 +54,6 @@ def key_of(finding: Finding) -> Key:
 
 
 def switch_of(finding: Finding) -> str:
-    """Return the name of a leaf or an uplink by its number in the fabric."""
     return f"{'leaf' if finding.kind is Kind.LEAF else 'uplink'}-{finding.which}"
 
 
@@ -107,3 +115,23 @@ def update(
         if key not in after:
             after[key] = Named(diagnosis(new, detected_s=now_s))
     return after
+
+
+def reported(named: Mapping[Key, Named], probe_fit: ProbeFit | None, *, min_confidence: float) -> tuple[Diagnosis, ...]:
+    """Return the diagnoses that are sure enough, those of `probe_fit` alone last."""
+    sure = {key: one for key, one in named.items() if one.diagnosis.confidence >= min_confidence}
+    by_probes = {} if probe_fit is None else _hosts_and_leaves(probe_fit.named, besides=sure)
+    sure |= {key: one for key, one in by_probes.items() if one.diagnosis.confidence >= min_confidence}
+    return tuple(one.diagnosis for one in sure.values())
+
+
+def _hosts_and_leaves(named: Mapping[Key, Named], *, besides: Mapping[Key, Named]) -> dict[Key, Named]:
+    """Leave out links, which the fit of traffic judges.
+
+    What only probes find is never isolated, because its effect on the job is unknown.
+    """
+    return {
+        key: replace(one, diagnosis=one.diagnosis.model_copy(update={"isolate": False, "evidence": PROBE_EVIDENCE}))
+        for key, one in named.items()
+        if key[0] in {Scope.NODE, Scope.LEAF} and key not in besides
+    }

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +11,10 @@ from faults.fabric import Fabric, Floats, Ints, Window
 from faults.localisation.chance_model import price_of_chance
 from faults.localisation.entities import Entities, Kind, Links
 from faults.localisation.evidence import Suspicion, direction_of, outlasts, recent_hits, run_of_hits
-from faults.localisation.fault_rate import FaultRate
-from faults.localisation.priors import Prices, shared_nats
+from faults.localisation.history import History
+from faults.localisation.priors import FaultRate, Prices, shared_nats
 from faults.localisation.probe_confirmation import ProbeConfirmation, windows_slow
-from faults.localisation.probes import KEPT
+from faults.localisation.probes import KEPT, Probes
 from faults.localisation.reporting import Finding, Key, Named, key_of
 from faults.localisation.settings import LocaliserSettings
 from faults.localisation.window_arrays import WindowArrays
@@ -26,25 +25,20 @@ MIN_SHARE = 0.8  # of the windows in which a faulty cable has support, or probes
 CROWD = 3  # nodes of one leaf that qualify in the same window: then the leaf is the cause
 
 
-class FitState(Protocol):
-    """The part of the fit's state that the tests need."""
+@dataclass(frozen=True, slots=True)
+class LocaliserState:
+    """The state of a fit between two windows."""
 
-    @property
-    def suspicion(self) -> Suspicion: ...
-    @property
-    def prices(self) -> Prices: ...
-    @property
-    def slow(self) -> Floats: ...
-    @property
-    def links(self) -> Links: ...
-    @property
-    def observed(self) -> NDArray[np.uint32]: ...
-    @property
-    def unobserved(self) -> np.uint32: ...
-    @property
-    def named(self) -> Mapping[Key, Named]: ...
-    @property
-    def rate(self) -> FaultRate: ...
+    history: History
+    suspicion: Suspicion
+    prices: Prices
+    slow: Floats  # per entity: the result of the last window (log)
+    links: Links
+    observed: NDArray[np.uint32]  # per node: whether its own agent reported, newest window in the lowest bit
+    unobserved: np.uint32  # whether no traffic was observed, likewise
+    named: Mapping[Key, Named]
+    probes: Probes
+    rate: FaultRate
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +84,7 @@ def _stretches(hits: np.uint32, unobserved: np.uint32, settings: LocaliserSettin
 
 
 def significant_hosts(
-    fabric: Fabric, all_of: Entities, settings: LocaliserSettings, state: FitState, trial: Trial
+    fabric: Fabric, all_of: Entities, settings: LocaliserSettings, state: LocaliserState, trial: Trial
 ) -> Found:
     """Find nodes, by any of their NICs, and those that this window still supports."""
     count = all_of.of_kind[Kind.NODE].stop
@@ -150,7 +144,7 @@ def significant_hosts(
 
 def _own(
     hits: np.uint32,
-    state: FitState,
+    state: LocaliserState,
     node: int,
     settings: LocaliserSettings,
     trial: Trial,
@@ -164,7 +158,7 @@ def _own(
     return slow or (quick and _outlasts(mine, state.unobserved, settings, trial, lasted))
 
 
-def _suspected_leaves(all_of: Entities, state: FitState, windows: int) -> set[int]:
+def _suspected_leaves(all_of: Entities, state: LocaliserState, windows: int) -> set[int]:
     """Return the leaves that are slow, or were recently: their nodes' edges prove nothing of the nodes."""
     of = all_of.of_kind[Kind.LEAF]
     recent = (state.suspicion.hits[all_of.slot[of]] & np.uint32((1 << 2 * windows) - 1)) > 0
@@ -181,7 +175,7 @@ def _without_crowds(found: list[Finding], leaves: list[set[int]]) -> list[Findin
     return [finding for finding, of in zip(found, leaves, strict=True) if not of & crowded]
 
 
-def significant_switches(all_of: Entities, settings: LocaliserSettings, state: FitState, trial: Trial) -> Found:
+def significant_switches(all_of: Entities, settings: LocaliserSettings, state: LocaliserState, trial: Trial) -> Found:
     """Find leaves at once, and cables after they were slow for `lasting_s`."""
     leaves = all_of.of_kind[Kind.LEAF]
     bar = settings.node_bar(leaves.stop - leaves.start, trial.window_s, young=trial.young)
@@ -209,7 +203,7 @@ def significant_switches(all_of: Entities, settings: LocaliserSettings, state: F
 
 
 def significant_links(
-    ends: Ints, all_of: Entities, settings: LocaliserSettings, state: FitState, trial: Trial
+    ends: Ints, all_of: Entities, settings: LocaliserSettings, state: LocaliserState, trial: Trial
 ) -> Found:
     """Find pairs of nodes, one way: of both directions the one with more evidence."""
     links, back = state.links, all_of.pairs.back

@@ -14,7 +14,7 @@ from numba import boolean, float64, int8, int32, int64, types
 from numpy.typing import NDArray
 
 from faults.localisation.entities import Kind
-from faults.localisation.scratch import Read, Sums, Ways
+from faults.localisation.window_arrays import Read, Sums, Ways
 from fleet.numba_cache import jit_inner
 
 TX, RX, NIC, NODE, LEAF, UP = (int(kind) for kind in (Kind.TX, Kind.RX, Kind.NIC, Kind.NODE, Kind.LEAF, Kind.UP))

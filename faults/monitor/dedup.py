@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from faults.diagnosis import Diagnosis, FaultClass, Scope
@@ -13,6 +14,13 @@ TOGETHER_S: Final = 5.0  # difference between the onsets that two detectors give
 SPREADING_S: Final = 30.0  # the links of a slow switch become slow one after the other within this time
 
 Key = tuple[str, int | None, int | None, str | None]
+
+
+@dataclass(slots=True)
+class _Fault:
+    key: Key
+    diagnosis: Diagnosis
+    last_s: float
 
 
 class FaultDedup:
@@ -28,7 +36,6 @@ class FaultDedup:
         return tuple(self._merged(diagnosis, now_s=now_s) for diagnosis in diagnoses)
 
     def diagnoses(self) -> tuple[Diagnosis, ...]:
-        """Return the last diagnosis of every fault so far."""
         return tuple(fault.diagnosis for fault in self._all)
 
     def _merged(self, diagnosis: Diagnosis, *, now_s: float) -> Diagnosis:
@@ -54,13 +61,6 @@ class FaultDedup:
             if _is_link_of(fault.diagnosis, diagnosis) or _is_behind(fault.diagnosis, diagnosis):
                 self._all.remove(fault)
                 self._newest.pop(fault.key, None)
-
-
-class _Fault:
-    __slots__ = ("diagnosis", "key", "last_s")
-
-    def __init__(self, key: Key, diagnosis: Diagnosis, now_s: float) -> None:
-        self.key, self.diagnosis, self.last_s = key, diagnosis, now_s
 
 
 def _is_link_of(earlier: Diagnosis, node: Diagnosis) -> bool:

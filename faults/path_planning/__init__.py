@@ -2,7 +2,7 @@
 
 from faults.path_planning.job import TrafficJob
 from faults.path_planning.plan import Plan, Repair, make_plan, repair
-from faults.path_planning.ports import Probe, Row, choices, probes, read_probed
+from faults.path_planning.ports import Row, choices, probes, read_probed
 from faults.path_planning.report import Hashed, Load, hashed, planned
 from faults.path_planning.traffic import Traffic, traffic_of
 
@@ -10,7 +10,6 @@ __all__ = [
     "Hashed",
     "Load",
     "Plan",
-    "Probe",
     "Repair",
     "Row",
     "Traffic",

@@ -10,9 +10,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from faults.path_planning.clos import Clos, Trunk
+from faults.path_planning.clos import Clos, Hops, Routes, Trunk
 from faults.path_planning.colouring import Colouring
-from faults.path_planning.routes import Hops, Routes
 from faults.path_planning.spine_rebalancing import Effort, SpineRebalancing
 
 UP, DOWN = 0, 1
@@ -126,7 +125,6 @@ class Assignment:
         return left
 
     def _turned(self, parts: Sequence[Part], limit: float) -> Iterator[tuple[Part, tuple[int, int] | None]]:
-        """Return the two spines of each connection, or None."""
         crossing = [part for part in parts if part.source != part.target]
         for part in parts:
             if part.source == part.target:
@@ -155,7 +153,6 @@ class Assignment:
     def _spine_slots(
         self, crossing: Sequence[Part], limit: float, spines: _Spines
     ) -> tuple[Mapping[int, Sequence[Colour]], Mapping[int, Sequence[Colour]]]:
-        """Return the colours of each leaf, up and down."""
         clos = self.clos
         found: tuple[dict[int, Sequence[Colour]], dict[int, Sequence[Colour]]] = ({}, {})
         for (way, leaf), slots in (self._fair if self.fair else self._room)(crossing, limit).items():
@@ -195,7 +192,6 @@ class Assignment:
     def _cored(
         self, crossing: Sequence[tuple[Part, int, int]], limit: float
     ) -> Iterator[tuple[Part, int, int, int | None]]:
-        """Return the core of each connection between its spines, or None."""
         if not crossing:
             return
         size = crossing[0][0].gb_per_s
@@ -223,7 +219,6 @@ class Assignment:
         self.put(part, tuple(self._link(trunk, way) for trunk, way in directed(hops)))
 
     def _link(self, trunk: Trunk, way: int) -> int:
-        """Return the least used of the parallel cables."""
         cables = self.clos.trunks[trunk]
         return 2 * min(cables, key=lambda cable: self.load[2 * cable + way] / self.clos.wires[cable].gb_per_s) + way
 
@@ -247,7 +242,6 @@ class Assignment:
 
 
 def _degree(parts: Iterable[Part]) -> Counter[End]:
-    """Return the number of connections that begin or end at each leaf."""
     return Counter(end for part in parts for end in ((UP, part.source), (DOWN, part.target)))
 
 

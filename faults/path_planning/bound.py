@@ -19,8 +19,7 @@ import highspy
 import numpy as np
 
 from faults.path_planning.assignment import DOWN, UP, directed
-from faults.path_planning.clos import Clos, Trunk
-from faults.path_planning.routes import Routes
+from faults.path_planning.clos import Clos, Routes, Trunk
 from faults.path_planning.traffic import Traffic
 from fleet.documents import RuleError
 
@@ -39,7 +38,6 @@ class Bound:
 
 
 def demands(traffic: Traffic) -> dict[Pair, float]:
-    """Return GB/s between leaves: all ports of a NIC carry the same, each to its counterpart."""
     found: dict[Pair, float] = defaultdict(float)
     for flow in traffic.flows:
         pairs = traffic.port_pairs(flow)
@@ -150,7 +148,6 @@ class _Program:
         self.columns += 1
 
     def weights(self) -> Mapping[Way, float]:
-        """Return the dual value of each directed trunk."""
         trunks: dict[int, Way] = {
             row: name for name, row in self.rows.items() if isinstance(name, tuple) and isinstance(name[0], tuple)
         }

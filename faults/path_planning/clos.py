@@ -17,6 +17,7 @@ from fleet.topology import Tier, TopologyIndex
 
 KeyT = TypeVar("KeyT")
 Trunk = tuple[int, int]  # lower switch, upper switch
+Hops = tuple[Trunk, ...]  # trunks up, then trunks down, each as (lower, upper)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,6 @@ class Clos:
 
     @cached_property
     def number(self) -> dict[str, int]:
-        """Return the number of each switch by name."""
         return {name: index for index, name in enumerate(self.names)}
 
     @cached_property
@@ -83,7 +83,6 @@ class Clos:
         return ranks
 
     def without(self, cables: Iterable[int]) -> "Clos":
-        """Return the same fabric with more dead cables."""
         return Clos(self.names, self.tiers, self.wires, self.dead | frozenset(cables))
 
     def cables(self, link: Cable) -> tuple[int, ...]:
@@ -101,7 +100,6 @@ class Clos:
         return (found[link.cable],)
 
     def _joined(self, tier: Tier) -> list[int]:
-        """Return the groups of switches that the trunks above one tier connect."""
         parent = list(range(len(self.names)))
 
         def top(switch: int) -> int:
@@ -150,3 +148,52 @@ def _gathered(pairs: Iterable[tuple[KeyT, int]]) -> dict[KeyT, list[int]]:
     for key, value in pairs:
         found[key].append(value)
     return dict(found)
+
+
+class Routes:
+    """The middle of each route: one spine, or spine, core, spine; computed once per pair."""
+
+    def __init__(self, clos: Clos) -> None:
+        self.clos = clos
+        self._turns: dict[Trunk, tuple[tuple[int, int], ...]] = {}
+        self._cores: dict[Trunk, tuple[int, ...]] = {}
+
+    @cached_property
+    def _above(self) -> dict[int, frozenset[int]]:
+        return {switch: frozenset(uppers) for switch, uppers in self.clos.above.items()}
+
+    def cores(self, one: int, other: int) -> tuple[int, ...]:
+        found = self._cores.get((one, other))
+        if found is None:
+            reached = self._above.get(other, frozenset())
+            found = tuple(core for core in self.clos.above.get(one, ()) if core in reached)
+            self._cores[one, other] = found
+        return found
+
+    def turns(self, source: int, target: int) -> tuple[tuple[int, int], ...]:
+        """Return pairs of the upward and the downward spine of a route; the same spine where no core is used."""
+        found = self._turns.get((source, target))
+        if found is None:
+            found = tuple(self._found(source, target))
+            self._turns[source, target] = found
+        return found
+
+    def _found(self, source: int, target: int) -> Iterator[tuple[int, int]]:
+        above = self.clos.above
+        common = [spine for spine in above.get(source, ()) if spine in self._above.get(target, ())]
+        if common:
+            yield from ((spine, spine) for spine in common)
+            return
+        for up in above.get(source, ()):
+            yield from ((up, down) for down in above.get(target, ()) if self.cores(up, down))
+
+    def ways(self, source: int, target: int) -> Iterator[Hops]:
+        if source == target:
+            yield ()
+            return
+        for up, down in self.turns(source, target):
+            if up == down:
+                yield (source, up), (target, up)
+            else:
+                for core in self.cores(up, down):
+                    yield (source, up), (up, core), (down, core), (target, down)

@@ -79,7 +79,6 @@ class Colouring(Generic[ColourT]):
         return tuple(found) if wanted in self._has[side].get(vertex, ()) else None
 
     def swap(self, chain: Chain[ColourT]) -> None:
-        """Give each edge of a chain the other colour."""
         after = [(edge, chain.other(self.colour[edge])) for edge in chain.edges]
         for edge in chain.edges:
             self._unset(edge)

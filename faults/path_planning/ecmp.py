@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.path_planning.assignment import DOWN, UP, Path
-from faults.path_planning.routes import Routes
+from faults.path_planning.clos import Routes
 from faults.path_planning.traffic import Nic, Traffic
 
 FIRST_PORT, PORTS = 49_152, 16_384  # the range of RoCEv2 senders: 0xC000 to 0xFFFF
@@ -130,12 +130,10 @@ class Fabric:
 
 
 def path_row(path: Path) -> list[int]:
-    """Return a path in the form of `Fabric.sent`."""
     return [*path, *[-1] * (MAX_HOPS - len(path))]
 
 
 def columns(traffic: Traffic, flows: Sequence[int]) -> tuple[Ints, Ints]:
-    """Return the sender and receiver of each flow."""
     return (
         np.array([traffic.flows[flow].source for flow in flows], dtype=np.int64),
         np.array([traffic.flows[flow].target for flow in flows], dtype=np.int64),

@@ -17,7 +17,7 @@ from typing import Final
 
 from faults.path_planning.assignment import DOWN, UP, Assignment, Part, Path
 from faults.path_planning.bound import Bound, cut_bound, fractional_optimum, refuse_cut_off
-from faults.path_planning.routes import Routes
+from faults.path_planning.clos import Routes
 from faults.path_planning.traffic import Traffic
 
 TOLERANCE: Final = 0.02  # above the fractional optimum, before a flow is split
@@ -33,20 +33,16 @@ RAISE: Final = 1.01  # of the limit, when even the most connections do not fit
 
 @dataclass(frozen=True)
 class Plan:
-    """A path for every connection."""
-
     traffic: Traffic
     paths: Mapping[Part, Path]
     bound: Bound
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """Return the connections in the order of flows."""
         return tuple(sorted(self.paths, key=lambda part: (part.flow, part.index)))
 
     @cached_property
     def greatest(self) -> float:
-        """Return the utilisation of the most loaded cable."""
         load: dict[int, float] = defaultdict(float)
         for part, path in self.paths.items():
             for link in path:
@@ -97,8 +93,6 @@ def _within(traffic: Traffic, kept: Assignment, flows: Sequence[int]) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """The placed flows within a limit, and the flows without room."""
-
     assignment: Assignment
     left: list[int]
 

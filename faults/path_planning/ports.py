@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from faults.path_planning.assignment import Part, Path, connections
-from faults.path_planning.ecmp import FIRST_PORT, PORTS, Fabric, path_row
+from faults.path_planning.ecmp import FIRST_PORT, PORTS, Fabric, columns, path_row
 from faults.path_planning.plan import Plan
 from faults.path_planning.traffic import Traffic
 from fleet.documents import RuleError
@@ -26,8 +26,6 @@ Probed = Mapping[tuple[str, str, str], Sequence[int]]  # from, to, path -> sourc
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The path of one connection."""
-
     job: str
     ring: str
     source: str
@@ -75,7 +73,6 @@ def read_probed(lines: Iterable[str]) -> Probed:
 
 
 def choices(plan: Plan, probed: Probed | None = None) -> list[Row]:
-    """Return a row per connection."""
     ports = _modelled(plan) if probed is None else _looked_up(plan, probed)
     counts = connections(plan.parts)
     return [
@@ -122,8 +119,7 @@ def _modelled(plan: Plan) -> Sequence[int | None]:
     traffic, parts = plan.traffic, plan.parts
     fabric = Fabric(traffic)
     wanted = np.array([path_row(plan.paths[part]) for part in parts], dtype=np.int64).reshape(len(parts), -1)
-    sources = np.array([traffic.flows[part.flow].source for part in parts], dtype=np.int64)
-    targets = np.array([traffic.flows[part.flow].target for part in parts], dtype=np.int64)
+    sources, targets = columns(traffic, [part.flow for part in parts])
     out = np.array([part.index % len(traffic.nics[traffic.flows[part.flow].source].leaves) for part in parts])
     into = np.array([part.index % len(traffic.nics[traffic.flows[part.flow].target].leaves) for part in parts])
     found: list[int | None] = [None] * len(parts)

@@ -21,8 +21,6 @@ TIERS = ("port out", "port in", "leaf up", "leaf down", "spine up", "spine down"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load of one assignment of a job's traffic."""
-
     greatest: float  # utilisation of any port or cable
     by_tier: dict[str, float]
     over: int  # ports and cables above their capacity

@@ -87,7 +87,6 @@ class SpineRebalancing(Generic[ColourT]):
                 yield from self._of.chains(edge)
 
     def _change(self, chain: Chain[ColourT]) -> int:
-        """Return the increase of the excess."""
         moved: Counter[Place] = Counter()
         for edge in chain.edges:
             if self._onward[edge]:

@@ -42,7 +42,6 @@ class Traffic:
     flows: tuple[Flow, ...]
 
     def on(self, clos: Clos) -> "Traffic":
-        """Return the same job on a fabric with other dead cables."""
         return Traffic(self.job, clos, self.nics, self.rings, self.flows)
 
     def ports(self, flow: Flow) -> int:

@@ -7,11 +7,10 @@ docs/explanation/faults/quarantine.md
 
 from faults.quarantine.guardrails import Guardrail
 from faults.quarantine.inputs import Inputs, Member, OperatorAction, ProbeResult, Suspicion
-from faults.quarantine.life_cycle import OUT_OF_SERVICE, Event, NodeState, next_state
-from faults.quarantine.outcome import Decision, DecisionKind, Outcome
+from faults.quarantine.life_cycle import OUT_OF_SERVICE, Event, NodeState
 from faults.quarantine.policy import step
 from faults.quarantine.settings import Budget, PolicyMode, QuarantineRules
-from faults.quarantine.states import CircuitBreaker, NodeRecord, QuarantineState
+from faults.quarantine.states import CircuitBreaker, Decision, DecisionKind, NodeRecord, Outcome, QuarantineState
 
 __all__ = [
     "OUT_OF_SERVICE",
@@ -32,6 +31,5 @@ __all__ = [
     "QuarantineRules",
     "QuarantineState",
     "Suspicion",
-    "next_state",
     "step",
 ]

@@ -2,13 +2,11 @@
 
 from collections import Counter
 
-from faults.quarantine.failure_domains import Groups
-from faults.quarantine.guardrails import Candidate, Guardrail, first_refusal, lack_of_cause, permanent_refusal
+from faults.quarantine.guardrails import Candidate, Groups, Guardrail, first_refusal, lack_of_cause, permanent_refusal
 from faults.quarantine.inputs import SLOW, OperatorAction, Suspicion
 from faults.quarantine.life_cycle import OUT_OF_SERVICE, Event, NodeState
-from faults.quarantine.outcome import DecisionKind
 from faults.quarantine.settings import PolicyMode
-from faults.quarantine.states import NodeRecord
+from faults.quarantine.states import DecisionKind, NodeRecord
 from faults.quarantine.step_context import StepContext
 
 
@@ -27,7 +25,6 @@ class QuarantineDecider:
         self._suspicions = dict(sorted(best.items(), key=lambda item: _severity(item[1])))
 
     def suspected_with_cause(self) -> frozenset[str]:
-        """Return the nodes in service with a sound suspicion."""
         return frozenset(
             node
             for node, suspicion in self._suspicions.items()
@@ -36,7 +33,6 @@ class QuarantineDecider:
         )
 
     def decide(self) -> None:
-        """Decide on every suspicion, then clear the nodes that are no longer suspected."""
         for node, suspicion in self._suspicions.items():
             if self._context.record(node).state not in OUT_OF_SERVICE:
                 self._decide(node, suspicion)

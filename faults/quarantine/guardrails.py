@@ -1,14 +1,47 @@
 """The guardrails, in the order of their evaluation.  Each can only refuse a quarantine."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from enum import StrEnum
 from typing import NamedTuple
 
 from faults.diagnosis import SILENCE
-from faults.quarantine.failure_domains import POOL, Groups, groups_of
 from faults.quarantine.inputs import NODES, SLOW, TRAFFIC, Inputs, Member, Suspicion
 from faults.quarantine.settings import QuarantineRules
 from faults.quarantine.states import CircuitBreaker, NodeRecord
+
+POOL, DOMAIN = "pool", "domain"
+
+Group = tuple[str, str]  # kind, name
+
+
+def groups_of(member: Member) -> Iterator[Group]:
+    """Iterate over every group that loses a node when this one leaves service."""
+    yield POOL, member.pool
+    for name in dict.fromkeys(member.domains):
+        yield DOMAIN, name
+
+
+class Groups:
+    """Numbers of nodes per group: counted once per step, and updated as nodes leave service."""
+
+    def __init__(self, members: Mapping[str, Member], out: AbstractSet[str], missing: Iterable[Member] = ()) -> None:
+        self.size: Counter[Group] = Counter()
+        self.out: Counter[Group] = Counter()
+        for name, member in members.items():
+            self._count(member, out=member.absent or name in out)
+        for member in missing:
+            self._count(member, out=True)
+
+    def _count(self, member: Member, *, out: bool) -> None:
+        for group in groups_of(member):
+            self.size[group] += 1
+            self.out[group] += out
+
+    def remove(self, member: Member) -> None:
+        for group in groups_of(member):
+            self.out[group] += not member.absent
 
 
 class Guardrail(StrEnum):
@@ -28,8 +61,6 @@ class Guardrail(StrEnum):
 
 
 class Candidate(NamedTuple):
-    """A suspected node with all inputs of the guardrails."""
-
     suspicion: Suspicion
     record: NodeRecord
     member: Member
@@ -45,7 +76,6 @@ Refusal = tuple[Guardrail, str]
 
 
 def first_refusal(candidate: Candidate) -> Refusal | None:
-    """Return the first guardrail that refuses, and its reason."""
     return _first((*_OF_THE_DIAGNOSIS, *_OF_THE_FLEET), candidate)
 
 

@@ -19,8 +19,6 @@ class Member(NamedTuple):
 
 
 class Suspicion(NamedTuple):
-    """An active diagnosis of a node, by the node's name."""
-
     id: str  # of the diagnosis
     node: str
     diagnosis: Diagnosis

@@ -8,9 +8,8 @@ from faults.quarantine.arbitration import QuarantineDecider
 from faults.quarantine.circuit_breaker import updated
 from faults.quarantine.inputs import Inputs, OperatorAction
 from faults.quarantine.life_cycle import OUT_OF_SERVICE, Event, NodeState
-from faults.quarantine.outcome import DecisionKind, Outcome
 from faults.quarantine.settings import PolicyMode, QuarantineRules
-from faults.quarantine.states import CircuitBreaker, NodeRecord, QuarantineState
+from faults.quarantine.states import CircuitBreaker, DecisionKind, NodeRecord, Outcome, QuarantineState
 from faults.quarantine.step_context import StepContext
 
 
@@ -75,7 +74,6 @@ def _probe_again(context: StepContext, node: str, record: NodeRecord, *, wait_s:
 
 
 def _apply_time(context: StepContext, node: str) -> None:
-    """End the cooldown or the probation."""
     record, now_s = context.record(node), context.inputs.now_s
     if record.state is NodeState.QUARANTINED and now_s >= record.probe_at_s and now_s > record.since_s:
         # A node that never left service cannot be probed.

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -9,8 +10,6 @@ from faults.quarantine.life_cycle import OUT_OF_SERVICE, NodeState
 
 
 class NodeRecord(NamedTuple):
-    """State and history of one node."""
-
     state: NodeState = NodeState.SERVING
     since_s: float = 0.0  # of the state
     diagnosis_id: str | None = None  # of the current suspicion, or of the quarantine
@@ -49,3 +48,34 @@ class QuarantineState:
     def out_of_service(self) -> frozenset[str]:
         """Return the nodes that are out of service, or would be without the dry run."""
         return frozenset(name for name, record in self.nodes.items() if record.state in OUT_OF_SERVICE)
+
+
+class DecisionKind(StrEnum):
+    """Decision about a node or about the circuit breaker."""
+
+    SUSPECT = "suspect"
+    CLEAR = "clear"
+    PROPOSE = "propose"
+    QUARANTINE = "quarantine"
+    REFUSE = "refuse"
+    PROBE = "probe"
+    RELEASE = "release"
+    CORDON = "cordon"
+    OPEN_BREAKER = "open-breaker"
+    CLOSE_BREAKER = "close-breaker"
+
+
+class Decision(NamedTuple):
+    kind: DecisionKind
+    node: str | None
+    reason: str
+    diagnosis_id: str | None = None
+    dry_run: bool = False
+
+
+class Outcome(NamedTuple):
+    """The desired state, independent of the current one."""
+
+    out_of_service: frozenset[str]
+    probe: frozenset[str]
+    decisions: tuple[Decision, ...]

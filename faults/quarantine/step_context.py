@@ -4,14 +4,11 @@ from types import MappingProxyType
 
 from faults.quarantine.inputs import Inputs, Member
 from faults.quarantine.life_cycle import OUT_OF_SERVICE, Event, NodeState, next_state
-from faults.quarantine.outcome import Decision, DecisionKind
 from faults.quarantine.settings import PolicyMode, QuarantineRules
-from faults.quarantine.states import NodeRecord, QuarantineState
+from faults.quarantine.states import Decision, DecisionKind, NodeRecord, QuarantineState
 
 
 class StepContext:
-    """The working state of one step."""
-
     def __init__(self, *, state: QuarantineState, inputs: Inputs, rules: QuarantineRules) -> None:
         self.inputs = inputs
         self.rules = rules
@@ -41,7 +38,6 @@ class StepContext:
         return [Member(record.pool, record.domains, absent=True) for record in records if record.pool is not None]
 
     def out_of_service(self) -> frozenset[str]:
-        """Return the nodes that are out of service, or would be without the dry run."""
         return frozenset(name for name, record in self.nodes.items() if record.state in OUT_OF_SERVICE)
 
     def record(self, node: str) -> NodeRecord:
@@ -58,7 +54,6 @@ class StepContext:
         return after
 
     def decide(self, kind: DecisionKind, node: str | None, reason: str, *, dry_run: bool | None = None) -> None:
-        """Record a decision with its diagnosis."""
         record = self.record(node) if node is not None else NodeRecord()
         dry = self._observing() if dry_run is None else dry_run
         self.decisions.append(Decision(kind, node, reason, record.diagnosis_id, dry))
@@ -90,7 +85,6 @@ class StepContext:
         self.decide(DecisionKind.CORDON, node, reason, dry_run=dry_run)
 
     def release(self, node: str, reason: str, *, clear_strikes: bool = False) -> None:
-        """Return the node to service, on probation."""
         record = self.record(node)
         self.decide(DecisionKind.RELEASE, node, reason, dry_run=record.dry_run)
         self.put(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from faults.observations import DeviceCounter, Observation
+from faults.readers.fields import decimal
 from faults.readers.job_map import JobMap
 from faults.readers.parse_errors import MalformedError, ParseErrors
 from faults.readers.prometheus import Sample, parse_samples
@@ -77,7 +78,8 @@ def _device(sample: Sample) -> DeviceCounter | None:
         code = _code(value)
         return DeviceCounter(gpu, LAST_ERRORS[name], code, float(code > 0))
     if name in COUNTED_ERRORS:
-        return DeviceCounter(gpu, "xid", _label_code(sample.labels), value)
+        code = decimal(sample.labels.get("xid"), digits=6, defect="xid label is no error number")
+        return DeviceCounter(gpu, "xid", code, value)
     what, counter = COUNTERS[name]
     return DeviceCounter(gpu, what, counter, value)
 
@@ -86,13 +88,6 @@ def _code(value: float) -> int:
     if value != int(value) or value > MAX_XID:
         raise MalformedError("value is no error number")
     return int(value)
-
-
-def _label_code(labels: Mapping[str, str]) -> int:
-    text = labels.get("xid", "")
-    if not text.isascii() or not text.isdecimal() or len(text) > 6:
-        raise MalformedError("xid label is no error number")
-    return int(text)
 
 
 def _blank(value: float) -> bool:

@@ -30,7 +30,6 @@ def parse_json(data: bytes | str) -> Any:
 
 
 def parse_record(data: bytes | str) -> Record:
-    """Parse a JSON object."""
     found = parse_json(data)
     if not isinstance(found, dict):
         raise MalformedError("not a JSON object")
@@ -46,7 +45,6 @@ def whole(record: Record, key: str, *, most: int = MAX, missing: int | None = No
 
 
 def number(record: Record, key: str, *, least: float = 0.0, most: float = float(MAX)) -> float:
-    """Return a finite number in range."""
     return in_range(record.get(key), key, least=least, most=most)
 
 
@@ -58,17 +56,14 @@ def in_range(value: Any, key: str, *, least: float = 0.0, most: float = float(MA
 
 
 def moment(record: Record, key: str) -> float:
-    """Return seconds on some clock."""
     return number(record, key, least=-LATEST_S, most=LATEST_S)
 
 
 def optional_whole(record: Record, key: str) -> int | None:
-    """Return a whole number, or None if absent or null."""
     return None if record.get(key) is None else whole(record, key)
 
 
 def text(record: Record, key: str, *, missing: str | None = None) -> str:
-    """Return a name of reasonable length."""
     value = record.get(key, missing)
     if type(value) is not str or len(value) > MAX_TEXT:
         raise MalformedError(f"{key} is no short text")
@@ -76,8 +71,14 @@ def text(record: Record, key: str, *, missing: str | None = None) -> str:
 
 
 def optional_text(record: Record, key: str) -> str | None:
-    """Return a name, or None if absent or null."""
     return None if record.get(key) is None else text(record, key)
+
+
+def decimal(value: Any, *, digits: int, defect: str) -> int:
+    """Return the number that a text of at most so many ASCII digits holds; `defect` is the error's message."""
+    if type(value) is not str or not value.isascii() or not value.isdecimal() or len(value) > digits:
+        raise MalformedError(defect)
+    return int(value)
 
 
 def items(record: Record, key: str) -> Sequence[Any]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from faults.observations import Observation, Port
-from faults.readers.fields import MAX
+from faults.readers.fields import MAX, decimal
 from faults.readers.parse_errors import MalformedError, ParseErrors
 
 SOURCE: Final = "port"
@@ -48,12 +48,6 @@ def _port(device: str, port: int, texts: Texts, *, tally: ParseErrors) -> Port:
         folder, _, counter = name.partition("/")
         if counter and not text.startswith("N/A"):  # the port keeps none: "N/A (no PMA)"
             with tally.skipping(SOURCE):
-                counters.append((counter if folder == "counters" else f"hw_{counter}", _count(text)))
+                count = decimal(text.strip(), digits=20, defect="counter is no whole number")
+                counters.append((counter if folder == "counters" else f"hw_{counter}", min(count, MAX)))  # saturate
     return Port(device, port, state[1], float(rate[1]), tuple(counters))
-
-
-def _count(text: str) -> int:
-    digits = text.strip()
-    if not digits.isascii() or not digits.isdecimal() or len(digits) > 20:
-        raise MalformedError("counter is no whole number")
-    return min(int(digits), MAX)  # 64-bit counters saturate

@@ -30,14 +30,12 @@ class JobMap:
         return node
 
     def host(self, name: str) -> int:
-        """Return the node of a host name or an address."""
         node = self.hosts.get(name)
         if node is None:
             raise MalformedError("of a host outside the job")
         return self.known(node)
 
     def time(self, clock_s: float) -> float:
-        """Return seconds after zero."""
         return self.near(clock_s - self.zero_s)
 
     def near(self, at_s: float) -> float:

@@ -1,4 +1,4 @@
-"""Splits a stream of bytes into lines, in bounded memory."""
+"""Reads lines and whole documents from chunks of bytes, in bounded memory."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -8,6 +8,8 @@ from faults.readers.parse_errors import MalformedError, ParseErrors
 
 MAX_LINE_BYTES = 4 * 1024 * 1024  # a poll of 16,384 peers is about 1.6 MB
 TOO_LONG = "line too long"
+MAX_BYTES = 32 * 1024 * 1024
+MAX_VALUES = 2_000_000  # in one JSON document; each costs about 100 bytes once parsed
 
 
 class Splitter:
@@ -69,15 +71,12 @@ class LineReader:
     tally: ParseErrors
 
     def feed(self, chunk: bytes) -> Iterator[Observation]:
-        """Return the observations of the lines that this chunk completes."""
         return self._read(self.splitter.feed(chunk))
 
     def end(self) -> Iterator[Observation]:
-        """Return the observations of a last line without an end."""
         return self._read(self.splitter.end())
 
     def all(self, chunks: Iterable[bytes]) -> Iterator[Observation]:
-        """Return the observations of a whole file."""
         for chunk in chunks:
             yield from self.feed(chunk)
         yield from self.end()
@@ -88,3 +87,20 @@ class LineReader:
                 yield from self.parse(line)
             except MalformedError as error:
                 self.tally.add(self.source, str(error))
+
+
+def whole_document(content: bytes | Iterable[bytes], *, max_bytes: int = MAX_BYTES) -> bytes:
+    """Return the bytes of a document.  Reading stops at the limit."""
+    held = bytearray()
+    for chunk in (content,) if isinstance(content, bytes) else content:
+        if len(held) + len(chunk) > max_bytes:
+            raise MalformedError("too large")
+        held += chunk
+    return bytes(held)
+
+
+def most_values(data: bytes, *, most: int = MAX_VALUES) -> bytes:
+    """Return the same bytes, if parsing them as JSON cannot make more values than the limit."""
+    if sum(map(data.count, (b",", b"[", b"{"))) > most:
+        raise MalformedError("too many values")
+    return data

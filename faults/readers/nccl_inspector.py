@@ -38,7 +38,6 @@ class InspectorLines:
         self._dump: _Dump | None = None
 
     def parse(self, line: bytes) -> list[Observation]:
-        """Parse one line; raise MalformedError if it is malformed."""
         record = parse_record(line)
         if "dump_stats" in record:
             self._dump = None  # an unreadable marker must not leave its lines to the one before

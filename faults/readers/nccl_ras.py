@@ -1,24 +1,43 @@
-"""NCCL RAS in JSON: the operations that each rank has started on each communicator, and lost processes.
+"""NCCL RAS in JSON: the operations that each rank has started on each communicator.
 
-`SET FORMAT json`, then `VERBOSE STATUS` on port 28028 (since NCCL 2.28.7) or `MONITOR` (since 2.29); field names are
-those of src/ras/client_support.cc.  RAS may report a hung job as healthy (nccl#1730), so only its counts are used.
+`SET FORMAT json`, then `VERBOSE STATUS` on port 28028 (since NCCL 2.28.7); field names are those of
+src/ras/client_support.cc.  RAS may report a hung job as healthy (nccl#1730), so only its counts are used.
 """
 
-import json
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from faults.observations import Observation, OperationCounts
-from faults.readers.communicators import Communicators, Process
-from faults.readers.documents import most_values, whole_document
 from faults.readers.fields import MAX_INDEX, Record, items, mapping, parse_record, text, whole
 from faults.readers.job_map import JobMap
+from faults.readers.lines import most_values, whole_document
 from faults.readers.parse_errors import MalformedError, ParseErrors
 
+MAX_PROCESSES = 1 << 17
+
+Process = tuple[str, int, int]  # host, pid, GPU
 SOURCE: Final = "ras"
 MAX_OPS: Final = 64  # kinds of collective
-DEAD: Final = "PEER_DEAD"
 _NO_ERROR: Final = (0, 7)  # ncclSuccess, ncclInProgress
+
+
+class Communicators:
+    """Maps members of a communicator to ranks of the job.
+
+    NCCL numbers ranks within each communicator.  In a communicator as large as the job they are the job's own, by
+    torch's order.  There the reader learns the process of each rank, and recognises it in smaller ones.
+    """
+
+    def __init__(self, job_map: JobMap) -> None:
+        self._ranks = len(job_map.rank_node)
+        self._rank_of: dict[Process, int] = {}
+
+    def learn(self, process: Process, *, rank: int, size: int) -> None:
+        if size == self._ranks and rank < size and (process in self._rank_of or len(self._rank_of) < MAX_PROCESSES):
+            self._rank_of[process] = rank
+
+    def rank(self, process: Process) -> int | None:
+        return self._rank_of.get(process)
 
 
 def parse_ras(
@@ -91,42 +110,3 @@ def _lost(status: Record) -> str:
     if status.get("considered_dead") is True:
         return "dead"
     return "unresponsive" if status.get("unresponsive") is True else "missing"
-
-
-def parse_ras_events(
-    data: bytes, *, at_s: float, job_map: JobMap, members: Communicators, tally: ParseErrors
-) -> Iterator[Observation]:
-    """Parse the output of `MONITOR` so far: processes that RAS has lost.  Other events are ignored."""
-    for event in _objects(data, tally=tally):
-        with tally.skipping(SOURCE):
-            if text(event, "event") != DEAD:
-                continue
-            for process in _processes(mapping(event, "peer")):
-                yield _observation(
-                    process, OperationCounts("", 0, (), "dead"), at_s=at_s, job_map=job_map, members=members
-                )
-
-
-def _processes(peer: Record) -> list[Process]:
-    """Return one process per GPU; a process that RAS never knew has only an address, as `10.0.0.1<28028>`."""
-    if "addr" in peer:
-        return [(text(peer, "addr").partition("<")[0], -1, -1)]
-    gpus = [gpu for gpu in items(peer, "cuda_devs")[:64] if type(gpu) is int]
-    return [(text(peer, "host"), _signed(peer, "pid"), gpu) for gpu in gpus]
-
-
-def _objects(data: bytes, *, tally: ParseErrors) -> Iterator[dict[str, Any]]:
-    """Parse concatenated JSON objects, with any text between them."""
-    decoder = json.JSONDecoder()
-    recorded = most_values(whole_document(data)).decode(errors="replace")
-    at = recorded.find("{")
-    while at >= 0:
-        try:
-            found, end = decoder.raw_decode(recorded, at)
-        except (ValueError, RecursionError):
-            tally.add(SOURCE, "not JSON")
-            end = at + 1
-            found = None
-        if isinstance(found, dict):
-            yield found
-        at = recorded.find("{", end)

@@ -29,7 +29,6 @@ class Sample(NamedTuple):
 def parse_samples(
     chunks: Iterable[bytes], *, prefixes: tuple[str, ...], source: str, tally: ParseErrors
 ) -> Iterator[Sample]:
-    """Parse the samples whose names begin with one of the prefixes."""
     wanted = tuple(prefix.encode() for prefix in prefixes)
     for line in split_lines(chunks, source=source, tally=tally, max_bytes=MAX_LINE_BYTES):
         if line.startswith(wanted):

@@ -10,11 +10,11 @@ from itertools import chain, groupby, pairwise
 from operator import attrgetter
 
 from faults.detector import Job
+from faults.observation_jsonl import KINDS
 from faults.observations import Observation
-from faults.observations.jsonl import KINDS
-from faults.readers.documents import whole_document
 from faults.readers.flight import Dump, flights, parse_dump
 from faults.readers.job_map import JobMap
+from faults.readers.lines import whole_document
 from faults.readers.parse_errors import MalformedError, ParseErrors
 from faults.readers.recording_files import dump_rank, line_reader
 from faults.readers.run import RUN, Run, parse_run
@@ -36,11 +36,6 @@ class Recording:
     t_go_s: float  # on the recording's clock; all other times count from it
     observations: tuple[Observation, ...]
     malformed: Mapping[str, int]  # number of skipped records by defect
-
-    @property
-    def ends_s(self) -> float:
-        """Return when the last observation became known."""
-        return self.observations[-1].at_s if self.observations else 0.0
 
 
 def read(files: Mapping[str, Content]) -> Recording:

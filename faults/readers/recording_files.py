@@ -1,23 +1,58 @@
-"""The files of a recording folder by name, each with its line parser.  A live tail uses the same parsers."""
+"""The files of a recording folder by name, each with its line parser.  A live tail uses the same parsers.
+
+Schema: docs/explanation/faults/observations.md
+"""
 
 import re
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
-from faults.observations import Observation, on_clock_of
-from faults.observations.jsonl import KINDS, from_values
-from faults.observations.timestamps import moments_of
-from faults.readers.fields import MAX_INDEX, moment, optional_whole, parse_record, text, whole
+from faults.observation_jsonl import KINDS, from_values
+from faults.observations import Observation, Socket, SocketPoll, moments_of, on_clock_of
+from faults.readers.fields import MAX, MAX_INDEX, items, moment, optional_whole, parse_record, text, whole
 from faults.readers.job_map import JobMap
 from faults.readers.lines import LineReader, Splitter
 from faults.readers.nccl_inspector import InspectorLines
 from faults.readers.parse_errors import MalformedError, ParseErrors
 from faults.readers.rank_jsonl import parse_collective, parse_heartbeat
 from faults.readers.run import RUN
-from faults.readers.sockets import parse_poll
 
+SOURCE = "tcp"
+COLUMNS = 1 + len(Socket._fields)  # the peer, then the kernel's counters
 _LINES = re.compile(r"(coll_rank|hb_rank|tcp_node|seen_node|inspector_rank)(\d{1,6})\.jsonl")
 _DUMP = re.compile(r"(?:fr_rank|fr_|st_|nccl_trace_rank_|comm_lib_trace_rank_)(\d{1,6})(?:\.json|\.pickle)?")
+
+
+def parse_poll(line: bytes, *, node: int, job_map: JobMap, tally: ParseErrors) -> list[Observation]:
+    """Parse `{"t", "node", "c": [[peer, connections, ...], ...]}`: the poll, then each readable peer.
+
+    A peer of null is all hosts outside the job.  Additional columns of a later writer are ignored.
+    """
+    record = parse_record(line)
+    if whole(record, "node", most=MAX_INDEX) != node:
+        raise MalformedError("of another node than its file")
+    job_map.known(node)
+    at_s = job_map.time(moment(record, "t"))
+    rows = items(record, "c")
+    found = [Observation(at_s, node, SocketPoll(peers=len(rows)))]
+    for row in rows:
+        try:
+            found.append(_row(row, at_s=at_s, node=node, nodes=job_map.nodes))
+        except MalformedError as error:  # no context manager: this runs once per peer and poll
+            tally.add(SOURCE, str(error))
+    return found
+
+
+def _row(row: Any, *, at_s: float, node: int, nodes: int) -> Observation:
+    if not isinstance(row, list) or len(row) < COLUMNS:
+        raise MalformedError("row is too short")
+    peer, values = row[0], row[1:COLUMNS]
+    if set(map(type, values)) != {int} or min(values) < 0 or max(values) > MAX:
+        raise MalformedError("row has a value that is no whole number in range")
+    if peer is not None and (type(peer) is not int or not 0 <= peer < nodes):
+        raise MalformedError("row of a node outside the job")
+    return Observation(at_s, node, Socket._make(values), None, peer)
 
 
 def line_reader(name: str, *, job_map: JobMap, tally: ParseErrors) -> LineReader | None:
@@ -38,7 +73,6 @@ def line_reader(name: str, *, job_map: JobMap, tally: ParseErrors) -> LineReader
 
 
 def dump_rank(name: str) -> int | None:
-    """Return the rank of a Flight Recorder dump file; None for other files."""
     match = _DUMP.fullmatch(name)
     return int(match[1]) if match else None
 

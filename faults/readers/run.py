@@ -1,9 +1,8 @@
 """run.json: the description of a recorded job."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from faults.detector import Job, JobFabric, is_leaves
+from faults.detector import Job, JobFabric, is_indices, is_leaves
 from faults.readers.fields import LATEST_S, Record, in_range, parse_record
 from faults.readers.parse_errors import MalformedError
 from fleet.documents import RuleError
@@ -16,8 +15,6 @@ RANGE = f"expected a whole number from 1 to {MAX_RANKS:,}"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A job, and the time of its recording."""
-
     job: Job
     t_go_s: float | None  # None: only dumps have times
     duration_s: float | None
@@ -62,7 +59,7 @@ def _rank_node(record: Record, ranks: int) -> tuple[int, ...]:
     found = record.get("rank_node")
     if found is None:
         return tuple(range(ranks))
-    if not _indices(found, below=ranks) or len(found) != ranks:
+    if not is_indices(found, below=ranks) or len(found) != ranks:
         raise RuleError([(("rank_node",), f"expected the node of each of the {ranks} ranks, from 0 to {ranks - 1}")])
     return tuple(found)
 
@@ -70,7 +67,7 @@ def _rank_node(record: Record, ranks: int) -> tuple[int, ...]:
 def _groups(record: Record, ranks: int) -> tuple[tuple[int, ...], ...]:
     found = record.get("groups", [])
     members = list(found.values()) if isinstance(found, dict) else found
-    if not isinstance(members, list) or not all(_indices(group, below=ranks) for group in members):
+    if not isinstance(members, list) or not all(is_indices(group, below=ranks) for group in members):
         raise RuleError([(("groups",), f"expected lists of ranks from 0 to {ranks - 1}")])
     return tuple(dict.fromkeys(tuple(group) for group in members))
 
@@ -82,10 +79,6 @@ def _fabric(record: Record, nodes: int) -> JobFabric | None:
     if not is_leaves(leaves, nodes=nodes):
         raise RuleError([(("leaves",), f"expected the name of the leaf switch of each of the {nodes} nodes")])
     return JobFabric(tuple(leaves))
-
-
-def _indices(found: Any, *, below: int) -> bool:
-    return isinstance(found, list) and all(type(index) is int and 0 <= index < below for index in found)
 
 
 def _number(record: Record, key: str, *, least: float, most: float) -> float | None:

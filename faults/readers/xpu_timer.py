@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from faults.observations import ExternalFinding, Observation
+from faults.readers.fields import decimal
 from faults.readers.job_map import JobMap
 from faults.readers.parse_errors import MalformedError, ParseErrors
 from faults.readers.prometheus import Sample, parse_samples
@@ -34,11 +35,9 @@ def parse_xpu_timer(
 
 
 def _finding(sample: Sample, *, at_s: float, job_map: JobMap) -> Observation:
-    text = sample.labels.get("rank", "")
-    if not text.isascii() or not text.isdecimal() or len(text) > 6:
-        raise MalformedError("rank label is no rank")
+    rank = decimal(sample.labels.get("rank"), digits=6, defect="rank label is no rank")
     if not math.isfinite(sample.value) or sample.value < 0:
         raise MalformedError("value is no number in range")
     kind = "/".join(sample.labels[label] for label in KIND_LABELS if label in sample.labels)
     what = f"{WHAT[sample.name]} {kind}" if kind else WHAT[sample.name]
-    return Observation(at_s, job_map.node(int(text)), ExternalFinding(SOURCE, what, sample.value), rank=int(text))
+    return Observation(at_s, job_map.node(rank), ExternalFinding(SOURCE, what, sample.value), rank=rank)

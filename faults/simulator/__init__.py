@@ -8,8 +8,8 @@ The command `faults simulate`, the API and the benchmarks call `simulate`.  docs
 from collections.abc import Callable
 
 from faults.simulator.answer import Score, score
-from faults.simulator.outcome import Outcome
 from faults.simulator.scenario import SCENARIOS
+from faults.simulator.score import Outcome
 from fleet.documents import RuleError, Violation
 from fleet.errors import nearest_names
 

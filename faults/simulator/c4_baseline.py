@@ -25,7 +25,6 @@ class C4Detector:
         """The empty state."""
 
     def step(self, state: None, window: Window) -> tuple[None, tuple[Diagnosis, ...]]:
-        """Return the diagnoses of this window alone."""
         hot = self._hot(window.slowdown)
         if not hot.any():
             return state, ()

@@ -52,7 +52,6 @@ class ComputePlane:
         self._of_replica = imbalance * self._rng.standard_normal(shape.replicas)
 
     def window(self, from_s: float, *, reported: NDArray[np.bool_], events: Sequence[FaultEvent] = ()) -> Gaps:
-        """Return the reported gaps of the window that begins at `from_s`."""
         noise, rng, to_s = self._noise, self._rng, from_s + self._window_s
         nodes = self._usual.size
         scale = (10.0 / self._window_s) ** 0.5
@@ -81,6 +80,5 @@ class ComputePlane:
         return Gaps(from_s=from_s, to_s=to_s, gap_s=np.where(gone, np.nan, np.exp(log_gap)))
 
     def _late(self, one: FaultEvent, node: int, from_s: float) -> float:
-        """Return the lateness by the steps that end within the window on the node's own clock."""
         from_s += float(self._skew_s[node])
         return float(np.log1p(one.share(from_s, from_s + self._window_s) * (one.factor - 1.0)))

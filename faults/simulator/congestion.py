@@ -10,8 +10,6 @@ _BLOCK_S = 600.0  # events are drawn for one block at a time
 
 @dataclass(frozen=True, slots=True)
 class Crowding:
-    """Rate, duration and excess of congestion."""
-
     per_uplink_h: float = 0.5
     mean_s: float = 30.0
     excess: float = 0.4  # median of (usual over now) - 1
@@ -50,7 +48,6 @@ class Congestion:
         return np.asarray((begin < to_s) & (end > from_s))
 
     def lasting(self, uplink: int, from_s: float, to_s: float) -> float:
-        """Return the largest factor of one uplink in the interval; 1.0 without a recent event."""
         at, begin, end, factor = self._events
         here = (at == uplink) & (begin < to_s) & (end > from_s)
         return float(factor[here].max(initial=1.0))

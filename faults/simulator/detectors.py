@@ -13,13 +13,9 @@ from faults.simulator.compute import Gaps
 class SimulatedDetector(Protocol):
     """A detector that takes the windows of one plane in order."""
 
-    def start(self) -> Any:
-        """Return the state before the first window."""
-        ...
+    def start(self) -> Any: ...
 
-    def step(self, state: Any, window: Any, /) -> tuple[Any, tuple[Diagnosis, ...]]:
-        """Return the state and the active faults after one more window."""
-        ...
+    def step(self, state: Any, window: Any, /) -> tuple[Any, tuple[Diagnosis, ...]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +47,6 @@ def ours(cluster: Cluster) -> Detectors:
 
 @dataclass(frozen=True, slots=True)
 class _Stragglers:
-    """Adapter of the straggler detector to the gaps of the simulator."""
-
     of: Any
 
     def start(self) -> Any:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 
 from faults.simulator.cluster import Cluster
-from faults.simulator.fault_schedule import SLOW, FaultEvent, FaultKind
+from faults.simulator.fault_schedule import HANGS, LINKS, NICS, SLOW, FaultEvent, FaultKind
 
 Rng = np.random.Generator
 PUBLIC: Mapping[FaultKind, float] = MappingProxyType(
@@ -42,6 +42,8 @@ NEGATIVES: Mapping[FaultKind, float] = MappingProxyType(
         FaultKind.SILENCE: 1.0,
     }
 )
+APART_S = 20.0
+UPLINK_S = 900.0  # a bad cable stays until it is replaced; a shorter one is indistinguishable from congestion
 FACTORS, FACTOR_SHARES = (1.25, 1.5, 2.0, 4.0), (0.4, 0.3, 0.2, 0.1)
 
 
@@ -66,9 +68,10 @@ def drawn(cluster: Cluster, mix: FaultMix, *, until_s: float, rng: Rng) -> list[
     from_s = float(rng.uniform(0.0, mix.first_s))
     while mix.shares and from_s < until_s:
         count = int(rng.integers(mix.together[0], mix.together[1] + 1)) if rng.random() < mix.congested else 1
-        shares = mix.shares if count == 1 else {w: s for w, s in mix.shares.items() if w not in _ALONE} or mix.shares
+        # Hangs stop the traffic of all others.
+        shares = mix.shares if count == 1 else {w: s for w, s in mix.shares.items() if w not in HANGS} or mix.shares
         faults += _together(cluster, mix, shares, count=count, from_s=from_s, rng=rng)
-        from_s += mix.lasting_s + float(rng.exponential(mix.rest_s)) + _APART_S
+        from_s += mix.lasting_s + float(rng.exponential(mix.rest_s)) + APART_S
     count = int(rng.poisson(mix.negatives * len(faults)))
     return faults + negatives(cluster, count=count, until_s=until_s, rng=rng)
 
@@ -94,13 +97,12 @@ def _together(
 
 
 def fault(cluster: Cluster, what: FaultKind, *, from_s: float, to_s: float, factor: float, rng: Rng) -> FaultEvent:
-    """Draw one fault of a kind at a random place."""
     shape, fabric = cluster.shape, cluster.fabric
     at, to = int(rng.integers(shape.nodes)), -1
-    if what in (FaultKind.SLOW_LINK, FaultKind.HANG_LINK):
+    if what in LINKS:
         edge = int(rng.integers(len(fabric)))
         at, to = int(fabric.source[edge]), int(fabric.target[edge])
-    elif what in (FaultKind.SLOW_TX, FaultKind.SLOW_RX, FaultKind.SLOW_NIC):
+    elif what in NICS:
         at = int(rng.integers(shape.ranks))
     elif what is FaultKind.LEAF:
         at = int(rng.integers(shape.leaves))
@@ -113,9 +115,9 @@ def fault(cluster: Cluster, what: FaultKind, *, from_s: float, to_s: float, fact
 def nodes_of(cluster: Cluster, one: FaultEvent) -> set[int]:
     """Return the nodes of a fault: two of a link, all behind a leaf."""
     fabric = cluster.fabric
-    if one.what in (FaultKind.SLOW_LINK, FaultKind.HANG_LINK):
+    if one.what in LINKS:
         return {int(fabric.node[one.at]), int(fabric.node[one.to])}
-    if one.what in (FaultKind.SLOW_TX, FaultKind.SLOW_RX, FaultKind.SLOW_NIC):
+    if one.what in NICS:
         return {int(fabric.node[one.at])}
     if one.what is FaultKind.LEAF:
         return {int(node) for node in np.unique(fabric.node[fabric.leaf == one.at])}
@@ -123,7 +125,6 @@ def nodes_of(cluster: Cluster, one: FaultEvent) -> set[int]:
 
 
 def negatives(cluster: Cluster, *, count: int, until_s: float, rng: Rng) -> list[FaultEvent]:
-    """Draw look-alikes, each at a random place and time."""
     kinds, weights = list(NEGATIVES), np.array(list(NEGATIVES.values()))
     chosen = rng.choice(len(kinds), size=count, p=weights / weights.sum())
     return [one for at in chosen for one in _MAKE[kinds[int(at)]](cluster, float(rng.uniform(0.0, until_s)), rng)]
@@ -170,8 +171,3 @@ _MAKE: Mapping[FaultKind, Callable[[Cluster, float, Rng], list[FaultEvent]]] = M
         FaultKind.SILENCE: _silence,
     }
 )
-_ALONE = frozenset(
-    {FaultKind.HANG_CODE, FaultKind.HANG_NODE, FaultKind.HANG_LINK, FaultKind.CRASH}
-)  # these stop the traffic of all others
-UPLINK_S = 900.0  # a bad cable stays until it is replaced; a shorter one is indistinguishable from congestion
-_APART_S = 20.0

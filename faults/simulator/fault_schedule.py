@@ -33,17 +33,9 @@ class FaultKind(StrEnum):
     SILENCE = "silence"  # pod: all its agents are silent, the job is healthy
 
 
-SLOW = frozenset(
-    {
-        FaultKind.SLOW_TX,
-        FaultKind.SLOW_RX,
-        FaultKind.SLOW_NIC,
-        FaultKind.SLOW_NODE,
-        FaultKind.SLOW_LINK,
-        FaultKind.LEAF,
-        FaultKind.UPLINK,
-    }
-)
+NICS = frozenset({FaultKind.SLOW_TX, FaultKind.SLOW_RX, FaultKind.SLOW_NIC})
+LINKS = frozenset({FaultKind.SLOW_LINK, FaultKind.HANG_LINK})
+SLOW = NICS | {FaultKind.SLOW_NODE, FaultKind.SLOW_LINK, FaultKind.LEAF, FaultKind.UPLINK}
 HANGS = frozenset({FaultKind.CRASH, FaultKind.HANG_CODE, FaultKind.HANG_NODE, FaultKind.HANG_LINK})
 FAULTS = SLOW | HANGS | {FaultKind.STRAGGLER}
 
@@ -60,7 +52,6 @@ class FaultEvent:
     to: int = NOWHERE  # the NIC at the other end, if the kind has one
 
     def share(self, from_s: float, to_s: float) -> float:
-        """Return the share of a window for which the event lasts."""
         return max(0.0, min(to_s, self.to_s) - max(from_s, self.from_s)) / (to_s - from_s)
 
 
@@ -77,7 +68,6 @@ class FaultSchedule:
         self._lasting: list[FaultEvent] = []
 
     def during(self, from_s: float, to_s: float) -> Sequence[FaultEvent]:
-        """Return all events that last at any time from `from_s` to `to_s`."""
         while self._coming and self._coming[-1].from_s < to_s:
             self._lasting.append(self._coming.pop())
         if self._lasting:

@@ -5,9 +5,12 @@ v^2, t = u sqrt(n (w^(-2/n) - 1) / w).  Randomness is SplitMix64 from the window
 window.  A flow is as fast as its slowest component: slowdowns do not add up.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
+from faults.fabric import Ints
 from fleet.numba_cache import jit_entry, jit_inner
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -17,6 +20,7 @@ _30, _27, _31, _32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = 2.0**-31
 _BLOCK = 1024  # points drawn at a time
+Indices = NDArray[np.int32]
 
 
 @jit_inner
@@ -200,3 +204,26 @@ def narrow(  # noqa: PLR0917 - compiled code takes no keywords
         forth = max(_seen(path, ways[2, edge], clock), _seen(path, ways[3, edge], clock))
         forth = max(forth, _seen(send, first, clock), _seen(take, last, clock))
         out[edge] += feels[edge] * max(forth, leak * back)
+
+
+@dataclass(frozen=True, slots=True)
+class AffectedEdges:
+    """Edges sorted by the component of each path position; `begin` as in a sparse matrix."""
+
+    order: Indices  # [path position, edge]
+    begin: Indices  # [path position, component]
+    found: Ints  # scratch
+    marked: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, ways: Indices, *, nics: int, uplinks: int) -> "AffectedEdges":
+        """Sort the edges.  Path positions: source and target (NICs), then those of uplinks."""
+        order = np.argsort(ways, axis=1, kind="stable").astype(np.int32)
+        places = np.arange(max(nics, uplinks) + 1)
+        begin = np.stack([np.searchsorted(way[by], places) for way, by in zip(ways, order, strict=True)])
+        edges = ways.shape[1]
+        return cls(order, begin.astype(np.int32), np.empty(edges, np.int64), np.zeros(edges, dtype=bool))
+
+    def edges(self, send: NDArray[np.float32], take: NDArray[np.float32], path: NDArray[np.float32]) -> Ints:
+        """Return all edges with a slow component, each once; valid until the next call."""
+        return self.found[: touched(self.found, self.marked, self.order, self.begin, send, take, path)]

@@ -1,16 +1,10 @@
-"""One-way probes of each pair of NICs, over their own paths.  docs/explanation/faults/simulator.md
+"""One-way probes of each pair of NICs, over their own paths.  docs/explanation/faults/simulator.md, "Slow plane"
 
-    probed = usual of the pair + sd t + max(tx_a, rx_b, leaf(a), leaf(b), min over trains of max(up, down)) + link + met
-
-A prober sends trains to all peers of its job in turn, from its own source ports in turn.  The hash therefore sends them
-over other paths than the job's flow between the same two NICs; the NICs and the leaves are common.  Acknowledgements do
-not slow a probe.  At least five probes of a pair arrive per window, from the next five ports, and the minimum counts,
-so a congested cable shows only if all of them meet one; in a few windows all probes meet the job's own traffic.  Edges
-of one pair share its value.  The sender's clock cuts the windows.
-
-Probers are separate processes, so they are lost independently of agents and as often.  The receiver of a complete train
-replies, and both ends report: a value is known where both probers run and one report arrives.  While the network takes
-nothing from a pod its probers run on, and probers outside report the probes between the two.
+A congested cable shows only if all of a window's probes meet one; in a few windows all meet the job's own traffic.
+Edges of one pair share its value.  The sender's clock cuts the windows.  Probers are separate processes, so they are
+lost independently of agents and as often.  Both ends of a train report: a value is known where both probers run and one
+report arrives.  While the network takes nothing from a pod its probers run on, and probers outside report the probes
+between the two.
 """
 
 from collections.abc import Sequence
@@ -20,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.fabric import Floats, Ints
-from faults.simulator.affected_edges import AffectedEdges
 from faults.simulator.cluster import Cluster
-from faults.simulator.kernel import fill_probes, narrow_probes
+from faults.simulator.kernel import AffectedEdges, fill_probes, narrow_probes
 from faults.simulator.noise import Noise
 
 TRAINS = 5  # per pair and window, at least
@@ -35,7 +28,6 @@ class Probers(NamedTuple):
     told: NDArray[np.bool_]  # their reports arrive
 
     def of(self, nodes: Ints) -> "Probers":
-        """Return the entries of these nodes, in this order."""
         return Probers(self.run[nodes], self.told[nodes])
 
 

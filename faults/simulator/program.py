@@ -87,7 +87,6 @@ def _pauses(events: list[FaultEvent]) -> list[tuple[float, float]]:
 
 
 def _silenced(cluster: Cluster, events: list[FaultEvent], called: Times) -> Times:
-    """Remove the calls of processes that have crashed."""
     came = called.copy()
     for one in events:
         if one.what is FaultKind.CRASH:

@@ -11,27 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from faults import quarantine
 from faults.diagnosis import Diagnosis, Scope
 from faults.fabric import Fabric
-from faults.quarantine import (
-    Budget,
-    DecisionKind,
-    Inputs,
-    Member,
-    NodeState,
-    PolicyMode,
-    ProbeResult,
-    QuarantineRules,
-    QuarantineState,
-    Suspicion,
-    step,
-)
 
 EXPIRES_S = 5.0
 _POOL = "job"
-_ANY = Budget(share=1.0, count=1_000_000)
-RULES = QuarantineRules(
-    mode=PolicyMode.APPLY,
+_ANY = quarantine.Budget(share=1.0, count=1_000_000)
+RULES = quarantine.QuarantineRules(
+    mode=quarantine.PolicyMode.APPLY,
     pool=_ANY,
     domain=_ANY,
     rate_count=1_000_000,
@@ -43,8 +31,6 @@ _Key = tuple[object, ...]
 
 
 class _Active(NamedTuple):
-    """A diagnosis that has not expired."""
-
     diagnosis: Diagnosis
     since_s: float
     last_s: float
@@ -53,14 +39,13 @@ class _Active(NamedTuple):
 class QuarantineOutcome:
     """The policy of one job's nodes.  A quarantined node returns after its first probe, and can go again."""
 
-    def __init__(self, fabric: Fabric, rules: QuarantineRules = RULES) -> None:
+    def __init__(self, fabric: Fabric, rules: quarantine.QuarantineRules = RULES) -> None:
         self._fabric, self._rules = fabric, rules
-        self._state = QuarantineState()
+        self._state = quarantine.QuarantineState()
         self._active: dict[_Key, _Active] = {}
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, quarantine.Member] = {}
 
     def step(self, now_s: float, diagnoses: Sequence[Diagnosis]) -> list[int]:
-        """Return the nodes that the policy quarantines now."""
         for diagnosis in diagnoses:
             if diagnosis.isolate or diagnosis.scope is Scope.LEAF:
                 key = _key(diagnosis)
@@ -70,30 +55,30 @@ class QuarantineOutcome:
             return []
         self._active = {key: one for key, one in self._active.items() if now_s - one.last_s <= EXPIRES_S}
         suspicions = tuple(
-            Suspicion(id=f"{key} since {one.since_s}", node=str(one.diagnosis.node), diagnosis=one.diagnosis)
+            quarantine.Suspicion(id=f"{key} since {one.since_s}", node=str(one.diagnosis.node), diagnosis=one.diagnosis)
             for key, one in self._active.items()
             if one.diagnosis.node is not None
         )
         active = [one.diagnosis for one in self._active.values()]
         nodes = self._state.nodes
-        inputs = Inputs(
+        inputs = quarantine.Inputs(
             now_s=now_s,
             members={name: self._member(name) for name in sorted({one.node for one in suspicions} | nodes.keys())},
             suspicions=suspicions,
             network=frozenset(str(diagnosis.switch) for diagnosis in active if diagnosis.scope is Scope.LEAF),
             probe_results={
-                name: ProbeResult(now_s, passed=True)
+                name: quarantine.ProbeResult(now_s, passed=True)
                 for name, record in nodes.items()
-                if record.state is NodeState.PROBING
+                if record.state is quarantine.NodeState.PROBING
             },
         )
-        self._state, outcome = step(self._state, inputs, self._rules)
-        return [int(str(one.node)) for one in outcome.decisions if one.kind is DecisionKind.QUARANTINE]
+        self._state, outcome = quarantine.step(self._state, inputs, self._rules)
+        return [int(str(one.node)) for one in outcome.decisions if one.kind is quarantine.DecisionKind.QUARANTINE]
 
-    def _member(self, name: str) -> Member:
+    def _member(self, name: str) -> quarantine.Member:
         if name not in self._members:
             leaves = np.unique(self._fabric.leaf[self._fabric.node == int(name)])
-            self._members[name] = Member(pool=_POOL, domains=tuple(f"leaf-{leaf}" for leaf in leaves))
+            self._members[name] = quarantine.Member(pool=_POOL, domains=tuple(f"leaf-{leaf}" for leaf in leaves))
         return self._members[name]
 
 

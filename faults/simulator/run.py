@@ -11,32 +11,70 @@ import numpy as np
 from numpy.typing import NDArray
 
 from faults.diagnosis import Diagnosis, Scope
-from faults.simulator.cluster import Cluster, build
+from faults.simulator.cluster import Cluster, Shape, build
 from faults.simulator.compute import ComputePlane, Gaps
 from faults.simulator.congestion import Congestion
 from faults.simulator.detectors import Detectors, Panel, SimulatedDetector
 from faults.simulator.fault_mix import drawn, negatives
-from faults.simulator.fault_schedule import FaultEvent, FaultKind, FaultSchedule
-from faults.simulator.observability import Observability
-from faults.simulator.outcome import Outcome
+from faults.simulator.fault_schedule import FaultEvent, FaultKind, FaultSchedule, takes_machine
 from faults.simulator.probes import Probers
 from faults.simulator.scenario import HOUR_S, Scenario
-from faults.simulator.score import Scorer
-from faults.simulator.shape import Shape
+from faults.simulator.score import Outcome, Scorer
 from faults.simulator.slow import SlowPlane
 from faults.simulator.stall_plane import StallPlane
 from faults.simulator.telemetry import Telemetry
 
+MIN_REPORTED = 0.5  # of the time in which it can be named
 WINDOW_S = 5.0
 GAP_WINDOWS = 2  # per window, as in the fault monitor: stragglers have shorter windows
 CROWDED_FACTOR = 1.1
 Clock = Callable[[], float]
 
 
+def only_observer(one: FaultEvent) -> int | None:
+    """Return the node whose agent alone can observe the event; None if others can."""
+    if one.what in (FaultKind.HANG_CODE, FaultKind.STRAGGLER) or (
+        one.what is FaultKind.CRASH and not takes_machine(one)
+    ):
+        return one.at
+    return None
+
+
+class Observability:
+    """Counts for how much of its time each fault's only observer reported.
+
+    A stopped or slow process is observable only by its own agent: other nodes only observe that the rank is missing.
+    While this agent is lost, the rank is one of all silent ranks, and no rule can name it.
+    """
+
+    def __init__(self, faults: Sequence[FaultEvent], unanswered: NDArray[np.bool_], *, in_time_s: float) -> None:
+        """`unanswered`: per node, whether the independent source can never report its machine as dead."""
+        self._in_time_s, self._unanswered = in_time_s, unanswered
+        self._heard_s = {one: 0.0 for one in faults if only_observer(one) is not None}
+        self._coming = sorted(self._heard_s, key=lambda one: one.from_s, reverse=True)
+        self._open: list[FaultEvent] = []
+
+    def observe(
+        self, from_s: float, to_s: float, reported: NDArray[np.bool_], *, told: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Add the reporting agents of a window, and the nodes whose ranks' records arrive (None: the same nodes)."""
+        while self._coming and self._coming[-1].from_s < to_s:
+            self._open.append(self._coming.pop())
+        self._open = [one for one in self._open if one.from_s + self._in_time_s > from_s]
+        for one in self._open:
+            of = reported if told is None or one.what is not FaultKind.STRAGGLER else told
+            if of[one.at]:
+                self._heard_s[one] += min(to_s, one.from_s + self._in_time_s) - max(from_s, one.from_s)
+
+    def hidden(self, one: FaultEvent) -> bool:
+        if takes_machine(one):
+            return bool(self._unanswered[one.at])
+        return one in self._heard_s and self._heard_s[one] < MIN_REPORTED * self._in_time_s
+
+
 def jobs(
     scenario: Scenario, *, ranks: int, hours: float, seed: int, panel: Panel, clock_s: Clock, window_s: float = WINDOW_S
 ) -> Iterator[Outcome]:
-    """Return the jobs of a scenario, each with its own seed, so that a long run can resume at any job."""
     count = max(1, round(hours * HOUR_S / scenario.job_s))
     until_s = min(scenario.job_s, hours * HOUR_S)
     for at in range(count):
@@ -55,7 +93,6 @@ def job(
     clock_s: Clock,
     window_s: float = WINDOW_S,
 ) -> Outcome:
-    """Simulate one job from its first second, with new detectors."""
     shape = Shape(ranks=ranks, stages=scenario.stages, trees=scenario.trees, experts=scenario.experts)
     number = int(np.random.SeedSequence(seed).generate_state(1)[0])
     ports = scenario.probe_ports if scenario.probes else 0
@@ -143,7 +180,6 @@ class _Planes:
             yield to_s, partial(self._step, "slow", window)
 
     def _gaps(self, from_s: float, lasting: Sequence[FaultEvent]) -> Iterator[Gaps]:
-        """Iterate over the compute gaps of the shorter windows in a window."""
         for at in range(GAP_WINDOWS):
             begin_s, end_s = from_s + at * self._gap_s, from_s + (at + 1) * self._gap_s
             now = [one for one in lasting if one.from_s < end_s and one.to_s > begin_s]
@@ -156,7 +192,6 @@ class _Planes:
     def _heard(
         self, from_s: float, to_s: float, lasting: Sequence[FaultEvent]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return the reporting agents, and the nodes whose ranks' records arrive."""
         arriving = self._arriving(lasting)
         reported, probing = self._telemetry.reported(from_s, to_s), self._probing.reported(from_s, to_s)
         self._probers = Probers(self._probing.run, probing & arriving)

@@ -5,25 +5,84 @@ given, not the time that it states.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
-from faults.diagnosis import Diagnosis, Scope
+import numpy as np
+
+from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.fabric import Fabric
-from faults.simulator.fault_schedule import FAULTS, FaultEvent, FaultKind
-from faults.simulator.matching import CLASS, faulty_node, names, right_way
+from faults.simulator.fault_schedule import FAULTS, LINKS, NICS, SLOW, FaultEvent, FaultKind
 from faults.simulator.quarantine_outcome import QuarantineOutcome
 
+CLASS: Mapping[FaultKind, FaultClass] = MappingProxyType(
+    {
+        **dict.fromkeys(SLOW, FaultClass.COMM_SLOW),
+        FaultKind.CRASH: FaultClass.CRASH,
+        FaultKind.HANG_CODE: FaultClass.NONCOMM_HANG,
+        FaultKind.HANG_NODE: FaultClass.COMM_HANG,
+        FaultKind.HANG_LINK: FaultClass.COMM_HANG,
+        FaultKind.STRAGGLER: FaultClass.NONCOMM_SLOW,
+    }
+)
+DIRECTION: Mapping[FaultKind, Direction] = MappingProxyType(
+    {
+        FaultKind.SLOW_TX: Direction.TX,
+        FaultKind.SLOW_RX: Direction.RX,
+        FaultKind.SLOW_NIC: Direction.BOTH,
+        FaultKind.SLOW_NODE: Direction.BOTH,
+        FaultKind.HANG_NODE: Direction.BOTH,
+    }
+)
+DIRECTED = frozenset(DIRECTION) | LINKS
+_NODE = frozenset({FaultKind.CRASH, FaultKind.HANG_CODE, FaultKind.HANG_NODE, FaultKind.SLOW_NODE, FaultKind.STRAGGLER})
 AGAIN_S = 60.0
 PAUSE_S = 10.0  # a repetition after this time is new; a diagnosis before a fault does not count for it
 AFTER_S = 30.0  # a diagnosis can outlive its fault by this time
 MIN_FACTOR = 1.25
 IN_TIME_S = 30.0
 UPLINK_TIME_S = 720.0  # congestion of 10 minutes is normal
-
 Key = tuple[object, ...]
 Congested = Callable[[Diagnosis, float], bool]
+_GRADED = frozenset({CLASS[FaultKind.SLOW_TX], CLASS[FaultKind.STRAGGLER]})  # faults with a factor
+
+
+def names(diagnosis: Diagnosis, one: FaultEvent, fabric: Fabric) -> bool:
+    """Return whether the class and the node, pair of nodes, leaf or uplink are right."""
+    if diagnosis.fault != CLASS.get(one.what):
+        return False
+    if one.what in LINKS:
+        ends = {int(fabric.node[one.at]), int(fabric.node[one.to])}
+        return diagnosis.scope is Scope.LINK and {diagnosis.node, diagnosis.peer} == ends
+    if one.what is FaultKind.LEAF:
+        return diagnosis.scope is Scope.LEAF and diagnosis.switch == f"leaf-{one.at}"
+    if one.what is FaultKind.UPLINK:
+        if diagnosis.scope is Scope.LINK:
+            return _pairs_on(one.at, fabric) == {frozenset((diagnosis.node, diagnosis.peer))}
+        return diagnosis.scope is Scope.UPLINK and diagnosis.switch == f"uplink-{one.at}"
+    return diagnosis.scope in (Scope.NODE, Scope.RANK) and diagnosis.node == faulty_node(one, fabric)
+
+
+def _pairs_on(uplink: int, fabric: Fabric) -> set[frozenset[int | None]]:
+    """Return the pairs of nodes over a cable: with one pair only, the cable and the link are indistinguishable."""
+    edges = np.flatnonzero((fabric.up == uplink) | (fabric.down == uplink))
+    ends = zip(fabric.node[fabric.source[edges]].tolist(), fabric.node[fabric.target[edges]].tolist(), strict=True)
+    return {frozenset(pair) for pair in ends}
+
+
+def faulty_node(one: FaultEvent, fabric: Fabric) -> int | None:
+    """Return the node that may be isolated for the event; None for links, switches and look-alikes."""
+    if one.what in NICS:
+        return int(fabric.node[one.at])
+    return one.at if one.what in _NODE else None
+
+
+def right_way(diagnosis: Diagnosis, one: FaultEvent, fabric: Fabric) -> bool:
+    if one.what in LINKS:
+        return diagnosis.node == int(fabric.node[one.at]) and diagnosis.direction in (Direction.FORWARD, None)
+    return diagnosis.direction == DIRECTION.get(one.what)
 
 
 @dataclass(slots=True)
@@ -84,7 +143,6 @@ class Scorer:
         return tuple(self._faults[at] for at in self._asked)
 
     def hide(self, hidden: Callable[[FaultEvent], bool]) -> None:
-        """Count the unobservable faults at the end."""
         for at in self._asked:
             one = self._faults[at]
             if hidden(one):
@@ -153,4 +211,15 @@ def _key(diagnosis: Diagnosis) -> Key:
     return diagnosis.fault, diagnosis.scope, diagnosis.node, diagnosis.peer, diagnosis.switch
 
 
-_GRADED = frozenset({CLASS[FaultKind.SLOW_TX], CLASS[FaultKind.STRAGGLER]})  # faults with a factor
+@dataclass(slots=True)
+class Outcome:
+    hours: float = 0.0
+    tally: Tally = field(default_factory=Tally)
+    spent_s: list[float] = field(default_factory=list)  # by the detectors, per window
+    wrongs: list[tuple[float, Diagnosis]] = field(default_factory=list)
+
+    def add(self, other: "Outcome") -> None:
+        self.hours += other.hours
+        self.tally.add(other.tally)
+        self.spent_s += other.spent_s
+        self.wrongs += other.wrongs

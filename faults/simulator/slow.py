@@ -6,22 +6,79 @@ burst at an edge go to the neighbouring window.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from faults.fabric import Window
-from faults.simulator.affected_edges import AffectedEdges
-from faults.simulator.clocks import Clocks, felt_log
 from faults.simulator.cluster import Cluster
 from faults.simulator.fault_schedule import HANGS, FaultEvent, FaultKind
-from faults.simulator.kernel import fill, narrow
+from faults.simulator.kernel import AffectedEdges, fill, narrow
 from faults.simulator.noise import Noise
 from faults.simulator.probes import Probers, Probes
 
+Times = NDArray[np.float64]
 _MIN_SHARE = 0.1  # of a window with traffic; less gives no value
 _DRIFT_EVERY_S = 60.0
 _DAY_S = 86_400.0
+_PAUSES = frozenset({FaultKind.PAUSE})  # no rank of a bulk-synchronous job progresses; agents continue
+
+
+@dataclass(slots=True)
+class Clocks:
+    """The clocks of all agents; `edge_s` is the position of the next window's edge within a step.
+
+    A clock with error d (d < 0: early) cuts the interval [from + d, to + d].  Bytes flow in bursts, a share `talks` of
+    each step; B(t) = bytes until t over their mean rate.  A window w of an even flow counts
+
+        w + (B(p' + d) - B(p')) - (B(p + d) - B(p))        p, p': positions of the window's edges within a step
+
+    so no byte is lost: its neighbour counts what a window misses.
+    """
+
+    skew_s: Times  # per node
+    late: NDArray[np.float32]  # per NIC: its agent's clock between the earliest (0) and the latest (1)
+    most_s: float
+    noise: Noise
+    rng: np.random.Generator
+    node: NDArray[np.int64]  # per NIC
+    edge_s: float = 0.0
+    _before_s: Times | None = None  # moved over the window's first edge
+
+    @classmethod
+    def of(cls, skew_s: Times | None, cluster: Cluster, rng: np.random.Generator, *, noise: Noise) -> "Clocks":
+        skew_s = np.zeros(cluster.shape.nodes) if skew_s is None else skew_s
+        most_s = float(np.abs(skew_s).max(initial=0.0))
+        of_node = (skew_s + most_s) / (2.0 * most_s) if most_s else np.zeros(skew_s.size)
+        node = cluster.fabric.node
+        edge_s = float(rng.uniform(0.0, noise.step_s))
+        return cls(skew_s, of_node[node].astype(np.float32), most_s, noise, rng, node, edge_s)
+
+    def both(self, one: FaultEvent, from_s: float, to_s: float) -> NDArray[np.float32]:
+        early, late = (felt_log(one, from_s + by_s, to_s + by_s) for by_s in (-self.most_s, self.most_s))
+        return np.array([early, late], np.float32)
+
+    def moved(self, flowing_s: float) -> NDArray[np.float32]:
+        """Return, per NIC, the log slowdown by the bytes that its agent counts in the neighbouring windows."""
+        before_s = self._carried(self.edge_s) if self._before_s is None else self._before_s
+        self.edge_s = float(self.rng.uniform(0.0, self.noise.step_s))
+        self._before_s = self._carried(self.edge_s)
+        extra_s = self._before_s - before_s
+        return np.asarray(-np.log1p(extra_s / flowing_s), np.float32)[self.node]
+
+    def _carried(self, edge_s: float) -> Times:
+        return self._bytes(edge_s + self.skew_s) - self._bytes(np.full(self.skew_s.size, edge_s))
+
+    def _bytes(self, at_s: Times) -> Times:
+        step_s, talks = self.noise.step_s, self.noise.talks
+        steps, within_s = np.divmod(at_s, step_s)
+        return steps * step_s + np.minimum(within_s, talks * step_s) / talks
+
+
+def felt_log(one: FaultEvent, from_s: float, to_s: float) -> float:
+    """Return the log slowdown over an interval of an event that lasts for a part of it."""
+    return float(-np.log1p(-one.share(from_s, to_s) * (1.0 - 1.0 / one.factor)))
 
 
 class SlowPlane:
@@ -106,7 +163,6 @@ class SlowPlane:
         self, from_s: float, to_s: float, flowing: float, path: NDArray[np.float32], nic_heard: NDArray[np.bool_],
         links: Sequence[FaultEvent],
     ) -> NDArray[np.float64]:  # fmt: skip
-        """Return the traffic of each edge, in a window with traffic for a share `flowing` of it."""
         out = np.empty(self._kind.size)
         with np.errstate(over="ignore"):
             self._seed += np.uint64(0xD1342543DE82EF95)
@@ -188,12 +244,10 @@ class SlowPlane:
                 out[edges] += leak * self._felt_from(first, one, from_s, to_s) * self._feels[edges]
 
     def _felt_from(self, nic: int, one: FaultEvent, from_s: float, to_s: float) -> float:
-        """Return the log slowdown over a window by the clock of a NIC's agent."""
         late_s = float(self._clocks.skew_s[self._cluster.fabric.node[nic]])
         return felt_log(one, from_s + late_s, to_s + late_s)
 
     def _foreign(self, events: Sequence[FaultEvent], nic_heard: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
-        """Return the edges of NICs with connections that are not the job's."""
         seen = [nic for one in events if one.what is FaultKind.FOREIGN for nic in (one.at, one.to)]
         seen += [int(nic) for one in events if one.what is FaultKind.CHECKPOINT for nic in self.writers()]
         seen = [nic for nic in seen if nic_heard[nic]]
@@ -203,6 +257,3 @@ class SlowPlane:
         marked[seen] = True
         fabric = self._cluster.fabric
         return np.asarray(marked[fabric.source] | marked[fabric.target])
-
-
-_PAUSES = frozenset({FaultKind.PAUSE})  # no rank of a bulk-synchronous job progresses; agents continue

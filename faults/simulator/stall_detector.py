@@ -1,9 +1,7 @@
 """Diagnoses stalls of thousands of ranks: the roots of the wait-for graph, and unacknowledged bytes between nodes.
 
 A place is diagnosed after it has been a root for `patience_s`, or for some of the job's own steps: a new root has only
-become late.  Agents' time stamps give the duration: the start by the suspected node's clock, the end by the median of
-all.  Counts give the wait-for relation, without any clock.  Silence isolates no node; a machine that an independent
-source reports as dead is more than silent.
+become late.  The duration starts by the suspected node's clock and ends by the median of all.
 """
 
 from dataclasses import dataclass, field
@@ -31,8 +29,6 @@ class StallState:
 
 @dataclass(frozen=True, slots=True)
 class StallDetector:
-    """The stall detector of one job."""
-
     fabric: Fabric
     rows: Memberships
     patience_s: float = 2.0
@@ -53,11 +49,9 @@ class StallDetector:
         return cls(cluster.known, Memberships.of([list(group) for kind in kinds for group in kind], ranks=shape.ranks))
 
     def start(self) -> StallState:
-        """Return a state without suspected places."""
         return StallState()
 
     def step(self, state: StallState, seen: Progress) -> tuple[StallState, tuple[Diagnosis, ...]]:
-        """Return the places that have been suspected for long enough."""
         same = state.seen is not None and _alike(state.seen, seen)
         places = list(state.since_s) if same else self._places(seen)
         steps = int(seen.finished[:, seen.reported].max(axis=1, initial=0).sum())
@@ -80,7 +74,6 @@ class StallDetector:
         return max(self.patience_s, self.patience_steps * step_s)
 
     def _places(self, seen: Progress) -> list[Place]:
-        """Return the suspected places of this snapshot."""
         kind = np.repeat(np.arange(3), seen.reported.size)
         waits = wait_for(
             self.rows,
@@ -128,7 +121,6 @@ class StallDetector:
 
 
 def _alike(before: Progress, now: Progress) -> bool:
-    """Return whether two snapshots give the same graph; their times do not matter."""
     return all(
         np.array_equal(getattr(before, name), getattr(now, name))
         for name in ("finished", "entered", "reported", "alive", "gone", "saving", "vain", "arrived")

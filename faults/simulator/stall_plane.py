@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from faults.fabric import Ints
+from faults.fabric import Fabric, Ints
 from faults.simulator.cluster import Cluster
-from faults.simulator.cuts import Cut, cuts, in_vain
 from faults.simulator.fault_schedule import HANGS, FaultEvent, FaultKind, takes_machine
 from faults.simulator.program import STEP_S, Timetable, timetable, writing_nodes
 
+_CUT_KNOWN_S = 0.7  # Linux retransmits after at least 0.2 and 0.6 s: two failed retransmissions
 BEAT_S = 0.25  # the sample period of the recorder: 4 Hz
 _LEAD_S = 3.0  # of normal progress before the event
 _PING_S = 1.0  # four pings without a reply, 4 per second
@@ -24,12 +24,46 @@ _FOLLOWED_S = 6.0  # of silence alone: all ranks progress, and later snapshots a
 _SETTLED_S = 40.0  # after this time only the set of reporting agents changes
 _SELDOM_S = 5.0  # snapshot period from then on
 _UNKNOWN = 0.005  # of machines unknown to the independent source
+_HOLDING = HANGS | {FaultKind.PAUSE, FaultKind.SILENCE}
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    from_s: float
+    vain: Ints  # edges whose bytes are not acknowledged
+    arrived: NDArray[np.bool_]  # per such edge: the bytes arrive, their acknowledgements do not
+
+
+def cuts(fabric: Fabric, events: tuple[FaultEvent, ...]) -> tuple[Cut, ...]:
+    return tuple(_cut(fabric, one) for one in events if one.what in (FaultKind.HANG_NODE, FaultKind.HANG_LINK))
+
+
+def _cut(fabric: Fabric, one: FaultEvent) -> Cut:
+    if one.what is FaultKind.HANG_NODE:
+        nics = np.flatnonzero(fabric.node == one.at)
+        vain = np.flatnonzero(np.isin(fabric.source, nics) ^ np.isin(fabric.target, nics))
+        return Cut(one.from_s, vain, np.zeros(vain.size, dtype=bool))
+    forth = (fabric.source == one.at) & (fabric.target == one.to)
+    back = (fabric.source == one.to) & (fabric.target == one.at)  # its acknowledgements take the dead direction
+    vain = np.flatnonzero(forth | back)
+    return Cut(one.from_s, vain, back[vain])
+
+
+def in_vain(
+    of_now: tuple[Cut, ...], fabric: Fabric, at_s: float, reported: NDArray[np.bool_]
+) -> tuple[Ints, NDArray[np.bool_]]:
+    """Return (edges, whether the receiver's counter shows the bytes), as reporting agents observe them."""
+    known = [cut for cut in of_now if at_s >= cut.from_s + _CUT_KNOWN_S]
+    if not known:
+        return np.empty(0, np.int64), np.empty(0, dtype=bool)
+    vain = np.concatenate([cut.vain for cut in known])
+    came = np.concatenate([cut.arrived for cut in known]) & reported[fabric.node[fabric.target[vain]]]
+    told = reported[fabric.node[fabric.source[vain]]]
+    return vain[told], came[told]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A snapshot of the reports."""
-
     at_s: float
     entered: Ints  # [kind of group, rank], counted from an arbitrary step
     finished: Ints
@@ -44,8 +78,6 @@ class Progress:
 
 
 class StallPlane:
-    """Snapshots of one job, in order."""
-
     def __init__(self, cluster: Cluster, skew_s: NDArray[np.float64], *, seed: int) -> None:
         self._cluster, self._skew_s, self._seed = cluster, skew_s, seed
         rng = np.random.default_rng([seed, 9])
@@ -126,6 +158,3 @@ def _ticks(from_s: float, to_s: float, holding: tuple[FaultEvent, ...]) -> list[
     ticks = np.arange(np.ceil(from_s / BEAT_S), np.ceil(min(to_s, last_s) / BEAT_S))
     seldom = round(_SELDOM_S / BEAT_S)
     return [float(tick * BEAT_S) for tick in ticks if tick * BEAT_S < settled_s or tick % seldom == 0]
-
-
-_HOLDING = HANGS | {FaultKind.PAUSE, FaultKind.SILENCE}

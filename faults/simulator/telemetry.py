@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Shares of lost agents and reports, and the clock errors."""
-
     agents: float = 0.01  # and as many probers
     outage_s: float = 600.0  # mean
     reports: float = 0.0005
@@ -18,8 +16,6 @@ class Losses:
 
 
 class Telemetry:
-    """Agents by node, window by window."""
-
     def __init__(self, nodes: int, losses: Losses, rng: np.random.Generator) -> None:
         self._losses = losses
         self._rng = rng

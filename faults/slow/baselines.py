@@ -1,11 +1,7 @@
 """Baselines of each pair: its own history, and its peers, which are the pairs that carry as many bytes.
 
-    own slowdown    s_ij = u_ij - log b_ij - common_c       noise sigma_c,  u_ij: median of log b_ij over history
-    peer slowdown   p_ij = median over class of log b - log b_ij       noise sqrt(0.1^2 + spread_c^2)
-
 In a bulk-synchronous job all pairs of one role carry the same bytes per step, however slow one of them is, so gaps in
-log bytes separate the classes.  sigma_c: MAD of s over history and class; spread_c: MAD of log b over the class,
-bounded.
+log bytes separate the classes.  Symbols: docs/explanation/faults/slow.md, "From counters to a window"
 """
 
 from collections import deque
@@ -142,7 +138,6 @@ class History:
         return min(self._calm.seen, self._most)
 
     def add(self, log_mbit: Floats, *, suspects: NDArray[np.bool_], suspected: bool) -> None:
-        """Add a window; during a suspicion drop the window and all that overlap its onset."""
         if suspected:
             self._waiting.clear()
             return

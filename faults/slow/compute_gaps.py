@@ -1,12 +1,8 @@
 """Compute gap: the time a rank spends between operations, against its peers in the same step.
 
-    C_rs = sum over operations k of step s of (arrival of k - finish of k-1)
-    e_rs = C_rs - median over ranks of C_s          removes the host's common load
-    z_rs = (e_rs - b_r) / sigma,  cut to +-w         b: own median of e, sigma: pooled MAD, both of history
-    S_r  = max(0, S_r + z - k),  suspected while S_r > h
-
-Page's CUSUM (Biometrika 41, 1954).  Cutting bounds a single pause (garbage collection) to w - k.  History is an evenly
-spread sample of the last steps, so its medians cost the same after a day as after a minute.
+Page's CUSUM (Biometrika 41, 1954) of z = (e - b) / sigma, with e the gap without the median over ranks, b the rank's
+own median of e, and sigma the pooled MAD of history.  History is an evenly spread sample of the last steps, so its
+medians cost the same after a day as after a minute.  docs/explanation/faults/slow.md, "Slow ranks"
 """
 
 from collections import deque
@@ -38,8 +34,6 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A rank that delays the others."""
-
     rank: int
     since_s: float
     extra_s: float  # of compute in a step, beyond its usual place among its peers
@@ -77,7 +71,6 @@ class ComputeGaps:
             self._operation(rank, values.step, values.called_s, max(values.received_s, values.sent_s))
 
     def late(self, step_s: float) -> list[Late]:
-        """Return the ranks whose sum exceeds the limit and that cost the job enough."""
         if len(self._recent) < RECENT or step_s <= 0 or self._ranks < 2:
             return []
         recent = np.array(self._recent)
@@ -87,7 +80,6 @@ class ComputeGaps:
         return [late for late in found if late is not None]
 
     def gaps_s(self, steps: int) -> Floats:
-        """Return the compute gaps of the last steps, step x rank; at most `KEPT_STEPS`."""
         return np.array(list(self._gaps)[-steps:]).reshape(-1, self._ranks)
 
     def _operation(self, rank: int, step: int, arrived_s: float, finished_s: float) -> None:

@@ -8,33 +8,11 @@ import numpy as np
 
 from faults.detector import Job
 from faults.diagnosis import Diagnosis
-from faults.observations import (
-    Collective,
-    Heartbeat,
-    Observation,
-    PointToPoint,
-    Probe,
-    ProbeDeduplicator,
-    ProbeReturned,
-    Process,
-)
+from faults.observations import Collective, Heartbeat, Observation, PointToPoint, Probe, ProbeReturned, Process
+from faults.probe_dedup import ProbeDeduplicator
+from faults.slow import diagnoses
 from faults.slow.compute_gaps import ComputeGaps, Late
-from faults.slow.cpu_wait import CpuWaits
-from faults.slow.diagnoses import (
-    PASSES,
-    PROBES,
-    WAITING,
-    Hypothesis,
-    Named,
-    NetworkFault,
-    named,
-    of_foreign,
-    of_rank,
-    of_unread,
-    of_wire,
-    of_workload,
-)
-from faults.slow.findings import Slow
+from faults.slow.merge import Slow
 from faults.slow.network_detector import Evaluated, NetworkDetector
 from faults.slow.one_way_delays import Delays
 from faults.slow.persistence import Confirmed, Persistence
@@ -43,7 +21,7 @@ from faults.slow.queue_location import LEG_NATS, MIN_BYTES, SECOND_LEG, Waiting,
 from faults.slow.settings import SlowSettings
 from faults.slow.sockets import Sockets, is_of_sockets
 from faults.slow.steps import Harm, Steps, harm
-from faults.slow.workload import FEWEST_STEPS, Lost, lost
+from faults.slow.workload import FEWEST_STEPS, CpuWaits, Lost, lost
 
 STALLED_STEPS: Final = 5.0  # of usual length without a step: a hang, which is not evaluated here
 MIN_STALL_S: Final = 1.5
@@ -73,14 +51,14 @@ class SlowDetector:
         self._waiting = Waiting(self._sockets, s)
         self._steps, self._gaps, self._cores = Steps(ranks), ComputeGaps(ranks, s), CpuWaits(ranks)
         self._findings: Persistence[Slow] = Persistence(1, 1, 2 * s.every_s)  # before the harm gate
-        self._slow: Persistence[NetworkFault] = Persistence(s.hits, s.of, s.gone_s)
+        self._slow: Persistence[diagnoses.NetworkFault] = Persistence(s.hits, s.of, s.gone_s)
         self._late: Persistence[Late] = Persistence(s.late_hits, s.of, s.gone_s)
         self._foreign: Persistence[tuple[int, int]] = Persistence(s.hits, s.of, s.gone_s)
         self._unread: Persistence[int] = Persistence(s.hits, s.of, s.gone_s)
         self._lost: Persistence[Lost] = Persistence(s.hits, s.of, s.gone_s)
         self._due_s: float | None = None  # the next evaluation
         self._onset_s: float | None = None  # later steps are not in the baseline
-        self._named: dict[Hashable, Named] = {}  # of the active diagnoses
+        self._named: dict[Hashable, diagnoses.Named] = {}  # of the active diagnoses
         self._diagnoses: tuple[Diagnosis, ...] = ()
 
     def observe(self, observation: Observation) -> None:
@@ -103,7 +81,6 @@ class SlowDetector:
                 self._probe_evidence.observe(reading)
 
     def evaluate(self, now_s: float) -> Sequence[Diagnosis]:
-        """Return the active slow faults and the workload effects."""
         s = self._settings
         if self._due_s is None:
             return self._diagnoses
@@ -156,7 +133,6 @@ class SlowDetector:
             self._onset_s = now_s - self._settings.window_s
 
     def _explanations(self, evaluated: Evaluated | None, now_s: float) -> None:
-        """Add the workload effects."""
         self._foreign.look(now_s, {} if evaluated is None else {pair: pair for pair in evaluated.foreign})
         self._unread.look(now_s, {} if evaluated is None else {node: node for node in evaluated.unread})
         gaps_s = self._gaps.gaps_s(4 * FEWEST_STEPS)
@@ -186,8 +162,9 @@ class SlowDetector:
             return s.false_per_window
         return min(s.false_given_harm, s.false_per_window / max(measured.chance, 1e-9))
 
-    def _harmful(self, evaluated: Evaluated, late: Sequence[Late], now_s: float) -> dict[Hashable, NetworkFault]:
-        """Return the findings that passed the harm test, by place."""
+    def _harmful(
+        self, evaluated: Evaluated, late: Sequence[Late], now_s: float
+    ) -> dict[Hashable, diagnoses.NetworkFault]:
         self._findings.look(now_s, {slow.key: slow for slow in evaluated.slow})
         if not evaluated.slow or evaluated.foreign:  # the cost of foreign bytes is not the network's
             return {}
@@ -200,13 +177,13 @@ class SlowDetector:
             now_s - s.window_s, now_s, now_mbit=evaluated.bandwidth_mbit, usual_mbit=evaluated.usual_mbit,
             clocks_apart_s=self._delays.clocks_apart_s(),
         )  # fmt: skip
-        passed: dict[Hashable, NetworkFault] = {}
+        passed: dict[Hashable, diagnoses.NetworkFault] = {}
         for slow in sorted(evaluated.slow, key=lambda each: -each.saved):
             ratio = self._costs(slow, measured)
             if ratio is None or (measured is not None and _may_wait_for_others(slow, measured, evaluated.unobserved)):
                 continue
             seen, own = self._observed_pairs(slow, waits), slow.own and measured is not None
-            wire = NetworkFault(slow, _likely(slow, waits), seen, ratio, own, evaluated.unobserved)
+            wire = diagnoses.NetworkFault(slow, _likely(slow, waits), seen, ratio, own, evaluated.unobserved)
             passed.setdefault(self._site(slow), wire)
         return passed
 
@@ -220,9 +197,9 @@ class SlowDetector:
     def _observed_pairs(self, slow: Slow, waits: Waits) -> tuple[str, ...]:
         node = slow.entity.node
         return (
-            (WAITING,) * (max(waits.sides(node)) >= MIN_BYTES)
-            + (PASSES,) * self._delays.has_history
-            + (PROBES,) * slow.probed
+            (diagnoses.WAITING,) * (max(waits.sides(node)) >= MIN_BYTES)
+            + (diagnoses.PASSES,) * self._delays.has_history
+            + (diagnoses.PROBES,) * slow.probed
         )
 
     def _costs(self, slow: Slow, measured: Harm | None) -> float | None:
@@ -243,16 +220,18 @@ class SlowDetector:
         self._named = {each.key: self._called(each, now_s) for each in wires}
         for each in wires:  # a switch may be the cause of several at once; with known leaves, the joint fit decides
             alone = self._job.fabric is not None or self._slow.alone(each.key, within_s=TOGETHER_S)
-            yield of_wire(each, self._named[each.key], self._settings.window_s, alone=alone)
-        yield from (of_rank(each, self._job.rank_node[each.found[-1].rank]) for each in self._late.confirmed())
-        yield from (of_foreign(each) for each in self._foreign.confirmed())
-        yield from (of_unread(each) for each in self._unread.confirmed())
-        yield from (of_workload(each) for each in self._lost.confirmed())
+            yield diagnoses.of_wire(each, self._named[each.key], self._settings.window_s, alone=alone)
+        yield from (
+            diagnoses.of_rank(each, self._job.rank_node[each.found[-1].rank]) for each in self._late.confirmed()
+        )
+        yield from (diagnoses.of_foreign(each) for each in self._foreign.confirmed())
+        yield from (diagnoses.of_unread(each) for each in self._unread.confirmed())
+        yield from (diagnoses.of_workload(each) for each in self._lost.confirmed())
 
-    def _called(self, wire: Confirmed[NetworkFault], now_s: float) -> Named:
+    def _called(self, wire: Confirmed[diagnoses.NetworkFault], now_s: float) -> diagnoses.Named:
         before = self._named.get(wire.key)
         if before is None:
-            return Named(*named(wire.found)[:2], at_s=wire.confirmed_s)
+            return diagnoses.Named(*diagnoses.named(wire.found)[:2], at_s=wire.confirmed_s)
         return before.again(wire.found, now_s=now_s)
 
 
@@ -263,9 +242,9 @@ def _may_wait_for_others(slow: Slow, measured: Harm, unobserved: frozenset[int])
     return bool(-np.log(1.0 - slow.saved) < EXPLAINED * measured.log_ratio)
 
 
-def _likely(slow: Slow, waits: Waits) -> dict[Hypothesis, float]:
+def _likely(slow: Slow, waits: Waits) -> dict[diagnoses.Hypothesis, float]:
     """Return the log likelihood of all hypotheses about one fault: of the fit and of the queue location."""
-    found: dict[Hypothesis, float] = {}
+    found: dict[diagnoses.Hypothesis, float] = {}
     for entity, nats in slow.standing.items():
         extra = waits.nats(entity.node, entity.way)
         share, peer = waits.legs(entity.node)

@@ -6,13 +6,13 @@ the time implied by peers), queue location, one-way delays; compute gap and the 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.slow.compute_gaps import Late
-from faults.slow.findings import Slow
+from faults.slow.merge import Slow
 from faults.slow.persistence import Confirmed
 from faults.slow.workload import Lost
 
@@ -68,8 +68,6 @@ def named(polls: Sequence[NetworkFault]) -> Hypothesis:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The name of a fault and its time."""
-
     node: int
     peer: int | None
     at_s: float
@@ -130,7 +128,6 @@ def of_wire(confirmed: Confirmed[NetworkFault], place: Named, window_s: float, *
 
 
 def of_rank(confirmed: Confirmed[Late], node: int) -> Diagnosis:
-    """Diagnose a rank that is late by its own computing."""
     last = confirmed.found[-1]
     against = "its peers, since the first step" if last.from_start else "before"
     return Diagnosis(
@@ -150,50 +147,36 @@ def of_rank(confirmed: Confirmed[Late], node: int) -> Diagnosis:
 
 
 def of_foreign(confirmed: Confirmed[tuple[int, int]]) -> Diagnosis:
-    """Diagnose foreign bytes on the job's network."""
     source, target = confirmed.found[-1]
-    return Diagnosis(
-        fault=FaultClass.COMM_SLOW,
-        scope=Scope.WORKLOAD,
-        node=source,
-        peer=target,
-        direction=Direction.FORWARD,
-        onset_s=max(0.0, confirmed.first_s),
-        detected_s=confirmed.confirmed_s,
-        isolate=False,
-        confidence=_confidence(2),
-        reason=f"foreign traffic: connections that the job did not open carry it from {source} to {target}",
-        evidence=(CONNECTIONS, PAIRS),
-    )
+    reason = f"foreign traffic: connections that the job did not open carry it from {source} to {target}"
+    found = _workload(confirmed, FaultClass.COMM_SLOW, reason, CONNECTIONS, PAIRS, node=source)
+    return found.model_copy(update={"peer": target, "direction": Direction.FORWARD})
 
 
 def of_unread(confirmed: Confirmed[int]) -> Diagnosis:
-    """Diagnose a process that does not read its received bytes."""
     node = confirmed.found[-1]
+    reason = f"senders to node {node} wait for its receive window: its process reads too slowly, the network is free"
+    return _workload(confirmed, FaultClass.NONCOMM_SLOW, reason, UNREAD, node=node)
+
+
+def of_workload(confirmed: Confirmed[Lost]) -> Diagnosis:
+    last = confirmed.found[-1]
+    return _workload(confirmed, FaultClass.NONCOMM_SLOW, f"{last.cause.value}: {last.share:.0%} of the time", GAP)
+
+
+def _workload(
+    confirmed: Confirmed[Any], fault: FaultClass, reason: str, *evidence: str, node: int | None = None
+) -> Diagnosis:
     return Diagnosis(
-        fault=FaultClass.NONCOMM_SLOW,
+        fault=fault,
         scope=Scope.WORKLOAD,
         node=node,
         onset_s=max(0.0, confirmed.first_s),
         detected_s=confirmed.confirmed_s,
         isolate=False,
-        confidence=_confidence(1),
-        reason=f"senders to node {node} wait for its receive window: its process reads too slowly, the network is free",
-        evidence=(UNREAD,),
-    )
-
-
-def of_workload(confirmed: Confirmed[Lost]) -> Diagnosis:
-    last = confirmed.found[-1]
-    return Diagnosis(
-        fault=FaultClass.NONCOMM_SLOW,
-        scope=Scope.WORKLOAD,
-        onset_s=max(0.0, confirmed.first_s),
-        detected_s=confirmed.confirmed_s,
-        isolate=False,
-        confidence=_confidence(1),
-        reason=f"{last.cause.value}: {last.share:.0%} of the time",
-        evidence=(GAP,),
+        confidence=_confidence(len(evidence)),
+        reason=reason,
+        evidence=evidence,
     )
 
 

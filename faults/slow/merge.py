@@ -1,21 +1,20 @@
-"""Merges the findings of probes and of sockets.
+"""Findings of one evaluation: merges those of probes and of sockets.
 
 Probes come first: an edge that they find slow is slow, whatever else loads the host.  A socket finding that probes
 contradict is dropped, because sockets also wait for the job, the host and each other.  A link that its own past
 supports stays, because a probe may take another path than the job's bytes.  Log likelihoods of both kinds add up, for
-each hypothesis.  Against a NIC with more than one supporting probe sockets count at most `SOCKETS_TELL`: alone they
+each hypothesis.  Against a NIC with more than one supporting probe sockets count at most `MAX_SOCKET_NATS`: alone they
 tend to take a Tx for its busiest link, since short messages hardly show it.  Where trains prefer a link to the NIC at
-its end, sockets count at most `BESIDE_LINK` more for that NIC.
+its end, sockets count at most `MAX_NATS_OVER_LINK` more for that NIC.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
 from faults.diagnosis import Direction
-from faults.slow.findings import Slow
 from faults.slow.probe_likelihood import MAX_NATS, Probed, View
 from faults.slow.sparse_fit import Entity, apart
 
@@ -25,6 +24,20 @@ MAX_SOCKET_NATS: Final = 2.0  # nats
 MAX_NATS_OVER_LINK: Final = 8.0  # the most that sockets add for a NIC over its link, where trains prefer that link
 NIC_WAYS: Final = (Direction.TX, Direction.RX, Direction.BOTH)
 Place = tuple[int, int | None, Direction]
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    entity: Entity
+    saved: float  # share of the window's time
+    own: bool  # against its own history; otherwise against its peers
+    standing: Mapping[Entity, float] = field(default_factory=dict)  # log likelihoods of it and of its alternatives
+    probed: bool = False  # found by probes
+
+    @property
+    def key(self) -> Hashable:
+        """Return the key of persistence: a NIC in any direction, or a link."""
+        return self.entity.place
 
 
 def joined(

@@ -1,10 +1,8 @@
 """Slow edges of a live job: windows of socket counters against baselines, the fit, and the tests that it has to pass.
 
-The cost of an entity is the busy time that its slowest pair would be spared:
-    saved_e = sum over classes of max over pairs of e of busy_ij / window (1 - exp(-a_ij)),  ratio = 1 / (1 - saved)
-with a_ij the part of the slowdown that the fit gives to e.  The slowest edge sets the speed of a collective; the others
-wait for it and look slow too.  An entity that saves less than `pacing_share` of the worst is dropped, and so is one at
-an end of a worse one: a link into a node that cannot forward is held up first.
+The slowest edge sets the speed of a collective; the others wait for it and look slow too.  An entity that saves less
+than `pacing_share` of the worst is dropped, and so is one at an end of a worse one: a link into a node that cannot
+forward is held up first.  docs/explanation/faults/slow.md, "Slowest edge and harm"
 """
 
 from collections.abc import Hashable, Sequence
@@ -16,9 +14,7 @@ from numpy.typing import NDArray
 
 from faults.fabric import Floats, Ints
 from faults.slow.baselines import History, Usual, alike_in_rows, classes, common, of_now, on_the_wire, peers
-from faults.slow.cross_traffic import foreign_pairs, touched
-from faults.slow.findings import Slow
-from faults.slow.merge import MAX_AT_START, joined
+from faults.slow.merge import MAX_AT_START, Slow, joined
 from faults.slow.one_way_delays import Delays
 from faults.slow.probe_likelihood import View
 from faults.slow.settings import SlowSettings
@@ -29,10 +25,34 @@ LONGER: Final = 0.72  # of the noise: of twice the window (measured: 0.71 of lon
 STARVED: Final = 0.3  # of the busy time: then the receiver's process or the sender's buffer is the limit
 
 
+def foreign_pairs(span: Span, usual_rate: Floats, fastest_mbit: float, share: float) -> NDArray[np.bool_]:
+    """Return pairs with foreign traffic: bytes that share a node's NIC and look like a slow NIC.
+
+    Such a pair has more connections than the job opened (the median over pairs), and its bytes exceed, or exceeded
+    until they closed, its usual rate (bytes per second; NaN: none) by at least `share` of the fastest pair's bandwidth.
+    Either end shows a connection, so the peer's rows show that of a node without an agent.
+    """
+    connections = np.fmax(span.connections, span.connections.T)
+    seen = np.isfinite(connections)
+    if not seen.any() or not np.isfinite(fastest_mbit):
+        return np.zeros(span.bytes.shape, dtype=np.bool_)
+    rate = span.rate()
+    extra = seen & (connections > float(np.median(connections[seen])))
+    more_mbit = 8e-6 * (rate - np.nan_to_num(usual_rate))
+    closed = ~np.isfinite(rate)  # its count fell with the connection, so the amount is unknown
+    flagged: NDArray[np.bool_] = extra & (closed | (more_mbit >= share * fastest_mbit))
+    return flagged
+
+
+def touched(foreign: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return all pairs that share a node with foreign bytes: these explain any slowness there, acknowledgements too."""
+    busy: NDArray[np.bool_] = np.logical_or(foreign.any(axis=1), foreign.any(axis=0))
+    shared: NDArray[np.bool_] = busy[:, None] | busy[None, :]
+    return shared
+
+
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """One interval, for all pairs."""
-
     log: Floats  # of the bandwidth in use; NaN if it is no measure of the network
     busy: Floats
     change: Floats  # from one half to the other
@@ -41,8 +61,6 @@ class _Window:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """The evaluation of one window."""
-
     slow: tuple[Slow, ...]
     bandwidth_mbit: Floats
     usual_mbit: Floats
@@ -66,7 +84,6 @@ class NetworkDetector:
 
     @property
     def has_history(self) -> bool:
-        """Return whether pairs can be compared with their own past."""
         return len(self._history) >= self._settings.enough_windows
 
     def look(
@@ -103,7 +120,6 @@ class NetworkDetector:
         return Evaluated(slow, mbit, mbit if usual is None else np.exp(usual.log_mbit), foreign, unread, unobserved)
 
     def _changed(self, now_s: float) -> Floats:
-        """Return the change of log bandwidth, from the first half of the window to the second."""
         s = self._settings
         half_s = s.window_s / 2
         halves = [self._sockets.span(now_s - k * half_s, now_s - (k - 1) * half_s) for k in (2, 1)]
@@ -139,7 +155,6 @@ class NetworkDetector:
         return tuple((int(i), int(j)) for i, j in np.argwhere(foreign))
 
     def _carried(self) -> Floats:
-        """Return the bytes of each pair since its connection was opened."""
         return np.array(
             [row[-1].peers[:, ACKED] if row else np.full(self._sockets.nodes, np.nan) for row in self._sockets.rows]
         )
@@ -214,7 +229,6 @@ def _observed(window: _Window, usual: Usual, kind: Ints, passes: tuple[Floats, F
 
 
 def _saved(entity: Entity, kind: Ints, busy: Floats) -> float:
-    """Return the share of the window that would be spared without the entity, by its part of the fit."""
     spared = busy * (1.0 - np.exp(-entity.amplitudes(len(kind))))
     parts = [np.max(spared[kind == number], initial=0.0) for number in np.unique(kind[kind >= 0])]
     return float(min(0.95, np.sum(parts)))

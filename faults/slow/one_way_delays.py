@@ -1,26 +1,26 @@
-"""One-way delays of passes, as slowdowns of their pairs against their own past.
+"""One-way delays of passes, as slowdowns y of their pairs against their own past, with clock offsets o (`ahead_of`).
 
-    d_ij = min(received_j - called_i - (o_j - o_i), received_j - called_j)     o: clock offsets (`clock_offsets`)
+    d_ij = min(received_j - called_i - (o_j - o_i), received_j - called_j)
     y_ij = log(1 + (median d_ij now - median d_ij usual) / D),   D = mean of the usual medians
 
-The later of both calls begins the message.  Clocks a few milliseconds apart do not show which, so they are aligned
-first.  The rest of an offset cancels in the difference as far as the usual is recent: it is of the last `BASELINE`
-messages.  The message must exceed a shaper's burst.  Without a past, a pair is compared with the median of its peers,
-and clock offsets stay in.
+The later of both calls begins the message.  The rest of an offset cancels in the difference as far as the usual is
+recent: it is of the last `BASELINE` messages.  The message must exceed a shaper's burst.  Without a past, a pair is
+compared with the median of its peers, and clock offsets stay in.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from faults.fabric import Floats
+from faults.fabric import Floats, Ints
 from faults.observations import Observation, PointToPoint
-from faults.slow.clock_offsets import FEWEST as FEWEST_WAITED
-from faults.slow.clock_offsets import QUICK, WAITED_S, ahead_of
 
+WAITED_S: Final = 2e-4  # below the transit time of a message worth timing, above the wake-up of a waiting thread
+QUICK: Final = 0.25  # the share of messages without other traffic on their path
+FEWEST_WAITED: Final = 8  # messages of a pair
 NORMAL: Final = 1.4826
 MEDIAN_LOSS: Final = 1.2533  # sqrt(pi / 2): the standard error of a median against a mean's
 BASELINE: Final = 128  # messages: 20 s of steps at 6 Hz, in which a clock drift of 50 ppm moves 1 ms
@@ -33,6 +33,56 @@ MAX_RECENT: Final = 1024  # messages that are not old enough, while the job stan
 KEPT_STEPS: Final = 8  # to wait for the other side of a pass
 LONGEST_S: Final = 10.0  # after a call; a longer time belongs to a step of this number before a restart
 NO_TIME_S: Final = -1e-3  # below the time of any message by aligned clocks: one of them was set since
+
+
+def ahead_of(ways_s: Mapping[tuple[int, int], float], *, nodes: int) -> Floats:
+    """Return the clock offsets o_j - o_i by pair [i, j], from `_Pair.way_s`; NaN if messages do not determine them.
+
+        m_ij = low quartile over the past of received_j - called_i,  where received_j - called_j > WAITED_S
+             = w + o_j - o_i                                   w: transit time, equal for all
+        minimise  sum (m_ij - w - (o_j - o_i))^2               sum o = 0
+
+    The receiver's clock alone shows whether a message was waited for; a message that had arrived before shows only a
+    late call.  A ring, or messages both ways, separate w from the offsets.  Transit times differ far less than NTP
+    clocks.
+    """
+    apart = np.full((nodes, nodes), np.nan)
+    left = set(ways_s)
+    while left:
+        pairs = _joined(left)
+        left -= pairs
+        members = sorted({end for pair in pairs for end in pair})
+        at = {node: place for place, node in enumerate(members)}
+        ends = np.array([(at[source], at[target]) for source, target in sorted(pairs)])
+        known_s = np.array([ways_s[pair] for pair in sorted(pairs)])
+        found, known = _solved(ends, known_s, count=len(members))
+        if known:
+            apart[np.ix_(members, members)] = found[None, :] - found[:, None]
+    return apart
+
+
+def _solved(ends: Ints, known_s: Floats, *, count: int) -> tuple[Floats, bool]:
+    """Return the offsets by the normal equations, and whether they are determined, up to their sum."""
+    source, target = ends.T
+    matrix, side = np.zeros((count + 1, count + 1)), np.zeros(count + 1)
+    for at, sign in ((source, -1.0), (target, 1.0)):
+        np.add.at(matrix, (at, at), 1.0)
+        np.add.at(matrix, (at, count), sign)
+        np.add.at(matrix, (count, at), sign)
+        np.add.at(side, at, sign * known_s)
+    np.add.at(matrix, (source, target), -1.0)
+    np.add.at(matrix, (target, source), -1.0)
+    matrix[count, count], side[count] = len(ends), known_s.sum()
+    found, _, rank, _ = np.linalg.lstsq(matrix, side, rcond=None)
+    return np.asarray(found[:-1], dtype=np.float64), bool(rank == count)
+
+
+def _joined(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    ends, found = set(next(iter(sorted(pairs)))), set[tuple[int, int]]()
+    while more := {pair for pair in pairs - found if ends & set(pair)}:
+        found |= more
+        ends |= {end for pair in more for end in pair}
+    return found
 
 
 class _Taken(NamedTuple):
@@ -50,7 +100,6 @@ class _Pair:
     taken: int = 0
 
     def ripen(self, until_s: float, *, forget: bool) -> None:
-        """Move earlier messages into the baseline, or discard them."""
         while self.recent and self.recent[0][0] < until_s:
             _, message = self.recent.popleft()
             if not forget:
@@ -58,7 +107,6 @@ class _Pair:
                 self.taken += 1
 
     def now(self, from_s: float, to_s: float, *, apart_s: float) -> tuple[float, float, int] | None:
-        """Return location, scatter and count of the messages of an interval."""
         inside = [message for at_s, message in self.recent if from_s < at_s <= to_s]
         if len(inside) < FEWEST:
             return None
@@ -104,7 +152,6 @@ class Delays:
             pair.ripen(until_s, forget=suspected)
 
     def slowdowns(self, from_s: float, to_s: float) -> tuple[Floats, Floats]:
-        """Return y and its standard error, NaN with too few messages."""
         pairs, known_s = self._passes, self.clocks_apart_s()
         apart_s = np.nan_to_num(known_s)
         y, sigma = np.full((2, self._nodes, self._nodes), np.nan)

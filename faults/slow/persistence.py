@@ -66,5 +66,4 @@ class Persistence(Generic[Found]):
         return all(abs(track.first_s - first_s) > within_s for other, track in self._tracks.items() if other != key)
 
     def open(self) -> Mapping[Hashable, Found]:
-        """Return the last findings of all suspects and confirmed faults."""
         return {key: track.found[-1] for key, track in self._tracks.items()}

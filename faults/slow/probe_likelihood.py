@@ -1,23 +1,11 @@
 """Evidence of one-way probes against NICs and links: a likelihood ratio over the time of onset and the slowdown.
 
 A probe's r (`probe_ratios`) is, with shares W, B and F, at the link's rate, among the job's bytes, or too fast, because
-a halted sender or a shaper's burst let the second half catch up:
-
-    p(r | a) = W N(r - a; SIGMA) + B [r > a] exp(a - r) + F / FASTEST [r < a]      into a NIC that is slower by a (log)
-             - H N(r - a; SIGMA) + H (N(r; SIGMA) exp(1 - e^a) + [0 < r < a] e^r exp(e^r - e^a))      out of one
-    p(r)     = p(r | 0), mixed with this job's healthy probes, weighted by their number
-    L_ij(a, t) = sum over the probes of ij since t of log p(r | a) / p(r)
-    Tx of k: sum_j L_kj(a, t)      Rx of k: sum_j L_jk(a, t)      both: their sum, an a for each      link: L_ij(a, t)
-
-A share H of the trains from a slow sender queues again behind the job's bytes at the receiver.  Their wait
-(exponential, of a train's length) lets the second half catch up, completely if it exceeds the sender's delay.  Such a
-train has the usual time and must not clear the sender or a link.
-
-Only trains at the rate of a support a.  Slower trains met bytes, as several in a row do while a host stalls; of a slow
-link most trains agree.
-
-The gain of a hypothesis is the largest over t and a; its price is log(candidates * times / q), as in `sparse_fit`.
-Further hypotheses are found without the pairs of the first.
+a halted sender or a shaper's burst let the second half catch up.  A share H of the trains from a slow sender queues
+again behind the job's bytes at the receiver.  Their wait (exponential, of a train's length) lets the second half catch
+up, completely if it exceeds the sender's delay; such a train has the usual time and must not clear the sender or a
+link.  Only trains at the rate of a support a: slower trains met bytes, as several in a row do while a host stalls.
+Further hypotheses are found without the pairs of the first.  Formulas: docs/explanation/faults/slow.md, "Probes"
 """
 
 from collections.abc import Mapping
@@ -63,7 +51,6 @@ class Probed:
     into: Floats  # the same into a NIC
 
     def entities(self, false_per_window: float) -> tuple[Entity, ...]:
-        """Return the hypotheses worth more than their price, the likeliest first."""
         left, found = self, list[Entity]()
         while len(found) < MAX and len(left.pairs):
             best = left.best(false_per_window)
@@ -74,7 +61,6 @@ class Probed:
         return tuple(found)
 
     def best(self, false_per_window: float) -> Entity | None:
-        """Return the hypothesis with the largest gain above its price, if any."""
         moments = float(np.log(len(SINCE_S)))
         nic = float(np.log(self.nodes / false_per_window)) + moments
         link = float(np.log(max(2, len(self.pairs)) / false_per_window)) + moments
@@ -88,12 +74,10 @@ class Probed:
         return best[1]
 
     def less(self, entity: Entity) -> "Probed":
-        """Return the ratios without the pairs that the entity slows."""
         slowed = entity.where(self.nodes)[self.pairs[:, 0], self.pairs[:, 1]]
         return Probed(self.nodes, self.own, self.pairs[~slowed], self.nats[~slowed], self.into[~slowed])
 
     def likely(self) -> Mapping[Entity, float]:
-        """Return the log likelihood ratios of all hypotheses about the probed pairs."""
         found: dict[Entity, float] = {}
         for way, (gains, slowdown) in self._tables().items():
             gain = gains - MAX_NATS if way is Direction.BOTH else gains
@@ -129,7 +113,6 @@ class Health:
         self._table = np.empty((0, 0, 0))
 
     def take(self, ratios: Floats) -> None:
-        """Add probes that became usual."""
         np.add.at(self._counts, _bins(ratios), 1.0)
         if self._counts.sum() > KEPT:
             self._counts /= 2.0
@@ -178,8 +161,6 @@ class View:
 
 
 class ProbeEvidence:
-    """Probes of all pairs, evaluated together."""
-
     def __init__(self, nodes: int, *, keep_s: float, ripe_s: float) -> None:
         self._nodes, self._health = nodes, Health()
         self._probes = Probes(nodes, keep_s=keep_s, ripe_s=ripe_s)
@@ -209,7 +190,6 @@ def _entity(node: int, peer: int | None, way: Direction, slowdown: float) -> Ent
 
 
 def _most(nats: Floats) -> tuple[Floats, Floats]:
-    """Return, for each line, the largest value over times and slowdowns, and its slowdown."""
     flat = nats.reshape(len(nats), -1)
     at = flat.argmax(axis=1) if flat.size else np.zeros(len(nats), dtype=np.int64)
     return flat[np.arange(len(flat)), at], SLOWDOWNS[at % SLOWDOWNS.size]

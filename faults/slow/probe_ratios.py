@@ -3,11 +3,10 @@
     r = log(1 + (v - b) / s)        v: tail of the train, b: usual, s = b
                                     without a tail v = received - sent, s: mean of b over pairs
 
-The receiver's clock alone times the tail, so no clock offset or drift enters, and a shaper's burst has left with the
-first half.  Three of four trains meet no traffic and take b within 2 %, on a loaded host too; the others queue among
-the job's bytes (November 2026).  So b is the mode of the past: the middle of the shortest stretch that holds a quarter
-of it (the shorth).  A pair is compared with its own past, and its tail also with the other pairs now, which finds
-faults present from the start.
+Three of four trains meet no traffic and take b within 2 %, on a loaded host too; the others queue among the job's bytes
+(November 2026).  So b is the mode of the past: the middle of the shortest stretch that holds a quarter of it (the
+shorth).  A pair is compared with its own past, and its tail also with the other pairs now, which finds faults present
+from the start.
 """
 
 from collections import deque
@@ -102,7 +101,6 @@ class Probes:
         return np.concatenate([np.empty(0), *(r[np.isfinite(r)] for r in found)])
 
     def ratios(self, from_s: float) -> Ratios | None:
-        """Return the ratios of all probes that became known later; None without any."""
         at_s, values_s = self._recent[:, 0], self._recent[:, 1]
         inside = at_s > from_s
         if not inside.any():

@@ -1,14 +1,11 @@
 """Locates queued bytes: one-way evidence from counters of both ends, read at one time.
 
-    A_ij = received_j - acked_i - b_ij (t_j - t_i + o_ij)     acknowledgements on their way back, within 0 .. U_ij
-    F_ij = U_ij - A_ij,   U_ij = unacked_i m                  data in flight, of all that is outstanding
     o_ij = median over the past of (received_j - acked_i) / b_ij - (t_j - t_i) while busy, without the common part
 
-with b the bandwidth in use, t the times of the two polls, m the bytes of a packet.  A clock offset is a constant part
-of o and cancels; so does a slow drift, as far as the past is recent; the part common to all pairs stays.  Most healthy
-pairs have few bytes in flight and so no such past: theirs comes from messages (`clock_offsets`), or half of the
-outstanding bytes count as data, which is neutral.  Without passes the clocks are taken as aligned.  Behind the Tx of k
-queue sum F_kj + sum A_jk; behind its Rx sum F_jk + sum A_kj.
+A clock offset is a constant part of o and cancels; so does a slow drift, as far as the past is recent; the part common
+to all pairs stays.  Most healthy pairs have few bytes in flight and so no such past: theirs comes from messages
+(`ahead_of`), or half of the outstanding bytes count as data, which is neutral.  Without passes the clocks are taken as
+aligned.  docs/explanation/faults/slow.md, "Location of queued bytes"
 """
 
 from collections import deque
@@ -49,12 +46,10 @@ class Waits:
     acks: Floats
 
     def sides(self, node: int) -> tuple[float, float]:
-        """Return the bytes behind the Tx and behind the Rx of a node."""
         sent, received = self._ways()
         return float(sent[node].sum()), float(received[node].sum())
 
     def nats(self, node: int, way: Direction) -> float:
-        """Return the log likelihood of a direction of a node's NIC."""
         tx, rx = self.sides(node)
         if max(tx, rx) < MIN_BYTES or way not in (Direction.TX, Direction.RX):
             return 0.0
@@ -88,7 +83,6 @@ class Waiting:
         self._past: deque[_Moment] = deque(maxlen=KEPT_POLLS)
 
     def take(self, now_s: float, *, suspected: bool, ripe_s: float) -> None:
-        """Read the new times; old ones join the past, or are discarded during a suspicion."""
         last_s = self._moments[-1].at_s if self._moments else now_s - self._settings.window_s
         polls = max(self._sockets.rows, key=len)  # of any node: one without an agent has none
         for at_s in sorted({row.at_s for row in polls if last_s < row.at_s <= now_s}):
@@ -103,7 +97,6 @@ class Waiting:
     def window(
         self, from_s: float, to_s: float, *, now_mbit: Floats, usual_mbit: Floats, clocks_apart_s: Floats
     ) -> Waits:
-        """Return means over an interval."""
         rate = np.nan_to_num(now_mbit) * 1e6 / 8
         otherwise_s = -clocks_apart_s if np.isfinite(clocks_apart_s).any() else np.zeros_like(rate)
         offset_s = self._offsets(np.nan_to_num(usual_mbit) * 1e6 / 8, otherwise_s)

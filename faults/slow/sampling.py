@@ -17,8 +17,6 @@ MAX_NUMBERS: Final = 4_000_000  # 16 MB
 
 
 class Sample:
-    """A sample of vectors of one length."""
-
     def __init__(self, length: int, horizon: int) -> None:
         rows = int(np.clip(MAX_NUMBERS // max(1, length), MIN_ROWS, MAX_ROWS))
         self._most, self._length, self._horizon = rows, length, horizon
@@ -36,7 +34,6 @@ class Sample:
 
     @property
     def rows(self) -> Floats:
-        """Return the kept vectors, oldest first."""
         return self._rows[: self._count].astype(np.float64)
 
     def _thin_out(self) -> None:

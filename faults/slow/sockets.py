@@ -1,8 +1,6 @@
 """Counters of all pairs over time, and their differences: bytes, busy time, bandwidth in use.
 
-    bandwidth_ij = 8 (acked_ij(t2) - acked_ij(t1)) / (busy_ij(t2) - busy_ij(t1))      [Mbit/s, busy in us]
-
-counts only time with outstanding bytes, so it does not depend on the polling rate.
+The bandwidth counts only time with outstanding bytes, so it does not depend on the polling rate.
 """
 
 from bisect import bisect_left, bisect_right
@@ -53,8 +51,6 @@ class Span:
 
 
 class Sockets:
-    """The last polls of every node, in order of time."""
-
     def __init__(self, nodes: int, keep_s: float) -> None:
         self.nodes = nodes
         self.rows: tuple[deque[Row], ...] = tuple(deque() for _ in range(nodes))
@@ -110,14 +106,12 @@ class Sockets:
 
 
 def between(rows: deque[Row], from_s: float, to_s: float) -> list[Row]:
-    """Return the polls of an interval."""
     first = bisect_left(rows, from_s, key=lambda row: row.at_s)
     last = bisect_right(rows, to_s, key=lambda row: row.at_s)
     return [rows[at] for at in range(first, last)]
 
 
 def is_of_sockets(seen: Observation) -> bool:
-    """Return whether `Sockets` stores this kind."""
     return isinstance(seen.values, Socket | SocketPoll)
 
 

@@ -1,20 +1,11 @@
 """Explains the slow pairs by NICs and links: a sparse fit over one window of a live job.
 
-Each pair (i, j) is observed by its sockets, s_ij, and, for one-way messages, by its delay, y_ij; both are log slowdowns
-with noise sigma.  A fault slows what it sends with amplitude a, and, because TCP's acknowledgements share the queue,
-the sockets of the opposite direction with 0 <= c <= a, which is free:
-
-    Tx of k     s_kj = a, y_kj = a        s_jk = c        y_jk = 0       all j
-    Rx of k     s_jk = a, y_jk = a        s_kj = c        y_kj = 0
-    both of k   s_kj = y_kj = a           s_jk = y_jk = c
-    link i, j   s_ij = a, y_ij = a        s_ji = c, y_ji = c             (a message has acknowledgements of its own)
-
-    minimise  sum rho((observed - fit) / sigma) + sum of prices,        rho: Huber, quadratic to 3 sigma
-    price     log(candidates of its kind / false_per_window), 1/2 log(pairs) more where c > 0
-
-A residual below -2 sigma is cut: a pair that became faster is no evidence.  A slow NIC slows more than one pair.
-Entities are added one at a time, all amplitudes fitted again, and dropped if the others explain as much.  `standing`
-compares all hypotheses about the ends of one entity; their sums over evaluations decide the diagnosis.
+Each pair is observed by its sockets and, for one-way messages, by its delay; both are log slowdowns.  A fault slows
+what it sends with amplitude a, and, because TCP's acknowledgements share the queue, the sockets of the opposite
+direction with 0 <= c <= a, which is free.  A residual below -2 sigma is cut: a pair that became faster is no evidence.
+A slow NIC slows more than one pair.  Entities are added one at a time, all amplitudes fitted again, and dropped if the
+others explain as much.  `standing` compares all hypotheses about the ends of one entity; their sums over evaluations
+decide the diagnosis.  Objective: docs/explanation/faults/slow.md, "NIC, direction or link"
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,7 +53,6 @@ class Observed:
         return max(2, int(np.count_nonzero(np.isfinite(self.sockets) | np.isfinite(self.delays))))
 
     def less(self, entities: Sequence["Entity"]) -> "Observed":
-        """Return the residuals without the entities."""
         sockets, delays = self.sockets.copy(), self.delays.copy()
         for entity in entities:
             sockets -= entity.amplitudes(len(self))
@@ -70,7 +60,6 @@ class Observed:
         return replace(self, sockets=sockets, delays=delays)
 
     def loss(self) -> float:
-        """Return Huber's loss over all pairs."""
         return float(np.nansum(_loss(self.sockets / self.sigma)) + np.nansum(_loss(self.delays / self.doubt)))
 
 
@@ -86,20 +75,16 @@ class Entity:
 
     @property
     def ends(self) -> frozenset[int]:
-        """Return the nodes of the entity."""
         return frozenset({self.node} if self.peer is None else {self.node, self.peer})
 
     @property
     def place(self) -> tuple[int, int | None]:
-        """Return the place without a direction."""
         return self.node, self.peer
 
     def amplitudes(self, nodes: int) -> Floats:
-        """Return the entity's addition to the log slowdown of each pair's sockets."""
         return self._added(nodes, self.leak)
 
     def late(self, nodes: int) -> Floats:
-        """Return the entity's addition to the log delay of each pair's messages."""
         return self._added(nodes, self.leak if self.way in (Direction.BOTH, Direction.FORWARD) else 0.0)
 
     def where(self, nodes: int) -> NDArray[np.bool_]:
@@ -126,7 +111,6 @@ class Gains:
     leak: Floats
 
     def entity(self, node: int, peer: int | None, way: Direction) -> Entity:
-        """Return the hypothesis as an entity."""
         at = node if peer is None else (node, peer)
         return Entity(node, peer, way, float(self.slowdown[at]), float(self.leak[at]))
 
@@ -213,7 +197,6 @@ def _prices(observed: Observed, false_per_window: float) -> _Prices:
 
 
 def _gains(left: Observed, second: float) -> dict[Direction, Gains]:
-    """Return the gains of all hypotheses; a second amplitude pays its price, or is dropped."""
     turned = left.turned
     out, into = _shift(_without_others(left)), _shift(_without_others(turned))
     back_out = _shift((turned.sockets, turned.sigma), out.slowdown)
@@ -300,7 +283,6 @@ def _shift(values: tuple[Floats, Floats], most: Floats | None = None) -> Gains:
 
 
 def _best(left: Observed, prices: _Prices, chosen: Sequence[Entity]) -> Entity | None:
-    """Return the entity with the largest gain above its price, if any."""
     gains = _gains(left, 0.5 * float(np.log(left.pairs())))
     best: tuple[float, Entity | None] = (0.0, None)
     taken = {e.place for e in chosen}
@@ -339,6 +321,5 @@ def _dropped(chosen: list[Entity], observed: Observed, prices: _Prices) -> list[
 
 
 def _loss(z: Floats) -> Floats:
-    """Return Huber's rho."""
     size = np.abs(z)
     return np.where(size <= HUBER, 0.5 * size**2, HUBER * size - 0.5 * HUBER**2)

@@ -18,8 +18,6 @@ MEDIAN_LOSS: Final = 1.2533  # sqrt(pi / 2): the standard error of a median agai
 
 
 class Steps:
-    """Step boundaries of all ranks."""
-
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
         self._began: dict[int, dict[int, float]] = {}  # step -> rank -> first arrival
@@ -41,19 +39,16 @@ class Steps:
             self._beat(rank, seen.at_s, values.step)
 
     def last_s(self) -> float | None:
-        """Return when the last known step ended."""
         return float(self._table[0, self._count - 1]) if self._count else None
 
     def first_s(self) -> float | None:
         return self._first_s
 
     def between(self, from_s: float, to_s: float) -> Floats:
-        """Return the durations of the steps that ended in an interval."""
         ends_s, takes_s = self._table[:, : self._count]
         return np.asarray(takes_s[(ends_s > from_s) & (ends_s <= to_s)])
 
     def recent(self, from_s: float, to_s: float, least: int) -> Floats:
-        """Return the durations of an interval, or the last few if it holds fewer."""
         found = self.between(from_s, to_s)
         if found.size >= least:
             return found
@@ -120,7 +115,6 @@ NO_HARM: Final = Harm(0.0, 1.0)
 
 
 def harm(now_s: Floats, usual_s: Floats) -> Harm:
-    """Compare the current steps with the earlier ones."""
     if now_s.size < 3 or usual_s.size < 10:
         return NO_HARM
     logs, usual = np.log(now_s), np.log(usual_s[:: max(1, usual_s.size // INFORMATIVE)])

@@ -1,22 +1,21 @@
-"""Workload effects that make steps long without broken hardware, from the waits of some tens of steps.
+"""Effects of the workload and the host that make steps long without broken hardware: see `CpuWaits` for the host.
 
     w_s  = max over ranks of C_rs - median of C_s          the gain of step s if all ranks were equal
     W    = sum of w_s / sum of T_s                         waiting share
     G_s  = median over ranks of the compute gaps C_s       common part
 
-data imbalance     W at least `least_waiting`, and no rank has half of it: long batches fall on every rank in turn
-pauses             W as above, but most of it in few steps, not of one rank: garbage collection, page faults
-all pause at once  G_s at least four times its median in some steps, equal for all: checkpoint, evaluation, a long
-                   idle between steps (dlrover#1727 shows the cost of taking that for a hang)
+docs/explanation/faults/slow.md, "Workload effects"
 """
 
+from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from faults.fabric import Floats
+from faults.observations import Observation, Process
 
 FEWEST_STEPS: Final = 24
 MIN_WAITING: Final = 0.08  # of the step; healthy lab ranks lose 3 % to the last of eight
@@ -25,6 +24,8 @@ FEW: Final = 0.15  # of the steps
 MAX_OF_IT: Final = 0.7
 TOGETHER: Final = 4.0  # times the usual gap
 SAME: Final = 0.25  # scatter between ranks of a pause that all take
+KEPT: Final = 64  # polls of a rank
+SPAN_S: Final = 5.0  # the newest that count
 
 
 class Cause(StrEnum):
@@ -70,3 +71,53 @@ def _single(gap_s: Floats, step_s: float) -> Lost | None:
     few = max(1, int(FEW * len(waits)))
     concentrated = float(np.sort(waits)[-few:].sum() / waits.sum()) >= MAX_OF_IT
     return Lost(Cause.PAUSES if concentrated else Cause.IMBALANCE, share)
+
+
+class Waited(NamedTuple):
+    """Wait for a core, beyond the median of all ranks."""
+
+    seconds: float
+    from_s: float
+    until_s: float
+
+
+class CpuWaits:
+    """How long each rank waited for a core, against its peers: the host's effect on a rank.
+
+        Q_r = waited_r(last poll) - waited_r(last poll before `since`)     run-queue time of its main thread, by kernel
+        q_r = Q_r - median over ranks of Q
+
+    A rank that lost e in total since then waits for a core if q is at least half of e.  Without the kernel's figure the
+    result is unknown.
+    """
+
+    def __init__(self, ranks: int) -> None:
+        self._observed: list[deque[tuple[float, float]]] = [deque(maxlen=KEPT) for _ in range(ranks)]
+
+    def observe(self, seen: Observation) -> None:
+        rank, values = seen.rank, seen.values
+        if not isinstance(values, Process) or values.waited_s is None:
+            return
+        if rank is None or not 0 <= rank < len(self._observed):
+            return
+        of_rank = self._observed[rank]
+        if of_rank and (values.waited_s < of_rank[-1][1] or seen.at_s < of_rank[-1][0]):
+            of_rank.clear()  # another process
+        of_rank.append((seen.at_s, values.waited_s))
+
+    def waited(self, rank: int, since_s: float, now_s: float) -> Waited | None:
+        """Return the wait of a rank, since then or over the last `SPAN_S`; None without data of it or its peers."""
+        from_s = max(since_s, now_s - SPAN_S)
+        reported = [_between(polls, from_s) for polls in self._observed]
+        known = [each.seconds for each in reported if each is not None]
+        own = reported[rank]
+        if own is None or len(known) < 2:
+            return None
+        return Waited(own.seconds - float(np.median(known)), from_s, own.until_s)
+
+
+def _between(polls: deque[tuple[float, float]], from_s: float) -> Waited | None:
+    if not polls:
+        return None
+    at_s, waited_s = next((look for look in reversed(polls) if look[0] <= from_s), polls[0])
+    return Waited(polls[-1][1] - waited_s, at_s, polls[-1][0])

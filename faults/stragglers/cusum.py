@@ -1,16 +1,12 @@
-"""CUSUMs of likelihood ratios (Page 1954), for each size of slowdown and each node.
+"""CUSUMs of likelihood ratios (Page 1954), for each size of slowdown and each node, and runs of large windows.
 
-    H0: late = usual + sway + noise           innovation e0 = late - the filter's prediction
-    Hd: the same + d since the sum last was 0   innovation e1 = late - d - the prediction of a filter that knows d
-    S_d = max(0, S_d + log f(e1) - log f(e0)),    f(e) = (1 - p) N(e; 0, F) + p / pause
-
-Both filters are equal when S_d is 0 and have the same gain, so S_d is the log-likelihood ratio of all windows since,
-with sway and usual integrated out (Willsky and Jones 1976).  p is the share of windows with a pause; it bounds the
-evidence of one window.  No window counts more than a hiccup may.
+p is the share of windows with a pause; it bounds the evidence of one window.  No window counts more than a hiccup may.
+Formulas: docs/explanation/faults/stragglers.md, "Detection"
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import pi, sqrt
+from math import ceil, log, pi, sqrt
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,14 +14,15 @@ from numpy.typing import NDArray
 
 from faults.fabric import Floats
 from faults.stragglers.kalman import WINSOR, Gain, Validity
+from faults.stragglers.settings import StragglerSettings, nats_of_large
 
 STALE: Final = 0.25  # of a size: once the filter without slowdown has learnt the rest, windows have no more evidence
+MIN: Final = 3  # windows: the first is partial, and two cannot be compared for equality
+SURE: Final = 2.0  # standard errors of the duration
 
 
 @dataclass(frozen=True, slots=True)
 class CusumBank:
-    """CUSUM state per size and node."""
-
     evidence: Floats
     usual: Floats
     sway: Floats
@@ -35,8 +32,6 @@ class CusumBank:
 
 
 class Observed(NamedTuple):
-    """One window, by the filter without slowdown."""
-
     observed: NDArray[np.bool_]
     expected: Floats
     surprise: Floats  # 0 if not observed
@@ -44,7 +39,6 @@ class Observed(NamedTuple):
 
 
 def start(sizes: int, nodes: int) -> CusumBank:
-    """Return the bank before the first window."""
     zero = np.zeros((sizes, nodes))
     return CusumBank(zero, zero, zero, zero, zero, zero)
 
@@ -84,3 +78,40 @@ def step(
 
 def _log_density(score: Floats, pause: Floats) -> Floats:
     return np.asarray(np.log(np.exp(-0.5 * score * score) + pause))
+
+
+def windows_of(settings: StragglerSettings, window_s: float) -> int:
+    """Return the number of windows: 3 of 5 s, 5 of 2.5 s."""
+    return max(ceil(settings.hiccup_s / window_s), MIN)
+
+
+def alike(
+    lately: Sequence[Floats],
+    run: Floats,
+    settings: StragglerSettings,
+    *,
+    noise: float,
+    large_share: float,
+    bar: float,
+    window_s: float,
+) -> NDArray[np.bool_]:
+    """Return, per node, whether a run of large windows together lasts longer than a hiccup.
+
+    `lately`: lateness by window, the newest first; `run`: large windows in a row.  A slowdown may begin at any time of
+    the first window; the later windows are equally late, against n pauses, each anywhere within `pause`:
+
+        lasts = window (sum of (e^x_k - 1) / max of them - 2 noise / max x_k)        by the share of each window
+        log-likelihood ratio >= -n log p + log(pause / (2 sqrt(pi) noise)) - (x_n - x_(n-1))^2 / (4 noise^2)
+    """
+    found, count = np.zeros(run.size, dtype=bool), windows_of(settings, window_s)
+    nodes = np.flatnonzero(run >= count)
+    if len(lately) < count or not nodes.size:
+        return found
+    late = np.array([window[nodes] for window in lately[:count]])
+    most = late.max(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        windows = np.expm1(late).sum(axis=0) / np.expm1(most) - SURE * noise / most
+        same = log(settings.pause / (2.0 * sqrt(pi) * noise)) - ((late[0] - late[1]) / (2.0 * noise)) ** 2
+    enough = count * nats_of_large(large_share) + same >= bar
+    found[nodes] = (windows * window_s >= settings.hiccup_s) & enough
+    return found

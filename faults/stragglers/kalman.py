@@ -24,8 +24,6 @@ ODD: Final = 1.25  # nodes differ by more than a normal distribution of their sc
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """Means and covariance, per node."""
-
     usual: Floats
     sway: Floats
     usual2: Floats
@@ -54,7 +52,6 @@ def ahead(
     seconds: float,
     window_s: float,
 ) -> Validity:
-    """Predict the state `seconds` later."""
     keep = exp(-seconds / settings.wander_memory_s)
     slow = scales.noise**2 * window_s + 2.0 * settings.wander_memory_s * scales.wander**2  # stationary spectrum
     drift2 = max(slow / settings.memory_s**2, scales.drift2) * seconds  # a random walk that a filter follows so slowly
@@ -67,7 +64,6 @@ def ahead(
 
 
 def deviation(filter_state: Validity, noise: float) -> Floats:
-    """Return the standard deviation of an innovation."""
     return np.asarray(np.sqrt(filter_state.usual2 + 2.0 * filter_state.both + filter_state.sway2 + noise**2))
 
 

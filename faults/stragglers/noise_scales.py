@@ -1,16 +1,10 @@
 """Noise scales of a job, estimated online: jitter, wander and drift of nodes' means, permanent differences of nodes.
 
-Jitter by differences of successive windows; the rest by the Allan variance (Allan 1966) of means m_k of blocks of
-T = 60 s, at l = 1, 5 and 30 blocks apart:
-
-    D_l = var(m_k - m_k-l) / 2 = noise^2 / n + wander^2 (v - r_l) + drift^2 l T / 2      n windows a block
-    v   = 2 (tau/T)^2 (T/tau - 1 + e^-T/tau),   r_l = (tau/T)^2 (1 - e^-T/tau)^2 e^-(l-1) T/tau
-
-so D_5 - D_1 and D_30 - D_5 give wander and drift, and n (D_1 - wander^2 (v - r_1)) is the jitter for dependent windows.
-Blocks by medians over nodes; the prior has the weight of its block error, and drift counts beyond two standard errors.
-
-Jitter is the 1.5 sigma quantile of absolute values, not their median: one node of a replica is its median, so with
-eight nodes a median is 4 % too small, with four 8 %; this quantile is right to 1 %.
+Jitter by differences of successive windows; the rest by the Allan variance D_l of means of blocks of 60 s, at l = 1, 5
+and 30 blocks apart (formulas: docs/explanation/faults/stragglers.md, "Noise scales").  D_5 - D_1 and D_30 - D_5 give
+wander and drift, and n (D_1 - wander^2 (v - r_1)) is the jitter for dependent windows.  The prior has the weight of its
+block error.  Jitter is the 1.5 sigma quantile of absolute values, not their median: one node of a replica is its
+median, so with eight nodes a median is 4 % too small, with four 8 %; this quantile is right to 1 %.
 """
 
 from dataclasses import dataclass, replace
@@ -39,8 +33,6 @@ OVERLAP: Final = 3.0  # estimates a minute apart share most of their blocks
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """Noise scales; all as logs."""
-
     noise: float  # of a window
     spread: float
     wander: float
@@ -60,7 +52,6 @@ class Scales:
 
 
 def start(nodes: int, settings: StragglerSettings) -> Scales:
-    """Return the initial scales."""
     zero, nan = np.zeros(nodes), np.full(nodes, np.nan)
     return Scales(
         0.0, settings.spread, settings.wander, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0, 0, nan, zero, zero,
@@ -106,7 +97,6 @@ def by_block(
 
 
 def _wandering(known: Scales, mean: Floats, windows: float, settings: StragglerSettings) -> Scales:
-    """Add one estimate of the wander."""
     many = int(np.isfinite(mean - known.past[APART - 1]).sum())
     if many < settings.few:
         return known
@@ -132,7 +122,6 @@ def _wandering(known: Scales, mean: Floats, windows: float, settings: StragglerS
 def _drifting(
     known: Scales, mean: Floats, far: float, error: float, most: int, *, fifth: float, settings: StragglerSettings
 ) -> Scales:
-    """Estimate the growth from 5 to 30 blocks beyond wander."""
     if int(np.isfinite(mean - known.past[-1]).sum()) < settings.few:
         return known
     blocks = min(known.long_blocks + 1, most)
@@ -154,5 +143,4 @@ def _allan(difference: Floats) -> float:
 
 
 def _scale(values: Floats) -> float:
-    """Return the standard deviation around 0."""
     return of_rank(np.abs(values), WITHIN) / SIGMAS

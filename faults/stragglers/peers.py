@@ -1,10 +1,7 @@
-"""The common parts of nodes: the level of a role, and the data of a replica.
+"""The common parts of nodes: the level of a role (pipeline stage), and the data of a replica.
 
-    log gap_i(t) = role level(t) + replica(t) + usual_i + sway_i(t) + jitter
-
-The level is the median of all nodes of the same role (pipeline stage).  The common part of a replica is data: the
-median over its nodes, removed to the degree to which replicas differ (an empirical Bayes shrinkage), and completely if
-it is significant by itself.
+The common part of a replica is removed to the degree to which replicas differ (an empirical Bayes shrinkage), and
+completely if it is significant by itself.  Model: docs/explanation/faults/stragglers.md
 """
 
 from dataclasses import dataclass
@@ -71,7 +68,6 @@ class Roles:
         return Peers(self.replica)
 
     def alone(self, few: int) -> NDArray[np.bool_]:
-        """Return the nodes whose role has too few nodes."""
         return np.asarray((self.by_stage.size < few)[self.by_stage.row])
 
 
@@ -110,7 +106,6 @@ def _level(gap: Floats, roles: Roles, observed: Ints, few: int) -> Floats:
 
 
 def _shrunk(middle: Floats, observed: Ints, known: NDArray[np.bool_], noise: float) -> Floats:
-    """Return the part of each replica."""
     if not known.any():
         return middle
     error2 = np.zeros(middle.size)

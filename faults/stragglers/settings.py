@@ -38,7 +38,6 @@ class StragglerSettings(Frozen):
 
     @property
     def sizes(self) -> tuple[float, ...]:
-        """Return the sizes to detect, as logs."""
         return tuple(math.log(each) for each in self.slowdowns)
 
     def bars(self, nodes: int, window_s: float) -> tuple[float, ...]:

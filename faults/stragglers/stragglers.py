@@ -1,8 +1,6 @@
 """Finds nodes that compute longer than usual and than their peers.  docs/explanation/faults/stragglers.md
 
-Each window: the common part of nodes is removed (`peers`), noise scales are estimated (`noise_scales`), a Kalman filter
-of each node gives the prediction (`kalman`), and likelihood ratios are summed for each size of slowdown (`cusum`).  A
-run of large windows longer than pauses make by chance names a node too, so a large slowdown need not wait.  The usual
+A run of large windows longer than pauses make by chance names a node too, so a large slowdown need not wait.  The usual
 is learnt neither from large windows nor from a named node, whose slowdown is known only roughly.
 """
 
@@ -20,8 +18,7 @@ from faults.fabric import Floats, Ints
 from faults.stragglers import cusum as of_bank
 from faults.stragglers import kalman as of_filter
 from faults.stragglers import noise_scales, peers
-from faults.stragglers.consecutive_windows import alike, windows_of
-from faults.stragglers.cusum import CusumBank, Observed
+from faults.stragglers.cusum import CusumBank, Observed, alike, windows_of
 from faults.stragglers.kalman import Validity
 from faults.stragglers.noise_scales import Scales
 from faults.stragglers.peers import Roles
@@ -38,8 +35,6 @@ EVIDENCE: Final = ("compute-gap",)
 
 @dataclass(frozen=True, slots=True)
 class StragglerState:
-    """The state between two windows."""
-
     scales: Scales
     filter_state: Validity
     bank: CusumBank
@@ -65,8 +60,6 @@ class StragglerState:
 
 
 class _Found(NamedTuple):
-    """A node that crossed a bar."""
-
     node: int
     size: int | None  # None: by a run of large windows
     since_s: float
@@ -86,7 +79,6 @@ class Stragglers:
         self._alone = self.roles.alone(self.settings.few)
 
     def start(self) -> StragglerState:
-        """Return the state before the first window."""
         zero = np.zeros(self.nodes)
         none: Mapping[int, int] = MappingProxyType({})
         return StragglerState(
@@ -111,7 +103,6 @@ class Stragglers:
         return self._name(after, now_s, window_s)
 
     def _late(self, state: StragglerState, reported: Floats) -> tuple[Scales, Floats]:
-        """Return the scales and the lateness relative to peers."""
         own = state.filter_state.usual + state.filter_state.sway + state.shift
         common = peers.common(reported - own, self.roles, few=self.settings.few, noise=state.scales.noise)
         late = reported - common

@@ -12,10 +12,8 @@ from ray.scripts.scripts import cli as ray_cli
 from typer.testing import CliRunner
 
 from api.cli.app import app
-from deploy.remediation.cluster_interface import ClusterSnapshot
-from deploy.remediation.fleet_snapshot import evaluation_of
-from deploy.remediation.ray_nodes import RayNode
-from faults.quarantine.failure_domains import Groups, groups_of
+from deploy.remediation.cluster_interface import ClusterSnapshot, RayNode, evaluation_of
+from faults.quarantine.guardrails import Groups, groups_of
 from faults.quarantine.inputs import Member
 from tests.helm.chart import POSTGRES, Object, container, environment, one, pod_templates, render
 from tests.helm.test_templates import KUBERNETES_VERSIONS, PROMETHEUS_OPERATOR

@@ -3,7 +3,7 @@
 Written by torch/csrc/distributed/c10d/FlightRecorder*.hpp; read with format versions 2.x.
 """
 
-from faults.readers.flight.dump import Dump, Entry, Status, parse_dump, parse_pickle
+from faults.readers.flight.dump import Dump, parse_dump
 from faults.readers.flight.progress import flights
 
-__all__ = ["Dump", "Entry", "Status", "flights", "parse_dump", "parse_pickle"]
+__all__ = ["Dump", "flights", "parse_dump"]

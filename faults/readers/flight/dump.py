@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from faults.readers.documents import most_values, whole_document
-from faults.readers.fields import MAX_INDEX, Record, items, mapping, parse_json, text, whole
+from faults.readers.fields import MAX_INDEX, Record, decimal, items, mapping, parse_json, text, whole
+from faults.readers.lines import most_values, whole_document
 from faults.readers.parse_errors import MalformedError, ParseErrors
 from fleet.safe_pickle import PickleError, UnsafePickleError, read_pickle
 
@@ -27,7 +27,6 @@ class Entry:
     called_ns: int
     state: str  # scheduled, started, completed
     finished: bool
-    timeout_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,6 @@ def _entry(found: Any) -> Entry:
         called_ns=whole(found, "time_created_ns"),
         state=state,
         finished=_finished(found, state=state, backend=backend),
-        timeout_ms=whole(found, "timeout_ms", missing=0) or None,
     )
 
 
@@ -152,9 +150,7 @@ def _count(status: Any, key: str) -> int:
 
 
 def _decimal(value: Any) -> int:
-    if type(value) is not str or not value.isascii() or not value.isdecimal() or len(value) > 19:
-        raise MalformedError("pg_status has a number that is none")
-    return int(value)
+    return decimal(value, digits=19, defect="pg_status has a number that is none")
 
 
 def _members(found: Record, *, tally: ParseErrors) -> dict[str, tuple[int, ...]]:

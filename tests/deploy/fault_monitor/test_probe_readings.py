@@ -11,7 +11,8 @@ from deploy.fault_monitor.ingest import Ingest
 from deploy.telemetry.batch_codec import encode
 from deploy.telemetry.prober import Prober
 from faults.detector import Job
-from faults.observations import Observation, Probe, ProbeDeduplicator, ProbeReturned
+from faults.observations import Observation, Probe, ProbeReturned
+from faults.probe_dedup import ProbeDeduplicator
 from tests.deploy.telemetry.loopback import HERE, arrived, free_port
 
 ZERO_S = time.time()

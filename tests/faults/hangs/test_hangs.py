@@ -4,8 +4,7 @@ import pytest
 
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.monitor import MonitorSettings
-from faults.observations import Collective, Observation
-from faults.observations.kinds import Values
+from faults.observations import Collective, Observation, Values
 from faults.replay import replay
 from tests.faults.stories import LOOK_S, Story
 

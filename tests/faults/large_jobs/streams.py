@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 from faults.detector import Job, JobFabric
 from faults.fabric import Traffic
 from faults.observations import Collective, Observation, Socket
-from faults.simulator.cluster import Cluster, build
+from faults.simulator.cluster import Cluster, Shape, build
 from faults.simulator.compute import ComputePlane
 from faults.simulator.fault_schedule import FaultEvent
 from faults.simulator.noise import LAB
-from faults.simulator.shape import Shape
 from faults.simulator.slow import SlowPlane
 
 WINDOW_S = 5.0

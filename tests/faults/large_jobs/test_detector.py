@@ -16,7 +16,7 @@ from faults.fabric import Floats
 from faults.large_jobs import JobwideSettings, LargeJobDetector
 from faults.monitor import FaultMonitor
 from faults.observations import Observation, ProbeReturned
-from faults.observations.probe_dedup import MAX_OPEN
+from faults.probe_dedup import MAX_OPEN
 from faults.simulator.fault_schedule import FaultEvent, FaultKind
 from faults.stragglers import Stragglers, StragglerState
 from tests.faults.large_jobs.streams import WINDOW_S, Stream, cluster, job_of, socket

@@ -6,7 +6,7 @@ import pytest
 
 from faults.bundle import read_bundle, write_bundle
 from faults.detector import Job, JobFabric
-from faults.large_jobs.parallel_groups import roles_of
+from faults.large_jobs.detector import roles_of
 from faults.monitor import MonitorSettings
 from faults.readers.run import parse_run
 from fleet.documents import RuleError

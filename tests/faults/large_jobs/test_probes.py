@@ -8,9 +8,8 @@ import pytest
 from faults.detector import Job
 from faults.diagnosis import Diagnosis, Direction, Scope
 from faults.large_jobs import LargeJobDetector
-from faults.large_jobs.pairs import Sum, Trains
 from faults.large_jobs.settings import JobwideSettings
-from faults.large_jobs.traffic_graph import settled, window
+from faults.large_jobs.traffic_graph import Sum, Trains, settled, window
 from faults.observations import Observation, Probe
 from faults.simulator.fault_schedule import FaultEvent, FaultKind
 from tests.faults.ends import End, told_by

@@ -4,8 +4,7 @@ import numpy as np
 
 from faults.detector import Job
 from faults.large_jobs import JobwideSettings
-from faults.large_jobs.pairs import OUTSIDE, Pair, Sum
-from faults.large_jobs.traffic_graph import Edges, settled, unknown, window
+from faults.large_jobs.traffic_graph import OUTSIDE, Edges, Pair, Sum, settled, unknown, window
 
 NODES = 10
 SETTINGS = JobwideSettings()

@@ -14,7 +14,7 @@ from faults.localisation import LocalisationDetector, LocaliserSettings
 from faults.localisation import history as usual
 from faults.localisation import probes as probing
 from faults.localisation.entities import entities
-from faults.localisation.fault_rate import FaultRate
+from faults.localisation.priors import FaultRate
 from tests.faults.localisation.fabrics import Weather, rails, slow_uplink
 
 FABRIC = rails()

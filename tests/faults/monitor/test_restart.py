@@ -5,8 +5,15 @@ import pytest
 from faults.diagnosis import Diagnosis, FaultClass
 from faults.job_state import JobState
 from faults.monitor import MonitorSettings
-from faults.observations import Collective, FlightProgress, Heartbeat, Observation, OperationCounts, SocketPoll
-from faults.observations.timestamps import on_clock_of
+from faults.observations import (
+    Collective,
+    FlightProgress,
+    Heartbeat,
+    Observation,
+    OperationCounts,
+    SocketPoll,
+    on_clock_of,
+)
 from faults.replay import replay
 from tests.faults.stories import LOOK_S, Story
 

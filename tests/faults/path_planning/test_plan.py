@@ -11,9 +11,8 @@ import faults.path_planning.plan as plan_module
 from faults.path_planning import Plan, Traffic, make_plan, planned, repair
 from faults.path_planning.assignment import Assignment, directed
 from faults.path_planning.bound import cut_bound, fractional_optimum
-from faults.path_planning.clos import Clos
+from faults.path_planning.clos import Clos, Routes
 from faults.path_planning.plan import _divided, _Trial, first_count
-from faults.path_planning.routes import Routes
 from fleet.documents import RuleError
 from fleet.topology import Tier
 from tests.faults.path_planning.trees import job, killed, tree

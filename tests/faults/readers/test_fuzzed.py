@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faults.observations import Observation, from_line, to_line
+from faults.observation_jsonl import from_line, to_line
+from faults.observations import Observation
 from faults.readers import ParseErrors, read
-from faults.readers.communicators import Communicators
 from faults.readers.dcgm import parse_dcgm
 from faults.readers.ib_ports import parse_ports
 from faults.readers.job_map import JobMap
-from faults.readers.nccl_ras import parse_ras, parse_ras_events
+from faults.readers.nccl_ras import Communicators, parse_ras
 from faults.readers.xpu_timer import parse_xpu_timer
 from tests.faults.readers import made
 from tests.faults.readers.test_ib_ports import FILES, ROOT
@@ -81,7 +81,6 @@ RAS = answer(
         *(rank(index, index) for index in range(3)), size=3, missing=(lost(3, 3, dead=True, unresponsive=True),)
     )
 )
-EVENT = b'{"event": "PEER_DEAD", "peer": {"host": "10.0.0.1", "pid": 500, "cuda_devs": [0]}, "details": ""}\n'
 DCGM = b'DCGM_FI_DEV_XID_ERRORS{gpu="3",Hostname="b"} 79\nDCGM_FI_DEV_ECC_DBE_VOL_TOTAL{gpu="0"} 3\n'
 XPU = b'XPU_TIMER_COMMON_HANG{ip="1.2.3.4",rank="1"} 1\nXPU_TIMER_MM_KERNEL_FLOPS{operation="Matmul",rank="0"} 345.5\n'
 
@@ -109,12 +108,6 @@ SOURCES = {
     ),
     "ras": Source(
         RAS, lambda data, tally: parse_ras(data, at_s=0.0, job_map=PLACES, members=Communicators(PLACES), tally=tally)
-    ),
-    "events": Source(
-        EVENT * 3,
-        lambda data, tally: parse_ras_events(
-            data, at_s=0.0, job_map=PLACES, members=Communicators(PLACES), tally=tally
-        ),
     ),
     "dcgm": Source(DCGM, lambda data, tally: parse_dcgm([data], at_s=0.0, node=0, job_map=PLACES, tally=tally)),
     "xpu_timer": Source(XPU, lambda data, tally: parse_xpu_timer([data], at_s=0.0, job_map=PLACES, tally=tally)),

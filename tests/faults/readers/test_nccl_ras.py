@@ -5,9 +5,8 @@ from typing import Any
 
 from faults.observations import Observation, OperationCounts
 from faults.readers import ParseErrors
-from faults.readers.communicators import Communicators
 from faults.readers.job_map import JobMap
-from faults.readers.nccl_ras import parse_ras, parse_ras_events
+from faults.readers.nccl_ras import Communicators, parse_ras
 
 HOSTS = {"10.0.0.1": 0, "10.0.0.2": 1}
 PLACES = JobMap(2, (0, 0, 1, 1), hosts=HOSTS)
@@ -122,23 +121,3 @@ def test_what_is_no_answer_is_counted() -> None:
         tally = ParseErrors()
         assert recorded(data, tally=tally) == []
         assert tally.total == 1
-
-
-def test_events_name_processes_that_are_lost() -> None:
-    members = Communicators(PLACES)
-    status = answer(communicator(*(rank(index, index) for index in range(4)), size=4))
-    assert len(list(parse_ras(status, at_s=1.0, job_map=PLACES, members=members, tally=ParseErrors()))) == 4
-    peer = {"host": "10.0.0.2", "pid": 503, "cuda_devs": [1], "nvml_devs": [1]}
-    events = [
-        {"timestamp": "2026-11-21 13:07:06", "group": "LIFECYCLE", "event": "PEER_NEW", "peer": peer, "details": ""},
-        {"timestamp": "2026-11-21 13:07:07", "group": "LIFECYCLE", "event": "PEER_DEAD", "peer": peer, "details": ""},
-        {"event": "PEER_DEAD", "peer": {"addr": "10.0.0.1<28028>"}, "details": ""},
-    ]
-    data = b"RAS monitor\n" + b"\n".join(json.dumps(event, indent=2).encode() for event in events)
-    tally = ParseErrors()
-
-    observation = list(parse_ras_events(data, at_s=3.0, job_map=PLACES, members=members, tally=tally))
-
-    assert [(each.node, each.rank) for each in observation] == [(1, 3), (0, None)]
-    assert {each.values for each in observation} == {OperationCounts("", 0, (), "dead")}
-    assert tally.total == 0

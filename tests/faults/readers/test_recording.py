@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from faults.observation_jsonl import KIND_NAMES
 from faults.observations import (
     Collective,
     DeviceCounter,
@@ -21,7 +22,6 @@ from faults.observations import (
     Socket,
     SocketPoll,
 )
-from faults.observations.jsonl import KIND_NAMES
 from faults.readers import Recording, read
 from fleet.documents import RuleError
 from tests.faults.readers import made

@@ -2,8 +2,9 @@
 
 import pytest
 
-from faults.readers import JobMap, ParseErrors, line_reader, read
-from faults.readers.recording_files import dump_rank, is_recorded
+from faults.readers import ParseErrors, read
+from faults.readers.job_map import JobMap
+from faults.readers.recording_files import dump_rank, is_recorded, line_reader
 from tests.faults.readers import made
 
 PLACES = JobMap(made.RANKS, (0, 1, 2), zero_s=made.T_GO_S)

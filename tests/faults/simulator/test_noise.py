@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from faults.fabric import Traffic, Window
-from faults.simulator.cluster import build
+from faults.simulator.cluster import Shape, build
 from faults.simulator.compute import ComputePlane
 from faults.simulator.congestion import Congestion, Crowding
 from faults.simulator.detectors import ours
@@ -16,7 +16,6 @@ from faults.simulator.fault_schedule import FaultEvent, FaultKind, FaultSchedule
 from faults.simulator.noise import KINDS, LAB, Noise
 from faults.simulator.run import job
 from faults.simulator.scenario import SCENARIOS
-from faults.simulator.shape import Shape
 from faults.simulator.slow import SlowPlane
 from faults.simulator.telemetry import Losses, Telemetry
 

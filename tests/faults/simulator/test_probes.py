@@ -7,12 +7,11 @@ import pytest
 from numpy.typing import NDArray
 
 from faults.fabric import Floats, Traffic, Window
-from faults.simulator.cluster import build
+from faults.simulator.cluster import Shape, build
 from faults.simulator.fault_schedule import FaultEvent, FaultKind
 from faults.simulator.noise import KINDS, LAB, Noise
 from faults.simulator.probes import TRAINS, Probers
 from faults.simulator.scenario import SCENARIOS
-from faults.simulator.shape import Shape
 from faults.simulator.slow import SlowPlane
 
 SURE = replace(LAB, probe=0.0, probe_spread=0.0, probe_met=0.0)

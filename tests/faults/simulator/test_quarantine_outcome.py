@@ -6,11 +6,10 @@ import pytest
 
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.quarantine import QuarantineRules
-from faults.simulator.cluster import build
+from faults.simulator.cluster import Shape, build
 from faults.simulator.fault_schedule import FaultEvent, FaultKind
 from faults.simulator.quarantine_outcome import RULES, QuarantineOutcome
 from faults.simulator.score import Scorer, Tally
-from faults.simulator.shape import Shape
 
 FABRIC = build(Shape(ranks=1024), seed=1).fabric
 TX = FaultEvent(FaultKind.SLOW_TX, 40, 100.0, 200.0, 1.5)  # NIC 40 is of node 5

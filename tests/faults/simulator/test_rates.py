@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faults.simulator.intervals import poisson_upper, wilson
+from faults.simulator.answer import poisson_upper, wilson
 
 
 def test_wilson_of_none_is_none() -> None:

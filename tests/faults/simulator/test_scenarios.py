@@ -10,13 +10,12 @@ import pytest
 
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.simulator import SCENARIOS, simulate
-from faults.simulator.cluster import Cluster, build
+from faults.simulator.cluster import Cluster, Shape, build
 from faults.simulator.detectors import Detectors, ours, plain
 from faults.simulator.fault_mix import PUBLIC, FaultMix, drawn, nodes_of
 from faults.simulator.fault_schedule import FAULTS, HANGS, FaultKind
 from faults.simulator.run import job, jobs
 from faults.simulator.scenario import ScenarioName
-from faults.simulator.shape import Shape
 from fleet.documents import RuleError
 
 CLUSTER = build(Shape(ranks=1024), seed=1)

@@ -8,12 +8,10 @@ import pytest
 
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.simulator.answer import score
-from faults.simulator.cluster import build
+from faults.simulator.cluster import Shape, build
 from faults.simulator.fault_schedule import FaultEvent, FaultKind, takes_machine
-from faults.simulator.observability import Observability
-from faults.simulator.outcome import Outcome
-from faults.simulator.score import AFTER_S, Scorer, Tally
-from faults.simulator.shape import Shape
+from faults.simulator.run import Observability
+from faults.simulator.score import AFTER_S, Outcome, Scorer, Tally
 from tests.faults.diagnoses import diagnosis
 
 FABRIC = build(Shape(ranks=1024), seed=1).fabric

@@ -5,10 +5,9 @@ import pytest
 from numpy.typing import NDArray
 
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
-from faults.simulator.cluster import build
+from faults.simulator.cluster import Shape, build
 from faults.simulator.fault_schedule import FaultEvent, FaultKind
 from faults.simulator.program import DATA, PIPELINE, TENSOR, timetable, writing_nodes
-from faults.simulator.shape import Shape
 from faults.simulator.stall_detector import StallDetector
 from faults.simulator.stall_plane import BEAT_S, StallPlane
 

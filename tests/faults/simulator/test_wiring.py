@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.fabric import NOWHERE, Traffic
-from faults.simulator.cluster import build
-from faults.simulator.groups import double_tree, pairs
-from faults.simulator.shape import Shape
+from faults.simulator.cluster import Shape, build, double_tree, pairs
 from fleet.documents import RuleError
 
 

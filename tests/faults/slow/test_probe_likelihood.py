@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from faults.diagnosis import Direction
 from faults.observations import Observation, Probe
 from faults.slow.diagnoses import Hypothesis, Named, NetworkFault, direction, named
-from faults.slow.findings import Slow
-from faults.slow.merge import joined
+from faults.slow.merge import Slow, joined
 from faults.slow.probe_likelihood import ProbeEvidence, View
 from faults.slow.probe_ratios import BASELINE, Probes, mode
 from faults.slow.sparse_fit import Entity

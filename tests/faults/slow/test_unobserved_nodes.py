@@ -9,7 +9,7 @@ from faults.detector import Job
 from faults.diagnosis import Diagnosis
 from faults.observations import Collective, Observation, Socket, SocketPoll
 from faults.slow import SlowDetector, SlowSettings
-from faults.slow.cross_traffic import foreign_pairs
+from faults.slow.network_detector import foreign_pairs
 from faults.slow.sampling import MIN_ROWS, Sample
 from faults.slow.sockets import Sockets, Span
 from faults.slow.sparse_fit import apart

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from faults.diagnosis import Diagnosis, FaultClass, Scope
 from faults.fabric import Floats
 from faults.stragglers import Roles, Stragglers, StragglerSettings
-from faults.stragglers.consecutive_windows import alike
+from faults.stragglers.cusum import alike
 
 STAGES, REPLICAS, WINDOW_S, JITTER = 8, 32, 10.0, 0.01
 NODES = STAGES * REPLICAS

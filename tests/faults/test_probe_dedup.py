@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faults.observations import Observation, Probe, ProbeDeduplicator, ProbeReturned, SocketPoll
-from faults.observations.probe_dedup import MAX_OPEN, SAME_S
+from faults.observations import Observation, Probe, ProbeReturned, SocketPoll
+from faults.probe_dedup import MAX_OPEN, SAME_S, ProbeDeduplicator
 
 NODES = 4
 SIZE_BYTES = 65_536

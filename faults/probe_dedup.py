@@ -6,8 +6,7 @@ it by its current clock estimate; trains of one pair are at least 0.1 s apart.
 
 from typing import Final
 
-from faults.observations.kinds import Probe, ProbeReturned
-from faults.observations.observation import Observation
+from faults.observations import Observation, Probe, ProbeReturned
 
 SAME_S: Final = 0.04
 MAX_OPEN: Final = 16  # trains of a pair that only one end has reported: 8 s, and the ends are 3 s apart at most
@@ -24,7 +23,6 @@ class ProbeDeduplicator:
         self._open: dict[Pair, list[_Open]] = {}
 
     def __len__(self) -> int:
-        """Return the number of stored pairs and trains."""
         return len(self._open) + sum(map(len, self._open.values()))
 
     def reading(self, seen: Observation) -> Observation | None:

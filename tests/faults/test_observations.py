@@ -2,7 +2,9 @@
 
 from typing import get_type_hints
 
+from faults.observation_jsonl import KINDS
 from faults.observations import (
+    MOMENTS,
     Collective,
     FlightProgress,
     Observation,
@@ -12,8 +14,6 @@ from faults.observations import (
     SocketPoll,
     on_clock_of,
 )
-from faults.observations.jsonl import KINDS
-from faults.observations.timestamps import MOMENTS
 
 
 def test_all_moments_move() -> None:

@@ -1,17 +1,28 @@
 """The crash detector: the rank whose sockets or process vanished first, while other ranks still wait for it.
 
-The sockets of a rank that dies vanish within one sample.  The collectives of its peers then fail one after another.
-The diagnosis names the rank that vanished first; the rest of the episode is its cascade.  If all vanish within one
-sample, a rank that reported a failure before is not the first.  A job that ends also closes its sockets: a crash needs
-a rank that waits in an operation which the vanished rank has not finished.
+docs/explanation/faults/hangs.md, "Crashes"
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from faults.crashes.settings import CrashSettings
+from pydantic import Field
+
 from faults.diagnosis import Diagnosis, FaultClass, Scope
 from faults.job_state import JobState, NodeSamples
 from faults.job_state.ranks import DONE, FAILED
+from fleet.documents import Frozen
+
+Seconds = Annotated[float, Field(ge=1e-3, le=86_400.0)]
+
+
+class CrashSettings(Frozen):
+    """Limits per kind of evidence."""
+
+    # Sockets only: a job that ends also closes its sockets, within the exit time of its processes.
+    sockets_only_s: Seconds = 1.0
+    # Device events within this time are part of the reason.
+    device_event_s: Seconds = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +129,6 @@ def _waiting_for(state: JobState, gone: list[Vanished]) -> list[int] | None:
 
 
 def _tied(gone: list[Vanished]) -> list[Vanished]:
-    """Return the earliest node, and the nodes that can have vanished before it."""
     earliest = min(gone, key=lambda each: each.seen_s)
     return [each for each in gone if each is earliest or each.after_s < earliest.seen_s]
 

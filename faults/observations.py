@@ -1,6 +1,7 @@
-"""The kinds of observations.  Counters are cumulative."""
+"""An observation, its kinds, and the times among its values.  Counters are cumulative."""
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 
 class SocketPoll(NamedTuple):
@@ -170,3 +171,47 @@ Values: TypeAlias = (
     | OperationDuration
     | ExternalFinding
 )
+
+
+class Observation(NamedTuple):
+    """One observation.  Its kind is the type of its values.
+
+    Nodes and ranks are indices of the job; readers convert names.
+    """
+
+    at_s: float  # when the observer knew it, by that node's clock
+    node: int
+    values: Values
+    rank: int | None = None
+    peer: int | None = None  # the node at the other end, if any
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Return all ranks of an observation: its own, and those in its values."""
+        own = () if self.rank is None else (self.rank,)
+        if isinstance(self.values, PointToPoint):
+            return (*own, self.values.source, self.values.to)
+        return (*own, *self.values.ranks) if isinstance(self.values, FlightProgress) else own
+
+
+MOMENTS: Mapping[type[Values], tuple[str, ...]] = {
+    Collective: ("arrived_s", "finished_s"),
+    PointToPoint: ("called_s", "received_s", "sent_s"),
+    Probe: ("sent_s", "received_s"),
+    ProbeReturned: ("sent_s", "received_s"),
+    FlightProgress: ("since_s",),
+}
+
+
+def on_clock_of(observation: Observation, zero_s: float) -> Observation:
+    """Return the observation in seconds after `zero_s`."""
+    values: Any = observation.values
+    known = {name: getattr(values, name) for name in MOMENTS.get(type(values), ())}
+    moved = {name: at_s - zero_s for name, at_s in known.items() if at_s is not None}
+    return observation._replace(at_s=observation.at_s - zero_s, values=values._replace(**moved) if moved else values)
+
+
+def moments_of(observation: Observation) -> tuple[float, ...]:
+    """Return all times: when the observation became known, and those in its values."""
+    inside = (getattr(observation.values, name) for name in MOMENTS.get(type(observation.values), ()))
+    return observation.at_s, *(at_s for at_s in inside if at_s is not None)

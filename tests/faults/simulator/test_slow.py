@@ -7,14 +7,12 @@ import pytest
 from numpy.typing import NDArray
 
 from faults.fabric import Traffic
-from faults.simulator.clocks import Clocks
-from faults.simulator.cluster import build
+from faults.simulator.cluster import Shape, build
 from faults.simulator.compute import ComputePlane
 from faults.simulator.congestion import Congestion, Crowding
 from faults.simulator.fault_schedule import FaultEvent, FaultKind
 from faults.simulator.noise import LAB
-from faults.simulator.shape import Shape
-from faults.simulator.slow import SlowPlane
+from faults.simulator.slow import Clocks, SlowPlane
 
 SILENT = replace(
     LAB, ring=0.0, tree=0.0, small=0.0, spread=0.0, drift_per_sqrt_h=0.0, nic=0.0, leaf=0.0, diurnal=0.0, uneven=0.0,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faults.observations import Observation, Process, SocketPoll, Values, from_line, to_line
-from faults.observations.jsonl import KINDS, MAX_COUNT
+from faults.observation_jsonl import KINDS, MAX_COUNT, from_line, to_line
+from faults.observations import Observation, Process, SocketPoll, Values
 
 numbers = st.floats(-1e299, 1e299)
 counts = st.integers(-1, MAX_COUNT)

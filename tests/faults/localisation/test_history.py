@@ -1,5 +1,7 @@
 """One window against what is usual: sums by way of the NICs, and medians, both as written down plainly."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,8 +9,9 @@ from hypothesis import strategies as st
 
 from faults.fabric import NOWHERE, Fabric, Window
 from faults.localisation.edge_kernels import UNOBSERVED
+from faults.localisation.history import T4, TWO_T4, _sample, start
 from faults.localisation.localiser import Localiser
-from faults.localisation.median_kernel import window_medians
+from faults.localisation.settings import LocaliserSettings
 
 KINDS = 3
 
@@ -71,16 +74,24 @@ def test_medians_are_medians(values: list[float], seed: int) -> None:
     mean, before = rng.standard_normal((2, measured.size)).astype(np.float32)
     windows = rng.integers(0, 9, measured.size).astype(np.float32)
     before[rng.random(measured.size) < 0.2] = np.nan
-    edges, out = np.arange(measured.size), np.empty(4)
-    window_medians(measured, foreign, edges, mean, windows, before, 0.04, 0.25, out)
+    empty = start(measured.size, LocaliserSettings(), kinds=1)
+    history = replace(
+        empty, usual=empty.usual._replace(mean=mean, windows=windows), before=before, noise=np.array([0.2]),
+        spread=np.array([0.5]), age=np.ones(1, np.int64),
+    )  # fmt: skip
+    found = _sample(history, 0, np.arange(measured.size), measured, foreign)
     observed = np.isfinite(measured) & ~foreign
     if not observed.any():
-        assert np.isnan(out).all()
+        assert found == (0.0, None, None, None)
         return
     measured, mean, before, windows = measured[observed], mean[observed], before[observed], windows[observed]
     level = np.median(measured - mean)
     step = np.abs(measured - level - before)
     scale = np.sqrt(0.04 + 1.0 / (1.0 / 0.25 + windows / 0.04))
     step = step[np.isfinite(step)]
-    wanted = [level, np.median(np.abs(measured - level)), np.median(step) if step.size else np.nan]
-    np.testing.assert_allclose(out, [*wanted, np.median(np.abs(measured - level - mean) / scale)], rtol=1e-6)
+    own = np.median(np.abs(measured - level - mean) / scale)
+    assert found.total is not None
+    assert found.own is not None
+    assert (found.moved is None) is not bool(step.size)
+    wanted = [level, np.median(np.abs(measured - level)) / T4, np.median(step) / TWO_T4 if step.size else 0.0, own / T4]
+    np.testing.assert_allclose([found.level, found.total, found.moved or 0.0, found.own], wanted, rtol=1e-6)

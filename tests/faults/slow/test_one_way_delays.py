@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.observations import Observation, PointToPoint
-from faults.slow.clock_offsets import ahead_of
-from faults.slow.one_way_delays import MAX_RECENT, Delays
+from faults.slow.one_way_delays import MAX_RECENT, Delays, ahead_of
 
 WAY_S = 0.003
 OFFSETS = st.lists(st.floats(-0.05, 0.05), min_size=3, max_size=8)

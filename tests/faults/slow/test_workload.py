@@ -8,7 +8,7 @@ from faults.detector import Job
 from faults.diagnosis import FaultClass, Scope
 from faults.observations import Collective, Observation, Process
 from faults.slow import SlowDetector
-from faults.slow.cpu_wait import CpuWaits
+from faults.slow.workload import CpuWaits
 
 RANKS, STEP_S, LONGER_S = 6, 0.2, 0.05
 

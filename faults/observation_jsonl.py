@@ -9,28 +9,18 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from faults.observations.kinds import (
-    DeviceCounter,
-    ExternalFinding,
-    FlightProgress,
-    OperationCounts,
-    OperationDuration,
-    PointToPoint,
-    SocketPoll,
-    Values,
-)
-from faults.observations.observation import Observation
+from faults.observations import Observation, Values
 
-_NAMES: Mapping[type[Any], str] = {  # in files and batches, where it is not the class's own
-    SocketPoll: "Look",
-    PointToPoint: "Pass",
-    FlightProgress: "Flight",
-    OperationCounts: "Counts",
-    DeviceCounter: "Device",
-    OperationDuration: "Took",
-    ExternalFinding: "Told",
+_NAMES: Mapping[str, str] = {  # in files and batches, where it is not the class's own
+    "SocketPoll": "Look",
+    "PointToPoint": "Pass",
+    "FlightProgress": "Flight",
+    "OperationCounts": "Counts",
+    "DeviceCounter": "Device",
+    "OperationDuration": "Took",
+    "ExternalFinding": "Told",
 }
-KIND_NAMES: Mapping[type[Values], str] = {kind: _NAMES.get(kind, kind.__name__) for kind in get_args(Values)}
+KIND_NAMES: Mapping[type[Values], str] = {kind: _NAMES.get(kind.__name__, kind.__name__) for kind in get_args(Values)}
 KINDS: Mapping[str, type[Values]] = {name.lower(): kind for kind, name in KIND_NAMES.items()}
 
 MAX_COUNT = 2**63 - 1
