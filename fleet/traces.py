@@ -13,24 +13,21 @@ BurstGPT marks a failed request by 0 response tokens; the reader leaves out and 
 a request has at least one output token.
 """
 
-import csv
-import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
+from fleet.csv_columns import CsvTable, Floats
 from fleet.demand import MAX_DURATION_S, MAX_PERIODS, DemandSeries
-from fleet.documents import MAX_PROBLEMS, RuleError
+from fleet.documents import RuleError
 from fleet.errors import DocumentError, Problem
 
 MAX_TOKENS = 100_000_000  # as the edges of a histogram
 MAX_REQUESTS = 10_000_000
 
-Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 
@@ -99,72 +96,30 @@ class Trace:
 
 def read_trace(text: str, *, name: str) -> Trace:
     """The trace in a CSV text.  `name` is the file's name in errors; these name line, column and allowed values."""
-    rows = csv.reader(io.StringIO(text))
-    header = [cell.strip().lstrip("\ufeff").casefold() for cell in next(rows, [])]
-    form = _form_of(header, name)
-    columns = [header.index(_time_column(form, header)), header.index(form.inputs), header.index(form.outputs)]
-    lines = [(rows.line_num, row) for row in islice(rows, MAX_REQUESTS + 1) if row]
-    if not lines or len(lines) > MAX_REQUESTS:
-        count = f"more than {MAX_REQUESTS:,}" if lines else "no"
+    table = CsvTable.read(text, name=name, most=MAX_REQUESTS)
+    form = _form_of(table.header, name)
+    time, *sizes = (table.header.index(each) for each in (_time_column(form, table.header), form.inputs, form.outputs))
+    if not 1 <= len(table.lines) <= MAX_REQUESTS:
+        count = f"more than {MAX_REQUESTS:,}" if table.lines else "no"
         raise DocumentError(name=name, problems=[Problem("", f"has {count} requests, expected 1 to {MAX_REQUESTS:,}")])
-    reader = _Columns(name, [header[column] for column in columns], columns, form)
-    reader.require_cells(lines)
-    times, start = reader.times(lines)
-    inputs, outputs = reader.tokens(lines, 1), reader.tokens(lines, 2)
+    table.require_cells([time, *sizes])
+    times, start = table.times(time, unit="a number")
+    if start is None:
+        times = times * form.seconds_per_unit
+    inputs = _tokens(table, sizes[0], minimum=0)
+    outputs = _tokens(table, sizes[1], minimum=0 if form.failures_have_no_output else 1)
     if not outputs.any():
         raise DocumentError(name=name, problems=[Problem(form.outputs, "is 0 throughout: every request failed")])
-    return _trace(times, inputs, outputs, start=start)
+    return _trace(times, inputs, outputs, start=None if start is None else start.astimezone(UTC))
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """Reads the three columns: vectorised where all cells are valid, line by line to report errors."""
+def _tokens(table: CsvTable, column: int, *, minimum: int) -> Integers:
+    def fits(numbers: Floats) -> npt.NDArray[np.bool_]:
+        whole: npt.NDArray[np.bool_] = numbers == np.floor(numbers)
+        return whole & (numbers >= minimum) & (numbers <= MAX_TOKENS)
 
-    name: str
-    headings: Sequence[str]
-    positions: Sequence[int]
-    form: Form
-
-    def require_cells(self, lines: Sequence[tuple[int, Sequence[str]]]) -> None:
-        needed = max(self.positions) + 1
-        self._refuse(
-            Problem("", f"has {len(row)} columns, expected at least {needed}", line)
-            for line, row in lines
-            if len(row) < needed
-        )
-
-    def times(self, lines: Sequence[tuple[int, Sequence[str]]]) -> tuple[Floats, datetime | None]:
-        """Seconds since some moment, and that moment where the file has dates."""
-        cells = [row[self.positions[0]].strip() for _, row in lines]
-        if (seconds := _numbers(cells)) is not None and np.isfinite(seconds).all():
-            return seconds * self.form.seconds_per_unit, None
-        moments = [_moment(cell) for cell in cells]
-        self._refuse(
-            Problem(self.headings[0], f"expected a number or a time in ISO 8601, got {cell!r}", line)
-            for (line, _), cell, moment in zip(lines, cells, moments, strict=True)
-            if moment is None
-        )
-        known = [moment for moment in moments if moment is not None]
-        first = min(known)
-        return np.array([(moment - first).total_seconds() for moment in known]), first
-
-    def tokens(self, lines: Sequence[tuple[int, Sequence[str]]], column: int) -> Integers:
-        cells = [row[self.positions[column]] for _, row in lines]
-        minimum = 1 if column == 2 and not self.form.failures_have_no_output else 0
-        numbers = _numbers(cells)
-        if numbers is not None and _whole(numbers, minimum).all():
-            return numbers.astype(np.int64)
-        expected = f"expected a whole number from {minimum} to {MAX_TOKENS:,}"
-        self._refuse(
-            Problem(self.headings[column], f"{expected}, got {cell!r}", line)
-            for (line, _), cell in zip(lines, cells, strict=True)
-            if (number := _numbers([cell])) is None or not _whole(number, minimum).all()
-        )
-        raise AssertionError("the column has an invalid cell, but no cell is invalid")
-
-    def _refuse(self, problems: Iterable[Problem]) -> None:
-        if found := list(islice(problems, MAX_PROBLEMS)):
-            raise DocumentError(name=self.name, problems=found)
+    expected = f"a whole number from {minimum} to {MAX_TOKENS:,}"
+    return table.numbers(column, fits, expected=expected).astype(np.int64)
 
 
 def _trace(times_s: Floats, inputs: Integers, outputs: Integers, *, start: datetime | None) -> Trace:
@@ -192,24 +147,3 @@ def _form_of(header: Sequence[str], name: str) -> Form:
 
 def _time_column(form: Form, header: Sequence[str]) -> str:
     return next(column for column in form.times if column in header)
-
-
-def _numbers(cells: Sequence[str]) -> Floats | None:
-    try:
-        return np.array(cells, dtype=np.float64)
-    except ValueError:
-        return None
-
-
-def _whole(numbers: Floats, minimum: int) -> npt.NDArray[np.bool_]:
-    fits: npt.NDArray[np.bool_] = (numbers >= minimum) & (numbers <= MAX_TOKENS) & (numbers == np.floor(numbers))
-    return fits
-
-
-def _moment(text: str) -> datetime | None:
-    """A time in ISO 8601; one without a zone is UTC."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

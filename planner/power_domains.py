@@ -1,23 +1,14 @@
-"""Power domains from the feeds of a power tree, and the value of a watt for them.
+"""Power domains from the feeds of a power tree.
 
 The planner counts replicas at a power that nine of ten models stay under.  A feed carries more of them than its limit
-suggests, because not all replicas peak at once and clocks may be lowered; `power.caps.effective_limits` has the limit.
+suggests, because not all replicas peak at once and clocks may be lowered; `power.caps.effective_limits` has the limits.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from fleet.documents import RuleError, Violation
 from fleet.errors import nearest_names
-from fleet.gpus import GpuCatalogue
-from fleet.models import ModelCatalogue
-from fleet.offers import Offer
-from fleet.solvers import Limits
-from planner.explain import power_prices
-from planner.objectives import OBJECTIVES
-from planner.options.builder import candidates
 from planner.policy import PowerDomain
-from planner.problem_builder import build_problem
-from planner.request import PlanRequest
 from power.caps import Terms, effective_limits, feed_headroom
 from power.tree import PowerTree
 
@@ -34,7 +25,7 @@ def power_domains(
     """
     RuleError.raise_for(_member_violations(tree, members))
     hierarchy = tree.hierarchy
-    known = {limit.feed: limit.limit_w for limit in effective_limits(tree, feed_headroom(tree, terms=terms))}
+    known = effective_limits(tree, feed_headroom(tree, terms=terms))
     members_of: dict[str, dict[str, None]] = {}
     for feed, names in (members or {}).items():
         for above in hierarchy.upwards(feed):
@@ -46,26 +37,6 @@ def power_domains(
             inside = None if members is None else tuple(members_of[name])
             domains.append(PowerDomain(name=name, limit_w=limit_w, members=inside))
     return tuple(domains)
-
-
-def usd_per_kw_h(
-    request: PlanRequest,
-    *,
-    gpus: GpuCatalogue,
-    models: ModelCatalogue,
-    offers: tuple[Offer, ...],
-    limits: Limits | None = None,
-) -> dict[str, float]:
-    """The saving of one more kW of each power domain, in $/h: its shadow price in fractional replicas.
-
-    Empty for an infeasible request or without a result in time.
-    """
-    if not request.policy.goal.counts_price:
-        goals = " or ".join(name for name, objective in OBJECTIVES.items() if objective.counts_price)
-        raise RuleError([(("policy", "goal"), f"must be {goals} to price power, got {request.policy.goal}")])
-    found = candidates(request, gpus=gpus, models=models, offers=offers, profiles=request.profiles)
-    problem = build_problem(request, found)
-    return dict(power_prices.usd_per_kw_h(problem, limits=limits or Limits(time_limit_s=request.time_limit_s)))
 
 
 def _least_w(tree: PowerTree, feed: str) -> float | None:

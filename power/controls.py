@@ -29,8 +29,6 @@ class Phase(IntEnum):
 
 
 class Clocks(NamedTuple):
-    """One clock for each control."""
-
     low_token: float = FULL_CLOCK
     high_token: float = FULL_CLOCK
     low_prompt: float = FULL_CLOCK
@@ -48,7 +46,6 @@ class Clocks(NamedTuple):
         return FULL_CLOCK
 
     def slower(self, other: "Clocks") -> "Clocks":
-        """Return the lower clock of each control."""
         return Clocks(*map(min, self, other))
 
 
@@ -59,7 +56,6 @@ class NodeClocks(NamedTuple):
     prompt: float = FULL_CLOCK
 
     def slower(self, other: "NodeClocks") -> "NodeClocks":
-        """Return the lower clock of each phase."""
         return NodeClocks(min(self.token, other.token), min(self.prompt, other.prompt))
 
 

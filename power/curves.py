@@ -45,7 +45,6 @@ class PowerCurve:
 
     @property
     def measured(self) -> bool:
-        """Return whether this board type was measured."""
         return self.board.measured
 
     @property
@@ -79,8 +78,7 @@ class PowerCurve:
         )
 
     def standing_w(self, clock: float = FULL_CLOCK) -> float:
-        """Return the intercept of the line through quarter and full load, which a linear program may add per
-        replica."""
+        """Return the intercept of the line through quarter and full load, for a linear program per replica."""
         quarter, full = self.power_w(QUARTER_LOAD, clock).mid, self.busy_w(clock).mid
         return full - (full - quarter) / (1 - QUARTER_LOAD)
 

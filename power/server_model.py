@@ -60,11 +60,9 @@ class ServerModel(Frozen):
 
     @property
     def idle_w(self) -> float:
-        """Return the power when awake without requests."""
         return self._server(self.gpu_idle_w)
 
     def prompt_w(self, clock: float = FULL_CLOCK) -> float:
-        """Return the power while reading a prompt."""
         return self._server(self.prompt.watts(clock))
 
     def token_w(self, clock: float = FULL_CLOCK, together: int = 1) -> float:
@@ -94,7 +92,6 @@ class ServerModel(Frozen):
         return 1 + self.prompt_sensitivity * (1 / clock - 1)
 
     def token_slowdown(self, clock: float) -> float:
-        """Return time over time at full clock."""
         return max(1 + self.token_sensitivity * (1 / clock - 1), self.token_floor_time / clock)
 
     def _server(self, gpu_w: float) -> float:

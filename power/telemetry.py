@@ -22,8 +22,6 @@ class Budget(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation:
-    """The input of a policy.  Every part may be late; `now_s` is the present time."""
-
     now_s: float
     reading: Reading
     counts: Floats  # [kinds of server, priority, phase]: servers in each

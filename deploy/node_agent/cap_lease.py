@@ -16,8 +16,6 @@ from fleet.errors import FleetwrightError
 
 
 class OnExpiry(StrEnum):
-    """What happens to a cap when its lease expires."""
-
     SAFE = "safe"
     RELEASE = "release"
 
@@ -38,8 +36,6 @@ CapsT = TypeVar("CapsT", bound=Slowable)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapLease(Generic[CapsT]):
-    """Caps of one holder."""
-
     caps: CapsT
     holder: str | None = None  # None: no holder yet
     until_s: float = -inf  # monotonic clock

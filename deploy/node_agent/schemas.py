@@ -26,8 +26,6 @@ Megahertz = Annotated[int, Field(gt=0, le=100_000)]
 
 
 class PhaseName(StrEnum):
-    """The phase of a server."""
-
     IDLE = "idle"
     TOKEN = "token"  # noqa: S105 - a phase of serving
     PROMPT = "prompt"
@@ -36,7 +34,6 @@ class PhaseName(StrEnum):
 
     @property
     def phase(self) -> Phase:
-        """Return the phase of `power.controls`."""
         return Phase[self.name]
 
 
@@ -48,8 +45,6 @@ class Beat(Frozen):
 
 
 class ClocksOrder(Beat):
-    """A command for clocks."""
-
     token_clock: Clock
     prompt_clock: Clock
 
@@ -69,8 +64,6 @@ class NodeStatus(Frozen):
 
 
 class NodeTelemetry(NodeStatus):
-    """The status of a node for its guard."""
-
     power_w: Annotated[float, Field(ge=0, le=1e7)]
     age_s: Age  # of the power and of the enforced clocks
     token_clock: Clock
@@ -81,8 +74,6 @@ class NodeTelemetry(NodeStatus):
 
 
 class MeterReading(Frozen):
-    """The reading of a meter of a whole row."""
-
     power_w: Annotated[float, Field(ge=0, le=1e9)]
     age_s: Age
 
@@ -105,23 +96,19 @@ class CapsRequest(CapsBody):
 
 
 class PhaseRequest(Frozen):
-    """The phase of a worker on this node, with a lease."""
-
     worker: Name
     phase: PhaseName
     lease_s: LeaseSeconds
 
 
-class Act(StrEnum):
-    """Whether the agent writes."""
+class ActuationMode(StrEnum):
+    """Whether an agent writes, and whether a guard commands."""
 
-    OBSERVE = "observe"
+    OBSERVE = "observe"  # reads, decides, logs and counts; sends nothing
     APPLY = "apply"
 
 
 class GpuReport(Frozen):
-    """One GPU."""
-
     uuid: str
     name: str
     bus_id: str | None
@@ -150,8 +137,6 @@ class GpuReport(Frozen):
 
 
 class LeaseReport(CapsBody):
-    """One holder's caps on one GPU."""
-
     holder: str
     uuid: str
     lapses_in_s: float | None  # negative: expired; null: never expires
@@ -159,10 +144,8 @@ class LeaseReport(CapsBody):
 
 
 class NodeReport(NodeStatus):
-    """The status of a node with all its GPUs."""
-
     driver: str
-    act: Act
+    act: ActuationMode
     clock_is_read_back: bool  # else it counts as enforced until a GPU runs above it
     phase_source: str
     gpus: tuple[GpuReport, ...]

@@ -14,27 +14,27 @@ import time
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import httpx
 import structlog
 from pydantic import ValidationError
 
-from deploy.common.text import reason_of
 from deploy.common.credentials import trust_of
+from deploy.common.text import reason_of
 from deploy.node_agent.schemas import (
     BEAT_PATH,
     BRAKE_PATH,
     CLOCKS_PATH,
     TELEMETRY_PATH,
+    ActuationMode,
     Beat,
     BrakeOrder,
     ClocksOrder,
     MeterReading,
     NodeTelemetry,
 )
-from deploy.power_guard.config import ActuationMode, AgentEntry, GuardFile
+from deploy.power_guard.config import AgentEntry, GuardFile
 from deploy.power_guard.metrics import GuardMetrics, Path
 from power.controls import NodeClocks
 from power.telemetry import Reading
@@ -87,14 +87,6 @@ class Agents:
         self._beat = Beat(guard=config.guard, lease_s=config.lease_s)
         self._pending: dict[tuple[int, Path], _Order] = {}
         self.reports: list[AgentReport | None] = [None] * len(config.agents)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     async def aclose(self) -> None:
         """Close all connections; the leases expire by themselves."""

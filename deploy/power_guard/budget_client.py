@@ -45,8 +45,6 @@ class DatedBudget(NamedTuple):
 
 
 class BudgetFetcher:
-    """Fetches the budget of one row for its guard."""
-
     def __init__(self, *, api: AsyncClient, loop: GuardLoop, clock: Clock | None = None) -> None:
         self._api, self._loop = api, loop
         self._clock = clock or Clock()
@@ -123,7 +121,6 @@ class BudgetFetcher:
 
 @asynccontextmanager
 async def fetching_budgets(document: BudgetsFrom, *, loop: GuardLoop) -> AsyncIterator[None]:
-    """Fetch while the context is open."""
     token = token_from_file(document.token_file) if document.token_file else None
     async with AsyncClient(document.url, token=token, timeouts=TIMEOUTS, retries=Retries(attempts=1)) as api:
         source = BudgetFetcher(api=api, loop=loop)

@@ -1,14 +1,14 @@
 """The guard's configuration file: the row, its agents, and whether to send orders."""
 
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from deploy.common.credentials import AgentTls
+from deploy.node_agent.schemas import ActuationMode
 from fleet.documents import Frozen, RuleError, Violation
 from power.guard import Duty, GuardSettings, Row
 from power.policies.registry import POLICY_NAMES
@@ -21,27 +21,10 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 Url = Annotated[str, Field(pattern=r"^https?://[^\s/]+(/\S*)?$", max_length=1000)]
 
 
-class ActuationMode(StrEnum):
-    """Whether the guard acts."""
-
-    OBSERVE = "observe"  # decides, logs and counts; sends nothing
-    APPLY = "apply"
-
-
-class DutyName(StrEnum):
-    """The purpose of a server."""
-
-    LOW = "low"
-    HIGH = "high"
-    TRAINING = "training"
-
-
 class AgentEntry(Frozen):
-    """One server."""
-
     name: Name
     url: Url
-    duty: DutyName = DutyName.HIGH
+    duty: Literal["low", "high", "training"] = "high"
     model: Name = BLOOM_A100.name
 
 
@@ -54,8 +37,6 @@ class BudgetsFrom(Frozen):
 
 
 class GuardFile(Frozen):
-    """The configuration of the guard's process."""
-
     row: Name  # the power domain that budgets name
     settings: GuardSettings
     agents: Annotated[tuple[AgentEntry, ...], Field(min_length=1, max_length=MAX_SERVERS)]
@@ -86,18 +67,16 @@ class GuardFile(Frozen):
 
     @property
     def token_files(self) -> tuple[Path, ...]:
-        """Return the files of all secrets."""
         fetched = self.budgets_from.token_file if self.budgets_from else None
         return tuple(path for path in (self.agent_token_file, self.budget_token_file, fetched) if path)
 
     def servers(self) -> Row:
-        """Return the row as the guard knows it."""
         models = self.known_models
         names = sorted({agent.model for agent in self.agents})
         return Row(
             models=tuple(models[name] for name in names),
             kind=np.array([names.index(agent.model) for agent in self.agents], dtype=np.int64),
-            duty=np.array([Duty[agent.duty.name] for agent in self.agents], dtype=np.int64),
+            duty=np.array([Duty[agent.duty.upper()] for agent in self.agents], dtype=np.int64),
             training=self.training,
         )
 

@@ -13,8 +13,9 @@ import numpy as np
 import structlog
 
 from deploy.common.clock import Clock
+from deploy.node_agent.schemas import ActuationMode
 from deploy.power_guard.agent_client import AgentReport, Agents
-from deploy.power_guard.config import ActuationMode, GuardFile
+from deploy.power_guard.config import GuardFile
 from deploy.power_guard.metrics import ForecastMetrics, GuardMetrics, Source
 from power.arrays import Floats
 from power.controls import NodeClocks, Phase, Priority, Setting
@@ -37,7 +38,6 @@ class _LastSetting(NamedTuple):
         """Return no state."""
 
     def decide(self, state: Any, observed: Observation) -> tuple[Any, Setting]:  # noqa: ARG002 - the port's
-        """Return the last setting."""
         return state, self.setting
 
     def calm_below_w(self, state: Any, budget_w: float) -> float:  # noqa: ARG002 - the port's
@@ -46,8 +46,6 @@ class _LastSetting(NamedTuple):
 
 
 class GuardLoop:
-    """The control loop of one row's guard."""
-
     def __init__(
         self,
         *,
@@ -84,7 +82,6 @@ class GuardLoop:
             await self._clock.sleep(max(0.0, self.config.settings.period_s - spent_s))
 
     async def reconcile(self) -> Orders:
-        """Run one cycle: poll, step, send."""
         started_s = self._clock.steady_s()
         telemetry = self._telemetry(await self._agents.poll())
         orders = self._step(telemetry)
@@ -113,7 +110,6 @@ class GuardLoop:
         return self.budget
 
     def withdraw(self) -> None:
-        """Expire the budget now."""
         if self.budget is not None:
             expires_at_s = min(self.budget.expires_at_s, self.now_s())
             self.budget = self.budget._replace(expires_at_s=expires_at_s)
@@ -221,8 +217,7 @@ def servers_of(reports: Sequence[AgentReport | None]) -> Servers:
 
 
 def counts_of(reports: Sequence[AgentReport | None], row: Row) -> Floats:
-    """Count servers by model, priority and phase.  A server without a report counts as reading a prompt, the worst
-    case."""
+    """Count servers by model, priority and phase; one without a report counts as reading a prompt, the worst."""
     counts = np.zeros((len(row.models), len(Priority), len(Phase)))
     for at, one in enumerate(reports):
         duty, kind = Duty(int(row.duty[at])), int(row.kind[at])

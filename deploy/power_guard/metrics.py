@@ -23,8 +23,6 @@ _BRAKING = (Cause.OVER_BUDGET, Cause.TELEMETRY_LOST_TOO_LONG)
 
 
 class Path(StrEnum):
-    """The path of an order."""
-
     CLOCKS = "clocks"
     BRAKE = "brake"
 
@@ -36,16 +34,12 @@ class FetchResult(StrEnum):
 
 
 class Source(StrEnum):
-    """The source of a cap."""
-
     PLANNED = "planned"  # the policy's
     APPLIED = "applied"  # commanded
     ENFORCED = "enforced"  # read back
 
 
 class GuardMetrics:
-    """Metrics of one row."""
-
     def __init__(self, registry: CollectorRegistry, *, row: str, full_clock_hz: float) -> None:
         self._row, self._full_hz = row, full_clock_hz
 
@@ -109,7 +103,6 @@ class GuardMetrics:
         self._caps.labels(self._row, server, source.value).set(watts)
 
     def actuated(self, path: Path, result: str, *, duration_s: float) -> None:
-        """Count an order, with or without a response."""
         self._actuations.labels(self._row, path.value, result).inc()
         self._actuation_seconds.labels(self._row, path.value).observe(duration_s)
 

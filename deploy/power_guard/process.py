@@ -1,13 +1,13 @@
 """The guard's process: the control loop, its HTTP server, and the budgets that it fetches."""
 
 import socket
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 
 from prometheus_client import CollectorRegistry
 
 from deploy.common.clock import Clock
-from deploy.common.http_server import serve_beside
 from deploy.common.credentials import read_token_file
+from deploy.common.http_server import serve_beside
 from deploy.power_guard.agent_client import Agents
 from deploy.power_guard.config import BudgetsFrom, GuardFile
 from deploy.power_guard.loop import GuardLoop
@@ -22,7 +22,7 @@ async def run_guard(config: GuardFile, listener: socket.socket) -> None:
     loop, agents = guard_loop(config, registry=registry)
     token = read_token_file(config.budget_token_file) if config.budget_token_file else None
     app = guard_app(loop, registry=registry, budget_token=token)
-    async with agents, _fetching(config.budgets_from, loop):
+    async with aclosing(agents), _fetching(config.budgets_from, loop):
         await serve_beside(app, listener, loop.run())
 
 

@@ -18,16 +18,12 @@ MAX_BYTES = 256 * 1024  # a thousand entries, several times
 
 
 class BudgetInForce(Frozen):
-    """The budget in force."""
-
     row: str
     limit_w: float
     expires_in_s: Annotated[float, Field(description="Negative: expired.")]
 
 
 class GuardReport(Frozen):
-    """The state of the guard."""
-
     row: str
     mode: str
     state: str
@@ -84,7 +80,6 @@ def in_force(loop: GuardLoop) -> BudgetInForce:
 
 
 def report_of(loop: GuardLoop) -> GuardReport:
-    """Return the guard's state as a document."""
     state = loop.state
     return GuardReport(
         row=loop.config.row,

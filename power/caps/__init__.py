@@ -4,8 +4,7 @@
 """
 
 from power.caps.budgets import domain_budgets
-from power.caps.effective_limits import effective_limits
-from power.caps.headroom import FeedHeadroom, feed_headroom, with_risk
+from power.caps.headroom import FeedHeadroom, effective_limits, feed_headroom, with_risk
 from power.caps.options import Terms
 from power.caps.planning import DEFAULT_LIMITS, plan_caps
 from power.caps.result import CapPlan, ClassCaps, FeedCaps, PeriodCaps

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from fleet.documents import Frozen
 from power.caps.power_model import Draw
 from power.caps.result import CapPlan
-from power.telemetry import Budget
 from power.tree.document import PowerTree
 from power.tree.hierarchy import Hierarchy
 
@@ -33,10 +32,6 @@ class DomainBudget(Frozen):
     one_side_limit_w: float | None  # the same once a side of a feed at or above it is lost
     valid_from_s: float
     expires_at_s: float
-
-    @property
-    def budget(self) -> Budget:
-        return Budget(self.limit_w, self.expires_at_s)
 
 
 class Needs(NamedTuple):

@@ -8,7 +8,7 @@ Forecast errors have one common factor, truncated so that busy shares stay from 
 follow a multinomial distribution.  The interval is Wilson's (1927), 95 %.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, sqrt
@@ -24,6 +24,7 @@ from power.caps.options import Terms, levels_of, slack_of
 from power.caps.power_model import Busy, Working, busy_in, working
 from power.tree.document import PowerTree
 from power.tree.hierarchy import ServerClass
+from power.tree.validation import nameplate_w
 
 NORMAL_95 = 1.959964
 
@@ -86,8 +87,7 @@ def feed_headroom(tree: PowerTree, *, terms: Terms | None = None) -> tuple[FeedH
 def with_risk(
     tree: PowerTree, found: FeedHeadroom, *, samples: int, rng: np.random.Generator, terms: Terms | None = None
 ) -> FeedHeadroom:
-    """Return the same with the sampled probability that the limiting feed exceeds its limit with so many more
-    servers."""
+    """Return the same with the sampled risk: that the limiting feed exceeds its limit with so many more servers."""
     headroom = _Headroom(tree, terms or Terms())
     return found.model_copy(
         update={
@@ -95,6 +95,21 @@ def with_risk(
             "capped": headroom.sampled(found, found.capped, samples, rng, capped=True),
         }
     )
+
+
+def effective_limits(tree: PowerTree, headrooms: Iterable[FeedHeadroom]) -> dict[str, float]:
+    """Return the effective limit of every feed that limits anything, for a planner that counts servers by nameplate:
+    the nameplates of the servers on the feed and of those that may be added, at the low end of the headroom.
+
+    The effective limit exceeds the limit because peaks do not coincide and, with caps, because clocks may go down.
+    """
+    hierarchy, found = tree.hierarchy, dict[str, float]()
+    for one in headrooms:
+        if one.capped.limited_by is not None:
+            classes = [hierarchy.classes[g] for g in hierarchy.below[one.feed]]
+            nameplates_w = sum(nameplate_w(each.group, each.model) * each.group.count for each in classes)
+            found[one.feed] = nameplates_w / one.servers * max(0, int(one.servers + one.capped.servers.low))
+    return found
 
 
 @dataclass(frozen=True)
@@ -120,7 +135,6 @@ class _Headroom:
     def sampled(
         self, found: FeedHeadroom, growth: Growth, samples: int, rng: np.random.Generator, *, capped: bool
     ) -> Growth:
-        """Return the headroom with its risk."""
         if growth.limited_by is None or growth.period is None:
             return growth
         hierarchy, period, factor = self.tree.hierarchy, growth.period, 1 + growth.servers.mid / found.servers

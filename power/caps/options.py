@@ -16,7 +16,7 @@ from fleet.documents import Frozen, RuleError, Violation
 from power.arrays import Floats
 from power.caps.power_model import Busy, Draw, busy_in, working
 from power.controls import FULL_CLOCK
-from power.policies.loss import Slack
+from power.policies.frontier import Slack
 from power.server_model import Clock
 from power.tree.hierarchy import ServerClass
 

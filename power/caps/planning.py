@@ -47,8 +47,6 @@ def plan_caps(
 
 @dataclass(frozen=True)
 class Component:
-    """A problem of some classes and feeds of a larger problem."""
-
     problem: CapProblem
     classes: tuple[int, ...]  # index of its classes in the whole problem
     feeds: tuple[int, ...]
@@ -80,7 +78,6 @@ class _Run:
         return problem, lost
 
     def totals(self, periods: tuple[PeriodCaps, ...]) -> tuple[float, float]:
-        """Return the mean loss and its bound."""
         share = self.scenarios.terms.lost_share
         losses = ((1 - share) * (p.loss or 0.0) + share * (p.lost_loss or 0.0) for p in periods)
         bounds = ((1 - share) * (p.bound or 0.0) + share * self.lost_bounds.get(p.period, 0.0) for p in periods)

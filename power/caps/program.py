@@ -22,8 +22,6 @@ Choice = tuple[int, ...]  # of each class, which option
 
 @dataclass(frozen=True, slots=True)
 class FeedLimit:
-    """The limit of the classes under a feed."""
-
     name: str = field(compare=False)
     limit_w: float
     members: tuple[int, ...]
@@ -31,8 +29,6 @@ class FeedLimit:
 
 @dataclass(frozen=True)
 class CapProblem:
-    """One period in one scenario."""
-
     options: tuple[tuple[Option, ...], ...]  # of each class, the least loss first
     feeds: tuple[FeedLimit, ...]
     sigmas: float
@@ -59,7 +55,6 @@ class Spreads:
 
     @property
     def root_w(self) -> float:
-        """Return the root of the sum of their squares."""
         return sqrt(sum(u * u for u in self.own_w.values()) + self.common_w * self.common_w)
 
 
@@ -83,11 +78,9 @@ class CapModel:
         self.program.setObjective(self._objective())
 
     def chosen(self) -> Choice:
-        """Return the chosen option of each class after the program is solved."""
         return tuple(int(mine.argmax()) for mine in self.shares())
 
     def shares(self) -> list[Floats]:
-        """Return the value of each option after the relaxation is solved."""
         return [np.array([y.varValue or 0.0 for y in mine]) for mine in self.choose]
 
     def relax(self) -> None:

@@ -15,8 +15,7 @@ Solved = tuple[CapProblem, CapResult]
 
 def period_caps(scenarios: Scenarios, period: int, solved: Solved, lost: Solved | None) -> PeriodCaps:
     """Report one period; without a choice only the power at full clock."""
-    problem, result = solved
-    prices = _by_name(problem, result.prices)
+    result, prices = solved[1], _prices_per_kw(solved)
     status = result.status
     if lost is not None and not lost[1].status.has_mix:
         status = lost[1].status
@@ -72,7 +71,7 @@ def _feeds(scenarios: Scenarios, period: int, solved: Solved, lost: Solved | Non
     full = [menu[0].draw for menu in solved[0].options]
     now = draws_of(solved)
     has_choice = solved[1].choice is not None
-    prices = _by_name(*solved_prices(solved))
+    prices = _prices_per_kw(solved)
     limits = {name: feed.may_draw_w(period) for name, feed in hierarchy.feeds.items()}
     budgets = firm(hierarchy, now, limits) if has_choice else {}
     one_side = _one_side(scenarios, period, lost)
@@ -98,7 +97,6 @@ def _feeds(scenarios: Scenarios, period: int, solved: Solved, lost: Solved | Non
 
 
 def _one_side(scenarios: Scenarios, period: int, lost: Solved | None) -> dict[str, dict[str, float]]:
-    """Return the figures of each feed after the loss of a side."""
     if lost is None or lost[1].choice is None:
         return {}
     hierarchy, draws = scenarios.tree.hierarchy, draws_of(lost)
@@ -106,7 +104,7 @@ def _one_side(scenarios: Scenarios, period: int, lost: Solved | None) -> dict[st
         name: feed.may_draw_on_one_side_w(period) if hierarchy.on_one_side(name) else feed.may_draw_w(period)
         for name, feed in hierarchy.feeds.items()
     }
-    budgets, prices = firm(hierarchy, draws, limits), _by_name(*solved_prices(lost))
+    budgets, prices = firm(hierarchy, draws, limits), _prices_per_kw(lost)
     found: dict[str, dict[str, float]] = {}
     for name, members in hierarchy.below.items():
         limit_w = limits[name]
@@ -121,10 +119,6 @@ def _one_side(scenarios: Scenarios, period: int, lost: Solved | None) -> dict[st
     return found
 
 
-def solved_prices(solved: Solved) -> tuple[CapProblem, dict[int, float]]:
-    return solved[0], solved[1].prices
-
-
-def _by_name(problem: CapProblem, prices: dict[int, float]) -> dict[str, float]:
-    """Return prices per kW by feed name."""
-    return {problem.feeds[position].name: price * W_PER_KW for position, price in prices.items()}
+def _prices_per_kw(solved: Solved) -> dict[str, float]:
+    problem, result = solved
+    return {problem.feeds[position].name: price * W_PER_KW for position, price in result.prices.items()}

@@ -4,8 +4,6 @@ from pydantic import Field
 
 from fleet.documents import Frozen
 from fleet.solvers import SolveStatus
-from power.controls import FULL_CLOCK, Clocks, Priority
-from power.tree.hierarchy import ServerClass
 
 ROUNDING = 1e-9
 
@@ -69,10 +67,6 @@ class PeriodCaps(Frozen):
     classes: tuple[ClassCaps, ...]
     feeds: tuple[FeedCaps, ...]
 
-    def loss_per_kw(self, feed: str) -> float:
-        """Return the loss that one more kW on this feed would save; 0 for an unknown feed."""
-        return next((one.loss_per_kw for one in self.feeds if one.name == feed), 0.0)
-
 
 class CapPlan(Frozen):
     """All periods.  Without a choice in any of them (`infeasible`, `time_limit`) nothing is to be changed."""
@@ -91,19 +85,3 @@ class CapPlan(Frozen):
 
     def feed(self, name: str, period: int) -> FeedCaps:
         return next(feed for feed in self.periods[period].feeds if feed.name == name)
-
-
-def row_clocks(caps: PeriodCaps, classes: tuple[ServerClass, ...], feed: str) -> Clocks:
-    """Return the lowest clocks of the classes under the feed, for the policy of a row, which has one clock per
-    control."""
-    lowest: dict[str, float] = {}
-    for one, chosen in zip(classes, caps.classes, strict=True):
-        if feed not in one.feeds:
-            continue
-        word = "low" if one.group.level is Priority.LOW else "high"
-        controls = {"training": chosen.token_clock}
-        if one.group.training is None:
-            controls = {f"{word}_token": chosen.token_clock, f"{word}_prompt": chosen.prompt_clock}
-        for control, clock in controls.items():
-            lowest[control] = min(lowest.get(control, FULL_CLOCK), clock)
-    return Clocks(**lowest)

@@ -22,7 +22,6 @@ class Scenarios:
 
     @cached_property
     def limited(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the feeds with servers, each with the positions of its classes."""
         return {name: tuple(members) for name, members in self.tree.hierarchy.below.items() if members}
 
     def both_sides(self, period: int) -> CapProblem:

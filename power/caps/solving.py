@@ -36,7 +36,6 @@ class CapResult:
 
 
 def solve(problem: CapProblem, *, solver: Solver, limits: Limits) -> CapResult:
-    """Minimise the loss."""
     first = tuple(0 for _ in problem.options)
     if not broken(problem, first):
         return CapResult(SolveStatus.OPTIMAL, first, problem.loss(first), problem.loss(first), {}, {})
@@ -49,8 +48,6 @@ def solve(problem: CapProblem, *, solver: Solver, limits: Limits) -> CapResult:
 
 
 class _Search:
-    """The state of the search on one problem."""
-
     def __init__(self, problem: CapProblem, solver: Solver, deadline: Deadline) -> None:
         self.problem = problem
         self.solver = solver
@@ -65,7 +62,6 @@ class _Search:
 
     @property
     def close_enough(self) -> bool:
-        """Return whether the requested gap is reached."""
         if self.best is None:
             return False
         loss = self.problem.loss(self.best)
@@ -129,7 +125,8 @@ class _Search:
 
     def result(self) -> CapResult:
         if self.best is None:
-            return self.nothing() if self.status is SolveStatus.INFEASIBLE else self._unknown()
+            unknown = CapResult(SolveStatus.TIME_LIMIT, None, None, self.bound, {}, {})
+            return self.nothing() if self.status is SolveStatus.INFEASIBLE else unknown
         loss = self.problem.loss(self.best)
         proven = self.status is SolveStatus.OPTIMAL or self.close_enough
         status = SolveStatus.OPTIMAL if proven else SolveStatus.FEASIBLE
@@ -141,9 +138,6 @@ class _Search:
         return CapResult(
             SolveStatus.INFEASIBLE, None, None, inf, {}, _missing_w(self.problem, self.solver, self.deadline)
         )
-
-    def _unknown(self) -> CapResult:
-        return CapResult(SolveStatus.TIME_LIMIT, None, None, self.bound, {}, {})
 
     def _leave_out(self, relaxed: CapModel) -> None:
         """Exclude options whose reduced cost alone exceeds the gap to the incumbent."""
@@ -211,7 +205,6 @@ class Tally:
 
 
 def broken(problem: CapProblem, choice: Choice) -> list[int]:
-    """Return the feeds that exceed their limits."""
     return [
         position
         for position, feed in enumerate(problem.feeds)

@@ -61,8 +61,7 @@ def next_day(history: Steps, *, quantiles: Sequence[float] = DAY_QUANTILES) -> D
 
 
 def _whole_days(history: Steps) -> Floats:
-    """Return [day, step], the last day ending with the history; steps without a reading are interpolated within the
-    day."""
+    """Return [day, step], the last day ending with the history; missing steps are interpolated within the day."""
     per_day = history.per_day
     days = min(len(history.watts) // per_day, MAX_DAYS)
     table = history.watts[len(history.watts) - days * per_day :].reshape(days, per_day)
@@ -87,8 +86,7 @@ def _weekday_after(history: Steps, weekday: int) -> int:
 
 
 def _kinds(days: int, weekday: int | None) -> npt.NDArray[np.bool_]:
-    """Return which past days have the kind of the next one: working days or weekend; without dates, whole weeks
-    before."""
+    """Return which past days are of the next one's kind: working days or weekend; without dates, whole weeks ago."""
     age = np.arange(days, 0, -1)
     same: npt.NDArray[np.bool_] = age % WEEK == 0
     if weekday is not None:
@@ -115,7 +113,6 @@ def _tried(past: Floats, weekday: int | None) -> tuple[Floats, list[Floats]]:
 
 
 def _mixed(courses: Floats, distance: Floats) -> Floats:
-    """Return the mean of the courses, weighted by their past accuracy."""
     least = float(distance.min())
     weights = ((least + TINY_W) / (distance + TINY_W)) ** SHARPNESS
     mixed: Floats = weights @ courses / weights.sum()
@@ -123,7 +120,6 @@ def _mixed(courses: Floats, distance: Floats) -> Floats:
 
 
 def _courses(past: Floats, same: npt.NDArray[np.bool_]) -> Floats:
-    """Return the candidate courses of the next day."""
     age = np.arange(len(past), 0, -1.0)
     courses = []
     for half_life in HALF_LIVES:

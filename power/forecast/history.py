@@ -4,19 +4,17 @@ The header names a column of times (`time`, `time_s`, `at_s` or `timestamp`: sec
 (`watts`, `power_w`, `row_w`, `row_power_watts` or `value`).  Other columns are ignored.
 """
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from itertools import islice
+from datetime import datetime
 from typing import Literal
 
 import numpy as np
 
-from fleet.documents import MAX_PROBLEMS, RuleError
+from fleet.csv_columns import CsvTable
+from fleet.documents import RuleError
 from fleet.errors import DocumentError, Problem
-from power.arrays import Floats
+from power.arrays import Bools, Floats
 
 TIMES = ("time", "time_s", "at_s", "timestamp")
 WATTS = ("watts", "power_w", "row_w", "row_power_watts", "value")
@@ -42,7 +40,6 @@ class Readings:
 
     @property
     def step_s(self) -> float:
-        """Return the usual time between two readings."""
         return float(np.median(np.diff(self.at_s)))
 
     def steps(self, step_s: float, *, of: Of = "mean") -> "Steps":
@@ -70,7 +67,7 @@ class Readings:
             yield ("watts",), f"must be at least two readings, each with its time, got {len(self.watts)}"
         elif np.any(np.diff(self.at_s) <= 0):
             yield ("at_s",), "must rise"
-        elif not np.all((self.watts >= 0) & (self.watts <= MAX_WATTS)):
+        elif not np.all(_fits(self.watts)):
             yield ("watts",), f"must be from 0 to {MAX_WATTS:g}"
 
 
@@ -90,97 +87,34 @@ class Steps:
 
 def read_power(text: str, *, name: str) -> Readings:
     """Read a CSV text and sort it by time.  Errors name the text `name`."""
-    rows = csv.reader(io.StringIO(text))
-    header = [cell.strip().lstrip("\ufeff").casefold() for cell in next(rows, [])]
-    time, watts = _column(header, TIMES, name), _column(header, WATTS, name)
-    lines = [(rows.line_num, row) for row in islice(rows, MAX_READINGS + 1) if row]
-    if not 2 <= len(lines) <= MAX_READINGS:
+    table = CsvTable.read(text, name=name, most=MAX_READINGS)
+    time, watts = _column(table, TIMES), _column(table, WATTS)
+    if not 2 <= len(table.lines) <= MAX_READINGS:
         expected = f"expected 2 to {MAX_READINGS:,}"
-        raise DocumentError(name=name, problems=[Problem("", f"has {len(lines):,} readings, {expected}")])
-    _refuse(
-        name,
-        (
-            Problem("", f"has {len(row)} columns, expected at least {max(time, watts) + 1}", line)
-            for line, row in lines
-            if len(row) <= max(time, watts)
-        ),
-    )
-    values = _watts(lines, watts, header[watts], name)
-    times, start = _times(lines, time, header[time], name)
+        raise DocumentError(name=name, problems=[Problem("", f"has {len(table.lines):,} readings, {expected}")])
+    table.require_cells([time, watts])
+    values = table.numbers(watts, _fits, expected=f"a number from 0 to {MAX_WATTS:g}")
+    times, start = table.times(time, unit="seconds")
     order = np.argsort(times, kind="stable")
     times, values = times[order], values[order]
     if twice := np.flatnonzero(np.diff(times) == 0).tolist():
-        line = lines[int(order[twice[0] + 1])][0]
-        raise DocumentError(name=name, problems=[Problem(header[time], "is the time of another reading too", line)])
+        line = table.lines[int(order[twice[0] + 1])][0]
+        problem = Problem(table.header[time], "is the time of another reading too", line)
+        raise DocumentError(name=name, problems=[problem])
     return Readings(at_s=times - times[0], watts=values, start=start)
 
 
-def _watts(lines: Sequence[tuple[int, Sequence[str]]], column: int, heading: str, name: str) -> Floats:
-    values = _numbers([row[column] for _, row in lines])
-    if values is not None and np.all((values >= 0) & (values <= MAX_WATTS)):
-        return values
-    expected = f"expected a number from 0 to {MAX_WATTS:g}"
-    _refuse(
-        name,
-        (
-            Problem(heading, f"{expected}, got {row[column]!r}", line)
-            for line, row in lines
-            if (one := _numbers([row[column]])) is None or not 0 <= one[0] <= MAX_WATTS
-        ),
-    )
-    raise AssertionError("a column that cannot be read has a cell that cannot")
+def _fits(watts: Floats) -> Bools:
+    return np.logical_and(watts >= 0, watts <= MAX_WATTS)
 
 
-def _times(
-    lines: Sequence[tuple[int, Sequence[str]]], column: int, heading: str, name: str
-) -> tuple[Floats, datetime | None]:
-    cells = [row[column].strip() for _, row in lines]
-    seconds = _numbers(cells)
-    if seconds is not None and np.isfinite(seconds).all():
-        return seconds, None
-    moments = [_moment(cell) for cell in cells]
-    _refuse(
-        name,
-        (
-            Problem(heading, f"expected seconds or a time in ISO 8601, got {cell!r}", line)
-            for (line, _), cell, moment in zip(lines, cells, moments, strict=True)
-            if moment is None
-        ),
-    )
-    known = [moment for moment in moments if moment is not None]
-    first = min(known)
-    return np.array([(moment - first).total_seconds() for moment in known]), first
-
-
-def _column(header: Sequence[str], names: Sequence[str], name: str) -> int:
+def _column(table: CsvTable, names: Sequence[str]) -> int:
     for each in names:
-        if each in header:
-            return header.index(each)
-    shown, expected = ",".join(header)[:200], " or ".join(names)
-    raise DocumentError(
-        name=name, problems=[Problem("", f"has the columns {shown!r}, expected one named {expected}", 1)]
-    )
-
-
-def _refuse(name: str, problems: Iterable[Problem]) -> None:
-    if found := list(islice(problems, MAX_PROBLEMS)):
-        raise DocumentError(name=name, problems=found)
-
-
-def _numbers(cells: Sequence[str]) -> Floats | None:
-    try:
-        return np.array(cells, dtype=np.float64)
-    except ValueError:
-        return None
-
-
-def _moment(text: str) -> datetime | None:
-    """Parse a time in ISO 8601; a time without a zone is UTC."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+        if each in table.header:
+            return table.header.index(each)
+    shown, expected = ",".join(table.header)[:200], " or ".join(names)
+    problem = Problem("", f"has the columns {shown!r}, expected one named {expected}", 1)
+    raise DocumentError(name=table.name, problems=[problem])
 
 
 def _second_of_day(moment: datetime) -> float:

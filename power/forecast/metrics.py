@@ -19,7 +19,6 @@ class Score:
 
 
 def score(forecast_w: Floats, outcome_w: Floats, *, quantile: float) -> Score:
-    """Score forecasts of one quantile against the outcomes."""
     off = outcome_w - forecast_w
     return Score(
         quantile=quantile,

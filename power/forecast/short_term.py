@@ -41,8 +41,7 @@ class RowForecast:
 
     @classmethod
     def start(cls, *, step_s: float = 2.0, drivers: int = 0, prior_rise_w: float | None = None) -> Self:
-        """Return the forecast before any reading.  For some minutes `prior_rise_w` is the last quantile, or a share
-        of the row."""
+        """Return the forecast before any reading; `prior_rise_w`, or a share of the row, is its last quantile."""
         RuleError.raise_for(_violations(step_s, drivers, prior_rise_w))
         at = offsets(drivers)
         table = np.zeros(at.size)

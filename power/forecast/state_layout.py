@@ -28,8 +28,6 @@ OWN = 4 + CLIMBS  # features without the drivers
 
 
 class Offsets(NamedTuple):
-    """Offsets of the blocks for a number of drivers."""
-
     features: int  # their number: one, three of the means, the last differences, and the drivers minus their means
     entry: int  # floats per reading in the ring
     ring: int

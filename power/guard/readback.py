@@ -27,8 +27,6 @@ MAX_DOUBLINGS = 10
 
 
 class Finding(NamedTuple):
-    """The result of a check of the read-backs."""
-
     commands: CommandState
     late_clocks: Ints  # repeat their clocks
     late_brake: Ints  # repeat their brake or release
@@ -200,8 +198,7 @@ class Readback:
         return expected, reloaded
 
     def _excess_w(self, expected: Floats, held: Floats, silent: Bools) -> Floats:
-        """Return the power that servers may draw above their commands; a server without a report counts at full
-        clock."""
+        """Return the power that servers may draw above their commands; one without a report counts at full clock."""
         found = held.copy()
         found[:BRAKE, silent] = 1.0
         found[BRAKE, silent] = 0.0
@@ -210,9 +207,7 @@ class Readback:
 
     @staticmethod
     def _due(commands: CommandState, expected: Floats, changed: Bools, due_s: float) -> CommandState:
-        """Return the deadlines.  A command in flight keeps its deadline, else frequent commands would hide an
-        unresponsive server.
-        """
+        """A command in flight keeps its deadline, else frequent commands would hide an unresponsive server."""
         free = commands.due_s == SHOWN
         due = np.where(changed & free, due_s, commands.due_s)
         sent = np.where(free, expected[:BRAKE], commands.sent)

@@ -113,7 +113,6 @@ class Row:
         return watts
 
     def worst_w(self, clocks: Clocks) -> float:
-        """Return the highest possible power of all servers."""
         return sum(_worst_of(group, duty, clocks) for (_, duty), group in self._groups.items())
 
     def level_within(self, limit_w: float, *, lowest: float) -> Clocks:

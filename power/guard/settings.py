@@ -18,8 +18,6 @@ POLCA_DEGRADED = Clocks(1110 / 1410, 1305 / 1410, 1110 / 1410, 1305 / 1410, 1110
 
 
 class GuardSettings(Frozen):
-    """The settings of a guard."""
-
     rating_w: Watts  # continuous limit of the row's feed
     standing_w: Watts | None = None  # the budget without a valid one of a planner; None: the rating
     period_s: Annotated[float, Field(gt=0, le=60)] = 2.0
@@ -56,12 +54,10 @@ class GuardSettings(Frozen):
 
     @property
     def standing_limit_w(self) -> float:
-        """Return the budget without a planner."""
         return self.rating_w if self.standing_w is None else self.standing_w
 
     @property
     def stale_after_s(self) -> float:
-        """Return the age at which telemetry counts as lost."""
         return self.telemetry_delay_s + self.stale_periods * self.period_s
 
     @model_validator(mode="after")

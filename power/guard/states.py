@@ -46,8 +46,6 @@ class Cause(StrEnum):
 
 
 class EventKind(StrEnum):
-    """The kind of an event."""
-
     MODE = "mode"
     COMMANDED_AGAIN = "commanded-again"  # servers did not enforce their command
     DRIVER_RELOADED = "driver-reloaded"  # caps forgotten
@@ -114,7 +112,6 @@ class Orders(NamedTuple):
 
     @property
     def quiet(self) -> bool:
-        """Return whether there is nothing to send."""
         return not (self.command.size or self.brake.size or self.release.size)
 
 

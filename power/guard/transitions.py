@@ -13,8 +13,6 @@ Change = tuple[GuardMode, Cause]
 
 
 class TelemetryHealth(NamedTuple):
-    """The health of telemetry at one step."""
-
     now_s: float
     reading: Reading | None  # None for an impossible value too
     fresh: bool  # the reading is recent
@@ -67,8 +65,7 @@ def allowed_outage_s(worst_w: float, limit_w: float, settings: GuardSettings) ->
 def next_mode(
     state: GuardState[Any], health: TelemetryHealth, settings: GuardSettings, *, max_outage_s: Callable[[], float]
 ) -> Change | None:
-    """Return the transition of this step, if any.  `max_outage_s`: how long telemetry may be lost at the present
-    clocks."""
+    """Return the transition, if any.  `max_outage_s`: how long telemetry may be lost at the present clocks."""
     if state.mode is GuardMode.BRAKED:
         return _from_braked(state, health, settings, max_outage_s)
     if is_over(state, health):

@@ -11,7 +11,6 @@ from functools import cache, cached_property
 from importlib import resources
 from typing import Annotated, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from fleet.catalogues import folded
@@ -81,11 +80,6 @@ class ServingShares(Frozen):
     families: Count
     source: str
     date: dt.date
-
-    def rise_share(self, *, active_billions: float, total_billions: float, gpus: int) -> float:
-        """Return the power that one request in the batch adds to idle, as a share of the rated power."""
-        sizes = np.log([active_billions / gpus, total_billions / gpus, gpus])
-        return float(np.exp(self.level + sizes @ [self.active, self.total, self.gpus]))
 
 
 class Engine(Frozen):
@@ -160,8 +154,6 @@ class ServerShares(Frozen):
 
 
 class PowerShares(Frozen):
-    """Everything that was fitted or cited."""
-
     boards: tuple[BoardShares, ...]
     unmeasured: BoardShares
     clock: ClockShares
@@ -173,7 +165,6 @@ class PowerShares(Frozen):
 
     @cached_property
     def by_name(self) -> dict[str, BoardShares]:
-        """Return the measured boards by their folded names."""
         return {folded(board.name): board for board in self.boards}
 
     def board(self, gpu: GpuSpec) -> BoardShares:
@@ -188,8 +179,6 @@ class PowerShares(Frozen):
 
 
 class Engines(Frozen):
-    """The part of the document for single engines."""
-
     engines: tuple[Engine, ...]
 
 

@@ -88,8 +88,7 @@ def _one(sweep: Sweep, gpu: str, source: str, date: dt.date) -> LimitSweep:
 
 
 def _held_out(sweep: Sweep, mine: Floats) -> tuple[Floats, Floats]:
-    """Return errors of power by speed and time by limit, each task predicted from the board's other tasks, or from
-    all."""
+    """Return power by speed and time by limit, each task predicted from the board's other tasks, or from all."""
     power, time = np.empty(len(mine)), np.empty(len(mine))
     for task in dict.fromkeys(sweep.tasks[mine]):
         held = mine & (sweep.tasks == task)

@@ -81,7 +81,6 @@ class LimitPoint:
 
 
 def grouped(points: Iterable[PointT], key: Callable[[PointT], KeyT]) -> dict[KeyT, list[PointT]]:
-    """Return the points by key, in the order of input."""
     found: dict[KeyT, list[PointT]] = defaultdict(list)
     for point in points:
         found[key(point)].append(point)
@@ -89,7 +88,6 @@ def grouped(points: Iterable[PointT], key: Callable[[PointT], KeyT]) -> dict[Key
 
 
 def error_of(predicted: Sequence[float] | Floats, measured: Sequence[float] | Floats) -> Error:
-    """Return the error relative to the measurement."""
     off = np.asarray(predicted) / np.asarray(measured) - 1
     size = np.abs(off)
     mean, p90, bias = float(size.mean()), float(np.quantile(size, 0.9)), float(off.mean())

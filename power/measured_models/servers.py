@@ -27,8 +27,7 @@ UNKNOWN_CLOCK_MHZ = 1000.0  # clocks are shares; the figure is for output only
 def server_model(
     curves: PowerShares, gpu: GpuSpec, *, model: str, together: int = 1, gpus: int | None = None, layout: str = ""
 ) -> ServerModel:
-    """Return the model of servers with up to `together` requests; parts of a layout's name choose among several
-    engines."""
+    """Return the model of servers with up to `together` requests; words of the layout choose among engines."""
     engine = engine_of(curves, gpu, model=model, gpus=gpus, layout=layout)
     if not engine.batches[0] / 2 <= together <= 2 * engine.batches[1]:
         low, high = engine.batches

@@ -115,8 +115,7 @@ def _predicted_from_others(
 
 
 def _known_engine_error(points: Sequence[ServingPoint], idle: float, saturation: float) -> Error:
-    """Return the errors of one batch predicted from its engine's others, with an exponent fitted on all other
-    engines."""
+    """Return the error of one batch predicted from its engine's others, the exponent fitted on other engines."""
     families = families_of(points)
     across, along, _ = _within(points, idle, saturation)
     predicted: list[float] = []

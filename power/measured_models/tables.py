@@ -38,8 +38,6 @@ GPU_ENERGY = re.compile(r"gpu\d+_energy")
 
 
 class TableKind(StrEnum):
-    """The kind of a table."""
-
     SERVING = "ML.ENERGY leaderboard"
     REQUESTS = "splitwise-sim"
     LIMITS = "Zeus summary"
@@ -106,8 +104,6 @@ def read_table(
 
 @dataclass(slots=True)
 class _Table:
-    """Rows of a table and the violations found in them."""
-
     rows: Sequence[Row]
     name: str
     gpus: GpuCatalogue

@@ -7,24 +7,60 @@ is a multiple-choice knapsack.  A control is a priority in a phase; `saved` and 
 expected in it.  On the concave hull of each control's points the best next step is the one with the most power per
 loss (Sinha and Zoltners, 1979), so sorting the steps of all hulls gives, rung by rung, settings that no other setting
 dominates.  Two rungs differ by one step of one control, and the grid is fine.
+
+The loss of one server at a lower clock is its time over the slack of its priority, as in the cap program:
+
+    loss(priority, phase, clock) = (slowdown(phase, clock) - 1) / slack(priority)
+
+A priority that is slowed in every phase by exactly its slack loses one per server.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
+from fleet.documents import Frozen
 from power.arrays import Floats
 from power.controls import FULL_CLOCK, Clocks, Phase, Priority
-from power.policies.loss import Slack, clock_loss
 from power.server_model import ServerModel
 from power.workload.workload import TrainingJob
+
+SlackShare = Annotated[float, Field(gt=0, le=100)]
 
 CLOCK_STEP = 0.02  # two to three of the 15 MHz steps of an A100
 LOWEST_CLOCK = 0.3
 TRAINING_SLACK = 0.10  # POLCA reports 20 % of a training server's peak for 10 % of its speed (as quoted)
+
+SERVING = (
+    ("low_token", Priority.LOW, Phase.TOKEN),
+    ("high_token", Priority.HIGH, Phase.TOKEN),
+    ("low_prompt", Priority.LOW, Phase.PROMPT),
+    ("high_prompt", Priority.HIGH, Phase.PROMPT),
+)
+
+
+class Slack(Frozen):
+    """The slack of each priority, as a share of the time of a request; POLCA's median limits."""
+
+    low: SlackShare = 0.05
+    high: SlackShare = 0.01
+
+    def of(self, priority: Priority) -> float:
+        return self.high if priority is Priority.HIGH else self.low
+
+
+def slowdown(model: ServerModel, phase: Phase, clock: float) -> float:
+    if phase is Phase.PROMPT:
+        return model.prompt_slowdown(clock)
+    return model.token_slowdown(clock) if phase is Phase.TOKEN else 1.0
+
+
+def clock_loss(model: ServerModel, priority: Priority, phase: Phase, clock: float, slack: Slack) -> float:
+    return (slowdown(model, phase, clock) - 1) / slack.of(priority)
 
 
 class Point(NamedTuple):
@@ -60,14 +96,6 @@ class Control:
     name: str  # a field of Clocks
     loss: Callable[[float], float]  # at a clock, of all its servers together
     saved_w: Callable[[float], float]
-
-
-SERVING = (
-    ("low_token", Priority.LOW, Phase.TOKEN),
-    ("high_token", Priority.HIGH, Phase.TOKEN),
-    ("low_prompt", Priority.LOW, Phase.PROMPT),
-    ("high_prompt", Priority.HIGH, Phase.PROMPT),
-)
 
 
 def clock_grid(lowest: float = LOWEST_CLOCK, step: float = CLOCK_STEP) -> tuple[float, ...]:

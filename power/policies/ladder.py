@@ -30,8 +30,7 @@ import numpy as np
 from power.admission import HIGH_LIMIT_SHARE, LOW_LIMIT_SHARE
 from power.arrays import Floats
 from power.controls import Phase, Priority, Routing, Setting
-from power.policies.frontier import Rung, clock_grid, controls_of, frontier
-from power.policies.loss import Slack
+from power.policies.frontier import Rung, Slack, clock_grid, controls_of, frontier
 from power.server_model import BLOOM_A100, ServerModel
 from power.telemetry import Observation
 from power.workload.workload import TrainingJob
@@ -63,8 +62,6 @@ CONSOLIDATE = (
 
 
 class Margins(NamedTuple):
-    """Free margins of the ladder, and its learning rates."""
-
     share: float = 0.975  # of the budget
     ease: float = 0.01  # of that share: a higher-clock rung must leave so much, to avoid oscillation
     low_limit: float = LOW_LIMIT_SHARE
@@ -99,8 +96,6 @@ class Draws:
 
 @dataclass(frozen=True, kw_only=True)
 class Ladder:
-    """The policy of rungs, admission and routing."""
-
     kinds: tuple[ServerModel, ...] = (BLOOM_A100,)
     mix: Floats | None = None  # servers expected in each [model, priority, phase]; None: equal numbers
     jobs: tuple[TrainingJob, ...] = ()
@@ -119,7 +114,6 @@ class Ladder:
         return LadderState()
 
     def decide(self, state: LadderState, observed: Observation) -> tuple[LadderState, Setting]:
-        """Return the state and setting after one reading."""
         budget_w = observed.budget_w
         if observed.reading.row_w < self.calm_below_w(state, budget_w):
             return state, self._setting(state.rung, state.step, budget_w)
@@ -169,8 +163,7 @@ class Ladder:
 
     @cached_property
     def _setting(self) -> Callable[[int, int, float], Setting]:
-        """Return the setting of a rung, a step and a budget; the same object for the same three, for fast
-        comparison."""
+        """Return the setting of a rung, a step and a budget: the same object each time, for fast comparison."""
         return lru_cache(maxsize=1024)(self._made)
 
     def _made(self, rung: int, step: int, budget_w: float) -> Setting:
@@ -178,10 +171,7 @@ class Ladder:
         return Setting(self.rungs[rung].clocks, low_limit_w, high_limit_w, self._routes[step])
 
     def _rung(self, before: int, counts: list[float], allowed_w: float) -> int:
-        """Return the first rung that fits from the present one, or a higher-clock one with a margin.  Power falls
-        from rung to
-        rung, and a reading needs few steps, so the search is linear.
-        """
+        """Return the first rung that fits from the present one on, or a higher-clock one with a margin."""
         peak_w = self._draws.peak_w
         last, rung = len(peak_w) - 1, before
         if _draw_w(peak_w[rung], counts) > allowed_w:
@@ -204,8 +194,7 @@ class Ladder:
         return state.correction + self.margins.learn_correction * (ratio - state.correction)
 
     def _split(self, counts: list[float], places: tuple[tuple[int, int], ...], before: float) -> float:
-        """Split the busy servers of a priority by the expected prompts, in place; return the learnt share of
-        prompts."""
+        """Split the busy servers of a priority by the expected prompts, in place; return the learnt share."""
         prompts = busy = 0.0
         for token, prompt in places:
             prompts += counts[prompt]

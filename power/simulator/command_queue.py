@@ -30,7 +30,6 @@ def _drawn(row: Record) -> float:
 
 @jit_inner
 def strikes(row: Record, share: float, from_s: float, to_s: float) -> bool:
-    """Return whether a fault hits now."""
     return bool(share > 0.0 and from_s <= row.now_s < to_s and _drawn(row) < share)
 
 
@@ -100,15 +99,11 @@ def land(state: RowState, i: int) -> None:
 
 @jit_inner
 def brake(state: RowState, i: int) -> None:
-    """Engage or release the brake of a server."""
     server, row = state.servers[i], state.row[0]
     server.brake_due_s = inf
-    if strikes(row, row.brake_ignored_share, row.ignored_from_s, row.ignored_to_s):
-        schedule(state, i)
-    else:
-        row.changes += 1
-        server.braked = server.brake_to
-        run_at(state, i)
+    row.changes += 1
+    server.braked = server.brake_to
+    run_at(state, i)
 
 
 @jit_inner

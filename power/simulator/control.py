@@ -124,7 +124,6 @@ def settings_of(spec: RowSpec) -> GuardSettings:
 
 
 def row_of(servers: Records, models: Sequence[ServerModel], jobs: Sequence[TrainingJob]) -> Row:
-    """Return the row in the guard's form."""
     duty = np.where(servers["job"] != NO_INDEX, Duty.TRAINING, servers["priority"]).astype(np.int64)
     return Row(models=tuple(models), kind=servers["kind"].astype(np.int64), duty=duty, training=_training(jobs))
 

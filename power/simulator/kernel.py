@@ -119,9 +119,7 @@ def _next_s(state: RowState) -> float:
 
 @jit_entry(void(ROW_STATE, float64, float64))
 def advance(state: RowState, until_s: float, calm_w: float) -> None:
-    """Run to the end of the first window whose delivered reading is at least `calm_w` or missing, or that ends at
-    `until_s` or later.
-    """
+    """Run until a window ends without a reading, with one of at least `calm_w`, or at `until_s` or later."""
     row = state.row[0]
     if row.ordered:
         order(state)

@@ -11,8 +11,6 @@ from power.simulator.state import WINDOW_S, Records
 
 
 class ClockChange(NamedTuple):
-    """The clocks that were commanded from a moment on."""
-
     at_s: float
     clocks: Clocks
 
@@ -35,7 +33,6 @@ class Requests:
 
     @property
     def finished(self) -> Bools:
-        """Return whether the last token was written before the run ended."""
         return ~np.isnan(self.finish_s)
 
     @property
@@ -64,8 +61,6 @@ class Requests:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """The result of a simulated row."""
-
     policy: str
     budget_w: float
     servers: int
@@ -86,12 +81,10 @@ class Outcome:
 
     @property
     def peak_w(self) -> float:
-        """Return the highest reading."""
         return float(self.readings_w.max(initial=0.0))
 
     @property
     def peak_utilization(self) -> float:
-        """Return the highest reading over the budget."""
         return self.peak_w / self.budget_w
 
     @property
@@ -108,6 +101,5 @@ class Outcome:
 
 
 def requests_of(records: Records, *, pool: Ints, priority: Ints) -> Requests:
-    """Convert the engine's records to columns."""
     names = ("server", "arrival_s", "start_s", "first_s", "finish_s", "held_since_s")
     return Requests(pool=pool, priority=priority, **{name: records[name].copy() for name in names})

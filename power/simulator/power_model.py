@@ -17,13 +17,11 @@ NOT_BEGUN, COMPUTES = 0, 1  # stages of a training job
 
 @jit_inner
 def prompt_w(kind: Record, clock: float) -> float:
-    """Return the power while reading a prompt."""
     return float(kind.prompt_floor_w + kind.prompt_rise_w * clock**kind.prompt_exponent)
 
 
 @jit_inner
 def draw_w(kind: Record, phase: int, together: int, token_clock: float, prompt_clock: float) -> float:
-    """Return the power of a server without bias that does not train."""
     if phase == TOKEN:
         rise_w = kind.token_rise_w * token_clock**kind.token_exponent
         if together > 1 and kind.batch_exponent > 0.0:

@@ -18,15 +18,9 @@ _admits = jit_inner(admits)
 
 
 @jit_inner
-def together_in(row: Record, priority: int) -> int:
-    """Return the number of requests to batch."""
-    return int(row.high_together if priority else row.low_together)
-
-
-@jit_inner
 def choose(state: RowState, pool: Record) -> int:
     """Return the server for the next request of a pool; NO_INDEX if all are full or read prompts."""
-    wanted = together_in(state.row[0], pool.priority)
+    wanted = int(state.row[0].high_together if pool.priority else state.row[0].low_together)
     idle, fullest, emptiest, most, least = NO_INDEX, NO_INDEX, NO_INDEX, 0, 1 << 62
     for i in range(pool.first, pool.first + pool.servers):
         server = state.servers[i]

@@ -94,8 +94,7 @@ class _Planner:
 
 
 def _column(name: str) -> int:
-    """Return the column of a field in the row's record as an array of 8-byte numbers, which is much faster than by
-    name."""
+    """Return the column of a field in the row as an array of 8-byte numbers, which is faster than by name."""
     return (ROW.names or ()).index(name)
 
 
@@ -182,7 +181,6 @@ class _Run:
         return Servers(np.full(len(self._state.servers), now_s), self._held)
 
     def _do(self, orders: Orders) -> None:
-        """Write orders into the engine's state."""
         if orders.setting is not self._setting and orders.setting != self._setting:
             self._set(orders.setting)
         if orders.quiet:
@@ -231,8 +229,6 @@ def install(state: RowState, faults: Sequence[Fault]) -> None:
         row[f"{prefix}_from_s"], row[f"{prefix}_to_s"] = fault.from_s, fault.to_s
         if isinstance(fault, MissingTelemetry | IgnoredActuation | LateActuation):
             row[f"{prefix}_share"] = fault.share
-        if isinstance(fault, IgnoredActuation):
-            row["brake_ignored_share"] = fault.brake_share
         if isinstance(fault, LateActuation):
             row["late_s"] = fault.late_s
         if isinstance(fault, BiasedTelemetry):

@@ -64,7 +64,6 @@ def _finish(state: RowState, i: int) -> None:
 
 @jit_inner
 def work(state: RowState, i: int) -> None:
-    """End the present phase of a server."""
     phase = state.servers[i].phase
     if phase == PROMPT:
         _read(state, i)
@@ -86,7 +85,6 @@ def arrival(state: RowState) -> int:
 
 @jit_inner
 def arrive(state: RowState, p: int) -> None:
-    """Add a request to its queue."""
     pool = state.pools[p]
     pool.arriving += 1
     pool.arrives_s = state.requests[pool.arriving].arrival_s if pool.arriving < pool.end else inf

@@ -35,8 +35,6 @@ class RowSpec(Frozen):
 
 
 class During(Frozen):
-    """The interval of a fault."""
-
     from_s: Seconds = 0.0
     to_s: Seconds = FOREVER_S
 
@@ -64,13 +62,9 @@ class BiasedTelemetry(During):
 
 
 class IgnoredActuation(During):
-    """Each command for clocks is lost silently with this probability.
-
-    The brake has its own path and works, unless it has a share too.
-    """
+    """Each command for clocks is lost silently with this probability; the brake has its own path and works."""
 
     share: Share
-    brake_share: Share = 0.0
 
 
 class LateActuation(During):

@@ -147,7 +147,6 @@ ROW = np.dtype(
         *((name, _F) for name in ("meter_factor", "meter_from_s", "meter_to_s")),
         *((name, _F) for name in ("ignored_share", "ignored_from_s", "ignored_to_s")),
         *((name, _F) for name in ("late_share", "late_s", "late_from_s", "late_to_s")),
-        ("brake_ignored_share", _F),
         ("reloaded_share", _F),
         ("reloaded_s", _F),
         ("random", np.uint64),
@@ -159,8 +158,6 @@ ROW = np.dtype(
 
 
 class RowState(NamedTuple):
-    """All data that the engine reads and changes."""
-
     servers: Records
     slots: Records  # [server, request]
     requests: Records

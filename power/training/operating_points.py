@@ -72,7 +72,6 @@ def hull_of(choices: Iterable[Choice], *, blocked_w: float) -> tuple[Choice, ...
 
 
 def effective_j(choice: Choice, blocked_w: float) -> float:
-    """Return the energy beyond waiting for the same time."""
     return choice.energy_j - blocked_w * choice.time_s
 
 

@@ -5,7 +5,7 @@ one forward; GPipe: all forwards, then all backwards).  A forward waits for the 
 after.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -30,17 +30,11 @@ class Iteration:
 
     @cached_property
     def after(self) -> tuple[tuple[int, ...], ...]:
-        found: list[list[int]] = [[] for _ in self.computations]
-        for before, after in self.waits:
-            found[before].append(after)
-        return tuple(map(tuple, found))
+        return self._neighbours(self.waits)
 
     @cached_property
     def before(self) -> tuple[tuple[int, ...], ...]:
-        found: list[list[int]] = [[] for _ in self.computations]
-        for before, after in self.waits:
-            found[after].append(before)
-        return tuple(map(tuple, found))
+        return self._neighbours((after, before) for before, after in self.waits)
 
     @cached_property
     def order(self) -> tuple[int, ...]:
@@ -61,6 +55,12 @@ class Iteration:
         times = [choice.time_s for choice in choices]
         waiting_s = self.stages * self.time_s(times) - sum(times)
         return sum(choice.energy_j for choice in choices) + self.blocked_w * waiting_s
+
+    def _neighbours(self, pairs: Iterable[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:
+        found: list[list[int]] = [[] for _ in self.computations]
+        for one, other in pairs:
+            found[one].append(other)
+        return tuple(map(tuple, found))
 
     def _violations(self) -> Iterator[Violation]:
         if not 1 <= len(self.computations) <= MAX_COMPUTATIONS:

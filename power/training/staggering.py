@@ -79,8 +79,8 @@ def grouped_by_period(jobs: Sequence[TrainingJob], *, most_slowdown: float) -> l
 def _group(jobs: Sequence[TrainingJob], slip_s: float, steps: int, seed: int) -> Staggered:
     period_s = jobs[0].iteration_s
     step_s = period_s / steps
-    swings = [swing_of(stretched(job, period_s), steps=steps) for job in jobs]
-    slipping, steady = np.array([widened(one, slip_s) for one in swings]), np.array([one.watts for one in swings])
+    steady = np.array([swing_of(stretched(job, period_s), steps=steps) for job in jobs])
+    slipping = np.array([widened(watts, slip_s, step_s=step_s) for watts in steady])
     offsets = best_offsets(slipping, seed=seed)
     starts = (
         Start(job.name, period_s, float(shift * step_s), period_s / job.iteration_s - 1)
@@ -144,8 +144,6 @@ def _sum(profiles: Floats, offsets: Ints) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """One clock for all training servers of a row."""
-
     clock: float
     peak_w: float
     slowdown: float  # of the slowest job's iteration
@@ -176,7 +174,6 @@ def clock_within(
 
 
 def _peak_w(jobs: Sequence[TrainingJob], clock: float, staggered: Staggered | None) -> float:
-    """Return the peak of the jobs, simultaneous or staggered."""
     trough_w = sum(job.servers * job.trough_w for job in jobs)
     left = [float(clock**job.clock_exponent) for job in jobs]
     if staggered is not None:

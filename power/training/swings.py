@@ -3,7 +3,6 @@
 A profile is power at even steps of one period, repeated.
 """
 
-from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
@@ -13,20 +12,6 @@ from power.workload.workload import TrainingJob
 
 SENSITIVITY = 1.0  # of computing to its clock, as the simulator has it
 METER_S = 2.0  # POLCA reads every two seconds and calls that the largest rise
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Swing:
-    """Power of a job over one iteration."""
-
-    name: str
-    period_s: float
-    watts: Floats
-
-    @property
-    def step_s(self) -> float:
-        """Return the time between two entries."""
-        return self.period_s / len(self.watts)
 
 
 def at_clock(job: TrainingJob, clock: float, *, sensitivity: float = SENSITIVITY) -> TrainingJob:
@@ -48,19 +33,19 @@ def stretched(job: TrainingJob, period_s: float, *, sensitivity: float = SENSITI
     return at_clock(job, clock, sensitivity=sensitivity)
 
 
-def swing_of(job: TrainingJob, *, steps: int, clock: float = 1.0) -> Swing:
+def swing_of(job: TrainingJob, *, steps: int, clock: float = 1.0) -> Floats:
     """Return the power of all servers of a job together: they compute, then exchange."""
     at = (np.arange(steps) + 0.5) / steps
     watts = np.where(at < job.compute_share, job.peak_w(clock), job.trough_w)
-    return Swing(job.name, job.iteration_s, watts * job.servers)
+    return np.asarray(watts * job.servers)
 
 
-def widened(swing: Swing, slip_s: float) -> Floats:
-    """Return the most that the job may draw at each step if it may be early or late by `slip_s`."""
-    steps = min(len(swing.watts), ceil(slip_s / swing.step_s - 1e-9))
-    found = swing.watts
+def widened(watts: Floats, slip_s: float, *, step_s: float) -> Floats:
+    """Return the most that a job may draw at each step if it may be early or late by `slip_s`."""
+    steps = min(len(watts), ceil(slip_s / step_s - 1e-9))
+    found = watts
     for shift in range(1, steps + 1):
-        found = np.maximum(found, np.maximum(np.roll(swing.watts, shift), np.roll(swing.watts, -shift)))
+        found = np.maximum(found, np.maximum(np.roll(watts, shift), np.roll(watts, -shift)))
     return np.asarray(found)
 
 

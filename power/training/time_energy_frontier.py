@@ -45,7 +45,6 @@ class Frontier:
 
     @property
     def fastest_s(self) -> float:
-        """Return the shortest possible time."""
         return self.points[0].time_s
 
     @property
@@ -55,7 +54,6 @@ class Frontier:
 
     @property
     def thriftiest(self) -> Point:
-        """Return the point of least energy."""
         return min(self.points, key=lambda point: point.energy_j)
 
     def at(self, time_s: float) -> Point:
@@ -235,8 +233,6 @@ def _on_line(first: Point, middle: Point, last: Point) -> bool:
 
 @dataclass(slots=True)
 class Arc:
-    """An arc between two moments, with the bounds of its flow."""
-
     tail: int
     head: int
     flow: float = 0.0

@@ -119,7 +119,6 @@ class Load(Frozen):
         return max([length(self.p50), *(length(series) for _, series in self._high())])
 
     def median(self, period: int) -> float:
-        """Return the median busy share."""
         return at(self.p50, period)
 
     def spread(self, period: int) -> float:
@@ -196,17 +195,9 @@ class Correlation(Frozen):
         return self
 
 
-def feeds_of(
-    topology: Topology, *, site: str | None = None, budgets_w: Mapping[str, BudgetsW] | None = None
-) -> tuple[Feed, ...]:
-    """Return the power domains of a site, or of the only one, with budgets by the name they are written under."""
-    chosen = _site(topology, site)
-    given = dict(budgets_w or {})
-    names = [domain.name for domain in chosen.power]
-    for name in given:
-        if name not in names:
-            raise UnknownNameError(kind="power domain", name=name, known=names)
-    return tuple(Feed(**domain.model_dump(), budget_w=given.get(domain.name)) for domain in chosen.power)
+def feeds_of(topology: Topology, *, site: str | None = None) -> tuple[Feed, ...]:
+    """Return the power domains of a site, or of the only one."""
+    return tuple(Feed(**domain.model_dump()) for domain in _site(topology, site).power)
 
 
 def _site(topology: Topology, name: str | None) -> Site:

@@ -25,8 +25,6 @@ class ServerClass:
 
 
 class Hierarchy:
-    """Lookups on a valid tree."""
-
     def __init__(self, feeds: Sequence[Feed], groups: Sequence[ServerGroup], servers: Sequence[ServerModel]) -> None:
         written = [feed.model_copy(update={"name": name}) for feed in feeds for name in expand(feed.name)]
         self.feeds: Mapping[str, Feed] = {feed.name: feed for feed in written}

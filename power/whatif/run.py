@@ -54,8 +54,6 @@ UNBATCHED = 1  # POLCA's row: one request per server
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WhatIfRun:
-    """A response, and the record for plots."""
-
     response: RowResponse
     record: Record
 
@@ -78,7 +76,6 @@ class Scenario:
         return None if owned else self.together
 
     def allowed(self, together: int | None) -> int:
-        """Return the batch limit in requests on a server."""
         return self.model.most_together if together is None else together
 
 
@@ -131,7 +128,6 @@ def provisioned_w(request: RowRequest, sources: Sources) -> float:
 
 
 def uncapped(scenario: Scenario) -> Outcome:
-    """Simulate the row with neither policy nor brake."""
     return _free(scenario.model, scenario.work, seed=scenario.request.seed, together=scenario.together)
 
 
@@ -286,7 +282,6 @@ def _record(scenario: Scenario, free: Outcome, row: Outcome, *, fault_s: tuple[f
 
 
 def chosen_fault(request: RowRequest, *, uncapped_w: Floats) -> tuple[Fault, tuple[float, float]] | None:
-    """Return the requested fault and its interval."""
     duration_s = len(uncapped_w) * WINDOW_S
     length_s = duration_s if request.fault_s is None else request.fault_s
     match request.fault:

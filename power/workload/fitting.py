@@ -7,12 +7,12 @@
 The floor is load that does not follow the day; without it a row is half idle and easily filled.
 """
 
-import csv
-import io
+from collections.abc import Sequence
 from statistics import NormalDist
 
 import numpy as np
 
+from fleet.csv_columns import CsvTable, names_of
 from fleet.documents import RuleError
 from fleet.errors import DocumentError, Problem
 from power.arrays import Floats
@@ -30,8 +30,8 @@ TIMES, RATES = ("window_start_s", "time_s"), ("total_rate_rps", "rate_rps", "rat
 
 def read_rates(text: str, *, name: str) -> tuple[Floats, float]:
     """Return the rates and the seconds between them, from a CSV file of windows: its start in seconds, and its rate."""
-    rows = csv.reader(io.StringIO(text))
-    header = [cell.strip().lstrip("\ufeff").casefold() for cell in next(rows, [])]
+    table = CsvTable.read(text, name=name, most=MAX_WINDOWS)
+    header = table.header
     time = next((header.index(column) for column in TIMES if column in header), None)
     rate = next((header.index(column) for column in RATES if column in header), None)
     if time is None or rate is None:
@@ -39,13 +39,12 @@ def read_rates(text: str, *, name: str) -> tuple[Floats, float]:
         raise DocumentError(
             name=name, problems=[Problem("", f"unknown header {','.join(header)[:200]!r}, {expected}", 1)]
         )
-    return _even([_window(row, time, rate, name, rows.line_num) for row in rows if row], name)
+    return _even([_window(row, time, rate, name, line) for line, row in table.lines], name)
 
 
 def is_rates(text: str) -> bool:
     """Return whether the header is one of rates rather than of requests."""
-    header = [cell.strip().lstrip("\ufeff").casefold() for cell in text.partition("\n")[0].split(",")]
-    return any(column in header for column in RATES)
+    return not set(RATES).isdisjoint(names_of(text.partition("\n")[0].split(",")))
 
 
 def course(rates_rps: Floats, step_s: float) -> Curve:
@@ -58,7 +57,6 @@ def course(rates_rps: Floats, step_s: float) -> Curve:
 
 
 def fitted(rates_rps: Floats, step_s: float, *, name: str, source: str = "") -> Shape:
-    """Fit the load profile to rates."""
     scores = _normal_scores(_smoothed(rates_rps, step_s))
     time_s = step_s * np.arange(len(scores))
     angles = [2 * np.pi * time_s / period for period in PERIODS_S]
@@ -113,7 +111,7 @@ def _normal_scores(values: Floats) -> Floats:
     return np.array([normal.inv_cdf((rank + 0.5) / len(values)) for rank in ranks.tolist()])
 
 
-def _window(row: list[str], time: int, rate: int, name: str, line: int) -> tuple[float, float]:
+def _window(row: Sequence[str], time: int, rate: int, name: str, line: int) -> tuple[float, float]:
     try:
         start_s, rate_rps = float(row[time]), float(row[rate])
     except (ValueError, IndexError):

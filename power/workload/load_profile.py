@@ -44,12 +44,10 @@ class Curve:
 
     @property
     def duration_s(self) -> float:
-        """Return the time from the first level to the last."""
         return self.step_s * (len(self.levels) - 1)
 
     @property
     def mean(self) -> float:
-        """Return the mean over time."""
         return float(np.mean((self.levels[1:] + self.levels[:-1]) / 2))
 
     def at(self, time_s: Floats) -> Floats:
@@ -81,8 +79,6 @@ class Curve:
 
 
 class Harmonic(Frozen):
-    """One harmonic of the latent series."""
-
     period_s: Annotated[float, Field(gt=0, le=1e8)]
     cosine: Annotated[float, Field(ge=-10, le=10)]
     sine: Annotated[float, Field(ge=-10, le=10)]
@@ -150,9 +146,7 @@ class Shape(Frozen):
 
 
 def smoothed_covariance(kept: float, *, width: int, lag: int) -> float:
-    """Return the covariance of means over `width` steps, `lag` steps apart, of a unit-variance process that keeps so
-    much per step.
-    """
+    """Return the covariance of means over `width` steps, `lag` apart, of a unit process that keeps so much per step."""
     steps = np.arange(width)
     return float(np.mean(kept ** np.abs(lag + steps[:, None] - steps)))
 

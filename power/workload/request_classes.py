@@ -39,8 +39,6 @@ class RequestClass(Frozen):
 
 
 class Mix(Frozen):
-    """All kinds of one row."""
-
     kinds: Annotated[tuple[RequestClass, ...], Field(min_length=1, max_length=100)]
 
     @model_validator(mode="after")

@@ -40,9 +40,7 @@ class Sources:
         provisioned_w: float = PROVISIONED_W,
         load: float | None = None,
     ) -> Work:
-        """Return the work of a row with `servers` servers in all.  `load` is the utilisation at the peak, else the
-        usual one.
-        """
+        """Return the work of a row of `servers` in all; `load` is the utilisation at the peak, else the usual one."""
         model = model or self.model()
         serving, training = split_servers(servers, training_share)
         jobs = training_jobs(servers=training, seed=seed, model=model, provisioned_w=provisioned_w)

@@ -13,8 +13,6 @@ from power.server_model import Training
 
 
 class Pool(Frozen):
-    """Servers that take one kind of request; any of them may take any of those, first come, first served."""
-
     name: str = Field(min_length=1, max_length=100)
     priority: Priority
     servers: int = Field(ge=0, le=100_000)

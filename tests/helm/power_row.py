@@ -69,7 +69,7 @@ async def _requests(found: Bed) -> None:
 
 
 async def _rounds(guard: Guarding) -> None:
-    async with guard.agents:
+    async with contextlib.aclosing(guard.agents):
         await guard.rounds(3)  # without a budget, which is an event
         guard.loop.set_budget(BudgetOrder.model_validate(ORDER))
         with contextlib.suppress(RuleError):

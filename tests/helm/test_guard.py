@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from api.cli.app import app
-from deploy.power_guard.config import ActuationMode, GuardFile
+from deploy.node_agent.schemas import ActuationMode
+from deploy.power_guard.config import GuardFile
 from fleet.documents import parse_document, read_model
 from tests.helm.chart import Object, container, kinds, one, render
 from tests.testbed.helm import Helm, HelmError

@@ -7,14 +7,15 @@ from typing import Annotated
 import typer
 
 from api.cli.common.console import note
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.errors import input_errors
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import LogLevel, LogLevelOption
 from api.cli.common.sockets import HostOption, listen, read_secret
 from deploy.common.credentials import CertificateError, trust_of
 from deploy.common.logs import configure_logs
-from deploy.power_guard.config import ActuationMode, GuardFile
+from deploy.node_agent.schemas import ActuationMode
+from deploy.power_guard.config import GuardFile
 from deploy.power_guard.process import run_guard
 
 app = new_app()
@@ -36,10 +37,8 @@ def guard(
     file = read_file(config, GuardFile)
     for path in file.token_files:
         read_secret(path)  # report a missing file before anything starts
-    try:
+    with input_errors(CertificateError):
         trust_of(file.agent_tls)
-    except CertificateError as error:
-        raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
     listener = listen(host, port)
     sends = "sends orders" if file.mode is ActuationMode.APPLY else "sends nothing"
     address, number = listener.getsockname()[:2]

@@ -40,8 +40,6 @@ _KINDS: dict[str, type[GpuError]] = {
 
 
 class AmdDriver(HandleDriver):
-    """Drives all GPUs that AMD SMI lists."""
-
     driver = "amd"
     period_s = PERIOD_S
     reports_locked_clock = True

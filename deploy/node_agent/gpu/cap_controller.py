@@ -67,7 +67,6 @@ class CapController:
             return tuple(replace(s, planned=self._planned(s, now_s=now_s)) for s in self._gpu_states.values())
 
     def leases(self) -> tuple[GpuCapLease, ...]:
-        """Return the leases of all holders."""
         with self._lock:
             return self._leases.all()
 
@@ -94,7 +93,6 @@ class CapController:
                 self._leases.put(GpuCapLease(holder=holder, uuid=uuid, caps=each, until_s=until_s, on_lapse=on_lapse))
 
     def release(self, holder: str) -> bool:
-        """Release a holder's caps; return whether there were any."""
         with self._lock:
             return self._leases.release(holder)
 
@@ -325,8 +323,7 @@ class CapController:
             self._state_file_ok = True
 
     def _store_found(self, gpu: GpuState) -> None:
-        """Store the original caps before a write; a failure matters only if the file lacks the originals of this
-        GPU."""
+        """Store the original caps before a write; a failure matters only if the file lacks those of this GPU."""
         try:
             self._store()
         except GpuError:

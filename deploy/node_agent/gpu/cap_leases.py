@@ -9,8 +9,6 @@ from deploy.node_agent.gpu.interface import NO_CAPS, Caps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuCapLease(CapLease[Caps]):
-    """Caps of one holder on one GPU."""
-
     holder: str
     uuid: str
 
@@ -30,21 +28,18 @@ class CapLeases:
         self._leases[lease.holder, lease.uuid] = lease
 
     def release(self, holder: str) -> bool:
-        """Remove all leases of a holder; return whether there were any."""
         keys = [key for key in self._leases if key[0] == holder]
         for key in keys:
             del self._leases[key]
         return bool(keys)
 
     def remove_ended(self, now_s: float) -> tuple[GpuCapLease, ...]:
-        """Remove and return the leases that have no effect any more."""
         ended = tuple(lease for lease in self._leases.values() if lease.ended(now_s))
         for lease in ended:
             del self._leases[lease.holder, lease.uuid]
         return ended
 
     def requested(self, uuid: str, *, now_s: float, safe: Caps) -> Caps:
-        """Return the lowest cap over all holders."""
         requested = NO_CAPS
         for lease in self.on(uuid):
             requested = requested.slower(lease.caps_at(now_s, safe=safe) or NO_CAPS)

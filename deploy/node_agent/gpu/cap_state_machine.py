@@ -20,8 +20,6 @@ RETRY_S = 60.0
 
 
 class CapStatus(StrEnum):
-    """The state of a cap."""
-
     FREE = "free"
     ASKED = "asked"
     HELD = "held"
@@ -31,8 +29,6 @@ class CapStatus(StrEnum):
 
 
 class Event(StrEnum):
-    """The events to count."""
-
     WRITTEN = "written"
     REFUSED = "refused"
     IGNORED = "ignored"  # the driver took it and did not do it
@@ -42,8 +38,6 @@ class Event(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapState:
-    """A cap with its last command and its state."""
-
     tolerance: float  # drivers round
     settle_s: float  # from a write to its effect, at the most
     state: CapStatus = CapStatus.FREE
@@ -55,11 +49,9 @@ class CapState:
     due_s: float = -inf
 
     def forgotten(self) -> "CapState":
-        """Return the state after a reload of the driver."""
         return replace(self, written=False, commanded=None, before=None, tries=0, due_s=-inf)
 
     def wrote(self, value: float | None, *, now_s: float) -> "CapState":
-        """Return the state after the driver accepted the value."""
         again = self.written and self.commanded == value
         return replace(
             self,
@@ -76,7 +68,6 @@ class CapState:
         )
 
     def refused(self, *, now_s: float) -> "CapState":
-        """Return the state after an error of the driver."""
         return replace(self, state=CapStatus.REFUSED, due_s=now_s + RETRY_S)
 
     def hurried(self) -> "CapState":
@@ -107,9 +98,8 @@ def step(
     if wanted is None and not cap_state.touched:
         return Transition(cap_state)
     if not cap_state.written or cap_state.commanded != target(wanted=wanted, rest=rest):
-        return (
-            Transition(_at_once(cap_state), write=True) if _may_ask(cap_state, now_s=now_s) else Transition(cap_state)
-        )
+        waits = cap_state.state is CapStatus.REFUSED and now_s < cap_state.due_s
+        return Transition(cap_state) if waits else Transition(replace(cap_state, tries=0), write=True)
     if cap_state.shows(enforced):
         settled = CapStatus.FREE if wanted is None else CapStatus.HELD
         return Transition(replace(cap_state, state=settled, touched=wanted is not None, tries=0))
@@ -123,12 +113,3 @@ def step(
 def target(*, wanted: float | None, rest: float | None) -> float | None:
     """Return the value to write: the requested one, else the original."""
     return rest if wanted is None else wanted
-
-
-def _may_ask(cap_state: CapState, *, now_s: float) -> bool:
-    """Return whether to write now: a refused value waits."""
-    return cap_state.state is not CapStatus.REFUSED or now_s >= cap_state.due_s
-
-
-def _at_once(cap_state: CapState) -> CapState:
-    return replace(cap_state, tries=0)

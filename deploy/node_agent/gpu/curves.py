@@ -27,7 +27,6 @@ def curve_of(name: str) -> PowerCurve | None:
 
 
 def caps_at(share: float, *, limits: GpuLimits, curve: PowerCurve | None) -> Caps:
-    """Return the caps for a share of the full clock."""
     if share >= FULL_CLOCK - NEAR:
         return NO_CAPS
     if limits.full_clock_mhz is not None:

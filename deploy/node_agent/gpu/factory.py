@@ -31,8 +31,6 @@ class DriverName(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedfishAccess:
-    """The access to a BMC."""
-
     url: str | None = None
     login: Path | None = None  # USER:PASSWORD in one line
     authority: Path | None = None
@@ -41,8 +39,6 @@ class RedfishAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """The boards of the simulated driver."""
-
     server: str = "sim"
     board: str = "H100-SXM"
     count: int = 8
@@ -69,7 +65,6 @@ class Driver:
 
 
 def open_gpus(name: DriverName, options: DriverOptions) -> GpuDriver:
-    """Open a driver; raise GpuError if there is nothing to open."""
     return DRIVERS[name].open(options)
 
 

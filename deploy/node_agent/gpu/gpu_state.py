@@ -57,7 +57,6 @@ class GpuState:
         return replace(self, cap_states=(cap_state, clock) if kind is CapKind.POWER else (power, cap_state))
 
     def polled(self, reading: GpuReading, enforced: Caps, *, now_s: float, reports_locked_clock: bool) -> Self:
-        """Return the state after a poll."""
         over = 0 if reports_locked_clock else self._over(reading)
         clock = enforced.clock_mhz if reports_locked_clock else self._clock_inferred(reading, over=over)
         return replace(
@@ -81,12 +80,10 @@ class GpuState:
         )
 
     def forgotten(self) -> Self:
-        """Return the state after a reload of the driver."""
         power, clock = self.cap_states
         return replace(self, cap_states=(power.forgotten(), clock.forgotten()), over=0)
 
     def silent(self, error: GpuError) -> Self:
-        """Return the state after a failed poll."""
         return replace(self, lost=True, error=str(error))
 
     def _over(self, reading: GpuReading) -> int:

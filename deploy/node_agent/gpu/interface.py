@@ -16,7 +16,6 @@ class Caps(NamedTuple):
     clock_mhz: int | None = None
 
     def slower(self, other: "Caps") -> "Caps":
-        """Return the lower of each cap."""
         watts = [limit for limit in (self.power_limit_w, other.power_limit_w) if limit is not None]
         clocks = [clock for clock in (self.clock_mhz, other.clock_mhz) if clock is not None]
         return Caps(min(watts, default=None), min(clocks, default=None))
@@ -58,7 +57,6 @@ class GpuLimits:
 
     @property
     def full_clock_mhz(self) -> int | None:
-        """Return the highest clock."""
         return self.clocks_mhz[0] if self.clocks_mhz else None
 
     @property
@@ -105,8 +103,7 @@ class GpuDriver(Protocol):
         """Return the caps in force, whoever set them."""
 
     def configured(self, uuid: str) -> Caps:
-        """Return the caps set through this interface, to restore later; the enforced ones may be lower for another
-        reason."""
+        """Return the caps set through this interface, to restore later; others may keep the enforced ones lower."""
 
     def set_power_limit(self, uuid: str, watts: float | None) -> None:
         """Set a limit; None: the default limit."""

@@ -33,8 +33,6 @@ STALE_PERIODS = 8.0  # an older poll counts as failed
 
 
 class PhaseSource(StrEnum):
-    """The source of the phase."""
-
     WORKERS = "workers"
     UTILIZATION = "utilization"
 
@@ -112,7 +110,6 @@ class GpuNode:
         )
 
     def node_phase(self) -> NodePhase:
-        """Return the phase and its source."""
         return self.phases.now(self.cap_controller.gpu_states(), now_s=self.now_s())
 
     def refresh(self) -> None:

@@ -48,8 +48,6 @@ _LOST = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED", "NVML_ERROR_NOT_
 
 
 class NvmlDriver(HandleDriver):
-    """Drives all GPUs that NVML lists."""
-
     driver = "nvml"
     period_s = PERIOD_S
     reports_locked_clock = False

@@ -29,16 +29,12 @@ JOULES_PER_KWH = 3.6e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The place of one limit."""
-
     identity: GpuIdentity
     path: str
     member: int | None = None  # of PowerControl, in the old schema
 
 
 class RedfishDriver:
-    """Drives the limits that a BMC offers."""
-
     driver = "redfish"
     period_s = PERIOD_S
     reports_locked_clock = True  # a BMC has no locked clocks
@@ -52,7 +48,6 @@ class RedfishDriver:
             raise NotSupportedError("redfish: the BMC lists nothing with a power limit")
 
     def identities(self) -> Sequence[GpuIdentity]:
-        """Return the GPUs in the BMC's order."""
         return [target.identity for target in self._targets.values()]
 
     def limits(self, uuid: str) -> GpuLimits:
@@ -113,7 +108,6 @@ class RedfishDriver:
             raise NotSupportedError(f"{uuid}: a BMC locks no clocks")
 
     def close(self) -> None:
-        """End the session."""
         self._client.close()
 
     def _target(self, uuid: str) -> Target:

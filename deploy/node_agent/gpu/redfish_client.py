@@ -7,8 +7,7 @@ in `If-Match` and fails with 412 if the resource has changed meanwhile.
 import ssl
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -36,8 +35,6 @@ _KINDS: dict[int, type[GpuError]] = {
 
 
 class Login(NamedTuple):
-    """An account of the BMC."""
-
     user: str
     password: str
 
@@ -85,14 +82,6 @@ class RedfishClient:
             verify=trusted,
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def get(self, path: str) -> Resource:
         """Return the resource at the place that the service gave for it."""
         response = self._send("GET", path)
@@ -105,7 +94,6 @@ class RedfishClient:
         return Resource(body, response.headers.get("etag") or body.get("@odata.etag"))
 
     def members(self, path: str) -> list[str]:
-        """Return the places of a collection's members."""
         members = self.get(path).body.get("Members", [])
         return [str(member["@odata.id"]) for member in members if "@odata.id" in member]
 

@@ -12,7 +12,7 @@ from deploy.node_agent.gpu.curves import curve_of, share_of
 from deploy.node_agent.gpu.gpu_state import CapKind, GpuState
 from deploy.node_agent.gpu.interface import Caps
 from deploy.node_agent.gpu.node import GpuNode
-from deploy.node_agent.schemas import Act, CapsBody, GpuReport, LeaseReport, NodeReport, PhaseName
+from deploy.node_agent.schemas import ActuationMode, CapsBody, GpuReport, LeaseReport, NodeReport, PhaseName
 
 _CAP_NAMES = {
     CapKind.POWER: ("fleetwright_gpu_power_cap_watts", "Power limit of a GPU, by source.", 1.0),
@@ -32,7 +32,7 @@ def report_of(node: GpuNode, *, server: str) -> NodeReport:
     return NodeReport(
         server=server,
         driver=cap_controller.gpus.driver,
-        act=Act.APPLY if cap_controller.acting else Act.OBSERVE,
+        act=ActuationMode.APPLY if cap_controller.acting else ActuationMode.OBSERVE,
         epoch=cap_controller.gpus.epoch,
         clock_is_read_back=cap_controller.gpus.reports_locked_clock,
         phase=PhaseName[node_phase.phase.name],

@@ -35,8 +35,6 @@ class Board:
 
 @dataclass(slots=True)
 class SimulatedDriver:
-    """Simulates a number of equal boards."""
-
     spec: GpuSpec
     count: int
     now_s: Callable[[], float]
@@ -93,11 +91,9 @@ class SimulatedDriver:
         return Caps(board.limit_w, board.lock_mhz)
 
     def configured(self, uuid: str) -> Caps:
-        """Return the enforced caps."""
         return self.enforced(uuid)
 
     def set_power_limit(self, uuid: str, watts: float | None) -> None:
-        """Set a limit within the range."""
         limits, board = self.limits(uuid), self._board(uuid)
         wanted = self.spec.rated_w if watts is None else watts
         if wanted != limits.watts_within(wanted):
@@ -106,7 +102,6 @@ class SimulatedDriver:
             board.limit_w = wanted
 
     def lock_clock(self, uuid: str, mhz: int | None) -> None:
-        """Lock a supported clock."""
         board = self._board(uuid)
         if mhz is not None and mhz not in self.limits(uuid).clocks_mhz:
             raise OutOfRangeError(f"{uuid}: {mhz} MHz is no clock of it")

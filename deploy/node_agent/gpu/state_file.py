@@ -111,7 +111,6 @@ class StateFile:
 
     @property
     def in_use(self) -> bool:
-        """Return whether the file has content."""
         return self._saved is not None
 
     def knows(self, uuid: str, found: Caps) -> bool:
@@ -134,7 +133,6 @@ class StateFile:
         self._saved = kept
 
     def remove(self) -> None:
-        """Remove the file: everything is restored."""
         if self._path is None or self._saved is None:
             return
         try:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Hashable, Iterable
+from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,7 +39,7 @@ async def test_a_cycle_ends_within_its_period_whatever_is_pending(
     metrics = GuardMetrics(CollectorRegistry(), row="row-a", full_clock_hz=1e9)
     unresponsive = Deaf(config=config, token=None, metrics=metrics)
     monkeypatch.setattr(agent_client, "time", SimpleNamespace(monotonic=lambda: unresponsive.now_s))
-    async with unresponsive:
+    async with aclosing(unresponsive):
         for _ in range(3):
             began_s = unresponsive.now_s
             await unresponsive.poll()

@@ -56,7 +56,7 @@ async def fetching(url: str, folder: Path) -> AsyncIterator[Guarding]:
     with staged(2) as nodes:
         guard = guarding(nodes.config(row="row"), hands=nodes.hands)
         said = BudgetsFrom(url=url, token_file=file, every_s=EVERY_S)
-        async with guard.agents, fetching_budgets(said, loop=guard.loop):
+        async with contextlib.aclosing(guard.agents), fetching_budgets(said, loop=guard.loop):
             yield guard
 
 
@@ -132,7 +132,7 @@ async def test_a_service_that_never_answers_holds_up_no_round() -> None:
         guard, service = guarding(nodes.config(row="row"), hands=nodes.hands), NeverAnswering()
         source: Any = BudgetFetcher(api=service, loop=guard.loop)  # type: ignore[arg-type] # of which `send` is used
         asking_it = asyncio.create_task(source.run(every_s=EVERY_S))
-        async with guard.agents:
+        async with contextlib.aclosing(guard.agents):
             await guard.rounds(5)
             assert guard.mode() is GuardMode.DEGRADED
         assert not asking_it.done()
@@ -144,7 +144,7 @@ async def test_validity_is_reckoned_by_the_clock_of_the_service(sqlite_service: 
     astray = Clock(now=lambda: datetime(2000, 1, 1, tzinfo=UTC))
     with staged(1) as nodes:
         guard = guarding(nodes.config(row="row"), hands=nodes.hands)
-        async with on_loopback(sqlite_service) as (_url, planner), guard.agents:
+        async with on_loopback(sqlite_service) as (_url, planner), contextlib.aclosing(guard.agents):
             await planner.create_power_budget("row", budget(4_000.0, lasts_s=3000.0))
             await BudgetFetcher(api=planner, loop=guard.loop, clock=astray).fetch()
             assert guard.loop.budget is not None
@@ -156,7 +156,7 @@ async def test_what_another_has_set_since_is_not_ended(sqlite_service: RunningSe
     direct = BudgetOrder.model_validate({"domain": "row", "limits": [{"limit_w": 3_000.0}], "valid_s": 60.0})
     with staged(1) as nodes:
         guard = guarding(nodes.config(row="row"), hands=nodes.hands)
-        async with on_loopback(sqlite_service) as (_url, planner), guard.agents:
+        async with on_loopback(sqlite_service) as (_url, planner), contextlib.aclosing(guard.agents):
             made: Versioned[StoredBudget] = await planner.create_power_budget("row", budget(4_000.0))
             source = BudgetFetcher(api=planner, loop=guard.loop)
             await source.fetch()
@@ -170,7 +170,7 @@ async def test_what_another_has_set_since_is_not_ended(sqlite_service: RunningSe
 async def test_an_expired_budget_is_no_refusal(sqlite_service: RunningService) -> None:
     with staged(1) as nodes:
         guard = guarding(nodes.config(row="row"), hands=nodes.hands)
-        async with on_loopback(sqlite_service) as (_url, planner), guard.agents:
+        async with on_loopback(sqlite_service) as (_url, planner), contextlib.aclosing(guard.agents):
             await planner.create_power_budget("row", budget(4_000.0, lasts_s=0.2))
             await BudgetFetcher(api=planner, loop=guard.loop).fetch()
             assert guard.loop.budget is None

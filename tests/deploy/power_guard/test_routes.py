@@ -1,7 +1,7 @@
 """The guard's HTTP face: budgets are taken whole or refused by name, and the old one stays."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import httpx
@@ -19,7 +19,10 @@ GOOD = {"domain": "row-a", "limits": [{"limit_w": 9000.0}], "valid_s": 60.0}
 async def faced(row: AgentRow, **said: Any) -> AsyncIterator[tuple[Guarding, httpx.AsyncClient]]:
     guard = guarding(row.config(**said), hands=row.hands)
     app = guard_app(guard.loop, registry=guard.registry, budget_token=TOKEN)
-    async with guard.agents, httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://guard") as http:
+    async with (
+        aclosing(guard.agents),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://guard") as http,
+    ):
         http.headers["Authorization"] = f"Bearer {TOKEN}"
         yield guard, http
 
@@ -94,7 +97,10 @@ async def test_without_a_token_file_no_budget_is_taken() -> None:
     with staged(1) as row:
         guard = guarding(row.config(), hands=row.hands)
         app = guard_app(guard.loop, registry=guard.registry, budget_token=None)
-        async with guard.agents, httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://guard") as http:
+        async with (
+            aclosing(guard.agents),
+            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://guard") as http,
+        ):
             assert (await http.put("/budget", json=GOOD)).status_code == 404
 
 

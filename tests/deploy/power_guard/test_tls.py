@@ -4,14 +4,14 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deploy.common.http_server import MutualTls, server_of
 from deploy.common.credentials import CertificateError
+from deploy.common.http_server import MutualTls, server_of
 from deploy.node_agent.routes import agent_app
 from deploy.power_guard.config import GuardFile
 from power.guard import GuardMode
@@ -44,7 +44,7 @@ def asked(row: AgentRow, url: str, authority: Authority, shown: KeyPair) -> Guar
     guard = guarding(row.config(agents=[{"name": "n0", "url": url}], agent_tls=tls), hands=row.hands)
 
     async def rounds() -> None:
-        async with guard.agents:
+        async with aclosing(guard.agents):
             await guard.rounds(2)
 
     asyncio.run(rounds())

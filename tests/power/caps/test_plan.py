@@ -12,7 +12,6 @@ from fleet.documents import RuleError
 from fleet.solvers import Limits, SolveStatus
 from power.caps import CapPlan, Terms, domain_budgets, plan_caps
 from power.caps.budgets import Needs, split
-from power.caps.result import row_clocks
 from power.tree import PowerTree
 from tests.power.trees import group, row, two_rows
 
@@ -116,16 +115,7 @@ def test_budgets_below_a_feed_add_up_and_run_out() -> None:
     assert first["pdu"].limit_w == pytest.approx(67_500.0)
     assert first["row-1"].limit_w + first["row-2"].limit_w == pytest.approx(67_500.0)
     assert first["row-1"].expires_at_s == 1000.0 + HOUR_S + 10.0
-    assert first["row-1"].budget == (first["row-1"].limit_w, first["row-1"].expires_at_s)
     assert max(budget.valid_from_s for budget in budgets) == 1000.0 + HOUR_S
-
-
-def test_a_rows_policy_gets_its_clocks_by_lever() -> None:
-    tree = row(36_500.0, [group("batch", "row"), group("chat", "row", priority="high")])
-    plan = planned(tree)
-    clocks = row_clocks(plan.periods[0], tree.hierarchy.classes, "row")
-    assert clocks.low_token == plan.periods[0].classes[0].token_clock
-    assert (clocks.high_token, clocks.training) == (1.0, 1.0)
 
 
 needs = st.builds(Needs, st.floats(0, 1e4), st.floats(0, 1e3), st.floats(1, 2e4) | st.just(inf))

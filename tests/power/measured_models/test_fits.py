@@ -1,6 +1,7 @@
 """Fits recover the truth of synthetic tables, and their errors are of held-out data."""
 
 import datetime as dt
+from math import exp
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ class TestServing:
 
     def test_size_predicts_the_power_of_another_model(self) -> None:
         found = fitted(made_up.serving_rows()).serving[0]
-        rise = found.rise_share(active_billions=70, total_billions=70, gpus=4)
+        rise = exp(found.level) * (70 / 4) ** (found.active + found.total) * 4**found.gpus
         row = next(row for row in made_up.serving_rows() if row["model_id"] == "acme/M-70B")  # a batch of 8
         share = float(row["avg_power_watts"]) / 4 / made_up.TDP_W
         assert made_up.IDLE + rise * 8**found.batch == pytest.approx(share, rel=1e-3)

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from power.controls import Clocks, Phase, Priority
-from power.policies.frontier import Control, Rung, clock_grid, controls_of, frontier
-from power.policies.loss import Slack, clock_loss, slowdown
+from power.policies.frontier import Control, Rung, Slack, clock_grid, clock_loss, controls_of, frontier, slowdown
 from power.server_model import BLOOM_A100, Draw, ServerModel
 from power.workload.workload import TrainingJob
 from tests.power.policies.rows import any_counts

@@ -107,12 +107,10 @@ def test_a_topology_gives_the_feeds() -> None:
         ],
     }
     topology = Topology.model_validate({"sites": [site]})
-    feeds = feeds_of(topology, budgets_w={"row-[1-2]": (2e5,)})
+    feeds = feeds_of(topology)
     assert [feed.name for feed in feeds] == ["ups", "row-[1-2]"]
-    assert feeds[1].may_draw_w(7) == 2e5
+    assert feeds[1].may_draw_w(7) == 2.5e5
     assert PowerTree(feeds=feeds).hierarchy.feeds["row-2"].parent == "ups"
-    with pytest.raises(UnknownNameError, match="unknown power domain 'row-1'"):
-        feeds_of(topology, budgets_w={"row-1": (2e5,)})
     with pytest.raises(UnknownNameError, match="unknown site 'east'"):
         feeds_of(topology, site="east")
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -180,7 +181,7 @@ async def test_without_an_agent_the_guard_falls_back_within_two_periods(agents: 
         agent.ask("PUT", PHASE_PATH, worker="w", phase="token", lease_s=600.0)
     config, hands = guard_file(agents), Hands()
     guard = guarding(config, hands=hands)
-    async with guard.agents:
+    async with aclosing(guard.agents):
         order = BudgetOrder(domain="row-a", limits=(Entry(limit_w=config.settings.rating_w),), valid_s=3600.0)
         guard.loop.set_budget(order)
         await guard.rounds(1, every_s=0.5)

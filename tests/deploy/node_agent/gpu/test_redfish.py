@@ -1,7 +1,7 @@
 """Power limits out of band, over HTTP against an emulated BMC."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ LOGIN = Login(USER, PASSWORD)
 
 @contextmanager
 def opened(bmc: Bmc, *, basic: bool = False, login: Login = LOGIN) -> Iterator[RedfishDriver]:
-    with answering(bmc) as url, RedfishClient(url, login=login, basic=basic) as client:
+    with answering(bmc) as url, closing(RedfishClient(url, login=login, basic=basic)) as client:
         yield RedfishDriver(client, now_s=lambda: 0.0)
 
 
@@ -93,7 +93,7 @@ def test_refusals_have_their_types_and_the_bmcs_message() -> None:
     bmc.most_sessions = 0
     with pytest.raises(DriverGoneError, match="503 SessionLimitExceeded"), opened(bmc):
         pass
-    with pytest.raises(DriverGoneError), RedfishClient("http://127.0.0.1:9", login=LOGIN) as client:
+    with pytest.raises(DriverGoneError), closing(RedfishClient("http://127.0.0.1:9", login=LOGIN)) as client:
         RedfishDriver(client)
 
 
