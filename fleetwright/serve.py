@@ -9,18 +9,20 @@
                 yield part
 
 The first part is (status, headers); the body follows as the application sends it.  A cancelled request cancels the
-application's task.  The builder of the application runs its lifespan.
+application's task.  The builder of the application runs its lifespan.  `asks_for` and `answer_json` help small ASGI
+applications.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import unquote
 
 Message = MutableMapping[str, Any]
-AsgiApp = Callable[
-    [MutableMapping[str, Any], Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]
-]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Message, Receive, Send], Awaitable[None]]
 Part = tuple[int, list[tuple[bytes, bytes]]] | bytes
 
 
@@ -40,8 +42,6 @@ async def answered(
 
 
 class _Call:
-    """Both directions of one request."""
-
     def __init__(self, body: bytes) -> None:
         self.sent: asyncio.Queue[Part | None] = asyncio.Queue()
         self._body: bytes | None = body
@@ -59,6 +59,24 @@ class _Call:
             self.sent.put_nowait((message["status"], [(bytes(n), bytes(v)) for n, v in message.get("headers", ())]))
         elif message["type"] == "http.response.body" and message.get("body"):
             self.sent.put_nowait(bytes(message["body"]))
+
+
+def below(root: str, path: str) -> str:
+    """Return the path without the prefix of the mount point."""
+    root = root.rstrip("/")
+    return path[len(root) :] or "/" if root and (path + "/").startswith(root + "/") else path
+
+
+def asks_for(path: str, scope: Mapping[str, Any]) -> bool:
+    """Return whether this is a request for exactly this path of the application."""
+    return scope["type"] == "http" and below(scope.get("root_path", ""), str(scope.get("path", ""))) == path
+
+
+async def answer_json(send: Send, status: int, body: Mapping[str, Any]) -> None:
+    data = json.dumps(body).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(data))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": data})
 
 
 def _scope(method: str, target: str, headers: list[tuple[bytes, bytes]]) -> MutableMapping[str, Any]:

@@ -2,7 +2,7 @@
 
 A target consists of parts.  A part is what is scaled together: a deployment, a worker group or a run.  Its key in the
 target's registration names the replicas it takes by GPU type, role, option and clock
-(`deploy.controller.deployment_mapping`), so prefill and decode, or two options on one GPU type, are two parts.  All
+(`deploy.controller.plan_reader`), so prefill and decode, or two options on one GPU type, are two parts.  All
 counts are keyed by part.
 
 An actuator keeps no state.  Choosing steps and comparing counts are the same for all kinds
@@ -67,12 +67,10 @@ class Step:
 
     @property
     def size(self) -> int:
-        """Return the number of replicas that this step starts or stops."""
         return abs(self.replicas_after - self.replicas_before)
 
     @property
     def is_increase(self) -> bool:
-        """Return whether the step stops no replica."""
         return self.replicas_after > self.replicas_before
 
 

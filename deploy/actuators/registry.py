@@ -31,14 +31,10 @@ class Actuators:
 
     def __call__(self, application: Application) -> Actuator:
         """Return the actuator of one target.  Raise ActuationError when this process cannot drive its kind."""
-        match application:
-            case RayServeApplication() if self.ray_serve is not None:
-                return self.ray_serve(application)
-            case RayClusterGroups() if self.ray_cluster is not None:
-                return self.ray_cluster(application)
-            case RayTrainRun() if self.ray_train is not None:
-                return self.ray_train(application)
-        raise ActuationError(f"this controller has no access to {_REACHED_THROUGH[application.kind]}")
+        factory: ActuatorFactory | None = getattr(self, application.kind)  # the fields have the names of the kinds
+        if factory is None:
+            raise ActuationError(f"this controller has no access to {_REACHED_THROUGH[application.kind]}")
+        return factory(application)
 
 
 _REACHED_THROUGH = {"ray_serve": "Ray Serve", "ray_cluster": "Kubernetes", "ray_train": "the run's Ray cluster"}

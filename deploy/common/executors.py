@@ -53,7 +53,6 @@ class RayTasks:
         self._address = address
 
     def run(self, work: Callable[[Given], Answer], inputs: Sequence[Given]) -> Iterator[tuple[int, Answer]]:
-        """Run one task per input, and close the connection at the end."""
         import ray  # noqa: PLC0415 - an extra, and seconds to import
 
         refuse_silence(self._address)
@@ -83,8 +82,6 @@ def refuse_silence(address: str) -> None:
 
 
 def _called(work: Callable[[Given], Answer]) -> Callable[[Given], Answer]:
-    """Return a plain function, as Ray requires."""
-
     def call(given: Given) -> Answer:
         return work(given)
 

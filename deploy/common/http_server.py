@@ -1,16 +1,21 @@
-"""An HTTP server and its background work in one process: either ends with the other."""
+"""HTTP servers of processes: sockets, TLS, a bearer token, a limit on bodies, and background work beside the server."""
 
 import asyncio
+import hmac
 import os
 import socket
 import ssl
 import stat
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, HTTPException, Request
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 GRACE_S = 2  # for responses in flight
 KEEP_ALIVE_S = 65  # longer than a guard's longest period
@@ -68,6 +73,55 @@ def unix_listener(path: Path, *, mode: int) -> socket.socket:
     finally:
         os.umask(before)
     return listener
+
+
+def bearer(token: str | None) -> Callable[[Request], None]:
+    """Return a FastAPI dependency that requires the token; without a token every request is accepted."""
+
+    def check(request: Request) -> None:
+        if token is None:
+            return
+        given = request.headers.get("Authorization", "")
+        if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+            raise HTTPException(401, "expected the bearer token of this process", {"WWW-Authenticate": "Bearer"})
+
+    return check
+
+
+class BodyLimit:
+    """Reject bodies over a size: at once by their Content-Length, else as soon as the limit is exceeded.
+
+    Bodies are read before authentication.
+    """
+
+    def __init__(self, app: ASGIApp, *, limit_bytes: int) -> None:
+        self._app = app
+        self._limit_bytes = limit_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        announced = Headers(scope=scope).get("content-length", "0")
+        if announced.isdigit() and int(announced[:20]) > self._limit_bytes:
+            refusal = {"title": "Content Too Large", "status": 413, "detail": self._detail()}
+            await JSONResponse(refusal, 413, {"Connection": "close"})(scope, receive, send)
+            return
+        seen_bytes = 0
+
+        async def receive_limited() -> Message:
+            nonlocal seen_bytes
+            message = await receive()
+            seen_bytes += len(message.get("body", b""))
+            if seen_bytes > self._limit_bytes:
+                # FastAPI does not convert this one type while it reads a body.
+                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, self._detail(), {"Connection": "close"})
+            return message
+
+        await self._app(scope, receive_limited, send)
+
+    def _detail(self) -> str:
+        return f"the body is over {self._limit_bytes} bytes"
 
 
 def _answers(path: Path) -> bool:

@@ -6,7 +6,6 @@ would not show the result of the first.
 """
 
 import json
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,11 +14,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import stamina
-import yaml
 
 from deploy.common.errors import ActuationError, UnreachableError
-from deploy.common.text import first_line, reason_of
-from deploy.common.topology_discovery import UnusableSourceError
+from deploy.common.text import member_or_line, reason_of
+from deploy.common.topology_discovery import UnusableSourceError, kubeconfig_errors, kubeconfig_source, load_in_cluster
 
 FIELD_MANAGER = "fleetwright"
 TIMEOUT_S = 10.0
@@ -76,9 +74,9 @@ class KubernetesServer:
             await self.renew()
             status, content = await self._exchange(method, path, query, body)
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
-            raise UnreachableError(f"{self._host} answered {status}: {_excerpt(content)}")
+            raise UnreachableError(f"{self._host} answered {status}: {member_or_line(content, 'message')}")
         if status >= HTTPStatus.BAD_REQUEST:
-            raise RefusedError(f"{self._host} answered {status}: {_excerpt(content)}", status=status)
+            raise RefusedError(f"{self._host} answered {status}: {member_or_line(content, 'message')}", status=status)
         try:
             return json.loads(content)
         except ValueError as error:
@@ -128,16 +126,11 @@ async def _configure(settings: Any, kubeconfig: Path | None) -> Callable[[], Awa
     """Fill in server and credentials; returns a function that renews credentials, where the client does not."""
     from kubernetes.aio import config  # noqa: PLC0415 - an extra
 
-    source = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or "~/.kube/config"
-    if kubeconfig is None and not _any_exists(source):
-        try:
-            config.load_incluster_config(client_configuration=settings)
-        except config.ConfigException as error:
-            reason = f"there is no kubeconfig at {source}, and this process runs in no cluster: {error}"
-            raise UnusableSourceError(reason) from error
+    source, exists = kubeconfig_source(kubeconfig)
+    if kubeconfig is None and not exists:
+        load_in_cluster(config, settings, source)
         return None
-    # The library takes any YAML as a kubeconfig and fails at the first difference.
-    violations = (config.ConfigException, OSError, ValueError, TypeError, KeyError, yaml.YAMLError)
+    violations = kubeconfig_errors(config)
     try:
         loader = await config.load_kube_config(config_file=source, client_configuration=settings, persist_config=False)
     except violations as error:
@@ -151,14 +144,3 @@ async def _configure(settings: Any, kubeconfig: Path | None) -> Callable[[], Awa
             raise UnreachableError(f"kubeconfig {source}: its credentials cannot be read again: {reason}") from error
 
     return renew
-
-
-def _any_exists(source: str) -> bool:
-    return any(Path(path).expanduser().exists() for path in source.split(os.pathsep))
-
-
-def _excerpt(content: bytes) -> str:
-    try:
-        return str(json.loads(content)["message"])
-    except (ValueError, KeyError, TypeError):
-        return first_line(content.decode(errors="replace"))

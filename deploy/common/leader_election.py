@@ -33,8 +33,6 @@ MARGIN = 0.1  # of the lease
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseSettings:
-    """The lease, its holder, and how often the holder renews it."""
-
     name: str = "controller"
     holder: str
     lease_s: float = 15.0
@@ -47,8 +45,6 @@ def new_holder() -> str:
 
 
 class LeaseRole(StrEnum):
-    """The role of this process."""
-
     LEADER = "leads"
     FOLLOWER = "follows"  # another process leads
     UNKNOWN = "unknown"  # the API did not respond
@@ -56,8 +52,6 @@ class LeaseRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Observed:
-    """A version of the lease and the time of its first observation."""
-
     lease: Versioned[Lease]
     at_s: float
 
@@ -82,7 +76,6 @@ class Leadership:
 
     @property
     def holds(self) -> bool:
-        """Return whether this process may act now."""
         return self.left_s > 0.0
 
     @property
@@ -93,7 +86,6 @@ class Leadership:
 
     @property
     def since(self) -> datetime | None:
-        """Return the time since which this process leads; None where it does not lead."""
         return self._since if self.holds else None
 
     @property

@@ -5,29 +5,71 @@ loop may end anywhere and another process continues.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from deploy.common.clock import Clock
 from deploy.common.leader_election import Leadership, LeaseRole
-from deploy.common.liveness import Liveness
 
+ALLOWANCE: Final = 2.0  # of the longest turn: a loop on a busy machine is not stuck yet
 # What a reconcile awaits delays the next one; the coroutine that it returns may overlap with the next one.  That
 # coroutine returns whether nothing failed.
 Reconcile = Callable[[], Awaitable[Coroutine[Any, Any, bool]]]
+# A reconcile takes a few HTTP calls, up to the timeout of a controller.
+_BUCKETS_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
-class ReconcileMetrics(Protocol):
-    def count_reconcile(self, *, ok: bool, duration_s: float, at: datetime) -> None:
+class Liveness:
+    """Whether a loop still makes progress, for a health endpoint in another thread.
+
+    Each turn of the loop sets the time by which the next turn begins.  A loop that waits keeps setting it; a loop that
+    is stuck does not.
+    """
+
+    def __init__(self, *, steady_s: Callable[[], float] = time.monotonic) -> None:
+        self._steady_s = steady_s
+        self._next_by_s = float("-inf")
+
+    def beat(self, *, longest_s: float) -> None:
+        """Record the start of a turn that takes at most this long."""
+        self._next_by_s = self._steady_s() + ALLOWANCE * longest_s
+
+    def is_alive(self) -> bool:
+        """Return whether the loop has begun and no turn is overdue."""
+        return self._steady_s() <= self._next_by_s
+
+
+class ReconcileMetrics:
+    """Metrics that every controller has, on the registry of its metrics server; their names begin with `prefix`."""
+
+    def __init__(self, registry: CollectorRegistry, *, prefix: str, reconciles: str, duration: str) -> None:
+        self._reconciles = Counter(f"{prefix}_reconciles", reconciles, ["outcome"], registry=registry)
+        self._duration = Histogram(
+            f"{prefix}_reconcile_duration_seconds", duration, buckets=_BUCKETS_S, registry=registry
+        )
+        self._is_leader = Gauge(
+            f"{prefix}_is_leader", "Whether this controller holds the lease: 1 or 0.", registry=registry
+        )
+        for outcome in ("ok", "failed"):  # so that the first failure is an increase
+            self._reconciles.labels(outcome)
+
+    def set_leader_source(self, holds: Callable[[], bool]) -> None:
+        """Set the function that each scrape calls for the leader gauge."""
+        self._is_leader.set_function(lambda: float(holds()))
+
+    def count_reconcile(self, *, ok: bool, duration_s: float, at: datetime) -> None:  # noqa: ARG002 # for subclasses
         """Count one reconcile of the leader."""
+        self._reconciles.labels("ok" if ok else "failed").inc()
+        self._duration.observe(duration_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderLoop:
-    """Runs `reconcile` while this process leads."""
-
     leadership: Leadership
     reconcile: Reconcile
     metrics: ReconcileMetrics
@@ -48,14 +90,13 @@ class LeaderLoop:
                 await self.clock.sleep(self.period_s)
 
     async def once(self) -> bool:
-        """Reconcile once, and return whether nothing failed."""
         return await (await self._started())
 
     async def _started(self) -> Coroutine[Any, Any, bool]:
         role, started_s = self.leadership.role, self.clock.steady_s()
         if role is LeaseRole.FOLLOWER:
-            return _value(ok=True)  # not counted: success of a follower must not hide a failing leader
-        rest = await self.reconcile() if role is LeaseRole.LEADER else _value(ok=False)
+            return value(ok=True)  # not counted: success of a follower must not hide a failing leader
+        rest = await self.reconcile() if role is LeaseRole.LEADER else value(ok=False)
         return self._counted(rest, started_s)
 
     async def _counted(self, rest: Coroutine[Any, Any, bool], started_s: float) -> bool:
@@ -65,5 +106,6 @@ class LeaderLoop:
         return ok
 
 
-async def _value(*, ok: bool) -> bool:
+async def value(*, ok: bool) -> bool:
+    """Return the outcome of a reconcile that leaves nothing to be done beside the next one."""
     return ok

@@ -21,8 +21,6 @@ Answer = TypeVar("Answer")
 
 
 class BlockingCalls:
-    """The blocking calls of one event loop."""
-
     def __init__(self, *, limit_s: float = LIMIT_S) -> None:
         self._limit_s = limit_s
         self._in_flight: dict[str, asyncio.Future[Any]] = {}

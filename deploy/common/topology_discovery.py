@@ -5,7 +5,6 @@ cluster, and `ray` is not imported.  Kubernetes: the Node objects, page by page,
 service account.  Both only read.
 """
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ import yaml
 from pydantic import BaseModel, Field, ValidationError
 
 from deploy.common.errors import ActuationError, UnreachableError
-from deploy.common.text import first_line
+from deploy.common.text import member_or_line
 from fleet.errors import FleetwrightError
 from fleet.topology import Discovery, LabelNames, topology_from_kubernetes_nodes, topology_from_ray_nodes
 
@@ -40,8 +39,6 @@ class _RayNode(BaseModel):
 
 
 class _RayListing(BaseModel):
-    """The part of the response that this module uses."""
-
     total: int
     num_filtered: int
     num_after_truncation: int
@@ -90,6 +87,26 @@ def discover_kubernetes(
     return topology_from_kubernetes_nodes(nodes, labels=labels, gpu_namer=gpu_namer)
 
 
+def kubeconfig_source(kubeconfig: Path | None) -> tuple[str, bool]:
+    """Return the given kubeconfig, or the files that kubectl would read, and whether one of them exists."""
+    source = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or "~/.kube/config"
+    return source, any(Path(path).expanduser().exists() for path in source.split(os.pathsep))
+
+
+def load_in_cluster(config: Any, settings: Any, source: str) -> None:
+    """Fill in the pod's service account by `kubernetes.config`, or its asynchronous form."""
+    try:
+        config.load_incluster_config(client_configuration=settings)
+    except config.ConfigException as error:
+        reason = f"there is no kubeconfig at {source}, and this process runs in no cluster: {error}"
+        raise UnusableSourceError(reason) from error
+
+
+def kubeconfig_errors(config: Any) -> tuple[type[Exception], ...]:
+    """Return what loading raises: the library takes any YAML as a kubeconfig and fails at the first difference."""
+    return (config.ConfigException, OSError, ValueError, TypeError, KeyError, yaml.YAMLError)
+
+
 def _ray_nodes(dashboard_url: str, http: httpx.Client) -> list[_RayNode]:
     query: dict[str, str | int] = {
         "limit": RAY_NODES_MAX,
@@ -103,7 +120,7 @@ def _ray_nodes(dashboard_url: str, http: httpx.Client) -> list[_RayNode]:
     except httpx.RequestError as error:
         raise UnreachableError(f"no answer from {url}: {str(error) or type(error).__name__}") from error
     if response.status_code != HTTPStatus.OK:
-        raise ActuationError(f"{url} answered {response.status_code}: {_message(response.content, 'msg')}")
+        raise ActuationError(f"{url} answered {response.status_code}: {member_or_line(response.content, 'msg')}")
     try:
         listing = _RayAnswer.model_validate_json(response.content).data.result
     except ValidationError as error:
@@ -147,7 +164,6 @@ def _kubernetes_nodes(kubeconfig: Path | None, context: str | None, page_size: i
 
 
 def _kubernetes() -> Any:
-    """Import the client, which is an optional extra."""
     try:
         import kubernetes.client  # noqa: PLC0415 - an extra
         import kubernetes.config  # noqa: PLC0415 - an extra
@@ -162,22 +178,15 @@ def _kubernetes_settings(kubernetes: Any, kubeconfig: Path | None, context: str 
     """Return server and credentials, by kubectl's rules: a kubeconfig, else the pod's service account."""
     settings = kubernetes.client.Configuration()
     settings.retries = False  # retries of urllib3, which would also log each
-    source = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or "~/.kube/config"
-    files = [Path(path).expanduser() for path in source.split(os.pathsep)]
-    if kubeconfig is None and context is None and not any(path.exists() for path in files):
-        try:
-            kubernetes.config.load_incluster_config(client_configuration=settings)
-        except kubernetes.config.ConfigException as error:
-            raise UnusableSourceError(
-                f"there is no kubeconfig at {source}, and this process runs in no cluster: {error}"
-            ) from error
+    source, exists = kubeconfig_source(kubeconfig)
+    if kubeconfig is None and context is None and not exists:
+        load_in_cluster(kubernetes.config, settings, source)
         return settings
     try:
         kubernetes.config.load_kube_config(
             config_file=source, context=context, client_configuration=settings, persist_config=False
         )
-    # The library takes any YAML as a kubeconfig and fails at the first difference.
-    except (kubernetes.config.ConfigException, OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
+    except kubeconfig_errors(kubernetes.config) as error:
         raise UnusableSourceError(f"kubeconfig {source}: {' '.join(str(error).split())}") from error
     return settings
 
@@ -196,15 +205,6 @@ def _refusals_of(host: str) -> Iterator[None]:
     except ApiException as error:
         if not error.status:  # TLS failed
             raise UnreachableError(f"no answer from {host}: {' '.join(str(error.reason).split())}") from error
-        raise ActuationError(f"{host} answered {error.status}: {_message(error.body or b'', 'message')}") from error
-
-
-def _message(body: str | bytes, field: str) -> str:
-    try:
-        return str(json.loads(body)[field])
-    except (ValueError, KeyError, TypeError):
-        return _first_line(body.decode(errors="replace") if isinstance(body, bytes) else body)
-
-
-def _first_line(error: object) -> str:
-    return first_line(str(error))
+        raise ActuationError(
+            f"{host} answered {error.status}: {member_or_line(error.body or b'', 'message')}"
+        ) from error

@@ -1,51 +1,39 @@
 """The controller: every period it reconciles each target.
 
 Targets do not wait for each other: each has its own timeout and backoff, and a target whose last reconcile still runs
-is skipped.  Of several controllers only the holder of the lease reads targets, writes to them and reports.
+is skipped.  Of several controllers only the holder of the lease reads targets, writes to them and reports.  `dry_run`
+returns the writes of the next reconcile instead.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import structlog
+from prometheus_client import CollectorRegistry
 
 from api.client import ApiError, AsyncClient, NotFoundError
 from api.schemas.pages import PAGE_LIMIT_MAX
 from api.schemas.targets import Phase, Target, TargetStatus
+from deploy.actuators.base import Step
 from deploy.actuators.registry import ActuatorFactory
 from deploy.common.backoff import Backoff
 from deploy.common.clock import Clock
 from deploy.common.errors import NotLeadingError
-from deploy.common.leader_election import Leadership
-from deploy.common.leader_loop import LeaderLoop
-from deploy.common.liveness import Liveness
+from deploy.common.leader_election import Leadership, LeaseSettings
+from deploy.common.leader_loop import LeaderLoop, Liveness
+from deploy.controller.config_changes import ConfigChange
 from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.plan_reader import PlanReader
 from deploy.controller.prometheus_health import HealthReader, unread_health
-from deploy.controller.reconcile import Reconciler
-from deploy.expert_rollout.controller import ExpertMaps
+from deploy.controller.reconcile import ControllerSettings, Reconciler
 
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerSettings:
-    period_s: float = 5.0
-    concurrency: int = 32  # targets at once
-    listing_timeout_s: float = 60.0  # for the API to list all targets
-    target_timeout_s: float = 30.0  # for one reconcile of one target
-    backoff_most_s: float = 60.0
-    # Demand repeats by the week: an older plan was made for another demand.
-    plan_max_age_s: float = 7 * 86_400.0
-    observe_only: bool = False  # write to no target, whatever its mode
-
-
 class Controller:
-    """Reconciles all targets."""
-
     def __init__(
         self,
         *,
@@ -65,7 +53,7 @@ class Controller:
         self._clock = clock or Clock()
         metrics.set_leader_source(lambda: leadership.holds)
         self._plans = PlanReader(api)
-        self._reconciler = new_reconciler(
+        self._reconciler = Reconciler(
             api=api,
             actuators=actuators,
             http=http,
@@ -126,7 +114,7 @@ class Controller:
     async def _reconcile(self, target: Target) -> bool:
         try:
             async with self._slots:
-                status = await self._reconciler.reconcile(target)
+                status, _state = await self._reconciler.reconcile(target)
                 self._note_outcome(target, status)
                 return await self._report(target, status)
         except Exception:
@@ -157,34 +145,47 @@ class Controller:
         return True
 
 
-def new_reconciler(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """One target: its report with all changes that are left, and the writes of the next reconcile."""
+
+    target: Target
+    status: TargetStatus
+    steps: tuple[Step, ...]
+    config_writes: tuple[ConfigChange, ...]
+
+
+async def dry_run(
+    targets: Iterable[Target],
     *,
     api: AsyncClient,
     actuators: ActuatorFactory,
     http: httpx.AsyncClient,
     health: HealthReader,
-    plans: PlanReader,
-    metrics: ControllerMetrics,
-    leadership: Leadership,
     settings: ControllerSettings,
     clock: Clock,
-    dry_run: bool = False,
-) -> Reconciler:
-    return Reconciler(
+) -> list[DryRun]:
+    """Reconcile every target without writes.  No lease is held: the leadership would refuse a write made by mistake."""
+    reconciler = Reconciler(
         api=api,
         actuators=actuators,
         http=http,
         health=health,
-        plans=plans,
-        metrics=metrics,
-        leadership=leadership,
-        expert_maps=ExpertMaps(api=api, actuators=actuators, http=http, leadership=leadership, wrote=metrics.wrote),
-        now=clock.now,
-        timeout_s=settings.target_timeout_s,
-        plan_max_age_s=settings.plan_max_age_s,
-        observe_only=settings.observe_only,
-        dry_run=dry_run,
+        plans=PlanReader(api),
+        metrics=ControllerMetrics(CollectorRegistry()),
+        leadership=Leadership(api=api, settings=LeaseSettings(holder="dry run"), clock=clock),
+        settings=settings,
+        clock=clock,
+        dry_run=True,
     )
+    slots = asyncio.Semaphore(settings.concurrency)
+
+    async def one(target: Target) -> DryRun:
+        async with slots:
+            status, state = await reconciler.reconcile(target)
+        return DryRun(target=target, status=status, steps=state.steps, config_writes=state.config_writes)
+
+    return await asyncio.gather(*map(one, targets))
 
 
 def _key(target: Target) -> tuple[str, int]:

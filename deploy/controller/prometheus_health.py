@@ -62,8 +62,6 @@ class HealthReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PrometheusHealth:
-    """Reads probes over one pool of connections."""
-
     http: httpx.AsyncClient
     now: Callable[[], datetime]
 
@@ -126,7 +124,6 @@ async def unread_health(probe: HealthProbe) -> Health:
 
 @asynccontextmanager
 async def prometheus_health(*, now: Callable[[], datetime]) -> AsyncIterator[PrometheusHealth]:
-    """Yield a reader, and close its connections at the end."""
     async with httpx.AsyncClient() as http:
         yield PrometheusHealth(http, now)
 

@@ -6,8 +6,7 @@ docs/explanation/runtime/controller.md draws the state machine.
 """
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -21,6 +20,7 @@ from api.schemas.target_state import Approval, TargetMemory
 from api.schemas.targets import Mode, Phase, Target, TargetStatus
 from deploy.actuators.base import Actuator, ConfigWrite, Step
 from deploy.actuators.registry import ActuatorFactory
+from deploy.common.clock import Clock
 from deploy.common.errors import PlanUnusableError
 from deploy.common.leader_election import Leadership
 from deploy.common.text import joined, one_line
@@ -58,6 +58,18 @@ Outcome = tuple[Phase, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    period_s: float = 5.0
+    concurrency: int = 32  # targets at once
+    listing_timeout_s: float = 60.0  # for the API to list all targets
+    target_timeout_s: float = 30.0  # for one reconcile of one target
+    backoff_most_s: float = 60.0
+    # Demand repeats by the week: an older plan was made for another demand.
+    plan_max_age_s: float = 7 * 86_400.0
+    observe_only: bool = False  # write to no target, whatever its mode
+
+
+@dataclass(slots=True, kw_only=True)
 class Reconciler:
     """Brings targets to their plans, one reconcile at a time."""
 
@@ -68,27 +80,30 @@ class Reconciler:
     plans: PlanReader
     metrics: ControllerMetrics
     leadership: Leadership
-    expert_maps: ExpertMaps
-    now: Callable[[], datetime]
-    timeout_s: float
-    plan_max_age_s: float
-    observe_only: bool = False
+    settings: ControllerSettings
+    clock: Clock
     dry_run: bool = False  # do everything but the writes and the reports
+    expert_maps: ExpertMaps = field(init=False)
 
-    async def reconcile(self, target: Target) -> TargetStatus:
-        """Make the changes that are allowed now, and report on the target."""
-        return (await self.reconcile_with_state(target))[0]
+    def __post_init__(self) -> None:
+        self.expert_maps = ExpertMaps(
+            api=self.api,
+            actuators=self.actuators,
+            http=self.http,
+            leadership=self.leadership,
+            wrote=self.metrics.wrote,
+        )
 
-    async def reconcile_with_state(self, target: Target) -> tuple[TargetStatus, ReconcileState]:
-        """Reconcile, and return the state too: it has the writes that were made, or would be."""
+    async def reconcile(self, target: Target) -> tuple[TargetStatus, ReconcileState]:
+        """Make the changes that are allowed now.  Return the report, and the state with the writes made or due."""
         state = ReconcileState(target)
         try:
-            async with asyncio.timeout(self.timeout_s):
+            async with asyncio.timeout(self.settings.target_timeout_s):
                 phase, message = await self._roll_out_maps(state, *await self._observe(state))
         except FleetwrightError as error:
             phase, message = Phase.FAILED, str(error)
         except TimeoutError:
-            phase, message = Phase.FAILED, f"not done within {self.timeout_s:g} s"
+            phase, message = Phase.FAILED, f"not done within {self.settings.target_timeout_s:g} s"
         if phase is Phase.FAILED:
             log.warning("target_failed", target=target.name, plan_id=target.spec.plan_id, reason=message)
         return self._report(state, phase, message), state
@@ -128,7 +143,6 @@ class Reconciler:
         return await (self._verify(state) if in_place else self._advance(state, actuator, plan))
 
     async def _load_state(self, state: ReconcileState) -> None:
-        """Read what earlier reconciles stored and what an operator has approved since."""
         try:
             report = await self.api.get_target_status(state.target.name)
         except NotFoundError:
@@ -138,7 +152,6 @@ class Reconciler:
         state.memory = with_refusal_in_force(state.stored, state.target)
 
     async def _diff(self, state: ReconcileState, plan_id: str) -> PlanRecord:
-        """Find what differs between the target and a plan."""
         spec = state.target.spec
         plan = await self.plans.get(plan_id)
         state.plan_id, state.planned = plan_id, planned_replicas(plan, spec)
@@ -159,7 +172,7 @@ class Reconciler:
         """Report the change set at most, because the mode allows no write."""
         if in_place or self._only_observes(state.target):
             return Phase.OBSERVED, state.notes()
-        check_fresh(plan, now=self.now(), max_age_s=self.plan_max_age_s)
+        check_fresh(plan, now=self.clock.now(), max_age_s=self.settings.plan_max_age_s)
         state.compute_digest()
         return Phase.RECOMMENDED, state.notes()
 
@@ -172,7 +185,7 @@ class Reconciler:
         if state.observation.note is not None:
             return Phase.APPLIED, joined(state.notes(), "not verified")
         if probe is not None:
-            if memory.change is not None and self.now() < (due := check_due_at(memory.change.moved_at, probe)):
+            if memory.change is not None and self.clock.now() < (due := check_due_at(memory.change.moved_at, probe)):
                 return Phase.APPLIED, joined(state.notes(), f"health check at {_time(due)}")
             check = await self._check_health(probe, memory)
             if check.outcome is HealthOutcome.WORSE and memory.verified_plan_id != plan_id:
@@ -184,7 +197,7 @@ class Reconciler:
 
     async def _advance(self, state: ReconcileState, actuator: Actuator, plan: PlanRecord) -> Outcome:
         """Something differs: check the conditions of the next write."""
-        target, now, notes = state.target, self.now(), state.notes()
+        target, now, notes = state.target, self.clock.now(), state.notes()
         state.memory = with_goal(state.memory, planned=state.planned, settings=state.settings_digest, now=now)
         if (check := await self._check_health_midway(state)) is not None:
             if check.outcome is HealthOutcome.WORSE and state.memory.verified_plan_id != plan.id:
@@ -193,7 +206,7 @@ class Reconciler:
                 notes = joined(notes, check.reason)
         state.compute_digest()
         if state.digest is not None:  # otherwise nothing is written, and the plan's age does not matter
-            check_fresh(plan, now=now, max_age_s=self.plan_max_age_s)
+            check_fresh(plan, now=now, max_age_s=self.settings.plan_max_age_s)
         if (left_s := target.spec.settle_s - settled_s(state.memory, now=now)) > 0.0:
             due = now + timedelta(seconds=left_s)
             return Phase.SETTLING, joined(notes, f"the first write is allowed at {_time(due)} if nothing changes")
@@ -229,7 +242,7 @@ class Reconciler:
         plan_id = state.target_plan_id
         reason = one_line(f"health worsened after plan {plan_id}: {check.reason}")
         log.warning("plan_refused", target=state.target.name, plan_id=plan_id, reason=reason)
-        state.memory = with_refusal(state.memory, state.target, plan_id=plan_id, reason=reason, now=self.now())
+        state.memory = with_refusal(state.memory, state.target, plan_id=plan_id, reason=reason, now=self.clock.now())
         if state.memory.verified_plan_id is None:
             return Phase.FAILED, joined(reason, NO_ROLLBACK)
         return Phase.ROLLING_BACK, reason
@@ -237,7 +250,7 @@ class Reconciler:
     async def _apply(self, state: ReconcileState, actuator: Actuator, phase: Phase, notes: str | None) -> Outcome:
         if await self._has_changed(state.target):
             return phase, joined(notes, "the target changed meanwhile; nothing was written in this round")
-        spec, now = state.target.spec, self.now()
+        spec, now = state.target.spec, self.clock.now()
         if (opens_at := window_opens_at(state.memory, spec, now=now)) is not None:
             notes = joined(notes, f"max_step_per_window is used up until {_time(opens_at)}")
         left = window_left(state.memory, spec, now=now)
@@ -268,7 +281,7 @@ class Reconciler:
 
     async def _store_state(self, state: ReconcileState, phase: Phase, notes: str | None) -> None:
         """Store what is about to be done, so that a controller that starts after a crash counts it."""
-        spec, now = state.target.spec, self.now()
+        spec, now = state.target.spec, self.clock.now()
         state.memory = with_spent(state.memory, spec, replicas=sum(step.size for step in state.steps), now=now)
         if spec.health is not None and phase is not Phase.ROLLING_BACK:
             before = (await self.health(spec.health)).readings if state.memory.change is None else None
@@ -311,7 +324,7 @@ class Reconciler:
         probe, change = state.target.spec.health, state.memory.change
         if probe is None or change is None or change.plan_id != state.target_plan_id:
             return None
-        if self.now() < check_due_at(change.began_at, probe):
+        if self.clock.now() < check_due_at(change.began_at, probe):
             return None
         return await self._check_health(probe, state.memory)
 
@@ -320,14 +333,14 @@ class Reconciler:
         return check_health(probe, health=await self.health(probe), before=before)
 
     def _applies(self, target: Target) -> bool:
-        return target.spec.mode is Mode.APPLY and not self.observe_only
+        return target.spec.mode is Mode.APPLY and not self.settings.observe_only
 
     def _only_observes(self, target: Target) -> bool:
-        return self.observe_only or target.spec.mode is Mode.OBSERVE
+        return self.settings.observe_only or target.spec.mode is Mode.OBSERVE
 
     def _report(self, state: ReconcileState, phase: Phase, message: str | None) -> TargetStatus:
         with_changes = self.dry_run or not self._only_observes(state.target)
-        return state.report(phase=phase, message=message, now=self.now(), with_changes=with_changes)
+        return state.report(phase=phase, message=message, now=self.clock.now(), with_changes=with_changes)
 
 
 def _is_in_place(state: ReconcileState) -> bool:

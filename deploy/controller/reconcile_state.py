@@ -1,17 +1,53 @@
-"""What one reconcile has found out about a target so far, and the report made of it."""
+"""What one reconcile has found out about a target so far, its change set with the digest, and the report.  Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from api.schemas.expert_maps import ExpertMapStatus
 from api.schemas.target_state import Approval, TargetMemory
-from api.schemas.targets import Phase, Target, TargetStatus
+from api.schemas.targets import Change, Phase, Target, TargetStatus
 from deploy.actuators.base import Observation, Replicas, Step
-from deploy.common.text import joined, one_line
-from deploy.controller.change_set import change_set, change_set_digest
+from deploy.common.text import digest_of_json, joined, one_line
 from deploy.controller.config_changes import ConfigChange, final_changes
 from deploy.controller.rollout import missing_replicas
+
+
+def change_set(wanted: Replicas, *, observation: Observation, parts: Mapping[str, str]) -> tuple[Change, ...]:
+    requested, running = observation.requested, observation.running
+    return tuple(
+        Change(
+            gpu=part,
+            deployment=parts[part],
+            replicas_now=running[part] if running[part] != count else requested[part],
+            replicas_planned=count,
+        )
+        for part, count in sorted(wanted.items())
+        if (running[part], requested[part]) != (count, count)
+    )
+
+
+def change_set_digest(
+    wanted: Replicas,
+    *,
+    plan_id: str,
+    observation: Observation,
+    parts: Mapping[str, str],
+    config_changes: Iterable[ConfigChange] = (),
+) -> str | None:
+    """Return the digest of the writes that are left; None when there is none.
+
+    It covers requested counts instead of running ones: a replica that restarts does not change what is to be written.
+    """
+    counts = [
+        (part, parts[part], observation.requested[part], count)
+        for part, count in sorted(wanted.items())
+        if observation.requested[part] != count
+    ]
+    settings = [(each.deployment, each.key, each.current, each.value) for each in config_changes if not each.is_written]
+    if not counts and not settings:
+        return None
+    return digest_of_json([plan_id, counts, settings] if settings else [plan_id, counts])
 
 
 @dataclass(slots=True)
@@ -38,7 +74,6 @@ class ReconcileState:
         return self.target.spec.plan_id or ""
 
     def compute_digest(self) -> None:
-        """Set the digest of the change set that leads to the wanted state."""
         self.digest = change_set_digest(
             self.wanted,
             plan_id=self.target_plan_id,

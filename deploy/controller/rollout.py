@@ -41,7 +41,6 @@ def verify(*, wanted: Replicas, observation: Observation) -> bool:
 
 
 def missing_replicas(*, wanted: Replicas, observation: Observation) -> Mapping[str, int]:
-    """Return the parts that run fewer replicas than wanted, and how many they lack."""
     running = observation.running
     return {part: count - running[part] for part, count in sorted(wanted.items()) if running[part] < count}
 

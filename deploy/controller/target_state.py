@@ -33,7 +33,6 @@ def with_goal(
 
 
 def without_goal(memory: TargetMemory) -> TargetMemory:
-    """Record that the plan is in place."""
     if memory.goal is None and memory.licence is None:
         return memory
     return memory.model_copy(update={"goal": None, "licence": None})
@@ -88,7 +87,6 @@ def with_change_begun(memory: TargetMemory, *, plan_id: str, before: Readings | 
 
 
 def with_verified(memory: TargetMemory, *, plan_id: str) -> TargetMemory:
-    """Record that a plan is in place and healthy."""
     if memory.verified_plan_id == plan_id and memory.change is None:
         return memory
     return memory.model_copy(update={"verified_plan_id": plan_id, "change": None})
@@ -115,7 +113,6 @@ def with_grant(memory: TargetMemory, target: Target, *, approval_number: int) ->
 
 
 def has_grant(memory: TargetMemory, target: Target) -> bool:
-    """Return whether an approval of this plan and target version is in use."""
     grant = memory.licence
     return grant is not None and (grant.plan_id, grant.target_version) == (target.spec.plan_id, target.version)
 
@@ -126,7 +123,6 @@ def with_approved_maps(memory: TargetMemory, *, digest: str, approval_number: in
 
 
 def _recent(memory: TargetMemory, spec: TargetSpec, now: datetime) -> list[Spent]:
-    """Return the changes inside the window, oldest first."""
     since = now - timedelta(seconds=spec.window_s)
     return sorted((entry for entry in memory.spent if entry.at > since), key=lambda entry: entry.at)
 

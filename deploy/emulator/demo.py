@@ -5,8 +5,9 @@ the measurements; the controller applies counts, clocks and the routing table.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,23 +18,98 @@ from api.client import AsyncClient, NotFoundError
 from api.schemas.plans import PlanRecord
 from api.schemas.targets import Mode, Phase, RayServeApplication, TargetSpec, TargetStatus
 from deploy.actuators.ray_serve.client import RUNNING, ServeClient
-from deploy.controller.table_builder import routing_table
-from deploy.emulator.errors import SandboxError
-from deploy.emulator.load import Load, percentile_s, sending
-from deploy.emulator.names import IMPORT_PATH, METER_PATH
-from deploy.emulator.ray_sandbox import Sandbox, wait_until
+from deploy.controller.serve_settings import routing_table
+from deploy.emulator.openai_protocol import METER_PATH
+from deploy.emulator.ray_sandbox import Sandbox, SandboxError, wait_until
 from deploy.emulator.scenario import MODEL, POOLS, WORKLOAD, Act
 from deploy.router.settings import SERVE_NAME, TABLE_PATH, RouterConfig
 from fleet.documents import Frozen
+from fleet.sizes.histogram import SizeBuckets
 from power.controls import FULL_CLOCK
 
+PATH = "/v1/completions"
+OK = 200
+MAX_SAID = 200
 NAME = "demo"
+IMPORT_PATH = "deploy.emulator.serve_app:build"
 IN_FLIGHT = dict.fromkeys(POOLS.values(), 256)  # of a replica: vLLM's max_num_seqs, beyond which its own queue begins
 
 
-class ActResult(Frozen):
-    """The plan and the measurements of one act."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    sent_s: float
+    ttft_s: float
+    e2e_s: float
 
+
+@dataclass(slots=True, kw_only=True)
+class Load:
+    """Open-loop load: slow responses do not delay arrivals."""
+
+    http: httpx.AsyncClient
+    url: str
+    buckets: SizeBuckets
+    rng: np.random.Generator
+    rate_rps: float  # in seconds of this machine
+    answered: list[Answered] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    _under_way: set["asyncio.Task[None]"] = field(default_factory=set)
+
+    @property
+    def sent(self) -> int:
+        return len(self.answered) + len(self.lost) + len(self._under_way)
+
+    async def keep_sending(self) -> None:
+        while True:
+            task = asyncio.create_task(self._ask(*self._size()))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+            await asyncio.sleep(self.rng.exponential(1.0 / self.rate_rps))
+
+    async def finish(self) -> None:
+        if self._under_way:
+            await asyncio.wait(set(self._under_way))
+
+    def _size(self) -> tuple[int, int]:
+        cells = list(self.buckets.buckets())
+        weights = np.array([cell.share for cell in cells])
+        return cells[self.rng.choice(len(cells), p=weights / weights.sum())].edge
+
+    async def _ask(self, prompt_tokens: int, output_tokens: int) -> None:
+        sent_s = asyncio.get_running_loop().time()
+        body = {"prompt": [1] * prompt_tokens, "max_tokens": output_tokens}
+        try:
+            answer = await self.http.post(f"{self.url}{PATH}", json=body)
+            if answer.status_code != OK:
+                self.lost.append(f"{answer.status_code}: {answer.text[:MAX_SAID]}")
+                return
+            document = answer.json()
+            if document["usage"]["completion_tokens"] != output_tokens:
+                self.lost.append("an incomplete response")
+                return
+        except (httpx.HTTPError, ValueError, KeyError) as error:
+            self.lost.append(repr(error)[:MAX_SAID])
+            return
+        timing = document["twin"]
+        self.answered.append(Answered(sent_s=sent_s, ttft_s=timing["ttft_s"], e2e_s=timing["e2e_s"]))
+
+
+@asynccontextmanager
+async def sending(load: Load) -> AsyncIterator[Load]:
+    task = asyncio.create_task(load.keep_sending())
+    try:
+        yield load
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        await load.finish()
+
+
+def percentile_s(values: Sequence[float], share: float) -> float | None:
+    return float(np.quantile(np.array(values), share)) if values else None
+
+
+class ActResult(Frozen):
     act: str
     plan_id: str
     rate_rps: float
@@ -54,14 +130,11 @@ class ActResult(Frozen):
 
     @property
     def as_planned(self) -> bool:
-        """Return whether exactly the plan ran at the end."""
         return self.applied == self.planned and not self.lost
 
 
 @dataclass(slots=True, kw_only=True)
 class Demo:
-    """Runs acts in a sandbox."""
-
     api: AsyncClient
     sandbox: Sandbox
     seconds: float  # to measure each act, once its plan is in place
@@ -70,7 +143,6 @@ class Demo:
     seed: int = 1
 
     async def play(self, acts: Sequence[Act]) -> AsyncGenerator[ActResult, None]:
-        """Yield the result of each act at its end."""
         records = [await self.api.create_plan(act.request(today=datetime.now(UTC).date())) for act in acts]
         spec = self._spec(records[0])
         async with self.sandbox.playing(self._application(records[0], spec), patience_s=self.patience_s):
@@ -117,7 +189,6 @@ class Demo:
         )
 
     async def _carry_out(self, record: PlanRecord) -> TargetStatus:
-        """Set the plan on the target, and wait until the controller has verified it."""
         spec = self._spec(record)
         target = await self.api.get_target(NAME)
         if target.document.spec != spec:
@@ -140,8 +211,6 @@ class Demo:
         return latest[0]
 
     async def _answers(self) -> None:
-        """Wait until the router has counted the replicas."""
-
         async def answers() -> bool:
             try:
                 return (await self.sandbox.http.get(f"{self.sandbox.url}{METER_PATH}")).is_success
@@ -209,7 +278,6 @@ def _kept(replicas: dict[str, int]) -> dict[str, int]:
 
 
 def _clocks(record: PlanRecord) -> dict[str, float]:
-    """Return the clocks below the full one."""
     return {
         each.gpu: each.clock for each in record.plan.allocation if each.clock is not None and each.clock < FULL_CLOCK
     }

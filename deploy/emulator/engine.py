@@ -11,8 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
-from deploy.emulator.errors import TooLongError
+from fleet.errors import FleetwrightError
 from planner.performance.steps import StepCosts, step_s
+
+
+class TooLongError(FleetwrightError):
+    """The request does not fit even into an empty cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +50,6 @@ class _Sequence:
 
     @property
     def missing(self) -> int:
-        """Return the tokens that are not in the cache yet."""
         return self.prompt_tokens + self.generated - self.cached
 
 
@@ -75,7 +78,6 @@ class Engine:
 
     @property
     def in_flight(self) -> int:
-        """Return the number of sequences without their last token."""
         return len(self._running) + len(self._waiting)
 
     @property
@@ -93,7 +95,6 @@ class Engine:
 
     @property
     def next_s(self) -> float:
-        """Return the time of the next event without further calls."""
         if self._under_way is not None:
             return self._under_way.end_s
         return max(self.now_s, self._waiting[0].ready_s) if self._waiting else inf
@@ -107,16 +108,13 @@ class Engine:
         self._waiting.append(_Sequence(key, prompt_tokens, output_tokens, ready_s))
 
     def cancel(self, key: str) -> None:
-        """Cancel a request; its sequence ends with the iteration."""
         self._running = [sequence for sequence in self._running if sequence.key != key]
         self._waiting = deque(sequence for sequence in self._waiting if sequence.key != key)
 
     def retune(self, costs: StepCosts, watts: Callable[[Work], float]) -> None:
-        """Use other costs and power; the current iteration keeps its length."""
         self.costs, self.watts = costs, watts
 
     def advance(self, until_s: float) -> list[Token]:
-        """Run every iteration that ends by this time; return their tokens in order."""
         tokens: list[Token] = []
         while True:
             if self._under_way is not None:

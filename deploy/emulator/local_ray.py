@@ -78,7 +78,6 @@ def _start(nodes: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _end_all() -> None:
-    """Kill every daemon and worker, adopted ones too."""
     while children := _children():
         for pid in children:
             with suppress(ProcessLookupError):

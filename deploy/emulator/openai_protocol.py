@@ -9,9 +9,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from math import inf
 from typing import Any
 
-from deploy.emulator.errors import InvalidRequestError
+from deploy.router.errors import BadRequestError
+from deploy.router.openai import Question, arrival_of
+from fleet.errors import FleetwrightError
 
 BYTES_PER_TOKEN = 4
 DEFAULT_TOKENS = 16
@@ -19,8 +22,13 @@ MAX_TOKENS = 1_000_000
 EVENT_STREAM = (b"content-type", b"text/event-stream")
 JSON = (b"content-type", b"application/json")
 DONE = b"data: [DONE]\n\n"
+METER_PATH = "/v1/twin"  # returns the power of each replica
 
 Headers = list[tuple[bytes, bytes]]
+
+
+class InvalidRequestError(FleetwrightError):
+    """The request is invalid; the message names the field and the allowed values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,26 +41,26 @@ class Ask:
 
 
 def read_ask(path: str, body: bytes) -> Ask:
-    """Parse a request; raise InvalidRequestError."""
-    chat = path.endswith("/chat/completions")
+    """Parse a request, with the sizes that the router reads.  Raise InvalidRequestError."""
     try:
-        document = json.loads(body)
-    except ValueError as error:
-        raise InvalidRequestError(f"the body is not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise InvalidRequestError("the body must be a JSON object")
+        arrival = arrival_of(Question(method="POST", target=path, headers=(), body=body))
+    except BadRequestError as error:
+        raise InvalidRequestError(f"{error.param}: {error}" if error.param else str(error)) from error
+    if arrival.most_tokens != inf and not 1 <= arrival.most_tokens <= MAX_TOKENS:
+        raise InvalidRequestError(f"max_tokens: allowed: a whole number from 1 to {MAX_TOKENS:,}")
+    counted = arrival.prompt_tokens
+    document = json.loads(body)
     options = document.get("stream_options")
     return Ask(
-        chat=chat,
-        prompt_tokens=max(1, _chat_tokens(document) if chat else _prompt_tokens(document)),
-        output_tokens=_output_tokens(document),
+        chat=path.endswith("/chat/completions"),
+        prompt_tokens=max(1, -(-arrival.prompt_bytes // BYTES_PER_TOKEN) if counted is None else counted),
+        output_tokens=DEFAULT_TOKENS if arrival.most_tokens == inf else int(arrival.most_tokens),
         stream=document.get("stream") is True,
         include_usage=isinstance(options, dict) and options.get("include_usage") is True,
     )
 
 
 def event(ask: Ask, *, key: str, model: str, index: int, last: bool) -> bytes:
-    """Return the event of one token of a stream."""
     reason = "length" if last else None
     choice: dict[str, Any] = {"index": 0, "finish_reason": reason}
     choice |= {"delta": {"content": _word(index)}} if ask.chat else {"text": _word(index)}
@@ -61,13 +69,11 @@ def event(ask: Ask, *, key: str, model: str, index: int, last: bool) -> bytes:
 
 
 def usage_event(ask: Ask, *, key: str, model: str, twin: Mapping[str, Any]) -> bytes:
-    """Return the last chunk of a stream with usage."""
     kind = "chat.completion.chunk" if ask.chat else "text_completion"
     return _event({"id": key, "object": kind, "model": model, "choices": [], "usage": _usage(ask), "twin": dict(twin)})
 
 
 def whole(ask: Ask, *, key: str, model: str, twin: Mapping[str, Any]) -> bytes:
-    """Return a response in one piece."""
     text = "".join(map(_word, range(ask.output_tokens)))
     choice: dict[str, Any] = {"index": 0, "finish_reason": "length"}
     choice |= {"message": {"role": "assistant", "content": text}} if ask.chat else {"text": text}
@@ -77,12 +83,10 @@ def whole(ask: Ask, *, key: str, model: str, twin: Mapping[str, Any]) -> bytes:
 
 
 def models(name: str) -> bytes:
-    """Return the list of models, with one entry."""
     return json.dumps({"object": "list", "data": [{"id": name, "object": "model", "owned_by": "twin"}]}).encode()
 
 
 def refusal(message: str, status: HTTPStatus) -> bytes:
-    """Return an error in OpenAI's form."""
     kind = "not_found_error" if status is HTTPStatus.NOT_FOUND else "invalid_request_error"
     return json.dumps({"error": {"message": message, "type": kind, "code": status.value}}).encode()
 
@@ -101,34 +105,3 @@ def _usage(ask: Ask) -> dict[str, int]:
 
 def _word(index: int) -> str:
     return f"t{index} "
-
-
-def _chat_tokens(document: Mapping[str, Any]) -> int:
-    messages = document.get("messages")
-    if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
-        raise InvalidRequestError("messages: allowed: a list of at least one message")
-    return sum(_text_tokens(each["content"]) for each in messages if isinstance(each.get("content"), str))
-
-
-def _prompt_tokens(document: Mapping[str, Any]) -> int:
-    prompt = document.get("prompt")
-    if isinstance(prompt, str):
-        return _text_tokens(prompt)
-    if isinstance(prompt, list) and prompt and all(type(each) is int for each in prompt):
-        return len(prompt)
-    raise InvalidRequestError("prompt: allowed: text, or a list of token ids")
-
-
-def _text_tokens(text: str) -> int:
-    return -(-len(text.encode(errors="replace")) // BYTES_PER_TOKEN)
-
-
-def _output_tokens(document: Mapping[str, Any]) -> int:
-    for name in ("max_completion_tokens", "max_tokens"):
-        value = document.get(name)
-        if value is None:
-            continue
-        if type(value) is not int or not 1 <= value <= MAX_TOKENS:
-            raise InvalidRequestError(f"{name}: allowed: a whole number from 1 to {MAX_TOKENS:,}")
-        return value
-    return DEFAULT_TOKENS

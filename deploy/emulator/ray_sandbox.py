@@ -13,15 +13,19 @@ from typing import Any
 
 import httpx
 
-from deploy.emulator.errors import SandboxError
 from deploy.emulator.local_ray import BOOTSTRAP_CONFIG, LOOPBACK, START_S, environment
-from deploy.emulator.names import ACCELERATOR_LABEL
+from fleet.errors import FleetwrightError
 
+ACCELERATOR_LABEL = "ray.io/accelerator-type"
 APPLICATIONS = "api/serve/applications/"
 SERVE_PORT = 8000  # Serve's default port
 END_S = 60.0
 LOOK_S = 0.25
 LOG_LINES = 5
+
+
+class SandboxError(FleetwrightError):
+    """The Ray cluster does not start, or must not be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +42,6 @@ class Sandbox:
 
     @asynccontextmanager
     async def playing(self, application: dict[str, Any], *, patience_s: float) -> AsyncIterator[None]:
-        """Run the application during the block."""
         if running := sorted(await self._applications()):
             raise SandboxError(f"Serve on {self.dashboard_url} runs {', '.join(running)}; allowed: nothing")
         try:
@@ -116,7 +119,6 @@ async def local_sandbox(accelerators: Sequence[str], *, gpus: int) -> AsyncItera
 
 @asynccontextmanager
 async def existing_sandbox(dashboard_url: str) -> AsyncIterator[Sandbox]:
-    """Yield a cluster that runs already, whose head is this machine."""
     async with httpx.AsyncClient(trust_env=False, timeout=30.0) as http:
         url = dashboard_url.rstrip("/")
         try:
@@ -128,7 +130,6 @@ async def existing_sandbox(dashboard_url: str) -> AsyncIterator[Sandbox]:
 
 
 async def wait_until(condition: Callable[[], Awaitable[bool]], *, what: str, patience_s: float) -> None:
-    """Poll until the condition holds; the SandboxError names the condition."""
     try:
         async with asyncio.timeout(patience_s):
             while True:

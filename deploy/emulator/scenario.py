@@ -21,8 +21,6 @@ _OFFERS = {"H100-SXM": (3.0, 1), "A100-80GB-SXM": (1.3, 1), "L4": (0.4, MAX_GPUS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """One demand with its power limit."""
-
     name: str
     rate_rps: float
     limit_w: float | None = None

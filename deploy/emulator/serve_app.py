@@ -19,14 +19,15 @@ import structlog
 from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
 
-from deploy.emulator.errors import EmulatorError
-from deploy.emulator.names import ACCELERATOR_LABEL, METER_NAME, METER_PATH
+from deploy.emulator.engine import TooLongError
 from deploy.emulator.openai_protocol import (
     DONE,
     EVENT_STREAM,
     JSON,
+    METER_PATH,
     Ask,
     Headers,
+    InvalidRequestError,
     event,
     models,
     read_ask,
@@ -34,13 +35,14 @@ from deploy.emulator.openai_protocol import (
     usage_event,
     whole,
 )
-from deploy.emulator.worker import MIN_CLOCK, WorkerSpec
-from deploy.emulator.worker_loop import WorkerLoop
+from deploy.emulator.ray_sandbox import ACCELERATOR_LABEL
+from deploy.emulator.worker import MIN_CLOCK, WorkerLoop, WorkerSpec
 from deploy.router.serve_app import behind_router
 from deploy.router.settings import RouterSettings
 from fleet.documents import Frozen
 from power.controls import FULL_CLOCK
 
+METER_NAME = "Meter"  # the deployment
 REPORT_EVERY_S = 0.5
 MAX_AT_ONCE = 100_000  # requests in one replica: the engine has the queue, not Serve
 LITTLE_CPU = 0.1
@@ -93,7 +95,6 @@ class TwinReplica:
         self._reporting: asyncio.Task[None] | None = None
 
     async def reconfigure(self, config: Mapping[str, Any]) -> None:
-        """Apply Serve's `user_config`, at the start and whenever it changes."""
         self._config = WorkerConfig.model_validate(config)
         self._loop.set_clock(self._config.clock)
         if self._meter is not None and self._reporting is None:
@@ -122,7 +123,7 @@ class TwinReplica:
             parts = self._stream(ask) if ask.stream else self._whole(ask)
             async for part in parts:
                 yield part
-        except EmulatorError as error:
+        except (TooLongError, InvalidRequestError) as error:
             yield HTTPStatus.BAD_REQUEST.value, [JSON]
             yield refusal(str(error), HTTPStatus.BAD_REQUEST)
 
@@ -166,8 +167,6 @@ class TwinReplica:
 
 
 class Meter:
-    """The last report of each replica."""
-
     def __init__(self) -> None:
         self._last: dict[str, dict[str, Any]] = {}
 
@@ -175,12 +174,10 @@ class Meter:
         self._last[replica] = report
 
     def read(self) -> dict[str, dict[str, Any]]:
-        """Return the last reports by replica, also of stopped ones."""
         return self._last
 
 
 def build(args: Mapping[str, Any]) -> Any:
-    """Return the application; `args` are those of `AppSpec`."""
     spec = AppSpec.model_validate(args)
     little = {"num_cpus": LITTLE_CPU}
     meter = serve.deployment(Meter, name=METER_NAME, ray_actor_options=little).bind() if spec.meter else None

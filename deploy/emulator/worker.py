@@ -5,13 +5,17 @@ the cache do not follow it.  Power follows the power curve: an iteration that pr
 only decodes has the load of its share of the highest token rate.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field, replace
+from itertools import count
+from math import inf
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from deploy.emulator.engine import IDLE, Engine, Work
+from deploy.common.clock import Clock
+from deploy.emulator.engine import IDLE, Engine, Token, Work
 from fleet.documents import Frozen, RuleError
 from fleet.errors import UnknownNameError
 from fleet.gpus import GpuSpec, builtin_gpus
@@ -22,8 +26,8 @@ from power.controls import FULL_CLOCK
 from power.curves import PowerCurve, power_curve
 
 MIN_CLOCK = 0.1  # far below the lowest clock of any GPU
-
 Name = Annotated[str, Field(min_length=1, max_length=100)]
+TICK_S = 0.002  # of this process: iterations that end within one are delivered together
 
 
 class WorkerSpec(Frozen):
@@ -51,12 +55,10 @@ class WorkerSpec(Frozen):
         return self
 
     def config(self, clock: float = FULL_CLOCK) -> ReplicaConfig:
-        """Return the replica as the planner describes it."""
         return ReplicaConfig(model=self._model, gpu=self.board, tensor_parallel=self.gpus, clock=clock)
 
     @property
     def board(self) -> GpuSpec:
-        """Return the GPU from the catalogue."""
         return builtin_gpus().get(self.gpu)
 
     @property
@@ -66,8 +68,6 @@ class WorkerSpec(Frozen):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """A worker at a clock level."""
-
     clock: float
     costs: StepCosts
     watts: Callable[[Work], float]
@@ -80,10 +80,101 @@ def tuning(spec: WorkerSpec, *, clock: float = FULL_CLOCK) -> Tuning:
     return Tuning(clock=clock, costs=costs, watts=_watts(curve, costs, gpus=spec.gpus, context=context, clock=clock))
 
 
-def engine(spec: WorkerSpec, *, clock: float = FULL_CLOCK) -> Engine:
-    """Build the engine of a worker at a clock level."""
-    tuned = tuning(spec, clock=clock)
-    return Engine(costs=tuned.costs, watts=tuned.watts)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    clock: float
+    power_w: float  # mean since the last report
+    energy_j: float
+    at_s: float
+    in_flight: int
+    tokens_written: int
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkerLoop:
+    """Runs one worker.  It starts with the first request, in the caller's event loop."""
+
+    spec: WorkerSpec
+    clock: Clock = field(default_factory=Clock)
+    tuned: Tuning = field(init=False)
+    _engine: Engine = field(init=False)
+    _began_s: float = field(init=False)
+    _keys: "count[int]" = field(default_factory=count)
+    _callers: dict[str, "asyncio.Queue[Token]"] = field(default_factory=dict)
+    _woken: asyncio.Event = field(default_factory=asyncio.Event)
+    _running: "asyncio.Task[None] | None" = None
+    _reported: tuple[float, float] = (0.0, 0.0)  # time and energy of the last report
+
+    def __post_init__(self) -> None:
+        self.tuned = tuning(self.spec)
+        self._engine = Engine(costs=self.tuned.costs, watts=self.tuned.watts)
+        self._began_s = self.clock.steady_s()
+
+    @property
+    def now_s(self) -> float:
+        return (self.clock.steady_s() - self._began_s) * self.spec.time_scale
+
+    def set_clock(self, clock: float) -> None:
+        self._deliver()
+        self.tuned = tuning(self.spec, clock=clock)
+        self._engine.retune(self.tuned.costs, self.tuned.watts)
+
+    async def tokens(self, *, prompt_tokens: int, output_tokens: int) -> AsyncGenerator[tuple[Token, float], None]:
+        """Yield each token with its time since arrival; a caller that stops early withdraws its request."""
+        self._deliver()
+        key, asked_s = str(next(self._keys)), self._engine.now_s
+        self._engine.submit(key, prompt_tokens=prompt_tokens, output_tokens=output_tokens)
+        arriving = self._callers[key] = asyncio.Queue()
+        self._wake()
+        try:
+            while True:
+                token = await arriving.get()
+                yield token, token.at_s - asked_s
+                if token.last:
+                    return
+        finally:
+            del self._callers[key]
+            self._engine.cancel(key)
+
+    def report(self) -> Report:
+        self._deliver()
+        now_s, energy_j = self._engine.now_s, self._engine.energy_j
+        then_s, then_j = self._reported
+        mean_w = (energy_j - then_j) / (now_s - then_s) if now_s > then_s else self._engine.power_w
+        self._reported = (now_s, energy_j)
+        return Report(
+            clock=self.tuned.clock,
+            power_w=mean_w,
+            energy_j=energy_j,
+            at_s=now_s,
+            in_flight=self._engine.in_flight,
+            tokens_written=self._engine.tokens_written,
+        )
+
+    async def stop(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait({self._running})
+
+    def _wake(self) -> None:
+        self._woken.set()
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            self._woken.clear()
+            wait_s = (self._engine.next_s - self.now_s) / self.spec.time_scale
+            if wait_s == inf:
+                await self._woken.wait()
+            else:
+                await self.clock.sleep(max(TICK_S, wait_s))
+            self._deliver()
+
+    def _deliver(self) -> None:
+        for token in self._engine.advance(max(self._engine.now_s, self.now_s)):
+            if (caller := self._callers.get(token.key)) is not None:
+                caller.put_nowait(token)
 
 
 def _costs(spec: WorkerSpec, clock: float) -> StepCosts:

@@ -1,5 +1,5 @@
 """Rolls stored expert placements out to the replicas of Ray Serve deployments, one replica at a time.
 
-`rollout` decides (a pure function), `controller` reads and writes, `files` converts stored placements to engine files.
-The replica's side is `fleetwright.expert_rollout`.  docs/explanation/runtime/expert-rollout.md has the state machine.
+`rollout` decides (a pure function); `controller` reads, converts stored placements to engine files, and writes.  The
+replica's side is `fleetwright.expert_rollout`.  docs/explanation/runtime/expert-rollout.md has the state machine.
 """

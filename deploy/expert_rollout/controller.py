@@ -4,38 +4,120 @@ The only state is a cache of immutable files.  The order is one key of one deplo
 configuration; the replicas' status comes from the application's ingress.
 """
 
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import httpx
 import structlog
 from pydantic import TypeAdapter, ValidationError
 
-from api.client import AsyncClient
+from api.client import AsyncClient, NotFoundError
 from api.schemas.expert_maps import ExpertMapOrder, ExpertMapPhase, ExpertMapStatus
 from api.schemas.targets import Phase, RayServeApplication, Target
 from deploy.actuators.base import ConfigWrite, Observation, UserConfig
 from deploy.actuators.registry import ActuatorFactory
-from deploy.common.digests import digest_of_json
 from deploy.common.errors import ActuationError, OvertakenError, UnreachableError
 from deploy.common.leader_election import Leadership
-from deploy.common.text import joined, one_line
-from deploy.expert_rollout.files import PlacementFiles, UnfitError, check_fits
+from deploy.common.text import digest_of_json, joined, one_line
 from deploy.expert_rollout.rollout import DeploymentState, Done, Move, Refused, Wait, Write, next_move, roll_back_move
-from fleetwright.expert_rollout.messages import KEY, DamagedError, Order, ReplicaStatus, read_order, stamp_of
+from fleet.errors import FleetwrightError
+from fleetwright.expert_rollout.messages import (
+    KEY,
+    DamagedError,
+    EngineShape,
+    MapFile,
+    Order,
+    ReplicaStatus,
+    read_order,
+    stamp_of,
+)
+from placement.formats import Engine, export_placement
 
 log = structlog.get_logger()
 
+KEPT = 64
 TIMEOUT = httpx.Timeout(10.0, connect=3.0)
 GONE_STATES = {"STOPPING"}
 RUNNING = "RUNNING"
 SETTLED = {Phase.APPLIED, Phase.OBSERVED}
 
 
+class UnfitError(FleetwrightError):
+    """The placement cannot be ordered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    file: MapFile
+    shape: EngineShape
+
+
+class PlacementFiles:
+    """Reads placements from the API and caches them: a stored placement never changes."""
+
+    def __init__(self, api: AsyncClient) -> None:
+        self._api = api
+        self._kept: OrderedDict[tuple[str, Engine], Fitted] = OrderedDict()
+
+    async def get(self, placement_id: str, engine: Engine) -> Fitted:
+        """Return the engine file of a placement.  Raise UnfitError where it is missing or unfit for the engine."""
+        key = (placement_id, engine)
+        if (known := self._kept.get(key)) is None:
+            known = await self._read(placement_id, engine)
+            self._kept[key] = known
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return known
+
+    async def known(self, statuses: Iterable[ReplicaStatus], engine: Engine) -> dict[str, MapFile]:
+        """Return the files of the replicas' loaded maps, by digest, as far as their placements are stored."""
+        found: dict[str, MapFile] = {}
+        for entry in statuses:
+            if entry.loaded is None or entry.loaded in found or entry.placement_id is None:
+                continue
+            try:
+                file = (await self.get(entry.placement_id, engine)).file
+            except UnfitError:
+                continue
+            found[file.digest] = file
+        return found
+
+    async def _read(self, placement_id: str, engine: Engine) -> Fitted:
+        try:
+            placement = (await self._api.get_placement(placement_id)).placement
+        except NotFoundError as error:
+            raise UnfitError(f"placement {placement_id!r} does not exist") from error
+        try:
+            file = MapFile.of(export_placement(placement, engine), placement_id=placement_id)
+        except ValueError as error:
+            raise UnfitError(f"placement {placement_id} cannot be written for {engine}: {error}") from error
+        shape = EngineShape(
+            engine=engine.value,
+            layers=len(placement.layers),
+            experts=placement.experts,
+            slots=placement.layout.slots,
+            gpus=placement.layout.gpus,
+        )
+        return Fitted(file, shape)
+
+
+def check_fits(fitted: Fitted, statuses: Iterable[ReplicaStatus]) -> None:
+    """Compare with each replica's engine.  Raise UnfitError, which names the first difference."""
+    for entry in statuses:
+        for name in ("engine", "layers", "experts", "slots", "gpus"):
+            wanted, has = getattr(fitted.shape, name), getattr(entry.shape, name)
+            if has is not None and has != wanted:
+                version = f" {entry.shape.version}" if entry.shape.version else ""
+                raise UnfitError(
+                    f"placement {fitted.file.placement_id} is for {name} {wanted}, "
+                    f"but {entry.replica_id} ({entry.shape.engine}{version}) has {has}"
+                )
+
+
 @dataclass(frozen=True, slots=True)
 class StatusResponse:
-    """The response of the ingress."""
-
     replicas: list[ReplicaStatus]
 
 
@@ -44,8 +126,6 @@ _RESPONSE = TypeAdapter(StatusResponse)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The state of a target after a round."""
-
     phase: Phase
     message: str | None
     maps: Mapping[str, ExpertMapStatus] = field(default_factory=dict)
@@ -54,8 +134,6 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One deployment of the target."""
-
     gpu: str
     application: str
     deployment: str
@@ -66,24 +144,19 @@ class _Part:
     move: Move
 
 
+@dataclass(slots=True, kw_only=True)
 class ExpertMaps:
     """Rolls expert maps out to the deployments of targets."""
 
-    def __init__(
-        self,
-        *,
-        api: AsyncClient,
-        actuators: ActuatorFactory,
-        http: httpx.AsyncClient,
-        leadership: Leadership,
-        wrote: Callable[..., None],
-    ) -> None:
-        self._api = api
-        self._actuators = actuators
-        self._http = http
-        self._leadership = leadership
-        self._wrote = wrote  # counts a write by target and kind
-        self._files = PlacementFiles(api)
+    api: AsyncClient
+    actuators: ActuatorFactory
+    http: httpx.AsyncClient
+    leadership: Leadership
+    wrote: Callable[..., None]  # counts a write by target and kind
+    _files: PlacementFiles = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._files = PlacementFiles(self.api)
 
     async def advance(
         self,
@@ -160,7 +233,7 @@ class ExpertMaps:
     async def _fetch_statuses(self, wanted: ExpertMapOrder, deployment: str) -> list[ReplicaStatus]:
         url = str(wanted.replicas_url)
         try:
-            response = await self._http.get(url, params={"deployment": deployment}, timeout=TIMEOUT)
+            response = await self.http.get(url, params={"deployment": deployment}, timeout=TIMEOUT)
         except httpx.RequestError as error:
             raise UnreachableError(f"{url} does not answer: {str(error) or type(error).__name__}") from error
         if not response.is_success:
@@ -172,18 +245,18 @@ class ExpertMaps:
 
     async def _write(self, target: Target, part: _Part, order: Order) -> tuple[Phase, bool]:
         # The target and the freeze are read as late as possible, as for every write.
-        if (await self._api.get_target(target.name)).document != target:
+        if (await self.api.get_target(target.name)).document != target:
             return Phase.APPLYING, False
-        if (await self._api.get_freeze()).document.frozen:
+        if (await self.api.get_freeze()).document.frozen:
             return Phase.FROZEN, False
         try:
-            async with self._leadership.acting():
-                await self._actuators(target.spec.application).apply(
+            async with self.leadership.acting():
+                await self.actuators(target.spec.application).apply(
                     ConfigWrite(deployment=part.deployment, key=KEY, value=order.document(), expected=part.user_config)
                 )
         except OvertakenError:
             return Phase.APPLYING, False
-        self._wrote(target=target.name, kind=KEY)
+        self.wrote(target=target.name, kind=KEY)
         log.info(
             "expert_map_ordered",
             target=target.name,

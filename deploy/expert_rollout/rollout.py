@@ -32,15 +32,11 @@ class DeploymentState:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Replace the current order by this one."""
-
     order: Order
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Observe again later."""
-
     reason: str
 
 

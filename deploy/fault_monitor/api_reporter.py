@@ -62,8 +62,6 @@ class _Fault:
 
 @dataclass(slots=True, kw_only=True)
 class ApiReporter:
-    """Reports the diagnoses of one job to one API."""
-
     client: AsyncClient
     file: JobConfig
     names: Sequence[str]  # of nodes, by index
@@ -102,7 +100,6 @@ class ApiReporter:
                 fault.active_s = self.steady_s()
 
     async def run(self) -> None:
-        """Send all that is due every period, until cancelled."""
         while True:
             try:
                 await self.send_due()

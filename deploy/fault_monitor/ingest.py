@@ -1,16 +1,107 @@
 """Decodes batches of recorders, probers and ranks, checks them, and gives observations on one clock."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import copy
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from deploy.fault_monitor.agents import LATEST_AGE_S, Agents
-from deploy.telemetry.batch_codec import WireError, decode
+from deploy.telemetry.batch_codec import Base, Batch, WireError, decode
 from deploy.telemetry.diag import Sample
 from faults.detector import Job
 from faults.observations import Observation, Probe, ProbeReturned, on_clock_of
 
+MAX_DELAY_S: Final = 0.025  # of a batch on a loaded machine
+NEWEST: Final = 64  # batches: two minutes of an idle agent
+LOST_AFTER_S: Final = 10.0  # without a batch; an idle agent sends every 2 s
+LATEST_AGE_S: Final = 120.0  # an older batch comes from a backlog or a broken clock
 MAX_AHEAD_S: Final = 5.0
+
+
+class ClockSkew:
+    """The offset of a node's clock, from one-way delays (Cristian 1989, without the reply).
+
+    A batch sent at s by the node's clock arrives at r by the monitor's: r - s = skew + delay, and delay is at least 0.
+    The minimum of the newest differences is the skew plus the minimum delay.  If a delay alone can explain this value,
+    no correction is applied: both ends of a connection are compared at the same time, and an inexact correction would
+    blur the comparison.
+    """
+
+    def __init__(self) -> None:
+        self._differences_s: deque[float] = deque(maxlen=NEWEST)
+
+    def add(self, *, sent_s: float, received_s: float) -> None:
+        self._differences_s.append(received_s - sent_s)
+
+    @property
+    def ahead_s(self) -> float:
+        """Return the correction of the node's times; 0 while its clock can be right."""
+        least_s = min(self._differences_s, default=0.0)
+        return 0.0 if 0.0 <= least_s <= MAX_DELAY_S else least_s
+
+
+@dataclass(slots=True)
+class Agent:
+    session: str
+    held: Base | None = None
+    skew: ClockSkew = field(default_factory=ClockSkew)
+    last_s: float = 0.0  # last batch, by our monotonic clock
+
+    def is_silent(self, steady_s: float, *, for_s: float = LOST_AFTER_S) -> bool:
+        return steady_s - self.last_s > for_s
+
+
+class Agents:
+    """The senders of a job: each node's recorder, its prober if that is a separate process, ranks without a recorder.
+
+    Each sender has its own session and clock skew, because the processes start and end separately.  All senders of a
+    node read one clock, so a new sender starts with the node's known skew.
+    """
+
+    def __init__(self) -> None:
+        self.recorders: dict[int, Agent] = {}  # by node: all that ever sent a batch
+        self.probers: dict[int, Agent] = {}  # likewise, of separate processes
+        self._ranks: dict[int, Agent] = {}  # by rank
+
+    def record(self, batch: Batch, held: Base, *, received_s: float, steady_s: float) -> Agent:
+        """Record a batch of its sender.  A restarted sender has a new session and a new skew."""
+        of, key = self._place(batch)
+        agent = of.get(key)
+        if agent is None:
+            agent = of[key] = Agent(batch.session, skew=self._skew_of(batch.node, steady_s=steady_s))
+        elif agent.session != batch.session:
+            agent = of[key] = Agent(batch.session)
+        agent.held, agent.last_s = held, steady_s
+        agent.skew.add(sent_s=batch.sent_s, received_s=received_s)
+        return agent
+
+    def lost(self, *, steady_s: float) -> list[int]:
+        return _silent(self.recorders, steady_s)
+
+    def lost_probers(self, *, steady_s: float) -> list[int]:
+        return _silent(self.probers, steady_s)
+
+    def held_of(self, node: int, session: str) -> Base | None:
+        agent = self.recorders.get(node)
+        return agent.held if agent is not None and agent.session == session else None
+
+    def of_node(self, node: int, *, steady_s: float) -> Agent | None:
+        """Return the sender for the node's clock: the recorder, else the prober; of two silent ones the later."""
+        known = [agent for agent in (self.recorders.get(node), self.probers.get(node)) if agent is not None]
+        active = (agent for agent in known if not agent.is_silent(steady_s))
+        return next(active, None) or max(known, key=lambda agent: agent.last_s, default=None)
+
+    def _place(self, batch: Batch) -> tuple[dict[int, Agent], int]:
+        if batch.rank is not None:
+            return self._ranks, batch.rank
+        return (self.probers if batch.prober else self.recorders), batch.node
+
+    def _skew_of(self, node: int, *, steady_s: float) -> ClockSkew:
+        """Return the node's known skew: the first batch of a sender is late, because it connects first."""
+        other = self.of_node(node, steady_s=steady_s)
+        if other is None or other.is_silent(steady_s, for_s=LATEST_AGE_S):
+            return ClockSkew()
+        return copy.deepcopy(other.skew)
 
 
 @dataclass(slots=True)
@@ -20,8 +111,6 @@ class Ingested:
 
 
 class Ingest:
-    """Decodes the batches of one job."""
-
     def __init__(self, job: Job, *, zero_s: float) -> None:
         self._job = job
         self._zero_s = zero_s
@@ -82,3 +171,7 @@ class Ingest:
     def _of_the_job(self, seen: Observation) -> bool:
         nodes, ranks = self._job.nodes, len(self._job.rank_node)
         return all(0 <= rank < ranks for rank in seen.ranks) and (seen.peer is None or 0 <= seen.peer < nodes)
+
+
+def _silent(agents: Mapping[int, Agent], steady_s: float) -> list[int]:
+    return [node for node, agent in agents.items() if agent.is_silent(steady_s)]

@@ -26,7 +26,6 @@ class NodeNames(Frozen):
     nodes: Annotated[tuple[NameSeries, ...], Field(min_length=1, max_length=MAX_NODES)]
 
     def of(self, job: "JobConfig") -> tuple[str, ...]:
-        """Return one name for each node of a job."""
         names = expand_all(self.nodes)
         RuleError.raise_for(self._violations(names, job))
         return names

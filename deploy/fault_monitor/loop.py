@@ -6,19 +6,21 @@ state of the old one can be the cause.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Final
+from pathlib import Path
+from typing import Final, TextIO
 
 import structlog
+from prometheus_client import CollectorRegistry
 
+from api.client import AsyncClient
 from deploy.fault_monitor.api_reporter import ApiReporter
-from deploy.fault_monitor.diagnosis_changes import Change, DiagnosisChange, DiagnosisChanges
 from deploy.fault_monitor.ingest import Ingest
 from deploy.fault_monitor.job_config import JobConfig
 from deploy.fault_monitor.metrics import MonitorMetrics
-from deploy.fault_monitor.outputs import BundleFolder, JsonLines
+from deploy.fault_monitor.outputs import BundleFolder, Change, DiagnosisChange, DiagnosisChanges, JsonLines
 from deploy.telemetry.batch_codec import BaseMissingError, WireError
 from faults.bundle import MAX_CALLS, CallLog
 from faults.diagnosis import Diagnosis
@@ -42,8 +44,6 @@ class MonitorClock:
 
 
 class MonitorLoop:
-    """The monitor of one job."""
-
     def __init__(
         self,
         file: JobConfig,
@@ -60,7 +60,8 @@ class MonitorLoop:
         self.evaluated_s = float("-inf")
         self._job = file.job()
         self._ingest = Ingest(self._job, zero_s=zero_s)
-        self._lines, self._bundles, self._reporter = lines, bundles, reporter
+        self.reporter = reporter
+        self._lines, self._bundles = lines, bundles
         self._zero_s = zero_s
         self._clock = clock or MonitorClock()
         self._waiting: list[Observation] = []
@@ -74,7 +75,6 @@ class MonitorLoop:
         self._writing: set[asyncio.Task[None]] = set()
 
     def receive(self, body: bytes) -> None:
-        """Take a batch.  Raise WireError."""
         try:
             taken = self._ingest.take(body, received_s=self._clock.now_s(), steady_s=self._clock.steady_s())
         except BaseMissingError:
@@ -93,7 +93,6 @@ class MonitorLoop:
         )
 
     async def run(self) -> None:
-        """Evaluate every period, until cancelled."""
         period_s = self.file.settings.judge_s
         while True:
             started_s = self._clock.steady_s()
@@ -101,7 +100,6 @@ class MonitorLoop:
             await asyncio.sleep(max(0.0, period_s - (self._clock.steady_s() - started_s)))
 
     def evaluate(self) -> tuple[Diagnosis, ...]:
-        """Evaluate the waiting observations and publish the changes; return the active faults."""
         started_s = self._clock.steady_s()
         now_s = self._clock.now_s() - self._zero_s
         try:
@@ -111,8 +109,8 @@ class MonitorLoop:
             self.metrics.count_failure()
             self._restart()
             active = ()
-        if self._reporter is not None:
-            self._reporter.refresh(active)
+        if self.reporter is not None:
+            self.reporter.refresh(active)
         self.evaluated_s = self._clock.steady_s()
         self.metrics.observe_evaluation(self.evaluated_s - started_s, active=len(active))
         self._count_agents()
@@ -121,15 +119,12 @@ class MonitorLoop:
 
     @property
     def diagnoses(self) -> list[Diagnosis]:
-        """Return the newest faults with their last diagnoses, without withdrawn ones."""
         return [*self._before, *self._monitor.diagnoses()][-MAX_SHOWN:]
 
     def is_alive(self) -> bool:
-        """Return whether evaluations are on time."""
         return self._clock.steady_s() - self.evaluated_s <= max(5.0, 10 * self.file.settings.judge_s)
 
     async def finish(self) -> None:
-        """Write the due bundles."""
         self._write_bundle(float("inf"))
         await asyncio.gather(*self._writing)
 
@@ -160,8 +155,8 @@ class MonitorLoop:
     def _publish(self, item: DiagnosisChange, now_s: float) -> None:
         diagnosis = item.diagnosis
         self._lines.write(diagnosis, item.change)
-        if self._reporter is not None:
-            self._reporter.report(diagnosis, list(self._calls), dropped=self._calls.dropped)
+        if self.reporter is not None:
+            self.reporter.report(diagnosis, list(self._calls), dropped=self._calls.dropped)
         self.metrics.count_diagnosis(diagnosis, new=item.change is Change.NEW, isolates=item.isolates)
         self._bundle_for.add((key_of(diagnosis), diagnosis.detected_s))
         if self._bundle_due_s is None:
@@ -184,3 +179,26 @@ class MonitorLoop:
 
     async def _counted(self, writing: Coroutine[None, None, str]) -> None:
         self.metrics.count_bundle(await writing)
+
+
+def new_monitor_loop(
+    file: JobConfig,
+    *,
+    registry: CollectorRegistry,
+    out: TextIO,
+    bundles: Path | None = None,
+    client: AsyncClient | None = None,
+    names: Sequence[str] = (),
+) -> MonitorLoop:
+    """Build a loop that writes to `out`, and reports to the API of `client` with these names of the job's nodes."""
+    zero_s, metrics, reporter = time.time(), MonitorMetrics(registry, job=file.name), None
+    if client is not None:
+        reporter = ApiReporter(client=client, file=file, names=names, zero_s=zero_s, count=metrics.count_report)
+    return MonitorLoop(
+        file,
+        lines=JsonLines(out, job=file.name, zero_s=zero_s),
+        metrics=metrics,
+        bundles=BundleFolder(bundles, job=file.job(), settings=file.settings) if bundles else None,
+        zero_s=zero_s,
+        reporter=reporter,
+    )

@@ -13,8 +13,6 @@ REFUSALS: Final = ("malformed", "base", "node")
 
 
 class MonitorMetrics:
-    """Metrics of one job, on the registry of its HTTP server."""
-
     def __init__(self, registry: CollectorRegistry, *, job: str) -> None:
         self._job = job
 
@@ -58,13 +56,11 @@ class MonitorMetrics:
             self._diagnoses.labels(job, fault.value, "node")
 
     def count_batch(self, *, observations: int, malformed: int, size_bytes: int) -> None:
-        """Count an accepted batch."""
         self._observations.labels(self._job).inc(observations)
         self._malformed.labels(self._job).inc(malformed)
         self._bytes.labels(self._job).inc(size_bytes)
 
     def count_refusal(self, reason: str) -> None:
-        """Count a refused batch."""
         self._refused.labels(self._job, reason).inc()
 
     def count_diagnosis(self, diagnosis: Diagnosis, *, new: bool, isolates: bool) -> None:
@@ -85,16 +81,13 @@ class MonitorMetrics:
         self._active.labels(self._job).set(active)
 
     def count_failure(self) -> None:
-        """Count an evaluation that raised an error."""
         self._failures.labels(self._job).inc()
 
     def set_agents(self, *, known: int, lost: int, skew_s: float) -> None:
-        """Set the state of the recorders."""
         self._agents.labels(self._job).set(known)
         self._lost.labels(self._job).set(lost)
         self._skew.labels(self._job).set(skew_s)
 
     def set_probers(self, *, known: int, lost: int) -> None:
-        """Set the state of the separate prober processes."""
         self._probers.labels(self._job).set(known)
         self._lost_probers.labels(self._job).set(lost)

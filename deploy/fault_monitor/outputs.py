@@ -3,32 +3,64 @@
 import asyncio
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final, NamedTuple, TextIO
 
 import structlog
 
-from deploy.fault_monitor.diagnosis_changes import Change
 from faults.bundle import diagnoses_in, proves, write_bundle
 from faults.detector import Job
 from faults.diagnosis import Diagnosis
-from faults.monitor import MonitorSettings
+from faults.monitor import Key, MonitorSettings, key_of
 from faults.replay import Call
 
 log = structlog.get_logger()
 
+KEPT: Final = 4096  # faults; four times as many as a monitor keeps, so that no active fault is published twice
+HALVED: Final = 0.5  # of the uncertainty
 MAX_BUNDLES: Final = 1000  # the oldest are deleted first
 MAX_BUNDLE_BYTES: Final = 4 * 1024**3  # of all bundles together
 UNPROVEN: Final = "-unproven"  # ends the name of a bundle that does not give the live diagnoses again
 OUTCOMES: Final = ("proves", "unproven", "failed")
 
 
-class JsonLines:
-    """Diagnoses as JSON lines."""
+class Change(StrEnum):
+    NEW = "new"
+    UPDATED = "updated"
 
+
+class DiagnosisChange(NamedTuple):
+    diagnosis: Diagnosis
+    change: Change
+    isolates: bool  # for the first time
+
+
+class DiagnosisChanges:
+    """The last published diagnosis of each fault of one monitor."""
+
+    def __init__(self, most: int = KEPT) -> None:
+        self._most = most
+        self._published: dict[tuple[Key, float], Diagnosis] = {}
+
+    def of(self, active: Iterable[Diagnosis]) -> Iterator[DiagnosisChange]:
+        for diagnosis in active:
+            fault = (key_of(diagnosis), diagnosis.detected_s)
+            before = self._published.pop(fault, None)
+            better = before is None or _is_better(before, diagnosis)
+            self._published[fault] = diagnosis if before is None or better else before
+            if len(self._published) > self._most:
+                del self._published[next(iter(self._published))]  # the fault that has been inactive longest
+            if before is None:
+                yield DiagnosisChange(diagnosis, Change.NEW, diagnosis.isolate)
+            elif better:
+                yield DiagnosisChange(diagnosis, Change.UPDATED, diagnosis.isolate and not before.isolate)
+
+
+class JsonLines:
     def __init__(self, stream: TextIO, *, job: str, zero_s: float) -> None:
         self._stream, self._job, self._zero_s = stream, job, zero_s
 
@@ -92,3 +124,14 @@ class BundleFolder:
             size_bytes += path.stat().st_size
             if place and (place >= MAX_BUNDLES or size_bytes > MAX_BUNDLE_BYTES):
                 path.unlink(missing_ok=True)
+
+
+def _is_better(before: Diagnosis, now: Diagnosis) -> bool:
+    if now.isolate and not before.isolate:
+        return True
+    halved = 1.0 - now.confidence <= HALVED * (1.0 - before.confidence) and now.confidence > before.confidence
+    return halved or _place(now) != _place(before)
+
+
+def _place(diagnosis: Diagnosis) -> tuple[object, ...]:
+    return diagnosis.scope, diagnosis.node, diagnosis.peer, diagnosis.switch, diagnosis.direction

@@ -1,4 +1,4 @@
-"""`Cluster` on Ray, which is an extra and is loaded on first use.
+"""A Ray cluster: nodes, named actors of one namespace, calls on them.  Ray is an extra and is loaded on first use.
 
 All calls are public API of Ray except the list of draining nodes, for which there is none; tests/cluster checks it
 against Ray.
@@ -12,11 +12,34 @@ from typing import Any, Final
 from deploy.common.errors import ActuationError, UnreachableError
 from deploy.common.executors import UnreachableClusterError, refuse_silence
 from deploy.common.text import reason_of
-from deploy.ray_actor.interface import ActorExistsError, ActorNotFoundError, NodeFacts, RayMissingError
 
 HEAD_RESOURCE: Final = "node:__internal_head__"
 ACCELERATOR_LABEL: Final = "ray.io/accelerator-type"
 _PORTS: Final = ("NodeManagerPort", "ObjectManagerPort", "MetricsExportPort", "RuntimeEnvAgentPort")
+
+
+class RayMissingError(ActuationError):
+    """Ray is not installed here."""
+
+
+class ActorExistsError(ActuationError):
+    """An actor of that name exists already."""
+
+
+class ActorNotFoundError(ActuationError):
+    """There is no actor of that name, or it has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    node_id: str
+    name: str
+    address: str
+    is_head: bool = False
+    draining: bool = False
+    gpus: int = 0
+    accelerator: str | None = None
+    ports: frozenset[int] = frozenset()  # of Ray's daemons
 
 
 @dataclass(slots=True)
@@ -31,6 +54,7 @@ class RayCluster:
         return tuple(_facts(node, draining) for node in _ray().nodes() if node["Alive"])
 
     def names(self) -> frozenset[str]:
+        """Return the names of actors that live or that Ray restarts."""
         return frozenset(_ray().util.list_named_actors())
 
     def create(
@@ -42,6 +66,10 @@ class RayCluster:
         pinned: bool,
         options: Mapping[str, Any],
     ) -> None:
+        """Create a detached actor on a node: only there if `pinned`, else preferably there.  Raise ActorExistsError.
+
+        `options` are Ray's actor options.
+        """
         placed = {} if node_id is None else {"scheduling_strategy": _affinity(node_id, soft=not pinned)}
         fixed = {"name": name, "namespace": self.namespace, "lifetime": "detached", "num_cpus": 0}
         try:
@@ -52,6 +80,7 @@ class RayCluster:
             raise ActuationError(f"Ray does not start {name}: {reason_of(error)}") from error
 
     def call(self, name: str, method: str, *, timeout_s: float) -> Any:
+        """Return the result of a method of an actor.  Raise ActorNotFoundError, UnreachableError."""
         try:
             return _ray().get(getattr(self._handle(name), method).remote(), timeout=timeout_s)
         except _ray().exceptions.GetTimeoutError as error:
@@ -63,6 +92,7 @@ class RayCluster:
             raise UnreachableError(f"actor {name}: {reason_of(error)}") from error
 
     def call_all(self, method: str, args: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
+        """Return the results of a method of many actors, each with its argument, without actors that do not respond."""
         name_of: dict[Any, str] = {}
         for name, argument in args.items():
             try:
@@ -83,6 +113,7 @@ class RayCluster:
         return answers
 
     def kill(self, name: str) -> None:
+        """End an actor for good; without effect where there is none."""
         try:
             _ray().kill(self._handle(name), no_restart=True)
         except ActorNotFoundError:
@@ -111,14 +142,11 @@ def join(address: str, *, namespace: str) -> RayCluster:
 
 
 def leave() -> None:
-    """Leave the cluster; detached actors stay."""
     _ray().shutdown()
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where an actor runs."""
-
     node_id: str
     namespace: str
     restarted: bool

@@ -21,10 +21,17 @@ from pydantic import BaseModel, ValidationError
 
 from deploy.common.errors import ActuationError, UnreachableError
 from deploy.common.leader_election import LeaseRole
+from deploy.ray_actor.cluster import ActorExistsError, ActorNotFoundError, RayCluster
 from deploy.ray_actor.controller_actor import ControllerActor
-from deploy.ray_actor.interface import ActorExistsError, ActorNotFoundError, Cluster
-from deploy.ray_actor.messages import ControllerActorSettings, ControllerReport, LoopState, NodeActorSettings
-from deploy.ray_actor.names import ControllerName, controllers_among, node_actors_among
+from deploy.ray_actor.messages import (
+    ControllerActorSettings,
+    ControllerName,
+    ControllerReport,
+    LoopState,
+    NodeActorSettings,
+    controllers_among,
+    node_actors_among,
+)
 
 log = structlog.get_logger()
 
@@ -47,8 +54,6 @@ class StartFailedError(ActuationError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Timeouts, and the clock that they use."""
-
     up_s: float = 60.0  # for a controller to start, and then to lead
     answer_s: float = 10.0
     steady_s: Callable[[], float] = time.monotonic
@@ -57,8 +62,6 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One controller with its report, or the reason why it gives none."""
-
     name: ControllerName
     node_name: str | None
     report: ControllerReport | None
@@ -67,17 +70,13 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a start or an upgrade."""
-
     name: ControllerName
     report: ControllerReport
     changed: bool  # false: the controller was there before
 
 
 class Lifecycle:
-    """Runs the commands on one cluster."""
-
-    def __init__(self, cluster: Cluster, *, patience: Patience | None = None) -> None:
+    def __init__(self, cluster: RayCluster, *, patience: Patience | None = None) -> None:
         self._cluster = cluster
         self._patience = patience or Patience()
 
@@ -95,7 +94,6 @@ class Lifecycle:
         return Outcome(host, self._up(host), changed=True)
 
     def stop(self, name: str) -> list[ControllerName]:
-        """End every generation of the name; return those that existed."""
         there = self._hosts(name)
         for host in there:
             self._end(host)
@@ -126,7 +124,6 @@ class Lifecycle:
         return Outcome(new, self._report(new), changed=True)
 
     def listing(self) -> list[Listed]:
-        """Return all controllers of the namespace."""
         node_names = {node.node_id: node.name for node in self._cluster.nodes()}
         return [self._listed(host, node_names) for host in controllers_among(self._cluster.names())]
 
@@ -138,7 +135,6 @@ class Lifecycle:
         return Listed(host, node_names.get(report.node_id, report.node_id), report, report.error)
 
     def _same(self, host: ControllerName, settings: ControllerActorSettings) -> Outcome:
-        """Return the existing controller, if it has this version and these settings."""
         report = self._report(host)
         here = version("fleetwright")
         if report.version != here:
@@ -230,7 +226,6 @@ class Lifecycle:
         )
 
     def _end(self, host: ControllerName) -> None:
-        """Stop the loop where the actor responds, then end the actor."""
         self._call_quietly(host, "stop")
         self._kill(host)
 

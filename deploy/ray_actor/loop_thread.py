@@ -40,7 +40,6 @@ class LoopThread:
         self.error: str | None = None
 
     def start(self) -> None:
-        """Start the work where it does not run."""
         with self._lock:
             if self._wanted:
                 return
@@ -79,7 +78,6 @@ class LoopThread:
             return self._wanted
 
     async def _life(self) -> None:
-        """Run the work until it is stopped."""
         loop, task = asyncio.get_running_loop(), cast("asyncio.Task[None]", asyncio.current_task())
         with self._lock:
             if not self._wanted:
@@ -99,7 +97,6 @@ class LoopThread:
                 self._cancel = None
 
     async def _once(self) -> str:
-        """Run the work once, and return the reason why it ended."""
         try:
             await self._work(self._begun)
         except Exception as error:  # noqa: BLE001 - the next attempt may succeed

@@ -1,9 +1,16 @@
-"""Settings of the actors and their reports.
+"""Names of the actors, their settings and their reports.
 
-They are plain JSON, because two versions of this module communicate during an upgrade.  They contain no secret, because
-every user of the cluster can read an actor's arguments: a token is a file name, or comes from the node's environment.
+    NAME.gGENERATION                      a controller; each upgrade creates the next generation
+    NAME.gGENERATION.watch.INDEX.NODE     its node actor on a node; INDEX is the node's index in recordings
+
+Settings and reports are plain JSON, because two versions of this module communicate during an upgrade.  They contain no
+secret, because every user of the cluster can read an actor's arguments: a token is a file name, or comes from the
+node's environment.
 """
 
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +21,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from api.client.transport import DEFAULT_URL
 from fleet.documents import Frozen
+
+_HOST = re.compile(r"(?P<name>[a-z0-9-]+)\.g(?P<generation>[0-9]{1,9})")
+_WATCHER = re.compile(rf"{_HOST.pattern}\.watch\.(?P<index>[0-9]{{1,5}})\.(?P<node_id>[0-9a-f]+)")
 
 
 def _absolute(path: Path) -> Path:
@@ -38,8 +48,6 @@ HttpUrl = Annotated[str, AfterValidator(_http)]
 
 
 class GpuSource(StrEnum):
-    """The GPUs that node actors read."""
-
     NONE = "none"
     AUTO = "auto"  # by the driver that responds, on nodes with Ray GPUs
     SIMULATED = "simulated"  # as many as the node has Ray GPUs
@@ -85,8 +93,6 @@ class NodeActorConfig(Frozen):
 
 
 class LoopState(StrEnum):
-    """The state of a controller's loop."""
-
     STARTING = "starting"
     RUNNING = "running"
     FAILED = "failed"  # and will be restarted
@@ -100,8 +106,6 @@ class _Said(BaseModel):
 
 
 class WorkerReport(_Said):
-    """One of Ray's workers on a node."""
-
     rank: int
     pid: int
     name: str
@@ -109,8 +113,6 @@ class WorkerReport(_Said):
 
 
 class NodeReport(_Said):
-    """The report of a node actor."""
-
     node_id: str
     node_name: str = ""
     index: int = 0
@@ -132,8 +134,6 @@ class NodeReport(_Said):
 
 
 class ControllerReport(_Said):
-    """The report of a controller."""
-
     version: str
     state: LoopState
     standing: str
@@ -148,3 +148,36 @@ class ControllerReport(_Said):
     error: str | None = None
     settings: dict[str, Any]
     watchers: tuple[NodeReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ControllerName:
+    name: str
+    generation: int
+
+    def __str__(self) -> str:
+        return f"{self.name}.g{self.generation}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NodeActorName:
+    host: ControllerName
+    index: int
+    node_id: str
+
+    def __str__(self) -> str:
+        return f"{self.host}.watch.{self.index}.{self.node_id}"
+
+
+def controllers_among(names: Iterable[str]) -> list[ControllerName]:
+    found = (_HOST.fullmatch(name) for name in names)
+    return sorted(ControllerName(each["name"], int(each["generation"])) for each in found if each)
+
+
+def node_actors_among(names: Iterable[str]) -> list[NodeActorName]:
+    found = (_WATCHER.fullmatch(name) for name in names)
+    return sorted(
+        NodeActorName(ControllerName(each["name"], int(each["generation"])), int(each["index"]), each["node_id"])
+        for each in found
+        if each
+    )

@@ -7,18 +7,76 @@ some minutes.
 import os
 import threading
 import time
+from collections.abc import Callable, Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
+from deploy.common.credentials import read_token_file
 from deploy.common.logs import configure_logs
+from deploy.node_agent.gpu.errors import GpuError
+from deploy.node_agent.gpu.factory import DRIVERS, DriverName, DriverOptions, Simulation, node_of, open_gpus
+from deploy.node_agent.gpu.interface import GpuDriver
 from deploy.node_agent.gpu.node import GpuNode
 from deploy.node_agent.gpu.reporting import report_of
-from deploy.ray_actor.messages import NodeActorConfig, NodeReport
-from deploy.ray_actor.node_gpus import gpus_of
-from deploy.ray_actor.recording import NodeRecording
-from fleet.errors import FleetwrightError
+from deploy.ray_actor.messages import GpuSource, NodeActorConfig, NodeReport
+from deploy.ray_actor.workers import RayWorkers
+from deploy.telemetry.folder import RecordingFolder
+from deploy.telemetry.inbox import LateInbox
+from deploy.telemetry.peers import Peers
+from deploy.telemetry.recorder import Recorder, Sink
+from deploy.telemetry.sender import Sender
+from deploy.telemetry.sockets import SocketSource
+from deploy.telemetry.sources import Source
+from faults.readers import ParseErrors
+from faults.readers.job_map import JobMap
+from fleet.errors import FleetwrightError, UnknownNameError
+from fleet.gpus import builtin_gpus
 
+HELD_S = 1.0  # as `fleetwright faults record` has it
+ANY_BOARD: Final = "H100-SXM"
+FULL_CLOCK: Final = 1.0  # a node actor has no guard and sets no clock
+Opened = Callable[..., GpuDriver]
 ORPHANED_S: Final = 600.0
 CHECK_S: Final = 10.0  # between two checks for a controller
+
+
+class NodeRecording:
+    def __init__(self, config: NodeActorConfig, *, raylet_pid: int) -> None:
+        self._malformed = ParseErrors()
+        self._stop = threading.Event()
+        period_s = 1.0 / config.settings.hz
+        self.workers = RayWorkers(
+            node=config.index, slots=config.settings.ranks_per_node, raylet_pid=raylet_pid, period_s=period_s
+        )
+        self._recorder = Recorder(
+            sockets=_sockets(config, period_s=period_s) if config.peers else None,
+            sources=[self.workers, *self._inbox(config, period_s=period_s)],
+            sinks=_sinks(config),
+            period_s=period_s,
+        )
+        self.tally = self._recorder.tally
+        self._thread = threading.Thread(target=self._recorder.run, args=(self._stop,), name="record", daemon=True)
+        self._thread.start()
+
+    def failures(self) -> Mapping[str, int]:
+        return {**self.tally.failures, **self._malformed.counts()}
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _inbox(self, config: NodeActorConfig, *, period_s: float) -> list[Source]:
+        if config.settings.inbox is None:
+            return []
+        return [LateInbox(config.settings.inbox, job_map=_places(config), tally=self._malformed, period_s=period_s)]
+
+
+def gpus_of(config: NodeActorConfig, *, opened: Opened = open_gpus) -> GpuNode | None:
+    """Return None where there is no GPU to read.  Raise GpuError where there is one and no driver responds."""
+    if config.settings.gpus is GpuSource.NONE or config.gpus < 1:
+        return None
+    gpus = _simulated(config, opened) if config.settings.gpus is GpuSource.SIMULATED else _first_driver(opened)
+    return node_of(gpus, acting=False, state_file=None, safe_share=FULL_CLOCK)
 
 
 class NodeActor:
@@ -35,7 +93,6 @@ class NodeActor:
         threading.Thread(target=self._end_when_orphaned, name="orphan", daemon=True).start()
 
     def tend(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """Take a configuration and return a report."""
         self._contact_s = time.monotonic()
         config = NodeActorConfig.model_validate(payload)
         if config != self._config:
@@ -43,7 +100,6 @@ class NodeActor:
         return self._report(config).model_dump(mode="json")
 
     def close(self) -> None:
-        """Write out what was recorded and release everything."""
         if self._recording is not None:
             self._recording.close()
             self._recording = None
@@ -97,6 +153,65 @@ class NodeActor:
             time.sleep(CHECK_S)
         self.close()
         os._exit(0)
+
+
+def _places(config: NodeActorConfig) -> JobMap:
+    """Return the job's map: ranks fill the nodes one after another."""
+    nodes = 1 + max(config.index, *config.peers.values(), 0)
+    per_node = config.settings.ranks_per_node
+    return JobMap(nodes, tuple(rank // per_node for rank in range(nodes * per_node)), hosts=config.peers)
+
+
+def _sockets(config: NodeActorConfig, *, period_s: float) -> SocketSource:
+    ignored = set(config.ignored_ports)
+    if config.settings.send is not None and (port := urlsplit(config.settings.send).port) is not None:
+        ignored.add(port)
+    return SocketSource(
+        node=config.index,
+        peers=Peers(config.peers),
+        ignored_ports=frozenset(ignored),
+        most_held=max(1, round(HELD_S / period_s)),
+    )
+
+
+def _sinks(config: NodeActorConfig) -> list[Sink]:
+    settings, sinks = config.settings, list[Sink]()
+    if settings.folder is not None:
+        places = _places(config)
+        run = {
+            "n": len(places.rank_node),
+            "t_go": time.time(),
+            "sample_hz": settings.hz,
+            "rank_node": list(places.rank_node),
+        }
+        sinks.append(RecordingFolder(settings.folder, run=run, held_s=HELD_S))
+    if settings.send is not None:
+        token = read_token_file(settings.send_token_file) if settings.send_token_file else None
+        sinks.append(Sender(settings.send, node=config.index, token=token))
+    return sinks
+
+
+def _simulated(config: NodeActorConfig, opened: Opened) -> GpuDriver:
+    return opened(DriverName.SIMULATED, DriverOptions(simulation=_simulation(config)))
+
+
+def _first_driver(opened: Opened) -> GpuDriver:
+    reasons = []
+    for name in (name for name, driver in DRIVERS.items() if driver.in_band):
+        try:
+            return opened(name, DriverOptions())
+        except GpuError as error:
+            reasons.append(f"{name}: {error}")
+    raise GpuError("; ".join(reasons))
+
+
+def _simulation(config: NodeActorConfig) -> Simulation:
+    """Simulate boards of the type in Ray's label, if the catalogue has it."""
+    try:
+        board = builtin_gpus().get(config.accelerator or ANY_BOARD).name
+    except UnknownNameError:
+        board = ANY_BOARD
+    return Simulation(server=config.node_name, board=board, count=config.gpus, seed=config.index)
 
 
 def _gpu_settings(config: NodeActorConfig) -> tuple[object, ...]:

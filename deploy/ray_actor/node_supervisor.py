@@ -4,33 +4,99 @@ Level-triggered: a turn starts from the nodes and actors that exist, so it conti
 """
 
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 import structlog
 from pydantic import ValidationError
 
-from deploy.ray_actor.interface import ActorExistsError, Cluster, NodeFacts
-from deploy.ray_actor.messages import NodeActorSettings, NodeReport
-from deploy.ray_actor.names import ControllerName, NodeActorName
+from deploy.ray_actor.cluster import ActorExistsError, NodeFacts, RayCluster
+from deploy.ray_actor.messages import (
+    ControllerName,
+    NodeActorConfig,
+    NodeActorName,
+    NodeActorSettings,
+    NodeReport,
+    controllers_among,
+    node_actors_among,
+)
 from deploy.ray_actor.node_actor import NodeActor
-from deploy.ray_actor.node_actor_plan import configs_for, plan_node_actors
 
 log = structlog.get_logger()
-
 EVERY_S: Final = 5.0
 ANSWER_S: Final = 4.0
 MAX_PENDING: Final = 2  # calls on a node actor that does not respond
 
 
-class NodeSupervisor:
-    """Starts and ends node actors in its own thread."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeActorPlan:
+    start: tuple[NodeActorName, ...] = ()
+    keep: tuple[NodeActorName, ...] = ()
+    end: tuple[NodeActorName, ...] = ()
 
+
+def plan_node_actors(
+    host: ControllerName, *, nodes: Iterable[NodeFacts], names: frozenset[str], enabled: bool
+) -> NodeActorPlan:
+    """Plan one node actor of this controller on each node that is not draining, and no others of its name.
+
+    While an older generation exists, nothing is started or ended.  A node has an index for recordings and fault
+    monitors.  The index is part of the node actor's name, so a restarted controller finds it again; a node keeps its
+    index while its node actor lives, and new nodes fill the gaps.
+    """
+    if any(each.name == host.name and each.generation < host.generation for each in controllers_among(names)):
+        return NodeActorPlan()
+    there = [each for each in node_actors_among(names) if each.host.name == host.name]
+    wanted = {node.node_id for node in nodes if not node.draining} if enabled else set()
+    keep: dict[str, NodeActorName] = {}
+    for each in there:  # of two on one node, or with one index, keep the first
+        taken = {kept.index for kept in keep.values()}
+        if each.host == host and each.node_id in wanted and each.node_id not in keep and each.index not in taken:
+            keep[each.node_id] = each
+    order = {node.node_id: (not node.is_head, node.name, node.address, node.node_id) for node in nodes}
+    missing = sorted(wanted - keep.keys(), key=order.__getitem__)
+    indices = _free({each.index for each in keep.values()})
+    return NodeActorPlan(
+        start=tuple(NodeActorName(host, next(indices), node_id) for node_id in missing),
+        keep=tuple(keep.values()),
+        end=tuple(each for each in there if each not in keep.values()),
+    )
+
+
+def configs_for(
+    node_actors: Iterable[NodeActorName], *, nodes: Iterable[NodeFacts], settings: NodeActorSettings
+) -> dict[NodeActorName, NodeActorConfig]:
+    """Return the configuration of each node actor, without addresses that several nodes share."""
+    node_actors, facts = list(node_actors), {node.node_id: node for node in nodes}
+    node_actors = [each for each in node_actors if each.node_id in facts]
+    shared = Counter(facts[each.node_id].address for each in node_actors)
+    peers = {
+        facts[each.node_id].address: each.index for each in node_actors if shared[facts[each.node_id].address] == 1
+    }
+    ports = tuple(sorted({port for node in facts.values() for port in node.ports}))
+    return {
+        each: NodeActorConfig(
+            index=each.index,
+            node_name=facts[each.node_id].name,
+            peers=peers if len(peers) > 1 else {},
+            ignored_ports=ports,
+            gpus=facts[each.node_id].gpus,
+            accelerator=facts[each.node_id].accelerator,
+            settings=settings,
+        )
+        for each in node_actors
+    }
+
+
+class NodeSupervisor:
     def __init__(
         self,
         host: ControllerName,
         *,
-        cluster: Cluster,
+        cluster: RayCluster,
         settings: NodeActorSettings | None,
         own_node_id: str,
         leave: Callable[[], None],
@@ -44,20 +110,17 @@ class NodeSupervisor:
         self.reports: tuple[NodeReport, ...] = ()
 
     def start(self) -> None:
-        """Start the loop where it does not run."""
         if self._thread is None or not self._thread.is_alive():
             self._ending.clear()
             self._thread = threading.Thread(target=self._run, name="node-actors", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop the loop; node actors stay."""
         self._ending.set()
         if self._thread is not None:
             self._thread.join(2 * ANSWER_S)
 
     def turn(self) -> None:
-        """Start and end node actors for the nodes that exist."""
         nodes = self._cluster.nodes()
         if _must_leave(self._own_node_id, nodes):
             log.warning("node_drains", node_id=self._own_node_id)
@@ -109,6 +172,10 @@ class NodeSupervisor:
                 # Ray may be unreachable for a while; the next turn starts from the state at that time.
                 log.exception("node_actors_failed")
             self._ending.wait(self._every_s)
+
+
+def _free(taken: set[int]) -> Iterator[int]:
+    return (index for index in count() if index not in taken)
 
 
 def _must_leave(own_node_id: str, nodes: tuple[NodeFacts, ...]) -> bool:

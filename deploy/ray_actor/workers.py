@@ -24,8 +24,6 @@ NOBODYS: Final = frozenset(
 
 
 class RayWorkers:
-    """Observes Ray's workers, as a source for a recorder."""
-
     name = "workers"
 
     def __init__(
@@ -49,7 +47,6 @@ class RayWorkers:
         self._source = self._source_of()
 
     def poll(self, now_s: float) -> list[Observation]:
-        """Return one observation per worker."""
         if self._steady_s() - self._scanned_s >= SCAN_S:
             self._scanned_s = self._steady_s()
             self._scan()
@@ -82,14 +79,12 @@ class RayWorkers:
 
 
 def workers_of(raylet_pid: int, *, proc: Path = PROC) -> Iterator[tuple[int, str]]:
-    """Yield the process id and the title of each worker with work."""
     for entry in proc.iterdir():
         if entry.name.isdecimal() and _parent(entry) == raylet_pid and (title := _title(entry)) not in {None, *NOBODYS}:
             yield int(entry.name), str(title)
 
 
 def _parent(process: Path) -> int | None:
-    """Return None where the process has ended meanwhile."""
     try:
         fields = (process / "stat").read_bytes().rpartition(b")")[2].split(None, 2)
     except OSError:

@@ -26,55 +26,48 @@ class FrozenError(ActuationError):
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """The case with the recorded action, and the result of a probe."""
-
     case: CaseSpec
     reading: ProbeReading | None = None
     failed: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ActionRunner:
-    def __init__(
-        self,
-        *,
-        api: AsyncClient,
-        cluster: ClusterInterface,
-        leadership: Leadership,
-        metrics: RemediationMetrics,
-        now: Callable[[], datetime],
-    ) -> None:
-        self._api, self._cluster, self._leadership = api, cluster, leadership
-        self._metrics, self._now = metrics, now
+    api: AsyncClient
+    cluster: ClusterInterface
+    leadership: Leadership
+    metrics: RemediationMetrics
+    now: Callable[[], datetime]
 
     async def run(self, action: Action, *, case: CaseSpec, case_id: str, snapshot: ClusterSnapshot) -> ActionResult:
         """Run an action.  A failed action is recorded too."""
         name = _name(action)
         if isinstance(action, RunHook) and any(each.action == name for each in case.actions):
             return ActionResult(case)
-        if (await self._api.get_freeze()).document.frozen:
+        if (await self.api.get_freeze()).document.frozen:
             raise FrozenError("the fleet is frozen")
         try:
-            async with self._leadership.acting():
+            async with self.leadership.acting():
                 detail, reading = await self._run(action, case=case, case_id=case_id, snapshot=snapshot)
         except NotLeadingError:
             raise
         except ActuationError as error:
             log.warning("action_failed", case=case_id, node=case.node, reason=str(error))
-            self._metrics.count_action(name, ok=False)
-            return ActionResult(with_action(case, "failed", str(error), at=self._now()), failed=True)
+            self.metrics.count_action(name, ok=False)
+            return ActionResult(with_action(case, "failed", str(error), at=self.now()), failed=True)
         if not detail:
             return ActionResult(case)  # the operator gave no such hook
-        self._metrics.count_action(name, ok=True)
-        return ActionResult(with_action(case, name, detail, at=self._now()), reading)
+        self.metrics.count_action(name, ok=True)
+        return ActionResult(with_action(case, name, detail, at=self.now()), reading)
 
     async def _run(
         self, action: Action, *, case: CaseSpec, case_id: str, snapshot: ClusterSnapshot
     ) -> tuple[str, ProbeReading | None]:
         """Return the result as text; empty if the operator gave no such hook."""
-        cluster = self._cluster
+        cluster = self.cluster
         match action:
             case Drain(ray_ids):
-                left_s = max(1.0, (case.deadline - self._now()).total_seconds()) if case.deadline else 1.0
+                left_s = max(1.0, (case.deadline - self.now()).total_seconds()) if case.deadline else 1.0
                 for ray_id in ray_ids:
                     await cluster.drain(ray_id, reason=f"fleetwright case {case_id}", deadline_s=left_s)
                 return ", ".join(ray_ids), None
@@ -91,7 +84,6 @@ class ActionRunner:
 
 
 def _name(action: Action) -> str:
-    """Return the name of an action in cases and metrics."""
     match action:
         case Drain():
             return "drain"
@@ -121,7 +113,6 @@ def with_actions(case: CaseSpec, actions: Sequence[CaseAction]) -> CaseSpec:
 
 
 def split(actions: Iterable[Action]) -> Iterator[Action]:
-    """Split the actions into ones that each succeed or fail as a whole."""
     for action in actions:
         match action:
             case Drain(ray_ids):

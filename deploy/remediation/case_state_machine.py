@@ -20,38 +20,29 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from api.schemas.remediation import MAX_RAY_NODES, CaseSpec, RunCase, Stage
-from deploy.remediation.cluster_interface import ClusterSnapshot
-from deploy.remediation.ray_nodes import PROBE_ONLY_LABEL, RayNode
+from deploy.remediation.cluster_interface import PROBE_ONLY_LABEL, ClusterSnapshot, RayNode
 from faults.quarantine import OUT_OF_SERVICE, NodeState
 from fleetwright.ray_train.run_status import RunPhase, RunView
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Stop new work on these Ray nodes."""
-
     ray_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class EndWorkers:
-    """Kill the workers of these attempts on these Ray nodes."""
-
     attempts: tuple[tuple[str, int], ...]
     ray_ids: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Probe a Ray node."""
-
     ray_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class RunHook:
-    """Run an operator's command, once per case."""
-
     hook: str
 
 
@@ -60,8 +51,6 @@ Action = Drain | EndWorkers | Probe | RunHook
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advance:
-    """The next case, and its actions."""
-
     case: CaseSpec
     actions: tuple[Action, ...] = field(default=())
 

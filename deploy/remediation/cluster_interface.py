@@ -1,17 +1,55 @@
-"""The cluster as the remediation controller observes it, and the actions that it can take there."""
+"""The cluster as the remediation controller observes it, and the actions that it can take there.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+`evaluation_of` gives the fleet as the quarantine policy takes it: members with pools and failure domains, and spares.
+"""
 
-from deploy.remediation.ray_nodes import RayNode
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from api.schemas.quarantine import Evaluation, MemberReport, ProbeReport
+from fleet.topology import LabelNames
+from fleet.topology.labels import first_set
 from fleetwright.ray_train.run_status import RunView
+
+HEAD_RESOURCE: Final = "node:__internal_head__"
+POOL_LABELS: Final = ("fleetwright.io/pool", "ray.io/accelerator-type")
+PROBE_ONLY_LABEL: Final = "fleetwright.io/probe-only"  # the node takes no work but probes
+_NAMES: Final = LabelNames()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayNode:
+    id: str
+    name: str  # its name in the fleet
+    address: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    resources: Mapping[str, float] = field(default_factory=dict)
+    available: Mapping[str, float] = field(default_factory=dict)
+    draining: bool = False
+
+    @property
+    def is_head(self) -> bool:
+        """Return whether the node runs the cluster's own services; such a node is never drained."""
+        return HEAD_RESOURCE in self.resources
+
+    @property
+    def pool(self) -> str:
+        """Return the pool: nodes that can replace each other."""
+        return first_set(self.labels, POOL_LABELS) or "default"
+
+    @property
+    def is_probe_only(self) -> bool:
+        return bool(self.labels.get(PROBE_ONLY_LABEL))
+
+    def has_room_for(self, resources: Mapping[str, float]) -> bool:
+        return all(self.available.get(name, 0.0) >= amount for name, amount in resources.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSnapshot:
-    """One observation of the cluster."""
-
     nodes: tuple[RayNode, ...]  # alive
     runs: tuple[RunView, ...]  # training runs
     silent: frozenset[str] = frozenset()  # runs whose status actor exists and does not respond
@@ -21,7 +59,6 @@ class ClusterSnapshot:
         return tuple(node for node in self.nodes if node.name == name)
 
     def run(self, name: str) -> RunView | None:
-        """Return one run; None if it is over."""
         return next((run for run in self.runs if run.run == name), None)
 
 
@@ -48,3 +85,42 @@ class ClusterInterface(Protocol):
 
     async def run_hook(self, hook: str, *, node: str, case_id: str) -> str:
         """Run the operator's command of that name; return its output, empty if there is no such command."""
+
+
+def evaluation_of(snapshot: ClusterSnapshot, *, out: AbstractSet[str], probed: Mapping[str, ProbeReport]) -> Evaluation:
+    """Report all nodes but the head node, which is never drained because it runs the cluster's own services."""
+    nodes = [node for node in snapshot.nodes if not node.is_head]
+    members = {
+        node.name: MemberReport(
+            pool=node.pool,
+            domains=domains_of(node),
+            absent=node.name not in out and (node.draining or node.is_probe_only),
+        )
+        for node in nodes
+    }
+    known = {name: probe for name, probe in probed.items() if name in members}
+    return Evaluation(members=members, spares=spares(snapshot, nodes, out=out), probed=known)
+
+
+def domains_of(node: RayNode) -> tuple[str, ...]:
+    levels = (_NAMES.leaf, _NAMES.rack, _NAMES.pdu)
+    found = (first_set(node.labels, names) for names in levels)
+    return tuple(dict.fromkeys(name for name in found if name is not None))
+
+
+def spares(snapshot: ClusterSnapshot, nodes: list[RayNode], *, out: AbstractSet[str]) -> dict[str, int]:
+    """Return the spares per pool: nodes without a rank that have room for the largest worker of any run."""
+    busy = {place.node_id for run in snapshot.runs for place in run.places}
+    largest: Counter[str] = Counter()
+    for run in snapshot.runs:
+        largest |= Counter({name: amount for name, amount in run.worker_resources.items() if amount > 0})
+    free = [
+        node.pool
+        for node in nodes
+        if node.id not in busy
+        and node.name not in out
+        and not node.draining
+        and not node.is_probe_only
+        and node.has_room_for(largest)
+    ]
+    return dict(Counter(free))

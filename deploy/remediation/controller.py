@@ -28,12 +28,10 @@ from api.schemas.remediation import CaseAction, CaseSpec, RemediationCase, Stage
 from deploy.common.clock import Clock
 from deploy.common.errors import ActuationError, NotLeadingError
 from deploy.common.leader_election import Leadership
-from deploy.common.leader_loop import LeaderLoop
-from deploy.common.liveness import Liveness
+from deploy.common.leader_loop import LeaderLoop, Liveness, value
 from deploy.remediation.action_runner import ActionRunner, split, with_actions
 from deploy.remediation.case_state_machine import Advance, Probe, advance
-from deploy.remediation.cluster_interface import ClusterInterface, ClusterSnapshot
-from deploy.remediation.fleet_snapshot import evaluation_of
+from deploy.remediation.cluster_interface import ClusterInterface, ClusterSnapshot, evaluation_of
 from deploy.remediation.metrics import RemediationMetrics
 from faults.quarantine import NodeState
 from faults.quarantine.inputs import SLOW
@@ -54,8 +52,6 @@ class RemediationSettings:
 
 
 class RemediationController:
-    """Reconciles all cases."""
-
     def __init__(
         self,
         *,
@@ -92,7 +88,6 @@ class RemediationController:
         )
 
     async def run(self) -> None:
-        """Reconcile every period, until cancelled."""
         try:
             await self._loop.run()
         finally:
@@ -101,12 +96,11 @@ class RemediationController:
             await asyncio.gather(*running, return_exceptions=True)
 
     async def reconcile(self) -> bool:
-        """Reconcile once, and return whether nothing failed."""
         return await self._loop.once()
 
     async def _started(self) -> Coroutine[Any, Any, bool]:
         """Reconcile before the next reconcile starts; only the actions of the cases overlap with it."""
-        return _value(ok=await self._try())
+        return value(ok=await self._try())
 
     async def _try(self) -> bool:
         try:
@@ -155,7 +149,6 @@ class RemediationController:
         return opened and all(task.result() for task in done)
 
     def _keep_only(self, cases: Mapping[str, RemediationCase]) -> None:
-        """Discard what is held for closed cases."""
         nodes = {each.case.node for each in cases.values()}
         self._probed = {node: probe for node, probe in self._probed.items() if node in nodes}
         self._unstored = {case_id: actions for case_id, actions in self._unstored.items() if case_id in cases}
@@ -163,7 +156,6 @@ class RemediationController:
     async def _open_missing(
         self, cases: dict[str, RemediationCase], view: QuarantineView, snapshot: ClusterSnapshot
     ) -> bool:
-        """Open a case for each node that is out of service and has none; true if all were opened."""
         treated = {each.case.node for each in cases.values()}
         views = {each.node: each for each in view.nodes}
         opened = True
@@ -187,7 +179,6 @@ class RemediationController:
     async def _try_case(
         self, stored: RemediationCase, result: EvaluationResult, view: QuarantineView, snapshot: ClusterSnapshot
     ) -> bool:
-        """Advance a case; true if nothing failed."""
         try:
             async with asyncio.timeout(self._settings.case_timeout_s):
                 await self._advance(stored, result, view, snapshot)
@@ -276,7 +267,6 @@ class RemediationController:
 
 
 def _desired(node: str, result: EvaluationResult, view: QuarantineView) -> NodeState:
-    """Return the state that the policy gives the node."""
     if node not in result.out_of_service:
         return NodeState.PROBATION
     if any(each.node == node and each.state is NodeState.CORDONED for each in view.nodes):
@@ -298,7 +288,3 @@ def _only_requested(case: CaseSpec, after: Advance, now: datetime) -> CaseSpec:
 def _as_text(action: object) -> str:
     values = (getattr(action, name) for name in getattr(action, "__slots__", ()))
     return f"{type(action).__name__.lower()} {', '.join(map(str, values))}"
-
-
-async def _value(*, ok: bool) -> bool:
-    return ok

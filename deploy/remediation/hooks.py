@@ -21,8 +21,6 @@ MAX_OUTPUT: Final = 300  # characters, the last ones
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """Commands by name."""
-
     commands: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = 60.0
 

@@ -37,13 +37,10 @@ PAIR: Final = 2
 
 
 class ProbeActor:
-    """One end of an exchange, as a Ray actor."""
-
     def __init__(self) -> None:
         self._listener: socket.socket | None = None
 
     def listen(self, address: str) -> int:
-        """Listen for the other end; return the port."""
         self._listener = socket.create_server((address, 0))
         self._listener.settimeout(EXCHANGE_S)
         port: int = self._listener.getsockname()[1]
@@ -53,7 +50,6 @@ class ProbeActor:
         """Return once the actor runs."""
 
     def accept(self, token: bytes) -> float:
-        """Accept the other end, and exchange."""
         if self._listener is None:
             raise RuntimeError("listen was not called")
         with self._listener:
@@ -65,7 +61,6 @@ class ProbeActor:
                         return exchanged(peer, own=1.0)
 
     def connect(self, address: str, port: int, token: bytes) -> float:
-        """Connect to the other end, and exchange."""
         with socket.create_connection((address, port), timeout=EXCHANGE_S) as peer:
             peer.sendall(token)
             return exchanged(peer, own=2.0)
@@ -89,7 +84,6 @@ def exchanged(peer: socket.socket, *, own: float) -> float:
 
 
 def reading_of(*, good_s: float, with_good_s: Sequence[float]) -> ProbeReading:
-    """Compare a node with the reference."""
     allowed_s = SLOWER * good_s + FLOOR_S
     worst_s = max(with_good_s)
     detail = (
@@ -99,7 +93,6 @@ def reading_of(*, good_s: float, with_good_s: Sequence[float]) -> ProbeReading:
 
 
 async def probe_on_ray(suspect: str, *, good: Sequence[str], address_of: dict[str, str]) -> ProbeReading:
-    """Probe a node of the joined cluster."""
     if len(good) < PAIR:
         return ProbeReading(passed=False, detail=f"{len(good)} good nodes to compare with, needed: {PAIR}")
     first, second = good[0], good[1]
@@ -115,7 +108,6 @@ async def probe_on_ray(suspect: str, *, good: Sequence[str], address_of: dict[st
 
 
 async def _pair(one: str, other: str, address_of: dict[str, str]) -> float:
-    """Return the time of a round at the slower end."""
     actor: Any = ray.remote(num_cpus=0)(ProbeActor)
     ends = [
         actor.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote()

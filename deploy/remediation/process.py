@@ -1,8 +1,7 @@
 """The remediation controller as a process: a Ray driver that monitors the training runs and reconciles the cases."""
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TextIO
 
@@ -11,18 +10,14 @@ from prometheus_client import CollectorRegistry
 from api.client import AsyncClient
 from deploy.common.clock import Clock
 from deploy.common.leader_election import Leadership, LeaseSettings, new_holder
-from deploy.common.liveness import Liveness
+from deploy.common.leader_loop import Liveness
 from deploy.common.thread_calls import BlockingCalls
-from deploy.fault_monitor.api_reporter import ApiReporter
-from deploy.fault_monitor.job_config import JobConfig
-from deploy.fault_monitor.loop import MonitorLoop
-from deploy.fault_monitor.metrics import MonitorMetrics
-from deploy.fault_monitor.outputs import JsonLines
+from deploy.fault_monitor.loop import new_monitor_loop
 from deploy.remediation.controller import LEASE, RemediationController, RemediationSettings
 from deploy.remediation.hooks import Hooks
 from deploy.remediation.metrics import RemediationMetrics
 from deploy.remediation.ray_cluster import RayCluster
-from deploy.training.run_monitor import MakeLoop, RunMonitor, start_ray_recorder
+from deploy.training.run_monitor import RunMonitor, start_ray_recorder
 from deploy.training.run_status import RunsObserved, RunStatusReader
 from fleetwright.ray_train.run_status import NAMESPACE
 
@@ -58,7 +53,9 @@ async def run_remediation(
             monitor = RunMonitor(
                 look=_observe(runs, leadership, calls),
                 open_recorder=start_ray_recorder,
-                make_loop=_loops(api, out),
+                make_loop=lambda file, names: new_monitor_loop(
+                    file, registry=CollectorRegistry(), out=out, client=api, names=names
+                ),
                 names=cluster.name_of,
                 inbox=options.inbox,
                 doomed=lambda: controller.ending,
@@ -76,14 +73,3 @@ def _observe(
         return await calls.call("monitored training runs", runs.all_runs)
 
     return observe
-
-
-def _loops(api: AsyncClient, out: TextIO) -> MakeLoop:
-    def make(file: JobConfig, names: Sequence[str]) -> tuple[MonitorLoop, ApiReporter]:
-        zero_s = time.time()
-        metrics = MonitorMetrics(CollectorRegistry(), job=file.name)
-        reporter = ApiReporter(client=api, file=file, names=names, zero_s=zero_s, count=metrics.count_report)
-        lines = JsonLines(out, job=file.name, zero_s=zero_s)
-        return MonitorLoop(file, lines=lines, metrics=metrics, bundles=None, zero_s=zero_s, reporter=reporter), reporter
-
-    return make

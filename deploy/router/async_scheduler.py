@@ -13,9 +13,10 @@ from deploy.common.backoff import Backoff
 from deploy.common.clock import Clock
 from deploy.router.errors import BusyError, NoReplicasError
 from deploy.router.metrics import RouterMetrics
-from deploy.router.power_admission import PowerAdmission
 from deploy.router.response_stream import Usage
-from deploy.router.scheduler import Arrival, Scheduler, SchedulerSettings, Ticket
+from deploy.router.row_power import PowerAdmission
+from deploy.router.scheduler import Arrival, Scheduler, Ticket
+from deploy.router.settings import RouterSettings
 from deploy.router.table import RoutingTable
 
 log = structlog.get_logger()
@@ -26,10 +27,8 @@ RETRY_AFTER_S = (1, 60)
 
 
 class AsyncScheduler:
-    """The queue of one router's callers."""
-
     def __init__(
-        self, table: RoutingTable, *, settings: SchedulerSettings, metrics: RouterMetrics, clock: Clock | None = None
+        self, table: RoutingTable, *, settings: RouterSettings, metrics: RouterMetrics, clock: Clock | None = None
     ) -> None:
         self.scheduler = Scheduler(table, settings)
         self._settings = settings
@@ -42,7 +41,6 @@ class AsyncScheduler:
         metrics.table_loaded(table)
 
     async def start(self, arrival: Arrival) -> Ticket:
-        """Wait for a route.  Raise BusyError or NoReplicasError."""
         if self._drained is not None:
             raise NoReplicasError("this router is being shut down", retry_after_s=RETRY_AFTER_S[0])
         if not self.scheduler.has_replicas:
@@ -70,7 +68,6 @@ class AsyncScheduler:
         return again or ticket
 
     def done(self, ticket: Ticket, *, usage: Usage | None = None, answered: bool) -> None:
-        """Record the end of a request; `answered`: the route works."""
         counted = usage or Usage()
         route = ticket.route or ""
         if answered:
@@ -80,7 +77,6 @@ class AsyncScheduler:
         self._pump(self._clock.steady_s())
 
     def failed(self, ticket: Ticket) -> None:
-        """Record the end of a request by a failure of its route."""
         self._failed(ticket.route or "")
 
     def swap(self, table: RoutingTable) -> None:
@@ -94,7 +90,6 @@ class AsyncScheduler:
         self._pump(self._clock.steady_s())
 
     def set_replicas(self, replicas: Mapping[str, int], *, routers: int) -> None:
-        """Set the running replicas by route, where known, and the number of routers."""
         self.scheduler.set_replicas(replicas, routers=routers)
         self._pump(self._clock.steady_s())
 
@@ -128,7 +123,6 @@ class AsyncScheduler:
         self._tell_if_empty()
 
     def _leave(self, waiting: Ticket, caller: "asyncio.Future[Ticket]") -> None:
-        """Remove a caller that disconnected, in the queue or at the moment of its dispatch."""
         self._callers.pop(waiting.number, None)
         if caller.done() and not caller.cancelled() and caller.exception() is None:
             self.done(caller.result(), answered=False)

@@ -15,8 +15,6 @@ from deploy.common.errors import ActuationError
 
 
 class RefusalError(ActuationError):
-    """An error response to one request."""
-
     status: ClassVar[int] = 500
     kind: ClassVar[str] = "server_error"
     outcome: ClassVar[str] = "refused"  # label of metrics
@@ -33,7 +31,6 @@ class RefusalError(ActuationError):
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Return the headers beside the body's."""
         found = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(self.body))]
         if self.retry_after_s is not None:
             found.append((b"retry-after", b"%d" % self.retry_after_s))
@@ -41,30 +38,20 @@ class RefusalError(ActuationError):
 
 
 class BadRequestError(RefusalError):
-    """The router cannot read the request."""
-
     status, kind, outcome = 400, "invalid_request_error", "unreadable"
 
 
 class TooLargeError(RefusalError):
-    """The body is over the limit."""
-
     status, kind, outcome = 413, "invalid_request_error", "too_large"
 
 
 class BusyError(RefusalError):
-    """The queue is full, or the request waited too long."""
-
     status, kind, outcome = 429, "rate_limit_error", "busy"
 
 
 class NoReplicasError(RefusalError):
-    """No route has a replica, or the router has no table yet or is shutting down."""
-
     status, kind, outcome = 503, "server_error", "no_replicas"
 
 
 class UpstreamError(RefusalError):
-    """The deployment failed before the first byte of a response."""
-
     status, kind, outcome = 502, "server_error", "failed"

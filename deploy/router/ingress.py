@@ -11,12 +11,10 @@ from urllib.parse import quote
 from deploy.common.clock import Clock
 from deploy.router.async_scheduler import AsyncScheduler
 from deploy.router.errors import BadRequestError, RefusalError, TooLargeError
-from deploy.router.headers import request_headers
 from deploy.router.metrics import RouterMetrics
 from deploy.router.openai import Question, arrival_of
-from deploy.router.proxy import Passage
-from deploy.router.upstream import Upstream
-from fleetwright.asgi import Receive, Send, below
+from deploy.router.proxy import Passage, Upstream, request_headers
+from fleetwright.serve import Receive, Send, below
 from power.controls import Priority
 
 MAX_BODY_BYTES = 64 * 1024 * 1024  # a prompt with some images in it
@@ -33,8 +31,6 @@ class _GoneError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingress:
-    """The ASGI application of one router."""
-
     front: AsyncScheduler
     upstreams: Mapping[str, Upstream]
     metrics: RouterMetrics
@@ -102,7 +98,6 @@ class Ingress:
 
 @asynccontextmanager
 async def _unless_gone(receive: Receive, passage: Passage) -> AsyncIterator[None]:
-    """Cancel the block when the caller disconnects."""
     inside, gone = cast("asyncio.Task[None]", asyncio.current_task()), False
 
     async def watch() -> None:
@@ -137,6 +132,5 @@ def _target(scope: Mapping[str, Any]) -> str:
 
 
 async def refuse(error: RefusalError, send: Send) -> None:
-    """Send an error response."""
     await send({"type": "http.response.start", "status": error.status, "headers": error.headers})
     await send({"type": "http.response.body", "body": error.body})

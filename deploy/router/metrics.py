@@ -4,23 +4,91 @@ Labels are bounded: the `MAX_BUCKETS` buckets with the largest shares of request
 routes are those of tables, and callers are not labels.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Protocol
 
-from deploy.router.metrics_backend import MetricsBackend
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
 from deploy.router.scheduler import Scheduler, Ticket
 from deploy.router.table import Cell, RoutingTable
 from power.controls import Priority
 
+Say = Callable[..., None]  # value, then one value per label
 MAX_BUCKETS = 32
 OTHERS = "others"
 NO_ROUTE = "none"
-
 # A prompt of some tokens takes tens of milliseconds; callers give up within a minute.
 _FIRST_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 # 10 ms is the rate of a single user on a large server; 200 ms is slower than reading.
 _TOKEN_S = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.5, 1.0)
 _WAIT_S = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _ADDED_S = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
+
+
+class MetricsBackend(Protocol):
+    def counter(self, name: str, text: str, labels: Sequence[str]) -> Say:
+        """Return a function that adds to a counter."""
+
+    def gauge(self, name: str, text: str, labels: Sequence[str]) -> Say:
+        """Return a function that sets a gauge."""
+
+    def histogram(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> Say:
+        """Return a function that observes a value."""
+
+
+class PrometheusBackend:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def counter(self, name: str, text: str, labels: Sequence[str]) -> Say:
+        made = Counter(name, text, labels, registry=self._registry)
+        of_labels = cache(made.labels)
+        return lambda value, *of: (of_labels(*of) if of else made).inc(value)
+
+    def gauge(self, name: str, text: str, labels: Sequence[str]) -> Say:
+        made = Gauge(name, text, labels, registry=self._registry)
+        of_labels = cache(made.labels)
+        return lambda value, *of: (of_labels(*of) if of else made).set(value)
+
+    def histogram(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> Say:
+        made = Histogram(name, text, labels, buckets=buckets, registry=self._registry)
+        of_labels = cache(made.labels)
+        return lambda value, *of: (of_labels(*of) if of else made).observe(value)
+
+
+class RayServeBackend:
+    """Ray's metrics in a replica.
+
+    A scraper cannot select one replica of Serve, so Ray's agent on each node exports their metrics (as `ray_NAME`,
+    with tags for application, deployment and replica).
+    """
+
+    def __init__(self) -> None:
+        from ray.serve import metrics  # noqa: PLC0415 - an extra, and seconds to import
+
+        self._ray: Any = metrics
+
+    def counter(self, name: str, text: str, labels: Sequence[str]) -> Say:
+        """Return a counter; Ray refuses an increase of 0."""
+        made, keys = self._ray.Counter(name, description=text, tag_keys=tuple(labels)), tuple(labels)
+
+        def add(value: float, *of: str) -> None:
+            if value > 0.0:
+                made.inc(value, tags=dict(zip(keys, of, strict=True)))
+
+        return add
+
+    def gauge(self, name: str, text: str, labels: Sequence[str]) -> Say:
+        made, keys = self._ray.Gauge(name, description=text, tag_keys=tuple(labels)), tuple(labels)
+        return lambda value, *of: made.set(value, tags=dict(zip(keys, of, strict=True)))
+
+    def histogram(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> Say:
+        """Return a histogram; Ray requires bounds above 0."""
+        bounds = [bound for bound in buckets if bound > 0.0]
+        made = self._ray.Histogram(name, description=text, boundaries=bounds, tag_keys=tuple(labels))
+        keys = tuple(labels)
+        return lambda value, *of: made.observe(value, tags=dict(zip(keys, of, strict=True)))
 
 
 class RouterMetrics:
@@ -95,30 +163,24 @@ class RouterMetrics:
         self._wait(ticket.waited_s, *of)
 
     def overhead(self, own_s: float) -> None:
-        """Record the router's own time of a request that did not wait."""
         self._added(own_s)
 
     def retried(self, route: str) -> None:
-        """Count a failure of a route whose request is retried."""
         self._retries(1, route)
 
     def ended(self, ticket: Ticket, outcome: str) -> None:
-        """Count the end of a request that was sent."""
         self._ends(1, ticket.route or NO_ROUTE, name_of(ticket.arrival.priority), outcome)
 
     def refused(self, priority: Priority, outcome: str) -> None:
-        """Count a request that was never sent."""
         self._ends(1, NO_ROUTE, name_of(priority), outcome)
 
     def streamed(self, ticket: Ticket, *, first_s: float, token_s: float | None) -> None:
-        """Record the end of a stream: time to its first event, and mean time between tokens."""
         of = self._labels(ticket)
         self._first(first_s, *of)
         if token_s is not None:
             self._token(token_s, *of)
 
     def update(self, scheduler: Scheduler) -> None:
-        """Set the gauges."""
         counts = {(name, name_of(each)): 0 for name in set(self._names.values()) for each in Priority}
         for ticket in scheduler.queued():
             key = self._names.get(ticket.cell, OTHERS), name_of(ticket.arrival.priority)
@@ -134,7 +196,6 @@ class RouterMetrics:
             self._slots(scheduler.slots.get(route, 0), route)
 
     def power_reading_age(self, age_s: float) -> None:
-        """Set the age of the power reading in use."""
         self._watts_age(age_s)
 
     def _labels(self, ticket: Ticket) -> tuple[str, str, str]:

@@ -24,8 +24,6 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A request as it is forwarded."""
-
     method: str
     target: str  # path and query, unchanged
     headers: Headers

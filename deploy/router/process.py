@@ -6,17 +6,22 @@ logged once, and the old table stays.
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import structlog
 import uvicorn
 from prometheus_client import CollectorRegistry
 from pydantic import Field, ValidationError, model_validator
 
+from deploy.common.backoff import Backoff
 from deploy.common.clock import Clock
 from deploy.common.errors import PlanUnusableError
-from deploy.router.metrics_backend import PrometheusBackend
-from deploy.router.over_http import HttpUpstream
+from deploy.router.errors import UpstreamError
+from deploy.router.metrics import PrometheusBackend
+from deploy.router.openai import Question
+from deploy.router.proxy import Head
 from deploy.router.router import Router
 from deploy.router.settings import PowerSource, RouterSettings, Url
 from deploy.router.table import RouteName, RoutingTable
@@ -24,8 +29,99 @@ from fleet.documents import Frozen, RuleError
 
 log = structlog.get_logger()
 
+CONNECT_S = 3.0
+KEEP_ALIVE_S = 4.0  # less than the 5 s after which uvicorn, which most engines run on, closes an idle connection
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 10.0  # of an address that did not respond
+_OUR_OWN = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")  # headers that aiohttp would add
 TICK_S = 1.0
 LONGEST_ANSWER_S = 900
+
+
+class HttpAnswer:
+    def __init__(self, response: Any, *, name: str, ended: Callable[[], None]) -> None:
+        self.head = Head(status=response.status, headers=response.raw_headers)
+        self._response = response
+        self._name = name
+        self._ended: Callable[[], None] | None = ended
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._response.content.iter_any():
+                yield chunk
+        except _failures() as error:
+            raise UpstreamError(f"{self._name} failed during its response: {_reason(error)}") from error
+
+    def close(self) -> None:
+        self._response.close()
+        if self._ended is not None:
+            self._ended()
+            self._ended = None
+
+
+class HttpUpstream:
+    """Sends requests to one deployment of engines on HTTP, each replica at its own address.
+
+    aiohttp comes with the extra `ray` and uses a fifth of httpx's CPU time for these requests.  Responses are not
+    decompressed, redirects are not followed, and cookies are not kept.
+    """
+
+    def __init__(self, name: str, urls: Sequence[str], *, silence_s: float, clock: Clock | None = None) -> None:
+        """`silence_s`: the longest time between two parts of a response, the first included."""
+        import aiohttp  # noqa: PLC0415 - an extra
+
+        self._name = name
+        self._clock = clock or Clock()
+        self._in_flight = dict.fromkeys((url.rstrip("/") for url in urls), 0)
+        self._backoff = Backoff(first_s=FIRST_BACKOFF_S, most_s=MAX_BACKOFF_S)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s),
+            auto_decompress=False,
+            skip_auto_headers=_OUR_OWN,
+            trust_env=False,
+        )
+
+    async def ask(self, question: Question) -> HttpAnswer:
+        """Send to the address with the fewest requests in flight, among those that responded last time."""
+        url = self._least_loaded()
+        self._in_flight[url] += 1
+        try:
+            response = await self._request(url, question)
+        except _failures() as error:
+            self._in_flight[url] -= 1
+            self._backoff.failed(url, now_s=self._clock.steady_s())
+            raise UpstreamError(f"{self._name} did not respond: {_reason(error)}") from error
+        except BaseException:
+            self._in_flight[url] -= 1
+            raise
+        self._backoff.succeeded(url)
+        return HttpAnswer(response, name=self._name, ended=lambda: self._ended(url))
+
+    def abandon(self) -> None:
+        """Connections of engines that are gone close by themselves."""
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def _request(self, url: str, question: Question) -> Any:
+        from yarl import URL  # noqa: PLC0415 - comes with aiohttp
+
+        return await self._session.request(
+            question.method,
+            _address(URL(url), question.target),
+            headers=[(name.decode("latin-1"), value.decode("latin-1")) for name, value in question.headers],
+            data=question.body or None,
+            allow_redirects=False,
+        )
+
+    def _least_loaded(self) -> str:
+        now_s = self._clock.steady_s()
+        awake = [url for url in self._in_flight if self._backoff.is_due(url, now_s=now_s)]
+        return min(awake or self._in_flight, key=self._in_flight.__getitem__)
+
+    def _ended(self, url: str) -> None:
+        self._in_flight[url] -= 1
 
 
 class RouterFile(Frozen):
@@ -48,14 +144,11 @@ class RouterFile(Frozen):
 
 
 class TableFile:
-    """The file of the table."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen = b""
 
     def read(self) -> RoutingTable:
-        """Read the table.  Raise OSError or ValidationError."""
         self._seen = self._path.read_bytes()
         return RoutingTable.model_validate_json(self._seen)
 
@@ -65,7 +158,6 @@ class TableFile:
 
 
 async def follow(router: Router, file: TableFile, *, clock: Clock) -> None:
-    """Apply every new table from the file, until cancelled."""
     missing = False
     while True:
         await clock.sleep(TICK_S)
@@ -102,6 +194,26 @@ async def run_router(
         await _server(router).serve(sockets=[listener])
     finally:
         following.cancel()
+
+
+def _address(base: Any, target: str) -> Any:
+    """Return the target below the replica's address; the target cannot change scheme, host or port."""
+    path, _, query = target.partition("?")
+    below = f"{base.raw_path.rstrip('/')}/{path.removeprefix('/')}"
+    return type(base).build(
+        scheme=base.scheme, authority=base.raw_authority, path=below, query_string=query, encoded=True
+    )
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    import aiohttp  # noqa: PLC0415 - an extra
+
+    return aiohttp.ClientError, OSError, asyncio.TimeoutError
+
+
+def _reason(error: Exception) -> str:
+    """Return the reason without the address, which callers must not get."""
+    return type(error).__name__
 
 
 def _server(router: Router) -> uvicorn.Server:

@@ -3,64 +3,103 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from deploy.common.clock import Clock
 from deploy.router.async_scheduler import AsyncScheduler
 from deploy.router.errors import RefusalError, UpstreamError
-from deploy.router.headers import answer_headers
 from deploy.router.metrics import RouterMetrics
-from deploy.router.openai import Question
+from deploy.router.openai import Headers, Question
 from deploy.router.response_stream import AnswerReader
-from deploy.router.scheduler import Arrival
-from deploy.router.upstream import Answer, Head, Upstream
-from fleetwright.asgi import Send
+from deploy.router.scheduler import Arrival, Ticket
+from fleetwright.serve import Send
 
+OF_ONE_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+OF_REQUESTS = OF_ONE_HOP | {b"expect", b"host"}  # the router has read the body, and the host is another
 ROUTE_HEADER, PLAN_HEADER = b"x-fleetwright-route", b"x-fleetwright-plan"
 GONE = "gone"  # outcome label: the caller disconnected
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    status: int
+    headers: Headers
+
+
+class Answer(Protocol):
+    head: Head
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the body's parts as they arrive.  Raise UpstreamError where the response fails."""
+
+    def close(self) -> None:
+        """Cancel the request at the engine where it has not ended."""
+
+
+class Upstream(Protocol):
+    async def ask(self, question: Question) -> Answer:
+        """Send a request and return with the head of the response, or raise UpstreamError."""
+
+    def abandon(self) -> None:
+        """The deployment has no replica: fail requests without a response, so that they go to another route."""
+
+    async def close(self) -> None: ...
+
+
+def request_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
+    return _without(headers, OF_REQUESTS)
+
+
+def answer_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """Return the headers for the caller; names in lower case, as ASGI requires."""
+    return _without([(name.lower(), value) for name, value in headers], OF_ONE_HOP)
+
+
+@dataclass(slots=True, kw_only=True)
 class Passage:
     """Waits for a route, sends the request, forwards the response, and counts the outcome."""
 
-    def __init__(
-        self,
-        *,
-        question: Question,
-        arrival: Arrival,
-        front: AsyncScheduler,
-        upstreams: Mapping[str, Upstream],
-        metrics: RouterMetrics,
-        clock: Clock,
-        arrived_s: float,
-        send: Send,
-    ) -> None:
-        self._question = question
-        self._arrival = arrival
-        self._front = front
-        self._upstreams = upstreams
-        self._metrics = metrics
-        self._clock = clock
-        self._send = send
-        self._arrived_s = arrived_s
-        self._reader = AnswerReader(streamed=False)
-        self.ended = False
+    question: Question
+    arrival: Arrival
+    front: AsyncScheduler
+    upstreams: Mapping[str, Upstream]
+    metrics: RouterMetrics
+    clock: Clock
+    arrived_s: float
+    send: Send
+    ended: bool = False
+    _reader: AnswerReader = field(default_factory=lambda: AnswerReader(streamed=False))
+    _ticket: Ticket = field(init=False)
 
     async def run(self) -> None:
         """Run to the end of the response.  Raise RefusalError where no part of a response was sent."""
         try:
-            self._ticket = await self._front.start(self._arrival)
+            self._ticket = await self.front.start(self.arrival)
         except RefusalError as error:
-            self._metrics.refused(self._arrival.priority, error.outcome)
+            self.metrics.refused(self.arrival.priority, error.outcome)
             raise
         except asyncio.CancelledError:
-            self._metrics.refused(self._arrival.priority, GONE)
+            self.metrics.refused(self.arrival.priority, GONE)
             raise
         outcome = GONE
         try:
             outcome = await self._forward()
         except UpstreamError as error:
             outcome = error.outcome
-            self._front.failed(self._ticket)
+            self.front.failed(self._ticket)
             raise
         finally:
             self._end(outcome)
@@ -78,22 +117,22 @@ class Passage:
         finally:
             answer.close()
         self.ended = True
-        await self._send({"type": "http.response.body", "body": b""})
+        await self.send({"type": "http.response.body", "body": b""})
         return "ok"
 
     async def _asked_twice(self) -> tuple[Answer, AsyncIterator[bytes], bytes]:
         if self._ticket.started_s == self._ticket.since_s:
-            self._metrics.overhead(self._clock.steady_s() - self._arrived_s)
+            self.metrics.overhead(self.clock.steady_s() - self.arrived_s)
         try:
             return await self._asked()
         except UpstreamError:
             _stop_if_requested()
-            self._ticket = self._front.retry(self._ticket)
+            self._ticket = self.front.retry(self._ticket)
             return await self._asked()
 
     async def _asked(self) -> tuple[Answer, AsyncIterator[bytes], bytes]:
         """Run up to the first byte of the body; until then the request may be retried."""
-        answer = await self._upstreams[self._ticket.route or ""].ask(self._question)
+        answer = await self.upstreams[self._ticket.route or ""].ask(self.question)
         try:
             chunks = answer.chunks()
             return answer, chunks, await anext(chunks, b"")
@@ -110,12 +149,12 @@ class Passage:
         )
         headers.append((ROUTE_HEADER, (self._ticket.route or "").encode()))
         headers.append((PLAN_HEADER, self._ticket.plan.encode()))
-        await self._send({"type": "http.response.start", "status": head.status, "headers": headers})
+        await self.send({"type": "http.response.start", "status": head.status, "headers": headers})
 
     async def _pass(self, chunk: bytes) -> None:
         if chunk:
-            self._reader.observe(chunk, now_s=self._clock.steady_s())
-            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            self._reader.observe(chunk, now_s=self.clock.steady_s())
+            await self.send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def _break_off(self, error: UpstreamError) -> None:
         """The response has begun and failed.  A stream ends with an error event, and the last part of any body is
@@ -124,17 +163,29 @@ class Passage:
         if self._reader.streamed:
             body = {"error": {"message": str(error), "type": error.kind, "param": None, "code": None}}
             event = b"\n\ndata: " + json.dumps(body).encode() + b"\n\n"
-            await self._send({"type": "http.response.body", "body": event, "more_body": True})
+            await self.send({"type": "http.response.body", "body": event, "more_body": True})
 
     def _end(self, outcome: str) -> None:
         self.ended = True
         ticket, reader, whole = self._ticket, self._reader, outcome == "ok"
         usage = reader.usage() if whole else None
-        self._front.done(ticket, usage=usage, answered=whole)
-        self._metrics.ended(ticket, outcome)
+        self.front.done(ticket, usage=usage, answered=whole)
+        self.metrics.ended(ticket, outcome)
         if reader.streamed and reader.first_s is not None:
             token_s = reader.token_s(usage.output_tokens if usage else reader.events)
-            self._metrics.streamed(ticket, first_s=reader.first_s - self._arrived_s, token_s=token_s)
+            self.metrics.streamed(ticket, first_s=reader.first_s - self.arrived_s, token_s=token_s)
+
+
+def _without(headers: Headers, left_out: frozenset[bytes]) -> list[tuple[bytes, bytes]]:
+    named = {
+        option.strip().lower()
+        for name, value in headers
+        if name.lower() == b"connection"
+        for option in value.split(b",")
+    }
+    if named:
+        left_out = left_out | named
+    return [(name, value) for name, value in headers if name.lower() not in left_out]
 
 
 def _stop_if_requested() -> None:

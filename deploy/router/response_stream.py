@@ -20,20 +20,16 @@ _DECODER = json.JSONDecoder()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Token counts of the engine."""
-
     prompt_tokens: int | None = None
     output_tokens: int | None = None
 
 
 class AnswerReader:
-    """Reads one response."""
-
-    __slots__ = ("_carry", "_readable", "_streamed", "_tail", "events", "first_s", "last_s")
+    __slots__ = ("_carry", "_readable", "_tail", "events", "first_s", "last_s", "streamed")
 
     def __init__(self, *, streamed: bool, readable: bool = True) -> None:
         """`readable`: not compressed."""
-        self._streamed = streamed
+        self.streamed = streamed
         self._readable = readable
         self._carry = b"\n"
         self._tail = b""
@@ -41,18 +37,12 @@ class AnswerReader:
         self.first_s: float | None = None  # of the first event, or the first byte of a response in one piece
         self.last_s: float | None = None
 
-    @property
-    def streamed(self) -> bool:
-        """Return whether the response is a stream of events."""
-        return self._streamed
-
     def observe(self, chunk: bytes, *, now_s: float) -> None:
-        """Read the next part of the body."""
         if not chunk:
             return
         counted = True
         if self._readable:
-            counted = not self._streamed or self._count(chunk) > 0
+            counted = not self.streamed or self._count(chunk) > 0
             self._tail = (self._tail + chunk[-TAIL_BYTES:])[-TAIL_BYTES:]
         if counted:
             self.first_s = now_s if self.first_s is None else self.first_s
@@ -61,14 +51,14 @@ class AnswerReader:
     def usage(self) -> Usage:
         """Return the token counts until now: the engine's, else the number of events."""
         counted = _usage_in(self._tail.decode(errors="replace"))
-        if counted.output_tokens is not None or not self._streamed or not self._readable:
+        if counted.output_tokens is not None or not self.streamed or not self._readable:
             return counted
         ended = _DONE.search(b"\n" + self._tail) is not None
         return Usage(prompt_tokens=counted.prompt_tokens, output_tokens=self.events - ended)
 
     def token_s(self, output_tokens: int | None) -> float | None:
         """Return the mean time between tokens; None for fewer than two tokens and without a stream."""
-        if not self._streamed or self.first_s is None or self.last_s is None or (output_tokens or 0) < 2:
+        if not self.streamed or self.first_s is None or self.last_s is None or (output_tokens or 0) < 2:
             return None
         return (self.last_s - self.first_s) / ((output_tokens or 0) - 1)
 

@@ -13,14 +13,12 @@ from deploy.common.clock import Clock
 from deploy.common.errors import PlanUnusableError
 from deploy.router.async_scheduler import AsyncScheduler
 from deploy.router.ingress import Ingress
-from deploy.router.metrics import RouterMetrics
-from deploy.router.metrics_backend import MetricsBackend
-from deploy.router.power_admission import NO_LIMIT
-from deploy.router.row_power import RowPower, reading_in
+from deploy.router.metrics import MetricsBackend, RouterMetrics
+from deploy.router.proxy import Upstream
+from deploy.router.row_power import NO_LIMIT, RowPower, reading_in
 from deploy.router.settings import PowerSource, RouterSettings
 from deploy.router.table import RoutingTable
-from deploy.router.upstream import Upstream
-from fleetwright.asgi import Receive, Send
+from fleetwright.serve import Receive, Send
 
 log = structlog.get_logger()
 
@@ -55,7 +53,7 @@ class Router:
         self._check(table)
         self._clock = clock or Clock()
         self.metrics = RouterMetrics(backend)
-        self.front = AsyncScheduler(table, settings=settings.scheduler, metrics=self.metrics, clock=self._clock)
+        self.front = AsyncScheduler(table, settings=settings, metrics=self.metrics, clock=self._clock)
         self._count_replicas = count_replicas
         self._routers = settings.routers
         self.front.set_replicas({}, routers=self._routers)
@@ -79,13 +77,11 @@ class Router:
             await send({"type": "websocket.close"})
 
     async def start(self) -> None:
-        """Start the background tasks."""
         self._run("tick", self._ticks())
         if self._count_replicas is not None:
             self._run("replicas", self._counts(self._count_replicas))
 
     async def stop(self) -> None:
-        """Finish the requests in flight, then end."""
         await self.front.drain()
         for task in self._tasks.values():
             task.cancel()
@@ -108,7 +104,6 @@ class Router:
         log.info("table_loaded", version=table.version, routes=sorted(table.routes))
 
     def set_power_source(self, source: PowerSource | None) -> None:
-        """Limit prompts by the power of a row, or by none."""
         if source == self._source:
             return
         self._source = source
@@ -123,7 +118,6 @@ class Router:
         self._run("power", self._poll_guard(source, self._row_power))
 
     def tick(self) -> None:
-        """Apply the effects of time."""
         self._update_limit()
         self.front.tick()
 
@@ -185,7 +179,6 @@ class Router:
 async def serve_lifespan(
     receive: Receive, send: Send, *, start: Callable[[], Awaitable[None]], stop: Callable[[], Awaitable[None]]
 ) -> None:
-    """Handle ASGI's lifespan protocol."""
     while True:
         message = await receive()
         await (start() if message["type"] == "lifespan.startup" else stop())
@@ -196,7 +189,6 @@ async def serve_lifespan(
 
 @asynccontextmanager
 async def running(router: Router) -> AsyncIterator[Router]:
-    """Run a router during the block."""
     await router.start()
     try:
         yield router

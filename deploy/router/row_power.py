@@ -8,25 +8,53 @@ first reading, low prompts wait for their patience and high ones start: guard an
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isfinite, isnan
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from deploy.router.power_admission import PowerAdmission
 from deploy.router.settings import PowerSource
+from power.admission import LOW_PATIENCE_S, admits, limit_w
+from power.controls import Priority
 from power.guard import GuardSettings
 
 STALE_PERIODS = 2
 KEPT_S = 60.0  # history of counts in flight; a reading is never older
 LOST_LOW_LIMIT: float = GuardSettings.model_fields["telemetry_lost_low_limit"].default
 LOST_HIGH_LIMIT: float = GuardSettings.model_fields["telemetry_lost_high_limit"].default
+_FIELDS = (
+    ("fleetwright_row_power_watts", ""),
+    ("fleetwright_row_power_reading_age_seconds", ""),
+    ("fleetwright_row_power_budget_watts", ""),
+    ("fleetwright_power_admission_limit_watts", "low"),
+    ("fleetwright_power_admission_limit_watts", "high"),
+)
+_WANTED = frozenset(name for name, _ in _FIELDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerAdmission:
+    """The modelled power of the row, and the limits of prompts."""
+
+    row_w: float
+    step_w: float  # added by one prompt
+    low_limit_w: float
+    high_limit_w: float
+    patience_s: float = LOW_PATIENCE_S
+
+    def allows(self, priority: Priority, *, waited_s: float) -> bool:
+        most_w = limit_w(priority, waited_s, self.patience_s, self.low_limit_w, self.high_limit_w)
+        return admits(self.row_w, self.step_w, most_w)
+
+    def with_one_more(self) -> "PowerAdmission":
+        return replace(self, row_w=self.row_w + self.step_w)
+
+
+NO_LIMIT = PowerAdmission(row_w=0.0, step_w=0.0, low_limit_w=inf, high_limit_w=inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardReading:
-    """The guard's metrics of a row."""
-
     row_w: float
     age_s: float  # of the reading
     budget_w: float
@@ -51,8 +79,6 @@ def reading_in(page: str, *, row: str) -> GuardReading | None:
 
 
 class RowPower:
-    """Models the power of one row for one router."""
-
     def __init__(self, source: PowerSource) -> None:
         self._source = source
         self._reading: GuardReading | None = None
@@ -68,13 +94,11 @@ class RowPower:
         return self
 
     def count(self, in_flight: int, *, now_s: float) -> None:
-        """Record the requests in flight."""
         self._counts.append((now_s, in_flight))
         while self._counts[0][0] < now_s - KEPT_S:
             self._counts.popleft()
 
     def update(self, reading: GuardReading | None, *, now_s: float) -> None:
-        """Apply the guard's response; None where it has no reading."""
         if reading is not None:
             self._reading, self._read_s = reading, now_s
             self._in_flight_then = self._in_flight_at(now_s - reading.age_s)
@@ -106,13 +130,3 @@ class RowPower:
         """Return the last count before that time, else the smallest, which adds requests that the reading may lack."""
         before = [count for when_s, count in self._counts if when_s <= at_s]
         return before[-1] if before else min((count for _when_s, count in self._counts), default=0)
-
-
-_FIELDS = (
-    ("fleetwright_row_power_watts", ""),
-    ("fleetwright_row_power_reading_age_seconds", ""),
-    ("fleetwright_row_power_budget_watts", ""),
-    ("fleetwright_power_admission_limit_watts", "low"),
-    ("fleetwright_power_admission_limit_watts", "high"),
-)
-_WANTED = frozenset(name for name, _ in _FIELDS)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from math import inf
 
-from deploy.router.power_admission import NO_LIMIT, PowerAdmission
+from deploy.router.row_power import NO_LIMIT, PowerAdmission
+from deploy.router.settings import RouterSettings
 from deploy.router.size_estimator import Outputs, TokensPerByte
 from deploy.router.table import Cell, RoutingTable
 from deploy.router.weighted_round_robin import WeightedRoundRobin
@@ -17,12 +18,6 @@ from power.controls import Priority
 
 LOW_TURN = 8  # one of so many dispatches takes from the low queue, if one waits there
 LOOKAHEAD = 64  # requests of a queue that are tried for a free slot
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerSettings:
-    most_waiting: int = 1_000  # of each priority
-    patience_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +31,6 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticket:
-    """A request that waits, or that was sent."""
-
     number: int
     arrival: Arrival
     row: int
@@ -50,7 +43,6 @@ class Ticket:
 
     @property
     def waited_s(self) -> float:
-        """Return the time from arrival to dispatch."""
         return 0.0 if self.started_s is None else self.started_s - self.since_s
 
 
@@ -69,14 +61,12 @@ class _Queues:
 
 
 class Scheduler:
-    """The scheduler of one model."""
-
-    def __init__(self, table: RoutingTable, settings: SchedulerSettings | None = None) -> None:
-        self._settings = settings or SchedulerSettings()
+    def __init__(self, table: RoutingTable, settings: RouterSettings | None = None) -> None:
+        self._settings = settings or RouterSettings()
         self._tokens = TokensPerByte()
         self._queues = _Queues()
-        self._in_flight: dict[str, int] = {}
-        self._slots: dict[str, int] = {}
+        self.in_flight: dict[str, int] = {}  # requests sent and not completed yet, by route
+        self.slots: dict[str, int] = {}  # requests at once that this scheduler sends to each route
         self._replicas: Mapping[str, int] = {}
         self._routers = 1
         self._closed: frozenset[str] = frozenset()
@@ -86,31 +76,12 @@ class Scheduler:
         self._outputs = Outputs(table)
         self._take(table)
 
-    @property
-    def table(self) -> RoutingTable:
-        return self._table
-
-    @property
-    def in_flight(self) -> Mapping[str, int]:
-        """Return the number of requests sent and not completed yet, by route."""
-        return self._in_flight
-
-    @property
-    def slots(self) -> Mapping[str, int]:
-        """Return how many requests at once this scheduler sends to each route."""
-        return self._slots
-
-    @property
-    def waiting(self) -> Mapping[Priority, int]:
-        return {priority: len(queue) for priority, queue in self._queues.of.items()}
-
     def queued(self) -> Iterator[Ticket]:
-        """Yield every request that waits."""
         return chain.from_iterable(self._queues.of.values())
 
     @property
     def has_replicas(self) -> bool:
-        return any(self._slots.values())
+        return any(self.slots.values())
 
     def swap(self, table: RoutingTable) -> None:
         """Use other weights from the next dispatch on; waiting requests get buckets of the new table."""
@@ -126,17 +97,15 @@ class Scheduler:
         Each of the `routers` has an equal share of the slots, rounded up.
         """
         self._replicas, self._routers = replicas, routers
-        self._slots = {name: self._slots_of(name) for name in self._table.routes}
+        self.slots = {name: self._slots_of(name) for name in self.table.routes}
 
     def close(self, routes: Iterable[str]) -> None:
-        """Send nothing to these routes until the next call."""
         self._closed = frozenset(routes)
 
     def limit(self, watts: PowerAdmission) -> None:
         self._watts = watts
 
     def arrive(self, arrival: Arrival, *, now_s: float) -> Ticket | None:
-        """Put a request into its queue; None where the queue is full."""
         queue = self._queues.of[arrival.priority]
         if len(queue) >= self._settings.most_waiting:
             return None
@@ -147,11 +116,9 @@ class Scheduler:
         return ticket
 
     def dispatch(self, *, now_s: float) -> list[Ticket]:
-        """Take the requests to send now, with their routes."""
         return list(self._dispatched(now_s))
 
     def expired(self, *, now_s: float) -> list[Ticket]:
-        """Remove the requests whose patience has ended."""
         gone: list[Ticket] = []
         for queue in self._queues.of.values():
             while queue and now_s - queue[0].since_s >= self._settings.patience_s:
@@ -171,49 +138,48 @@ class Scheduler:
         """Move a request to another route after the first failed; None where no other has a free slot."""
         failed = ticket.route or ""
         # The table may have been replaced by one with other rows.
-        row = self._table.row_of(self._input_tokens(ticket.arrival))
+        row = self.table.row_of(self._input_tokens(ticket.arrival))
         able = self._able(row, without=failed)
         if not able:
             return None
         self._free(failed)
-        self._in_flight[able[0]] += 1
-        return replace(ticket, route=able[0], spilled=True, plan=self._table.version)
+        self.in_flight[able[0]] += 1
+        return replace(ticket, route=able[0], spilled=True, plan=self.table.version)
 
     def done(self, ticket: Ticket, *, prompt_tokens: int | None = None, output_tokens: int | None = None) -> None:
-        """Record the end of a request that was sent; the engine counted these tokens."""
         self._free(ticket.route or "")
         if prompt_tokens is not None:
             self._tokens.observe(prompt_bytes=ticket.arrival.prompt_bytes, prompt_tokens=prompt_tokens)
         if output_tokens is not None:
-            row = self._table.row_of(prompt_tokens if prompt_tokens is not None else self._input_tokens(ticket.arrival))
+            row = self.table.row_of(prompt_tokens if prompt_tokens is not None else self._input_tokens(ticket.arrival))
             self._outputs.observe(row=row, caller=ticket.arrival.caller, output_tokens=output_tokens)
 
     def _take(self, table: RoutingTable) -> None:
         before = self._round_robins
-        self._table = table
+        self.table = table
         self._outputs = Outputs(table, before=self._outputs)
         self._round_robins = {
             cell: WeightedRoundRobin(weights, credits_before=before[cell].credits if cell in before else None)
             for cell, weights in table.by_cell.items()
         }
-        self._in_flight = {
+        self.in_flight = {
             **dict.fromkeys(table.routes, 0),
-            **{route: count for route, count in self._in_flight.items() if count or route in table.routes},
+            **{route: count for route, count in self.in_flight.items() if count or route in table.routes},
         }
         self.set_replicas(self._replicas, routers=self._routers)
 
     def _slots_of(self, name: str) -> int:
-        route = self._table.routes[name]
+        route = self.table.routes[name]
         slots = self._replicas.get(name, route.replicas) * route.most_in_flight
         return -(-slots // self._routers)
 
     def _free(self, route: str) -> None:
-        self._in_flight[route] -= 1
-        if not self._in_flight[route] and route not in self._table.routes:
-            del self._in_flight[route]
+        self.in_flight[route] -= 1
+        if not self.in_flight[route] and route not in self.table.routes:
+            del self.in_flight[route]
 
     def _cell(self, arrival: Arrival) -> Cell:
-        row = self._table.row_of(self._input_tokens(arrival))
+        row = self.table.row_of(self._input_tokens(arrival))
         return row, self._outputs.column(row=row, caller=arrival.caller, most_tokens=arrival.most_tokens)
 
     def _input_tokens(self, arrival: Arrival) -> float:
@@ -244,13 +210,13 @@ class Scheduler:
 
     def _sent(self, ticket: Ticket, route: str, *, spilled: bool, now_s: float) -> Ticket:
         self._queues.starts += 1
-        self._in_flight[route] += 1
+        self.in_flight[route] += 1
         self._watts = self._watts.with_one_more()
-        return replace(ticket, started_s=now_s, route=route, spilled=spilled, plan=self._table.version)
+        return replace(ticket, started_s=now_s, route=route, spilled=spilled, plan=self.table.version)
 
     def _route(self, ticket: Ticket) -> tuple[str | None, bool]:
         """Choose by weight among routes with a free slot, else the least loaded route of the row."""
-        weights = self._table.by_cell[ticket.cell]
+        weights = self.table.by_cell[ticket.cell]
         chosen = self._round_robins[ticket.cell].choose(self._has_slot)
         if chosen is not None:
             return chosen, not all(map(self._has_slot, weights))
@@ -259,12 +225,12 @@ class Scheduler:
 
     def _able(self, row: int, *, without: str = "") -> list[str]:
         """Return the routes of a row with a free slot, the least loaded first."""
-        columns = range(len(self._table.output_tokens))
-        others = {route for column in columns for route in self._table.by_cell[row, column]} - {without}
+        columns = range(len(self.table.output_tokens))
+        others = {route for column in columns for route in self.table.by_cell[row, column]} - {without}
         return sorted(filter(self._has_slot, others), key=lambda route: (self._load(route), route))
 
     def _has_slot(self, route: str) -> bool:
-        return self._in_flight[route] < self._slots[route] and route not in self._closed
+        return self.in_flight[route] < self.slots[route] and route not in self._closed
 
     def _load(self, route: str) -> float:
-        return self._in_flight[route] / max(1, self._slots[route])
+        return self.in_flight[route] / max(1, self.slots[route])

@@ -8,32 +8,109 @@ Serve passes a new one to the running replicas without a restart.  An unusable c
 only a replica without any config fails, and Serve then fails the deployment.
 """
 
-from collections.abc import Mapping, MutableMapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 from pydantic import ValidationError
 from ray import serve
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
 
 from deploy.common.errors import PlanUnusableError
 from deploy.common.thread_calls import BlockingCalls
-from deploy.router.errors import NoReplicasError
+from deploy.router.errors import NoReplicasError, UpstreamError
 from deploy.router.ingress import refuse
-from deploy.router.metrics_backend import RayServeBackend
-from deploy.router.over_serve import ServeUpstream, present
+from deploy.router.metrics import RayServeBackend
+from deploy.router.openai import Question
+from deploy.router.proxy import Head
 from deploy.router.router import ReplicaCounts, Router, serve_lifespan
 from deploy.router.settings import SERVE_NAME, TABLE_PATH, RouterConfig, RouterSettings
 from deploy.router.table import RoutingTable
-from fleetwright.asgi import Receive, Send, answer_json, asks_for
-from fleetwright.expert_rollout.status_endpoint import PATH as MAPS_PATH
-from fleetwright.expert_rollout.status_endpoint import StatusEndpoint
+from fleetwright.expert_rollout.serve_engine import PATH as MAPS_PATH
+from fleetwright.expert_rollout.serve_engine import StatusEndpoint
+from fleetwright.serve import Receive, Send, answer_json, asks_for
 
 log = structlog.get_logger()
 
+METHOD = "answer_openai"
+# A replica that takes another user_config (UPDATING) is out of routing for a moment, and one that a restarted Serve
+# controller has yet to find (RECOVERING) is not; requests wait.  One on a draining node (PENDING_MIGRATION) serves.
+PRESENT = ("RUNNING", "UPDATING", "RECOVERING", "PENDING_MIGRATION")
 LONGEST_ANSWER_S = 900.0  # time of a replica that stops to finish its responses
 STATUS_S = 10.0  # for Serve's status, which may never arrive
 MAX_AT_ONCE = 100_000  # requests in one replica: the router has the queue, not Serve
+
+
+def present(replica_states: Mapping[str, int]) -> int:
+    """Return the replicas of a deployment that serve now or in a moment, by Serve's counts of replica states."""
+    return sum(replica_states.get(state, 0) for state in PRESENT)
+
+
+class ServeAnswer:
+    def __init__(self, generator: Any, head: Head, *, name: str) -> None:
+        self.head = head
+        self._generator = generator
+        self._name = name
+        self._over = False
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._generator:
+                yield chunk
+        except (RayError, RayServeException) as error:
+            raise UpstreamError(f"{self._name} failed during its response: {type(error).__name__}") from error
+        self._over = True
+
+    def close(self) -> None:
+        if not self._over:
+            self._generator.cancel()
+
+
+class ServeUpstream:
+    """Sends requests to one deployment of the same application by its handle.  Serve chooses the replica.
+
+    The engine implements one asynchronous generator (`fleetwright.serve` makes it from any ASGI application): it
+    yields status and headers first, then the parts of the body.
+    """
+
+    def __init__(self, name: str, handle: Any) -> None:
+        self._name = name
+        self._method = handle.options(method_name=METHOD, stream=True)
+        self._asking: set[asyncio.Future[Any]] = set()
+
+    async def ask(self, question: Question) -> ServeAnswer:
+        """Send once a replica has a slot.  Without a replica, a handle waits for ever (see `abandon`)."""
+        generator = self._method.remote(question.method, question.target, list(question.headers), question.body)
+        asking = asyncio.ensure_future(anext(aiter(generator)))
+        asking.add_done_callback(_looked_at)
+        self._asking.add(asking)
+        try:
+            await asyncio.wait({asking})
+        except asyncio.CancelledError:  # by the caller, in any state of the call
+            asking.cancel()
+            generator.cancel()
+            raise
+        finally:
+            self._asking.discard(asking)
+        if asking.cancelled():
+            generator.cancel()
+            raise UpstreamError(f"{self._name} has no replica")
+        try:
+            status, headers = asking.result()
+        except (RayError, RayServeException, StopAsyncIteration) as error:
+            raise UpstreamError(f"{self._name} did not respond: {type(error).__name__}") from error
+        return ServeAnswer(generator, Head(status=status, headers=headers), name=self._name)
+
+    def abandon(self) -> None:
+        """Cancel requests that wait for a replica or for the response of a last one that drains."""
+        for asking in self._asking:
+            asking.cancel()
+
+    async def close(self) -> None:
+        """Handles need no closing."""
 
 
 @dataclass
@@ -63,8 +140,6 @@ class App:
 
 
 class RouterReplica:
-    """One replica of the ingress."""
-
     def __init__(self, engines: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         self._engines = engines
         self._settings = RouterSettings.model_validate(settings)
@@ -72,11 +147,9 @@ class RouterReplica:
         self._app = App(maps=StatusEndpoint(engines) if self._settings.tell_expert_maps else None)
 
     def __serve_build_asgi_app__(self) -> App:
-        """Serve's hook."""
         return self._app
 
     async def reconfigure(self, config: Mapping[str, Any]) -> None:
-        """Apply Serve's `user_config`, at the start and whenever it changes."""
         router = self._app.router
         try:
             received = RouterConfig.model_validate(config)
@@ -130,6 +203,12 @@ def behind_router(
         **{"graceful_shutdown_timeout_s": LONGEST_ANSWER_S} | first | options,
     )
     return deployment.bind(dict(engines), (settings or RouterSettings()).model_dump(mode="json"))
+
+
+def _looked_at(asking: "asyncio.Future[Any]") -> None:
+    """Retrieve the exception of a call whose caller has gone, so that asyncio does not log it."""
+    if not asking.cancelled():
+        asking.exception()
 
 
 async def _nothing() -> None:

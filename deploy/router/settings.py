@@ -4,7 +4,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from deploy.router.scheduler import SchedulerSettings
 from deploy.router.table import RoutingTable
 from fleet.documents import Frozen
 from power.admission import LOW_PATIENCE_S
@@ -25,10 +24,6 @@ class RouterSettings(Frozen):
     tell_expert_maps: bool = Field(
         default=False, description="On Ray Serve: serve the replicas' expert map states at /fleetwright/expert-maps."
     )
-
-    @property
-    def scheduler(self) -> SchedulerSettings:
-        return SchedulerSettings(most_waiting=self.most_waiting, patience_s=self.patience_s)
 
 
 class PowerSource(Frozen):

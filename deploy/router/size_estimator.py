@@ -19,7 +19,6 @@ class TokensPerByte:
         self._seen = 0.0
 
     def observe(self, *, prompt_bytes: int, prompt_tokens: int) -> None:
-        """Add a count of the engine."""
         if prompt_bytes <= 0 or prompt_tokens <= 0:
             return
         self._seen = min(self._seen + 1.0, MEMORY_REQUESTS)
@@ -42,11 +41,9 @@ class Outputs:
 
     @property
     def edges(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the buckets of the counts."""
         return self._table.input_tokens, self._table.output_tokens
 
     def observe(self, *, row: int, caller: Hashable, output_tokens: int) -> None:
-        """Count an output that ended by itself."""
         for whose in {caller, None}:
             counts = self.counts.get((row, whose))
             if counts is None:
@@ -59,7 +56,6 @@ class Outputs:
             counts[self._table.column_of(output_tokens)] += 1.0
 
     def expected(self, *, row: int, caller: Hashable, most_tokens: float) -> list[float]:
-        """Return the shares of the columns for a request of this kind."""
         shares = _blend(self.counts.get((row, None)), self._planned[row])
         if caller is not None:
             shares = _blend(self.counts.get((row, caller)), shares)
@@ -84,7 +80,6 @@ def _plan(share: Sequence[float]) -> list[float]:
 
 
 def _blend(counts: Sequence[float] | None, before: Sequence[float]) -> list[float]:
-    """Blend observed counts with the plan's shares."""
     if counts is None:
         return list(before)
     total = sum(counts) + PLAN_WORTH_REQUESTS

@@ -84,7 +84,6 @@ class RoutingTable(Frozen):
 
     @cached_property
     def by_cell(self) -> Mapping[Cell, Mapping[str, float]]:
-        """Return the weights of every bucket, also of those that are not listed."""
         listed = {(cell.row, cell.column): cell.weights for cell in self.cells}
         return {
             (row, column): listed.get((row, column)) or listed[min(listed, key=lambda at: _apart(at, (row, column)))]

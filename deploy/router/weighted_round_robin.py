@@ -20,8 +20,6 @@ _TINY = 1e-9  # for rounding of sums of weights
 
 
 class WeightedRoundRobin(Generic[NameT]):
-    """One sequence of choices."""
-
     def __init__(self, weights: Mapping[NameT, float], *, credits_before: Mapping[NameT, float] | None = None) -> None:
         """`weights` need not sum to 1; names of weight 0 are never due.  Names that stay keep their credits."""
         total = sum(weights.values())
@@ -29,13 +27,8 @@ class WeightedRoundRobin(Generic[NameT]):
             raise ValueError(f"weights: {dict(weights)!r}; allowed: none below 0, and their sum above 0")
         self._weights = {name: weight / total for name, weight in weights.items() if weight > 0.0}
         before = credits_before or {}
-        self._credits = {name: before.get(name, 0.0) for name in self._weights}
+        self.credits = {name: before.get(name, 0.0) for name in self._weights}
         self._slack = 1.0 / (2 * len(self._weights) - 2) if len(self._weights) > 1 else 0.0
-
-    @property
-    def credits(self) -> Mapping[NameT, float]:
-        """Return the credit of each name, in choices."""
-        return dict(self._credits)
 
     def choose(self, usable: Callable[[NameT], bool] = lambda _name: True) -> NameT | None:
         """Return the next name among those that can be chosen; None, without effect, when there is none."""
@@ -43,14 +36,14 @@ class WeightedRoundRobin(Generic[NameT]):
         if not able:
             return None
         for name, weight in self._weights.items():
-            self._credits[name] = min(MAX_CREDIT, self._credits[name] + weight)
+            self.credits[name] = min(MAX_CREDIT, self.credits[name] + weight)
         chosen = min(able, key=self._due)
-        self._credits[chosen] = max(-MAX_CREDIT, self._credits[chosen] - 1.0)
+        self.credits[chosen] = max(-MAX_CREDIT, self.credits[chosen] - 1.0)
         return chosen
 
     def _due(self, name: NameT) -> tuple[bool, float]:
         """Order eligible names first, then the name that would exceed the bound soonest."""
-        credit = self._credits[name]
+        credit = self.credits[name]
         if credit < self._slack - _TINY:
             return True, -credit
         return False, (1.0 - self._slack - credit) / self._weights[name]

@@ -67,7 +67,6 @@ class Sample(NamedTuple):
     rows: Ints
 
     def observations(self) -> list[Observation]:
-        """Return the observations: the poll first, then each peer."""
         at_s, node, of_row = self.at_s, self.node, Socket._make
         rows = zip(self.peers.tolist(), self.rows.tolist(), strict=True)
         poll = Observation(at_s, node, SocketPoll(len(self.peers)))
@@ -75,8 +74,6 @@ class Sample(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """The shape of a message; sizes are in words."""
-
     words: int
     info_at: int
     info_words: int
@@ -124,7 +121,6 @@ class DumpReader:
         return self._known, [words[order] for (words, _), order in ordered if len(order)]
 
     def _look_up(self, parts: list[tuple[Words, Shape]]) -> None:
-        """Find the peers of all sockets again, because other sockets may have come and gone."""
         self._orders, groups = [], []
         for words, shape in parts:
             peer = self._peer(words)
@@ -137,7 +133,6 @@ class DumpReader:
             self._known = tuple(_group(*group) for group in groups)
 
     def _peer(self, words: Words) -> Ints:
-        """Return the node that each message's socket leads to."""
         targets = words[:, _TARGET : _TARGET + 4].tobytes()
         peer = np.array([self._node_of.get(targets[at : at + 16], -1) for at in range(0, len(targets), 16)], np.int64)
         if len(self._ignored_ports):
@@ -179,7 +174,6 @@ def shapes(dump: Dump) -> Iterator[tuple[Words, Shape]]:
 
 
 def _sorted_out(dump: bytes) -> Iterator[tuple[Words, Shape]]:
-    """Yield (messages x words, their shape) of a dump with several shapes, reading one message at a time."""
     by_shape: dict[Shape, list[bytes]] = {}
     at = 0
     while at + MESSAGE_BYTES <= len(dump):

@@ -1,35 +1,42 @@
-"""Makes a recorder or a prober from a `Recording`."""
+"""Makes a recorder or a prober from a `Recording`, which an agent reads from a `RecordingFile`."""
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Self
 from urllib.parse import urlsplit
 
+from pydantic import Field, model_validator
+
+from deploy.common.credentials import read_token_file
 from deploy.telemetry.exporters import dcgm_source, xpu_timer_source
 from deploy.telemetry.flight_recorder import FlightSource
 from deploy.telemetry.folder import RecordingFolder, refuse_other_run
 from deploy.telemetry.inbox import Inbox
-from deploy.telemetry.peer_discovery import Talking
+from deploy.telemetry.netlink import namespace_path
 from deploy.telemetry.peers import Peers
-from deploy.telemetry.ports import PortSource
-from deploy.telemetry.prober import Prober
+from deploy.telemetry.ports import SYSFS, PortSource
+from deploy.telemetry.prober import MAX_BYTES, MIN_BYTES, Prober
 from deploy.telemetry.processes import ProcessSource
 from deploy.telemetry.ras import RasSource
-from deploy.telemetry.recorder import Recorder, Sink
+from deploy.telemetry.recorder import Recorder, Sink, Sockets
 from deploy.telemetry.sender import Sender
 from deploy.telemetry.sockets import SocketSource
-from deploy.telemetry.sources import Source
-from deploy.telemetry.threaded_source import ThreadedSource
+from deploy.telemetry.sources import Source, ThreadedSource
+from faults.observations import Observation
 from faults.readers import ParseErrors
 from faults.readers.job_map import JobMap
-from fleet.documents import RuleError
+from fleet.documents import Frozen, RuleError, Violation
 
 MAX_HELD: Final = 16  # polls
+POLLED_EVERY_S: Final = 5.0  # by a prober: each poll is a dump; a new peer is found after this time at most
 HELD_S: Final = 1.0  # polls without changes are written together this often
 _PORTS: Final = {"http": 80, "https": 443}
+OTHERS: Final = ("inbox", "flights", "infiniband", "dcgm", "xpu_timer")  # of the recorder's own sources
+Url = Annotated[str, Field(pattern=r"^https?://[^\s/]+(/\S*)?$", max_length=1000)]
+Port = Annotated[int, Field(ge=1, le=65_535)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +68,12 @@ class Recording:
 
     @property
     def job_map(self) -> JobMap:
-        """Return the job's ranks on its nodes, with addresses."""
         ranks = range(self.peers.nodes * self.ranks_per_node)
         rank_node = tuple(rank // self.ranks_per_node for rank in ranks)
         return JobMap(self.peers.nodes, rank_node, hosts=self.peers.node_of)
 
 
 def settle_memory() -> None:
-    """Exclude what is loaded from later garbage collections."""
     gc.collect()
     gc.freeze()
 
@@ -105,6 +110,95 @@ def recorder_of(recording: Recording, *, started_s: float, tally: ParseErrors | 
     )
 
 
+class Talking:
+    """A `Source` without observations that keeps a separate prober's peers up to date by occasional polls.
+
+    After a failed poll the last peers stay.
+    """
+
+    name = "sockets"
+    period_s = POLLED_EVERY_S
+
+    def __init__(self, sockets: Sockets) -> None:
+        self._sockets = sockets
+
+    def poll(self, now_s: float) -> Sequence[Observation]:
+        self._sockets.poll(now_s, wanted=True)
+        return ()
+
+    def close(self) -> None:
+        self._sockets.close()
+
+
+class RecordingFile(Frozen):
+    """What to record of one job on this node, and where to send it."""
+
+    peers: Annotated[dict[str, int], Field(min_length=1)]  # the job's nodes by address, this node included
+    node: Annotated[int, Field(ge=0)] = 0
+    ranks_per_node: Annotated[int, Field(ge=1, le=64)] = 1
+    pids: dict[Annotated[int, Field(ge=0)], Annotated[int, Field(gt=0)]] = Field(default_factory=dict)  # by rank
+    hz: Annotated[float, Field(ge=0.1, le=100)] = 4.0
+    netns: str | None = None  # default: that of the first process, otherwise this one's
+    ignored_ports: tuple[Port, ...] = ()
+    inbox: Path | None = None
+    flights: Path | None = None
+    infiniband: bool = False
+    dcgm: Url | None = None
+    xpu_timer: Url | None = None
+    probe_bytes: Annotated[int, Field(ge=MIN_BYTES, le=MAX_BYTES)] | None = None
+    probe_every_s: Annotated[float, Field(ge=0.1, le=3600)] = 0.5
+    probes_only: bool = False
+    output: Path | None = None
+    send: Url | None = None
+    token_file: Path | None = None  # that the monitor expects
+    budget_bytes_per_s: Annotated[float, Field(ge=100, le=1e6)] = 1000.0
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        RuleError.raise_for(self._violations())
+        return self
+
+    def _violations(self) -> Iterator[Violation]:
+        if self.output is None and self.send is None:
+            yield ("output",), "no destination: give output, send, or both"
+        if self.probes_only and self.probe_bytes is None:
+            yield ("probe_bytes",), "expected the size of a train, since probes are the only source"
+        for name in OTHERS if self.probes_only else ():
+            if getattr(self, name):
+                yield (name,), "leave it to the node's recorder: probes_only sends probes and nothing else"
+        try:
+            peers = Peers(self.peers)
+        except RuleError as error:
+            yield ("peers",), str(error)
+        else:
+            if violation := peers.violation_of(self.node):
+                yield ("node",), f"{self.node} {violation}"
+
+    def recording(self) -> Recording:
+        return Recording(
+            node=self.node,
+            peers=Peers(self.peers),
+            period_s=1.0 / self.hz,
+            namespace=namespace_path(name=self.netns, pid=next(iter(self.pids.values()), None)),
+            pid_of=self.pids,
+            ranks_per_node=self.ranks_per_node,
+            ignored_ports=frozenset(self.ignored_ports),
+            inbox=self.inbox,
+            probe_bytes=self.probe_bytes,
+            probe_every_s=self.probe_every_s,
+            probes_only=self.probes_only,
+            infiniband=SYSFS if self.infiniband else None,
+            flights=self.flights,
+            dcgm=self.dcgm,
+            xpu_timer=self.xpu_timer,
+            folder=self.output,
+            monitor_url=self.send,
+            token=read_token_file(self.token_file) if self.token_file else None,
+            budget_bytes_per_s=self.budget_bytes_per_s,
+            held_s=HELD_S,
+        )
+
+
 def _own_ports(recording: Recording) -> frozenset[int]:
     """Return the monitor's port: the recorder's connections to it are not the job's."""
     if recording.monitor_url is None:
@@ -114,7 +208,6 @@ def _own_ports(recording: Recording) -> frozenset[int]:
 
 
 def _sources(recording: Recording, tally: ParseErrors, sockets: SocketSource) -> Iterator[Source]:
-    """Yield the sources, each opened on demand."""
     if recording.probes_only:
         yield Talking(sockets)
         yield from _probers(recording, tally, sockets)
@@ -143,7 +236,6 @@ def _slow_sources(recording: Recording, tally: ParseErrors) -> Iterator[Source]:
 
 
 def _probers(recording: Recording, tally: ParseErrors, sockets: SocketSource) -> list[Source]:
-    """Return one prober, or none if not requested."""
     if recording.probe_bytes is None:
         return []
     prober = Prober(

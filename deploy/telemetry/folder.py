@@ -15,15 +15,28 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 
 from deploy.telemetry.diag import Sample
-from deploy.telemetry.jsonl import line_of
 from faults.detector import Job
-from faults.observations import Observation
+from faults.observation_jsonl import KIND_NAMES
+from faults.observations import Collective, Heartbeat, Observation, PointToPoint
 from faults.readers.run import RUN, parse_run
 from fleet.documents import RuleError
 from fleet.errors import FleetwrightError
 
+Line = dict[str, Any]
 EARLY_S: Final = 0.05  # polls are a little early or late
 _encoded: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def line_of(observation: Observation) -> tuple[str, Line]:
+    """Return (file, line).  Ranks have their own files; other observations of a node share one file."""
+    values = observation.values
+    if isinstance(values, Heartbeat) and observation.rank is not None:
+        return f"hb_rank{observation.rank}.jsonl", _heartbeat(observation.at_s, observation.rank, values)
+    if isinstance(values, Collective) and observation.rank is not None:
+        return f"coll_rank{observation.rank}.jsonl", _collective(values)
+    if isinstance(values, PointToPoint) and observation.rank is not None:
+        return f"coll_rank{observation.rank}.jsonl", _pass(values)
+    return f"seen_node{observation.node}.jsonl", _observed(observation)
 
 
 class OtherRunError(FleetwrightError):
@@ -60,14 +73,12 @@ class RecordingFolder:
         self._held.extend(observations)
 
     def flush(self) -> None:
-        """Write what was held long enough."""
         now_s = self._steady_s()
         if self._held and now_s - self._written_s > self._held_s - EARLY_S:
             self._written_s = now_s
             self._write_out()
 
     def close(self) -> None:
-        """Write the remaining lines and close every file."""
         try:
             self._write_out()
         finally:
@@ -98,7 +109,6 @@ class RecordingFolder:
 
 
 def refuse_other_run(path: Path, *, run: Mapping[str, Any]) -> None:
-    """Compare with the folder's run.json.  Raise OtherRunError."""
     file = path / RUN
     try:
         there, here = parse_run(file.read_bytes()).job, parse_run(json.dumps(run).encode()).job
@@ -106,6 +116,50 @@ def refuse_other_run(path: Path, *, run: Mapping[str, Any]) -> None:
         return  # absent, being written by another recorder, or invalid: a replay reports that
     for field, theirs, ours in _differences(there, here):
         raise OtherRunError(f"{file}: {field}: is {theirs} there and {ours} here, expected a folder of its own")
+
+
+def _heartbeat(at_s: float, rank: int, beat: Heartbeat) -> Line:
+    return {
+        "t": round(at_s, 6),
+        "rank": rank,
+        "enq": beat.entered,
+        "done": beat.finished,
+        "op": beat.op,
+        "step": beat.step,
+        "phase": beat.phase,
+    }
+
+
+def _collective(done: Collective) -> Line:
+    line: Line = {"seq": done.seq, "op": done.op, "n": done.size_bytes, "t0": done.arrived_s, "t1": done.finished_s}
+    if done.step is not None:
+        line["step"] = done.step
+    if done.group:
+        line["group"] = done.group
+    return line
+
+
+def _pass(done: PointToPoint) -> Line:
+    line: Line = {
+        "op": "p2p",
+        "src": done.source,
+        "dst": done.to,
+        "n": done.size_bytes,
+        "t0": done.called_s,
+        "tr": done.received_s,
+        "ts": done.sent_s,
+    }
+    if done.step is not None:
+        line["step"] = done.step
+    return line
+
+
+def _observed(observation: Observation) -> Line:
+    line: Line = {"t": round(observation.at_s, 6), "node": observation.node}
+    for key in ("rank", "peer"):
+        if (value := getattr(observation, key)) is not None:
+            line[key] = value
+    return line | {"kind": KIND_NAMES[type(observation.values)], "v": list(observation.values)}
 
 
 def _differences(there: Job, here: Job) -> Iterator[tuple[str, object, object]]:

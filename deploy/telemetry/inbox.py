@@ -61,7 +61,6 @@ class Inbox:
         return seen
 
     def close(self) -> None:
-        """Remove the socket's path."""
         self._closing.set()
         with contextlib.suppress(OSError):
             self._path.unlink()  # while this process owns it: after the close another process may bind it
@@ -113,7 +112,6 @@ class LateInbox:
 
 
 def _make_way(path: Path) -> None:
-    """Remove a socket that no process listens on."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -132,7 +130,6 @@ def _is_dead(path: Path) -> bool:
 
 
 def parse_rank_line(line: bytes, *, job_map: JobMap) -> list[Observation]:
-    """Parse a line of a datagram.  Raise MalformedError."""
     try:
         record = json.loads(line)
         parse = _PARSERS[record["k"]]

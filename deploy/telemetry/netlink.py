@@ -16,11 +16,17 @@ import struct
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from deploy.telemetry.netlink_buffers import Frames
+import numpy as np
+from numpy.typing import NDArray
+
 from deploy.telemetry.peers import Address
 
+Words = NDArray[np.uint32]
+LINE_BYTES: Final = 64  # rows begin at cache lines
+_receive: Final = ctypes.CDLL(None, use_errno=True).recvmmsg
+_receive.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
 NETLINK_SOCK_DIAG: Final = 4
 SOCK_DIAG_BY_FAMILY: Final = 20
 TCPDIAG_GETSOCK: Final = 18
@@ -44,6 +50,75 @@ _REFUSED: Final = frozenset({errno.EINVAL, errno.ENOENT, errno.EOPNOTSUPP, errno
 NAMED: Final = Path("/run/netns")
 
 
+class _Vector(ctypes.Structure):
+    """Struct iovec."""
+
+    _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+class _Head(ctypes.Structure):
+    """Struct msghdr."""
+
+    _fields_ = (
+        ("name", ctypes.c_void_p),
+        ("name_size", ctypes.c_uint),
+        ("vectors", ctypes.c_void_p),
+        ("vector_count", ctypes.c_size_t),
+        ("control", ctypes.c_void_p),
+        ("control_size", ctypes.c_size_t),
+        ("flags", ctypes.c_int),
+    )
+
+
+class _Message(ctypes.Structure):
+    """Struct mmsghdr."""
+
+    _fields_ = (("head", _Head), ("size", ctypes.c_uint))
+
+
+class Frames:
+    """Buffers for the kernel's replies at several polls: polls x sockets x `width` octets in one block of memory.
+
+    A netlink reply is one datagram.  recvmmsg(2) receives many of them in one call, each at its own place.  The places
+    form a matrix, so that all polls are read together later without a copy.
+    """
+
+    def __init__(self, *, polls: int, sockets: int, width: int) -> None:
+        self.polls, self.sockets = polls, sockets
+        self.width = -(-width // LINE_BYTES) * LINE_BYTES
+        self.octets = bytearray(polls * sockets * self.width)
+        self.words: Words = np.frombuffer(self.octets, "<u4").reshape(polls, sockets, self.width // 4)
+        self._vectors, self._messages = self._places()
+        self._first = ctypes.addressof(self._messages)
+
+    def receive(self, netlink: socket.socket, *, poll: int, first: int, count: int) -> bool:
+        """Return whether as many replies were waiting.  They go to the rows from `first` on."""
+        at = self._first + (poll * self.sockets + first) * ctypes.sizeof(_Message)
+        return bool(_receive(netlink.fileno(), at, count, socket.MSG_DONTWAIT, None) == count)
+
+    def put(self, parts: Sequence[Words], *, poll: int) -> None:
+        first = 0
+        for words in parts:
+            self.words[poll, first : first + len(words), : words.shape[1]] = words
+            first += len(words)
+
+    def column(self, octet: int, *, poll: int, rows: slice) -> bytearray:
+        """Return one octet of each message of a poll: faster than numpy for few messages."""
+        begin = poll * self.sockets * self.width + octet
+        return self.octets[begin + rows.start * self.width : begin + (rows.stop - 1) * self.width + 1 : self.width]
+
+    def _places(self) -> tuple[Any, Any]:
+        """Return an iovec and a header for each place.  Their targets must live as long as they do."""
+        count = self.polls * self.sockets
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self.octets)) if count else 0
+        vectors = (_Vector * count)()
+        messages = (_Message * count)()
+        for at, (vector, message) in enumerate(zip(vectors, messages, strict=True)):
+            vector.base, vector.size = base + at * self.width, self.width
+            message.head.vectors, message.head.vector_count = ctypes.addressof(vector), 1
+        return vectors, messages
+
+
 class _Request(NamedTuple):
     kind: int
     body: bytes
@@ -51,17 +126,6 @@ class _Request(NamedTuple):
     def numbered(self, sequence: int) -> bytes:
         size = HEADER.size + len(self.body)
         return HEADER.pack(size, self.kind, NLM_F_REQUEST_DUMP, sequence, 0) + self.body
-
-
-def _of_both_families(chosen: bytes) -> _Request:
-    # inet_diag_req: family, lengths of two addresses, idiag_ext, an inet_diag_sockid of zeros (any), states, dbs
-    return _Request(TCPDIAG_GETSOCK, struct.pack("=BBBB48xII", 0, 0, 0, INFO_WANTED, ESTABLISHED, 0) + chosen)
-
-
-def _of_family(family: int, chosen: bytes) -> _Request:
-    # inet_diag_req_v2: sdiag_family, sdiag_protocol, idiag_ext, pad, idiag_states, an inet_diag_sockid of zeros
-    head = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, INFO_WANTED, ESTABLISHED)
-    return _Request(SOCK_DIAG_BY_FAMILY, head + chosen)
 
 
 class Query(NamedTuple):
@@ -140,16 +204,6 @@ class DiagSocket:
         return end, end < at + size
 
 
-def _messages_end(buffer: bytearray, at: int, size: int) -> int:
-    """Return where the end mark begins: it comes alone, or as the last message of a datagram."""
-    mark = at + size - HEADER.size - 4  # its body is one int
-    if mark >= at:
-        length, kind = struct.unpack_from("=IH", buffer, mark)
-        if kind == NLMSG_DONE and length == HEADER.size + 4:
-            return mark
-    return at + size
-
-
 def bytecode(targets: Sequence[Address]) -> bytes:
     """Return the filter attribute for connections to these addresses.
 
@@ -167,6 +221,46 @@ def bytecode(targets: Sequence[Address]) -> bytes:
         code += struct.pack("=BBH", _JUMP, 4, left)
         left -= 4
     return struct.pack("=HH", 4 + len(code), INET_DIAG_REQ_BYTECODE) + code
+
+
+def enter_namespace(namespace: Path) -> None:
+    """Move the calling thread into a network namespace.  Python has os.setns from 3.12 on."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    handle = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if libc.setns(handle, CLONE_NEWNET) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(namespace))
+    finally:
+        os.close(handle)
+
+
+def namespace_path(*, name: str | None = None, pid: int | None = None) -> Path | None:
+    """Return an `ip netns` namespace by name, a process's by id; None: the namespace of this process."""
+    if name is not None:
+        return Path(name) if "/" in name else NAMED / name
+    return Path(f"/proc/{pid}/ns/net") if pid is not None else None
+
+
+def _of_both_families(chosen: bytes) -> _Request:
+    # inet_diag_req: family, lengths of two addresses, idiag_ext, an inet_diag_sockid of zeros (any), states, dbs
+    return _Request(TCPDIAG_GETSOCK, struct.pack("=BBBB48xII", 0, 0, 0, INFO_WANTED, ESTABLISHED, 0) + chosen)
+
+
+def _of_family(family: int, chosen: bytes) -> _Request:
+    # inet_diag_req_v2: sdiag_family, sdiag_protocol, idiag_ext, pad, idiag_states, an inet_diag_sockid of zeros
+    head = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, INFO_WANTED, ESTABLISHED)
+    return _Request(SOCK_DIAG_BY_FAMILY, head + chosen)
+
+
+def _messages_end(buffer: bytearray, at: int, size: int) -> int:
+    """Return where the end mark begins: it comes alone, or as the last message of a datagram."""
+    mark = at + size - HEADER.size - 4  # its body is one int
+    if mark >= at:
+        length, kind = struct.unpack_from("=IH", buffer, mark)
+        if kind == NLMSG_DONE and length == HEADER.size + 4:
+            return mark
+    return at + size
 
 
 def _condition(target: Address) -> bytes:
@@ -196,22 +290,3 @@ def _open_inside(namespace: Path) -> socket.socket:
     if failed:
         raise failed[0]
     return made[0]
-
-
-def enter_namespace(namespace: Path) -> None:
-    """Move the calling thread into a network namespace.  Python has os.setns from 3.12 on."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    handle = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if libc.setns(handle, CLONE_NEWNET) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(namespace))
-    finally:
-        os.close(handle)
-
-
-def namespace_path(*, name: str | None = None, pid: int | None = None) -> Path | None:
-    """Return an `ip netns` namespace by name, a process's by id; None: the namespace of this process."""
-    if name is not None:
-        return Path(name) if "/" in name else NAMED / name
-    return Path(f"/proc/{pid}/ns/net") if pid is not None else None

@@ -34,7 +34,6 @@ class Peers:
         return tuple(ipaddress.ip_address(text) for text in self.node_of)
 
     def violation_of(self, node: int) -> str | None:
-        """Return the reason why a node is not one of the job's."""
         nodes = sorted(set(self.node_of.values()))
         if node in nodes:
             return None

@@ -12,8 +12,6 @@ _OF_A_PORT: Final = ("ports/*/state", "ports/*/rate", "ports/*/counters/*", "por
 
 
 class PortSource:
-    """Reads all ports of one node."""
-
     name = "ports"
 
     def __init__(self, *, node: int, tally: ParseErrors, root: Path = SYSFS, period_s: float = 5.0) -> None:
@@ -21,7 +19,6 @@ class PortSource:
         self._node, self._tally, self._root = node, tally, root
 
     def poll(self, now_s: float) -> list[Observation]:
-        """Return one observation per port.  Unreadable files are skipped."""
         texts: dict[str, str] = {}
         for device in sorted(self._root.iterdir()):
             for pattern in _OF_A_PORT:

@@ -52,7 +52,6 @@ class Awaited:
 
 
 def is_reply(message: bytes) -> bool:
-    """Recognize a reply by its mark and its size."""
     return len(message) == REPLY.size and message.startswith(MARK)
 
 

@@ -10,7 +10,7 @@ rate, by the receiver's clock alone; the shaper's burst is in the first half.
 ECMP hashes ports (RFC 2992).  A node sends from PORTS source ports in rotation, so the trains of a pair take several
 paths, and the fastest of them avoids the busy ones.
 
-Peers come from the job's sockets (`peer_discovery`), before that from the order of node indices.  Peers take turns in
+Peers come from the job's sockets (`factory.Talking`), before that from the order of node indices.  Peers take turns in
 ring order.  Turns are counted from the epoch, so nodes with equally many peers are at the same distance, and a node
 receives one train a turn.  There are at most MAX_PER_S turns a second.  Of two turns in one poll the second train waits
 behind the first on a slow sender's link; the number of turns is even, so a pair always has the same place.  A train
@@ -67,8 +67,6 @@ class _Head(NamedTuple):
 
 @dataclass(slots=True)
 class _Train:
-    """The received part of a train."""
-
     head: _Head
     missing: set[int]
     size_bytes: int = 0
@@ -76,7 +74,6 @@ class _Train:
     received_s: float = 0.0
 
     def probe(self) -> Probe:
-        """Return the probe of the whole train."""
         return Probe(self.size_bytes, self.head.sent_s, self.received_s, self._tail_s())
 
     def _tail_s(self) -> float | None:
@@ -173,7 +170,6 @@ class Prober:
             self._awaited.sent(other, self._sent, sent_s)
 
     def _received(self) -> Iterator[tuple[bytes, str, float]]:
-        """Yield each waiting datagram, its sender and its arrival."""
         for _ in range(MAX_DATAGRAMS):
             try:
                 message, ancillary, _flags, where = self._socket.recvmsg(DATAGRAM_BYTES + 1, ANCILLARY_BYTES)
@@ -223,7 +219,6 @@ class Prober:
 
 
 def train(node: int, number: int, *, sent_s: float, size_bytes: int) -> Iterator[bytes]:
-    """Yield the datagrams of one probe, `size_bytes` together."""
     count = ceil(size_bytes / DATAGRAM_BYTES)
     for datagram in range(count):
         size = size_bytes // count + (datagram < size_bytes % count)
@@ -246,7 +241,6 @@ def neighbours(node: int, peers: Peers) -> list[int]:
 
 
 def _addresses(peers: Peers) -> dict[int, str]:
-    """Return the first address of each node."""
     return {node: address for address, node in reversed(list(peers.node_of.items()))}
 
 

@@ -19,8 +19,6 @@ MAX_BYTES: Final = 4096
 
 
 class ProcessSource:
-    """Observes the ranks of this node by process id."""
-
     name = "processes"
 
     def __init__(self, *, node: int, pid_of: Mapping[int, int], proc: Path = PROC, period_s: float = 0.25) -> None:
@@ -33,7 +31,6 @@ class ProcessSource:
         self._waits = {pid: self._opened(pid, "schedstat") for pid in pid_of.values()}
 
     def poll(self, now_s: float) -> list[Observation]:
-        """Return one observation per rank; the state of a missing process is `gone`."""
         return [Observation(now_s, self._node, self._state(pid), rank=rank) for rank, pid in self._pid_of.items()]
 
     def close(self) -> None:

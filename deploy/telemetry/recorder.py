@@ -7,9 +7,11 @@ All nodes poll at whole periods of the wall clock: the bytes that one end has se
 one time, separate late data from late acknowledgements (docs/explanation/faults/slow.md).
 """
 
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from math import floor, inf
@@ -26,6 +28,7 @@ log = structlog.get_logger()
 
 MAX_LATE: Final = 1000  # periods
 MAX_SLEEP_S: Final = 0.25
+END_S = 10 * MAX_SLEEP_S  # to write the remaining observations
 
 
 class Sockets(Protocol):
@@ -33,15 +36,12 @@ class Sockets(Protocol):
 
     def poll(self, now_s: float, *, wanted: bool) -> Sequence[Sample]:
         """Return samples of all peers: this poll and those held before, or none if none is `wanted` yet."""
-        ...
 
     def held(self) -> Sequence[Sample]:
         """Return the held polls."""
-        ...
 
     def close(self) -> None:
         """Close the sockets."""
-        ...
 
 
 class Sink(Protocol):
@@ -49,23 +49,18 @@ class Sink(Protocol):
 
     def is_due(self) -> bool:
         """Return whether the sink forwards at the end of this poll and so needs the newest samples."""
-        ...
 
     def sample(self, sample: Sample) -> None:
         """Take one poll of the sockets."""
-        ...
 
     def observed(self, observations: Sequence[Observation]) -> None:
         """Take other observations."""
-        ...
 
     def flush(self) -> None:
         """End a poll."""
-        ...
 
     def close(self) -> None:
         """End the recording."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +107,6 @@ class Recorder:
         return self.tally
 
     def poll(self) -> None:
-        """Poll everything that is due, once."""
         self.tally.polls += 1
         if self._sockets is not None:
             self._poll_sockets(self._sockets)
@@ -187,3 +181,30 @@ class Recorder:
             self.tally.late_polls += max(0, turn - self._turn - 1) if turn - self._turn < MAX_LATE else 0
         self._turn = turn
         return turn * self._period_s - now_s
+
+
+@contextmanager
+def record_in_background(recorder: Recorder) -> Iterator[None]:
+    """Record until the block ends.  The block continues if the recorder fails."""
+    stop = threading.Event()
+    thread = threading.Thread(target=_run, args=(recorder, stop), name="recorder", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:  # no thread can be started
+        log.warning("recorder_not_started", reason=str(error))
+        yield
+        return
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(END_S)
+        tally = recorder.tally
+        log.info("recorded", polls=tally.polls, observations=tally.observations, late_polls=tally.late_polls)
+
+
+def _run(recorder: Recorder, stop: threading.Event) -> None:
+    try:
+        recorder.run(stop)
+    except Exception:
+        log.exception("recorder_ended")

@@ -27,8 +27,6 @@ from faults.readers.job_map import JobMap
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRecorderSpec:
-    """What one node's recorder observes."""
-
     node: int  # its index in the job
     nodes: int
     rank_node: tuple[int, ...]
@@ -64,7 +62,6 @@ class Held:
         """Do nothing."""
 
     def taken(self) -> tuple[list[Sample], list[Observation]]:
-        """Return all buffered observations, once."""
         with self._lock:
             found = list(self._samples), list(self._others)
             self._samples.clear()
@@ -81,7 +78,6 @@ class NodeRecorderActor:
         self._thread.start()
 
     def take(self) -> bytes:
-        """Return the observations since the last call, encoded as a recorder's batch."""
         samples, others = self._held.taken()
         self._number += 1
         body, _held = encode(
@@ -96,7 +92,6 @@ class NodeRecorderActor:
         return body
 
     def close(self) -> None:
-        """Stop, and remove the inbox."""
         self._stop.set()
         self._thread.join(timeout=2.0)
 

@@ -17,7 +17,6 @@ import ray
 import structlog
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from deploy.fault_monitor.api_reporter import ApiReporter
 from deploy.fault_monitor.job_config import JobConfig
 from deploy.fault_monitor.loop import MonitorLoop
 from deploy.telemetry.batch_codec import WireError
@@ -33,8 +32,6 @@ PERIOD_S: Final = 0.5
 
 
 class NodeRecorderHandle(Protocol):
-    """One node's recorder."""
-
     async def take(self) -> bytes | None:
         """Return the observations since the last call; None without a reply."""
 
@@ -43,36 +40,26 @@ class NodeRecorderHandle(Protocol):
 
 
 OpenEye = Callable[[str, NodeRecorderSpec], NodeRecorderHandle]  # on a Ray node
-MakeLoop = Callable[[JobConfig, Sequence[str]], tuple[MonitorLoop, ApiReporter | None]]
+MakeLoop = Callable[[JobConfig, Sequence[str]], MonitorLoop]  # of a job, with the names of its nodes
 
 
 @dataclass(slots=True, kw_only=True)
 class _Watched:
-    """One monitored attempt."""
-
     view: RunView
     loop: MonitorLoop
-    reporter: ApiReporter | None
     eyes: tuple[NodeRecorderHandle, ...]
     reporting: asyncio.Task[None] | None = field(default=None)
 
 
+@dataclass(slots=True, kw_only=True)
 class RunMonitor:
-    """Monitors all runs of a cluster."""
-
-    def __init__(
-        self,
-        *,
-        look: Callable[[], Awaitable[RunsObserved]],
-        open_recorder: OpenEye,
-        make_loop: MakeLoop,
-        names: Callable[[str], str],
-        inbox: str | None,
-        doomed: Callable[[], Collection[Attempt]] = tuple,
-    ) -> None:
-        self._look, self._open_recorder, self._make_loop = look, open_recorder, make_loop
-        self._names, self._inbox, self._doomed = names, inbox, doomed
-        self._watched: dict[Attempt, _Watched] = {}
+    look: Callable[[], Awaitable[RunsObserved]]
+    open_recorder: OpenEye
+    make_loop: MakeLoop
+    names: Callable[[str], str]
+    inbox: str | None
+    doomed: Callable[[], Collection[Attempt]] = tuple
+    _watched: dict[Attempt, _Watched] = field(default_factory=dict)
 
     @property
     def attempts(self) -> frozenset[Attempt]:
@@ -84,7 +71,6 @@ class RunMonitor:
         return len(self._watched)
 
     async def run(self) -> None:
-        """Run until cancelled."""
         try:
             while True:
                 try:
@@ -96,11 +82,10 @@ class RunMonitor:
             self.close()
 
     async def turn(self) -> None:
-        """Fetch observations, read the statuses, evaluate the runs that still exist, and start new ones."""
         seen = {attempt: await self._taken(watched) for attempt, watched in self._watched.items()}
-        runs = (await self._look()).runs
+        runs = (await self.look()).runs
         standing = {(view.run, view.attempt): view for view in runs if view.phase is RunPhase.RUNNING}
-        for attempt in self._doomed():
+        for attempt in self.doomed():
             standing.pop(attempt, None)
         for attempt in self._watched.keys() - standing.keys():
             self._drop(self._watched.pop(attempt))
@@ -112,7 +97,6 @@ class RunMonitor:
                 self._watched[attempt] = self._begin(standing[attempt])
 
     def close(self) -> None:
-        """End all monitoring."""
         while self._watched:
             self._drop(self._watched.popitem()[1])
 
@@ -125,17 +109,17 @@ class RunMonitor:
         index = {node_id: at for at, node_id in enumerate(node_ids)}
         rank_node = tuple(index[place.node_id] for place in view.places)
         file = JobConfig(name=view.run[:200], nodes=len(node_ids), rank_node=rank_node)
-        loop, reporter = self._make_loop(file, [self._names(node_id) for node_id in node_ids])
-        eyes = tuple(self._open_recorder(node_id, self._spec(view, index, node_id)) for node_id in node_ids)
+        loop = self.make_loop(file, [self.names(node_id) for node_id in node_ids])
+        eyes = tuple(self.open_recorder(node_id, self._spec(view, index, node_id)) for node_id in node_ids)
         log.info("run_watched", run=view.run, attempt=view.attempt, ranks=len(view.places), nodes=len(node_ids))
-        watched = _Watched(view=view, loop=loop, reporter=reporter, eyes=eyes)
-        if reporter is not None:
-            watched.reporting = asyncio.get_running_loop().create_task(reporter.run())
+        watched = _Watched(view=view, loop=loop, eyes=eyes)
+        if loop.reporter is not None:
+            watched.reporting = asyncio.get_running_loop().create_task(loop.reporter.run())
         return watched
 
     def _spec(self, view: RunView, index: dict[str, int], node_id: str) -> NodeRecorderSpec:
         addresses = {place.address: index[place.node_id] for place in view.places}
-        inbox = self._inbox.replace(NODE_FIELD, node_id) if self._inbox is not None else None
+        inbox = self.inbox.replace(NODE_FIELD, node_id) if self.inbox is not None else None
         return NodeRecorderSpec(
             node=index[node_id],
             nodes=len(index),
@@ -191,12 +175,10 @@ class RayNodeRecorder:
         return body
 
     def close(self) -> None:
-        """Kill the recorder, because it may not reply."""
         ray.kill(self._handle, no_restart=True)
 
 
 def start_ray_recorder(node_id: str, spec: NodeRecorderSpec) -> NodeRecorderHandle:
-    """Start a recorder that is pinned to that node."""
     actor: Any = ray.remote(num_cpus=0)(NodeRecorderActor)
     there = NodeAffinitySchedulingStrategy(node_id, soft=False)
     return RayNodeRecorder(actor.options(scheduling_strategy=there).remote(spec))

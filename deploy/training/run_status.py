@@ -15,8 +15,6 @@ ANSWER_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunsObserved:
-    """All runs of a cluster."""
-
     runs: tuple[RunView, ...] = ()
     silent: frozenset[str] = frozenset()  # they exist and do not reply: their state is unknown
 

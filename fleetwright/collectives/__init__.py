@@ -3,8 +3,7 @@
     torch_ops        wraps the methods of ProcessGroup
     point_to_point   pairs sends and receives into passes
     progress         the rank's progress, as heartbeats report it
-    rank_reporter    progress and queue of one rank
-    queue            a bounded queue and its thread, so that the job never waits
+    rank_reporter    progress of one rank, and a bounded queue with its thread, so that the job never waits
     sinks            a recording folder, or the inbox of the node's recorder
     http_fallback    posts to the fault monitor while the inbox refuses
     ddp              DistributedDataParallel, which torch calls from C++

@@ -84,8 +84,6 @@ def _token(path: Path) -> str:
 
 
 class HttpFallback:
-    """Sends lines of a rank to the monitor."""
-
     def __init__(self, address: MonitorAddress, *, rank: int) -> None:
         self.taken = 0  # lines
         self.lost = 0  # of those: malformed, over the budget, or refused by the monitor
@@ -108,7 +106,6 @@ class HttpFallback:
         return True
 
     def close(self) -> None:
-        """Send the remaining lines, within `CLOSE_S`."""
         self._closing.set()
         self._go.set()
         if self._thread is not None:
@@ -147,7 +144,6 @@ class HttpFallback:
             self.lost = malformed + sender.sent.dropped
 
     def _hand_over(self, sender: "RankSender") -> int:
-        """Give the lines to the sender, and return the number of malformed lines."""
         malformed = 0
         for _ in range(len(self._waiting)):
             try:

@@ -17,8 +17,6 @@ MAX_UNPAIRED: Final = 64
 
 @dataclass(slots=True)
 class Half:
-    """A send or a receive."""
-
     sends: bool
     other: int  # rank at the other end
     size_bytes: int
@@ -37,7 +35,6 @@ class Passes:
         self._lock = threading.Lock()
 
     def begin(self, *, sends: bool, other: int, size_bytes: int, step: int | None) -> Half:
-        """Record the start of a send or a receive."""
         half = Half(sends, other, size_bytes, self._now_s(), step)
         with self._lock:
             partner = next((one for one in self._unpaired if one.sends is not sends), None)

@@ -19,8 +19,6 @@ LONG_S: Final = 1.0  # an operation under way for longer is reported before it e
 
 @dataclass(slots=True)
 class Operation:
-    """One collective of this rank."""
-
     number: int  # of the calls of this rank
     seq: int  # in its group
     op: str
@@ -32,7 +30,6 @@ class Operation:
     failed: bool = False
 
     def line(self, finished_s: float | None) -> Line:
-        """Return the operation as a line of the schema."""
         line: Line = {
             "seq": self.seq,
             "op": self.op,
@@ -65,7 +62,6 @@ class Progress:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, op: str, *, group: str, size_bytes: int) -> Operation:
-        """Record the call of a collective."""
         with self._lock:
             self._go_on()
             self.entered += 1

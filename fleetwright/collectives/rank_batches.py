@@ -13,8 +13,6 @@ MAX_TEXT: Final = 256
 
 
 class RankSender(BatchSender[list[Row]]):
-    """Sends the reports of one rank about itself."""
-
     def __init__(
         self, url: str, *, node: int, rank: int, ranks_per_node: int, token: str | None, budget_bytes_per_s: float
     ) -> None:

@@ -23,11 +23,9 @@ class Sink(Protocol):
 
     def put(self, kind: str, line: Line) -> None:
         """Take one record: `hb` or `coll`."""
-        ...
 
     def flush(self) -> None:
         """Make the lines available to readers."""
-        ...
 
     def close(self) -> None: ...
 
@@ -56,8 +54,6 @@ class FolderSink:
 
 @dataclass(slots=True)
 class RouteCounts:
-    """Records per route."""
-
     inbox: int = 0
     direct: int = 0  # handed to the fallback, which counts its own losses
     refused: int = 0  # by both, or by the inbox without a fallback: lost

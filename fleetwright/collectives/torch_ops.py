@@ -19,8 +19,7 @@ from typing import Any, Final
 
 from fleetwright.collectives.point_to_point import Ended, Passes, watched_work
 from fleetwright.collectives.progress import Operation, group_text
-from fleetwright.collectives.queue import QueueStats
-from fleetwright.collectives.rank_reporter import RankReporter
+from fleetwright.collectives.rank_reporter import QueueStats, RankReporter
 from fleetwright.collectives.sinks import NullSink, Sink, sink_from
 
 log = logging.getLogger(__name__)
@@ -67,15 +66,13 @@ class Watch:
 
     @property
     def tally(self) -> QueueStats:
-        """Return the counts of records written, dropped and failed."""
-        return self.reporter.tally
+        return self._queue.tally
 
     @property
     def active(self) -> bool:
         return bool(self._before)
 
     def start(self) -> "Watch":
-        """Start recording."""
         group_type = self._dist.ProcessGroup
         for name in (*OPERATIONS, *PASSES):
             if name in vars(group_type):
@@ -248,14 +245,12 @@ def through(work: Any) -> bool:
 
 
 def size_of(tensors: Any) -> int:
-    """Return the bytes of a tensor, or of a list of them."""
     if type(tensors) is list:
         return sum(map(size_of, tensors))
     return getattr(tensors, "nbytes", 0)
 
 
 def on_device(tensors: Any) -> bool:
-    """Return whether the first tensor lies on a GPU."""
     while type(tensors) is list and tensors:
         tensors = tensors[0]
     return getattr(tensors, "is_cuda", False)

@@ -31,16 +31,12 @@ class RefusedError(AgentError):
 
 
 class Agent(Protocol):
-    """The requests of a worker to its agent."""
-
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Send one request and return its reply, a JSON object.  Raise AgentError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentAccess:
-    """The agent's address and the worker's credentials."""
-
     address: str
     token_file: Path | None = None
     authority: Path | None = None
@@ -69,7 +65,6 @@ class AgentAccess:
         return access
 
     def check(self) -> None:
-        """Raise AgentError for an invalid address."""
         try:
             parts = urlsplit(self.address)
             there = bool(parts.path) if parts.scheme == "unix" else bool(parts.hostname) and parts.port != 0
@@ -118,8 +113,6 @@ class AgentAccess:
 
 
 class _UnixConnection(HTTPConnection):
-    """HTTP over a Unix socket."""
-
     def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=REPLY_S)
         self._path = path

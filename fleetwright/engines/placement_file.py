@@ -23,8 +23,6 @@ MAX_BYTES = 1 << 26  # 1000 layers of 4096 slots are 25 MB
 
 @dataclass(frozen=True)
 class MapShape:
-    """The engine's sizes."""
-
     layers: int  # MoE layers only
     experts: int
     slots: int
@@ -94,8 +92,6 @@ def settled(wanted: Ints, current: Ints, *, gpus: int) -> Ints:
 
 
 class PlacementFile:
-    """Reads the file again after it was replaced."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self._version: tuple[int, int, int] | None = None
@@ -130,11 +126,9 @@ def publish(text: str, path: Path) -> None:
 
 
 def describe(error: BaseException) -> str:
-    """Return an error as a reason in a log line."""
     return str(error) or type(error).__name__
 
 
 def as_map(value: Any) -> Ints:
-    """Return the engine's tensor, on any device, as an array."""
     found: Ints = np.asarray(value.cpu() if hasattr(value, "cpu") else value).astype(np.int64)
     return found

@@ -188,7 +188,6 @@ def _agent(environment: Mapping[str, str]) -> Agent | None:
 
 
 def _holder() -> str:
-    """Return the Ray actor's id, otherwise a unique name."""
     ray = sys.modules.get("ray")
     try:
         if ray is not None and ray.is_initialized() and (actor := ray.get_runtime_context().get_actor_id()):

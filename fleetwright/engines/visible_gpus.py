@@ -19,8 +19,6 @@ class UnknownGpusError(ValueError):
 
 
 class Gpu(NamedTuple):
-    """One GPU of the agent's list."""
-
     uuid: str
     name: str
 
@@ -67,7 +65,6 @@ def nvml_uuids() -> Sequence[str] | None:
 def _shown(
     listed: Sequence[Gpu], *, environment: Mapping[str, str], local: Callable[[], Sequence[str] | None]
 ) -> list[Gpu]:
-    """Return the GPUs of the worker's container."""
     if (visible := local()) is not None:
         by_uuid = {gpu.uuid: gpu for gpu in listed}
         if missing := [uuid for uuid in visible if uuid not in by_uuid]:

@@ -58,7 +58,6 @@ def register() -> None:
 
 
 def placed_policy(own: Any, source: PlacementFile, *, agree: Agreement) -> Any:
-    """Wrap vLLM's policy class."""
     reported: set[str] = set()
 
     def warn_once(reason: str) -> None:

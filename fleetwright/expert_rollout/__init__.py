@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fleetwright.expert_rollout.engines import FileThenRestart, LiveFile
     from fleetwright.expert_rollout.messages import EngineShape
-    from fleetwright.expert_rollout.serve_engine import MapReplica
-    from fleetwright.expert_rollout.status_endpoint import replica_statuses
+    from fleetwright.expert_rollout.serve_engine import MapReplica, replica_statuses
 
 _MODULES = {
     "EngineShape": "messages",
     "FileThenRestart": "engines",
     "LiveFile": "engines",
     "MapReplica": "serve_engine",  # needs Ray
-    "replica_statuses": "status_endpoint",
+    "replica_statuses": "serve_engine",
 }
 
 __all__ = ["EngineShape", "FileThenRestart", "LiveFile", "MapReplica", "replica_statuses"]

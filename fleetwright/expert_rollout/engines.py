@@ -39,11 +39,9 @@ class LiveFile:
         self.shape = shape
 
     def check(self, text: str) -> None:
-        """Check by the rules of the plug-in."""
         check_map_file(text, shape=self.shape)
 
     async def load(self, text: str | None) -> None:
-        """Replace the file at once; without a file vLLM balances by itself."""
         await asyncio.to_thread(put_file, text, self._path)
 
 
@@ -90,7 +88,6 @@ class FileThenRestart:
 
 
 def put_file(text: str | None, path: Path) -> None:
-    """Replace the file atomically, or remove it."""
     if text is None:
         path.unlink(missing_ok=True)
     else:

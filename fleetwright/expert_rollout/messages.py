@@ -1,16 +1,8 @@
 """The messages between controller and replicas: the order and the replica status.  Light to import.
 
-The order is in Ray Serve's `user_config` under the key `expert_map`, the same for all replicas of a deployment:
-
-    number    rises with each order
-    next      the map to load; null: the engine's own placement
-    good      the map of all replicas at the start of the rollout: new replicas start with it, a refusal returns to it
-    attempt   the operator's count of tries: a refusal is of one map and one attempt
-    refusal   why `next` was refused; from then on `good` is the goal
-    turn      the one replica that may change now
-
-A map travels as the engine's file, packed, with a digest of the file.  Orders come from outside, so every field is
-checked: a damaged order counts as none.
+The order is in Ray Serve's `user_config` under the key `expert_map`, the same for all replicas of a deployment.
+docs/explanation/runtime/expert-rollout.md describes its fields.  A map travels as the engine's file, packed, with a
+digest of the file.  Orders come from outside, so every field is checked: a damaged order counts as none.
 """
 
 import base64
@@ -62,8 +54,6 @@ class MapFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """The order for all replicas of a deployment."""
-
     number: int
     next: MapFile | None
     good: MapFile | None
@@ -94,8 +84,6 @@ class EngineShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaStatus:
-    """The status of one replica."""
-
     replica_id: str
     stamp: str  # of the last received user_config
     number: int  # of the last valid order; 0: none

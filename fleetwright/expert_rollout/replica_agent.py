@@ -56,11 +56,9 @@ class ReplicaAgent:
         return not self._serving.is_set()
 
     async def serving_again(self) -> None:
-        """Wait until the replica serves again."""
         await self._serving.wait()
 
     async def receive(self, user_config: Any) -> None:
-        """Receive a whole user_config, at start and at each change."""
         order = self._read(user_config)
         if order is not None:
             self._order, self._number = order, order.number
@@ -71,7 +69,6 @@ class ReplicaAgent:
         self._change_if_it_is_our_turn()
 
     def status(self) -> dict[str, Any]:
-        """Return the status for the controller (`messages.ReplicaStatus`)."""
         self._has_served = True
         return {
             "replica_id": self.replica_id,
@@ -85,7 +82,6 @@ class ReplicaAgent:
         }
 
     def check_health(self) -> None:
-        """Raise where this replica must be replaced."""
         self._has_served = True
         if self._broken is not None:
             raise BrokenError(self._broken)

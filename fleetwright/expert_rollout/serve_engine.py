@@ -8,12 +8,20 @@
 A draining replica forwards the requests that Serve still sends it to a sibling, before any part of a response.  Serve
 picks the sibling and may pick the same replica, which then reports this in a response header; the request is retried a
 little later.  Without another replica the response comes when this one serves again.  No request fails.
+
+`StatusEndpoint` serves the status of all replicas at the application's ingress:
+
+    GET /fleetwright/expert-maps?deployment=on-h100      {"replicas": [{...}, ...]}
+
+Serve does not address single replicas for a caller; a handle inside the application reaches all that take requests.
+The response reveals loaded placements, so the outer gateway should not forward this path.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, cast
+from urllib.parse import parse_qs
 
 from ray import serve
 from ray.exceptions import RayError
@@ -21,14 +29,16 @@ from ray.serve.exceptions import RayServeException
 
 from fleetwright.expert_rollout.engines import MapEngine
 from fleetwright.expert_rollout.replica_agent import DRAIN_S, ReplicaAgent
-from fleetwright.serve import AsgiApp, Part, answered
+from fleetwright.serve import AsgiApp, Part, Send, answer_json, answered
 
-METHOD, STATUS_METHOD = "answer_openai", "expert_map_status"
+METHOD = "answer_openai"
+STATUS_METHOD = "expert_map_status"
 OUT = b"x-fleetwright-out"  # in a response: this replica is draining; in a request: forwarded by this replica
 PAUSES_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 MISDIRECTED = 421
-
 Headers = list[tuple[bytes, bytes]]
+PATH = "/fleetwright/expert-maps"
+PATIENCE_S = 5.0
 
 
 class MapReplica:
@@ -47,11 +57,9 @@ class MapReplica:
         await self._agent.receive(user_config)
 
     async def check_health(self) -> None:
-        """Serve's hook for the replica's health."""
         self._agent.check_health()
 
     async def expert_map_status(self) -> dict[str, Any]:
-        """Return the status that the ingress collects from all replicas."""
         return self._agent.status()
 
     async def answer_openai(self, method: str, target: str, headers: Headers, body: bytes) -> AsyncIterator[Part]:
@@ -121,6 +129,38 @@ class _SiblingsAnswer:
         async for part in self._generator:
             yield part
         self._over = True
+
+
+class StatusEndpoint:
+    def __init__(self, handles: Mapping[str, Any], *, patience_s: float = PATIENCE_S) -> None:
+        self._handles = handles
+        self._patience_s = patience_s
+
+    async def __call__(self, scope: Mapping[str, Any], send: Send) -> None:
+        names = parse_qs(scope["query_string"].decode("latin-1")).get("deployment", [])
+        handle = self._handles.get(names[0]) if len(names) == 1 else None
+        if scope["method"] != "GET":
+            await answer_json(send, 405, {"error": "allowed: GET"})
+        elif handle is None:
+            await answer_json(send, 404, {"error": f"deployment must be one of: {', '.join(sorted(self._handles))}"})
+        else:
+            await self._tell(handle, send)
+
+    async def _tell(self, handle: Any, send: Send) -> None:
+        try:
+            replicas = await replica_statuses(handle, patience_s=self._patience_s)
+        except TimeoutError:
+            await answer_json(send, 504, {"error": f"some replicas did not answer within {self._patience_s:g} s"})
+        except (RayError, RayServeException) as error:
+            await answer_json(send, 503, {"error": f"the replicas are unreachable: {type(error).__name__}"})
+        else:
+            await answer_json(send, 200, {"replicas": replicas})
+
+
+async def replica_statuses(handle: Any, *, patience_s: float = PATIENCE_S) -> list[dict[str, Any]]:
+    """Return the status of each replica behind a handle; failing replicas are left out."""
+    answers = await handle.broadcast(STATUS_METHOD).results_async(timeout_s=patience_s, return_exceptions=True)
+    return [answer for answer in answers if isinstance(answer, dict)]
 
 
 def _is_out(head: Part) -> bool:

@@ -64,7 +64,6 @@ class WorkerWatch:
         self._reports += 1
 
     def close(self, *, well: bool) -> None:
-        """End the recording of the worker."""
         self._close(well)
 
 

@@ -23,8 +23,8 @@ from ray.train.v2._internal.execution.scaling_policy import (
     ScalingDecision,
 )
 
-from fleetwright.ray_train.process_state import TrainProcess
 from fleetwright.ray_train.run_status import RunView
+from fleetwright.ray_train.status_callback import TrainProcess
 
 log = logging.getLogger(__name__)
 

@@ -27,8 +27,6 @@ class RunPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLocation:
-    """The location of one rank."""
-
     rank: int
     node_id: str
     address: str
@@ -37,8 +35,6 @@ class RankLocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """The status of a run."""
-
     run: str
     attempt: int = 0  # worker groups started
     phase: RunPhase = RunPhase.STARTING
@@ -65,14 +61,12 @@ class RunStatusActor:
         return self._view
 
     def starting(self, resources: Mapping[str, float]) -> None:
-        """Record the start of a worker group; earlier ones are gone."""
         self._workers = {}
         self._view = replace(
             self._view, phase=RunPhase.STARTING, places=(), attempt_step=None, worker_resources=dict(resources)
         )
 
     def running(self, places: tuple[RankLocation, ...], workers: Mapping[int, Any]) -> None:
-        """Record that a worker group trains."""
         self._workers = dict(workers)
         self._view = replace(
             self._view,
@@ -83,11 +77,9 @@ class RunStatusActor:
         )
 
     def ending(self) -> None:
-        """Record that the worker group is being ended."""
         self._view = replace(self._view, phase=RunPhase.ENDING)
 
     def reported(self, step: int, *, checkpoint: bool) -> None:
-        """Record that all ranks have reported a step."""
         view = self._view
         self._view = replace(
             view,
@@ -98,7 +90,6 @@ class RunStatusActor:
         )
 
     def over(self) -> None:
-        """Record the end of the run."""
         self._workers = {}
         self._view = replace(self._view, phase=RunPhase.OVER, places=())
 

@@ -14,12 +14,22 @@ from typing import Any, Final
 import ray
 from ray.train.v2._internal.execution.callback import ControllerCallback, ReportCallback, WorkerGroupCallback
 
-from fleetwright.ray_train.process_state import TrainProcess
 from fleetwright.ray_train.run_status import RankLocation, create_run_status_actor
 
 log = logging.getLogger(__name__)
 
 REPLY_S: Final = 5.0
+
+
+class TrainProcess:
+    """State of one Train controller process: at most one run.
+
+    Our callbacks share it, because Ray copies each of them there separately.
+    """
+
+    status_actor: Any = None
+    workers: int = 0  # of the group that trains
+    checkpoints: int = 0  # since the process began
 
 
 class RunStatusCallback(ControllerCallback, WorkerGroupCallback, ReportCallback):  # type: ignore[misc]

@@ -6,20 +6,23 @@ content does not wait.
 
 import logging
 import secrets
+import ssl
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from math import inf
 from typing import Final, Generic, TypeVar
+from urllib.parse import urlsplit
 
 from fleetwright.telemetry.batch_format import CONTENT_TYPE, PATH
-from fleetwright.telemetry.http_post import HttpPoster
 
 log = logging.getLogger(__name__)
 
+MAX_BODY_BYTES: Final = 64 * 1024
 MIN_WAIT_S: Final = 1.0
 MAX_WAIT_S: Final = 2.0
 RETRY_S: Final = 1.0
@@ -29,8 +32,63 @@ MAX_OTHERS: Final = 4096  # that wait
 MIN_OTHERS: Final = 8  # observations of a batch, whatever the budget allows
 OTHER_BYTES: Final = 24  # estimate of one packed observation
 CLOCK_STEP_S: Final = 0.5  # a slewed clock moves a thousandth of this between two batches
-
 Content = TypeVar("Content")
+
+
+class ReplyError(OSError):
+    """The reply is not HTTP/1."""
+
+
+class HttpPoster:
+    """One persistent HTTP/1.1 connection that posts bodies.
+
+    A reply is a status: its body is read within bounds and dropped.  If the server closed an idle connection, the
+    request is sent once more on a new one.  Every other failure is an OSError for the caller.
+    """
+
+    def __init__(self, url: str, *, path: str, headers: dict[str, str], timeout_s: float) -> None:
+        parts = urlsplit(url)
+        self._target = parts.path.rstrip("/") + path
+        self._headers = {"Host": parts.netloc.rpartition("@")[2], "Accept-Encoding": "identity"} | headers
+        host, port = parts.hostname or "", parts.port
+        self._connection: HTTPConnection = (
+            HTTPSConnection(host, port, timeout=timeout_s, context=ssl.create_default_context())
+            if parts.scheme == "https"
+            else HTTPConnection(host, port, timeout=timeout_s)
+        )
+        head = "".join(f"{name}: {value}\r\n" for name, value in self._headers.items())
+        self._head_bytes = len(f"POST {self._target} HTTP/1.1\r\n{head}Content-Length: \r\n\r\n".encode())
+
+    def post(self, body: bytes) -> tuple[int, int]:
+        """Return (status, bytes of the request).  Raise OSError."""
+        reused = self._connection.sock is not None
+        try:
+            try:
+                status = self._exchange(body)
+            except ConnectionError:  # http.client's RemoteDisconnected is one
+                if not reused:
+                    raise
+                self.close()
+                status = self._exchange(body)
+        except HTTPException as error:
+            self.close()
+            raise ReplyError(f"the reply is not HTTP/1: {str(error) or type(error).__name__}") from error
+        except OSError:
+            self.close()
+            raise
+        return status, self._head_bytes + len(str(len(body))) + len(body)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _exchange(self, body: bytes) -> int:
+        self._connection.request("POST", self._target, body=body, headers=self._headers)
+        response = self._connection.getresponse()
+        if response.length is None or response.length > MAX_BODY_BYTES:  # chunked, endless or too large
+            self.close()
+        else:
+            response.read()
+        return response.status
 
 
 class RefusedError(OSError):
@@ -39,8 +97,6 @@ class RefusedError(OSError):
 
 @dataclass(slots=True)
 class SendStats:
-    """What was sent, and what was dropped."""
-
     batches: int = 0
     body_bytes: int = 0
     wire_bytes: int = 0  # with the request's head
@@ -118,7 +174,6 @@ class BatchSender(ABC, Generic[Content]):
             self._go.set()
 
     def close(self) -> None:
-        """Send the remaining content and end the thread."""
         self._stop.set()
         self._go.set()
         self._thread.join(timeout=2 * REPLY_S)

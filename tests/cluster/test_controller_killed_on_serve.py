@@ -20,7 +20,7 @@ import pytest
 
 from api.schemas.targets import TargetStatus
 from deploy.ray_actor.lifecycle import Lifecycle
-from deploy.ray_actor.names import ControllerName
+from deploy.ray_actor.messages import ControllerName
 from tests.testbed.controllers import Stage
 from tests.testbed.gate import Hold
 from tests.testbed.proc import is_running

@@ -15,8 +15,15 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from deploy.ray_actor.cluster import RayCluster as Joined
 from deploy.ray_actor.lifecycle import Lifecycle, StartFailedError
-from deploy.ray_actor.messages import ControllerActorSettings, GpuSource, NodeActorSettings, NodeReport
-from deploy.ray_actor.names import ControllerName, controllers_among, node_actors_among
+from deploy.ray_actor.messages import (
+    ControllerActorSettings,
+    ControllerName,
+    GpuSource,
+    NodeActorSettings,
+    NodeReport,
+    controllers_among,
+    node_actors_among,
+)
 from tests.testbed.processes import LOOPBACK, free_ports
 from tests.testbed.ray_cluster import RayCluster, RayNode, check_machine, running_ray_cluster
 from tests.testbed.ray_controllers import NAME, conducting, joined_cluster, leader

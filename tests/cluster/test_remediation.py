@@ -14,7 +14,7 @@ import ray
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.schemas.remediation import Stage
-from deploy.remediation.ray_nodes import RayNodes
+from deploy.remediation.ray_cluster import RayNodes
 from faults.quarantine import DecisionKind
 from tests.testbed.ray_cluster import RayCluster
 from tests.testbed.remediated_run import remediated_run

@@ -14,7 +14,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from api.cli.common.console import note
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.errors import CommandError, InputError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import LogLevel, LogLevelOption
@@ -146,7 +146,7 @@ def agent(
 
 
 def _bad(message: str) -> CommandError:
-    return CommandError(message, exit_code=EXIT_BAD_INPUT)
+    return InputError(message)
 
 
 def _check_name(server: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.errors import InputError, input_errors
 from deploy.common.credentials import TokenFileError, read_token_file
 
 HostOption = Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")]
@@ -26,16 +26,13 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         if listener is not None:
             listener.close()
-        message = f"cannot listen on {host} port {port}: {error.strerror}"
-        raise CommandError(message, exit_code=EXIT_BAD_INPUT) from error
+        raise InputError(f"cannot listen on {host} port {port}: {error.strerror}") from error
     return listener
 
 
 def read_secret(path: Path | None) -> str | None:
-    try:
+    with input_errors(TokenFileError):
         return read_token_file(path) if path else None
-    except TokenFileError as error:
-        raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
 
 
 def refuse_strangers(listener: socket.socket, *, host: str, token: str | None) -> None:
@@ -44,4 +41,4 @@ def refuse_strangers(listener: socket.socket, *, host: str, token: str | None) -
     if token is None and not ipaddress.ip_address(address).is_loopback:
         listener.close()
         message = f"--host {host}: needs --token-file too, or whoever reaches this port could slow the node"
-        raise CommandError(message, exit_code=EXIT_BAD_INPUT)
+        raise InputError(message)

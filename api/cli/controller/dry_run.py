@@ -10,9 +10,8 @@ import httpx
 import typer
 
 from api.cli.common.console import note, print_line
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
-from api.cli.common.options import LogLevel, TokenFileOption, UrlOption
-from api.cli.common.output import Format, FormatOption, print_json
+from api.cli.common.errors import input_errors
+from api.cli.common.options import LogLevel, RemoteOptions
 from api.cli.common.remote import client_errors, read_token
 from api.cli.common.tables import Column, Table, number, print_table
 from api.cli.targets.changes import COLUMNS as CHANGE_COLUMNS
@@ -25,8 +24,9 @@ from deploy.common.clock import Clock
 from deploy.common.kubernetes_client import KubernetesAccess
 from deploy.common.logs import configure_logs
 from deploy.common.topology_discovery import UnusableSourceError
-from deploy.controller.controller import ControllerSettings, DryRun, dry_run
+from deploy.controller.controller import DryRun, dry_run
 from deploy.controller.prometheus_health import prometheus_health
+from deploy.controller.reconcile import ControllerSettings
 
 KubernetesOption = Annotated[
     bool, typer.Option("--kubernetes", help="Drive RayClusters too, on the cluster that kubectl would use.")
@@ -43,19 +43,16 @@ COLUMNS = (
 
 
 def plan(
+    service: RemoteOptions,
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Targets; none: all.")] = None,
     kubernetes: KubernetesOption = False,
     kubeconfig: KubeconfigOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
-    output: FormatOption = Format.TABLE,
 ) -> None:
     """Show the change set of every target, and the writes of the next reconcile.  Writes nothing."""
     configure_logs(level=LogLevel.ERROR)
     access = kubernetes_access(kubernetes=kubernetes, kubeconfig=kubeconfig)
-    found = asyncio.run(_dry_run(names or [], url or DEFAULT_URL, token_file, access))
-    if output is Format.JSON:
-        print_json({"targets": [_json(each) for each in found]})
+    found = asyncio.run(_dry_run(names or [], service, access))
+    if service.printed({"targets": [_json(each) for each in found]}):
         return
     print_table(Table(COLUMNS, (row for each in found for row in _rows(each))))
     for each in found:
@@ -73,20 +70,16 @@ def kubernetes_access(*, kubernetes: bool, kubeconfig: Path | None) -> Kubernete
 @asynccontextmanager
 async def usable_actuators(http: httpx.AsyncClient, access: KubernetesAccess | None) -> AsyncIterator[Actuators]:
     """Yield the actuators that this process can reach; CommandError where Kubernetes is requested but unreachable."""
-    try:
+    with input_errors(UnusableSourceError):
         async with reachable_actuators(http, kubernetes=access) as actuators:
             yield actuators
-    except UnusableSourceError as error:
-        raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
 
 
-async def _dry_run(
-    names: list[str], url: str, token_file: Path | None, access: KubernetesAccess | None
-) -> list[DryRun]:
-    clock = Clock()
+async def _dry_run(names: list[str], service: RemoteOptions, access: KubernetesAccess | None) -> list[DryRun]:
+    clock, url = Clock(), service.url or DEFAULT_URL
     with client_errors(url):
         async with (
-            AsyncClient(url, token=read_token(token_file)) as api,
+            AsyncClient(url, token=read_token(service.token_file)) as api,
             httpx.AsyncClient() as http,
             usable_actuators(http, access) as actuators,
             prometheus_health(now=clock.now) as health,

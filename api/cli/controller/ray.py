@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import RootModel, ValidationError
 
 from api.cli.common.console import note, print_line
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.errors import InputError
 from api.cli.common.files import read_file
 from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.ray_session import joined
@@ -123,7 +123,7 @@ def _wrong_settings() -> Iterator[None]:
         yield
     except ValidationError as error:
         lines = (f"{dotted(path)}: {message}" for path, message in validation_problems(error))
-        raise CommandError(*lines, exit_code=EXIT_BAD_INPUT) from error
+        raise InputError(*lines) from error
 
 
 class _RuntimeEnv(RootModel[dict[str, Any]]):
@@ -138,7 +138,7 @@ def _runtime_env(path: Path | None) -> Mapping[str, Any] | None:
     variables = environment.get("env_vars")
     if isinstance(variables, Mapping) and TOKEN_VARIABLE in variables:
         message = f"{path}: env_vars: {TOKEN_VARIABLE} would be shown in Ray's dashboard; use --token-file"
-        raise CommandError(message, exit_code=EXIT_BAD_INPUT)
+        raise InputError(message)
     return environment
 
 

@@ -21,19 +21,15 @@ from api.client.transport import DEFAULT_URL
 from deploy.common.clock import Clock
 from deploy.common.kubernetes_client import KubernetesAccess
 from deploy.common.leader_election import Leadership, LeaseSettings, new_holder
-from deploy.common.liveness import Liveness
+from deploy.common.leader_loop import Liveness
 from deploy.common.logs import configure_logs
 from deploy.common.shutdown import run_until_sigterm
-from deploy.controller.controller import Controller, ControllerSettings
+from deploy.controller.controller import Controller
 from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.prometheus_health import prometheus_health
+from deploy.controller.reconcile import ControllerSettings
 
 app = new_app()
-
-
-@app.callback()
-def root() -> None:
-    """Apply plans to running applications."""
 
 
 @app.command()

@@ -23,7 +23,7 @@ from api.server import Principal, StaticToken, configure_logging, create_app
 from api.server.settings import LogFormat
 from api.store import Store
 from deploy.common.shutdown import run_until_sigterm
-from deploy.controller.controller import ControllerSettings
+from deploy.controller.reconcile import ControllerSettings
 from deploy.emulator.demo import ActResult, Demo
 from deploy.emulator.ray_sandbox import Sandbox, existing_sandbox, local_sandbox
 from deploy.emulator.scenario import ACTS, MAX_GPUS, accelerators

@@ -8,18 +8,17 @@ import typer
 from prometheus_client import CollectorRegistry
 
 from api.cli.common.console import print_line
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.errors import InputError
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.metrics_port import MetricsHostOption, MetricsPortOption, served_metrics
-from api.cli.common.options import LogLevel, LogLevelOption, TokenFileOption, UrlOption
-from api.cli.common.output import Format, FormatOption, print_json
+from api.cli.common.options import LogLevel, LogLevelOption, RemoteOptions, TokenFileOption, UrlOption
 from api.cli.common.ray_session import joined
-from api.cli.common.remote import client_errors, connect, read_token
+from api.cli.common.remote import client_errors, read_token
 from api.cli.common.tables import Column, Table, moment, print_fields, print_table
 from api.client import AsyncClient
 from api.client.transport import DEFAULT_URL
 from api.schemas.remediation import RemediationCase
-from deploy.common.liveness import Liveness
+from deploy.common.leader_loop import Liveness
 from deploy.common.logs import configure_logs
 from deploy.common.shutdown import run_until_sigterm
 from deploy.remediation.hooks import HOOKS
@@ -36,11 +35,6 @@ CASES = (
 )
 
 app = new_app()
-
-
-@app.callback()
-def remediate() -> None:
-    """Drain nodes that are out of service, move their training to spares, and probe them."""
 
 
 @app.command("run")
@@ -109,28 +103,22 @@ def run(
 
 
 @app.command("cases")
-def cases(url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE) -> None:
+def cases(service: RemoteOptions) -> None:
     """List all cases, the newest last."""
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         found = list(client.iter_remediation_cases())
-    if output is Format.JSON:
-        print_json(found)
-    else:
+    if not service.printed(found):
         print_table(Table(CASES, map(_row, found)))
 
 
 @app.command("case")
 def case(
-    case_id: Annotated[str, typer.Argument(metavar="ID", help="As `cases` lists it.")],
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
-    output: FormatOption = Format.TABLE,
+    service: RemoteOptions, case_id: Annotated[str, typer.Argument(metavar="ID", help="As `cases` lists it.")]
 ) -> None:
     """Show one case with all its actions."""
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         found = client.get_remediation_case(case_id).document
-    if output is Format.JSON:
-        print_json(found)
+    if service.printed(found):
         return
     spec = found.case
     print_fields(
@@ -161,8 +149,6 @@ def _hooks(entries: list[str]) -> dict[str, str]:
     for entry in entries:
         name, sign, command = entry.partition("=")
         if not sign or name not in HOOKS or not command.strip():
-            raise CommandError(
-                f"--hook {entry}: expected NAME=COMMAND, NAME one of {', '.join(HOOKS)}", exit_code=EXIT_BAD_INPUT
-            )
+            raise InputError(f"--hook {entry}: expected NAME=COMMAND, NAME one of {', '.join(HOOKS)}")
         found[name] = command
     return found

@@ -11,9 +11,10 @@ from api.server import Principal, StaticToken
 from deploy.actuators.registry import reachable_actuators
 from deploy.common.clock import Clock
 from deploy.common.leader_election import Leadership, LeaseSettings, new_holder
-from deploy.controller.controller import Controller, ControllerSettings
+from deploy.controller.controller import Controller
 from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.prometheus_health import prometheus_health
+from deploy.controller.reconcile import ControllerSettings
 
 ACTOR = "system:controller"
 URL = "http://localhost"  # never resolved: the transport calls the application itself

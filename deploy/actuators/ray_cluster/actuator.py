@@ -46,8 +46,6 @@ class _Pods(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class RayClusterActuator:
-    """Drives the worker groups of one RayCluster."""
-
     kube: Kubernetes
     application: RayClusterGroups
 
@@ -127,7 +125,6 @@ class RayClusterActuator:
 
 
 def ray_cluster_actuators(kube: Kubernetes) -> Callable[[RayClusterGroups], RayClusterActuator]:
-    """Return a factory of actuators that share one connection to the API server."""
     return lambda application: RayClusterActuator(kube, application)
 
 

@@ -29,8 +29,6 @@ class _Object(BaseModel):
 
 
 class Condition(_Object):
-    """One of the conditions of a status."""
-
     type: str
     status: str
     reason: str = ""
@@ -99,15 +97,12 @@ class _Status(_Object):
 
 
 class RayCluster(_Object):
-    """A RayCluster of `ray.io/v1`."""
-
     metadata: _Metadata
     spec: _Spec
     status: _Status = _Status()
 
     @property
     def autoscaled(self) -> bool:
-        """Return whether Ray's in-tree autoscaler sets `replicas`."""
         return bool(self.spec.enable_in_tree_autoscaling)
 
     def appliers(self, *, ours: str) -> list[str]:
@@ -133,8 +128,6 @@ class _PodStatus(_Object):
 
 
 class Worker(_Object):
-    """A worker pod."""
-
     metadata: _Metadata
     status: _PodStatus = _PodStatus()
 

@@ -34,8 +34,6 @@ _locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
 
 class ReplicaDetails(BaseModel):
-    """A replica as Serve lists it."""
-
     replica_id: str = ""
     state: str
 
@@ -50,12 +48,10 @@ class DeploymentDetails(BaseModel):
 
     @property
     def running(self) -> int:
-        """Return the number of replicas that count as capacity."""
         return sum(replica.state == RUNNING for replica in self.replicas)
 
     @property
     def user_config(self) -> UserConfig:
-        """Return the user_config that replicas have."""
         return self.deployment_config.get("user_config") or {}
 
 
@@ -69,7 +65,6 @@ class ApplicationDetails(BaseModel):
     deployments: dict[str, DeploymentDetails] = Field(default_factory=dict)
 
     def deployment(self, name: str) -> DeploymentDetails:
-        """Raise ActuationError where there is none."""
         if (found := self.deployments.get(name)) is None:
             raise ActuationError(f"Serve has no deployment {name!r}; it has: {_listed(self.deployments)}")
         return found
@@ -83,7 +78,6 @@ class ServeDetails(BaseModel):
     applications: dict[str, ApplicationDetails]
 
     def application(self, name: str) -> ApplicationDetails:
-        """Raise ActuationError where there is none."""
         if (found := self.applications.get(name)) is None:
             raise ActuationError(f"Serve has no application {name!r}; it has: {_listed(self.applications)}")
         return found
@@ -91,8 +85,6 @@ class ServeDetails(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ServeClient:
-    """The Serve API of one Ray dashboard."""
-
     http: httpx.AsyncClient
     dashboard_url: str
 
@@ -102,7 +94,6 @@ class ServeClient:
         return _locks.setdefault(self.dashboard_url.rstrip("/"), asyncio.Lock())
 
     async def read(self) -> ServeDetails:
-        """Read the declared configuration and the running state."""
         response = self._ok(await self._call("GET", APPLICATIONS))
         try:
             return ServeDetails.model_validate_json(response.content)

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from deploy.actuators.base import ConfigWrite
+from deploy.actuators.ray_serve.actuator import change_user_config
 from deploy.actuators.ray_serve.client import ATTEMPTS, ServeClient
-from deploy.actuators.ray_serve.config import change_user_config
 from deploy.common.errors import ActuationError, UnreachableError
 from tests.deploy.actuators.serve_double import DASHBOARD_URL
 

@@ -10,8 +10,7 @@ import pytest
 
 from deploy.common.clock import Clock
 from deploy.common.leader_election import Leadership, LeaseRole
-from deploy.common.leader_loop import LeaderLoop
-from deploy.common.liveness import Liveness
+from deploy.common.leader_loop import ALLOWANCE, LeaderLoop, Liveness, ReconcileMetrics
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +59,7 @@ def loop_of(lease: Lease, work: Work, counts: Counts, *, clock: Clock | None = N
     return LeaderLoop(
         leadership=cast("Leadership", lease),
         reconcile=work.reconcile,
-        metrics=counts,
+        metrics=cast("ReconcileMetrics", counts),
         clock=clock or Clock(),
         liveness=Liveness(),
         period_s=0.001,
@@ -122,3 +121,16 @@ async def test_nothing_is_reconciled_before_the_lease_was_requested() -> None:
     running.cancel()
     await asyncio.wait([running])
     assert periods >= 3
+
+
+def test_it_lives_from_the_first_beat_to_the_moment_at_which_the_next_one_is_overdue() -> None:
+    now_s = 0.0
+    liveness = Liveness(steady_s=lambda: now_s)
+    assert not liveness.is_alive()
+    liveness.beat(longest_s=5.0)
+    now_s = 5.0 * ALLOWANCE
+    assert liveness.is_alive()
+    now_s += 0.1
+    assert not liveness.is_alive()
+    liveness.beat(longest_s=1.0)
+    assert liveness.is_alive()

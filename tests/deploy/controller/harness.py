@@ -16,10 +16,11 @@ from deploy.actuators.ray_serve.actuator import ray_serve_actuators
 from deploy.actuators.registry import Actuators
 from deploy.common.clock import Clock
 from deploy.common.leader_election import Leadership, LeaseSettings
-from deploy.common.liveness import Liveness
-from deploy.controller.controller import Controller, ControllerSettings
+from deploy.common.leader_loop import Liveness
+from deploy.controller.controller import Controller
 from deploy.controller.metrics import ControllerMetrics
 from deploy.controller.prometheus_health import HealthReader, unread_health
+from deploy.controller.reconcile import ControllerSettings
 from planner.request import PlanRequest
 from tests.deploy.actuators.serve_double import ServeDouble
 from tests.testbed.service import TOKENS, RunningService, SteppedClock

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from api.schemas.targets import Change, Mode, Phase
-from deploy.controller.controller import ControllerSettings
+from deploy.controller.reconcile import ControllerSettings
 from tests.deploy.controller.harness import Harness, app
 
 pytestmark = pytest.mark.anyio

@@ -8,9 +8,9 @@ from api.schemas.targets import Mode, Phase
 from deploy.actuators.ray_serve.actuator import ray_serve_actuators
 from deploy.actuators.registry import Actuators
 from deploy.common.clock import Clock
-from deploy.controller.controller import ControllerSettings
-from deploy.controller.dry_run import DryRun, dry_run
+from deploy.controller.controller import DryRun, dry_run
 from deploy.controller.prometheus_health import unread_health
+from deploy.controller.reconcile import ControllerSettings
 from tests.deploy.controller.harness import Harness, app
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,8 @@ from api.client import AsyncClient
 from api.schemas.targets import Phase, Target
 from api.schemas.tokens import Scope
 from deploy.common.leader_election import LeaseSettings
-from deploy.common.liveness import ALLOWANCE, Liveness
-from deploy.controller.controller import ControllerSettings
+from deploy.common.leader_loop import ALLOWANCE, Liveness
+from deploy.controller.reconcile import ControllerSettings
 from tests.deploy.actuators.serve_double import ServeDouble, answering, raising
 from tests.deploy.controller.harness import Harness, app
 from tests.testbed.service import TOKENS

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.emulator.engine import IDLE, Engine, Token, Work
-from deploy.emulator.errors import TooLongError
+from deploy.emulator.engine import IDLE, Engine, Token, TooLongError, Work
 from planner.performance.steps import StepCosts
 from planner.replay import ReplayPool
 from tests.planner.replay.engines import PLAIN, costs, run, small_engines, small_requests

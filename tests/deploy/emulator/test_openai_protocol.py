@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from deploy.emulator.errors import InvalidRequestError
-from deploy.emulator.openai_protocol import Ask, event, models, read_ask, usage_event, whole
+from deploy.emulator.openai_protocol import Ask, InvalidRequestError, event, models, read_ask, usage_event, whole
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 HELLO = {"messages": [{"role": "user", "content": "twelve bytes"}]}

@@ -7,8 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.emulator.errors import SandboxError
-from deploy.emulator.ray_sandbox import Sandbox, existing_sandbox, wait_until
+from deploy.emulator.ray_sandbox import Sandbox, SandboxError, existing_sandbox, wait_until
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from deploy.controller.table_builder import both_tables
+from deploy.controller.serve_settings import both_tables
 from deploy.emulator.scenario import ACTS, MAX_GPUS, POOLS, Act, accelerators
 from deploy.router.table import CellWeights, Route, RoutingTable
 from fleet.gpus import builtin_gpus

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from api.schemas.expert_maps import ExpertMapPhase, ExpertMapStatus
 from api.schemas.targets import Mode, Phase, RayServeApplication, TargetSpec
-from deploy.controller.controller import ControllerSettings
+from deploy.controller.reconcile import ControllerSettings
 from fleetwright.expert_rollout.messages import KEY
 from placement.formats import Engine
 from placement.request import PlacementRequest

@@ -16,7 +16,7 @@ from deploy.fault_monitor.job_config import JobConfig
 from deploy.fault_monitor.loop import MonitorLoop
 from deploy.fault_monitor.metrics import MonitorMetrics
 from deploy.fault_monitor.outputs import JsonLines
-from deploy.fault_monitor.routes import monitor_app
+from deploy.fault_monitor.process import monitor_app
 from tests.testbed.waiting import PATIENCE_S, wait_for
 
 LOOPBACK = "127.0.0.1"

@@ -5,9 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from deploy.fault_monitor.agents import LOST_AFTER_S
-from deploy.fault_monitor.clock_skew import MAX_DELAY_S, ClockSkew
-from deploy.fault_monitor.ingest import Ingest
+from deploy.fault_monitor.ingest import LOST_AFTER_S, MAX_DELAY_S, ClockSkew, Ingest
 from deploy.telemetry.batch_codec import Base, BaseMissingError, WireError, encode
 from deploy.telemetry.diag import Sample
 from faults.detector import Job

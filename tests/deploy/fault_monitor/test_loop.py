@@ -10,14 +10,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
-from deploy.fault_monitor.agents import LOST_AFTER_S
+from deploy.fault_monitor.ingest import LOST_AFTER_S
 from deploy.fault_monitor.job_config import JobConfig
 from deploy.fault_monitor.loop import BUNDLE_AFTER_S, MonitorClock, MonitorLoop
 from deploy.fault_monitor.metrics import MonitorMetrics
 from deploy.fault_monitor.outputs import UNPROVEN, BundleFolder, JsonLines
-from deploy.fault_monitor.routes import monitor_app
+from deploy.fault_monitor.process import monitor_app
 from deploy.telemetry.batch_codec import WireError, encode
-from faults.bundle import read_bundle
+from faults.bundle import proves, read_bundle
 from faults.monitor import MonitorSettings
 from fleetwright.telemetry.batch_format import PATH
 from tests.deploy.fault_monitor.batches import batches, batches_of_ranks
@@ -157,7 +157,7 @@ def test_a_bundle_of_a_too_short_call_log_is_unproven(tmp_path: Path, monkeypatc
     (path,) = tmp_path.iterdir()
     assert path.name.endswith(f"-crash-rank-2{UNPROVEN}.bundle.jsonl")
     bundle = read_bundle(path.read_text().splitlines())
-    assert (bundle.holds, bundle.proves, bundle.diagnoses) == (True, False, ())
+    assert (bundle.holds, proves(bundle.live, bundle.diagnoses), bundle.diagnoses) == (True, False, ())
     assert bundle.dropped > 0
     assert list(bundle.live) == fed.loop.diagnoses
     assert (fed.metric("bundles_total", outcome="unproven"), fed.metric("bundles_total", outcome="proves")) == (1, 0)

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from deploy.fault_monitor.agents import LATEST_AGE_S, LOST_AFTER_S
-from deploy.fault_monitor.ingest import Ingest, Ingested
+from deploy.fault_monitor.ingest import LATEST_AGE_S, LOST_AFTER_S, Ingest, Ingested
 from deploy.telemetry.batch_codec import Base, BaseMissingError, WireError, encode
 from deploy.telemetry.diag import Sample
 from faults.detector import Job

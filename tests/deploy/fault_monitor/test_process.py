@@ -8,7 +8,7 @@ from pathlib import Path
 
 from faults.bundle import read_bundle
 from fleetwright.telemetry.batch_format import PATH
-from fleetwright.telemetry.http_post import HttpPoster
+from fleetwright.telemetry.batch_sender import HttpPoster
 from tests.deploy.fault_monitor.batches import batches
 from tests.faults.stories import Story
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports

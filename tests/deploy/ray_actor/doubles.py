@@ -6,8 +6,8 @@ from importlib.metadata import version
 from typing import Any
 
 from deploy.common.errors import UnreachableError
+from deploy.ray_actor.cluster import ActorExistsError, ActorNotFoundError, NodeFacts, RayCluster
 from deploy.ray_actor.controller_actor import ControllerActor
-from deploy.ray_actor.interface import ActorExistsError, ActorNotFoundError, NodeFacts
 from deploy.ray_actor.messages import ControllerActorSettings, ControllerReport, LoopState
 from deploy.ray_actor.node_actor import NodeActor
 
@@ -57,9 +57,10 @@ class ControllerDouble:
 
 
 @dataclass
-class ClusterDouble:
-    """What `Cluster` asks for.  `made` is how the next controllers turn out."""
+class ClusterDouble(RayCluster):
+    """A cluster without Ray.  `made` is how the next controllers turn out."""
 
+    namespace: str = "fleetwright"
     there: tuple[NodeFacts, ...] = ()
     actors: dict[str, Any] = field(default_factory=dict)
     placed: dict[str, str | None] = field(default_factory=dict)

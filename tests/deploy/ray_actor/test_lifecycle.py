@@ -13,8 +13,7 @@ from deploy.ray_actor.lifecycle import (
     merged,
     settings_of,
 )
-from deploy.ray_actor.messages import ControllerActorSettings, GpuSource, LoopState, NodeActorSettings
-from deploy.ray_actor.names import ControllerName
+from deploy.ray_actor.messages import ControllerActorSettings, ControllerName, GpuSource, LoopState, NodeActorSettings
 from tests.deploy.ray_actor.doubles import ClusterDouble, node
 
 NAME = "controller"

@@ -12,8 +12,7 @@ import pytest
 
 from deploy.node_agent.gpu.errors import GpuError
 from deploy.ray_actor.messages import GpuSource, NodeActorConfig, NodeActorSettings, NodeReport
-from deploy.ray_actor.node_actor import NodeActor
-from deploy.ray_actor.node_gpus import gpus_of
+from deploy.ray_actor.node_actor import NodeActor, gpus_of
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
 from tests.testbed.waiting import wait_for
 

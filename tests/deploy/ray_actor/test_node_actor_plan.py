@@ -1,8 +1,13 @@
 """Which nodes need a watcher: one on each that takes work, by indices that stay."""
 
-from deploy.ray_actor.messages import NodeActorSettings
-from deploy.ray_actor.names import ControllerName, NodeActorName, controllers_among, node_actors_among
-from deploy.ray_actor.node_actor_plan import NodeActorPlan, configs_for, plan_node_actors
+from deploy.ray_actor.messages import (
+    ControllerName,
+    NodeActorName,
+    NodeActorSettings,
+    controllers_among,
+    node_actors_among,
+)
+from deploy.ray_actor.node_supervisor import NodeActorPlan, configs_for, plan_node_actors
 from tests.deploy.ray_actor.doubles import node
 
 HOST = ControllerName("controller", 2)

@@ -3,8 +3,7 @@
 import threading
 from typing import Any
 
-from deploy.ray_actor.messages import NodeActorSettings, NodeReport
-from deploy.ray_actor.names import ControllerName
+from deploy.ray_actor.messages import ControllerName, NodeActorSettings, NodeReport
 from deploy.ray_actor.node_supervisor import NodeSupervisor
 from tests.deploy.ray_actor.doubles import ClusterDouble, node
 from tests.testbed.waiting import wait_for

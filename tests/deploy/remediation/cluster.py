@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deploy.common.errors import ActuationError
-from deploy.remediation.cluster_interface import ClusterSnapshot, ProbeReading
-from deploy.remediation.ray_nodes import HEAD_RESOURCE, PROBE_ONLY_LABEL, RayNode
+from deploy.remediation.cluster_interface import HEAD_RESOURCE, PROBE_ONLY_LABEL, ClusterSnapshot, ProbeReading, RayNode
 from fleetwright.ray_train.run_status import RankLocation, RunPhase, RunView
 
 ROOM = {"CPU": 1.0}

@@ -10,8 +10,7 @@ pytest.importorskip("ray.train", reason="ray.train is not there", exc_type=Impor
 
 from api.schemas.remediation import MAX_RAY_NODES, CaseSpec, RunCase, Stage
 from deploy.remediation.case_state_machine import Drain, EndWorkers, Probe, RunHook, advance
-from deploy.remediation.cluster_interface import ClusterSnapshot
-from deploy.remediation.ray_nodes import RayNode
+from deploy.remediation.cluster_interface import ClusterSnapshot, RayNode
 from faults.quarantine import NodeState
 from fleetwright.ray_train.run_status import RunPhase, RunView
 from tests.deploy.remediation.cluster import node, probe_only, run_on

@@ -14,7 +14,7 @@ from api.client import ApiError
 from deploy.common.clock import Clock
 from deploy.common.errors import ActuationError
 from deploy.common.leader_election import Leadership, LeaseSettings
-from deploy.common.liveness import ALLOWANCE, Liveness
+from deploy.common.leader_loop import ALLOWANCE, Liveness
 from deploy.remediation.cluster_interface import ClusterSnapshot
 from deploy.remediation.controller import LEASE, RemediationController, RemediationSettings
 from deploy.remediation.metrics import RemediationMetrics

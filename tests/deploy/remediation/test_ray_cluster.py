@@ -10,8 +10,8 @@ pytest.importorskip("ray.train", reason="ray.train is not there", exc_type=Impor
 
 from deploy.common.errors import UnreachableError
 from deploy.common.thread_calls import BlockingCalls
-from deploy.remediation.ray_cluster import RayCluster
-from deploy.remediation.ray_nodes import RayNode, RayNodes
+from deploy.remediation.cluster_interface import RayNode
+from deploy.remediation.ray_cluster import RayCluster, RayNodes
 from deploy.training.run_status import RunsObserved, RunStatusReader
 from tests.deploy.remediation.cluster import node, run_on
 from tests.testbed.waiting import PATIENCE_S

@@ -10,12 +10,12 @@ from prometheus_client import CollectorRegistry
 
 from deploy.common.clock import Clock
 from deploy.router.errors import UpstreamError
-from deploy.router.metrics_backend import PrometheusBackend
+from deploy.router.metrics import PrometheusBackend
 from deploy.router.openai import Question
+from deploy.router.proxy import Head, Upstream
 from deploy.router.router import Router
 from deploy.router.settings import RouterSettings
 from deploy.router.table import RoutingTable
-from deploy.router.upstream import Head, Upstream
 
 CHAT = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}]}'
 JSON, EVENTS = (b"content-type", b"application/json"), (b"content-type", b"text/event-stream")

@@ -1,6 +1,10 @@
 """Tables for the router's tests."""
 
+from collections import Counter
+
+from deploy.router.scheduler import Scheduler
 from deploy.router.table import CellWeights, Route, RoutingTable
+from power.controls import Priority
 
 INPUTS, OUTPUTS = (100, 1000), (50, 500)
 
@@ -22,3 +26,8 @@ def table(
             for column in range(2)
         ),
     )
+
+
+def waiting_in(scheduler: Scheduler) -> Counter[Priority]:
+    """How many requests of each priority wait."""
+    return Counter(ticket.arrival.priority for ticket in scheduler.queued())

@@ -11,12 +11,12 @@ from prometheus_client import CollectorRegistry
 from deploy.common.clock import Clock
 from deploy.router.async_scheduler import AsyncScheduler
 from deploy.router.errors import BusyError, NoReplicasError, RefusalError
-from deploy.router.metrics import RouterMetrics
-from deploy.router.metrics_backend import PrometheusBackend
-from deploy.router.power_admission import NO_LIMIT, PowerAdmission
-from deploy.router.scheduler import Arrival, SchedulerSettings, Ticket
+from deploy.router.metrics import PrometheusBackend, RouterMetrics
+from deploy.router.row_power import NO_LIMIT, PowerAdmission
+from deploy.router.scheduler import Arrival, Ticket
+from deploy.router.settings import RouterSettings
 from power.controls import Priority
-from tests.deploy.router.tables import table
+from tests.deploy.router.tables import table, waiting_in
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +38,7 @@ class Hands:
 def front(hands: Hands, *, a: int = 3, b: int = 2, most_waiting: int = 10) -> AsyncScheduler:
     return AsyncScheduler(
         table(rooms={"a": a, "b": b}),
-        settings=SchedulerSettings(most_waiting=most_waiting, patience_s=4.0),
+        settings=RouterSettings(most_waiting=most_waiting, patience_s=4.0),
         metrics=RouterMetrics(PrometheusBackend(CollectorRegistry())),
         clock=hands.clock,
     )
@@ -122,7 +122,7 @@ async def end(
     for ticket in sent:
         found.done(ticket, answered=True)
     assert not any(found.scheduler.in_flight.values())
-    assert not any(found.scheduler.waiting.values())
+    assert not any(waiting_in(found.scheduler).values())
     assert not found._callers
     async with asyncio.timeout(1):
         await found.drain()

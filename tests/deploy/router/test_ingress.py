@@ -14,7 +14,7 @@ from deploy.common.errors import PlanUnusableError
 from deploy.router.table import CellWeights, Route, RoutingTable
 from power.controls import Priority
 from tests.deploy.router.asgi import CHAT, EVENTS, JSON, Bed, Scripted, Told, bed, lost
-from tests.deploy.router.tables import table
+from tests.deploy.router.tables import table, waiting_in
 from tests.testbed.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +36,7 @@ def pair(a: Scripted, b: Scripted) -> Bed:
 
 def is_idle(found: Bed) -> bool:
     scheduler = found.router.front.scheduler
-    return not any(scheduler.in_flight.values()) and not any(scheduler.waiting.values())
+    return not any(scheduler.in_flight.values()) and not any(waiting_in(scheduler).values())
 
 
 async def settle() -> None:
@@ -253,7 +253,7 @@ async def test_a_caller_that_hangs_up_in_the_queue_leaves_it() -> None:
     found = alone(deployment, slots=1)
     async with held(found, 1):
         async with held(found, 1, gone=gone):
-            assert found.router.front.scheduler.waiting[Priority.HIGH] == 1
+            assert waiting_in(found.router.front.scheduler)[Priority.HIGH] == 1
             gone.set()
         assert is_waiting_for(found, 0)
         assert found.counted("requests_total", route="none", priority="high", outcome="gone") == 1.0
@@ -382,4 +382,4 @@ async def test_the_lifespan_of_the_server_starts_and_stops() -> None:
 
 
 def is_waiting_for(found: Bed, count: int) -> bool:
-    return sum(found.router.front.scheduler.waiting.values()) == count
+    return sum(waiting_in(found.router.front.scheduler).values()) == count

@@ -19,7 +19,7 @@ from tests.deploy.router.waiting import until
 
 aiohttp = pytest.importorskip("aiohttp", reason="the extra `ray` brings aiohttp")
 
-from deploy.router.over_http import HttpUpstream  # noqa: E402
+from deploy.router.process import HttpUpstream  # noqa: E402
 
 pytestmark = pytest.mark.anyio
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.deploy.router.asgi import JSON, Bed, Told, bed
-from tests.deploy.router.tables import table
+from tests.deploy.router.tables import table, waiting_in
 
 pytest.importorskip("ray.serve", reason="the extra `ray`")
 
 from ray.serve.exceptions import RayServeException
 
-from deploy.router.over_serve import ServeUpstream, present
+from deploy.router.serve_app import ServeUpstream, present
 
 TURNS = st.integers(0, 14)
 TURNS_TO_HEAR = 4  # from what the server tells to the end of the request
@@ -111,7 +111,7 @@ def test_whenever_a_caller_goes_its_place_comes_back_and_nobody_is_served_for_it
         found, told = await asked(a, b, gone=gone, abandoned=abandoned)
         scheduler = found.router.front.scheduler
         assert not any(scheduler.in_flight.values())
-        assert not any(scheduler.waiting.values())
+        assert not any(waiting_in(scheduler).values())
         assert all(call.over or call.cancelled for call in [*a.calls, *b.calls])
         outcomes = ("ok", "gone", "lost", "failed")
         of = {"priority": "high"}

@@ -9,15 +9,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from deploy.common.clock import Clock
-from deploy.router.metrics import MAX_BUCKETS, OTHERS, bucket_labels
-from deploy.router.metrics_backend import PrometheusBackend
+from deploy.router.metrics import MAX_BUCKETS, OTHERS, PrometheusBackend, bucket_labels
 from deploy.router.router import CountReplicas, ReplicaCounts, Router, running
 from deploy.router.settings import PowerSource, RouterSettings
 from deploy.router.table import RoutingTable
 from power.controls import Priority
 from tests.deploy.router.asgi import Bed, Scripted
 from tests.deploy.router.sockets import listening, nobody
-from tests.deploy.router.tables import table
+from tests.deploy.router.tables import table, waiting_in
 from tests.deploy.router.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -71,7 +70,7 @@ async def test_low_prompts_wait_until_the_row_has_watts() -> None:
         await until(lambda: page.asked > 1)
         low = asyncio.create_task(found.post(headers=LOW))
         assert (await found.post()).status == 200, "9850 W are below what high prompts are held to"
-        assert router.front.scheduler.waiting[Priority.LOW] == 1
+        assert waiting_in(router.front.scheduler)[Priority.LOW] == 1
         page.row_w = 9600.0
         assert (await low).status == 200
         assert found.counted("watts_age_seconds") >= 1.0

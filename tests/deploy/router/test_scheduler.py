@@ -6,10 +6,11 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.router.power_admission import PowerAdmission
-from deploy.router.scheduler import LOW_TURN, Arrival, Scheduler, SchedulerSettings, Ticket
+from deploy.router.row_power import PowerAdmission
+from deploy.router.scheduler import LOW_TURN, Arrival, Scheduler, Ticket
+from deploy.router.settings import RouterSettings
 from power.controls import Priority
-from tests.deploy.router.tables import table
+from tests.deploy.router.tables import table, waiting_in
 
 HIGH = Arrival(prompt_bytes=400)
 LOW = Arrival(prompt_bytes=400, priority=Priority.LOW)
@@ -49,7 +50,7 @@ def test_a_full_route_spills_to_the_other_and_says_so() -> None:
     tickets = started(scheduler, HIGH, 10)
     assert routes_of(tickets) == {"a": 2, "b": 5}
     assert sum(ticket.spilled for ticket in tickets) >= 3
-    assert scheduler.waiting[Priority.HIGH] == 3
+    assert waiting_in(scheduler)[Priority.HIGH] == 3
     scheduler.done(tickets[0])
     assert len(scheduler.dispatch(now_s=1.0)) == 1
 
@@ -82,19 +83,19 @@ def test_a_low_prompt_out_of_patience_is_held_as_high_ones_are() -> None:
 
 
 def test_a_full_queue_refuses_and_the_patience_of_callers_ends() -> None:
-    scheduler = Scheduler(table(rooms={"a": 0, "b": 0}), SchedulerSettings(most_waiting=2, patience_s=5.0))
+    scheduler = Scheduler(table(rooms={"a": 0, "b": 0}), RouterSettings(most_waiting=2, patience_s=5.0))
     tickets = [scheduler.arrive(HIGH, now_s=float(at)) for at in range(3)]
     assert tickets[2] is None
     assert not scheduler.expired(now_s=4.9)
     assert [ticket.number for ticket in scheduler.expired(now_s=5.0)] == [1]
-    assert scheduler.waiting[Priority.HIGH] == 1
+    assert waiting_in(scheduler)[Priority.HIGH] == 1
 
 
 def test_who_hangs_up_while_waiting_leaves() -> None:
     scheduler = Scheduler(table(rooms={"a": 0, "b": 0}))
     ticket = scheduler.arrive(HIGH, now_s=0.0)
     assert ticket is not None
-    assert (scheduler.withdraw(ticket), scheduler.withdraw(ticket), scheduler.waiting[Priority.HIGH]) == (
+    assert (scheduler.withdraw(ticket), scheduler.withdraw(ticket), waiting_in(scheduler)[Priority.HIGH]) == (
         True,
         False,
         0,
@@ -127,7 +128,7 @@ OPS = st.lists(
 
 @given(OPS)
 def test_no_request_is_lost_or_sent_twice_and_room_is_kept(ops: list[tuple[str, int, float]]) -> None:
-    scheduler, now_s = Scheduler(table(rooms={"a": 3, "b": 2}), SchedulerSettings(most_waiting=20, patience_s=4.0)), 0.0
+    scheduler, now_s = Scheduler(table(rooms={"a": 3, "b": 2}), RouterSettings(most_waiting=20, patience_s=4.0)), 0.0
     waiting: dict[int, Ticket] = {}
     sent: dict[int, Ticket] = {}
     ever: set[int] = set()
@@ -154,7 +155,7 @@ def test_no_request_is_lost_or_sent_twice_and_room_is_kept(ops: list[tuple[str, 
                 del waiting[ticket.number]
         elif what == "watts":
             scheduler.limit(PowerAdmission(row_w=0.0, step_w=1.0, low_limit_w=float(number), high_limit_w=inf))
-        assert sum(scheduler.waiting.values()) == len(waiting)
+        assert sum(waiting_in(scheduler).values()) == len(waiting)
         assert routes_of(list(sent.values())) == {route: n for route, n in scheduler.in_flight.items() if n}
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from deploy.telemetry import factory
 from deploy.telemetry.diag import Sample
-from deploy.telemetry.factory import Recording, recorder_of
-from deploy.telemetry.peer_discovery import POLLED_EVERY_S, Talking
+from deploy.telemetry.factory import POLLED_EVERY_S, Recording, Talking, recorder_of
 from deploy.telemetry.peers import Peers
 from deploy.telemetry.prober import Prober
 from deploy.telemetry.recorder import Recorder, RecorderClock
@@ -55,11 +54,15 @@ class Flaky:
         self.looks = 0
         self._talking: AbstractSet[int] = frozenset()
 
-    def poll(self, now_s: float) -> Sequence[Sample]:
+    def poll(self, now_s: float, *, wanted: bool) -> Sequence[Sample]:
+        assert wanted
         self.looks += 1
         if self.looks % 2:
             raise OSError(errno.ENOBUFS, f"at {now_s}")
         self._talking = frozenset({2})
+        return []
+
+    def held(self) -> Sequence[Sample]:
         return []
 
     def talking(self) -> AbstractSet[int]:

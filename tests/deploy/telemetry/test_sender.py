@@ -11,8 +11,7 @@ import pytest
 
 from deploy.telemetry.batch_codec import Base, BaseMissingError, Batch, WireError, decode
 from deploy.telemetry.diag import Sample
-from deploy.telemetry.sampling_budget import Alarms, affordable
-from deploy.telemetry.sender import Sender
+from deploy.telemetry.sender import Alarms, Sender, affordable
 from faults.observations import Collective, DeviceCounter, Heartbeat, Observation, Probe, ProbeReturned, Process
 from fleetwright.telemetry.batch_format import PATH
 from tests.deploy.telemetry.servers import Answer, http_server

@@ -16,7 +16,7 @@ from deploy.telemetry.flight_recorder import FlightSource
 from deploy.telemetry.inbox import Inbox, LateInbox
 from deploy.telemetry.ports import PortSource
 from deploy.telemetry.ras import RasSource
-from deploy.telemetry.threaded_source import ThreadedSource
+from deploy.telemetry.sources import ThreadedSource
 from faults.observations import DeviceCounter, Heartbeat, Observation, OperationCounts, Port
 from faults.readers import ParseErrors
 from faults.readers.job_map import JobMap

@@ -107,10 +107,10 @@ class Ward:
         self.eyes.append(NodeRecorderActor(node_id, spec))
         return self.eyes[-1]
 
-    def _make(self, file: JobConfig, names: Sequence[str]) -> tuple[MonitorLoop, None]:
+    def _make(self, file: JobConfig, names: Sequence[str]) -> MonitorLoop:
         self.names.append(names)
         zero_s = self.now_s
-        loop = MonitorLoop(
+        return MonitorLoop(
             file,
             lines=JsonLines(self.told, job=file.name, zero_s=zero_s),
             metrics=MonitorMetrics(CollectorRegistry(), job=file.name),
@@ -118,7 +118,6 @@ class Ward:
             zero_s=zero_s,
             clock=MonitorClock(now_s=lambda: self.now_s, steady_s=time.monotonic),
         )
-        return loop, None
 
 
 async def test_an_attempt_has_an_eye_on_each_of_its_nodes_with_its_ranks() -> None:
@@ -188,14 +187,14 @@ async def test_what_a_case_has_begun_with_is_watched_no_more() -> None:
 async def test_a_run_that_cannot_be_watched_leaves_the_others_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     ward = Ward()
     ward.runs = tuple(replace(run_on("x", "y"), run=name) for name in ("first", "second", "third"))
-    make = ward.watch._make_loop
+    make = ward.watch.make_loop
 
-    def fail_one(file: JobConfig, names: Sequence[str]) -> tuple[MonitorLoop, Any]:
+    def fail_one(file: JobConfig, names: Sequence[str]) -> MonitorLoop:
         if file.name == "second":
             raise RuntimeError("a defect")
         return make(file, names)
 
-    monkeypatch.setattr(ward.watch, "_make_loop", fail_one)
+    monkeypatch.setattr(ward.watch, "make_loop", fail_one)
     await ward.watch.turn()
     assert ward.watch.attempts == {("first", 1), ("third", 1)}
     assert ward.watch.count == 2

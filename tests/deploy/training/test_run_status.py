@@ -13,9 +13,8 @@ from ray.train.v2._internal.execution.callback import ControllerCallback, Report
 
 from deploy.training.run_status import RunStatusReader
 from fleetwright.ray_train import status_callback
-from fleetwright.ray_train.process_state import TrainProcess
 from fleetwright.ray_train.run_status import RankLocation, RunPhase, RunStatusActor, RunView
-from fleetwright.ray_train.status_callback import RunStatusCallback
+from fleetwright.ray_train.status_callback import RunStatusCallback, TrainProcess
 
 PLACES = (RankLocation(rank=0, node_id="x", address="", pid=1), RankLocation(rank=1, node_id="y", address="", pid=2))
 

@@ -13,8 +13,8 @@ import pytest
 
 from deploy.fault_monitor.job_config import JobConfig
 from deploy.telemetry.batch_codec import Batch, decode
+from deploy.telemetry.folder import line_of
 from deploy.telemetry.inbox import Inbox
-from deploy.telemetry.jsonl import line_of
 from faults.observations import Heartbeat, Observation, on_clock_of
 from faults.readers import ParseErrors
 from faults.readers.job_map import JobMap
@@ -22,7 +22,7 @@ from fleetwright.collectives import http_fallback, watch
 from fleetwright.collectives.http_fallback import HttpFallback, MonitorAddress, parse_address
 from fleetwright.collectives.sinks import InboxSink, RouteCounts
 from fleetwright.telemetry.batch_format import PATH
-from fleetwright.telemetry.http_post import HttpPoster
+from fleetwright.telemetry.batch_sender import HttpPoster
 from tests.deploy.fault_monitor.batches import batches
 from tests.deploy.fault_monitor.served import Served, served
 from tests.deploy.telemetry.servers import Answer, http_server

@@ -11,8 +11,8 @@ pytest.importorskip("ray.serve", reason="the extra `ray`")
 
 from ray.serve.exceptions import RayServeException
 
-from fleetwright.asgi import asks_for
-from fleetwright.expert_rollout.status_endpoint import PATH, StatusEndpoint
+from fleetwright.expert_rollout.serve_engine import PATH, StatusEndpoint
+from fleetwright.serve import asks_for
 
 pytestmark = pytest.mark.anyio
 

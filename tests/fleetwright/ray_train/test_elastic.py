@@ -12,7 +12,7 @@ import ray.train
 from ray.train.v2._internal.execution.scaling_policy import NoopDecision, ResizeDecision
 
 from fleetwright.ray_train.elastic import PATIENCE_S, ResizableScalingPolicy, ResizableTrainer
-from fleetwright.ray_train.process_state import TrainProcess
+from fleetwright.ray_train.status_callback import TrainProcess
 
 
 @dataclass

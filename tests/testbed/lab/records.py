@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from fleetwright.collectives.progress import Line, Progress
-from fleetwright.collectives.queue import RecordQueue
+from fleetwright.collectives.rank_reporter import RecordQueue
 from fleetwright.collectives.sinks import sink_from
 from tests.testbed.lab.collectives import Bytes, Floats, Library, Passed
 

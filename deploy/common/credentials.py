@@ -1,10 +1,11 @@
-"""Mutual TLS of a client: the authority of the servers that it accepts, and its own certificate."""
+"""Credentials in files: a bearer token, and mutual TLS with the authority of the servers that a client accepts."""
 
 import ssl
 from pathlib import Path
 
 from fleet.documents import Frozen
 from fleet.errors import FleetwrightError
+from fleetwright.token_file import read_token
 
 
 class CertificateError(FleetwrightError):
@@ -35,3 +36,15 @@ def trust_of(tls: AgentTls | None) -> ssl.SSLContext:
         files = ", ".join(str(path) for path in (tls.authority, tls.certificate, tls.key))
         raise CertificateError(f"agent_tls: {files}: {error.strerror or error}") from error
     return context
+
+
+class TokenFileError(FleetwrightError):
+    """The token file cannot be used."""
+
+
+def read_token_file(path: Path) -> str:
+    """Return the token without the line end."""
+    try:
+        return read_token(path)
+    except ValueError as error:
+        raise TokenFileError(str(error)) from error

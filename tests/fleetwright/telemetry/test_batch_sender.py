@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from fleetwright.telemetry.http_post import HttpPoster
+from fleetwright.telemetry.batch_sender import HttpPoster
 from tests.deploy.telemetry.servers import raw_server
 from tests.testbed.waiting import PATIENCE_S
 

@@ -1,6 +1,6 @@
 """Published diagnoses: each new fault, also after a withdrawn one, and each improvement."""
 
-from deploy.fault_monitor.diagnosis_changes import Change, DiagnosisChanges
+from deploy.fault_monitor.outputs import Change, DiagnosisChanges
 from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.monitor.dedup import KEPT, FaultDedup
 

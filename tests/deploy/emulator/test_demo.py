@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 import pytest
 
-from deploy.emulator.load import Load, percentile_s, sending
+from deploy.emulator.demo import Load, percentile_s, sending
 from fleet.sizes.histogram import SizeBuckets
 
 pytestmark = pytest.mark.anyio
