@@ -26,7 +26,7 @@ define fetched
 for pause_s in 5 30 0; do $(PIP) -r $(1) && break; [ $$pause_s -gt 0 ] || exit 1; sleep $$pause_s; done
 endef
 
-.PHONY: help install run test test-unit test-parts check bench docs lock clean
+.PHONY: help install run test test-unit test-parts soak check bench docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -53,6 +53,10 @@ test-parts: install ## run the tests on real parts: network namespaces, database
 	$(BIN)/pytest tests/cluster -m "not ray"
 	$(call say,"a real Ray cluster")
 	$(BIN)/pytest tests/cluster -m ray
+
+soak: install ## run every test in its long form: many new examples, every operation, every interruption (hours)
+	$(call say,"every test in its long form")
+	FLEETWRIGHT_SOAK=1 $(MAKE) test
 
 check: install ## format, lint, types, layers, generated files
 	$(call say,"format")

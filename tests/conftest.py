@@ -1,17 +1,18 @@
 """The fixtures all tests share: real parts, each in a module of `tests/testbed`.
 
-Properties are tried on the same examples each time, so that a failure comes from a change.  FLEETWRIGHT_EXPLORE=1 looks
-for new ones.  No example has a deadline: how long one takes says more of the machine's load than of the code.
+Properties are tried on the same few examples each time, so that a failure comes from a change.  `make soak` tries many
+new ones.  No example has a deadline: how long one takes depends more on the machine's load than on the code.
 """
 
-import os
 import signal
 
 from hypothesis import settings
 
-settings.register_profile("steady", derandomize=True, deadline=None)
-settings.register_profile("exploring", deadline=None)
-settings.load_profile("exploring" if os.environ.get("FLEETWRIGHT_EXPLORE") == "1" else "steady")
+from tests.testbed.soak import SOAK
+
+settings.register_profile("short", derandomize=True, deadline=None, max_examples=20)
+settings.register_profile("soak", deadline=None, max_examples=200, print_blob=True)
+settings.load_profile("soak" if SOAK else "short")
 
 pytest_plugins = [
     "tests.testbed.databases",

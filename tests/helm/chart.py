@@ -22,7 +22,7 @@ Object = dict[str, Any]
 
 def render(helm: Helm, *arguments: str | Path, release: str = RELEASE, profile: Path | None = None) -> list[Object]:
     text = helm.run("template", release, CHART, "--namespace", NAMESPACE, *given(profile), *arguments)
-    return [document for document in yaml.safe_load_all(text) if document]
+    return [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]  # ten times as fast
 
 
 def given(profile: Path | None) -> list[str]:

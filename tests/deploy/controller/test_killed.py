@@ -11,8 +11,10 @@ from api.schemas.tokens import Scope
 from tests.deploy.actuators.serve_double import ServeDouble
 from tests.deploy.controller.harness import Harness, app
 from tests.testbed.service import TOKENS
+from tests.testbed.soak import SOAK
 
 pytestmark = pytest.mark.anyio
+STRIDE = 2 if SOAK else 9
 EFFECTIVE = [("on-B200", 1), ("on-B200", 2), ("on-L4", 0)]
 
 
@@ -69,11 +71,11 @@ def effective(serve: ServeDouble) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("first", range(2))
+@pytest.mark.parametrize("first", range(STRIDE if SOAK else 1))
 async def test_killed_at_any_request_the_next_one_ends_in_the_same_state(
     harness: Harness, first: int, *, after: bool
 ) -> None:
-    """At every fourth request from the `first` on."""
+    """Kill at the `first` request and at each `STRIDE`th after."""
     at, undisturbed = first, None
     while undisturbed is None or at < undisturbed:
         serve, name = app(B200=0, L4=1), f"t{at}"
@@ -89,7 +91,7 @@ async def test_killed_at_any_request_the_next_one_ends_in_the_same_state(
                 await run(harness, serve, Fuse(nth=at, after=after), rounds=6)
             serve.settle()
             await run(harness, serve, Fuse(), rounds=5)
-            at += 4
+            at += STRIDE
         status = await harness.status(name)
         assert (status.phase, effective(serve), serve.counts) == (Phase.APPLIED, EFFECTIVE, {"on-B200": 2, "on-L4": 0})
         assert status.memory is not None
