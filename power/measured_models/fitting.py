@@ -5,7 +5,8 @@ which cites them.
 """
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
 
 from fleet.catalogues import folded
 from fleet.documents import RuleError
@@ -13,6 +14,8 @@ from power.measured_models import limits, requests, serving
 from power.measured_models.document import BoardShares, Engine, PowerShares, ServingShares, Spread
 from power.measured_models.points import ServingPoint, grouped
 from power.measured_models.tables import Points, TableKind
+
+FitT = TypeVar("FitT")
 
 FEWEST_FAMILIES = 2
 
@@ -34,8 +37,8 @@ def fit_curves(points: Points, *, base: PowerShares, date: dt.date, source: str 
     fitted = base.model_copy(
         update={
             "boards": tuple(boards.values()),
-            "serving": _over(base.serving, shares),
-            "engines": _engines_over(base.engines, engines),
+            "serving": _over(base.serving, shares, lambda one: folded(one.name)),
+            "engines": _over(base.engines, engines, _which),
         }
     )
     return _with_limits(fitted, points, source=source or _cited(points, TableKind.LIMITS, TableKind.WINDOWS), date=date)
@@ -71,25 +74,15 @@ def _idle(base: PowerShares, gpu: str) -> Spread:
     return base.by_name.get(folded(gpu), base.unmeasured).idle_share
 
 
-def _over(old: Sequence[ServingShares], new: Sequence[ServingShares]) -> tuple[ServingShares, ...]:
-    names = {folded(one.name) for one in new}
-    return (*new, *(one for one in old if folded(one.name) not in names))
+def _over(old: Sequence[FitT], new: Sequence[FitT], key: Callable[[FitT], Hashable]) -> tuple[FitT, ...]:
+    measured = {key(one) for one in new}
+    return (*new, *(one for one in old if key(one) not in measured))
 
 
-def _engines_over(old: Sequence[Engine], new: Sequence[Engine]) -> tuple[Engine, ...]:
-    measured = {_which(one) for one in new}
-    return (*new, *(one for one in old if _which(one) not in measured))
-
-
-def _which(engine: Engine) -> tuple[str, str, int, str]:
+def _which(engine: Engine) -> Hashable:
     return folded(engine.gpu), folded(engine.model), engine.gpus, engine.layout
 
 
 def _cited(points: Points, *kinds: TableKind) -> str:
-    return "; ".join(_sources(points, kinds))
-
-
-def _sources(points: Points, kinds: Sequence[TableKind]) -> Iterator[str]:
-    for kind in kinds:
-        if names := points.sources.get(kind):
-            yield f"{kind}: {', '.join(names)}"
+    named = ((kind, points.sources.get(kind)) for kind in kinds)
+    return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in named if names)

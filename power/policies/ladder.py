@@ -1,20 +1,8 @@
 """The ladder: clocks by phase and priority, the highest that the next seconds allow; routing; admission limits.
 
-At every reading, with n[k,p,f] the servers of model k, priority p in phase f, w the power by the nominal curves:
-
-    correction   follows  reading / sum n w(clocks commanded)                 error of the curves, smoothed
-    s_p          follows  prompts / busy                                      of each priority, smoothed
-    reading_p    = min(busy_p, s_p busy_p + z sqrt(busy_p s_p (1 - s_p)))     prompts read at once: a binomial quantile
-    forecast(r)  = correction * (1 + growth) * sum n' w(clocks of rung r),    n' = n with busy_p split by reading_p
-    rung         = the first r with forecast(r) <= share * budget; a higher-clock rung only if it leaves `ease` free
-
-`frontier` makes the rungs.  The set of servers that read prompts changes within a second or two, so its mean and spread
-predict better than its present size.  The set of busy servers changes slowly, so its present size is used.
-
-Routing uses the pressure: the power at full clocks over the ladder's share, smoothed over a minute.  With a higher
-pressure more idle servers may sleep and more requests are batched, unless so many prompts are read that batched
-requests would wait for each other.  Below `calm_share` of the budget with every control at high clock nothing is
-evaluated.  docs/explanation/power/policies.md.
+docs/explanation/power/policies.md has the formulas of a step and of routing.  The set of servers that read prompts
+changes within a second or two, so its mean and spread predict better than its present size.  The set of busy servers
+changes slowly, so its present size is used.
 """
 
 from collections.abc import Callable, Sequence

@@ -123,9 +123,9 @@ def settings_of(spec: RowSpec) -> GuardSettings:
     )
 
 
-def row_of(servers: Records, models: Sequence[ServerModel], jobs: Sequence[TrainingJob]) -> Row:
+def row_of(servers: Records, model: ServerModel, jobs: Sequence[TrainingJob]) -> Row:
     duty = np.where(servers["job"] != NO_INDEX, Duty.TRAINING, servers["priority"]).astype(np.int64)
-    return Row(models=tuple(models), kind=servers["kind"].astype(np.int64), duty=duty, training=_training(jobs))
+    return Row(models=(model,), kind=servers["kind"].astype(np.int64), duty=duty, training=_training(jobs))
 
 
 def _training(jobs: Sequence[TrainingJob]) -> Draw | None:

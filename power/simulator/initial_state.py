@@ -1,4 +1,3 @@
-from collections.abc import Sequence
 from math import inf
 
 import numpy as np
@@ -15,40 +14,25 @@ _BIAS_STREAM = 1  # of the seed; others draw from streams of their own
 
 def initial_state(spec: RowSpec, work: Work, *, seed: int) -> RowState:
     """Return a row at rest at time 0, its requests in the order of pool and arrival."""
-    models = models_of(spec, work)
-    servers = _servers(spec, work, models, seed=seed)
+    model = spec.model
+    servers = _servers(spec, work, seed=seed)
     leaves = 1 << max(0, len(servers) - 1).bit_length()
     ticks = int(np.ceil(work.duration_s / WINDOW_S))
     state = RowState(
         servers=servers,
-        slots=np.zeros((len(servers), max(_most_together(spec, model) for model in models)), SLOT),
+        slots=np.zeros((len(servers), _most_together(spec, model)), SLOT),
         requests=_requests(work),
         pools=_pools(work),
         jobs=_jobs(work, sum(pool.servers for pool in work.pools)),
-        kinds=np.array([[_kind(spec, each) for each in (model, _believed(spec, model))] for model in models], KIND),
+        kinds=np.array([[_kind(spec, each) for each in (model, spec.nominal or model)]], KIND),
         row=_row(spec, seed=seed),
-        counts=np.zeros((len(models), len(Priority), len(Phase))),
+        counts=np.zeros((1, len(Priority), len(Phase))),
         tree=np.full(2 * leaves, inf),
         readings=np.full(ticks, np.nan),
         modelled=np.full(ticks, np.nan),
     )
     _rest(state)
     return state
-
-
-def models_of(spec: RowSpec, work: Work) -> tuple[ServerModel, ...]:
-    """Return the kinds of server, the row's own first: the first axis of counts."""
-    models = [spec.model]
-    for pool in work.pools:
-        model = spec.pool_models.get(pool.name, spec.model)
-        if model not in models:
-            models.append(model)
-    return tuple(models)
-
-
-def _believed(spec: RowSpec, model: ServerModel) -> ServerModel:
-    """Return the nominal model; only the row's own model may differ from the true one."""
-    return spec.nominal if spec.nominal is not None and model == spec.model else model
 
 
 def _most_together(spec: RowSpec, model: ServerModel) -> int:
@@ -77,7 +61,7 @@ def _kind(spec: RowSpec, model: ServerModel) -> tuple[float, ...]:
     return tuple(values[name] if name in values else getattr(model, name) for name in KIND.fields or ())
 
 
-def _servers(spec: RowSpec, work: Work, models: Sequence[ServerModel], *, seed: int) -> Records:
+def _servers(spec: RowSpec, work: Work, *, seed: int) -> Records:
     servers = np.zeros(work.servers, SERVER)
     servers["bias"] = np.random.default_rng([_BIAS_STREAM, seed]).normal(1.0, spec.bias, len(servers))
     for name in ("pool", "job", "reads"):
@@ -91,11 +75,7 @@ def _servers(spec: RowSpec, work: Work, models: Sequence[ServerModel], *, seed: 
     first = 0
     for p, pool in enumerate(work.pools):
         theirs = servers[first : first + pool.servers]
-        theirs["pool"], theirs["priority"], theirs["kind"] = (
-            p,
-            pool.priority,
-            models.index(spec.pool_models.get(pool.name, spec.model)),
-        )
+        theirs["pool"], theirs["priority"] = p, pool.priority
         first += pool.servers
     for j, job in enumerate(work.jobs):
         theirs = servers[first : first + job.servers]

@@ -16,7 +16,7 @@ from power.controls import Clocks, Setting
 from power.guard import GuardSettings, Orders, Servers, Telemetry
 from power.policies.interface import Policy
 from power.simulator.control import Control, Guarded, PolicyAlone, row_of, settings_of
-from power.simulator.initial_state import initial_state, models_of
+from power.simulator.initial_state import initial_state
 from power.simulator.outcome import ClockChange, Outcome, requests_of
 from power.simulator.spec import (
     BiasedTelemetry,
@@ -58,7 +58,7 @@ def simulate(
     The same arguments give the same outcome, to the last bit; so does `skip_calm=False`, which decides at every tick.
     """
     state = initial_state(spec, work, seed=seed)
-    row = row_of(state.servers, models_of(spec, work), work.jobs)
+    row = row_of(state.servers, spec.model, work.jobs)
     control: Control
     if bare:
         control = PolicyAlone(policy, row=row, brake_delay_s=spec.brake_delay_s)

@@ -18,8 +18,6 @@ class RowSpec(Frozen):
 
     budget_w: Annotated[float, Field(gt=0, le=1e9)]
     model: ServerModel = BLOOM_A100
-    # By the name of a pool that has another kind of server.
-    pool_models: dict[str, ServerModel] = Field(default_factory=dict)
     # The model that admission uses; None: the true one without the servers' bias.
     nominal: ServerModel | None = None
     # Requests on a server at once; None: as many as fit in memory.  1: POLCA's row, which does not batch.

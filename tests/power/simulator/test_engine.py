@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, given, settings
 
 from power.controls import Clocks, Priority, Routing, Setting
 from power.policies import policy_named
-from power.server_model import BLOOM_A100
 from power.simulator import Outcome, RowSpec, simulate
 from power.workload import TrainingJob, Work
 from power.workload.generated import generated_work
@@ -210,12 +209,3 @@ def test_training_swings_and_slows_with_its_clock() -> None:
     slowed = run(work, (4.0, Setting(Clocks(training=0.5))))
     assert slowed.iterations.tolist() == [int(82 // (6.0 / 0.5 + 2.0))]
     assert slowed.readings_w[3] == pytest.approx(3 * (800 + 1200 * 0.5**1.3) + SMALL.idle_w)
-
-
-def test_pools_may_have_servers_of_other_kinds() -> None:
-    work = work_of([(1.0, 0, 100, 10), (1.0, 1, 100, 10)], pools=((Priority.LOW, 1), (Priority.HIGH, 1)))
-    spec = EXACT.model_copy(update={"pool_models": {"pool-1": BLOOM_A100}})
-    outcome = run(work, spec=spec)
-    assert outcome.readings_w[-1] == pytest.approx(SMALL.idle_w + BLOOM_A100.idle_w)
-    lasts = [model.prompt_time_s(100) + 10 * model.token_s for model in (SMALL, BLOOM_A100)]
-    assert outcome.requests.latency_s == pytest.approx(lasts)
