@@ -56,21 +56,21 @@ def _measure(benchmark: Benchmark) -> None:
         "benchmark": benchmark.name,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
-        "machine": machine(),
+        "machine": _machine(),
         "rows": [{column: _plain(value) for column, value in row.items()} for row in rows],
     }
     (OUT / f"{benchmark.name}.json").write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
-    show(benchmark.name, rows)
+    _show(benchmark.title, rows)
 
 
-def machine() -> str:
+def _machine() -> str:
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
     model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     return f"{os.cpu_count()} x {model or platform.machine()}"
 
 
-def show(name: str, rows: Sequence[Row]) -> None:
-    table = Table(title=name.replace("_", " "), title_justify="left", box=None)
+def _show(title: str, rows: Sequence[Row]) -> None:
+    table = Table(title=title, title_justify="left", box=None)
     columns = list(dict.fromkeys(column for row in rows for column in row))
     for column in columns:
         values = [row[column] for row in rows if column in row]

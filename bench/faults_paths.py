@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench.harness import Row
-from faults.path_planning import Traffic, TrafficJob, hashed, make_plan, planned, repair, traffic_of
+from faults.path_planning import Plan, Traffic, TrafficJob, hashed, make_plan, planned, repair, traffic_of
 from faults.path_planning.clos import Clos
 from fleet.topology import Tier, Topology
 
@@ -50,19 +50,25 @@ def _row(tree: str, order: str, dead: float, seed: int) -> Row:
         "rings": order,
         "dead %": 100 * dead,
         "seed": seed,
-        "fractional optimum": plan.bound.utilisation,
-        "proof": plan.bound.proof,
-        "planned": load.greatest,
-        "planned / optimum": load.greatest / plan.bound.utilisation,
         "hashed mean": drawn.mean,
         "hashed p99": drawn.p99,
         "hashed 8 connections mean": many.mean,
         "slowest ring planned %": 100 * load.slowest_ring,
         "slowest ring hashed %": 100 * drawn.slowest_ring_mean,
-        "flows": len(traffic.flows),
+        **_of_plan(plan, load.greatest),
+        "plan s": spent_s,
+    }
+
+
+def _of_plan(plan: Plan, greatest: float) -> Row:
+    return {
+        "fractional optimum": plan.bound.utilisation,
+        "proof": plan.bound.proof,
+        "planned": greatest,
+        "planned / optimum": greatest / plan.bound.utilisation,
+        "flows": len(plan.traffic.flows),
         "flows split": plan.split,
         "connections": len(plan.paths),
-        "plan s": spent_s,
     }
 
 
@@ -98,13 +104,7 @@ def _lame(share: float) -> Row:
     return {
         "tree": "1:1",
         "rings": f"half of the cables of {share:.0%} of the spines",
-        "fractional optimum": plan.bound.utilisation,
-        "proof": plan.bound.proof,
-        "planned": plan.greatest,
-        "planned / optimum": plan.greatest / plan.bound.utilisation,
-        "flows": len(healthy.flows),
-        "flows split": plan.split,
-        "connections": len(plan.paths),
+        **_of_plan(plan, plan.greatest),
         "plan s": time.process_time() - began,
     }
 
@@ -120,14 +120,10 @@ def _repairs() -> Iterator[Row]:
         began = time.process_time()
         repaired = repair(plan, [cable])
         spent_s = time.process_time() - began
-        greatest = planned(repaired.plan).greatest
         yield {
             "tree": "1:1",
             "rings": "after a cable died",
-            "fractional optimum": repaired.plan.bound.utilisation,
-            "planned": greatest,
-            "planned / optimum": greatest / repaired.plan.bound.utilisation,
-            "connections": len(repaired.plan.paths),
+            **_of_plan(repaired.plan, planned(repaired.plan).greatest),
             "connections moved": repaired.moved,
             "connections opened": repaired.opened,
             "plan s": spent_s,

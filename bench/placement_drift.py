@@ -7,35 +7,27 @@ GPUs of 4 nodes) and four decode workloads one after another (288 slots on 72 GP
   assignment, which changes no load.  `new plan`: this planner again, relabelled.
 - `fewest`: `placement.migration` on the window it is judged on, to a mean imbalance of 1.05 and of 1.02.
 - `fewest, nearest`: the same under the rule nearest, from a plan made for it; prefill only.
-- `ahead`: on windows seen before only, the last one or its forecast, to 1.02, and as even as moving
-  5 % of the copies makes it.  `imbalance` is under the loads of the last window seen, `lived_imbalance` under those of
-  the window that came.
 
-`fewest_moves` has settings (targets, widths); they were chosen on these recordings.
+`minimise_moves` has settings (targets, widths); they were chosen on these recordings.
 """
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from bench.eplb import eplb_global
-from bench.expert_loads import Case, named
+from bench.expert_loads import named
 from bench.harness import Row
 from placement.arrays import Floats, Ints
 from placement.balance import balanced
 from placement.dispatch import Dispatch
-from placement.drift import forecast
 from placement.imbalance import imbalance
 from placement.layout import Layout
 from placement.migration import minimise_moves, moved_copies, relabelled
 from placement.nearest import balanced_nearest
 
-Way = Callable[[Ints, Floats], Ints]  # the placement loaded and all windows up to now; what comes in its place
+Step = Callable[[Ints, Floats], Ints]  # the placement loaded and the loads of the window; the placement in its place
 CEILINGS = (1.05, 1.02)
-NEAREST = Dispatch.NEAREST
-SPENT = 0.05  # part of the copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,92 +52,53 @@ SWEEPS = (
 
 
 def run() -> list[Row]:
-    rows = []
-    for sweep in SWEEPS:
-        cases = [named(name) for name in sweep.windows]
-        for way, step, ahead in _ways(sweep.layout):
-            rows += _rows(sweep, cases, way, step, ahead=ahead)
-    return rows
+    return [row for sweep in SWEEPS for way in _ways(sweep.layout) for row in _rows(sweep, *way)]
 
 
-def _ways(layout: Layout) -> list[tuple[str, Way, bool]]:
-    slots, gpus = layout.slots, layout.gpus
+def _ways(layout: Layout) -> list[tuple[str, Dispatch, Step]]:
+    def eplb(_: Ints, tokens: Floats) -> Ints:
+        return eplb_global(tokens, slots=layout.slots, gpus=layout.gpus)
 
-    def eplb(loaded: Ints, seen: Floats) -> Ints:  # noqa: ARG001 - it knows no placement before
-        return eplb_global(seen[-1], slots=slots, gpus=gpus)
+    def again(loaded: Ints, tokens: Floats) -> Ints:
+        return relabelled(balanced(tokens, layout=layout), loaded, layout=layout)
 
-    def fewest(ceiling: float, tokens: Callable[[Floats], Floats]) -> Way:
-        return lambda loaded, seen: minimise_moves(loaded, tokens(seen), layout=layout, ceiling=ceiling)
+    def fewest(ceiling: float, rule: Dispatch) -> Step:
+        return lambda loaded, tokens: minimise_moves(loaded, tokens, layout=layout, rule=rule, ceiling=ceiling)
 
-    def spent(tokens: Callable[[Floats], Floats]) -> Way:
-        return lambda loaded, seen: minimise_moves(
-            loaded, tokens(seen), layout=layout, ceiling=1.005, max_moves=int(SPENT * loaded.size)
-        )
-
-    def nearest(ceiling: float) -> Way:
-        return lambda loaded, seen: minimise_moves(loaded, seen[-1], layout=layout, rule=NEAREST, ceiling=ceiling)
-
+    rules = [Dispatch.EQUAL, *([Dispatch.NEAREST] if layout.nodes == 4 else [])]
     return [
-        ("frozen", lambda loaded, _: loaded, False),
-        ("EPLB", eplb, False),
-        ("EPLB, relabelled", lambda loaded, seen: relabelled(eplb(loaded, seen), loaded, layout=layout), False),
-        (
-            "new plan, relabelled",
-            lambda loaded, seen: relabelled(balanced(seen[-1], layout=layout), loaded, layout=layout),
-            False,
-        ),
-        *((f"fewest to {ceiling}", fewest(ceiling, _last), False) for ceiling in CEILINGS),
-        ("ahead, last window, 1.02", fewest(1.02, _last), True),
-        ("ahead, forecast, 1.02", fewest(1.02, _foreseen), True),
-        ("ahead, last window, 5 %", spent(_last), True),
-        ("ahead, forecast, 5 %", spent(_foreseen), True),
-        *((f"fewest to {ceiling}, {NEAREST}", nearest(ceiling), False) for ceiling in CEILINGS if layout.nodes == 4),
+        ("frozen", Dispatch.EQUAL, lambda loaded, _: loaded),
+        ("EPLB", Dispatch.EQUAL, eplb),
+        ("EPLB, relabelled", Dispatch.EQUAL, lambda old, now: relabelled(eplb(old, now), old, layout=layout)),
+        ("new plan, relabelled", Dispatch.EQUAL, again),
+        *((f"fewest to {ceiling}, {rule}", rule, fewest(ceiling, rule)) for rule in rules for ceiling in CEILINGS),
     ]
 
 
-def _last(seen: Floats) -> Floats:
-    last: Floats = seen[-1]
-    return last
-
-
-def _foreseen(seen: Floats) -> Floats:
-    following: Floats = forecast(seen).tokens[0]
-    return following
-
-
-def _rows(sweep: Sweep, cases: list[Case], way: str, step: Way, *, ahead: bool) -> list[Row]:
-    layout, windows = sweep.layout, np.stack([case.tokens for case in cases])
-    rule = NEAREST if way.endswith(NEAREST) else Dispatch.EQUAL
+def _rows(sweep: Sweep, way: str, rule: Dispatch, step: Step) -> list[Row]:
+    layout, cases = sweep.layout, [named(name) for name in sweep.windows]
+    first = cases[0].tokens
     if way.startswith("EPLB"):
-        loaded = eplb_global(windows[0], slots=layout.slots, gpus=layout.gpus)
+        loaded = eplb_global(first, slots=layout.slots, gpus=layout.gpus)
     else:
-        loaded = (balanced_nearest if rule is NEAREST else balanced)(windows[0], layout=layout)
+        loaded = (balanced_nearest if rule is Dispatch.NEAREST else balanced)(first, layout=layout)
     rows: list[Row] = []
-    for at in range(1, len(windows)):
-        seen = windows[: at if ahead else at + 1]
+    for case in cases[1:]:
         started_s = time.process_time()
-        following = step(loaded, seen)
+        following = step(loaded, case.tokens)
         cpu_ms = 1000 * (time.process_time() - started_s)
         moved = moved_copies(loaded, following, layout=layout)
         rows.append(
             {
-                "sweep": sweep.name,
-                "loads": cases[at].source,
+                "sweep": f"{sweep.name} ({case.source})",
                 "way": way,
-                "window": cases[at].name,
-                "stale_imbalance": imbalance(loaded, windows[at], layout=layout, rule=rule).mean,
-                "imbalance": imbalance(following, seen[-1], layout=layout, rule=rule).mean,
-                "lived_imbalance": imbalance(following, windows[at], layout=layout, rule=rule).mean,
-                "worst_layer": imbalance(following, windows[at], layout=layout, rule=rule).max,
+                "window": case.name,
+                "stale_imbalance": imbalance(loaded, case.tokens, layout=layout, rule=rule).mean,
+                "imbalance": imbalance(following, case.tokens, layout=layout, rule=rule).mean,
                 "moved_copies": moved,
                 "moved_percent": 100 * moved / loaded.size,
                 "cpu_ms": cpu_ms,
             }
         )
         loaded = following
-    means = {
-        name: float(np.mean([row[name] for row in rows]))
-        for name, value in rows[0].items()
-        if not isinstance(value, str)
-    }
-    return [*rows, {"sweep": sweep.name, "loads": cases[0].source, "way": way, "window": "mean", **means}]
+    return rows

@@ -1,6 +1,6 @@
 """Cost of the guard: one step of the pure function, and one step of the process over HTTP with its brake.
 
-The step is timed in five situations of a row of 64 and of 1,000 servers, `time.process_time` around each call.  The
+The step is timed in four situations of a row of 64 and of 1,000 servers, `time.process_time` around each call.  The
 process talks to 64 agents on loopback in one other process, which share this machine's cores with the guard.  The brake
 is timed from the start of the step that reads too much to the last server's read-back of the brake.
 """
@@ -72,9 +72,9 @@ class _Bed:
         self.counts = np.zeros((1, 2, 5))
         self.rng = np.random.default_rng(0)
 
-    def telemetry(self, now_s: float, *, age_s: float = 2.0, share: float = 0.8) -> Telemetry:
+    def telemetry(self, now_s: float, *, age_s: float = 2.0) -> Telemetry:
         servers = Servers(np.full(self.held.shape[1], now_s), self.held.copy())
-        reading = Reading(now_s - age_s, share * self.limit_w)
+        reading = Reading(now_s - age_s, 0.8 * self.limit_w)
         return Telemetry(now_s, reading, self.counts, servers, Budget(self.limit_w, 1e9))
 
     def step(self, telemetry: Telemetry) -> float:
@@ -108,17 +108,11 @@ def _telemetry_lost(now_s: float, at: int, bed: _Bed) -> Telemetry:
     return bed.telemetry(now_s, age_s=2.0 if at < WARM_UP // 2 else now_s - WARM_UP)
 
 
-def _braking(now_s: float, at: int, bed: _Bed) -> Telemetry:
-    """Above the budget, then below it, for ever: every way around the brake."""
-    return bed.telemetry(now_s, age_s=0.0, share=1.1 if at % 20 == 0 else 0.5)
-
-
 SITUATIONS: dict[str, Make] = {
     "quiet": _quiet,
     "5 % lose their caps at every step": _ignored,
     "every driver reloaded at every step": _reloaded,
     "telemetry lost": _telemetry_lost,
-    "braking and releasing": _braking,
 }
 
 

@@ -6,22 +6,22 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import REPORT, table_of, write_tables
-from bench.registry import REGISTRY, SECTIONS, Benchmark
+from bench.registry import REGISTRY, Benchmark
 
 RESULT = {
-    "benchmark": "stability",
+    "benchmark": "profile_interpolation",
     "at": "2026-11-26T10:00:00+00:00",
     "machine": "2 x processor",
     "rows": [{"stream": "chat | day", "wall_s": 0.21849, "note": None}],
 }
 TABLE = """| stream | wall_s | note | target | anchor | date | machine |
 | --- | --- | --- | --- | --- | --- | --- |
-| chat / day | 0.2185 | - | at most 3 changes in 100 windows | solved from nothing in each window | 2026-11-26 | 2 x processor |
+| chat / day | 0.2185 | - | - | nearest measured size | 2026-11-26 | 2 x processor |
 """
 
 
 def test_a_row_ends_with_target_anchor_date_and_machine() -> None:
-    benchmark = Benchmark(name="b", section="Planner", title="B", target="1 s", anchor="other")
+    benchmark = Benchmark("b", "B", target="1 s", anchor="other")
     table = table_of(benchmark, RESULT)
     assert table.splitlines()[2] == "| chat / day | 0.2185 | - | 1 s | other | 2026-11-26 | 2 x processor |"
 
@@ -30,25 +30,25 @@ def test_only_measured_tables_are_replaced(tmp_path: Path) -> None:
     page, out = tmp_path / "REPORT.md", tmp_path / "out"
     out.mkdir()
     page.write_text(
-        "# Measurements\n<!-- table: stability -->\nold\n<!-- end: stability -->\nProse.\n"
+        "# Measurements\n<!-- table: profile_interpolation -->\nold\n<!-- end: profile_interpolation -->\nProse.\n"
         "<!-- table: horizon -->\nkept\n<!-- end: horizon -->\n"
     )
-    (out / "stability.json").write_text(json.dumps(RESULT))
-    assert write_tables(page=page, out=out) == ["stability"]
+    (out / "profile_interpolation.json").write_text(json.dumps(RESULT))
+    assert write_tables(page=page, out=out) == ["profile_interpolation"]
     text = page.read_text()
     assert TABLE in text
     assert "old" not in text
     assert "<!-- table: horizon -->\nkept\n<!-- end: horizon -->" in text
-    assert write_tables(page=page, out=out) == ["stability"]
+    assert write_tables(page=page, out=out) == ["profile_interpolation"]
     assert page.read_text() == text
 
 
 @pytest.mark.parametrize("benchmark", REGISTRY, ids=lambda each: each.name)
-def test_every_benchmark_is_a_function_of_a_known_section_with_a_table_on_the_page(benchmark: Benchmark) -> None:
+def test_every_benchmark_is_a_function_with_a_table_on_the_page(benchmark: Benchmark) -> None:
     module, _, function = (benchmark.entry or f"{benchmark.name}:run").partition(":")
     source = (REPORT.parent / f"{module}.py").read_text(encoding="utf-8")
     assert f"\ndef {function}() -> list[Row]:" in source
-    assert benchmark.section in SECTIONS
     page = REPORT.read_text(encoding="utf-8")
+    assert f"### {benchmark.title}\n" in page
     assert f"<!-- table: {benchmark.name} -->" in page
     assert f"<!-- end: {benchmark.name} -->" in page
