@@ -171,16 +171,34 @@ def creating(
     path: str, body: BaseModel, idempotency_key: str | None, result: type[BaseModel], *, work_s: float = 0.0
 ) -> Call[Any]:
     """Create an object, once per key."""
+    call = posting(path, body, result, answer=HTTPStatus.CREATED, work_s=work_s)
+    return replace(call, headers={**call.headers, **once(idempotency_key)})
+
+
+def posting(
+    path: str,
+    body: BaseModel | None,
+    result: type[BaseModel],
+    *,
+    answer: HTTPStatus = HTTPStatus.OK,
+    work_s: float = 0.0,
+) -> Call[Any]:
+    """Call an operation that has the same effect when it is called again."""
     return Call(
         method="POST",
         path=path,
-        headers={**JSON, "Idempotency-Key": idempotency_key if idempotency_key is not None else uuid4().hex},
-        body=json_body(body),
-        expects=frozenset({HTTPStatus.CREATED}),
+        headers=JSON if body is not None else {},
+        body=json_body(body) if body is not None else None,
+        expects=frozenset({answer}),
         read=as_type(result),
         repeatable=True,
         work_s=work_s,
     )
+
+
+def once(idempotency_key: str | None) -> Mapping[str, str]:
+    """Return the header with the key, or with a new one."""
+    return {"Idempotency-Key": idempotency_key if idempotency_key is not None else uuid4().hex}
 
 
 def putting(

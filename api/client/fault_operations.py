@@ -1,10 +1,9 @@
 """Describes operations on diagnoses, path plans, quarantine and remediation, as `api.client.operations` does."""
 
+from dataclasses import replace
 from http import HTTPStatus
-from uuid import uuid4
 
 from api.client.calls import (
-    JSON,
     MISSING,
     Call,
     Versioned,
@@ -13,9 +12,10 @@ from api.client.calls import (
     as_versioned,
     creating,
     if_matching,
-    json_body,
     listing,
+    once,
     path_of,
+    posting,
     putting,
     reading,
 )
@@ -62,14 +62,8 @@ def get_diagnosis(diagnosis_id: str) -> Call[DiagnosisRecord]:
 
 def set_diagnosis_expiry(diagnosis_id: str, *, expires_in_s: float) -> Call[DiagnosisRecord]:
     """Let a diagnosis expire this many seconds from now; 0 withdraws it."""
-    return Call(
-        method="PUT",
-        path=f"{_diagnosis_path(diagnosis_id)}/expiry",
-        headers=JSON,
-        body=json_body(ExpiryChange(expires_in_s=expires_in_s)),
-        read=as_type(DiagnosisRecord),
-        repeatable=True,
-    )
+    path, change = f"{_diagnosis_path(diagnosis_id)}/expiry", ExpiryChange(expires_in_s=expires_in_s)
+    return replace(putting(path, change, {}, as_type(DiagnosisRecord)), repeatable=True)
 
 
 def get_diagnosis_bundle(diagnosis_id: str) -> Call[bytes]:
@@ -79,21 +73,12 @@ def get_diagnosis_bundle(diagnosis_id: str) -> Call[bytes]:
 
 def replay_diagnosis_bundle(diagnosis_id: str) -> Call[BundleReplay]:
     """Return the diagnoses that the service's version gives for the same observations."""
-    path = f"{_diagnosis_path(diagnosis_id)}/replay"
-    return Call(method="POST", path=path, read=as_type(BundleReplay), repeatable=True, work_s=REPLAYING_S)
+    return posting(f"{_diagnosis_path(diagnosis_id)}/replay", None, BundleReplay, work_s=REPLAYING_S)
 
 
 def plan_fault_paths(request: PathsRequest) -> Call[PathsAnswer]:
     """Assign a path to each connection of a job, and report the load of the fabric."""
-    return Call(
-        method="POST",
-        path="/v1/faults/paths",
-        headers=JSON,
-        body=json_body(request),
-        read=as_type(PathsAnswer),
-        repeatable=True,
-        work_s=PLANNING_S,
-    )
+    return posting("/v1/faults/paths", request, PathsAnswer, work_s=PLANNING_S)
 
 
 def get_quarantine_rules() -> Call[Versioned[StoredRules]]:
@@ -113,38 +98,19 @@ def get_quarantine() -> Call[QuarantineView]:
 
 def evaluate_quarantine(evaluation: Evaluation, *, idempotency_key: str | None = None) -> Call[EvaluationResult]:
     """Run one step of the policy on the observed fleet; returns the desired state."""
-    return Call(
-        method="POST",
-        path="/v1/faults/quarantine/evaluations",
-        headers={**JSON, "Idempotency-Key": idempotency_key if idempotency_key is not None else uuid4().hex},
-        body=json_body(evaluation),
-        read=as_type(EvaluationResult),
-        repeatable=True,
-    )
+    call: Call[EvaluationResult] = posting("/v1/faults/quarantine/evaluations", evaluation, EvaluationResult)
+    return replace(call, headers={**call.headers, **once(idempotency_key)})
 
 
 def request_node_action(node: str, action: OperatorAction) -> Call[NodeView]:
     """Request an action on a node; the next evaluation applies it."""
-    return Call(
-        method="POST",
-        path=path_of("/v1/faults/quarantine/nodes/{node}/actions", node=node),
-        headers=JSON,
-        body=json_body(ActionRequest(action=action)),
-        expects=frozenset({HTTPStatus.ACCEPTED}),
-        read=as_type(NodeView),
-        repeatable=True,
-    )
+    path = path_of("/v1/faults/quarantine/nodes/{node}/actions", node=node)
+    return posting(path, ActionRequest(action=action), NodeView, answer=HTTPStatus.ACCEPTED)
 
 
 def reset_quarantine_breaker() -> Call[BreakerView]:
     """Reset the circuit breaker at the next evaluation."""
-    return Call(
-        method="POST",
-        path="/v1/faults/quarantine/breaker/reset",
-        expects=frozenset({HTTPStatus.ACCEPTED}),
-        read=as_type(BreakerView),
-        repeatable=True,
-    )
+    return posting("/v1/faults/quarantine/breaker/reset", None, BreakerView, answer=HTTPStatus.ACCEPTED)
 
 
 def list_remediation_cases(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[RemediationCase]]:

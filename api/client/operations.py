@@ -5,11 +5,11 @@ read, so that no change is lost.  Operations that create take an idempotency key
 key belongs to the call, and every attempt sends the same key.
 """
 
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
 from api.client.calls import (
-    JSON,
     MISSING,
     Call,
     ResultOperations,
@@ -22,9 +22,9 @@ from api.client.calls import (
     creating,
     deleting,
     if_matching,
-    json_body,
     listing,
     path_of,
+    posting,
     putting,
     reading,
 )
@@ -202,27 +202,13 @@ def get_target_status(name: str) -> Call[TargetStatus]:
 
 def report_target_status(name: str, status: TargetStatus) -> Call[None]:
     """Replace the report on a target."""
-    return Call(
-        method="PUT",
-        path=f"{_target_path(name)}/status",
-        headers=JSON,
-        body=json_body(status),
-        expects=frozenset({HTTPStatus.NO_CONTENT}),
-        read=as_nothing,
-        repeatable=True,
-    )
+    call = putting(f"{_target_path(name)}/status", status, {}, as_nothing, answer=HTTPStatus.NO_CONTENT)
+    return replace(call, repeatable=True)
 
 
 def approve_target(name: str, request: ApprovalRequest) -> Call[Approval]:
     """Approve the change set with this digest; ConflictError when another change set is ready."""
-    return Call(
-        method="POST",
-        path=f"{_target_path(name)}/approval",
-        headers=JSON,
-        body=json_body(request),
-        read=as_type(Approval),
-        repeatable=True,
-    )
+    return posting(f"{_target_path(name)}/approval", request, Approval)
 
 
 def list_leases(*, limit: int | None = None, cursor: str | None = None) -> Call[Page[Lease]]:

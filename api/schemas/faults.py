@@ -66,34 +66,29 @@ class ExpiryChange(Frozen):
     expires_in_s: ExpiresIn = Field(description="0 withdraws the diagnosis.")
 
 
-class DiagnosisRecord(Frozen):
-    """One stored diagnosis.  Only `expires_at` changes."""
+class DiagnosisHead(ResultHead):
+    """The fields of every stored diagnosis, in a list too.  Only `expires_at` changes."""
 
-    id: str = Field(description="Sorts by time of creation.")
-    created_at: datetime
-    created_by: str
     expires_at: datetime
     job: str
-    diagnosis: Diagnosis
     node: str | None = Field(description="Name of the diagnosed node.")
     peer: str | None
+
+
+class DiagnosisRecord(DiagnosisHead):
+    """One stored diagnosis."""
+
+    diagnosis: Diagnosis
     nodes: dict[str, str]
     domains: tuple[str, ...]
     bundle_sha256: str | None = Field(description="Of the bundle's text; null: reported without a bundle.")
 
 
-class DiagnosisSummary(Frozen):
+class DiagnosisSummary(DiagnosisHead):
     """A diagnosis in a list."""
 
-    id: str
-    created_at: datetime
-    created_by: str
-    expires_at: datetime
-    job: str
     fault: FaultClass
     scope: Scope
-    node: str | None
-    peer: str | None
     switch: str | None
     isolate: bool
     confidence: float

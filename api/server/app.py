@@ -60,8 +60,9 @@ def create_app(
         store=store,
         settings=settings,
         metrics=metrics,
-        solver_pool=SolverPool(concurrency=settings.plan_concurrency, now=now, monotonic_s=monotonic_s),
+        solver_pool=SolverPool(concurrency=settings.plan_concurrency),
         now=now,
+        monotonic_s=monotonic_s,
         schema_head=schema_head,
     )
     app = FastAPI(

@@ -4,41 +4,49 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
 
-from api.schemas.pages import Page
+from fastapi import Depends, Query
+
+from api.schemas.pages import Cursor, Page, PageLimit
 from api.server.problems import ProblemError, invalid
 
 ItemT = TypeVar("ItemT")
-Position = tuple[str | int, ...]
 
 INT32_MAX = 2**31 - 1  # the maximum of both databases' INTEGER columns
 
 
-def page_of(found: Sequence[ItemT], *, limit: int, position: Callable[[ItemT], Position]) -> Page[ItemT]:
-    """Build a page from up to one item more than its limit; the extra item means that a next page exists."""
-    items = tuple(found[:limit])
-    more = len(found) > limit
-    return Page[ItemT](items=items, next_cursor=write_cursor(position(items[-1])) if more else None)
+@dataclass(frozen=True, slots=True)
+class PageQuery:
+    """The query of a list.  A list reads one item more than the limit: the extra item means that a next page exists."""
+
+    limit: Annotated[PageLimit, Query()] = 50
+    cursor: Annotated[Cursor | None, Query()] = None
+
+    def start(self, kind: type) -> Any:
+        """Return the position of the cursor; 422 for a cursor of another service; None without a cursor."""
+        if self.cursor is None:
+            return None
+        try:
+            position = json.loads(base64.urlsafe_b64decode(self.cursor + "=" * (-len(self.cursor) % 4)))
+        except (binascii.Error, ValueError, RecursionError):
+            raise _unknown() from None
+        if not isinstance(position, list) or [type(part) for part in position] != [kind] or not _storable(*position):
+            raise _unknown()
+        return position[0]
+
+    def page(self, found: Sequence[ItemT], *, position: Callable[[ItemT], str | int]) -> Page[ItemT]:
+        items = tuple(found[: self.limit])
+        more = len(found) > self.limit
+        return Page[ItemT](items=items, next_cursor=write_cursor(position(items[-1])) if more else None)
 
 
-def write_cursor(position: Position) -> str:
-    return base64.urlsafe_b64encode(json.dumps(position).encode()).decode().rstrip("=")
+Paging = Annotated[PageQuery, Depends()]
 
 
-def read_cursor(cursor: str | None, *kinds: type) -> tuple[Any, ...]:
-    """Parse a cursor; 422 for a cursor of another service; Nones without a cursor."""
-    if cursor is None:
-        return (None,) * len(kinds)
-    try:
-        position = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except (binascii.Error, ValueError, RecursionError):
-        raise _unknown() from None
-    if not isinstance(position, list) or [type(part) for part in position] != list(kinds):
-        raise _unknown()
-    if any(not _storable(part) for part in position):
-        raise _unknown()
-    return tuple(position)
+def write_cursor(position: str | int) -> str:
+    return base64.urlsafe_b64encode(json.dumps([position]).encode()).decode().rstrip("=")
 
 
 def _storable(part: str | int) -> bool:

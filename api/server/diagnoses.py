@@ -22,6 +22,7 @@ from faults.diagnosis import Diagnosis, Scope
 from fleet.errors import DocumentError, Problem
 
 BUNDLE = {"bundle"}
+SUMMARISED = ("fault", "scope", "switch", "isolate", "confidence", "reason")
 _SWITCHES: Final = (Scope.LEAF, Scope.UPLINK)
 _PAIRS: Final = (Scope.LINK, Scope.WORKLOAD)  # cross traffic of a workload goes from a node to a peer
 _NODES: Final = (Scope.RANK, Scope.NODE)
@@ -51,14 +52,8 @@ def read_report(head: DiagnosisHead) -> DiagnosisReport:
 def record_of(head: DiagnosisHead) -> DiagnosisRecord:
     report = read_report(head)
     return DiagnosisRecord(
-        id=head.id,
-        created_at=head.created_at,
-        created_by=head.created_by,
-        expires_at=head.expires_at,
-        job=head.job,
+        **_shown_head(head, report),
         diagnosis=report.diagnosis,
-        node=report.name_of(report.diagnosis.node),
-        peer=report.name_of(report.diagnosis.peer),
         nodes=report.nodes,
         domains=report.domains,
         bundle_sha256=head.bundle_sha256,
@@ -67,23 +62,14 @@ def record_of(head: DiagnosisHead) -> DiagnosisRecord:
 
 def summary_of(head: DiagnosisHead) -> DiagnosisSummary:
     report = read_report(head)
-    diagnosis = report.diagnosis
-    return DiagnosisSummary(
-        id=head.id,
-        created_at=head.created_at,
-        created_by=head.created_by,
-        expires_at=head.expires_at,
-        job=head.job,
-        fault=diagnosis.fault,
-        scope=diagnosis.scope,
-        node=report.name_of(diagnosis.node),
-        peer=report.name_of(diagnosis.peer),
-        switch=diagnosis.switch,
-        isolate=diagnosis.isolate,
-        confidence=diagnosis.confidence,
-        reason=diagnosis.reason,
-        has_bundle=head.bundle_sha256 is not None,
-    )
+    shown = {name: getattr(report.diagnosis, name) for name in SUMMARISED}
+    return DiagnosisSummary(**_shown_head(head, report), **shown, has_bundle=head.bundle_sha256 is not None)
+
+
+def _shown_head(head: DiagnosisHead, report: DiagnosisReport) -> dict[str, Any]:
+    fields = {name: getattr(head, name) for name in ("id", "created_at", "created_by", "expires_at", "job")}
+    ends = {end: report.name_of(getattr(report.diagnosis, end)) for end in ("node", "peer")}
+    return fields | ends
 
 
 def audit_detail(head: DiagnosisHead, diagnosis: Diagnosis) -> Mapping[str, Any]:

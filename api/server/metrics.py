@@ -27,64 +27,42 @@ class ServiceMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "fleetwright_http_requests", "Answered requests.", ["method", "route", "status"], registry=self.registry
-        )
+        self._requests = self._counter("fleetwright_http_requests", "Answered requests.", "method", "route", "status")
         self._durations = Histogram(
             "fleetwright_http_request_duration_seconds",
             "Duration of requests.",
             ["method", "route"],
             registry=self.registry,
         )
-        self._plans = Counter("fleetwright_plans", "Created plans, by status.", ["status"], registry=self.registry)
-        self._solves = Histogram(
-            "fleetwright_plan_solve_seconds", "Solver time of plans.", buckets=SOLVE_BUCKETS_S, registry=self.registry
-        )
-        self._placements = Counter(
-            "fleetwright_placements", "Created placements, by outcome.", ["outcome"], registry=self.registry
-        )
-        self._imbalances = Histogram(
+        self._plans = self._counter("fleetwright_plans", "Created plans, by status.", "status")
+        self._solves = self._histogram("fleetwright_plan_solve_seconds", "Solver time of plans.")
+        self._placements = self._counter("fleetwright_placements", "Created placements, by outcome.", "outcome")
+        self._imbalances = self._histogram(
             "fleetwright_placement_imbalance",
             "Load of the fullest GPU over an even share, mean over layers.",
-            buckets=IMBALANCE_BUCKETS,
-            registry=self.registry,
+            IMBALANCE_BUCKETS,
         )
-        self._bounds = Histogram(
-            "fleetwright_placement_bound",
-            "Lower bound on the imbalance for the same loads.",
-            buckets=IMBALANCE_BUCKETS,
-            registry=self.registry,
+        self._bounds = self._histogram(
+            "fleetwright_placement_bound", "Lower bound on the imbalance for the same loads.", IMBALANCE_BUCKETS
         )
-        self._placement_solves = Histogram(
-            "fleetwright_placement_solve_seconds",
-            "Solver time of placements.",
-            buckets=SOLVE_BUCKETS_S,
-            registry=self.registry,
+        self._placement_solves = self._histogram("fleetwright_placement_solve_seconds", "Solver time of placements.")
+        self._simulations = self._counter(
+            "fleetwright_power_simulations", "Simulated rows, by policy and outcome.", "policy", "outcome"
         )
-        self._simulations = Counter(
-            "fleetwright_power_simulations",
-            "Simulated rows, by policy and outcome.",
-            ["policy", "outcome"],
-            registry=self.registry,
+        self._simulation_times = self._histogram(
+            "fleetwright_power_simulation_seconds", "Time of a row's simulation with its uncapped references."
         )
-        self._simulation_times = Histogram(
-            "fleetwright_power_simulation_seconds",
-            "Time of a row's simulation with its uncapped references.",
-            buckets=SOLVE_BUCKETS_S,
-            registry=self.registry,
-        )
-        self._cap_plans = Counter(
-            "fleetwright_power_plans", "Created power plans, by status.", ["status"], registry=self.registry
-        )
-        self._cap_solves = Histogram(
-            "fleetwright_power_plan_solve_seconds",
-            "Solver time of power plans.",
-            buckets=SOLVE_BUCKETS_S,
-            registry=self.registry,
-        )
+        self._cap_plans = self._counter("fleetwright_power_plans", "Created power plans, by status.", "status")
+        self._cap_solves = self._histogram("fleetwright_power_plan_solve_seconds", "Solver time of power plans.")
         self.faults = FaultMetrics(self.registry)
         build = Gauge("fleetwright_build_info", "Always 1.", ["version"], registry=self.registry)
         build.labels(version=version("fleetwright")).set(1)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float] = SOLVE_BUCKETS_S) -> Histogram:
+        return Histogram(name, text, buckets=buckets, registry=self.registry)
 
     def observe_request(self, *, method: str, route: str, status: int, duration_s: float) -> None:
         self._requests.labels(method=method, route=route, status=str(status)).inc()

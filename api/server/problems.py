@@ -44,6 +44,11 @@ def not_found(what: str) -> ProblemError:
     return ProblemError(status=HTTPStatus.NOT_FOUND, kind="not-found", detail=f"there is no {what}")
 
 
+def conflict(detail: str) -> ProblemError:
+    """Create a 409."""
+    return ProblemError(status=HTTPStatus.CONFLICT, kind="conflict", detail=detail)
+
+
 def invalid(path: str, message: str) -> ProblemError:
     """Create a 422 for one field."""
     return ProblemError(
@@ -99,9 +104,7 @@ def to_problem(error: Exception) -> ProblemError:  # noqa: PLR0911 - one return 
         case KeyReusedError():
             return invalid("header.Idempotency-Key", "was used for another request; allowed: a new key per request")
         case ConflictError():
-            return ProblemError(
-                status=HTTPStatus.CONFLICT, kind="conflict", detail=f"{error}; nothing was changed, try again"
-            )
+            return conflict(f"{error}; nothing was changed, try again")
         case DatabaseUnavailableError():
             return ProblemError(
                 status=HTTPStatus.SERVICE_UNAVAILABLE,

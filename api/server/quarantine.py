@@ -9,14 +9,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
 
 from api.schemas.quarantine import BreakerView, DecisionView, Evaluation, EvaluationResult, NodeView, QuarantineView
 from api.schemas.targets import Freeze
 from api.server.diagnoses import failure_domains_of, read_report
-from api.server.problems import ProblemError, not_found
+from api.server.problems import conflict, not_found
 from api.server.service import Service
 from api.server.targets import FREEZE
 from api.server.versioned import DocumentKey, current
@@ -158,7 +157,7 @@ async def request_action(service: Service, node: str, action: OperatorAction, *,
         record = stored.state.nodes.get(node, NodeRecord())
         if record.state not in ALLOWED[action]:
             allowed = ", ".join(sorted(ALLOWED[action]))
-            raise _conflict(f"node {node!r} is {record.state}; {action} is for one that is {allowed}")
+            raise conflict(f"node {node!r} is {record.state}; {action} is for one that is {allowed}")
         after = replace(stored, operator_actions={**stored.operator_actions, node: action})
         await _keep(tx, after, stored.record)
         await service.audit(
@@ -177,7 +176,7 @@ async def reset_breaker(service: Service, *, actor: str) -> BreakerView:
         await tx.audit.lock()
         stored = await load_state(tx)
         if stored.record is None or not stored.state.breaker.open:
-            raise _conflict("the breaker is closed")
+            raise conflict("the breaker is closed")
         after = replace(stored, reset_breaker=True)
         await _keep(tx, after, stored.record)
         await service.audit(
@@ -294,7 +293,3 @@ def _node(name: str, record: NodeRecord, action: OperatorAction | None) -> NodeV
 
 def _moment(at_s: float | None) -> datetime | None:
     return None if not at_s else datetime.fromtimestamp(at_s, UTC)
-
-
-def _conflict(detail: str) -> ProblemError:
-    return ProblemError(status=HTTPStatus.CONFLICT, kind="conflict", detail=detail)

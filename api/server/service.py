@@ -22,6 +22,7 @@ class Service:
     metrics: ServiceMetrics
     solver_pool: SolverPool
     now: Callable[[], datetime]
+    monotonic_s: Callable[[], float]
     schema_head: str
     # Set once the first token is stored, or when the service creates none.
     first_token_stored: asyncio.Event = field(default_factory=asyncio.Event)

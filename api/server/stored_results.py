@@ -4,7 +4,8 @@
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
@@ -19,12 +20,13 @@ from api.server.metrics import ServiceMetrics
 from api.server.power_trees import TREES
 from api.server.problems import invalid
 from api.server.service import Service
-from faults.simulator import Score
+from faults.simulator import Score, simulate
 from placement.document import Placement
 from placement.request import PlacementRequest
+from planner import plan
 from planner.answer import Plan
 from planner.request import PlanRequest
-from power.caps import CapPlan
+from power.caps import DEFAULT_LIMITS, CapPlan, plan_caps
 from power.whatif.cost_estimate import expected_requests
 from power.whatif.response import RowResponse
 
@@ -55,26 +57,40 @@ class ResultKind(Generic[RequestT, ResultT]):
 async def _solve_plan(service: Service, request: PlanRequest) -> Solved[Plan]:
     async with service.store.reading() as tx:
         gpus, models, prices = await GPUS.in_force(tx), await MODELS.in_force(tx), await OFFERS.in_force(tx)
-    return Solved(await service.solver_pool.solve(request, gpus=gpus, models=models, prices=prices))
+    found = await service.solver_pool.solve(
+        lambda: plan(request, gpus=gpus, models=models, prices=prices, now=service.now(), clock_s=service.monotonic_s)
+    )
+    return Solved(found)
 
 
 async def _place(service: Service, request: PlacementRequest) -> Solved[Placement]:
     async with service.store.reading() as tx:
         models = await MODELS.in_force(tx)
-    placement = await service.solver_pool.place(request, models=models)
+
+    def work() -> Placement:
+        from placement.pipeline import place  # noqa: PLC0415 - loads compiled code, which not every service needs
+
+        problem = request.problem(None if request.model is None else models.get(request.model))
+        return place(problem, version=version("fleetwright"), clock_s=service.monotonic_s)
+
+    placement = await service.solver_pool.solve(work)
     return Solved(placement, {"imbalance": placement.imbalance.mean, "bound": placement.bound.mean})
 
 
 async def _plan_caps(service: Service, request: CapPlanRequest) -> Solved[CapPlan]:
-    tree, version = request.tree, None
+    tree, tree_version = request.tree, None
     if tree is None:
         async with service.store.reading() as tx:
-            found = await TREES.find(tx, request.tree_name or "")
-        if found is None:
+            stored = await TREES.find(tx, request.tree_name or "")
+        if stored is None:
             message = f"there is no power tree {request.tree_name!r}; allowed: the name of a stored tree, or `tree`"
             raise invalid("tree_name", message)
-        tree, version = found.spec, found.version
-    return Solved(await service.solver_pool.plan_caps(request, tree=tree), {"tree_version": version})
+        tree, tree_version = stored.spec, stored.version
+    planned, limits = tree, replace(DEFAULT_LIMITS, time_limit_s=request.time_limit_s, clock_s=service.monotonic_s)
+    found = await service.solver_pool.solve(
+        lambda: plan_caps(planned, terms=request.terms, solver=request.solver, limits=limits)
+    )
+    return Solved(found, {"tree_version": tree_version})
 
 
 async def _simulate_row(service: Service, request: SimulationRequest) -> Solved[RowResponse]:
@@ -85,14 +101,21 @@ async def _simulate_row(service: Service, request: SimulationRequest) -> Solved[
     if not requests <= allowed:
         message = f"such servers would answer about {requests:,.0f} requests in that time, at most {allowed:,.0f} here"
         raise invalid("days", message)
-    return Solved(await service.solver_pool.simulate(request, request.sources))
+
+    def work() -> RowResponse:
+        from power.whatif.run import run_whatif  # noqa: PLC0415 - loads compiled code, which not every service needs
+
+        return run_whatif(request, clock_s=service.monotonic_s, sources=request.sources).response
+
+    return Solved(await service.solver_pool.solve(work))
 
 
 async def _simulate_faults(service: Service, request: FaultQuestion) -> Solved[Score]:
     limit = service.settings.fault_simulation_rank_hours
     if request.rank_hours > limit:
         raise invalid("hours", f"ranks x hours must be at most {limit:g} here, got {request.rank_hours:g}")
-    return Solved(await service.solver_pool.simulate_faults(request))
+    options = request.model_dump(mode="json")
+    return Solved(await service.solver_pool.solve(lambda: simulate(**options, clock_s=service.monotonic_s)))
 
 
 PLAN_KIND = ResultKind(

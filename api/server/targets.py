@@ -1,13 +1,11 @@
 """Stores targets as a collection, the controller's reports on them, the operator's approvals, and the freeze."""
 
-from http import HTTPStatus
-
 from api.schemas.plans import PLANS
 from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import Freeze, Target, TargetSpec, TargetStatus
 from api.server.collections import AuditVerbs, Collection
 from api.server.etags import Precondition
-from api.server.problems import ProblemError, invalid, not_found
+from api.server.problems import ProblemError, conflict, invalid, not_found
 from api.server.service import Service
 from api.server.versioned import AuditAction, DocumentKey, DocumentVersion, replace
 from api.store import StatusRecord, Transaction, canonical_json
@@ -128,11 +126,7 @@ def _stands_ready(request: ApprovalRequest, spec: TargetSpec, report: TargetStat
 
 def _stale(name: str, spec: TargetSpec, report: TargetStatus) -> ProblemError:
     ready = f"{report.digest} of plan {spec.plan_id}" if report.digest is not None else "none"
-    return ProblemError(
-        status=HTTPStatus.CONFLICT,
-        kind="conflict",
-        detail=f"target {name!r}: another change set is ready than the one to approve; now: {ready}",
-    )
+    return conflict(f"target {name!r}: another change set is ready than the one to approve; now: {ready}")
 
 
 def _verified(report: TargetStatus) -> str | None:

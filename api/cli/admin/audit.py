@@ -1,48 +1,37 @@
 """`fleetwright audit`: list and verify the audit."""
 
-import itertools
-
 import typer
 
 from api.cli.common.console import print_line
 from api.cli.common.errors import EXIT_NEGATIVE
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import MostOption, TokenFileOption, UrlOption
-from api.cli.common.output import Format, FormatOption, print_json
-from api.cli.common.remote import connect
-from api.cli.common.tables import Column, Table, moment, number, print_table
+from api.cli.common.options import MostOption, RemoteOptions
+from api.cli.common.tables import Column, moment, number
 
-COLUMNS = (number("seq"), moment("at"), Column("actor"), Column("action"), Column("subject"))
+COLUMNS = (
+    number("seq", of="seq"),
+    moment("at", of="at"),
+    Column("actor", of="actor"),
+    Column("action", of="action"),
+    Column("subject", of="subject"),
+)
 
 app = new_app()
 
 
 @app.command("list")
-def list_audit(
-    most: MostOption = 50,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
-    output: FormatOption = Format.TABLE,
-) -> None:
+def list_audit(service: RemoteOptions, most: MostOption = 50) -> None:
     """List the newest entries."""
-    with connect(url, token_file) as client:
-        entries = list(itertools.islice(client.iter_audit(), most))
-    if output is Format.JSON:
-        print_json(entries)
-        return
-    print_table(Table(COLUMNS, ((each.seq, each.at, each.actor, each.action, each.subject) for each in entries)))
+    service.print_items(COLUMNS, lambda client: client.iter_audit(), most=most)
 
 
 @app.command("check")
-def check(url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE) -> None:
+def check(service: RemoteOptions) -> None:
     """Verify the whole chain; exit 1 when it is broken."""
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         result = client.check_audit()
-    if output is Format.JSON:
-        print_json(result)
-    elif result.intact:
-        print_line(f"{result.entries:,} entries, intact")
-    else:
-        print_line(f"{result.entries:,} entries, broken at {result.first_broken_seq}")
+    if not service.printed(result):
+        state = "intact" if result.intact else f"broken at {result.first_broken_seq}"
+        print_line(f"{result.entries:,} entries, {state}")
     if not result.intact:
         raise typer.Exit(EXIT_NEGATIVE)

@@ -7,20 +7,18 @@ import typer
 from api.cli.common.console import note, print_line
 from api.cli.common.files import build_model
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import TokenFileOption, UrlOption
-from api.cli.common.output import Format, FormatOption, print_json
-from api.cli.common.remote import connect
-from api.cli.common.tables import Column, Table, moment, print_table
+from api.cli.common.options import RemoteOptions
+from api.cli.common.tables import Column, moment
 from api.schemas.tokens import Scope, TokenRequest
 
 COLUMNS = (
-    Column("id"),
-    Column("name"),
-    Column("scopes"),
-    moment("created"),
-    Column("by"),
-    moment("expires"),
-    moment("revoked"),
+    Column("id", of="id"),
+    Column("name", of="name"),
+    Column("scopes", of=lambda token: " ".join(sorted(token.scopes))),
+    moment("created", of="created_at"),
+    Column("by", of="created_by"),
+    moment("expires", of="expires_at"),
+    moment("revoked", of="revoked_at"),
 )
 
 app = new_app()
@@ -28,64 +26,36 @@ app = new_app()
 
 @app.command("create")
 def create(
+    service: RemoteOptions,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The person or program that will hold it.")],
     scope: Annotated[list[Scope], typer.Option(help="What it allows; repeatable.")],
     expires_in_s: Annotated[
         int | None, typer.Option(metavar="SECONDS", min=60, help="Expires after this time; else never.")
     ] = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
-    output: FormatOption = Format.TABLE,
 ) -> None:
     """Create a token and print its secret once, alone on stdout."""
     request = build_model(TokenRequest, "token", name=name, scopes=frozenset(scope), expires_in_s=expires_in_s)
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         made = client.create_token(request)
-    if output is Format.JSON:
-        print_json(made)
+    if service.printed(made):
         return
     note(f"token {made.info.id} for {made.info.name}; keep this, it is not shown again:")
     print_line(made.secret or "")
 
 
 @app.command("list")
-def list_tokens(url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE) -> None:
+def list_tokens(service: RemoteOptions) -> None:
     """List all tokens, revoked ones included, without their secrets."""
-    with connect(url, token_file) as client:
-        tokens = list(client.iter_tokens())
-    if output is Format.JSON:
-        print_json(tokens)
-        return
-    print_table(
-        Table(
-            COLUMNS,
-            (
-                (
-                    token.id,
-                    token.name,
-                    " ".join(sorted(token.scopes)),
-                    token.created_at,
-                    token.created_by,
-                    token.expires_at,
-                    token.revoked_at,
-                )
-                for token in tokens
-            ),
-        )
-    )
+    service.print_items(COLUMNS, lambda client: client.iter_tokens())
 
 
 @app.command("revoke")
 def revoke(
+    service: RemoteOptions,
     token_id: Annotated[str, typer.Argument(metavar="ID", help="The id in `tokens list`; not the secret.")],
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
-    output: FormatOption = Format.TABLE,
 ) -> None:
     """Revoke a token."""
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         client.revoke_token(token_id)
-    if output is Format.JSON:
-        print_json({"id": token_id, "revoked": True})
-    else:
+    if not service.printed({"id": token_id, "revoked": True}):
         print_line(f"token {token_id} is revoked")

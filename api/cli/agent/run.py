@@ -47,40 +47,7 @@ def _file(help_text: str, *, default: str = "none", name: str | None = None) -> 
     return option
 
 
-ServerArgument = Annotated[str, typer.Argument(metavar="SERVER", help="The node's name in the guard's file.")]
-DeviceOption = Annotated[DriverName, typer.Option(help="What sets clocks and caps.")]
-ActOption = Annotated[bool, typer.Option("--act/--observe", help="Set caps of real GPUs; else observe only.")]
-GuardedOption = Annotated[
-    bool, typer.Option("--guarded/--unguarded", help="Safe clocks from the start, or from the first guard on.")
-]
-StateFileOption = Annotated[Path | None, _file("Original caps and leases, for the next agent after a crash.")]
-RecordOption = Annotated[
-    Path | None, _file("A job to record in this process: its peers, processes, and outputs.", name="--record")
-]
 TokenFileOption = Annotated[Path | None, _file("Bearer token that every request needs.")]
-
-RedfishUrlOption = Annotated[
-    str | None, typer.Option(metavar="URL", help="The node's BMC, for `--device redfish`.", show_default="none")
-]
-RedfishLoginOption = Annotated[Path | None, _file("USER:PASSWORD of the BMC, in one line.")]
-RedfishCaOption = Annotated[Path | None, _file("Authority of the BMC's certificate.", default="the system's")]
-RedfishBasicOption = Annotated[
-    bool, typer.Option("--redfish-basic/--redfish-session", help="Log in with every request, or once.")
-]
-
-BoardOption = Annotated[str, typer.Option(metavar="NAME", help="GPU type of the simulated boards.")]
-BoardsOption = Annotated[int, typer.Option(metavar="COUNT", min=1, max=64, help="How many simulated GPUs.")]
-IgnoredOption = Annotated[
-    float, typer.Option(metavar="SHARE", min=0.0, max=1.0, help="Orders that the simulated driver ignores.")
-]
-
-SocketOption = Annotated[
-    Path | None, typer.Option("--socket", metavar="PATH", help="Unix socket to listen on.", show_default="none")
-]
-SocketGroupOption = Annotated[bool, typer.Option("--socket-group/--socket-owner", help="Its mode: 0660, or 0600.")]
-TlsCertOption = Annotated[Path | None, _file("Certificate of the agent; with the next two: mutual TLS.")]
-TlsKeyOption = Annotated[Path | None, _file("Its key.")]
-ClientCaOption = Annotated[Path | None, _file("Authority of the clients that are let in.")]
 
 
 app = new_app()
@@ -88,42 +55,56 @@ app = new_app()
 
 @app.command()
 def agent(
-    server: ServerArgument,
-    device: DeviceOption,
-    act: ActOption = False,
+    server: Annotated[str, typer.Argument(metavar="SERVER", help="The node's name in the guard's file.")],
+    device: Annotated[DriverName, typer.Option(help="What sets clocks and caps.")],
+    act: Annotated[bool, typer.Option("--act/--observe", help="Set caps of real GPUs; else observe only.")] = False,
     safe_token: Annotated[
         float, typer.Option(metavar="SHARE", min=0.05, max=1.0, help="Clock for writing tokens without a guard.")
     ] = 0.7,
     safe_prompt: Annotated[
         float, typer.Option(metavar="SHARE", min=0.05, max=1.0, help="Clock for reading prompts without a guard.")
     ] = 0.5,
-    guarded: GuardedOption = True,
+    guarded: Annotated[
+        bool, typer.Option("--guarded/--unguarded", help="Safe clocks from the start, or from the first guard on.")
+    ] = True,
     token_file: TokenFileOption = None,
-    state_file: StateFileOption = None,
-    record: RecordOption = None,
-    redfish_url: RedfishUrlOption = None,
-    redfish_login: RedfishLoginOption = None,
-    redfish_ca: RedfishCaOption = None,
-    redfish_basic: RedfishBasicOption = False,
+    state_file: Annotated[Path | None, _file("Original caps and leases, for the next agent after a crash.")] = None,
+    record: Annotated[
+        Path | None, _file("A job to record in this process: its peers, processes, and outputs.", name="--record")
+    ] = None,
+    redfish_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="The node's BMC, for `--device redfish`.", show_default="none")
+    ] = None,
+    redfish_login: Annotated[Path | None, _file("USER:PASSWORD of the BMC, in one line.")] = None,
+    redfish_ca: Annotated[Path | None, _file("Authority of the BMC's certificate.", default="the system's")] = None,
+    redfish_basic: Annotated[
+        bool, typer.Option("--redfish-basic/--redfish-session", help="Log in with every request, or once.")
+    ] = False,
     phase: Annotated[PhaseName, typer.Option(help="What the simulated GPUs are doing.")] = PhaseName.TOKEN,
-    gpu: BoardOption = "H100-SXM",
-    gpus: BoardsOption = 8,
-    ignored_share: IgnoredOption = 0.0,
+    gpu: Annotated[str, typer.Option(metavar="NAME", help="GPU type of the simulated boards.")] = "H100-SXM",
+    gpus: Annotated[int, typer.Option(metavar="COUNT", min=1, max=64, help="How many simulated GPUs.")] = 8,
+    ignored_share: Annotated[
+        float, typer.Option(metavar="SHARE", min=0.0, max=1.0, help="Orders that the simulated driver ignores.")
+    ] = 0.0,
     seed: Annotated[int, typer.Option(help="Of the simulated faults.")] = 0,
     host: HostOption = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65_535, help="To listen on; 0: any free one.")] = 9403,
-    unix_socket: SocketOption = None,
-    socket_group: SocketGroupOption = False,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
-    client_ca: ClientCaOption = None,
+    unix_socket: Annotated[
+        Path | None, typer.Option("--socket", metavar="PATH", help="Unix socket to listen on.", show_default="none")
+    ] = None,
+    socket_group: Annotated[
+        bool, typer.Option("--socket-group/--socket-owner", help="Its mode: 0660, or 0600.")
+    ] = False,
+    tls_cert: Annotated[Path | None, _file("Certificate of the agent; with the next two: mutual TLS.")] = None,
+    tls_key: Annotated[Path | None, _file("Its key.")] = None,
+    client_ca: Annotated[Path | None, _file("Authority of the clients that are let in.")] = None,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Run the agent of one node: caps with leases, telemetry."""
     _check_name(server)
     token, tls = read_secret(token_file), _mutual_tls(tls_cert, tls_key, client_ca)
     if act and DRIVERS[device].is_real and token is None and tls is None:
-        raise _bad("--act: needs --token-file or mutual TLS")
+        raise InputError("--act: needs --token-file or mutual TLS")
     recording = read_file(record, RecordingFile) if record else None
     listener = _listener(unix_socket, group=socket_group, host=host, port=port, token=token, tls=tls)
     configure_logs(level=log_level)
@@ -145,16 +126,12 @@ def agent(
     asyncio.run(run_agent(holder, listener, token=token, gpus=node, tls=tls, beside=beside))
 
 
-def _bad(message: str) -> CommandError:
-    return InputError(message)
-
-
 def _check_name(server: str) -> None:
     """Reject a name that the guard's file could not contain."""
     try:
         TypeAdapter(Name).validate_python(server)
     except ValidationError as error:
-        raise _bad(f"SERVER: must have 1 to 200 characters, got {len(server)}") from error
+        raise InputError(f"SERVER: must have 1 to 200 characters, got {len(server)}") from error
 
 
 def _mutual_tls(certificate: Path | None, key: Path | None, authority: Path | None) -> MutualTls | None:
@@ -162,13 +139,13 @@ def _mutual_tls(certificate: Path | None, key: Path | None, authority: Path | No
     if certificate is None and key is None and authority is None:
         return None
     if certificate is None or key is None or authority is None:
-        raise _bad("--tls-cert, --tls-key and --client-ca: all three are needed")
+        raise InputError("--tls-cert, --tls-key and --client-ca: all three are needed")
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
         context.load_verify_locations(authority)
     except OSError as error:
-        raise _bad(f"--tls-cert, --tls-key, --client-ca: {error.strerror or error}") from error
+        raise InputError(f"--tls-cert, --tls-key, --client-ca: {error.strerror or error}") from error
     return MutualTls(certificate, key, authority)
 
 
@@ -179,7 +156,7 @@ def _listener(
         try:
             return unix_listener(path, mode=0o660 if group else 0o600)
         except OSError as error:
-            raise _bad(f"cannot listen on {path}: {error.strerror or error}") from error
+            raise InputError(f"cannot listen on {path}: {error.strerror or error}") from error
     listener = listen(host, port)
     if tls is None:
         refuse_strangers(listener, host=host, token=token)
@@ -191,9 +168,9 @@ def _recording(settings: RecordingFile | None) -> AbstractContextManager[None] |
     try:
         return record_in_background(recorder_of(settings.recording(), started_s=time.time())) if settings else None
     except OSError as error:
-        raise _bad(f"--record: {error.strerror or error}") from error
+        raise InputError(f"--record: {error.strerror or error}") from error
     except FleetwrightError as error:
-        raise _bad(f"--record: {error}") from error
+        raise InputError(f"--record: {error}") from error
 
 
 @contextmanager
@@ -219,6 +196,6 @@ def _gpu_node(
         gpus = open_gpus(driver, options)
         return node_of(gpus, acting=acting, state_file=state_file, safe_share=min(safe))
     except StateFileError as error:
-        raise _bad(f"--state-file {error}") from error
+        raise InputError(f"--state-file {error}") from error
     except FleetwrightError as error:
-        raise _bad(f"--device {driver}: {error}") from error
+        raise InputError(f"--device {driver}: {error}") from error

@@ -11,18 +11,32 @@ import typer
 
 from api.cli.catalogues.kinds import DocumentT, Kind, known_gpus
 from api.cli.common.console import note, print_line
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.errors import InputError
 from api.cli.common.files import read_file
-from api.cli.common.lazy_groups import Group, new_app
-from api.cli.common.options import AskUrlOption, FileArgument, GpusOption, MostOption, TokenFileOption, UrlOption
+from api.cli.common.lazy_groups import App, Group, new_app
+from api.cli.common.options import (
+    FileArgument,
+    GpusOption,
+    LocalOrRemoteOptions,
+    MostOption,
+    RemoteOptions,
+    ServiceOptions,
+)
 from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, FormatOption, print_document, print_json
-from api.cli.common.tables import Column, Table, moment, number, print_fields, print_table
+from api.cli.common.tables import Column, moment, number, print_fields, print_table
 
 if TYPE_CHECKING:
-    from api.cli.catalogues.exchange import RemoteDocument
+    from api.client import DocumentType, Versioned
+
+VERSIONS = (
+    number("version", of="version"),
+    moment("at", of="created_at"),
+    Column("by", of="created_by"),
+    Column("etag", of="etag"),
+)
 
 
-def document_app(kind: Kind[DocumentT], *, cls: type[Group] = Group) -> typer.Typer:
+def document_app(kind: Kind[DocumentT], *, cls: type[Group] = Group) -> App:
     app = new_app(cls=cls)
     _add_reading(app, kind)
     _add_check(app, kind)
@@ -30,42 +44,31 @@ def document_app(kind: Kind[DocumentT], *, cls: type[Group] = Group) -> typer.Ty
     return app
 
 
-def _add_reading(app: typer.Typer, kind: Kind[DocumentT]) -> None:
+def _add_reading(app: App, kind: Kind[DocumentT]) -> None:
     overlay = typer.Option(None, "--file", "-f", metavar="FILE", help=kind.file_help)
 
     @app.command("list", help=f"List the {kind.entry_name}s.")
-    def list_entries(
-        file: list[Path] | None = overlay,
-        url: AskUrlOption = None,
-        token_file: TokenFileOption = None,
-        output: FormatOption = Format.TABLE,
-    ) -> None:
-        document = _current(kind, file or (), url, token_file)
-        if output is Format.JSON:
-            print_json(document)
-        else:
+    def list_entries(service: LocalOrRemoteOptions, file: list[Path] | None = overlay) -> None:
+        document = _current(kind, file or (), service)
+        if not service.printed(document):
             print_table(kind.table(document))
 
     @app.command("show", help=f"Show one {kind.entry_name} with derived figures.")
     def show(
+        service: LocalOrRemoteOptions,
         name: str = typer.Argument(
             metavar="NAME", help="As `list` prints it.", autocompletion=lambda: list(kind.names(kind.builtin()))
         ),
         file: list[Path] | None = overlay,
-        url: AskUrlOption = None,
-        token_file: TokenFileOption = None,
-        output: FormatOption = Format.TABLE,
     ) -> None:
-        document = _current(kind, file or (), url, token_file)
+        document = _current(kind, file or (), service)
         entry = kind.entry(document, name)
         fields, derived = entry.model_dump(mode="json"), kind.derived(document, entry)
-        if output is Format.JSON:
-            print_json(fields | {"derived": derived})
-        else:
+        if not service.printed(fields | {"derived": derived}):
             print_fields(fields | derived)
 
 
-def _add_check(app: typer.Typer, kind: Kind[DocumentT]) -> None:
+def _add_check(app: App, kind: Kind[DocumentT]) -> None:
     def answer(file: Path, value: DocumentT, output: Format) -> None:
         count = sum(1 for _ in kind.names(value))
         if output is Format.JSON:
@@ -87,63 +90,59 @@ def _add_check(app: typer.Typer, kind: Kind[DocumentT]) -> None:
             answer(file, kind.read(file, gpus=known_gpus(gpus)), output)
 
 
-def _add_exchange(app: typer.Typer, kind: Kind[DocumentT]) -> None:
+def _add_exchange(app: App, kind: Kind[DocumentT]) -> None:
     @app.command("pull", help="Print the document of a service.")
     def pull(
+        service: ServiceOptions,
         version: Annotated[
             int | None, typer.Option(metavar="N", min=0, help="An earlier version; 0 ships with the product.")
         ] = None,
-        url: UrlOption = None,
-        token_file: TokenFileOption = None,
         output: DocumentFormatOption = DocumentFormat.YAML,
     ) -> None:
-        found = _exchange(kind, url, token_file).fetch(version)
+        found = _stored(kind, service, version)
         note(f"version {found.etag}")
         print_document(found.document, output)
 
     @app.command("push", help="Replace the document of a service by a file.")
     def push(
+        service: RemoteOptions,
         file: FileArgument,
         etag: Annotated[
             str | None,
             typer.Option(metavar="ETAG", help="Replace only this version; default: the current one."),
         ] = None,
-        url: UrlOption = None,
-        token_file: TokenFileOption = None,
-        output: FormatOption = Format.TABLE,
     ) -> None:
-        stored = _exchange(kind, url, token_file).replace(read_file(file, kind.model), etag=etag)
-        if output is Format.JSON:
-            print_json({"etag": stored})
-        else:
+        document, document_type = read_file(file, kind.model), _document_type(kind)
+        with service.connect() as client:
+            replaced = etag or client.get_document(document_type).etag
+            stored = client.replace_document(document_type, document, if_match=replaced).etag
+        if not service.printed({"etag": stored}):
             print_line(f"{kind.name}: version {stored}")
 
     @app.command("versions", help="List the versions of a service's document, newest first.")
-    def versions(
-        most: MostOption = 20,
-        url: UrlOption = None,
-        token_file: TokenFileOption = None,
-        output: FormatOption = Format.TABLE,
-    ) -> None:
-        found = _exchange(kind, url, token_file).versions(most)
-        if output is Format.JSON:
-            print_json(found)
-        else:
-            rows = ((each.version, each.created_at, each.created_by, each.etag) for each in found)
-            print_table(Table((number("version"), moment("at"), Column("by"), Column("etag")), rows))
+    def versions(service: RemoteOptions, most: MostOption = 20) -> None:
+        service.print_items(VERSIONS, lambda client: client.iter_document_versions(_document_type(kind)), most=most)
 
 
-def _current(kind: Kind[DocumentT], files: Sequence[Path], url: str | None, token_file: Path | None) -> DocumentT:
-    if url is None:
+def _current(kind: Kind[DocumentT], files: Sequence[Path], service: LocalOrRemoteOptions) -> DocumentT:
+    if service.url is None:
         return kind.local(files)
     if files:
-        message = "--file is local, --url (or FLEETWRIGHT_URL) uses a service: give one of them"
-        raise CommandError(message, exit_code=EXIT_BAD_INPUT)
-    return _exchange(kind, url, token_file).fetch().document
+        raise InputError("--file is local, --url (or FLEETWRIGHT_URL) uses a service: give one of them")
+    return _stored(kind, service).document
 
 
-def _exchange(kind: Kind[DocumentT], url: str | None, token_file: Path | None) -> "RemoteDocument[DocumentT]":
-    """Return the document at the service.  The import is late: it costs more than most local commands."""
-    from api.cli.catalogues.exchange import RemoteDocument  # noqa: PLC0415 - on use, as above
+def _stored(kind: Kind[DocumentT], service: ServiceOptions, version: int | None = None) -> "Versioned[DocumentT]":
+    """Read the current version from the service, or an earlier one."""
+    with service.connect() as client:
+        if version is None:
+            return client.get_document(_document_type(kind))
+        return client.get_document_version(_document_type(kind), version)
 
-    return RemoteDocument(kind, url=url, token_file=token_file)
+
+def _document_type(kind: Kind[DocumentT]) -> "DocumentType[DocumentT]":
+    """Return the client's name of a kind.  The imports are late: they cost more than most local commands."""
+    from api.client import DocumentType  # noqa: PLC0415 - on use, as above
+    from api.schemas.documents import DocumentKind  # noqa: PLC0415 - as above
+
+    return DocumentType(DocumentKind(kind.name), kind.model)

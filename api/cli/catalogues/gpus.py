@@ -4,40 +4,20 @@ from typing import Any
 
 from api.cli.catalogues.documents import document_app
 from api.cli.catalogues.kinds import Kind
-from api.cli.common.tables import Column, Table, number
+from api.cli.common.tables import Column, number, table_of
 from fleet.gpus import GpuCatalogue, GpuSpec, builtin_gpus
 
 COLUMNS = (
-    Column("gpu"),
-    number("memory GB"),
-    number("GB/s"),
-    number("16-bit TFLOPS", decimals=1),
-    number("fp8 TFLOPS", decimals=1),
-    number("TDP W"),
-    Column("link"),
-    number("link GB/s"),
-    Column("as of"),
+    Column("gpu", of="name"),
+    number("memory GB", of="memory_gb"),
+    number("GB/s", of="bandwidth_gb_per_s"),
+    number("16-bit TFLOPS", decimals=1, of=lambda gpu: gpu.dense_tflops.get("bf16") or gpu.dense_tflops.get("fp16")),
+    number("fp8 TFLOPS", decimals=1, of=lambda gpu: gpu.dense_tflops.get("fp8")),
+    number("TDP W", of="tdp_w"),
+    Column("link", of="link"),
+    number("link GB/s", of="link_gb_per_s"),
+    Column("as of", of="date"),
 )
-
-
-def _table(catalogue: GpuCatalogue) -> Table:
-    return Table(
-        COLUMNS,
-        (
-            (
-                gpu.name,
-                gpu.memory_gb,
-                gpu.bandwidth_gb_per_s,
-                gpu.dense_tflops.get("bf16") or gpu.dense_tflops.get("fp16"),
-                gpu.dense_tflops.get("fp8"),
-                gpu.tdp_w,
-                gpu.link,
-                gpu.link_gb_per_s,
-                gpu.date,
-            )
-            for gpu in catalogue.gpus
-        ),
-    )
 
 
 def _derived(_catalogue: GpuCatalogue, gpu: GpuSpec) -> dict[str, Any]:
@@ -51,7 +31,7 @@ app = document_app(
         model=GpuCatalogue,
         builtin=builtin_gpus,
         overlaid=GpuCatalogue.overlaid,
-        table=_table,
+        table=lambda catalogue: table_of(COLUMNS, catalogue.gpus),
         names=lambda catalogue: (gpu.name for gpu in catalogue.gpus),
         entry=GpuCatalogue.get,
         derived=_derived,

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.errors import InputError
 from api.cli.common.files import read_document, read_file
 from api.cli.common.tables import Table
 from fleet.documents import Document, read_model
@@ -53,8 +53,7 @@ class Kind(Generic[DocumentT]):
                 value = self.overlaid(value, read_file(path, self.model))
             return value
         if len(files) > 1:
-            message = f"--file: give one; two files of {self.name} are not laid over one another"
-            raise CommandError(message, exit_code=EXIT_BAD_INPUT)
+            raise InputError(f"--file: give one; two files of {self.name} are not laid over one another")
         return read_file(files[0], self.model) if files else self.builtin()
 
 

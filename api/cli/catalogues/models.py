@@ -10,40 +10,21 @@ from api.cli.catalogues.documents import document_app
 from api.cli.catalogues.kinds import Kind
 from api.cli.common.files import locate_errors, read_document
 from api.cli.common.output import Format, FormatOption, print_json
-from api.cli.common.tables import Column, Table, number, print_fields
+from api.cli.common.tables import Column, number, print_fields, table_of
 from fleet.errors import DocumentError, Problem
 from fleet.models import ModelArchitecture, ModelCatalogue, builtin_models, model_from_hf_config
 
 FP16_BYTES = 2.0
 COLUMNS = (
-    Column("model"),
-    number("params 10^9", decimals=2),
-    number("active 10^9", decimals=2),
-    number("layers"),
-    Column("attention"),
-    number("KV KiB/token", decimals=1),
-    number("experts"),
-    number("of them active"),
+    Column("model", of="name"),
+    number("params 10^9", decimals=2, of=lambda model: model.parameters / 1e9),
+    number("active 10^9", decimals=2, of=lambda model: model.active_parameters / 1e9),
+    number("layers", of="layers"),
+    Column("attention", of="attention"),
+    number("KV KiB/token", decimals=1, of=lambda model: model.kv_bytes_per_token(kv_bytes=FP16_BYTES) / 1024),
+    number("experts", of=lambda model: model.experts or None),
+    number("of them active", of=lambda model: model.experts_active or None),
 )
-
-
-def _table(catalogue: ModelCatalogue) -> Table:
-    return Table(
-        COLUMNS,
-        (
-            (
-                model.name,
-                model.parameters / 1e9,
-                model.active_parameters / 1e9,
-                model.layers,
-                model.attention,
-                model.kv_bytes_per_token(kv_bytes=FP16_BYTES) / 1024,
-                model.experts or None,
-                model.experts_active or None,
-            )
-            for model in catalogue.models
-        ),
-    )
 
 
 def _derived(_catalogue: ModelCatalogue, model: ModelArchitecture) -> dict[str, Any]:
@@ -63,7 +44,7 @@ app = document_app(
         model=ModelCatalogue,
         builtin=builtin_models,
         overlaid=ModelCatalogue.overlaid,
-        table=_table,
+        table=lambda catalogue: table_of(COLUMNS, catalogue.models),
         names=lambda catalogue: (model.name for model in catalogue.models),
         entry=ModelCatalogue.get,
         derived=_derived,

@@ -4,42 +4,22 @@ from typing import Any
 
 from api.cli.catalogues.documents import document_app
 from api.cli.catalogues.kinds import Kind
-from api.cli.common.tables import Column, Table, number
+from api.cli.common.tables import Column, number, table_of
 from fleet.documents import Document
 from fleet.gpus import GpuCatalogue, require_known_gpus
 from fleet.offers import Offer, PriceSheet, builtin_prices
 
 COLUMNS = (
-    Column("offer"),
-    Column("GPU"),
-    number("GPUs"),
-    Column("market"),
-    Column("region"),
-    number("$/h", decimals=3),
-    number("$/GPU h", decimals=3),
-    number("stock"),
-    Column("as of"),
+    Column("offer", of="id"),
+    Column("GPU", of="gpu"),
+    number("GPUs", of="gpus_per_instance"),
+    Column("market", of="market"),
+    Column("region", of="region"),
+    number("$/h", decimals=3, of="price_usd_per_h"),
+    number("$/GPU h", decimals=3, of="price_usd_per_gpu_h"),
+    number("stock", of="limit"),
+    Column("as of", of="as_of"),
 )
-
-
-def _table(sheet: PriceSheet) -> Table:
-    return Table(
-        COLUMNS,
-        (
-            (
-                offer.id,
-                offer.gpu,
-                offer.gpus_per_instance,
-                offer.market,
-                offer.region,
-                offer.price_usd_per_h,
-                offer.price_usd_per_gpu_h,
-                offer.limit,
-                offer.as_of,
-            )
-            for offer in sheet.offers
-        ),
-    )
 
 
 def _derived(_sheet: PriceSheet, offer: Offer) -> dict[str, Any]:
@@ -57,7 +37,7 @@ app = document_app(
         model=PriceSheet,
         builtin=builtin_prices,
         overlaid=None,  # a sheet replaces the shipped one: prices of two sheets are no common market
-        table=_table,
+        table=lambda sheet: table_of(COLUMNS, sheet.offers),
         names=lambda sheet: sheet.by_id,
         entry=PriceSheet.get,
         derived=_derived,

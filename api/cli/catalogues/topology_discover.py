@@ -9,7 +9,7 @@ import typer
 
 from api.cli.catalogues.kinds import known_gpus
 from api.cli.common.console import note
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.errors import InputError, input_errors
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import GpusOption
@@ -47,20 +47,18 @@ def discover(
     and guesses nothing.  Contradicting labels are an error.
     """
     if (ray is None) != kubernetes:
-        raise CommandError("give either --ray URL or --kubernetes", exit_code=EXIT_BAD_INPUT)
+        raise InputError("give either --ray URL or --kubernetes")
     if ray is not None and (context or kubeconfig):
-        raise CommandError("--context and --kubeconfig go with --kubernetes", exit_code=EXIT_BAD_INPUT)
+        raise InputError("--context and --kubeconfig go with --kubernetes")
     names = LabelNames() if labels is None else read_file(labels, LabelNames)
     catalogue = known_gpus(gpus)
     reading = _Reading(labels=names, gpu_namer=lambda label: catalogue.get(label).name)
-    try:
+    with input_errors(UnusableSourceError):
         if ray is not None:
             with httpx.Client() as http:
                 found = discover_ray(ray, http=http, **reading)
         else:
             found = discover_kubernetes(kubeconfig=kubeconfig, context=context, **reading)
-    except UnusableSourceError as error:
-        raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
     for unknown in found.unknown:
         note(str(unknown))
     print_document(found.topology, output)

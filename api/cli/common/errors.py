@@ -8,6 +8,7 @@
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from fleet.errors import DocumentError, FleetwrightError, UnknownNameError
 
@@ -24,6 +25,22 @@ class CommandError(FleetwrightError):
         self.lines = lines
         self.exit_code = exit_code
         super().__init__("; ".join(lines))
+
+
+class InputError(CommandError):
+    """Reports wrong input."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__(*lines, exit_code=EXIT_BAD_INPUT)
+
+
+@contextmanager
+def input_errors(*kinds: type[Exception], prefix: str = "") -> Iterator[None]:
+    """Report exceptions of these kinds as wrong input."""
+    try:
+        yield
+    except kinds as error:
+        raise InputError(f"{prefix}{getattr(error, 'strerror', None) or error}") from error
 
 
 def error_lines(error: FleetwrightError) -> Iterator[str]:

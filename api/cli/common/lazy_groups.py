@@ -4,9 +4,11 @@
 only the name and one line of help of a lazy command.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, is_dataclass
+from functools import wraps
 from importlib import import_module
+from inspect import Parameter, Signature, signature
 from typing import Any, ClassVar
 
 import typer
@@ -33,10 +35,26 @@ class LazyCommand:
         return command
 
 
+@dataclass(frozen=True, slots=True)
+class LazyGroup:
+    """Names the lazy commands of a group."""
+
+    help: str
+    commands: Mapping[str, LazyCommand]
+
+    def load(self, name: str) -> Any:
+        """Create the group."""
+        app = new_app(cls=lazy_group(self.commands), summary=self.help)
+        app.callback()(lambda: None)
+        group = typer.main.get_command(app)
+        group.name = name
+        return group
+
+
 class _Placeholder(TyperCommand):
     """Stands for a lazy command until it is called."""
 
-    def __init__(self, name: str, lazy: LazyCommand) -> None:
+    def __init__(self, name: str, lazy: LazyCommand | LazyGroup) -> None:
         super().__init__(name, help=lazy.help)
         self.lazy = lazy
 
@@ -44,7 +62,7 @@ class _Placeholder(TyperCommand):
 class Group(TyperGroup):
     """Lists lazy commands before its own.  Without a command it prints its help."""
 
-    lazy: ClassVar[Mapping[str, LazyCommand]] = {}
+    lazy: ClassVar[Mapping[str, LazyCommand | LazyGroup]] = {}
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -65,13 +83,22 @@ class Group(TyperGroup):
         return name, command, rest
 
 
-def lazy_group(commands: Mapping[str, LazyCommand]) -> type[Group]:
+def lazy_group(commands: Mapping[str, LazyCommand | LazyGroup]) -> type[Group]:
     return type("LazyGroup", (Group,), {"lazy": commands})
 
 
-def new_app(*, cls: type[Group] = Group, summary: str | None = None, add_completion: bool = False) -> typer.Typer:
+class App(typer.Typer):
+    """Expands a parameter that is a dataclass of options: its fields become the last options of the command."""
+
+    def command(self, name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], Any]:
+        """Register a command."""
+        register = super().command(name, **attributes)
+        return lambda function: register(_expanded(function))
+
+
+def new_app(*, cls: type[Group] = Group, summary: str | None = None, add_completion: bool = False) -> App:
     """Create an application with plain help, identical on a terminal and in a pipe."""
-    return typer.Typer(
+    return App(
         cls=cls,
         help=summary,
         add_completion=add_completion,
@@ -79,3 +106,25 @@ def new_app(*, cls: type[Group] = Group, summary: str | None = None, add_complet
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH},
     )
+
+
+def _expanded(function: Callable[..., Any]) -> Callable[..., Any]:
+    own: Mapping[str, Any] = signature(function).parameters
+    kinds: dict[str, Any] = {
+        name: parameter.annotation for name, parameter in own.items() if is_dataclass(parameter.annotation)
+    }
+    groups = {name: signature(kind).parameters for name, kind in kinds.items()}
+    if not groups:
+        return function
+    options = [parameter for name, parameter in own.items() if name not in groups]
+    options += [option for group in groups.values() for option in group.values()]
+
+    @wraps(function)
+    def run(**given: Any) -> Any:
+        for name, group in groups.items():
+            given[name] = kinds[name](**{option: given.pop(option) for option in group})
+        return function(**given)
+
+    run.__signature__ = Signature([option.replace(kind=Parameter.KEYWORD_ONLY) for option in options])  # type: ignore[attr-defined] # what typer reads
+    run.__annotations__ = {option.name: option.annotation for option in options}
+    return run

@@ -10,7 +10,7 @@ import typer
 from prometheus_client import CollectorRegistry, start_http_server
 
 from api.cli.common.console import note
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.errors import input_errors
 
 MetricsPortOption = Annotated[
     int, typer.Option(metavar="PORT", min=0, max=65_535, help="Of its own /metrics; 0: none.")
@@ -26,11 +26,8 @@ def served_metrics(
     if port == 0:
         yield
         return
-    try:
+    with input_errors(OSError, prefix=f"cannot serve /metrics on {host} port {port}: "):
         server, thread = start_http_server(port, addr=host, registry=registry)
-    except OSError as error:
-        message = f"cannot serve /metrics on {host} port {port}: {error.strerror}"
-        raise CommandError(message, exit_code=EXIT_BAD_INPUT) from error
     metrics = server.get_app()
     if alive is not None and metrics is not None:
         server.set_app(_with_health(metrics, alive))

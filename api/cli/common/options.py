@@ -1,10 +1,20 @@
-"""Defines options and arguments that several commands share."""
+"""Defines options and arguments that several commands share.  `lazy_groups.App` expands the dataclasses of options."""
 
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from api.cli.common.output import Format, FormatOption, Jsonable, print_json
+
+if TYPE_CHECKING:
+    from api.cli.common.tables import Column
+    from api.client import Client
 
 LOCAL_URL = "http://127.0.0.1:8400"  # the default address of `fleetwright serve`
 
@@ -40,3 +50,48 @@ class LogLevel(StrEnum):
 LogLevelOption = Annotated[
     LogLevel, typer.Option(envvar="FLEETWRIGHT_LOG_LEVEL", case_sensitive=False, help="Minimum severity of log lines.")
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOptions:
+    """Holds the service of a command."""
+
+    url: UrlOption = None
+    token_file: TokenFileOption = None
+
+    def connect(self) -> AbstractContextManager["Client"]:
+        """Open a client.  The import is late: it costs more than most local commands."""
+        from api.cli.common.remote import connect  # noqa: PLC0415 - on use, as above
+
+        return connect(self.url, self.token_file)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteOptions(ServiceOptions):
+    """Holds the service of a command and the format of its output."""
+
+    output: FormatOption = Format.TABLE
+
+    def printed(self, value: Jsonable) -> bool:
+        """Print the value where the output is JSON, and return whether it is."""
+        if self.output is Format.JSON:
+            print_json(value)
+        return self.output is Format.JSON
+
+    def print_items(
+        self, columns: "Sequence[Column]", read: Callable[["Client"], Iterator[Any]], *, most: int | None = None
+    ) -> None:
+        """Print the items that a client reads, at most `most` of them, as a table or as JSON."""
+        from api.cli.common.tables import print_table, table_of  # noqa: PLC0415 - on use, as above
+
+        with self.connect() as client:
+            items = list(itertools.islice(read(client), most))
+        if not self.printed(items):
+            print_table(table_of(columns, items))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalOrRemoteOptions(RemoteOptions):
+    """Holds the same for a command that computes locally without a service."""
+
+    url: AskUrlOption = None

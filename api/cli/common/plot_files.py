@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
+from api.cli.common.errors import EXIT_NEGATIVE, CommandError, InputError
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -16,7 +16,7 @@ PlotOption = Annotated[Path | None, typer.Option("--plot", metavar="FILE", help=
 def require_plottable(path: Path) -> None:
     """Check the suffix and the plot extra before any work."""
     if path.suffix.lower() not in SUFFIXES:
-        raise CommandError(f"--plot: {path} must end with one of {', '.join(SUFFIXES)}", exit_code=EXIT_BAD_INPUT)
+        raise InputError(f"--plot: {path} must end with one of {', '.join(SUFFIXES)}")
     if find_spec("matplotlib") is None:
         raise CommandError("--plot needs matplotlib: install fleetwright[plot]", exit_code=EXIT_NEGATIVE)
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import stamina
 
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
+from api.cli.common.errors import EXIT_NEGATIVE, CommandError, InputError
 from api.client import (
     ApiError,
     Client,
@@ -39,9 +39,9 @@ def client_errors(service: str) -> Iterator[None]:
     try:
         yield
     except ClientSettingsError as error:
-        raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
+        raise InputError(str(error)) from error
     except InvalidRequestError as error:
-        raise CommandError(*_lines(error, service), exit_code=EXIT_BAD_INPUT) from error
+        raise InputError(*_lines(error, service)) from error
     except ApiError as error:
         raise CommandError(*_lines(error, service), exit_code=EXIT_NEGATIVE) from error
 

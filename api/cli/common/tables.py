@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any
 
 from rich.console import Console
@@ -25,6 +26,10 @@ class Column:
     heading: str
     show: Callable[[Any], str] = str
     right: bool = False
+    of: str | Callable[[Any], object] = ""  # the attribute of an item that the column shows, or a function of the item
+
+    def value(self, item: object) -> object:
+        return self.of(item) if callable(self.of) else attrgetter(self.of)(item)
 
     def cell(self, value: object) -> str:
         """Format a value; None is a dash."""
@@ -37,14 +42,19 @@ class Table:
     rows: Iterable[Sequence[object]]
 
 
-def number(heading: str, *, decimals: int = 0) -> Column:
+def table_of(columns: Sequence[Column], items: Iterable[object]) -> Table:
+    """Return a row per item, with the value of each column."""
+    return Table(columns, ([column.value(item) for column in columns] for item in items))
+
+
+def number(heading: str, *, decimals: int = 0, of: str | Callable[[Any], object] = "") -> Column:
     """Format numbers with a fixed count of decimals, right-aligned."""
-    return Column(heading, show=lambda value: f"{value:,.{decimals}f}", right=True)
+    return Column(heading, show=lambda value: f"{value:,.{decimals}f}", right=True, of=of)
 
 
-def moment(heading: str) -> Column:
+def moment(heading: str, *, of: str | Callable[[Any], object] = "") -> Column:
     """Format times in UTC."""
-    return Column(heading, show=_moment)
+    return Column(heading, show=_moment, of=of)
 
 
 def print_table(table: Table) -> None:

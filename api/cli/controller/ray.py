@@ -15,11 +15,11 @@ from api.cli.common.ray_session import joined
 from api.cli.common.tables import Column, Table, moment, number, print_table
 from api.cli.controller.ray_options import (
     AddressOption,
+    GivenSettings,
     NameOption,
     NamespaceOption,
     RuntimeEnvOption,
     UpOption,
-    taking_settings,
 )
 from api.client.tokens import TOKEN_VARIABLE
 from deploy.ray_actor.lifecycle import Lifecycle, Listed, Outcome, Patience, settings_of
@@ -39,13 +39,11 @@ COLUMNS = (
 )
 
 
-@taking_settings
 def start(
+    given: GivenSettings,
     address: AddressOption = "auto",
     name: NameOption = "controller",
     namespace: NamespaceOption = "fleetwright",
-    *,
-    changes: dict[str, Any],
     runtime_env: RuntimeEnvOption = None,
     up_s: UpOption = 60.0,
     output: FormatOption = Format.TABLE,
@@ -57,7 +55,7 @@ def start(
     """
     environment = _runtime_env(runtime_env)
     with _wrong_settings():
-        settings = settings_of({}, changes)
+        settings = settings_of({}, given.changes())
     with joined(address, namespace) as cluster:
         outcome = Lifecycle(cluster, patience=Patience(up_s=up_s)).start(name, settings, runtime_env=environment)
     _print_outcome(outcome, "started" if outcome.changed else "already runs", output)
@@ -81,13 +79,11 @@ def stop(
         print_line(f"stopped {', '.join(map(str, stopped))}" if stopped else f"no controller {name} runs")
 
 
-@taking_settings
 def upgrade(
+    given: GivenSettings,
     address: AddressOption = "auto",
     name: NameOption = "controller",
     namespace: NamespaceOption = "fleetwright",
-    *,
-    changes: dict[str, Any],
     runtime_env: RuntimeEnvOption = None,
     up_s: UpOption = 60.0,
     output: FormatOption = Format.TABLE,
@@ -97,7 +93,7 @@ def upgrade(
     The new controller starts beside the old one, which then hands over.  Where the new one does not start, it is
     removed and the old one continues.  Other settings stay unchanged.
     """
-    environment = _runtime_env(runtime_env)
+    environment, changes = _runtime_env(runtime_env), given.changes()
     with _wrong_settings(), joined(address, namespace) as cluster:
         outcome = Lifecycle(cluster, patience=Patience(up_s=up_s)).upgrade(name, changes, runtime_env=environment)
     _print_outcome(outcome, "took over", output)

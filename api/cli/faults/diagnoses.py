@@ -2,7 +2,6 @@
 
 import base64
 import gzip
-import itertools
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,32 +10,28 @@ from typing import Annotated, Any
 import typer
 
 from api.cli.common.console import print_line, write
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
-from api.cli.common.files import build_model
+from api.cli.common.errors import EXIT_NEGATIVE, InputError
+from api.cli.common.files import build_model, read_text, require_writable, write_whole
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import MostOption, TokenFileOption, UrlOption
-from api.cli.common.output import Format, FormatOption, print_json
-from api.cli.common.remote import connect
-from api.cli.common.tables import Column, Table, format_value, moment, number, print_fields, print_table
-from api.cli.common.text_files import read_text
-from api.cli.place.files import require_writable, write_whole
-from api.schemas.faults import DiagnosisRecord, DiagnosisReport, DiagnosisSummary
+from api.cli.common.options import MostOption, RemoteOptions, ServiceOptions
+from api.cli.common.tables import Column, format_value, moment, number, print_fields
+from api.schemas.faults import DiagnosisRecord, DiagnosisReport
 from faults.bundle import read_bundle
 from faults.diagnosis import Diagnosis, Scope
 from fleet.documents import RuleError, dotted
 
 MAX_BYTES = 64 * 1024 * 1024  # of a bundle's text; the limit of a service
 COLUMNS = (
-    Column("diagnosis"),
-    moment("at"),
-    Column("job"),
-    Column("class"),
-    Column("scope"),
-    Column("where"),
-    Column("isolate", show=format_value),
-    number("confidence", decimals=2),
-    Column("active", show=format_value),
-    Column("bundle", show=format_value),
+    Column("diagnosis", of="id"),
+    moment("at", of="created_at"),
+    Column("job", of="job"),
+    Column("class", of="fault"),
+    Column("scope", of="scope"),
+    Column("where", of=lambda each: each.switch or _ends(each.node, each.peer)),
+    Column("isolate", show=format_value, of="isolate"),
+    number("confidence", decimals=2, of="confidence"),
+    Column("active", show=format_value, of=lambda each: datetime.now(UTC) < each.expires_at),
+    Column("bundle", show=format_value, of="has_bundle"),
 )
 
 IdArgument = Annotated[str, typer.Argument(metavar="DIAGNOSIS", help="The diagnosis's id.")]
@@ -44,57 +39,33 @@ IdArgument = Annotated[str, typer.Argument(metavar="DIAGNOSIS", help="The diagno
 app = new_app()
 
 
-@app.callback()
-def diagnoses() -> None:
-    """Report diagnoses to a service, and list, show and replay them."""
-
-
 @app.command("list")
-def list_diagnoses(
-    most: MostOption = 20,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
-    output: FormatOption = Format.TABLE,
-) -> None:
+def list_diagnoses(service: RemoteOptions, most: MostOption = 20) -> None:
     """List the newest diagnoses."""
-    with connect(url, token_file) as client:
-        found = list(itertools.islice(client.iter_diagnoses(), most))
-    if output is Format.JSON:
-        print_json(found)
-        return
-    now = datetime.now(UTC)
-    print_table(Table(COLUMNS, (_row(each, now) for each in found)))
+    service.print_items(COLUMNS, lambda client: client.iter_diagnoses(), most=most)
 
 
 @app.command("show")
-def show(
-    diagnosis_id: IdArgument,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
-    output: FormatOption = Format.TABLE,
-) -> None:
+def show(service: RemoteOptions, diagnosis_id: IdArgument) -> None:
     """Show one diagnosis: class, place, onset, confidence and reason."""
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         found = client.get_diagnosis(diagnosis_id)
-    if output is Format.JSON:
-        print_json(found)
-    else:
+    if not service.printed(found):
         _print(found)
 
 
 @app.command("bundle")
 def bundle(
+    service: ServiceOptions,
     diagnosis_id: IdArgument,
     target: Annotated[
         Path | None, typer.Option("--save", metavar="FILE", help="Where to write it.", show_default="stdout")
     ] = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
 ) -> None:
     """Print the bundle of a diagnosis, as `faults replay` takes it."""
     if target is not None:
         require_writable(target)
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         text = client.get_diagnosis_bundle(diagnosis_id)
     if target is not None:
         write_whole(target, text)
@@ -103,18 +74,11 @@ def bundle(
 
 
 @app.command("replay")
-def replay(
-    diagnosis_id: IdArgument,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
-    output: FormatOption = Format.TABLE,
-) -> None:
+def replay(service: RemoteOptions, diagnosis_id: IdArgument) -> None:
     """Replay the bundle of a diagnosis on the service; exit code 1 if it gives other diagnoses."""
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         found = client.replay_diagnosis_bundle(diagnosis_id)
-    if output is Format.JSON:
-        print_json(found)
-    else:
+    if not service.printed(found):
         print_line(
             f"{len(found.replayed)} diagnoses by version {found.replayed_by}, "
             f"{len(found.bundled)} by {found.written_by}"
@@ -129,6 +93,7 @@ def replay(
 
 @app.command("report")
 def report(
+    service: RemoteOptions,
     file: Annotated[Path, typer.Argument(metavar="BUNDLE", help="As `faults monitor` or `faults replay` write it.")],
     job: Annotated[str, typer.Option(metavar="NAME", help="The monitored job.")],
     node: Annotated[
@@ -139,9 +104,6 @@ def report(
         typer.Option(metavar="DOMAIN", help="Failure domain behind a faulty leaf or uplink; repeat it."),
     ] = None,
     expires_in: Annotated[float, typer.Option(metavar="SECONDS", help="Until the diagnosis expires.")] = 60.0,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
-    output: FormatOption = Format.TABLE,
 ) -> None:
     """Report the diagnoses of a bundle that concern hardware, with the bundle."""
     text = read_text(file, max_bytes=MAX_BYTES)
@@ -152,10 +114,9 @@ def report(
         build_model(DiagnosisReport, "report", diagnosis=diagnosis, bundle=packed, **common)
         for diagnosis in _hardware(text, file)
     ]
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         records = [client.report_diagnosis(each) for each in reports]
-    if output is Format.JSON:
-        print_json(records)
+    if service.printed(records):
         return
     for record in records:
         print_line(
@@ -171,28 +132,23 @@ def _hardware(text: str, file: Path) -> Sequence[Diagnosis]:
         found = read_bundle(text.splitlines(keepends=True)).diagnoses
     except RuleError as error:
         place, message = error.violations[0]
-        raise CommandError(f"{file}: {dotted(place)}: {message}", exit_code=EXIT_BAD_INPUT) from error
+        raise InputError(f"{file}: {dotted(place)}: {message}") from error
     return [diagnosis for diagnosis in found if diagnosis.scope is not Scope.WORKLOAD]
 
 
 def _named(entry: str) -> tuple[str, str]:
     index, sign, name = entry.partition("=")
     if not sign or not name or not (index.isascii() and index.isdigit()):
-        raise CommandError(f"--node {entry}: expected INDEX=NAME", exit_code=EXIT_BAD_INPUT)
+        raise InputError(f"--node {entry}: expected INDEX=NAME")
     return str(int(index)), name
 
 
-def _row(each: DiagnosisSummary, now: datetime) -> tuple[object, ...]:
-    return (
-        *(each.id, each.created_at, each.job, each.fault.value, each.scope.value),
-        each.switch or (each.node if each.peer is None else f"{each.node} - {each.peer}"),
-        *(each.isolate, each.confidence, now < each.expires_at, each.has_bundle),
-    )
-
-
 def _where(diagnosis: Diagnosis, node: str | None, peer: str | None) -> str:
-    place = diagnosis.switch or (node if peer is None else f"{node} - {peer}")
-    return f"{diagnosis.scope.value} {place}"
+    return f"{diagnosis.scope.value} {diagnosis.switch or _ends(node, peer)}"
+
+
+def _ends(node: str | None, peer: str | None) -> str | None:
+    return node if peer is None else f"{node} - {peer}"
 
 
 def _print(found: DiagnosisRecord) -> None:

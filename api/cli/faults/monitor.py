@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from api.cli.common.console import note
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
-from api.cli.common.files import read_file
+from api.cli.common.errors import InputError, input_errors
+from api.cli.common.files import read_file, violations_of
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import LogLevel, LogLevelOption
 from api.cli.common.sockets import HostOption, listen, read_secret, refuse_strangers
@@ -17,7 +17,6 @@ from api.client import AsyncClient, ClientSettingsError, token_from_file
 from deploy.common.logs import configure_logs
 from deploy.fault_monitor.job_config import JobConfig, NodeNames
 from deploy.fault_monitor.process import ReportTarget, run_monitor
-from fleet.documents import RuleError, dotted
 
 app = new_app()
 
@@ -58,10 +57,8 @@ def monitor(
     listener = listen(host, port)
     refuse_strangers(listener, host=host, token=token)
     if bundles is not None:
-        try:
+        with input_errors(OSError, prefix=f"--bundles {bundles}: "):
             bundles.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CommandError(f"--bundles {bundles}: {error.strerror}", exit_code=EXIT_BAD_INPUT) from error
     address, number = listener.getsockname()[:2]
     note(f"fault monitor of {file.name}: {file.nodes} nodes; http://{address}:{number}/metrics")
     configure_logs(level=log_level)
@@ -72,14 +69,8 @@ def _report_to(file: JobConfig, url: str | None, token_file: Path | None, names:
     if url is None and token_file is None and names is None:
         return None
     if url is None or names is None:
-        raise CommandError("--report and --names: expected both or neither", exit_code=EXIT_BAD_INPUT)
+        raise InputError("--report and --names: expected both or neither")
     known = read_file(names, NodeNames)
-    try:
-        called = known.of(file)
+    with violations_of(str(names)), input_errors(ClientSettingsError, prefix="--report: "):
         token = token_from_file(token_file) if token_file is not None else None
-        return ReportTarget(AsyncClient(url, token=token), called)
-    except RuleError as error:
-        lines = (f"{names}: {dotted(path)}: {message}" for path, message in error.violations)
-        raise CommandError(*lines, exit_code=EXIT_BAD_INPUT) from error
-    except ClientSettingsError as error:
-        raise CommandError(f"--report: {error}", exit_code=EXIT_BAD_INPUT) from error
+        return ReportTarget(AsyncClient(url, token=token), known.of(file))

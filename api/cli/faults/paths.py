@@ -12,13 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from api.cli.common.console import note, print_line
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
-from api.cli.common.files import read_document, read_file
+from api.cli.common.errors import InputError, input_errors
+from api.cli.common.files import read_document, read_file, read_text, require_writable, violations_of, write_whole
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.output import Format, FormatOption
 from api.cli.common.tables import Column, Table, number, print_table
-from api.cli.common.text_files import read_text
-from api.cli.place.files import require_writable, write_whole
 from api.schemas.fault_paths import PathsAnswer
 from faults.path_planning import (
     Plan,
@@ -35,7 +33,7 @@ from faults.path_planning import (
 )
 from faults.path_planning.hccl import port_file
 from faults.path_planning.job import Cable
-from fleet.documents import Document, RuleError, dotted, read_model
+from fleet.documents import Document, RuleError, read_model
 from fleet.errors import DocumentError
 from fleet.topology import Topology
 
@@ -83,10 +81,12 @@ def paths_command(
         if path is not None:
             require_writable(path)
     traffic = _traffic(topology, read_document(job))
-    plan = _from_file(job, lambda: make_plan(traffic))
+    with violations_of(str(job)):
+        plan = make_plan(traffic)
     repaired = _repaired(job, plan, dies or ())
     plan = plan if repaired is None else repaired.plan
-    probed_paths = None if probed is None else _from_file(probed, lambda: read_probed(read_text(probed).splitlines()))
+    with violations_of(str(probed)):
+        probed_paths = None if probed is None else read_probed(read_text(probed).splitlines())
     rows = choices(plan, probed_paths)
     answer = _answer(plan, repaired, rows, draws=draws, seed=seed)
     if out is not None:
@@ -110,14 +110,6 @@ def _traffic(topology: Path, document: Document) -> Traffic:
         ) from error
 
 
-def _from_file(source: Path, made: Any) -> Any:
-    try:
-        return made()
-    except RuleError as error:
-        lines = (": ".join(filter(None, (str(source), dotted(path), message))) for path, message in error.violations)
-        raise CommandError(*lines, exit_code=EXIT_BAD_INPUT) from error
-
-
 def _repaired(job: Path, plan: Plan, dies: Sequence[str]) -> Repair | None:
     if not dies:
         return None
@@ -126,17 +118,13 @@ def _repaired(job: Path, plan: Plan, dies: Sequence[str]) -> Repair | None:
         lower, _, rest = text.partition(",")
         upper, _, cable = rest.partition(",")
         if not lower or not upper or (cable and not (cable.isascii() and cable.isdigit() and len(cable) < 10)):
-            raise CommandError(
-                f"--dies: expected LOWER,UPPER or LOWER,UPPER,CABLE, got {text!r}", exit_code=EXIT_BAD_INPUT
-            )
-        try:
+            raise InputError(f"--dies: expected LOWER,UPPER or LOWER,UPPER,CABLE, got {text!r}")
+        with input_errors(RuleError, prefix="--dies: "):
             # Not validated like a document's field: the fabric's error message is more helpful than a pattern.
             link = Cable.model_construct(lower=lower, upper=upper, cable=int(cable) if cable else None)
             dead += plan.traffic.clos.cables(link)
-        except RuleError as error:
-            raise CommandError(f"--dies: {error}", exit_code=EXIT_BAD_INPUT) from error
-    repaired: Repair = _from_file(job, lambda: repair(plan, dead))
-    return repaired
+    with violations_of(str(job)):
+        return repair(plan, dead)
 
 
 def _answer(plan: Plan, repaired: Repair | None, rows: Sequence[Row], *, draws: int, seed: int) -> dict[str, Any]:
@@ -181,8 +169,8 @@ def _written(rows: Sequence[Row], traffic: Traffic, form: ChoiceForm) -> str:
     if form is ChoiceForm.JSON:
         return json.dumps([dataclasses.asdict(row) for row in rows], indent=1) + "\n"
     if form is ChoiceForm.HCCL:
-        written: str = _from_file(Path("--form hccl"), lambda: port_file(rows, traffic))
-        return written
+        with violations_of("--form hccl"):
+            return port_file(rows, traffic)
     return _csv(rows)
 
 

@@ -8,33 +8,32 @@ import typer
 import yaml
 
 from api.cli.common.console import note, print_line, write
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.errors import InputError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import TokenFileOption, UrlOption
-from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, FormatOption, print_json
-from api.cli.common.remote import connect
-from api.cli.common.tables import Column, Table, format_value, moment, number, print_fields, print_table
-from api.schemas.quarantine import NodeView, QuarantineView
+from api.cli.common.options import RemoteOptions, ServiceOptions
+from api.cli.common.output import DocumentFormat, DocumentFormatOption, print_json
+from api.cli.common.tables import Column, format_value, moment, number, print_fields, print_table, table_of
+from api.schemas.quarantine import QuarantineView
 from faults.quarantine import OperatorAction, PolicyMode, QuarantineRules
 
 NODES = (
-    Column("node"),
-    Column("state"),
-    Column("dry run", show=format_value),
-    moment("since"),
-    Column("diagnosis"),
-    Column("refused by"),
-    number("strikes"),
-    moment("probe at"),
-    Column("pending action"),
+    Column("node", of="node"),
+    Column("state", of="state"),
+    Column("dry run", show=format_value, of="dry_run"),
+    moment("since", of="since"),
+    Column("diagnosis", of="diagnosis_id"),
+    Column("refused by", of="refused_by"),
+    number("strikes", of=lambda node: len(node.strikes)),
+    moment("probe at", of="probe_at"),
+    Column("pending action", of="pending_action"),
 )
 DECISIONS = (
-    moment("at"),
-    Column("decision"),
-    Column("node"),
-    Column("dry run", show=format_value),
-    Column("reason"),
+    moment("at", of="at"),
+    Column("decision", of="kind"),
+    Column("node", of="node"),
+    Column("dry run", show=format_value, of="dry_run"),
+    Column("reason", of="reason"),
 )
 
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="The node's name in the fleet.")]
@@ -42,28 +41,19 @@ NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="The node's na
 app = new_app()
 
 
-@app.callback()
-def quarantine() -> None:
-    """Show the policy and its nodes; approve, release and cordon nodes."""
-
-
 @app.command("show")
-def show(url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE) -> None:
+def show(service: RemoteOptions) -> None:
     """Show the nodes with a history, and the newest decisions."""
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         found = client.get_quarantine()
-    if output is Format.JSON:
-        print_json(found)
-    else:
+    if not service.printed(found):
         _print(found)
 
 
 @app.command("rules")
-def rules(
-    url: UrlOption = None, token_file: TokenFileOption = None, output: DocumentFormatOption = DocumentFormat.YAML
-) -> None:
+def rules(service: ServiceOptions, output: DocumentFormatOption = DocumentFormat.YAML) -> None:
     """Print the rules in force, as `set` takes them."""
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         found = client.get_quarantine_rules()
     note(f"version {found.etag}")
     rules_now = found.document.rules
@@ -75,6 +65,7 @@ def rules(
 
 @app.command("set")
 def set_rules(
+    service: RemoteOptions,
     file: Annotated[
         Path | None,
         typer.Argument(metavar="[FILE]", help="Rules as `rules` prints them.", show_default="those in force"),
@@ -85,77 +76,58 @@ def set_rules(
     etag: Annotated[
         str | None, typer.Option(metavar="ETAG", help="Replace only this version; default: the current one.")
     ] = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
-    output: FormatOption = Format.TABLE,
 ) -> None:
     """Set the rules from a file, or only the mode."""
     if file is None and mode is None:
-        raise CommandError("faults quarantine set: give FILE, --mode or both", exit_code=EXIT_BAD_INPUT)
+        raise InputError("faults quarantine set: give FILE, --mode or both")
     given = None if file is None else read_file(file, QuarantineRules)
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         now = client.get_quarantine_rules()
         wanted = given or now.document.rules
         if mode is not None:
             wanted = wanted.model_copy(update={"mode": mode})
         stored = client.replace_quarantine_rules(wanted, if_match=etag or now.etag)
-    if output is Format.JSON:
-        print_json(stored.document)
-    else:
+    if not service.printed(stored.document):
         print_line(f"quarantine rules: version {stored.etag}, mode {stored.document.rules.mode.value}")
 
 
 @app.command("approve")
-def approve(
-    node: NodeArgument, url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
-) -> None:
+def approve(service: RemoteOptions, node: NodeArgument) -> None:
     """Quarantine a proposed node, if no guardrail refuses."""
-    _request(node, OperatorAction.APPROVE, url, token_file, output)
+    _request(node, OperatorAction.APPROVE, service)
 
 
 @app.command("decline")
-def decline(
-    node: NodeArgument, url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
-) -> None:
+def decline(service: RemoteOptions, node: NodeArgument) -> None:
     """Keep a proposed node in service for this diagnosis."""
-    _request(node, OperatorAction.DECLINE, url, token_file, output)
+    _request(node, OperatorAction.DECLINE, service)
 
 
 @app.command("release")
-def release(
-    node: NodeArgument, url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
-) -> None:
+def release(service: RemoteOptions, node: NodeArgument) -> None:
     """Return a node to service, on probation; clears the strikes of a cordoned node."""
-    _request(node, OperatorAction.RELEASE, url, token_file, output)
+    _request(node, OperatorAction.RELEASE, service)
 
 
 @app.command("cordon")
-def cordon(
-    node: NodeArgument, url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
-) -> None:
+def cordon(service: RemoteOptions, node: NodeArgument) -> None:
     """Take a node out of service until `release`."""
-    _request(node, OperatorAction.CORDON, url, token_file, output)
+    _request(node, OperatorAction.CORDON, service)
 
 
 @app.command("reset-breaker")
-def reset_breaker(
-    url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
-) -> None:
+def reset_breaker(service: RemoteOptions) -> None:
     """Allow quarantines again; the breaker opens again if as many nodes are still suspected."""
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         found = client.reset_quarantine_breaker()
-    if output is Format.JSON:
-        print_json(found)
-    else:
+    if not service.printed(found):
         print_line("the next evaluation closes the breaker")
 
 
-def _request(node: str, action: OperatorAction, url: str | None, token_file: Path | None, output: Format) -> None:
-    with connect(url, token_file) as client:
+def _request(node: str, action: OperatorAction, service: RemoteOptions) -> None:
+    with service.connect() as client:
         found = client.request_node_action(node, action)
-    if output is Format.JSON:
-        print_json(found)
-    else:
+    if not service.printed(found):
         print_line(f"{found.node} is {found.state.value}; the next evaluation applies: {found.pending_action}")
 
 
@@ -174,19 +146,10 @@ def _print(found: QuarantineView) -> None:
     )
     if found.nodes:
         print_line("")
-        print_table(Table(NODES, (_row(node) for node in found.nodes)))
+        print_table(table_of(NODES, found.nodes))
     if found.decisions:
         print_line("")
-        rows = ((each.at, each.kind.value, each.node, each.dry_run, each.reason) for each in found.decisions)
-        print_table(Table(DECISIONS, rows))
-
-
-def _row(node: NodeView) -> tuple[object, ...]:
-    action = None if node.pending_action is None else node.pending_action.value
-    return (
-        *(node.node, node.state.value, node.dry_run, node.since, node.diagnosis_id, node.refused_by),
-        *(len(node.strikes), node.probe_at, action),
-    )
+        print_table(table_of(DECISIONS, found.decisions))
 
 
 def _moment(at: datetime | None) -> str | None:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import typer
 
 from api.cli.common.console import note
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
+from api.cli.common.errors import EXIT_NEGATIVE, CommandError, InputError
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import LogLevel, LogLevelOption
 from api.cli.common.sockets import read_secret
@@ -107,14 +107,14 @@ def record(
     """
     configure_logs(level=log_level)
     if output is None and send is None:
-        raise CommandError("nowhere to record to: give --output DIR or --send URL", exit_code=EXIT_BAD_INPUT)
+        raise InputError("nowhere to record to: give --output DIR or --send URL")
     if probes_only:
         recorder_options = {"--inbox": inbox, "--flights": flights, "--infiniband": infiniband, "--dcgm": dcgm}
         _probes_alone(probe, options=recorder_options | {"--xpu-timer": xpu_timer, "--ras": ras})
     pids = _pids(pid or [], node=node, ranks_per_node=ranks_per_node)
     known = _peers(peers)
     if violation := known.violation_of(node):
-        raise CommandError(f"--node {node}: {violation} (--peers)", exit_code=EXIT_BAD_INPUT)
+        raise InputError(f"--node {node}: {violation} (--peers)")
     recording = Recording(
         node=node,
         peers=known,
@@ -144,9 +144,9 @@ def record(
     except OSError as error:
         raise CommandError(f"cannot record: {error.strerror or error}", exit_code=EXIT_NEGATIVE) from error
     except OtherRunError as error:
-        raise CommandError(f"--output {error}", exit_code=EXIT_BAD_INPUT) from error
+        raise InputError(f"--output {error}") from error
     except RuleError as error:
-        raise CommandError(f"--probe: {error}", exit_code=EXIT_BAD_INPUT) from error
+        raise InputError(f"--probe: {error}") from error
     settle_memory()
     tally = recorder.run(_stop_event(), duration_s=duration)
     note(f"{tally.polls} polls, {tally.observations} observations, {tally.late_polls} late")
@@ -157,10 +157,10 @@ def record(
 def _probes_alone(probe: int | None, *, options: Mapping[str, object]) -> None:
     """Refuse options of a recorder; `--pid` may still give the namespace."""
     if probe is None:
-        raise CommandError("--probes-only: give --probe BYTES, the size of a train", exit_code=EXIT_BAD_INPUT)
+        raise InputError("--probes-only: give --probe BYTES, the size of a train")
     if others := [option for option, value in options.items() if value]:
         message = f"--probes-only only sends probes: give {', '.join(others)} to the node's recorder"
-        raise CommandError(message, exit_code=EXIT_BAD_INPUT)
+        raise InputError(message)
 
 
 def _stop_event() -> Event:
@@ -182,12 +182,9 @@ def _peers(text: str) -> Peers:
             return parse_peers(text)
         return parse_peers(Path(text).read_text(encoding="utf-8"))
     except RuleError as error:
-        raise CommandError(
-            *(f"--peers: {line}" for line in str(error).split("; ")), exit_code=EXIT_BAD_INPUT
-        ) from error
+        raise InputError(*(f"--peers: {line}" for line in str(error).split("; "))) from error
     except (OSError, UnicodeDecodeError) as error:
-        message = f"--peers {text}: {getattr(error, 'strerror', None) or error}"
-        raise CommandError(message, exit_code=EXIT_BAD_INPUT) from error
+        raise InputError(f"--peers {text}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _pids(options: list[str], *, node: int, ranks_per_node: int) -> dict[int, int]:
@@ -197,7 +194,7 @@ def _pids(options: list[str], *, node: int, ranks_per_node: int) -> dict[int, in
         left, sign, right = entry.partition("=")
         rank, number = (left, right) if sign else (str(node * ranks_per_node), left)
         if not (_whole(rank) and _whole(number) and int(number) > 0):
-            raise CommandError(f"--pid {entry}: expected PID or RANK=PID", exit_code=EXIT_BAD_INPUT)
+            raise InputError(f"--pid {entry}: expected PID or RANK=PID")
         found[int(rank)] = int(number)
     return found
 
@@ -216,7 +213,7 @@ def _url(option: str, value: str | None) -> str | None:
     except ValueError:
         usable = False
     if not usable:
-        raise CommandError(f"{option} {value}: expected http://HOST:PORT", exit_code=EXIT_BAD_INPUT)
+        raise InputError(f"{option} {value}: expected http://HOST:PORT")
     return value
 
 
@@ -226,5 +223,5 @@ def _address(value: str | None) -> tuple[str, int] | None:
         return None
     host, _colon, port = value.rpartition(":")
     if not host or not _whole(port) or not 0 < int(port) < 65_536:
-        raise CommandError(f"--ras {value}: expected HOST:PORT", exit_code=EXIT_BAD_INPUT)
+        raise InputError(f"--ras {value}: expected HOST:PORT")
     return host.strip("[]"), int(port)

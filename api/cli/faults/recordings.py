@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.errors import CommandError, InputError
 from faults.readers import Recording, read
 from faults.readers.recording_files import is_recorded
 from faults.readers.run import RUN
@@ -21,7 +21,7 @@ def open_recording(path: Path) -> Recording:
         names = sorted(file.name for file in path.iterdir() if is_recorded(file.name) and file.is_file())
         return read({name: _chunks(path / name) for name in names})
     except RuleError as error:
-        raise CommandError(_message(path, error), exit_code=EXIT_BAD_INPUT) from error
+        raise InputError(_message(path, error)) from error
     except OSError as error:
         raise _refused(Path(error.filename or path), error.strerror or "cannot be read") from error
 
@@ -40,4 +40,4 @@ def _chunks(file: Path) -> Iterator[bytes]:
 
 
 def _refused(path: Path, message: str) -> CommandError:
-    return CommandError(f"{path}: {message}, {EXPECTED}", exit_code=EXIT_BAD_INPUT)
+    return InputError(f"{path}: {message}, {EXPECTED}")

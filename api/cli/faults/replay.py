@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from api.cli.common.console import note, print_line
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
+from api.cli.common.errors import EXIT_NEGATIVE, CommandError, InputError
+from api.cli.common.files import require_writable, write_whole
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.output import Format, FormatOption
-from api.cli.common.tables import Column, Table, number, print_table
+from api.cli.common.tables import Column, number, print_table, table_of
 from api.cli.faults.recordings import EXPECTED, open_recording
-from api.cli.place.files import require_writable, write_whole
 from faults.bundle import Bundle, proves, read_bundle, write_bundle
 from faults.diagnosis import Diagnosis, Scope
 from faults.monitor import MonitorSettings
@@ -25,15 +25,27 @@ from fleet.documents import RuleError, dotted
 DECIMALS = 3  # of seconds; agents sample a few times per second
 PACKAGE = "fleetwright"
 
+
+def _where(diagnosis: Diagnosis) -> str | None:
+    if diagnosis.switch is not None:
+        return diagnosis.switch
+    if diagnosis.node is None:
+        return None
+    way = "" if diagnosis.direction is None else f" {diagnosis.direction.value}"
+    if diagnosis.peer is None:
+        return f"{diagnosis.node}{way}"
+    return f"{diagnosis.node}->{diagnosis.peer}" if way == " forward" else f"{diagnosis.node}<->{diagnosis.peer}"
+
+
 COLUMNS = (
-    Column("class"),
-    Column("scope"),
-    Column("where"),
-    number("onset s", decimals=2),
-    number("detected s", decimals=2),
-    Column("isolate"),
-    number("confidence", decimals=2),
-    Column("reason"),
+    Column("class", of="fault"),
+    Column("scope", of="scope"),
+    Column("where", of=_where),
+    number("onset s", decimals=2, of="onset_s"),
+    number("detected s", decimals=2, of="detected_s"),
+    Column("isolate", of=lambda each: "yes" if each.isolate else "no"),
+    number("confidence", decimals=2, of="confidence"),
+    Column("reason", of="reason"),
 )
 
 app = new_app()
@@ -59,7 +71,7 @@ def replay_command(
     if bundle_out is not None:
         require_writable(bundle_out)
     if source.exists() and not (source.is_dir() or source.is_file()):
-        raise CommandError(f"{source}: is neither a folder nor a file", exit_code=EXIT_BAD_INPUT)
+        raise InputError(f"{source}: is neither a folder nor a file")
     if source.is_dir() or not source.exists():
         recording = open_recording(source)
         diagnoses, missing = _replayed(recording, source, bundle_out), tuple[Diagnosis, ...]()
@@ -153,9 +165,9 @@ def _open_bundle(path: Path) -> Bundle:
             return read_bundle(iter(lambda: stream.readline((1 << 20) + 2), b""))
     except RuleError as error:
         place, message = error.violations[0]
-        raise CommandError(f"{path}: {dotted(place)}: {message}", exit_code=EXIT_BAD_INPUT) from error
+        raise InputError(f"{path}: {dotted(place)}: {message}") from error
     except OSError as error:
-        raise CommandError(f"{path}: {error.strerror or 'cannot be read'}", exit_code=EXIT_BAD_INPUT) from error
+        raise InputError(f"{path}: {error.strerror or 'cannot be read'}") from error
 
 
 def _write(path: Path, lines: Iterator[str]) -> None:
@@ -166,28 +178,4 @@ def _print(diagnoses: tuple[Diagnosis, ...]) -> None:
     if not diagnoses:
         print_line("no faults")
         return
-    print_table(Table(COLUMNS, [_row(diagnosis) for diagnosis in diagnoses]))
-
-
-def _row(diagnosis: Diagnosis) -> tuple[object, ...]:
-    return (
-        diagnosis.fault.value,
-        diagnosis.scope.value,
-        _where(diagnosis),
-        diagnosis.onset_s,
-        diagnosis.detected_s,
-        "yes" if diagnosis.isolate else "no",
-        diagnosis.confidence,
-        diagnosis.reason,
-    )
-
-
-def _where(diagnosis: Diagnosis) -> str | None:
-    if diagnosis.switch is not None:
-        return diagnosis.switch
-    if diagnosis.node is None:
-        return None
-    way = "" if diagnosis.direction is None else f" {diagnosis.direction.value}"
-    if diagnosis.peer is None:
-        return f"{diagnosis.node}{way}"
-    return f"{diagnosis.node}->{diagnosis.peer}" if way == " forward" else f"{diagnosis.node}<->{diagnosis.peer}"
+    print_table(table_of(COLUMNS, diagnoses))

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from api.cli.common.console import print_line
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
+from api.cli.common.errors import EXIT_NEGATIVE, CommandError, InputError
+from api.cli.common.files import name_of
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.tables import Column, Table, number, print_table
-from api.cli.common.text_files import name_of
-from api.cli.place.files import placement_from
 from api.cli.place.output import moves_text
-from api.cli.place.request import loads_from, with_option_names
+from api.cli.place.request import loads_from, placement_from, with_option_names
 from fleet.documents import RuleError, dotted
 from fleet.models import builtin_models
 from placement.document import Placement
@@ -95,7 +94,7 @@ def check(
     except RuleError as error:
         names = ", ".join(map(name_of, loads))
         lines = (f"{names}: {dotted(path)}: {with_option_names(message)}" for path, message in error.violations)
-        raise CommandError(*lines, exit_code=EXIT_BAD_INPUT) from error
+        raise InputError(*lines) from error
     if output is Format.JSON:
         print_json(found)
     else:
@@ -109,14 +108,14 @@ def _pace(
 ) -> Pace | None:
     if move_gb_per_s is None:
         if node_gb_per_s is not None:
-            raise CommandError("--node-gb-per-s: needs --move-gb-per-s", exit_code=EXIT_BAD_INPUT)
+            raise InputError("--node-gb-per-s: needs --move-gb-per-s")
         return None
     if expert_bytes is None:
         known = (model.expert_parameters for model in builtin_models().models if model.name == placement.model)
         expert_bytes = next(known, None)
     if not expert_bytes:
         message = "--move-gb-per-s: needs --expert-bytes, because the placement names no known model"
-        raise CommandError(message, exit_code=EXIT_BAD_INPUT)
+        raise InputError(message)
     try:
         return Pace(expert_bytes=expert_bytes, move_gb_per_s=move_gb_per_s, node_gb_per_s=node_gb_per_s)
     except RuleError as error:
@@ -135,7 +134,7 @@ def _terms(levels: tuple[float, float], *, window: dict[str, float], pace: Pace 
 
 def _refused(error: RuleError) -> CommandError:
     lines = (f"--{str(path[0]).replace('_', '-')}: {with_option_names(message)}" for path, message in error.violations)
-    return CommandError(*lines, exit_code=EXIT_BAD_INPUT)
+    return InputError(*lines)
 
 
 def _print(found: "Assessment") -> None:

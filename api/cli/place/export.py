@@ -6,11 +6,9 @@ from typing import Annotated
 import typer
 
 from api.cli.common.console import write
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.files import name_of, require_writable, violations_of, write_whole
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.text_files import name_of
-from api.cli.place.files import placement_from, require_writable, write_whole
-from fleet.documents import RuleError, dotted
+from api.cli.place.request import placement_from
 from placement.formats.engine_writers import Engine, export_placement
 
 app = new_app()
@@ -32,11 +30,8 @@ def export(
     if target is not None:
         require_writable(target)
     placement, _source = placement_from(file)
-    try:
+    with violations_of(name_of(file)):
         text = export_placement(placement, engine)
-    except RuleError as error:
-        lines = (f"{name_of(file)}: {dotted(path)}: {message}" for path, message in error.violations)
-        raise CommandError(*lines, exit_code=EXIT_BAD_INPUT) from error
     if target is None:
         write(text)
     else:

@@ -1,18 +1,19 @@
 """Builds the layout from options: numbers of GPUs and nodes, or nodes of a topology; files per GPU; memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
+import typer
 from pydantic import ValidationError
 
 from api.cli.common.files import read_document, read_file
 from fleet.documents import RuleError, Violation, validation_problems
 from fleet.errors import DocumentError, Problem
 from fleet.models import ModelArchitecture
-from placement.layout import slots_within
+from placement.layout import MAX_EXPERT_BYTES, slots_within
 from placement.layout_schema import LayoutSchema
 from placement.loads import ExpertLoads
 
@@ -24,18 +25,41 @@ NO_LIMIT_BYTES = 1  # per expert, where no size is given
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutOptions:
-    slots: int
-    gpus: int | None = None
-    nodes: int | None = None
-    gpu_speeds: Path | None = None
-    gpu_slots: Path | None = None
-    gpu_memory: Path | None = None
-    expert_bytes: int | None = None
-    topology: Path | None = None
-    on: Sequence[str] = ()
-    memory_share: float | None = None
-    speed_by: str = "bandwidth"
-    catalogue: Path | None = None
+    slots: Annotated[
+        int, typer.Option(metavar="S", help="Slots of one layer on all GPUs: experts and redundant copies.")
+    ]
+    gpus: Annotated[
+        int | None, typer.Option(metavar="G", help="GPUs that share the experts: the expert-parallel size.")
+    ] = None
+    nodes: Annotated[
+        int | None, typer.Option(metavar="N", help="Nodes of the GPUs, which are numbered node by node.")
+    ] = None
+    topology: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Instead of --gpus and --nodes: the topology of the --on nodes.")
+    ] = None
+    on: Annotated[
+        list[str] | None, typer.Option(metavar="NODE", help="A node of the topology that takes part; repeat for each.")
+    ] = None
+    gpu_speeds: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON list: relative speed per GPU.")] = None
+    gpu_slots: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON list: slots per GPU, if uneven.")] = None
+    gpu_memory: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON list: GB for experts per GPU, which limits its slots.")
+    ] = None
+    memory_share: Annotated[
+        float | None, typer.Option(metavar="Q", help="With --topology: the share of each GPU's memory for experts.")
+    ] = None
+    expert_bytes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=MAX_EXPERT_BYTES, metavar="B", help="Weights of one expert in one layer; else --model's in FP8."
+        ),
+    ] = None
+    speed_by: Annotated[
+        str, typer.Option(metavar="FIGURE", help="With --topology, the figure for speed: bandwidth, bf16, fp8, ...")
+    ] = "bandwidth"
+    gpu_types: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="GPU catalogue that extends the built-in one.")
+    ] = None
 
     def shape(self, loads: ExpertLoads, model: ModelArchitecture | None) -> LayoutSchema:
         """Return the checked layout.  RuleError names the option, or the field of a layout."""
@@ -63,11 +87,11 @@ class LayoutOptions:
             memory_share=1.0 if self.memory_share is None else self.memory_share,
         )
         gpus = builtin_gpus()
-        if self.catalogue is not None:
-            gpus = gpus.overlaid(read_file(self.catalogue, GpuCatalogue))
+        if self.gpu_types is not None:
+            gpus = gpus.overlaid(read_file(self.gpu_types, GpuCatalogue))
         index = read_file(topology, Topology).index
         figure = cast("Figure", self.speed_by)  # the group checks it: a GPU type may lack the figure
-        return expert_group(index, self.on, catalogue=gpus, memory=memory, slots=self.slots, figure=figure)
+        return expert_group(index, self.on or (), catalogue=gpus, memory=memory, slots=self.slots, figure=figure)
 
 
 def list_in(path: Path) -> list[Any]:

@@ -1,19 +1,21 @@
 """Builds a placement problem from options and files; each violation is reported under its option or file."""
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
-from api.cli.common.files import read_file
-from api.cli.common.text_files import name_of
-from api.cli.place.files import MAX_DOCUMENT_BYTES, placement_in, read_bytes, source_of
+import typer
+from pydantic import ValidationError
+
+from api.cli.common.errors import InputError
+from api.cli.common.files import MIB, name_of, read_bytes, read_file
 from api.cli.place.layout import LayoutOptions
-from fleet.documents import RuleError, Violation, dotted
-from fleet.errors import DocumentError
+from fleet.documents import MAX_PROBLEMS, RuleError, Violation, dotted, validation_problems
+from fleet.errors import DocumentError, Problem
 from fleet.models import ModelArchitecture, ModelCatalogue, builtin_models
 from placement.arrays import Ints
 from placement.document import Placement, Source
@@ -25,6 +27,7 @@ if TYPE_CHECKING:  # only with a trace
     from placement.token_trace import TokenTrace
 
 Loads = tuple[ExpertLoads, tuple[Source, ...]]
+MAX_PLACEMENT_BYTES = 256 * MIB
 PLACEMENT_MARK = b'"schema_version"'
 OPTIONS = {
     "engine",
@@ -49,10 +52,19 @@ OPTION_NAMES = {"figure": "speed-by", "time_limit_s": "time-limit"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFiles:
-    loads: Sequence[Path]
-    trace: Path | None = None
-    current: Path | None = None
-    models: Path | None = None
+    loads: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="LOADS...", help="Recorded loads in any supported form; several files are windows, added up."
+        ),
+    ]
+    trace: Annotated[Path | None, typer.Option(metavar="TRACE", help="Experts of each token: .npz or .npy.")] = None
+    current: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The current placement: move the fewest copies.")
+    ] = None
+    models: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Model catalogue that extends the built-in one.")
+    ] = None
 
 
 def build_problem(
@@ -120,7 +132,7 @@ def current_from(
     """Read a placement.json of the same layout and model, or an engine's own file."""
     from placement.formats import read_loaded  # noqa: PLC0415 - as above
 
-    data = read_bytes(path, max_bytes=MAX_DOCUMENT_BYTES)
+    data = read_bytes(path, max_bytes=MAX_PLACEMENT_BYTES)
     if PLACEMENT_MARK not in data:
         loaded = read_loaded(data, name=name_of(path), loads=loads, layout=layout)
         return loaded.expert_of_slot, source_of(path, data)
@@ -129,15 +141,37 @@ def current_from(
     return found.expert_of_slot, source_of(path, data)
 
 
+def source_of(path: Path, data: bytes) -> Source:
+    """Return the provenance entry of a file."""
+    from placement.formats import kind_of  # noqa: PLC0415 - readers of forms that no other command needs
+
+    kind = kind_of(data, name=name_of(path))
+    return Source(name=name_of(path), sha256=hashlib.sha256(data).hexdigest(), format=kind)
+
+
+def placement_from(path: Path) -> tuple[Placement, Source]:
+    """Return the placement of a file, and its provenance entry."""
+    data = read_bytes(path, max_bytes=MAX_PLACEMENT_BYTES)
+    found = placement_in(data, path)
+    return found, source_of(path, data)
+
+
+def placement_in(data: bytes, path: Path) -> Placement:
+    try:
+        return Placement.model_validate_json(data)
+    except ValidationError as error:
+        found = validation_problems(error)[:MAX_PROBLEMS]
+        problems = [Problem(dotted(place), message) for place, message in found]
+        raise DocumentError(name=name_of(path), problems=problems) from error
+
+
 @contextmanager
 def report_violations(files: InputFiles, layout_options: LayoutOptions) -> Iterator[None]:
     """Report violations, a line each, under their option or file."""
     try:
         yield
     except RuleError as error:
-        raise CommandError(
-            *(_line(files, layout_options, violation) for violation in error.violations), exit_code=EXIT_BAD_INPUT
-        ) from error
+        raise InputError(*(_line(files, layout_options, violation) for violation in error.violations)) from error
 
 
 @contextmanager

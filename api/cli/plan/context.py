@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
-from api.cli.common.files import read_file
-from api.cli.common.text_files import read_text
+from api.cli.common.errors import InputError
+from api.cli.common.files import read_file, read_text
 from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue, builtin_models
 from fleet.offers import PriceSheet, builtin_prices
@@ -58,7 +57,7 @@ def with_profiles(request: PlanRequest, path: Path | None, *, gpus: GpuCatalogue
     if path is None:
         return request
     if request.profiles is not None:
-        raise CommandError("--profiles: the request has its own profiles: give one of them", exit_code=EXIT_BAD_INPUT)
+        raise InputError("--profiles: the request has its own profiles: give one of them")
     points = read_points(read_text(path), name=str(path), gpus=gpus, models=builtin_models()).points
     return request.model_copy(update={"profiles": Profiles(points=points)})
 

@@ -10,9 +10,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from api.cli.common.files import STDIN, read_file
-from api.cli.common.text_files import read_text
-from api.cli.place.files import read_bytes
+from api.cli.common.files import STDIN, read_bytes, read_file, read_text
 from fleet.documents import Document, Frozen, RuleError, Violation, validation_problems
 from fleet.documents import Path as Place
 from fleet.errors import DocumentError

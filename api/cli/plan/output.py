@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
 from api.cli.common.console import print_line
-from api.cli.common.tables import Column, Table, number, print_table
+from api.cli.common.tables import Column, Table, number, print_table, table_of
 from planner import Plan
 from planner.rollout_planner import Count
 from planner.schedule import Schedule
@@ -9,26 +9,26 @@ from planner.schedule import Schedule
 GAP_SHOWN = 5e-5  # a smaller gap prints as 0.00 %
 
 ALLOCATION = (
-    Column("workload"),
-    Column("option"),
-    Column("GPU"),
-    number("replicas"),
-    number("GPUs each"),
-    number("busy %", decimals=1),
-    number("W"),
+    Column("workload", of="workload"),
+    Column("option", of="option"),
+    Column("GPU", of="gpu"),
+    number("replicas", of="count"),
+    number("GPUs each", of="gpus_per_replica"),
+    number("busy %", decimals=1, of=lambda entry: entry.busy * 100),
+    number("W", of="power_w"),
 )
 HIRES = (
-    Column("hire"),
-    number("units"),
-    number("GPUs each"),
-    number("$/h each", decimals=3),
-    number("$/h", decimals=3),
+    Column("hire", of="name"),
+    number("units", of="units"),
+    number("GPUs each", of="gpus_per_unit"),
+    number("$/h each", decimals=3, of="price_usd_per_h"),
+    number("$/h", decimals=3, of="cost_usd_per_h"),
 )
 POWER = (
-    Column("power domain"),
-    number("limit W"),
-    number("planned W"),
-    number("$/h per kW more", decimals=3),
+    Column("power domain", of="name"),
+    number("limit W", of="limit_w"),
+    number("planned W", of="planned_w"),
+    number("$/h per kW more", decimals=3, of="usd_per_kw_h"),
 )
 MOVES = (
     number("wave"),
@@ -53,13 +53,13 @@ def print_plan(plan: Plan) -> None:
     else:
         cost = f"{plan.cost_usd_per_h:,.2f} $/h, {_proof(plan)}"
         print_line(f"{cost}{_replayed(plan)}; {_power_w(plan)}; solved in {plan.solve_s:.2f} s{_explained(plan)}\n")
-        print_table(_allocation(plan))
+        print_table(table_of(ALLOCATION, plan.allocation))
         if any(hire.offer for hire in plan.hires):
             print_line("")
-            print_table(_hires(plan))
+            print_table(table_of(HIRES, plan.hires))
         if plan.power_domains:
             print_line("")
-            print_table(_power(plan))
+            print_table(table_of(POWER, plan.power_domains))
         _print_moves(plan)
         _print_timetable(plan)
     print_line("")
@@ -139,34 +139,3 @@ def _counted(plan: Plan, counts: Sequence[Count]) -> str | None:
     several = len(plan.routing) > 1
     named = (f"{f'{count.workload}: ' if several else ''}{count.replicas} x {count.option}" for count in counts)
     return ", ".join(named) or None
-
-
-def _allocation(plan: Plan) -> Table:
-    return Table(
-        ALLOCATION,
-        (
-            (
-                entry.workload,
-                entry.option,
-                entry.gpu,
-                entry.count,
-                entry.gpus_per_replica,
-                entry.busy * 100,
-                entry.power_w,
-            )
-            for entry in plan.allocation
-        ),
-    )
-
-
-def _hires(plan: Plan) -> Table:
-    return Table(
-        HIRES,
-        ((hire.name, hire.units, hire.gpus_per_unit, hire.price_usd_per_h, hire.cost_usd_per_h) for hire in plan.hires),
-    )
-
-
-def _power(plan: Plan) -> Table:
-    return Table(
-        POWER, ((domain.name, domain.limit_w, domain.planned_w, domain.usd_per_kw_h) for domain in plan.power_domains)
-    )

@@ -1,4 +1,4 @@
-"""`fleetwright plan`: find the cheapest GPUs, locally or with a service."""
+"""`fleetwright plan` and `plans`: find the cheapest GPUs, locally or with a service, and read stored plans."""
 
 import time
 from datetime import UTC, datetime
@@ -7,11 +7,12 @@ from pathlib import Path
 import typer
 
 from api.cli.catalogues.kinds import known_gpus
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
+from api.cli.common.errors import EXIT_NEGATIVE, InputError
 from api.cli.common.files import locate_errors, read_document
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import AskUrlOption, FileArgument, GpusOption, TokenFileOption
-from api.cli.common.output import Format, FormatOption, print_json
+from api.cli.common.options import FileArgument, GpusOption, LocalOrRemoteOptions, RemoteOptions
+from api.cli.common.stored_results import StoredResults
+from api.cli.common.tables import Column, number
 from api.cli.plan.context import (
     ExplainOption,
     ModelsOption,
@@ -23,25 +24,33 @@ from api.cli.plan.context import (
 )
 from api.cli.plan.file_references import with_files
 from api.cli.plan.output import print_plan
+from api.schemas.plans import PlanRecord, PlanSummary
 from fleet.documents import Document, read_model
 from fleet.documents import Path as Place
 from fleet.offers import PriceSheet
 from planner import Plan, PlanRequest
 
+PLANS: StoredResults[PlanRecord, PlanSummary] = StoredResults(
+    name="plan",
+    columns=(Column("status", of="status"), number("$/h", decimals=2, of="cost_usd_per_h")),
+    newest=lambda client: client.iter_plans(),
+    read=lambda client, plan_id: client.get_plan(plan_id),
+    print_result=lambda record: print_plan(record.plan),
+)
+
 app = new_app()
+plans_app = PLANS.app()
 
 
 @app.command()
 def plan(
+    service: LocalOrRemoteOptions,
     file: FileArgument,
     gpus: GpusOption = None,
     models: ModelsOption = None,
     offers: OffersOption = None,
     profiles: ProfilesOption = None,
     explain: ExplainOption = None,
-    url: AskUrlOption = None,
-    token_file: TokenFileOption = None,
-    output: FormatOption = Format.TABLE,
 ) -> None:
     """Find the cheapest GPUs that serve a load.
 
@@ -49,18 +58,19 @@ def plan(
     exit code is 1.  With --url a service plans with its own catalogues and stores the plan; --format json then prints
     the stored record with its id.
     """
-    if url is not None and (gpus or models or offers):
+    if service.url is not None and (gpus or models or offers):
         message = "--gpus, --models and --offers are local, --url (or FLEETWRIGHT_URL) uses a service: give one of them"
-        raise CommandError(message, exit_code=EXIT_BAD_INPUT)
+        raise InputError(message)
     question = with_files(read_document(file), file)
     request = with_profiles(read_model(question, PlanRequest), profiles, gpus=known_gpus(gpus))
     if explain is not None:
         request = request.explained(explain)
-    if url is None:
+    if service.url is None:
         answer = _solve(question, request, gpus=gpus, models=models, offers=offers)
-        _print(answer, output)
+        if not service.printed(answer):
+            print_plan(answer)
     else:
-        answer = _plan_remotely(request, url, token_file, output)
+        answer = _plan_remotely(request, service)
     if answer.cost_usd_per_h is None:
         raise typer.Exit(EXIT_NEGATIVE)
 
@@ -69,7 +79,7 @@ def _solve(
     question: Document, request: PlanRequest, *, gpus: Path | None, models: Path | None, offers: Path | None
 ) -> Plan:
     if offers is not None and request.offers is not None:
-        raise CommandError("--offers: the request has its own offers: give one of them", exit_code=EXIT_BAD_INPUT)
+        raise InputError("--offers: the request has its own offers: give one of them")
     sheet = None if offers is None else read_document(offers)
     prices = None if sheet is None else read_model(sheet, PriceSheet)
     world = planning_context(gpus=known_gpus(gpus), models=models, prices=prices)
@@ -81,18 +91,8 @@ def _solve(
         return planned(request, world, now=datetime.now(UTC), clock_s=time.perf_counter)
 
 
-def _plan_remotely(request: PlanRequest, url: str, token_file: Path | None, output: Format) -> Plan:
-    from api.cli.common.remote import connect  # noqa: PLC0415 - its client costs more than most answers given here
-    from api.cli.plan.plans import PLANS  # noqa: PLC0415 - as above
-
-    with connect(url, token_file) as client:
+def _plan_remotely(request: PlanRequest, service: RemoteOptions) -> Plan:
+    with service.connect() as client:
         record = client.create_plan(request)
-    PLANS.print_record(record, output)
+    PLANS.print_record(record, service)
     return record.plan
-
-
-def _print(answer: Plan, output: Format) -> None:
-    if output is Format.JSON:
-        print_json(answer)
-    else:
-        print_plan(answer)

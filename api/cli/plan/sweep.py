@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from api.cli.catalogues.kinds import known_gpus
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.errors import input_errors
 from api.cli.common.files import read_document, read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import FileArgument, GpusOption
@@ -39,32 +39,28 @@ from planner.sweep_axes import Axis
 _TITLE = "filled: on the Pareto front; crosses: broke its objective in the replay; red bands: no mix holds"
 
 
-OverOption = Annotated[
-    list[str],
-    typer.Option(
-        "--over",
-        metavar="KNOB[:NAME]=FACTORS",
-        help="What to scale: rate, slo, price or power, of all or of one workload, GPU or power domain. "
-        "FACTORS is 0.5,1,2 or 0.5:2:7 (from, to, how many). Several make a grid.",
-    ),
-]
-WorkersOption = Annotated[
-    int | None, typer.Option("--workers", min=1, metavar="N", help="Processes; default: one per core.")
-]
-RayOption = Annotated[
-    str | None, typer.Option("--ray", metavar="ADDRESS", help="Run on this Ray cluster instead, e.g. auto.")
-]
-
 app = new_app()
 
 
 @app.command()
 def sweep(
     file: FileArgument,
-    over: OverOption,
+    over: Annotated[
+        list[str],
+        typer.Option(
+            "--over",
+            metavar="KNOB[:NAME]=FACTORS",
+            help="What to scale: rate, slo, price or power, of all or of one workload, GPU or power domain. "
+            "FACTORS is 0.5,1,2 or 0.5:2:7 (from, to, how many). Several make a grid.",
+        ),
+    ],
     plot: PlotOption = None,
-    workers: WorkersOption = None,
-    ray: RayOption = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, metavar="N", help="Processes; default: one per core.")
+    ] = None,
+    ray: Annotated[
+        str | None, typer.Option("--ray", metavar="ADDRESS", help="Run on this Ray cluster instead, e.g. auto.")
+    ] = None,
     gpus: GpusOption = None,
     models: ModelsOption = None,
     offers: OffersOption = None,
@@ -82,11 +78,9 @@ def sweep(
     request = with_profiles(request, profiles, gpus=known_gpus(gpus))
     prices = None if offers is None else read_file(offers, PriceSheet)
     world = planning_context(gpus=known_gpus(gpus), models=models, prices=prices)
-    try:
+    with input_errors(RuleError, prefix="--over: "):
         axes = [Axis.parse(text) for text in over]
         requests = grid_requests(request, world.prices, axes, gpus=world.gpus)
-    except RuleError as error:
-        raise CommandError(f"--over: {error}", exit_code=EXIT_BAD_INPUT) from error
     runner = RayTasks(address=ray) if ray is not None else Processes(workers=workers)
     found = mark_front(axes, _solve_points(runner, requests, world), goal=request.policy.goal)
     if output is Format.JSON:

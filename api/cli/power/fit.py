@@ -12,13 +12,11 @@ import typer
 
 from api.cli.catalogues.kinds import known_gpus
 from api.cli.common.console import note
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
-from api.cli.common.files import read_file
+from api.cli.common.errors import EXIT_NEGATIVE, CommandError, InputError
+from api.cli.common.files import name_of, read_bytes, read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import GpusOption
 from api.cli.common.output import DocumentFormat, DocumentFormatOption, print_document
-from api.cli.common.text_files import name_of
-from api.cli.place.files import read_bytes
 from fleet.documents import RuleError, dotted, write_model
 from fleet.errors import DocumentError, Problem
 from power.measured_models import PowerShares, builtin_shares
@@ -33,33 +31,28 @@ HEADER = """\
 MAX_BYTES = 64 * 1024 * 1024
 GZIP = b"\x1f\x8b"
 
-FilesArgument = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="FILES...",
-        help="CSV tables, plain or gzipped, of ML.ENERGY, splitwise-sim and Zeus; recognised by their columns.",
-    ),
-]
-BaseOption = Annotated[
-    Path | None, typer.Option("--base", metavar="FILE", help="Curves to lay the fits over; default: what ships.")
-]
-OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write here instead of to stdout.")]
-SourceOption = Annotated[
-    str | None, typer.Option("--source", metavar="TEXT", help="Where the tables come from; default: their names.")
-]
-DateOption = Annotated[str | None, typer.Option("--date", metavar="DAY", help="Of the fit; default: today.")]
 
 app = new_app()
 
 
 @app.command("fit")
 def fit_power(
-    files: FilesArgument,
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILES...",
+            help="CSV tables, plain or gzipped, of ML.ENERGY, splitwise-sim and Zeus; recognised by their columns.",
+        ),
+    ],
     gpus: GpusOption = None,
-    base: BaseOption = None,
-    source: SourceOption = None,
-    date: DateOption = None,
-    out: OutOption = None,
+    base: Annotated[
+        Path | None, typer.Option("--base", metavar="FILE", help="Curves to lay the fits over; default: what ships.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option("--source", metavar="TEXT", help="Where the tables come from; default: their names.")
+    ] = None,
+    date: Annotated[str | None, typer.Option("--date", metavar="DAY", help="Of the fit; default: today.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write here instead of to stdout.")] = None,
     output: DocumentFormatOption = DocumentFormat.YAML,
 ) -> None:
     """Fit curves of power and speed to measured tables.
@@ -141,8 +134,7 @@ def _day(text: str | None) -> dt.date:
     try:
         return dt.datetime.now(dt.UTC).date() if text is None else dt.date.fromisoformat(text)
     except ValueError as error:
-        message = f"--date: {text!r} is no day, expected one like 2026-11-21"
-        raise CommandError(message, exit_code=EXIT_BAD_INPUT) from error
+        raise InputError(f"--date: {text!r} is no day, expected one like 2026-11-21") from error
 
 
 def _write(fitted: PowerShares, out: Path, output: DocumentFormat) -> None:

@@ -8,12 +8,10 @@ import numpy as np
 import typer
 
 from api.cli.common.console import note
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.files import name_of, read_text, violations_of
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.tables import Column, Table, print_table
-from api.cli.common.text_files import name_of, read_text
-from fleet.documents import RuleError, dotted
 from power.forecast import DayForecast, Readings, next_day, read_power
 from power.forecast.history import DAY_S
 from power.forecast.metrics import highest_rise_w, replayed, score
@@ -62,11 +60,8 @@ def forecast(
     if ahead is Ahead.READINGS:
         _print_readings(readings, output)
         return
-    try:
+    with violations_of(name):
         day = next_day(readings.steps(step_min * MINUTE_S, of=of.value))
-    except RuleError as error:
-        lines = (f"{name}: {dotted(path)}: {message}" for path, message in error.violations)
-        raise CommandError(*lines, exit_code=EXIT_BAD_INPUT) from error
     _print_day(day, output)
 
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from api.cli.common.console import print_line
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
+from api.cli.common.errors import EXIT_NEGATIVE, InputError
 from api.cli.common.files import STDIN, build_model, read_document, read_file
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import AskUrlOption, FileArgument, TokenFileOption
-from api.cli.common.output import Format, FormatOption, print_json
+from api.cli.common.options import FileArgument, LocalOrRemoteOptions, RemoteOptions
 from api.cli.power.plan_output import print_caps, print_headroom
 from fleet.documents import Document, read_model
 from fleet.solvers import Limits, Solver
@@ -29,6 +28,7 @@ app = new_app()
 
 @app.command()
 def plan(
+    service: LocalOrRemoteOptions,
     tree: FileArgument,
     risk: Annotated[
         float, typer.Option(metavar="P", help="Chance at any moment that a feed draws more than it may.")
@@ -55,9 +55,6 @@ def plan(
     gap: Annotated[
         float, typer.Option(min=0.0, max=1.0, metavar="X", help="Share of the loss that may stay open.")
     ] = 1e-2,
-    url: AskUrlOption = None,
-    token_file: TokenFileOption = None,
-    output: FormatOption = Format.TABLE,
 ) -> None:
     """Choose clocks and budgets for a power tree.
 
@@ -66,20 +63,19 @@ def plan(
     result has the feeds and watts in conflict, the exit code is 1, and the budgets in force stay.
     With --url, TREE may also be the name of a tree that the service stores.
     """
-    if url is not None and (samples or starts_at is not None):
-        message = "--samples and --starts-at: need a local plan, without --url"
-        raise CommandError(message, exit_code=EXIT_BAD_INPUT)
-    stored = url is not None and tree != STDIN and not tree.exists()
+    if service.url is not None and (samples or starts_at is not None):
+        raise InputError("--samples and --starts-at: need a local plan, without --url")
+    stored = service.url is not None and tree != STDIN and not tree.exists()
     known = None if stored else _tree(tree, topology, site)
     from power.caps import Terms, domain_budgets, feed_headroom, plan_caps  # noqa: PLC0415
 
     try:
         terms = Terms(risk=risk, within_slo=within_slo)
     except ValueError as error:
-        raise CommandError(f"--risk: must be from 1e-09 to 0.5, got {risk:g}", exit_code=EXIT_BAD_INPUT) from error
-    if url is not None or known is None:
+        raise InputError(f"--risk: must be from 1e-09 to 0.5, got {risk:g}") from error
+    if service.url is not None or known is None:
         of = {"tree_name": str(tree)} if known is None else {"tree": known}
-        _plan_remotely(url, token_file, output, **of, terms=terms, time_limit_s=time_limit_s, solver=solver)
+        _plan_remotely(service, **of, terms=terms, time_limit_s=time_limit_s, solver=solver)
         return
     found = plan_caps(
         known, terms=terms, solver=solver, limits=Limits(time_limit_s=time_limit_s, relative_gap=gap, seed=seed)
@@ -87,9 +83,7 @@ def plan(
     growth = _checked(known, feed_headroom(known, terms=terms), terms, samples=samples, seed=seed)
     begins = starts_at.replace(tzinfo=UTC) if starts_at is not None else _midnight()
     budgets = domain_budgets(known, found, starts_at_s=begins.timestamp())
-    if output is Format.JSON:
-        print_json({"plan": _plain(found), "budgets": _all(budgets), "room": _all(growth)})
-    else:
+    if not service.printed({"plan": _plain(found), "budgets": _all(budgets), "room": _all(growth)}):
         print_caps(found)
         print_line("")
         print_headroom(growth)
@@ -97,15 +91,14 @@ def plan(
         raise typer.Exit(EXIT_NEGATIVE)
 
 
-def _plan_remotely(url: str | None, token_file: Path | None, output: Format, **fields: Any) -> None:
-    from api.cli.common.remote import connect  # noqa: PLC0415 - the client costs more than most local results
-    from api.cli.power.plans import POWER_PLANS  # noqa: PLC0415 - as above
+def _plan_remotely(service: RemoteOptions, **fields: Any) -> None:
+    from api.cli.power.stored import POWER_PLANS  # noqa: PLC0415 - loads compiled code
     from api.schemas.power import CapPlanRequest  # noqa: PLC0415 - as above
 
     request = build_model(CapPlanRequest, "power plan", **fields)
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         record = client.create_power_plan(request)
-    POWER_PLANS.print_record(record, output)
+    POWER_PLANS.print_record(record, service)
     if not record.plan.status.has_mix:
         raise typer.Exit(EXIT_NEGATIVE)
 
@@ -114,11 +107,10 @@ def _tree(path: Path, topology: Path | None, site: str | None) -> PowerTree:
     document = read_document(path)
     if topology is None:
         if site is not None:
-            raise CommandError("--site: needs --topology", exit_code=EXIT_BAD_INPUT)
+            raise InputError("--site: needs --topology")
         return read_model(document, PowerTree)
     if isinstance(document.data, dict) and "feeds" in document.data:
-        message = f"{document.name}: feeds: must be absent with --topology, which brings them"
-        raise CommandError(message, exit_code=EXIT_BAD_INPUT)
+        raise InputError(f"{document.name}: feeds: must be absent with --topology, which brings them")
     feeds = [_plain(feed) for feed in feeds_of(read_file(topology, Topology), site=site)]
     data = {**(document.data or {}), "feeds": feeds}
     return read_model(Document(name=document.name, data=data, root=document.root), PowerTree)

@@ -6,12 +6,11 @@ from typing import Annotated
 
 import typer
 
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.errors import InputError
+from api.cli.common.files import require_writable
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import AskUrlOption, TokenFileOption
-from api.cli.common.output import Format, FormatOption, print_json
+from api.cli.common.options import LocalOrRemoteOptions, RemoteOptions
 from api.cli.common.plot_files import PlotOption, require_plottable
-from api.cli.place.files import require_writable
 from api.cli.power.simulate_output import print_row
 from api.cli.power.simulate_request import given_server, given_sources, option_errors, request_from
 from power.whatif.request import FaultName, PolicyName, RowRequest
@@ -22,6 +21,7 @@ app = new_app()
 
 @app.command()
 def simulate(
+    service: LocalOrRemoteOptions,
     servers: Annotated[int, typer.Option(metavar="N", help="Of the row, those that train included.")],
     more: Annotated[list[Path] | None, typer.Argument(metavar="[FILE...]", help="More files of --trace.")] = None,
     budget_servers: Annotated[
@@ -83,9 +83,6 @@ def simulate(
         Path | None, typer.Option(metavar="FILE", help="Curves that `power fit` wrote, in place of the shipped ones.")
     ] = None,
     plot: PlotOption = None,
-    url: AskUrlOption = None,
-    token_file: TokenFileOption = None,
-    output: FormatOption = Format.TABLE,
 ) -> None:
     """Simulate a row of servers behind a budget, and count its brakes.
 
@@ -93,13 +90,13 @@ def simulate(
     that of the first, minus 1.  The same request gives the same result.  Traces are CSV files of Azure, Mooncake,
     BurstGPT or plain time, input_tokens, output_tokens.
     """
-    if url is not None and plot is not None:
-        raise CommandError("--plot: needs a local simulation, without --url", exit_code=EXIT_BAD_INPUT)
+    if service.url is not None and plot is not None:
+        raise InputError("--plot: needs a local simulation, without --url")
     if plot is not None:
         require_plottable(plot)
         require_writable(plot)
     if more and not trace:
-        raise CommandError("files after the options are traces: put --trace before them", exit_code=EXIT_BAD_INPUT)
+        raise InputError("files after the options are traces: put --trace before them")
     request = request_from(
         servers=servers,
         budget_servers=budget_servers,
@@ -118,8 +115,8 @@ def simulate(
         server=given_server(server, curves, gpu=gpu, model=model, together=together),
     )
     sources = given_sources((*(trace or ()), *(more or ())))
-    if url is not None:
-        _simulate_remotely(request, sources, url, token_file, output)
+    if service.url is not None:
+        _simulate_remotely(request, sources, service)
         return
     from power.whatif.run import run_whatif  # noqa: PLC0415 - loads compiled code: wrong input is refused before
 
@@ -129,21 +126,16 @@ def simulate(
         from api.cli.power.plot import plot_row  # noqa: PLC0415 - draws
 
         plot_row(found.response, found.record, plot)
-    if output is Format.JSON:
-        print_json(found.response)
-    else:
+    if not service.printed(found.response):
         print_row(found.response)
 
 
-def _simulate_remotely(
-    request: RowRequest, sources: Sources, url: str, token_file: Path | None, output: Format
-) -> None:
-    from api.cli.common.remote import connect  # noqa: PLC0415 - the client costs more than most local results
-    from api.cli.power.simulations import POWER_SIMULATIONS  # noqa: PLC0415 - as above
+def _simulate_remotely(request: RowRequest, sources: Sources, service: RemoteOptions) -> None:
+    from api.cli.power.stored import POWER_SIMULATIONS  # noqa: PLC0415 - loads compiled code
     from api.schemas.power import SimulationRequest  # noqa: PLC0415 - as above
 
     with option_errors():
         request = SimulationRequest.of(request, sources)
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         record = client.create_power_simulation(request)
-    POWER_SIMULATIONS.print_record(record, output)
+    POWER_SIMULATIONS.print_record(record, service)

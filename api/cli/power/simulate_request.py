@@ -7,9 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
-from api.cli.common.files import read_file
-from api.cli.common.text_files import name_of, read_text
+from api.cli.common.errors import InputError
+from api.cli.common.files import name_of, read_file, read_text
 from fleet.documents import RuleError, Violation, dotted, validation_problems
 from fleet.gpus import builtin_gpus
 from power.measured_models.document import PowerShares
@@ -37,12 +36,12 @@ def given_server(
     if server is not None:
         if curves is not None or gpu is not None or model is not None:
             message = "--server describes a server outright, --gpu, --model and --curves by fitted curves: give one"
-            raise CommandError(message, exit_code=EXIT_BAD_INPUT)
+            raise InputError(message)
         return read_file(server, ServerModel)
     if curves is None and gpu is None and model is None:
         return None
     if gpu is None or model is None:
-        raise CommandError("--gpu and --model are required together", exit_code=EXIT_BAD_INPUT)
+        raise InputError("--gpu and --model are required together")
     from power.measured_models import builtin_curves  # noqa: PLC0415 - large, and hardly ever asked for
     from power.measured_models.servers import server_model  # noqa: PLC0415 - as above
 
@@ -57,9 +56,9 @@ def option_errors() -> Iterator[None]:
     try:
         yield
     except RuleError as error:
-        raise CommandError(*map(_line, error.violations), exit_code=EXIT_BAD_INPUT) from error
+        raise InputError(*map(_line, error.violations)) from error
     except ValidationError as error:
-        raise CommandError(*map(_line, validation_problems(error)), exit_code=EXIT_BAD_INPUT) from None
+        raise InputError(*map(_line, validation_problems(error))) from None
 
 
 def _line(violation: Violation) -> str:

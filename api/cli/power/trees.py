@@ -8,7 +8,7 @@ import typer
 from api.cli.common.console import note, print_line
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import FileArgument, TokenFileOption, UrlOption
+from api.cli.common.options import FileArgument, RemoteOptions, ServiceOptions
 from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, FormatOption, print_document, print_json
 from api.cli.common.tables import Column, Table, number, print_table
 from power.tree import PowerTree
@@ -22,30 +22,23 @@ FEEDS = (
     number("budget W"),
     number("servers"),
 )
-TREES = (Column("tree"), number("version"), number("feeds"), number("servers"))
+TREES = (
+    Column("tree", of="name"),
+    number("version", of="version"),
+    number("feeds", of=lambda each: len(each.tree.hierarchy.feeds)),
+    number("servers", of=lambda each: _servers(each.tree)),
+)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The tree's name.")]
 
 app = new_app()
 
 
-@app.callback()
-def trees() -> None:
-    """Check power trees, and keep them on a service."""
-
-
 @app.command("list")
-def list_trees(url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE) -> None:
+def list_trees(service: RemoteOptions) -> None:
     """List the trees that a service keeps."""
-    from api.cli.common.remote import connect  # noqa: PLC0415 - a client, which `check` does without
 
-    with connect(url, token_file) as client:
-        found = list(client.iter_power_trees())
-    if output is Format.JSON:
-        print_json(found)
-        return
-    rows = ((each.name, each.version, len(each.tree.hierarchy.feeds), _servers(each.tree)) for each in found)
-    print_table(Table(TREES, rows))
+    service.print_items(TREES, lambda client: client.iter_power_trees())
 
 
 @app.command("check")
@@ -60,15 +53,13 @@ def check(file: FileArgument, output: FormatOption = Format.TABLE) -> None:
 
 @app.command("pull")
 def pull(
+    service: ServiceOptions,
     name: NameArgument,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
     output: DocumentFormatOption = DocumentFormat.YAML,
 ) -> None:
     """Print a tree that a service keeps."""
-    from api.cli.common.remote import connect  # noqa: PLC0415 - as above
 
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         found = client.get_power_tree(name)
     note(f"version {found.etag}")
     print_document(found.document.tree, output)
@@ -76,43 +67,34 @@ def pull(
 
 @app.command("push")
 def push(
+    service: RemoteOptions,
     file: FileArgument,
     etag: Annotated[
         str | None, typer.Option(metavar="ETAG", help="Replace only this version; without it, the one there now.")
     ] = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
-    output: FormatOption = Format.TABLE,
 ) -> None:
     """Store a tree under its own name, in place of the one there now."""
-    from api.cli.common.remote import connect, put_document  # noqa: PLC0415 - as above
+    from api.cli.common.remote import put_document  # noqa: PLC0415 - as above
 
     tree = read_file(file, PowerTree)
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         stored = put_document(
             create=lambda: client.create_power_tree(tree),
             replace=lambda tag: client.replace_power_tree(tree, if_match=tag),
             current=lambda: client.get_power_tree(tree.name).etag,
             etag=etag,
         )
-    if output is Format.JSON:
-        print_json({"name": tree.name, "etag": stored.etag})
-    else:
+    if not service.printed({"name": tree.name, "etag": stored.etag}):
         print_line(f"power tree {tree.name}: version {stored.etag}")
 
 
 @app.command("delete")
-def delete(
-    name: NameArgument, url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
-) -> None:
+def delete(service: RemoteOptions, name: NameArgument) -> None:
     """Forget a tree on which no budget is in force."""
-    from api.cli.common.remote import connect  # noqa: PLC0415 - as above
 
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         client.delete_power_tree(name, if_match=client.get_power_tree(name).etag)
-    if output is Format.JSON:
-        print_json({"name": name, "deleted": True})
-    else:
+    if not service.printed({"name": name, "deleted": True}):
         print_line(f"power tree {name} is forgotten")
 
 

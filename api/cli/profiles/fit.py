@@ -10,7 +10,7 @@ import typer
 
 from api.cli.catalogues.kinds import known_gpus
 from api.cli.common.console import note
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
+from api.cli.common.errors import EXIT_NEGATIVE, CommandError, InputError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import GpusOption
@@ -19,8 +19,8 @@ from fleet.documents import write_model
 from fleet.errors import DocumentError, Problem
 from fleet.models import ModelCatalogue, builtin_models
 from planner.performance.aiconfigurator import COLUMNS, Reading, read_points, silicon_models
+from planner.performance.closed_loop import Sample
 from planner.performance.coefficients import Coefficients, Error
-from planner.performance.dataset import Sample
 from planner.performance.fitting import MIN_POINTS, fit, held_back, validate
 
 HEADER = """\
@@ -28,32 +28,26 @@ HEADER = """\
 # docs/explanation/planner/performance.md defines them.  Measured points are not part of this file.
 """
 
-DataArgument = Annotated[
-    Path,
-    typer.Argument(metavar="DATA", help="CSV of measured points in the layout of aiconfigurator's silicon_sample."),
-]
 ModelsOption = Annotated[Path | None, typer.Option("--models", metavar="FILE", help="Models to add to the catalogue.")]
-OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Output file instead of stdout.")]
-SourceOption = Annotated[str | None, typer.Option("--source", metavar="TEXT", help="Source of the points.")]
-DateOption = Annotated[str | None, typer.Option("--date", metavar="DAY", help="Date of the fit; default: today.")]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed for the choice of held-out points.")]
-ValidateOption = Annotated[
-    bool, typer.Option("--validate/--no-validate", help="Measure errors on held-out points; takes minutes.")
-]
 
 app = new_app()
 
 
 @app.command("fit")
 def fit_profiles(
-    data: DataArgument,
+    data: Annotated[
+        Path,
+        typer.Argument(metavar="DATA", help="CSV of measured points in the layout of aiconfigurator's silicon_sample."),
+    ],
     gpus: GpusOption = None,
     models: ModelsOption = None,
-    source: SourceOption = None,
-    date: DateOption = None,
-    seed: SeedOption = 0,
-    validation: ValidateOption = True,
-    out: OutOption = None,
+    source: Annotated[str | None, typer.Option("--source", metavar="TEXT", help="Source of the points.")] = None,
+    date: Annotated[str | None, typer.Option("--date", metavar="DAY", help="Date of the fit; default: today.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed for the choice of held-out points.")] = 0,
+    validation: Annotated[
+        bool, typer.Option("--validate/--no-validate", help="Measure errors on held-out points; takes minutes.")
+    ] = True,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Output file instead of stdout.")] = None,
     output: DocumentFormatOption = DocumentFormat.YAML,
 ) -> None:
     """Fit the performance model's coefficients to measurements.
@@ -70,7 +64,7 @@ def fit_profiles(
     _report(reading)
     if len(reading.points) < MIN_POINTS:
         message = f"{data}: {len(reading.points)} points can be used, expected at least {MIN_POINTS}"
-        raise CommandError(message, exit_code=EXIT_BAD_INPUT)
+        raise InputError(message)
     sample = Sample(reading.points)
     fitted = fit(sample, fitted=day, source=source or data.name, rejected=reading.rejected)
     if validation:
@@ -116,9 +110,7 @@ def _day(text: str | None) -> dt.date:
     try:
         return dt.datetime.now(dt.UTC).date() if text is None else dt.date.fromisoformat(text)
     except ValueError as error:
-        raise CommandError(
-            f"--date: {text!r} is no day, expected one like 2026-11-21", exit_code=EXIT_BAD_INPUT
-        ) from error
+        raise InputError(f"--date: {text!r} is no day, expected one like 2026-11-21") from error
 
 
 def _write(fitted: Coefficients, out: Path, output: DocumentFormat) -> None:

@@ -8,12 +8,12 @@ import typer
 
 from api.cli.catalogues.kinds import known_gpus
 from api.cli.common.console import note, write
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError, error_lines
+from api.cli.common.errors import InputError, error_lines
+from api.cli.common.files import name_of, read_text
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import GpusOption
 from api.cli.common.output import DocumentFormat, DocumentFormatOption, Format, FormatOption, print_document, print_json
 from api.cli.common.tables import Column, Table, number, print_table
-from api.cli.common.text_files import name_of, read_text
 from fleet.errors import DocumentError
 from fleet.gpus import GpuCatalogue
 from fleet.models import builtin_models
@@ -129,7 +129,7 @@ def _merged(
             )
             note(f"{name}: {found.format}, {_counted(len(found.points), 'run')}{left_out}")
     if failures:
-        raise CommandError(*(line for error in failures for line in error_lines(error)), exit_code=EXIT_BAD_INPUT)
+        raise InputError(*(line for error in failures for line in error_lines(error)))
     return profiles
 
 

@@ -14,10 +14,9 @@ from api.cli.common.metrics_port import MetricsHostOption, MetricsPortOption, se
 from api.cli.common.options import LogLevel, LogLevelOption, RemoteOptions, TokenFileOption, UrlOption
 from api.cli.common.ray_session import joined
 from api.cli.common.remote import client_errors, read_token
-from api.cli.common.tables import Column, Table, moment, print_fields, print_table
+from api.cli.common.tables import Column, moment, print_fields
 from api.client import AsyncClient
 from api.client.transport import DEFAULT_URL
-from api.schemas.remediation import RemediationCase
 from deploy.common.leader_loop import Liveness
 from deploy.common.logs import configure_logs
 from deploy.common.shutdown import run_until_sigterm
@@ -25,13 +24,13 @@ from deploy.remediation.hooks import HOOKS
 from deploy.remediation.metrics import RemediationMetrics
 
 CASES = (
-    Column("id"),
-    Column("node"),
-    Column("state"),
-    Column("stage"),
-    moment("since"),
-    Column("runs"),
-    Column("message"),
+    Column("id", of="id"),
+    Column("node", of="case.node"),
+    Column("state", of="case.state"),
+    Column("stage", of="case.stage"),
+    moment("since", of="case.since"),
+    Column("runs", of=lambda found: ", ".join(each.run for each in found.case.runs)),
+    Column("message", of="case.message"),
 )
 
 app = new_app()
@@ -105,10 +104,7 @@ def run(
 @app.command("cases")
 def cases(service: RemoteOptions) -> None:
     """List all cases, the newest last."""
-    with service.connect() as client:
-        found = list(client.iter_remediation_cases())
-    if not service.printed(found):
-        print_table(Table(CASES, map(_row, found)))
+    service.print_items(CASES, lambda client: client.iter_remediation_cases())
 
 
 @app.command("case")
@@ -136,12 +132,6 @@ def case(
         print_line(f"run {each.run}: {each.workers} worker(s), checkpoint {each.checkpoint_step}; {progress}")
     for done in spec.actions:
         print_line(f"{done.at:%Y-%m-%d %H:%M:%S}Z  {done.action}  {done.detail}")
-
-
-def _row(found: RemediationCase) -> tuple[object, ...]:
-    spec = found.case
-    runs = ", ".join(each.run for each in spec.runs)
-    return found.id, spec.node, spec.state.value, spec.stage.value, spec.since, runs, spec.message
 
 
 def _hooks(entries: list[str]) -> dict[str, str]:

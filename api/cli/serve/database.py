@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
+from api.cli.common.errors import EXIT_NEGATIVE, CommandError, InputError
 from api.server import Settings
 from api.store import DatabaseUnavailableError, Migrations, StoreError, UnknownRevisionError
 from fleet.documents import dotted, validation_problems
@@ -44,6 +44,6 @@ def open_migrations(settings: Settings) -> Iterator[Migrations]:
     except DatabaseUnavailableError as error:
         raise CommandError(f"{name}: {error}", exit_code=EXIT_NEGATIVE) from error
     except UnknownRevisionError as error:
-        raise CommandError(f"{name}: {error}", exit_code=EXIT_BAD_INPUT) from error
+        raise InputError(f"{name}: {error}") from error
     except StoreError as error:
-        raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
+        raise InputError(str(error)) from error

@@ -12,8 +12,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from api.cli.common.console import note, print_line
-from api.cli.common.errors import EXIT_BAD_INPUT, CommandError
+from api.cli.common.errors import input_errors
 from api.cli.common.lazy_groups import new_app
+from api.cli.common.sockets import listen
 from api.cli.serve.database import open_migrations, read_settings
 from api.cli.serve.inprocess_controller import controller_token, run_controller
 from api.server import Settings, StaticToken, configure_logging, create_app
@@ -92,7 +93,7 @@ async def _serve(settings: Settings, *, with_controller: bool | None) -> None:
             await asyncio.to_thread(migrations.upgrade)
     token = controller_token()
     service = _create_app(settings, schema_head=schema_head, token=token)
-    listener = _listen(settings.host, settings.port)
+    listener = listen(settings.host, settings.port)
     beside: list[Callable[[], Awaitable[None]]] = [partial(_greet, settings, listener)]
     if with_controller if with_controller is not None else embedded:
         beside.append(partial(run_controller, service, token))
@@ -111,7 +112,7 @@ async def _serve(settings: Settings, *, with_controller: bool | None) -> None:
 
 
 def _create_app(settings: Settings, *, schema_head: str, token: StaticToken) -> FastAPI:
-    try:
+    with input_errors(BootstrapTokenError):
         return create_app(
             settings=settings,
             store=Store(settings.database_url.get_secret_value()),
@@ -119,8 +120,6 @@ def _create_app(settings: Settings, *, schema_head: str, token: StaticToken) -> 
             static_tokens=[token],
             show_first_token=None if settings.insecure_no_auth else _show_first_token,
         )
-    except BootstrapTokenError as error:
-        raise CommandError(str(error), exit_code=EXIT_BAD_INPUT) from error
 
 
 async def _greet(settings: Settings, listener: socket.socket) -> None:
@@ -128,21 +127,6 @@ async def _greet(settings: Settings, listener: socket.socket) -> None:
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     bearer = "" if settings.allows_anonymous else " -H 'Authorization: Bearer TOKEN'"
     print_line(f"Fleetwright answers on {url}\nTry:  curl{bearer} {url}/v1/gpus")
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family, kind, protocol, _name, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError as error:
-        raise CommandError(
-            f"cannot listen on {host} port {port}: {error.strerror}", exit_code=EXIT_BAD_INPUT
-        ) from error
-    return listener
 
 
 def _show_first_token(secret: str) -> None:

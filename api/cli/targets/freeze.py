@@ -7,9 +7,7 @@ import typer
 from api.cli.common.console import print_line
 from api.cli.common.files import build_model
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import TokenFileOption, UrlOption
-from api.cli.common.output import Format, FormatOption, print_json
-from api.cli.common.remote import connect
+from api.cli.common.options import RemoteOptions
 from api.schemas.targets import Freeze
 
 freeze_app = new_app()
@@ -18,30 +16,24 @@ thaw_app = new_app()
 
 @freeze_app.command()
 def freeze(
+    service: RemoteOptions,
     reason: Annotated[str, typer.Argument(metavar="REASON", help="The reason, shown with the freeze.")],
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
-    output: FormatOption = Format.TABLE,
 ) -> None:
     """Stop every write to every target, at once.
 
     The freeze lasts until `fleetwright thaw`.  `fleetwright targets list` shows it.
     """
     wanted = build_model(Freeze, "freeze", frozen=True, reason=reason)
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         stored = client.replace_freeze(wanted, if_match="*").document
-    if output is Format.JSON:
-        print_json(stored)
-    else:
+    if not service.printed(stored):
         print_line("frozen: nothing is written to any target until `fleetwright thaw`")
 
 
 @thaw_app.command()
-def thaw(url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE) -> None:
+def thaw(service: RemoteOptions) -> None:
     """Lift the freeze."""
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         stored = client.replace_freeze(Freeze(), if_match="*").document
-    if output is Format.JSON:
-        print_json(stored)
-    else:
+    if not service.printed(stored):
         print_line("thawed")

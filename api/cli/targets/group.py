@@ -8,22 +8,20 @@ import typer
 from pydantic import ValidationError
 
 from api.cli.common.console import note, print_line
-from api.cli.common.errors import EXIT_BAD_INPUT, EXIT_NEGATIVE, CommandError
-from api.cli.common.files import read_file
+from api.cli.common.errors import EXIT_NEGATIVE, CommandError, InputError
+from api.cli.common.files import read_file, write_whole
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import FileArgument, TokenFileOption, UrlOption
-from api.cli.common.output import Format, FormatOption, print_json
-from api.cli.common.remote import connect
+from api.cli.common.options import FileArgument, RemoteOptions, ServiceOptions
+from api.cli.common.remote import put_document
 from api.cli.common.tables import Column, Table, moment, number, print_fields, print_table
-from api.cli.place.files import write_whole
 from api.cli.targets.changes import COLUMNS as CHANGE_COLUMNS
 from api.cli.targets.changes import change_rows
-from api.client import Client, NotFoundError, PreconditionFailedError
+from api.client import Client, NotFoundError
 from api.schemas.expert_maps import ExpertMapStatus
 from api.schemas.target_state import ApprovalRequest
 from api.schemas.targets import Freeze, Mode, Target, TargetSpec, TargetStatus
 from deploy.common.errors import PlanUnusableError
-from deploy.controller.table_builder import both_tables, routing_table
+from deploy.controller.serve_settings import both_tables, routing_table
 from deploy.router.table import RoutingTable
 
 COLUMNS = (
@@ -53,32 +51,26 @@ app = new_app()
 
 
 @app.command("list")
-def list_targets(
-    url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
-) -> None:
+def list_targets(service: RemoteOptions) -> None:
     """List the targets, each with the controller's last report."""
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         targets = [(target, _status(client, target.name)) for target in client.iter_targets()]
         freeze = client.get_freeze().document
-    if output is Format.JSON:
-        rows = [_json(target, status) for target, status in targets]
-        print_json({"freeze": freeze.model_dump(mode="json"), "targets": rows})
+    rows = [_json(target, status) for target, status in targets]
+    if service.printed({"freeze": freeze.model_dump(mode="json"), "targets": rows}):
         return
     print_table(Table(COLUMNS, (_row(target, status) for target, status in targets)))
     _note_freeze(freeze)
 
 
 @app.command("show")
-def show(
-    name: NameArgument, url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
-) -> None:
+def show(service: RemoteOptions, name: NameArgument) -> None:
     """Show one target: its specification, the last report, the ready changes."""
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         target = client.get_target(name).document
         status = _status(client, name)
         freeze = client.get_freeze().document
-    if output is Format.JSON:
-        print_json(_json(target, status))
+    if service.printed(_json(target, status)):
         return
     spec = target.spec.model_dump(mode="json")
     report = (
@@ -93,61 +85,54 @@ def show(
 
 
 @app.command("put")
-def put(
-    name: NameArgument,
-    file: FileArgument,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
-    output: FormatOption = Format.TABLE,
-) -> None:
+def put(service: RemoteOptions, name: NameArgument, file: FileArgument) -> None:
     """Register a target, or replace its specification."""
     spec = read_file(file, TargetSpec)
-    with connect(url, token_file) as client:
-        target = _replace(client, name, spec)
-    _print_target(target, output)
+    with service.connect() as client:
+        target = put_document(
+            create=lambda: client.create_target(name, spec),
+            replace=lambda tag: client.replace_target(name, spec, if_match=tag),
+            current=lambda: client.get_target(name).etag,
+        ).document
+    _print_target(target, service)
 
 
 @app.command("set")
 def change(
+    service: RemoteOptions,
     name: NameArgument,
     plan: Annotated[str | None, typer.Option(metavar="PLAN", help="Id of the plan to apply.")] = None,
     mode: Annotated[Mode | None, typer.Option(help="How far the controller may go.")] = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
-    output: FormatOption = Format.TABLE,
 ) -> None:
     """Assign a plan to a target, or change its mode."""
     changes: dict[str, Any] = {"plan_id": plan, "mode": mode}
     changes = {field: value for field, value in changes.items() if value is not None}
     if not changes:
-        raise CommandError("targets set: give --plan, --mode or both", exit_code=EXIT_BAD_INPUT)
-    with connect(url, token_file) as client:
+        raise InputError("targets set: give --plan, --mode or both")
+    with service.connect() as client:
         found = client.get_target(name)
         spec = found.document.spec.model_copy(update=changes)
         target = client.replace_target(name, spec, if_match=found.etag).document
-    _print_target(target, output)
+    _print_target(target, service)
 
 
 @app.command("approve")
 def approve(
+    service: RemoteOptions,
     name: NameArgument,
     digest: Annotated[
         str | None, typer.Option(metavar="DIGEST", help="Digest of the reviewed change set; default: the current one.")
     ] = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
-    output: FormatOption = Format.TABLE,
 ) -> None:
     """Approve exactly the ready change set, also of a plan that was rolled back."""
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         target = client.get_target(name).document
         status = _status(client, name)
         if status is None or status.digest is None:
             raise CommandError(f"target {name}: no change set is ready", exit_code=EXIT_NEGATIVE)
         request = _approval(target.spec.plan_id, digest or status.digest)
         approval = client.approve_target(name, request)
-    if output is Format.JSON:
-        print_json(approval)
+    if service.printed(approval):
         return
     print_fields({"target": name} | approval.model_dump(mode="json"))
     if digest is None:
@@ -155,19 +140,17 @@ def approve(
 
 
 @app.command("delete")
-def delete(
-    name: NameArgument, url: UrlOption = None, token_file: TokenFileOption = None, output: FormatOption = Format.TABLE
-) -> None:
+def delete(service: RemoteOptions, name: NameArgument) -> None:
     """Delete a target.  Its application keeps running."""
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         client.delete_target(name, if_match=client.get_target(name).etag)
-    if output is Format.JSON:
-        print_json({"name": name, "deleted": True})
-    else:
+    if not service.printed({"name": name, "deleted": True}):
         print_line(f"target {name} is deleted")
 
 
+@app.command("table")
 def table(
+    service: ServiceOptions,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The target's name.")],
     plan: Annotated[
         str | None, typer.Option(metavar="PLAN", help="A plan other than the target's.", show_default="the target's")
@@ -189,8 +172,6 @@ def table(
     into: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Replace this file atomically.", show_default="standard output")
     ] = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
 ) -> None:
     """Print the weights of a target's plan as a routing table.
 
@@ -198,16 +179,14 @@ def table(
     Neither drops a request when the table changes.
     """
     bounds = _bounds(most_in_flight or [])
-    with connect(url, token_file) as client:
+    with service.connect() as client:
         spec = client.get_target(name).document.spec
         if (wanted := plan or spec.plan_id) is None:
-            raise CommandError(f"target {name} has no plan: give --plan", exit_code=EXIT_BAD_INPUT)
+            raise InputError(f"target {name} has no plan: give --plan")
         records = [client.get_plan(each) for each in (wanted, after) if each is not None]
     if unknown := sorted(bounds.keys() - set(spec.application.parts.values())):
         known = ", ".join(sorted(spec.application.parts.values()))
-        raise CommandError(
-            f"--most-in-flight {unknown[0]}: no deployment of target {name}; it has: {known}", exit_code=EXIT_BAD_INPUT
-        )
+        raise InputError(f"--most-in-flight {unknown[0]}: no deployment of target {name}; it has: {known}")
     try:
         now, *before = (routing_table(record, spec, most_in_flight=bounds) for record in records)
         found: RoutingTable = both_tables(before[0], now) if before else now
@@ -219,13 +198,6 @@ def table(
         return
     write_whole(into, f"{table_json}\n".encode())
     note(f"{into}: table {found.version} of {', '.join(sorted(found.routes))}")
-
-
-def _replace(client: Client, name: str, spec: TargetSpec) -> Target:
-    try:
-        return client.create_target(name, spec).document
-    except PreconditionFailedError:
-        return client.replace_target(name, spec, if_match=client.get_target(name).etag).document
 
 
 def _status(client: Client, name: str) -> TargetStatus | None:
@@ -244,8 +216,7 @@ def _approval(plan_id: str | None, digest: str) -> ApprovalRequest:
     try:
         return ApprovalRequest(plan_id=plan_id, digest=digest)
     except ValidationError as error:
-        message = "--digest: allowed: 64 hexadecimal digits, as in `fleetwright targets show`"
-        raise CommandError(message, exit_code=EXIT_BAD_INPUT) from error
+        raise InputError("--digest: allowed: 64 hexadecimal digits, as in `fleetwright targets show`") from error
 
 
 def _print_ready(status: TargetStatus) -> None:
@@ -257,10 +228,8 @@ def _print_ready(status: TargetStatus) -> None:
         print_table(Table(MAPS, (_map_row(gpu, each) for gpu, each in sorted(status.expert_maps.items()))))
 
 
-def _print_target(target: Target, output: Format) -> None:
-    if output is Format.JSON:
-        print_json(target)
-    else:
+def _print_target(target: Target, service: RemoteOptions) -> None:
+    if not service.printed(target):
         print_fields({"target": target.name, "version": target.version} | target.spec.model_dump(mode="json"))
 
 
@@ -285,16 +254,11 @@ def _counts(replicas: Mapping[str, int]) -> str | None:
     return ", ".join(f"{count} {gpu}" for gpu, count in sorted(replicas.items())) or None
 
 
-app.command("table")(table)
-
-
 def _bounds(entries: list[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for entry in entries:
         deployment, sign, count = entry.partition("=")
         if not deployment or not sign or not count.isdecimal() or int(count) < 1:
-            raise CommandError(
-                f"--most-in-flight {entry}: expected DEPLOYMENT=N, N at least 1", exit_code=EXIT_BAD_INPUT
-            )
+            raise InputError(f"--most-in-flight {entry}: expected DEPLOYMENT=N, N at least 1")
         found[deployment] = int(count)
     return found

@@ -1,13 +1,11 @@
 """`/v1/audit`: read and verify the audit."""
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 
 from api.schemas.audit import AuditCheck, AuditEntry
-from api.schemas.pages import Cursor, Page, PageLimit
+from api.schemas.pages import Page
 from api.server.auth import Admin, AuthenticatedRoute
-from api.server.cursors import page_of, read_cursor
+from api.server.cursors import Paging
 from api.server.openapi import problems
 from api.server.service import ServiceOf
 from api.store import AuditRecord
@@ -36,14 +34,13 @@ router = APIRouter(tags=["audit"], route_class=AuthenticatedRoute)
 async def list_audit(
     service: ServiceOf,
     _principal: Admin,
-    limit: Annotated[PageLimit, Query()] = 50,
-    cursor: Annotated[Cursor | None, Query()] = None,
+    paging: Paging,
 ) -> Page[AuditEntry]:
     """Entries, newest first."""
-    (before,) = read_cursor(cursor, int)
+    before = paging.start(int)
     async with service.store.reading() as tx:
-        found = await tx.audit.page(before_seq=before, limit=limit + 1)
-    return page_of([_entry(record) for record in found], limit=limit, position=lambda last: (last.seq,))
+        found = await tx.audit.page(before_seq=before, limit=paging.limit + 1)
+    return paging.page([_entry(record) for record in found], position=lambda last: last.seq)
 
 
 @router.get("/v1/audit/check", name="Check the audit chain", operation_id="check_audit", responses=problems())

@@ -2,15 +2,15 @@
 
 from typing import Annotated, TypeVar
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path
 from fastapi.responses import Response
 from pydantic import BaseModel
 
 from api.schemas.documents import VersionInfo
-from api.schemas.pages import Cursor, Page, PageLimit
+from api.schemas.pages import Page
 from api.server.auth import AuthenticatedRoute, Planner, Reader
 from api.server.catalogues import ALL, SINGLE, Catalogue, replace_catalogue
-from api.server.cursors import INT32_MAX, page_of, read_cursor
+from api.server.cursors import INT32_MAX, Paging
 from api.server.etags import IfMatch, IfNoneMatch, write_precondition
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
 from api.server.problems import not_found
@@ -77,14 +77,13 @@ def _version_routes(catalogue: Catalogue[ModelT]) -> APIRouter:
     async def versions(
         service: ServiceOf,
         _principal: Reader,
-        limit: Annotated[PageLimit, Query()] = 50,
-        cursor: Annotated[Cursor | None, Query()] = None,
+        paging: Paging,
     ) -> Page[VersionInfo]:
-        (before,) = read_cursor(cursor, int)
+        before = paging.start(int)
         async with service.store.reading() as tx:
-            found = await tx.documents.versions(kind=kind, name=SINGLE, before=before, limit=limit + 1)
+            found = await tx.documents.versions(kind=kind, name=SINGLE, before=before, limit=paging.limit + 1)
         infos = [_info(document_version(stored)) for stored in found]
-        return page_of(infos, limit=limit, position=lambda last: (last.version,))
+        return paging.page(infos, position=lambda last: last.version)
 
     @router.get(
         f"/v1/{kind}/versions/{{version}}",

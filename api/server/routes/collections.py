@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Depends, Path
 from fastapi.responses import Response
 
-from api.schemas.pages import Cursor, Page, PageLimit
+from api.schemas.pages import Page
 from api.schemas.tokens import Scope
 from api.server.auth import AuthenticatedRoute, Principal, Reader, RequireScope
 from api.server.collections import Collection, Entry, ShownT, SpecT
-from api.server.cursors import page_of, read_cursor
+from api.server.cursors import Paging
 from api.server.etags import IfMatch, IfNoneMatch, write_precondition
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
 from api.server.service import ServiceOf
@@ -58,13 +58,12 @@ def collection_routes(
     async def list_(
         service: ServiceOf,
         _principal: Reader,
-        limit: Annotated[PageLimit, Query()] = 50,
-        cursor: Annotated[Cursor | None, Query()] = None,
+        paging: Paging,
     ) -> Page[ShownT]:
-        (after,) = read_cursor(cursor, str)
+        after = paging.start(str)
         async with service.store.reading() as tx:
-            found = await collection.page(tx, after=after, limit=limit + 1)
-        kept = page_of(found, limit=limit, position=lambda last: (last.name,))
+            found = await collection.page(tx, after=after, limit=paging.limit + 1)
+        kept = paging.page(found, position=lambda last: last.name)
         return Page[shown](  # type: ignore[valid-type]  # as above
             items=tuple(map(collection.show, kept.items)), next_cursor=kept.next_cursor
         )

@@ -3,14 +3,14 @@
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 
 from api.schemas.faults import BundleReplay, DiagnosisRecord, DiagnosisReport, DiagnosisSummary, ExpiryChange
-from api.schemas.pages import Cursor, Page, PageLimit
+from api.schemas.pages import Page
 from api.server.auth import AuthenticatedRoute, Operator, Planner, Reader
-from api.server.bundles import text_of
-from api.server.cursors import page_of, read_cursor
+from api.server.bundles import checked, replayed, text_of
+from api.server.cursors import Paging
 from api.server.diagnoses import (
     audit_detail,
     head_of,
@@ -23,7 +23,7 @@ from api.server.diagnoses import (
 )
 from api.server.idempotency import IdempotencyKey, IdempotentRequest, Reply
 from api.server.openapi import WITH_BODY, Responses, problems
-from api.server.problems import ProblemError
+from api.server.problems import conflict
 from api.server.service import Service, ServiceOf
 from api.server.uuid7 import ID_PATTERN, new_id
 from api.store import Transaction
@@ -60,7 +60,8 @@ async def report_diagnosis(
     if (saved := await idempotent.saved()) is not None:
         return saved
     refuse_invalid(body)
-    bundle = await service.solver_pool.check_bundle(body.bundle) if body.bundle is not None else None
+    text = body.bundle
+    bundle = await service.solver_pool.solve(lambda: checked(text)) if text is not None else None
     now = service.now()
     sha256 = bundle.sha256 if bundle is not None else None
     head = head_of(body, diagnosis_id=new_id(now), now=now, actor=principal.actor, bundle_sha256=sha256)
@@ -85,14 +86,13 @@ async def report_diagnosis(
 async def list_diagnoses(
     service: ServiceOf,
     _principal: Reader,
-    limit: Annotated[PageLimit, Query()] = 50,
-    cursor: Annotated[Cursor | None, Query()] = None,
+    paging: Paging,
 ) -> Page[DiagnosisSummary]:
     """Diagnoses, newest first."""
-    (before,) = read_cursor(cursor, str)
+    before = paging.start(str)
     async with service.store.reading() as tx:
-        found = await tx.diagnoses.page(before_id=before, limit=limit + 1)
-    return page_of([summary_of(head) for head in found], limit=limit, position=lambda last: (last.id,))
+        found = await tx.diagnoses.page(before_id=before, limit=paging.limit + 1)
+    return paging.page([summary_of(head) for head in found], position=lambda last: last.id)
 
 
 @router.get(
@@ -149,7 +149,9 @@ async def replay_bundle(diagnosis_id: DiagnosisId, service: ServiceOf, _principa
     packed = await _packed(service, diagnosis_id)
     async with service.store.reading() as tx:
         diagnosis = read_report(await stored_diagnosis(tx, diagnosis_id)).diagnosis
-    found = await service.solver_pool.replay(packed, diagnosis_id=diagnosis_id, diagnosis=diagnosis)
+    found = await service.solver_pool.solve(
+        lambda: replayed(packed, diagnosis_id=diagnosis_id, diagnosis=diagnosis, clock_s=service.monotonic_s)
+    )
     service.metrics.faults.observe_replay(same=found.same)
     return found
 
@@ -159,6 +161,5 @@ async def _packed(service: Service, diagnosis_id: str) -> bytes:
         await stored_diagnosis(tx, diagnosis_id)
         packed = await tx.diagnoses.bundle(diagnosis_id)
     if packed is None:
-        detail = f"diagnosis {diagnosis_id} has no bundle: it was reported without one"
-        raise ProblemError(status=HTTPStatus.CONFLICT, kind="conflict", detail=detail)
+        raise conflict(f"diagnosis {diagnosis_id} has no bundle: it was reported without one")
     return packed

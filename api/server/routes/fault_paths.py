@@ -1,4 +1,7 @@
-"""`/v1/faults/paths`: assign the connections of a job to cables."""
+"""`/v1/faults/paths`: assign the connections of a job to cables, within limits that are checked before the work."""
+
+from collections.abc import Iterator
+from typing import Final
 
 from fastapi import APIRouter
 
@@ -7,6 +10,14 @@ from api.server.auth import AuthenticatedRoute, Planner
 from api.server.catalogues import TOPOLOGY
 from api.server.openapi import WITH_BODY, problems
 from api.server.service import ServiceOf
+from faults.path_planning import TrafficJob, choices, make_plan, traffic_of
+from fleet.documents import RuleError, Violation
+from fleet.topology import Topology, TopologyIndex
+from fleet.topology.hostlist import count, expand
+
+MAX_CONNECTIONS: Final = 16_384  # of 1,024 NICs with 100 draws: 11 s of a core (November 2026)
+MAX_DRAWN: Final = 100 * MAX_CONNECTIONS
+MAX_CABLES: Final = 262_144
 
 router = APIRouter(tags=["faults"], route_class=AuthenticatedRoute)
 
@@ -20,4 +31,39 @@ async def plan_paths(body: PathsRequest, service: ServiceOf, _principal: Planner
     if topology is None:
         async with service.store.reading() as tx:
             topology = await TOPOLOGY.in_force(tx)
-    return await service.solver_pool.plan_paths(body, topology=topology)
+    known = topology
+    return await service.solver_pool.solve(lambda: paths_of(body, known))
+
+
+def paths_of(request: PathsRequest, topology: Topology) -> PathsAnswer:
+    """Return the plan and its figures.  Raises RuleError naming the request's field."""
+    index = topology.index
+    RuleError.raise_for(_too_large(request.job, index, draws=request.draws))
+    try:
+        plan = make_plan(traffic_of(request.job, index))
+    except RuleError as error:
+        raise RuleError((("job", *path), message) for path, message in error.violations) from error
+    rows = choices(plan)
+    answer = PathsAnswer.of(plan, rows, draws=request.draws, seed=request.seed)
+    return answer.with_choices(rows) if request.choices else answer
+
+
+def _too_large(job: TrafficJob, index: TopologyIndex, *, draws: int) -> Iterator[Violation]:
+    needed = _senders(job, index) * job.connections * (2 if job.both_ways else 1)
+    if needed > MAX_CONNECTIONS:
+        yield ("job",), f"needs {needed:,} connections, the limit here is {MAX_CONNECTIONS:,}"
+    elif needed * draws > MAX_DRAWN:
+        yield ("draws",), f"must be at most {MAX_DRAWN // needed:,} for {needed:,} connections"
+    cables = sum(len(switch.uplinks) * switch.links_per_uplink for switch in index.switches.values())
+    if cables > MAX_CABLES:
+        yield ("topology",), f"has {cables:,} cables, the limit here is {MAX_CABLES:,}"
+
+
+def _senders(job: TrafficJob, index: TopologyIndex) -> int:
+    """Count the members of all rings; for a group without NICs, use the maximum of its first node."""
+    found = sum(len(ring.members) for ring in job.rings)
+    for group in job.groups:
+        first = index.nodes.get(expand(group.nodes[0])[0])
+        nics = len(group.nics) if group.nics is not None else len(first.leaves) if first is not None else 1
+        found += sum(map(count, group.nodes)) * max(1, nics)
+    return found

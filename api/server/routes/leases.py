@@ -4,16 +4,15 @@ The audit records a change of holder, not a renewal.
 """
 
 from http import HTTPStatus
-from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from fastapi.responses import Response
 
 from api.schemas.leases import Lease, LeaseClaim
 from api.schemas.names import Name
-from api.schemas.pages import Cursor, Page, PageLimit
+from api.schemas.pages import Page
 from api.server.auth import AuthenticatedRoute, Operator, Reader
-from api.server.cursors import page_of, read_cursor
+from api.server.cursors import Paging
 from api.server.etags import IfMatch, IfNoneMatch, Precondition, etag_of, write_precondition
 from api.server.openapi import CACHED, TAGGED, WITH_BODY, problems
 from api.server.problems import not_found
@@ -28,14 +27,13 @@ router = APIRouter(tags=["leases"], route_class=AuthenticatedRoute)
 async def list_leases(
     service: ServiceOf,
     _principal: Reader,
-    limit: Annotated[PageLimit, Query()] = 50,
-    cursor: Annotated[Cursor | None, Query()] = None,
+    paging: Paging,
 ) -> Page[Lease]:
     """Leases by name."""
-    (after,) = read_cursor(cursor, str)
+    after = paging.start(str)
     async with service.store.reading() as tx:
-        found = await tx.leases.page(after=after, limit=limit + 1)
-    return page_of([_read(lease) for lease in found], limit=limit, position=lambda last: (last.name,))
+        found = await tx.leases.page(after=after, limit=paging.limit + 1)
+    return paging.page([_read(lease) for lease in found], position=lambda last: last.name)
 
 
 @router.get(

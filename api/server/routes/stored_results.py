@@ -8,10 +8,10 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 from pydantic_core import to_jsonable_python
 
-from api.schemas.pages import Cursor, Page, PageLimit
+from api.schemas.pages import Page
 from api.schemas.results import RequestT
 from api.server.auth import AuthenticatedRoute, Planner, Reader
-from api.server.cursors import page_of, read_cursor
+from api.server.cursors import Paging
 from api.server.idempotency import IdempotencyKey, IdempotentRequest, Reply
 from api.server.openapi import WITH_BODY, Responses, problems
 from api.server.problems import not_found
@@ -19,7 +19,8 @@ from api.server.service import Service, ServiceOf
 from api.server.stored_results import KINDS, PLACEMENT_KIND, ResultKind, ResultT
 from api.server.uuid7 import ID_PATTERN, new_id
 from api.store import ResultSummary, StoredResult, Transaction, canonical_json
-from placement.formats.engine_writers import Engine
+from placement.document import Placement
+from placement.formats.engine_writers import Engine, export_placement
 
 JSON, YAML = "application/json", "application/yaml"
 EXPORTED: Responses = {
@@ -120,19 +121,18 @@ def _read_routes(kind: ResultKind[Any, Any]) -> APIRouter:
     async def list_(
         service: ServiceOf,
         _principal: Reader,
-        limit: Annotated[PageLimit, Query()] = 50,
-        cursor: Annotated[Cursor | None, Query()] = None,
+        paging: Paging,
     ) -> Page[Any]:
-        (before,) = read_cursor(cursor, str)
+        before = paging.start(str)
         async with service.store.reading() as tx:
-            found = await tx.results.page(kind=stored.name, before_id=before, limit=limit + 1)
+            found = await tx.results.page(kind=stored.name, before_id=before, limit=paging.limit + 1)
         summaries = [
             summary.model_validate(
                 {"id": head.id, "created_at": head.created_at, "created_by": head.created_by} | json.loads(head.summary)
             )
             for head in found
         ]
-        return page_of(summaries, limit=limit, position=lambda last: (last.id,))
+        return paging.page(summaries, position=lambda last: last.id)
 
     @router.get(
         f"/v1/{stored.path}/{{id}}",
@@ -176,7 +176,9 @@ def _export_route() -> APIRouter:
     ) -> Response:
         """The file that the engine loads."""
         found = await _stored_at(PLACEMENT_KIND, placement_id, service)
-        text = await service.solver_pool.export(found.result, engine)
+        text = await service.solver_pool.wait_for(
+            lambda: export_placement(Placement.model_validate_json(found.result), engine)
+        )
         return Response(content=text, media_type=YAML if engine is Engine.TRTLLM else JSON)
 
     return router

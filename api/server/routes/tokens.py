@@ -3,13 +3,13 @@
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 
-from api.schemas.pages import Cursor, Page, PageLimit
+from api.schemas.pages import Page
 from api.schemas.tokens import TokenCreated, TokenInfo, TokenRequest
 from api.server.auth import Admin, AuthenticatedRoute, actor_of
-from api.server.cursors import page_of, read_cursor
+from api.server.cursors import Paging
 from api.server.idempotency import IdempotencyKey, IdempotentRequest, Reply
 from api.server.openapi import WITH_BODY, problems
 from api.server.problems import ProblemError, not_found
@@ -64,14 +64,13 @@ async def create_token(
 async def list_tokens(
     service: ServiceOf,
     _principal: Admin,
-    limit: Annotated[PageLimit, Query()] = 50,
-    cursor: Annotated[Cursor | None, Query()] = None,
+    paging: Paging,
 ) -> Page[TokenInfo]:
     """All tokens, newest first, revoked ones included."""
-    (before,) = read_cursor(cursor, str)
+    before = paging.start(str)
     async with service.store.reading() as tx:
-        found = await tx.tokens.page(before_id=before, limit=limit + 1)
-    return page_of([token_info(record) for record in found], limit=limit, position=lambda last: (last.id,))
+        found = await tx.tokens.page(before_id=before, limit=paging.limit + 1)
+    return paging.page([token_info(record) for record in found], position=lambda last: last.id)
 
 
 @router.delete(

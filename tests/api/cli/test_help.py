@@ -11,13 +11,11 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from api.cli.app import COMMANDS, app
+from api.cli.app import COMMANDS, FAULTS, POWER, app
 from api.cli.catalogues.topology import COMMANDS as TOPOLOGY_COMMANDS
 from api.cli.common.lazy_groups import LazyCommand
 from api.cli.common.options import LOCAL_URL
-from api.cli.faults.group import COMMANDS as FAULTS_COMMANDS
 from api.cli.place.group import COMMANDS as PLACE_COMMANDS
-from api.cli.power.group import COMMANDS as POWER_COMMANDS
 from api.client.transport import DEFAULT_URL
 from tests.api.cli.conftest import COMMAND, Cli, Shell
 
@@ -119,8 +117,8 @@ def test_a_placement_can_be_had_in_json(cli: Cli) -> None:
         *COMMANDS.items(),
         *TOPOLOGY_COMMANDS.items(),
         *PLACE_COMMANDS.items(),
-        *POWER_COMMANDS.items(),
-        *FAULTS_COMMANDS.items(),
+        *POWER.items(),
+        *FAULTS.items(),
     ],
 )
 def test_the_list_of_commands_says_what_the_command_says(name: str, lazy: LazyCommand) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from api.cli.common.text_files import read_text
+from api.cli.common.files import read_text
 from api.cli.plan.file_references import with_files
 from fleet.documents import Document, parse_document
 from fleet.errors import DocumentError
