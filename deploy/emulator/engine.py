@@ -70,7 +70,6 @@ class Engine:
     energy_j: float = 0.0
     busy_s: float = 0.0
     preemptions: int = 0
-    tokens_read: int = 0
     tokens_written: int = 0
     _running: list[_Sequence] = field(default_factory=list)
     _waiting: deque[_Sequence] = field(default_factory=deque)
@@ -152,7 +151,6 @@ class Engine:
     def _finish(self, iteration: _Iteration) -> list[Token]:
         self._pass(iteration.end_s)
         self._under_way = None
-        self.tokens_read += iteration.work.prompt_tokens
         here, tokens = set(map(id, self._running)), []
         for sequence, chunk in iteration.taking_part:
             if id(sequence) not in here:

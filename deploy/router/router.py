@@ -1,8 +1,7 @@
 """One model's router: the ingress, its scheduler, and the background tasks that feed both."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, MutableMapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -185,12 +184,3 @@ async def serve_lifespan(
         await send({"type": f"{message['type']}.complete"})
         if message["type"] == "lifespan.shutdown":
             return
-
-
-@asynccontextmanager
-async def running(router: Router) -> AsyncIterator[Router]:
-    await router.start()
-    try:
-        yield router
-    finally:
-        await router.stop()

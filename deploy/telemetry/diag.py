@@ -74,6 +74,8 @@ class Sample(NamedTuple):
 
 
 class Shape(NamedTuple):
+    """The shape of a message; sizes are in words."""
+
     words: int
     info_at: int
     info_words: int

@@ -4,7 +4,7 @@ A dump is read once, when it has stopped growing.  A dump that is written again 
 """
 
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from faults.observations import Observation
 from faults.readers import ParseErrors
@@ -18,19 +18,14 @@ from faults.readers.recording_files import dump_rank
 MAX_FILES: Final = 4096
 
 
-class _Version(NamedTuple):
-    size: int
-    changed_ns: int
-
-
 class FlightSource:
     name = "flight"
 
     def __init__(self, folder: Path, *, job_map: JobMap, tally: ParseErrors, period_s: float = 1.0) -> None:
         self.period_s = period_s
         self._folder, self._places, self._tally = folder, job_map, tally
-        self._growing: dict[Path, _Version] = {}
-        self._read: dict[Path, _Version] = {}
+        self._growing: dict[Path, tuple[int, int]] = {}  # size and time of the last change
+        self._read: dict[Path, tuple[int, int]] = {}
 
     def poll(self, now_s: float) -> list[Observation]:
         dumps: dict[int, Dump] = {}
@@ -61,8 +56,8 @@ class FlightSource:
 
     def _complete(self, path: Path) -> bool:
         status = path.stat()
-        version = _Version(status.st_size, status.st_mtime_ns)
-        if self._read.get(path) == version or not version.size:
+        version = status.st_size, status.st_mtime_ns
+        if self._read.get(path) == version or not status.st_size:
             return False
         if self._growing.get(path) != version:
             self._growing[path] = version

@@ -1,22 +1,14 @@
 """One-way probes between the nodes that a job's sockets connect: the one-way time of a message of known size.
 
-Without ring passes nothing else separates a slow sender from a slow receiver, because TCP measures round trips.  A
-probe is a train of UDP datagrams, sent back to back.  The kernel stamps each on arrival (SO_TIMESTAMPNS, socket(7)), so
-neither a busy recorder nor the reverse path enters the result.  The delay is received - sent by the wall clocks of two
-nodes: a constant clock offset stays in it, and the drift is small over minutes.  A train larger than a shaper's burst
-measures the rate, a smaller one only the queue.  The time of its second half (`tail_s`) is its size over the narrowest
-rate, by the receiver's clock alone; the shaper's burst is in the first half.
-
-ECMP hashes ports (RFC 2992).  A node sends from PORTS source ports in rotation, so the trains of a pair take several
-paths, and the fastest of them avoids the busy ones.
+docs/explanation/faults/recorder.md describes trains, replies and ports.  The delay is received - sent by the wall
+clocks of two nodes: a constant clock offset stays in it, and the drift is small over minutes.  The time of a train's
+second half (`tail_s`) is its size over the narrowest rate, by the receiver's clock alone; a shaper's burst is in the
+first half.  ECMP hashes ports (RFC 2992), so a node sends from PORTS source ports in rotation.
 
 Peers come from the job's sockets (`factory.Talking`), before that from the order of node indices.  Peers take turns in
 ring order.  Turns are counted from the epoch, so nodes with equally many peers are at the same distance, and a node
 receives one train a turn.  There are at most MAX_PER_S turns a second.  Of two turns in one poll the second train waits
-behind the first on a slow sender's link; the number of turns is even, so a pair always has the same place.  A train
-that lost a datagram is counted and not used, and so is every unexpected packet.
-
-The receiver of a whole train replies to the sender (`probe_replies`), which reports the same reading.
+behind the first on a slow sender's link; the number of turns is even, so a pair always has the same place.
 """
 
 import errno

@@ -1,12 +1,7 @@
 """The replica's side of an expert rollout: it receives orders, changes the map in its turn, and reports its status.
 
-    serving --(its turn, engine restarts)--> draining: new requests go elsewhere, old ones end --> load --> serving
-    serving --(its turn, live engine)------> load, while it serves -------------------------------> serving
-    load fails --> the previous map is loaded again, and the refusal is reported
-    that fails too --> broken: `check_health` raises, and Serve replaces the replica
-
-The agent checks an order on receipt, before anything stops.  A bad order never raises: Serve would count the replica as
-unhealthy.  Times and the engine are arguments.
+docs/explanation/runtime/expert-rollout.md draws its states.  The agent checks an order on receipt, before anything
+stops.  A bad order never raises: Serve would count the replica as unhealthy.  Times and the engine are arguments.
 """
 
 import asyncio

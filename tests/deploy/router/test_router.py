@@ -1,7 +1,8 @@
 """The router beside its requests: it asks the guard, counts who runs, and tells what it sees."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from deploy.common.clock import Clock
 from deploy.router.metrics import MAX_BUCKETS, OTHERS, PrometheusBackend, bucket_labels
-from deploy.router.router import CountReplicas, ReplicaCounts, Router, running
+from deploy.router.router import CountReplicas, ReplicaCounts, Router
 from deploy.router.settings import PowerSource, RouterSettings
 from deploy.router.table import RoutingTable
 from power.controls import Priority
@@ -28,6 +29,16 @@ fleetwright_row_power_budget_watts{{row="r"}} 10000
 fleetwright_power_admission_limit_watts{{row="r",priority="low"}} 9800
 fleetwright_power_admission_limit_watts{{row="r",priority="high"}} 9900
 """
+
+
+@asynccontextmanager
+async def running(router: Router) -> AsyncIterator[Router]:
+    """Run a router during the block."""
+    await router.start()
+    try:
+        yield router
+    finally:
+        await router.stop()
 
 
 class GuardPage:

@@ -32,7 +32,7 @@ from fleetwright.engines.agent_client import AgentAccess, AgentError, RefusedErr
 from fleetwright.engines.replica_clock import LEASE_S, ReplicaClock
 from power.controls import NodeClocks
 from tests.deploy.node_agent.gpu.stub_driver import StubDriver
-from tests.deploy.node_agent.gpu.test_routes import TOKEN, serving
+from tests.deploy.node_agent.test_routes import TOKEN, serving
 from tests.testbed.certificates import Authority
 from tests.testbed.processes import LOOPBACK
 from tests.testbed.waiting import wait_for
