@@ -5,6 +5,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Experts = npt.NDArray[np.int16]  # expert numbers of many tokens, in little memory
 
 MAX_EXPERTS = 4096

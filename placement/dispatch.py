@@ -1,27 +1,23 @@
 """The dispatch rules of engines, and the load of each GPU under a rule.
 
-All GPUs send equally many tokens (attention is data-parallel).  The rules:
-
-- `equal`: every copy receives the same share, for each expert alone.  SGLang's `dynamic`.
-- `hash`: every copy receives the same share; one number selects the copies of all experts of a token
-  (`placement.traffic.hashing`).  vLLM, by a hash of the token's position.  Loads equal those under `equal`.
-- `nearest`: SGLang's `static`, read in `expert_location.py` (0.5.23): the copy on the token's own GPU; else, unless all
-  copies lie on one node, the first on its own node, by slot.  All other GPUs share the copies evenly.
-
-An expert with one copy needs no rule.
+docs/explanation/placement/dispatch.md has the rules and their sources.  All GPUs send equally many tokens (attention is
+data-parallel).  Loads under `hash` equal those under `equal`.
 """
 
+from typing import Any, cast
+
 import numpy as np
-from numba import float64, int64
+from numba import float64, int64, types
 
 from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
-from placement.layout import Layout
+from placement.layout import Layout, LayoutArrays
 from placement.options import Dispatch
 
-__all__ = ["EQUAL", "NEAREST", "RULES", "Dispatch", "gpu_loads", "shares_of_copies"]
+__all__ = ["EQUAL", "LAYOUT", "NEAREST", "RULES", "Dispatch", "gpu_loads", "shares_of_copies", "slots_of_experts"]
 
 EQUAL, NEAREST = 0, 1  # codes in compiled functions
+LAYOUT: Any = cast("Any", types).NamedTuple((int64[::1], int64[::1], int64[::1], float64[::1]), LayoutArrays)
 RULES = {Dispatch.EQUAL: EQUAL, Dispatch.HASH: EQUAL, Dispatch.NEAREST: NEAREST}  # equal loads
 
 
@@ -54,23 +50,29 @@ def shares_of_copies(slots: Ints, gpu_of_slot: Ints, node_of_gpu: Ints, rule: in
         shares[c] += far / gpus / copies
 
 
-@jit_entry(float64[:, ::1](int64[:, ::1], float64[:, ::1], int64[::1], int64[::1], int64))
-def _gpu_loads(expert_of_slot: Ints, tokens: Floats, gpu_of_slot: Ints, node_of_gpu: Ints, rule: int) -> Floats:
+@jit_inner
+def slots_of_experts(row: Ints, first: Ints, slots: Ints) -> None:
+    """The slots of one layer by expert: expert e is in slots[first[e] : first[e + 1]], rising."""
+    first[:] = 0
+    for expert in row:
+        first[expert + 1] += 1
+    for expert in range(len(first) - 1):
+        first[expert + 1] += first[expert]
+    filled = first.copy()
+    for slot in range(len(row)):
+        slots[filled[row[slot]]] = slot
+        filled[row[slot]] += 1
+
+
+@jit_entry(float64[:, ::1](int64[:, ::1], float64[:, ::1], LAYOUT, int64))
+def _gpu_loads(expert_of_slot: Ints, tokens: Floats, layout: LayoutArrays, rule: int) -> Floats:
     layers, slots = expert_of_slot.shape
-    experts = tokens.shape[1]
+    experts, gpu_of_slot, node_of_gpu = tokens.shape[1], layout.gpu_of_slot, layout.node_of_gpu
     loads = np.zeros((layers, len(node_of_gpu)))
-    first, filled, of_expert = np.empty(experts + 1, np.int64), np.empty(experts, np.int64), np.empty(slots, np.int64)
+    first, of_expert = np.empty(experts + 1, np.int64), np.empty(slots, np.int64)
     shares = np.empty(slots)
     for layer in range(layers):
-        first[:], filled[:] = 0, 0
-        for slot in range(slots):
-            first[expert_of_slot[layer, slot] + 1] += 1
-        for expert in range(experts):
-            first[expert + 1] += first[expert]
-        for slot in range(slots):
-            expert = expert_of_slot[layer, slot]
-            of_expert[first[expert] + filled[expert]] = slot
-            filled[expert] += 1
+        slots_of_experts(expert_of_slot[layer], first, of_expert)
         for expert in range(experts):
             copies = of_expert[first[expert] : first[expert + 1]]
             shares_of_copies(copies, gpu_of_slot, node_of_gpu, rule, shares)
@@ -84,7 +86,6 @@ def gpu_loads(expert_of_slot: Ints, tokens: Floats, *, layout: Layout, rule: Dis
     return _gpu_loads(
         np.ascontiguousarray(expert_of_slot, dtype=np.int64),
         np.ascontiguousarray(tokens, dtype=np.float64),
-        layout.gpu_of_slot,
-        layout.node_of_gpu,
+        layout.arrays,
         RULES[rule],
     )

@@ -32,8 +32,7 @@ from fleet.documents import RuleError, Violation
 from fleet.gpus import GpuCatalogue, GpuSpec, Precision
 from fleet.topology import Distance, Node, TopologyIndex
 from placement.arrays import MAX_EXPERTS, MAX_LAYERS, Floats
-from placement.layout import Layout
-from placement.slot_capacity import MAX_EXPERT_BYTES, filled, slots_in
+from placement.layout import MAX_EXPERT_BYTES, Layout, filled, slots_in
 
 Figure = Literal["bandwidth"] | Precision
 

@@ -2,11 +2,15 @@
 
 GPUs are numbered node by node, slots GPU by GPU, as every engine numbers its expert-parallel ranks: with equal counts
 slot s lies on GPU s // (slots / GPUs), GPU g on node g // (GPUs / nodes).
+
+With M_g bytes for experts and L MoE layers, floor(M_g / (L expert_bytes)) slots fit GPU g.  Slots are distributed as
+evenly as this limit allows: every GPU gets its even part, and the excess of smaller GPUs goes to the others.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +18,18 @@ from fleet.documents import RuleError, Violation
 from placement.arrays import MAX_GPUS, MAX_SLOTS, Floats, Ints
 
 MIN_SPEED, MAX_SPEED = 1e-3, 1e3
+MAX_EXPERT_BYTES = 10**12
+MAX_GPU_GB = 10_000
+GIGABYTE = 10**9
+
+
+class LayoutArrays(NamedTuple):
+    """A layout for compiled code; `placement.dispatch.LAYOUT` is its numba type."""
+
+    gpu_of_slot: Ints
+    node_of_gpu: Ints
+    first_slot: Ints
+    shares: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +102,10 @@ class Layout:
         parts: Floats = self.speeds / self.speeds.sum()
         return parts
 
+    @cached_property
+    def arrays(self) -> LayoutArrays:
+        return LayoutArrays(self.gpu_of_slot, self.node_of_gpu, self.first_slot, self.shares)
+
 
 def _even_violations(slots: int, gpus: int, nodes: int) -> Iterator[Violation]:
     if not 1 <= gpus <= MAX_GPUS:
@@ -118,3 +138,46 @@ def _violations(
         yield ("gpu_speeds",), f"must be one number per GPU ({gpus}), got {len(speeds)}"
     elif not all(MIN_SPEED <= speed <= MAX_SPEED for speed in speeds):
         yield ("gpu_speeds",), f"must be from {MIN_SPEED:g} to {MAX_SPEED:g} each"
+
+
+def slots_in(memory_bytes: float, *, experts: int, layers: int, expert_bytes: int) -> int:
+    """Slots of each layer in this memory, at most one per expert."""
+    return min(int(memory_bytes // (layers * expert_bytes)), experts)
+
+
+def slots_within(
+    memory_gb: Sequence[float], slots: int, *, experts: int, layers: int, expert_bytes: int
+) -> tuple[int, ...]:
+    """Slots of each GPU for a total of `slots`.  RuleError where memory does not hold them."""
+    RuleError.raise_for(_memory_violations(memory_gb))
+    capacity = [slots_in(gb * GIGABYTE, experts=experts, layers=layers, expert_bytes=expert_bytes) for gb in memory_gb]
+    RuleError.raise_for(_capacity_violations(capacity, slots, layers * expert_bytes / GIGABYTE))
+    return tuple(filled(capacity, slots))
+
+
+def filled(capacity: Sequence[int], slots: int) -> list[int]:
+    """A total of `slots`, as evenly as the limit of each GPU allows; earlier GPUs take the remainder."""
+    found = [0] * len(capacity)
+    while left := slots - sum(found):
+        open_gpus = [gpu for gpu, most in enumerate(capacity) if found[gpu] < most]
+        for gpu in open_gpus[: left if left < len(open_gpus) else None]:
+            found[gpu] += min(max(left // len(open_gpus), 1), capacity[gpu] - found[gpu])
+    return found
+
+
+def _memory_violations(memory_gb: Sequence[float]) -> Iterator[Violation]:
+    for gpu, gb in enumerate(memory_gb):
+        if not 0 < gb <= MAX_GPU_GB:
+            yield ("gpu_memory", gpu), f"must be above 0 and at most {MAX_GPU_GB} GB, got {gb:g}"
+
+
+def _capacity_violations(capacity: Sequence[int], slots: int, slot_gb: float) -> Iterator[Violation]:
+    small = [gpu for gpu, most in enumerate(capacity) if most < 1]
+    if small:
+        yield ("gpu_memory", small[0]), f"must hold one expert of each layer, {slot_gb:.3g} GB; {len(small)} do not"
+        return
+    if not len(capacity) <= slots <= min(sum(capacity), MAX_SLOTS):
+        yield (
+            ("slots",),
+            f"must be from {len(capacity)} (one per GPU) to what memory holds ({sum(capacity)}), got {slots}",
+        )

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field, StringConstraints, model_validator
 
 from fleet.documents import Frozen, RuleError, Violation
@@ -67,6 +68,27 @@ class LayoutSchema(Frozen):
         _ = self.layout
         RuleError.raise_for(_node_violations(self))
         return self
+
+
+def fields_of(layout: Layout, *, node_names: tuple[str, ...] | None, node_costs: Floats | None) -> dict[str, Any]:
+    """The fields of a schema for a layout."""
+    slots, speeds, node_gpus = layout.slots_of_gpu, layout.speeds, np.bincount(layout.node_of_gpu)
+    return {
+        "slots": layout.slots,
+        "gpus": layout.gpus,
+        "nodes": layout.nodes,
+        "gpu_slots": None if np.ptp(slots) == 0 else nested_tuples(slots),
+        "gpu_speeds": None if np.ptp(speeds) == 0 else nested_tuples(speeds),
+        "node_gpus": None if np.ptp(node_gpus) == 0 else nested_tuples(node_gpus),
+        "node_names": node_names,
+        "node_costs": None if node_costs is None else nested_tuples(node_costs),
+    }
+
+
+def nested_tuples(values: npt.NDArray[Any]) -> Any:
+    if values.ndim == 1:
+        return tuple(values.tolist())
+    return tuple(nested_tuples(row) for row in values)
 
 
 def _numbers(counts: tuple[int, ...]) -> Ints:

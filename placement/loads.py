@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.documents import RuleError, Violation
-from placement.arrays import MAX_EXPERTS, MAX_LAYERS, Floats
+from placement.arrays import MAX_EXPERTS, MAX_LAYERS, Flags, Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,11 +58,6 @@ class ExpertLoads:
         """[layers, experts]: the sum over windows."""
         return np.ascontiguousarray(self.tokens.sum(axis=0))
 
-    @cached_property
-    def shares(self) -> Floats:
-        """[layers, experts]: parts of the layer's tokens, adding up to 1 in each layer."""
-        return np.ascontiguousarray(self.total / self.total.sum(axis=1, keepdims=True))
-
 
 def _shape_violations(counts: npt.NDArray[np.float64]) -> Iterator[Violation]:
     if counts.ndim != 3:
@@ -86,13 +81,9 @@ def _number_violations(counts: Floats) -> Iterator[Violation]:
 
 def _violations(loads: ExpertLoads) -> Iterator[Violation]:
     rows = loads.tokens.shape[1]
+    yield from layer_violations(loads.layers, loads.hidden_layers, rows=rows)
     if len(loads.layers) != rows:
-        yield ("layers",), f"must be one number per row ({rows}), got {len(loads.layers)}"
         return
-    if list(loads.layers) != sorted(set(loads.layers)) or loads.layers[0] < 0:
-        yield ("layers",), "must rise from row to row and start at 0 or above"
-    elif not loads.layers[-1] < loads.hidden_layers <= MAX_LAYERS:
-        yield ("hidden_layers",), f"must be from {loads.layers[-1] + 1} to {MAX_LAYERS}, got {loads.hidden_layers}"
     silent = loads.total == 0
     if silent.all(axis=1).any():
         row = int(np.argmax(silent.all(axis=1)))
@@ -105,6 +96,16 @@ def _violations(loads: ExpertLoads) -> Iterator[Violation]:
         )
 
 
-def _place(counts: Floats, wrong: npt.NDArray[np.bool_]) -> tuple[str | int, ...]:
+def layer_violations(layers: tuple[int, ...], hidden_layers: int, *, rows: int) -> Iterator[Violation]:
+    """Of the rows' numbers in the whole model."""
+    if len(layers) != rows:
+        yield ("layers",), f"must be one number per row ({rows}), got {len(layers)}"
+    elif list(layers) != sorted(set(layers)) or layers[0] < 0:
+        yield ("layers",), "must rise from row to row and start at 0 or above"
+    elif not layers[-1] < hidden_layers <= MAX_LAYERS:
+        yield ("hidden_layers",), f"must be from {layers[-1] + 1} to {MAX_LAYERS}, got {hidden_layers}"
+
+
+def _place(counts: Floats, wrong: Flags) -> tuple[str | int, ...]:
     window, row, expert = (int(place) for place in np.argwhere(wrong)[0])
     return ("loads", row, expert) if len(counts) == 1 else ("loads", window, row, expert)

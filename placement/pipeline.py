@@ -22,7 +22,7 @@ from fleet.solvers import Limits
 from placement.arrays import Floats, Ints
 from placement.balance import balanced
 from placement.bounds import lower_bound, redundancy_advice
-from placement.bounds.advice import TARGET
+from placement.bounds.lower_bound import TARGET
 from placement.document import Placement, Redundancy
 from placement.imbalance import imbalance
 from placement.joint import joint_balanced
@@ -190,7 +190,7 @@ def solve_migration(problem: PlacementProblem, current: Ints) -> Ints:
         rule=problem.rule,
         ceiling=problem.max_imbalance or MOVES_CEILING,
         max_moves=problem.max_moves,
-    ).expert_of_slot
+    )
 
 
 def _traffic(problem: PlacementProblem) -> Traffic | None:
@@ -219,13 +219,12 @@ def _redundancy(problem: PlacementProblem, bound: Floats) -> Redundancy | None:
     """The number of slots that would allow an even load, where the present ones do not."""
     if bound.mean() <= TARGET:
         return None
-    advice = redundancy_advice(
+    step = redundancy_advice(
         problem.loads.total,
         layout=problem.layout,
         expert_bytes=0 if problem.model is None else problem.model.expert_parameters,
         rule=problem.rule,
     )
-    step = advice.enough or advice.steps[-1]
     if step.slots == problem.layout.slots:
         return None
     return Redundancy(

@@ -1,18 +1,30 @@
 """The figures of a placement: imbalance, bound, remote nodes and moves."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from placement.arrays import Floats, Ints
-from placement.document import Before, Moves, Placement, Predictions, Provenance, Redundancy, RemoteNodes, Spread
+from placement.document import (
+    Before,
+    MoveBatch,
+    Moves,
+    Placement,
+    Predictions,
+    Provenance,
+    Redundancy,
+    RemoteNodes,
+    Spread,
+)
 from placement.imbalance import Imbalance, imbalance
-from placement.migration import moved_copies
-from placement.migration.report import moves
+from placement.layout import Layout
+from placement.layout_schema import fields_of, nested_tuples
+from placement.loads import ExpertLoads
+from placement.migration import Links, moved_copies, schedule_moves
+from placement.migration.schedule import Batch
 from placement.nearest import engine_imbalance
 from placement.options import Dispatch, Method
-from placement.problem import PlacementProblem
+from placement.problem import Pace, PlacementProblem
 from placement.token_trace import TokenTrace
 from placement.traffic import remote_nodes, traffic_cost
 from placement.validation import contiguous
@@ -48,12 +60,7 @@ def placement_document(problem: PlacementProblem, found: Solution, *, version: s
     return Placement(
         model=problem.model_name,
         experts=loads.experts,
-        slots=layout.slots,
-        gpus=layout.gpus,
-        nodes=layout.nodes,
-        gpu_slots=None if np.ptp(layout.slots_of_gpu) == 0 else tuple(layout.slots_of_gpu.tolist()),
-        gpu_speeds=None if np.ptp(layout.speeds) == 0 else tuple(layout.speeds.tolist()),
-        **_of_nodes(problem),
+        **fields_of(layout, node_names=problem.node_names, node_costs=problem.node_costs),
         layers=loads.layers,
         hidden_layers=loads.hidden_layers,
         dispatch=problem.rule,
@@ -72,33 +79,16 @@ def placement_document(problem: PlacementProblem, found: Solution, *, version: s
         solve_s=found.solve_s,
         predictions=_predictions(problem, found),
         provenance=_provenance(problem, version),
-        physical_to_logical_map=tuple(map(tuple, found.expert_of_slot.tolist())),
-        loads=tuple(map(tuple, loads.total.tolist())),
+        physical_to_logical_map=nested_tuples(found.expert_of_slot),
+        loads=nested_tuples(loads.total),
     )
 
 
 def _moves(problem: PlacementProblem, expert_of_slot: Ints) -> Moves | None:
     if problem.current is None or problem.pace is None:
         return None
-    return moves(
-        problem.current,
-        expert_of_slot,
-        problem.loads.total,
-        layout=problem.layout,
-        rule=problem.rule,
-        layers=problem.loads.layers,
-        pace=problem.pace,
-    )
-
-
-def _of_nodes(problem: PlacementProblem) -> dict[str, Any]:
-    gpus = np.bincount(problem.layout.node_of_gpu).tolist()
-    costs = problem.node_costs
-    return {
-        "node_gpus": None if len(set(gpus)) == 1 else tuple(gpus),
-        "node_names": problem.node_names,
-        "node_costs": None if costs is None else tuple(map(tuple, costs.tolist())),
-    }
+    loads, layout = problem.loads, problem.layout
+    return moves(problem.current, expert_of_slot, loads, layout=layout, rule=problem.rule, pace=problem.pace)
 
 
 def evaluate(problem: PlacementProblem, expert_of_slot: Ints) -> Imbalance:
@@ -182,4 +172,36 @@ def _provenance(problem: PlacementProblem, version: str) -> Provenance:
         method=problem.method,
         time_limit_s=None if problem.method is Method.SEARCH else problem.time_limit_s,
         seed=problem.seed,
+    )
+
+
+def moves(before: Ints, after: Ints, loads: ExpertLoads, *, layout: Layout, rule: Dispatch, pace: Pace) -> Moves:
+    """The schedule of the moves between two placements whose common copies have equal slots."""
+    node_gb_per_s = pace.node_gb_per_s or pace.move_gb_per_s * int(np.bincount(layout.node_of_gpu).max())
+    links = Links(pace.move_gb_per_s, node_gb_per_s, share=1.0)
+    found = schedule_moves(
+        before, after, loads.total, layout=layout, rule=rule, expert_bytes=pace.expert_bytes, links=links
+    )
+    return Moves(
+        copies=moved_copies(before, after, layout=layout),
+        bytes=round(found.moved_bytes),
+        duration_s=found.duration_s,
+        expert_bytes=pace.expert_bytes,
+        gpu_gb_per_s=links.gpu_gb_per_s,
+        node_gb_per_s=links.node_gb_per_s,
+        batches=tuple(_batch(batch, layout, loads.layers) for batch in found.batches),
+    )
+
+
+def _batch(batch: Batch, layout: Layout, layers: tuple[int, ...]) -> MoveBatch:
+    here = layout.gpu_of_slot[list(batch.slots)].tolist()
+    return MoveBatch(
+        layer=layers[batch.layer],
+        copies=sum(gpu != source for gpu, source in zip(here, batch.sources, strict=True)),
+        start_s=batch.start_s,
+        end_s=batch.end_s,
+        imbalance=batch.mean_imbalance,
+        slots=batch.slots,
+        sources=batch.sources,
+        beside=batch.beside,
     )

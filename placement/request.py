@@ -12,11 +12,11 @@ from fleet.documents import RuleError, Violation
 from fleet.models import ModelArchitecture
 from placement.arrays import MAX_EXPERTS, MAX_LAYERS
 from placement.document import Layer, ModelName, Source
-from placement.layout_schema import LayoutSchema
+from placement.layout import MAX_EXPERT_BYTES
+from placement.layout_schema import LayoutSchema, fields_of, nested_tuples
 from placement.loads import ExpertLoads
 from placement.options import Dispatch, DrawingEngine, Method
 from placement.problem import TIME_LIMIT_S, PlacementProblem, numbered
-from placement.slot_capacity import MAX_EXPERT_BYTES
 
 if TYPE_CHECKING:  # only with a trace
     from placement.token_trace import TokenTrace
@@ -25,6 +25,19 @@ MAX_CEILING = 1000.0
 MAX_SEED = 2**32 - 1
 MAX_TIME_LIMIT_S = 600.0
 HERE = Source(format="request")
+SHARED = (  # fields of a request that a problem has under the same name and in the same form
+    "engine",
+    "expert_bytes",
+    "groups",
+    "least_tokens",
+    "max_imbalance",
+    "max_moves",
+    "method",
+    "move_gb_per_s",
+    "node_gb_per_s",
+    "seed",
+    "time_limit_s",
+)
 
 Load = Annotated[float, Field(ge=0, le=1e18)]
 Rate = Annotated[float, Field(gt=0, le=1e9)]
@@ -90,35 +103,17 @@ class PlacementRequest(LayoutSchema):
     @classmethod
     def of(cls, problem: PlacementProblem) -> Self:
         """A problem in arrays as a request: what a service needs to solve the same problem."""
-        loads, layout = problem.loads, problem.layout
-        node_gpus, slots, speeds = np.bincount(layout.node_of_gpu), layout.slots_of_gpu, layout.speeds
+        trace, current, loads = problem.trace, problem.current, problem.loads
         return cls(
+            **{name: getattr(problem, name) for name in SHARED},
+            **fields_of(problem.layout, node_names=problem.node_names, node_costs=problem.node_costs),
             model=problem.model_name,
-            windows=_tuples(loads.tokens),
+            windows=nested_tuples(loads.tokens),
             layers=loads.layers,
             hidden_layers=loads.hidden_layers,
-            least_tokens=problem.least_tokens,
-            slots=layout.slots,
-            gpus=layout.gpus,
-            nodes=layout.nodes,
-            gpu_slots=None if np.ptp(slots) == 0 else _tuples(slots),
-            gpu_speeds=None if (speeds == 1).all() else _tuples(speeds),
-            node_gpus=None if np.ptp(node_gpus) == 0 else _tuples(node_gpus),
-            node_names=problem.node_names,
-            node_costs=None if problem.node_costs is None else _tuples(problem.node_costs),
             dispatch=problem.rule,
-            engine=problem.engine,
-            method=problem.method,
-            time_limit_s=problem.time_limit_s,
-            groups=problem.groups,
-            trace=None if problem.trace is None else _tuples(problem.trace.experts),
-            max_imbalance=problem.max_imbalance,
-            current=None if problem.current is None else _tuples(problem.current),
-            max_moves=problem.max_moves,
-            move_gb_per_s=problem.move_gb_per_s,
-            node_gb_per_s=problem.node_gb_per_s,
-            expert_bytes=problem.expert_bytes,
-            seed=problem.seed,
+            trace=None if trace is None else nested_tuples(trace.experts),
+            current=None if current is None else nested_tuples(current),
         )
 
     def problem(self, model: ModelArchitecture | None = None) -> PlacementProblem:
@@ -138,26 +133,16 @@ class PlacementRequest(LayoutSchema):
             least_tokens=self.least_tokens,
         )
         return PlacementProblem(
+            **{name: getattr(self, name) for name in SHARED},
             loads=numbered(loads, model),
             layout=self.layout,
             node_names=self.node_names,
             node_costs=self.costs,
             rule=self.dispatch,
-            engine=self.engine,
-            method=self.method,
-            time_limit_s=self.time_limit_s,
             trace=_token_trace(self.trace, experts=loads.experts),
             current=None if self.current is None else _rectangle(self.current, "current").astype(np.int64),
-            max_imbalance=self.max_imbalance,
-            max_moves=self.max_moves,
-            move_gb_per_s=self.move_gb_per_s,
-            node_gb_per_s=self.node_gb_per_s,
-            expert_bytes=self.expert_bytes,
-            groups=self.groups,
             model=model,
             model_name=self.model,
-            least_tokens=self.least_tokens,
-            seed=self.seed,
             loads_sources=(HERE,),
             trace_source=None if self.trace is None else HERE,
             current_source=None if self.current is None else HERE,
@@ -170,12 +155,6 @@ class PlacementRequest(LayoutSchema):
         if self.model is None:
             _ = self._problem  # with a model, the caller checks
         return self
-
-
-def _tuples(values: npt.NDArray[Any]) -> Any:
-    if values.ndim == 1:
-        return tuple(values.tolist())
-    return tuple(_tuples(row) for row in values)
 
 
 def _token_trace(chosen: Sequence[Any] | None, *, experts: int) -> "TokenTrace | None":

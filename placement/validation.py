@@ -51,6 +51,10 @@ def _violations(expert_of_slot: Ints, experts: int, layout: Layout) -> Iterator[
     if ((expert_of_slot < 0) | (expert_of_slot >= experts)).any():
         yield ("physical_to_logical_map",), f"must name experts from 0 to {experts - 1}"
         return
+    yield from missing_violations(expert_of_slot, experts)
+
+
+def missing_violations(expert_of_slot: Ints, experts: int) -> Iterator[Violation]:
     missing = copies(expert_of_slot, experts=experts) == 0
     if missing.any():
         layer, expert = (int(place) for place in np.argwhere(missing)[0])

@@ -20,15 +20,15 @@ def balanced(tokens: Floats, *, layout: Layout, tolerance: float = TOLERANCE, ef
     The search ends for a layer within `tolerance` of its bound.  `effort` limits the perturbation of the others: rounds
     times slots squared.
     """
-    from placement.balance.kernel import balance  # noqa: PLC0415 - compiles on import
-    from placement.balance.replica_counts import capacity_of  # noqa: PLC0415
+    from placement.balance.packing import capacity_of  # noqa: PLC0415
+    from placement.balance.search import balance  # noqa: PLC0415 - compiles on import
 
     check_capacity(experts=tokens.shape[1], layout=layout)
     targets = quick_bound(tokens, layout=layout) * (1 + tolerance)
     parts = np.ascontiguousarray(tokens / tokens.sum(axis=1, keepdims=True))
     capacity, rounds = capacity_of(layout.slots_of_gpu), effort // layout.slots**2
     alike = len(capacity) == 2 and float(layout.speeds.min()) == float(layout.speeds.max())
-    return balance(parts, hottest_first(parts), layout.first_slot, layout.shares, capacity, targets, alike, rounds)
+    return balance(parts, hottest_first(parts), layout.arrays, capacity, targets, alike, rounds)
 
 
 def hottest_first(tokens: Floats) -> Ints:

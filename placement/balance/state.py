@@ -7,13 +7,8 @@ the search for a swap is linear in the number of copies.
 
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from fleet.numba_cache import jit_inner
-from placement.arrays import Floats, Ints
-
-Flags = npt.NDArray[np.bool_]
+from placement.arrays import Flags, Floats, Ints
 
 CLEARLY = 1 - 1e-12  # an improvement below this factor is rounding
 

@@ -3,7 +3,6 @@
 docs/explanation/placement/bounds.md has the proofs.
 """
 
-from placement.bounds.advice import Advice, Step, redundancy_advice
-from placement.bounds.lower_bound import lower_bound
+from placement.bounds.lower_bound import lower_bound, redundancy_advice
 
-__all__ = ["Advice", "Step", "lower_bound", "redundancy_advice"]
+__all__ = ["lower_bound", "redundancy_advice"]

@@ -1,16 +1,28 @@
-"""The lower bound of the imbalance: no legal placement of these slots is below it."""
+"""The lower bound of the imbalance: no legal placement of these slots is below it; and how more slots lower it.
+
+Engines need equal slots, so advice adds one slot to every GPU per step.  A slot holds one expert of every layer, so n
+more slots cost n x layers x expert_bytes on each GPU.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from placement.arrays import Floats, Ints
-from placement.bounds.hall_condition import TwoSlotCase
+from fleet.documents import RuleError
+from placement.arrays import MAX_SLOTS, Floats, Ints
 from placement.dispatch import Dispatch
 from placement.layout import Layout
 from placement.validation import check_capacity
 
+if TYPE_CHECKING:  # compiled code
+    from placement.bounds.two_slot import TwoSlotCase
+
 FEW_SLOTS = 2  # per GPU: replica counts and pairing decide; with more slots the quick bound is nearly reached
 STEPS = 600  # of the search for prices, per ceiling
 TOLERANCE = 5e-4  # of the even load: the end of the bisection
+TARGET = 1.01  # of the mean bound, for advice
+MAX_STEPS = 8
 
 
 def lower_bound(tokens: Floats, *, layout: Layout, rule: Dispatch = Dispatch.EQUAL) -> Floats:
@@ -18,6 +30,40 @@ def lower_bound(tokens: Floats, *, layout: Layout, rule: Dispatch = Dispatch.EQU
     check_capacity(experts=tokens.shape[1], layout=layout)
     bounds = quick_bound(tokens, layout=layout, rule=rule)
     return two_slot_bound(tokens, layout=layout, proven=bounds) if has_two_slots(layout, rule) else bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The bound for one number of slots."""
+
+    slots: int  # of one layer, on all GPUs
+    bound_mean: float  # over layers
+    extra_bytes_per_gpu: int  # for all layers, beyond the present slots
+
+
+def redundancy_advice(
+    tokens: Floats,
+    *,
+    layout: Layout,
+    expert_bytes: int,
+    rule: Dispatch = Dispatch.EQUAL,
+    target: float = TARGET,
+    most_steps: int = MAX_STEPS,
+) -> Step:
+    """The fewest slots whose mean bound meets the target, or the most that steps reach.
+
+    For loads [layers, experts]; `expert_bytes`: the weights of one expert of one layer.
+    """
+    RuleError.raise_for(() if target >= 1 else [(("target",), f"must be at least 1, got {target:g}")])
+    layers, experts = tokens.shape
+    step = Step(layout.slots, float(lower_bound(tokens, layout=layout, rule=rule).mean()), 0)
+    for more in range(1, most_steps + 1):
+        larger = replace(layout, slots_of_gpu=layout.slots_of_gpu + more)
+        if step.bound_mean <= target or larger.slots > MAX_SLOTS or int(larger.slots_of_gpu.max()) > experts:
+            break
+        bound = lower_bound(tokens, layout=larger, rule=rule)
+        step = Step(larger.slots, float(bound.mean()), more * layers * expert_bytes)
+    return step
 
 
 def quick_bound(tokens: Floats, *, layout: Layout, rule: Dispatch = Dispatch.EQUAL) -> Floats:
@@ -36,18 +82,25 @@ def has_two_slots(layout: Layout, rule: Dispatch) -> bool:
 
 def two_slot_bound(tokens: Floats, *, layout: Layout, proven: Floats) -> Floats:
     """Raise a proven bound to what replica counts and pairing together allow."""
+    cases, counts = two_slot_cases(tokens, layout=layout)
+    return np.array([_proven(*layer) for layer in zip(cases, counts, proven.tolist(), strict=True)])
+
+
+def two_slot_cases(tokens: Floats, *, layout: Layout) -> tuple[list["TwoSlotCase"], Ints]:
+    """The case of each layer, and greedy replica counts [layers, experts]."""
+    from placement.bounds.two_slot import TwoSlotCase  # noqa: PLC0415 - compiled code
+
     weights, singles = _parts(tokens) * layout.gpus, int((layout.slots_of_gpu == 1).sum())
     most = min(layout.gpus, layout.slots - tokens.shape[1] + 1)
-    counts = greedy_counts(weights, slots=layout.slots, most=most)
-    reached = [paired_max_load(*layer, singles=singles) for layer in zip(weights, counts, strict=True)]
-    case = [TwoSlotCase(layer, layout.slots, singles, most) for layer in weights]
-    return np.array([_proven(*layer) for layer in zip(case, proven.tolist(), reached, strict=True)])
+    cases = [TwoSlotCase(layer, layout.slots, singles, most) for layer in weights]
+    return cases, greedy_counts(weights, slots=layout.slots, most=most)
 
 
-def _proven(case: TwoSlotCase, low: float, reached: float) -> float:
-    """Bisect between the proven bound and the best known load."""
+def _proven(case: "TwoSlotCase", counts: Ints, low: float) -> float:
+    """Bisect between the proven bound and the load that the counts reach."""
     from placement.bounds.two_slot import is_infeasible  # noqa: PLC0415 - compiled code
 
+    reached = paired_max_load(case.weights, counts, singles=case.singles)
     while reached - low > TOLERANCE:
         ceiling = (low + reached) / 2
         if is_infeasible(case, ceiling, STEPS):

@@ -1,20 +1,8 @@
 """The quick bound: every copy fits its GPU together with the lightest neighbours that it can have there.
 
-Loads are parts of the layer's tokens, s_g a GPU's part of the total speed, k_g its slots, T the tested ceiling.  A copy
-on GPU g shares it with k_g - 1 copies of other experts, which weigh p(k_g - 1) or more, so its capacity is at most
-
-    R_g = T s_g - p(k_g - 1),    R_(1) >= R_(2) >= ...
-
-An expert of weight w in c copies lies on c GPUs, one of which has no more capacity than the c-th:
-
-    even split:  w / c <= R_(c)
-    any rule:    w <= R_(1) + ... + R_(c)
-
-c_e(T), the minimum c that satisfies this, adds up to no more than the slots.  Each GPU has all its slots filled,
-however slow it is: p(k_g) <= T s_g.  The remaining slots, r = slots - sum c_e(T), are the maximum that any expert can
-have in addition.  A copy of expert f therefore weighs at least w_f / (c_f + r), or w_f / GPUs where the rule is free (a
-GPU that holds one of several copies computes its own tokens), and p(n) is the sum of the n least of these.  As p grows
-the counts grow, until nothing changes or the slots are used up.  T = 1 is always a bound.
+docs/explanation/placement/bounds.md has the conditions.  As the neighbours' weight p grows the counts grow, until
+nothing changes or the slots are used up.  A copy of an expert weighs at least w / GPUs where the rule is free, because
+a GPU that holds one of several copies computes its own tokens.  T = 1 is always a bound.
 """
 
 from typing import NamedTuple

@@ -1,33 +1,105 @@
 """A certified bound for GPUs with at most two slots, from replica counts and pairing together.
 
-One number y[e,c] in [0, 1] per expert e and count c means "e has c copies".  With the rows h of
-`placement.bounds.hall_condition`, a ceiling T is infeasible when this linear program has no solution:
+docs/explanation/placement/bounds.md has the rows h, the linear program, and the prices that prove it infeasible.  A row
+changes only where a copy can weigh h, so the possible weights of heavy copies are all rows.  The proof is separable, so
+one pass over experts and counts checks it.  The relaxation method (Agmon 1954, Motzkin and Schoenberg 1954) finds
+prices: it steps along the violated subgradient, by Polyak's length.  A passed check is a proof for any prices; too few
+steps only give a lower bound.
 
-    sum_c y[e,c] = 1 for each e,   sum_{e,c} c y[e,c] = slots,
-    sum_{e,c: w_e/c >= h} c y[e,c] - sum_{e,c: w_e/c <= T-h} c y[e,c] <= single GPUs   for each h.
-
-Prices mu_h >= 0 on the rows and lambda on the slots prove this.  With M(a) = sum of mu_h over h <= a, a copy costs
-phi(a) = M(a) where a > T/2 and -M(T - a) elsewhere, and T is infeasible when
-
-    sum_e min_c c (lambda + phi(w_e/c))  >  lambda slots + single GPUs * sum_h mu_h.
-
-The left side is separable, so one pass over experts and counts checks a proof.  The relaxation method (Agmon 1954,
-Motzkin and Schoenberg 1954) finds prices: it steps along the violated subgradient, by Polyak's length.  A passed check
-is a proof for any prices; too few steps only give a lower bound.
+Sorting and searching are plain loops: numba takes seconds to compile numpy's.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
-from numba import boolean, float64, int64
+from numba import boolean, float64, int64, types
 
 from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Floats, Ints
-from placement.bounds.hall_condition import TWOS, TwoSlotCase, least_count, place, thresholds
 
+ROUNDING = 1e-12  # of the even load: the error of sums and quotients
+MAX_THRESHOLDS = 64  # per expert: counts that make a copy heavy; fewer rows only weaken a bound
 OPTIONS = 40  # examined counts per expert; one that is lighter than any stands for all larger ones
 AIM = 0.05  # the margin, per unit of all prices, by which a step tries to pass the check
 PROVEN = 1e-9  # the margin that the check needs
+
+
+class TwoSlotCase(NamedTuple):
+    """One layer on GPUs of one or two slots."""
+
+    weights: Floats  # [experts], even load per GPU = 1
+    slots: int
+    singles: int  # GPUs of one slot
+    most: int  # copies that an expert can have
+
+
+TWOS: Any = cast("Any", types).NamedTuple((float64[::1], int64, int64, int64), TwoSlotCase)  # the numba type
+
+
+@jit_inner
+def least_count(weight: float, limit: float) -> int:
+    """The minimum number of copies that each weigh at most the limit."""
+    return max(1, int(np.ceil(weight / limit - ROUNDING)))
+
+
+@jit_inner
+def sort(keys: Floats) -> None:
+    """Sort in rising order (Shell 1959, gaps of a third)."""
+    gap = 1
+    while gap < len(keys) // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for start in range(gap, len(keys)):
+            key, at = keys[start], start
+            while at >= gap and keys[at - gap] > key:
+                keys[at] = keys[at - gap]
+                at -= gap
+            keys[at] = key
+        gap //= 3
+
+
+@jit_inner
+def up_to(rows: Floats, limit: float) -> int:
+    """The number of rows, rising, that are at most the limit."""
+    low, high = 0, len(rows)
+    while low < high:
+        middle = (low + high) // 2
+        if rows[middle] <= limit:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@jit_inner
+def thresholds(case: TwoSlotCase, ceiling: float) -> Floats:
+    """Every h, rising: possible weights of a copy from half the ceiling up."""
+    weights = case.weights
+    found = np.empty(len(weights) * MAX_THRESHOLDS)
+    filled = 0
+    for expert in range(len(weights)):
+        count = least_count(weights[expert], ceiling)
+        for more in range(count, min(case.most, count + MAX_THRESHOLDS - 1) + 1):
+            if weights[expert] / more <= ceiling / 2:
+                break
+            found[filled] = weights[expert] / more
+            filled += 1
+    found = found[:filled]
+    sort(found)
+    kept = 0
+    for at in range(filled):
+        if at == 0 or found[at] > found[kept - 1]:
+            found[kept] = found[at]
+            kept += 1
+    return found[:kept]
+
+
+@jit_inner
+def place(rows: Floats, weight: float, ceiling: float) -> int:
+    """+n: a copy of this weight is heavy in the first n rows; -n: it is light in them."""
+    heavy = weight > ceiling / 2
+    among = up_to(rows, weight if heavy else ceiling - weight + ROUNDING)
+    return among if heavy else -among
 
 
 class Options(NamedTuple):

@@ -3,8 +3,6 @@
 docs/explanation/placement/migration.md has the formulas.
 """
 
-from placement.drift.forecast import Forecast, forecast
-from placement.drift.smoothing import NAIVE, Smoothing
-from placement.drift.staleness import Expected, Staleness, staleness
+from placement.drift.forecast import NAIVE, Forecast, Smoothing, Staleness, forecast, staleness
 
-__all__ = ["NAIVE", "Expected", "Forecast", "Smoothing", "Staleness", "forecast", "staleness"]
+__all__ = ["NAIVE", "Forecast", "Smoothing", "Staleness", "forecast", "staleness"]

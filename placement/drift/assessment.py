@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from fleet.documents import Frozen, RuleError, Violation
-from placement.arrays import Ints
 from placement.bounds import lower_bound
 from placement.document import Moves, Placement, Spread
 from placement.drift import Staleness, staleness
 from placement.imbalance import imbalance
 from placement.loads import ExpertLoads
-from placement.migration import (
+from placement.migration import moved_copies
+from placement.migration.cost_benefit import (
     CostBenefit,
     Decision,
     Levels,
@@ -26,11 +26,10 @@ from placement.migration import (
     decide,
     evaluate_migration,
     idle_up_to,
-    moved_copies,
 )
-from placement.migration.report import moves
 from placement.pipeline import MOVES_CEILING, solve_balance, solve_migration
 from placement.problem import Pace, PlacementProblem
+from placement.report import moves
 
 ONE_LEVEL = Levels(MOVES_CEILING, MOVES_CEILING)
 HOUR = Window(window_s=3600, moe_share=0.4, slowdown=1.0)
@@ -86,7 +85,8 @@ def assess(placement: Placement, loads: ExpertLoads, *, terms: Terms | None = No
     predicted = _forecast_staleness(placement, loads, levels.act_above)
     fresh, back = solve_balance(problem, bound), solve_migration(problem, now)
     after = imbalance(back, loads.total, layout=layout, rule=rule).mean
-    planned = _moves(placement, loads, back, terms.pace)
+    pace = terms.pace
+    planned = None if pace is None else moves(now, back, loads, layout=layout, rule=rule, pace=pace)
     benefit = _benefit(found.mean, after, planned, terms.window)
     last = _last(placement, terms)
     decision = decide(last, now=found.mean, levels=levels, benefit=benefit)
@@ -108,17 +108,8 @@ def assess(placement: Placement, loads: ExpertLoads, *, terms: Terms | None = No
         cost_gpu_s=None if planned is None else benefit.cost_s * gpus,
         moves=planned,
         fresh_moved_copies=moved_copies(now, fresh, layout=layout),
-        expected=() if predicted is None else tuple(window.mean for window in predicted.expected),
+        expected=() if predicted is None else predicted.expected,
         act_in=predicted.act_in if predicted is not None else None if holds else 0,
-    )
-
-
-def _moves(placement: Placement, loads: ExpertLoads, back: Ints, pace: Pace | None) -> Moves | None:
-    if pace is None:
-        return None
-    layout, rule = placement.layout, placement.dispatch
-    return moves(
-        placement.expert_of_slot, back, loads.total, layout=layout, rule=rule, layers=placement.layers, pace=pace
     )
 
 

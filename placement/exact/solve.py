@@ -14,8 +14,7 @@ from fleet.documents import RuleError, Violation
 from fleet.solvers import Deadline, Limits, Solver, SolveStatus
 from placement.arrays import Floats, Ints
 from placement.exact.assignment import AssignmentModel, Case, least_max_load
-from placement.exact.gpu_patterns import list_patterns
-from placement.exact.pattern_model import lowest_ceiling
+from placement.exact.pattern_model import list_patterns, lowest_ceiling
 from placement.exact.program import Certificate, limits_after_building
 from placement.imbalance import imbalance
 from placement.layout import Layout
@@ -31,27 +30,6 @@ MAX_BINARIES = 200_000  # of one program: a larger one takes longer to build tha
 class ExactPlacement:
     expert_of_slot: Ints
     layers: tuple[Certificate, ...]  # of each layer's imbalance
-
-    @property
-    def imbalance(self) -> float:
-        """The mean over layers."""
-        return float(np.mean([layer.value for layer in self.layers]))
-
-    @property
-    def bound(self) -> float:
-        """No placement has a lower mean."""
-        return float(np.mean([layer.bound for layer in self.layers]))
-
-    @property
-    def gap(self) -> float:
-        """The maximum distance from the optimum, as a part of the imbalance."""
-        return (self.imbalance - self.bound) / self.imbalance
-
-    @property
-    def status(self) -> SolveStatus:
-        """OPTIMAL where every layer is, up to the requested gap and a millionth."""
-        proven = all(layer.status is SolveStatus.OPTIMAL for layer in self.layers)
-        return SolveStatus.OPTIMAL if proven else SolveStatus.FEASIBLE
 
 
 def solve_exact(

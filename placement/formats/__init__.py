@@ -4,24 +4,13 @@ docs/reference/engine-files.md lists the formats.
 """
 
 from placement.formats.engine_readers import read_loaded
-from placement.formats.engine_writers import (
-    Engine,
-    EnginePlacement,
-    ascend_json,
-    export_placement,
-    sglang_json,
-    trtllm_yaml,
-    vllm_json,
-    write_for,
-)
+from placement.formats.engine_writers import Engine, export_placement
 from placement.formats.reading import read_loads, read_ranks, read_trace, read_windows
 from placement.formats.sniff import Kind, kind_of
 
 __all__ = [
     "Engine",
-    "EnginePlacement",
     "Kind",
-    "ascend_json",
     "export_placement",
     "kind_of",
     "read_loaded",
@@ -29,8 +18,4 @@ __all__ = [
     "read_ranks",
     "read_trace",
     "read_windows",
-    "sglang_json",
-    "trtllm_yaml",
-    "vllm_json",
-    "write_for",
 ]

@@ -5,11 +5,13 @@ rows are left out, and the others keep their numbers in the whole model.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
-from fleet.documents import RuleError, Violation
+from fleet.documents import RuleError, Violation, dotted
+from fleet.errors import DocumentError, Problem
 from placement.arrays import MAX_EXPERTS, MAX_LAYERS, Floats
 from placement.formats.arrays import Numbers
 
@@ -39,6 +41,16 @@ class Routed:
 
 
 Source = Counts | Routed
+
+
+@contextmanager
+def of_file(name: str) -> Iterator[None]:
+    """Errors name the file."""
+    try:
+        yield
+    except RuleError as error:
+        problems = [Problem(dotted(path), message) for path, message in error.violations]
+        raise DocumentError(name=name, problems=problems) from error
 
 
 def of_whole_model(tokens: Floats, *, field: str, of_one_rank: bool = False) -> Counts:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from fleet.documents import RuleError, dotted, parse_document
-from fleet.errors import DocumentError, Problem
+from fleet.documents import RuleError, parse_document
 from placement.arrays import Ints
-from placement.formats.archives import ZIP_START
+from placement.formats.arrays import ZIP_START
+from placement.formats.counts import of_file
 from placement.formats.engine_writers import EnginePlacement
 from placement.formats.json_csv import decoded, nested_ints, read_json
 from placement.formats.sglang_recordings import MAP as LAST_MAP
@@ -27,18 +27,14 @@ MAP, ASSIGNMENTS, DEVICES = "physical_to_logical_map", "initial_global_assignmen
 
 def read_loaded(data: bytes, *, name: str, loads: ExpertLoads, layout: Layout) -> EnginePlacement:
     """The placement in an engine's file, for the model of the loads."""
-    try:
-        expert_of_slot = _rows(_document(data, name), loads)
+    with of_file(name):
         return EnginePlacement.of(
-            expert_of_slot,
+            _rows(_document(data, name), loads),
             layout=layout,
             experts=loads.experts,
             layers=loads.layers,
             hidden_layers=loads.hidden_layers,
         )
-    except RuleError as error:
-        problems = [Problem(dotted(path), message) for path, message in error.violations]
-        raise DocumentError(name=name, problems=problems) from error
 
 
 def _document(data: bytes, name: str) -> Mapping[str, Any]:

@@ -19,10 +19,11 @@ from enum import StrEnum
 import numpy as np
 
 from fleet.documents import RuleError, Violation
-from placement.arrays import MAX_LAYERS, Ints
+from placement.arrays import Ints
 from placement.document import Placement
 from placement.layout import Layout
-from placement.validation import contiguous, copies
+from placement.loads import layer_violations
+from placement.validation import contiguous, missing_violations
 
 VLLM_SCHEMA = "fleetwright.vllm-placement/1"
 
@@ -74,18 +75,15 @@ def sglang_json(placed: EnginePlacement) -> str:
     return json.dumps({"physical_to_logical_map": rows.tolist()}) + "\n"
 
 
-def trtllm_yaml(placed: EnginePlacement, *, layer_updates_per_iter: int = 0) -> str:
-    """For `moe_config.load_balancer`; with updates the engine's own balancer starts from the placement."""
-    if not 0 <= layer_updates_per_iter <= MAX_LAYERS:
-        message = f"must be from 0 (the placement stays) to {MAX_LAYERS}, got {layer_updates_per_iter}"
-        raise RuleError([(("layer_updates_per_iter",), message)])
+def trtllm_yaml(placed: EnginePlacement) -> str:
+    """For `moe_config.load_balancer`; without updates the placement stays."""
     rows = _even(placed, Engine.TRTLLM).tolist()
     assignments = [f"  {layer}: {json.dumps(row)}" for layer, row in zip(placed.layers, rows, strict=True)]
     lines = [
         f"num_slots: {placed.layout.slots}",
         "initial_global_assignments:",
         *assignments,
-        f"layer_updates_per_iter: {layer_updates_per_iter}",
+        "layer_updates_per_iter: 0",
     ]
     return "\n".join(lines) + "\n"
 
@@ -141,10 +139,6 @@ def export_placement(placement: Placement, engine: Engine) -> str:
         hidden_layers=placement.hidden_layers,
         model=placement.model,
     )
-    return write_for(engine, placed)
-
-
-def write_for(engine: Engine, placed: EnginePlacement) -> str:
     return WRITERS[engine](placed)
 
 
@@ -163,12 +157,7 @@ def _violations(placed: EnginePlacement) -> Iterator[Violation]:
     if len(shape) != 2 or not shape[0] or shape[1] != slots:
         yield field, f"must be layers x {slots} slots, got {shape}"
         return
-    if len(placed.layers) != shape[0]:
-        yield ("layers",), f"must be one number per row ({shape[0]}), got {len(placed.layers)}"
-    elif list(placed.layers) != sorted(set(placed.layers)) or placed.layers[0] < 0:
-        yield ("layers",), "must rise from row to row and start at 0 or above"
-    elif not placed.layers[-1] < placed.hidden_layers <= MAX_LAYERS:
-        yield ("hidden_layers",), f"must be from {placed.layers[-1] + 1} to {MAX_LAYERS}, got {placed.hidden_layers}"
+    yield from layer_violations(placed.layers, placed.hidden_layers, rows=shape[0])
     if not 1 <= placed.experts <= slots:
         yield ("experts",), f"must be from 1 to the number of slots ({slots}), got {placed.experts}"
         return
@@ -178,10 +167,7 @@ def _violations(placed: EnginePlacement) -> Iterator[Violation]:
         got = placed.expert_of_slot[row, slot]
         yield (*field, row, slot), f"must be an expert from 0 to {placed.experts - 1}, got {got}"
         return
-    missing = copies(placed.expert_of_slot, experts=placed.experts) == 0
-    if missing.any():
-        row, expert = (int(at) for at in np.argwhere(missing)[0])
-        yield (*field, row), f"must hold every expert, {expert} is in no slot"
+    yield from missing_violations(placed.expert_of_slot, placed.experts)
 
 
 def _twice_on_device_violations(by_device: Ints) -> Iterator[Violation]:

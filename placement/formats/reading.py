@@ -14,22 +14,19 @@ Errors name the file, the field and the allowed values.  Nothing in a file is ex
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from fleet.documents import RuleError, Violation, dotted
-from fleet.errors import DocumentError, Problem
+from fleet.documents import RuleError, Violation
 from placement.arrays import Floats
 from placement.formats import sglang_recordings, trtllm_statistics, vllm_responses
-from placement.formats.archives import ZIP_START, open_archive
-from placement.formats.arrays import NPY_START, Numbers, read_member, read_npy
-from placement.formats.counts import Counts, Routed, Source, routed_of_whole_model
+from placement.formats.arrays import NPY_START, ZIP_START, Numbers, open_archive, read_member, read_npy
+from placement.formats.counts import Counts, Routed, Source, of_file, routed_of_whole_model
 from placement.formats.json_csv import nested_floats, read_csv, read_json
-from placement.formats.safetensors import is_safetensors, read_safetensors
 from placement.formats.torch_files import PICKLE, read_torch
+from placement.formats.trtllm_statistics import is_safetensors, read_safetensors
 from placement.loads import ExpertLoads
 from placement.token_trace import TokenTrace
 
@@ -47,21 +44,21 @@ def read_loads(data: bytes, *, name: str, least_tokens: float = 0.0, experts: in
 
     `experts` per layer matters only for traces, whose highest expert may have no token.
     """
-    with _about(name):
+    with of_file(name):
         return _loads(_counts(_source(data, name), experts), least_tokens)
 
 
 def read_ranks(files: Files, *, least_tokens: float = 0.0, experts: int | None = None) -> ExpertLoads:
     """Loads of one recording, one window, from several files, one per rank."""
     given = list(files)
-    with _about(_names(given)):
+    with of_file(_names(given)):
         return _loads(_together(given, experts), least_tokens)
 
 
 def read_windows(files: Files, *, least_tokens: float = 0.0, experts: int | None = None) -> ExpertLoads:
     """Loads of several recordings, oldest first, each with its own windows; rank files of one recording are joined."""
     groups = _by_recording(files)
-    with _about(_names(file for group in groups for file in group)):
+    with of_file(_names(file for group in groups for file in group)):
         parts = [_together(group, experts) for group in groups]
         first = _alike(parts)
         tokens = np.concatenate([counts.tokens for counts in parts])
@@ -70,7 +67,7 @@ def read_windows(files: Files, *, least_tokens: float = 0.0, experts: int | None
 
 def read_trace(data: bytes, *, name: str, experts: int | None = None) -> TokenTrace:
     """The experts of each token in each MoE layer."""
-    with _about(name):
+    with of_file(name):
         source = _source(data, name, as_trace=True)
         if isinstance(source, Counts):
             raise RuleError([((), "holds counts, expected the experts of single tokens (tokens x layers x k)")])
@@ -98,15 +95,6 @@ def _by_recording(files: Iterable[File]) -> list[list[File]]:
     return groups
 
 
-@contextmanager
-def _about(name: str) -> Iterator[None]:
-    try:
-        yield
-    except RuleError as error:
-        problems = [Problem(dotted(path), message) for path, message in error.violations]
-        raise DocumentError(name=name, problems=problems) from error
-
-
 def _names(files: Files) -> str:
     return ", ".join(name for name, _ in files) or "loads"
 
@@ -131,7 +119,7 @@ def _renumbered(violation: Violation, layers: tuple[int, ...] | None) -> Violati
 
 
 def _counts_in(data: bytes, name: str, experts: int | None) -> Counts:
-    with _about(name):
+    with of_file(name):
         return _counts(_source(data, name), experts)
 
 

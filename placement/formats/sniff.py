@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 from placement.formats import engine_readers, sglang_recordings, vllm_responses
-from placement.formats.archives import ZIP_START, open_archive
-from placement.formats.arrays import NPY_START, read_npy
-from placement.formats.safetensors import is_safetensors
+from placement.formats.arrays import NPY_START, ZIP_START, open_archive, read_npy
 from placement.formats.torch_files import PICKLE
+from placement.formats.trtllm_statistics import is_safetensors
 
 Kind = Literal[
     "placement.json",

@@ -15,8 +15,7 @@ import numpy as np
 
 from fleet.documents import RuleError
 from fleet.safe_pickle import Arguments, Name, PickleError, read_pickle
-from placement.formats.archives import MAX_UNPACKED_BYTES, Archive, open_archive
-from placement.formats.arrays import Numbers
+from placement.formats.arrays import MAX_UNPACKED_BYTES, Archive, Numbers, open_archive
 
 PICKLE = "/data.pkl"
 _STORAGES: Mapping[str, str] = {

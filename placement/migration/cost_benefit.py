@@ -1,15 +1,9 @@
 """Cost and benefit of moving copies, and when to move: two levels with hysteresis.
 
-The step time consists of the MoE layers, which follow the mean imbalance I, and the rest.  With s the MoE layers' share
-at the present imbalance,
-
-    gain_s = window_s * s * (1 - I_after / I_now),        cost_s = moving_s * slowdown + stalls * stall_s,
-
-both in seconds of the whole fleet; times the GPUs, in GPU-seconds.  Moving pays when gain_s > cost_s * margin.
-
-Hysteresis: nothing moves up to `act_above`; above it, moves aim at `settle_at` until the mean is there.  Where no
-migration reaches `settle_at`, the reached level counts as settled: the next action needs a rise by the width of the
-band, so constant loads never move copies twice.
+docs/explanation/placement/migration.md has the formulas.  Gain and cost are in seconds of the whole fleet.  Nothing
+moves up to `act_above`; above it, moves aim at `settle_at` until the mean is there.  Where no migration reaches
+`settle_at`, the reached level counts as settled: the next action needs a rise by the width of the band, so constant
+loads never move copies twice.
 """
 
 from collections.abc import Iterator
@@ -56,10 +50,6 @@ class CostBenefit:
     @property
     def pays(self) -> bool:
         return self.gain_s > self.cost_s * self.margin
-
-    def gpu_seconds(self, *, gpus: int) -> float:
-        """Gain less cost."""
-        return (self.gain_s - self.cost_s) * gpus
 
 
 @dataclass(frozen=True, slots=True)

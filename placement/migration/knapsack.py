@@ -1,12 +1,7 @@
 """One exact budget of moves for all layers, by dynamic programming over one option per layer.
 
-Option k of layer l moves m_lk copies and leaves imbalance x_lk.  With f_l(b) the least sum of imbalances of the first l
-layers within b copies,
-
-    f_l(b) = min over k of  f_(l-1)(b - m_lk) + x_lk,
-
-the answer is the least b with f_L(b) <= layers * ceiling, or, where there is none, the b with the least f_L(b).
-Steps down all layers' lower convex hulls, steepest first, give a sufficient budget, which limits the table.
+docs/explanation/placement/migration.md has the recursion.  Steps down all layers' lower convex hulls, steepest first,
+give a sufficient budget, which limits the table.
 """
 
 from collections.abc import Iterator, Sequence

@@ -3,7 +3,7 @@
 Times are in units of a GPU's time under even loads, so 1 is even.  A placement's score is its excess, the sum over GPUs
 of max(0, time - target)^2.
 
-Arrays are taken out of their tuples once per placement: in the inner loops that would cost more than the arithmetic.
+Arrays are taken out of their tuples before the inner loops: there that would cost more than the arithmetic.
 """
 
 from typing import NamedTuple
@@ -96,9 +96,14 @@ def excess(time: float, target: float) -> float:
 def work_out(fullest: int, ground: Ground, state: State, changes: Changes) -> None:
     """The effect of each change alone."""
     expert_of, leaving, entering, effect = changes.expert, changes.leaves, changes.enters, changes.effect
-    holders, copies, parts, times = state.holders, state.copies, state.parts, state.times
-    among, shares, every, node_of_gpu = state.among, state.shares, ground.every_gpu, ground.node_of_gpu
-    pace, tokens, rule, target = ground.pace, ground.tokens, ground.rule, ground.target
+    holders, copies, parts, among, shares = state.holders, state.copies, state.parts, state.among, state.shares
+    every, node_of_gpu, pace, tokens, rule = (
+        ground.every_gpu,
+        ground.node_of_gpu,
+        ground.pace,
+        ground.tokens,
+        ground.rule,
+    )
     for at in range(len(expert_of)):
         expert = expert_of[at]
         if expert == NONE:
@@ -117,44 +122,17 @@ def work_out(fullest: int, ground: Ground, state: State, changes: Changes) -> No
         else:
             shares_of_copies(among[:after], every, node_of_gpu, rule, shares)
         other = enters if leaves in (fullest, NONE) else leaves
-        _feel(
-            at,
-            expert,
-            fullest,
-            other,
-            after,
-            holders,
-            n,
-            parts,
-            among,
-            shares,
-            times,
-            pace,
-            tokens[expert],
-            target,
-            effect,
-        )
+        _feel(at, fullest, other, after, ground, state, changes)
 
 
 @jit_inner
 def _feel(  # noqa: PLR0917 - compiled code takes no keywords
-    at: int,
-    expert: int,
-    fullest: int,
-    other: int,
-    after: int,
-    holders: Ints,
-    before: int,
-    parts: Floats,
-    among: Ints,
-    shares: Floats,
-    times: Floats,
-    pace: Floats,
-    tokens: float,
-    target: float,
-    effect: Floats,
+    at: int, fullest: int, other: int, after: int, ground: Ground, state: State, changes: Changes
 ) -> None:
     """Add each holder's gain or loss to the most loaded GPU, the other one, and the rest."""
+    expert, effect, times, parts = changes.expert[at], changes.effect, state.times, state.parts
+    holders, among, shares, pace, target = state.holders, state.among, state.shares, ground.pace, ground.target
+    before, tokens = state.copies[expert], ground.tokens[expert]
     i = j = 0
     while i < before or j < after:  # both rise
         gpu = holders[expert, i] if j == after or (i < before and holders[expert, i] <= among[j]) else among[j]

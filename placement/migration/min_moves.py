@@ -3,22 +3,25 @@
 Each layer offers the most even placement found for each number of moves, and the relabelled full plan.  `knapsack`
 selects one offer of each layer with the fewest moves in total.  The selection gives the imbalance that each layer must
 reach; a second, wider search aims at it.
+
+EPLB makes placements with an expert twice on one GPU, and engines load them; the second copy is wasted.  Each such slot
+first takes the expert that makes the layer's loads most even, by the sum of the GPUs' squared times.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fleet.documents import RuleError
 from placement.arrays import Experts, Floats, Ints
-from placement.dispatch import RULES, Dispatch
-from placement.imbalance import Imbalance, imbalance
+from placement.dispatch import RULES, Dispatch, gpu_loads
+from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.migration.duplicates import without_duplicates
 from placement.migration.knapsack import SLACK, Options, choose
 from placement.migration.moves import in_kept_slots, moved_per_layer
 from placement.migration.relabelling import relabelled
+from placement.validation import check_slots
 
 WIDTH = 12  # states kept per level
 DEEP = 0.35  # of the ceiling's distance from 1: the first target of all layers, some making up for others
@@ -27,26 +30,6 @@ AIM = 0.35  # of the distance of a layer's selected imbalance from 1: the target
 BEYOND = 1  # levels searched beyond the selected moves
 LADDER = (0.75, 0.5, 0.25, 0.0)  # targets for few moves: between the ceiling, 0, and the present imbalance, 1
 MAX_LEVELS = 96
-
-
-@dataclass(frozen=True, eq=False)
-class Migration:
-    """From the current placement to one with few moves."""
-
-    expert_of_slot: Ints  # [layers, slots]; remaining copies keep their slots
-    moved: Ints  # [layers]: copies to load
-    before: Imbalance
-    after: Imbalance
-    ceiling: float  # of the mean
-    full_plan_moves: int  # moves of a full new plan, relabelled
-
-    @property
-    def moves(self) -> int:
-        return int(self.moved.sum())
-
-    @property
-    def reached(self) -> bool:
-        return self.after.mean <= self.ceiling + SLACK
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,28 +44,19 @@ class _SearchInput:
         """Per layer and number of moves below its depth: imbalance [layers, levels], and the placements."""
         from placement.migration.search import frontiers  # noqa: PLC0415 - compiles on import
 
-        layers, slots = self.current.shape
-        longest = np.empty((layers, int(depths.max())))
-        evenest = np.empty((*longest.shape, slots), dtype=np.int16)
         keys = np.random.default_rng(0).integers(1, 2**62, size=(self.layout.gpus, self.tokens.shape[1]))
-        frontiers(
+        return frontiers(
             np.ascontiguousarray(self.current, dtype=np.int16),
             np.ascontiguousarray(self.start, dtype=np.int16),
             np.ascontiguousarray(self.tokens, dtype=np.float64),
             np.ascontiguousarray(1.0 / (self.tokens.sum(axis=1, keepdims=True) * self.layout.shares)),
-            self.layout.first_slot,
-            self.layout.gpu_of_slot,
-            self.layout.node_of_gpu,
-            np.arange(self.layout.gpus),
+            self.layout.arrays,
             keys,
             RULES[self.rule],
             np.ascontiguousarray(targets),
             np.ascontiguousarray(depths),
             width,
-            longest,
-            evenest,
         )
-        return longest, evenest
 
 
 def minimise_moves(
@@ -95,10 +69,11 @@ def minimise_moves(
     max_moves: int | None = None,
     plan: Ints | None = None,
     width: int = WIDTH,
-) -> Migration:
-    """Least moves for the ceiling, or the least imbalance within `max_moves`; `plan`: a full new plan, by default made.
+) -> Ints:
+    """[layers, slots]: least moves for the ceiling, or the least imbalance within `max_moves`; remaining copies stay.
 
-    `current` may hold an expert twice on one GPU, as EPLB's placements do; one of the two is replaced.
+    `plan` is a full new plan, by default made.  `current` may hold an expert twice on one GPU; one of the two is
+    replaced.
     """
     _check(current, tokens, ceiling=ceiling, width=width)
     start = without_duplicates(current, tokens, layout=layout, rule=rule)
@@ -108,27 +83,23 @@ def minimise_moves(
         raise RuleError(
             [(("max_moves",), f"{message}" + ("; that many slots repeat another of their GPU" if least.sum() else ""))]
         )
-    before = imbalance(current, tokens, layout=layout, rule=rule)
+    at_start = imbalance(start, tokens, layout=layout, rule=rule)
+    if at_start.mean <= ceiling + SLACK or max_moves == least.sum():
+        return in_kept_slots(start, current, layout=layout)
     full = relabelled(_planned(tokens, layout, rule) if plan is None else plan, current, layout=layout, rule=rule)
     full_moves = moved_per_layer(current, full, layout=layout)
-    at_start = imbalance(start, tokens, layout=layout, rule=rule)
-    found, after = start, at_start
-    if at_start.mean > ceiling + SLACK and max_moves != least.sum():
-        search_input = _SearchInput(current, start, tokens, layout, rule)
-        reach = imbalance(full, tokens, layout=layout, rule=rule).per_layer
-        offers = [
-            Options.of(
-                np.array([least[at], full_moves[at]]),
-                np.array([at_start.per_layer[at], reach[at]]),
-                np.stack([start[at], full[at]]).astype(np.int16),
-            )
-            for at in range(len(current))
-        ]
-        found = _searched(search_input, offers, reach=reach, ceiling=ceiling, max_moves=max_moves, width=width)
-        after = imbalance(found, tokens, layout=layout, rule=rule)
-    found = in_kept_slots(found, current, layout=layout)
-    moved = moved_per_layer(current, found, layout=layout)
-    return Migration(found, moved, before, after, ceiling, int(full_moves.sum()))
+    reach = imbalance(full, tokens, layout=layout, rule=rule).per_layer
+    offers = [
+        Options.of(
+            np.array([least[at], full_moves[at]]),
+            np.array([at_start.per_layer[at], reach[at]]),
+            np.stack([start[at], full[at]]).astype(np.int16),
+        )
+        for at in range(len(current))
+    ]
+    search_input = _SearchInput(current, start, tokens, layout, rule)
+    found = _searched(search_input, offers, reach=reach, ceiling=ceiling, max_moves=max_moves, width=width)
+    return in_kept_slots(found, current, layout=layout)
 
 
 def _searched(
@@ -176,6 +147,33 @@ def _planned(tokens: Floats, layout: Layout, rule: Dispatch) -> Ints:
     from placement.balance import balanced  # noqa: PLC0415
 
     return balanced(tokens, layout=layout)
+
+
+def without_duplicates(current: Ints, tokens: Floats, *, layout: Layout, rule: Dispatch) -> Ints:
+    """A legal placement, with one new copy for each slot that repeats another of its GPU."""
+    legal = current
+    for layer, slot in _duplicates(current, layout):
+        legal = current.copy() if legal is current else legal
+        gpu = layout.gpu_of_slot[slot]
+        here = legal[layer, layout.first_slot[gpu] : layout.first_slot[gpu + 1]]
+        others = np.setdiff1d(np.arange(tokens.shape[1]), here)
+        trials = np.repeat(legal[layer : layer + 1], len(others), axis=0)
+        trials[:, slot] = others
+        times = gpu_loads(trials, np.repeat(tokens[layer : layer + 1], len(others), axis=0), layout=layout, rule=rule)
+        legal[layer, slot] = others[int(((times / layout.shares) ** 2).sum(axis=1).argmin())]
+    check_slots(legal, experts=tokens.shape[1], layout=layout)
+    return legal
+
+
+def _duplicates(current: Ints, layout: Layout) -> Iterator[tuple[int, int]]:
+    """Layer and slot of every copy whose GPU holds the expert in an earlier slot."""
+    if current.ndim != 2 or current.shape[1] != layout.slots:
+        return  # `check_slots` reports the field
+    places = current + layout.gpu_of_slot * (int(current.max()) + 1)
+    order = np.argsort(places, axis=1, kind="stable")
+    ordered = np.take_along_axis(places, order, axis=1)
+    for layer, at in np.argwhere(ordered[:, 1:] == ordered[:, :-1]).tolist():
+        yield layer, int(order[layer, at + 1])
 
 
 def _check(current: Ints, tokens: Floats, *, ceiling: float, width: int) -> None:

@@ -1,50 +1,30 @@
 """Renumbers the GPUs of a new placement so that most copies are already in place.
 
-In each layer the plan's GPU g becomes GPU p(g), with p the permutation that keeps most copies,
-
-    max over p of  sum over g of |plan(g) & current(p(g))|,
-
-among those that keep the plan equivalent.  With an even split and without traffic, GPUs of one speed and one number of
-slots may be exchanged.  Where nodes matter, whole nodes with equal GPUs and an equal position in the network may be
-exchanged, and GPUs within a node.  SGLang's nearest rule prefers a node's first copy by slot, so under this rule GPUs
-that share an expert with another of their node keep their position within the node.
+docs/explanation/placement/migration.md has the objective, and which GPUs may be exchanged.  Under SGLang's nearest
+rule, which prefers a node's first copy by slot, GPUs that share an expert with another of their node keep their
+position.
 """
-
-from collections.abc import Sequence
 
 import numpy as np
 
-from fleet.documents import RuleError
-from placement.arrays import Floats, Ints
+from placement.arrays import Flags, Floats, Ints
 from placement.dispatch import Dispatch
 from placement.layout import Layout
 from placement.migration.moves import in_kept_slots, overlaps
 
 
-def relabelled(
-    plan: Ints,
-    current: Ints,
-    *,
-    layout: Layout,
-    rule: Dispatch = Dispatch.EQUAL,
-    keep_nodes: bool = False,
-    place_of_node: Sequence[int] | None = None,
-) -> Ints:
-    """The renumbered plan.  `keep_nodes`: for plans with traffic; nodes with equal positions may be exchanged."""
-    if place_of_node is not None and len(place_of_node) != layout.nodes:
-        message = f"must be one number per node ({layout.nodes}), got {len(place_of_node)}"
-        raise RuleError([(("place_of_node",), message)])
+def relabelled(plan: Ints, current: Ints, *, layout: Layout, rule: Dispatch = Dispatch.EQUAL) -> Ints:
+    """The renumbered plan."""
     shared = overlaps(plan, current, layout=layout)
-    if rule is not Dispatch.NEAREST and not keep_nodes:
+    if rule is Dispatch.NEAREST:
+        renamed = _by_node(shared, _sharing(plan, layout), layout)
+    else:
         kinds = [(float(speed), int(slots)) for speed, slots in zip(layout.speeds, layout.slots_of_gpu, strict=True)]
         renamed = _assigned(shared, np.array([[one == other for other in kinds] for one in kinds]))
-    else:
-        fixed = _sharing(plan, layout) if rule is Dispatch.NEAREST else np.zeros((len(plan), layout.gpus), dtype=bool)
-        renamed = _by_node(shared, fixed, layout, place_of_node or [0] * layout.nodes)
     return in_kept_slots(_renamed(plan, renamed, layout), current, layout=layout)
 
 
-def _assigned(kept: Floats, allowed: np.typing.NDArray[np.bool_]) -> Ints:
+def _assigned(kept: Floats, allowed: Flags) -> Ints:
     """[layers, n]: the column of each row; maximises `kept` [layers, n, n]; `allowed` broadcasts to it."""
     from placement.migration.assignment import assigned  # noqa: PLC0415 - compiles on import
 
@@ -52,14 +32,11 @@ def _assigned(kept: Floats, allowed: np.typing.NDArray[np.bool_]) -> Ints:
     return assigned(np.ascontiguousarray(np.where(allowed, kept.max() - kept, forbidden)))
 
 
-def _by_node(shared: Floats, fixed: np.typing.NDArray[np.bool_], layout: Layout, places: Sequence[int]) -> Ints:
+def _by_node(shared: Floats, fixed: Flags, layout: Layout) -> Ints:
     """[layers, GPUs]: the new number of each GPU of the plan."""
     layers = np.arange(len(shared))
     members = [np.flatnonzero(layout.node_of_gpu == node) for node in range(layout.nodes)]
-    shapes = [
-        (places[node], layout.speeds[gpus].tolist(), layout.slots_of_gpu[gpus].tolist())
-        for node, gpus in enumerate(members)
-    ]
+    shapes = [(layout.speeds[gpus].tolist(), layout.slots_of_gpu[gpus].tolist()) for gpus in members]
     alike = np.array([[one == other for other in shapes] for one in shapes])
     kept = np.zeros((len(shared), layout.nodes, layout.nodes))
     within: dict[tuple[int, int], Ints] = {}
@@ -76,21 +53,21 @@ def _by_node(shared: Floats, fixed: np.typing.NDArray[np.bool_], layout: Layout,
     return renamed
 
 
-def _exchangeable(rows: Ints, fixed: np.typing.NDArray[np.bool_], layout: Layout) -> np.typing.NDArray[np.bool_]:
+def _exchangeable(rows: Ints, fixed: Flags, layout: Layout) -> Flags:
     """[layers, n, n]: the positions within its node that each GPU may take."""
     speeds, slots = layout.speeds[rows], layout.slots_of_gpu[rows]
     alike = (speeds[:, np.newaxis] == speeds) & (slots[:, np.newaxis] == slots)
     held = fixed[:, rows, np.newaxis] | fixed[:, np.newaxis, rows]
-    allowed: np.typing.NDArray[np.bool_] = np.where(held, np.eye(len(rows), dtype=bool), alike)
+    allowed: Flags = np.where(held, np.eye(len(rows), dtype=bool), alike)
     return allowed
 
 
-def _sharing(plan: Ints, layout: Layout) -> np.typing.NDArray[np.bool_]:
+def _sharing(plan: Ints, layout: Layout) -> Flags:
     """[layers, GPUs]: whether another GPU of the node holds an expert that it holds too."""
     shared = overlaps(plan, plan, layout=layout)
     near = layout.node_of_gpu[:, np.newaxis] == layout.node_of_gpu
     np.fill_diagonal(near, val=False)
-    sharing: np.typing.NDArray[np.bool_] = ((shared > 0) & near).any(axis=2)
+    sharing: Flags = ((shared > 0) & near).any(axis=2)
     return sharing
 
 

@@ -1,18 +1,19 @@
-"""The schedule of the moves, within the bandwidth that they may use.
+"""The schedule of the moves: steps of each layer, and batches within the bandwidth that moves may use.
 
-Batches run one after another, each in one layer, as engines load layers.  The copies of a batch move at once, so it
-lasts as long as its busiest link:
-
-    seconds = max over GPU and node links, each way, of  bytes over that link / (bandwidth * share).
+docs/explanation/placement/migration.md has the rules and the duration of a batch.  After each step the layer is a legal
+placement, no less even than before.  A slot may be overwritten when its expert has another live copy and the new one is
+not on that GPU yet: the layer stays complete at every instant (make before break).  Slots in a ring of dependencies, as
+in an exchange of two single copies, change together: GPUs receive the copies beside the serving ones and switch at
+once, which needs room.  Steps that would make the layer less even join the next ones, while the limit per step allows.
 
 Steps of a layer share a batch where that takes no longer than the longest of them alone and every expert has a live
-copy in unchanged slots.  Copies between nodes load both nodes' uplinks.  Each comes from a live copy, of the same node
-if there is one, of the GPU with least to send.  The next batch is the layer's next step with the highest gain per
-second. It includes later steps of its layer while these raise the average, so that a poor first step does not hide a
-good second one.
+copy in unchanged slots.  Each copy comes from a live one, of the same node if there is one, of the GPU with least to
+send.  The next batch is the layer's next step with the highest gain per second.  It includes later steps of its layer
+while these raise the average, so that a poor first step does not hide a good second one.
 """
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +23,9 @@ from placement.arrays import Floats, Ints
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.migration.move_order import Step, needs_room, steps_of_layer
+from placement.migration.moves import loads_copy
 
+WORSE = 1e-12
 GB = 1e9
 
 
@@ -53,7 +55,6 @@ class Batch:
     start_s: float
     end_s: float
     slots: tuple[int, ...]  # that change
-    experts: tuple[int, ...]  # the new expert of each
     sources: tuple[int, ...]  # the source GPU of each; its own where the copy only changes slot
     beside: bool  # needs room beside the serving copies: see `move_order`
     mean_imbalance: float  # over all layers, after the batch
@@ -67,6 +68,16 @@ class Schedule:
     @property
     def duration_s(self) -> float:
         return self.batches[-1].end_s if self.batches else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Slots of one layer that change together."""
+
+    slots: tuple[int, ...]
+    copies: tuple[int, ...]  # slots that receive an expert from another GPU
+    beside: bool  # the new copies need room beside the old ones
+    imbalance: float  # of the layer, after the step
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,22 +123,19 @@ def schedule_moves(
                 most_copies=copies_per_batch,
             )
         )
-    return _in_order(waiting, after, even.copy(), expert_bytes)
+    return _in_order(waiting, even.copy(), expert_bytes)
 
 
-def _in_order(waiting: list[list[_Timed]], after: Ints, even: Floats, expert_bytes: float) -> Schedule:
+def _in_order(waiting: list[list[_Timed]], even: Floats, expert_bytes: float) -> Schedule:
     batches: list[Batch] = []
     clock_s, copies = 0.0, 0
     while any(waiting):
         layer = max((at for at, steps in enumerate(waiting) if steps), key=lambda at: (_rate(waiting[at]), -at))
         timed = waiting[layer].pop(0)
         even[layer] = timed.step.imbalance
-        experts = tuple(int(after[layer, slot]) for slot in timed.step.slots)
         end_s = clock_s + timed.seconds
         batches.append(
-            Batch(
-                layer, clock_s, end_s, timed.step.slots, experts, timed.sources, timed.step.beside, float(even.mean())
-            )
+            Batch(layer, clock_s, end_s, timed.step.slots, timed.sources, timed.step.beside, float(even.mean()))
         )
         clock_s, copies = end_s, copies + timed.copies
     return Schedule(tuple(batches), copies * expert_bytes)
@@ -206,3 +214,95 @@ def _sources(step: Step, row: Ints, after: Ints, layout: Layout) -> tuple[tuple[
 def _seconds(sent: Ints, expert_bytes: float, links: Links) -> float:
     slowest = max(sent[:2].max() / links.gpu_gb_per_s, sent[2:].max() / links.node_gb_per_s)
     return float(slowest * expert_bytes / GB / links.share)
+
+
+def steps_of_layer(
+    before: Ints, after: Ints, tokens: Floats, *, layout: Layout, rule: Dispatch = Dispatch.EQUAL, most_copies: int
+) -> list[Step]:
+    """From row to row [slots] under loads [experts]; a ring longer than `most_copies` is still one step."""
+    row, at = before.copy(), _even(before, tokens, layout, rule)
+    loads = set(np.flatnonzero(loads_copy(before[np.newaxis], after[np.newaxis], layout=layout)[0]).tolist())
+    left = set(np.flatnonzero(before != after).tolist())
+    steps = []
+    while left:
+        joined: list[int] = []
+        start, reached = row.copy(), np.inf
+        while left and reached > at + WORSE:
+            group, value = _best(row, after, left, tokens, layout=layout, rule=rule)
+            if joined and len(loads & {*joined, *group}) > most_copies:
+                break
+            joined += group
+            left -= set(group)
+            row[list(group)] = after[list(group)]
+            reached = value
+        copies = tuple(slot for slot in joined if slot in loads)
+        steps.append(Step(tuple(joined), copies, needs_room(joined, start), reached))
+        at = reached
+    return steps
+
+
+def needs_room(joined: Sequence[int], row: Ints) -> bool:
+    """Whether the slots hold all live copies of an expert, so that none may leave before the new one arrives."""
+    rest = np.delete(row, joined)
+    return not np.isin(row[list(joined)], rest).all()
+
+
+def _best(
+    row: Ints, after: Ints, left: set[int], tokens: Floats, *, layout: Layout, rule: Dispatch
+) -> tuple[tuple[int, ...], float]:
+    """The group of slots that leaves the layer most even, and its imbalance; slots that may change alone first."""
+    alone = [slot for slot in sorted(left) if _may_go(row, after, slot, layout)]
+    groups: list[tuple[int, ...]] = [(slot,) for slot in alone] or list(_rings(row, after, left, layout))
+    trials = np.repeat(row[np.newaxis], len(groups), axis=0)
+    for trial, group in zip(trials, groups, strict=True):
+        trial[list(group)] = after[list(group)]
+    weights = np.repeat(tokens[np.newaxis], len(groups), axis=0)
+    values = imbalance(trials, weights, layout=layout, rule=rule).per_layer
+    best = int(values.argmin())
+    return groups[best], float(values[best])
+
+
+def _may_go(row: Ints, after: Ints, slot: int, layout: Layout) -> bool:
+    gpu = layout.gpu_of_slot[slot]
+    here = row[layout.first_slot[gpu] : layout.first_slot[gpu + 1]]
+    return bool((row == row[slot]).sum() > 1 and after[slot] not in here)
+
+
+def _rings(row: Ints, after: Ints, left: set[int], layout: Layout) -> Iterator[tuple[int, ...]]:
+    """For each remaining slot, the slots that must change with it for a complete layer without duplicates."""
+    found = set()
+    for slot in sorted(left):
+        group = _closed([slot], row, after, left, layout)
+        if group not in found:
+            found.add(group)
+            yield group
+
+
+def _closed(group: list[int], row: Ints, after: Ints, left: set[int], layout: Layout) -> tuple[int, ...]:
+    """Add slots until the group may change."""
+    while True:
+        trial = row.copy()
+        trial[group] = after[group]
+        more = _missing_or_twin(trial, row, after, left - set(group), layout=layout, group=group)
+        if more is None:
+            return tuple(sorted(group))
+        group = [*group, more]
+
+
+def _missing_or_twin(
+    trial: Ints, row: Ints, after: Ints, others: Iterable[int], *, layout: Layout, group: Sequence[int]
+) -> int | None:
+    """A slot whose change restores an expert that the group lost, or removes one that it duplicated."""
+    rest = sorted(others)
+    for slot in group:
+        if not (trial == row[slot]).any():
+            return next(other for other in rest if after[other] == row[slot])
+        gpu = layout.gpu_of_slot[slot]
+        near = range(layout.first_slot[gpu], layout.first_slot[gpu + 1])
+        if Counter(trial[list(near)].tolist())[int(trial[slot])] > 1:
+            return next(other for other in rest if other in near and row[other] == trial[slot])
+    return None
+
+
+def _even(row: Ints, tokens: Floats, layout: Layout, rule: Dispatch) -> float:
+    return float(imbalance(row[np.newaxis], tokens[np.newaxis], layout=layout, rule=rule).per_layer[0])

@@ -15,17 +15,68 @@ leaves.  Each is evaluated once, then all pairs are tried.  A pair's score adds 
 GPUs that hold copies of both; the score of a state is computed in full.
 """
 
+from typing import Any, NamedTuple, cast
+
 import numpy as np
-from numba import float64, int16, int64, void
+from numba import float64, int16, int64, types
 
 from fleet.numba_cache import jit_entry, jit_inner
 from placement.arrays import Experts, Floats, Ints
-from placement.dispatch import EQUAL
-from placement.migration.beam import Pool, lay, next_of, place_among
+from placement.dispatch import EQUAL, LAYOUT
+from placement.layout import LayoutArrays
 from placement.migration.layer_state import NONE, Changes, Flags, Ground, State, excess, read, work_out
 
 GIVE, TAKE, SWAP = 0, 1, 2
+FRONTIERS: Any = cast("Any", types).Tuple((float64[:, ::1], int16[:, :, ::1]))
 ASIDE = 12  # of so many states, one also tries GPUs that share an expert with the most loaded
+
+
+class Pool(NamedTuple):
+    scores: Floats  # [levels, width]; infinite where there is none
+    names: Ints  # [levels, width]
+    fresh: Ints  # [levels, width]: 1 where no step was tried
+    rows: Experts  # [levels, width, slots]
+    worst: Floats  # [levels]: the greatest of `scores`
+    keys: Ints  # [GPUs, experts]: random bits of each copy; their exclusive or identifies a state
+
+
+@jit_inner
+def lay(row: Experts, kept: Experts, slot: int, b: int, other: int, a: int) -> None:  # noqa: PLR0917
+    """Copy the row with `b` in the slot and `a` in the other, except for NONE."""
+    for at in range(len(row)):
+        kept[at] = row[at]
+    if b != NONE:
+        kept[slot] = b
+    if a != NONE:
+        kept[other] = a
+
+
+@jit_inner
+def place_among(  # noqa: PLR0917 - compiled code takes no keywords
+    level: int, score: float, name: int, scores: Floats, names: Ints, fresh: Ints, worst: Floats
+) -> int:
+    """The position for a state among its level's best, or NONE if it is present already."""
+    place = 0
+    for i in range(scores.shape[1]):
+        if names[level, i] == name and scores[level, i] < np.inf:
+            return NONE
+        if scores[level, i] > scores[level, place]:
+            place = i
+    scores[level, place], names[level, place], fresh[level, place] = score, name, 1
+    worst[level] = 0.0
+    for i in range(scores.shape[1]):
+        worst[level] = max(worst[level], scores[level, i])
+    return place
+
+
+@jit_inner
+def next_of(pool: Pool, level: int) -> int:
+    """The best state of a level without tried steps, or NONE."""
+    best = NONE
+    for i in range(pool.scores.shape[1]):
+        if pool.fresh[level, i] == 1 and (best == NONE or pool.scores[level, i] < pool.scores[level, best]):
+            best = i
+    return best
 
 
 @jit_inner
@@ -189,26 +240,18 @@ def _begin(  # noqa: PLR0917 - compiled code takes no keywords
     return first
 
 
-_TABLE, _LINE = int64[:, ::1], int64[::1]
-
-
 @jit_entry(
-    void(
+    FRONTIERS(
         int16[:, ::1],
         int16[:, ::1],
         float64[:, ::1],
         float64[:, ::1],
-        _LINE,
-        _LINE,
-        _LINE,
-        _LINE,
-        _TABLE,
+        LAYOUT,
+        int64[:, ::1],
         int64,
         float64[::1],
-        _LINE,
+        int64[::1],
         int64,
-        float64[:, ::1],
-        int16[:, :, ::1],
     )
 )
 def frontiers(  # noqa: PLR0917 - compiled code takes no keywords
@@ -216,23 +259,22 @@ def frontiers(  # noqa: PLR0917 - compiled code takes no keywords
     start: Experts,
     tokens: Floats,
     pace: Floats,
-    first_slot: Ints,
-    gpu_of_slot: Ints,
-    node_of_gpu: Ints,
-    every_gpu: Ints,
+    layout: LayoutArrays,
     keys: Ints,
     rule: int,
     targets: Floats,
     depths: Ints,
     width: int,
-    longest: Floats,
-    evenest: Experts,
-) -> None:
-    """Compute the time of the most loaded GPU [layers, levels] at each number of moves, and the placements."""
+) -> tuple[Floats, Experts]:
+    """The time of the most loaded GPU [layers, levels] at each number of moves, and the placements."""
+    gpu_of_slot, node_of_gpu, first_slot, _ = layout
     layers, slots = start.shape
     gpus, experts = keys.shape
-    levels, most = longest.shape[1], 0
+    levels, most = depths.max(), 0
+    longest, evenest = np.empty((layers, levels)), np.empty((layers, levels, slots), np.int16)
+    every_gpu = np.empty(gpus, np.int64)
     for gpu in range(gpus):
+        every_gpu[gpu] = gpu
         most = max(most, first_slot[gpu + 1] - first_slot[gpu])
     count = 2 * slots + experts + 2 * most * gpus
     changes = Changes(
@@ -261,3 +303,4 @@ def frontiers(  # noqa: PLR0917 - compiled code takes no keywords
         if first < depths[layer]:
             ground = Ground(held, tokens[layer], pace[layer], gpu_of_slot, node_of_gpu, every_gpu, rule, targets[layer])
             _search(first, depths[layer], row, longest[layer], evenest[layer], first_slot, ground, state, changes, pool)
+    return longest, evenest

@@ -1,17 +1,15 @@
 """The load of each GPU after SGLang has loaded a map, and placements that make these loads even.
 
-Rule `nearest` gives the average choice of a far GPU.  SGLang 0.5.23 makes that choice once for each GPU, in whole
-numbers and with a fixed seed (placement.nearest.sglang_dispatch), so `engine_loads` is exact.  `balanced_for_sglang`
-plans for these loads.  It first assigns experts with several copies to nodes so that their draws are even
-(placement.nearest.node_assignment).  It then packs again without a change of draws (placement.nearest.rebalance):
-single copies have none, and a copy alone on its node keeps its position among the expert's copies there.
+docs/explanation/placement/dispatch.md: SGLang 0.5.23 draws in whole numbers and with a fixed seed (`sglang_dispatch`),
+so `engine_loads` is exact.  `balanced_for_sglang` assigns experts with several copies to nodes and
+packs again without a change of draws (`rebalance`).
 
 Draws continue from layer to layer, through dense layers too, for which the map holds `placement.validation.contiguous`
 (placement.formats writes that).  `layers` are the rows' numbers in the whole model; without them it has no dense layer.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,103 +18,62 @@ from placement.arrays import MAX_LAYERS, Floats, Ints
 from placement.dispatch import Dispatch
 from placement.imbalance import Imbalance, imbalance
 from placement.layout import Layout
-from placement.nearest.sglang_rng import Words, words
-from placement.nearest.solve import ROUNDS, TOLERANCE
 from placement.validation import check_slots, contiguous, copies
+
+if TYPE_CHECKING:  # compiled code
+    from placement.nearest.sglang_dispatch import Words
 
 CEILING = 1.02  # mean imbalance under the average rule, which approximates other versions and seeds
 PARTS = (1.0, 0.5)  # weight of the draws in the balanced loads; the rest are averages
 FIRST_WORDS = 1 << 18  # four times as many while they do not suffice
 
 
-class Draws(StrEnum):
-    """The origin of a map, which decides how GPUs draw."""
-
-    OWN = "own"  # a map loaded from a file: each GPU draws on its own
-    SHARED = "shared"  # a map of the engine's rebalance, with copies assumed to be listed by slot
-
-
-def engine_choices(
-    expert_of_slot: Ints,
-    *,
-    experts: int,
-    layout: Layout,
-    layers: Sequence[int] | None = None,
-    draws: Draws = Draws.OWN,
-) -> Ints:
+def engine_choices(expert_of_slot: Ints, *, experts: int, layout: Layout, layers: Sequence[int] | None = None) -> Ints:
     """[layers, experts, GPUs]: the slot to which each GPU sends its tokens for an expert."""
     numbers = _checked(expert_of_slot, experts=experts, layout=layout, layers=layers)
-    return _choices(_whole(expert_of_slot, experts, layout, numbers), experts, layout, draws)[numbers]
+    return _choices(_whole(expert_of_slot, experts, layout, numbers), experts, layout)[numbers]
 
 
 def engine_loads(
-    expert_of_slot: Ints,
-    tokens: Floats,
-    *,
-    layout: Layout,
-    layers: Sequence[int] | None = None,
-    draws: Draws = Draws.OWN,
+    expert_of_slot: Ints, tokens: Floats, *, layout: Layout, layers: Sequence[int] | None = None
 ) -> Floats:
     """[layers, GPUs]: tokens that each GPU computes, when all GPUs send equally many for each expert."""
     numbers = _checked(expert_of_slot, experts=tokens.shape[1], layout=layout, layers=layers)
     rows = _whole(expert_of_slot, tokens.shape[1], layout, numbers)
-    weights = _weights(rows, _whole_tokens(tokens, numbers), layout, draws)[numbers]
+    weights = _weights(rows, _whole_tokens(tokens, numbers), layout)[numbers]
     loads: Floats = np.add.reduceat(weights, layout.first_slot[:-1], axis=1)
     return loads
 
 
 def engine_imbalance(
-    expert_of_slot: Ints,
-    tokens: Floats,
-    *,
-    layout: Layout,
-    layers: Sequence[int] | None = None,
-    draws: Draws = Draws.OWN,
+    expert_of_slot: Ints, tokens: Floats, *, layout: Layout, layers: Sequence[int] | None = None
 ) -> Imbalance:
     """As `placement.imbalance`, with the engine's draws instead of their average."""
-    loads = engine_loads(expert_of_slot, tokens, layout=layout, layers=layers, draws=draws)
+    loads = engine_loads(expert_of_slot, tokens, layout=layout, layers=layers)
     even = tokens.sum(axis=1, keepdims=True) * layout.shares
     return Imbalance((loads / even).max(axis=1))
 
 
 def balanced_for_sglang(
-    expert_of_slot: Ints,
-    tokens: Floats,
-    *,
-    layout: Layout,
-    layers: Sequence[int] | None = None,
-    draws: Draws = Draws.OWN,
+    expert_of_slot: Ints, tokens: Floats, *, layout: Layout, layers: Sequence[int] | None = None
 ) -> Ints:
     """[layers, slots]: the same replica counts, placed so that the loads with the engine's draws are even.
 
     The mean is never worse than that of the given placement.  Where the average under the rule is then above `CEILING`,
     plans in between are made, and the one with the lowest maximum of both is returned.
     """
+    from placement.nearest.rebalance import assign_nodes, rebalance  # noqa: PLC0415 - compiles on import
+
     experts = tokens.shape[1]
     numbers = _checked(expert_of_slot, experts=experts, layout=layout, layers=layers)
-    from placement.nearest.node_assignment import assign_nodes  # noqa: PLC0415  # compiles when first used
-    from placement.nearest.rebalance import rebalance  # noqa: PLC0415  # as well
-
     rows, loads = _whole(expert_of_slot, experts, layout, numbers), _whole_tokens(tokens, numbers)
-    rows = _enough(
-        lambda drawn: assign_nodes(rows, loads, layout.gpu_of_slot, layout.node_of_gpu, drawn, draws is Draws.SHARED)
-    )
-    drawn, average = _weights(rows, loads, layout, draws), _average_weights(rows, loads)
+    rows = _enough(lambda drawn: assign_nodes(rows, loads, layout.arrays, drawn))
+    drawn, average = _weights(rows, loads, layout), _average_weights(rows, loads)
     best, least = np.array(expert_of_slot), np.inf
-    before = engine_imbalance(best, tokens, layout=layout, layers=layers, draws=draws).mean
+    before = engine_imbalance(best, tokens, layout=layout, layers=layers).mean
     for part in PARTS:
-        found = rebalance(
-            loads,
-            rows,
-            part * drawn + (1 - part) * average,
-            layout.gpu_of_slot,
-            layout.node_of_gpu,
-            layout.first_slot,
-            layout.shares,
-            TOLERANCE,
-            ROUNDS,
-        )[numbers]
-        after = engine_imbalance(found, tokens, layout=layout, layers=layers, draws=draws).mean
+        found = rebalance(loads, rows, part * drawn + (1 - part) * average, layout.arrays)[numbers]
+        after = engine_imbalance(found, tokens, layout=layout, layers=layers).mean
         worse = max(after, imbalance(found, tokens, layout=layout, rule=Dispatch.NEAREST).mean)
         if after < before and worse < least:
             best, least = found, worse
@@ -131,25 +88,25 @@ def _average_weights(rows: Ints, tokens: Floats) -> Floats:
     return found
 
 
-def _weights(rows: Ints, tokens: Floats, layout: Layout, draws: Draws) -> Floats:
+def _weights(rows: Ints, tokens: Floats, layout: Layout) -> Floats:
     """[layers, slots]: tokens of each copy."""
     layers, experts = tokens.shape
-    chosen = _choices(rows, experts, layout, draws) + (np.arange(layers) * layout.slots)[:, np.newaxis, np.newaxis]
+    chosen = _choices(rows, experts, layout) + (np.arange(layers) * layout.slots)[:, np.newaxis, np.newaxis]
     senders = np.bincount(chosen.ravel(), minlength=layers * layout.slots).reshape(layers, layout.slots)
     weights: Floats = senders / layout.gpus * np.take_along_axis(tokens, rows, axis=1)
     return weights
 
 
-def _choices(rows: Ints, experts: int, layout: Layout, draws: Draws) -> Ints:
-    from placement.nearest.sglang_dispatch import choose_slots  # noqa: PLC0415  # compiles when first used
+def _choices(rows: Ints, experts: int, layout: Layout) -> Ints:
+    from placement.nearest.sglang_dispatch import choose_slots  # noqa: PLC0415 - compiles on import
 
-    return _enough(
-        lambda drawn: choose_slots(rows, layout.gpu_of_slot, layout.node_of_gpu, experts, drawn, draws is Draws.SHARED)
-    )
+    return _enough(lambda drawn: choose_slots(rows, layout.arrays, experts, drawn))
 
 
-def _enough(drawing: Callable[[Words], Ints]) -> Ints:
+def _enough(drawing: "Callable[[Words], Ints]") -> Ints:
     """The draws with as much generator output as they need."""
+    from placement.nearest.sglang_dispatch import words  # noqa: PLC0415 - compiles on import
+
     count = FIRST_WORDS
     while (found := drawing(words(count))).flat[0] < 0:
         count *= 4

@@ -130,6 +130,13 @@ def fullest(layer: Layer, instance: Instance) -> int:
 
 
 @jit_inner
+def busiest_of(layer: Layer, instance: Instance) -> float:
+    """The load of the most loaded GPU over even."""
+    gpu = fullest(layer, instance)
+    return float(layer.loads[gpu] / instance.even[gpu])
+
+
+@jit_inner
 def spread(layer: Layer, instance: Instance) -> float:
     """The sum of squares of the relative loads, which falls with every step towards even loads."""
     total = 0.0

@@ -1,17 +1,7 @@
 """The exact expected number of remote nodes per token, over all sources.
 
-DeepEP sends a token once to each node that holds one of its experts, however many.  For a token with experts K from a
-GPU of node s, node n != s is reached with probability
-
-    P(n | s) = 1 - prod over e in K' of (1 - f(e, n)),    f(e, n) = copies of e on n / copies of e
-
-where K' is K under the rule `equal`, and under `nearest` K without the experts that have a copy on node s.  Copies are
-chosen independently, except under `hash`: see `hashing`.  Sources weigh w(s) = GPUs of s / GPUs (attention is
-data-parallel), and the cost is
-
-    sum over s, n of w(s) * cost(s, n) * P(n | s)
-
-With cost 1 off the diagonal this is the number of remote nodes.
+docs/explanation/placement/traffic.md has the formula.  DeepEP sends a token once to each node that holds one of its
+experts, however many.  Copies are chosen independently, except under `hash`: see `token_costs`.
 """
 
 import numpy as np
@@ -25,12 +15,17 @@ from placement.token_trace import TokenTrace
 SEVERAL = -1  # instead of a home node
 
 
-def shares_of_nodes(expert_of_slot: Ints, *, experts: int, layout: Layout) -> Floats:
-    """[layers, experts, nodes]: the part of an expert's copies that lies on each node."""
+def copies_on_nodes(expert_of_slot: Ints, *, experts: int, layout: Layout) -> Ints:
+    """[layers, experts, nodes]."""
     layers, nodes = len(expert_of_slot), layout.nodes
     rows = np.arange(layers)[:, np.newaxis] * experts
     places = (expert_of_slot + rows) * nodes + layout.node_of_slot
-    copies = np.bincount(places.ravel(), minlength=layers * experts * nodes).reshape(layers, experts, nodes)
+    return np.bincount(places.ravel(), minlength=layers * experts * nodes).reshape(layers, experts, nodes)
+
+
+def shares_of_nodes(expert_of_slot: Ints, *, experts: int, layout: Layout) -> Floats:
+    """[layers, experts, nodes]: the part of an expert's copies that lies on each node."""
+    copies = copies_on_nodes(expert_of_slot, experts=experts, layout=layout)
     shares: Floats = copies / np.maximum(copies.sum(axis=2, keepdims=True), 1)
     return shares
 
@@ -42,8 +37,11 @@ def traffic_cost(
 
     Without `cost` each remote node costs 1.
     """
-    from placement.traffic.counting import costs  # noqa: PLC0415 - compiles on import
-    from placement.traffic.hashing import copies_in_order, hashed_costs  # noqa: PLC0415
+    from placement.traffic.token_costs import (  # noqa: PLC0415 - compiles on import
+        copies_in_order,
+        costs,
+        hashed_costs,
+    )
 
     if trace.layers != len(expert_of_slot):
         raise RuleError([(("trace",), f"must have the placement's layers ({len(expert_of_slot)}), got {trace.layers}")])
@@ -61,8 +59,6 @@ def traffic_cost(
         by_source,
         by_source.sum(axis=0),
         RULES[rule],
-        np.empty(trace.active, dtype=np.int64),
-        np.empty(layout.nodes, dtype=np.int64),
     )
 
 

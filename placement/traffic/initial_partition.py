@@ -16,17 +16,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from placement.arrays import Experts, Floats, Ints
+from placement.arrays import Experts, Flags, Floats, Ints
 from placement.dispatch import Dispatch
 from placement.layout import Layout
-
-Flags = npt.NDArray[np.bool_]
 
 RAISE = 1.05  # of the load limit of a copy, when slots are too few
 EVERYWHERE, SPREAD = -1, -2  # instead of a home node
 CROSSING = 0.5  # of a token's experts: the estimated cost of moving load from a full node to another
 HOT = 0.3  # of a node's part of the load, by experts of several copies: above it the node gets no more if avoidable
 FULL = 0.7  # of a node's part of the load: above it the node counts as full
+Counts = npt.NDArray[np.int32]
+SCALE = 4096.0  # whole numbers per unit of cost
+MAX_SUM = 2.0**30
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,3 +206,73 @@ def everywhere(saved: Floats, least: Ints, *, slots: int, nodes: int) -> Ints:
             chosen.append(int(expert))
             slots -= int(extra[expert])
     return np.array(sorted(chosen), dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    slots: Ints  # [nodes]
+    gpus: Ints  # [nodes]
+    shares: Floats  # [nodes]: of the total speed
+    sources: Floats  # [nodes]: of all tokens
+
+    @classmethod
+    def of(cls, layout: Layout) -> "Nodes":
+        """The sums over each node's GPUs."""
+        gpus = np.bincount(layout.node_of_gpu, minlength=layout.nodes).astype(np.int64)
+        slots = np.bincount(layout.node_of_gpu, weights=layout.slots_of_gpu, minlength=layout.nodes).astype(np.int64)
+        shares = np.bincount(layout.node_of_gpu, weights=layout.shares, minlength=layout.nodes).astype(np.float64)
+        return cls(slots, gpus, shares, gpus / layout.gpus)
+
+
+def with_capacity(start: Start, loads: Floats, nodes: Nodes) -> Ints | None:
+    """[experts]: homes within all nodes' slots, after moves of the least loaded experts; None where impossible."""
+    home = start.home.copy()
+    for _ in range(len(home)):
+        free = nodes.slots - used(home, start, nodes)
+        node = int(free.argmin())
+        if free[node] >= 0:
+            return home
+        movable = (home == node) & (start.least <= free.max())
+        if not movable.any():
+            return None
+        home[int(np.where(movable, loads, np.inf).argmin())] = int(free.argmax())
+    return None
+
+
+def used(home: Ints, start: Start, nodes: Nodes) -> Ints:
+    """[nodes]: slots."""
+    at_home = home >= 0
+    taken = np.bincount(home[at_home], weights=start.least[at_home], minlength=len(nodes.slots)).astype(np.int64)
+    everywhere = int((home == EVERYWHERE).sum())
+    found: Ints = taken + everywhere + start.copies[home == SPREAD].sum(axis=0)
+    return found
+
+
+def carried(home: Ints, start: Start, loads: Floats, nodes: Nodes, *, rule: Dispatch) -> Floats:
+    """[nodes]: load."""
+    at_home, spread = home >= 0, home == SPREAD
+    found = np.bincount(home[at_home], weights=loads[at_home], minlength=len(nodes.slots)).astype(np.float64)
+    found += nodes.sources * loads[home == EVERYWHERE].sum()
+    copies = start.copies[spread]
+    near = (copies > 0) & (rule is Dispatch.NEAREST)
+    far = 1.0 - (near * nodes.sources).sum(axis=1, keepdims=True)
+    parts = near * nodes.sources + far * copies / copies.sum(axis=1, keepdims=True)
+    found += (loads[spread, np.newaxis] * parts).sum(axis=0)
+    return found
+
+
+def weights(trace: Experts, home: Ints, start: Start, cost: Floats, *, scale: float, rule: Dispatch) -> Counts:
+    """[tokens, nodes], W of `annealing`: `cost` [sources, nodes] weighted by source, times `scale`, whole."""
+    spread = (home == SPREAD)[trace]
+    rows = np.flatnonzero(spread.any(axis=1))
+    found = np.tile(cost.sum(axis=0), (len(trace), 1))
+    if len(rows):
+        share = start.copies / np.maximum(start.copies.sum(axis=1, keepdims=True), 1)
+        stays = (share > 0) & (rule is Dispatch.NEAREST)
+        misses = np.where(stays[:, :, np.newaxis], 1.0, 1.0 - share[:, np.newaxis, :])  # by source and node
+        missed = np.ones((len(rows), *cost.shape))
+        for nth in range(trace.shape[1]):
+            wide = np.flatnonzero(spread[rows, nth])
+            missed[wide] *= misses[trace[rows[wide], nth]]
+        found[rows] = (missed * cost).sum(axis=1)
+    return np.rint(scale * found).astype(np.int32)

@@ -1,21 +1,24 @@
-"""Local search for small layers: any two slots swap, or a spare copy's slot goes to another expert.
+"""Small changes of finished layers, each evaluated by its real imbalance and traffic.
 
-Annealing uses the loads of nodes, not of GPUs.  On many slots the packing evens GPUs out, on few it does not.  Few
-slots allow few changes, so all of them are evaluated by their real imbalance and traffic, and the best is made while it
-helps.
+`improve`, for small layers: any two slots swap, or a spare copy's slot goes to another expert.  Annealing uses loads of
+nodes, not of GPUs.  On many slots the packing evens GPUs out, on few it does not.  Few slots allow few changes, so all
+of them are evaluated, and the best is made while it helps.
+
+`spread_over_nodes`, for rule `nearest`: copies of an expert that has no more copies than there are nodes move to
+different nodes.  SGLang prefers a copy on the own node unless all copies lie on that one (`placement.dispatch`).  With
+copies on different nodes this exception does not matter: the plan is valid with and without it.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from placement.arrays import Experts, Floats, Ints
+from placement.arrays import Experts, Flags, Floats, Ints
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.layout import Layout
 from placement.token_trace import TokenTrace
-from placement.traffic.expected import traffic_cost
-from placement.traffic.node_spread import together
+from placement.traffic.expected import copies_on_nodes, traffic_cost
 
 MAX_WORK = 2**17  # changes x experts of tokens: above it a layer is not small
 ROUNDS = 64  # changes made, a safeguard
@@ -78,3 +81,45 @@ def _changed(row: Ints, *, experts: int, layout: Layout) -> Ints:
     twins = (places[:, 1:] == places[:, :-1]).any(axis=1)
     found: Ints = rows[~twins & (rows != row).any(axis=1)]
     return found
+
+
+def together(rows: Ints, *, experts: int, layout: Layout) -> Flags:
+    """[rows, experts]: experts with two copies on a node although their copies are no more than the nodes."""
+    copies = copies_on_nodes(rows, experts=experts, layout=layout)
+    found: Flags = (copies.max(axis=2) > 1) & (copies.sum(axis=2) <= layout.nodes)
+    return found
+
+
+def spread_over_nodes(row: Ints, tokens: Floats, *, layout: Layout) -> Ints:
+    """[slots]: the row with such copies swapped to other nodes, as evenly as single swaps allow.
+
+    Where no swap is legal, a copy gives its slot to an expert that its node lacks; else it stays.
+    """
+    row = row.copy()
+    for expert in np.flatnonzero(together(row[np.newaxis], experts=len(tokens), layout=layout)[0]):
+        while together(row[np.newaxis], experts=len(tokens), layout=layout)[0, expert]:
+            changed = _exchanged(row, int(expert), experts=len(tokens), layout=layout)
+            if not len(changed):
+                break
+            tiled = np.tile(tokens, (len(changed), 1))
+            row = changed[int(imbalance(changed, tiled, layout=layout, rule=Dispatch.NEAREST).per_layer.argmin())]
+    return row
+
+
+def _exchanged(row: Ints, expert: int, *, experts: int, layout: Layout) -> Ints:
+    """[changes, slots]: one copy moved off a node that has two."""
+    node_of = layout.node_of_slot
+    holds = np.zeros((experts, layout.nodes), dtype=np.bool_)
+    holds[row, node_of] = True
+    mine = np.flatnonzero(row == expert)
+    node = int(np.bincount(node_of[mine]).argmax())
+    slot = int(mine[node_of[mine] == node][-1])
+    there = np.flatnonzero(np.logical_not(holds[expert, node_of]) & np.logical_not(holds[row, node]))
+    if len(there):
+        changed = np.tile(row, (len(there), 1))
+        changed[np.arange(len(there)), there], changed[:, slot] = expert, row[there]
+        return changed
+    lacking = np.flatnonzero(np.logical_not(holds[:, node]))
+    changed = np.tile(row, (len(lacking), 1))
+    changed[:, slot] = lacking
+    return changed

@@ -16,22 +16,27 @@ from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.layout import Layout
 from placement.token_trace import TokenTrace
-from placement.traffic.copies import copies_of, packed
 from placement.traffic.expected import traffic_cost, weighted
-from placement.traffic.initial_partition import Start, groups_of, initial_start
+from placement.traffic.initial_partition import (
+    MAX_SUM,
+    SCALE,
+    Nodes,
+    Start,
+    carried,
+    groups_of,
+    initial_start,
+    used,
+    weights,
+    with_capacity,
+)
 from placement.traffic.knapsack import chosen
-from placement.traffic.local_search import Target, improve, is_small
-from placement.traffic.node_spread import spread_over_nodes
-from placement.traffic.problem import MAX_SUM, SCALE, Nodes, carried, tokens_of_experts, used, weights, with_capacity
+from placement.traffic.local_search import Target, improve, is_small, spread_over_nodes
 from placement.validation import check_capacity, check_slots
 
 LIMITS = (1.5, 1.0, 0.3)  # of the ceiling's distance from 1, for nodes
 HEATS = ((2e-4, 2e-5), (5e-5, 1e-5), (5e-5, 1e-5))  # cost per token, from and to, at each limit
-CARRIED = (
-    0.75,
-    0.6,
-)  # of a GPU's part, maximum load of a copy: hotter experts get more copies, which leaves fewer slots
-PROPOSALS = 80  # per expert and limit, times effort
+CARRIED = (0.75, 0.6)  # of a GPU's part, maximum load of a copy: hotter experts get more copies: fewer slots are left
+PROPOSALS = 80  # per expert and limit
 MAX_CEILING = 1e3
 ROUNDING = 1e-9
 
@@ -56,7 +61,6 @@ def minimise_traffic(
     rule: Dispatch,
     ceiling: float,
     seed: int = 0,
-    effort: int = 1,
     start: Ints | None = None,
     cost: Floats | None = None,
 ) -> Ints:
@@ -64,10 +68,10 @@ def minimise_traffic(
 
     Loads [layers, experts] decide the balance, the trace the traffic.  With a start that keeps the ceiling, the result
     never has more traffic; with `cost`, never more cost than without.  Under `nearest` copies lie on different nodes
-    where possible (`node_spread`), except in a start that is itself the answer.  Where nothing keeps the ceiling: the
+    where possible, except in a start that is itself the answer.  Where nothing keeps the ceiling: the
     most even placement found.
     """
-    RuleError.raise_for(_violations(tokens, trace, ceiling, effort))
+    RuleError.raise_for(_violations(tokens, trace, ceiling))
     check_capacity(experts=tokens.shape[1], layout=layout)
     if start is not None:
         check_slots(start, experts=tokens.shape[1], layout=layout)
@@ -78,7 +82,7 @@ def minimise_traffic(
         cost,
         weighted(cost, layout=layout),
         ceiling,
-        PROPOSALS * effort * tokens.shape[1],
+        PROPOSALS * tokens.shape[1],
         seed,
     )
     shares = np.ascontiguousarray(tokens / tokens.sum(axis=1, keepdims=True))
@@ -89,9 +93,7 @@ def minimise_traffic(
     others = [] if start is None else [start]
     if cost is not None:
         others.append(
-            minimise_traffic(
-                tokens, trace, layout=layout, rule=rule, ceiling=ceiling, seed=seed, effort=effort, start=start
-            )
+            minimise_traffic(tokens, trace, layout=layout, rule=rule, ceiling=ceiling, seed=seed, start=start)
         )
     for placement in others:
         _add(answers, placement, tokens, problem)
@@ -178,7 +180,8 @@ def _answers(loads: Floats, trace: Experts, problem: _Problem, layer: int) -> li
 
 def _front(loads: Floats, trace: Experts, start: Start, problem: _Problem, layer: int) -> list[Ints]:
     """One answer per limit, from one start."""
-    from placement.traffic.annealing import front  # noqa: PLC0415 - compiles on import
+    from placement.traffic import annealing  # noqa: PLC0415 - compiles on import
+    from placement.traffic.packing import copies_of, packed  # noqa: PLC0415 - likewise
 
     nodes, rule = problem.nodes, problem.rule
     home = with_capacity(start, loads, nodes)
@@ -187,17 +190,16 @@ def _front(loads: Floats, trace: Experts, start: Start, problem: _Problem, layer
     highest = float(problem.cost.sum(axis=0).max()) or 1.0
     scale = min(SCALE, MAX_SUM / len(trace))
     limits = np.array([[1 + part * (problem.ceiling - 1)] for part in LIMITS]) * nodes.shares
-    found = front(
-        trace,
-        *tokens_of_experts(trace, experts=len(loads)),
-        home,
+    found = annealing.front(
         # temperatures and the price of load assume costs around 1
-        weights(trace, home, start, problem.cost / highest, scale=scale, rule=rule),
-        loads,
-        start.least,
-        nodes.slots,
-        carried(home, start, loads, nodes, rule=rule),
-        used(home, start, nodes),
+        annealing.Cut.of(trace, home, weights(trace, home, start, problem.cost / highest, scale=scale, rule=rule)),
+        annealing.Nodes(
+            loads,
+            start.least,
+            nodes.slots,
+            carried(home, start, loads, nodes, rule=rule),
+            used(home, start, nodes),
+        ),
         limits,
         np.array(HEATS),
         scale * len(trace),
@@ -208,14 +210,10 @@ def _front(loads: Floats, trace: Experts, start: Start, problem: _Problem, layer
     return [row for row in rows if row is not None]
 
 
-def _violations(tokens: Floats, trace: TokenTrace, ceiling: float, effort: int) -> Iterator[Violation]:
+def _violations(tokens: Floats, trace: TokenTrace, ceiling: float) -> Iterator[Violation]:
     layers, experts = tokens.shape
     if trace.layers != layers or trace.experts_per_layer != experts:
-        yield (
-            ("trace",),
-            f"must be of {layers} layers with {experts} experts, got {trace.layers} with {trace.experts_per_layer}",
-        )
+        wanted, got = f"{layers} layers with {experts} experts", f"{trace.layers} with {trace.experts_per_layer}"
+        yield ("trace",), f"must be of {wanted}, got {got}"
     if not 1 <= ceiling <= MAX_CEILING:
         yield ("max_imbalance",), f"must be from 1 to {MAX_CEILING:g}, got {ceiling:g}"
-    if effort < 1:
-        yield ("effort",), f"must be at least 1, got {effort}"

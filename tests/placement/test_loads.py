@@ -13,7 +13,6 @@ def test_one_window_may_leave_its_dimension_out() -> None:
     loads = ExpertLoads.of([[1, 3], [2, 2]])
     assert loads.tokens.shape == (1, 2, 2)
     assert (loads.windows, loads.experts, loads.layers, loads.hidden_layers) == (1, 2, (0, 1), 2)
-    assert loads.shares.tolist() == [[0.25, 0.75], [0.5, 0.5]]
 
 
 def test_windows_add_up() -> None:

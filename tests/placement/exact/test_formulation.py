@@ -8,8 +8,7 @@ import numpy as np
 from fleet.solvers import Deadline, Limits
 from placement.exact import assignment, pattern_model
 from placement.exact.assignment import AssignmentModel, Case, least_max_load
-from placement.exact.gpu_patterns import list_patterns
-from placement.exact.pattern_model import PatternModel, within_ceiling
+from placement.exact.pattern_model import PatternModel, list_patterns, within_ceiling
 from placement.exact.program import Program
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "explanation" / "placement" / "exact.md"

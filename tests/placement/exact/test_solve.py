@@ -1,5 +1,8 @@
 """The exact placement: against an exhaustive search, between solvers and formulations, and at its time limit."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,10 +12,9 @@ from fleet.documents import RuleError
 from fleet.solvers import Deadline, Limits, Solver, SolveStatus
 from placement.arrays import Floats, Ints
 from placement.bounds import lower_bound
-from placement.exact import incumbent, solve_exact
+from placement.exact import Certificate, incumbent, solve_exact
 from placement.exact.assignment import AssignmentModel, Case, least_max_load
-from placement.exact.gpu_patterns import list_patterns
-from placement.exact.pattern_model import lowest_ceiling
+from placement.exact.pattern_model import list_patterns, lowest_ceiling
 from placement.imbalance import imbalance
 from placement.layout import Layout
 from placement.validation import check_slots
@@ -21,6 +23,36 @@ from tests.placement.exact.oracles import every_placement
 LIMITS = Limits(time_limit_s=60.0)
 EIGHT = np.array([[600.0, 560, 120, 120, 20, 10, 10, 10]])
 MILLIONTH = 1e-6
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A result of `solve_exact`, with means over its layers."""
+
+    expert_of_slot: Ints
+    layers: tuple[Certificate, ...]
+
+    @property
+    def imbalance(self) -> float:
+        return float(np.mean([layer.value for layer in self.layers]))
+
+    @property
+    def bound(self) -> float:
+        return float(np.mean([layer.bound for layer in self.layers]))
+
+    @property
+    def gap(self) -> float:
+        return (self.imbalance - self.bound) / self.imbalance
+
+    @property
+    def status(self) -> SolveStatus:
+        proven = all(layer.status is SolveStatus.OPTIMAL for layer in self.layers)
+        return SolveStatus.OPTIMAL if proven else SolveStatus.FEASIBLE
+
+
+def solved(tokens: Floats, **how: Any) -> Solved:
+    found = solve_exact(tokens, **how)
+    return Solved(found.expert_of_slot, found.layers)
 
 
 def any_placement(tokens: Floats, layout: Layout) -> Ints:
@@ -54,7 +86,7 @@ def cases(draw: st.DrawFn) -> tuple[Floats, Layout]:
 @settings(max_examples=30, deadline=None)
 def test_the_result_is_the_best_of_all_placements(case: tuple[Floats, Layout], solver: Solver) -> None:
     tokens, layout = case
-    found = solve_exact(tokens, layout=layout, limits=LIMITS, solver=solver, start=any_placement(tokens, layout))
+    found = solved(tokens, layout=layout, limits=LIMITS, solver=solver, start=any_placement(tokens, layout))
     tried = (
         imbalance(one, tokens, layout=layout).mean for one in every_placement(experts=tokens.shape[1], layout=layout)
     )
@@ -112,7 +144,7 @@ def test_the_result_and_the_bound_are_never_worse_than_those_of_the_search(
 ) -> None:
     loads, layout = np.array([tokens], dtype=np.float64), Layout.even(slots=size[0], gpus=size[1], nodes=1)
     searched = imbalance(incumbent(loads, layout=layout), loads, layout=layout).mean
-    exact = solve_exact(loads, layout=layout, limits=LIMITS)
+    exact = solved(loads, layout=layout, limits=LIMITS)
     assert exact.bound <= exact.imbalance <= searched
     assert lower_bound(loads, layout=layout)[0] <= exact.imbalance * (1 + MILLIONTH)
     assert searched <= 1.01 * exact.imbalance
@@ -121,14 +153,14 @@ def test_the_result_and_the_bound_are_never_worse_than_those_of_the_search(
 def test_a_gap_that_is_good_enough_ends_the_search() -> None:
     layout = Layout.even(slots=16, gpus=8, nodes=1)
     start = np.array([[0, 1, 0, 1, 0, 1, 0, 2, 0, 3, 1, 4, 1, 5, 6, 7]])
-    near = solve_exact(EIGHT, layout=layout, limits=Limits(time_limit_s=60.0, relative_gap=0.1), start=start)
+    near = solved(EIGHT, layout=layout, limits=Limits(time_limit_s=60.0, relative_gap=0.1), start=start)
     assert near.status is SolveStatus.OPTIMAL
     assert near.bound <= 1.0851 <= near.imbalance + 1e-4
     assert near.gap <= 0.1
 
 
 def test_the_eight_expert_example_reaches_the_published_optimum() -> None:
-    best = solve_exact(EIGHT, layout=Layout.even(slots=16, gpus=8, nodes=1), limits=LIMITS)
+    best = solved(EIGHT, layout=Layout.even(slots=16, gpus=8, nodes=1), limits=LIMITS)
     assert best.imbalance == pytest.approx(1.0851, abs=5e-5)
     assert best.gap <= 2 * MILLIONTH
 
@@ -136,10 +168,8 @@ def test_the_eight_expert_example_reaches_the_published_optimum() -> None:
 def test_each_layer_is_placed_for_its_own_loads() -> None:
     layout = Layout.even(slots=6, gpus=3, nodes=1)
     tokens = np.array([[90.0, 30, 20, 10], [10.0, 20, 30, 90]])
-    both = solve_exact(tokens, layout=layout, limits=LIMITS, start=any_placement(tokens, layout))
-    alone = [
-        solve_exact(row[None], layout=layout, limits=LIMITS, start=any_placement(row[None], layout)) for row in tokens
-    ]
+    both = solved(tokens, layout=layout, limits=LIMITS, start=any_placement(tokens, layout))
+    alone = [solved(row[None], layout=layout, limits=LIMITS, start=any_placement(row[None], layout)) for row in tokens]
     assert [layer.value for layer in both.layers] == pytest.approx([one.imbalance for one in alone])
     assert both.layers[0].value == pytest.approx(both.layers[1].value)
     assert both.imbalance == pytest.approx(np.mean([layer.value for layer in both.layers]))
@@ -151,7 +181,7 @@ def test_at_the_time_limit_the_start_and_a_proven_bound_remain(solver: Solver) -
     tokens = np.array([[1000 / (1 + place) ** 0.6 for place in range(32)]])
     start = np.array([[gpu * 4 + slot if slot < 4 else (gpu * 4 + 8) % 32 for gpu in range(8) for slot in range(5)]])
     check_slots(start, experts=32, layout=layout)
-    found = solve_exact(tokens, layout=layout, limits=Limits(time_limit_s=0.6), solver=solver, start=start)
+    found = solved(tokens, layout=layout, limits=Limits(time_limit_s=0.6), solver=solver, start=start)
     assert found.status is SolveStatus.FEASIBLE
     assert 1 <= found.bound <= found.imbalance <= imbalance(start, tokens, layout=layout).mean
     assert found.gap > 0
@@ -161,24 +191,24 @@ def test_cbc_stopped_during_preprocessing_proves_nothing() -> None:
     layout = Layout.even(slots=40, gpus=8, nodes=1)
     tokens = np.array([[1000 / (1 + place) ** 0.6 for place in range(32)]])
     start = np.array([[gpu * 4 + slot if slot < 4 else (gpu * 4 + 8) % 32 for gpu in range(8) for slot in range(5)]])
-    found = solve_exact(tokens, layout=layout, limits=Limits(time_limit_s=0.05), solver=Solver.CBC, start=start)
+    found = solved(tokens, layout=layout, limits=Limits(time_limit_s=0.05), solver=Solver.CBC, start=start)
     assert (found.status, found.bound) == (SolveStatus.FEASIBLE, 1.0)
 
 
 def test_an_even_start_needs_no_program() -> None:
     layout = Layout.even(slots=4, gpus=2, nodes=1)
     tokens = np.array([[3.0, 1.0, 1.0, 3.0]])
-    found = solve_exact(tokens, layout=layout, limits=Limits(time_limit_s=1e-3), start=np.array([[0, 1, 2, 3]]))
+    found = solved(tokens, layout=layout, limits=Limits(time_limit_s=1e-3), start=np.array([[0, 1, 2, 3]]))
     assert (found.status, found.imbalance, found.bound) == (SolveStatus.OPTIMAL, 1.0, 1.0)
 
 
 def test_a_start_that_no_engine_may_load_is_refused() -> None:
     layout = Layout.even(slots=4, gpus=2, nodes=1)
     with pytest.raises(RuleError, match="twice on one GPU"):
-        solve_exact(np.array([[3.0, 1.0]]), layout=layout, limits=LIMITS, start=np.array([[0, 0, 1, 1]]))
+        solved(np.array([[3.0, 1.0]]), layout=layout, limits=LIMITS, start=np.array([[0, 0, 1, 1]]))
 
 
 def test_a_program_too_large_to_build_is_refused() -> None:
     layout = Layout.even(slots=288, gpus=32, nodes=4)
     with pytest.raises(RuleError, match="slots: experts times copies times GPUs must be at most 200,000"):
-        solve_exact(np.ones((1, 256)), layout=layout, limits=LIMITS)
+        solved(np.ones((1, 256)), layout=layout, limits=LIMITS)

@@ -12,7 +12,8 @@ from fleet.documents import RuleError
 from fleet.errors import DocumentError
 from fleetwright.engines.placement_file import MapShape, parse
 from placement.arrays import Ints
-from placement.formats import Engine, EnginePlacement, read_loaded, read_loads, trtllm_yaml, write_for
+from placement.formats import Engine, read_loaded, read_loads
+from placement.formats.engine_writers import WRITERS, EnginePlacement
 from placement.formats.torch_files import read_torch
 from placement.layout import Layout
 from placement.loads import ExpertLoads
@@ -48,7 +49,7 @@ GOLDEN = {
 
 @pytest.mark.parametrize("engine", Engine)
 def test_the_file_is_this_to_the_letter(engine: Engine) -> None:
-    assert write_for(engine, SMALL) == GOLDEN[engine]
+    assert WRITERS[engine](SMALL) == GOLDEN[engine]
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def _row(rng: np.random.Generator, *, experts: int, gpus: int, per_gpu: int) -> 
 def test_sglang_loads_its_file_with_a_row_for_every_layer(case: Case) -> None:
     placed = case.placed
     rows = sglang_loads(
-        write_for(Engine.SGLANG, placed),
+        WRITERS[Engine.SGLANG](placed),
         layers=placed.hidden_layers,
         experts=placed.experts,
         redundant=placed.layout.slots - placed.experts,
@@ -95,10 +96,10 @@ def test_sglang_loads_its_file_with_a_row_for_every_layer(case: Case) -> None:
     assert [rows[layer] for layer in placed.layers] == placed.expert_of_slot.tolist()
 
 
-@given(cases(), st.integers(0, 8))
-def test_trtllm_loads_its_file_by_the_layers_own_numbers(case: Case, updates: int) -> None:
+@given(cases())
+def test_trtllm_loads_its_file_by_the_layers_own_numbers(case: Case) -> None:
     placed = case.placed
-    text = trtllm_yaml(placed, layer_updates_per_iter=updates)
+    text = WRITERS[Engine.TRTLLM](placed)
     rows = trtllm_loads(text, layers=list(placed.layers), experts=placed.experts, ep_size=placed.layout.gpus)
     assert rows == placed.expert_of_slot.tolist()
 
@@ -106,7 +107,7 @@ def test_trtllm_loads_its_file_by_the_layers_own_numbers(case: Case, updates: in
 @given(cases())
 def test_ascend_loads_its_file_layer_after_layer(case: Case) -> None:
     placed = case.placed
-    text = write_for(Engine.ASCEND, placed)
+    text = WRITERS[Engine.ASCEND](placed)
     rows = ascend_loads(text, moe_layers=len(placed.layers), experts=placed.experts, ep_size=placed.layout.gpus)
     assert rows == placed.expert_of_slot.tolist()
 
@@ -115,12 +116,12 @@ def test_ascend_loads_its_file_layer_after_layer(case: Case) -> None:
 def test_the_vllm_plug_in_reads_its_file(case: Case) -> None:
     placed = case.placed
     shape = MapShape(len(placed.layers), placed.experts, placed.layout.slots, placed.layout.gpus)
-    assert (parse(write_for(Engine.VLLM, placed).encode(), shape=shape) == placed.expert_of_slot).all()
+    assert (parse(WRITERS[Engine.VLLM](placed).encode(), shape=shape) == placed.expert_of_slot).all()
 
 
 @given(cases(), st.sampled_from(Engine))
 def test_what_an_engine_was_given_reads_back_as_loaded(case: Case, engine: Engine) -> None:
-    data = write_for(engine, case.placed).encode()
+    data = WRITERS[engine](case.placed).encode()
     found = read_loaded(data, name="current", loads=case.loads, layout=case.placed.layout)
     assert (found.expert_of_slot == case.placed.expert_of_slot).all()
     assert (found.layers, found.hidden_layers) == (case.placed.layers, case.placed.hidden_layers)
@@ -132,20 +133,14 @@ def test_slots_that_are_uneven_are_refused_for_every_engine(engine: Engine) -> N
         np.array([[0, 1, 2, 0, 1]]), layout=Layout.of(node_of_gpu=[0, 0], slots_of_gpu=[3, 2]), experts=3
     )
     with pytest.raises(RuleError, match=f"gpu_slots: must be equal on every GPU for {engine}, got 2 to 3"):
-        write_for(engine, uneven)
+        WRITERS[engine](uneven)
 
 
 def test_ascend_refuses_an_expert_twice_on_a_device_and_others_do_not() -> None:
     repeated = EnginePlacement.of(np.array([[0, 0, 1, 2]]), layout=Layout.even(slots=4, gpus=2, nodes=1), experts=3)
     with pytest.raises(RuleError, match=r"physical_to_logical_map\[0\]: must not hold an expert twice on GPU 0"):
-        write_for(Engine.ASCEND, repeated)
-    assert json.loads(write_for(Engine.SGLANG, repeated)) == {"physical_to_logical_map": [[0, 0, 1, 2]]}
-
-
-@pytest.mark.parametrize("updates", [-1, 1001])
-def test_layer_updates_out_of_range_are_refused(updates: int) -> None:
-    with pytest.raises(RuleError, match="layer_updates_per_iter: must be from 0"):
-        trtllm_yaml(SMALL, layer_updates_per_iter=updates)
+        WRITERS[Engine.ASCEND](repeated)
+    assert json.loads(WRITERS[Engine.SGLANG](repeated)) == {"physical_to_logical_map": [[0, 0, 1, 2]]}
 
 
 @pytest.mark.parametrize(

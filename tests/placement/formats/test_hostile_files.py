@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fleet.documents import RuleError
 from fleet.errors import DocumentError
 from placement.formats import read_loads
-from placement.formats.archives import MAX_UNPACKED_BYTES
+from placement.formats.arrays import MAX_UNPACKED_BYTES
 from placement.formats.torch_files import read_torch
 from tests.placement.formats.files import data_file, npz, torch_zip
 

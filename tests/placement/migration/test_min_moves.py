@@ -12,7 +12,8 @@ from placement.balance import balanced
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.migration import minimise_moves, moved_copies, moved_per_layer
+from placement.migration import minimise_moves, moved_copies, relabelled
+from placement.migration.knapsack import SLACK
 from placement.validation import check_slots
 from tests.placement.migration.placements import drifted, fewest, loads, placement
 
@@ -39,44 +40,33 @@ def test_is_the_minimum_on_layers_small_enough_for_exhaustive_search(layout: Lay
             continue
         plan = balanced(tokens, layout=layout)
         found = minimise_moves(before, tokens, layout=layout, rule=rule, ceiling=ceiling, width=64, plan=plan)
-        assert found.reached
-        assert found.moves == best
+        assert imbalance(found, tokens, layout=layout, rule=rule).mean <= ceiling + SLACK
+        assert moved_copies(before, found, layout=layout) == best
         asked += 1
     assert asked >= 8
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.floats(1.0, 1.4), st.sampled_from(RULES), st.none() | st.integers(0, 30))
-def test_is_legal_and_reports_its_moves(seed: int, ceiling: float, rule: Dispatch, max_moves: int | None) -> None:
+def test_is_legal_and_never_less_even(seed: int, ceiling: float, rule: Dispatch, max_moves: int | None) -> None:
     rng = np.random.default_rng(seed)
     tokens, before = loads(rng, layers=3, experts=32), placement(rng, layers=3, experts=32, layout=LARGER)
-    found = minimise_moves(
-        before,
-        tokens,
-        layout=LARGER,
-        rule=rule,
-        ceiling=ceiling,
-        max_moves=max_moves,
-        plan=balanced(tokens, layout=LARGER),
-    )
-    check_slots(found.expert_of_slot, experts=32, layout=LARGER)
-    assert max_moves is None or found.moves <= max_moves
-    assert found.moves == moved_copies(before, found.expert_of_slot, layout=LARGER)
-    assert found.moved.tolist() == moved_per_layer(before, found.expert_of_slot, layout=LARGER).tolist()
-    after = imbalance(found.expert_of_slot, tokens, layout=LARGER, rule=rule)
-    assert found.after.per_layer == pytest.approx(after.per_layer)
-    assert found.after.mean <= found.before.mean + 1e-9
-    assert found.reached == (after.mean <= ceiling + 1e-9)
+    plan = balanced(tokens, layout=LARGER)
+    found = minimise_moves(before, tokens, layout=LARGER, rule=rule, ceiling=ceiling, max_moves=max_moves, plan=plan)
+    check_slots(found, experts=32, layout=LARGER)
+    assert max_moves is None or moved_copies(before, found, layout=LARGER) <= max_moves
+    assert (found != before).sum() == moved_copies(before, found, layout=LARGER)
+    now, after = (imbalance(placed, tokens, layout=LARGER, rule=rule).mean for placed in (before, found))
+    assert after <= now + 1e-9
 
 
 def test_moves_nothing_within_the_ceiling() -> None:
     rng = np.random.default_rng(1)
     tokens, before = loads(rng, layers=4, experts=32), placement(rng, layers=4, experts=32, layout=LARGER)
     first = minimise_moves(before, tokens, layout=LARGER, ceiling=1.1)
-    again = minimise_moves(first.expert_of_slot, tokens, layout=LARGER, ceiling=1.1)
-    assert first.moves > 0
-    assert again.moves == 0
-    assert again.expert_of_slot.tolist() == first.expert_of_slot.tolist()
+    again = minimise_moves(first, tokens, layout=LARGER, ceiling=1.1)
+    assert moved_copies(before, first, layout=LARGER) > 0
+    assert again.tolist() == first.tolist()
 
 
 def test_moves_far_less_than_a_new_plan() -> None:
@@ -85,9 +75,10 @@ def test_moves_far_less_than_a_new_plan() -> None:
     before = balanced(tokens, layout=LARGER)
     later = drifted(rng, tokens)
     found = minimise_moves(before, later, layout=LARGER, ceiling=1.05)
-    assert found.reached
-    assert found.before.mean > 1.1
-    assert found.moves < found.full_plan_moves / 3
+    assert imbalance(found, later, layout=LARGER).mean <= 1.05 + SLACK
+    assert imbalance(before, later, layout=LARGER).mean > 1.1
+    full = relabelled(balanced(later, layout=LARGER), before, layout=LARGER)
+    assert moved_copies(before, found, layout=LARGER) < moved_copies(before, full, layout=LARGER) / 3
 
 
 def test_layers_share_one_budget() -> None:
@@ -98,18 +89,17 @@ def test_layers_share_one_budget() -> None:
     later = tokens.copy()
     later[:2] = drifted(rng, tokens[:2], by=0.6)
     found = minimise_moves(before, later, layout=LARGER, ceiling=1.03)
-    assert found.reached
-    assert found.moved[2:].sum() == 0
-    assert (found.after.per_layer[:2] > 1.03).all()
+    after = imbalance(found, later, layout=LARGER)
+    assert after.mean <= 1.03 + SLACK
+    assert (found[2:] == before[2:]).all()
+    assert (after.per_layer[:2] > 1.03).all()
 
 
 def test_more_moves_never_make_it_less_even() -> None:
     rng = np.random.default_rng(4)
     tokens, before = loads(rng, layers=3, experts=32), placement(rng, layers=3, experts=32, layout=LARGER)
-    means = [
-        minimise_moves(before, tokens, layout=LARGER, ceiling=1.0, max_moves=moves).after.mean
-        for moves in range(0, 30, 3)
-    ]
+    found = [minimise_moves(before, tokens, layout=LARGER, ceiling=1.0, max_moves=moves) for moves in range(0, 30, 3)]
+    means = [imbalance(placed, tokens, layout=LARGER).mean for placed in found]
     assert means == sorted(means, reverse=True)
     assert means[-1] < means[0]
 
@@ -121,8 +111,9 @@ def test_reaches_whatever_the_full_plan_reaches() -> None:
     plan = balanced(tokens, layout=LARGER)
     ceiling = imbalance(plan, tokens, layout=LARGER).mean
     found = minimise_moves(before, tokens, layout=LARGER, ceiling=ceiling, plan=plan, width=1)
-    assert found.reached
-    assert found.moves <= found.full_plan_moves
+    assert imbalance(found, tokens, layout=LARGER).mean <= ceiling + SLACK
+    full = relabelled(plan, before, layout=LARGER)
+    assert moved_copies(before, found, layout=LARGER) <= moved_copies(before, full, layout=LARGER)
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.documents import RuleError
 from placement.arrays import Floats, Ints
 from placement.dispatch import Dispatch, gpu_loads
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.migration import moved_copies, moved_per_layer, relabelled
+from placement.migration import moved_copies, relabelled
 from placement.migration.assignment import assigned
-from placement.migration.moves import in_kept_slots
+from placement.migration.moves import in_kept_slots, moved_per_layer
 from placement.validation import check_slots
 from tests.placement.migration.placements import loads, placement
 
@@ -55,41 +54,19 @@ def test_a_renumbered_plan_moves_nothing() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.integers(0, 10**6),
-    st.sampled_from([SIX, UNLIKE]),
-    st.sampled_from([Dispatch.EQUAL, Dispatch.NEAREST]),
-    st.booleans(),
-)
-def test_keeps_the_plan_equivalent(seed: int, layout: Layout, rule: Dispatch, keep_nodes: bool) -> None:  # noqa: FBT001
+@given(st.integers(0, 10**6), st.sampled_from([SIX, UNLIKE]), st.sampled_from([Dispatch.EQUAL, Dispatch.NEAREST]))
+def test_keeps_the_plan_equivalent(seed: int, layout: Layout, rule: Dispatch) -> None:
     rng = np.random.default_rng(seed)
     plan, current = (placement(rng, layers=3, experts=10, layout=layout) for _ in range(2))
     tokens = loads(rng, layers=3, experts=10)
-    found = relabelled(plan, current, layout=layout, rule=rule, keep_nodes=keep_nodes)
+    found = relabelled(plan, current, layout=layout, rule=rule)
     check_slots(found, experts=10, layout=layout)
     planned = imbalance(plan, tokens, layout=layout, rule=rule).per_layer
     assert imbalance(found, tokens, layout=layout, rule=rule).per_layer == pytest.approx(planned)
     assert moved_copies(current, found, layout=layout) <= moved_copies(current, plan, layout=layout)
-    if keep_nodes or rule is Dispatch.NEAREST:
+    if rule is Dispatch.NEAREST:
         assert _by_node(found, tokens, layout, rule) == pytest.approx(_by_node(plan, tokens, layout, rule))
         assert _together(found, layout) == _together(plan, layout)
-
-
-def test_nodes_of_other_places_stay_apart() -> None:
-    rng = np.random.default_rng(3)
-    current = placement(rng, layers=4, experts=20, layout=SIX)
-    plan = np.roll(current, 8, axis=1)  # every node's content one node further
-    free = relabelled(plan, current, layout=SIX, keep_nodes=True)
-    held = relabelled(plan, current, layout=SIX, keep_nodes=True, place_of_node=[0, 0, 1])
-    assert moved_copies(current, free, layout=SIX) == 0
-    assert moved_copies(current, held, layout=SIX) > 0
-    assert (np.sort(held[:, 16:], axis=1) == np.sort(plan[:, 16:], axis=1)).all()
-
-
-def test_places_are_one_per_node() -> None:
-    current = placement(np.random.default_rng(4), layers=1, experts=20, layout=SIX)
-    with pytest.raises(RuleError, match="place_of_node"):
-        relabelled(current, current, layout=SIX, keep_nodes=True, place_of_node=[0])
 
 
 @settings(max_examples=40, deadline=None)

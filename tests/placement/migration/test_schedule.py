@@ -13,8 +13,9 @@ from placement.balance import balanced
 from placement.dispatch import Dispatch
 from placement.imbalance import imbalance
 from placement.layout import Layout
-from placement.migration import Batch, Links, Schedule, minimise_moves, moved_copies, schedule_moves
+from placement.migration import Links, minimise_moves, moved_copies, schedule_moves
 from placement.migration.moves import in_kept_slots
+from placement.migration.schedule import Batch, Schedule
 from placement.validation import check_slots
 from tests.placement.migration.placements import drifted, loads, placement
 
@@ -29,12 +30,12 @@ def _planned(before: Ints, after: Ints, tokens: Floats, *, copies: int = 4, link
     )
 
 
-def _walked(before: Ints, schedule: Schedule) -> list[tuple[Ints, Batch]]:
+def _walked(before: Ints, after: Ints, schedule: Schedule) -> list[tuple[Ints, Batch]]:
     """The placement before each batch."""
     row, seen = before.copy(), []
     for batch in schedule.batches:
         seen.append((row.copy(), batch))
-        row[batch.layer, list(batch.slots)] = batch.experts
+        row[batch.layer, list(batch.slots)] = after[batch.layer, list(batch.slots)]
     return seen
 
 
@@ -48,7 +49,7 @@ def test_reaches_the_target_through_legal_placements(seed: int, copies: int) -> 
     schedule = _planned(before, after, tokens, copies=copies)
     row = before.copy()
     for batch in schedule.batches:
-        row[batch.layer, list(batch.slots)] = batch.experts
+        row[batch.layer, list(batch.slots)] = after[batch.layer, list(batch.slots)]
         check_slots(row, experts=18, layout=LAYOUT)
         assert batch.mean_imbalance == pytest.approx(imbalance(row, tokens, layout=LAYOUT).mean)
     assert row.tolist() == after.tolist()
@@ -61,9 +62,9 @@ def test_copies_come_from_live_ones_and_no_expert_is_ever_away(seed: int) -> Non
     rng = np.random.default_rng(seed)
     before, after = (placement(rng, layers=2, experts=18, layout=LAYOUT) for _ in range(2))
     after = in_kept_slots(after, before, layout=LAYOUT)
-    for row, batch in _walked(before, _planned(before, after, loads(rng, layers=2, experts=18))):
+    for row, batch in _walked(before, after, _planned(before, after, loads(rng, layers=2, experts=18))):
         live = row[batch.layer]
-        for expert, source in zip(batch.experts, batch.sources, strict=True):
+        for expert, source in zip(after[batch.layer, list(batch.slots)], batch.sources, strict=True):
             assert expert in live[LAYOUT.gpu_of_slot == source]
         kept = np.delete(live, list(batch.slots))
         away = set(live.tolist()) - set(kept.tolist())
@@ -103,11 +104,12 @@ def test_every_batch_of_a_small_migration_makes_it_more_even() -> None:
     before = balanced(tokens, layout=LAYOUT)
     later = drifted(rng, tokens)
     found = minimise_moves(before, later, layout=LAYOUT, ceiling=1.05)
-    schedule = _planned(before, found.expert_of_slot, later, copies=24)
-    means = [found.before.mean, *(batch.mean_imbalance for batch in schedule.batches)]
+    schedule = _planned(before, found, later, copies=24)
+    now, after = (imbalance(placed, later, layout=LAYOUT).mean for placed in (before, found))
+    means = [now, *(batch.mean_imbalance for batch in schedule.batches)]
     assert len(means) > 6
-    assert all(after <= before + 1e-12 for before, after in itertools.pairwise(means))
-    assert means[-1] == pytest.approx(found.after.mean)
+    assert all(later <= earlier + 1e-12 for earlier, later in itertools.pairwise(means))
+    assert means[-1] == pytest.approx(after)
 
 
 def test_batches_that_gain_most_per_second_go_first() -> None:

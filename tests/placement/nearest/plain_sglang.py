@@ -27,7 +27,7 @@ def deal(copies: list[int], gpus: int, generator: random.Random) -> list[int]:
     return cards
 
 
-def choices(expert_of_slot: Ints, *, experts: int, layout: Layout, shared: bool) -> Ints:
+def choices(expert_of_slot: Ints, *, experts: int, layout: Layout) -> Ints:
     """[layers, experts, GPUs]: each GPU goes through all layers with its own generator."""
     found = np.empty((len(expert_of_slot), experts, layout.gpus), np.int64)
     for gpu in range(layout.gpus):
@@ -37,7 +37,7 @@ def choices(expert_of_slot: Ints, *, experts: int, layout: Layout, shared: bool)
                 copies = np.flatnonzero(row == expert).tolist()
                 mine = near(copies, gpu, layout)
                 far = [other for other in range(layout.gpus) if near(copies, other, layout) is None]
-                if far and (mine is None or shared):
+                if far and mine is None:
                     cards = dict(zip(far, deal(copies, len(far), generator), strict=True))
                     mine = cards.get(gpu, mine)
                 assert mine is not None

@@ -11,19 +11,18 @@ from bench.expert_loads import synthetic
 from fleet.documents import RuleError
 from placement.arrays import Ints
 from placement.balance import balanced
-from placement.dispatch import Dispatch, gpu_loads
+from placement.dispatch import Dispatch
 from placement.formats.engine_writers import EnginePlacement, sglang_json
 from placement.imbalance import imbalance
 from placement.layout import Layout
 from placement.nearest import (
-    Draws,
     balanced_for_sglang,
     balanced_nearest,
     engine_choices,
     engine_imbalance,
     engine_loads,
 )
-from placement.nearest.sglang_rng import words
+from placement.nearest.sglang_dispatch import words
 from placement.validation import check_slots, contiguous, copies
 from tests.placement.nearest.plain_sglang import choices
 
@@ -42,11 +41,11 @@ def maps(draw: st.DrawFn) -> tuple[Ints, int, Layout]:
 
 
 @settings(max_examples=80, deadline=None)
-@given(maps(), st.sampled_from(Draws))
-def test_choices_are_those_of_the_plain_rule(case: tuple[Ints, int, Layout], draws: Draws) -> None:
+@given(maps())
+def test_choices_are_those_of_the_plain_rule(case: tuple[Ints, int, Layout]) -> None:
     expert_of_slot, experts, layout = case
-    found = engine_choices(expert_of_slot, experts=experts, layout=layout, draws=draws)
-    plain = choices(expert_of_slot, experts=experts, layout=layout, shared=draws is Draws.SHARED)
+    found = engine_choices(expert_of_slot, experts=experts, layout=layout)
+    plain = choices(expert_of_slot, experts=experts, layout=layout)
     assert (found == plain).all()
 
 
@@ -59,7 +58,7 @@ def test_many_copies_draw_as_the_interpreter_does(copies_of_first: int) -> None:
     _, row = np.unique(row, return_inverse=True)
     rows, experts = np.stack([row, row]), int(row.max()) + 1
     found = engine_choices(rows, experts=experts, layout=layout)
-    assert (found == choices(rows, experts=experts, layout=layout, shared=False)).all()
+    assert (found == choices(rows, experts=experts, layout=layout)).all()
 
 
 def test_dense_layers_take_their_part_of_the_draws() -> None:
@@ -69,7 +68,7 @@ def test_dense_layers_take_their_part_of_the_draws() -> None:
     dense = contiguous(layers=2, experts=16, layout=layout)
     whole = np.stack([dense[0], moe[0], dense[1], moe[1]])
     found = engine_choices(moe, experts=16, layout=layout, layers=(1, 3))
-    assert (found == choices(whole, experts=16, layout=layout, shared=False)[[1, 3]]).all()
+    assert (found == choices(whole, experts=16, layout=layout)[[1, 3]]).all()
 
 
 def test_dense_layers_are_those_that_the_file_holds() -> None:
@@ -78,7 +77,7 @@ def test_dense_layers_are_those_that_the_file_holds() -> None:
     placed = EnginePlacement.of(moe, layout=layout, experts=16, layers=(1, 3), hidden_layers=5)
     loaded = np.array(json.loads(sglang_json(placed))["physical_to_logical_map"])
     found = engine_choices(moe, experts=16, layout=layout, layers=(1, 3))
-    assert (found == choices(loaded, experts=16, layout=layout, shared=False)[[1, 3]]).all()
+    assert (found == choices(loaded, experts=16, layout=layout)[[1, 3]]).all()
 
 
 @settings(max_examples=40, deadline=None)
@@ -88,17 +87,6 @@ def test_no_token_is_lost(case: tuple[Ints, int, Layout]) -> None:
     tokens = np.random.default_rng(1).uniform(1, 9, (len(expert_of_slot), experts))
     loads = engine_loads(expert_of_slot, tokens, layout=layout)
     assert loads.sum(axis=1) == pytest.approx(tokens.sum(axis=1))
-
-
-def test_shared_draws_follow_the_average_within_one_gpu_of_each_copy() -> None:
-    tokens = synthetic("deepseek-v3", seed=4).tokens[:12]
-    layout = Layout.even(slots=288, gpus=32, nodes=4)
-    plan = balanced_nearest(tokens, layout=layout)
-    found = engine_loads(plan, tokens, layout=layout, draws=Draws.SHARED)
-    average = gpu_loads(plan, tokens, layout=layout, rule=Dispatch.NEAREST)
-    several = copies(plan, experts=256) > 1
-    at_most = np.array([(tokens[row] * several[row])[plan[row].reshape(32, -1)].sum(axis=1) for row in range(12)]) / 32
-    assert (np.abs(found - average) <= at_most * (1 + 1e-9)).all()
 
 
 def test_where_slots_allow_hardly_anything_is_drawn() -> None:
@@ -140,15 +128,15 @@ def test_a_plan_with_draws_is_balanced_in_whole_numbers() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(maps(), st.sampled_from(Draws))
-def test_balanced_maps_are_legal_and_never_worse(case: tuple[Ints, int, Layout], draws: Draws) -> None:
+@given(maps())
+def test_balanced_maps_are_legal_and_never_worse(case: tuple[Ints, int, Layout]) -> None:
     expert_of_slot, experts, layout = case
     tokens = np.random.default_rng(2).lognormal(0, 2, (len(expert_of_slot), experts))
-    found = balanced_for_sglang(expert_of_slot, tokens, layout=layout, draws=draws)
+    found = balanced_for_sglang(expert_of_slot, tokens, layout=layout)
     check_slots(found, experts=experts, layout=layout)
     assert (copies(found, experts=experts) == copies(expert_of_slot, experts=experts)).all()
-    before = engine_imbalance(expert_of_slot, tokens, layout=layout, draws=draws).mean
-    assert engine_imbalance(found, tokens, layout=layout, draws=draws).mean <= before
+    before = engine_imbalance(expert_of_slot, tokens, layout=layout).mean
+    assert engine_imbalance(found, tokens, layout=layout).mean <= before
 
 
 def test_words_that_do_not_suffice_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:

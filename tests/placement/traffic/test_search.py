@@ -15,7 +15,7 @@ from placement.imbalance import imbalance
 from placement.layout import Layout
 from placement.token_trace import TokenTrace
 from placement.traffic import minimise_traffic, remote_nodes, traffic_cost
-from placement.traffic.node_spread import spread_over_nodes, together
+from placement.traffic.local_search import spread_over_nodes, together
 from placement.validation import check_slots
 from tests.placement.traffic.instances import Instance, instance, instances
 
@@ -105,9 +105,10 @@ def grouped(count: int) -> TokenTrace:
     return TokenTrace.of(np.array(rows)[:, np.newaxis], experts_per_layer=16)
 
 
-def test_keeps_experts_of_one_topic_together() -> None:
+def test_keeps_experts_of_one_topic_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("placement.traffic.search.PROPOSALS", 1600)
     trace, layout = grouped(400), Layout.even(slots=16, gpus=8, nodes=4)
-    found = minimise_traffic(trace.loads(), trace, layout=layout, rule=Dispatch.EQUAL, ceiling=1.6, effort=20)
+    found = minimise_traffic(trace.loads(), trace, layout=layout, rule=Dispatch.EQUAL, ceiling=1.6)
     assert remote_nodes(found, trace, layout=layout, rule=Dispatch.EQUAL)[0] == pytest.approx(3 / 4)
 
 
@@ -205,8 +206,6 @@ def test_refuses_inconsistent_input() -> None:
     good: dict[str, Any] = {"layout": case.layout, "rule": Dispatch.EQUAL}
     with pytest.raises(RuleError, match=r"max_imbalance.*from 1 to"):
         minimise_traffic(case.tokens, case.trace, ceiling=0.9, **good)
-    with pytest.raises(RuleError, match="effort"):
-        minimise_traffic(case.tokens, case.trace, ceiling=1.1, effort=0, **good)
     with pytest.raises(RuleError, match="trace"):
         minimise_traffic(case.tokens[:, 1:], case.trace, ceiling=1.1, **good)
     with pytest.raises(RuleError, match="slots"):

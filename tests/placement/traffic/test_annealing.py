@@ -12,42 +12,38 @@ from numba import njit
 from placement.arrays import Experts, Floats, Ints
 from placement.dispatch import RULES, Dispatch
 from placement.layout import Layout
-from placement.traffic import hypergraph_gains
-from placement.traffic.copies import copies_of, taken
-from placement.traffic.counting import token_cost
-from placement.traffic.initial_partition import EVERYWHERE, SPREAD, Start
-from placement.traffic.problem import Nodes, carried, tokens_of_experts, used, weights, with_capacity
+from placement.traffic import annealing
+from placement.traffic.initial_partition import (
+    EVERYWHERE,
+    SPREAD,
+    Nodes,
+    Start,
+    carried,
+    used,
+    weights,
+    with_capacity,
+)
+from placement.traffic.packing import copies_of, taken
+from placement.traffic.token_costs import token_cost
 from tests.placement.traffic.instances import instance
 
 SCALE = 2.0**20  # fine enough for costs of any kind
 
 
-def _walked(  # noqa: PLR0917
-    trace: Experts,
-    first: Ints,
-    of_expert: hypergraph_gains.Counts,
-    home: Ints,
-    weight: hypergraph_gains.Counts,
-    steps: Ints,
-) -> tuple[Ints, hypergraph_gains.Hits, hypergraph_gains.Counts, hypergraph_gains.Counts]:
+def _walked(cut: annealing.Cut, steps: Ints) -> tuple[Ints, annealing.Hits, annealing.Counts, annealing.Counts]:
     """The table's change of each step (expert, other or -1, node), all made, and the tables at the end."""
-    experts, nodes = len(home), weight.shape[1]
-    hits: hypergraph_gains.Hits = np.zeros((len(trace), nodes), np.int8)
-    come: hypergraph_gains.Counts = np.zeros((experts, nodes), np.int32)
-    alone: hypergraph_gains.Counts = np.zeros((experts, experts), np.int32)
-    cut = hypergraph_gains.Cut(trace, first, of_expert, home, hits, weight, come, alone)
-    hypergraph_gains.count(cut)
+    annealing.count(cut)
     found = np.zeros(len(steps), np.int64)
     for at in range(len(steps)):
         one, other, to = steps[at, 0], steps[at, 1], steps[at, 2]
         if other >= 0:
-            found[at] = hypergraph_gains.change_of_swap(cut, one, other)
-            a, b = home[one], home[other]
-            hypergraph_gains.shift(cut, one, b)
-            hypergraph_gains.shift(cut, other, a)
+            found[at] = annealing.change_of_swap(cut, one, other)
+            a, b = cut.home[one], cut.home[other]
+            annealing.shift(cut, one, b)
+            annealing.shift(cut, other, a)
         else:
-            found[at] = hypergraph_gains.change(cut, one, to)
-            hypergraph_gains.shift(cut, one, to)
+            found[at] = annealing.change(cut, one, to)
+            annealing.shift(cut, one, to)
     return found, cut.hits, cut.come, cut.alone
 
 
@@ -103,11 +99,10 @@ def test_changes_equal_those_of_a_full_count(seed: int, nodes: int, rule: Dispat
         else:
             continue
         costs.append(total(trace, current, shares(current, nodes), cost, every, RULES[rule]))
-    tokens = tokens_of_experts(trace, experts=12)
     weight = weights(trace, home, start(home, nodes), cost, scale=SCALE, rule=rule)
-    found, *left = walked(trace, *tokens, home.copy(), weight, np.array(steps, dtype=np.int64))
+    found, *left = walked(annealing.Cut.of(trace, home.copy(), weight), np.array(steps, dtype=np.int64))
     assert found / SCALE == pytest.approx(np.diff(costs), abs=1e-3)
-    _, *anew = walked(trace, *tokens, current, weight, np.empty((0, 3), dtype=np.int64))
+    _, *anew = walked(annealing.Cut.of(trace, current, weight), np.empty((0, 3), dtype=np.int64))
     for mine, other in zip(left, anew, strict=True):
         assert (mine == other).all()
 

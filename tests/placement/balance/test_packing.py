@@ -10,8 +10,7 @@ from numba import njit
 
 from placement.arrays import Floats, Ints
 from placement.balance import hottest_first
-from placement.balance.heap import Heap
-from placement.balance.replica_counts import Workspace, capacity_of, replicate
+from placement.balance.packing import Heap, Workspace, capacity_of, replicate
 from placement.balance.state import Layer
 from placement.layout import Layout
 from tests.placement.balance.oracle import coldest_hottest_copy
