@@ -12,15 +12,14 @@ from planner.explain.alternatives import Alternative
 from planner.explain.break_even import BreakEven
 from planner.explain.ideal_bound import IdealBound
 from planner.explain.iis import Conflict
-from planner.explain.power_prices import DomainWatts
-from planner.explain.prices import Prices
+from planner.explain.prices import DomainWatts, Prices
 from planner.explain.runner_up import RunnerUp
 from planner.objectives import Objective
 from planner.options.expert_imbalance import ExpertSpread
-from planner.rollout_report import RolloutReport
+from planner.rollout_planner import RolloutReport
 from planner.schedule import Schedule
 from planner.throughput import Throughput
-from planner.validation.model import WorkloadValidation
+from planner.validation.scenarios import WorkloadValidation
 
 
 class Allocation(Frozen):

@@ -64,7 +64,6 @@ class Objective:
         return "less" if self.maximises else "more"
 
     def weight_of_w(self, carbon_g_per_kwh: float) -> float:
-        """The weight of 1 W at a place with this carbon intensity."""
         return 0.0 if self.power_weight is None else self.power_weight(carbon_g_per_kwh)
 
     def with_unit(self, amount: float) -> str:

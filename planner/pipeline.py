@@ -1,8 +1,8 @@
 """The planner's entry: from a request, catalogues and prices to a plan."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime
 from functools import partial
 from math import inf, isfinite
 from typing import TypeVar
@@ -11,23 +11,25 @@ from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
 from fleet.offers import Offer, PriceSheet
 from fleet.solvers import Limits
-from planner import report
-from planner.answer import Allocation, Plan
+from planner.answer import Allocation, Hire, InputAge, InputKind, Plan
 from planner.explain.explanation import explain, premises
 from planner.explain.what_if import SolveTime, WhatIf
-from planner.hysteresis import keep_running
 from planner.options.builder import candidates
 from planner.options.expert_imbalance import spread_text
 from planner.options.search import Candidate
+from planner.performance.coefficients import builtin_coefficients
 from planner.policy import ExplainLevel, Horizon
-from planner.problem_builder import build_problem
+from planner.problem import MixProblem
+from planner.problem_builder import build_problem, routing_weights
 from planner.request import PlanRequest
-from planner.rollout_report import RolloutReport, rollout_report
-from planner.routing_weights import routing_weights
-from planner.schedule import Schedule, plan_schedule
+from planner.rollout_planner import RolloutReport, rollout_report
+from planner.schedule import plan_schedule
+from planner.solve.fixed_counts import keep_running
 from planner.solve.solution import MixSolution
+from planner.throughput import Provenance
 from planner.validation.slo_validation import SloValidator, ValidatedPlan, validation_in_words
 
+PREDICTED = {Provenance.CALIBRATED, Provenance.MEASURED_AND_CALIBRATED}
 T = TypeVar("T")
 
 
@@ -58,17 +60,20 @@ def plan(
     solution = proven.solution
     schedule, schedule_s = None, 0.0
     if request.horizon is not None and solution.status.has_mix:
-        schedule, schedule_s = _timed(partial(_schedule, request, found, proven, request.horizon, clock_s), clock_s)
+        periods = partial(
+            plan_schedule, how=request.horizon, solver=request.solver, limits=what_if.limits, clock_s=clock_s
+        )
+        schedule, schedule_s = _timed(partial(periods, request, found, proven.problem), clock_s)
     follow_up = replace(what_if.with_problem(proven.problem), deadline_s=inf, time=SolveTime())
     explained, explain_s = _timed(partial(explain, follow_up, request, found, solution), clock_s)
-    spreads = report.expert_spreads(request, found, solution)
+    spreads = _of_used(request, found, solution, lambda candidate: candidate.spread)
     lines = (
         *explained.lines,
         *validation_in_words(proven),
         *premises(request, found, left_out=_left_out(request, offers)),
         *(spread_text(spread, option) for options in spreads.values() for option, spread in options.items()),
     )
-    allocation = tuple(report.allocations(request, found, solution))
+    allocation = tuple(allocations(request, found, solution))
     return Plan(
         status=solution.status,
         cost_usd_per_h=solution.cost_usd_per_h,
@@ -83,10 +88,10 @@ def plan(
         timetable=schedule,
         power_w=_total_w(allocation),
         allocation=allocation,
-        hires=tuple(report.hires(what_if.problem, found, solution)),
+        hires=tuple(hires(what_if.problem, found, solution)),
         routing=routing_weights(request, what_if.problem, solution),
-        throughput=report.throughputs(request, found, solution),
-        experts=spreads,
+        throughput=_of_used(request, found, solution, lambda candidate: candidate.throughput),
+        experts={workload: options for workload, options in spreads.items() if options},
         prices=explained.prices,
         power_domains=explained.power_domains,
         alternatives=explained.alternatives,
@@ -95,7 +100,7 @@ def plan(
         conflicts=explained.conflicts,
         perfect=explained.perfect,
         explanation=() if request.policy.explain is ExplainLevel.NONE else lines,
-        inputs=tuple(report.input_ages(request, found, now=now)),
+        inputs=tuple(input_ages(request, found, now=now)),
         solver=request.solver,
         solve_s=what_if.time.total_s + schedule_s,
         explain_s=explain_s,
@@ -114,7 +119,6 @@ def _timed(step: Callable[[], T], clock_s: Callable[[], float]) -> tuple[T, floa
 
 
 def _proven(request: PlanRequest, found: Sequence[Candidate], what_if: WhatIf) -> ValidatedPlan:
-    """The best mix, or, with a replay, the best mix that the replay validates."""
     solution = keep_running(what_if.problem, what_if.cheapest(), within=request.policy.change.keep_within)
     if request.proof is None:
         return ValidatedPlan(what_if.problem, solution, ())
@@ -126,17 +130,6 @@ def _moves(request: PlanRequest, proven: ValidatedPlan) -> RolloutReport | None:
         return None
     warm_up_min = (request.horizon or Horizon()).warm_up_min
     return rollout_report(proven.problem, target=proven.solution.replicas, warm_up_min=warm_up_min)
-
-
-def _schedule(
-    request: PlanRequest,
-    found: Sequence[Candidate],
-    proven: ValidatedPlan,
-    how: Horizon,
-    clock_s: Callable[[], float],
-) -> Schedule:
-    limits = Limits(time_limit_s=request.time_limit_s, relative_gap=request.relative_gap)
-    return plan_schedule(request, found, proven.problem, how=how, solver=request.solver, limits=limits, clock_s=clock_s)
 
 
 def _gap(solution: MixSolution) -> float | None:
@@ -152,3 +145,87 @@ def _left_out(request: PlanRequest, offers: Iterable[Offer]) -> int:
     if all(workload.options is not None for workload in request.workloads):
         return 0
     return sum(offer.market not in request.markets for offer in offers)
+
+
+def allocations(request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution) -> Iterator[Allocation]:
+    for candidate, count, busy in zip(candidates, solution.replicas, solution.busy, strict=True):
+        if count:
+            yield Allocation(
+                workload=request.workloads[candidate.workload].name,
+                option=candidate.name,
+                gpu=candidate.gpu_name,
+                count=count,
+                gpus_per_replica=candidate.gpus,
+                clock=None if candidate.shape is None else candidate.shape.clock,
+                offer=candidate.offer.id if candidate.offer is not None else None,
+                busy=busy / count,
+                power_w=None if candidate.power is None else candidate.power.planned_busy_w * count,
+            )
+
+
+def hires(problem: MixProblem, candidates: Sequence[Candidate], solution: MixSolution) -> Iterator[Hire]:
+    offers = {option.supply: candidate.offer for option, candidate in zip(problem.options, candidates, strict=True)}
+    for f, (supply, units) in enumerate(zip(problem.supplies, solution.units, strict=True)):
+        if units:
+            offer = offers[f]
+            yield Hire(
+                name=supply.name,
+                offer=None if offer is None else offer.id,
+                units=units,
+                gpus_per_unit=None if offer is None else offer.gpus_per_instance,
+                price_usd_per_h=supply.price_usd_per_h,
+                cost_usd_per_h=round(supply.price_usd_per_h * units, 9),
+            )
+
+
+def _of_used(
+    request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution, part: Callable[[Candidate], T | None]
+) -> dict[str, dict[str, T]]:
+    """Workload -> option in use -> this part of it, if it has one."""
+    found: dict[str, dict[str, T]] = {workload.name: {} for workload in request.workloads}
+    for candidate, count in zip(candidates, solution.replicas, strict=True):
+        if count and (value := part(candidate)) is not None:
+            found[request.workloads[candidate.workload].name][candidate.name] = value
+    return found
+
+
+def input_ages(request: PlanRequest, candidates: Sequence[Candidate], *, now: datetime) -> Iterator[InputAge]:
+    """The inputs behind these options, each once: sizes, prices, data sheets, models, and the sources of rates."""
+    today = now.date()
+    for workload in request.workloads:
+        yield InputAge(kind="sizes", name=workload.name, as_of=None, age_days=None, source=workload.sizes.note)
+    priced = {(candidate.offer is None, candidate.supply.name): candidate for candidate in candidates}.values()
+    for candidate in priced:
+        offer = candidate.offer
+        if offer is None:
+            yield InputAge(kind="price", name=candidate.supply.name, as_of=None, age_days=None, source="the request")
+        else:
+            yield _dated("price", offer.id, offer.as_of, offer.source, today=today)
+    for gpu in {candidate.gpu.name: candidate.gpu for candidate in candidates if candidate.gpu is not None}.values():
+        yield _dated("gpu", gpu.name, gpu.date, gpu.source, today=today)
+    for model in {c.model.name: c.model for c in candidates if c.model is not None}.values():
+        yield _dated("model", model.name, model.date, model.source, today=today)
+    if any(candidate.throughput.provenance in PREDICTED for candidate in candidates):
+        fit = builtin_coefficients()
+        yield _dated("performance", "coefficients", fit.fitted, fit.source, today=today)
+    yield from _measurements(request, today=today)
+
+
+def _measurements(request: PlanRequest, *, today: date) -> Iterator[InputAge]:
+    points = () if request.profiles is None else request.profiles.points
+    for source in dict.fromkeys(point.source for point in points):
+        dates = [point.date for point in points if point.source == source and point.date is not None]
+        yield _dated("profiles", source or "not stated", min(dates, default=None), source, today=today)
+
+
+def _dated(
+    kind: InputKind,
+    name: str,
+    as_of: date | None,
+    source: str | None,
+    *,
+    today: date,
+) -> InputAge:
+    """A date in the future, as from another time zone, has age 0."""
+    age_days = None if as_of is None else max(0, (today - as_of).days)
+    return InputAge(kind=kind, name=name, as_of=as_of, age_days=age_days, source=source)

@@ -4,10 +4,10 @@ Symbols and units are those of docs/explanation/planner/formulation.md, section 
 refer to one another by their index in the problem's tuples.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import fsum
+from math import ceil, fsum
 
 from planner.objectives import COST, Objective
 
@@ -75,6 +75,9 @@ class Route:
 
     def serves(self, bucket: int) -> bool:
         return all(leg.max_rps[bucket] > 0 for leg in self.legs)
+
+    def runs(self, replicas: Sequence[int]) -> bool:
+        return all(replicas[leg.option] > 0 for leg in self.legs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,16 @@ class MixProblem:
     def options_of(self, load: int) -> tuple[int, ...]:
         """The last option of each of a workload's routes."""
         return tuple(dict.fromkeys(route.legs[-1].option for route in self.routes if route.load == load))
+
+    def units_of(self, replicas: Sequence[int], *, own_nodes: bool | None = None) -> tuple[int, ...]:
+        """The fewest units for these replicas, with or without units that several options share."""
+        units, gpus = [0] * len(self.supplies), [0] * len(self.supplies)
+        for option, count in zip(self.options, replicas, strict=True):
+            if self.own_nodes if own_nodes is None else own_nodes:
+                units[option.supply] += ceil(option.slots * count / self.supplies[option.supply].slots)
+            else:
+                gpus[option.supply] += option.slots * count
+        return tuple(n + ceil(used / f.slots) for n, used, f in zip(units, gpus, self.supplies, strict=True))
 
     def cost_usd_per_h(self, units: tuple[int, ...]) -> float:
         costs = (supply.price_usd_per_h * count for supply, count in zip(self.supplies, units, strict=True))

@@ -6,22 +6,26 @@ Otherwise waves alternate: the next wave hires what the last one freed.  A depth
 the order.  If it tried every order, the absence of a result is a proof, and the result names the missing units.
 
 The rollout ignores prices and the spot share, because old and new replicas run together for a while; `temporary_usd` is
-the cost of that.
+the cost of that.  `rollout_report` gives the rollout the form of the answer.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
-from math import ceil, fsum
+from math import fsum
 
+from pydantic import Field
+
+from fleet.documents import Frozen
 from planner.horizon.feasibility import Serving
 from planner.problem import LimitKind, MixProblem
-from planner.solve.routing import route
+from planner.solve.fixed_counts import route
 from planner.solve.solution import Shares
 
 MAX_STATES = 5000  # counts tried before the search gives up
 HELD_TO = (LimitKind.QUOTA, LimitKind.POWER)  # limits that hold at every moment
+MIN_PER_H = 60.0
 
 Counts = tuple[int, ...]
 
@@ -62,10 +66,6 @@ class Rollout:
     possible: bool
     reason: str  # in words
     missing_units: Mapping[int, int]  # supply -> units beyond the stock that would allow one wave
-
-    @property
-    def waves(self) -> int:
-        return max((step.wave for step in self.steps), default=0)
 
     @property
     def duration_h(self) -> float:
@@ -177,7 +177,6 @@ class _Search:
             running = after
 
     def _routed(self, wave: int, stay: Counts, *, hired: Counts) -> Step:
-        """Route to the replicas that stay, while the others still run."""
         step = self._step(wave, Action.ROUTE, [], running=hired, hired=hired, duration_h=self.pace.routing_h)
         shares = route(self.problem, replicas=stay)
         return Step(step.wave, step.action, {}, hired, shares, step.duration_h, step.temporary_usd)
@@ -206,10 +205,7 @@ class _Search:
         return Rollout((), possible=False, reason=reason, missing_units=self._missing_units())
 
     def _units(self, counts: Counts) -> Counts:
-        gpus = [0] * len(self.problem.supplies)
-        for option, count in zip(self.problem.options, counts, strict=True):
-            gpus[option.supply] += option.slots * count
-        return tuple(ceil(used / supply.slots) for used, supply in zip(gpus, self.problem.supplies, strict=True))
+        return self.problem.units_of(counts, own_nodes=False)
 
     def _usd_per_h(self, counts: Counts) -> float:
         return self.problem.cost_usd_per_h(self._units(counts))
@@ -218,3 +214,68 @@ class _Search:
 def _applied(counts: Counts, action: Action, option: int) -> Counts:
     step = 1 if action is Action.START else -1
     return (*counts[:option], counts[option] + step, *counts[option + 1 :])
+
+
+class Count(Frozen):
+    """Replicas of an option.  Options of two workloads may share a name and are still different."""
+
+    workload: str
+    option: str
+    replicas: int = Field(ge=1)
+
+
+class RolloutMove(Frozen):
+    """One step.  Steps run in sequence; started replicas serve at the end of theirs."""
+
+    wave: int = Field(ge=0, description="Starts of a wave come before its stops.")
+    action: Action
+    replicas: tuple[Count, ...] = Field(description="Numbers started or stopped.")
+    minutes: float = Field(ge=0)
+    temporary_usd: float = Field(ge=0, description="Cost during the step beyond the price of the plan.")
+
+
+class RolloutReport(Frozen):
+    """All steps, make before break; none without a possible order, with the reason."""
+
+    possible: bool
+    reason: str
+    steps: tuple[RolloutMove, ...] = ()
+    minutes: float = Field(default=0.0, ge=0)
+    temporary_usd: float = Field(default=0.0, ge=0)
+    missing: dict[str, int] = Field(
+        default_factory=dict, description="Units of a supply beyond its stock that would allow one wave."
+    )
+
+
+def rollout_report(problem: MixProblem, *, target: Sequence[int], warm_up_min: float) -> RolloutReport:
+    held = tuple(option.held for option in problem.options)
+    pace = Pace(warmup_h=(warm_up_min / MIN_PER_H,) * len(problem.options))
+    found = plan_rollout(problem, current=held, target=target, pace=pace)
+    return RolloutReport(
+        possible=found.possible,
+        reason=found.reason,
+        steps=tuple(_move(problem, step) for step in found.steps),
+        minutes=found.duration_h * MIN_PER_H,
+        temporary_usd=found.temporary_usd,
+        missing={problem.supplies[f].name: count for f, count in found.missing_units.items()},
+    )
+
+
+def named_counts(problem: MixProblem, replicas: Mapping[int, int]) -> tuple[Count, ...]:
+    """Counts by name, each under the workload whose routes use the option; without zeros."""
+    used_by = {leg.option: problem.loads[route.load].name for route in problem.routes for leg in route.legs}
+    return tuple(
+        Count(workload=used_by[o], option=problem.options[o].name, replicas=count)
+        for o, count in sorted(replicas.items())
+        if count
+    )
+
+
+def _move(problem: MixProblem, step: Step) -> RolloutMove:
+    return RolloutMove(
+        wave=step.wave,
+        action=step.action,
+        replicas=named_counts(problem, step.replicas),
+        minutes=step.duration_h * MIN_PER_H,
+        temporary_usd=step.temporary_usd,
+    )

@@ -1,31 +1,25 @@
 """A plan over time: the request's demand in periods, commitments, counts per period, and the saving."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from pydantic import Field
 
 from fleet.demand import DemandSeries
 from fleet.documents import Frozen, Violation, dotted
 from fleet.errors import DocumentError, Problem
-from fleet.offers import Market as OfferMarket
+from fleet.offers import Market
 from fleet.solvers import Limits, Solver, SolveStatus
-from planner.horizon import HorizonPlan, HorizonProblem, Market, PeriodPlan, Shortfall, shortfall, solve_horizon
+from planner.horizon import CostSplit, HorizonPlan, HorizonProblem, PeriodPlan, Shortfall, shortfall, solve_horizon
 from planner.objectives import COST
 from planner.options.search import Candidate
 from planner.policy import Horizon
 from planner.problem import MixProblem
 from planner.request import PlanRequest, Workload, bucket_names
-from planner.rollout_report import Count, named_counts
+from planner.rollout_planner import Count, named_counts
 
 MIN_PER_H = 60.0
 SECONDS_PER_HOUR = 3600.0
-MARKETS = {
-    OfferMarket.RESERVED: Market.RESERVED,
-    OfferMarket.ON_DEMAND: Market.ON_DEMAND,
-    OfferMarket.SPOT: Market.SPOT,
-    OfferMarket.OWNED: Market.OWNED,
-}
 EVEN = 1e-6  # of a repeat: tolerance for steps in seconds
 MIN_FACTOR = 1e-6  # of the peak: keeps the shares of a period without demand defined
 
@@ -90,11 +84,7 @@ def plan_schedule(
         total_usd=None if cost is None else cost.total_usd,
         bound_usd=found.bound_usd if found.bound_usd < float("inf") else 0.0,
         gap=found.gap,
-        reserved_usd=cost.reserved_usd if cost else 0.0,
-        on_demand_usd=cost.on_demand_usd if cost else 0.0,
-        spot_usd=cost.spot_usd if cost else 0.0,
-        owned_usd=cost.owned_usd if cost else 0.0,
-        switching_usd=cost.switching_usd if cost else 0.0,
+        **asdict(cost or CostSplit()),
         flat_usd=found.flat_usd,
         saving=found.saving,
         committed={problem.supplies[f].name: units for f, units in found.committed.items() if units},
@@ -137,10 +127,13 @@ def _horizon_problem(
 ) -> HorizonProblem:
     whole_s = longest_s([workload.series for workload in request.workloads])
     factors = [_factors(workload, how.periods, over_s=whole_s) for workload in request.workloads]
-    markets = {option.supply: _market(candidate) for option, candidate in zip(problem.options, candidates, strict=True)}
+    markets = {
+        option.supply: Market.ON_DEMAND if candidate.offer is None else candidate.offer.market
+        for option, candidate in zip(problem.options, candidates, strict=True)
+    }
     change = request.policy.change
     return HorizonProblem.scaled(
-        _at_cost(problem),
+        replace(problem, objective=COST),
         list(zip(*factors, strict=True)),
         period_h=whole_s / how.periods / SECONDS_PER_HOUR,
         markets=tuple(markets[f] for f in range(len(problem.supplies))),
@@ -151,21 +144,12 @@ def _horizon_problem(
     )
 
 
-def _at_cost(problem: MixProblem) -> MixProblem:
-    return replace(problem, objective=COST)
-
-
 def _factors(workload: Workload, periods: int, *, over_s: float) -> tuple[float, ...]:
-    """Factors on the planned rate, per period."""
     peak_rps = workload.planned_rps
     if workload.series is None or peak_rps == 0:
         return (1.0,) * periods
     rates_rps = highest_rates(workload.series, periods, over_s=over_s)
     return tuple(max(MIN_FACTOR, rate / peak_rps) for rate in rates_rps)
-
-
-def _market(candidate: Candidate) -> Market:
-    return Market.ON_DEMAND if candidate.offer is None else MARKETS[candidate.offer.market]
 
 
 def _period(request: PlanRequest, asked: HorizonProblem, found: HorizonPlan, period: int) -> SchedulePeriod:

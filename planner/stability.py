@@ -49,8 +49,6 @@ class StabilityPolicy:
 
 @dataclass(frozen=True, slots=True)
 class StabilityState:
-    """The state between two windows."""
-
     running: Counts  # replicas per option
     windows: tuple[Rates, ...] = ()  # the last windows' rates, the newest last
     saving_windows: int = 0  # windows in a row with a possible saving beyond the band
@@ -58,8 +56,6 @@ class StabilityState:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The replicas to run from now on, and the reason."""
-
     running: Counts
     reason: str
     planned_rps: Rates
@@ -150,12 +146,7 @@ def _excess(problem: MixProblem, solution: MixSolution, running: Counts) -> floa
 
 
 def _cost_usd_per_h(problem: MixProblem, counts: Counts) -> float:
-    gpus = [0] * len(problem.supplies)
-    for option, count in zip(problem.options, counts, strict=True):
-        gpus[option.supply] += option.slots * count
-    return problem.cost_usd_per_h(
-        tuple(ceil(used / supply.slots) for used, supply in zip(gpus, problem.supplies, strict=True))
-    )
+    return problem.cost_usd_per_h(problem.units_of(counts, own_nodes=False))
 
 
 def _kept(state: StabilityState, planned: Rates, solution: MixSolution, reason: str) -> Decision:

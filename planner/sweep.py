@@ -90,7 +90,6 @@ def point(factors: dict[str, float], answer: Plan) -> SweepPoint:
 
 
 def mark_front(axes: Sequence[Axis], points: Sequence[SweepPoint], *, goal: Objective = COST) -> Sweep:
-    """The points, with those on the Pareto front marked."""
     worlds: dict[tuple[float, ...], list[SweepPoint]] = {}
     for one in points:
         worlds.setdefault(_prices(axes, one), []).append(one)

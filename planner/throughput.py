@@ -18,9 +18,7 @@ class Provenance(StrEnum):
 
     GIVEN = "given"  # in the request
     ROOFLINE = "roofline"  # computed from data sheets, not calibrated
-    CALIBRATED = (
-        "calibrated"  # computed with coefficients fitted to measured points (docs/explanation/planner/performance.md)
-    )
+    CALIBRATED = "calibrated"  # computed with fitted coefficients (docs/explanation/planner/performance.md)
     MEASURED = "measured"  # from benchmark results of this model on this GPU
     MEASURED_AND_CALIBRATED = "measured+calibrated"  # measured sizes from results, the rest computed
 

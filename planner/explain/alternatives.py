@@ -7,9 +7,8 @@ from pydantic import Field
 from fleet.documents import Frozen
 from fleet.solvers import SolveStatus
 from planner.explain.constraints import Kind, plural
-from planner.explain.deltas import NOT_PROVEN, listed, negligible, worse_by
 from planner.explain.iis import Conflict, conflicts
-from planner.explain.what_if import WhatIf, avoiding
+from planner.explain.what_if import NOT_PROVEN, WhatIf, avoiding, listed, negligible, worse_by
 from planner.problem import MixProblem
 from planner.request import PlanRequest, bucket_names
 from planner.solve.solution import MixSolution

@@ -13,9 +13,8 @@ from pydantic import Field
 
 from fleet.documents import Frozen
 from fleet.solvers import SolveStatus
-from planner.explain.deltas import NEGLIGIBLE
 from planner.explain.runner_up import type_names
-from planner.explain.what_if import WhatIf
+from planner.explain.what_if import NEGLIGIBLE, WhatIf
 from planner.problem import LimitKind, MixProblem
 from planner.solve.solution import MixSolution
 

@@ -39,13 +39,6 @@ Ease = Callable[[MixProblem, float], MixProblem]
 Slack = Callable[[Sequence[int], Sequence[int]], float]  # counts of units and of replicas
 EasingText = Callable[[float], str]
 
-LIMITS_IN_TURN = {
-    LimitKind.QUOTA: Kind.QUOTA,
-    LimitKind.POWER: Kind.POWER,
-    LimitKind.SPOT: Kind.SPOT,
-    LimitKind.BUDGET: Kind.BUDGET,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
@@ -135,9 +128,11 @@ def _limit(problem: MixProblem, position: int) -> Requirement:
 
     def ease(eased: MixProblem, amount: float) -> MixProblem:
         known = eased.limits[position]
-        return _with_limit(eased, position, _void(known) if amount == inf else _raised(known, amount))
+        return _with_limit(
+            eased, position, _void(known) if amount == inf else replace(known, at_most=known.at_most + amount)
+        )
 
-    kind = LIMITS_IN_TURN[limit.kind]
+    kind = Kind(limit.kind)
     slack = partial(_slack, limit)
     return Requirement(
         kind, name, step=step, grain=grain, most=inf, ease=ease, easing=easing, slack=slack, position=position
@@ -249,12 +244,12 @@ def _survival(problem: MixProblem) -> Iterator[Requirement]:
         yield Requirement(kind, text, inf, inf, 0.0, ease, partial(_not, text=text))
 
 
-def _forget_losses(problem: MixProblem, _: float, *, names: frozenset[str]) -> MixProblem:
-    return replace(problem, losses=tuple(loss for loss in problem.losses if loss.name not in names))
-
-
 def _not(_: float, *, text: str) -> str:
     return f"not {text}"
+
+
+def _forget_losses(problem: MixProblem, _: float, *, names: frozenset[str]) -> MixProblem:
+    return replace(problem, losses=tuple(loss for loss in problem.losses if loss.name not in names))
 
 
 def _margins(problem: MixProblem) -> Iterator[Requirement]:
@@ -294,10 +289,6 @@ def _fill_more(problem: MixProblem, amount: float) -> MixProblem:
 def _slack(limit: Limit, units: Sequence[int], replicas: Sequence[int]) -> float:
     used = sum(weight * units[f] for f, weight in limit.units.items())
     return limit.at_most - used - sum(weight * replicas[o] for o, weight in limit.replicas.items())
-
-
-def _raised(limit: Limit, amount: float) -> Limit:
-    return replace(limit, at_most=limit.at_most + amount)
 
 
 def _void(limit: Limit) -> Limit:

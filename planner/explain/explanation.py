@@ -5,17 +5,15 @@ from itertools import chain
 
 from fleet.documents import Frozen
 from fleet.solvers import SolveStatus
-from planner.explain import alternatives, break_even, ideal_bound, iis, prices, runner_up, spec_sheets
+from planner.explain import alternatives, break_even, ideal_bound, iis, prices, runner_up
 from planner.explain.alternatives import Alternative
 from planner.explain.break_even import BreakEven
 from planner.explain.constraints import Kind
-from planner.explain.deltas import negligible
 from planner.explain.ideal_bound import IdealBound
 from planner.explain.iis import Conflict
-from planner.explain.power_prices import DomainWatts, domain_watts
-from planner.explain.prices import Prices
+from planner.explain.prices import DomainWatts, Prices, domain_watts
 from planner.explain.runner_up import RunnerUp
-from planner.explain.what_if import Shortage, WhatIf
+from planner.explain.what_if import Shortage, WhatIf, negligible
 from planner.options.search import Candidate
 from planner.policy import ExplainLevel
 from planner.problem import MixProblem
@@ -167,8 +165,8 @@ def _ideal_bound(
     return ideal_bound.find_ideal_bound(
         problem,
         solution,
-        hardware=[spec_sheets.hardware(candidate) for candidate in candidates],
-        work=spec_sheets.work(request, candidates),
+        hardware=[ideal_bound.hardware(candidate) for candidate in candidates],
+        work=ideal_bound.work(request, candidates),
     )
 
 

@@ -1,17 +1,16 @@
-"""The fewest GPUs and the least cost that any scheduler could need.
+"""The fewest GPUs and the least cost that any scheduler could need, without queueing, headroom or limits.
 
-Both bounds assume no queueing, fragmentation, headroom or limits (docs/explanation/planner/explanations.md has the
-formulas):
-
-- an ideal scheduler with the plan's rates: fractional replicas, each bucket on its best route.  If a replay allowed a
-  utilisation above 1, the rates count that much higher, because a bucket is rated at its upper edges;
-- an ideal system by the data sheets: the arithmetic of all requests at the peak rate, and the bytes that each request
+- An ideal scheduler with the plan's rates: fractional replicas, each bucket on its best route.  If a replay allowed a
+  utilisation above 1, the rates count that much higher, because a bucket is rated at its upper edges.
+- An ideal system by the data sheets: the arithmetic of all requests at the peak rate, and the bytes that each request
   alone must move at full bandwidth, in parallel (NanoFlow, arXiv 2408.12757, has the arithmetic alone).
+
+docs/explanation/planner/explanations.md has the formulas.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, fsum
+from math import ceil, fsum, inf
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +18,22 @@ from pydantic import Field
 
 from fleet.documents import Frozen
 from fleet.models import ModelArchitecture
+from fleet.sizes.histogram import SizeBuckets
+from fleet.traces import Trace
 from planner.explain.constraints import plural
-from planner.explain.deltas import NEGLIGIBLE
+from planner.explain.what_if import NEGLIGIBLE
+from planner.options.search import Candidate
+from planner.performance.config import KV_BYTES, SIXTEEN_BIT_BYTES
 from planner.problem import MixProblem, Route
+from planner.request import PlanRequest, Workload
 from planner.solve.solution import MixSolution
 
 ROUNDING = 1e-6  # of a number of GPUs, and of a relative cost
-Floats = npt.NDArray[np.float64]
 FLOPS_PER_PARAMETER = 2  # a multiplication and an addition
+TERA = 1e12
+GIGA = 1e9
+
+Floats = npt.NDArray[np.float64]
 
 
 class MinimumNeed(Frozen):
@@ -104,18 +111,18 @@ def find_ideal_bound(
     hardware: Sequence[Hardware],
     work: Sequence[Sequence[Work] | None],
 ) -> IdealBound:
-    """Both bounds, and a plan's distance from them.  `hardware` is per option, `work` per load and bucket.
-
-    The system bound requires the work of every load with demand.
-    """
+    """Both bounds, and a plan's distance from them.  `hardware` is per option, `work` per load and bucket."""
     scheduler = _by_tables(problem, hardware)
     known = all(work[w] is not None for w, _ in problem.buckets())
     system = _by_data_sheets(problem, hardware, work) if known else None
     compared = solution if problem.objective.serves_all else None  # not comparable
     cost = None if compared is None else compared.cost_usd_per_h
-    gpus = None if compared is None or cost is None else _gpus(compared, hardware)
-    if system is not None and gpus is not None and cost is not None and _undercuts(gpus, cost, system):
-        system = None  # the plan is below the bound: some tokens were not computed but cached
+    gpus = None
+    if compared is not None and cost is not None:
+        gpus = sum(count * entry.gpus for count, entry in zip(compared.replicas, hardware, strict=True))
+    if system is not None and gpus is not None and cost is not None:
+        undercut = gpus < system.gpus or cost < system.cost_usd_per_h * (1 - ROUNDING)
+        system = None if undercut else system  # the plan is below the bound: some tokens were not computed but cached
     return IdealBound(
         scheduler=scheduler,
         system=system,
@@ -156,8 +163,12 @@ def _best(problem: MixProblem, weights: Sequence[float], *, only: str | None = N
     """Each bucket on the route with the least weight; None if a bucket has no route."""
     needed = []
     for w, b in problem.buckets():
-        routes = (r for r in problem.routes if r.load == w and r.serves(b) and _uses_only(problem, r, only))
-        per_route = [_weight(problem, route, b, weights) for route in routes]
+        per_route = [
+            _weight(problem, route, b, weights)
+            for route in problem.routes
+            if route.load == w and route.serves(b)
+            if only is None or all(problem.options[leg.option].gpu == only for leg in route.legs)
+        ]
         if not per_route:
             return None
         needed.append(min(per_route))
@@ -168,10 +179,6 @@ def _weight(problem: MixProblem, route: Route, bucket: int, weights: Sequence[fl
     load = problem.loads[route.load]
     rate_rps = load.rate_rps[bucket] / max(1.0, load.utilisation)
     return fsum(rate_rps / leg.max_rps[bucket] * weights[leg.option] for leg in route.legs)
-
-
-def _uses_only(problem: MixProblem, route: Route, gpu: str | None) -> bool:
-    return gpu is None or all(problem.options[leg.option].gpu == gpu for leg in route.legs)
 
 
 def _by_data_sheets(
@@ -221,14 +228,6 @@ def _replica_prices(problem: MixProblem) -> list[float]:
     ]
 
 
-def _gpus(solution: MixSolution, hardware: Sequence[Hardware]) -> int:
-    return sum(count * entry.gpus for count, entry in zip(solution.replicas, hardware, strict=True))
-
-
-def _undercuts(gpus: int, cost_usd_per_h: float, need: MinimumNeed) -> bool:
-    return gpus < need.gpus or cost_usd_per_h < need.cost_usd_per_h * (1 - ROUNDING)
-
-
 def _above(cost_usd_per_h: float | None, need: MinimumNeed) -> float | None:
     if cost_usd_per_h is None or need.cost_usd_per_h < NEGLIGIBLE:
         return None
@@ -258,3 +257,68 @@ def _window_sum(window_tokens: int | None, first: Floats, last: Floats) -> Float
     growing_to = np.maximum(first, window)
     growing: Floats = (growing_to * (growing_to + 1) - first * (first + 1)) / 2
     return growing + window * (last - growing_to)
+
+
+def hardware(candidate: Candidate) -> Hardware:
+    """An option's GPUs at the fastest arithmetic that its precision may use, at full clock."""
+    sheet = candidate.gpu
+    if sheet is None:  # infinite rates keep the bound valid
+        return Hardware(inf, inf, candidate.gpus)
+    kinds = {*sheet.dense_tflops}
+    if candidate.shape is not None and candidate.model is not None:
+        config = candidate.shape.config(candidate.model, sheet, expert_imbalance=1.0)
+        kinds = {kind for kind in (config.arithmetic, config.base_arithmetic) if kind is not None} or kinds
+    tflops = max(sheet.dense_tflops[kind] for kind in kinds)
+    return Hardware(tflops * TERA, sheet.bandwidth_gb_per_s * GIGA, candidate.gpus)
+
+
+def work(request: PlanRequest, candidates: Sequence[Candidate]) -> list[tuple[Work, ...] | None]:
+    """Per workload and bucket; None if the model is not known."""
+    found: list[tuple[Work, ...] | None] = []
+    for w, workload in enumerate(request.workloads):
+        own = [candidate for candidate in candidates if candidate.workload == w]
+        models = {candidate.model.name: candidate.model for candidate in own if candidate.model is not None}
+        kv_bytes = min((KV_BYTES[c.shape.kv_precision] for c in own if c.shape), default=SIXTEEN_BIT_BYTES)
+        known = len(models) == 1 and all(candidate.model is not None for candidate in own)
+        if not known:
+            found.append(None)
+            continue
+        sustained = _sustained(request, workload)
+        parts = _per_bucket(workload, next(iter(models.values())), kv_bytes)
+        found.append(tuple(Work(part.flops * sustained, part.moved_bytes * sustained) for part in parts))
+    return found
+
+
+def _sustained(request: PlanRequest, workload: Workload) -> float:
+    """The share of the planned rate that must be sustained: with a replay, the peak of a series may queue."""
+    series = workload.series
+    if series is None or request.proof is None or not request.proof.size or series.peak_rps <= 0:
+        return 1.0
+    return series.mean_rps / series.peak_rps
+
+
+def _per_bucket(workload: Workload, model: ModelArchitecture, kv_bytes: float) -> tuple[Work, ...]:
+    """Of a bucket's mean request if a trace is known, else of the smallest request in the bucket."""
+    sizes = workload.sizes
+    if sizes.trace is not None:
+        return _of_trace(sizes.trace, sizes.buckets, model, kv_bytes)
+    return tuple(
+        request_work(model, input_tokens=bucket.lower[0] + 1, output_tokens=bucket.lower[1] + 1, kv_bytes=kv_bytes)
+        for bucket in sizes.buckets.buckets()
+    )
+
+
+def _of_trace(trace: Trace, buckets: SizeBuckets, model: ModelArchitecture, kv_bytes: float) -> tuple[Work, ...]:
+    columns = len(buckets.output_tokens)
+    rows = np.searchsorted(buckets.input_tokens, trace.input_tokens).clip(max=len(buckets.input_tokens) - 1)
+    position = rows * columns + np.searchsorted(buckets.output_tokens, trace.output_tokens).clip(max=columns - 1)
+    order = np.argsort(position, kind="stable")
+    starts = np.searchsorted(position[order], np.arange(1, len(buckets.input_tokens) * columns))
+    return tuple(
+        mean_work(
+            model, input_tokens=trace.input_tokens[own], output_tokens=trace.output_tokens[own], kv_bytes=kv_bytes
+        )
+        if len(own)
+        else Work(0.0, 0.0)
+        for own in np.split(order, starts)
+    )

@@ -2,23 +2,36 @@
 
 A price is the difference between two proven plans: the request, and the request with one requirement relaxed.  The
 search drops requirements in groups; if the plan does not improve without a group, none of its members binds.  If time
-runs out, a shadow price of the LP relaxation replaces the difference, and the basis states it.
+runs out, a shadow price of P1's LP relaxation replaces the difference, and the basis states it.  In the relaxation a
+whole step never gains more than its shadow price, because the optimum is convex in the right-hand side.  With whole
+counts it may gain more or less.  The shadow price of a power domain's row is the value of one more kW.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from math import inf, isfinite
 
+import pulp
 from pydantic import Field
 
 from fleet.documents import Frozen
-from fleet.solvers import SolveStatus
+from fleet.solvers import Deadline, Limits, Solver, SolveStatus, run
 from planner.explain.constraints import Kind, Requirement, requirements, without
-from planner.explain.deltas import NEGLIGIBLE, worse_by
-from planner.explain.shadow_prices import Relaxation, relaxation
-from planner.explain.what_if import WhatIf
-from planner.problem import MixProblem
+from planner.explain.what_if import NEGLIGIBLE, WhatIf, worse_by
+from planner.problem import LimitKind, MixProblem
+from planner.solve import resilience
+from planner.solve.ilp.model import MixModel
+from planner.solve.ilp.programs import cheapest
 from planner.solve.solution import MixSolution
+
+W_PER_KW = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxation:
+    per_row: Mapping[str, float]  # shadow price, in the objective's unit per unit of the row's right-hand side
+    units: Mapping[int, float]
 
 
 class Basis(StrEnum):
@@ -167,3 +180,60 @@ def _line(price: Price, problem: MixProblem) -> str:
         return f"{price.name} binds: {price.easing} would {problem.objective.gain(price.saves)}"
     dropped = problem.objective.gain(price.saves_without or 0.0)
     return f"{price.name} binds: {price.easing} would {problem.objective.no_gain_text}, dropping it would {dropped}"
+
+
+def relaxation(problem: MixProblem, *, limits: Limits) -> Relaxation | None:
+    """None if the relaxation has no optimum, or none within the limits."""
+    model = _relaxed(problem, limits)
+    for variable in model.program.variables():
+        variable.cat = pulp.LpContinuous
+    if not run(model.program, solver=Solver.HIGHS, limits=limits).status.has_mix:
+        return None
+    rows = {row.name: max(0.0, -(row.pi or 0.0)) for row in model.program.constraints()}
+    return Relaxation(rows, {f: m.varValue or 0.0 for f, m in model.units.items()})
+
+
+def _relaxed(problem: MixProblem, limits: Limits) -> MixModel:
+    if not problem.losses:
+        return cheapest(problem, routes=range(len(problem.routes)))
+    return resilience.relaxed(problem, deadline=Deadline.of(limits))
+
+
+class DomainWatts(Frozen):
+    """One power domain in a plan."""
+
+    name: str
+    limit_w: float
+    planned_w: float = Field(ge=0, description="Of the plan's replicas in this domain, as the limit counts them.")
+    usd_per_kw_h: float | None = Field(
+        description="Saving of one more kW, $/h, in fractional replicas; absent for objectives other than cost."
+    )
+
+
+def domain_watts(problem: MixProblem, solution: MixSolution, *, limits: Limits) -> tuple[DomainWatts, ...]:
+    domains = [limit for limit in problem.limits if limit.kind is LimitKind.POWER]
+    if not domains or not solution.status.has_mix:
+        return ()
+    worth = usd_per_kw_h(problem, limits=limits) if problem.objective.counts_price else {}
+    return tuple(
+        DomainWatts(
+            name=limit.name,
+            limit_w=limit.at_most,
+            planned_w=sum(w * solution.replicas[o] for o, w in limit.replicas.items()),
+            usd_per_kw_h=worth.get(limit.name),
+        )
+        for limit in domains
+    )
+
+
+def usd_per_kw_h(problem: MixProblem, *, limits: Limits) -> Mapping[str, float]:
+    """By power domain; empty without a feasible mix or without a result in time."""
+    relaxed = relaxation(problem, limits=limits)
+    if relaxed is None:
+        return {}
+    prices: dict[str, float] = {}
+    for position, limit in enumerate(problem.limits):
+        if limit.kind is LimitKind.POWER:
+            scale = max(1.0, *limit.replicas.values(), 0.0)  # of the row, see add_limit
+            prices[limit.name] = relaxed.per_row.get(f"limit_{position}", 0.0) / scale * W_PER_KW
+    return prices

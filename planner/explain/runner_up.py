@@ -15,8 +15,7 @@ from pydantic import Field
 
 from fleet.documents import Frozen
 from fleet.solvers import SolveStatus
-from planner.explain.deltas import NEGLIGIBLE, NOT_PROVEN, listed, worse_by
-from planner.explain.what_if import WhatIf
+from planner.explain.what_if import NEGLIGIBLE, NOT_PROVEN, WhatIf, listed, worse_by
 from planner.problem import MixProblem
 from planner.solve.solution import MixSolution
 

@@ -1,6 +1,6 @@
-"""What-if questions: a mix problem solved again with one change, until the time runs out."""
+"""What-if questions: a mix problem solved again with one change, until the time runs out; and how answers differ."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -12,6 +12,9 @@ from planner.solve.dispatch import solve_mix
 from planner.solve.fixed_counts import ROUNDING, Counts, at_counts, one_option_per_load, pruned
 from planner.solve.solution import MixSolution
 
+NOT_PROVEN = " (not proven: the time limit expired, a better one may exist)"
+NEGLIGIBLE = 1e-6  # in any objective's unit: smaller differences are the solvers' rounding
+NEGLIGIBLE_SHARE = 1e-5  # of an objective's value: the relative tolerance at which solvers end
 ANY_MIX = 1.0  # a relative gap at which a solver stops at the first mix it finds
 MIN_TIME_S = 0.005  # less time is not worth a solve
 MAX_ESTIMATE_S = 0.5  # for a linear program
@@ -53,7 +56,6 @@ class WhatIf:
         return self._timed(self.problem, self.limits)
 
     def within(self, seconds: float) -> Self:
-        """The same with no more than this time from now on."""
         return replace(self, deadline_s=min(self.deadline_s, self.clock_s() + seconds))
 
     def with_problem(self, problem: MixProblem) -> Self:
@@ -66,10 +68,7 @@ class WhatIf:
         return self._solve(problem, relative_gap=ANY_MIX)
 
     def without_options(self, banned: Collection[int]) -> MixSolution | None:
-        """The best mix that runs nothing on some options, no worse than any mix known to do so.
-
-        A mix that the time limit cut off loses the replicas that no requirement needs.
-        """
+        """The best mix that runs nothing on some options, no worse than any mix known to do so."""
         left_out = frozenset(banned)
         if self.problem.objective.is_price_only:  # a tie in another objective may differ in price
             for banned_before, mix in self.known:
@@ -127,7 +126,6 @@ class WhatIf:
         return found
 
     def _simple(self, problem: MixProblem) -> MixSolution | None:
-        """A mix of one option per workload, found without a solver."""
         if self.clock_s() >= self.deadline_s or problem.erring_buckets or not problem.objective.serves_all:
             return None
         replicas = one_option_per_load(problem)
@@ -178,3 +176,20 @@ def _unserved(model: ilp.MixModel) -> dict[tuple[int, int], float]:
         w = model.problem.routes[r].load
         left[w, b] -= share * loads[w].rate_rps[b]
     return {(w, b): rate_rps for (w, b), rate_rps in left.items() if rate_rps > 1e-6 * loads[w].rate_rps[b]}
+
+
+def worse_by(problem: MixProblem, answer: MixSolution, *, than: MixSolution) -> float | None:
+    """In the objective's unit; negative if the first is better.  None if one of them has no mix."""
+    if answer.objective_value is None or than.objective_value is None:
+        return None
+    return problem.objective.worsening(answer.objective_value, than=than.objective_value)
+
+
+def negligible(amount: float, *, of: float) -> bool:
+    """Whether a difference is within the solvers' rounding of the value that it belongs to."""
+    return abs(amount) <= max(NEGLIGIBLE, NEGLIGIBLE_SHARE * abs(of))
+
+
+def listed(items: Sequence[str], last: str) -> str:
+    """`a, b and c`."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} {last} {items[-1]}"

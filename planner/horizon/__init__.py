@@ -3,16 +3,15 @@
 `solve_horizon` solves a `HorizonProblem`.  docs/explanation/planner/horizon.md has the formulation.
 """
 
-from planner.horizon.initial_state import Shortfall, shortfall
+from planner.horizon.feasibility import Shortfall, shortfall
 from planner.horizon.plan import CostSplit, HorizonPlan, PeriodPlan
-from planner.horizon.problem import HorizonProblem, Market
+from planner.horizon.problem import HorizonProblem
 from planner.horizon.solve import solve_horizon
 
 __all__ = [
     "CostSplit",
     "HorizonPlan",
     "HorizonProblem",
-    "Market",
     "PeriodPlan",
     "Shortfall",
     "shortfall",

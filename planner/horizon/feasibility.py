@@ -1,9 +1,15 @@
-"""Whether counts serve a problem's demand, answered from known cuts before any program runs."""
+"""Whether counts serve a problem's demand, answered from known cuts before any program runs.
+
+`shortfall` asks it of the initial replicas: until the first hired ones are warm, `ready_from_start`
+(docs/explanation/planner/horizon.md, section 3) limits every count to the initial one.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.horizon.problem import HorizonProblem
 from planner.problem import MixProblem
 from planner.solve.service_cuts import ServiceCuts
 
@@ -11,10 +17,7 @@ SHORT = 1e-6  # replicas that rounding may leave missing
 
 
 class Serving:
-    """`serving(counts)`: whether some routing keeps every replica within its rate and utilisation.
-
-    One object answers for many counts and many rates of one problem, and reuses the cuts of each.
-    """
+    """`serving(counts)`: whether some routing keeps every replica within its rate and utilisation."""
 
     def __init__(self, problem: MixProblem) -> None:
         self._problem = problem
@@ -33,7 +36,7 @@ class Serving:
         reached = {
             (route.load, b)
             for route in problem.routes
-            if all(counts[leg.option] > 0 for leg in route.legs)
+            if route.runs(counts)
             for b in range(len(rates[route.load]))
             if route.serves(b)
         }
@@ -45,3 +48,38 @@ class Serving:
             return False
         found = self._cuts.find(ready, wanted)
         return found is None or found[1] <= SHORT
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """The first period that no hire can serve, and the loads that it fails."""
+
+    period: int
+    loads: tuple[int, ...]
+    warm_from: int  # replicas hired at the begin of the first period serve from this one on
+
+
+def shortfall(problem: HorizonProblem) -> Shortfall | None:
+    """The demand that `initial` does not serve; None where it serves all, or where the periods repeat."""
+    initial, warm_from = problem.initial, min(problem.warmup_periods, default=0)
+    if initial is None:
+        return None
+    serving = Serving(problem.base)
+    for period in range(min(warm_from, problem.periods)):
+        if not serving(initial, rates_rps=problem.rates_rps[period]):
+            return Shortfall(period, _failed(problem, initial, period), warm_from)
+    return None
+
+
+def _failed(problem: HorizonProblem, initial: tuple[int, ...], period: int) -> tuple[int, ...]:
+    """The loads that are short even if the replicas serve no other load."""
+    base, rates = problem.base, problem.rates_rps[period]
+    serving = Serving(replace(base, loads=tuple(replace(load, min_replicas=0) for load in base.loads)))
+    return tuple(
+        w
+        for w, load in enumerate(base.loads)
+        if sum(initial[o] for o in base.options_of(w)) < load.min_replicas
+        or not serving(
+            initial, rates_rps=tuple(row if other == w else (0.0,) * len(row) for other, row in enumerate(rates))
+        )
+    )

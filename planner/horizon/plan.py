@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil
 
+from fleet.offers import Market
 from fleet.solvers import SolveStatus
-from planner.horizon.problem import HorizonProblem, Market
-from planner.solve.routing import route
+from planner.horizon.problem import HorizonProblem
+from planner.solve.fixed_counts import route
 from planner.solve.solution import Shares
 
 Counts = tuple[tuple[int, ...], ...]  # [period][option or supply]
@@ -29,8 +29,6 @@ class CostSplit:
 
 @dataclass(frozen=True, slots=True)
 class PeriodPlan:
-    """One period."""
-
     units: tuple[int, ...]  # per supply, in use; of a reserved supply at most the commitment
     held: tuple[int, ...]  # replicas per option that run, warm or not
     ready: tuple[int, ...]  # replicas per option that serve
@@ -65,13 +63,6 @@ class HorizonPlan:
         if self.cost is None or not self.flat_usd:
             return None
         return 1 - self.cost.total_usd / self.flat_usd
-
-
-def units_of(problem: HorizonProblem, held: tuple[int, ...]) -> tuple[int, ...]:
-    gpus = [0] * len(problem.base.supplies)
-    for option, count in zip(problem.base.options, held, strict=True):
-        gpus[option.supply] += option.slots * count
-    return tuple(ceil(used / supply.slots) for used, supply in zip(gpus, problem.base.supplies, strict=True))
 
 
 def moves(problem: HorizonProblem, held: Counts, period: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

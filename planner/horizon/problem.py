@@ -6,26 +6,17 @@ costs and limits; its rates are replaced per period.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cached_property
 from math import ceil
 from typing import Self
 
+from fleet.offers import Market
 from planner.problem import Limit, Load, MixProblem
 
 MAX_PERIODS = 1000
 ROUNDING_H = 1e-9  # a warm-up of exactly one period is one period, despite rounding
 
 Rates = tuple[tuple[float, ...], ...]  # [load][bucket] in requests/s
-
-
-class Market(StrEnum):
-    """The payment of a supply."""
-
-    RESERVED = "reserved"  # a number of units for the whole horizon, used or not
-    ON_DEMAND = "on-demand"  # by the period
-    SPOT = "spot"  # by the period, and may be reclaimed: its options' uptime is the share that is present
-    OWNED = "owned"  # by the period, usually the price of electricity or nothing
 
 
 @dataclass(frozen=True)
@@ -35,7 +26,7 @@ class HorizonProblem:
     base: MixProblem
     rates_rps: tuple[Rates, ...]  # [period][load][bucket]
     period_h: float
-    markets: tuple[Market, ...]  # per supply
+    markets: tuple[Market, ...]  # per supply; reserved units are paid for the whole horizon, others by the period
     warmup_h: tuple[float, ...]  # per option, from hiring to serving
     start_usd: float = 0.0  # per replica started
     stop_usd: float = 0.0  # per replica stopped
@@ -70,7 +61,6 @@ class HorizonProblem:
         return tuple(max(0, ceil(hours / self.period_h - ROUNDING_H)) for hours in self.warmup_h)
 
     def reserved(self, supply: int) -> bool:
-        """Whether a supply is paid for the whole horizon."""
         return self.markets[supply] is Market.RESERVED
 
     def available(self, period: int, supply: int) -> int | None:
@@ -106,7 +96,6 @@ class HorizonProblem:
         return tuple(counts)
 
     def mix(self, period: int) -> MixProblem:
-        """The base with the rates, the stock and the limits of one period."""
         supplies = tuple(
             replace(supply, available=self.available(period, f)) for f, supply in enumerate(self.base.supplies)
         )

@@ -1,27 +1,35 @@
-"""The program of docs/explanation/planner/horizon.md: counts per period, without shares; every row has its name there.
+"""P7: counts per period, without shares; docs/explanation/planner/horizon.md has every row under its name.
 
-Instead of shares, `service` rows, added on demand, decide which counts serve a period's demand.
+`service` rows, added on demand, decide which counts serve a period's demand.  `LoadedHorizon` keeps P7 in HiGHS.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import pulp
 
-from planner.solve.ilp.model import Terms, Variable, linear
+from fleet.solvers import Limits, Outcome
+from planner.horizon.plan import Counts
+from planner.horizon.problem import HorizonProblem
+from planner.solve.highs import LoadedProgram
+from planner.solve.ilp.model import Rows, Variable
+from planner.solve.service_cuts import Cut
 
-if TYPE_CHECKING:
-    from planner.horizon.problem import HorizonProblem
+ROUNDING = 1e-6
+MIN_RUN_S = 0.1  # the shortest run
+NEAR_GAP = 2e-3  # of a neighbourhood: its bound does not hold for the whole
 
 Key = tuple[int, int]  # period, and option or supply
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class HorizonModel:
+class HorizonModel(Rows):
     """P7 and its variables."""
 
-    problem: "HorizonProblem"
+    problem: HorizonProblem
     program: pulp.LpProblem = field(default_factory=lambda: pulp.LpProblem("horizon", pulp.LpMinimize))
     held: dict[Key, Variable] = field(default_factory=dict)  # z[t,o]
     ready: dict[Key, Variable] = field(default_factory=dict)  # n[t,o]: the same variable without a warm-up
@@ -30,17 +38,8 @@ class HorizonModel:
     started: dict[Key, Variable] = field(default_factory=dict)  # u[t,o], only where switching costs
     stopped: dict[Key, Variable] = field(default_factory=dict)  # v[t,o], likewise
 
-    def add_variable(self, name: str, *, integer: bool = False) -> Variable:
-        return self.program.add_variable(name, 0, None, pulp.LpInteger if integer else pulp.LpContinuous)
 
-    def at_most(self, name: str, terms: Terms, limit: float) -> None:
-        self.program.addConstraint(pulp.LpConstraint(linear(terms), pulp.LpConstraintLE, name, limit))
-
-    def equal(self, name: str, terms: Terms, value: float) -> None:
-        self.program.addConstraint(pulp.LpConstraint(linear(terms), pulp.LpConstraintEQ, name, value))
-
-
-def cheapest_path(problem: "HorizonProblem") -> HorizonModel:
+def cheapest_path(problem: HorizonProblem) -> HorizonModel:
     """P7: the cheapest counts over the periods, before any `service` row."""
     model = with_paths(problem)
     add_path(model)
@@ -50,11 +49,11 @@ def cheapest_path(problem: "HorizonProblem") -> HorizonModel:
     add_limit(model)
     add_min_replicas(model)
     add_reach(model)
-    model.program.setObjective(linear(cost_terms(model)))
+    model.optimise(cost_terms(model))
     return model
 
 
-def with_paths(problem: "HorizonProblem") -> HorizonModel:
+def with_paths(problem: HorizonProblem) -> HorizonModel:
     model = HorizonModel(problem)
     for f in range(len(problem.base.supplies)):
         if problem.reserved(f):
@@ -164,7 +163,7 @@ def cost_terms(model: HorizonModel) -> list[tuple[Variable, float]]:
     return [*terms, *((v, problem.stop_usd) for v in model.stopped.values())]
 
 
-def _reaches(problem: "HorizonProblem") -> dict[Key, list[frozenset[int]]]:
+def _reaches(problem: HorizonProblem) -> dict[Key, list[frozenset[int]]]:
     """Per load and bucket, for each leg of a route the options that can serve it."""
     reaches: dict[Key, list[frozenset[int]]] = {}
     for w, load in enumerate(problem.base.loads):
@@ -173,3 +172,86 @@ def _reaches(problem: "HorizonProblem") -> dict[Key, list[frozenset[int]]]:
             longest = max(map(len, ways), default=0)
             reaches[w, b] = [frozenset(legs[min(leg, len(legs) - 1)].option for legs in ways) for leg in range(longest)]
     return reaches
+
+
+class LoadedHorizon(LoadedProgram):
+    """P7 of one horizon problem."""
+
+    def __init__(self, model: HorizonModel, *, seed: int) -> None:
+        super().__init__(model.program, seed=seed)
+        self.model = model
+        problem = model.problem
+        self._shape = problem.periods, len(problem.base.options)
+        self._keys = [(t, o) for t in range(self._shape[0]) for o in range(self._shape[1])]
+        self._held = np.array([model.held[key].index for key in self._keys], dtype=np.int32)
+        self._ready = np.array([model.ready[key].index for key in self._keys], dtype=np.int32)
+        self._active: set[tuple[int, int]] = set()
+
+    @property
+    def ready(self) -> Floats:
+        return self.values[self._ready].reshape(self._shape)
+
+    @property
+    def held(self) -> Counts:
+        return tuple(tuple(int(n) for n in row) for row in np.rint(self.values[self._held]).reshape(self._shape))
+
+    @property
+    def units(self) -> Counts:
+        """Whole units of the last solution's replicas, and units hired in addition to satisfy a limit on a share."""
+        problem = self.model.problem
+        needed = tuple(problem.base.units_of(row) for row in self.held)
+        if not any(
+            weight < 0 for t in range(self._shape[0]) for x in problem.limits_of(t) for weight in x.units.values()
+        ):
+            return needed  # free units cost nothing, so the program may have more of them than it needs
+        hired = {
+            key: 0 if key[1] in self.model.committed else round(self.values[m.index])
+            for key, m in self.model.units.items()
+        }
+        return tuple(tuple(max(count, hired[t, f]) for f, count in enumerate(row)) for t, row in enumerate(needed))
+
+    @property
+    def committed(self) -> dict[int, int]:
+        return {f: round(self.values[r.index]) for f, r in self.model.committed.items()}
+
+    def add_service(self, *, period: int, position: int, cut: Cut, need: float) -> bool:
+        """Add a `service` row, once per period and cut; return whether it is new."""
+        if (period, position) in self._active:
+            return False
+        self._active.add((period, position))
+        add_service(self.model, period=period, cut=position, weights=cut.weights.tolist(), need=need)
+        ready = self.model.ready
+        self.add_row([(ready[period, int(o)], cut.weights[o]) for o in np.flatnonzero(cut.weights)], need)
+        return True
+
+    def complete(self, held: Counts, *, at_least: bool, time_limit_s: float) -> Outcome:
+        low = np.array(held, dtype=float).ravel()
+        return self._between(low, None if at_least else low, time_limit_s)
+
+    @property
+    def running_values(self) -> Floats:
+        """Replicas that run, in the last solution, whole or not: period after period."""
+        return self.values[self._held]
+
+    def near_relaxed(self, relaxed: Floats, *, time_limit_s: float) -> Outcome:
+        """The cheapest solution that keeps every count which the relaxation has whole.
+
+        Most of those are zeros, so the search covers the options that the relaxation uses (relaxation enforced
+        neighbourhood search: Berthold 2014).
+        """
+        whole = np.abs(relaxed - np.rint(relaxed)) < ROUNDING
+        low = np.where(whole, np.rint(relaxed), np.floor(relaxed))
+        return self._between(low, np.where(whole, low, low + 1), time_limit_s)
+
+    def rounded_up(self, relaxed: Floats, *, time_limit_s: float) -> Outcome:
+        """The cheapest solution with each count of the relaxation rounded up: never short, but often expensive."""
+        high = np.ceil(relaxed - ROUNDING)
+        return self._between(high, high, time_limit_s)
+
+    def _between(self, low: Floats, high: Floats | None, time_limit_s: float) -> Outcome:
+        variables = [self.model.held[key] for key in self._keys]
+        return self.between(variables, low, high, run_limits(time_limit_s, relative_gap=NEAR_GAP))
+
+
+def run_limits(time_limit_s: float, *, relative_gap: float) -> Limits:
+    return Limits(time_limit_s=max(MIN_RUN_S, time_limit_s), relative_gap=relative_gap)

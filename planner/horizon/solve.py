@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.solvers import Limits, Outcome, Solver, SolveStatus
-from planner.horizon.highs_model import LoadedProgram
 from planner.horizon.plan import Counts, HorizonPlan, cost_of, periods_of
 from planner.horizon.problem import HorizonProblem
-from planner.horizon.program import cheapest_path
+from planner.horizon.program import MIN_RUN_S, LoadedHorizon, cheapest_path, run_limits
 from planner.solve.service_cuts import ServiceCuts
 
 Floats = npt.NDArray[np.float64]
@@ -50,10 +49,10 @@ class Search:
     bound_usd: float = 0.0  # no cost is negative
     infeasible: bool = False
     best: Path | None = None
-    loaded: LoadedProgram = field(init=False)
+    loaded: LoadedHorizon = field(init=False)
 
     def __post_init__(self) -> None:
-        self.loaded = LoadedProgram(cheapest_path(self.problem), seed=self.limits.seed)
+        self.loaded = LoadedHorizon(cheapest_path(self.problem), seed=self.limits.seed)
         self._rates = [self.cuts.rates(rates) for rates in self.problem.rates_rps]
 
     @property
@@ -74,7 +73,7 @@ class Search:
     def relax(self) -> None:
         """Cut the relaxation until its counts serve, then once more at the nearest whole numbers."""
         while self.left_s > 0:
-            outcome = self.loaded.relax(time_limit_s=self.left_s)
+            outcome = self.loaded.relax(run_limits(self.left_s, relative_gap=0.0))
             self._learn(outcome)
             if outcome.status is not SolveStatus.OPTIMAL:
                 return
@@ -102,13 +101,11 @@ class Search:
             self._keep()
 
     def search(self) -> None:
-        """Search whole numbers until the gap is closed or the time is up."""
         while not self.done and self.left_s > 0:
             start = None if self.best is None else self.best.values
-            limits = replace(
-                self.limits, time_limit_s=SEARCH_SHARE * self.left_s, relative_gap=self.limits.relative_gap / 2
-            )
-            outcome = self.loaded.optimise(self.solver, limits=limits, start=start)
+            time_limit_s = max(MIN_RUN_S, SEARCH_SHARE * self.left_s)
+            limits = replace(self.limits, time_limit_s=time_limit_s, relative_gap=self.limits.relative_gap / 2)
+            outcome = self.loaded.optimise(self.solver, limits, start=start)
             self._learn(outcome)
             if not outcome.status.has_mix:
                 return
@@ -130,7 +127,6 @@ class Search:
         return False
 
     def _cut(self, ready: Floats, *, tolerance: float) -> int:
-        """Add rows that these counts violate, in every period; return the number of new ones."""
         return sum(self._cut_period(t, ready[t], tolerance) for t in range(self.problem.periods))
 
     def _cut_period(self, period: int, ready: Floats, tolerance: float) -> int:

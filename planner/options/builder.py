@@ -5,14 +5,12 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from fleet.catalogues import folded
 from fleet.documents import Path, dotted
 from fleet.errors import DocumentError, Problem, UnknownNameError
-from fleet.gpu_references import unknown_gpus
-from fleet.gpus import GpuCatalogue, GpuSpec
+from fleet.gpus import GpuCatalogue, GpuSpec, unknown_gpus
 from fleet.models import ModelCatalogue
 from fleet.offers import Offer
 from planner.expert_loads import model_violations
 from planner.options.dominance import CostFactors, undominated_offers
 from planner.options.enumeration import FULL_CLOCK, ConfigSpace
-from planner.options.measured_overrides import Measurements
 from planner.options.rule_scopes import (
     Rule,
     carbon_g_per_kwh,
@@ -23,7 +21,7 @@ from planner.options.rule_scopes import (
     zone_of,
 )
 from planner.options.search import Candidate, Placed, Search
-from planner.options.variants import Estimator, VariantTable
+from planner.options.variants import Estimator, Measurements, VariantTable
 from planner.performance.rates import highest_rates
 from planner.policy import Failure
 from planner.problem import Supply
@@ -46,10 +44,7 @@ def candidates(
     estimator: Estimator = highest_rates,
     profiles: Profiles | None = None,
 ) -> tuple[Candidate, ...]:
-    """All options that an optimal mix may need.  DocumentError names what cannot be planned.
-
-    Measured `profiles` take precedence over the estimator.
-    """
+    """All options that an optimal mix may need.  DocumentError names what cannot be planned."""
     usable = [offer for offer in offers if offer.market in request.markets]
     _refuse([*_unknown_gpus(request, gpus=gpus, offers=offers), *rule_violations(request, offers)])
     placed = [(offer, gpus.get(offer.gpu)) for offer in _needed(request, usable, gpus=gpus)]
@@ -83,7 +78,6 @@ def cost_factors_of(request: PlanRequest) -> CostFactors:
 
 
 def _needed(request: PlanRequest, offers: list[Offer], *, gpus: GpuCatalogue) -> list[Offer]:
-    """The offers without those that an equal, cheaper and unlimited offer dominates."""
     running = [entry.option for entry in request.current or ()]
     rules: tuple[Rule, ...] = (*request.quotas, *request.power_domains)
 

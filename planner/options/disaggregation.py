@@ -1,12 +1,9 @@
 """Prefill and decode on separate replicas: the SLO of each side, and the pairs worth considering.
 
 The prompt's cache crosses once, over the slower of the two replicas' host links (each GPU sends or receives its part).
-The transfer adds to the time to the first token and limits the rate of both sides.  A pair is a route of two legs, so
-the MIP chooses the ratio.
-
-The prefill side holds TTFT, the decode side TPOT.  Of an end-to-end limit, the first token gets the TTFT limit, or a
-quarter of the whole; the other tokens share the rest.  Means add up exactly.  For percentiles the division is
-conservative unless both sides are slow at the same time.
+A pair is a route of two legs, so the MIP chooses the ratio.  docs/explanation/planner/options.md divides the SLO
+between the sides: means add up exactly; for percentiles the division is conservative unless both sides are slow at the
+same time.
 """
 
 from collections.abc import Sequence
@@ -16,7 +13,7 @@ from math import inf
 from fleet.gpus import GpuSpec
 from fleet.offers import Offer
 from fleet.slo import MAX_LIMIT_MS, LatencyLimits, Slo
-from planner.performance.config import KV_BYTES, ReplicaConfig, Role
+from planner.performance.config import KV_BYTES, ReplicaConfig
 from planner.performance.open_loop import LINK_REACHED
 from planner.performance.rates import Estimate
 
@@ -47,11 +44,6 @@ class Pair:
     decode: int
     rates_rps: tuple[float, ...]
     worst_rps: tuple[float, ...] = ()
-
-
-def role_slo(slo: Slo, role: Role, *, output_tokens: int) -> Slo | None:
-    """The SLO of one side for requests of so many output tokens; None if the limits leave it no time."""
-    return prefill_slo(slo) if role == "prefill" else decode_slo(slo, output_tokens=output_tokens)
 
 
 def prefill_slo(slo: Slo) -> Slo:
@@ -117,11 +109,7 @@ def cheap_pairs(
     others: Sequence[Leg],
     buckets: Sequence[int],
 ) -> list[Pair]:
-    """Pairs that for some bucket cost at most `MAX_COST_RATIO` times the cheapest unlimited way per request.
-
-    The ways are the pairs and the options for whole requests.  At most `MAX_PAIRS` stay, the nearest to the cheapest.
-    Unlike `planner.options.dominance`, this rule is a heuristic.
-    """
+    """Pairs that for some bucket cost at most `MAX_COST_RATIO` times the cheapest unlimited way per request."""
     costs = [[_usd_per_krequest(pair, b, prefills, decodes) for b in buckets] for pair in pairs]
     free = [not (prefills[pair.prefill].limited or decodes[pair.decode].limited) for pair in pairs]
     unlimited = [row for row, each in zip(costs, free, strict=True) if each]
@@ -135,7 +123,6 @@ def cheap_pairs(
 
 
 def _excess(cost: float, least: float) -> float:
-    """Cost over the least cost; 0 if no unlimited way exists."""
     if cost == inf:
         return inf
     return 0.0 if least in {0.0, inf} and cost <= least else cost / least if least else inf

@@ -1,17 +1,10 @@
-"""Removes options that no optimal mix needs.  The rules are exact: the optimum with and without them is the same.
+"""Removes options that no optimal mix needs.
 
-Variants of one GPU type and instance size share every supply of their offers.  Variant `a` dominates `b` if
-`k = gpus(b) / gpus(a)` is a whole number and `k` replicas of `a` replace one of `b`: they carry as much of every bucket
-at the expected and at the worst rate and, if power counts, draw no more power, idle, per request and on a power domain.
-Capacities add up, and the protection against erring profiles of both is at most the sum, so replacing `b` keeps a mix
-feasible.
+docs/explanation/planner/options.md has the method. The rules are exact: the optimum is the same.
 
-- If starts or stops count, `k` must be 1, and running options are kept.
-- If the loss of a node must be survived, spare GPUs of `b`'s nodes hold more of `a`.  These cost nothing in $/h, but
-  power and starts; if those count too, nothing is removed.
-
-An offer dominates an equal one if it is no dearer and has no limit.  Two offers are equal if no rule of the request
-distinguishes them.
+- If starts or stops count, one replica must replace one, and running options are kept.
+- If the loss of a node must be survived, spare GPUs of the dominated option's nodes hold more replicas.  These cost
+  nothing in $/h, but power and starts; if those count too, nothing is removed.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -41,9 +34,7 @@ class Rated(Protocol):
     def gpus(self) -> int: ...
 
     @property
-    def rates_rps(self) -> Sequence[float]:
-        """Per bucket, 0 where it cannot serve."""
-        ...
+    def rates_rps(self) -> Sequence[float]: ...  # per bucket, 0 where it cannot serve
 
     @property
     def worst_rps(self) -> Sequence[float]: ...
@@ -55,9 +46,7 @@ class Rated(Protocol):
     def busy_w(self) -> float: ...
 
     @property
-    def limit_w(self) -> float:
-        """What a power domain counts for it."""
-        ...
+    def limit_w(self) -> float: ...  # what a power domain counts for it
 
 
 RatedT = TypeVar("RatedT", bound=Rated)

@@ -1,15 +1,7 @@
 """Enumerates the ways to run a model on a GPU type: parallelism, precision and clock.
 
-The rules follow from engines or from the formulation:
-
-- A stage has 1, 2, 4 or 8 GPUs on one fast link, a power of two that divides the instance.  Replicas then fill
-  instances without a remainder (docs/explanation/planner/formulation.md, section 1).  `tp` divides the attention heads.
-- A mixture of experts may distribute whole experts over the stage's GPUs (`ep`), and may replicate attention on each
-  (`dp`).  With known loads, each GPU may hold some copies more than its even share (`red`): engines that place experts
-  by load accept any number of slots that the GPUs divide.
-- Pipeline stages (`pp`) only where a stage cannot grow further: inside the instance, or over several whole hosts if one
-  does not hold the weights.  The network between smaller instances is not known.
-- A precision only if the GPU computes in it, or unpacks it to one that it computes in.
+docs/explanation/planner/options.md has the method.  A stage's GPUs are a power of two that divides the instance, so
+that replicas fill instances without a remainder (docs/explanation/planner/formulation.md, section 1).
 """
 
 from collections.abc import Iterator
@@ -28,8 +20,6 @@ MAX_MEMORY_FOR_WEIGHTS = 0.9  # engines keep about a tenth for themselves; the e
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The distribution of a model over GPUs."""
-
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     attention_data_parallel: int = 1

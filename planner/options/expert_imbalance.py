@@ -52,8 +52,6 @@ class ExpertSpread(Frozen):
 
 @dataclass(frozen=True)
 class SpreadTable:
-    """The distributions of one workload's model, each computed on first use."""
-
     workload: Workload
     model: ModelArchitecture
     known: dict[tuple[int, int], ExpertSpread] = field(default_factory=dict)
@@ -123,7 +121,6 @@ def _placed(loads: ExpertLoads, *, gpus: int, slots: int) -> ExpertSpread:
 
 
 def _enough_slots(loads: ExpertLoads, *, gpus: int, slots: int) -> int | None:
-    """The fewest slots with a good bound."""
     from placement.bounds import lower_bound  # noqa: PLC0415 - compiles on import
 
     for more in _more_slots(loads.experts, gpus, slots):

@@ -87,7 +87,6 @@ def _unknown_places(request: PlanRequest, offers: Sequence[Offer]) -> Iterator[V
 
 
 def unknown_options(request: PlanRequest, names: Sequence[tuple[str, str]]) -> Iterator[Violation]:
-    """Running options that are not among the candidates."""
     for position, running in enumerate(request.current or ()):
         if (running.workload, running.option) not in names:
             known = [option for workload, option in names if workload == running.workload]

@@ -82,7 +82,6 @@ class Candidate:
 
     @property
     def power(self) -> ReplicaPower | None:
-        """The power of one replica; None without a data sheet."""
         if self.gpu is None or self.gpu.tdp_w is None:
             return None
         return replica_power(self.gpu, gpus=self.gpus, level=FULL_CLOCK if self.shape is None else self.shape.clock)
@@ -99,7 +98,6 @@ class Search:
     unable: dict[str, str] = field(default_factory=dict)  # GPU types without any shape, with the reason
 
     def run(self, offers: Sequence[Placed]) -> list[Candidate]:
-        """The options that serve any bucket: for whole requests, then each side of the pairs."""
         whole = [candidate for placed in offers for candidate in self._offered(placed, "both")]
         if not self.table.workload.split:
             return whole
@@ -163,7 +161,8 @@ class Search:
             others=list(map(self._leg, whole)),
             buckets=[number for number, bucket in enumerate(self.table.buckets) if bucket.share > 0],
         )
-        pairs += [pair for pair in every if self._runs(prefills[pair.prefill], decodes[pair.decode], pair, pairs)]
+        running = [pair for pair in every if {prefills[pair.prefill].name, decodes[pair.decode].name} <= self.held]
+        pairs += [pair for pair in running if pair not in pairs]
         for p, prefill in enumerate(prefills):
             decode_targets = [
                 DecodeTarget(decodes[pair.decode].name, pair.rates_rps, pair.worst_rps)
@@ -184,11 +183,6 @@ class Search:
                 fed = self.table.variant(prefill.data_sheet, _shape(prefill), kv_link_gb_per_s=link)
                 if any(ours and theirs for ours, theirs in zip(fed.rates_rps, self._rates(decode), strict=True)):
                     yield disaggregation.Pair(p, d, fed.rates_rps, fed.worst_rps)
-
-    def _runs(
-        self, prefill: Candidate, decode: Candidate, pair: disaggregation.Pair, kept: Sequence[disaggregation.Pair]
-    ) -> bool:
-        return prefill.name in self.held and decode.name in self.held and pair not in kept
 
     def _rates(self, candidate: Candidate) -> tuple[float, ...]:
         return self.table.variant(candidate.data_sheet, _shape(candidate)).rates_rps

@@ -1,6 +1,8 @@
-"""The rates of each shape on a GPU type, estimated once for all offers.
+"""The rates of each shape on a GPU type, estimated once for all offers, or measured where results exist.
 
-`Estimator` is the interface of the performance model, so that tests and measured tables can replace it.
+Results match a shape if model, GPU, degrees and precision are equal.  Benchmarks run at full clock, with a 16-bit
+cache, both roles and no redundant experts.  A result without a precision counts as 16 bit.  Of several engines or
+versions, the one with the most runs counts.  `Estimator` is the interface of the performance model.
 """
 
 from collections.abc import Iterable, Sequence
@@ -8,24 +10,51 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
+from fleet.catalogues import folded
 from fleet.gpus import GpuSpec
 from fleet.models import ModelArchitecture
-from fleet.sizes.histogram import Bucket
+from fleet.sizes.histogram import Bucket, SizeBuckets
 from fleet.slo import Slo, Statistic
 from planner.options import disaggregation
-from planner.options.enumeration import ConfigSpace, Shape, shapes
+from planner.options.enumeration import FULL_CLOCK, ConfigSpace, Shape, shapes
 from planner.options.expert_imbalance import ExpertSpread, SpreadTable
-from planner.options.measured_overrides import Measurements
 from planner.performance.coefficients import builtin_coefficients
 from planner.performance.config import ReplicaConfig
 from planner.performance.rates import Estimate
+from planner.profiles import Configuration, Profiles, merged, throughput_from_points
 from planner.request import MAX_REPLICAS_PER_BUCKET, Workload
 from planner.throughput import Provenance, Throughput
 from power.curves import ReplicaPower, replica_power
 
+SIXTEEN_BIT = frozenset({"", "bf16", "fp16", "bfloat16", "float16"})
 NO_INTERVAL = "no similar configuration was measured"
 
 Size = tuple[int, int]  # input and output tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """The profiles for the shapes of one workload."""
+
+    profiles: Profiles
+    buckets: SizeBuckets
+    slo: Slo
+
+    def improved(self, computed: Throughput, *, model: ModelArchitecture, gpu: GpuSpec, shape: Shape) -> Throughput:
+        """The same table with measured rates where they exist, and limited by them elsewhere."""
+        found = self._configuration(model, gpu, shape)
+        if found is None:
+            return computed
+        table = throughput_from_points(self.profiles.of(found), buckets=self.buckets, slo=self.slo)
+        return merged(table, buckets=self.buckets, computed=computed)
+
+    def _configuration(self, model: ModelArchitecture, gpu: GpuSpec, shape: Shape) -> Configuration | None:
+        plain = shape.role == "both" and shape.clock == FULL_CLOCK and shape.kv_precision == "bf16"
+        if not plain or shape.layout.redundant_experts:
+            return None
+        known = self.profiles.configurations()
+        alike = [each for each in known if _is(each, model, gpu, shape)]
+        return max(alike, key=lambda each: (known[each], each), default=None)
 
 
 class Estimator(Protocol):
@@ -146,7 +175,12 @@ class VariantTable:
             return (
                 list(map(_lower, at_edge, self._estimated_short(config))) if _limits_slow_tokens(self.slo) else at_edge
             )
-        limits = [disaggregation.role_slo(self.slo, config.role, output_tokens=outputs) for _, outputs in sizes]
+        limits = [
+            disaggregation.prefill_slo(self.slo)
+            if config.role == "prefill"
+            else disaggregation.decode_slo(self.slo, output_tokens=outputs)
+            for _, outputs in sizes
+        ]
         found: dict[int, Estimate] = {}
         for slo in dict.fromkeys(limits):
             positions = [position for position, limit in enumerate(limits) if limit == slo]
@@ -186,7 +220,6 @@ def plannable(rates_rps: Iterable[float], demand_rps: Iterable[float]) -> tuple[
 
 
 def _worst_rps(estimate: Estimate, rate_rps: float) -> float:
-    """At most the rate itself; the rate if its error is not known."""
     return rate_rps if estimate.interval_90 is None else min(rate_rps, estimate.interval_90[0])
 
 
@@ -224,3 +257,24 @@ def _widest(estimates: Sequence[Estimate]) -> tuple[float, float] | None:
     if not ends or len(ends) < len(served):
         return None
     return min(low for low, _ in ends), max(high for _, high in ends)
+
+
+def _is(configuration: Configuration, model: ModelArchitecture, gpu: GpuSpec, shape: Shape) -> bool:
+    layout = shape.layout
+    degrees = (
+        configuration.tensor_parallel,
+        configuration.pipeline_parallel,
+        configuration.data_parallel,
+        configuration.expert_parallel,
+    )
+    return (
+        folded(configuration.model) in model.folded_names
+        and folded(configuration.gpu) in gpu.folded_names
+        and degrees
+        == (layout.tensor_parallel, layout.pipeline_parallel, layout.attention_data_parallel, layout.expert_parallel)
+        and _precision(configuration.precision) == _precision(shape.precision)
+    )
+
+
+def _precision(name: str) -> str:
+    return "16 bit" if name.casefold() in SIXTEEN_BIT else name.casefold()

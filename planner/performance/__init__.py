@@ -5,8 +5,7 @@ coefficients.  docs/explanation/planner/performance.md has the formulas.
 """
 
 from planner.performance.config import ReplicaConfig
-from planner.performance.costs import step_costs
-from planner.performance.rates import Estimate, highest_rates
-from planner.performance.steps import StepCosts, step_s
+from planner.performance.rates import highest_rates
+from planner.performance.steps import StepCosts, step_costs, step_s
 
-__all__ = ["Estimate", "ReplicaConfig", "StepCosts", "highest_rates", "step_costs", "step_s"]
+__all__ = ["ReplicaConfig", "StepCosts", "highest_rates", "step_costs", "step_s"]

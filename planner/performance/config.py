@@ -122,5 +122,4 @@ class ReplicaConfig:
 
 
 def chunk_tokens(config: ReplicaConfig) -> int:
-    """Maximum tokens of one iteration, over all ranks."""
     return CHUNK_TOKENS[config.gpu.memory_gb >= LARGE_MEMORY_GB] * config.attention_data_parallel

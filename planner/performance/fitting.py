@@ -1,26 +1,36 @@
-"""Fitting the coefficients to measured points (docs/explanation/planner/performance.md, section 5).
+"""Fits the coefficients to measured points (docs/explanation/planner/performance.md, sections 5 and 6).
 
-There are two stages.  Robust least squares of relative errors (soft L1) with a weak pull to round values fit the
-roofline's global coefficients; only this stage needs scipy.  Terms of the features then fit the rest, twice: a local
-correction with effects of GPU type and model, shrunk to zero, and a portable one of main effects only, shrunk harder,
-for GPU types without points.  In the portable one each combination of model, engine and GPU type has equal weight.
-Both are ridge regressions, reweighted until they minimise the mean absolute percentage error (iteratively reweighted
-least squares).
+Robust least squares of relative errors (soft L1) with a weak pull to round values fit the roofline's global
+coefficients; only this stage needs scipy.  Ridge regressions on the features then fit the rest, reweighted until they
+minimise the mean absolute percentage error: a local correction with effects of GPU type and model, and a portable one
+of main effects only, shrunk harder, for GPU types without points.
 
 Intervals are split-conformal (Lei et al., JASA 2018): quantiles of the errors on points whose whole curve, or whose GPU
-type or model, was left out of the correction.
+type or model, was left out of the correction.  `validate` measures the errors on held-out points, by three splits:
+
+- `random`: a third of the points.  Neighbours on a curve that differ only in concurrency may stay in the fit.
+- `curves`: a third of the curves, whole: the fit has no point of such a configuration at these sizes.
+- one GPU type: all its points.  The portable correction predicts them.
 """
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.performance.coefficients import Coefficients, Correction, Interval, Intervals, Reached
-from planner.performance.dataset import Sample
-from planner.performance.features import LOCAL_TERMS, PORTABLE_TERMS
+from planner.performance.closed_loop import Predicted, Sample, predict
+from planner.performance.coefficients import (
+    LOCAL_TERMS,
+    PORTABLE_TERMS,
+    Coefficients,
+    Correction,
+    Error,
+    Interval,
+    Intervals,
+    Reached,
+)
 from planner.performance.hardware_demand import Array
 
 Errors = dict[str, Array]  # by metric, logarithm of predicted over measured
@@ -58,6 +68,10 @@ SHRINKAGE = 0.1
 PRIOR_POINTS = 30  # a shrinkage of 1 has the weight of this many points
 INTERVAL = 0.9
 MIN_POINTS = 100
+HELD_BACK = 1 / 3
+UNDATED = dt.date(1970, 1, 1)  # of temporary fits
+
+Mask = npt.NDArray[np.bool_]
 
 
 def fit(sample: Sample, *, fitted: dt.date, source: str, rejected: Mapping[str, int] | None = None) -> Coefficients:
@@ -103,7 +117,6 @@ def _reached(names: Sequence[str], values: Array) -> Reached:
 
 
 def named_terms(sample: Sample) -> tuple[str, ...]:
-    """Effects of each GPU type and model in the points."""
     gpus = sorted({point.config.gpu.name for point in sample.points})
     models = sorted({point.config.model.name for point in sample.points})
     by_model = [term for model in models for term in (f"model:{model}", f"model:{model}*batch")]
@@ -118,20 +131,19 @@ class Form:
 
     @classmethod
     def local(cls, sample: Sample) -> "Form":
-        """For GPU types in the sample."""
         return cls((*LOCAL_TERMS, *named_terms(sample)))
 
 
 PORTABLE = Form(PORTABLE_TERMS, shrinkage=3.0, balanced=True)
 
 
+@dataclass(frozen=True, slots=True)
 class Residuals:
     """The residuals of the first stage, and the second stage's fits of them."""
 
-    def __init__(self, sample: Sample, *, tpot: Array, ttft: Array) -> None:
-        self.sample = sample
-        self.tpot = tpot
-        self.ttft = ttft
+    sample: Sample
+    tpot: Array
+    ttft: Array
 
     @classmethod
     def of(cls, sample: Sample, reached: Reached) -> "Residuals":
@@ -217,3 +229,58 @@ def _interval(errors: Array) -> Interval:
     tail = (1 - INTERVAL) / 2 * (1 - 1 / len(errors))  # the finite sample's share
     low, high = np.quantile(-errors, (tail, 1 - tail))
     return Interval(low=round(float(np.exp(low)), 3), high=round(float(np.exp(high)), 3), points=len(errors))
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    split: str
+    held_back: Sample
+    coefficients: Coefficients
+    predicted: Predicted
+
+    @property
+    def error(self) -> Error:
+        sample, found = self.held_back, self.predicted
+        return Error(
+            split=self.split,
+            points=len(sample.points),
+            tpot_mape=round(mape(found.tpot_s, sample.tpot_s), 4),
+            ttft_mape=round(mape(found.ttft_s, sample.ttft_s), 4),
+            tpot_coverage=round(self._coverage("tpot", found.tpot_s, sample.tpot_s), 4),
+            ttft_coverage=round(self._coverage("ttft", found.ttft_s, sample.ttft_s), 4),
+        )
+
+    def _coverage(self, metric: str, predicted_s: Array, measured_s: Array) -> float:
+        ratio = measured_s / predicted_s
+        bands = [self._interval(position, metric) for position in range(len(ratio))]
+        inside = [band.low <= value <= band.high for band, value in zip(bands, ratio, strict=True)]
+        return float(np.mean(inside))
+
+    def _interval(self, position: int, metric: str) -> Interval:
+        config = self.held_back.points[position].config
+        found = self.coefficients.interval(gpu=config.gpu.name, model=config.model.name, moe=config.model.experts > 0)
+        if found is None:
+            raise ValueError("the held-out points are of a kind that the fit does not have")
+        interval: Interval = getattr(found, metric)
+        return interval
+
+
+def mape(predicted: Array, measured: Array) -> float:
+    """Mean absolute percentage error."""
+    return float(np.mean(np.abs(predicted / measured - 1)))
+
+
+def held_back(sample: Sample, *, seed: int) -> Iterator[tuple[str, Mask]]:
+    rng = np.random.default_rng(seed)
+    count = len(sample.points)
+    yield "random", np.isin(np.arange(count), rng.permutation(count)[: int(count * HELD_BACK)])
+    curves = rng.permutation(sample.curves.max() + 1)
+    yield "curves", np.isin(sample.curves, curves[: int(len(curves) * HELD_BACK)])
+    gpus = np.array([point.config.gpu.name for point in sample.points])
+    yield from ((f"without {gpu}", gpus == gpu) for gpu in np.unique(gpus) if np.any(gpus != gpu))
+
+
+def validate(sample: Sample, *, split: str, held: Mask) -> Validation:
+    coefficients = fit(sample.only(~held), fitted=UNDATED, source=split)
+    rest = sample.only(held)
+    return Validation(split, rest, coefficients, predict(rest, coefficients))

@@ -44,16 +44,10 @@ class Demands:
     input_tokens: Array
     output_tokens: Array
 
-    @property
-    def context_tokens(self) -> Array:
-        """Of a sequence halfway through its output."""
-        return self.input_tokens + self.output_tokens / 2
-
 
 def demands(
     config: ReplicaConfig, *, sizes: Sequence[tuple[int, int]], memory_usable: float = MEMORY_USABLE
 ) -> Demands:
-    """The demand of one replica for these (input, output) sizes."""
     model, gpu = config.model, config.gpu
     bytes_per_s = gpu.bandwidth_gb_per_s * 1e9
     inputs, outputs = np.array(sizes, dtype=np.float64).T

@@ -20,7 +20,6 @@ RESERVED_BYTES = 4e9  # per GPU: activations, CUDA graphs, buffers of the collec
 
 
 def cache_shards(config: ReplicaConfig) -> int:
-    """The number of tensor-parallel ranks that split one sequence's cache."""
     return 1 if config.model.attention == "mla" else min(config.tensor_parallel, config.model.kv_heads)
 
 

@@ -1,15 +1,7 @@
 """A replica with random arrivals: its latencies, mean and percentiles, by its mean number of decoding sequences.
 
-The number of decoding sequences follows an infinite server's: mean B, variance B (1 + cv^2) / 2 for arrivals whose gaps
-have the coefficient of variation cv.  A larger batch slows itself down and so stays larger: with g the relative growth
-of TPOT over that of B, fluctuations grow by 1 / (1 - g) (the linear noise of a birth and death process).  A request
-observes itself and the others, averaged over its stay.  That leaves two thirds of the variance where nothing feeds back
-(the covariance falls linearly over a stay), and all of it where the batch changes slowly.  A TPOT percentile is the
-step time at the batch's percentile.  For the first token a request waits for a place and for its prompt's turn; both
-waits have exponential tails.  The sum of the parts' percentiles is conservative.
-(docs/explanation/planner/performance.md, section 4)
-
-All requests have the given sizes; for the wait for a turn, prompts vary exponentially.
+docs/explanation/planner/performance.md, section 4, has the formulas.  All requests have the given sizes; for the wait
+for a turn, prompts vary exponentially.  The sum of the parts' percentiles is conservative.
 """
 
 from dataclasses import dataclass
@@ -19,11 +11,17 @@ from statistics import NormalDist
 import numpy as np
 
 from fleet.slo import Metric, Statistic
-from planner.performance.coefficients import Coefficients, Reached, Terms
+from planner.performance.coefficients import (
+    Coefficients,
+    Reached,
+    Terms,
+    collapsed,
+    config_features,
+    correction_of,
+    load_features,
+)
 from planner.performance.config import KV_BYTES, ReplicaConfig, chunk_tokens
-from planner.performance.features import collapsed, config_features, correction_of, load_features
 from planner.performance.hardware_demand import Array, Demands
-from planner.performance.queueing import interruptions, slots_wait_s, turn_wait_s, wait_quantile_s
 from planner.performance.step_time import answer_floor_s, decode_s, prompt_alone_s, prompt_floor_s, prompt_work_s
 
 MAX_GAIN = 0.95
@@ -49,7 +47,6 @@ class OpenLoop:
         return self.coefficients.reached
 
     def tpot_s(self, statistic: Statistic) -> Array:
-        """Time per output token after the first."""
         if (quantile := statistic.quantile) is None:
             return self._mean_tpot_s
         calm_s, reading_s = self._step_parts_s(self._observed_batch(statistic))
@@ -126,7 +123,6 @@ class OpenLoop:
         return np.asarray(busy ** (np.sqrt(2 * (self.places + 1)) - 1))
 
     def _observed_batch(self, statistic: Statistic) -> Array:
-        """Sequences in a request's steps, including itself."""
         others = np.zeros_like(self.decoding) if self.config.role == "prefill" else self.decoding
         if (quantile := statistic.quantile) is not None:
             averaged = 1 - (1 - self._gain) * (1 - AVERAGED)
@@ -222,3 +218,40 @@ class OpenLoop:
             apart=float(self.config.role != "both"),
         )
         return correction_of(terms, {"one": 1.0, **load})
+
+
+def slots_wait_s(*, busy: Array, slots: Array, service_s: Array, arrival_cv: float, service_cv: float) -> Array:
+    """Mean wait for one of many places: Sakasegawa's formula for GI/G/c (Ann. Inst. Stat. Math. 29, 1977)."""
+    load = np.minimum(busy / slots, 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        wait_s = load ** (np.sqrt(2 * (slots + 1)) - 1) / (slots * (1 - load)) * service_s
+    wait_s = np.where(load >= 1, np.inf, wait_s)
+    return np.asarray((arrival_cv**2 + service_cv**2) / 2 * wait_s)
+
+
+def turn_wait_s(*, load: Array, service_s: Array, arrival_cv: float, service_cv: float) -> Array:
+    """Mean wait for a single place: the same formula with c = 1, Kingman's, exact for Poisson arrivals."""
+    return slots_wait_s(busy=load, slots=np.ones(1), service_s=service_s, arrival_cv=arrival_cv, service_cv=service_cv)
+
+
+def wait_quantile_s(mean_s: Array, *, delayed: Array, quantile: float) -> Array:
+    """Quantile of a wait that is 0 except for a share `delayed`, and exponential there: the heavy-traffic limit."""
+    beyond = 1 - quantile
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = mean_s / delayed * np.log(delayed / beyond)
+    return np.asarray(np.where(delayed > beyond, found, 0.0))
+
+
+def interruptions(mean: Array, *, load: Array, arrival_cv: float, quantile: float) -> Array:
+    """Prompts read during a stay, at a percentile.
+
+    Every prompt read during a stay lengthens it, and more arrive meanwhile, so their number is that of a busy period:
+    the generalised Poisson distribution (Consul and Jain, Technometrics 15, 1973), with variance
+    mean / (1 - load)^2 and a third cumulant of (1 + 2 load) / (1 - load)^4 times the mean.  The percentile is its
+    expansion by Cornish and Fisher; it is 0 where fewer requests than the share beyond it meet a prompt.
+    """
+    normal, uneven = NormalDist().inv_cdf(quantile), (1 + arrival_cv**2) / 2
+    spread = normal * np.sqrt(mean * uneven) / (1 - load)
+    skew = (normal**2 - 1) / 6 * (1 + 2 * load) / (1 - load) ** 2 * uneven
+    found = np.maximum(0.0, mean + spread + skew)
+    return np.asarray(np.where(-np.expm1(-mean) > 1 - quantile, found, 0.0))

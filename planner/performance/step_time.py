@@ -33,8 +33,6 @@ def touched(demand: Demands, tokens: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of a step, each at the reached rate."""
-
     fixed_s: Array
     weights_s: Array
     experts_s: Array
@@ -97,7 +95,6 @@ def answer_floor_s(demand: Demands) -> Array:
 
 
 def prompt_alone_s(demand: Demands, reached: Reached) -> Array:
-    """One prompt on an idle replica."""
     tokens = demand.input_tokens
     dense_s = np.maximum(demand.weights_s / reached.weights, demand.token_s / reached.compute * tokens)
     experts_s = np.maximum(

@@ -5,23 +5,18 @@ with predicted rates.  docs/explanation/planner/profiles.md explains the method.
 """
 
 from planner.profiles.csv_tables import own_csv
-from planner.profiles.imports import Format, Imported, read_points
-from planner.profiles.interpolation import Basis, Cell
-from planner.profiles.points import Configuration, Latency, MeasuredPoint, Profiles
+from planner.profiles.imports import Format, read_points
+from planner.profiles.interpolation import Basis
+from planner.profiles.points import Configuration, MeasuredPoint, Profiles
 from planner.profiles.raw_points import Given
-from planner.profiles.tables import MeasuredTable, MergedTable, merged, throughput_from_points
+from planner.profiles.tables import merged, throughput_from_points
 
 __all__ = [
     "Basis",
-    "Cell",
     "Configuration",
     "Format",
     "Given",
-    "Imported",
-    "Latency",
     "MeasuredPoint",
-    "MeasuredTable",
-    "MergedTable",
     "Profiles",
     "merged",
     "own_csv",

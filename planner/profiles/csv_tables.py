@@ -14,9 +14,8 @@ from typing import Any
 
 from fleet.errors import DocumentError, Problem, nearest_names
 from fleet.slo import Metric, Statistic
-from planner.profiles.json_records import is_number
 from planner.profiles.points import MeasuredPoint
-from planner.profiles.raw_points import RawPoint
+from planner.profiles.raw_points import RawPoint, is_number
 
 PLAIN = tuple(field for field in MeasuredPoint.model_fields if field not in set(Metric))
 LATENCIES = {f"{metric[:-3]}_{statistic}_ms": (metric, statistic) for metric in Metric for statistic in Statistic}

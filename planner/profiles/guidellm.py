@@ -17,8 +17,7 @@ from typing import Any
 
 from fleet.errors import DocumentError, Problem
 from fleet.slo import Metric, Statistic
-from planner.profiles.json_records import Record, at, is_number, scaled
-from planner.profiles.raw_points import RawPoint
+from planner.profiles.raw_points import RawPoint, Record, at, is_number, scaled
 
 METRICS = {
     Metric.TTFT: ("time_to_first_token_ms", 1.0),

@@ -11,9 +11,8 @@ from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
 from planner.profiles.csv_tables import own_raw_points, silicon_raw_points
 from planner.profiles.guidellm import guidellm_drafts
-from planner.profiles.json_records import at, json_records
 from planner.profiles.points import MeasuredPoint, Profiles
-from planner.profiles.raw_points import Given, RawPoint, points_of
+from planner.profiles.raw_points import Given, RawPoint, at, json_records, points_of
 from planner.profiles.vllm_bench import SGLANG, VLLM, Dialect, serving_draft
 
 
@@ -52,7 +51,6 @@ def read_points(
 
 
 def format_of(text: str, *, name: str) -> Format:
-    """The format, by fields that no other format has."""
     start = text.lstrip("\ufeff \t\r\n")[:20_000]
     header = {column.strip() for column in start.partition("\n")[0].split(",")}
     if "silicon_ttft_ms" in header:

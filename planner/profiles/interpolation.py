@@ -1,18 +1,9 @@
-"""Rates between measured sizes.
+"""Rates between measured sizes (docs/explanation/planner/profiles.md).
 
-A larger request never has a higher rate: a rate that a larger size sustains, a smaller one sustains too.  Near measured
-sizes the code tries, in this order:
-
-- within 5 % of a measured size: the measured rate;
-- in a rectangle of measured sizes, or on a side of one: linear on both sides in the logarithms of tokens and rate.  The
-  range has all curves through the corners that fall nowhere faster than with slope -2, or twice their mean slope where
-  that is more: attention is quadratic in the input, time in flight and cache grow with the output, and a binding SLO
-  steepens the fall.  The 90 % interval is half of that range: of 87 sizes held out of a public table, 86 lay inside
-  (bench/profile_interpolation.py, 2026-11-21);
-- at least half as large on either side as a size with one of these rates: the rate of that larger size;
-- beyond all of them, but in the same bucket as one and at most twice it: the measured runs, scaled by the worst case.
-
-Otherwise there is no rate, but the bounds still apply.
+A larger request never has a higher rate: a rate that a larger size sustains, a smaller one sustains too.  Inside a
+rectangle of measured sizes the rate is linear in the logarithms of tokens and rate.  Its range has all curves through
+the corners that fall nowhere faster than with slope -2, or twice their mean slope where that is more: attention is
+quadratic in the input, time in flight and cache grow with the output, and a binding SLO steepens the fall.
 """
 
 from collections.abc import Mapping, Sequence
@@ -128,7 +119,6 @@ def _measured(sweep: SustainedRate, low_rps: float, high_rps: float) -> Cell:
 
 
 def _interpolated(size: Size, sweeps: Mapping[Size, SustainedRate]) -> Cell | None:
-    """By the smallest rectangle of measured sizes around the size."""
     around = [corners for low in sweeps for high in sweeps if (corners := _corners(low, high, size, sweeps))]
     if not around:
         return None

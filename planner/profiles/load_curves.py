@@ -1,12 +1,8 @@
 """A sweep at one request size: latencies over load, and the highest rate inside the SLO.
 
-Runs at nearly the same load are repeats.  In order of load, the last level that satisfies every limit and the first
-that violates one enclose the rate.  Between them each latency is a straight line in the rate; latencies bend upwards
-near saturation, so the line lies above the curve and the rate is conservative.  For a percentile without a record the
-next higher one decides.
-
-Runs at an offered rate (open loop) take precedence over runs with a fixed number in flight (closed loop), because only
-the former show bursts of arrivals, which determine the high percentiles of TTFT.
+docs/explanation/planner/profiles.md has the method.  Latencies bend upwards near saturation, so a straight line between
+two loads is above the curve and the rate is conservative.  Only runs at an offered rate show bursts of arrivals, which
+determine the high percentiles of TTFT.
 """
 
 from collections.abc import Iterable, Sequence
@@ -57,8 +53,6 @@ class SustainedRate:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Repeats at one load."""
-
     load: float
     points: tuple[MeasuredPoint, ...]
 

@@ -8,8 +8,8 @@ Fleetwright's own format, as YAML or JSON; `own_csv` reads and writes the same a
 import datetime as dt
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Annotated, Self
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -116,17 +116,8 @@ class MeasuredPoint(Frozen):
 
     @property
     def configuration(self) -> Configuration:
-        return Configuration(
-            model=self.model,
-            gpu=self.gpu,
-            tensor_parallel=self.tensor_parallel,
-            pipeline_parallel=self.pipeline_parallel,
-            data_parallel=self.data_parallel,
-            expert_parallel=self.expert_parallel,
-            precision=self.precision or "",
-            engine=self.engine or "",
-            engine_version=self.engine_version or "",
-        )
+        values: dict[str, Any] = {each.name: getattr(self, each.name) or "" for each in fields(Configuration)}
+        return Configuration(**values)
 
     def latency(self, metric: Metric) -> Latency:
         found: Latency = getattr(self, metric)
@@ -153,7 +144,6 @@ class Profiles(Frozen):
         return type(self)(points=tuple(dict.fromkeys((*self.points, *points))))
 
     def configurations(self) -> dict[Configuration, int]:
-        """The measured configurations, with their number of points."""
         return dict(sorted(Counter(point.configuration for point in self.points).items()))
 
     def of(self, configuration: Configuration) -> tuple[MeasuredPoint, ...]:

@@ -1,10 +1,16 @@
-"""Values of a foreign file on their way to points: each keeps the name of its field, so that errors can name it."""
+"""JSON output of benchmark tools, and values of a foreign file on their way to points.
+
+A text holds one JSON value, or several in sequence.  The parser accepts infinity, because SGLang writes an unlimited
+rate that way; validation rejects it where a number is required.  Each value keeps the name of its field for errors.
+"""
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice
-from typing import Any
+from typing import Any, TypeGuard
 
 from pydantic import ValidationError
 
@@ -15,6 +21,8 @@ from fleet.gpus import GpuCatalogue
 from fleet.models import ModelCatalogue
 from planner.profiles.points import MeasuredPoint
 
+_SPACE = re.compile(r"\s*")
+_DECODER = json.JSONDecoder()
 # Engines' names of a precision, and ours.  Other names stay.
 PRECISIONS: Mapping[str, str] = {
     "bfloat16": "bf16",
@@ -28,6 +36,66 @@ PRECISIONS: Mapping[str, str] = {
     "gptq": "int4",
 }
 ABSENT = "is required: the file does not state it, so give it as an option"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One JSON object of a text, and its first line."""
+
+    data: Mapping[str, Any]
+    line: int
+
+
+def json_records(text: str, *, name: str) -> list[Record]:
+    """Every object in the text; an array stands for the objects in it."""
+    found = [record for value, line in _values(text.lstrip("\ufeff"), name) for record in _objects(value, line, name)]
+    if not found:
+        raise DocumentError(name=name, problems=[Problem("", "is empty, expected at least one JSON object")])
+    return found
+
+
+def at(data: Any, *path: str) -> Any:
+    """The value at a path of keys, None where there is none."""
+    for key in path:
+        data = data.get(key) if isinstance(data, Mapping) else None
+    return data
+
+
+def scaled(value: Any, factor: float) -> Any:
+    """A number in another unit; any other value unchanged, for validation to reject."""
+    return value * factor if is_number(value) else value
+
+
+def per_request(total: Any, requests: Any) -> Any:
+    """A mean; None without a divisor."""
+    return total / requests if is_number(total) and is_number(requests) and requests > 0 else None
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether JSON had a number here, which true and false are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _values(text: str, name: str) -> Iterator[tuple[Any, int]]:
+    position, counted, line = 0, 0, 1
+    while (position := _SPACE.match(text, position).end()) < len(text):  # type: ignore[union-attr] # matches nothing too
+        line, counted = line + text.count("\n", counted, position), position
+        try:
+            value, position = _DECODER.raw_decode(text, position)
+        except json.JSONDecodeError as error:
+            message = f"is not JSON: {error.msg[:1].lower()}{error.msg[1:]}, column {error.colno}"
+            raise DocumentError(name=name, problems=[Problem("", message, error.lineno)]) from error
+        except RecursionError:
+            raise DocumentError(name=name, problems=[Problem("", "is nested too deeply", line)]) from None
+        yield value, line
+
+
+def _objects(value: Any, line: int, name: str) -> Iterator[Record]:
+    for item in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
+        if not isinstance(item, Mapping):
+            shown = json.dumps(item)[:60]
+            raise DocumentError(name=name, problems=[Problem("", f"expected a JSON object, got {shown}", line)])
+        yield Record(item, line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +157,7 @@ class RawPoint:
 def points_of(
     raw_points: Iterable[RawPoint], *, name: str, given: Given, gpus: GpuCatalogue, models: ModelCatalogue | None = None
 ) -> tuple[MeasuredPoint, ...]:
-    """The points, with GPU and model under their catalogue names; DocumentError names every invalid field.
-
-    A model that the catalogue lacks keeps its own name: it was measured, so nothing about it needs to be computed.
-    """
+    """The points, with GPU and model under their catalogue names; DocumentError names every invalid field."""
     found: list[MeasuredPoint] = []
     problems: list[Problem] = []
     for raw in raw_points:
@@ -110,7 +175,7 @@ def points_of(
         except ValidationError as error:
             problems += (raw.problem(path, message) for path, message in validation_problems(error))
     if problems:
-        raise DocumentError(name=name, problems=list(islice(_once(problems), MAX_PROBLEMS)))
+        raise DocumentError(name=name, problems=list(islice(dict.fromkeys(problems), MAX_PROBLEMS)))
     return tuple(found)
 
 
@@ -122,7 +187,3 @@ def _rename(raw: RawPoint, models: ModelCatalogue | None) -> None:
     if isinstance(precision, str):
         plain = precision.strip().casefold()
         raw.values[("precision",)] = PRECISIONS.get(plain, plain)
-
-
-def _once(problems: Iterable[Problem]) -> Iterator[Problem]:
-    return iter(dict.fromkeys(problems))

@@ -1,9 +1,9 @@
 """A table of highest rates per bucket from measured points, and its merge with a predicted table.
 
 A bucket stands for its upper edges, so its cell is the rate at that size.  A cell with a basis in measurements takes
-that rate.  A cell without takes the fallback's rate, clipped to the measured bounds: at least the rate that a larger
-size sustained, at most the rate at which a smaller one failed.  Without a fallback such a cell is 0.  Runs scaled from
-a smaller size are a worst case, so a fallback takes precedence over them, but not below them.
+that rate.  A cell without takes the computed rate, clipped to the measured bounds: at least the rate that a larger
+size sustained, at most the rate at which a smaller one failed.  Runs scaled from a smaller size are a worst case, so a
+computed rate takes precedence over them, but not below them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from planner.profiles.points import Configuration, MeasuredPoint
 from planner.throughput import Provenance, Throughput
 
 SOURCES_SHOWN = 3
-Rates = Sequence[Sequence[float]]
+MEASURED = {Basis.MEASURED, Basis.INTERPOLATED, Basis.LARGER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,28 +70,6 @@ class MeasuredTable:
         return {basis: bases.count(basis) for basis in Basis if basis in bases}
 
 
-@dataclass(frozen=True, slots=True)
-class MergedTable:
-    """Measured rates where they exist, computed ones elsewhere."""
-
-    max_rps: tuple[tuple[float, ...], ...]
-    interval_90: tuple[float, float] | None  # multiples of max_rps; None without any
-    measured_share: float  # of requests, whose bucket has a basis in measurements
-    note: str
-    computed: Provenance | None = None  # of the fallback's rates
-
-    @property
-    def throughput(self) -> Throughput:
-        whole = self.computed is None or self.measured_share > 1 - 1e-9
-        mixed = Provenance.MEASURED_AND_CALIBRATED if self.measured_share > 0 else self.computed
-        return Throughput(
-            max_rps=self.max_rps,
-            provenance=Provenance.MEASURED if whole or mixed is None else mixed,
-            interval_90=self.interval_90,
-            interval_note=self.note,
-        )
-
-
 def throughput_from_points(points: Iterable[MeasuredPoint], *, buckets: SizeBuckets, slo: Slo) -> MeasuredTable:
     """The table of one configuration.  RuleError without points, or with points of several configurations."""
     known = tuple(points)
@@ -103,36 +81,26 @@ def throughput_from_points(points: Iterable[MeasuredPoint], *, buckets: SizeBuck
     return MeasuredTable(known[0].configuration, tuple(map(tuple, rows)), _evidence(known, sweeps))
 
 
-def merged(
-    table: MeasuredTable,
-    *,
-    buckets: SizeBuckets,
-    fallback: Rates | None = None,
-    fallback_interval: tuple[float, float] | None = None,
-    fallback_name: str = "the roofline",
-    computed: Provenance = Provenance.CALIBRATED,
-) -> MergedTable:
+def merged(table: MeasuredTable, *, buckets: SizeBuckets, computed: Throughput) -> Throughput:
     """One table of both: measurements take precedence and bound the computed rates."""
     rates = tuple(
-        tuple(_rate(cell, None if fallback is None else fallback[r][c]) for c, cell in enumerate(row))
-        for r, row in enumerate(table.cells)
+        tuple(_rate(cell, computed.max_rps[r][c]) for c, cell in enumerate(row)) for r, row in enumerate(table.cells)
     )
-    own = {Basis.MEASURED, Basis.INTERPOLATED, Basis.LARGER, *((Basis.SCALED,) if fallback is None else ())}
-    share = min(sum(b.share for b in buckets.buckets() if table.cells[b.row][b.column].basis in own), 1.0)
-    rest = (
-        "" if share >= 1 or fallback is None else f"; {1 - share:.0%} of requests are of sizes left to {fallback_name}"
-    )
-    interval = _interval(table, buckets, fallback_interval if fallback is not None else None, whole=share > 1 - 1e-9)
-    return MergedTable(
-        rates, interval, share, f"{table.evidence}; {_coverage(table)}{rest}", None if fallback is None else computed
+    share = min(sum(b.share for b in buckets.buckets() if table.cells[b.row][b.column].basis in MEASURED), 1.0)
+    whole = share > 1 - 1e-9
+    mixed = Provenance.MEASURED_AND_CALIBRATED if share > 0 else computed.provenance
+    rest = "" if share >= 1 else f"; {1 - share:.0%} of requests are of sizes left to the roofline"
+    return Throughput(
+        max_rps=rates,
+        provenance=Provenance.MEASURED if whole else mixed,
+        interval_90=_interval(table, buckets, computed.interval_90, whole=whole),
+        interval_note=f"{table.evidence}; {_coverage(table)}{rest}",
     )
 
 
-def _rate(cell: Cell, fallback_rps: float | None) -> float:
+def _rate(cell: Cell, computed_rps: float) -> float:
     """A scaled rate is a worst case, so it only bounds a computed one."""
-    if fallback_rps is None or cell.basis in (Basis.MEASURED, Basis.INTERPOLATED, Basis.LARGER):
-        return cell.max_rps
-    return cell.between(fallback_rps)
+    return cell.max_rps if cell.basis in MEASURED else cell.between(computed_rps)
 
 
 def _cell(bucket: Bucket, sweeps: Mapping[Size, SustainedRate], points: Sequence[MeasuredPoint], slo: Slo) -> Cell:
@@ -143,7 +111,7 @@ def _cell(bucket: Bucket, sweeps: Mapping[Size, SustainedRate], points: Sequence
 
 
 def _interval(
-    table: MeasuredTable, buckets: SizeBuckets, fallback: tuple[float, float] | None, *, whole: bool
+    table: MeasuredTable, buckets: SizeBuckets, computed: tuple[float, float] | None, *, whole: bool
 ) -> tuple[float, float] | None:
     """The widest interval of all buckets with requests, which holds for each of them."""
     known = [
@@ -152,9 +120,9 @@ def _interval(
         if bucket.share > 0 and (cell := table.cells[bucket.row][bucket.column]).max_rps > 0
     ]
     if not whole:
-        if fallback is None:
+        if computed is None:
             return None
-        known.append(fallback)
+        known.append(computed)
     # A sweep that never failed has only a lower bound: the upper one is the largest of any other bucket.
     finite = [high for _, high in known if high < inf]
     return (min(low for low, _ in known), max([1.0, *finite])) if known else None

@@ -19,8 +19,7 @@ from typing import Any
 
 from fleet.documents import Path
 from fleet.slo import PERCENTILES, Metric, Statistic
-from planner.profiles.json_records import Record, at, is_number, per_request
-from planner.profiles.raw_points import RawPoint
+from planner.profiles.raw_points import RawPoint, Record, at, is_number, per_request
 
 METADATA: Mapping[str, Sequence[str]] = {  # field of a point -> common metadata keys for it
     "gpu": ("gpu", "gpu_type", "accelerator", "hardware"),

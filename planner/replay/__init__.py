@@ -1,29 +1,24 @@
 """A day of requests through a planned fleet: a discrete-event simulator of continuously batching engines.
 
-`replay` runs it, `check_slo` compares the result with the SLO, `tightness` finds replicas that can be removed, and
-`find_headroom` plans again until the replay holds.  docs/explanation/planner/replay.md states what the model covers.
+`replay` runs it, `check_slo` compares the result with the SLO, and `find_headroom` plans again until the replay holds.
+docs/explanation/planner/replay.md states what the model covers.
 """
 
 from planner.replay.arrivals import synthetic_arrivals
-from planner.replay.fleet import Pool, ReplayPool, SplitPool, Stage
 from planner.replay.headroom import Headroom, Trial, find_headroom
-from planner.replay.pool import PoolResult
+from planner.replay.pool import Pool, ReplayPool, SplitPool, Stage
 from planner.replay.router import Balancing, Routing
 from planner.replay.run import ReplayResult, replay
-from planner.replay.slo_check import LimitCheck, Removal, SloCheck, Tightness, check_slo, tightness
+from planner.replay.slo_check import Tightness, check_slo
 from planner.replay.stream import Stream
 
 __all__ = [
     "Balancing",
     "Headroom",
-    "LimitCheck",
     "Pool",
-    "PoolResult",
-    "Removal",
     "ReplayPool",
     "ReplayResult",
     "Routing",
-    "SloCheck",
     "SplitPool",
     "Stage",
     "Stream",
@@ -33,5 +28,4 @@ __all__ = [
     "find_headroom",
     "replay",
     "synthetic_arrivals",
-    "tightness",
 ]

@@ -1,13 +1,8 @@
-"""The utilisation at which a plan's replay holds: a bisection per workload.
+"""The utilisation at which a plan's replay holds: a bisection per workload (docs/explanation/planner/replay.md).
 
-The planner's rates hold in a steady state; bursts and percentiles need headroom, and only a replay shows how much.
-Lower utilisation means more replicas, so whether a workload's replay holds is almost monotone in its own utilisation,
-and bisection finds the edge.  One plan and one replay narrow the interval of every workload at once, so the number of
-plans grows with the logarithm of the grid and not with the workloads.
-
-It is only almost monotone: another mix may do worse with more headroom, and shared stock couples workloads.  The search
-therefore concludes nothing without a replay: its result is the cheapest tried plan with every workload verified.
-Where rates are conservative a grid may reach above 1.
+Lower utilisation means more replicas, so whether a workload's replay holds is almost monotone in its own utilisation.
+One plan and one replay narrow the interval of every workload at once.  Another mix may do worse with more headroom, and
+shared stock couples workloads, so the search concludes nothing without a replay.
 """
 
 from bisect import bisect_right
@@ -89,7 +84,11 @@ def find_headroom(
     positions = dict.fromkeys(workloads, max(0, bisect_right(grid, start) - 1))
     trials: dict[tuple[int, ...], Trial[PlanT]] = {}
     while len(trials) < max_plans and tuple(positions.values()) not in trials:
-        trial = _try({name: grid[at] for name, at in positions.items()}, plan_at=plan_at, verify=verify)
+        utilisations = {name: grid[at] for name, at in positions.items()}
+        if (planned := plan_at(utilisations)) is None:
+            trial: Trial[PlanT] = Trial(utilisations, None, dict.fromkeys(utilisations, False), inf)
+        else:
+            trial = Trial(utilisations, planned[0], verify(planned[0]), planned[1])
         trials[tuple(positions.values())] = trial
         for name, interval in intervals.items():
             if trial.plan is None:  # stock or limits do not allow this much headroom
@@ -102,19 +101,6 @@ def find_headroom(
     holding = [trial for trial in trials.values() if trial.holds]
     best = min(holding, key=lambda trial: trial.cost_usd_per_h, default=None)
     return Headroom(best=best, trials=tuple(trials.values()))
-
-
-def _try(
-    utilisations: Utilisations,
-    *,
-    plan_at: Callable[[Utilisations], tuple[PlanT, float] | None],
-    verify: Callable[[PlanT], Mapping[str, bool]],
-) -> Trial[PlanT]:
-    planned = plan_at(utilisations)
-    if planned is None:
-        return Trial(utilisations, None, dict.fromkeys(utilisations, False), float("inf"))
-    plan, cost_usd_per_h = planned
-    return Trial(utilisations, plan, verify(plan), cost_usd_per_h)
 
 
 def _refuse(grid: Sequence[float], max_plans: int) -> None:

@@ -1,24 +1,89 @@
-"""One pool through one trace: arrays in, the compiled simulator, arrays out."""
+"""The pools of a plan, and one pool through one trace: arrays in, the compiled simulator, arrays out.
 
+An option is a pool of equal replicas, or a prefill and a decode pool.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, cast
+from enum import StrEnum
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.performance.steps import StepCosts
-from planner.replay.fleet import Pool, SplitPool, Stage
-from planner.replay.kernel_layout import Records, Slots, fresh_replicas, fresh_requests, pack_costs
+from fleet.documents import RuleError, Violation
+from planner.performance.steps import StepCosts, step_s
+from planner.replay.kernel_layout import fresh_replicas, fresh_requests, pack_costs
 from planner.replay.router import Balancing, candidates
 from planner.replay.stream import Seconds, Tokens
 
 
-class Kernel(Protocol):
-    """`planner.replay.kernel`, imported at its first use, because numba and compilation take seconds."""
+class Stage(StrEnum):
+    """The part of a request that the replicas of a pool do."""
 
-    def simulate(
-        self, packed: Records, replicas: Records, requests: Records, slots: Slots, candidates: Slots, /
-    ) -> None: ...
+    BOTH = "both"
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPool:
+    """Equal replicas of one option, each of which serves requests from first to last token."""
+
+    option: str
+    replicas: int
+    costs: StepCosts
+
+    def __post_init__(self) -> None:
+        RuleError.raise_for(_count_violations("replicas", self.replicas))
+        RuleError.raise_for(_cost_violations("costs", self.costs))
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPool:
+    """Prefill replicas, and decode replicas that receive the cache over a link."""
+
+    option: str
+    prefill_replicas: int
+    prefill: StepCosts
+    decode_replicas: int
+    decode: StepCosts
+    transfer_token_s: float  # transfer of one token's cache
+    transfer_fixed_s: float = 0.0  # transfer request, once per request
+
+    def __post_init__(self) -> None:
+        for field, count in (("prefill_replicas", self.prefill_replicas), ("decode_replicas", self.decode_replicas)):
+            RuleError.raise_for(_count_violations(field, count))
+        RuleError.raise_for(_cost_violations("prefill", self.prefill))
+        RuleError.raise_for(_cost_violations("decode", self.decode))
+        for field, time_s in (
+            ("transfer_token_s", self.transfer_token_s),
+            ("transfer_fixed_s", self.transfer_fixed_s),
+        ):
+            if not 0 <= time_s < float("inf"):
+                raise RuleError([((field,), f"{time_s:g} s is out of range, expected 0 s or more")])
+
+
+Pool = ReplayPool | SplitPool
+
+
+def _count_violations(field: str, count: int) -> Iterator[Violation]:
+    if count < 1:
+        yield (field,), f"{count} is out of range, expected at least 1"
+
+
+def _cost_violations(field: str, costs: StepCosts) -> Iterator[Violation]:
+    if not costs.chunk_tokens >= costs.max_sequences >= 1:
+        # vLLM rejects it too: an iteration would have no budget for some decoding sequences.
+        allowed = f"expected 1 to chunk_tokens, which is {costs.chunk_tokens}"
+        yield (field, "max_sequences"), f"{costs.max_sequences} is out of range, {allowed}"
+    if costs.cache_tokens < 1:
+        yield (field, "cache_tokens"), f"{costs.cache_tokens} is out of range, expected at least 1"
+    first_s = step_s(costs, decoding=1.0, cached_tokens=0.0)
+    if not 0 < first_s < float("inf"):
+        yield (field,), f"an iteration of one sequence takes {first_s:g} s, expected more than 0 s"
+    if not costs.cached_token_s >= 0 or not costs.request_s >= 0:
+        yield (field,), "times must not be negative"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +112,9 @@ class PoolRun:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Load:
+class PoolLoad:
+    """Requests of one option, in order of arrival."""
+
     arrival_s: Seconds
     input_tokens: Tokens
     output_tokens: Tokens
@@ -62,24 +129,8 @@ class _Load:
         )
 
 
-def load_kernel() -> Kernel:
-    from planner.replay import kernel  # noqa: PLC0415 - numba and compiling take seconds
-
-    return cast("Kernel", kernel)
-
-
-def run_pool(
-    pool: Pool,
-    *,
-    arrival_s: Seconds,
-    input_tokens: Tokens,
-    output_tokens: Tokens,
-    duration_s: float,
-    balancing: Balancing,
-    rng: np.random.Generator,
-) -> PoolRun:
-    """Requests in order of arrival through one option; a pool without requests is idle."""
-    load = _Load(arrival_s, input_tokens, output_tokens, duration_s)
+def run_pool(pool: Pool, load: PoolLoad, *, balancing: Balancing, rng: np.random.Generator) -> PoolRun:
+    """Requests through one option; a pool without requests is idle."""
     if isinstance(pool, SplitPool):
         return _run_split(pool, load, balancing=balancing, rng=rng)
     return _run_stage(
@@ -87,7 +138,7 @@ def run_pool(
     )
 
 
-def _run_split(pool: SplitPool, load: _Load, *, balancing: Balancing, rng: np.random.Generator) -> PoolRun:
+def _run_split(pool: SplitPool, load: PoolLoad, *, balancing: Balancing, rng: np.random.Generator) -> PoolRun:
     """First all prompts, then all decoding, because decoding does not affect the prefill pool."""
     fits = _held_at_end(load) <= pool.decode.cache_tokens
     asked = replace(load.only(fits), output_tokens=np.ones(np.count_nonzero(fits), dtype=np.int64))
@@ -105,7 +156,7 @@ def _run_split(pool: SplitPool, load: _Load, *, balancing: Balancing, rng: np.ra
 
 
 def _run_stage(
-    load: _Load,
+    load: PoolLoad,
     stage: Stage,
     *,
     option: str,
@@ -125,7 +176,9 @@ def _run_stage(
     state = fresh_replicas(replicas)
     slots = np.zeros((replicas, 2, costs.max_sequences), dtype=np.int64)
     choices = candidates(balancing, replicas=replicas, requests=len(requests), rng=rng)
-    load_kernel().simulate(pack_costs(costs), state, requests, slots, choices)
+    from planner.replay.kernel import simulate  # noqa: PLC0415 - numba and compiling take seconds
+
+    simulate(pack_costs(costs), state, requests, slots, choices)
     first_s, finish_s = np.full((2, len(load.arrival_s)), np.nan)
     first_s[fits], finish_s[fits] = requests["first_s"], requests["finish_s"]
     over_s = max(load.duration_s, float(state["clock_s"].max()))
@@ -144,6 +197,6 @@ def _run_stage(
     return PoolRun(first_s, finish_s, (result,))
 
 
-def _held_at_end(load: _Load) -> Tokens:
+def _held_at_end(load: PoolLoad) -> Tokens:
     """Cached tokens at the last iteration of a request, which does not read its last token."""
     return load.input_tokens + load.output_tokens - 1

@@ -59,16 +59,7 @@ def candidates(balancing: Balancing, *, replicas: int, requests: int, rng: np.ra
     return np.ascontiguousarray(np.column_stack((one, other)), dtype=np.int64)
 
 
-def without(routing: Routing, option: str) -> Routing:
-    """The same weights without an option: the others of a bucket take its share in proportion."""
-    return {
-        bucket: {name: weight for name, weight in weights.items() if name != option}
-        for bucket, weights in routing.items()
-    }
-
-
 def _weights(buckets: SizeBuckets, routing: Routing, options: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Row per bucket, column per option."""
     position = {option: column for column, option in enumerate(options)}
     names = {bucket_name(bucket): row for row, bucket in enumerate(buckets.buckets())}
     weights = np.zeros((len(names), len(options)))

@@ -9,9 +9,8 @@ import numpy.typing as npt
 from fleet.documents import RuleError
 from fleet.sizes.histogram import SizeBuckets
 from fleet.slo import Metric, Statistic
-from planner.replay.fleet import Pool
 from planner.replay.kernel_layout import NONE_INDEX
-from planner.replay.pool import PoolResult, PoolRun, run_pool
+from planner.replay.pool import Pool, PoolLoad, PoolResult, PoolRun, run_pool
 from planner.replay.router import Balancing, Routing, options_of
 from planner.replay.stream import Seconds, Stream, Tokens
 
@@ -38,7 +37,6 @@ class ReplayResult:
 
     @property
     def after_warm_up(self) -> npt.NDArray[np.bool_]:
-        """Requests that arrived after the warm-up."""
         return self.stream.arrival_s >= self.warm_up_s
 
     @property
@@ -98,15 +96,8 @@ def replay(
 
 
 def _run(pool: Pool, stream: Stream, mine: Tokens, seed: int, balancing: Balancing) -> PoolRun:
-    return run_pool(
-        pool,
-        arrival_s=stream.arrival_s[mine],
-        input_tokens=stream.input_tokens[mine],
-        output_tokens=stream.output_tokens[mine],
-        duration_s=stream.duration_s,
-        balancing=balancing,
-        rng=_stream(seed, pool.option),
-    )
+    load = PoolLoad(stream.arrival_s[mine], stream.input_tokens[mine], stream.output_tokens[mine], stream.duration_s)
+    return run_pool(pool, load, balancing=balancing, rng=_stream(seed, pool.option))
 
 
 def _gathered(

@@ -1,6 +1,6 @@
 """The SLO check of a replay, and whether the plan has spare replicas."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import isfinite
 from typing import Self
 
@@ -8,11 +8,9 @@ import numpy as np
 from pydantic import Field
 
 from fleet.documents import Frozen
-from fleet.sizes.histogram import SizeBuckets
 from fleet.slo import Metric, Slo, Statistic
-from planner.replay.fleet import Pool, Stage
-from planner.replay.router import Routing, without
-from planner.replay.run import ReplayResult, replay
+from planner.replay.pool import Stage
+from planner.replay.run import ReplayResult
 
 # Requests beyond a percentile that make its estimate steady: the 99th of 1000 requests is the worst but ten.
 SAMPLES_BEYOND = 10
@@ -20,8 +18,6 @@ MIN_WAITS = 30  # requests behind each of two medians
 GROWTH = 3.0  # the last tenth's median wait over the first half's
 GROWN_WAIT_S = 5.0  # a lower wait can come from a busy last tenth of a trace
 BACKLOG_SHARE = 0.01  # unfinished at the end: a note reports more than this share; fewer are only the last to arrive
-
-Reroute = Callable[[Sequence[Pool]], Routing | None]  # the best routing over fewer replicas; None without one
 
 
 class LimitCheck(Frozen):
@@ -90,61 +86,6 @@ def check_slo(result: ReplayResult, slo: Slo) -> SloCheck:
     )
 
 
-def tightness(
-    result: ReplayResult,
-    pools: Sequence[Pool],
-    routing: Routing,
-    buckets: SizeBuckets,
-    slo: Slo,
-    *,
-    reroute: Reroute | None = None,
-) -> Tightness:
-    """Remove one replica of each option in turn, replay the rest and check it.
-
-    With `reroute` the rest gets new routing, so that a plan is tight only when no routing helps.  Without, the weights
-    stay, and where the last replica of an option goes the others take its share.  Only pools with other requests than
-    before are simulated again.
-    """
-    removals = [
-        _removal(result, pools, routing, buckets, slo, position=position, stage=stage, reroute=reroute)
-        for position, pool in enumerate(pools)
-        for stage in pool.stages
-    ]
-    return Tightness.of(removals)
-
-
-def _removal(
-    result: ReplayResult,
-    pools: Sequence[Pool],
-    routing: Routing,
-    buckets: SizeBuckets,
-    slo: Slo,
-    *,
-    position: int,
-    stage: Stage,
-    reroute: Reroute | None,
-) -> Removal:
-    smaller, option = pools[position].without_one(stage), pools[position].option
-    left = [*pools[:position], *([] if smaller is None else [smaller]), *pools[position + 1 :]]
-    weights: Routing | None = routing if smaller is not None else without(routing, option)
-    if reroute is not None:
-        weights = reroute(left)
-    if not left or weights is None:
-        return Removal(option=option, stage=stage, verified=False, broken=())
-    again = replay(
-        result.stream,
-        left,
-        weights,
-        buckets,
-        seed=result.seed,
-        balancing=result.balancing,
-        warm_up_s=result.warm_up_s,
-        known=result,
-    )
-    verdict = check_slo(again, slo)
-    return Removal(option=option, stage=stage, verified=verdict.verified, broken=verdict.broken)
-
-
 def _limit(result: ReplayResult, metric: Metric, statistic: Statistic, limit_ms: float) -> LimitCheck:
     count = len(result.samples_ms(metric))
     measured_ms = result.measured_ms(metric, statistic) if count else 0.0  # no request has the limited metric
@@ -166,10 +107,7 @@ def min_requests(statistic: Statistic) -> int:
 
 
 def queue_grows(result: ReplayResult) -> bool:
-    """Whether the wait for the first token grows until the end: a fleet too small for the mean rate fails only later.
-
-    It compares the medians of the last tenth and of the first half, in time; small waits do not count.
-    """
+    """Whether the wait for the first token grows until the end: too small a fleet fails only later."""
     end_s = result.stream.duration_s
     counted_s = end_s - result.warm_up_s
     late = result.stream.arrival_s >= end_s - counted_s / 10

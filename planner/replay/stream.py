@@ -1,15 +1,9 @@
 """A stream of requests with arrival times and sizes: a day from an hour of trace, at another rate.
 
-Four methods, with different effects on bursts:
-
 - `scaled` speeds the clock up or slows it down.  Every gap shrinks by the same factor, so the coefficient of variation
-  of the gaps and the order of sizes stay: bursts keep their number of requests.  For a busier day of the same users.
-- `superposed` overlays copies, each started at a random time.  Independent bursts fill each other's gaps, and many
-  copies approach a Poisson process (Palm-Khintchine).  For more, independent users.
-- `thinned` drops requests at random, which also moves towards Poisson.
+  of the gaps and the order of sizes stay: bursts keep their number of requests.
 - `shaped` stretches and compresses time so that the rate follows a demand series; inside each step bursts stay.
-
-`repeated` puts copies in sequence and changes no gap except the one at the seam.
+- `repeated` puts copies in sequence and changes no gap except the one at the seam.
 """
 
 from collections.abc import Iterator, Sequence
@@ -105,18 +99,6 @@ class Stream:
         """This many hours at this mean rate, by scaling the clock and repeating; bursts stay."""
         return self.scaled(rate_rps / self.rate_rps).repeated(hours=hours)
 
-    def superposed(self, copies: int, *, rng: np.random.Generator) -> Self:
-        """Overlaid copies, each started at a random time and wrapped around; bursts smooth out."""
-        begin_s = rng.uniform(0.0, self.duration_s, size=self._copies(copies))
-        times_s = np.add.outer(begin_s, self.arrival_s).ravel() % self.duration_s
-        return self._laid(times_s, duration_s=self.duration_s)
-
-    def thinned(self, share: float, *, rng: np.random.Generator) -> Self:
-        """Each request stays with this probability; at least one stays."""
-        stay = rng.random(self.requests) < share
-        stay[rng.integers(self.requests)] |= not stay.any()
-        return type(self)(self.arrival_s[stay], self.input_tokens[stay], self.output_tokens[stay], self.duration_s)
-
     def shaped(self, demand: DemandSeries) -> Self:
         """As many requests as the series has, at its rates, with repetition as needed."""
         copies = self._copies(demand.requests / self.requests)
@@ -139,10 +121,7 @@ class Stream:
 
 
 def moments(expected: Seconds, demand: DemandSeries) -> Seconds:
-    """Times at which the series reaches these expected counts; infinity beyond its end.
-
-    This time change turns a process of rate 1 into one whose rate follows the series.
-    """
+    """Times at which the series reaches these expected counts; infinity beyond its end."""
     arrived = np.concatenate(([0.0], np.cumsum(demand.rates_rps) * demand.step_s))
     ends_s = np.arange(len(arrived)) * demand.step_s
     rising = np.concatenate((np.diff(arrived) > 0, [True]))  # a step without demand takes no time of the process

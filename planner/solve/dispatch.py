@@ -17,8 +17,8 @@ from math import fsum
 from fleet.solvers import Deadline, Limits, Outcome, Solver, SolverError, SolveStatus, run
 from planner.problem import MixProblem
 from planner.solve import ilp, resilience, single_workload
-from planner.solve.routing import NEGLIGIBLE_SHARE, OVERLOAD_TOLERANCE, normalised, refuse_overload, route
-from planner.solve.solution import MixSolution, Shares, busy_replicas, objective_value, rates_served
+from planner.solve.fixed_counts import NEGLIGIBLE_SHARE, OVERLOAD_TOLERANCE, normalised, refuse_overload, route
+from planner.solve.solution import MixSolution, Shares, rates_served
 
 DECOMPOSED_LOADS = 5  # with fewer workloads P1 whole is as fast
 FIRST_SHARE = 0.8  # of the time for P5; P6 has the rest
@@ -68,16 +68,8 @@ def _by_tables(
         shares = route(problem, replicas=replicas)
     except SolverError:
         return None
-    cost_usd_per_h = problem.cost_usd_per_h(tuple(units))
-    return MixSolution(
-        status=status,
-        bound=min(bound, cost_usd_per_h),
-        objective_value=cost_usd_per_h,
-        cost_usd_per_h=cost_usd_per_h,
-        units=tuple(units),
-        replicas=tuple(replicas),
-        shares=shares,
-        busy=busy_replicas(problem, shares=shares),
+    return MixSolution.of(
+        problem, status=status, bound=bound, units=tuple(units), replicas=tuple(replicas), shares=shares
     )
 
 
@@ -123,7 +115,7 @@ def _decomposed(problem: MixProblem, *, limits: Limits) -> MixSolution | None:
 
     if not branch_and_price.decomposes(problem):
         return None
-    return branch_and_price.solve_decomposed(problem, limits=limits, clock_s=limits.clock_s)
+    return branch_and_price.solve_decomposed(problem, limits=limits, clock_s=limits.clock_s).solution
 
 
 def _serve_most(problem: MixProblem, *, solver: Solver, deadline: Deadline) -> MixSolution:
@@ -141,18 +133,7 @@ def _serve_most(problem: MixProblem, *, solver: Solver, deadline: Deadline) -> M
 def _solution(model: ilp.MixModel, *, status: SolveStatus, bound: float) -> MixSolution:
     problem, units, replicas = model.problem, model.counts_of_units(), model.counts_of_replicas()
     shares = _shares(model, replicas=replicas)
-    cost_usd_per_h = problem.cost_usd_per_h(units)
-    value = objective_value(problem, units=units, replicas=replicas, shares=shares)
-    return MixSolution(
-        status=status,
-        bound=max(bound, value) if problem.objective.maximises else min(bound, value),
-        objective_value=value,
-        cost_usd_per_h=cost_usd_per_h,
-        units=units,
-        replicas=replicas,
-        shares=shares,
-        busy=busy_replicas(problem, shares=shares),
-    )
+    return MixSolution.of(problem, status=status, bound=bound, units=units, replicas=replicas, shares=shares)
 
 
 def _shares(model: ilp.MixModel, *, replicas: tuple[int, ...]) -> Shares:

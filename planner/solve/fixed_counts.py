@@ -1,18 +1,20 @@
-"""Solutions with given replica counts: whether they meet all requirements, and the fewest replicas that do.
+"""Solutions with given replica counts: P3, their routing, whether they meet all requirements, and the fewest that do.
 
-Hysteresis keeps running replicas with them, validation sizes plans, and explanations reduce mixes that the time limit
-cut off.
+HiGHS always solves P3: there is nothing to prove, and CBC has reported a routing as optimal that was not.
+`keep_running` is the hysteresis of plans; validation and explanations reduce counts with `pruned`.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil, fsum
 
-from fleet.solvers import SolverError, SolveStatus
-from planner.problem import MixProblem
-from planner.solve.routing import route, survives
-from planner.solve.solution import MixSolution, busy_replicas, objective_value
+from fleet.solvers import Limits, Solver, SolverError, SolveStatus, run
+from planner.problem import Loss, MixProblem
+from planner.solve import ilp, single_workload
+from planner.solve.solution import MixSolution, Shares, objective_value
 
+NEGLIGIBLE_SHARE = 1e-9  # shares below this are the solver's rounding
+OVERLOAD_TOLERANCE = 1e-6  # relative: by how much rounding may lift a load above its limit
+ROUTING_LIMITS = Limits(time_limit_s=60.0)  # far above the milliseconds that this linear program takes
 ROUNDING = 1e-9
 PASSES = 3  # over all options; fewer replicas of one may allow fewer of another
 
@@ -20,17 +22,54 @@ Counts = tuple[int, ...]
 Holds = Callable[[Counts], bool]  # whether the counts meet every requirement
 
 
-def units_of(problem: MixProblem, replicas: Sequence[int]) -> Counts:
-    units = [0] * len(problem.supplies)
-    gpus = [0] * len(problem.supplies)
-    for option, count in zip(problem.options, replicas, strict=True):
-        if problem.own_nodes:
-            units[option.supply] += ceil(option.slots * count / problem.supplies[option.supply].slots)
-        else:
-            gpus[option.supply] += option.slots * count
-    return tuple(
-        own + ceil(used / supply.slots) for own, used, supply in zip(units, gpus, problem.supplies, strict=True)
-    )
+def route(problem: MixProblem, *, replicas: Sequence[int]) -> Shares:
+    """The most even routing over these replicas: positive shares that sum to one per bucket.
+
+    SolverError where the replicas cannot carry the demand.
+    """
+    if not any(problem.buckets()):
+        return {}
+    shares = normalised(problem, _min_max_load(problem, replicas=replicas))
+    refuse_overload(problem, replicas=replicas, shares=shares)
+    return shares
+
+
+def survives(problem: MixProblem, loss: Loss, *, replicas: tuple[int, ...]) -> bool:
+    try:
+        route(problem, replicas=loss.survivors(replicas))
+    except SolverError:
+        return False
+    return True
+
+
+def normalised(problem: MixProblem, raw: Mapping[tuple[int, int], float]) -> Shares:
+    """Shares without the solver's rounding, which sum to one per bucket."""
+    kept = {key: share for key, share in raw.items() if share > NEGLIGIBLE_SHARE}
+    totals: dict[tuple[int, int], float] = {}
+    for (r, b), share in kept.items():
+        bucket = problem.routes[r].load, b
+        totals[bucket] = totals.get(bucket, 0.0) + share
+    return {(r, b): share / totals[problem.routes[r].load, b] for (r, b), share in kept.items()}
+
+
+def refuse_overload(problem: MixProblem, *, replicas: Sequence[int], shares: Shares) -> None:
+    needed = [0.0] * len(problem.options)
+    for (r, b), share in shares.items():
+        for leg in problem.routes[r].legs:
+            needed[leg.option] += share * problem.replicas_per_share(problem.routes[r], leg, b)
+    for option, count, load in zip(problem.options, replicas, needed, strict=True):
+        if load > option.uptime * count * (1 + OVERLOAD_TOLERANCE):
+            raise SolverError(f"{count} replicas of {option.name} cannot carry the load of {load:.9g}")
+
+
+def _min_max_load(problem: MixProblem, *, replicas: Sequence[int]) -> Mapping[tuple[int, int], float]:
+    if single_workload.is_plain(problem):
+        return single_workload.min_max_load(problem, replicas=replicas, limits=ROUTING_LIMITS)
+    model = ilp.min_max_load(problem, replicas=replicas)
+    outcome = run(model.program, solver=Solver.HIGHS, limits=ROUTING_LIMITS)
+    if not outcome.status.has_mix:
+        raise SolverError(f"the counts {tuple(replicas)} admit no routing ({outcome.status})")
+    return model.shares_found()
 
 
 def within_limits(problem: MixProblem, *, units: Sequence[int], replicas: Sequence[int]) -> bool:
@@ -55,7 +94,7 @@ def within_limits(problem: MixProblem, *, units: Sequence[int], replicas: Sequen
 
 def at_counts(problem: MixProblem, solution: MixSolution, replicas: Counts) -> MixSolution | None:
     """Other counts under the solution's bound; None if they break a requirement."""
-    units = units_of(problem, replicas)
+    units = problem.units_of(replicas)
     if not within_limits(problem, units=units, replicas=replicas):
         return None
     try:
@@ -65,17 +104,8 @@ def at_counts(problem: MixProblem, solution: MixSolution, replicas: Counts) -> M
     if not all(survives(problem, loss, replicas=replicas) for loss in problem.losses):
         return None
     value = objective_value(problem, units=units, replicas=replicas, shares=shares)
-    return replace(
-        solution,
-        status=SolveStatus.OPTIMAL if value <= solution.bound + ROUNDING else SolveStatus.FEASIBLE,
-        bound=min(solution.bound, value),
-        objective_value=value,
-        cost_usd_per_h=problem.cost_usd_per_h(units),
-        units=units,
-        replicas=replicas,
-        shares=shares,
-        busy=busy_replicas(problem, shares=shares),
-    )
+    status = SolveStatus.OPTIMAL if value <= solution.bound + ROUNDING else SolveStatus.FEASIBLE
+    return MixSolution.of(problem, status=status, bound=solution.bound, units=units, replicas=replicas, shares=shares)
 
 
 def pruned(problem: MixProblem, replicas: Counts, *, holds: Holds) -> Counts:
@@ -139,3 +169,20 @@ def _dearest_first(problem: MixProblem, replicas: Counts) -> list[int]:
 
 def _with(replicas: Sequence[int], option: int, count: int) -> Counts:
     return (*replicas[:option], count, *replicas[option + 1 :])
+
+
+def keep_running(problem: MixProblem, solution: MixSolution, *, within: float) -> MixSolution:
+    """Hysteresis: the running replicas stay while they suffice and cost at most this share above the proven bound.
+
+    The same request then gets the same answer, and noise flips no replicas.
+    """
+    held = tuple(option.held for option in problem.options)
+    if not problem.objective.serves_all or solution.objective_value is None:
+        return solution
+    if not any(held) or held == solution.replicas:
+        return solution
+    running = at_counts(problem, solution, held)
+    if running is None or running.objective_value is None:
+        return solution
+    worth_it = running.objective_value > solution.bound * (1 + within) + ROUNDING
+    return solution if worth_it else running

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from fleet.solvers import FEASIBILITY_TOLERANCE, SolverError
 from planner.problem import MixProblem
+from planner.solve.highs import silent_highs
 
 MIN_PRICE = 1e-9  # smaller prices are the solver's rounding
 SAFETY = 1e-9  # relative reduction of a right-hand side, so that rounding cuts off no feasible counts
@@ -35,7 +36,6 @@ class BucketRoutes:
 
     @classmethod
     def of(cls, problem: MixProblem) -> "BucketRoutes":
-        """Those of a problem, without buckets that no route serves."""
         cells: list[tuple[int, int]] = []
         first: list[int] = []
         rows: list[Floats] = []
@@ -125,10 +125,7 @@ class ServiceCuts:
     def _pricing(self) -> highspy.Highs:
         """max Σ λ_b·μ_b - Σ h_o·n_o·π_o over Σ π = 1 and μ_b <= the price of each route of the bucket."""
         bucket_routes, options = self.bucket_routes, len(self.problem.options)
-        program = highspy.Highs()
-        program.silent()
-        program.setOptionValue("threads", 1)
-        program.setOptionValue("primal_feasibility_tolerance", FEASIBILITY_TOLERANCE)
+        program = silent_highs(primal_feasibility_tolerance=FEASIBILITY_TOLERANCE)
         columns = options + len(bucket_routes.cells)
         upper = np.concatenate([np.ones(options), np.full(len(bucket_routes.cells), highspy.kHighsInf)])
         program.addVars(columns, np.zeros(columns), upper)

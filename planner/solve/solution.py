@@ -24,6 +24,30 @@ class MixSolution:
     busy: tuple[float, ...]  # per option, its load in replicas
 
     @classmethod
+    def of(
+        cls,
+        problem: MixProblem,
+        *,
+        status: SolveStatus,
+        bound: float,
+        units: tuple[int, ...],
+        replicas: tuple[int, ...],
+        shares: Shares,
+    ) -> Self:
+        """A mix with its value; a bound beyond the value is the solver's rounding."""
+        value = objective_value(problem, units=units, replicas=replicas, shares=shares)
+        return cls(
+            status=status,
+            bound=max(bound, value) if problem.objective.maximises else min(bound, value),
+            objective_value=value,
+            cost_usd_per_h=problem.cost_usd_per_h(units),
+            units=units,
+            replicas=replicas,
+            shares=shares,
+            busy=busy_replicas(problem, shares=shares),
+        )
+
+    @classmethod
     def without_mix(cls, problem: MixProblem, *, status: SolveStatus, bound: float) -> Self:
         return cls(
             status=status,
@@ -38,7 +62,6 @@ class MixSolution:
 
 
 def objective_value(problem: MixProblem, *, units: tuple[int, ...], replicas: tuple[int, ...], shares: Shares) -> float:
-    """The value of whole counts and a routing, in the objective's unit."""
     objective = problem.objective
     if not objective.serves_all:
         return sum(rates_served(problem, shares).values())

@@ -1,12 +1,8 @@
-"""Validation of a plan: its requests replayed through its replicas, with headroom where the replay fails.
+"""Validation of a plan: its requests replayed through its replicas (docs/explanation/planner/replay.md, section 5).
 
-The planner's rates hold in a steady state.  Bursts and mixed sizes may need headroom, or the rates may be too low; the
-replay shows which, per workload, and the planner solves the mix again at the utilisation that holds.  The validator
-also replays each failure that the plan must survive.
-
-A valid plan may have more replicas than needed, because the rates are conservative and the headroom search uses a grid.
-Pruning removes spare replicas, the most expensive first.  The planner then solves the mix at the utilisation of the
-pruned counts, so that its bound holds, and takes a cheaper mix if that also passes the replay.
+The planner's rates hold in a steady state.  Where the replay fails, the planner solves the mix again with headroom;
+where replicas are spare, pruning removes them, the most expensive first.  The planner then solves the mix at the
+utilisation of the pruned counts, so that its bound holds, and takes a cheaper mix if that also passes the replay.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,18 +14,14 @@ from fleet.demand import DemandSeries
 from fleet.documents import RuleError, dotted
 from fleet.errors import DocumentError, Problem
 from planner.explain.what_if import WhatIf
-from planner.hysteresis import keep_running
 from planner.options.search import Candidate
 from planner.policy import Replay
 from planner.problem import MixProblem
 from planner.replay import Headroom, Stream, Tightness, Trial, find_headroom, synthetic_arrivals
 from planner.request import PlanRequest, Workload
-from planner.solve.fixed_counts import at_counts, pruned
-from planner.solve.routing import route
+from planner.solve.fixed_counts import at_counts, keep_running, pruned, route
 from planner.solve.solution import MixSolution
-from planner.validation.model import WorkloadValidation
-from planner.validation.pools import replay_obstacle
-from planner.validation.scenarios import ANY_LOAD, Counts, Scenarios
+from planner.validation.scenarios import ANY_LOAD, Counts, Scenarios, WorkloadValidation, replay_obstacle
 
 # Above 1 because the rates are conservative: a bucket stands for its upper edges.  Far below 1 because bursts and long
 # prompts can delay short answers much.
@@ -227,7 +219,6 @@ def _tight_in_words(found: Tightness) -> str:
 
 
 def _most_headroom(found: Headroom[Planned]) -> Trial[Planned] | None:
-    """The plan with the most headroom, where none holds."""
     planned = [trial for trial in found.trials if trial.plan is not None]
     return min(planned, key=lambda trial: sum(trial.utilisations.values()), default=None)
 

@@ -11,7 +11,7 @@ from fleet.solvers import SolverError
 from planner.horizon.feasibility import Serving
 from planner.problem import Limit, LimitKind, Load, MixProblem, Supply
 from planner.rollout_planner import Action, Pace, Rollout, plan_rollout
-from planner.solve.routing import route
+from planner.solve.fixed_counts import route
 from tests.planner.mixes import Way, mix_of, mix_problems
 
 ROUTING_H, DRAIN_H = 0.02, 0.1
@@ -102,7 +102,7 @@ class TestWaves:
     def test_without_room_for_both_waves_take_turns(self) -> None:
         plan = moved(replacement(stock=5), (4, 0), (0, 2))
         assert plan.possible
-        assert plan.waves == 2
+        assert plan.steps[-1].wave == 2
         assert plan.missing_units == {0: 1}
         assert plan.reason == "2 waves, as old and new do not fit at once: 1 more of rack would allow one wave"
         assert [step.running for step in plan.steps if step.action is Action.STOP] == [(2, 1), (0, 2)]
@@ -117,7 +117,7 @@ class TestWaves:
     def test_power_counts_old_and_new(self) -> None:
         power = Limit("rack power", LimitKind.POWER, 5.0, replicas={0: 1.0, 1: 1.0})
         plan = moved(replace(replacement(stock=None), limits=(power,)), (4, 0), (0, 2))
-        assert plan.waves == 2
+        assert plan.steps[-1].wave == 2
         assert "power" in plan.reason
 
     def test_the_order_that_frees_room_is_found(self) -> None:

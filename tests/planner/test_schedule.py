@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fleet.demand import DemandSeries
 from planner import Plan
-from planner.rollout_report import Count
+from planner.rollout_planner import Count
 from planner.schedule import highest_rates
 from tests.planner.requests import given, offer, solved
 from tests.planner.test_request import problems_of, unplannable

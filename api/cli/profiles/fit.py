@@ -1,7 +1,6 @@
 """`fleetwright profiles fit`: fit the performance model's coefficients to measured end-to-end points."""
 
 import csv
-import datetime as dt
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -13,14 +12,13 @@ from api.cli.common.console import note
 from api.cli.common.errors import EXIT_NEGATIVE, CommandError, InputError
 from api.cli.common.files import read_file
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import GpusOption
-from api.cli.common.output import DocumentFormat, DocumentFormatOption, print_document
-from fleet.documents import write_model
+from api.cli.common.options import GpusOption, day_of
+from api.cli.common.output import DocumentFormat, DocumentFormatOption, save_document
 from fleet.errors import DocumentError, Problem
 from fleet.models import ModelCatalogue, builtin_models
 from planner.performance.aiconfigurator import COLUMNS, Reading, read_points, silicon_models
 from planner.performance.closed_loop import Sample
-from planner.performance.coefficients import Coefficients, Error
+from planner.performance.coefficients import Error
 from planner.performance.fitting import MIN_POINTS, fit, held_back, validate
 
 HEADER = """\
@@ -57,7 +55,7 @@ def fit_profiles(
     """
     if find_spec("scipy") is None:
         raise CommandError("fitting needs scipy: install fleetwright[fit]", exit_code=EXIT_NEGATIVE)
-    day = _day(date)
+    day = day_of(date)
     given = () if models is None else (read_file(models, ModelCatalogue),)
     catalogues = (*given, builtin_models(), silicon_models())
     reading = read_points(_rows(data), gpus=known_gpus(gpus), models=catalogues)
@@ -69,10 +67,7 @@ def fit_profiles(
     fitted = fit(sample, fitted=day, source=source or data.name, rejected=reading.rejected)
     if validation:
         fitted = fitted.model_copy(update={"errors": tuple(_errors(sample, seed=seed))})
-    if out is None:
-        print_document(fitted, output)
-    else:
-        _write(fitted, out, output)
+    save_document(fitted, out, output, header=HEADER)
 
 
 def _errors(sample: Sample, *, seed: int) -> list[Error]:
@@ -104,19 +99,3 @@ def _rows(path: Path) -> list[dict[str, str]]:
         raise DocumentError(name=str(path), problems=[Problem("", error.strerror or "cannot be read")]) from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise DocumentError(name=str(path), problems=[Problem("", f"is no CSV text: {error}")]) from error
-
-
-def _day(text: str | None) -> dt.date:
-    try:
-        return dt.datetime.now(dt.UTC).date() if text is None else dt.date.fromisoformat(text)
-    except ValueError as error:
-        raise InputError(f"--date: {text!r} is no day, expected one like 2026-11-21") from error
-
-
-def _write(fitted: Coefficients, out: Path, output: DocumentFormat) -> None:
-    text = HEADER + write_model(fitted) if output is DocumentFormat.YAML else fitted.model_dump_json(indent=2) + "\n"
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"{out}: {error.strerror}", exit_code=EXIT_NEGATIVE) from error
-    note(f"written to {out}")

@@ -4,7 +4,6 @@
 `planner.solve.dispatch` imports this package late.
 """
 
-from planner.solve.branch_and_price.search import Progress
-from planner.solve.branch_and_price.solve import Solved, decomposes, solve_decomposed, solve_with_progress
+from planner.solve.branch_and_price.solve import Solved, decomposes, solve_decomposed
 
-__all__ = ["Progress", "Solved", "decomposes", "solve_decomposed", "solve_with_progress"]
+__all__ = ["Solved", "decomposes", "solve_decomposed"]

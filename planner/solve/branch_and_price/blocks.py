@@ -24,7 +24,6 @@ class Block:
 
     loads: tuple[int, ...]
     options: Ints  # the problem's indices; a position here is a local option
-    column_route: Ints
     column_bucket: Ints  # local: 0, 1, ... over the buckets with demand of all its loads
     bucket_of: tuple[tuple[int, int], ...]  # local bucket -> (load, bucket)
     leg_option: Ints  # column x leg -> local option
@@ -163,7 +162,6 @@ def _block(problem: MixProblem, loads: tuple[int, ...]) -> Block:
     return Block(
         loads=loads,
         options=np.array(options, np.int64),
-        column_route=np.array([r for _, r in columns], np.int64),
         column_bucket=np.array([bucket for bucket, _ in columns], np.int64),
         bucket_of=bucket_of,
         leg_option=leg_option,

@@ -1,24 +1,35 @@
 """Column generation: prices of the coupling rows, each block's best counts at them, and the bound.
 
 At any prices `w >= 0` of the coupling rows the Lagrangian value `L(w)` is a proven bound
-(docs/explanation/planner/decomposition.md, section 4).  Pricing uses a point between the master's prices and the best
-so far, which stabilises the prices (Wentges, Weighted Dantzig-Wolfe decomposition for linear mixed-integer programming,
-1997).
+(docs/explanation/planner/decomposition.md, section 4).  The next prices lie between the master's and the best so far,
+which stabilises them (Wentges, Weighted Dantzig-Wolfe decomposition for linear mixed-integer programming, 1997).
+
+The counts that serve a block do not depend on the prices, so each pricing helps later ones: it leaves cover rows, which
+cut off counts that cannot serve, and counts that can (section 2).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 import numpy as np
 
 from planner.solve.branch_and_price.blocks import Block, Coupling, Floats
+from planner.solve.branch_and_price.covering import Cover, cheapest_cover
+from planner.solve.branch_and_price.feasibility import FeasibilityTest
 from planner.solve.branch_and_price.master import Master, Mixture
-from planner.solve.branch_and_price.pricing import Pricer
 
+MAX_ROWS = 200  # cover rows kept
+ACTIVE_ROWS = 20  # rows at the start of a search: the last active ones, because prices change little
+MAX_NODES = 60_000  # of one search; open nodes beyond only weaken its bound
+VIOLATED = 1e-7  # of a row; a smaller violation is rounding
+PERSISTENCE = 60  # searches with a result that does not serve, before only the bound is returned
 SMOOTHING = 0.5  # the share of the best prices in the next ones
 CONVERGED = 3e-7  # relative: the relaxed master's value equals the bound
 CLOSE_IN_PRECISIONS = 5.0  # the same if a gap is allowed
 HOLDS = 1e-7  # of a coupling row; a smaller violation is rounding
+
+
 FIRST_PENALTY, PENALTY_STEP, MAX_PENALTY = 5.0, 10.0, 500.0  # in the dearest unit's price
 
 
@@ -34,8 +45,6 @@ class Node:
 
 
 class ColumnGeneration:
-    """All blocks and the master problem."""
-
     def __init__(self, blocks: Sequence[Block], coupling: Coupling, *, precision: float) -> None:
         """`precision` is relative: smaller gains are ignored."""
         self.blocks, self.coupling = blocks, coupling
@@ -142,3 +151,74 @@ def most_cost(coupling: Coupling) -> float:
     """The price of everything that can be hired; infinite with an unlimited supply."""
     priced = coupling.price > 0
     return float(coupling.price[priced] @ coupling.available[priced]) if priced.any() else 0.0
+
+
+@dataclass
+class Pricer:
+    block: Block
+    precision: float  # relative: smaller gains over the best known are ignored
+    rows: list[Floats] = field(default_factory=list)
+    known: dict[bytes, Floats] = field(default_factory=dict)  # counts that serve
+
+    def __post_init__(self) -> None:
+        """The minimum of replicas of each load is a cover row that always stays."""
+        self._service = FeasibilityTest(self.block)
+        self._new: list[Floats] = []
+        self._lasting = []
+        for options, count in self.block.fewest:
+            row = np.zeros(len(self.block.options))
+            row[options] = 1 / count
+            self._lasting.append(row)
+
+    def cheapest(
+        self, cost: Floats, *, least: Floats, most: Floats, below: float = inf, max_nodes: int = MAX_NODES
+    ) -> Cover:
+        """The cheapest counts between `least` and `most`, if they cost less than that and than all known ones."""
+        best = min((float(cost @ counts) for counts in self.within(least, most)), default=inf)
+        cutoff = min(below, best - self.precision * abs(best) if best < inf else inf)
+        own = self.block.cover(cost)  # at these prices its bound is that of the linear relaxation
+        cover = Cover(None, 0.0)
+        for _ in range(PERSISTENCE):
+            rows = [*self._lasting, *self.rows[-ACTIVE_ROWS:], *([] if own is None else [own])]
+            cover = cheapest_cover(
+                cost,
+                np.array(rows).reshape(len(rows), len(cost)),
+                sums=self.block.sums,
+                least=least,
+                most=most,
+                cutoff=cutoff,
+                max_nodes=max_nodes,
+            )
+            if cover.counts is None or (not self._recalled(cover.counts) and self.serves(cover.counts)):
+                return cover
+        return Cover(None, cover.bound)
+
+    def _recalled(self, counts: Floats) -> bool:
+        """Whether an inactive row cuts the counts off; it becomes active again."""
+        for position, row in enumerate(self.rows[:-ACTIVE_ROWS]):
+            if row @ counts < 1 - VIOLATED:
+                self.rows.append(self.rows.pop(position))
+                return True
+        return False
+
+    def serves(self, counts: Floats) -> bool:
+        """Whether the counts serve; keeps the row or the counts either way."""
+        key = counts.tobytes()
+        if key in self.known:
+            return True
+        valuation = self._service.price_of_missing(counts)
+        if valuation is None:
+            self.known[key] = counts
+            self._new.append(counts)
+            return True
+        row = self.block.cover(valuation)
+        if row is not None:
+            self.rows = [*self.rows[-MAX_ROWS + 1 :], row]
+        return False
+
+    def take_new(self) -> list[Floats]:
+        new, self._new = self._new, []
+        return new
+
+    def within(self, least: Floats, most: Floats) -> list[Floats]:
+        return [counts for counts in self.known.values() if (counts >= least).all() and (counts <= most).all()]

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fleet.solvers import SolverError
 from planner.solve.branch_and_price.blocks import Block, Floats
+from planner.solve.highs import linear_program, silent_highs
 
 TOLERANCE = 1e-8  # of overload in replicas, or of shares
 LEAKED_SHARE = 1e-7  # on options without replicas, which an overload within the tolerance may allow
@@ -30,9 +31,9 @@ class FeasibilityTest:
     def __init__(self, block: Block) -> None:
         self._block = block
         self._scale = np.maximum(1.0, block.leg_weight.max(axis=1, initial=0.0))
-        self._solver = silent_solver()
-        self._solver.setOptionValue("primal_feasibility_tolerance", SOLVER_TOLERANCE)
-        self._solver.setOptionValue("dual_feasibility_tolerance", SOLVER_TOLERANCE)
+        self._solver = silent_highs(
+            primal_feasibility_tolerance=SOLVER_TOLERANCE, dual_feasibility_tolerance=SOLVER_TOLERANCE
+        )
         self._solver.passModel(self._program())
 
     def price_of_missing(self, counts: Floats) -> Floats | None:
@@ -58,7 +59,6 @@ class FeasibilityTest:
         return self._lifted(valuation, of_bucket=duals[len(counts) :], closed=closed, absent=absent)
 
     def _solve(self) -> tuple[float, Floats, Floats]:
-        """The objective, the shares and the dual values of the rows."""
         solver = self._solver
         solver.run()
         if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:  # the last basis led astray
@@ -91,29 +91,16 @@ class FeasibilityTest:
         carried, leg = np.nonzero(block.leg_weight)
         every = np.arange(columns)
         overload = columns + buckets
-        column = np.concatenate([carried, every, columns + np.arange(buckets), np.full(options, overload)])
-        served = options + block.column_bucket
-        row = np.concatenate([block.leg_option[carried, leg], served, options + np.arange(buckets), np.arange(options)])
         taken = block.leg_weight[carried, leg] / self._scale[carried]
-        weight = np.concatenate([taken, 1 / self._scale, np.ones(buckets), np.full(options, -1.0)])
-        order = np.argsort(column, kind="stable")
-        program = highspy.HighsLp()
-        program.num_col_, program.num_row_ = overload + 1, options + buckets
-        program.col_cost_ = np.concatenate([np.zeros(columns), np.ones(buckets + 1)])
-        program.col_lower_ = np.zeros(overload + 1)
-        program.col_upper_ = np.concatenate([self._scale, np.zeros(buckets), [highspy.kHighsInf]])
-        program.row_lower_ = np.concatenate([np.full(options, -highspy.kHighsInf), np.ones(buckets)])
-        program.row_upper_ = np.concatenate([np.zeros(options), np.ones(buckets)])
-        program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-        program.a_matrix_.start_ = np.searchsorted(column[order], np.arange(overload + 2)).astype(np.int32)
-        program.a_matrix_.index_ = row[order].astype(np.int32)
-        program.a_matrix_.value_ = weight[order]
-        return program
-
-
-def silent_solver() -> highspy.Highs:
-    """HiGHS on one thread without output."""
-    solver = highspy.Highs()
-    solver.setOptionValue("output_flag", False)  # noqa: FBT003 - HiGHS takes options so
-    solver.setOptionValue("threads", 1)
-    return solver
+        return linear_program(
+            [
+                (carried, block.leg_option[carried, leg], taken),
+                (every, options + block.column_bucket, 1 / self._scale),
+                (columns + np.arange(buckets), options + np.arange(buckets), np.ones(buckets)),
+                (np.full(options, overload), np.arange(options), np.full(options, -1.0)),
+            ],
+            cost=np.concatenate([np.zeros(columns), np.ones(buckets + 1)]),
+            upper=np.concatenate([self._scale, np.zeros(buckets), [highspy.kHighsInf]]),
+            row_lower=np.concatenate([np.full(options, -highspy.kHighsInf), np.ones(buckets)]),
+            row_upper=np.concatenate([np.zeros(options), np.ones(buckets)]),
+        )

@@ -13,7 +13,7 @@ import numpy as np
 
 from fleet.solvers import SolverError
 from planner.solve.branch_and_price.blocks import Block, Coupling, Floats
-from planner.solve.branch_and_price.feasibility import silent_solver
+from planner.solve.highs import silent_highs
 
 INFINITY = highspy.kHighsInf
 DUAL_TOLERANCE = 1e-9  # larger errors of prices would weaken the bound
@@ -49,12 +49,8 @@ class Master:
         self._coupling, self._blocks = coupling, blocks
         self._rows, self._supplies = coupling.units.shape
         self._known: set[tuple[int, bytes]] = set()
-        self._solver = silent_solver()
-        self._solver.setOptionValue("dual_feasibility_tolerance", DUAL_TOLERANCE)
-        for limit in coupling.at_most:
-            _add_row(self._solver, -INFINITY, limit)
-        for _ in blocks:
-            _add_row(self._solver, 1.0, 1.0)
+        self._solver = silent_highs(dual_feasibility_tolerance=DUAL_TOLERANCE)
+        self._add_rows(self._solver)
         for f, price in enumerate(coupling.price):
             _add_column(self._solver, price, INFINITY, enumerate(coupling.units[:, f]))
         for row in range(self._rows):
@@ -63,6 +59,13 @@ class Master:
     @property
     def _first_column(self) -> int:
         return int(self._supplies + self._rows)
+
+    def _add_rows(self, solver: highspy.Highs) -> None:
+        for lower, upper in [
+            *((-INFINITY, limit) for limit in self._coupling.at_most),
+            *((1.0, 1.0) for _ in self._blocks),
+        ]:
+            solver.addRow(lower, upper, 0, np.array([], np.int32), np.array([]))
 
     def set_penalty(self, penalty: float) -> None:
         """The price of violating a coupling row by one."""
@@ -108,16 +111,10 @@ class Master:
 
     def whole(self, *, time_limit_s: float, below: float, relative_gap: float) -> tuple[Floats, ...] | None:
         """Counts per block, one column each, that hold every coupling row and cost less; None if none are found."""
-        solver = silent_solver()
-        solver.setOptionValue("time_limit", max(0.0, time_limit_s))
-        solver.setOptionValue("mip_max_nodes", MIP_NODES)
-        solver.setOptionValue("mip_rel_gap", relative_gap)
+        solver = silent_highs(time_limit=max(0.0, time_limit_s), mip_max_nodes=MIP_NODES, mip_rel_gap=relative_gap)
         if below < INFINITY:
             solver.setOptionValue("objective_bound", below)
-        for limit in self._coupling.at_most:
-            _add_row(solver, -INFINITY, limit)
-        for _ in self._blocks:
-            _add_row(solver, 1.0, 1.0)
+        self._add_rows(solver)
         for f, price in enumerate(self._coupling.price):
             _add_column(solver, price, float(self._coupling.available[f]), enumerate(self._coupling.units[:, f]))
         for column in self.columns:
@@ -130,10 +127,6 @@ class Master:
         taken = np.array(solver.getSolution().col_value)[self._supplies :] > 0.5
         chosen = {column.block: column.counts for column, is_taken in zip(self.columns, taken, strict=True) if is_taken}
         return tuple(chosen[block] for block in range(len(self._blocks)))
-
-
-def _add_row(solver: highspy.Highs, lower: float, upper: float) -> None:
-    solver.addRow(lower, upper, 0, np.array([], np.int32), np.array([]))
 
 
 def _add_column(solver: highspy.Highs, cost: float, upper: float, entries: Iterable[tuple[int, float]]) -> None:

@@ -4,20 +4,22 @@ If units and all mixed counts are whole, these counts are a mix: the demand rows
 their columns do (docs/explanation/planner/decomposition.md, section 5).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import islice
 from math import inf
 from typing import Any
 
+import highspy
 import numpy as np
 
-from planner.solve.branch_and_price.blocks import Floats
+from planner.solve.branch_and_price.blocks import Block, Coupling, Floats
 from planner.solve.branch_and_price.column_generation import ColumnGeneration, Node, most_cost
-from planner.solve.branch_and_price.incumbent import Incumbent
 from planner.solve.branch_and_price.master import Mixture
+from planner.solve.highs import silent_highs
 
+ROW_TOLERANCE = 1e-7  # of a coupling row, whose largest coefficient is 1 or, for packing, in GPUs
 WHOLE = 1e-6  # a count within this distance of a whole number is whole
 CLOSE = 1e-6  # relative: a bound within this distance equals the incumbent
 GROWTH = 1.2  # of the columns, between two runs of the integer master
@@ -25,8 +27,62 @@ WINDOW = 0.01  # of the bound: counts with a higher reduced cost are in no mix t
 NEIGHBOURS = 400  # searches for them, over all blocks
 NEIGHBOUR_NODES = 400  # of a search for counts next to the best
 
-
 Sides = tuple[tuple[Floats, Floats], tuple[Floats, Floats]]
+
+
+@dataclass
+class Incumbent:
+    """The best mix found so far: counts per block that serve, and the cheapest units for them."""
+
+    blocks: Sequence[Block]
+    coupling: Coupling
+    value: float = inf
+    counts: tuple[Floats, ...] = ()
+    units: Floats | None = None
+
+    def offer(self, counts: Sequence[Floats]) -> bool:
+        """Keep counts that serve, if they are cheaper and every coupling row holds."""
+        units = cheapest_units(self.coupling, self.use(counts))
+        if units is None or (value := float(self.coupling.price @ units)) >= self.value:
+            return False
+        self.value, self.counts, self.units = value, tuple(counts), units
+        return True
+
+    def use(self, counts: Sequence[Floats]) -> Floats:
+        of_block = zip(self.blocks, counts, strict=True)
+        return sum(
+            (self.coupling.replicas[:, b.options] @ n for b, n in of_block), np.zeros(len(self.coupling.at_most))
+        )
+
+
+def cheapest_units(coupling: Coupling, use: Floats) -> Floats | None:
+    """The cheapest whole units for this use; None if none suffice."""
+    supplies = len(coupling.price)
+    slots = -np.diag(coupling.units[:supplies])
+    units: Floats = np.ceil(use[:supplies] / slots - 1e-9)
+    if (units > coupling.available).any():
+        return None
+    broken = use + coupling.units @ units > coupling.at_most + ROW_TOLERANCE
+    if not broken.any():
+        return units
+    return _diluted(coupling, use, units) if (coupling.units[supplies:] < 0).any() else None
+
+
+def _diluted(coupling: Coupling, use: Floats, units: Floats) -> Floats | None:
+    """More units than needed, for limits that require some to outnumber others."""
+    solver = silent_highs()
+    for row, limit in enumerate(coupling.at_most):
+        solver.addRow(-highspy.kHighsInf, float(limit - use[row]), 0, np.array([], np.int32), np.array([]))
+    for f, price in enumerate(coupling.price):
+        rows = np.flatnonzero(coupling.units[:, f]).astype(np.int32)
+        most = float(coupling.available[f])
+        solver.addCol(float(price), float(units[f]), most, len(rows), rows, coupling.units[rows, f])
+        solver.changeColIntegrality(f, highspy.HighsVarType.kInteger)
+    solver.run()
+    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return None
+    units_hired: Floats = np.rint(np.array(solver.getSolution().col_value))
+    return units_hired
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,9 @@ from fleet.solvers import Limits, SolverError, SolveStatus
 from planner.problem import MixProblem
 from planner.solve.branch_and_price.blocks import Block, Floats, blocks_of, coupling_of
 from planner.solve.branch_and_price.column_generation import ColumnGeneration
-from planner.solve.branch_and_price.incumbent import Incumbent, cheapest_units
-from planner.solve.branch_and_price.search import Progress, Search
-from planner.solve.routing import route
-from planner.solve.solution import MixSolution, Shares, busy_replicas
+from planner.solve.branch_and_price.search import Incumbent, Progress, Search, cheapest_units
+from planner.solve.fixed_counts import route
+from planner.solve.solution import MixSolution, Shares
 
 MIN_PRECISION = 1e-9
 PRECISION_PER_GAP = 0.05  # of the allowed gap, which pricing may leave unproven
@@ -41,11 +40,7 @@ def decomposes(problem: MixProblem) -> bool:
     )
 
 
-def solve_decomposed(problem: MixProblem, *, limits: Limits, clock_s: Callable[[], float]) -> MixSolution:
-    return solve_with_progress(problem, limits=limits, clock_s=clock_s).solution
-
-
-def solve_with_progress(problem: MixProblem, *, limits: Limits, clock_s: Callable[[], float]) -> Solved:
+def solve_decomposed(problem: MixProblem, *, limits: Limits, clock_s: Callable[[], float]) -> Solved:
     started_s = clock_s()
     blocks = blocks_of(problem)
     if not all(block.is_servable for block in blocks):
@@ -102,16 +97,8 @@ def _solution(
         for o, count in zip(block.options, of_block, strict=True):
             replicas[o] = int(count)
     shares = _shares(problem, incumbent.blocks, replicas)
-    cost_usd_per_h = problem.cost_usd_per_h(hired)
-    return MixSolution(
-        status=status,
-        bound=min(max(0.0, bound), cost_usd_per_h),
-        objective_value=cost_usd_per_h,
-        cost_usd_per_h=cost_usd_per_h,
-        units=hired,
-        replicas=tuple(replicas),
-        shares=shares,
-        busy=busy_replicas(problem, shares=shares),
+    return MixSolution.of(
+        problem, status=status, bound=max(0.0, bound), units=hired, replicas=tuple(replicas), shares=shares
     )
 
 

@@ -4,14 +4,12 @@
 them to the programs of section 4.  Shares are continuous, so there are no slices and none of their symmetry.
 """
 
-from planner.solve.ilp.constraints import add_service, add_survivor_cut, left_of
+from planner.solve.ilp.constraints import add_service, add_survivor_cut
 from planner.solve.ilp.model import MixModel
 from planner.solve.ilp.programs import (
     cheapest,
-    cheapest_counts,
     cheapest_serving,
     fewest_gpus,
-    fewest_gpus_of_counts,
     max_served,
     min_max_load,
     min_shortage,
@@ -23,11 +21,8 @@ __all__ = [
     "add_service",
     "add_survivor_cut",
     "cheapest",
-    "cheapest_counts",
     "cheapest_serving",
     "fewest_gpus",
-    "fewest_gpus_of_counts",
-    "left_of",
     "max_served",
     "min_max_load",
     "min_shortage",

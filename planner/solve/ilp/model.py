@@ -14,8 +14,26 @@ Terms = Iterable[tuple[Variable, float]]
 ShareKey = tuple[int, int]  # route and bucket
 
 
+class Rows:
+    """Variables and rows of a PuLP program."""
+
+    program: pulp.LpProblem
+
+    def add_variable(self, name: str, *, integer: bool = False) -> Variable:
+        return self.program.add_variable(name, 0, None, pulp.LpInteger if integer else pulp.LpContinuous)
+
+    def at_most(self, name: str, terms: Terms, limit: float) -> None:
+        self.program.addConstraint(pulp.LpConstraint(linear(terms), pulp.LpConstraintLE, name, limit))
+
+    def equal(self, name: str, terms: Terms, value: float) -> None:
+        self.program.addConstraint(pulp.LpConstraint(linear(terms), pulp.LpConstraintEQ, name, value))
+
+    def optimise(self, terms: Terms) -> None:
+        self.program.setObjective(linear(terms))
+
+
 @dataclass(frozen=True)
-class MixModel:
+class MixModel(Rows):
     """One program over some of a problem's routes."""
 
     problem: MixProblem
@@ -51,20 +69,7 @@ class MixModel:
         way = self.problem.routes[route]
         return max(1.0, *(self.problem.replicas_per_share(way, leg, bucket) for leg in way.legs))
 
-    def add_variable(self, name: str, *, integer: bool = False) -> Variable:
-        return self.program.add_variable(name, 0, None, pulp.LpInteger if integer else pulp.LpContinuous)
-
-    def at_most(self, name: str, terms: Terms, limit: float) -> None:
-        self.program.addConstraint(pulp.LpConstraint(linear(terms), pulp.LpConstraintLE, name, limit))
-
-    def equal(self, name: str, terms: Terms, value: float) -> None:
-        self.program.addConstraint(pulp.LpConstraint(linear(terms), pulp.LpConstraintEQ, name, value))
-
-    def optimise(self, terms: Terms) -> None:
-        self.program.setObjective(linear(terms))
-
     def needed(self, option: int) -> Iterator[tuple[Variable, float]]:
-        """The load of an option in replicas, as a sum of terms."""
         for r, route, leg in self.legs_through[option]:
             for b in range(len(leg.max_rps)):
                 if (r, b) in self.shares:
@@ -86,7 +91,6 @@ class MixModel:
 
 
 def linear(terms: Terms) -> Any:
-    """A PuLP expression."""
     return pulp.LpAffineExpression(list(terms))
 
 
@@ -101,33 +105,21 @@ def with_shares(problem: MixProblem, *, routes: Collection[int]) -> MixModel:
     return model
 
 
-def with_counts(problem: MixProblem, *, routes: Collection[int]) -> MixModel:
-    """The same with the counts of the options on these routes and of their supplies."""
-    model = with_shares(problem, routes=routes)
-    _add_counts(model)
-    return model
-
-
-def without_shares(
-    problem: MixProblem, *, routes: Collection[int], most: Mapping[int, float] | None = None
+def with_counts(
+    problem: MixProblem, *, routes: Collection[int], shares: bool = True, most: Mapping[int, float] | None = None
 ) -> MixModel:
-    """A program of counts alone, within known upper bounds."""
-    model = MixModel(problem, tuple(routes), most=most or {})
-    _add_counts(model)
-    for o, count in model.most.items():
-        if o in model.replicas:
-            model.replicas[o].upBound = count
-    return model
-
-
-def _add_counts(model: MixModel) -> None:
-    problem = model.problem
+    """The same with the counts of the options on these routes and of their supplies; or these alone, within bounds."""
+    model = with_shares(problem, routes=routes) if shares else MixModel(problem, tuple(routes), most=most or {})
     for o in model.options:
         model.replicas[o] = model.add_variable(f"replicas_{o}", integer=True)
         if problem.own_nodes:
             model.own_units[o] = model.add_variable(f"own_units_{o}", integer=True)
     for f in sorted({problem.options[o].supply for o in model.options}):
         model.units[f] = model.add_variable(f"units_{f}", integer=True)
+    for o, count in model.most.items():
+        if o in model.replicas:
+            model.replicas[o].upBound = count
+    return model
 
 
 def _counts(variables: dict[int, Variable], length: int) -> tuple[int, ...]:

@@ -7,15 +7,26 @@ import pulp
 
 from planner.problem import Loss, MixProblem
 from planner.solve.ilp import constraints as c
-from planner.solve.ilp.model import MixModel, Variable, with_counts, with_shares, without_shares
+from planner.solve.ilp.model import MixModel, Variable, with_counts, with_shares
 
 NO_LOSS: Mapping[int, Loss] = MappingProxyType({})
 
 
-def cheapest(problem: MixProblem, *, routes: Collection[int], losses: Mapping[int, Loss] = NO_LOSS) -> MixModel:
-    """P1: the mix with the best objective that serves all demand over these routes."""
-    model = with_counts(problem, routes=routes)
-    _add_service(model)
+def cheapest(
+    problem: MixProblem,
+    *,
+    routes: Collection[int],
+    losses: Mapping[int, Loss] = NO_LOSS,
+    by_counts: bool = False,
+    most: Mapping[int, float] | None = None,
+) -> MixModel:
+    """P1: the mix with the best objective that serves all demand over these routes.
+
+    `by_counts` gives P8: counts alone, for objectives that do not depend on the routing, at most `most` replicas of
+    each option; `service` rows follow as needed.
+    """
+    model = with_counts(problem, routes=routes, shares=not by_counts, most=most)
+    _add_service(model, by_counts=by_counts)
     c.add_stock(model)
     c.add_limit(model)
     c.add_started(model)
@@ -31,17 +42,27 @@ def fewest_gpus(
     ceiling: float,
     routes: Collection[int],
     losses: Mapping[int, Loss] = NO_LOSS,
+    by_counts: bool = False,
 ) -> MixModel:
-    """P2: the fewest GPUs within the chosen units and at the same objective value."""
-    model = with_counts(problem, routes=[r for r in routes if _within(problem, r, units)])
-    _add_service(model)
-    _add_fewest(model, units=units, ceiling=ceiling, losses=losses)
+    """P2: the fewest GPUs within the chosen units and at the same objective value; `by_counts` gives P9."""
+    usable = [r for r in routes if _within(problem, r, units)]
+    model = with_counts(problem, routes=usable, shares=not by_counts)
+    _add_service(model, by_counts=by_counts)
+    c.add_chosen_units(model, units)
+    c.add_limit(model)
+    c.add_started(model)
+    c.add_left(model, losses)
+    if not problem.objective.is_price_only:
+        c.add_ceiling(model, objective_terms(model), ceiling)
+    hired = [(m, problem.supplies[f].slots) for f, m in model.units.items()]
+    model.optimise([*hired, *((n, problem.options[o].slots) for o, n in model.replicas.items())])
     return model
 
 
 def min_max_load(problem: MixProblem, *, replicas: Sequence[int]) -> MixModel:
     """P3: the routing of fixed counts with the least load on the busiest replica of each workload."""
-    model = with_shares(problem, routes=_running(problem, replicas))
+    running = [r for r, route in enumerate(problem.routes) if route.runs(replicas)]
+    model = with_shares(problem, routes=running)
     for w in sorted({w for w, _ in problem.buckets()}):
         model.busiest[w] = model.add_variable(f"busiest_{w}")
     c.add_demand(model)
@@ -81,39 +102,6 @@ def cheapest_serving(problem: MixProblem, *, served_rps: float) -> MixModel:
     return model
 
 
-def cheapest_counts(
-    problem: MixProblem,
-    *,
-    routes: Collection[int],
-    losses: Mapping[int, Loss] = NO_LOSS,
-    most: Mapping[int, float] | None = None,
-) -> MixModel:
-    """P8: P1 on counts alone, for objectives that do not depend on the routing; `service` rows follow as needed."""
-    model = without_shares(problem, routes=routes, most=most)
-    _add_counts(model)
-    c.add_stock(model)
-    c.add_limit(model)
-    c.add_started(model)
-    c.add_left(model, losses)
-    model.optimise(objective_terms(model))
-    return model
-
-
-def fewest_gpus_of_counts(
-    problem: MixProblem,
-    *,
-    units: Sequence[int],
-    ceiling: float,
-    routes: Collection[int],
-    losses: Mapping[int, Loss] = NO_LOSS,
-) -> MixModel:
-    """P9: P2 on counts alone."""
-    model = without_shares(problem, routes=[r for r in routes if _within(problem, r, units)])
-    _add_counts(model)
-    _add_fewest(model, units=units, ceiling=ceiling, losses=losses)
-    return model
-
-
 def objective_terms(model: MixModel) -> list[tuple[Variable, float]]:
     return [(x, weight) for x, weight in _weighted(model) if weight]
 
@@ -134,35 +122,18 @@ def _weighted(model: MixModel) -> Iterator[tuple[Variable, float]]:
         yield from ((v, weight * change.stop_usd_per_h) for v in model.stopped.values())
 
 
-def _add_service(model: MixModel) -> None:
+def _add_service(model: MixModel, *, by_counts: bool = False) -> None:
     """The rows of every program that serves all demand with its own counts."""
-    c.add_demand(model)
-    c.add_capacity(model)
-    c.add_running(model)
-    _add_counts(model)
-
-
-def _add_counts(model: MixModel) -> None:
-    """The rows that do not depend on the routing."""
+    if not by_counts:
+        c.add_demand(model)
+        c.add_capacity(model)
+        c.add_running(model)
     c.add_packing(model)
     c.add_own_nodes(model)
     c.add_min_replicas(model)
 
 
-def _add_fewest(model: MixModel, *, units: Sequence[int], ceiling: float, losses: Mapping[int, Loss]) -> None:
-    problem = model.problem
-    c.add_chosen_units(model, units)
-    c.add_limit(model)
-    c.add_started(model)
-    c.add_left(model, losses)
-    if not problem.objective.is_price_only:
-        c.add_ceiling(model, objective_terms(model), ceiling)
-    hired = [(m, problem.supplies[f].slots) for f, m in model.units.items()]
-    model.optimise([*hired, *((n, problem.options[o].slots) for o, n in model.replicas.items())])
-
-
 def _add_serving_limits(model: MixModel) -> None:
-    """The rows of programs that may leave demand unserved."""
     c.add_capacity(model)
     c.add_running(model)
     c.add_packing(model)
@@ -174,7 +145,3 @@ def _add_serving_limits(model: MixModel) -> None:
 
 def _within(problem: MixProblem, route: int, units: Sequence[int]) -> bool:
     return all(units[problem.options[leg.option].supply] > 0 for leg in problem.routes[route].legs)
-
-
-def _running(problem: MixProblem, replicas: Sequence[int]) -> list[int]:
-    return [r for r, route in enumerate(problem.routes) if all(replicas[leg.option] > 0 for leg in route.legs)]

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from fleet.solvers import FEASIBILITY_TOLERANCE, Limits
 from planner.problem import Loss, MixProblem
+from planner.solve.highs import linear_program, silent_highs
 from planner.solve.single_workload.table import replicas_per_share
 
 Floats = npt.NDArray[np.float64]
@@ -190,26 +191,18 @@ def _relaxation(load: Floats, cost: Floats, stock: Floats, limits: Limits) -> tu
         used = np.zeros(routes)
         np.add.at(used, taker, load[taker, np.arange(buckets)])
         return cost, used
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = shares + routes, buckets + routes
-    lp.col_cost_ = np.concatenate([np.zeros(shares), cost])
-    lp.col_lower_ = np.zeros(shares + routes)
-    lp.col_upper_ = np.concatenate([np.full(shares, inf), stock])
-    lp.row_lower_ = np.concatenate([np.ones(buckets), np.full(routes, -inf)])
-    lp.row_upper_ = np.concatenate([np.ones(buckets), np.zeros(routes)])
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    lp.a_matrix_.start_ = np.concatenate([np.arange(0, 2 * shares + 1, 2), 2 * shares + 1 + np.arange(routes)]).astype(
-        np.int32
+    lp = linear_program(
+        [
+            (np.arange(shares), bucket, 1.0 / scale),
+            (np.arange(shares), buckets + route, weight / scale),
+            (shares + np.arange(routes), buckets + np.arange(routes), np.full(routes, -1.0)),
+        ],
+        cost=np.concatenate([np.zeros(shares), cost]),
+        upper=np.concatenate([np.full(shares, inf), stock]),
+        row_lower=np.concatenate([np.ones(buckets), np.full(routes, -inf)]),
+        row_upper=np.concatenate([np.ones(buckets), np.zeros(routes)]),
     )
-    rows = np.stack([bucket, buckets + route], axis=1).ravel()
-    values = np.stack([1.0 / scale, weight / scale], axis=1).ravel()
-    lp.a_matrix_.index_ = np.concatenate([rows, buckets + np.arange(routes)]).astype(np.int32)
-    lp.a_matrix_.value_ = np.concatenate([values, np.full(routes, -1.0)])
-    highs = highspy.Highs()
-    highs.silent()
-    highs.setOptionValue("threads", 1)
-    highs.setOptionValue("time_limit", limits.time_limit_s)
-    highs.setOptionValue("primal_feasibility_tolerance", FEASIBILITY_TOLERANCE)
+    highs = silent_highs(time_limit=limits.time_limit_s, primal_feasibility_tolerance=FEASIBILITY_TOLERANCE)
     highs.passModel(lp)
     highs.run()
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
@@ -251,10 +244,7 @@ def _is_zone(loss: Loss) -> bool:
 
 
 def simple_mix(valuation: BucketValues, *, zones: Collection[Collection[int]]) -> dict[int, int] | None:
-    """Replicas of the cheapest mix of one or two options that each serve everything, and so mostly survive.
-
-    One option alone needs one node more, and no zone loss.  Limits are not checked.
-    """
+    """Replicas of the cheapest mix of one or two options that each serve everything, and so mostly survive."""
     nodes = np.ceil(np.minimum(valuation.load, FAR).sum(axis=1) / valuation.per_node - SLACK)
     nodes = np.where(np.isfinite(valuation.load).all(axis=1), nodes, FAR)
     stock = np.minimum(valuation.stock / valuation.per_node, FAR - 1)
@@ -304,10 +294,7 @@ def scenario_values(problem: MixProblem, *, routes: Collection[int], limits: Lim
 
 
 def candidates(views: Sequence[ScenarioValues], *, most: int) -> list[int]:
-    """Routes of likely good mixes.
-
-    Those of the relaxation, and the cheapest that serve everything alone; also without each zone.
-    """
+    """Routes of likely good mixes."""
     valuation = views[0].valuation
     whole, part = valuation.alone_usd_per_h(), valuation.mostly_alone_usd_per_h()
     chosen = set(np.argsort(part, kind="stable")[:most].tolist())

@@ -20,8 +20,6 @@ CUTS_PER_ROUND = 3  # known cuts added per scenario and round
 
 @dataclass(frozen=True, slots=True)
 class ViolatedCut:
-    """A cut that some counts violate in a scenario."""
-
     scenario: int
     position: int
     missing: float  # replicas

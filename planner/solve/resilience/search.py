@@ -14,13 +14,13 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 
-from fleet.solvers import Deadline, Outcome, Solver, SolveStatus
+from fleet.solvers import Deadline, Limits, Outcome, Solver, SolveStatus
 from planner.problem import Loss, MixProblem
 from planner.solve import ilp
+from planner.solve.fixed_counts import survives, within_limits
+from planner.solve.highs import LoadedProgram
 from planner.solve.resilience import presolve
-from planner.solve.resilience.highs_model import HighsMix
 from planner.solve.resilience.scenarios import NOTHING_LOST, Scenarios, ViolatedCut
-from planner.solve.routing import survives
 
 Floats = npt.NDArray[np.float64]
 LOOSE = 1e-3  # replicas: the violation that a relaxation may leave, because its counts are not the result
@@ -56,10 +56,10 @@ class CutRounds:
     best_value: float = float("inf")
     bound: float = -float("inf")
     ended: bool = False
-    loaded: HighsMix = field(init=False)
+    loaded: LoadedProgram = field(init=False)
 
     def __post_init__(self) -> None:
-        self.loaded = HighsMix(self.model, solver=self.solver, seed=self.deadline.limits.seed)
+        self.loaded = LoadedProgram(self.model.program, seed=self.deadline.limits.seed)
         self._rows: set[tuple[int, int]] = set()
 
     def run(self, *, start: Sequence[int] | None = None) -> Found:
@@ -93,9 +93,9 @@ class CutRounds:
 
     def _round(self) -> None:
         size = sum(self.loaded.value(n) for n in self.model.replicas.values())
-        outcome = self.loaded.optimise(
-            self.deadline.rest(SEARCH_SHARE), start=self.best, heuristics=self.best is None or size > FEW_REPLICAS
-        )
+        heuristics = self.best is None or size > FEW_REPLICAS
+        limits = self.deadline.rest(SEARCH_SHARE)
+        outcome = self.loaded.optimise(self.solver, limits, start=self.best, heuristics=heuristics)
         self.bound = max(self.bound, outcome.bound)
         if outcome.status is SolveStatus.INFEASIBLE:
             self.ended = True
@@ -122,19 +122,25 @@ class CutRounds:
 
     def _start(self, counts: Sequence[int]) -> None:
         """Start from counts known to survive, if they meet the program's rows."""
-        if self.loaded.between(counts, counts, self.deadline.rest()).status.has_mix:
+        if self._between(counts, counts, self.deadline.rest()).status.has_mix:
             self._keeps(self._counts())
 
     def _repair(self, counts: Sequence[int]) -> None:
         while not self.deadline.has_struck:
             limits = replace(self.deadline.rest(0.5), relative_gap=max(FIRST_GAP, self.deadline.limits.relative_gap))
-            if not self.loaded.between(counts, None, limits).status.has_mix:
+            if not self._between(counts, None, limits).status.has_mix:
                 return
             grown = self._counts()
             if self._keeps(grown):
                 return
             only_rounding = grown == tuple(counts)  # the counts violate no cut but by rounding
             counts = [n + 1 if n else 0 for n in counts] if only_rounding else grown
+
+    def _between(self, least: Sequence[int], most: Sequence[int] | None, limits: Limits) -> Outcome:
+        replicas = self.model.replicas
+        low = np.array([float(least[o]) for o in replicas])
+        high = None if most is None else np.array([float(most[o]) for o in replicas])
+        return self.loaded.between(list(replicas.values()), low, high, limits)
 
     def _counts(self, *, round_up: bool = False) -> tuple[int, ...]:
         counts = [0] * len(self.model.problem.options)
@@ -208,7 +214,6 @@ class CutRounds:
 
 
 def solve(problem: MixProblem, *, routes: Collection[int], solver: Solver, deadline: Deadline) -> Found:
-    """P1 with all failures of the problem."""
     if presolve.applies(problem, routes):
         views = presolve.scenario_values(problem, routes=routes, limits=deadline.rest())
         if views:
@@ -247,12 +252,8 @@ def _survives(problem: MixProblem, counts: tuple[int, ...]) -> bool:
 
 
 def _holds(problem: MixProblem, counts: tuple[int, ...]) -> bool:
-    stock = (supply.available for supply in problem.supplies)
-    if any(top is not None and units > top for units, top in zip(_units(problem, counts), stock, strict=True)):
-        return False
-    fewest = (load.min_replicas for load in problem.loads)
-    running = (sum(counts[o] for o in problem.options_of(w)) for w in range(len(problem.loads)))
-    return all(n >= least for n, least in zip(running, fewest, strict=True)) and _survives(problem, counts)
+    units = problem.units_of(counts, own_nodes=True)
+    return within_limits(problem, units=units, replicas=counts) and _survives(problem, counts)
 
 
 def _may_be_cheaper(
@@ -260,19 +261,11 @@ def _may_be_cheaper(
 ) -> tuple[list[int], dict[int, int]]:
     """Routes and counts of mixes at most this dear."""
     cost_usd_per_h = sum(
-        supply.price_usd_per_h * units for supply, units in zip(problem.supplies, _units(problem, counts), strict=True)
+        supply.price_usd_per_h * units
+        for supply, units in zip(problem.supplies, problem.units_of(counts, own_nodes=True), strict=True)
     )
     most = presolve.most_replicas(views, cutoff_usd_per_h=cost_usd_per_h, lost=_nodes(problem))
     return [r for r in routes if most[problem.routes[r].legs[0].option] > 0], most
-
-
-def _units(problem: MixProblem, counts: Sequence[int]) -> list[int]:
-    """Units for these replicas, if options share none."""
-    units = [0] * len(problem.supplies)
-    for count, option in zip(counts, problem.options, strict=True):
-        slots = problem.supplies[option.supply].slots
-        units[option.supply] += ceil(count * option.slots / slots)
-    return units
 
 
 def relaxed(problem: MixProblem, *, deadline: Deadline) -> ilp.MixModel:
@@ -287,13 +280,13 @@ def fewest_gpus(found: ilp.MixModel, *, ceiling: float, solver: Solver, deadline
     """P2 on the units of P1; None if time runs out."""
     problem = found.problem
     by_cuts = _by_cuts(problem)
-    program = ilp.fewest_gpus_of_counts if by_cuts else ilp.fewest_gpus
-    model = program(
+    model = ilp.fewest_gpus(
         problem,
         units=found.counts_of_units(),
         ceiling=ceiling,
         routes=found.routes,
         losses=_losses(problem, found.options),
+        by_counts=by_cuts,
     )
     scenarios = Scenarios(problem, routes=model.routes, losses=_losses(problem, model.options))
     answer = CutRounds(model, scenarios, solver, deadline, serves_by_cuts=by_cuts).run()
@@ -312,11 +305,7 @@ def _rounds(
     options = sorted({leg.option for r in routes for leg in problem.routes[r].legs})
     losses = _losses(problem, options)
     by_cuts = _by_cuts(problem)
-    model = (
-        ilp.cheapest_counts(problem, routes=routes, losses=losses, most=most)
-        if by_cuts
-        else ilp.cheapest(problem, routes=routes, losses=losses)
-    )
+    model = ilp.cheapest(problem, routes=routes, losses=losses, by_counts=by_cuts, most=most)
     scenarios = Scenarios(problem, routes=routes, losses=losses)
     rounds = CutRounds(model, scenarios, solver, deadline, serves_by_cuts=by_cuts)
     rounds.bound = max((view.valuation.least_usd_per_h for view in views), default=-float("inf"))

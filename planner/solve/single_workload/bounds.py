@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.solve.single_workload.presolve import Classes
-from planner.solve.single_workload.table import Floats, Indices
+from planner.solve.single_workload.table import Classes, Floats, Indices
 
 SLACK = 1e-9  # relative, on comparisons of bounds: far above the error of a sum of sixty terms
 FAR = 1e15  # replaces infinity, whose product with 0 is not a number
@@ -42,7 +41,6 @@ class Projections:
 
 
 def projections(classes: Classes, prices_usd_per_h: Floats) -> Projections:
-    """The projections at these prices of capacity."""
     units = np.minimum(classes.units, FAR)
     costs = np.where(units < FAR, prices_usd_per_h[:, None] * units, FAR)
     order = np.argsort(costs, axis=0)[:2]

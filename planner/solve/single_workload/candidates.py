@@ -1,7 +1,7 @@
 """Lists all combinations of units per class within a cost, the cheapest first.
 
-`bounds` leaves few counts, and the rows of `feasibility` exclude most of their combinations.  The list grows class by
-class.  A partial combination stays if for every row its units plus the units that the remaining money can buy in the
+`bounds` leaves few counts, and the rows of `FeasibilityTest` exclude most of their combinations.  The list grows class
+by class.  A partial combination stays if for every row its units plus the units that the remaining money can buy in the
 other classes reach the right-hand side.  That purchase is a fractional knapsack, piecewise linear in the money.  The
 list is therefore complete for every set of rows; more rows only shorten it.
 """
@@ -13,9 +13,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from planner.solve.single_workload.feasibility import Row
-from planner.solve.single_workload.presolve import Classes
-from planner.solve.single_workload.table import Floats, Indices
+from planner.solve.single_workload.program import Row
+from planner.solve.single_workload.table import Classes, Floats, Indices
 
 ROUNDING = 1e-9  # relative, in favour of keeping a combination
 WHOLE = 1e-6  # units: a count within this distance of a whole number is whole

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.solve.single_workload.bounds import FAR
-from planner.solve.single_workload.presolve import Classes
-from planner.solve.single_workload.table import CAPACITY_TOLERANCE, Floats
+from planner.solve.single_workload.table import CAPACITY_TOLERANCE, Classes, Floats
 
 BEAM = 2
 NOTHING = 1e-9  # of a bucket: rounding

@@ -2,9 +2,9 @@
 
 from planner.explain.alternatives import as_text, single_gpu_plans
 from planner.explain.constraints import Kind
-from planner.explain.deltas import negligible
 from planner.explain.prices import Basis, Price, Prices
 from planner.explain.prices import as_text as prices_in_words
+from planner.explain.what_if import negligible
 from planner.objectives import SERVED
 from planner.problem import MixProblem
 from planner.request import PlanRequest

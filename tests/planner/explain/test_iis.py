@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from fleet.solvers import SolveStatus
 from planner.explain.constraints import Kind, Requirement, requirements, without
-from planner.explain.iis import Conflict, Proof, as_text, conflicts, smallest_hitting_set
-from planner.explain.relaxations import LeastRelaxation
+from planner.explain.iis import Conflict, LeastRelaxation, Proof, as_text, conflicts, smallest_hitting_set
 from planner.objectives import SERVED
 from planner.problem import Change, Limit, LimitKind, Load, Loss, MixProblem, Supply
 from tests.planner.mixes import Way, mix_of

@@ -4,11 +4,12 @@ from itertools import product
 
 from hypothesis import strategies as st
 
+from fleet.offers import Market
 from fleet.solvers import SolverError
-from planner.horizon import CostSplit, HorizonProblem, Market
-from planner.horizon.plan import cost_of, units_of
+from planner.horizon import CostSplit, HorizonProblem
+from planner.horizon.plan import cost_of
 from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
-from planner.solve.routing import route
+from planner.solve.fixed_counts import route
 
 HALVES = st.integers(0, 8).map(lambda halves: halves / 2)
 
@@ -83,7 +84,7 @@ def cheapest_by_trying(problem: HorizonProblem) -> float | None:
     rows = [
         row
         for row in rows
-        if all(u <= (s.available or 0) for u, s in zip(units_of(problem, row), supplies, strict=True))
+        if all(u <= (s.available or 0) for u, s in zip(problem.base.units_of(row), supplies, strict=True))
     ]
     serving = [{row for row in rows if _serves(problem, t, row)} for t in range(problem.periods)]
     costs = [
@@ -95,7 +96,7 @@ def cheapest_by_trying(problem: HorizonProblem) -> float | None:
 
 
 def _cost(problem: HorizonProblem, held: tuple[tuple[int, ...], ...]) -> CostSplit:
-    units = tuple(units_of(problem, row) for row in held)
+    units = tuple(problem.base.units_of(row) for row in held)
     reserved = [f for f in range(len(problem.base.supplies)) if problem.reserved(f)]
     return cost_of(problem, units=units, held=held, committed={f: max(row[f] for row in units) for f in reserved})
 

@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from planner.horizon import HorizonProblem, Market
+from fleet.offers import Market
+from planner.horizon import HorizonProblem
 from planner.horizon import program as programs
 from planner.problem import Leg, Limit, LimitKind, Load, MixProblem, ReplicaOption, Route, Supply
 

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fleet.offers import Market
 from fleet.solvers import Limits, Solver, SolveStatus
-from planner.horizon import HorizonPlan, HorizonProblem, Market, solve_horizon
+from planner.horizon import HorizonPlan, HorizonProblem, solve_horizon
 from planner.objectives import ENERGY
 from planner.problem import Limit, LimitKind
 from planner.solve.dispatch import solve_mix
-from planner.solve.routing import route
+from planner.solve.fixed_counts import route
 from tests.planner.horizon.cases import cheapest_by_trying, horizons, two_options
 
 LIMITS = Limits(time_limit_s=1e6)

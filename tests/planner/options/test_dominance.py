@@ -14,7 +14,7 @@ from planner.objectives import COST, ENERGY, Objective
 from planner.options.dominance import CostFactors, dominates, undominated, undominated_offers
 from planner.problem import Change, Leg, Limit, LimitKind, Load, Loss, MixProblem, ReplicaOption, Route, Supply
 from planner.solve.dispatch import solve_mix
-from planner.solve.routing import OVERLOAD_TOLERANCE
+from planner.solve.fixed_counts import OVERLOAD_TOLERANCE
 from tests.planner.requests import OFFERS, from_offers, offer, solved
 
 LIMITS = Limits(time_limit_s=20.0, relative_gap=0.0)

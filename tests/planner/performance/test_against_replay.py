@@ -11,9 +11,9 @@ from fleet.sizes.histogram import SizeBuckets
 from fleet.slo import Metric, Slo, Statistic
 from planner.performance.coefficients import builtin_coefficients
 from planner.performance.config import ReplicaConfig
-from planner.performance.costs import step_costs
 from planner.performance.open_loop import OpenLoop
 from planner.performance.rates import open_loop
+from planner.performance.steps import step_costs
 from planner.replay import ReplayPool, Stream, replay
 from tests.planner.performance.synthetic_points import highest_rate
 

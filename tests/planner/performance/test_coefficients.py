@@ -5,8 +5,16 @@ import datetime as dt
 import pytest
 
 from fleet.documents import parse_document, read_model, write_model
-from planner.performance.coefficients import UNCALIBRATED, Coefficients, Correction, builtin_coefficients
-from planner.performance.features import LOCAL_TERMS, PORTABLE_TERMS, collapsed, correction_of
+from planner.performance.coefficients import (
+    LOCAL_TERMS,
+    PORTABLE_TERMS,
+    UNCALIBRATED,
+    Coefficients,
+    Correction,
+    builtin_coefficients,
+    collapsed,
+    correction_of,
+)
 
 
 def test_they_report_their_basis() -> None:

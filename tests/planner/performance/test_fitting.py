@@ -9,10 +9,9 @@ import pytest
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from planner.performance.aiconfigurator import read_points
+from planner.performance.closed_loop import Sample, predict
 from planner.performance.coefficients import Coefficients
-from planner.performance.dataset import Sample, predict
-from planner.performance.fitting import PORTABLE, Residuals, fit
-from planner.performance.validation import held_back, mape, validate
+from planner.performance.fitting import PORTABLE, Residuals, fit, held_back, mape, validate
 from tests.planner.performance.synthetic_points import SLOWER_ENGINE, TRUTH, rows
 
 pytest.importorskip("scipy", reason="fitting needs the extra `fit`")

@@ -9,11 +9,10 @@ from fleet.models import builtin_models
 from fleet.slo import Slo
 from planner.explain.ideal_bound import request_work
 from planner.performance.config import KV_BYTES, ReplicaConfig, Role, WeightPrecision
-from planner.performance.costs import step_costs
 from planner.performance.hardware_demand import demands
 from planner.performance.kv_memory import misfit
 from planner.performance.step_time import MAX_REACHED
-from planner.performance.steps import step_s
+from planner.performance.steps import step_costs, step_s
 from tests.planner.performance.synthetic_points import highest_rate
 
 LOOSE = Slo.model_validate({"ttft_ms": {"mean": 600_000}, "tpot_ms": {"mean": 20_000}})

@@ -1,10 +1,65 @@
-"""One iteration."""
+"""The iteration costs for the replay."""
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from planner.performance.steps import StepCosts, step_s
+from fleet.gpus import builtin_gpus
+from fleet.models import builtin_models
+from planner.performance.coefficients import builtin_coefficients
+from planner.performance.config import ReplicaConfig
+from planner.performance.open_loop import OpenLoop
+from planner.performance.rates import open_loop
+from planner.performance.step_time import decode_s
+from planner.performance.steps import StepCosts, step_costs, step_s
+
+DENSE = ReplicaConfig(builtin_models().get("Llama-3.1-70B"), builtin_gpus().get("H200-SXM"), "fp8", "fp8", 4)
+MIXTURE = ReplicaConfig(
+    builtin_models().get("DeepSeek-V3"),
+    builtin_gpus().get("B200"),
+    precision="fp4",
+    kv_precision="fp8",
+    attention_data_parallel=8,
+    expert_parallel=8,
+)
+SIZE = (2000, 500)
+
+
+def loop_of(config: ReplicaConfig) -> OpenLoop:
+    return open_loop(config, sizes=[SIZE], arrival_cv=1.0, coefficients=builtin_coefficients())
+
+
+@pytest.mark.parametrize("config", [DENSE, MIXTURE, replace(DENSE, pipeline_parallel=2)])
+def test_a_decode_iteration_takes_what_the_model_predicts_without_prompts(config: ReplicaConfig) -> None:
+    batch = 32
+    costs = step_costs(config, input_tokens=SIZE[0], output_tokens=SIZE[1], batch=batch)
+    loop, seen = loop_of(config), np.array([[float(batch)]])
+    predicted_s = decode_s(loop.demand, loop.reached, seen, np.exp(loop.corrections(seen)[0]))
+    taken_s = step_s(costs, decoding=batch, cached_tokens=batch * (SIZE[0] + SIZE[1] // 2))
+    assert taken_s == pytest.approx(predicted_s.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("config", [DENSE, MIXTURE])
+def test_a_lone_first_token_takes_what_the_model_predicts(config: ReplicaConfig) -> None:
+    """At least its own iterations: the prediction is rounded up to them.
+
+    A floor on a busy iteration, which hides a share of a prompt, slows an iteration without decoding in proportion.
+    """
+    costs = step_costs(config, input_tokens=SIZE[0], output_tokens=SIZE[1], batch=1)
+    loop = loop_of(config)
+    reading_s = step_s(costs, decoding=0, cached_tokens=0, prompt_tokens=SIZE[0], pairs=SIZE[0] ** 2 / 2)
+    predicted_s = loop.first_token_alone_s.item() * np.exp(loop.corrections(np.ones((1, 1)))[1]).item()
+    assert costs.request_s + reading_s == pytest.approx(max(predicted_s, reading_s), rel=1e-6)
+    assert reading_s < 1.15 * predicted_s
+
+
+def test_limits_are_the_replicas() -> None:
+    costs, ranks = step_costs(DENSE), step_costs(MIXTURE)
+    assert costs.chunk_tokens >= costs.max_sequences >= 1
+    assert ranks.max_sequences == 8 * costs.max_sequences
+    assert costs.cache_tokens * 163_840 / 4 < DENSE.gpu.memory_bytes
+
 
 COSTS = StepCosts(
     fixed_s=1.0,

@@ -12,7 +12,9 @@ from fleet.documents import parse_document, read_model, write_model
 from fleet.errors import DocumentError
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
-from planner.profiles import Format, Given, Imported, Latency, MeasuredPoint, Profiles, own_csv, read_points
+from planner.profiles import Format, Given, MeasuredPoint, Profiles, own_csv, read_points
+from planner.profiles.imports import Imported
+from planner.profiles.points import Latency
 from tests.planner.profiles import samples
 from tests.planner.profiles.samples import GUIDELLM, GUIDELLM_0_3, OWN, OWN_CSV, SGLANG, SILICON, VLLM, VLLM_DETAILS
 

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from fleet.documents import RuleError
 from fleet.sizes.histogram import SizeBuckets
 from fleet.slo import LatencyLimits, Slo
-from planner.profiles import Basis, Cell, Latency, MeasuredPoint, merged, throughput_from_points
-from planner.profiles.interpolation import at_size, scaled_run
+from planner.profiles import Basis, MeasuredPoint, merged, throughput_from_points
+from planner.profiles.interpolation import Cell, at_size, scaled_run
 from planner.profiles.load_curves import End, SustainedRate, held
-from planner.throughput import Provenance
+from planner.profiles.points import Latency
+from planner.throughput import Provenance, Throughput
 
 TPOT_40 = Slo(tpot_ms=LatencyLimits(mean=40))
 TTFT_1S = Slo(ttft_ms=LatencyLimits(p99=1000))
@@ -147,6 +148,17 @@ def even(inputs: list[int], outputs: list[int]) -> SizeBuckets:
 CORNERS = [(500.0, 50.0), (500.0, 800.0), (4000.0, 50.0), (4000.0, 800.0)]
 
 
+def computed(
+    rates: list[list[float]],
+    interval: tuple[float, float] | None = None,
+    *,
+    provenance: Provenance = Provenance.CALIBRATED,
+) -> Throughput:
+    return Throughput(
+        max_rps=tuple(map(tuple, rates)), provenance=provenance, interval_90=interval, interval_note="predicted"
+    )
+
+
 class TestBetweenSizes:
     def cell(self, size: tuple[float, float], points: list[MeasuredPoint], lower: tuple[float, float] = (0, 0)) -> Cell:
         by_size: dict[tuple[float, float], list[MeasuredPoint]] = {}
@@ -254,15 +266,14 @@ class TestTable:
         buckets = even([300, 1000, 8000], [100])
         found = throughput_from_points(points, buckets=buckets, slo=TPOT_40)
         rate = true_rate((1000, 100))
-        both = merged(found, buckets=buckets, fallback=[[1.0], [1e9], [1e9]], fallback_interval=(0.5, 2.0))
+        both = merged(found, buckets=buckets, computed=computed([[1.0], [1e6], [1e6]], (0.5, 2.0)))
         assert [row[0] for row in both.max_rps] == [
             pytest.approx(rate),
             pytest.approx(rate),
             pytest.approx(rate * 1.021),
         ]
-        assert both.measured_share == pytest.approx(1 / 3)
         assert both.interval_90 == (0.5, 2.0)
-        assert both.note == (
+        assert both.interval_note == (
             "2 measured runs at 1 size, undated, from lab; 1 of 3 buckets covered (1 measured); "
             "67% of requests are of sizes left to the roofline"
         )
@@ -274,41 +285,35 @@ class TestTable:
         (cell,) = found.cells[0]
         assert cell.basis is Basis.SCALED
         truth = true_rate((1200, 110))
-        assert merged(found, buckets=buckets).max_rps == ((cell.max_rps,),)
-        assert merged(found, buckets=buckets, fallback=[[truth]]).max_rps == ((truth,),)
-        assert merged(found, buckets=buckets, fallback=[[0.001]]).max_rps == ((cell.low_rps,),)
-        assert merged(found, buckets=buckets, fallback=[[truth]]).measured_share == 0
-
-    def test_without_a_fallback_what_was_not_measured_cannot_be_served(self) -> None:
-        points = measured_at((1000, 100))
-        buckets = even([1000, 8000], [100])
-        both = merged(throughput_from_points(points, buckets=buckets, slo=TPOT_40), buckets=buckets)
-        assert both.max_rps[1] == (0.0,)
-        assert both.interval_90 is None
+        assert merged(found, buckets=buckets, computed=computed([[truth]])).max_rps == ((truth,),)
+        assert merged(found, buckets=buckets, computed=computed([[0.001]])).max_rps == ((cell.low_rps,),)
+        assert merged(found, buckets=buckets, computed=computed([[truth]])).provenance is Provenance.CALIBRATED
 
     def test_a_plan_reports_the_basis_of_its_rates(self) -> None:
         points = measured_at((1000, 100))
         buckets = even([1000, 8000], [100])
         found = throughput_from_points(points, buckets=buckets, slo=TPOT_40)
-        alone, both = merged(found, buckets=buckets), merged(found, buckets=buckets, fallback=[[1.0], [1.0]])
-        assert alone.throughput.provenance is Provenance.MEASURED
-        assert both.throughput.provenance is Provenance.MEASURED_AND_CALIBRATED
-        assert both.throughput.max_rps == both.max_rps
+        both = merged(found, buckets=buckets, computed=computed([[1.0], [1.0]]))
+        assert both.provenance is Provenance.MEASURED_AND_CALIBRATED
+        whole = even([1000], [100])
+        alone = throughput_from_points(points, buckets=whole, slo=TPOT_40)
+        assert merged(alone, buckets=whole, computed=computed([[1.0]])).provenance is Provenance.MEASURED
         unheard = throughput_from_points(points, buckets=buckets, slo=TTFT_1S)
-        computed = merged(unheard, buckets=buckets, fallback=[[1.0], [1.0]], computed=Provenance.ROOFLINE)
-        assert computed.throughput.provenance is Provenance.ROOFLINE
+        roofline = computed([[1.0], [1.0]], provenance=Provenance.ROOFLINE)
+        assert merged(unheard, buckets=buckets, computed=roofline).provenance is Provenance.ROOFLINE
 
     def test_an_slo_without_records_leaves_all_to_the_fallback(self) -> None:
         points = measured_at((1000, 100))
         buckets = even([1000], [100])
         found = throughput_from_points(points, buckets=buckets, slo=TTFT_1S)
         assert found.cells[0][0].reason == "no run recorded ttft_ms at p99"
-        assert merged(found, buckets=buckets, fallback=[[3.0]]).max_rps == ((3.0,),)
+        assert merged(found, buckets=buckets, computed=computed([[3.0]])).max_rps == ((3.0,),)
 
     def test_the_interval_is_the_widest_of_buckets_with_requests(self) -> None:
         points = [point(4, 30), point(8, 60)]
         buckets = SizeBuckets(input_tokens=(1000, 8000), output_tokens=(100,), share=((1.0,), (0.0,)))
-        both = merged(throughput_from_points(points, buckets=buckets, slo=TPOT_40), buckets=buckets)
+        found = throughput_from_points(points, buckets=buckets, slo=TPOT_40)
+        both = merged(found, buckets=buckets, computed=computed([[1.0], [1.0]]))
         rate = 4 + 4 / 3
         assert both.interval_90 is not None
         assert list(both.interval_90) == pytest.approx([4 / rate, 8 / rate])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from planner.performance.steps import StepCosts
 from planner.replay import Balancing, Pool, ReplayPool, Stream
-from planner.replay.pool import PoolRun, run_pool
+from planner.replay.pool import PoolLoad, PoolRun, run_pool
 from tests.planner.replay.reference_engine import Size
 
 TICK_S = 2.0**-20  # times that are whole multiples of it add up without rounding
@@ -44,15 +44,13 @@ def run(
 ) -> PoolRun:
     """These requests through one pool."""
     columns = list(zip(*sizes, strict=True)) or [(), (), ()]
-    return run_pool(
-        pool,
+    load = PoolLoad(
         arrival_s=np.array(columns[0], dtype=np.float64),
         input_tokens=np.array(columns[1], dtype=np.int64),
         output_tokens=np.array(columns[2], dtype=np.int64),
         duration_s=changes.get("duration_s", 10.0),
-        balancing=balancing,
-        rng=np.random.default_rng(seed),
     )
+    return run_pool(pool, load, balancing=balancing, rng=np.random.default_rng(seed))
 
 
 def poisson(

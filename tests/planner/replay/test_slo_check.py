@@ -1,6 +1,5 @@
-"""Routing, replays of plans, verdicts and tightness."""
+"""Routing, replays of plans and verdicts."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,19 +10,12 @@ from fleet.sizes.histogram import SizeBuckets
 from fleet.slo import Metric, Slo, Statistic
 from planner.replay import (
     Balancing,
-    Pool,
-    ReplayPool,
-    ReplayResult,
     Routing,
-    SplitPool,
-    Stage,
     Stream,
     check_slo,
     replay,
-    tightness,
 )
-from planner.replay.router import without
-from tests.planner.replay.engines import PLAIN, costs, poisson, pool
+from tests.planner.replay.engines import poisson, pool
 
 BUCKETS = SizeBuckets(input_tokens=(1000, 4000), output_tokens=(200,), share=((0.5,), (0.5,)))
 EVEN: Routing = {"1000x200": {"A": 0.5, "B": 0.5}, "4000x200": {"A": 1.0}}
@@ -78,9 +70,6 @@ class TestRouting:
     def test_weights_that_mean_nothing_are_refused(self, routing: Routing, message: str) -> None:
         with pytest.raises(RuleError, match=message):
             replay(mixed(10), [pool(option="A")], routing, BUCKETS, seed=1)
-
-    def test_others_take_the_share_of_an_option_that_is_gone(self) -> None:
-        assert without({"b": {"A": 0.5, "B": 0.3, "C": 0.2}}, "A") == {"b": {"B": 0.3, "C": 0.2}}
 
 
 class TestReplay:
@@ -178,76 +167,6 @@ class TestJudge:
             replay(mixed(), (pool(2, "A"), pool(1, "B")), EVEN, BUCKETS, seed=1), slo(ttft_ms={"p99": 900.0})
         )
         assert type(verdict).model_validate_json(verdict.model_dump_json()) == verdict
-
-
-class TestTightness:
-    LIMITS = slo(ttft_ms={"p99": 400.0})
-
-    def tight(self, counts: dict[str, int]) -> tuple[bool, list[tuple[str, bool]]]:
-        stream = mixed(6000, rate_rps=8.0)
-        pools: list[Pool] = [pool(count, option) for option, count in counts.items()]
-        result = replay(stream, pools, EVEN, BUCKETS, seed=1)
-        assert check_slo(result, self.LIMITS).verified
-        found = tightness(result, pools, EVEN, BUCKETS, self.LIMITS)
-        return found.tight, [(removal.option, removal.verified) for removal in found.removals]
-
-    def test_a_fleet_that_is_far_too_large_is_not_tight(self) -> None:
-        tight, removals = self.tight({"A": 8, "B": 8})
-        assert not tight
-        assert removals == [("A", True), ("B", True)]
-
-    def test_the_smallest_that_holds_is_tight(self) -> None:
-        stream = mixed(6000, rate_rps=40.0)
-        routing: Routing = {"1000x200": {"A": 1.0}, "4000x200": {"A": 1.0}}
-
-        def result(count: int) -> ReplayResult:
-            return replay(stream, [pool(count, "A")], routing, BUCKETS, seed=1)
-
-        least = next(count for count in range(1, 9) if check_slo(result(count), self.LIMITS).verified)
-        assert least > 1
-        for count in (least, least + 1):
-            found = tightness(result(count), [pool(count, "A")], routing, BUCKETS, self.LIMITS)
-            assert found.tight == (count == least)
-            assert bool(found.spare) == (count > least)
-
-    def test_the_last_replica_of_an_option_leaves_its_share_to_others(self) -> None:
-        _, removals = self.tight({"A": 8, "B": 1})
-        assert ("B", True) in removals
-
-    def test_nobody_left_is_never_verified(self) -> None:
-        stream = mixed(100, rate_rps=0.1)
-        pools = [pool(1, "A")]
-        routing: Routing = {"1000x200": {"A": 1.0}, "4000x200": {"A": 1.0}}
-        result = replay(stream, pools, routing, BUCKETS, seed=1)
-        found = tightness(result, pools, routing, BUCKETS, self.LIMITS)
-        assert found.tight
-        assert not found.spare
-
-    def test_a_better_routing_of_the_rest_counts(self) -> None:
-        """One replica of B cannot serve half of the short requests, but A has free capacity for them."""
-        counts = {"A": 8, "B": 2}
-        stream = mixed(6000, rate_rps=12.0)
-        pools: list[Pool] = [pool(8, "A"), ReplayPool("B", 2, costs(fixed_s=0.03))]
-        limits = slo(tpot_ms={"p99": 60.0}, ttft_ms={"p99": 900.0})
-        result = replay(stream, pools, EVEN, BUCKETS, seed=1)
-        assert check_slo(result, limits).verified, counts
-
-        def all_to_a(left: Sequence[Pool]) -> Routing:
-            assert sum(1 for _ in left) == 2
-            return {"1000x200": {"A": 1.0}, "4000x200": {"A": 1.0}}
-
-        kept = tightness(result, pools, EVEN, BUCKETS, limits)
-        rerouted = tightness(result, pools, EVEN, BUCKETS, limits, reroute=all_to_a)
-        assert {removal.option for removal in kept.spare} <= {removal.option for removal in rerouted.spare}
-        assert any(removal.option == "B" for removal in rerouted.spare)
-
-    def test_both_stages_of_a_split_are_asked(self) -> None:
-        split = SplitPool("A", 2, PLAIN, 2, PLAIN, transfer_token_s=1e-6)
-        stream = poisson(rate_rps=2.0, requests=2000)
-        routing: Routing = {"1000x200": {"A": 1.0}}
-        result = replay(stream, [split], routing, BUCKETS, seed=1)
-        found = tightness(result, [split], routing, BUCKETS, slo(ttft_ms={"p99": 5000.0}))
-        assert [removal.stage for removal in found.removals] == [Stage.PREFILL, Stage.DECODE]
 
 
 class TestPools:

@@ -87,21 +87,6 @@ class TestDays:
         assert faster.rate_rps == pytest.approx(18.0, rel=0.001)
         assert gaps_cv(faster) == pytest.approx(gaps_cv(bursty()), rel=0.01)
 
-    def test_superposing_and_thinning_move_towards_poisson(self) -> None:
-        rng = np.random.default_rng(1)
-        demand = DemandSeries.constant(1.0, duration_s=20_000.0)
-        stream = synthetic_arrivals(TestSynthetic.SIZES, demand, rng=rng, cv=3.0)
-        many = stream.superposed(30, rng=rng)
-        assert many.requests == 30 * stream.requests
-        assert many.duration_s == stream.duration_s
-        assert 1 < gaps_cv(many) < 2 < gaps_cv(stream)
-        few = stream.thinned(0.05, rng=rng)
-        assert few.requests == pytest.approx(0.05 * stream.requests, rel=0.2)
-        assert 1 < gaps_cv(few) < 2
-
-    def test_thinning_leaves_at_least_one(self) -> None:
-        assert bursty(10).thinned(0.0, rng=np.random.default_rng(0)).requests == 1
-
     def test_shaping_follows_the_demand_and_keeps_the_bursts(self) -> None:
         demand = DemandSeries(step_s=3600.0, rates_rps=(1.0, 4.0, 0.0, 2.0))
         shaped = bursty().shaped(demand)
@@ -128,7 +113,6 @@ class TestDays:
         rng = np.random.default_rng(0)
         many: list[Callable[[], Stream]] = [
             lambda: bursty().repeated(hours=1e8),
-            lambda: bursty().superposed(10**8, rng=rng),
             lambda: bursty().shaped(DemandSeries.constant(1e9)),
             lambda: synthetic_arrivals(TestSynthetic.SIZES, DemandSeries.constant(1e9), rng=rng),
         ]

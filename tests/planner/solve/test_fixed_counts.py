@@ -6,7 +6,7 @@ from hypothesis import given, settings
 
 from fleet.solvers import SolveStatus
 from planner.problem import Change, MixProblem
-from planner.solve.fixed_counts import at_counts, one_option_per_load, units_of, within_limits
+from planner.solve.fixed_counts import at_counts, one_option_per_load, within_limits
 from planner.solve.solution import MixSolution
 from tests.planner.small_problems import limited_problems, solved, three_types
 
@@ -46,5 +46,5 @@ def test_starts_and_stops_are_limited() -> None:
     for change, allowed in ((Change(max_started=1), (2, 1, 0)), (Change(max_stopped=1), (3, 1, 0))):
         problem = replace(three_types(), options=running, change=change)
         beyond = (3, 1, 0) if change.max_started else (3, 0, 0)
-        assert within_limits(problem, units=units_of(problem, allowed), replicas=allowed)
-        assert not within_limits(problem, units=units_of(problem, beyond), replicas=beyond)
+        assert within_limits(problem, units=problem.units_of(allowed), replicas=allowed)
+        assert not within_limits(problem, units=problem.units_of(beyond), replicas=beyond)

@@ -60,6 +60,16 @@ class TestJudged:
         assert judged.allocation == plain.allocation
         assert judged.proofs[0].utilisation == 1.0
 
+    def test_a_plan_with_spare_replicas_is_not_tight(self, sized: Plan) -> None:
+        found = sized.proofs[0].tightness
+        assert found is not None
+        assert found.tight
+        assert not found.spare
+        wide = solved({**request(), "utilisation": 0.5, "replay": {"hours": 0.1, "size": False}}).proofs[0].tightness
+        assert wide is not None
+        assert not wide.tight
+        assert wide.spare
+
     def test_traffic_in_bursts_takes_as_much_or_more(self) -> None:
         bursty = solved({**request(arrival_cv=3.0), "replay": {"hours": 0.1}})
         even = solved({**request(arrival_cv=0.5), "replay": {"hours": 0.1}})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fleet.solvers import Limits, Solver, SolveStatus
 from planner.objectives import ENERGY
 from planner.problem import Change, Leg, Limit, LimitKind, Load, Loss, MixProblem, ReplicaOption, Route, Supply
-from planner.solve.branch_and_price import decomposes, solve_decomposed, solve_with_progress
+from planner.solve.branch_and_price import decomposes, solve_decomposed
 from planner.solve.dispatch import solve_mix
 from planner.solve.solution import MixSolution
 from tests.planner.mixes import Way, cheapest_by_trying, mix_of, mix_problems
@@ -34,7 +34,7 @@ def ticking(step_s: float) -> Callable[[], float]:
 
 
 def decomposed(problem: MixProblem, limits: Limits = PATIENT) -> MixSolution:
-    return solve_decomposed(problem, limits=limits, clock_s=frozen)
+    return solve_decomposed(problem, limits=limits, clock_s=frozen).solution
 
 
 def whole(problem: MixProblem) -> MixSolution:
@@ -118,7 +118,7 @@ def test_a_gap_that_is_allowed_is_never_exceeded(problem: MixProblem, gap: float
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_bound_holds_whenever_the_time_limit_strikes(problem: MixProblem, looks: int) -> None:
     expected = whole(problem)
-    answer = solve_decomposed(problem, limits=Limits(time_limit_s=10.0), clock_s=ticking(10.0 / looks))
+    answer = solve_decomposed(problem, limits=Limits(time_limit_s=10.0), clock_s=ticking(10.0 / looks)).solution
     if expected.cost_usd_per_h is None:
         assert not answer.status.has_mix
         return
@@ -144,7 +144,7 @@ def test_more_stock_is_never_dearer(problem: MixProblem, position: int) -> None:
 @given(shared_problems())
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_same_problem_gets_the_same_answer(problem: MixProblem) -> None:
-    assert solve_with_progress(problem, limits=PATIENT, clock_s=frozen) == solve_with_progress(
+    assert solve_decomposed(problem, limits=PATIENT, clock_s=frozen) == solve_decomposed(
         problem, limits=PATIENT, clock_s=frozen
     )
 

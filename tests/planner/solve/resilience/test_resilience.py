@@ -14,7 +14,7 @@ from fleet.solvers import Limits, Solver, SolverError, SolveStatus
 from planner.objectives import COST, COST_AND_SWITCHING, ENERGY, Objective
 from planner.problem import Leg, Limit, Load, Loss, MixProblem, ReplicaOption, Route, Supply
 from planner.solve.dispatch import solve_mix
-from planner.solve.routing import route, survives
+from planner.solve.fixed_counts import route, survives
 from tests.planner.mixes import Way, mix_of
 from tests.planner.small_problems import budget, power, three_types
 

@@ -11,9 +11,9 @@ from planner.objectives import ENERGY
 from planner.problem import Change, Limit, LimitKind, Load, Loss, MixProblem, Supply
 from planner.solve import ilp, single_workload
 from planner.solve.dispatch import solve_mix
-from planner.solve.routing import route
+from planner.solve.fixed_counts import route
 from planner.solve.single_workload.initial_solution import initial_mix
-from planner.solve.single_workload.presolve import presolved
+from planner.solve.single_workload.table import presolved
 from tests.planner.mixes import Way, mix_of
 from tests.planner.solve.single_workload.tables import cheapest_by_trying, plain_problems
 

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from fleet.solvers import Limits, SolveStatus
 from planner.problem import MixProblem
 from planner.solve import single_workload
-from planner.solve.single_workload import candidates, level_search, program
+from planner.solve.single_workload import candidates, program, search
 from planner.solve.single_workload.bounds import projections
 from planner.solve.single_workload.candidates import Box, list_candidates
-from planner.solve.single_workload.feasibility import FeasibilityTest, Row, row_at
-from planner.solve.single_workload.presolve import Classes, presolved
-from planner.solve.single_workload.table import Floats
+from planner.solve.single_workload.program import FeasibilityTest, Row, row_at
+from planner.solve.single_workload.table import Classes, Floats, presolved
 from tests.planner.solve.single_workload.tables import carries, plain_problems
 from tests.planner.solve.single_workload.test_search import random_problem, table_of
 
@@ -131,10 +130,10 @@ class TestLevelSearch:
         self, monkeypatch: pytest.MonkeyPatch, max_combinations: int, seed: int
     ) -> None:
         table = table_of(random_problem(seed=seed, options=6, buckets=10, rate_rps=60))
-        monkeypatch.setattr(level_search, "MAX_LISTS", 0)
+        monkeypatch.setattr(search, "MAX_LISTS", 0)
         by_branching = single_workload.cheapest(table, limits=LIMITS)
         monkeypatch.undo()
-        monkeypatch.setattr(level_search, "MAX_CANDIDATES", max_combinations)
+        monkeypatch.setattr(search, "MAX_CANDIDATES", max_combinations)
         monkeypatch.setattr(candidates, "SAMPLE", 4)
         by_lists = single_workload.cheapest(table, limits=LIMITS)
         assert by_lists.outcome.status is by_branching.outcome.status is SolveStatus.OPTIMAL
@@ -153,12 +152,12 @@ class TestLevelSearch:
     def test_what_it_could_not_decide_is_a_true_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
         table = table_of(random_problem(seed=4, options=10, buckets=20, rate_rps=300))
         optimum = table.cost_usd_per_h(single_workload.cheapest(table, limits=LIMITS).units)
-        monkeypatch.setattr(level_search, "MAX_CANDIDATES", 20)
+        monkeypatch.setattr(search, "MAX_CANDIDATES", 20)
         monkeypatch.setattr(candidates, "SAMPLE", 4)
         classes = presolved(table)
         prices: Floats = classes.unlimited_usd_per_h
         found = projections(classes, prices)
-        sieve = level_search.LevelSearch(classes, found, prices, limits=LIMITS)
+        sieve = search.LevelSearch(classes, found, prices, limits=LIMITS)
         start = found.bound_usd_per_h * (1 - 1e-9)
         run = sieve.run(bound_usd_per_h=start, target_usd_per_h=2 * optimum, below=lambda cost: cost - 0.01)
         assert start <= run.bound_usd_per_h <= optimum + 1e-6

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planner.problem import MixProblem
 from planner.solve.single_workload import Table
 from planner.solve.single_workload.bounds import projections
-from planner.solve.single_workload.presolve import presolved
+from planner.solve.single_workload.table import presolved
 from tests.planner.solve.single_workload.tables import carries, plain_problems
 from tests.planner.solve.single_workload.test_search import table_of
 

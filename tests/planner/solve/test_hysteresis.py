@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.solvers import Limits, Solver, SolveStatus
-from planner.hysteresis import keep_running
 from planner.problem import Limit, LimitKind, Load, Loss, MixProblem, Supply
 from planner.solve.dispatch import solve_mix
-from planner.solve.fixed_counts import units_of, within_limits
+from planner.solve.fixed_counts import keep_running, within_limits
 from tests.planner.mixes import Way, mix_of, mix_problems
 
 LIMITS = Limits(time_limit_s=20)
@@ -79,7 +78,7 @@ def test_what_is_kept_holds_and_is_within_the_band(problem: MixProblem, counts: 
             <= max(solution.cost_usd_per_h or 0, solution.bound * (1 + within)) + 1e-6
         )
         assert within_limits(running, units=found.units, replicas=found.replicas)
-        assert all(least <= units for least, units in zip(units_of(running, found.replicas), found.units, strict=True))
+        assert all(least <= units for least, units in zip(running.units_of(found.replicas), found.units, strict=True))
         assert found.bound <= found.cost_usd_per_h
         if found.status is SolveStatus.OPTIMAL:
             assert found.cost_usd_per_h == pytest.approx(solution.cost_usd_per_h)

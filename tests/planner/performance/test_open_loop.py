@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from planner.performance.hardware_demand import Array
-from planner.performance.queueing import interruptions, slots_wait_s, turn_wait_s, wait_quantile_s
+from planner.performance.open_loop import interruptions, slots_wait_s, turn_wait_s, wait_quantile_s
 
 
 def one(value: float) -> Array:

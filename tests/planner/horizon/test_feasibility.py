@@ -5,8 +5,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleet.offers import Market
 from fleet.solvers import Limits, Solver
-from planner.horizon import HorizonProblem, Market, Shortfall, shortfall, solve_horizon
+from planner.horizon import HorizonProblem, Shortfall, shortfall, solve_horizon
 from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
 from tests.planner.horizon.cases import two_options
 
