@@ -23,26 +23,21 @@ class TelemetryHealth(NamedTuple):
 
 
 def assess(telemetry: Telemetry, settings: GuardSettings, *, last_limit_w: float) -> TelemetryHealth:
-    now_s, reading, raw = telemetry.now_s, telemetry.reading, telemetry.reading
-    if reading is not None and not (0 <= reading.row_w < inf and reading.at_s <= now_s):
-        reading = None
-    fresh = reading is not None and now_s - reading.at_s <= settings.stale_after_s
-    budget = telemetry.budget
-    if budget is not None and is_valid(budget, settings, now_s=now_s):
+    now_s, reading, budget, above_at_s = telemetry.now_s, telemetry.reading, telemetry.budget, -inf
+    planned = budget is not None and is_valid(budget, settings, now_s=now_s)
+    if budget is not None and planned:
         limit_w = policy_w = budget.limit_w
         if budget.expires_at_s <= now_s + settings.lead_s:
             policy_w = min(policy_w, settings.standing_limit_w)
-        above_at_s = _above_at_s(raw, limit_w, now_s=now_s)
-        return TelemetryHealth(now_s, reading, fresh, limit_w, min(policy_w, telemetry.coming_w), True, above_at_s)  # noqa: FBT003
-    # The last budget may have been lower than the standing one for a reason that still applies.
-    limit_w = min(last_limit_w, settings.standing_limit_w)
-    above_at_s = _above_at_s(raw, limit_w, now_s=now_s)
-    return TelemetryHealth(now_s, reading, fresh, limit_w, min(limit_w, telemetry.coming_w), False, above_at_s)  # noqa: FBT003
-
-
-def _above_at_s(reading: Reading | None, limit_w: float, *, now_s: float) -> float:
-    """A reading from the future or an infinite one is not fresh, but it still counts as above the limit."""
-    return min(reading.at_s, now_s) if reading is not None and reading.row_w > limit_w else -inf
+    else:
+        # The last budget may have been lower than the standing one for a reason that still applies.
+        limit_w = policy_w = min(last_limit_w, settings.standing_limit_w)
+    if reading is not None and reading.row_w > limit_w:
+        above_at_s = min(reading.at_s, now_s)  # a reading from the future or an infinite one counts too
+    if reading is not None and not (0 <= reading.row_w < inf and reading.at_s <= now_s):
+        reading = None
+    fresh = reading is not None and now_s - reading.at_s <= settings.stale_after_s
+    return TelemetryHealth(now_s, reading, fresh, limit_w, min(policy_w, telemetry.coming_w), planned, above_at_s)
 
 
 def is_valid(budget: Budget, settings: GuardSettings, *, now_s: float) -> bool:

@@ -1,8 +1,9 @@
 """The report of a node's GPUs, and the same as metrics."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from math import inf, isinf
+from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -14,6 +15,9 @@ from deploy.node_agent.gpu.interface import Caps
 from deploy.node_agent.gpu.node import GpuNode
 from deploy.node_agent.schemas import ActuationMode, CapsBody, GpuReport, LeaseReport, NodeReport, PhaseName
 
+FamilyT = TypeVar("FamilyT", bound=GaugeMetricFamily | CounterMetricFamily)
+
+_SOURCES = ("planned", "applied", "enforced")
 _CAP_NAMES = {
     CapKind.POWER: ("fleetwright_gpu_power_cap_watts", "Power limit of a GPU, by source.", 1.0),
     CapKind.CLOCK: ("fleetwright_gpu_locked_clock_hertz", "Locked clock of a GPU, by source.", 1e6),
@@ -87,53 +91,44 @@ class GpuMetrics(Collector):
         self._node, self._server = node, server
 
     def collect(self) -> Iterator[Metric]:
-        gpu_states = self._node.cap_controller.gpu_states()
+        gpu_states, counts = self._node.cap_controller.gpu_states(), self._node.cap_controller.counts
         reachable = [gpu for gpu in gpu_states if not gpu.lost]
+        readings = {gpu.identity.uuid: gpu.reading for gpu in reachable}
         for name, text, field, unit in _GAUGES:
-            yield self._gauge(name, text, {s: getattr(s.reading, field) for s in reachable}, unit=unit)
-        for kind in CapKind:
-            yield self._caps(kind, reachable)
-        yield self._gauge("fleetwright_gpu_up", "Whether it does.", {s: float(not s.lost) for s in gpu_states})
-        yield from self._counters(reachable)
-
-    def _gauge(
-        self, name: str, text: str, values: dict[GpuState, float | None], *, unit: float = 1.0
-    ) -> GaugeMetricFamily:
-        family = GaugeMetricFamily(name, text, labels=["server", "gpu"])
-        for gpu, value in values.items():
-            if value is not None:
-                family.add_metric([self._server, gpu.identity.uuid], value * unit)
-        return family
-
-    def _caps(self, kind: CapKind, gpu_states: list[GpuState]) -> GaugeMetricFamily:
-        name, text, unit = _CAP_NAMES[kind]
-        family = GaugeMetricFamily(name, text, labels=["server", "gpu", "source"])
-        for gpu in gpu_states:
-            for source in ("planned", "applied", "enforced"):
-                value = getattr(gpu, source)[kind]
-                if value is not None:
-                    family.add_metric([self._server, gpu.identity.uuid, source], value * unit)
-        return family
-
-    def _counters(self, gpu_states: list[GpuState]) -> Iterator[CounterMetricFamily]:
+            gauge = GaugeMetricFamily(name, text, labels=["server", "gpu"])
+            values = (((uuid,), getattr(reading, field)) for uuid, reading in readings.items())
+            yield self._filled(gauge, values, unit=unit)
+        for kind, (name, text, unit) in _CAP_NAMES.items():
+            gauge = GaugeMetricFamily(name, text, labels=["server", "gpu", "source"])
+            caps = (
+                ((gpu.identity.uuid, source), getattr(gpu, source)[kind]) for gpu in reachable for source in _SOURCES
+            )
+            yield self._filled(gauge, caps, unit=unit)
+        up = GaugeMetricFamily("fleetwright_gpu_up", "Whether the GPU responds.", labels=["server", "gpu"])
+        yield self._filled(up, (((gpu.identity.uuid,), float(not gpu.lost)) for gpu in gpu_states))
         energy = CounterMetricFamily(
             "fleetwright_gpu_energy_joules", "Since the driver was loaded.", labels=["server", "gpu"]
         )
+        yield self._filled(energy, (((uuid,), reading.energy_j) for uuid, reading in readings.items()))
         errors = CounterMetricFamily(
             "fleetwright_gpu_ecc_errors", "Since the driver was loaded.", labels=["server", "gpu", "kind"]
         )
-        for gpu in gpu_states:
-            reading, labels = gpu.reading, [self._server, gpu.identity.uuid]
-            if reading.energy_j is not None:
-                energy.add_metric(labels, reading.energy_j)
-            for kind, count in (("corrected", reading.ecc_corrected), ("uncorrected", reading.ecc_uncorrected)):
-                if count is not None:
-                    errors.add_metric([*labels, kind], count)
+        for uuid, reading in readings.items():
+            self._filled(
+                errors, [((uuid, "corrected"), reading.ecc_corrected), ((uuid, "uncorrected"), reading.ecc_uncorrected)]
+            )
+        yield errors
         events = CounterMetricFamily(
             "fleetwright_gpu_cap_events", "Outcomes of cap writes.", labels=["server", "cap", "event"]
         )
-        for cap_state in CapKind:
-            for event in Event:
-                count = self._node.cap_controller.counts[cap_state, event]
-                events.add_metric([self._server, cap_state.name.lower(), event.value], count)
-        yield from (energy, errors, events)
+        written = (((kind.name.lower(), event.value), counts[kind, event]) for kind in CapKind for event in Event)
+        yield self._filled(events, written)
+
+    def _filled(
+        self, family: FamilyT, values: Iterable[tuple[Sequence[str], float | None]], *, unit: float = 1.0
+    ) -> FamilyT:
+        """Add the values that are known, by their labels after the server's."""
+        for labels, value in values:
+            if value is not None:
+                family.add_metric([self._server, *labels], value * unit)
+        return family
