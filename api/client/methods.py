@@ -15,6 +15,7 @@ from api.schemas.pages import Page
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
 ItemT = TypeVar("ItemT")
+AnswerT = TypeVar("AnswerT")
 
 
 class Sender:
@@ -41,13 +42,17 @@ class AsyncSender:
         raise NotImplementedError
 
 
-class Method(Generic[P, ResultT]):
-    """Sends the described call."""
+class _Operation(Generic[P, AnswerT]):
+    """Presents the operation that a method of the client performs."""
 
-    def __init__(self, describe: Callable[P, Call[ResultT]]) -> None:
+    def __init__(self, describe: Callable[P, AnswerT]) -> None:
         self._describe = describe
         self.__wrapped__ = describe
         self.__doc__ = describe.__doc__
+
+
+class Method(_Operation[P, Call[ResultT]], Generic[P, ResultT]):
+    """Sends the described call."""
 
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...
@@ -66,13 +71,8 @@ class Method(Generic[P, ResultT]):
         return method
 
 
-class Items(Generic[P, ItemT]):
+class Items(_Operation[P, Call[Page[ItemT]]], Generic[P, ItemT]):
     """Iterates over the items of all pages."""
-
-    def __init__(self, describe: Callable[P, Call[Page[ItemT]]]) -> None:
-        self._describe = describe
-        self.__wrapped__ = describe
-        self.__doc__ = describe.__doc__
 
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...

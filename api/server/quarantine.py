@@ -240,14 +240,7 @@ def _inputs(evaluation: Evaluation, stored: StoredState, active: Iterable[Diagno
 
 def _views(outcome: Outcome, now: datetime) -> Iterator[DecisionView]:
     for each in outcome.decisions:
-        yield DecisionView(
-            at=now,
-            kind=each.kind,
-            node=each.node,
-            reason=each.reason,
-            diagnosis_id=each.diagnosis_id,
-            dry_run=each.dry_run,
-        )
+        yield DecisionView(at=now, **each._asdict())
 
 
 async def _store(tx: Transaction, stored: StoredState, *, now: datetime, actor: str) -> None:

@@ -41,15 +41,7 @@ def new_token(request: TokenRequest, *, now: datetime, created_by: str) -> NewTo
 
 
 def token_info(record: TokenRecord) -> TokenInfo:
-    return TokenInfo(
-        id=record.id,
-        name=record.name,
-        scopes=frozenset(Scope(scope) for scope in record.scopes),
-        created_at=record.created_at,
-        created_by=record.created_by,
-        expires_at=record.expires_at,
-        revoked_at=record.revoked_at,
-    )
+    return TokenInfo.model_validate(record, from_attributes=True)
 
 
 def read_bootstrap_token(path: Path | None) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from api.cli.common.errors import EXIT_NEGATIVE, CommandError, InputError
-from fleet.documents import Document, RuleError, dotted, parse_document, read_model, validation_problems
+from fleet.documents import Document, RuleError, Violation, dotted, parse_document, read_model, validation_problems
 from fleet.documents import Path as Place
 from fleet.errors import DocumentError, Problem
 
@@ -93,6 +93,23 @@ def violations_of(name: str) -> Iterator[None]:
     except RuleError as error:
         lines = (": ".join(filter(None, (name, dotted(path), message))) for path, message in error.violations)
         raise InputError(*lines) from error
+
+
+@contextmanager
+def option_errors() -> Iterator[None]:
+    """Report each violation on a line, under the option that caused it."""
+    try:
+        yield
+    except RuleError as error:
+        raise InputError(*map(_option_line, error.violations)) from error
+    except ValidationError as error:
+        raise InputError(*map(_option_line, validation_problems(error))) from None
+
+
+def _option_line(violation: Violation) -> str:
+    (field, *inner), message = violation[0] or ("servers",), violation[1]
+    option = "--trace" if field == "traces" else f"--{str(field).replace('_', '-')}"
+    return ": ".join(filter(None, (option, dotted(inner), message)))
 
 
 @contextmanager

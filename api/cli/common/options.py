@@ -1,5 +1,6 @@
 """Defines options and arguments that several commands share.  `lazy_groups.App` expands the dataclasses of options."""
 
+import datetime as dt
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from api.cli.common.errors import InputError
 from api.cli.common.output import Format, FormatOption, Jsonable, print_json
 
 if TYPE_CHECKING:
@@ -95,3 +97,11 @@ class LocalOrRemoteOptions(RemoteOptions):
     """Holds the same for a command that computes locally without a service."""
 
     url: AskUrlOption = None
+
+
+def day_of(text: str | None) -> dt.date:
+    """Parse the day of a fit; today without one."""
+    try:
+        return dt.datetime.now(dt.UTC).date() if text is None else dt.date.fromisoformat(text)
+    except ValueError as error:
+        raise InputError(f"--date: {text!r} is no day, expected one like 2026-11-21") from error

@@ -4,12 +4,14 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel
 
-from api.cli.common.console import print_line, write
+from api.cli.common.console import note, print_line, write
+from api.cli.common.errors import EXIT_NEGATIVE, CommandError
 from fleet.documents import write_model
 
 Jsonable = BaseModel | Sequence[BaseModel] | Mapping[str, Any]
@@ -40,6 +42,19 @@ def print_document(document: BaseModel, output: DocumentFormat) -> None:
         print_json(document)
     else:
         write(write_model(document))
+
+
+def save_document(document: BaseModel, path: Path | None, output: DocumentFormat, *, header: str) -> None:
+    """Write a document into a file, as YAML under a header; print it where there is no file."""
+    if path is None:
+        print_document(document, output)
+        return
+    yaml, indented = header + write_model(document), document.model_dump_json(indent=2) + "\n"
+    try:
+        path.write_text(yaml if output is DocumentFormat.YAML else indented, encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}", exit_code=EXIT_NEGATIVE) from error
+    note(f"written to {path}")
 
 
 def _plain(value: Jsonable) -> Any:

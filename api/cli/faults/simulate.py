@@ -6,12 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from api.cli.common.errors import InputError
+from api.cli.common.files import option_errors
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import LocalOrRemoteOptions, RemoteOptions
 from api.cli.common.stored_results import StoredResults
 from api.cli.common.tables import Column, number
 from api.cli.faults.simulate_output import print_score
-from api.cli.power.simulate_request import option_errors
 from api.schemas.faults import MAX_SEED, FaultQuestion, FaultSimulationRecord, FaultSimulationSummary
 from faults.simulator import simulate
 from faults.simulator.scenario import ScenarioName

@@ -1,7 +1,6 @@
 """`fleetwright power fit`: fit curves of power and speed to measured tables."""
 
 import csv
-import datetime as dt
 import gzip
 import io
 from collections.abc import Iterator
@@ -12,12 +11,11 @@ import typer
 
 from api.cli.catalogues.kinds import known_gpus
 from api.cli.common.console import note
-from api.cli.common.errors import EXIT_NEGATIVE, CommandError, InputError
 from api.cli.common.files import name_of, read_bytes, read_file
 from api.cli.common.lazy_groups import new_app
-from api.cli.common.options import GpusOption
-from api.cli.common.output import DocumentFormat, DocumentFormatOption, print_document
-from fleet.documents import RuleError, dotted, write_model
+from api.cli.common.options import GpusOption, day_of
+from api.cli.common.output import DocumentFormat, DocumentFormatOption, save_document
+from fleet.documents import RuleError, dotted
 from fleet.errors import DocumentError, Problem
 from power.measured_models import PowerShares, builtin_shares
 from power.measured_models.document import Error
@@ -59,7 +57,7 @@ def fit_power(
 
     Each FILE is recognised by its columns.  Errors are of held-out data and are printed with the result.
     """
-    day = _day(date)
+    day = day_of(date)
     under = builtin_shares() if base is None else read_file(base, PowerShares)
     points, catalogue = Points(), known_gpus(gpus)
     for path in files:
@@ -77,10 +75,7 @@ def fit_power(
         raise _refused(", ".join(map(name_of, files)), error) from error
     for line in errors_of(fitted):
         note(line)
-    if out is None:
-        print_document(fitted, output)
-    else:
-        _write(fitted, out, output)
+    save_document(fitted, out, output, header=HEADER)
 
 
 def errors_of(curves: PowerShares) -> Iterator[str]:
@@ -128,19 +123,3 @@ def _refused(name: str, error: RuleError) -> DocumentError:
         line = path[0] if path and isinstance(path[0], int) else None
         problems.append(Problem(dotted(path[1:] if line is not None else path), message, line))
     return DocumentError(name=name, problems=problems)
-
-
-def _day(text: str | None) -> dt.date:
-    try:
-        return dt.datetime.now(dt.UTC).date() if text is None else dt.date.fromisoformat(text)
-    except ValueError as error:
-        raise InputError(f"--date: {text!r} is no day, expected one like 2026-11-21") from error
-
-
-def _write(fitted: PowerShares, out: Path, output: DocumentFormat) -> None:
-    text = HEADER + write_model(fitted) if output is DocumentFormat.YAML else fitted.model_dump_json(indent=2) + "\n"
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"{out}: {error.strerror}", exit_code=EXIT_NEGATIVE) from error
-    note(f"written to {out}")

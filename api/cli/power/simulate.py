@@ -1,20 +1,23 @@
 """`fleetwright power simulate`: simulate a row of servers under a power budget and a policy."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from api.cli.common.errors import InputError
-from api.cli.common.files import require_writable
+from api.cli.common.files import name_of, option_errors, read_file, read_text, require_writable
 from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import LocalOrRemoteOptions, RemoteOptions
 from api.cli.common.plot_files import PlotOption, require_plottable
 from api.cli.power.simulate_output import print_row
-from api.cli.power.simulate_request import given_server, given_sources, option_errors, request_from
+from fleet.gpus import builtin_gpus
+from power.measured_models.document import PowerShares
+from power.server_model import ServerModel
 from power.whatif.request import FaultName, PolicyName, RowRequest
-from power.workload import Sources
+from power.workload import Sources, read_sources
 
 app = new_app()
 
@@ -139,3 +142,36 @@ def _simulate_remotely(request: RowRequest, sources: Sources, service: RemoteOpt
     with service.connect() as client:
         record = client.create_power_simulation(request)
     POWER_SIMULATIONS.print_record(record, service)
+
+
+def request_from(**fields: Any) -> RowRequest:
+    """Return the validated request; options without a value keep their defaults."""
+    with option_errors():
+        return RowRequest(**{name: value for name, value in fields.items() if value is not None})
+
+
+def given_sources(paths: Sequence[Path]) -> Sources:
+    """Read the work of the row: traces of requests, and at most one file of rates that shapes the day."""
+    with option_errors():
+        return read_sources([(path.name or name_of(path), read_text(path)) for path in paths])
+
+
+def given_server(
+    server: Path | None, curves: Path | None, *, gpu: str | None, model: str | None, together: int | None
+) -> ServerModel | None:
+    """Return the server model from a file or from fitted curves; None selects the built-in model."""
+    if server is not None:
+        if curves is not None or gpu is not None or model is not None:
+            message = "--server describes a server outright, --gpu, --model and --curves by fitted curves: give one"
+            raise InputError(message)
+        return read_file(server, ServerModel)
+    if curves is None and gpu is None and model is None:
+        return None
+    if gpu is None or model is None:
+        raise InputError("--gpu and --model are required together")
+    from power.measured_models import builtin_curves  # noqa: PLC0415 - large, and hardly ever asked for
+    from power.measured_models.servers import server_model  # noqa: PLC0415 - as above
+
+    fitted = builtin_curves() if curves is None else read_file(curves, PowerShares)
+    with option_errors():
+        return server_model(fitted, builtin_gpus().get(gpu), model=model, together=together or 1)

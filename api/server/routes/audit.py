@@ -53,13 +53,5 @@ async def check_audit(service: ServiceOf, _principal: Admin) -> AuditCheck:
 
 
 def _entry(record: AuditRecord) -> AuditEntry:
-    return AuditEntry(
-        seq=record.seq,
-        at=record.at,
-        actor=record.actor,
-        action=RENAMED_ACTIONS.get(record.action, record.action),
-        subject=record.subject,
-        detail=dict(record.detail),
-        request_id=record.request_id,
-        hash=record.hash,
-    )
+    entry = AuditEntry.model_validate(record, from_attributes=True)
+    return entry.model_copy(update={"action": RENAMED_ACTIONS.get(entry.action, entry.action)})
