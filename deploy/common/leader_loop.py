@@ -95,8 +95,8 @@ class LeaderLoop:
     async def _started(self) -> Coroutine[Any, Any, bool]:
         role, started_s = self.leadership.role, self.clock.steady_s()
         if role is LeaseRole.FOLLOWER:
-            return value(ok=True)  # not counted: success of a follower must not hide a failing leader
-        rest = await self.reconcile() if role is LeaseRole.LEADER else value(ok=False)
+            return finished(ok=True)  # not counted: success of a follower must not hide a failing leader
+        rest = await self.reconcile() if role is LeaseRole.LEADER else finished(ok=False)
         return self._counted(rest, started_s)
 
     async def _counted(self, rest: Coroutine[Any, Any, bool], started_s: float) -> bool:
@@ -106,6 +106,6 @@ class LeaderLoop:
         return ok
 
 
-async def value(*, ok: bool) -> bool:
+async def finished(*, ok: bool) -> bool:
     """Return the outcome of a reconcile that leaves nothing to be done beside the next one."""
     return ok

@@ -40,7 +40,11 @@ class DiagnosisChange(NamedTuple):
 
 
 class DiagnosisChanges:
-    """The last published diagnosis of each fault of one monitor."""
+    """Selects the diagnoses to publish.  A fault is identified by its place and its detection time.
+
+    new       a fault that was not published yet, also if it replaces a withdrawn one
+    updated   it justifies isolation now, has another place or direction, or its uncertainty has halved
+    """
 
     def __init__(self, most: int = KEPT) -> None:
         self._most = most

@@ -28,7 +28,7 @@ from api.schemas.remediation import CaseAction, CaseSpec, RemediationCase, Stage
 from deploy.common.clock import Clock
 from deploy.common.errors import ActuationError, NotLeadingError
 from deploy.common.leader_election import Leadership
-from deploy.common.leader_loop import LeaderLoop, Liveness, value
+from deploy.common.leader_loop import LeaderLoop, Liveness
 from deploy.remediation.action_runner import ActionRunner, split, with_actions
 from deploy.remediation.case_state_machine import Advance, Probe, advance
 from deploy.remediation.cluster_interface import ClusterInterface, ClusterSnapshot, evaluation_of
@@ -100,7 +100,7 @@ class RemediationController:
 
     async def _started(self) -> Coroutine[Any, Any, bool]:
         """Reconcile before the next reconcile starts; only the actions of the cases overlap with it."""
-        return value(ok=await self._try())
+        return finished(ok=await self._try())
 
     async def _try(self) -> bool:
         try:
