@@ -4,7 +4,7 @@ Board power at full clock is `idle + (busy - idle) * load^g`.  A clock `c`, as a
 `f + (1 - f) * c^a` of that power.  A phase with clock sensitivity `k` takes `1 + k * (1/c - 1)` times as long.  The
 shares are fitted on public measurements and ship with their spread, source and date
 (docs/explanation/power/measured-models.md).  A board without measurements gets the pooled shares of its rated power
-with wider spreads, and `measured` is False.
+with wider spreads.
 """
 
 from dataclasses import dataclass
@@ -29,10 +29,6 @@ class Watts:
     mid: float
     high: float
 
-    def times(self, factor: float) -> "Watts":
-        """Return the power of so many equal boards; they run the same model, so their errors are the same."""
-        return Watts(self.low * factor, self.mid * factor, self.high * factor)
-
 
 @dataclass(frozen=True, slots=True)
 class PowerCurve:
@@ -42,10 +38,6 @@ class PowerCurve:
     board: BoardShares
     clock: ClockShares
     server: ServerShares
-
-    @property
-    def measured(self) -> bool:
-        return self.board.measured
 
     @property
     def idle_w(self) -> Watts:
@@ -101,11 +93,6 @@ class PowerCurve:
         between = round(round((FULL_CLOCK + lowest) / 2 / LEVEL_STEP) * LEVEL_STEP, 2)
         return tuple(sorted({FULL_CLOCK, between, lowest}, reverse=True))
 
-    def cap_w(self, clock: float = FULL_CLOCK) -> float:
-        """Return the board limit for a clock: the rating at full clock, within the board's settable range."""
-        wanted = self.gpu.rated_w if clock > FULL_CLOCK - FULL_POWER_MARGIN else self.busy_w(clock).high
-        return max(wanted, self.gpu.cap_min_w or 0.0)
-
     def server_w(self, gpu_w: float) -> Watts:
         """Return the server's share of power for one GPU."""
         server = self.server
@@ -120,30 +107,9 @@ class PowerCurve:
 class ReplicaPower:
     """The power of one replica: all its GPUs and its share of their servers."""
 
-    gpus: int
-    clock: float
-    idle_w: Watts  # nothing to do
-    standing_w: float  # intercept of the linear form that planning uses; above idle
-    busy_w: Watts
-    cap_w: float  # of one board
-    server_standing_w: float
-    server_busy_w: Watts
-    measured: bool
-
-    @property
-    def planned_idle_w(self) -> float:
-        """Return the power of a nearly idle replica, with its share of the servers."""
-        return self.standing_w + self.server_standing_w
-
-    @property
-    def planned_busy_w(self) -> float:
-        """Return the power at full load, with its share of the servers."""
-        return self.busy_w.mid + self.server_busy_w.mid
-
-    @property
-    def limit_w(self) -> float:
-        """Return the power that a feed must carry for one replica at full load, for 90 % of the models."""
-        return self.busy_w.high + self.server_busy_w.mid
+    planned_idle_w: float  # nearly idle: intercept of the linear form that planning uses
+    planned_busy_w: float  # at full load
+    limit_w: float  # that a feed must carry at full load, for 90 % of the models
 
 
 def power_curve(gpu: GpuSpec, *, shares: PowerShares | None = None) -> PowerCurve:
@@ -152,19 +118,12 @@ def power_curve(gpu: GpuSpec, *, shares: PowerShares | None = None) -> PowerCurv
     return PowerCurve(gpu, known.board(gpu), known.clock, known.server)
 
 
-def replica_power(
-    gpu: GpuSpec, *, gpus: int, level: float = FULL_CLOCK, shares: PowerShares | None = None
-) -> ReplicaPower:
-    curve = power_curve(gpu, shares=shares)
-    idle, standing_w, busy = curve.idle_w, curve.standing_w(level), curve.busy_w(level)
+def replica_power(gpu: GpuSpec, *, gpus: int, level: float = FULL_CLOCK) -> ReplicaPower:
+    curve = power_curve(gpu)
+    standing_w, busy = curve.standing_w(level), curve.busy_w(level)
+    servers_w = curve.server_w(busy.mid).mid * gpus
     return ReplicaPower(
-        gpus=gpus,
-        clock=level,
-        idle_w=idle.times(gpus),
-        standing_w=standing_w * gpus,
-        busy_w=busy.times(gpus),
-        cap_w=curve.cap_w(level),
-        server_standing_w=curve.server_w(standing_w).mid * gpus,
-        server_busy_w=curve.server_w(busy.mid).times(gpus),
-        measured=curve.measured,
+        planned_idle_w=standing_w * gpus + curve.server_w(standing_w).mid * gpus,
+        planned_busy_w=busy.mid * gpus + servers_w,
+        limit_w=busy.high * gpus + servers_w,
     )
