@@ -28,7 +28,7 @@ from api.schemas.remediation import CaseAction, CaseSpec, RemediationCase, Stage
 from deploy.common.clock import Clock
 from deploy.common.errors import ActuationError, NotLeadingError
 from deploy.common.leader_election import Leadership
-from deploy.common.leader_loop import LeaderLoop, Liveness
+from deploy.common.leader_loop import LeaderLoop, Liveness, finished
 from deploy.remediation.action_runner import ActionRunner, split, with_actions
 from deploy.remediation.case_state_machine import Advance, Probe, advance
 from deploy.remediation.cluster_interface import ClusterInterface, ClusterSnapshot, evaluation_of

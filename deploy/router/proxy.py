@@ -15,7 +15,7 @@ from deploy.router.response_stream import AnswerReader
 from deploy.router.scheduler import Arrival, Ticket
 from fleetwright.serve import Send
 
-# Headers that end at the router: those of one connection (RFC 9110, section 7.6.1).  All others are forwarded unchanged.
+# Headers that end at the router: those of one connection (RFC 9110, section 7.6.1).  All others pass unchanged.
 OF_ONE_HOP = frozenset(
     {
         b"connection",
