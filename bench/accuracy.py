@@ -13,7 +13,7 @@ from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from planner.performance.aiconfigurator import read_points, silicon_models
 from planner.performance.closed_loop import Sample, predict
-from planner.performance.coefficients import UNCALIBRATED
+from planner.performance.coefficients import Coefficients
 from planner.performance.fitting import Validation, held_back, mape, validate
 
 POINTS = "aiconfigurator/silicon_sample.csv"
@@ -40,7 +40,7 @@ def run() -> list[Row]:
 
 
 def _rows(validation: Validation) -> list[Row]:
-    sample, plain = validation.held_back, predict(validation.held_back, UNCALIBRATED)
+    sample, plain = validation.held_back, predict(validation.held_back, Coefficients())
     found = []
     for metric in METRICS:
         measured, ours = getattr(sample, f"{metric}_s"), getattr(validation.predicted, f"{metric}_s")

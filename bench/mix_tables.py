@@ -42,7 +42,9 @@ SMALL_GPUS = ("L4", "A10G", "L40S", "A100-80GB-PCIe", "H100-PCIe", "H100-SXM", "
 GPU_OF_SYSTEM = {"l40s": "L40S", "a100_sxm": "A100-80GB-SXM", "h100_sxm": "H100-SXM", "h200_sxm": "H200-SXM"}
 OPTIONS = 70
 OFFERS = ((1.00, None), (0.70, 2), (0.80, 4), (0.90, 16), (1.15, None))
-WORKLOADS = {"chat": 1.0, "long": 0.0, "mixed": 0.8}  # share of chat
+CHAT = ((100, 1.0), (150, 0.9))  # median and deviation of the logarithm of input tokens, of output tokens
+LONG = ((3000, 0.6), (200, 0.5))
+CHAT_SHARES = (1.0, 0.0, 0.8)  # of the workloads
 ANY_SIZE = 0.01
 
 
@@ -67,31 +69,11 @@ class Tables:
     options: tuple[Table, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """Lognormal token counts of a request, input and output independent of each other."""
-
-    input_median: float
-    input_sigma: float
-    output_median: float
-    output_sigma: float
-
-    def shares(self, tables: Tables) -> npt.NDArray[np.float64]:
-        """Share per bucket, the last edges also holding what is longer."""
-        rows = _between(tables.inputs, self.input_median, self.input_sigma)
-        columns = _between(tables.outputs, self.output_median, self.output_sigma)
-        return np.outer(rows, columns).ravel()
-
-
-CHAT = Lengths(100, 1.0, 150, 0.9)
-LONG = Lengths(3000, 0.6, 200, 0.5)
-
-
 def instances(expansion: str) -> Iterator[MixProblem]:
     """Every table, expanded as described above, with every workload at every rate."""
     for base in _base_tables():
         tables = _expanded(base, expansion)
-        for chat in WORKLOADS.values():
+        for chat in CHAT_SHARES:
             shares = _workload_shares(chat, tables)
             for rate_rps in RATES_RPS:
                 yield _problem(tables, shares=shares, rate_rps=rate_rps)
@@ -99,11 +81,16 @@ def instances(expansion: str) -> Iterator[MixProblem]:
 
 def _workload_shares(chat: float, tables: Tables) -> npt.NDArray[np.float64]:
     """The histogram of a workload over the tables' grid.  Sizes that no option can serve do not occur."""
-    shares = chat * CHAT.shares(tables) + (1 - chat) * LONG.shares(tables)
+    shares = chat * _lognormal(tables, *CHAT) + (1 - chat) * _lognormal(tables, *LONG)
     shares = (1 - ANY_SIZE) * shares + ANY_SIZE / len(shares)
     servable = np.max([option.max_rps for option in tables.options], axis=0) > 0
     shares = np.where(servable, shares, 0.0)
     return np.asarray(shares / shares.sum())
+
+
+def _lognormal(tables: Tables, inputs: tuple[float, float], outputs: tuple[float, float]) -> npt.NDArray[np.float64]:
+    """Share per bucket, the last edges also holding what is longer."""
+    return np.outer(_between(tables.inputs, *inputs), _between(tables.outputs, *outputs)).ravel()
 
 
 def _problem(tables: Tables, *, shares: npt.NDArray[np.float64], rate_rps: float) -> MixProblem:

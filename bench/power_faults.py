@@ -26,8 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.harness import Row
-from bench.power_rows import DAYS, WINDOW_S, Case, Floats, budget_w, by_seed, uncapped, work_of
-from power.controls import Priority
+from bench.power_rows import DAYS, WINDOW_S, Case, Floats, budget_w, by_seed, impacts, uncapped, work_of
 from power.guard import Cause, Event, EventKind, GuardMode, TripCurve
 from power.policies import policy_named
 from power.server_model import BLOOM_A100
@@ -43,7 +42,7 @@ from power.simulator import (
     simulate,
 )
 from power.simulator.spec import Fault
-from power.slo_impact import POLCA_SLO, latency_impact
+from power.slo_impact import POLCA_SLO
 
 SERVERS = 58
 DAYS_EACH = min(DAYS, 1.0)
@@ -136,14 +135,7 @@ def _run(name: str, case: Case) -> Run:
         budget_w=limit_w, budget_valid_s=VALID_S, telemetry_delay_s=TELEMETRY_DELAY_S, together=case.together
     )
     outcome = simulate(spec, work_of(case), policy=policy, faults=case.faults, seed=case.seed)
-    impacts = {
-        priority: latency_impact(
-            uncapped_s=before.requests.latency_s,
-            capped_s=outcome.requests.latency_s,
-            chosen=outcome.requests.of(priority),
-        )
-        for priority in Priority
-    }
+    found = impacts(before, outcome)
     braked = [event for event in _modes(outcome) if event.mode is GuardMode.BRAKED]
     return Run(
         name=name,
@@ -153,8 +145,8 @@ def _run(name: str, case: Case) -> Run:
         over_s=outcome.seconds_over_budget,
         hottest=_hottest(outcome.readings_w / limit_w),
         braked=tuple(_brake_of(outcome, event) for event in braked[:MAX_JUDGED]),
-        slo=all(limit.holds(impacts[priority]) for priority, limit in POLCA_SLO.items()),
-        unfinished=sum(impact.unfinished for impact in impacts.values()),
+        slo=all(limit.holds(found[priority]) for priority, limit in POLCA_SLO.items()),
+        unfinished=sum(impact.unfinished for impact in found.values()),
     )
 
 

@@ -98,20 +98,20 @@ def measured(case: Case) -> Measured:
     before = uncapped(case.uncapped)
     limit_w = budget_w(case.yardstick)
     outcome = _run(case, limit_w)
-    impacts = _impacts(before, outcome)
+    found = impacts(before, outcome)
     done = outcome.iterations.sum() / max(1, before.iterations.sum()) if len(outcome.iterations) else 1.0
     return Measured(
         case=case,
         brakes=outcome.brakes,
         peak=outcome.peak_utilization,
-        impacts=impacts,
-        against_batched=_impacts(uncapped(case.uncapped_batched), outcome) if case.together is None else impacts,
-        first_tokens=_impacts(before, outcome, of=lambda requests: requests.first_token_s),
+        impacts=found,
+        against_batched=impacts(uncapped(case.uncapped_batched), outcome) if case.together is None else found,
+        first_tokens=impacts(before, outcome, of=lambda requests: requests.first_token_s),
         training_slowdown=float(1 / done - 1) if done else float("inf"),
     )
 
 
-def _impacts(
+def impacts(
     before: Outcome, outcome: Outcome, *, of: Callable[[Requests], Floats] = lambda requests: requests.latency_s
 ) -> dict[Priority, Impact]:
     return {

@@ -21,14 +21,13 @@ from statistics import mean
 import numpy as np
 
 from bench.harness import Row
-from bench.power_rows import Case, budget_w, uncapped, work_of
+from bench.power_rows import Case, budget_w, impacts, uncapped, work_of
 from fleet.errors import FleetwrightError
 from power.controls import Priority
 from power.measured_models import builtin_shares
 from power.measured_models.limits import SENSITIVITY
 from power.policies.registry import policy_named
 from power.simulator import Outcome, RowSpec, simulate
-from power.slo_impact import latency_impact
 from power.training.operating_points import choices_of
 from power.training.plans import Plan, at_full_clock, beside_straggler, within
 from power.training.ramps import options_under, smoothed
@@ -183,15 +182,11 @@ def _row(case: Case, limit_w: float, work: Work) -> dict[str, float]:
 
 
 def _impacts(before: Outcome, outcome: Outcome) -> dict[str, float]:
+    last, first = impacts(before, outcome), impacts(before, outcome, of=lambda requests: requests.first_token_s)
     found: dict[str, float] = {}
     for priority in (Priority.LOW, Priority.HIGH):
-        chosen = before.requests.of(priority)
-        last = latency_impact(uncapped_s=before.requests.latency_s, capped_s=outcome.requests.latency_s, chosen=chosen)
-        first = latency_impact(
-            uncapped_s=before.requests.first_token_s, capped_s=outcome.requests.first_token_s, chosen=chosen
-        )
-        name = priority.name.lower()
-        found |= {f"{name}_p50": last.p50, f"{name}_p99": last.p99, f"{name}_first_token_p99": first.p99}
+        name, impact = priority.name.lower(), last[priority]
+        found |= {f"{name}_p50": impact.p50, f"{name}_p99": impact.p99, f"{name}_first_token_p99": first[priority].p99}
     return found
 
 

@@ -129,11 +129,9 @@ REGISTRY = (
     Benchmark("healing", "Remediation of a frozen worker", anchor="Ray alone: nothing in 60 s", slow=True),
     # Faults
     Benchmark("faults_recordings", "Recordings", target="right class, place and direction; no wrong quarantine"),
-    Benchmark("faults_readers", "Readers", target="bounded memory"),
-    Benchmark("faults_agent", "Cost of the recorder", target="0.5 % of a core at 4 Hz"),
     Benchmark("faults_lab", "Live lab", target="all faults named", slow=True),
-    Benchmark("faults_lab_noise", "Noise of the lab", slow=True),
     Benchmark("faults_directions", "Directions, on a model", target="95 % right", slow=True),
+    Benchmark("faults_lab_noise", "Noise of the lab", slow=True),
     Benchmark(
         "faults_stragglers", "Stragglers", target="+3 % within 4 minutes, under one false alarm a day", slow=True
     ),
@@ -154,4 +152,6 @@ REGISTRY = (
         anchor="hashed paths; fractional optimum",
         slow=True,
     ),
+    Benchmark("faults_agent", "Cost of the recorder", target="0.5 % of a core at 4 Hz"),
+    Benchmark("faults_readers", "Readers", target="bounded memory"),
 )

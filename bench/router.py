@@ -1,4 +1,4 @@
-"""Latency that the router adds to a request, cost of one decision, and accuracy of the weights.
+"""Latency that the router adds to a request, and accuracy of the weights.
 
 Three processes on loopback: an engine that answers at once (uvicorn), the router as `fleetwright router` runs it, and
 the caller.  200 requests a second go through the router and as many direct to the engine, in turns, open loop; "added"
@@ -27,7 +27,6 @@ from prometheus_client import CollectorRegistry
 from bench.harness import Row, child
 from deploy.common.logs import configure_logs
 from deploy.router.process import RouterFile, run_router
-from deploy.router.scheduler import Arrival, Scheduler
 from deploy.router.table import CellWeights, Route, RoutingTable
 
 LOOPBACK = "127.0.0.1"
@@ -35,7 +34,6 @@ RATE_RPS = 200
 SECONDS, WARM_UP_S = 20, 3
 SWAP_S = 2.0
 TOKENS = 16  # of a streamed answer
-DECISIONS = 50_000
 BODY = json.dumps(
     {"model": "m", "messages": [{"role": "user", "content": "word " * 400}], "max_tokens": TOKENS}
 ).encode()
@@ -53,7 +51,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 def run() -> list[Row]:
     paired = (_served(what, body) for what, body in (("document", BODY), ("stream", STREAM)))
-    return [_decisions(), *paired, _swapped()]
+    return [*paired, _swapped()]
 
 
 class Served(NamedTuple):
@@ -93,28 +91,6 @@ async def engine(scope: MutableMapping[str, Any], receive: Receive, send: Send) 
         await send({"type": "http.response.body", "body": EVENT, "more_body": True})
         await asyncio.sleep(0)
     await send({"type": "http.response.body", "body": b"data: [DONE]\n\n" if streamed else ANSWER})
-
-
-def _decisions() -> Row:
-    scheduler, rng, counts = Scheduler(_table()), np.random.default_rng(0), Counter[str | None]()
-    arrivals = [Arrival(prompt_bytes=int(size)) for size in rng.integers(10, 100_000, 1000)]
-    in_flight = []
-    spent_s = time.process_time()
-    for at in range(DECISIONS):
-        scheduler.arrive(arrivals[at % 1000], now_s=float(at))
-        for ticket in scheduler.dispatch(now_s=float(at)):
-            in_flight.append(ticket)
-            counts[ticket.route] += 1
-        if len(in_flight) > 100:
-            scheduler.done(in_flight.pop(0), prompt_tokens=500, output_tokens=100)
-    spent_s = time.process_time() - spent_s
-    errors = [abs(counts[name] / DECISIONS - weight) for name, weight in WEIGHTS.items()]
-    return {
-        "what": "decision",
-        "requests": DECISIONS,
-        "decision_us": spent_s / DECISIONS * 1e6,
-        "split_error": max(errors),
-    }
 
 
 class Bed(NamedTuple):

@@ -49,6 +49,11 @@ def test_every_benchmark_is_a_function_with_a_table_on_the_page(benchmark: Bench
     source = (REPORT.parent / f"{module}.py").read_text(encoding="utf-8")
     assert f"\ndef {function}() -> list[Row]:" in source
     page = REPORT.read_text(encoding="utf-8")
-    assert f"### {benchmark.title}\n" in page
     assert f"<!-- table: {benchmark.name} -->" in page
     assert f"<!-- end: {benchmark.name} -->" in page
+
+
+def test_the_page_has_the_benchmarks_in_order() -> None:
+    lines = REPORT.read_text(encoding="utf-8").splitlines()
+    headings = [line.removeprefix("### ") for line in lines if line.startswith("### ")]
+    assert headings == [benchmark.title for benchmark in REGISTRY]
