@@ -110,8 +110,7 @@ def read_bundle(lines: Iterable[str | bytes]) -> Bundle:
     for number, line in enumerate(lines, start=1):
         if summed:
             raise _wrong(number, "has lines after the checksum, expected none")
-        text = _text(line, number)
-        found = _value(text, number)
+        text, found = _parsed(line, number)
         if not head:
             head = _head(found, number)
         elif isinstance(found, dict) and "sha256" in found:
@@ -157,19 +156,15 @@ def _wrong(number: int, message: str) -> RuleError:
     return RuleError([(("line", number), message)])
 
 
-def _text(line: str | bytes, number: int) -> str:
+def _parsed(line: str | bytes, number: int) -> tuple[str, Any]:
+    """Return the text of a line without its end, and its value."""
     if len(line) > MAX_LINE:
         raise _wrong(number, f"is longer than {MAX_LINE:,} characters")
     try:
-        text = line.decode("ascii") if isinstance(line, bytes) else line
+        text = (line.decode("ascii") if isinstance(line, bytes) else line).removesuffix("\n")
+        return text, json.loads(text)
     except UnicodeDecodeError as error:
         raise _wrong(number, "is no ASCII text, expected a line of a bundle") from error
-    return text.removesuffix("\n")
-
-
-def _value(text: str, number: int) -> Any:
-    try:
-        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _wrong(number, "is no JSON, expected a line of a bundle") from error
 

@@ -41,8 +41,6 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The measurements of all edges in one time window."""
-
     from_s: float
     to_s: float
     slowdown: Floats  # per edge: log of (usual bandwidth / bandwidth now); NaN: no data

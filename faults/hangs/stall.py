@@ -4,13 +4,11 @@ from dataclasses import dataclass
 from statistics import median
 
 from faults.hangs.settings import HangSettings
-from faults.job_state import JobState, RankProgress
+from faults.job_state import JobState
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """An interval in which no rank finished a collective."""
-
     since_s: float
     observed_until_s: float  # end of the evidence: the newest report of the ranks or the sockets, not the current time
     step_s: float
@@ -25,8 +23,8 @@ def find_stall(state: JobState, settings: HangSettings, *, now_s: float) -> Stal
     """Return the current stall; None if a rank has progressed or the job has not started."""
     step_s = state.pace.step_s() or settings.step_s
     since_s = state.progress_s
-    if since_s is None:
-        since_s = _traffic_s(state)
+    if since_s is None:  # without reports of ranks: when bytes last moved between any two nodes
+        since_s = max((pair.moved_s for pair in state.pairs.values()), default=None)
     until_s = _heard_until_s(state, now_s=now_s)
     if since_s is None or until_s is None or until_s <= since_s:
         return None
@@ -39,16 +37,8 @@ def fresh(at_s: float | None, state: JobState, settings: HangSettings, *, now_s:
 
 def share_with_heartbeat(state: JobState, *, since_s: float) -> float:
     """Return the share of senders with a heartbeat since: a machine without a free core delays all of them."""
-    beating = [rank for rank in state.ranks if rank.beat_s is not None]
-    return sum(_beat_since(rank, since_s) for rank in beating) / len(beating) if beating else 0.0
-
-
-def _beat_since(rank: RankProgress, since_s: float) -> bool:
-    return rank.beat_s is not None and rank.beat_s >= since_s
-
-
-def _traffic_s(state: JobState) -> float | None:
-    return max((pair.moved_s for pair in state.pairs.values()), default=None)
+    beats_s = [rank.beat_s for rank in state.ranks if rank.beat_s is not None]
+    return sum(beat_s >= since_s for beat_s in beats_s) / len(beats_s) if beats_s else 0.0
 
 
 def _heard_until_s(state: JobState, *, now_s: float) -> float | None:

@@ -26,8 +26,6 @@ class Gaps(dict[int, tuple[float, int]]):
 
 @dataclass(slots=True)
 class Steps:
-    """One window of the job: their number and total duration."""
-
     step_s: float = 0.0
     steps: int = 0
 

@@ -113,8 +113,6 @@ class Windows(Generic[Of]):
 
 @dataclass(slots=True)
 class _Open:
-    """An open window."""
-
     sums: dict[Pair, Sum] = field(default_factory=dict)
     trains: Trains = field(default_factory=Trains)
     steps: Steps = field(default_factory=Steps)

@@ -29,8 +29,6 @@ FEWEST: Final = 8  # edges, below which there are no peers to compare with
 
 @dataclass(slots=True)
 class Sum:
-    """The traffic of one pair in one window."""
-
     bytes: int = 0
     busy_us: int = 0
     connections: int = 0  # the largest number
@@ -89,16 +87,11 @@ class Trains(dict[Pair, tuple[int, float]]):
     """
 
     def take(self, seen: Observation, probe: Probe) -> None:
-        took_s = took(probe)
-        if seen.peer is None or took_s is None:
+        took_s = probe.received_s - probe.sent_s if probe.tail_s is None else probe.tail_s
+        if seen.peer is None or not took_s > 0.0:  # an impossible time
             return
         count, least_s = self.get((seen.peer, seen.node), (0, took_s))
         self[seen.peer, seen.node] = count + 1, min(least_s, took_s)
-
-
-def took(probe: Probe) -> float | None:
-    took_s = probe.received_s - probe.sent_s if probe.tail_s is None else probe.tail_s
-    return took_s if took_s > 0.0 else None
 
 
 Sums = Mapping[Pair, Sum]

@@ -121,25 +121,6 @@ def measure(  # noqa: PLR0917 - compiled code takes no keywords
     _score(arrays, ways, feels, full, read)
 
 
-@jit_entry(void(WINDOW_ARRAYS, int64[::1], _F, _F))
-def predict(
-    arrays: WindowArrays, selected: NDArray[np.int64], x: NDArray[np.float64], most: NDArray[np.float64]
-) -> None:
-    """Raise each edge to the prediction of the entities in `chosen`."""
-    for k in selected:
-        for at in range(arrays.first[k], arrays.first[k + 1]):
-            edge = arrays.edge[at]
-            most[edge] = max(most[edge], arrays.share[at] * x[k])
-
-
-@jit_entry(void(WINDOW_ARRAYS, int64[::1], _B))
-def mark(arrays: WindowArrays, selected: NDArray[np.int64], found: NDArray[np.bool_]) -> None:
-    """Mark all edges of the entities in `chosen`."""
-    for k in selected:
-        for at in range(arrays.first[k], arrays.first[k + 1]):
-            found[arrays.edge[at]] = True
-
-
 @jit_entry(void(int8[::1], _MEASURES, _USUAL, WINDOW_ARRAYS, _F, int64[::1], _F, _F))
 def alone(  # noqa: PLR0917 - compiled code takes no keywords
     traffic: NDArray[np.int8],

@@ -51,16 +51,12 @@ class _Fit(NamedTuple):
 
 
 class _OfLinks(NamedTuple):
-    """Link evidence per pair: the best slowdown, and the evidence of traffic alone."""
-
     slow: Floats
     traffic: Floats
     odd: float  # share of unexplained edges
 
 
 class Localiser:
-    """The localiser of one job on one fabric."""
-
     def __init__(self, fabric: Fabric, settings: LocaliserSettings | None = None) -> None:
         self.fabric = fabric
         self.settings = settings or LocaliserSettings()
@@ -108,9 +104,9 @@ class Localiser:
         x = fit.x
         arrays = reading.arrays._replace(weight=1.0 / prices.inflation[self.entities.kind] ** 2)
         reading = reading._replace(arrays=arrays)
-        explained = self._predict(arrays, x, self._columns[4])
+        explained = self._predict(x, self._columns[4])
         suspects = self._suspects(state, known, reading, fit, window) if talks else evidence_of.silent(state.suspicion)
-        doubtful = self._doubtful(arrays, x, suspects)
+        doubtful = self._doubtful(x, suspects)
         probed = self._probed(state.probes, window)
         explained_pairs = np.zeros(self.first_edge.size, bool) if probe_fit is None else probe_fit.explained
         links, of_links = self._links(
@@ -209,12 +205,13 @@ class Localiser:
             window.from_s,
         )  # fmt: skip
 
-    def _predict(self, arrays: WindowArrays, x: Floats, most: Floats) -> Floats:
+    def _predict(self, x: Floats, most: Floats) -> Floats:
         """Write the prediction of each edge into an existing buffer."""
-        from faults.localisation.edge_kernels import predict  # noqa: PLC0415 - compiles
-
         most[:] = 0.0
-        predict(arrays, np.flatnonzero(x), x, most)
+        for entity in np.flatnonzero(x):
+            edges = self.entities.edges_of(int(entity))
+            share = self.entities.share[self.entities.first[entity] : self.entities.first[entity + 1]]
+            most[edges] = np.maximum(most[edges], share * x[entity])
         return most
 
     def _probed(self, before: probing.Probes, window: Window) -> probing.Probed | None:
@@ -256,19 +253,15 @@ class Localiser:
             return Elsewhere(explained, explained)
         shared = x.copy()
         shared[alone] = 0.0
-        by_all = self._predict(arrays, shared, self._columns[5])
+        by_all = self._predict(shared, self._columns[5])
         shared[cables:] = 0.0
-        return Elsewhere(by_all, self._predict(arrays, shared, self._columns[6]))
+        return Elsewhere(by_all, self._predict(shared, self._columns[6]))
 
-    def _doubtful(self, arrays: WindowArrays, x: Floats, suspects: evidence_of.Suspicion) -> NDArray[np.bool_]:
+    def _doubtful(self, x: Floats, suspects: evidence_of.Suspicion) -> NDArray[np.bool_]:
         """Return the edges of slow or suspected entities, which do not update the history now."""
-        from faults.localisation.edge_kernels import mark  # noqa: PLC0415 - compiles
-
-        doubted, suspected = x > 0.0, suspects.nats > evidence_of.SPAN
-        if suspected.any():
-            doubted |= suspected[self.entities.slot]
-        found = np.zeros(len(self.fabric), bool)
-        mark(arrays, np.flatnonzero(doubted), found)
+        suspected, found = suspects.nats > evidence_of.SPAN, np.zeros(len(self.fabric), bool)
+        for entity in np.flatnonzero((x > 0.0) | suspected[self.entities.slot]):
+            found[self.entities.edges_of(int(entity))] = True
         return found
 
     def _learnt(self, known: usual.History, reading: _Reading, doubtful: NDArray[np.bool_]) -> usual.History:

@@ -18,8 +18,6 @@ _DIRECTION = {Kind.TX: Direction.TX, Kind.RX: Direction.RX, Kind.NIC: Direction.
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A suspect that passed every test in this window."""
-
     kind: Kind | None  # None: a link
     which: int  # node, leaf, uplink, or the sender's node of a link
     peer: int
@@ -39,8 +37,6 @@ class Named:
 
 
 class ProbeFit(NamedTuple):
-    """The result of the fit of probes alone in one window."""
-
     named: Mapping[Key, Named]
     explained: NDArray[np.bool_]  # per pair: a slow host or leaf lies on its path
 

@@ -15,8 +15,6 @@ Positive = Annotated[float, Field(gt=0, le=1e6)]
 
 
 class LocaliserSettings(Frozen):
-    """Of one job."""
-
     false_per_week: Positive = 0.1  # false diagnoses of a healthy node or NIC; a tenth of the target
     # Among 100,000 links, in proportion for fewer; they isolate no node.  In a job with rare faults the odds against a
     # fault exceed this bar, and a less certain link is not reported.

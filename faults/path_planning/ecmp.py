@@ -7,14 +7,14 @@ leaf.  A bonded NIC picks its sending port in the same way, and that port determ
 """
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from faults.path_planning.assignment import DOWN, UP, Path
+from faults.path_planning.assignment import DOWN, UP, Part, Path
 from faults.path_planning.clos import Routes
 from faults.path_planning.traffic import Nic, Traffic
 
@@ -129,12 +129,17 @@ class Fabric:
         return out, into, links
 
 
-def path_row(path: Path) -> list[int]:
-    return [*path, *[-1] * (MAX_HOPS - len(path))]
-
-
 def columns(traffic: Traffic, flows: Sequence[int]) -> tuple[Ints, Ints]:
     return (
         np.array([traffic.flows[flow].source for flow in flows], dtype=np.int64),
         np.array([traffic.flows[flow].target for flow in flows], dtype=np.int64),
     )
+
+
+def planned_columns(traffic: Traffic, paths: Mapping[Part, Path], parts: Sequence[Part]) -> tuple[Ints, Ints, Ints]:
+    """Return the ports and the links of planned connections, as `Fabric.sent` returns those of packets."""
+    flows, nics = [traffic.flows[part.flow] for part in parts], traffic.nics
+    out = [part.index % len(nics[flow.source].leaves) for part, flow in zip(parts, flows, strict=True)]
+    into = [part.index % len(nics[flow.target].leaves) for part, flow in zip(parts, flows, strict=True)]
+    links = np.array([[*paths[part], *[-1] * (MAX_HOPS - len(paths[part]))] for part in parts], dtype=np.int64)
+    return np.array(out, dtype=np.int64), np.array(into, dtype=np.int64), links.reshape(len(parts), -1)

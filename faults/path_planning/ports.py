@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from faults.path_planning.assignment import Part, Path, connections
-from faults.path_planning.ecmp import FIRST_PORT, PORTS, Fabric, columns, path_row
+from faults.path_planning.ecmp import FIRST_PORT, PORTS, Fabric, columns, planned_columns
 from faults.path_planning.plan import Plan
 from faults.path_planning.traffic import Traffic
 from fleet.documents import RuleError
@@ -26,6 +26,8 @@ Probed = Mapping[tuple[str, str, str], Sequence[int]]  # from, to, path -> sourc
 
 @dataclass(frozen=True, slots=True)
 class Row:
+    """The path of one connection."""
+
     job: str
     ring: str
     source: str
@@ -118,10 +120,8 @@ def _looked_up(plan: Plan, probed: Probed) -> Iterator[int | None]:
 def _modelled(plan: Plan) -> Sequence[int | None]:
     traffic, parts = plan.traffic, plan.parts
     fabric = Fabric(traffic)
-    wanted = np.array([path_row(plan.paths[part]) for part in parts], dtype=np.int64).reshape(len(parts), -1)
     sources, targets = columns(traffic, [part.flow for part in parts])
-    out = np.array([part.index % len(traffic.nics[traffic.flows[part.flow].source].leaves) for part in parts])
-    into = np.array([part.index % len(traffic.nics[traffic.flows[part.flow].target].leaves) for part in parts])
+    out, into, wanted = planned_columns(traffic, plan.paths, parts)
     found: list[int | None] = [None] * len(parts)
     open_ = np.arange(len(parts))
     # Connections of one flow start at different ports, so that two on one path do not share a port.

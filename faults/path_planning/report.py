@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from faults.path_planning.ecmp import FIRST_PORT, PORTS, Fabric, Ints, columns, path_row
+from faults.path_planning.ecmp import FIRST_PORT, PORTS, Fabric, Ints, columns, planned_columns
 from faults.path_planning.plan import Plan, first_count
 from faults.path_planning.traffic import Traffic
 
@@ -21,6 +21,8 @@ TIERS = ("port out", "port in", "leaf up", "leaf down", "spine up", "spine down"
 
 @dataclass(frozen=True, slots=True)
 class Load:
+    """The load of one assignment of a job's traffic."""
+
     greatest: float  # utilisation of any port or cable
     by_tier: dict[str, float]
     over: int  # ports and cables above their capacity
@@ -80,17 +82,9 @@ class Meter:
 
 
 def planned(plan: Plan) -> Load:
-    parts, traffic = plan.parts, plan.traffic
-    nics, flows = traffic.nics, traffic.flows
-    out = [part.index % len(nics[flows[part.flow].source].leaves) for part in parts]
-    into = [part.index % len(nics[flows[part.flow].target].leaves) for part in parts]
-    return Meter(traffic).load(
-        [part.flow for part in parts],
-        np.array([part.gb_per_s for part in parts]),
-        np.array(out, dtype=np.int64),
-        np.array(into, dtype=np.int64),
-        np.array([path_row(plan.paths[part]) for part in parts], dtype=np.int64).reshape(len(parts), -1),
-    )
+    parts, sizes = plan.parts, np.array([part.gb_per_s for part in plan.parts])
+    columns_of = planned_columns(plan.traffic, plan.paths, parts)
+    return Meter(plan.traffic).load([part.flow for part in parts], sizes, *columns_of)
 
 
 def hashed(traffic: Traffic, *, draws: int, seed: int, connections: int | None = None) -> Hashed:

@@ -23,8 +23,6 @@ class Nic:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The traffic from one NIC to the next of its ring."""
-
     ring: int
     source: int  # NICs, by number
     target: int
@@ -33,8 +31,6 @@ class Flow:
 
 @dataclass(frozen=True)
 class Traffic:
-    """All flows of a job and their fabric."""
-
     job: TrafficJob
     clos: Clos
     nics: tuple[Nic, ...]

@@ -39,8 +39,6 @@ class CircuitBreaker(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuarantineState:
-    """The state of the quarantine, as plain values for storage."""
-
     nodes: Mapping[str, NodeRecord] = field(default_factory=lambda: MappingProxyType({}))
     breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
     quarantined_s: tuple[float, ...] = ()  # quarantines of any node within the rate window

@@ -21,8 +21,6 @@ EVERY_LINE: Final = -1  # the header is the line's own
 
 @dataclass(slots=True)
 class _Dump:
-    """The header of some lines: their process and time."""
-
     group: str
     size: int
     at_s: float

@@ -41,9 +41,12 @@ class Recording:
 def read(files: Mapping[str, Content]) -> Recording:
     """Read a folder's files by name.  Only `run.json` must be valid; a RuleError names its defect."""
     tally = ParseErrors()
-    run = parse_run(_document(files[RUN])) if RUN in files else _no_run()
+    if RUN not in files:
+        raise RuleError([((), f"holds no {RUN}, expected the folder of a recording")])
+    run = parse_run(_document(files[RUN]))
     dumps = list(_dumps(files, tally=tally))
-    t_go_s = _t_go_s(run, dumps)
+    # Without a t_go, the first operation in any dump.
+    t_go_s = min((dump.first_s for _, dump in dumps), default=0.0) if run.t_go_s is None else run.t_go_s
     latest_s = DAY_S + (LONGEST_S if run.duration_s is None else run.duration_s)
     job = run.job
     job_map = JobMap(job.nodes, job.rank_node, zero_s=t_go_s, earliest_s=-DAY_S, latest_s=latest_s)
@@ -57,10 +60,6 @@ def read(files: Mapping[str, Content]) -> Recording:
     ]
     found += dict.fromkeys(chain.from_iterable(requested))
     return Recording(job, t_go_s, tuple(_in_order(found, tally=tally)), tally.counts())
-
-
-def _no_run() -> Run:
-    raise RuleError([((), f"holds no {RUN}, expected the folder of a recording")])
 
 
 def _document(content: Content) -> bytes:
@@ -98,13 +97,6 @@ def _rounds(dumps: Iterable[tuple[int, Dump]]) -> Iterator[dict[int, Dump]]:
                 taken[rank] = dump
         yield taken
         left = rest
-
-
-def _t_go_s(run: Run, dumps: Iterable[tuple[int, Dump]]) -> float:
-    """Return the start time; without a t_go, the first operation in any dump."""
-    if run.t_go_s is not None:
-        return run.t_go_s
-    return min((dump.first_s for _, dump in dumps), default=0.0)
 
 
 def _of_the_job(

@@ -15,8 +15,6 @@ from faults.fabric import Fabric, Window
 
 @dataclass(frozen=True, slots=True)
 class C4Detector:
-    """A detector without state."""
-
     fabric: Fabric
     times: float = 1.5
     share: float = 0.6

@@ -118,37 +118,6 @@ def fill_probes(  # noqa: PLR0917 - compiled code takes no keywords
         out[edge] = usual[edge] + scale * of_pair[pair[edge]] if known else np.nan
 
 
-@jit_entry("i8(i8[::1], b1[::1], i4[:, ::1], i4[:, ::1], f4[:, ::1], f4[:, ::1], f4[:, ::1])")
-def touched(  # noqa: PLR0917 - compiled code takes no keywords
-    found: NDArray[np.int64],
-    marked: NDArray[np.bool_],  # per edge; all false, before and after
-    order: NDArray[np.int32],  # as in `AffectedEdges`
-    begin: NDArray[np.int32],
-    send: NDArray[np.float32],  # as in `narrow`
-    take: NDArray[np.float32],
-    path: NDArray[np.float32],
-) -> int:
-    """Write the edges with a slow component, each once; returns their number."""
-    count = 0
-    for way in range(order.shape[0]):
-        for place in range(send.shape[0] if way < 2 else path.shape[0] - 1):
-            if way < 2:
-                slow = send[place, 0] + send[place, 1] + take[place, 0] + take[place, 1]
-            else:
-                slow = path[place, 0] + path[place, 1]
-            if slow == 0.0:
-                continue
-            for at in range(begin[way, place], begin[way, place + 1]):
-                edge = order[way, at]
-                if not marked[edge]:
-                    marked[edge] = True
-                    found[count] = edge
-                    count += 1
-    for at in range(count):
-        marked[found[at]] = False
-    return count
-
-
 @jit_inner
 def _seen(felt: NDArray[np.float32], at: int, late: float) -> float:
     """Interpolate between the earliest and the latest clock."""
@@ -212,8 +181,6 @@ class AffectedEdges:
 
     order: Indices  # [path position, edge]
     begin: Indices  # [path position, component]
-    found: Ints  # scratch
-    marked: NDArray[np.bool_]
 
     @classmethod
     def of(cls, ways: Indices, *, nics: int, uplinks: int) -> "AffectedEdges":
@@ -221,9 +188,14 @@ class AffectedEdges:
         order = np.argsort(ways, axis=1, kind="stable").astype(np.int32)
         places = np.arange(max(nics, uplinks) + 1)
         begin = np.stack([np.searchsorted(way[by], places) for way, by in zip(ways, order, strict=True)])
-        edges = ways.shape[1]
-        return cls(order, begin.astype(np.int32), np.empty(edges, np.int64), np.zeros(edges, dtype=bool))
+        return cls(order, begin.astype(np.int32))
 
     def edges(self, send: NDArray[np.float32], take: NDArray[np.float32], path: NDArray[np.float32]) -> Ints:
-        """Return all edges with a slow component, each once; valid until the next call."""
-        return self.found[: touched(self.found, self.marked, self.order, self.begin, send, take, path)]
+        """Return all edges with a slow component (as in `narrow`), each once."""
+        nics, cables = np.flatnonzero((send + take).any(axis=1)), np.flatnonzero(path[:-1].any(axis=1))
+        found = [
+            edges[begin[place] : begin[place + 1]]
+            for way, (edges, begin) in enumerate(zip(self.order, self.begin, strict=True))
+            for place in (nics if way < 2 else cables)
+        ]
+        return np.unique(np.concatenate(found)).astype(np.int64) if found else np.empty(0, np.int64)

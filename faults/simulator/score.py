@@ -87,8 +87,6 @@ def right_way(diagnosis: Diagnosis, one: FaultEvent, fabric: Fabric) -> bool:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one job, or of several added up."""
-
     asked: Counter[FaultKind] = field(default_factory=Counter)  # asked faults
     named: Counter[FaultKind] = field(default_factory=Counter)  # in time
     late: Counter[FaultKind] = field(default_factory=Counter)

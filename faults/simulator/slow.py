@@ -82,8 +82,6 @@ def felt_log(one: FaultEvent, from_s: float, to_s: float) -> float:
 
 
 class SlowPlane:
-    """Windows of one job, in order."""
-
     def __init__(
         self,
         cluster: Cluster,

@@ -113,8 +113,11 @@ class StallPlane:
         reported, alive = reported.copy(), np.where(self.unknown, -1, 1).astype(np.int8)
         gone, saving = np.zeros(reported.size, dtype=bool), np.zeros(reported.size, dtype=bool)
         for one in holding:
-            if one.what is FaultKind.CRASH and at_s >= one.from_s:
-                self._crashed(one, at_s, said_s, reported=reported, alive=alive, gone=gone)
+            if one.what is FaultKind.CRASH and at_s >= one.from_s and takes_machine(one):
+                reported[one.at] = False  # only the independent source observes that the machine has stopped
+                alive[one.at] = 0 if at_s >= one.from_s + _PING_S and not self.unknown[one.at] else alive[one.at]
+            elif one.what is FaultKind.CRASH and at_s >= one.from_s:
+                gone[one.at] |= said_s[one.at] >= one.from_s
             elif one.what is FaultKind.PAUSE and one.from_s <= at_s < one.to_s:
                 saving[writing_nodes(self._cluster)] = True
         vain, arrived = in_vain(self._cuts, self._cluster.fabric, at_s, reported)
@@ -132,24 +135,6 @@ class StallPlane:
             vain=vain,
             arrived=arrived,
         )
-
-    def _crashed(
-        self,
-        one: FaultEvent,
-        at_s: float,
-        said_s: NDArray[np.float64],
-        *,
-        reported: NDArray[np.bool_],
-        alive: NDArray[np.int8],
-        gone: NDArray[np.bool_],
-    ) -> None:
-        """Apply a crash.  Every second crash also stops the machine, which only the independent source observes."""
-        if takes_machine(one):
-            reported[one.at] = False
-            if at_s >= one.from_s + _PING_S and not self.unknown[one.at]:
-                alive[one.at] = 0
-        elif said_s[one.at] >= one.from_s:
-            gone[one.at] = True
 
 
 def _ticks(from_s: float, to_s: float, holding: tuple[FaultEvent, ...]) -> list[float]:

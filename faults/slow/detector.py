@@ -19,7 +19,7 @@ from faults.slow.persistence import Confirmed, Persistence
 from faults.slow.probe_likelihood import ProbeEvidence
 from faults.slow.queue_location import LEG_NATS, MIN_BYTES, SECOND_LEG, Waiting, Waits
 from faults.slow.settings import SlowSettings
-from faults.slow.sockets import Sockets, is_of_sockets
+from faults.slow.sockets import STORED, Sockets
 from faults.slow.steps import Harm, Steps, harm
 from faults.slow.workload import FEWEST_STEPS, CpuWaits, Lost, lost
 
@@ -64,7 +64,7 @@ class SlowDetector:
     def observe(self, observation: Observation) -> None:
         if self._due_s is None:
             self._due_s = observation.at_s + self._settings.warm_up_s + self._settings.window_s
-        if is_of_sockets(observation):
+        if isinstance(observation.values, STORED):
             self._sockets.observe(observation)  # of nodes beyond the detector's size
             return
         if isinstance(observation.values, Process):
@@ -144,7 +144,7 @@ class SlowDetector:
         Of the last half window, or of all steps since the suspicion if they are more certain.
         """
         s = self._settings
-        first_s = self._steps.first_s()
+        first_s = self._steps.first_s
         if first_s is None:
             return None
         until_s = now_s - 2 * s.window_s if self._onset_s is None else self._onset_s

@@ -12,8 +12,6 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class SlowSettings(Frozen):
-    """Of one job."""
-
     window_s: Seconds = 2.5  # 10 polls at 4 Hz: the noise of a busy pair is then 6 %, of a short message 16 %
     every_s: Seconds = 0.5  # windows overlap: five evaluations of one fault before it leaves
     warm_up_s: Seconds = 1.0  # connections start slowly; their first bytes are no baseline

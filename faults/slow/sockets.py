@@ -15,6 +15,7 @@ from faults.observations import Observation, Socket, SocketPoll
 
 ACKED, RECEIVED, BUSY, UNACKED, CONNECTIONS, RWND, SNDBUF, UNREAD = range(8)
 FIELDS: Final = 8
+STORED: Final = (Socket, SocketPoll)  # kinds of observations
 TICK_US: Final = 4000.0  # the step of busy time at 250 Hz
 
 
@@ -109,10 +110,6 @@ def between(rows: deque[Row], from_s: float, to_s: float) -> list[Row]:
     first = bisect_left(rows, from_s, key=lambda row: row.at_s)
     last = bisect_right(rows, to_s, key=lambda row: row.at_s)
     return [rows[at] for at in range(first, last)]
-
-
-def is_of_sockets(seen: Observation) -> bool:
-    return isinstance(seen.values, Socket | SocketPoll)
 
 
 def _fields(socket: Socket) -> tuple[float, ...]:

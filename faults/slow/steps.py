@@ -25,7 +25,7 @@ class Steps:
         self._table = np.empty((2, 256))  # of finished steps: when each ended, how long it took
         self._count = 0
         self._records = False
-        self._first_s: float | None = None
+        self.first_s: float | None = None
 
     def observe(self, seen: Observation) -> None:
         rank, values = seen.rank, seen.values
@@ -40,9 +40,6 @@ class Steps:
 
     def last_s(self) -> float | None:
         return float(self._table[0, self._count - 1]) if self._count else None
-
-    def first_s(self) -> float | None:
-        return self._first_s
 
     def between(self, from_s: float, to_s: float) -> Floats:
         ends_s, takes_s = self._table[:, : self._count]
@@ -76,8 +73,8 @@ class Steps:
             self._end(at_s, (at_s - before[0]) / (step - before[1]))
 
     def _end(self, at_s: float, took_s: float) -> None:
-        if self._first_s is None:
-            self._first_s = at_s
+        if self.first_s is None:
+            self.first_s = at_s
         if self._count == self._table.shape[1]:
             self._thin_out()
         self._table[:, self._count] = at_s, took_s

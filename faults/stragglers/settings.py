@@ -17,8 +17,6 @@ Slowdown = Annotated[float, Field(ge=1.005, le=2)]
 
 
 class StragglerSettings(Frozen):
-    """Of one job."""
-
     false_per_day: Positive = 0.2  # of the whole job, at most; a fifth of the target, so that a week can show it
     slowdowns: Annotated[tuple[Slowdown, ...], Field(min_length=1, max_length=8)] = (1.02, 1.03, 1.10)  # rising
     patience: Annotated[float, Field(gt=0, lt=1)] = 0.8  # share of false alarms for the smallest: only it takes minutes

@@ -69,8 +69,6 @@ class _Found(NamedTuple):
 
 
 class Stragglers:
-    """The straggler detector of one job."""
-
     def __init__(self, nodes: int | Roles, settings: StragglerSettings | None = None) -> None:
         self.roles = Roles.alike(nodes) if isinstance(nodes, int) else nodes
         self.nodes = int(self.roles.stage.size)

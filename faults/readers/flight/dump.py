@@ -40,8 +40,6 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """The buffered entries of one rank's recorder."""
-
     version: str
     entries: tuple[Entry, ...]
     status: Mapping[int, Status]  # by the rank's own number of the group
