@@ -20,8 +20,6 @@ from pydantic import Field
 from fleet.documents import Frozen
 from planner.horizon.feasibility import Serving
 from planner.problem import LimitKind, MixProblem
-from planner.solve.fixed_counts import route
-from planner.solve.solution import Shares
 
 MAX_STATES = 5000  # counts tried before the search gives up
 HELD_TO = (LimitKind.QUOTA, LimitKind.POWER)  # limits that hold at every moment
@@ -53,7 +51,6 @@ class Step:
     action: Action
     replicas: Mapping[int, int]  # option -> number started or stopped
     running: Counts  # replicas per option that serve from the end of the step on
-    shares: Shares  # of a routing step: (route, bucket) -> share, over the replicas that stay
     duration_h: float
     temporary_usd: float  # paid during the step beyond the price of the target
 
@@ -170,23 +167,22 @@ class _Search:
                 warm_h = max(self.pace.warmup_h[option] for option in options)
                 yield self._step(wave, action, options, running=after, hired=after, duration_h=warm_h)
                 if position + 1 == len(groups) and self.serves(after):
-                    yield self._routed(wave, after, hired=after)
+                    yield self._routed(wave, hired=after)
             else:
-                yield self._routed(wave, after, hired=running)
+                yield self._routed(wave, hired=running)
                 yield self._step(wave, action, options, running=after, hired=running, duration_h=self.pace.drain_h)
             running = after
 
-    def _routed(self, wave: int, stay: Counts, *, hired: Counts) -> Step:
-        step = self._step(wave, Action.ROUTE, [], running=hired, hired=hired, duration_h=self.pace.routing_h)
-        shares = route(self.problem, replicas=stay)
-        return Step(step.wave, step.action, {}, hired, shares, step.duration_h, step.temporary_usd)
+    def _routed(self, wave: int, *, hired: Counts) -> Step:
+        """New weights for the replicas that stay, while the others still run."""
+        return self._step(wave, Action.ROUTE, [], running=hired, hired=hired, duration_h=self.pace.routing_h)
 
     def _step(
         self, wave: int, action: Action, options: list[int], *, running: Counts, hired: Counts, duration_h: float
     ) -> Step:
         beyond = self._usd_per_h(hired) - self._usd_per_h(self.target)
         replicas = {option: options.count(option) for option in sorted(set(options))}
-        return Step(wave, action, replicas, running, {}, duration_h, max(0.0, beyond) * duration_h)
+        return Step(wave, action, replicas, running, duration_h, max(0.0, beyond) * duration_h)
 
     def _missing_units(self) -> dict[int, int]:
         """Units beyond the stock that all old and all new replicas would need at once."""

@@ -129,9 +129,6 @@ class Coefficients(Frozen):
         return self.intervals.get(kind if measured else f"{kind}-unseen")
 
 
-UNCALIBRATED = Coefficients()
-
-
 @cache
 def builtin_coefficients() -> Coefficients:
     text = resources.files("planner").joinpath("data", FILE).read_text(encoding="utf-8")

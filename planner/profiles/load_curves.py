@@ -53,7 +53,6 @@ class SustainedRate:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    load: float
     points: tuple[MeasuredPoint, ...]
 
     @property
@@ -126,8 +125,7 @@ def _levels(points: Sequence[MeasuredPoint]) -> list[Level]:
         number += _load(heavier) > SAME_LOAD * _load(lighter)
         numbers.append(number)
     grouped = groupby(zip(numbers, ordered, strict=True), key=lambda pair: pair[0])
-    repeats = [tuple(point for _, point in group) for _, group in grouped]
-    return [Level(_load(group[0]), group) for group in repeats]
+    return [Level(tuple(point for _, point in group)) for _, group in grouped]
 
 
 def _load(point: MeasuredPoint) -> float:

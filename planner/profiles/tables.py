@@ -16,7 +16,7 @@ from fleet.sizes.histogram import Bucket, SizeBuckets
 from fleet.slo import Slo
 from planner.profiles.interpolation import Basis, Cell, Size, at_size, grouped
 from planner.profiles.load_curves import SustainedRate, held, missing
-from planner.profiles.points import Configuration, MeasuredPoint
+from planner.profiles.points import MeasuredPoint
 from planner.throughput import Provenance, Throughput
 
 SOURCES_SHOWN = 3
@@ -51,23 +51,8 @@ class Evidence:
 class MeasuredTable:
     """The highest rate per bucket, row per input edge, column per output edge, each with its basis."""
 
-    configuration: Configuration
     cells: tuple[tuple[Cell, ...], ...]
     evidence: Evidence
-
-    @property
-    def covered(self) -> int:
-        """Cells with a basis."""
-        return sum(cell.basis is not Basis.NONE for row in self.cells for cell in row)
-
-    @property
-    def max_rps(self) -> tuple[tuple[float, ...], ...]:
-        """The rates; 0 without a basis."""
-        return tuple(tuple(cell.max_rps for cell in row) for row in self.cells)
-
-    def counts(self) -> Mapping[Basis, int]:
-        bases = [cell.basis for row in self.cells for cell in row]
-        return {basis: bases.count(basis) for basis in Basis if basis in bases}
 
 
 def throughput_from_points(points: Iterable[MeasuredPoint], *, buckets: SizeBuckets, slo: Slo) -> MeasuredTable:
@@ -78,7 +63,7 @@ def throughput_from_points(points: Iterable[MeasuredPoint], *, buckets: SizeBuck
     rows: list[list[Cell]] = [[] for _ in buckets.input_tokens]
     for bucket in buckets.buckets():
         rows[bucket.row].append(_cell(bucket, sweeps, known, slo))
-    return MeasuredTable(known[0].configuration, tuple(map(tuple, rows)), _evidence(known, sweeps))
+    return MeasuredTable(tuple(map(tuple, rows)), _evidence(known, sweeps))
 
 
 def merged(table: MeasuredTable, *, buckets: SizeBuckets, computed: Throughput) -> Throughput:
@@ -129,9 +114,10 @@ def _interval(
 
 
 def _coverage(table: MeasuredTable) -> str:
-    total = sum(len(row) for row in table.cells)
-    counts = (f"{count} {basis}" for basis, count in table.counts().items() if basis is not Basis.NONE)
-    return f"{table.covered} of {total} buckets covered" + (f" ({', '.join(counts)})" if table.covered else "")
+    bases = [cell.basis for row in table.cells for cell in row]
+    covered = len(bases) - bases.count(Basis.NONE)
+    counts = (f"{bases.count(basis)} {basis}" for basis in Basis if basis in bases and basis is not Basis.NONE)
+    return f"{covered} of {len(bases)} buckets covered" + (f" ({', '.join(counts)})" if covered else "")
 
 
 def _evidence(points: Sequence[MeasuredPoint], sweeps: Mapping[Size, SustainedRate]) -> Evidence:

@@ -11,8 +11,7 @@ from fleet.solvers import SolveStatus
 from planner import PlanRequest
 from planner.objectives import ENERGY, SERVED
 from planner.policy import ExplainLevel
-from planner.sweep import SweepPoint, grid_requests, mark_front, point
-from planner.sweep_axes import Axis, Knob
+from planner.sweep import Axis, Knob, SweepPoint, grid_requests, mark_front, point
 from tests.planner.requests import from_offers, given, solved
 
 NO_PRICES = PriceSheet()

@@ -33,8 +33,7 @@ from deploy.common.executors import Processes, RayTasks, Runner
 from fleet.documents import RuleError, read_model
 from fleet.offers import PriceSheet
 from planner import PlanRequest
-from planner.sweep import GridRequest, Sweep, SweepPoint, grid_requests, mark_front, point
-from planner.sweep_axes import Axis
+from planner.sweep import Axis, GridRequest, Sweep, SweepPoint, grid_requests, mark_front, point
 
 _TITLE = "filled: on the Pareto front; crosses: broke its objective in the replay; red bands: no mix holds"
 

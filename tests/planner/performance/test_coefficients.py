@@ -8,7 +8,6 @@ from fleet.documents import parse_document, read_model, write_model
 from planner.performance.coefficients import (
     LOCAL_TERMS,
     PORTABLE_TERMS,
-    UNCALIBRATED,
     Coefficients,
     Correction,
     builtin_coefficients,
@@ -69,8 +68,8 @@ def test_a_file_reads_back_as_it_was_written() -> None:
 
 
 def test_without_a_fit_there_is_no_correction_and_no_interval() -> None:
-    assert UNCALIBRATED.correction("H100-SXM") == Correction()
-    assert UNCALIBRATED.interval(gpu="H100-SXM", model="Llama-3.1-8B", moe=False) is None
+    assert Coefficients().correction("H100-SXM") == Correction()
+    assert Coefficients().interval(gpu="H100-SXM", model="Llama-3.1-8B", moe=False) is None
 
 
 def test_working_in_the_fixed_features_changes_nothing() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fleet.gpus import builtin_gpus
 from fleet.models import builtin_models
 from fleet.slo import Metric, Slo, Statistic
-from planner.performance.coefficients import UNCALIBRATED, builtin_coefficients
+from planner.performance.coefficients import Coefficients, builtin_coefficients
 from planner.performance.config import ReplicaConfig
 from planner.performance.rates import highest_rates, open_loop
 from tests.planner.performance.synthetic_points import highest_rate
@@ -133,7 +133,7 @@ def test_the_interval_holds_the_rate_and_is_wider_where_nothing_was_measured() -
 
 def test_a_plain_roofline_has_no_interval() -> None:
     found = highest_rate(
-        DENSE, slo(Metric.TPOT, Statistic.MEAN, 30), input_tokens=100, output_tokens=100, coefficients=UNCALIBRATED
+        DENSE, slo(Metric.TPOT, Statistic.MEAN, 30), input_tokens=100, output_tokens=100, coefficients=Coefficients()
     )
     assert found.max_rps > 0
     assert found.interval_90 is None

@@ -257,8 +257,8 @@ class TestTable:
         buckets = even([500, 4000], [50, 800])
         found = throughput_from_points(points, buckets=buckets, slo=TPOT_40)
         truth = [[true_rate((i, o)) for o in (50, 800)] for i in (500, 4000)]
-        assert np.array(found.max_rps) == pytest.approx(np.array(truth))
-        assert found.covered == 4
+        assert [[cell.max_rps for cell in row] for row in found.cells] == [pytest.approx(row) for row in truth]
+        assert all(cell.basis is not Basis.NONE for row in found.cells for cell in row)
         assert str(found.evidence) == "8 measured runs at 4 sizes, undated, from lab"
 
     def test_measured_wins_and_bounds_the_rest(self) -> None:
