@@ -48,6 +48,12 @@ class ServeRouter(Frozen):
     )
 
 
+def _require_one_each(parts: Mapping[str, str], field: str, unit: str) -> None:
+    if len(set(parts.values())) != len(parts):
+        message = f"two GPU types or replica options name the same {unit}; allowed: one for each"
+        raise ValueError(f"{field}: {message}")
+
+
 class RayServeApplication(Frozen):
     """A Ray Serve application with a deployment per GPU type or replica option, scaled by its external scale API."""
 
@@ -85,10 +91,7 @@ class RayServeApplication(Frozen):
 
     @model_validator(mode="after")
     def _one_deployment_per_part(self) -> "RayServeApplication":
-        if len(set(self.deployments.values())) != len(self.deployments):
-            raise ValueError(
-                "deployments: two GPU types or replica options name the same deployment; allowed: one for each"
-            )
+        _require_one_each(self.deployments, "deployments", "deployment")
         return self
 
 
@@ -114,10 +117,7 @@ class RayClusterGroups(Frozen):
 
     @model_validator(mode="after")
     def _one_group_per_part(self) -> "RayClusterGroups":
-        if len(set(self.groups.values())) != len(self.groups):
-            raise ValueError(
-                "groups: two GPU types or replica options name the same worker group; allowed: one for each"
-            )
+        _require_one_each(self.groups, "groups", "worker group")
         return self
 
 

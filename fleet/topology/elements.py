@@ -4,10 +4,10 @@ Each is one flat line that names its parent, so the document of a thousand nodes
 `write_out` expands ranges: every element by its own name, with its place in the document.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -154,30 +154,17 @@ def size(sites: Sequence[Site]) -> int:
 
 
 def write_out(sites: Sequence[Site]) -> Expansion:
-    return Expansion(tuple(_domains(sites)), tuple(_switches(sites)), tuple(_nodes(sites)))
+    return Expansion(
+        domains=tuple(_placed(sites, "power", lambda _domain: {})),
+        switches=tuple(_placed(sites, "network", lambda switch: {"uplinks": expand_all(switch.uplinks)})),
+        nodes=tuple(_placed(sites, "nodes", lambda node: {"leaves": expand_all(node.leaves)})),
+    )
 
 
-def _domains(sites: Sequence[Site]) -> Iterator[Placed[PowerDomain]]:
+def _placed(sites: Sequence[Site], field: str, expanded: Callable[[Any], dict[str, Any]]) -> Iterator[Placed[Any]]:
     for index, site in enumerate(sites):
-        for position, domain in enumerate(site.power):
-            for name in expand(domain.name):
-                part = domain.model_copy(update={"name": name})
-                yield Placed(part, site.name, ("sites", index, "power", position))
-
-
-def _switches(sites: Sequence[Site]) -> Iterator[Placed[Switch]]:
-    for index, site in enumerate(sites):
-        for position, switch in enumerate(site.network):
-            uplinks = expand_all(switch.uplinks)
-            for name in expand(switch.name):
-                part = switch.model_copy(update={"name": name, "uplinks": uplinks})
-                yield Placed(part, site.name, ("sites", index, "network", position))
-
-
-def _nodes(sites: Sequence[Site]) -> Iterator[Placed[Node]]:
-    for index, site in enumerate(sites):
-        for position, node in enumerate(site.nodes):
-            leaves = expand_all(node.leaves)
-            for name in expand(node.name):
-                part = node.model_copy(update={"name": name, "leaves": leaves})
-                yield Placed(part, site.name, ("sites", index, "nodes", position))
+        for position, element in enumerate(getattr(site, field)):
+            references = expanded(element)
+            for name in expand(element.name):
+                part = element.model_copy(update={"name": name, **references})
+                yield Placed(part, site.name, ("sites", index, field, position))

@@ -8,8 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from api.cli.common.errors import CommandError
-from api.cli.faults.simulate import app
-from api.cli.faults.simulate_output import print_score
+from api.cli.faults.simulate import app, print_score
 from faults.simulator import simulate
 
 SMALL = ("--ranks", "256", "--hours", "0.03", "--seed", "5")
