@@ -172,9 +172,10 @@ class VariantTable:
         sizes = [bucket.edge for bucket in self.buckets]
         if config.role == "both":
             at_edge = self._estimated_sizes(config, self.slo, sizes)
-            return (
-                list(map(_lower, at_edge, self._estimated_short(config))) if _limits_slow_tokens(self.slo) else at_edge
-            )
+            if not _limits_slow_tokens(self.slo):
+                return at_edge
+            short = self._estimated_short(config)
+            return [min(pair, key=lambda estimate: estimate.max_rps) for pair in zip(at_edge, short, strict=True)]
         limits = [
             disaggregation.prefill_slo(self.slo)
             if config.role == "prefill"
@@ -205,10 +206,6 @@ class VariantTable:
 
 def _limits_slow_tokens(slo: Slo) -> bool:
     return any(statistic is not Statistic.MEAN for statistic, _ in slo.tpot_ms.items())
-
-
-def _lower(one: Estimate, other: Estimate) -> Estimate:
-    return one if one.max_rps <= other.max_rps else other
 
 
 def plannable(rates_rps: Iterable[float], demand_rps: Iterable[float]) -> tuple[float, ...]:

@@ -101,14 +101,10 @@ def prompt_alone_s(demand: Demands, reached: Reached) -> Array:
         demand.experts_s / reached.experts * touched(demand, tokens),
         demand.expert_token_s / reached.expert_compute * tokens,
     )
-    rest_s = demand.traffic_s / reached.link * tokens + _attention_s(demand, reached)
+    rest_s = demand.traffic_s / reached.link * tokens + demand.attention_s / attention_share(demand, reached)
     return fixed_s(demand, reached) + reached.prefill * (dense_s + experts_s + rest_s)
 
 
 def attention_share(demand: Demands, reached: Reached) -> Array:
     """Share of peak arithmetic that attention over a prompt reaches."""
     return np.asarray(reached.attention_compute * np.where(demand.latent > 0, reached.latent_compute, 1.0))
-
-
-def _attention_s(demand: Demands, reached: Reached) -> Array:
-    return demand.attention_s / attention_share(demand, reached)

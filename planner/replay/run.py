@@ -87,17 +87,17 @@ def replay(
         warm_up_s = min(WARM_UP_S, WARM_UP_SHARE * stream.duration_s)
     # One random stream for the routing and one per option's name, so that a pool's draws do not depend on other pools.
     option = options_of(stream, buckets, routing, options, rng=_stream(seed, ""))
-    usable = known if known is not None and _same_question(known, stream, seed, balancing) else None
+    if known is not None and (known.stream is not stream or (known.seed, known.balancing) != (seed, balancing)):
+        known = None
     runs: dict[Pool, tuple[Tokens, PoolRun]] = {}
     for position, pool in enumerate(pools):
         mine = np.flatnonzero(option == position)
-        runs[pool] = mine, _known_run(usable, pool, mine) or _run(pool, stream, mine, seed, balancing)
+        load = PoolLoad(
+            stream.arrival_s[mine], stream.input_tokens[mine], stream.output_tokens[mine], stream.duration_s
+        )
+        found = _known_run(known, pool, mine)
+        runs[pool] = mine, found or run_pool(pool, load, balancing=balancing, rng=_stream(seed, pool.option))
     return _gathered(stream, option, runs, seed=seed, balancing=balancing, warm_up_s=warm_up_s)
-
-
-def _run(pool: Pool, stream: Stream, mine: Tokens, seed: int, balancing: Balancing) -> PoolRun:
-    load = PoolLoad(stream.arrival_s[mine], stream.input_tokens[mine], stream.output_tokens[mine], stream.duration_s)
-    return run_pool(pool, load, balancing=balancing, rng=_stream(seed, pool.option))
 
 
 def _gathered(
@@ -130,10 +130,6 @@ def _gathered(
 
 def _stream(seed: int, name: str) -> np.random.Generator:
     return np.random.default_rng([seed, *name.encode()])
-
-
-def _same_question(known: ReplayResult, stream: Stream, seed: int, balancing: Balancing) -> bool:
-    return known.stream is stream and known.seed == seed and known.balancing is balancing
 
 
 def _known_run(known: ReplayResult | None, pool: Pool, mine: Tokens) -> PoolRun | None:

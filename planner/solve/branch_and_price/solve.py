@@ -75,14 +75,10 @@ def _without_spare(generation: ColumnGeneration, position: int, counts: Floats) 
         while counts[o] > 0:
             fewer = counts.copy()
             fewer[o] -= 1
-            if not _keeps_fewest(pricer.block, fewer) or not pricer.serves(fewer):
+            if any(fewer[options].sum() < count for options, count in pricer.block.fewest) or not pricer.serves(fewer):
                 break
             counts = fewer
     return counts
-
-
-def _keeps_fewest(block: Block, counts: Floats) -> bool:
-    return all(counts[options].sum() >= count for options, count in block.fewest)
 
 
 def _solution(

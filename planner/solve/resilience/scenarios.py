@@ -29,7 +29,7 @@ class Scenarios:
     """The failures of a problem over some of its routes, and the cuts found."""
 
     def __init__(self, problem: MixProblem, *, routes: Collection[int], losses: Mapping[int, Loss]) -> None:
-        self.problem = _as_shared_out(problem, routes)
+        self.problem = replace(problem, routes=tuple(_weighted(problem, problem.routes[r]) for r in routes))
         self.losses = dict(losses)
         self.cuts = ServiceCuts(self.problem)
         self.rates = self.cuts.rates([load.rate_rps for load in problem.loads])
@@ -105,12 +105,8 @@ def _without(counts: Floats, loss: Loss) -> Floats:
     return left
 
 
-def _as_shared_out(problem: MixProblem, routes: Collection[int]) -> MixProblem:
-    """The problem with exactly the loads of `replicas_per_share`, for buckets with demand only."""
-    return replace(problem, routes=tuple(_weighted(problem, problem.routes[r]) for r in routes))
-
-
 def _weighted(problem: MixProblem, route: Route) -> Route:
+    """The route with exactly the loads of `replicas_per_share`, for buckets with demand only."""
     rates = problem.loads[route.load].rate_rps
     legs = (
         Leg(
