@@ -1,14 +1,8 @@
 """The expert-parallel group of named nodes of a topology: its layout and the cost of a byte between nodes.
 
-Slots.  With `expert_bytes` for the weights of one expert of one layer, L MoE layers and a share q of a GPU's memory M_g
-for experts, GPU g can hold floor(q M_g / (L expert_bytes)) slots of each layer, at most one per expert.  The group has
-that many slots, or `slots` in all, distributed as evenly as the limit allows.
-
-Speeds are relative to the fastest GPU of the group, by one figure of the GPU catalogue: memory bandwidth where every
-step reads the experts (decode), else dense compute of one precision (prefill).
-
-Costs [nodes, nodes] are seconds per byte between two nodes over those of the cheapest pair, 0 within a node.  A byte
-passes (all in GB/s of one node and direction):
+docs/explanation/placement/dispatch.md has the rules for slots and speeds.  Costs [nodes, nodes] are seconds per byte
+between two nodes over those of the cheapest pair, 0 within a node.  A byte passes (all in GB/s of one node and
+direction):
 
     scale-up    gpus x link_gb_per_s            between nodes of one scale-up domain, and nothing else then
     NICs        leaves x nic_gb_per_s           of either node

@@ -19,13 +19,7 @@ class Imbalance:
 
     @property
     def mean(self) -> float:
-        """The mean over layers."""
         return float(self.per_layer.mean())
-
-    @property
-    def max(self) -> float:
-        """The imbalance of the worst layer."""
-        return float(self.per_layer.max())
 
 
 def imbalance(expert_of_slot: Ints, tokens: Floats, *, layout: Layout, rule: Dispatch = Dispatch.EQUAL) -> Imbalance:

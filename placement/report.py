@@ -37,9 +37,7 @@ class Traffic:
     """The tokens for traffic figures, recorded or generated."""
 
     trace: TokenTrace  # for planning
-    evaluated: (
-        TokenTrace  # for evaluation: where tokens are generated, others, because a plan fits its own tokens better
-    )
+    evaluated: TokenTrace  # generated tokens are others than those of the plan, which fits its own better
     modelled: bool
 
 

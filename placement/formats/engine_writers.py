@@ -1,14 +1,6 @@
-"""Placement files of engines, exact to the field.
-
-| engine | file | rows |
-|---|---|---|
-| SGLang 0.5.23 | JSON, `physical_to_logical_map` and no other key | all layers of the model |
-| TensorRT-LLM | YAML, `num_slots`, `initial_global_assignments`, `layer_updates_per_iter` | MoE layers, by number |
-| vllm-ascend | JSON, `moe_layer_count`, `layer_list` of devices | MoE layers, counted from 0 |
-| vLLM 0.33 | JSON, read by the plug-in | MoE layers |
+"""Placement files of engines, exact to the field: docs/reference/engine-files.md has the formats and their sources.
 
 All engines give each rank the same number of consecutive slots, so a placement with uneven slots is refused.
-docs/reference/engine-files.md has the sources and the use of each file.
 """
 
 import json

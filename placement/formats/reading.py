@@ -1,16 +1,7 @@
 """Readers of expert loads and token traces, for files of any engine: recognised by content, then by the name.
 
-| content | from | loads | trace |
-|---|---|---|---|
-| .pt with `logical_count` | SGLang `stat`, `stat_approx` | yes | - |
-| .pt with `records` | SGLang `per_pass`, `per_token`; ranks add up | yes | `per_token` |
-| JSON with `logical_count` | SGLang | yes | - |
-| .safetensors | TensorRT-LLM statistics; ranks add up | yes | raw |
-| .npy of narrow unsigned numbers, JSON or JSON lines with `routed_experts` | vLLM | yes | yes |
-| .npz with `load`; .npy; JSON list, or object with `load`; CSV | any: [windows x] layers x experts | yes | - |
-| .npz with `trace`; .npy | any: tokens x layers x k | yes | yes |
-
-Errors name the file, the field and the allowed values.  Nothing in a file is executed, and `archives` limits unpacking.
+docs/reference/engine-files.md lists the files.  Errors name the file, the field and the allowed values.  Nothing in a
+file is executed, and `arrays` limits unpacking.
 """
 
 import re

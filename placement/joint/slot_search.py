@@ -1,10 +1,7 @@
 """Local search over replica counts and packing together, for any number of slots and any speeds.
 
-Loads are parts of the layer's tokens.  A ceiling T allows GPU g the load T share_g; a higher load costs
-
-    price_g (load_g - T share_g)^2 / share_g,
-
-and a total of 0 is a placement under the ceiling.  The GPU with the highest cost is relieved by the best of
+docs/explanation/placement/balance.md has the cost of a load above the ceiling T.  A total of 0 is a placement under the
+ceiling.  The GPU with the highest cost is relieved by the best of
 
     swap     exchange one of its copies with another GPU's,
     recount  a slot anywhere gives up its copy, if not its expert's last, for one of an expert that the GPU holds,

@@ -6,8 +6,7 @@ entries.
 
 from placement.migration.cost_benefit import Levels, Window, decide
 from placement.migration.min_moves import minimise_moves
-from placement.migration.moves import moved_copies
-from placement.migration.relabelling import relabelled
+from placement.migration.moves import moved_copies, relabelled
 from placement.migration.schedule import Links, schedule_moves
 
 __all__ = [

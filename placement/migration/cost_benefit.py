@@ -57,9 +57,7 @@ class Decision:
     """The action now; passed to the next window, it is the whole state."""
 
     act: bool = False  # move towards `settle_at`
-    settled_at: float | None = (
-        None  # the level above `settle_at` where moving ended, because nothing better was found or paid
-    )
+    settled_at: float | None = None  # the level above `settle_at` where moving ended: nothing better found or paid
 
 
 def evaluate_migration(*, now: float, after: float, moving_s: float, batches: int, window: Window) -> CostBenefit:

@@ -19,8 +19,7 @@ from placement.dispatch import RULES, Dispatch, gpu_loads
 from placement.imbalance import imbalance
 from placement.layout import Layout
 from placement.migration.knapsack import SLACK, Options, choose
-from placement.migration.moves import in_kept_slots, moved_per_layer
-from placement.migration.relabelling import relabelled
+from placement.migration.moves import in_kept_slots, moved_per_layer, relabelled
 from placement.validation import check_slots
 
 WIDTH = 12  # states kept per level

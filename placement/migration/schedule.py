@@ -134,9 +134,8 @@ def _in_order(waiting: list[list[_Timed]], even: Floats, expert_bytes: float) ->
         timed = waiting[layer].pop(0)
         even[layer] = timed.step.imbalance
         end_s = clock_s + timed.seconds
-        batches.append(
-            Batch(layer, clock_s, end_s, timed.step.slots, timed.sources, timed.step.beside, float(even.mean()))
-        )
+        step, mean = timed.step, float(even.mean())
+        batches.append(Batch(layer, clock_s, end_s, step.slots, timed.sources, step.beside, mean))
         clock_s, copies = end_s, copies + timed.copies
     return Schedule(tuple(batches), copies * expert_bytes)
 

@@ -1,18 +1,13 @@
 """The most even placement of one layer for each number of moves: a beam search, level by level.
 
-A state is a placement.  Its level is the number of copies that it holds and the current placement does not, per GPU, so
-a slot that is overwritten twice costs once.  Steps relieve the most loaded GPU:
+docs/explanation/placement/migration.md has the steps and the score.  A state is a placement.  Its level is the number
+of copies that it holds and the current placement does not, per GPU, so a slot that is overwritten twice costs once.
+Where a copy's share depends on the places of the others, steps on GPUs that share an expert with the most loaded one
+may relieve it too; they are tried from a few states only.  Longer chains are several steps.
 
-- give: overwrite a spare copy on it (1 copy),
-- take: overwrite a spare copy elsewhere by an expert that it holds (1 copy),
-- swap: exchange one of its experts for one of another GPU (2 copies; fewer where a slot had changed before).
-
-Where a copy's share depends on the places of the others, the same steps on GPUs that share an expert with the most
-loaded one may relieve it too; they are tried from a few states only.  Longer chains are several steps.
-
-Each level keeps the `width` states with the least excess.  A step is two changes, a copy that arrives and one that
-leaves.  Each is evaluated once, then all pairs are tried.  A pair's score adds their effects, exact except for third
-GPUs that hold copies of both; the score of a state is computed in full.
+A step is two changes, a copy that arrives and one that leaves.  Each is evaluated once, then all pairs are tried.  A
+pair's score adds their effects, exact except for third GPUs that hold copies of both; the score of a state is computed
+in full.
 """
 
 from typing import Any, NamedTuple, cast

@@ -1,11 +1,8 @@
 """An initial plan for rule `nearest`: replica counts, and places with copies of one expert on different nodes.
 
-With equal nodes and copies on different nodes, every copy receives the same share under the rule (the derivation is in
-docs/explanation/placement/dispatch.md), and a second copy on a node only receives its own GPU's tokens.  So no expert
-gets more copies than there are nodes while others can.
-
-Counts.  With one copy, or one on every node, no GPU draws.  For numbers in between SGLang's far GPUs draw
-(`placement.nearest.sglang_dispatch`), and the draws are even on average only.  Where nodes are equal:
+docs/explanation/placement/dispatch.md has the shares of copies on different nodes, for which no expert gets more copies
+than there are nodes while others can.  With one copy, or one on every node, no GPU draws.  For numbers in between
+SGLang's far GPUs draw (`sglang_dispatch`), and the draws are even on average only.  Counts, where nodes are equal:
 
 1. As few copies of each expert as keep each copy under a given part of a GPU's even load.
 2. One more, repeatedly, for the expert with several where that lowers the variance of the draws most.  The variance is
@@ -16,8 +13,8 @@ Counts.  With one copy, or one on every node, no GPU draws.  For numbers in betw
 Where these do not fit, and where nodes differ: one more, repeatedly, for the expert with the most tokens per copy; more
 than one per node only when all have that.
 
-Places.  The largest copy goes first, to the least loaded GPU (LPT).  Where no slot is then legal, copies are dealt one
-by one.  Where GPUs differ, every expert is placed once and the remaining slots take any legal copy.
+The largest copy goes first, to the least loaded GPU (LPT).  Where no slot is then legal, copies are dealt one by one.
+Where GPUs differ, every expert is placed once and the remaining slots take any legal copy.
 """
 
 import math

@@ -3,8 +3,6 @@
 Perturbation is iterated local search: a few random changes, the search again, and back to the best placement.  It is
 only for layers that the search leaves far from even, as with few slots per GPU.  Random numbers come from a linear
 congruential generator (Knuth's MMIX), so equal loads give equal plans.
-
-Compiled on import: import it late.
 """
 
 import numpy as np

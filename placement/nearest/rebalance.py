@@ -9,8 +9,6 @@ Packing, with a fixed load per copy: as placed and packed again, whichever is be
 A copy alone on its node stays there; copies that share a node stay in their slots; single copies go anywhere.  The
 largest copy goes first, to the least loaded GPU that is allowed, with slots reserved for those that must stay on their
 node.
-
-Compiled on import: import it late.
 """
 
 from typing import NamedTuple
@@ -29,6 +27,7 @@ from placement.nearest.state import Instance, Layer, busiest_of, empty_layer, fa
 ENOUGH = 0.6  # GPUs more or fewer than equal shares, for the worst copy
 MAX_OFF = 0.3  # of a copy's load: its swap partner must be about as heavy, or the node gets too much or too little
 PASSES = 3  # from the best nodes so far, one copy moved at a time
+ANYWHERE, NODE, SLOT = 0, 1, 2  # the places that a copy may take
 
 
 class Row(NamedTuple):
@@ -148,9 +147,6 @@ def assign_nodes(expert_of_slot: Ints, tokens: Floats, layout: LayoutArrays, wor
     if table.cursors.max() > len(words):
         found[0, 0] = -1
     return found
-
-
-ANYWHERE, NODE, SLOT = 0, 1, 2  # the places that a copy may take
 
 
 class FreeSlots(NamedTuple):

@@ -55,11 +55,7 @@ def _is_plain(layer: Layer, instance: Instance, slot: int, gpu: int) -> bool:
 def _exchange(layer: Layer, instance: Instance, slot: int, other: int) -> None:
     """Make a plain swap: each copy keeps its load."""
     weight, other_weight = layer.weights[slot], layer.weights[other]
-    expert, there = layer.expert_of_slot[slot], layer.expert_of_slot[other]
-    take(layer, instance, slot)
-    take(layer, instance, other)
-    put(layer, expert, other)
-    put(layer, there, slot)
+    _trade(layer, instance, slot, other)
     layer.weights[slot], layer.weights[other] = other_weight, weight
     layer.loads[instance.gpu_of_slot[slot]] += other_weight
     layer.loads[instance.gpu_of_slot[other]] += weight
@@ -113,13 +109,20 @@ def _swapped(layer: Layer, instance: Instance, gpu: int) -> bool:
 
 @jit_inner
 def swap(layer: Layer, instance: Instance, slot: int, other: int) -> None:
+    expert, there = _trade(layer, instance, slot, other)
+    reshare(layer, instance, expert)
+    reshare(layer, instance, there)
+
+
+@jit_inner
+def _trade(layer: Layer, instance: Instance, slot: int, other: int) -> tuple[int, int]:
+    """Swap two copies without their loads; returns the experts that were in the slots."""
     expert, there = layer.expert_of_slot[slot], layer.expert_of_slot[other]
     take(layer, instance, slot)
     take(layer, instance, other)
     put(layer, expert, other)
     put(layer, there, slot)
-    reshare(layer, instance, expert)
-    reshare(layer, instance, there)
+    return expert, there
 
 
 @jit_inner

@@ -10,8 +10,6 @@ of different nodes read different shuffles, and the counts are not even.
 The random numbers are those of CPython's `random.Random(42)`, its `sample` and `shuffle`.  The generator is a Mersenne
 Twister and takes 32 bits at a time.  All its 32-bit numbers are generated at once, and every GPU reads them with its
 own cursor.  A number below n is the top bits of the next number, as many as n has, repeated until it is below n.
-
-Compiled on import: import it late.
 """
 
 import math

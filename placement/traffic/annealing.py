@@ -21,8 +21,6 @@ spread over some nodes, and then stays.  With
 the cost changes by A(e, n) - J(e, e) when e moves to n, and when e and f swap homes by that of both + J(e, f) +
 J(f, e).  Both are exact for any shared tokens, and take a few lookups; only an accepted change updates tokens.  All
 values are whole numbers, so sums never drift.
-
-Compiled on import: import it late.
 """
 
 from math import exp

@@ -1,14 +1,12 @@
-"""The initial nodes of experts before annealing: groups of experts that tokens use together stay together.
+"""The initial nodes of experts before annealing, and the inputs of annealing.
 
-With group-limited routing (DeepSeek-V3: 8 groups, a token uses at most 4) whole groups save most traffic.  Groups go
-heaviest first to the lightest node that still takes one.  Where groups do not divide over nodes, all experts are cut in
-the order of their groups where the loads require it.
+docs/explanation/placement/traffic.md.  Groups of experts that tokens use together stay together: with group-limited
+routing whole groups save most traffic.  Where groups do not divide over nodes, all experts are cut in the order of
+their groups where the loads require it.
 
-Copies.  Under `equal` an expert has as many copies on its one node as its load needs.  Under `nearest` no two copies
-lie on one node while there are no more than nodes.  The remaining slots put the experts that save most per slot on
-every other node: an expert everywhere saves what tokens pay for its node alone.  Copies on only some nodes save less
-than their part, because tokens of all other nodes go to any of them.  So an expert has as few copies as its load needs,
-where most of its tokens go.
+Under `nearest` an expert everywhere saves what tokens pay for its node alone.  Copies on only some nodes save less
+than their part, because tokens of all other nodes go to any of them.  So an expert has as few copies as its load
+needs, where most of its tokens go.
 """
 
 from dataclasses import dataclass

@@ -1,11 +1,8 @@
 """One answer per layer so that the mean imbalance keeps the ceiling: where a little more of it saves most traffic.
 
-Layers run one after another, so the ceiling is on the mean, and each layer may lie above it if others lie below:
-
-    min  sum over l of traffic(l, a(l))    subject to    mean over l of imbalance(l, a(l)) <= ceiling
-
-over answers a(l): a knapsack with one choice per layer.  Greedy along each layer's lower convex hull, steepest first,
-which is the Lagrangian's optimum up to the last step; then whatever single changes still fit.
+Layers run one after another, so the ceiling is on the mean, and each layer may lie above it if others lie below: a
+knapsack with one choice per layer.  Greedy along each layer's lower convex hull, steepest first, which is the
+Lagrangian's optimum up to the last step; then whatever single changes still fit.
 """
 
 from heapq import heapify, heappop, heappush

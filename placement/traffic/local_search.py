@@ -29,7 +29,7 @@ MIN_GAIN = 1e-9
 class Target:
     layout: Layout
     rule: Dispatch
-    cost: Floats | None  # [nodes, nodes]
+    given_cost: Floats | None  # [nodes, nodes]
     ceiling: float
 
 
@@ -62,7 +62,7 @@ def _evaluated(rows: Ints, tokens: Floats, trace: Experts, target: Target) -> Fl
     found[:, 0] = np.rint(np.maximum(0.0, uneven - target.ceiling) / MIN_GAIN)
     nearest = found[:, 0] == found[:, 0].min()
     tiled = TokenTrace(np.repeat(trace[:, np.newaxis], int(nearest.sum()), axis=1), len(tokens))
-    costs = traffic_cost(rows[nearest], tiled, layout=target.layout, rule=target.rule, cost=target.cost)
+    costs = traffic_cost(rows[nearest], tiled, layout=target.layout, rule=target.rule, cost=target.given_cost)
     found[nearest, 1] = np.rint(costs / MIN_GAIN)
     return found
 

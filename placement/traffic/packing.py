@@ -10,8 +10,6 @@ receives of the expert's tokens
 
 with `far` the part of the GPUs without a copy on their node.  The lowest changes as copies swap, and the loads follow
 exactly.
-
-Compiled on import: import it late.
 """
 
 from typing import NamedTuple

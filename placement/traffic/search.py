@@ -42,13 +42,9 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class _Problem:
-    layout: Layout
+class _Problem(Target):
     nodes: Nodes
-    rule: Dispatch
-    given_cost: Floats | None  # [nodes, nodes]
     cost: Floats  # [sources, nodes], weighted by source
-    ceiling: float
     proposals: int
     seed: int
 
@@ -75,16 +71,8 @@ def minimise_traffic(
     check_capacity(experts=tokens.shape[1], layout=layout)
     if start is not None:
         check_slots(start, experts=tokens.shape[1], layout=layout)
-    problem = _Problem(
-        layout,
-        Nodes.of(layout),
-        rule,
-        cost,
-        weighted(cost, layout=layout),
-        ceiling,
-        PROPOSALS * tokens.shape[1],
-        seed,
-    )
+    by_source, proposals = weighted(cost, layout=layout), PROPOSALS * tokens.shape[1]
+    problem = _Problem(layout, rule, cost, ceiling, Nodes.of(layout), by_source, proposals, seed)
     shares = np.ascontiguousarray(tokens / tokens.sum(axis=1, keepdims=True))
     answers = [
         _answers(shares[layer], np.ascontiguousarray(trace.experts[:, layer]), problem, layer)
@@ -110,11 +98,10 @@ def minimise_traffic(
 
 
 def _add_polished(answers: list[list[Ints]], tokens: Floats, trace: TokenTrace, problem: _Problem) -> None:
-    target = Target(problem.layout, problem.rule, problem.given_cost, problem.ceiling)
     for layer, found in enumerate(answers):
         experts = np.ascontiguousarray(trace.experts[:, layer])
         different = {tuple(row.tolist()): row for row in found}
-        found += [improve(row, tokens[layer], experts, target) for row in different.values()]
+        found += [improve(row, tokens[layer], experts, problem) for row in different.values()]
 
 
 def _add(answers: list[list[Ints]], placement: Ints, tokens: Floats, problem: _Problem) -> None:

@@ -3,8 +3,6 @@
 Under `hash` the experts of one token do not choose independently: two with equally many copies choose the same.  The
 number r goes through 0 .. lcm of the token's counts - 1, which is exact for evenly spread numbers.  Beyond `MAX` values
 the first `MAX` are used: each expert's copies then still occur equally often to within copies / MAX.
-
-Compiled on import: import it late.
 """
 
 import numpy as np
