@@ -99,31 +99,29 @@ def _of_a_mix(
     next_best = runner_up.runners_up(what_if, solution)
     others = tuple(alternatives.improved(what_if, others, solution))
     unused = break_even.break_evens(what_if, solution)
-    bound = _ideal_bound(problem, request, candidates, solution)
+    short = _short(what_if, request, candidates, solution)
     lines = chain(
-        [summary(problem, solution)],
+        short.lines[:1],
         prices.as_text(binding, problem) if solution.status.has_mix else (),
         alternatives.as_text(others),
         (runner_up.as_text(mix, problem) for mix in next_best),
         map(break_even.as_text, unused),
-        [ideal_bound.as_text(bound)] if solution.status.has_mix and any(problem.buckets()) else (),
+        short.lines[1:],
     )
-    return Explanation(
-        lines=tuple(lines),
-        prices=binding,
-        alternatives=others,
-        runners_up=next_best,
-        break_evens=unused,
-        perfect=bound,
-        power_domains=domain_watts(problem, solution, limits=what_if.estimate_limits()),
-    )
+    parts = {"prices": binding, "alternatives": others, "runners_up": next_best, "break_evens": unused}
+    return short.model_copy(update={"lines": tuple(lines), **parts})
 
 
 def _short(
     what_if: WhatIf, request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
 ) -> Explanation:
     problem = what_if.problem
-    bound = _ideal_bound(problem, request, candidates, solution)
+    bound = ideal_bound.find_ideal_bound(
+        problem,
+        solution,
+        hardware=[ideal_bound.hardware(candidate) for candidate in candidates],
+        work=ideal_bound.work(request, candidates),
+    )
     lines = [summary(problem, solution)]
     if solution.status.has_mix and any(problem.buckets()):
         lines.append(ideal_bound.as_text(bound))
@@ -157,17 +155,6 @@ def _unserved(problem: MixProblem, request: PlanRequest, missing: Shortage | Non
         unserved = f"{unserved_rps:.4g} of {demand_rps:.4g} rps"
         bucket = bucket_names(workload)[b]
         yield f"{workload.name}, bucket {bucket}: {unserved} stay unserved when as much as possible is served"
-
-
-def _ideal_bound(
-    problem: MixProblem, request: PlanRequest, candidates: Sequence[Candidate], solution: MixSolution
-) -> IdealBound:
-    return ideal_bound.find_ideal_bound(
-        problem,
-        solution,
-        hardware=[ideal_bound.hardware(candidate) for candidate in candidates],
-        work=ideal_bound.work(request, candidates),
-    )
 
 
 def _served_by(problem: MixProblem, option: int) -> str:

@@ -92,7 +92,7 @@ def within_link(estimate: Estimate, config: ReplicaConfig, *, input_tokens: int)
         return estimate
     ends = estimate.interval_90
     capped = None if ends is None else (min(ends[0], most_rps), min(ends[1], most_rps))
-    return Estimate(most_rps, interval_90=capped, binding="KV transfer")
+    return Estimate(most_rps, interval_90=capped)
 
 
 def slower_link_gb_per_s(prefill: tuple[GpuSpec, int], decode: tuple[GpuSpec, int]) -> float | None:

@@ -32,7 +32,6 @@ class Estimate:
     max_rps: float
     reason: str | None = None
     interval_90: tuple[float, float] | None = None  # requests/s that enclose 90 % of measured rates
-    binding: str | None = None  # the binding limit: `p99 TTFT`, or `places` for cache and batch
 
 
 def highest_rates(
@@ -153,11 +152,8 @@ def _estimate(
     at_best_ms: Array,
     interval: tuple[float, float] | None,
 ) -> Estimate:
-    if binding < 0:
-        return Estimate(rate_rps, interval_90=interval, binding="places")
+    if binding < 0 or rate_rps > 0:
+        return Estimate(rate_rps, interval_90=interval)
     metric, statistic, limit_ms = limits[binding]
-    name = f"{statistic} {metric.name}"
-    if rate_rps > 0:
-        return Estimate(rate_rps, interval_90=interval, binding=name)
-    reason = f"{name} is {at_best_ms[binding]:.1f} ms at best, above {limit_ms:g} ms"
-    return Estimate(0.0, reason, interval_90=interval, binding=name)
+    reason = f"{statistic} {metric.name} is {at_best_ms[binding]:.1f} ms at best, above {limit_ms:g} ms"
+    return Estimate(0.0, reason, interval_90=interval)

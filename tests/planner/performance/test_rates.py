@@ -99,7 +99,6 @@ def test_the_rate_meets_its_own_limit_and_hardly_more_does() -> None:
 def test_the_reason_names_the_limit_and_the_best_value() -> None:
     found = highest_rate(DENSE, slo(Metric.TPOT, Statistic.P99, 0.5), input_tokens=1000, output_tokens=250)
     assert found.max_rps == 0
-    assert found.binding == "p99 TPOT"
     assert found.reason is not None
     assert "p99 TPOT is" in found.reason
     assert "ms at best, above 0.5 ms" in found.reason
@@ -112,9 +111,8 @@ def test_a_misfit_is_reported() -> None:
     assert "GB of each GPU" in (found.reason or "")
 
 
-def test_without_a_binding_limit_the_places_decide() -> None:
+def test_without_a_limit_that_binds_the_places_decide() -> None:
     found = highest_rate(DENSE, slo(Metric.TPOT, Statistic.MEAN, 10_000), input_tokens=1000, output_tokens=250)
-    assert found.binding == "places"
     longer = rate(DENSE, slo(Metric.TPOT, Statistic.MEAN, 10_000), sizes=(16_000, 250))
     assert 0 < longer < found.max_rps
 
