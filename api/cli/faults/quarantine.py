@@ -91,28 +91,19 @@ def set_rules(
         print_line(f"quarantine rules: version {stored.etag}, mode {stored.document.rules.mode.value}")
 
 
-@app.command("approve")
-def approve(service: RemoteOptions, node: NodeArgument) -> None:
-    """Quarantine a proposed node, if no guardrail refuses."""
-    _request(node, OperatorAction.APPROVE, service)
+def _add_action(action: OperatorAction, summary: str) -> None:
+    @app.command(action.value, help=summary)
+    def request(service: RemoteOptions, node: NodeArgument) -> None:
+        with service.connect() as client:
+            found = client.request_node_action(node, action)
+        if not service.printed(found):
+            print_line(f"{found.node} is {found.state.value}; the next evaluation applies: {found.pending_action}")
 
 
-@app.command("decline")
-def decline(service: RemoteOptions, node: NodeArgument) -> None:
-    """Keep a proposed node in service for this diagnosis."""
-    _request(node, OperatorAction.DECLINE, service)
-
-
-@app.command("release")
-def release(service: RemoteOptions, node: NodeArgument) -> None:
-    """Return a node to service, on probation; clears the strikes of a cordoned node."""
-    _request(node, OperatorAction.RELEASE, service)
-
-
-@app.command("cordon")
-def cordon(service: RemoteOptions, node: NodeArgument) -> None:
-    """Take a node out of service until `release`."""
-    _request(node, OperatorAction.CORDON, service)
+_add_action(OperatorAction.APPROVE, "Quarantine a proposed node, if no guardrail refuses.")
+_add_action(OperatorAction.DECLINE, "Keep a proposed node in service for this diagnosis.")
+_add_action(OperatorAction.RELEASE, "Return a node to service, on probation; clears the strikes of a cordoned node.")
+_add_action(OperatorAction.CORDON, "Take a node out of service until `release`.")
 
 
 @app.command("reset-breaker")
@@ -122,13 +113,6 @@ def reset_breaker(service: RemoteOptions) -> None:
         found = client.reset_quarantine_breaker()
     if not service.printed(found):
         print_line("the next evaluation closes the breaker")
-
-
-def _request(node: str, action: OperatorAction, service: RemoteOptions) -> None:
-    with service.connect() as client:
-        found = client.request_node_action(node, action)
-    if not service.printed(found):
-        print_line(f"{found.node} is {found.state.value}; the next evaluation applies: {found.pending_action}")
 
 
 def _print(found: QuarantineView) -> None:
