@@ -9,7 +9,6 @@ A test compares its operations with the service's OpenAPI document.
 
 from api.client.calls import Versioned
 from api.client.clients import AsyncClient, Client
-from api.client.documents import GPUS, MODELS, OFFERS, TOPOLOGY, DocumentType
 from api.client.errors import (
     ApiError,
     ClientSettingsError,
@@ -25,6 +24,7 @@ from api.client.errors import (
     UnauthorizedError,
     UnexpectedAnswerError,
 )
+from api.client.operations import GPUS, MODELS, OFFERS, TOPOLOGY, DocumentType
 from api.client.retries import Retries
 from api.client.tokens import token_from_environment, token_from_file
 from api.client.transport import DEFAULT_URL, Timeouts

@@ -5,9 +5,11 @@ read, so that no change is lost.  Operations that create take an idempotency key
 key belongs to the call, and every attempt sends the same key.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel
 
 from api.client.calls import (
     MISSING,
@@ -28,9 +30,8 @@ from api.client.calls import (
     putting,
     reading,
 )
-from api.client.documents import DocumentT, DocumentType
 from api.schemas.audit import AuditCheck, AuditEntry
-from api.schemas.documents import VersionInfo
+from api.schemas.documents import DocumentKind, VersionInfo
 from api.schemas.faults import FAULT_SIMULATIONS
 from api.schemas.leases import Lease, LeaseClaim
 from api.schemas.pages import Page
@@ -40,8 +41,29 @@ from api.schemas.power import POWER_PLANS, POWER_SIMULATIONS, PowerBudget, Store
 from api.schemas.target_state import Approval, ApprovalRequest
 from api.schemas.targets import Freeze, Target, TargetSpec, TargetStatus
 from api.schemas.tokens import TokenCreated, TokenInfo, TokenRequest
+from fleet.gpus import GpuCatalogue
+from fleet.models import ModelCatalogue
+from fleet.offers import PriceSheet
+from fleet.topology import Topology
 from placement.formats.engine_writers import Engine
 from power.tree import PowerTree
+
+DocumentT = TypeVar("DocumentT", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentType(Generic[DocumentT]):
+    """Names one kind of document: its place in the API and its type."""
+
+    kind: DocumentKind
+    model: type[DocumentT]
+
+
+GPUS = DocumentType(DocumentKind.GPUS, GpuCatalogue)
+MODELS = DocumentType(DocumentKind.MODELS, ModelCatalogue)
+OFFERS = DocumentType(DocumentKind.OFFERS, PriceSheet)
+TOPOLOGY = DocumentType(DocumentKind.TOPOLOGY, Topology)
+
 
 PLACING_S = 60.0  # with a trace, plus queueing
 SIMULATING_S = 600.0  # the default limit of a service, plus queueing

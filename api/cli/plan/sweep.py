@@ -1,7 +1,7 @@
 """`fleetwright sweep`: solve one request over a grid of rates, objectives, prices and power limits, and plot it."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from api.cli.common.lazy_groups import new_app
 from api.cli.common.options import FileArgument, GpusOption
 from api.cli.common.output import Format, FormatOption, print_json
 from api.cli.common.plot_files import PlotOption, require_plottable, save_figure
-from api.cli.common.tables import Column, Table, format_value, number, print_table
+from api.cli.common.tables import Column, format_value, number, print_table, table_of
 from api.cli.plan.context import (
     ModelsOption,
     OffersOption,
@@ -85,7 +85,7 @@ def sweep(
     if output is Format.JSON:
         print_json(found)
     else:
-        print_table(_table(found))
+        print_table(table_of([*_columns(found)], found.points))
     if plot is not None:
         plot_sweep(found, plot)
 
@@ -107,28 +107,23 @@ def _solve_point(world: World, question: GridRequest) -> SweepPoint:
     return point(factors, answer)
 
 
-def _table(found: Sweep) -> Table:
-    columns = [*_columns(found)]
-    rows = [[value(one) for _, value in columns] for one in found.points]
-    return Table([column for column, _ in columns], rows)
-
-
-def _columns(found: Sweep) -> Iterator[tuple[Column, Callable[[SweepPoint], object]]]:
+def _columns(found: Sweep) -> Iterator[Column]:
     for axis in found.axes:
-        yield number(axis.name, decimals=3), partial(_factor, name=axis.name)
-    yield Column(""), lambda one: "*" if one.pareto else ""
-    yield number("$/h", decimals=2), lambda one: one.cost_usd_per_h
+        yield number(axis.name, decimals=3, of=partial(_factor, name=axis.name))
+    yield Column("", of=lambda one: "*" if one.pareto else "")
+    yield number("$/h", decimals=2, of="cost_usd_per_h")
     if not found.goal.counts_price:
-        yield number(found.goal.column, decimals=2), lambda one: one.goal_value
-    yield (
-        number("kW", decimals=2),
-        lambda one: one.power_w / 1000 if one.cost_usd_per_h is not None and one.power_w is not None else None,
-    )
-    yield number("GPUs"), lambda one: one.gpus if one.cost_usd_per_h is not None else None
-    yield Column("status"), lambda one: one.status
+        yield number(found.goal.column, decimals=2, of="goal_value")
+    yield number("kW", decimals=2, of=_power_kw)
+    yield number("GPUs", of=lambda one: one.gpus if one.cost_usd_per_h is not None else None)
+    yield Column("status", of="status")
     if any(one.verified is not None for one in found.points):
-        yield Column("verified", show=format_value), lambda one: one.verified
-    yield Column("mix"), lambda one: one.mix
+        yield Column("verified", show=format_value, of="verified")
+    yield Column("mix", of="mix")
+
+
+def _power_kw(one: SweepPoint) -> float | None:
+    return one.power_w / 1000 if one.cost_usd_per_h is not None and one.power_w is not None else None
 
 
 def _factor(one: SweepPoint, *, name: str) -> float:

@@ -1,12 +1,43 @@
 """`/v1/faults/cases`: store remediation cases of nodes that are out of service."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from fastapi import APIRouter
 
 from api.schemas.names import NAME_PATTERN
+from api.schemas.remediation import CaseSpec, RemediationCase
 from api.schemas.tokens import Scope
 from api.server.auth import AuthenticatedRoute
-from api.server.remediation import CASES
+from api.server.collections import AuditVerbs, Collection
 from api.server.routes.collections import CollectionText, OperationText, collection_routes
+from api.server.versioned import DocumentVersion
+
+
+def _detail(case: CaseSpec, before: DocumentVersion, _after: DocumentVersion) -> Mapping[str, Any]:
+    last = CaseSpec.model_validate_json(before.body) if before.body is not None else None
+    return {
+        "node": case.node,
+        "state": case.state.value,
+        "stage": case.stage.value,
+        "before": None if last is None else f"{last.state.value}/{last.stage.value}",
+        "message": case.message,
+    }
+
+
+CASES = Collection(
+    kind="remediation-cases",
+    path="faults/cases",
+    label="remediation case",
+    verbs=AuditVerbs("remediation", creates="opened", replaces="updated"),
+    spec=CaseSpec,
+    shown=RemediationCase,
+    show=lambda found: RemediationCase(
+        id=found.name, version=found.version, updated_at=found.at, updated_by=found.by, case=found.spec
+    ),
+    parse=CaseSpec.model_validate_json,
+    detail=_detail,
+)
 
 router = APIRouter(tags=["faults"], route_class=AuthenticatedRoute)
 router.include_router(

@@ -11,7 +11,7 @@ from api.server.catalogues import ALL
 from api.server.collections import Collection
 from api.server.power_trees import BUDGETS, TREES
 from api.server.quarantine import RULES
-from api.server.remediation import CASES
+from api.server.routes.remediation import CASES
 from api.server.stored_results import KINDS
 from api.server.targets import FREEZE, TARGETS
 from api.store.tables import DiagnosisRow, DocumentRow, ResultRow, TokenRow
