@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
 from deploy.common.clock import Clock
 from deploy.common.leader_election import Leadership, LeaseRole
@@ -21,7 +21,7 @@ ALLOWANCE: Final = 2.0  # of the longest turn: a loop on a busy machine is not s
 # coroutine returns whether nothing failed.
 Reconcile = Callable[[], Awaitable[Coroutine[Any, Any, bool]]]
 # A reconcile takes a few HTTP calls, up to the timeout of a controller.
-_BUCKETS_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+BUCKETS_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class Liveness:
@@ -45,18 +45,12 @@ class Liveness:
 
 
 class ReconcileMetrics:
-    """Metrics that every controller has, on the registry of its metrics server; their names begin with `prefix`."""
+    """Metrics that every controller has; each controller registers them under names of its own."""
 
-    def __init__(self, registry: CollectorRegistry, *, prefix: str, reconciles: str, duration: str) -> None:
-        self._reconciles = Counter(f"{prefix}_reconciles", reconciles, ["outcome"], registry=registry)
-        self._duration = Histogram(
-            f"{prefix}_reconcile_duration_seconds", duration, buckets=_BUCKETS_S, registry=registry
-        )
-        self._is_leader = Gauge(
-            f"{prefix}_is_leader", "Whether this controller holds the lease: 1 or 0.", registry=registry
-        )
+    def __init__(self, *, reconciles: Counter, duration_s: Histogram, is_leader: Gauge) -> None:
+        self._reconciles, self._duration_s, self._is_leader = reconciles, duration_s, is_leader
         for outcome in ("ok", "failed"):  # so that the first failure is an increase
-            self._reconciles.labels(outcome)
+            reconciles.labels(outcome)
 
     def set_leader_source(self, holds: Callable[[], bool]) -> None:
         """Set the function that each scrape calls for the leader gauge."""
@@ -65,7 +59,7 @@ class ReconcileMetrics:
     def count_reconcile(self, *, ok: bool, duration_s: float, at: datetime) -> None:  # noqa: ARG002 # for subclasses
         """Count one reconcile of the leader."""
         self._reconciles.labels("ok" if ok else "failed").inc()
-        self._duration.observe(duration_s)
+        self._duration_s.observe(duration_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

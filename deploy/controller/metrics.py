@@ -1,19 +1,30 @@
 """The metrics of one controller."""
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from deploy.common.leader_loop import ReconcileMetrics
+from deploy.common.leader_loop import BUCKETS_S, ReconcileMetrics
 
 
 class ControllerMetrics(ReconcileMetrics):
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(
-            registry,
-            prefix="fleetwright_controller",
-            reconciles=(
-                "Reconciles of the leader over all targets; failed: the API did not list targets or store a report."
+            reconciles=Counter(
+                "fleetwright_controller_reconciles",
+                "Reconciles of the leader over all targets; failed: the API did not list targets or store a report.",
+                ["outcome"],
+                registry=registry,
             ),
-            duration="Time from listing the targets to their last report.",
+            duration_s=Histogram(
+                "fleetwright_controller_reconcile_duration_seconds",
+                "Time from listing the targets to their last report.",
+                buckets=BUCKETS_S,
+                registry=registry,
+            ),
+            is_leader=Gauge(
+                "fleetwright_controller_is_leader",
+                "Whether this controller holds the lease: 1 or 0.",
+                registry=registry,
+            ),
         )
         self._writes = Counter(
             "fleetwright_controller_writes",

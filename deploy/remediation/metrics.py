@@ -4,9 +4,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from deploy.common.leader_loop import ReconcileMetrics
+from deploy.common.leader_loop import BUCKETS_S, ReconcileMetrics
 from deploy.remediation.hooks import HOOKS
 
 ACTIONS: Final = ("drain", "end-workers", "probe", *(f"hook-{hook}" for hook in HOOKS))
@@ -15,10 +15,23 @@ ACTIONS: Final = ("drain", "end-workers", "probe", *(f"hook-{hook}" for hook in 
 class RemediationMetrics(ReconcileMetrics):
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(
-            registry,
-            prefix="fleetwright_remediation",
-            reconciles="Reconciles of the leader; failed: Ray or the API did not respond, or a case did not advance.",
-            duration="Duration of a reconcile; longer actions continue beside the next reconciles.",
+            reconciles=Counter(
+                "fleetwright_remediation_reconciles",
+                "Reconciles of the leader; failed: Ray or the API did not respond, or a case did not advance.",
+                ["outcome"],
+                registry=registry,
+            ),
+            duration_s=Histogram(
+                "fleetwright_remediation_reconcile_duration_seconds",
+                "Duration of a reconcile; longer actions continue beside the next reconciles.",
+                buckets=BUCKETS_S,
+                registry=registry,
+            ),
+            is_leader=Gauge(
+                "fleetwright_remediation_is_leader",
+                "Whether this controller holds the lease: 1 or 0.",
+                registry=registry,
+            ),
         )
         self._last = Gauge(
             "fleetwright_remediation_last_reconcile_timestamp_seconds",
