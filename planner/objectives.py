@@ -17,6 +17,13 @@ W_PER_KW = 1000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """The footprint of 1 kWh in a region, as the request gives it (`planner.options.rule_scopes.footprint_of`)."""
+
+    carbon_g_per_kwh: float = 0.0  # CO2-equivalent of the electricity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
     """What a mix minimises.  One that does not serve all demand maximises the demand served instead."""
 
@@ -25,8 +32,9 @@ class Objective:
     column: str  # heading of its value in tables
     price_weight: float = 0.0  # of 1 $/h for units
     switching_weight: float = 0.0  # of 1 $/h for starts and stops
-    power_weight: Callable[[float], float] | None = None  # carbon intensity in g/kWh -> weight of 1 W
-    needs_carbon: bool = False
+    power_weight: Callable[[Footprint], float] | None = None  # footprint at a replica -> weight of 1 W
+    needs: str | None = None  # field of the request with the footprints that the weight reads
+    needs_text: str = ""  # the meaning of this field, for the error if the request lacks it
     serves_all: bool = True
     number_format: str = ",.4g"
     value_text: str = "{value}"
@@ -63,8 +71,8 @@ class Objective:
     def worse(self) -> str:
         return "less" if self.maximises else "more"
 
-    def weight_of_w(self, carbon_g_per_kwh: float) -> float:
-        return 0.0 if self.power_weight is None else self.power_weight(carbon_g_per_kwh)
+    def weight_of_w(self, footprint: Footprint) -> float:
+        return 0.0 if self.power_weight is None else self.power_weight(footprint)
 
     def with_unit(self, amount: float) -> str:
         """`4.29 $/h`."""
@@ -100,12 +108,12 @@ class Objective:
         )
 
 
-def _one(_: float) -> float:
+def _one(_: Footprint) -> float:
     return 1.0
 
 
-def _by_carbon(carbon_g_per_kwh: float) -> float:
-    return carbon_g_per_kwh / W_PER_KW
+def _by_carbon(footprint: Footprint) -> float:
+    return footprint.carbon_g_per_kwh / W_PER_KW
 
 
 COST = Objective(
@@ -121,7 +129,12 @@ COST_AND_SWITCHING = Objective(
 )
 ENERGY = Objective(name="energy", unit="W", column="W", power_weight=_one)
 CARBON = Objective(
-    name="carbon", unit="g/h of CO2-equivalent", column="g/h", power_weight=_by_carbon, needs_carbon=True
+    name="carbon",
+    unit="g/h of CO2-equivalent",
+    column="g/h",
+    power_weight=_by_carbon,
+    needs="carbon",
+    needs_text="the intensity of the electricity, g/kWh",
 )
 SERVED = Objective(
     name="served",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import ceil, fsum
 
-from planner.objectives import COST, Objective
+from planner.objectives import COST, Footprint, Objective
 
 MIN_BUSY_REPLICAS = 1e-6  # well above the solvers' tolerances, well below any relevant load
 
@@ -39,7 +39,7 @@ class Supply:
     price_usd_per_h: float  # of one unit
     slots: int = 1  # GPUs in one unit
     available: int | None = None  # units; None: no limit
-    carbon_g_per_kwh: float = 0.0  # of the electricity at its location
+    footprint: Footprint = field(default_factory=Footprint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,4 +181,4 @@ class MixProblem:
         return self._power_weight(option) * max(0.0, replica.busy_w - replica.idle_w)
 
     def _power_weight(self, option: int) -> float:
-        return self.objective.weight_of_w(self.supplies[self.options[option].supply].carbon_g_per_kwh)
+        return self.objective.weight_of_w(self.supplies[self.options[option].supply].footprint)

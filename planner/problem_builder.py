@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fleet.offers import Market
-from planner.options.rule_scopes import Rule, carbon_g_per_kwh, covers, uptime, zone_of
+from planner.options.rule_scopes import Rule, covers, footprint_of, uptime, zone_of
 from planner.options.search import Candidate, known_power
 from planner.options.variants import plannable
 from planner.policy import Failure
@@ -54,8 +54,8 @@ def build_problem(request: PlanRequest, candidates: Sequence[Candidate]) -> MixP
     )
     supplies: dict[tuple[bool, str], Supply] = {}
     for candidate in candidates:
-        carbon = carbon_g_per_kwh(request, candidate.offer)
-        supplies.setdefault(_supply_key(candidate), replace(candidate.supply, carbon_g_per_kwh=carbon))
+        footprint = footprint_of(request, candidate.offer)
+        supplies.setdefault(_supply_key(candidate), replace(candidate.supply, footprint=footprint))
     position_of = {key: position for position, key in enumerate(supplies)}
     running = held(request)
     options = tuple(

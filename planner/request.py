@@ -180,8 +180,9 @@ def bucket_names(workload: Workload) -> tuple[str, ...]:
 
 
 def _request_violations(request: PlanRequest) -> Iterator[tuple[Path, str]]:
-    if request.policy.goal.needs_carbon and request.carbon is None:
-        yield ("carbon",), "is required for the goal carbon: the intensity of the electricity, g/kWh"
+    goal = request.policy.goal
+    if goal.needs is not None and getattr(request, goal.needs) is None:
+        yield (goal.needs,), f"is required for the goal {goal}: {goal.needs_text}"
     if request.horizon is not None and all(workload.series is None for workload in request.workloads):
         yield ("horizon",), "needs a workload with demand, or with a trace: constant rates have no periods"
     if request.horizon is not None and (request.policy.survive or request.policy.erring_buckets):

@@ -13,8 +13,8 @@ from planner.options.dominance import CostFactors, undominated_offers
 from planner.options.enumeration import FULL_CLOCK, ConfigSpace
 from planner.options.rule_scopes import (
     Rule,
-    carbon_g_per_kwh,
     covers,
+    footprint_of,
     rule_violations,
     unknown_options,
     uptime,
@@ -87,7 +87,7 @@ def _needed(request: PlanRequest, offers: list[Offer], *, gpus: GpuCatalogue) ->
             offer.market,
             offer.commitment_h,
             uptime(request, offer),
-            carbon_g_per_kwh(request, offer) if request.policy.goal.needs_carbon else None,
+            request.policy.goal.weight_of_w(footprint_of(request, offer)),
             zone_of(offer) if Failure.ZONE in request.policy.survive else None,
             tuple(covers(rule, name=offer.id, offer=offer, gpu_names=names) for rule in rules),
         )

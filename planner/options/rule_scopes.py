@@ -9,6 +9,7 @@ from fleet.catalogues import folded
 from fleet.documents import Violation
 from fleet.errors import nearest_names
 from fleet.offers import Market, Offer
+from planner.objectives import Footprint
 from planner.policy import Failure, PowerDomain, Quota
 from planner.request import PlanRequest
 
@@ -40,11 +41,10 @@ def uptime(request: PlanRequest, offer: Offer | None) -> float:
     return 1 / (1 + rate_per_h * spot.recovery_min / MINUTES_PER_H)
 
 
-def carbon_g_per_kwh(request: PlanRequest, offer: Offer | None) -> float:
-    """Of the electricity at an offer's region; the request's default without one."""
-    if request.carbon is None:
-        return 0.0
-    return request.carbon.intensity_g_per_kwh(None if offer is None else offer.region)
+def footprint_of(request: PlanRequest, offer: Offer | None) -> Footprint:
+    """The footprint of 1 kWh in an offer's region; the request's defaults without an offer."""
+    region = None if offer is None else offer.region
+    return Footprint(carbon_g_per_kwh=0.0 if request.carbon is None else request.carbon.intensity_g_per_kwh(region))
 
 
 def zone_of(offer: Offer) -> str:
@@ -80,10 +80,13 @@ def _unknown_places(request: PlanRequest, offers: Sequence[Offer]) -> Iterator[V
         for field, name, known in (("provider", quota.provider, providers), ("region", quota.region, regions)):
             if name is not None and name not in known:
                 yield ("quotas", position, field), f"no offer is of {field} {name!r}{_nearest_or_all(name, known)}"
-    for name in () if request.carbon is None else request.carbon.regions_g_per_kwh:
-        if name not in regions:
-            at = ("carbon", "regions_g_per_kwh", name)
-            yield at, f"no offer is of region {name!r}{_nearest_or_all(name, regions)}"
+    named: dict[tuple[str, str], Collection[str]] = {
+        ("carbon", "regions_g_per_kwh"): () if request.carbon is None else request.carbon.regions_g_per_kwh,
+    }
+    for at, names in named.items():
+        for name in names:
+            if name not in regions:
+                yield (*at, name), f"no offer is of region {name!r}{_nearest_or_all(name, regions)}"
 
 
 def unknown_options(request: PlanRequest, names: Sequence[tuple[str, str]]) -> Iterator[Violation]:

@@ -7,11 +7,13 @@ import pytest
 from pydantic import ValidationError
 
 from fleet.solvers import Limits, Solver
-from planner.objectives import COST, ENERGY, OBJECTIVES, Objective
+from planner.objectives import COST, ENERGY, OBJECTIVES, Footprint, Objective
 from planner.policy import Policy
 from planner.problem import MixProblem
+from planner.request import PlanRequest
 from planner.solve.dispatch import solve_mix
 from planner.solve.solution import MixSolution
+from tests.planner.requests import given
 from tests.planner.small_problems import three_types
 
 
@@ -40,11 +42,18 @@ def test_an_unknown_name_comes_with_the_known_ones() -> None:
         Policy.model_validate({"goal": "beauty"})
 
 
+@pytest.mark.parametrize("objective", [o for o in OBJECTIVES.values() if o.needs is not None], ids=str)
+def test_a_request_without_the_footprints_that_it_reads_is_refused(objective: Objective) -> None:
+    message = f"is required for the goal {objective}: {objective.needs_text}"
+    with pytest.raises(ValidationError, match=message):
+        PlanRequest.model_validate(given() | {"policy": {"goal": objective.name}})
+
+
 def test_one_object_is_a_new_objective() -> None:
     """Cost with a price on energy: at no price it is cost, at a high one the mix of the least energy."""
 
     def priced(usd_per_kwh: float) -> Objective:
-        def weight(_: float) -> float:
+        def weight(_: Footprint) -> float:
             return usd_per_kwh / 1000
 
         return replace(COST, name="cost-and-energy", power_weight=weight)

@@ -127,7 +127,7 @@ class TestBudgetAndGoals:
     def test_carbon_is_that_of_the_region(self) -> None:
         carbon = {"default_g_per_kwh": 400, "regions_g_per_kwh": {"west": [20, 40]}}
         problem = problem_of(EAST, WEST, carbon=carbon, policy={"goal": "carbon"})
-        assert {s.name: s.carbon_g_per_kwh for s in problem.supplies} == {"east/h100": 400, "west/h100": 30}
+        assert {s.name: s.footprint.carbon_g_per_kwh for s in problem.supplies} == {"east/h100": 400, "west/h100": 30}
         plan = solved(request_of(EAST, WEST, carbon=carbon, policy={"goal": "carbon"}).model_dump())
         assert hired(plan).keys() == {"west/h100"}
 
