@@ -1,7 +1,7 @@
 """The engine behind a replica agent: the layout of its maps, and how it loads another map.
 
-`FileThenRestart` is for engines that read their file at start (SGLang, TensorRT-LLM, vllm-ascend).  `LiveFile` is for
-vLLM with the plug-in, which reads the file again before each rearrangement and keeps serving.
+`FileThenRestart` is for engines that read their file at start.  `LiveFile` is for vLLM with the plug-in, which reads
+the file again before each rearrangement and keeps serving.
 """
 
 import asyncio

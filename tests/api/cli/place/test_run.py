@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from placement.formats import Engine
 from tests.api.cli.conftest import Cli, Shell
 from tests.api.cli.place.examples import EXAMPLE, EXPERTS, PNG, ROWS, SHAPE, loads, read, written
 
@@ -275,8 +276,8 @@ class TestTraffic:
 
 
 class TestExport:
-    @pytest.mark.parametrize("engine", ["sglang", "vllm", "trtllm", "ascend"])
-    def test_every_engine_has_its_file(self, cli: Cli, out: Path, tmp_path: Path, engine: str) -> None:
+    @pytest.mark.parametrize("engine", Engine)
+    def test_every_engine_has_its_file(self, cli: Cli, out: Path, tmp_path: Path, engine: Engine) -> None:
         cli("place", EXAMPLE, *SHAPE, "-o", out)
         done = cli("place", "export", out, "--engine", engine)
         assert (done.code, done.stderr) == (0, "")
