@@ -5,8 +5,9 @@ configuration; the replicas' status comes from the application's ingress.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import httpx
 import structlog
@@ -41,6 +42,12 @@ TIMEOUT = httpx.Timeout(10.0, connect=3.0)
 GONE_STATES = {"STOPPING"}
 RUNNING = "RUNNING"
 SETTLED = {Phase.APPLIED, Phase.OBSERVED}
+
+
+class CountWrite(Protocol):
+    """Counts a write to a target."""
+
+    def __call__(self, *, target: str, kind: str) -> None: ...
 
 
 class UnfitError(FleetwrightError):
@@ -152,7 +159,7 @@ class ExpertMaps:
     actuators: ActuatorFactory
     http: httpx.AsyncClient
     leadership: Leadership
-    wrote: Callable[..., None]  # counts a write by target and kind
+    wrote: CountWrite
     _files: PlacementFiles = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,8 +1,8 @@
 """Runs every query of dashboards and alerts on a real Prometheus that scrapes the real service, controller, guard and
 fault monitor.
 
-The metrics of a router before scripted engines, and of a remediation controller, which needs a Ray cluster, are served
-by this process.
+The metrics of a router before scripted engines, and of controllers that need a Ray cluster to act, are served by this
+process.
 """
 
 import os
@@ -22,6 +22,7 @@ from api.schemas.faults import DiagnosisReport
 from api.schemas.power import CapPlanRequest, PowerBudget, SimulationRequest
 from api.schemas.quarantine import Evaluation
 from api.schemas.targets import Mode, Phase, TargetSpec, TargetStatus
+from deploy.controller.metrics import ControllerMetrics
 from deploy.remediation.metrics import RemediationMetrics
 from fleet.sizes.histogram import SizeBuckets
 from placement.request import PlacementRequest
@@ -40,8 +41,7 @@ pytestmark = pytest.mark.prometheus
 
 # As Grafana would fill them in, where Prometheus sets no namespace.
 VARIABLES = {"$namespace": "", "$target": ".*", "$row": ".*", "$job": ".*", "$__rate_interval": "1m", "$__range": "1h"}
-# Nothing is written to a target here, and a wait of 40 s is too long.
-WITHOUT_SAMPLES = {"Writes", "Forecast coverage"}
+WITHOUT_SAMPLES = {"Forecast coverage"}  # a wait of 40 s is too long
 SCRAPED_EVERY = "2s"  # a scrape that takes longer makes every gauge of its process stale until the next one
 
 SLOWER = {"rating_w": 60_000.0, "period_s": 2.0}  # forecasts are 20 periods ahead: 40 s
@@ -52,12 +52,12 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
     """Provide Prometheus after a few scrapes of a service and a controller that have each done something."""
     server = start_server(sqlite_url, "--no-controller")
     controller_address = f"{LOOPBACK}:{free_ports(1)[0]}"
-    guard_address, router_address, remediation_address = (f"{LOOPBACK}:{port}" for port in free_ports(3))
+    guard_address, router_address, ray_address = (f"{LOOPBACK}:{port}" for port in free_ports(3))
     with ExitStack() as running:
         running.enter_context(_controller(server, controller_address, tmp_path))
         running.enter_context(_guard(server, guard_address, tmp_path))
         running.enter_context(router(LOOPBACK, int(router_address.split(":")[1])))
-        running.enter_context(_remediation(remediation_address))
+        running.enter_context(_controllers_on_ray(ray_address))
         client = running.enter_context(server.client())
         _use(client)
         with Client(server.url) as stranger, pytest.raises(UnauthorizedError):
@@ -66,7 +66,7 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
         monitor_address = f"{LOOPBACK}:{free_ports(1)[0]}"
         running.enter_context(_monitor(monitor_address, tmp_path))
         addresses |= {"fault-monitor": monitor_address}
-        addresses |= {"guard": guard_address, "router": router_address, "remediation": remediation_address}
+        addresses |= {"guard": guard_address, "router": router_address, "on-ray": ray_address}
         prometheus.configure(
             {
                 "global": {"scrape_interval": SCRAPED_EVERY, "scrape_timeout": SCRAPED_EVERY},
@@ -149,11 +149,12 @@ def _guard(server: Server, address: str, directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _remediation(address: str) -> Iterator[None]:
-    """Serve the metrics of a remediation controller after one reconcile, without actions."""
+def _controllers_on_ray(address: str) -> Iterator[None]:
+    """Serve the metrics of a remediation controller after one reconcile, and of a controller that wrote to a target."""
     host, port = address.split(":")
-    registry = CollectorRegistry()
-    RemediationMetrics(registry).count_reconcile(ok=True, duration_s=0.1, at=datetime.now(UTC))
+    registry, now = CollectorRegistry(), datetime.now(UTC)
+    RemediationMetrics(registry).count_reconcile(ok=True, duration_s=0.1, at=now)
+    ControllerMetrics(registry).wrote(target="chat", kind="scale")
     with served_metrics(host, int(port), registry):
         yield
 
