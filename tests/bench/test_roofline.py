@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.roofline import Coefficients, Replica, highest_rate, steady_state
@@ -70,7 +70,6 @@ class TestRoofline:
 
 
 class TestHighestRate:
-    @settings(max_examples=60, deadline=None)
     @given(TOKENS, TOKENS, st.floats(5, 500), st.floats(1.0, 3.0))
     def test_a_looser_slo_never_lowers_it(
         self, input_tokens: int, output_tokens: int, tpot_ms: float, factor: float
@@ -84,7 +83,6 @@ class TestHighestRate:
         )
         assert loose >= tight * (1 - 1e-9)
 
-    @settings(max_examples=60, deadline=None)
     @given(TOKENS, TOKENS, st.integers(1, 255))
     def test_a_larger_batch_raises_rate_and_latencies(self, input_tokens: int, output_tokens: int, batch: int) -> None:
         replica = Replica(model("Mixtral-8x7B"), gpu("H200-SXM"), 2)
@@ -100,7 +98,6 @@ class TestHighestRate:
         ):
             assert after >= before * (1 - 1e-9)
 
-    @settings(max_examples=60, deadline=None)
     @given(TOKENS, TOKENS, st.floats(5, 200), st.floats(50, 5000), st.floats(1000, 100_000))
     def test_its_batch_holds_every_limit_and_one_more_request_breaks_one(
         self, input_tokens: int, output_tokens: int, tpot_ms: float, ttft_ms: float, e2e_ms: float

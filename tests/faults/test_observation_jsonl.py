@@ -4,7 +4,7 @@ import json
 from typing import Any, get_args, get_type_hints
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.observation_jsonl import KINDS, MAX_COUNT, from_line, to_line
@@ -45,7 +45,6 @@ anything = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(observations)
 def test_a_line_gives_back_what_went_in(observation: Observation) -> None:
     line = to_line(observation)
@@ -57,7 +56,6 @@ def test_a_line_gives_back_what_went_in(observation: Observation) -> None:
     assert "\n" not in line
 
 
-@settings(max_examples=40, deadline=None)
 @given(anything)
 def test_any_json_is_an_observation_or_a_value_error(found: Any) -> None:
     try:
@@ -67,7 +65,6 @@ def test_any_json_is_an_observation_or_a_value_error(found: Any) -> None:
     assert from_line(to_line(back)) == back
 
 
-@settings(max_examples=40, deadline=None)
 @given(observations, st.data())
 def test_a_line_cut_off_is_a_value_error(observation: Observation, data: st.DataObject) -> None:
     line = to_line(observation)

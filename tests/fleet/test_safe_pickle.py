@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.safe_pickle import PickleError, UnsafePickleError, read_pickle
@@ -43,7 +43,6 @@ class Calls:
         return os.mkdir, (str(self.path),)
 
 
-@settings(max_examples=30, deadline=None)
 @given(plain, st.integers(3, pickle.HIGHEST_PROTOCOL))
 def test_plain_data_comes_back_as_it_was(value: Any, protocol: int) -> None:
     assert read_pickle(pickle.dumps(value, protocol=protocol)) == value
@@ -55,7 +54,6 @@ def test_protocol_2_has_no_opcode_for_bytes() -> None:
         read_pickle(pickle.dumps(b"bytes", protocol=2))
 
 
-@settings(max_examples=30, deadline=None)
 @given(plain, st.integers(2, pickle.HIGHEST_PROTOCOL), st.data())
 def test_a_pickle_that_was_cut_off_is_refused(value: Any, protocol: int, data: st.DataObject) -> None:
     whole = pickle.dumps(value, protocol=protocol)
@@ -65,7 +63,6 @@ def test_a_pickle_that_was_cut_off_is_refused(value: Any, protocol: int, data: s
         read_pickle(cut)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=400))
 def test_any_bytes_are_plain_data_or_refused(data: bytes) -> None:
     try:
@@ -75,7 +72,6 @@ def test_any_bytes_are_plain_data_or_refused(data: bytes) -> None:
     assert isinstance(found, str | int | float | bytes | tuple | list | dict | type(None))
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.data(), plain)
 def test_damaged_pickles_are_plain_data_or_refused(data: st.DataObject, value: Any) -> None:
     damaged = bytearray(pickle.dumps(value, protocol=2))

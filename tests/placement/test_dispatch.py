@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.arrays import Floats, Ints
@@ -52,7 +52,6 @@ def placed(draw: st.DrawFn) -> tuple[Ints, Floats, Layout]:
     return rng.permuted(rows, axis=1), rng.uniform(0.1, 100, (2, experts)), layout
 
 
-@settings(max_examples=150, deadline=None)
 @given(placed(), st.sampled_from(Dispatch))
 def test_compiled_rules_equal_the_plain_ones(case: tuple[Ints, Floats, Layout], rule: Dispatch) -> None:
     expert_of_slot, tokens, layout = case
@@ -60,7 +59,6 @@ def test_compiled_rules_equal_the_plain_ones(case: tuple[Ints, Floats, Layout], 
     assert found == pytest.approx(plain_loads(expert_of_slot, tokens, layout, rule))
 
 
-@settings(max_examples=80, deadline=None)
 @given(placed(), st.sampled_from(Dispatch))
 def test_no_token_is_lost(case: tuple[Ints, Floats, Layout], rule: Dispatch) -> None:
     expert_of_slot, tokens, layout = case

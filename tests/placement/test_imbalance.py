@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.dispatch import Dispatch
@@ -35,7 +35,6 @@ def test_the_rule_makes_the_difference() -> None:
     assert imbalance(rows, tokens, layout=layout, rule=Dispatch.NEAREST).mean == 1.5
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(Dispatch), st.floats(1e-3, 1e3))
 def test_it_is_at_least_one_and_independent_of_units(seed: int, rule: Dispatch, factor: float) -> None:
     rng = np.random.default_rng(seed)

@@ -43,7 +43,6 @@ def small(draw: st.DrawFn) -> tuple[Floats, Layout]:
     return np.array(draw(st.lists(row, min_size=1, max_size=2)), dtype=np.float64), layout
 
 
-@settings(max_examples=25, deadline=None)
 @given(case=small(), rule=st.sampled_from([Dispatch.EQUAL, Dispatch.HASH]))
 def test_exact_is_the_best_of_all_placements(case: tuple[Floats, Layout], rule: Dispatch) -> None:
     tokens, layout = case
@@ -58,7 +57,7 @@ def test_exact_is_the_best_of_all_placements(case: tuple[Floats, Layout], rule: 
     assert 0 <= found.gap <= SOLVER_TOLERANCE
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.lists(st.integers(1, 1000), min_size=8, max_size=8), st.sampled_from([(8, 4), (12, 6), (16, 8)]))
 def test_exact_and_auto_are_never_worse_than_the_search(tokens: list[int], size: tuple[int, int]) -> None:
     layout = Layout.even(slots=size[0], gpus=size[1], nodes=1)

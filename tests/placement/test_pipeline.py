@@ -71,7 +71,6 @@ def questions(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=40, deadline=None)
 @given(questions())
 def test_every_problem_gets_a_placement_above_its_bound(asked: dict[str, Any]) -> None:
     found = placed(PlacementProblem(**asked))
@@ -84,7 +83,7 @@ def test_every_problem_gets_a_placement_above_its_bound(asked: dict[str, Any]) -
     assert found.layout.slots_of_gpu.tolist() == layout.slots_of_gpu.tolist()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(questions(), st.integers(0, 20), st.integers(0, 999))
 def test_moving_keeps_to_max_moves_and_never_makes_it_worse(asked: dict[str, Any], moves: int, seed: int) -> None:
     now = placed(PlacementProblem(**asked)).expert_of_slot

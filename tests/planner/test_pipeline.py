@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given as drawn
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from fleet.documents import parse_document, read_model
@@ -59,7 +58,6 @@ class TestGivenOptions:
         assert highs.cost_usd_per_h == cbc.cost_usd_per_h
         assert (highs.solver, cbc.solver) == (Solver.HIGHS, Solver.CBC)
 
-    @settings(max_examples=30, deadline=None)
     @drawn(
         st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any),
         st.floats(0, 200),

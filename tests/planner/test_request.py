@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 from hypothesis import given as drawn
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from fleet.documents import parse_document, read_model
@@ -176,7 +175,6 @@ def test_buckets_are_named_after_their_edges_row_by_row() -> None:
         ),
     )
 )
-@settings(deadline=None)
 def test_nonsense_is_refused_and_never_crashes(nonsense: Any) -> None:
     with pytest.raises(DocumentError):
         read_model(parse_document(yaml.safe_dump({"workloads": nonsense}), name="request"), PlanRequest)

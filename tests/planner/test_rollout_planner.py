@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fleet.solvers import SolverError
@@ -43,7 +43,6 @@ def counts(width: int) -> st.SearchStrategy[tuple[int, ...]]:
 
 
 class TestMakeBeforeBreak:
-    @settings(max_examples=60, deadline=None)
     @given(st.data())
     def test_at_every_prefix_the_running_replicas_serve(self, data: st.DataObject) -> None:
         problem = data.draw(mix_problems(most_units=None) | mix_problems(most_units=6))
@@ -58,7 +57,6 @@ class TestMakeBeforeBreak:
         if plan.possible:
             assert (plan.steps[-1].running if plan.steps else current) == target
 
-    @settings(max_examples=60, deadline=None)
     @given(st.data())
     def test_nothing_stops_before_its_requests_are_elsewhere(self, data: st.DataObject) -> None:
         problem = data.draw(mix_problems(most_units=None))
@@ -68,7 +66,6 @@ class TestMakeBeforeBreak:
             if step.action is Action.STOP:
                 assert before.action is Action.ROUTE
 
-    @settings(max_examples=40, deadline=None)
     @given(st.data())
     def test_without_limits_every_start_precedes_every_stop(self, data: st.DataObject) -> None:
         problem = data.draw(mix_problems(most_units=None))
@@ -77,7 +74,6 @@ class TestMakeBeforeBreak:
         kinds = [step.action for step in moved(problem, current, target).steps]
         assert kinds == sorted(kinds, key=[Action.START, Action.ROUTE, Action.STOP].index)
 
-    @settings(max_examples=40, deadline=None)
     @given(st.data())
     def test_the_stock_is_never_exceeded(self, data: st.DataObject) -> None:
         problem = data.draw(mix_problems(most_units=4))
@@ -88,7 +84,8 @@ class TestMakeBeforeBreak:
                     sum(option.slots * n for option, n in zip(problem.options, row, strict=True) if option.supply == f)
                     for row in (step.running, current)
                 )
-                assert used <= max(supply.slots * (supply.available or 0), held)
+                held_units = -(-held // supply.slots)  # a unit that runs now has room for more replicas
+                assert used <= supply.slots * max(supply.available or 0, held_units)
 
 
 class TestWaves:
@@ -152,7 +149,6 @@ class TestWhatItTakes:
 
 
 class TestServing:
-    @settings(max_examples=80, deadline=None)
     @given(st.data())
     def test_agrees_with_routing(self, data: st.DataObject) -> None:
         problem = data.draw(mix_problems(most_units=None))

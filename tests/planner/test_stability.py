@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.solvers import Limits, Solver
@@ -80,7 +80,6 @@ class TestGrowing:
         assert (decision.running, decision.moved) == ((1, 1), False)
         assert "no mix within the limits does" in decision.reason
 
-    @settings(max_examples=25, deadline=None)
     @given(mix_problems(most_units=None), st.data())
     def test_after_each_window_its_load_is_held_wherever_that_can_be(
         self, problem: MixProblem, data: st.DataObject

@@ -267,7 +267,7 @@ SCALARS = st.one_of(
 
 
 @pytest.mark.parametrize("kind", sorted(set(CHECKED) - {"target"}))  # a target that is right would be sent
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_stands_in_a_field_it_is_taken_or_told(kind: str, data: st.DataObject, path: Path, cli: Cli) -> None:
     words = re.split(r"(?<=[:\[,{ ])([\w./-]+)(?=[\s,}\]]|$)", RIGHT[kind])

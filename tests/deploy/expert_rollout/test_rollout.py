@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.expert_rollout.rollout import DeploymentState, Done, Refused, Wait, Write, next_move, roll_back_move
@@ -226,7 +226,6 @@ async def happen(found: ReplicaGroup, event: str, value: int) -> None:
     await found.look()
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     events=EVENTS,
     refusing=st.sampled_from([None, "check", "load"]),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.telemetry.batch_codec import COLUMNS, Base, BaseMissingError, Batch, WireError, decode, encode
@@ -36,7 +36,6 @@ def sent(
     return batch, ours, theirs
 
 
-@settings(deadline=None)
 @given(st.lists(looks(), min_size=1, max_size=3))
 def test_both_ends_hold_the_same_after_any_batches(batches: list[list[Sample]]) -> None:
     held: Base | None = None
@@ -129,7 +128,6 @@ def test_a_batch_on_one_that_is_not_held_says_so() -> None:
         decode(body, held_of=lambda _node, _session: held._replace(number=3))
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_refused(body: bytes) -> None:
     with pytest.raises(WireError):
@@ -155,7 +153,6 @@ odd = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.sampled_from(sorted(WHOLE)), odd)
 def test_any_value_in_any_field_is_read_or_refused(key: str, value: Any) -> None:
     body = zlib.compress(json.dumps(WHOLE | {key: value}).encode())
@@ -165,7 +162,6 @@ def test_any_value_in_any_field_is_read_or_refused(key: str, value: Any) -> None
         return
 
 
-@settings(deadline=None)
 @given(st.lists(odd, max_size=3), st.lists(st.integers(-5, 5), max_size=3))
 def test_any_looks_are_read_or_refused(poll: list[Any], offsets_ms: list[int]) -> None:
     for said in (poll, [offsets_ms, *poll[:2]], [offsets_ms, "AQE=", *poll[:1]]):

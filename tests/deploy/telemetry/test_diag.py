@@ -3,7 +3,7 @@
 from functools import reduce
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.telemetry.diag import DumpReader, Sample, samples
@@ -54,7 +54,6 @@ def as_told(sample: Sample) -> dict[int, Socket]:
     return {peer: Socket(*row) for peer, row in rows}
 
 
-@settings(deadline=None)
 @given(st.lists(reported, max_size=5), st.lists(st.booleans(), min_size=5, max_size=5))
 def test_every_field_of_every_socket(everything: list[Told], marked: list[bool]) -> None:
     mark = attribute(15, b"\1\2\3\4")
@@ -64,7 +63,6 @@ def test_every_field_of_every_socket(everything: list[Told], marked: list[bool])
     assert as_told(seen(dump)) == expected(everything)
 
 
-@settings(deadline=None)
 @given(st.lists(reported, max_size=4))
 def test_ignored_ports_count_at_either_end(everything: list[Told]) -> None:
     dump = b"".join(map(message, everything))
@@ -91,7 +89,6 @@ def test_the_count_of_another_timer_is_no_retransmission() -> None:
     assert as_told(seen(message(Told("10.0.0.1", values, timer=4))))[0].timer_retransmits == 0
 
 
-@settings(deadline=None)
 @given(st.lists(reported, min_size=1, max_size=4), st.data())
 def test_a_dump_that_is_cut_or_overwritten_never_raises(everything: list[Told], data: st.DataObject) -> None:
     dump = bytearray(b"".join(map(message, everything)))
@@ -101,7 +98,6 @@ def test_a_dump_that_is_cut_or_overwritten_never_raises(everything: list[Told], 
     assert len(seen(cut).peers) <= len(PEERS.node_of)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=600))
 def test_any_bytes_at_all(dump: bytes) -> None:
     assert seen(dump).rows.shape[1] == len(Socket._fields)

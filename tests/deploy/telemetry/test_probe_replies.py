@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.telemetry.peers import Peers
@@ -236,7 +236,6 @@ words = st.builds(
 addresses = st.sampled_from([*ADDRESSES, "10.9.9.9"])
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(words | st.binary(max_size=80) | words.map(lambda reply: reply[:-1]), addresses), max_size=6))
 def test_whatever_comes_nothing_raises_and_nothing_untrue_is_told(messages: list[tuple[bytes, str]]) -> None:
     tally = ParseErrors()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.fabric import NOWHERE, Fabric, Window
@@ -28,7 +28,6 @@ def fabrics(draw: st.DrawFn) -> Fabric:
     return Fabric(source, target, rng.integers(KINDS, size=edges), up, down, np.arange(nodes * ports) // ports, leaf)
 
 
-@settings(deadline=None)  # what is compiled is loaded by the first example
 @given(fabrics(), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.3, 0.9, 1.0]))
 def test_scores_are_the_weighted_sums_over_the_edges_of_each_entity(fabric: Fabric, seed: int, silent: float) -> None:
     rng = np.random.default_rng(seed)
@@ -65,7 +64,6 @@ def test_nothing_of_the_room_is_kept_in_a_state() -> None:
         np.testing.assert_array_equal(before, after)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-10.0, 10.0) | st.just(float("nan")), max_size=80), st.integers(0, 2**32 - 1))
 def test_medians_are_medians(values: list[float], seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -3,7 +3,7 @@
 from collections import Counter
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.path_planning.colouring import Colouring
@@ -11,7 +11,6 @@ from faults.path_planning.colouring import Colouring
 GRAPHS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=40)
 
 
-@settings(max_examples=40, deadline=None)
 @given(GRAPHS)
 def test_the_maximum_degree_suffices(edges: list[tuple[int, int]]) -> None:
     degree = max((count for side in (0, 1) for count in Counter(edge[side] for edge in edges).values()), default=0)
@@ -22,7 +21,6 @@ def test_the_maximum_degree_suffices(edges: list[tuple[int, int]]) -> None:
     _no_vertex_sees_a_colour_twice(found)
 
 
-@settings(max_examples=40, deadline=None)
 @given(GRAPHS, st.lists(st.sets(st.integers(0, 7), max_size=8), min_size=14, max_size=14))
 def test_a_vertex_has_only_its_own_colours(edges: list[tuple[int, int]], has: list[set[int]]) -> None:
     left = {vertex: sorted(has[vertex]) for vertex in range(7)}
@@ -34,7 +32,6 @@ def test_a_vertex_has_only_its_own_colours(edges: list[tuple[int, int]], has: li
     _no_vertex_sees_a_colour_twice(found)
 
 
-@settings(max_examples=60, deadline=None)
 @given(GRAPHS, st.lists(st.sets(st.integers(0, 7), max_size=8), min_size=14, max_size=14), st.randoms())
 def test_a_swapped_chain_leaves_a_proper_colouring(
     edges: list[tuple[int, int]], has: list[set[int]], rng: Random

@@ -36,7 +36,7 @@ def check_paths(plan: Plan) -> None:
     assert all(gb_per_s == pytest.approx(plan.traffic.flows[flow].gb_per_s) for flow, gb_per_s in carried.items())
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     pods=st.integers(1, 3),
     width=st.integers(2, 4),
@@ -115,7 +115,7 @@ def test_a_job_that_allows_no_split_gets_whole_flows() -> None:
     assert planned(plan).greatest == pytest.approx(2.0)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 1000))
 def test_both_ports_of_a_bonded_nic_carry_the_same(seed: int) -> None:
     traffic = job(tree(pods=2, width=4, hosts=4, ports=2), seed=seed, bonds=[[0, 1]])
@@ -159,7 +159,7 @@ def test_ports_of_unlike_numbers_are_paired_evenly() -> None:
     assert traffic.ports(flow) == len(set(traffic.port_pairs(flow))) == 6
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 1000), share=st.sampled_from([0.0, 0.1, 0.2]))
 def test_the_linear_program_proves_no_less_than_the_cuts_and_no_more_than_a_plan(seed: int, share: float) -> None:
     traffic = killed(job(tree(pods=2, width=4, hosts=4), seed=seed, most_connections=4), share, seed)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.path_planning.colouring import Colouring
@@ -23,7 +23,6 @@ def excess(found: Colouring[int], onward: list[bool], room: dict[tuple[int, int]
     return sum(max(0, count - room[place]) for place, count in load.items())
 
 
-@settings(max_examples=80, deadline=None)
 @given(GRAPHS, st.lists(st.integers(0, 4), min_size=16, max_size=16))
 def test_no_excess_rises_and_no_flow_loses_its_colour(edges: list[tuple[int, int]], rooms: list[int]) -> None:
     slots = {leaf: range(PLANES) for leaf in range(8)}

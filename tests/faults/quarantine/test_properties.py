@@ -139,4 +139,4 @@ class AnyFleet(RuleBasedStateMachine):
 
 
 TestAnyFleet = AnyFleet.TestCase
-TestAnyFleet.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAnyFleet.settings = settings(stateful_step_count=40)

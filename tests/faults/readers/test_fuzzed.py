@@ -162,7 +162,6 @@ def test_good_files_have_no_violation() -> None:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-@settings(max_examples=25, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_damaged_files_give_observations_or_counts(name: str, chance: random.Random) -> None:
     source = SOURCES[name]
@@ -179,14 +178,13 @@ def test_damaged_files_give_observations_or_counts(name: str, chance: random.Ran
     assert all(len(kind) < 200 for kind in tally.counts())
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.binary(max_size=300))
 def test_any_bytes_at_all(data: bytes) -> None:
     for source in SOURCES.values():
         assert all(isinstance(observation, Observation) for observation in source.read(data, ParseErrors()))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.randoms(use_true_random=False))
 def test_a_damaged_folder_is_read_or_counted(chance: random.Random) -> None:
     files = made.folder()

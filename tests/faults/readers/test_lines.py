@@ -4,7 +4,7 @@ import tracemalloc
 from collections.abc import Iterator
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.readers.lines import TOO_LONG, Splitter, split_lines
@@ -55,7 +55,6 @@ def test_an_endless_line_costs_no_more_than_the_limit() -> None:
     assert peak_bytes < 16 << 20
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=10), st.integers(1, 40))
 def test_chunks_may_be_cut_anywhere(data: bytes, cuts: list[int], max_bytes: int) -> None:
     job_map = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]

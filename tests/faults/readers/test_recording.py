@@ -256,7 +256,7 @@ def test_what_was_written_twice_is_told_once() -> None:
     assert again.malformed == {"any: written twice": 20}
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_lines_does_not_matter(chance: random.Random) -> None:
     def shuffled(data: bytes) -> bytes:
@@ -272,7 +272,7 @@ def test_the_order_of_lines_does_not_matter(chance: random.Random) -> None:
     assert read(mixed) == read(files)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.integers(1, 5000))
 def test_files_may_come_in_chunks_of_any_size(size: int) -> None:
     def chunks(data: bytes) -> Iterable[bytes]:

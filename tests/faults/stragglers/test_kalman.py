@@ -4,7 +4,7 @@ from math import exp, log, sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from faults.fabric import Floats
@@ -63,7 +63,6 @@ def gaussian(values: Floats, matrix: Floats) -> float:
     return -0.5 * float(values @ np.linalg.solve(matrix, values)) - 0.5 * float(np.linalg.slogdet(matrix)[1])
 
 
-@settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 10_000), windows=st.integers(2, 40), wander=st.floats(0.0005, 0.01))
 def test_surprises_are_the_whole_likelihood(seed: int, windows: int, wander: float) -> None:
     """Whitened one by one they say what the joint distribution of all windows says; some are not heard."""

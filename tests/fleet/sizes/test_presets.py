@@ -49,7 +49,6 @@ class TestMixture:
             share = cell_shares([part], input_edges=(np.exp(6), inf), output_edges=(np.exp(3), inf))[0, 0]
             assert share == pytest.approx(0.25 + np.arcsin(r) / (2 * np.pi), abs=1e-9)
 
-    @settings(max_examples=25, deadline=None)
     @given(st.lists(components, min_size=1, max_size=3), edges, edges)
     def test_samples_fall_into_cells_as_the_integral(
         self, parts: list[Component], input_edges: list[int], output_edges: list[int]
@@ -66,7 +65,6 @@ class TestMixture:
         )
         assert counted / count == pytest.approx(shares, abs=5 * np.sqrt(0.25 / count))
 
-    @settings(max_examples=25, deadline=None)
     @given(st.lists(components, min_size=1, max_size=3), edges, edges)
     def test_finer_edges_split_cells_and_lose_nothing(
         self, parts: list[Component], input_edges: list[int], output_edges: list[int]
@@ -120,7 +118,7 @@ class TestPresets:
 
     @pytest.mark.parametrize("name", NAMES)
     @given(edges, edges)
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=10)
     def test_any_edges_give_a_histogram_of_all_requests(
         self, name: str, input_edges: list[int], output_edges: list[int]
     ) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numba import njit
 
@@ -40,7 +40,6 @@ def counted() -> Counted:
     slots_of_gpu=st.lists(st.integers(1, 3), min_size=1, max_size=4),
     loads=st.lists(st.integers(1, 100), min_size=1, max_size=5),
 )
-@settings(deadline=None)
 def test_the_hottest_copy_is_the_coldest_possible(counted: Counted, slots_of_gpu: list[int], loads: list[int]) -> None:
     tokens = np.array(loads, dtype=np.float64)
     assume(max(slots_of_gpu) <= len(loads) <= sum(slots_of_gpu))

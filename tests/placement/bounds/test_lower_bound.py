@@ -3,7 +3,7 @@
 import numpy as np
 import pulp
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.expert_loads import synthetic
@@ -35,7 +35,6 @@ def small_cases(draw: st.DrawFn) -> tuple[Layout, np.ndarray]:
     return layout, np.array(tokens, dtype=np.float64)
 
 
-@settings(max_examples=60, deadline=None)
 @given(small_cases(), st.sampled_from(Dispatch))
 def test_no_legal_placement_is_below_it(case: tuple[Layout, np.ndarray], rule: Dispatch) -> None:
     layout, tokens = case
@@ -43,7 +42,6 @@ def test_no_legal_placement_is_below_it(case: tuple[Layout, np.ndarray], rule: D
     assert 1.0 <= bound <= optimum(tokens, layout=layout, rule=rule) + ROUNDING
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 99), min_size=4, max_size=6), st.integers(0, 2))
 def test_pairing_holds_with_gpus_of_one_slot_too(tokens: list[int], singles: int) -> None:
     layout = Layout.of(node_of_gpu=[0] * 4, slots_of_gpu=[1] * singles + [2] * (4 - singles))

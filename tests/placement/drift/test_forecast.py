@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.documents import RuleError
@@ -28,7 +28,6 @@ def _scattering(windows: int, *, seed: int = 0) -> Floats:
     return np.exp(rng.standard_normal((LAYERS, EXPERTS)) + 0.3 * rng.standard_normal((windows, LAYERS, EXPERTS))) * 1e4
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 4))
 def test_is_loads_like_those_given(seed: int, windows: int, ahead: int) -> None:
     rng = np.random.default_rng(seed)

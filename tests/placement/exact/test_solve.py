@@ -83,7 +83,6 @@ def cases(draw: st.DrawFn) -> tuple[Floats, Layout]:
 
 
 @given(case=cases(), solver=st.sampled_from(list(Solver)))
-@settings(max_examples=30, deadline=None)
 def test_the_result_is_the_best_of_all_placements(case: tuple[Floats, Layout], solver: Solver) -> None:
     tokens, layout = case
     found = solved(tokens, layout=layout, limits=LIMITS, solver=solver, start=any_placement(tokens, layout))
@@ -98,7 +97,7 @@ def test_the_result_is_the_best_of_all_placements(case: tuple[Floats, Layout], s
 
 
 @given(case=cases())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_both_formulations_agree(case: tuple[Floats, Layout]) -> None:
     tokens, layout = case
     layer_case = case_of(tokens, layout)
@@ -114,7 +113,6 @@ def test_both_formulations_agree(case: tuple[Floats, Layout]) -> None:
 
 
 @given(case=cases(), ceiling=st.floats(1.0, 2.0))
-@settings(max_examples=30, deadline=None)
 def test_no_pattern_of_a_placement_under_the_ceiling_is_missing(case: tuple[Floats, Layout], ceiling: float) -> None:
     tokens, layout = case
     layer_case = case_of(tokens, layout)
@@ -138,7 +136,7 @@ def test_no_pattern_of_a_placement_under_the_ceiling_is_missing(case: tuple[Floa
     tokens=st.lists(st.integers(1, 1000), min_size=8, max_size=8),
     size=st.sampled_from([(8, 4), (12, 6), (16, 8)]),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_the_result_and_the_bound_are_never_worse_than_those_of_the_search(
     tokens: list[int], size: tuple[int, int]
 ) -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.eplb import eplb_global
@@ -28,14 +28,12 @@ def uneven(tokens: Floats, layout: Layout) -> Floats:
     return imbalance(slots, tokens, layout=layout).per_layer
 
 
-@settings(max_examples=60, deadline=None)
 @given(small_cases())
 def test_it_finds_the_optimum_of_small_layers(case: tuple[Layout, np.ndarray]) -> None:
     layout, tokens = case
     assert uneven(tokens[np.newaxis], layout)[0] <= optimum(tokens, layout=layout) * NEARLY
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 99), min_size=3, max_size=6), st.integers(3, 4))
 def test_it_finds_the_optimum_of_small_pairings(tokens: list[int], gpus: int) -> None:
     layout = Layout.even(slots=2 * gpus, gpus=gpus, nodes=1)

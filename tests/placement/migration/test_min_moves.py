@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.documents import RuleError
@@ -46,7 +46,6 @@ def test_is_the_minimum_on_layers_small_enough_for_exhaustive_search(layout: Lay
     assert asked >= 8
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.floats(1.0, 1.4), st.sampled_from(RULES), st.none() | st.integers(0, 30))
 def test_is_legal_and_never_less_even(seed: int, ceiling: float, rule: Dispatch, max_moves: int | None) -> None:
     rng = np.random.default_rng(seed)

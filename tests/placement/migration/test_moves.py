@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.arrays import Floats, Ints
@@ -22,7 +22,6 @@ UNLIKE = Layout.of(node_of_gpu=[0, 0, 1, 1, 2, 2], slots_of_gpu=[3, 2, 3, 2, 2, 
 SIX = Layout.even(slots=24, gpus=6, nodes=3)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 6))
 def test_assignment_is_the_cheapest_of_all_permutations(seed: int, n: int) -> None:
     costs = np.random.default_rng(seed).integers(0, 20, size=(3, n, n)).astype(np.float64)
@@ -53,7 +52,6 @@ def test_a_renumbered_plan_moves_nothing() -> None:
     assert relabelled(plan, current, layout=SIX).tolist() == current.tolist()
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([SIX, UNLIKE]), st.sampled_from([Dispatch.EQUAL, Dispatch.NEAREST]))
 def test_keeps_the_plan_equivalent(seed: int, layout: Layout, rule: Dispatch) -> None:
     rng = np.random.default_rng(seed)
@@ -69,7 +67,6 @@ def test_keeps_the_plan_equivalent(seed: int, layout: Layout, rule: Dispatch) ->
         assert _together(found, layout) == _together(plan, layout)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6))
 def test_what_stays_on_a_gpu_keeps_its_slot(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.documents import RuleError
@@ -39,7 +39,6 @@ def _walked(before: Ints, after: Ints, schedule: Schedule) -> list[tuple[Ints, B
     return seen
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 6))
 def test_reaches_the_target_through_legal_placements(seed: int, copies: int) -> None:
     rng = np.random.default_rng(seed)
@@ -56,7 +55,6 @@ def test_reaches_the_target_through_legal_placements(seed: int, copies: int) -> 
     assert schedule.moved_bytes == moved_copies(before, after, layout=LAYOUT) * EXPERT_BYTES
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6))
 def test_copies_come_from_live_ones_and_no_expert_is_ever_away(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -71,7 +69,6 @@ def test_copies_come_from_live_ones_and_no_expert_is_ever_away(seed: int) -> Non
         assert batch.beside == bool(away)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.floats(1, 100), st.floats(1, 100), st.floats(0.05, 1))
 def test_no_link_carries_more_than_its_share(seed: int, gpu_gb: float, node_gb: float, share: float) -> None:
     rng = np.random.default_rng(seed)

@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.expert_loads import synthetic
@@ -107,7 +107,6 @@ def on_one_node(expert_of_slot: Ints, layout: Layout, *, experts: int) -> int:
     return found
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_no_node_has_two_copies_that_need_not_share_it(data: st.DataObject) -> None:
     """Whatever the loads, from slots for one copy each to slots for one on every node, with a start and without."""
@@ -142,7 +141,6 @@ def test_slow_gpus_get_less() -> None:
     assert nearest(balanced_nearest(tokens, layout=layout), tokens, layout) <= 1.01
 
 
-@settings(max_examples=60, deadline=None)
 @given(problems())
 def test_every_plan_is_legal_and_repeatable(problem: tuple[Floats, Layout]) -> None:
     tokens, layout = problem
@@ -151,7 +149,6 @@ def test_every_plan_is_legal_and_repeatable(problem: tuple[Floats, Layout]) -> N
     assert (found == balanced_nearest(tokens, layout=layout)).all()
 
 
-@settings(max_examples=60, deadline=None)
 @given(problems(), problems())
 def test_a_start_is_never_made_worse(problem: tuple[Floats, Layout], other: tuple[Floats, Layout]) -> None:
     tokens, layout = problem

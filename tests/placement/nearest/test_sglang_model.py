@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.expert_loads import synthetic
@@ -40,7 +40,6 @@ def maps(draw: st.DrawFn) -> tuple[Ints, int, Layout]:
     return balanced_nearest(tokens, layout=layout), experts, layout
 
 
-@settings(max_examples=80, deadline=None)
 @given(maps())
 def test_choices_are_those_of_the_plain_rule(case: tuple[Ints, int, Layout]) -> None:
     expert_of_slot, experts, layout = case
@@ -80,7 +79,6 @@ def test_dense_layers_are_those_that_the_file_holds() -> None:
     assert (found == choices(loaded, experts=16, layout=layout)[[1, 3]]).all()
 
 
-@settings(max_examples=40, deadline=None)
 @given(maps())
 def test_no_token_is_lost(case: tuple[Ints, int, Layout]) -> None:
     expert_of_slot, experts, layout = case
@@ -127,7 +125,6 @@ def test_a_plan_with_draws_is_balanced_in_whole_numbers() -> None:
     assert engine_imbalance(found, tokens, layout=layout, layers=DEEPSEEK_ROWS).mean < 1 + (before - 1) / 2
 
 
-@settings(max_examples=40, deadline=None)
 @given(maps())
 def test_balanced_maps_are_legal_and_never_worse(case: tuple[Ints, int, Layout]) -> None:
     expert_of_slot, experts, layout = case

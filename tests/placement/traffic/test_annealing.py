@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numba import njit
 
@@ -75,7 +75,6 @@ def shares(home: Ints, nodes: int) -> Floats:
     return found
 
 
-@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 1000), nodes=st.integers(2, 5), rule=st.sampled_from(Dispatch))
 def test_changes_equal_those_of_a_full_count(seed: int, nodes: int, rule: Dispatch) -> None:
     rng = np.random.default_rng(seed)

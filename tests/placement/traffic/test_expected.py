@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.documents import RuleError
@@ -42,7 +42,6 @@ def expected(case: Instance, rule: Dispatch, cost: Floats) -> Floats:
     )
 
 
-@settings(max_examples=25, deadline=None)
 @given(case=instances())
 def test_is_the_mean_over_all_choices(case: Instance) -> None:
     cost = 1.0 - np.eye(case.layout.nodes)
@@ -60,7 +59,6 @@ def hashed(row: Ints, token: Ints, layout: Layout, cost: Floats) -> float:
     return float(np.mean(sent))
 
 
-@settings(max_examples=25, deadline=None)
 @given(case=instances(), seed=st.integers(0, 1000))
 def test_by_hash_one_number_selects_all_copies_of_a_token(case: Instance, seed: int) -> None:
     nodes = case.layout.nodes

@@ -23,7 +23,7 @@ RULES = (Dispatch.EQUAL, Dispatch.NEAREST)
 TINY = 1e-9
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(case=instances())
 def test_is_a_placement_no_worse_than_its_start(case: Instance) -> None:
     for rule in RULES:
@@ -50,7 +50,6 @@ def plain_loads(row: Ints, tokens: Floats, layout: Layout) -> Floats:
     return loads
 
 
-@settings(max_examples=25, deadline=None)
 @given(case=instances(), ceiling=st.sampled_from([1.0, 1.05, 1.3, 2.0]))
 def test_under_nearest_copies_lie_on_different_nodes_and_plainer_readings_agree(case: Instance, ceiling: float) -> None:
     layout, experts = case.layout, case.tokens.shape[1]
@@ -141,7 +140,7 @@ def test_tokens_to_a_dear_node_are_fewer() -> None:
     assert sum(after) < 0.8 * sum(before)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(case=instances(), seed=st.integers(0, 1000))
 def test_with_costs_no_dearer_than_the_start_nor_than_without(case: Instance, seed: int) -> None:
     layout, rng = case.layout, np.random.default_rng(seed)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.roofline import Replica, steady_state
@@ -75,7 +75,6 @@ class TestSizes:
         assert [part.flops for part in replayed] == pytest.approx([part.flops * 10 / 15 for part in steady])
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 2000)), min_size=1, max_size=20))
 def test_the_mean_of_requests_is_the_mean_of_their_work(rows: list[tuple[int, int]]) -> None:
     inputs, outputs = (np.array(column) for column in zip(*rows, strict=True))
@@ -92,7 +91,6 @@ def bound_of(problem: MixProblem, **more: object) -> IdealBound:
 
 
 class TestScheduler:
-    @settings(max_examples=40, deadline=None)
     @given(limited_problems())
     def test_no_plan_is_below_it(self, problem: MixProblem) -> None:
         plan, bound = solved(problem), bound_of(problem)
@@ -101,7 +99,6 @@ class TestScheduler:
             assert bound.scheduler.gpus <= sum(plan.replicas)
             assert bound.above_scheduler is None or bound.above_scheduler >= -1e-9
 
-    @settings(max_examples=60, deadline=None)
     @given(limited_problems(), st.lists(st.floats(0.2, 3), min_size=4, max_size=4))
     def test_no_plan_is_below_it_however_full_its_replicas_may_be(
         self, problem: MixProblem, utilisations: list[float]
@@ -197,7 +194,6 @@ class TestWork:
 
 
 class TestSystem:
-    @settings(max_examples=60, deadline=None)
     @given(
         st.sampled_from(["L4", "A100-80GB-SXM", "H100-SXM", "B200"]),
         st.integers(1, 8000),

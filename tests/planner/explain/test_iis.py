@@ -45,7 +45,7 @@ def parts_named(problem: MixProblem, names: Sequence[str]) -> list[Requirement]:
 
 
 class TestSmallest:
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=10)
     @given(limited_problems())
     def test_its_members_cannot_hold_and_each_is_needed(self, problem: MixProblem) -> None:
         assume(not holds(problem))
@@ -59,7 +59,7 @@ class TestSmallest:
         for left_out in conflict.requirements:
             assert holds(together([name for name in conflict.requirements if name != left_out]))
 
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=10)
     @given(limited_problems())
     def test_no_smaller_set_conflicts(self, problem: MixProblem) -> None:
         assume(not holds(problem))
@@ -69,7 +69,7 @@ class TestSmallest:
             names = {part.name for part in kept}
             assert holds(without(problem, [part for part in parts if part.name not in names]))
 
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=10)
     @given(st.lists(st.frozensets(st.integers(0, 6), min_size=1, max_size=4), max_size=8))
     def test_a_smallest_hitting_set(self, sets: list[frozenset[int]]) -> None:
         def hits(chosen: Sequence[int]) -> bool:
@@ -82,7 +82,7 @@ class TestSmallest:
 
 
 class TestWaysOut:
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=10)
     @given(limited_problems())
     def test_each_alone_is_enough_and_less_of_it_is_not(self, problem: MixProblem) -> None:
         assume(not holds(problem))

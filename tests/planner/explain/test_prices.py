@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from planner.explain.constraints import Kind, requirements
 from planner.explain.prices import Basis, Price, Prices, as_text, prices
@@ -23,7 +23,6 @@ def only(problem: MixProblem, kind: Kind) -> Price:
 
 
 class TestPrices:
-    @settings(max_examples=40, deadline=None)
     @given(limited_problems())
     def test_each_is_what_solving_again_saves(self, problem: MixProblem) -> None:
         plan, parts = solved(problem), {part.name: part for part in requirements(problem)}
@@ -35,7 +34,6 @@ class TestPrices:
             assert price.saves_without is not None
             assert price.saves_without >= price.saves - 1e-6
 
-    @settings(max_examples=40, deadline=None)
     @given(limited_problems())
     def test_what_is_not_listed_does_not_bind(self, problem: MixProblem) -> None:
         plan, found = solved(problem), priced(problem)

@@ -33,7 +33,6 @@ def types_of(problem: MixProblem, names: set[str]) -> frozenset[str]:
 
 
 class TestRunnersUp:
-    @settings(max_examples=25, deadline=None)
     @given(limited_problems())
     def test_never_better_in_order_and_each_without_a_type_of_all_before(self, problem: MixProblem) -> None:
         plan, found = solved(problem), others(problem)
@@ -52,7 +51,7 @@ class TestRunnersUp:
             supports.append(support)
             costs.append(mix.cost_usd_per_h)
 
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=15)
     @given(limited_problems())
     def test_nothing_between_is_missed(self, problem: MixProblem) -> None:
         """The first runner-up is the cheapest over all sets of types that leave out one of the plan's."""

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.offers import Market
@@ -10,8 +10,6 @@ from fleet.solvers import Limits, Solver
 from planner.horizon import HorizonProblem, Shortfall, shortfall, solve_horizon
 from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
 from tests.planner.horizon.cases import two_options
-
-UNHURRIED = settings(max_examples=25, deadline=None)
 
 
 def two_loads(*, initial: tuple[int, int] | None, min_replicas: int = 0, warmup_h: float = 2.0) -> HorizonProblem:
@@ -32,7 +30,6 @@ def two_loads(*, initial: tuple[int, int] | None, min_replicas: int = 0, warmup_
     )
 
 
-@UNHURRIED
 @given(
     st.lists(st.integers(0, 12), min_size=2, max_size=4),
     st.tuples(st.integers(0, 3), st.integers(0, 1)),

@@ -18,7 +18,7 @@ from planner.solve.fixed_counts import route
 from tests.planner.horizon.cases import cheapest_by_trying, horizons, two_options
 
 LIMITS = Limits(time_limit_s=1e6)
-UNHURRIED = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+UNHURRIED = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
 def solved(problem: HorizonProblem, *, solver: Solver = Solver.HIGHS) -> HorizonPlan:
@@ -44,7 +44,7 @@ class TestCheapest:
             assert total_usd(plan) == pytest.approx(expected, abs=1e-6)
             assert plan.bound_usd <= expected + 1e-6
 
-    @settings(UNHURRIED, max_examples=20)
+    @UNHURRIED
     @given(horizons())
     def test_both_solvers_agree(self, problem: HorizonProblem) -> None:
         highs, cbc = (solved(problem, solver=solver) for solver in Solver)
@@ -52,7 +52,7 @@ class TestCheapest:
         if highs.cost is not None:
             assert total_usd(highs) == pytest.approx(total_usd(cbc), abs=1e-6)
 
-    @settings(UNHURRIED, max_examples=20)
+    @UNHURRIED
     @given(st.lists(st.integers(0, 12), min_size=2, max_size=5))
     def test_without_switching_and_warming_each_period_is_planned_alone(self, rates: list[int]) -> None:
         problem = two_options(rates_rps=tuple(map(float, rates)))
@@ -95,7 +95,7 @@ class TestWarmUp:
         assert plan.status is SolveStatus.INFEASIBLE
         assert plan.reason
 
-    @settings(UNHURRIED, max_examples=30)
+    @UNHURRIED
     @given(horizons())
     def test_whatever_serves_stood_all_through_its_warm_up(self, problem: HorizonProblem) -> None:
         plan = solved(problem)
@@ -105,7 +105,7 @@ class TestWarmUp:
                     before = problem.initial if s < 0 and problem.initial else plan.periods[s % len(plan.periods)].held
                     assert period.ready[o] <= before[o]
 
-    @settings(UNHURRIED, max_examples=30)
+    @UNHURRIED
     @given(horizons())
     def test_every_period_is_served_by_what_is_warm(self, problem: HorizonProblem) -> None:
         for t, period in enumerate(solved(problem).periods):

@@ -66,7 +66,6 @@ class TestSlo:
         assert disaggregation.prefill_slo(slo) == Slo.model_validate({"ttft_ms": {"p99": 2000}})
         assert disaggregation.decode_slo(slo, output_tokens=61) == Slo.model_validate({"tpot_ms": {"p99": 50}})
 
-    @settings(max_examples=100, deadline=None)
     @given(
         st.dictionaries(
             st.sampled_from(("ttft_ms", "tpot_ms", "e2e_ms")),
@@ -165,7 +164,7 @@ class TestPlans:
         assert (solution.cost_usd_per_h or 0) < (alone.cost_usd_per_h or 0)
         assert len(problem.routes) == len(problem.options)
 
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=15)
     @given(st.floats(0.5, 80), st.lists(st.integers(0, 5), min_size=2, max_size=2).filter(any))
     def test_every_request_passes_both_sides_without_overload(self, rate_rps: float, weights: list[int]) -> None:
         shares = [[weight / sum(weights)] for weight in weights]
@@ -187,7 +186,6 @@ class TestPlans:
         assert list(served.values()) == pytest.approx([1.0] * len(served))
         assert all(used <= count * (1 + 1e-6) + 1e-9 for used, count in zip(load, solution.replicas, strict=True))
 
-    @settings(max_examples=25, deadline=None)
     @given(
         st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=3, max_size=3),
         st.integers(1, 20),

@@ -112,7 +112,6 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(variants, demand, draw(st.sampled_from(goals)), more)
 
 
-@settings(max_examples=120, deadline=None)
 @given(cases())
 def test_the_optimum_is_the_same_with_and_without_what_is_left_out(case: Case) -> None:
     kept = undominated(case.variants, cost_factors=case.cost_factors, pinned=lambda variant: variant.held > 0)
@@ -200,7 +199,7 @@ class TestOffers:
         )
         assert kept == offers
 
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=15)
     @given(
         st.lists(
             st.tuples(

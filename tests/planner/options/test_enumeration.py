@@ -1,7 +1,7 @@
 """The enumeration of replica options: which exist, their names, and which fit."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.errors import DocumentError
@@ -69,7 +69,6 @@ class TestPrecisions:
         assert shape.name(GPUS.get("H100-SXM")) == "tp8-ep8-fp8-kv8-decode@0.7"
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(MODELS.models),
     st.sampled_from(GPUS.gpus),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -105,7 +105,6 @@ class TestWhereTheImbalanceComesFrom:
     spare=st.integers(0, 2),
     windows=st.integers(1, 3),
 )
-@settings(max_examples=20, deadline=None)
 def test_no_option_is_planned_with_better_balance_than_can_exist(
     exponent: float, seed: int, gpus: int, spare: int, windows: int
 ) -> None:
@@ -131,7 +130,6 @@ def test_every_window_waits_for_its_own_busiest_gpu() -> None:
 
 class TestThroughput:
     @given(low=st.floats(1.0, 3.0), more=st.floats(0.01, 2.0), width=st.sampled_from([2, 4, 8]))
-    @settings(max_examples=25, deadline=None)
     def test_it_falls_as_the_imbalance_rises(self, low: float, more: float, width: int) -> None:
         config = ReplicaConfig(
             MIXTURE, H100, attention_data_parallel=width, expert_parallel=width, expert_imbalance=low

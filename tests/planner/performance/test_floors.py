@@ -1,7 +1,7 @@
 """Whatever was fitted, nothing is predicted or replayed that the data sheet rules out."""
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fleet.gpus import builtin_gpus
@@ -36,7 +36,6 @@ def configs(draw: st.DrawFn) -> ReplicaConfig:
 SIZES = st.tuples(st.integers(1, 16_000), st.integers(1, 1000))
 
 
-@settings(max_examples=300, deadline=None)
 @given(configs(), SIZES)
 def test_no_rate_asks_for_more_than_the_data_sheet_has(config: ReplicaConfig, size: tuple[int, int]) -> None:
     """The work is counted by the perfect bound, so that no plan can need fewer GPUs than a perfect system."""
@@ -51,7 +50,6 @@ def test_no_rate_asks_for_more_than_the_data_sheet_has(config: ReplicaConfig, si
     assert best_rps * work.moved_bytes <= moved
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     configs(),
     st.sampled_from(["both", "prefill", "decode"]),

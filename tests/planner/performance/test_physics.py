@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.gpus import builtin_gpus
@@ -124,14 +124,12 @@ def test_runs_that_guess_ahead_take_less_per_token() -> None:
     assert guessing.tpot_s.item() == pytest.approx(plain.tpot_s.item() / PERFECT.speculation, rel=0.01)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.floats(1, 1000), st.floats(1, 1000))
 def test_the_soft_minimum_stays_below_both(one_side: float, other: float) -> None:
     found = soft_min(one(one_side), one(other)).item()
     assert 0.89 * min(one_side, other) <= found <= min(one_side, other)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.floats(1, 400), st.floats(1.01, 3), st.integers(1, 16_000), st.integers(2, 4000))
 def test_more_requests_never_make_a_token_faster(
     concurrency: float, factor: float, input_tokens: int, output_tokens: int

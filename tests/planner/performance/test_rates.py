@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.gpus import builtin_gpus
@@ -42,7 +42,6 @@ def rate(config: ReplicaConfig, objective: Slo, *, cv: float = 1.0, sizes: tuple
     return highest_rate(config, objective, input_tokens=sizes[0], output_tokens=sizes[1], arrival_cv=cv).max_rps
 
 
-@settings(max_examples=120, deadline=None)
 @given(
     st.sampled_from(CONFIGS),
     st.tuples(METRICS, STATISTICS),
@@ -62,7 +61,6 @@ def test_a_looser_limit_never_lowers_it(
     assert loose >= tight * (1 - 1e-12)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(CONFIGS[:3]), METRICS, TOKENS, st.floats(20, 5000))
 def test_a_higher_percentile_never_raises_it(
     config: ReplicaConfig, metric: Metric, input_tokens: int, limit_ms: float
@@ -73,7 +71,6 @@ def test_a_higher_percentile_never_raises_it(
     assert rates == sorted(rates, reverse=True)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.floats(0.0, 2.0), st.floats(0.1, 2.0), st.floats(100, 3000))
 def test_burstier_arrivals_never_raise_it(cv: float, more: float, limit_ms: float) -> None:
     objective = slo(Metric.TTFT, Statistic.P99, limit_ms)

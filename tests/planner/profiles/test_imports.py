@@ -5,7 +5,7 @@ from datetime import date
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.documents import parse_document, read_model, write_model
@@ -279,7 +279,6 @@ class TestOwnFormats:
         assert [point.ttft_ms for point in imported.points] == [Latency(mean=150, p99=600), Latency(mean=300, p99=2500)]
         assert imported.points[0].engine_version == "0.19"
 
-    @settings(max_examples=50, deadline=None)
     @given(st.lists(points, min_size=1, max_size=5))
     def test_writing_and_reading_gives_the_same(self, measured: list[MeasuredPoint]) -> None:
         profiles = Profiles(points=tuple(measured))

@@ -4,7 +4,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.documents import RuleError
@@ -191,7 +191,6 @@ class TestBetweenSizes:
         st.floats(100, 8000),
         st.floats(10, 1000),
     )
-    @settings(deadline=None)
     def test_whatever_was_measured_the_truth_is_within_the_bounds(
         self, sizes: list[tuple[float, float]], inputs: float, outputs: float
     ) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.performance.steps import StepCosts, step_s
@@ -16,7 +16,6 @@ from tests.planner.replay.reference_engine import Size
 
 
 class TestConservation:
-    @settings(max_examples=60, deadline=None)
     @given(data=st.data(), engine=small_engines(exact=False), balancing=st.sampled_from(Balancing))
     def test_every_request_is_served_and_every_replica_is_left_empty(
         self, data: st.DataObject, engine: StepCosts, balancing: Balancing
@@ -41,7 +40,6 @@ class TestConservation:
         decoded = (outputs - 1).sum()
         assert replicas["iterations"].sum() >= decoded / engine.max_sequences
 
-    @settings(max_examples=60, deadline=None)
     @given(data=st.data(), engine=small_engines(exact=False))
     def test_nothing_is_faster_than_it_would_be_alone(self, data: st.DataObject, engine: StepCosts) -> None:
         """Cutting a prompt, or reading it beside others, never takes less than reading it in one piece.
@@ -58,7 +56,6 @@ class TestConservation:
             decode_s = step_s(engine, decoding=1.0, cached_tokens=float(inputs))
             assert finish_s - first_s >= (outputs - 1) * decode_s * (1 - 1e-9)
 
-    @settings(max_examples=40, deadline=None)
     @given(data=st.data(), engine=small_engines(exact=False))
     def test_a_world_twice_as_slow_takes_exactly_twice_as_long(self, data: st.DataObject, engine: StepCosts) -> None:
         sizes: list[Size] = data.draw(small_requests(cache_tokens=engine.cache_tokens))
@@ -107,7 +104,6 @@ class TestTheory:
             free_s = max(free_s, arrival_s) + self.SERVICE_S
             assert finish_s == pytest.approx(free_s, rel=1e-9)
 
-    @settings(max_examples=30, deadline=None)
     @given(seed=st.integers(0, 1000), replicas=st.integers(1, 3), busy=st.floats(0.5, 3.0))
     def test_twice_the_replicas_in_turn_delay_no_request(self, seed: int, replicas: int, busy: float) -> None:
         """Each then has every second of the requests of one before: by Lindley none of them waits longer."""

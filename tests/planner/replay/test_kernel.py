@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from planner.performance.steps import StepCosts, step_s
@@ -18,7 +18,6 @@ COUPLED = st.sampled_from((Balancing.ROUND_ROBIN, Balancing.MIN_REQUESTS))
 
 
 class TestAgainstThePlainSimulator:
-    @settings(max_examples=150, deadline=None)
     @given(data=st.data(), engine=small_engines(), replicas=st.integers(1, 3), balancing=COUPLED)
     def test_first_and_last_tokens_come_at_the_same_moments(
         self, data: st.DataObject, engine: StepCosts, replicas: int, balancing: Balancing
@@ -35,7 +34,6 @@ class TestAgainstThePlainSimulator:
         assert result.iterations == sum(one.iterations for one in expected.engines)
         assert result.peak_cache == max(one.peak_tokens for one in expected.engines) / engine.cache_tokens
 
-    @settings(max_examples=60, deadline=None)
     @given(data=st.data(), engine=small_engines(), replicas=st.integers(1, 3), balancing=COUPLED)
     def test_so_do_those_of_requests_that_bring_their_cache(
         self, data: st.DataObject, engine: StepCosts, replicas: int, balancing: Balancing
@@ -52,7 +50,6 @@ class TestAgainstThePlainSimulator:
         assert list(requests["first_s"]) == expected.first_s
         assert list(requests["finish_s"]) == expected.finish_s
 
-    @settings(max_examples=60, deadline=None)
     @given(data=st.data(), engine=small_engines(exact=False))
     def test_with_times_that_round_they_agree_closely(self, data: st.DataObject, engine: StepCosts) -> None:
         """One replica and all requests at once, so that rounding cannot change an order."""
@@ -119,7 +116,6 @@ class TestCosts:
             field.name: getattr(PLAIN, field.name) for field in fields(StepCosts)
         }
 
-    @settings(max_examples=60, deadline=None)
     @given(
         engine=small_engines(exact=False),
         inputs=st.lists(st.integers(1, 15), min_size=1, max_size=6),
@@ -131,7 +127,6 @@ class TestCosts:
         expected_s = step_s(engine, decoding=0.0, cached_tokens=0.0, prompt_tokens=float(sum(inputs)), pairs=pairs)
         assert found.finish_s == pytest.approx([expected_s] * len(inputs), rel=1e-14)
 
-    @settings(max_examples=60, deadline=None)
     @given(engine=small_engines(exact=False), cached=st.integers(1, 10**6), decoding=st.integers(1, 300))
     def test_an_iteration_takes_so_much_more_per_cached_token(
         self, engine: StepCosts, cached: int, decoding: int

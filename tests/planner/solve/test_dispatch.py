@@ -6,7 +6,7 @@ from random import Random
 from time import process_time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.solvers import Limits, Solver, SolveStatus, run
@@ -41,7 +41,6 @@ def two_by_two(*, available: tuple[int | None, int | None] = (None, None), rate_
 
 
 class TestCheapest:
-    @settings(max_examples=60, deadline=None)
     @given(mix_problems(most_units=2))
     def test_costs_what_trying_every_count_finds(self, problem: MixProblem) -> None:
         solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
@@ -52,14 +51,12 @@ class TestCheapest:
             assert solution.status is SolveStatus.OPTIMAL
             assert solution.cost_usd_per_h == pytest.approx(expected, abs=1e-9)
 
-    @settings(max_examples=40, deadline=None)
     @given(mix_problems(most_units=None) | mix_problems(most_units=6))
     def test_both_solvers_agree(self, problem: MixProblem) -> None:
         highs, cbc = (solve_mix(problem, solver=solver, limits=LIMITS) for solver in Solver)
         assert highs.status is cbc.status
         assert highs.cost_usd_per_h == pytest.approx(cbc.cost_usd_per_h, abs=1e-6)
 
-    @settings(max_examples=50, deadline=None)
     @given(mix_problems(most_units=None) | mix_problems(most_units=6))
     def test_every_constraint_of_the_formulation_holds(self, problem: MixProblem) -> None:
         solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
@@ -67,7 +64,6 @@ class TestCheapest:
             assert_within_limits(problem, solution)
             assert solution.bound == pytest.approx(solution.cost_usd_per_h, abs=1e-6)
 
-    @settings(max_examples=40, deadline=None)
     @given(mix_problems(most_units=None), st.floats(1.0, 3.0))
     def test_more_demand_is_never_cheaper(self, problem: MixProblem, factor: float) -> None:
         loads = tuple(replace(load, rate_rps=tuple(factor * rate for rate in load.rate_rps)) for load in problem.loads)
@@ -76,7 +72,6 @@ class TestCheapest:
         if before is not None and after is not None:
             assert after >= before - 1e-9
 
-    @settings(max_examples=40, deadline=None)
     @given(mix_problems(most_units=4), st.integers(0, 3))
     def test_more_stock_is_never_dearer(self, problem: MixProblem, more: int) -> None:
         supplies = tuple(replace(supply, available=(supply.available or 0) + more) for supply in problem.supplies)
@@ -90,7 +85,6 @@ class TestCheapest:
         problem = mix_of((tenth,), (Supply("f", 1.0),), (Way("o", "L4", 0, 0, (0.3, 0.3)),))
         assert solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS).replicas == (1,)
 
-    @settings(max_examples=60, deadline=None)
     @given(
         st.lists(st.floats(-9, 6).map(lambda power: 10.0**power), min_size=3, max_size=3),
         st.lists(st.lists(st.floats(-3, 5), min_size=3, max_size=3), min_size=2, max_size=2),

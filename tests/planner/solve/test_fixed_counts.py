@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from fleet.solvers import SolveStatus
 from planner.problem import Change, MixProblem
@@ -15,7 +15,6 @@ def bare(problem: MixProblem) -> MixSolution:
     return MixSolution.without_mix(problem, status=SolveStatus.FEASIBLE, bound=0.0)
 
 
-@settings(max_examples=40)
 @given(limited_problems())
 def test_a_mix_of_one_option_per_workload_is_no_better_than_the_best(problem: MixProblem) -> None:
     counts = one_option_per_load(problem)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.solvers import Limits, Solver, SolveStatus
@@ -63,7 +63,6 @@ def test_without_anything_running_the_plan_is_the_plan() -> None:
     assert keep_running(problem, solution, within=1.0) is solution
 
 
-@settings(max_examples=60, deadline=None)
 @given(mix_problems(most_units=4), st.lists(st.integers(0, 3), min_size=4, max_size=4), st.sampled_from((0.0, 0.2)))
 def test_what_is_kept_holds_and_is_within_the_band(problem: MixProblem, counts: list[int], within: float) -> None:
     running = holding(problem, *counts[: len(problem.options)])

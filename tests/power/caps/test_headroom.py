@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from power.caps import Terms, feed_headroom, with_risk
@@ -37,7 +36,6 @@ def peak_of(tree: PowerTree, count: int) -> float:
 
 
 @given(st.integers(20, 100))
-@hypothesis_settings(deadline=None, max_examples=20)
 def test_one_more_would_be_too_many(servers: int) -> None:
     tree = fifty(peak_of(fifty(1e6), servers) + 1.0)
     growth = feed_headroom(tree)[0].uncapped

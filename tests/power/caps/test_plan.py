@@ -133,7 +133,7 @@ def test_no_split_gives_more_than_there_is(children: list[Needs], extra_w: float
 
 
 @given(st.floats(0.02, 0.98), st.floats(0, 0.3), st.integers(60, 100))
-@hypothesis_settings(deadline=None, max_examples=10)
+@hypothesis_settings(max_examples=10)
 def test_every_feed_holds_and_more_watts_lose_no_more(busy: float, more: float, kw: int) -> None:
     load = {"p50": busy, "p99": min(1.0, busy + more), "prompt_share": 0.2}
     groups = [group("batch", "row", load=load), group("chat", "row", priority="high", load=load)]

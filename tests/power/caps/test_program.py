@@ -50,7 +50,6 @@ def solved(problem: CapProblem, solver: Solver = Solver.HIGHS) -> CapResult:
 
 
 @given(problems())
-@hypothesis_settings(deadline=None, max_examples=40)
 def test_nothing_loses_less_than_the_answer(problem: CapProblem) -> None:
     answer, best = solved(problem), best_by_trying(problem)
     if best == inf:
@@ -66,7 +65,7 @@ def test_nothing_loses_less_than_the_answer(problem: CapProblem) -> None:
 
 
 @given(problems(), st.floats(1, 3))
-@hypothesis_settings(deadline=None, max_examples=15)
+@hypothesis_settings(max_examples=15)
 def test_more_watts_never_lose_more(problem: CapProblem, factor: float) -> None:
     feeds = tuple(FeedLimit(feed.name, feed.limit_w * factor, feed.members) for feed in problem.feeds)
     before, after = solved(problem), solved(CapProblem(problem.options, feeds, SIGMAS))
@@ -76,7 +75,7 @@ def test_more_watts_never_lose_more(problem: CapProblem, factor: float) -> None:
 
 
 @given(problems())
-@hypothesis_settings(deadline=None, max_examples=15)
+@hypothesis_settings(max_examples=15)
 def test_what_is_missing_is_enough_and_no_less_would_be(problem: CapProblem) -> None:
     missing_w = solved(problem).excess_w
     if not missing_w:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.documents import RuleError
@@ -59,7 +59,6 @@ class TestQuantiles:
             found = score(ahead[:, :, i].ravel(), made[10:].ravel(), quantile=share)
             assert found.coverage == pytest.approx(share, abs=(0.09, 0.05, 0.01)[i])
 
-    @settings(max_examples=20, deadline=None)
     @given(st.integers(MIN_DAYS, 12), st.integers(0, 1000))
     def test_they_rise_with_the_quantile(self, count: int, seed: int) -> None:
         ahead = next_day(of(days(count, seed=seed)))

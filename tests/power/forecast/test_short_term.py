@@ -107,7 +107,6 @@ class TestHonesty:
 
 
 class TestShape:
-    @settings(max_examples=30)
     @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=120), HORIZONS_S, HORIZONS_S)
     def test_rises_grow_with_the_quantile_and_are_never_negative(
         self, watts: list[float], one_s: float, other_s: float

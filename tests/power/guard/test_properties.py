@@ -195,7 +195,7 @@ class AnyGuard(RuleBasedStateMachine):
 
 
 TestAnyGuard = AnyGuard.TestCase
-TestAnyGuard.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAnyGuard.settings = settings(stateful_step_count=40)
 
 
 def test_the_release_waits_for_the_read_back_of_the_commands() -> None:
@@ -216,7 +216,6 @@ def test_the_release_waits_for_the_read_back_of_the_commands() -> None:
     assert led.step(after_s=0.0).quiet
 
 
-@settings(max_examples=30, deadline=None)
 @given(share=st.floats(0.05, 1.5), worse=st.floats(0.0, 0.5), steps=st.integers(1, 12))
 def test_a_row_that_draws_more_never_brakes_later(share: float, worse: float, steps: int) -> None:
     """Of two guards with the same input except for power, the one with more power brakes no later."""

@@ -1,7 +1,7 @@
 """Fitted curves as the simulator's server model."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.documents import RuleError
@@ -39,7 +39,6 @@ def test_the_server_draws_what_the_engine_drew(together: int) -> None:
     assert boards_w == pytest.approx(engine.share(together) * (H100.tdp_w or 0.0) * engine.gpus, rel=1e-3)
 
 
-@settings(deadline=None)
 @given(st.floats(0.3, 1), st.floats(0.4, 1.05), st.floats(0.1, 0.16))
 def test_the_clock_curve_is_kept(clock: float, share: float, idle: float) -> None:
     exponent = clock_exponent(share, idle, CURVES.clock)
@@ -47,7 +46,6 @@ def test_the_clock_curve_is_kept(clock: float, share: float, idle: float) -> Non
     assert idle + (share - idle) * clock**exponent == pytest.approx(wanted, rel=0.12)
 
 
-@settings(deadline=None)
 @given(st.floats(0.3, 1))
 def test_reading_prompts_follows_the_clock_curve_itself(clock: float) -> None:
     prompt = server_model(CURVES, A100, model="bloom-176b").prompt

@@ -34,7 +34,7 @@ def least_losses(controls: tuple[Control, ...], rung: Rung) -> float:
     )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(mix=any_counts(kinds=2), low=st.floats(0.01, 0.5), high=st.floats(0.005, 0.1))
 def test_no_combination_of_clocks_beats_a_rung(
     mix: np.ndarray[tuple[int, ...], np.dtype[np.float64]], low: float, high: float

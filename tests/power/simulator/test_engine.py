@@ -28,7 +28,7 @@ def slow(clock: float) -> Setting:
     return Setting(Clocks(*[clock] * 5))
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(work=works(), script=SCRIPTS)
 def test_energy_is_what_the_meter_read_and_no_request_is_lost(work: Work, script: Scripted) -> None:
     outcome = simulate(RowSpec(budget_w=1e8, model=SMALL), work, policy=script, bare=True)

@@ -12,8 +12,6 @@ from tests.power.simulator.rows import SCRIPTS, SMALL, Scripted, works
 
 
 @settings(
-    max_examples=60,
-    deadline=None,
     phases=[Phase.explicit, Phase.generate],  # shrinking works of hundreds of numbers takes minutes
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -84,7 +84,7 @@ class TestSwings:
 
 class TestStaggering:
     @given(st.integers(0, 10_000), st.integers(2, 4))
-    @settings(max_examples=8, deadline=None)
+    @settings(max_examples=8)
     def test_descents_find_the_best_of_all_combinations(self, seed: int, jobs: int) -> None:
         random = np.random.default_rng(seed)
         steps = 28 if jobs == 4 else 10  # with four jobs beyond the exact enumeration
@@ -101,7 +101,7 @@ class TestStaggering:
         assert float(np.max(found)) == best
 
     @given(JOBS, st.integers(0, 1000))
-    @settings(max_examples=12, deadline=None)
+    @settings(max_examples=12)
     def test_no_slip_and_no_sliding_exceeds_the_peak(self, jobs: list[TrainingJob], seed: int) -> None:
         named = [one.model_copy(update={"name": f"{one.name}{at}"}) for at, one in enumerate(jobs)]
         found = stagger(named, slip_s=0.2, most_slowdown=0.1, steps=48)
@@ -156,7 +156,6 @@ class TestRamps:
         assert plain.rise_w == 3200
 
     @given(st.floats(200, 5000), st.floats(0, 5200), st.floats(0.3, 0.9))
-    @settings(max_examples=40, deadline=None)
     def test_power_never_climbs_faster_but_for_the_clock_that_a_ramp_begins_at(
         self, rise: float, floor_w: float, share: float
     ) -> None:
@@ -192,7 +191,6 @@ class TestRamps:
 
 class TestCaps:
     @given(JOBS, st.floats(0.7, 1.1))
-    @settings(max_examples=40, deadline=None)
     def test_the_clock_is_the_highest_that_fits(self, jobs: list[TrainingJob], share: float) -> None:
         share_w = share * sum(one.servers * one.compute_w for one in jobs)
         least_w = sum(o.servers * (o.trough_w + (o.compute_w - o.trough_w) * 0.2**o.clock_exponent) for o in jobs)

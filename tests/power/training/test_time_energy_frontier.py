@@ -89,7 +89,6 @@ class TestFrontier:
         assert least_mixed_j(iteration, found.fastest_s * (1 - 1e-3)) is None
 
     @given(st.integers(0, 10_000), st.floats(0.01, 0.99))
-    @settings(max_examples=60, deadline=None)
     def test_it_is_the_linear_program_on_any_graph(self, seed: int, share: float) -> None:
         iteration = any_graph(seed)
         found = frontier(iteration)
@@ -104,7 +103,6 @@ class TestFrontier:
         assert [(point.time_s, point.energy_j) for point in found.points] == [(1, 200), (2, 120), (3, 100)]
 
     @given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 4))
-    @settings(max_examples=25, deadline=None)
     def test_it_falls_and_bends_outwards(self, seed: int, stages: int, microbatches: int) -> None:
         found = frontier(made_up(stages=stages, microbatches=microbatches, seed=seed, uneven=1.0))
         points = found.points
@@ -131,7 +129,7 @@ class TestFrontier:
 
 class TestPlans:
     @given(st.integers(0, 10_000), st.floats(0, 1))
-    @settings(max_examples=6, deadline=None)
+    @settings(max_examples=6)
     def test_whole_clocks_come_near_the_best_of_all(self, seed: int, share: float) -> None:
         iteration = made_up(stages=2, microbatches=2, seed=seed, uneven=1.0)
         found = frontier(iteration)
@@ -171,7 +169,6 @@ class TestPlans:
             under_mean(found, 0.9 * low_w)
 
     @given(st.integers(0, 10_000))
-    @settings(max_examples=20, deadline=None)
     def test_the_timeline_holds_the_energy(self, seed: int) -> None:
         iteration = made_up(stages=3, microbatches=3, seed=seed)
         plan = within(frontier(iteration), 1.1 * at_full_clock(iteration).time_s)

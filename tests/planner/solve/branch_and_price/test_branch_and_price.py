@@ -82,7 +82,7 @@ def limits_on(draw: st.DrawFn, supplies: tuple[Supply, ...], options: list[Repli
 
 
 @given(shared_problems())
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_it_agrees_with_the_whole_program(problem: MixProblem) -> None:
     expected, answer = whole(problem), decomposed(problem)
     assert answer.status is expected.status
@@ -94,7 +94,7 @@ def test_it_agrees_with_the_whole_program(problem: MixProblem) -> None:
 
 
 @given(mix_problems(most_units=3))
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_it_agrees_with_trying_everything(problem: MixProblem) -> None:
     answer, least = decomposed(problem), cheapest_by_trying(problem)
     assert (answer.status is SolveStatus.INFEASIBLE) == (least is None)
@@ -104,7 +104,7 @@ def test_it_agrees_with_trying_everything(problem: MixProblem) -> None:
 
 
 @given(shared_problems(), st.floats(0.01, 0.3))
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_a_gap_that_is_allowed_is_never_exceeded(problem: MixProblem, gap: float) -> None:
     expected, answer = whole(problem), decomposed(problem, Limits(time_limit_s=60.0, relative_gap=gap))
     assert answer.status is expected.status
@@ -115,7 +115,7 @@ def test_a_gap_that_is_allowed_is_never_exceeded(problem: MixProblem, gap: float
 
 
 @given(shared_problems(), st.integers(1, 40))
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_a_bound_holds_whenever_the_time_limit_strikes(problem: MixProblem, looks: int) -> None:
     expected = whole(problem)
     answer = solve_decomposed(problem, limits=Limits(time_limit_s=10.0), clock_s=ticking(10.0 / looks)).solution
@@ -130,7 +130,7 @@ def test_a_bound_holds_whenever_the_time_limit_strikes(problem: MixProblem, look
 
 
 @given(shared_problems(), st.integers(0, 2))
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_more_stock_is_never_dearer(problem: MixProblem, position: int) -> None:
     f = position % len(problem.supplies)
     more = replace(problem.supplies[f], available=(problem.supplies[f].available or 0) + 2)
@@ -142,7 +142,7 @@ def test_more_stock_is_never_dearer(problem: MixProblem, position: int) -> None:
 
 
 @given(shared_problems())
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_the_same_problem_gets_the_same_answer(problem: MixProblem) -> None:
     assert solve_decomposed(problem, limits=PATIENT, clock_s=frozen) == solve_decomposed(
         problem, limits=PATIENT, clock_s=frozen

@@ -95,7 +95,6 @@ def _serves(problem: MixProblem, replicas: tuple[int, ...]) -> bool:
     return True
 
 
-@settings(max_examples=60, deadline=None)
 @given(fragile_problems())
 def test_costs_what_trying_every_count_finds(problem: MixProblem) -> None:
     solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
@@ -109,7 +108,7 @@ def test_costs_what_trying_every_count_finds(problem: MixProblem) -> None:
     assert all(survives(problem, loss, replicas=solution.replicas) for loss in problem.losses)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(fragile_problems())
 def test_both_solvers_agree(problem: MixProblem) -> None:
     highs, cbc = (solve_mix(problem, solver=solver, limits=LIMITS) for solver in Solver)
@@ -117,7 +116,6 @@ def test_both_solvers_agree(problem: MixProblem) -> None:
     assert highs.cost_usd_per_h == pytest.approx(cbc.cost_usd_per_h, abs=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
 @given(fragile_problems(), st.sampled_from((COST, COST_AND_SWITCHING, ENERGY)))
 def test_surviving_more_is_never_cheaper(problem: MixProblem, goal: Objective) -> None:
     options = tuple(replace(option, idle_w=100.0, busy_w=300.0, held=1) for option in problem.options)
@@ -130,7 +128,7 @@ def test_surviving_more_is_never_cheaper(problem: MixProblem, goal: Objective) -
         before = value
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(2, 60), st.sampled_from(((), (power(9000.0),), (budget(80.0),))))
 def test_limits_hold_beside_failures(rate_rps: int, limits: tuple[Limit, ...]) -> None:
     problem = three_types(rate_rps=float(rate_rps), stock=(None, 9, 9), limits=limits, own_nodes=True)

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fleet.solvers import Limits, SolveStatus
@@ -51,7 +51,6 @@ def cost_usd_per_h(classes: Classes, counts: tuple[float, ...]) -> float:
 
 
 class TestRows:
-    @settings(max_examples=40, deadline=None)
     @given(plain_problems(most_options=3), st.lists(st.integers(0, 6), min_size=3, max_size=3))
     def test_units_carry_the_demand_exactly_if_they_break_no_row(self, problem: MixProblem, units: list[int]) -> None:
         classes = classes_of(problem)
@@ -59,7 +58,6 @@ class TestRows:
         row = FeasibilityTest(classes.units, classes.cheapest_usd_per_h, limits=LIMITS).violated_row(counts)
         assert (row is None) == carries(unlimited(classes), tuple(units[: len(classes.units)]))
 
-    @settings(max_examples=40, deadline=None)
     @given(plain_problems(most_options=3), st.lists(st.integers(0, 6), min_size=3, max_size=3), st.data())
     def test_no_price_cuts_off_units_that_carry_the_demand(
         self, problem: MixProblem, units: list[int], data: st.DataObject
@@ -72,7 +70,6 @@ class TestRows:
 
 
 class TestLists:
-    @settings(max_examples=80, deadline=None)
     @given(plain_problems(most_options=4), st.data())
     def test_every_combination_within_rows_and_money_is_listed_at_its_cost(
         self, problem: MixProblem, data: st.DataObject
@@ -96,7 +93,6 @@ class TestLists:
             assert cost <= money + 1e-6
             assert all(row.weights @ np.array(counts) >= row.least - 1e-6 for row in rows)
 
-    @settings(max_examples=40, deadline=None)
     @given(plain_problems(most_options=4), st.data())
     def test_above_the_limit_it_is_a_sample(self, problem: MixProblem, data: st.DataObject) -> None:
         classes = classes_of(problem)

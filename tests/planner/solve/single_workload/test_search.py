@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 
 from fleet.solvers import Limits, Solver, SolveStatus, run
 from planner.objectives import ENERGY
@@ -46,7 +46,6 @@ def random_problem(*, seed: int, options: int = 12, buckets: int = 20, rate_rps:
 
 
 class TestOptimum:
-    @settings(max_examples=50, deadline=None)
     @given(plain_problems(most_options=3))
     def test_costs_what_trying_every_count_finds(self, problem: MixProblem) -> None:
         table = table_of(problem)
@@ -59,7 +58,6 @@ class TestOptimum:
             assert mix.outcome.status is SolveStatus.OPTIMAL
             assert table.cost_usd_per_h(mix.units) == pytest.approx(expected, rel=1e-7)
 
-    @settings(max_examples=60, deadline=None)
     @given(plain_problems(most_options=5))
     def test_named_formulation_and_cbc_agree(self, problem: MixProblem) -> None:
         mine = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
@@ -83,7 +81,6 @@ class TestOptimum:
         assert mine.cost_usd_per_h == pytest.approx(problem.cost_usd_per_h(model.counts_of_units()), abs=1e-6)
         assert mine.bound == pytest.approx(mine.cost_usd_per_h, abs=1e-5)
 
-    @settings(max_examples=40, deadline=None)
     @given(plain_problems(most_options=4), plain_problems(most_options=4))
     def test_workloads_that_share_nothing_cost_what_they_cost_alone(self, one: MixProblem, other: MixProblem) -> None:
         problem = together(one, other)
@@ -96,7 +93,6 @@ class TestOptimum:
 
 
 class TestStart:
-    @settings(max_examples=50, deadline=None)
     @given(plain_problems(most_options=5))
     def test_the_mix_to_start_from_carries_the_demand(self, problem: MixProblem) -> None:
         table = table_of(problem)

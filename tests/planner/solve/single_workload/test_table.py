@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from planner.problem import MixProblem
@@ -48,7 +48,6 @@ class TestClasses:
 
 
 class TestProjections:
-    @settings(max_examples=40, deadline=None)
     @given(plain_problems(most_options=3), st.floats(0.2, 1.0))
     def test_no_count_that_carries_the_demand_costs_less_than_its_projection(
         self, problem: MixProblem, valuation: float
