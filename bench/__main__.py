@@ -115,7 +115,8 @@ def shown(value: Any) -> str:
         return "-"
     if isinstance(value, str):
         return value
-    return f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 1000 else f"{value:.4g}"
+    digits = 5 if 1 <= abs(value) < 2 else 4  # ratios near 1 differ in the fourth decimal
+    return f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 1000 else f"{value:.{digits}g}"
 
 
 def _line(cells: Sequence[str]) -> str:
