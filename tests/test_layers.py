@@ -51,7 +51,7 @@ def test_the_packages_keep_their_contracts(packages: Path) -> None:
         ("planner", "import socket", PURE),
         ("power", "import asyncio", PURE),
         ("deploy/common", "import deploy.controller", CIRCLES),
-        ("faults/observations", "import faults.monitor", CIRCLES),
+        ("faults/hangs", "import faults.monitor", CIRCLES),
         ("fleet", "import planner", LAYERS),
         ("placement", "from planner import plan", LAYERS),
         ("power", "import faults", LAYERS),

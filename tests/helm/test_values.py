@@ -3,14 +3,16 @@
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 import yaml
 
 from scripts import chart_readme
-from tests.helm.chart import CHART, PROFILES, render
+from tests.helm.chart import CHART, PROFILES, Object, render
 from tests.testbed.helm import Helm, HelmError
 
 Values = dict[str, object]  # by dotted path
@@ -296,7 +298,7 @@ def test_the_list_of_changes_is_complete() -> None:
 def test_no_value_is_without_effect(helm3: Helm, tmp_path: Path, path: str) -> None:
     base = next((values for prefix, values in BASES.items() if path.startswith(prefix)), POSTGRES)
     changed = {**base, **CHANGED_TOGETHER.get(path, {path: CHANGES[path]})}
-    assert render(helm3, *_arguments(base, tmp_path)) != render(helm3, *_arguments(changed, tmp_path))
+    assert _rendered(helm3, json.dumps(base)) != render(helm3, *_arguments(changed, tmp_path))
 
 
 def test_the_readme_describes_every_value() -> None:
@@ -312,6 +314,12 @@ def test_a_value_without_a_description_is_an_error() -> None:
 
 def test_the_readme_names_every_profile() -> None:
     assert {path.name for path in PROFILES} == set(re.findall(r"\(ci/([^)]+)\)", (CHART / "README.md").read_text()))
+
+
+@cache
+def _rendered(helm: Helm, base: str) -> list[Object]:
+    with TemporaryDirectory() as folder:
+        return render(helm, *_arguments(json.loads(base), Path(folder)))
 
 
 def _leaves(node: dict[str, Any], path: str = "") -> Iterator[str]:

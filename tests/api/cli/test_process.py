@@ -99,7 +99,10 @@ def test_what_a_terminal_cannot_show_is_escaped(shell: Shell, tmp_path: Path) ->
     assert as_json.json["offers"][0]["region"] == "Zürich"
 
 
-@pytest.mark.parametrize("command", [("plans", "list"), ("controller", "run", "--once"), ("plan", "request.yaml")])
+@pytest.mark.parametrize(
+    "command",
+    [("plans", "list"), ("controller", "run", "--once", "--lease-s", "1"), ("plan", "request.yaml")],
+)
 @pytest.mark.parametrize("token", [SECRET, f"{SECRET} and more", "Zürich"])
 def test_a_token_is_never_shown(command: tuple[str, ...], token: str, shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "request.yaml").write_text(REQUEST)
