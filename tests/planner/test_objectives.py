@@ -22,7 +22,7 @@ def best(problem: MixProblem) -> MixSolution:
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=str)
-def test_a_document_names_it(objective: Objective) -> None:
+def test_a_document_names_an_objective(objective: Objective) -> None:
     policy = Policy.model_validate({"goal": objective.name})
     assert policy.goal is objective
     assert policy.model_dump()["goal"] == policy.model_dump(mode="json")["goal"] == objective.name
@@ -30,26 +30,26 @@ def test_a_document_names_it(objective: Objective) -> None:
     assert pickle.loads(pickle.dumps(policy)) == policy  # noqa: S301 - a sweep sends requests to its workers
 
 
-def test_the_names_are_those_of_the_schema() -> None:
+def test_the_names_match_the_schema() -> None:
     names = ["cost", "cost-and-switching", "energy", "carbon", "served"]
     assert list(OBJECTIVES) == names
     for mode in ("validation", "serialization"):
         assert Policy.model_json_schema(mode=mode)["properties"]["goal"]["enum"] == names
 
 
-def test_an_unknown_name_comes_with_the_known_ones() -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValidationError, match="'cost', 'cost-and-switching', 'energy', 'carbon' or 'served'"):
         Policy.model_validate({"goal": "beauty"})
 
 
 @pytest.mark.parametrize("objective", [o for o in OBJECTIVES.values() if o.needs is not None], ids=str)
-def test_a_request_without_the_footprints_that_it_reads_is_refused(objective: Objective) -> None:
+def test_an_objective_without_its_required_footprint_is_refused(objective: Objective) -> None:
     message = f"is required for the goal {objective}: {objective.needs_text}"
     with pytest.raises(ValidationError, match=message):
         PlanRequest.model_validate(given() | {"policy": {"goal": objective.name}})
 
 
-def test_one_object_is_a_new_objective() -> None:
+def test_a_new_objective_is_one_object() -> None:
     """Cost with a price on energy: at no price it is cost, at a high one the mix of the least energy."""
 
     def priced(usd_per_kwh: float) -> Objective:

@@ -24,7 +24,7 @@ PUBLISHED_EXAMPLE = ROOT.parent / "shared" / "data" / "planner" / "melange" / "e
 
 
 class TestGivenOptions:
-    def test_the_tables_are_used_as_they_are(self) -> None:
+    def test_given_tables_are_used_unchanged(self) -> None:
         plan = solved(given())
         assert plan.status is SolveStatus.OPTIMAL
         large = next(entry for entry in plan.allocation if entry.option == "large")
@@ -48,12 +48,12 @@ class TestGivenOptions:
         assert entry.power_w is not None
         assert boards_w < entry.power_w < 2 * boards_w  # their share of the server too
 
-    def test_headroom_takes_more_replicas(self) -> None:
+    def test_lower_utilisation_takes_more_replicas(self) -> None:
         tight, roomy = (solved(given(), utilisation=share) for share in (1.0, 0.5))
         assert (roomy.cost_usd_per_h or 0) > (tight.cost_usd_per_h or 0)
         assert all(entry.busy <= 0.5 + 1e-6 for entry in roomy.allocation)
 
-    def test_both_solvers_answer(self) -> None:
+    def test_both_solvers_find_the_same_cost(self) -> None:
         highs, cbc = (solved(given(), solver=solver) for solver in Solver)
         assert highs.cost_usd_per_h == cbc.cost_usd_per_h
         assert (highs.solver, cbc.solver) == (Solver.HIGHS, Solver.CBC)
@@ -63,7 +63,7 @@ class TestGivenOptions:
         st.floats(0, 200),
         st.sampled_from((1.0, 0.7)),
     )
-    def test_every_bucket_with_demand_is_routed_whole_and_within_capacity(
+    def test_every_bucket_with_demand_is_routed_completely_and_within_capacity(
         self, weights: list[int], rate_rps: float, utilisation: float
     ) -> None:
         shares = [weight / sum(weights) for weight in weights]
@@ -76,13 +76,13 @@ class TestGivenOptions:
 
 
 class TestOffers:
-    def test_options_are_offers_times_parallelism(self) -> None:
+    def test_options_combine_offers_and_parallelism(self) -> None:
         plan = solved(from_offers())
         assert plan.status is SolveStatus.OPTIMAL
         assert {entry.offer for entry in plan.allocation} <= {known["id"] for known in OFFERS}
         assert all(entry.option == f"{entry.offer}/tp{entry.gpus_per_replica}" for entry in plan.allocation)
 
-    def test_instances_are_hired_whole(self) -> None:
+    def test_only_whole_instances_are_hired(self) -> None:
         plan = solved(from_offers() | {"offers": [OFFERS[2]]})
         (hire,) = plan.hires
         gpus = sum(entry.count * entry.gpus_per_replica for entry in plan.allocation)
@@ -90,7 +90,7 @@ class TestOffers:
         assert plan.cost_usd_per_h == 32
         assert gpus <= 8
 
-    def test_stock_and_quota_are_kept(self) -> None:
+    def test_stock_and_quota_are_not_exceeded(self) -> None:
         offers = [offer("here/some", "H100-SXM", 1, available=5, quota=2), offer("here/more", "H100-SXM", 9)]
         plan = solved(from_offers(rate_rps=100) | {"offers": offers})
         units = {hire.name: hire.units for hire in plan.hires}
@@ -105,15 +105,15 @@ class TestOffers:
         assert any("offers not used because of their market: 1;" in line for line in careful.explanation)
         assert {hire.name for hire in bold.hires} == {"here/spot"}
 
-    def test_the_price_sheet_serves_where_the_request_has_no_offers(self) -> None:
+    def test_the_price_sheet_is_used_without_offers_in_the_request(self) -> None:
         request = {"workloads": from_offers()["workloads"]}
         plan = solved(request, prices=PriceSheet.model_validate({"offers": [OFFERS[2]]}))
         assert {hire.name for hire in plan.hires} == {"here/h100x8"}
 
-    def test_the_sample_sheet_has_an_answer(self) -> None:
+    def test_the_builtin_price_sheet_gives_an_optimal_plan(self) -> None:
         assert solved({"workloads": from_offers()["workloads"]}).status is SolveStatus.OPTIMAL
 
-    def test_the_interval_is_wider_where_nothing_was_measured(self) -> None:
+    def test_the_interval_is_wider_for_unmeasured_gpus(self) -> None:
         measured, unmeasured = (
             next(iter(solved(from_offers() | {"offers": [chosen]}).throughput["chat"].values())).interval_90
             for chosen in (OFFERS[2], offer("here/mi300x", "MI300X", 3))
@@ -123,19 +123,19 @@ class TestOffers:
         assert measured[0] < 1 < measured[1]
         assert unmeasured[1] / unmeasured[0] > measured[1] / measured[0]
 
-    def test_inputs_carry_their_age(self) -> None:
+    def test_inputs_report_their_age(self) -> None:
         ages = {entry.name: entry.age_days for entry in solved(from_offers()).inputs if entry.kind == "price"}
         assert ages == {"here/l4": 20, "here/a100": 20, "here/h100x8": 20}
         kinds = {entry.kind for entry in solved(from_offers()).inputs}
         assert kinds == {"sizes", "price", "gpu", "model", "performance"}
 
-    def test_the_age_of_a_given_price_is_not_known(self) -> None:
+    def test_a_given_price_has_no_age(self) -> None:
         prices = [entry for entry in solved(given()).inputs if entry.kind == "price"]
         assert {(entry.as_of, entry.age_days, entry.source) for entry in prices} == {(None, None, "the request")}
 
 
 class TestRoutingWithoutDemand:
-    def test_an_idle_bucket_is_routed_by_what_the_replicas_could_carry(self) -> None:
+    def test_an_idle_bucket_is_routed_by_replica_capacity(self) -> None:
         sizes = given()["workloads"][0]["buckets"] | {"share": [[1, 0], [0, 0]]}
         options = given()["workloads"][0]["options"]
         options[1]["available"] = 1
@@ -152,13 +152,13 @@ class TestRoutingWithoutDemand:
         assert plan.routing["chat"]["2000x1000"] == {}
         assert "chat has no demand and gets only the replicas it requires (2)" in plan.explanation
 
-    def test_nothing_at_all_is_a_plan_too(self) -> None:
+    def test_a_request_without_demand_gives_an_empty_optimal_plan(self) -> None:
         plan = solved(given(rate_rps=0))
         assert (plan.status, plan.cost_usd_per_h, plan.gap, plan.allocation) == (SolveStatus.OPTIMAL, 0.0, 0.0, ())
 
 
 class TestExplanation:
-    def test_alternatives_of_one_gpu_type_are_priced_cheapest_first(self) -> None:
+    def test_single_gpu_alternatives_are_sorted_by_cost(self) -> None:
         request = given()
         request["workloads"][0]["options"].append(
             {"name": "middle", "gpu": "A100-80GB", "price_usd_per_h": 2.9, "max_rps": [[10, 4], [6, 2]]}
@@ -174,14 +174,14 @@ class TestExplanation:
         assert costs == [*sorted(cost for cost in costs if cost is not None), None]
         assert "only L4: cannot serve bucket 2000x1000 of chat" in plan.explanation
 
-    def test_a_stock_that_binds_is_named_with_what_one_more_is_worth(self) -> None:
+    def test_a_binding_stock_is_named_with_the_saving_of_one_more_unit(self) -> None:
         small, large = given()["workloads"][0]["options"]
         poorer, richer = (solved(given(options=[small, large | {"available": count}])) for count in (1, 2))
         saved = (poorer.cost_usd_per_h or 0) - (richer.cost_usd_per_h or 0)
         assert saved > 0
         assert f"the stock of chat/large (1) binds: 1 more chat/large would save {saved:.2f} $/h" in poorer.explanation
 
-    def test_what_is_missing_is_named_when_the_stock_cannot_serve(self) -> None:
+    def test_demand_beyond_the_stock_is_named(self) -> None:
         options = given()["workloads"][0]["options"]
         options[1]["available"] = 0
         plan = solved(given(options=options))
@@ -190,14 +190,14 @@ class TestExplanation:
         unserved = "6 of 6 rps stay unserved when as much as possible is served"
         assert f"chat, bucket 2000x1000: {unserved}" in plan.explanation
 
-    def test_replicas_required_beyond_the_stock_are_named(self) -> None:
+    def test_min_replicas_beyond_the_stock_are_named(self) -> None:
         options = [{**option, "available": 1} for option in given()["workloads"][0]["options"]]
         plan = solved(given(options=options, rate_rps=1, min_replicas=5))
         assert plan.status is SolveStatus.INFEASIBLE
         assert "at least 5 replicas of chat" in plan.explanation[1]
         assert "3 replicas fewer required of chat" in plan.explanation[1]
 
-    def test_after_the_time_limit_follow_up_questions_are_left_open(self) -> None:
+    def test_after_the_time_limit_alternatives_are_not_compared(self) -> None:
         plan = solved(given(), policy={"explain_time_limit_s": 0})
         assert plan.status is SolveStatus.OPTIMAL
         assert {alternative.status for alternative in plan.alternatives} == {
@@ -206,7 +206,7 @@ class TestExplanation:
         }
         assert "only H100-SXM: not compared, the time limit expired" in plan.explanation
 
-    def test_the_peak_and_the_prediction_are_reported(self) -> None:
+    def test_the_peak_rate_and_the_predicted_rates_are_reported(self) -> None:
         demand = {"step_s": 3600, "rates_rps": [1, 7, 3]}
         lines = solved(from_offers(rate_rps=None, demand=demand)).explanation
         assert "chat is planned at its peak of 7 rps" in lines
@@ -214,7 +214,7 @@ class TestExplanation:
 
 
 class TestSeveralWorkloads:
-    def test_they_compete_for_one_stock(self) -> None:
+    def test_workloads_compete_for_one_stock(self) -> None:
         first = from_offers()["workloads"][0]
         request = {"workloads": [first, first | {"name": "search"}], "offers": [OFFERS[1], OFFERS[2]]}
         plan = solved(request)
@@ -223,7 +223,7 @@ class TestSeveralWorkloads:
         assert a100 <= 3
         assert_routed_within_capacity(PlanRequest.model_validate(request), plan)
 
-    def test_an_option_and_an_offer_of_one_name_are_two_things(self) -> None:
+    def test_an_option_and_an_offer_may_have_the_same_name(self) -> None:
         options = [{"name": "l4", "gpu": "L4", "price_usd_per_h": 3, "max_rps": [[9]]}]
         sizes = {"input_tokens": [500], "output_tokens": [500], "share": [[1]]}
         mine = {"name": "here", "rate_rps": 9, "buckets": sizes, "options": options}
@@ -235,19 +235,19 @@ class TestSeveralWorkloads:
         assert ("here/l4", "here/l4") in {(hire.name, hire.offer) for hire in plan.hires}
 
 
-def test_a_plan_survives_storage() -> None:
+def test_a_plan_survives_json() -> None:
     for request in (given(), from_offers(), given(rate_rps=0)):
         plan = solved(request)
         assert Plan.model_validate(json.loads(plan.model_dump_json())) == plan
 
 
-def test_the_clock_and_the_date_are_the_caller_s() -> None:
+def test_the_clock_and_the_date_are_injected() -> None:
     clock = itertools.count(step=2.5)
     plan = solved(given(), clock_s=lambda: next(clock))
     assert (plan.solve_s, plan.planned_at) == (2.5, NOW)
 
 
-def test_the_time_of_the_solve_and_of_the_explanation_are_apart() -> None:
+def test_solve_time_and_explanation_time_are_separate() -> None:
     clock = itertools.count(step=0.001)
     full = solved(given(), clock_s=lambda: next(clock))
     bare = solved(given(), clock_s=lambda: next(clock), policy={"explain": "none"})
@@ -255,13 +255,13 @@ def test_the_time_of_the_solve_and_of_the_explanation_are_apart() -> None:
     assert full.explain_s > 10 * bare.explain_s > 0
 
 
-def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+def test_planning_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     for solver in Solver:
         solved(given(), solver=solver)
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_example_in_the_readme() -> None:
+def test_the_readme_example_gives_the_documented_plan() -> None:
     path = ROOT / "examples" / "chat.yaml"
     request = read_model(parse_document(path.read_text(encoding="utf-8"), name=path.name), PlanRequest)
     plan = solved(request.model_dump())
@@ -270,7 +270,7 @@ def test_the_example_in_the_readme() -> None:
 
 
 @pytest.mark.skipif(not PUBLISHED_EXAMPLE.exists(), reason="the published 2x2 example lies beside the checkout only")
-def test_the_published_example_costs_less_than_its_published_answer() -> None:
+def test_the_published_example_costs_less_than_its_published_solution() -> None:
     """The example of arXiv 2404.14527's authors: 6.70 $/h with whole slices, 4.68 $/h when a bucket may be split."""
     published = json.loads(PUBLISHED_EXAMPLE.read_text(encoding="utf-8"))
     options = [

@@ -15,7 +15,7 @@ HOT = {"name": "hot", "gpu": "H100", "price_usd_per_h": 1, "max_rps": [[9, 9], [
 COOL = {"name": "cool", "gpu": "L4", "price_usd_per_h": 9, "max_rps": [[9, 9], [9, 9]]}
 
 
-def test_feeds_become_power_domains_with_the_members_below_them() -> None:
+def test_feeds_become_power_domains_with_their_members() -> None:
     tree = two_rows(pdu_w=110_000.0, row_w=60_000.0)
     by_name = effective_limits(tree, feed_headroom(tree))
     names = [name for name in tree.hierarchy.feeds if name != "pdu"]
@@ -27,7 +27,7 @@ def test_feeds_become_power_domains_with_the_members_below_them() -> None:
     assert (alone.members, above.name, above.members) == (("chat/hot",), "pdu", ("chat/hot",))
 
 
-def test_a_feed_without_servers_has_what_it_may_draw() -> None:
+def test_a_feed_without_servers_has_the_limit_of_its_parents() -> None:
     feeds = [
         Feed(name="ups", kind="ups", limit_w=9000.0),
         Feed(name="row", kind="row", parent="ups"),
@@ -38,7 +38,7 @@ def test_a_feed_without_servers_has_what_it_may_draw() -> None:
     assert (domain.name, domain.limit_w, domain.members) == ("ups", 7000.0, None)
 
 
-def test_members_of_parallel_feeds_must_be_given() -> None:
+def test_parallel_feeds_require_members() -> None:
     tree = two_rows(pdu_w=110_000.0, row_w=60_000.0)
     with pytest.raises(RuleError, match=r"members: must name the offers of each feed"):
         power_domains(tree)
@@ -48,7 +48,7 @@ def test_members_of_parallel_feeds_must_be_given() -> None:
         power_domains(tree, members={"pdu": []})
 
 
-def test_a_plan_keeps_to_a_feed_and_prices_a_kilowatt() -> None:
+def test_a_plan_respects_a_feed_and_prices_a_kilowatt() -> None:
     tree = PowerTree(periods=1, feeds=(Feed(name="row-1", kind="row", limit_w=2500.0),))
     domains = [domain.model_dump() for domain in power_domains(tree)]
     plan = solved(given(options=[HOT, COOL]), power_domains=domains)
@@ -62,7 +62,7 @@ def test_a_plan_keeps_to_a_feed_and_prices_a_kilowatt() -> None:
     assert saving.usd_per_kw_h is None
 
 
-def test_an_effective_limit_holds_the_servers_that_fit() -> None:
+def test_an_effective_limit_admits_the_servers_that_fit() -> None:
     tree = row(60_000.0, [group("batch", "row"), group("chat", "row", priority="high")])
     (found,) = feed_headroom(tree)
     servers = 8 + found.capped.servers.low
@@ -70,7 +70,7 @@ def test_an_effective_limit_holds_the_servers_that_fit() -> None:
     assert servers * BLOOM_A100.prompt_w() > 60_000.0  # they do not all peak at once
 
 
-def test_a_kilowatt_is_worth_what_more_of_them_would_save() -> None:
+def test_the_price_of_a_kilowatt_matches_the_saving_of_more_power() -> None:
     def planned(limit_w: float) -> Plan:
         return solved(given(options=[HOT, COOL]), power_domains=[{"name": "row-1", "limit_w": limit_w}])
 

@@ -45,7 +45,7 @@ def hired(plan: Plan) -> dict[str, int]:
 
 
 class TestQuotas:
-    def test_gpus_are_counted_over_the_offers_it_covers(self) -> None:
+    def test_a_quota_counts_the_gpus_of_the_offers_that_it_covers(self) -> None:
         quota = {"name": "east only", "gpus": 16, "region": "east", "gpu": "H100"}
         problem = problem_of(H100X8, EAST, quotas=[quota, {"name": "all", "gpus": 24}])
         east, every = problem.limits
@@ -53,7 +53,7 @@ class TestQuotas:
         assert (east.kind, east.at_most, east.units) == (LimitKind.QUOTA, 16, {names.index("east/h100"): 1})
         assert every.units == {names.index("east/h100"): 1, names.index("here/h100x8"): 8}
 
-    def test_a_plan_keeps_to_it(self) -> None:
+    def test_a_plan_respects_a_quota(self) -> None:
         free = solved(request_of(EAST, WEST, workload={"rate_rps": 200}).model_dump())
         quota = [{"name": "q", "gpus": 2, "members": ["east/h100"]}]
         held = solved(request_of(EAST, WEST, workload={"rate_rps": 200}, quotas=quota).model_dump())
@@ -62,7 +62,7 @@ class TestQuotas:
         assert hired(held)["east/h100"] == 2
         assert hired(held)["west/h100"] > 0
 
-    def test_an_option_given_outright_counts_its_gpus(self) -> None:
+    def test_a_given_option_counts_its_gpus_against_a_quota(self) -> None:
         options = [{"name": "pair", "gpu": "H100", "gpus": 2, "price_usd_per_h": 8, "max_rps": [[9, 9], [9, 9]]}]
         plan = solved(given(options=options), quotas=[{"name": "q", "gpus": 7, "members": ["chat/pair"]}])
         assert plan.status is SolveStatus.INFEASIBLE  # 30 rps need four pairs
@@ -71,14 +71,14 @@ class TestQuotas:
 
 
 class TestPower:
-    def test_a_domain_counts_what_its_replicas_draw_at_most(self) -> None:
+    def test_a_power_domain_counts_the_peak_draw_of_its_replicas(self) -> None:
         problem = problem_of(EAST, WEST, power_domains=[{"name": "feed", "limit_w": 5000, "members": ["east/h100"]}])
         (limit,) = problem.limits
         covered = {problem.options[o].name: watts for o, watts in limit.replicas.items()}
         assert {name.split("/tp")[0] for name in covered} == {"east/h100"}
         assert all(watts > problem.options[o].busy_w for o, watts in limit.replicas.items())
 
-    def test_under_a_limit_lower_clocks_are_options_and_draw_less(self) -> None:
+    def test_a_power_limit_adds_options_at_lower_clocks(self) -> None:
         limited = problem_of(EAST, power_domains=[{"name": "feed", "limit_w": 5000}])
         watts = {limited.options[o].name: draw for o, draw in limited.limits[0].replicas.items()}
         assert list(watts) == ["east/h100/tp1", "east/h100/tp1@0.7", "east/h100/tp1@0.35"]
@@ -87,7 +87,7 @@ class TestPower:
         asked = problem_of(EAST, power_domains=[{"name": "feed", "limit_w": 5000}], power_levels=[1.0])
         assert [option.name for option in asked.options] == ["east/h100/tp1"]
 
-    def test_a_plan_keeps_to_it(self) -> None:
+    def test_a_plan_respects_a_power_domain(self) -> None:
         table = {"name": "hot", "gpu": "H100", "price_usd_per_h": 1, "max_rps": [[9, 9], [9, 9]]}
         cool = {"name": "cool", "gpu": "L4", "price_usd_per_h": 9, "max_rps": [[9, 9], [9, 9]]}
         domain = {"name": "feed", "limit_w": 2500}
@@ -97,7 +97,7 @@ class TestPower:
 
 
 class TestSpot:
-    def test_what_may_be_taken_back_is_there_for_less_of_the_time(self) -> None:
+    def test_interruptions_reduce_the_uptime_of_spot_options(self) -> None:
         spot = {"max_share": 1.0, "recovery_min": 30, "interruption_rate_per_h": 0.5}
         stated = SPOT | {"id": "here/stated", "interruption_rate_per_h": 0.1}
         problem = problem_of(SPOT, stated, EAST, markets=["spot", "on-demand"], policy={"spot": spot})
@@ -107,7 +107,7 @@ class TestSpot:
         assert uptimes["east/h100/tp1"] == 1.0
 
     @pytest.mark.parametrize("share", [0.0, 0.3, 0.5])
-    def test_its_share_is_of_gpus(self, share: float) -> None:
+    def test_the_spot_share_counts_gpus(self, share: float) -> None:
         request = request_of(
             SPOT, EAST, workload={"rate_rps": 400}, markets=["spot", "on-demand"], policy={"spot": {"max_share": share}}
         )
@@ -118,7 +118,7 @@ class TestSpot:
 
 
 class TestBudgetAndGoals:
-    def test_the_budget_is_in_dollars(self) -> None:
+    def test_the_budget_is_in_dollars_per_hour(self) -> None:
         assert solved(given(), policy={"budget_usd_per_h": 1.0}).status is SolveStatus.INFEASIBLE
         plan = solved(given(), policy={"budget_usd_per_h": 8.0, "goal": "served"})
         assert plan.cost_usd_per_h is not None
@@ -131,19 +131,19 @@ class TestBudgetAndGoals:
         plan = solved(request_of(EAST, WEST, carbon=carbon, policy={"goal": "carbon"}).model_dump())
         assert hired(plan).keys() == {"west/h100"}
 
-    def test_the_energy_of_a_replica_is_that_of_its_curve(self) -> None:
+    def test_the_power_of_a_replica_has_an_idle_and_a_busy_value(self) -> None:
         (option,) = problem_of(EAST).options
         assert 0 < option.idle_w < option.busy_w
 
 
 class TestFailures:
-    def test_a_node_takes_the_replicas_that_it_holds(self) -> None:
+    def test_a_node_loss_takes_the_replicas_on_the_node(self) -> None:
         problem = problem_of(H100X8, EAST, workload={"model": "Llama-3.1-70B"}, policy={"survive": ["node"]})
         lost = {problem.options[o].name: count for loss in problem.losses for o, count in loss.lost.items()}
         assert lost == {"here/h100x8/tp2": 4, "here/h100x8/tp4": 2, "here/h100x8/tp8": 1}
         assert problem.own_nodes
 
-    def test_a_zone_loss_takes_every_option_in_it(self) -> None:
+    def test_a_zone_loss_takes_every_option_in_the_zone(self) -> None:
         problem = problem_of(EAST, WEST, policy={"survive": ["zone"]})
         assert {loss.name: set(loss.lost.values()) for loss in problem.losses} == {
             "zone here/east/a": {None},
@@ -157,22 +157,22 @@ class TestFailures:
 
 
 class TestChange:
-    def test_what_runs_now_is_held_under_its_name(self) -> None:
+    def test_running_replicas_are_held_by_option_name(self) -> None:
         running = [{"workload": "chat", "option": "east/h100/tp1", "replicas": 2}] * 2
         change = {"max_started": 1, "lasting_h": 2, "start_usd": 3}
         problem = problem_of(EAST, WEST | {"price_usd_per_h": 3}, current=running, policy={"change": change})
         assert {option.name: option.held for option in problem.options} == {"east/h100/tp1": 4, "west/h100/tp1": 0}
         assert (problem.change.max_started, problem.change.start_usd_per_h) == (1, 1.5)
 
-    def test_a_name_that_nothing_has_comes_with_the_nearest(self) -> None:
+    def test_an_unknown_running_option_is_refused_with_the_nearest_name(self) -> None:
         running = [{"workload": "chat", "option": "east/h100/tp11", "replicas": 2}]
         violations = violations_of(request_of(EAST, current=running).model_dump())
         assert violations["current[0].option"].endswith("nearest: east/h100/tp1")
 
-    def test_limits_on_change_need_to_know_what_runs(self) -> None:
+    def test_limits_on_change_require_the_running_replicas(self) -> None:
         assert "current" in violations_of(request_of(EAST, policy={"change": {"max_stopped": 1}}).model_dump())
 
-    def test_an_unknown_member_comes_with_the_nearest(self) -> None:
+    def test_an_unknown_member_is_refused_with_the_nearest_name(self) -> None:
         quotas = [{"name": "q", "gpus": 1, "members": ["east/h10"]}]
         violations = violations_of(request_of(EAST, quotas=quotas).model_dump())
         assert violations["quotas[0].members[0]"] == "unknown name 'east/h10'; nearest: east/h100"

@@ -68,7 +68,7 @@ class TestForm:
             ("surprise", 1, "is not a known field"),
         ],
     )
-    def test_a_bad_value_is_named_with_its_place_and_range(self, path: str, value: Any, message: str) -> None:
+    def test_an_invalid_value_is_reported_with_its_path_and_range(self, path: str, value: Any, message: str) -> None:
         problems = problems_of(changed(path, value))
         assert [message in text for place, text in problems.items() if _steps(place) == path.split(".")] == [True]
 
@@ -81,10 +81,10 @@ class TestForm:
         }
 
     @pytest.mark.parametrize("extra", [{"rate_rps": None}, {"demand": {"step_s": 60, "rates_rps": [1]}}])
-    def test_demand_is_a_rate_or_a_series(self, extra: dict[str, Any]) -> None:
+    def test_demand_is_either_a_rate_or_a_series(self, extra: dict[str, Any]) -> None:
         assert problems_of(given(**extra))["workloads[0]"].startswith("give ")
 
-    def test_without_options_a_model_and_an_slo_are_needed(self) -> None:
+    def test_without_options_a_model_and_an_slo_are_required(self) -> None:
         problems = problems_of(from_offers(model=None, slo=None))
         for field in ("model", "slo"):
             assert problems[f"workloads[0].{field}"] == "is required without options"
@@ -100,11 +100,11 @@ class TestForm:
         problem = problems_of(request)["workloads[0].buckets.share[1][1]"]
         assert problem == "no option can serve bucket 2000x1000: max_rps is 0 there for all of them"
 
-    def test_a_rate_too_small_to_mean_anything_is_refused(self) -> None:
+    def test_a_rate_below_the_smallest_meaningful_one_is_refused(self) -> None:
         problem = problems_of(changed("workloads.0.options.0.max_rps.0.0", 1e-6))
         assert problem["workloads[0].options[0].max_rps[0][0]"].endswith("expected 0 or at least 0.00012")
 
-    def test_a_request_of_unreasonable_size_is_refused(self) -> None:
+    def test_an_oversized_request_is_refused(self) -> None:
         side = 100
         option = {"gpu": "L4", "price_usd_per_h": 1, "max_rps": [[1] * side] * side}
         edges = list(range(1, side + 1))
@@ -116,7 +116,7 @@ class TestForm:
 
 
 class TestMeaning:
-    def test_an_unknown_gpu_comes_with_the_nearest_names(self) -> None:
+    def test_an_unknown_gpu_is_refused_with_the_nearest_names(self) -> None:
         request = changed("workloads.0.options.1.gpu", "H1000") | {"policy": {"goal": "energy"}}
         problem = unplannable(request)["workloads[0].options[1].gpu"]
         assert problem.startswith("unknown GPU 'H1000'; nearest: H100")
@@ -124,31 +124,31 @@ class TestMeaning:
         problems = unplannable(from_offers() | {"offers": [OFFERS[0], OFFERS[1] | {"gpu": "A1O0-80GB"}]})
         assert "nearest: A100-80GB" in problems["offers[1].gpu"]
 
-    def test_an_unknown_model_comes_with_the_nearest_names(self) -> None:
+    def test_an_unknown_model_is_refused_with_the_nearest_names(self) -> None:
         assert unplannable(from_offers(model="lama-3.1-8b"))["workloads[0].model"].startswith(
             "unknown model 'lama-3.1-8b'; nearest: Llama-3.1-8B"
         )
 
-    def test_a_bucket_that_no_offer_serves_comes_with_the_reason_per_gpu(self) -> None:
+    def test_a_bucket_that_no_offer_serves_is_refused_with_the_reason_per_gpu(self) -> None:
         request = from_offers(model="Llama-3.1-70B") | {"offers": OFFERS[:2]}
         problem = unplannable(request)["workloads[0].buckets.share[0][0]"]
         assert problem.startswith("no option can serve bucket 500x500: A100-80GB-SXM: needs 141.")
         assert "L4: needs 141." in problem
 
-    def test_an_slo_out_of_reach_names_the_reachable_limits(self) -> None:
+    def test_an_unreachable_slo_is_refused_with_the_reachable_limits(self) -> None:
         problems = unplannable(from_offers(slo={"tpot_ms": {"mean": 0.1}}))
         assert "H100-SXM: mean TPOT is " in problems["workloads[0].buckets.share[0][0]"]
         assert "ms at best, above 0.1 ms" in problems["workloads[0].buckets.share[0][0]"]
 
-    def test_without_an_offer_on_the_selected_markets_the_error_names_them(self) -> None:
+    def test_without_offers_on_the_selected_markets_the_error_names_the_markets(self) -> None:
         problems = unplannable(from_offers(), markets=["spot"])
         assert "no offers on the selected markets" in problems["workloads[0].buckets.share[0][0]"]
 
-    def test_replicas_required_of_a_workload_that_nothing_can_run(self) -> None:
+    def test_min_replicas_of_a_workload_that_no_offer_runs_are_refused(self) -> None:
         idle = from_offers(model="Llama-3.1-70B", rate_rps=0, min_replicas=1) | {"offers": OFFERS[:1]}
         assert set(unplannable(idle)) == {"workloads[0].min_replicas"}
 
-    def test_too_many_options_from_offers_are_refused_before_any_is_estimated(self) -> None:
+    def test_too_many_options_are_refused_before_any_is_estimated(self) -> None:
         many = [OFFERS[0] | {"id": f"here/{number}", "available": 1} for number in range(10_000)]
         sizes = {"input_tokens": list(range(1, 12)), "output_tokens": [1], "share": [[1]] + [[0]] * 10}
         assert set(unplannable(from_offers(buckets=sizes) | {"offers": many})) == {"workloads"}
@@ -175,7 +175,7 @@ def test_buckets_are_named_after_their_edges_row_by_row() -> None:
         ),
     )
 )
-def test_nonsense_is_refused_and_never_crashes(nonsense: Any) -> None:
+def test_arbitrary_workloads_raise_a_document_error(nonsense: Any) -> None:
     with pytest.raises(DocumentError):
         read_model(parse_document(yaml.safe_dump({"workloads": nonsense}), name="request"), PlanRequest)
 

@@ -44,7 +44,7 @@ def counts(width: int) -> st.SearchStrategy[tuple[int, ...]]:
 
 class TestMakeBeforeBreak:
     @given(st.data())
-    def test_at_every_prefix_the_running_replicas_serve(self, data: st.DataObject) -> None:
+    def test_the_running_replicas_serve_after_every_step(self, data: st.DataObject) -> None:
         problem = data.draw(mix_problems(most_units=None) | mix_problems(most_units=6))
         current, target = data.draw(counts(len(problem.options))), data.draw(counts(len(problem.options)))
         serves = Serving(problem)
@@ -58,7 +58,7 @@ class TestMakeBeforeBreak:
             assert (plan.steps[-1].running if plan.steps else current) == target
 
     @given(st.data())
-    def test_nothing_stops_before_its_requests_are_elsewhere(self, data: st.DataObject) -> None:
+    def test_a_replica_stops_only_after_its_requests_are_routed_elsewhere(self, data: st.DataObject) -> None:
         problem = data.draw(mix_problems(most_units=None))
         current, target = data.draw(counts(len(problem.options))), data.draw(counts(len(problem.options)))
         assume(Serving(problem)(current) and Serving(problem)(target))
@@ -89,12 +89,12 @@ class TestMakeBeforeBreak:
 
 
 class TestWaves:
-    def test_room_for_both_takes_one_wave(self) -> None:
+    def test_with_room_for_old_and_new_there_is_one_wave(self) -> None:
         plan = moved(replacement(stock=6), (4, 0), (0, 2))
         assert actions(plan) == [(Action.START, {1: 2}), (Action.ROUTE, {}), (Action.STOP, {0: 4})]
         assert plan.reason == "all replicas start before any stops"
 
-    def test_without_room_for_both_waves_take_turns(self) -> None:
+    def test_without_room_for_both_there_are_several_waves(self) -> None:
         plan = moved(replacement(stock=5), (4, 0), (0, 2))
         assert plan.possible
         assert plan.steps[-1].wave == 2
@@ -102,20 +102,20 @@ class TestWaves:
         assert plan.reason == "2 waves, as old and new do not fit at once: 1 more of rack would allow one wave"
         assert [step.running for step in plan.steps if step.action is Action.STOP] == [(2, 1), (0, 2)]
 
-    def test_without_free_capacity_it_names_the_missing_units(self) -> None:
+    def test_without_free_capacity_the_missing_units_are_named(self) -> None:
         plan = moved(replacement(stock=4), (4, 0), (0, 2))
         assert not plan.possible
         assert plan.steps == ()
         assert plan.missing_units == {0: 2}
         assert "2 more of rack" in plan.reason
 
-    def test_power_counts_old_and_new(self) -> None:
+    def test_a_power_limit_counts_old_and_new_replicas(self) -> None:
         power = Limit("rack power", LimitKind.POWER, 5.0, replicas={0: 1.0, 1: 1.0})
         plan = moved(replace(replacement(stock=None), limits=(power,)), (4, 0), (0, 2))
         assert plan.steps[-1].wave == 2
         assert "power" in plan.reason
 
-    def test_the_order_that_frees_room_is_found(self) -> None:
+    def test_an_order_that_frees_capacity_is_found(self) -> None:
         """Starting the replica that no workload needs first would block the rack forever."""
         problem = mix_of(
             loads=(Load("a", (4.0,)), Load("b", (1.0,))),
@@ -131,26 +131,26 @@ class TestWaves:
         assert plan.steps[0].replicas == {2: 1}
 
 
-class TestWhatItTakes:
-    def test_time_is_that_of_the_slowest_start_then_routing_then_draining(self) -> None:
+class TestTimeAndCost:
+    def test_the_duration_is_the_slowest_start_plus_routing_plus_draining(self) -> None:
         plan = moved(replacement(stock=6), (4, 0), (0, 2))
         assert plan.duration_h == pytest.approx(0.5 + ROUTING_H + DRAIN_H)
 
-    def test_temporary_cost_is_what_is_hired_beyond_the_target(self) -> None:
+    def test_the_temporary_cost_is_the_excess_over_the_target(self) -> None:
         plan = moved(replacement(stock=6), (4, 0), (0, 2))
         assert plan.temporary_usd == pytest.approx((6 - 2) * 2.0 * plan.duration_h)
 
-    def test_a_target_that_does_not_serve_is_refused(self) -> None:
+    def test_a_target_that_does_not_serve_the_demand_is_refused(self) -> None:
         plan = moved(replacement(stock=6), (4, 0), (1, 1))
         assert (plan.possible, plan.reason) == (False, "the target does not serve the demand")
 
-    def test_nothing_to_do_is_no_step(self) -> None:
+    def test_equal_counts_give_no_steps(self) -> None:
         assert moved(replacement(stock=6), (4, 0), (4, 0)).steps == ()
 
 
 class TestServing:
     @given(st.data())
-    def test_agrees_with_routing(self, data: st.DataObject) -> None:
+    def test_serving_agrees_with_routing(self, data: st.DataObject) -> None:
         problem = data.draw(mix_problems(most_units=None))
         problem = replace(problem, loads=tuple(replace(load, min_replicas=0) for load in problem.loads))
         serves = Serving(problem)

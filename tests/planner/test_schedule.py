@@ -46,7 +46,7 @@ class TestTimetable:
                 assert sum(weights.values()) == pytest.approx(1)
                 assert set(weights) <= {count.option for count in period.running}
 
-    def test_the_parts_of_the_cost_add_up_and_lie_between_bound_and_flat(self, day: Plan) -> None:
+    def test_the_cost_items_add_up_and_lie_between_bound_and_flat_cost(self, day: Plan) -> None:
         table = day.timetable
         assert table is not None
         assert table.total_usd is not None
@@ -56,7 +56,7 @@ class TestTimetable:
         assert table.bound_usd - 1e-6 <= table.total_usd <= table.flat_usd + 1e-6
         assert table.flat_usd == pytest.approx(24 * (day.cost_usd_per_h or 0))
 
-    def test_capacity_runs_a_period_before_it_serves(self, day: Plan) -> None:
+    def test_a_replica_runs_for_a_period_before_it_serves(self, day: Plan) -> None:
         assert day.timetable is not None
         periods = day.timetable.periods
         for before, now in itertools.pairwise(periods):
@@ -64,27 +64,27 @@ class TestTimetable:
                 grown = count - counts(before.running).get(option, 0)
                 assert grown <= counts(before.started).get(option, 0)
 
-    def test_starting_can_cost_so_much_that_nothing_is_ever_stopped(self) -> None:
+    def test_a_high_start_cost_prevents_all_starts_and_stops(self) -> None:
         plan = solved(over_a_day(policy={"change": {"start_usd": 1000}}))
         assert plan.timetable is not None
         assert not any(period.started or period.stopped for period in plan.timetable.periods)
 
-    def test_a_horizon_needs_demand_over_time(self) -> None:
+    def test_a_horizon_requires_a_demand_series(self) -> None:
         assert "needs a workload with demand" in problems_of({**given(), "horizon": {}})["horizon"]
 
-    def test_what_a_horizon_does_not_hold_to_is_refused(self) -> None:
+    def test_a_horizon_refuses_unsupported_policies(self) -> None:
         assert "survive" in problems_of(over_a_day(policy={"survive": ["node"]}))["horizon"]
 
     def test_a_plan_without_limitations_has_no_note(self, day: Plan) -> None:
         assert day.timetable is not None
         assert day.timetable.notes == ()
 
-    def test_that_another_goal_is_not_followed_is_noted(self) -> None:
+    def test_a_note_reports_that_another_goal_is_ignored(self) -> None:
         table = solved(over_a_day(policy={"goal": "energy"})).timetable
         assert table is not None
         assert [note for note in table.notes if "goal energy" in note]
 
-    def test_that_single_periods_are_not_replayed_is_noted(self) -> None:
+    def test_a_note_reports_that_periods_are_not_replayed(self) -> None:
         hour = {
             "name": "chat",
             "model": "Llama-3.1-8B",
@@ -117,13 +117,13 @@ class TestSeveralWorkloads:
         assert [period.rate_rps["code"] for period in table.periods] == pytest.approx([3, 4, 5, 20] * 4)
         assert [period.rate_rps["chat"] for period in table.periods][::4] == pytest.approx([10, 60, 10, 60])
 
-    def test_a_series_that_does_not_go_into_the_longest_is_refused_with_both_lengths(self) -> None:
+    def test_a_series_that_does_not_divide_the_longest_is_refused_with_both_lengths(self) -> None:
         odd = {"step_s": 3600, "rates_rps": [3, 4, 5]}
         assert "10800 s beside 14400 s" in unplannable(two(demand=odd))["workloads[1].demand"]
 
 
-class TestWhatRunsNow:
-    def test_one_workload_without_replicas_does_not_spoil_the_whole_and_is_named(self) -> None:
+class TestInitialState:
+    def test_a_workload_without_running_replicas_is_noted_and_the_rest_is_planned(self) -> None:
         request = two()
         enough = {"workload": "chat", "option": "large", "replicas": 4}
         plan = solved({**request, "current": [enough]})
@@ -134,7 +134,7 @@ class TestWhatRunsNow:
         assert "do not serve code in period 1 of 4" in note
         assert table.total_usd == pytest.approx(repeated.total_usd)
 
-    def test_what_holds_until_others_are_warm_is_started_from(self) -> None:
+    def test_sufficient_running_replicas_are_the_initial_state(self) -> None:
         first = solved(two())
         current = [
             {"workload": entry.workload, "option": entry.option, "replicas": entry.count} for entry in first.allocation
@@ -159,7 +159,7 @@ class TestMoves:
         assert started == {(entry.workload, entry.option): entry.count for entry in plan.allocation if entry.count}
         assert {workload for workload, _ in started} == {"chat", "code"}
 
-    def test_what_starts_starts_before_anything_stops(self) -> None:
+    def test_all_starts_precede_all_stops(self) -> None:
         current = [{"workload": "chat", "option": "small", "replicas": 2}]
         plan = solved({**given(), "current": current})
         assert plan.moves is not None
@@ -169,7 +169,7 @@ class TestMoves:
         if "stop" in actions:
             assert max(i for i, a in enumerate(actions) if a == "start") < actions.index("stop")
 
-    def test_asked_again_with_its_own_answer_nothing_moves(self) -> None:
+    def test_planning_again_from_the_own_result_changes_nothing(self) -> None:
         first = solved(given())
         current = [{"workload": "chat", "option": a.option, "replicas": a.count} for a in first.allocation]
         again = solved({**given(), "current": current})
@@ -187,7 +187,7 @@ class TestMoves:
 
 
 @drawn(st.lists(st.floats(0, 100), min_size=1, max_size=30), st.integers(1, 40))
-def test_no_step_of_a_series_is_above_the_period_that_it_falls_into(rates: list[float], periods: int) -> None:
+def test_each_period_has_at_least_the_rate_of_its_steps(rates: list[float], periods: int) -> None:
     series = DemandSeries(step_s=60, rates_rps=tuple(rates))
     highest = highest_rates(series, periods)
     assert len(highest) == periods
@@ -199,7 +199,7 @@ def test_no_step_of_a_series_is_above_the_period_that_it_falls_into(rates: list[
 
 
 @drawn(st.lists(st.floats(0, 100), min_size=1, max_size=12), st.integers(1, 5), st.integers(1, 40))
-def test_repeating_is_as_writing_the_series_down_so_many_times(rates: list[float], times: int, periods: int) -> None:
+def test_a_repeated_series_matches_the_written_out_one(rates: list[float], times: int, periods: int) -> None:
     series = DemandSeries(step_s=60, rates_rps=tuple(rates))
     written = DemandSeries(step_s=60, rates_rps=tuple(rates) * times)
     assert highest_rates(series, periods, over_s=written.duration_s) == highest_rates(written, periods)

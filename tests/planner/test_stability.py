@@ -63,8 +63,8 @@ class TestNoise:
         assert [decision.moved for decision in decisions] == [True] + [False] * 29
 
 
-class TestGrowing:
-    def test_too_few_replicas_grow_at_once(self) -> None:
+class TestScaleUp:
+    def test_too_few_replicas_are_scaled_up_at_once(self) -> None:
         decision = after(fleet(), [5.0, 50.0])[-1]
         assert decision.moved
         assert decision.reason == "the running replicas do not hold the load"
@@ -75,13 +75,13 @@ class TestGrowing:
         assert decision.running == (2, 2)
         assert "no room for a margin" in decision.reason
 
-    def test_a_load_that_no_mix_holds_is_reported_and_nothing_is_stopped(self) -> None:
+    def test_a_load_that_no_mix_serves_is_reported_and_no_replica_stops(self) -> None:
         decision = window(fleet(available=1), StabilityState((1, 1)), 100.0)
         assert (decision.running, decision.moved) == ((1, 1), False)
         assert "no mix within the limits does" in decision.reason
 
     @given(mix_problems(most_units=None), st.data())
-    def test_after_each_window_its_load_is_held_wherever_that_can_be(
+    def test_after_each_window_its_load_is_served_wherever_possible(
         self, problem: MixProblem, data: st.DataObject
     ) -> None:
         factor = st.integers(0, 30).map(lambda tenths: tenths / 10)
@@ -96,8 +96,8 @@ class TestGrowing:
             assert decision.reason
 
 
-class TestShrinking:
-    def test_a_saving_must_last(self) -> None:
+class TestScaleDown:
+    def test_a_saving_must_last_for_several_windows(self) -> None:
         decisions = after(fleet(), [50.0] + [5.0] * 12, memory=4, patience=3)
         moved = [t for t, decision in enumerate(decisions) if decision.moved]
         assert moved[0] == 0
@@ -105,11 +105,11 @@ class TestShrinking:
         assert "windows in a row" in decisions[moved[1]].reason
         assert all("of 3 windows" in decisions[t].reason for t in range(moved[1] - 2, moved[1]))
 
-    def test_a_dip_that_ends_in_time_changes_nothing(self) -> None:
+    def test_a_short_dip_changes_nothing(self) -> None:
         decisions = after(fleet(), [50.0] + [5.0] * 4 + [50.0] * 4, memory=2, patience=6)
         assert sum(decision.moved for decision in decisions) == 1
 
-    def test_within_the_band_nothing_moves(self) -> None:
+    def test_within_the_band_nothing_changes(self) -> None:
         decisions = after(fleet(), [50.0] + [44.0] * 30, memory=2, patience=1, band=0.5)
         assert sum(decision.moved for decision in decisions) == 1
 
@@ -121,13 +121,13 @@ class TestShrinking:
         assert decisions[-1].running != (0, 6)
 
 
-class TestPlanned:
-    def test_is_a_high_quantile_with_a_margin(self) -> None:
+class TestPlannedRate:
+    def test_the_planned_rate_is_a_high_quantile_with_a_margin(self) -> None:
         state = StabilityState((0, 9), windows=tuple(((float(rate),),) for rate in range(1, 10)))
         decision = window(fleet(), state, 1.0, quantile=0.8, margin=0.25)
         assert decision.planned_rps[0][0] == pytest.approx(7.0 * 1.25)  # the eighth of 1, 1, 2, ... 9
 
-    def test_is_never_less_than_the_newest_window(self) -> None:
+    def test_the_planned_rate_is_at_least_the_newest_window(self) -> None:
         assert window(fleet(), StabilityState((0, 9), windows=(((1.0,),),) * 9), 40.0, quantile=0.5).planned_rps == (
             (40.0,),
         )

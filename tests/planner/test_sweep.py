@@ -28,7 +28,7 @@ def at(cost: float | None, **factors: float) -> SweepPoint:
 
 
 class TestAxis:
-    def test_a_list_of_factors(self) -> None:
+    def test_a_list_of_factors_is_parsed(self) -> None:
         assert Axis.parse("rate=0.5,1,2") == Axis(knob=Knob.RATE, factors=(0.5, 1, 2))
 
     def test_a_range_has_steps_of_equal_ratio(self) -> None:
@@ -50,13 +50,13 @@ class TestAxis:
             "rate=1:1:3",
         ],
     )
-    def test_anything_else_is_refused(self, text: str) -> None:
+    def test_an_invalid_axis_is_refused(self, text: str) -> None:
         with pytest.raises(RuleError, match="expected"):
             Axis.parse(text)
 
 
-class TestQuestions:
-    def test_rates_objectives_prices_and_power_turn_what_they_name(self) -> None:
+class TestGridRequests:
+    def test_each_axis_scales_only_its_own_field(self) -> None:
         asked = request().model_copy(
             update={
                 "power_domains": PlanRequest.model_validate(
@@ -107,21 +107,21 @@ class TestQuestions:
             (["price=1,1e9"], r"axes\[0\]: price=1e\+09 leads out of .*price_usd_per_h: .*less than or equal to"),
         ],
     )
-    def test_what_cannot_be_turned_is_named(self, axes: list[str], complaint: str) -> None:
+    def test_an_axis_that_cannot_be_applied_is_refused(self, axes: list[str], complaint: str) -> None:
         with pytest.raises(RuleError, match=complaint):
             grid_requests(request(), NO_PRICES, [Axis.parse(text) for text in axes])
 
-    def test_objectives_keep_to_their_range(self) -> None:
+    def test_a_factor_that_leaves_the_range_of_an_slo_is_refused(self) -> None:
         asked = PlanRequest.model_validate(from_offers())
         with pytest.raises(RuleError, match=r"axes\[0\]: slo=1e\+09 leads out of .*less than or equal to"):
             grid_requests(asked, NO_PRICES, [Axis.parse("slo=1,1e9")])
 
-    def test_a_rate_that_no_option_can_be_counted_for_is_refused(self) -> None:
+    def test_a_rate_too_high_for_the_given_options_is_refused(self) -> None:
         """The request's own rules hold at every point, not only the ranges of its fields."""
         with pytest.raises(RuleError, match=r"rate=20000 leads out of .*is too small for"):
             grid_requests(request(), NO_PRICES, [Axis.parse("rate=20000")])
 
-    def test_a_trace_without_a_rate_turns_as_a_series(self) -> None:
+    def test_a_trace_without_a_rate_scales_as_a_series(self) -> None:
         rows = "".join(f"{second},300,100\n" for second in range(600))
         changes = {"buckets": {"trace_csv": f"time,input_tokens,output_tokens\n{rows}"}, "rate_rps": None}
         one = PlanRequest.model_validate(given(**changes, options=ONE_SIZE))
@@ -131,7 +131,7 @@ class TestQuestions:
         assert twice.workloads[0].planned_rps == pytest.approx(2 * one.workloads[0].planned_rps)
 
     @pytest.mark.parametrize("name", ["H100", "H100-SXM", "h100 sxm"])
-    def test_a_gpu_goes_by_any_name_of_the_catalogue(self, name: str) -> None:
+    def test_a_gpu_may_be_given_by_any_catalogue_name(self, name: str) -> None:
         ((_, turned, prices),) = grid_requests(request(), builtin_prices(), [Axis.parse(f"price:{name}=2")])
         small, large = turned.workloads[0].options or ()
         assert (small.price_usd_per_h, large.price_usd_per_h) == (0.8, 8)
@@ -141,24 +141,24 @@ class TestQuestions:
             assert after.price_usd_per_h == times * before.price_usd_per_h
 
 
-class TestFront:
-    def test_a_point_that_another_serves_more_for_less_is_off_the_front(self) -> None:
+class TestParetoFront:
+    def test_a_point_dominated_by_another_is_off_the_front(self) -> None:
         axes = [Axis(knob=Knob.RATE, factors=(1, 2, 3))]
         found = mark_front(axes, [at(10, rate=1), at(9, rate=2), at(None, rate=3)])
         assert [one.pareto for one in found.points] == [False, True, False]
 
-    def test_prices_are_not_a_choice(self) -> None:
+    def test_points_of_different_prices_are_not_compared(self) -> None:
         axes = [Axis(knob=Knob.RATE, factors=(1,)), Axis(knob=Knob.PRICE, factors=(1, 2))]
         found = mark_front(axes, [at(10, rate=1, price=1), at(20, rate=1, price=2)])
         assert [one.pareto for one in found.points] == [True, True]
 
-    def test_a_plan_whose_replay_failed_is_not_on_it_and_beats_nothing(self) -> None:
+    def test_a_plan_that_failed_its_replay_is_off_the_front_and_dominates_nothing(self) -> None:
         axes = [Axis(knob=Knob.RATE, factors=(1, 2))]
         failed = at(9, rate=2).model_copy(update={"verified": False})
         held = at(10, rate=1).model_copy(update={"verified": True})
         assert [one.pareto for one in mark_front(axes, [held, failed]).points] == [True, False]
 
-    def test_where_demand_may_go_unserved_what_is_served_counts(self) -> None:
+    def test_the_served_rate_counts_where_demand_may_go_unserved(self) -> None:
         axes = [Axis(knob=Knob.RATE, factors=(1, 2, 3))]
         points = [
             at(cost, rate=rate).model_copy(update={"goal_value": served})
@@ -167,13 +167,13 @@ class TestFront:
         assert [one.pareto for one in mark_front(axes, points, goal=SERVED).points] == [True, False, True]
         assert [one.pareto for one in mark_front(axes, points).points] == [False, False, True]
 
-    def test_of_what_is_used_less_is_better(self) -> None:
+    def test_less_energy_counts_under_the_energy_goal(self) -> None:
         axes = [Axis(knob=Knob.RATE, factors=(1, 2))]
         points = [at(8, rate=rate).model_copy(update={"goal_value": watts}) for rate, watts in ((1, 500.0), (2, 700.0))]
         assert [one.pareto for one in mark_front(axes, points, goal=ENERGY).points] == [True, True]
 
     @drawn(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 9)), min_size=1, max_size=12))
-    def test_the_front_beats_all_others_and_none_of_itself(self, drawn_points: list[tuple[int, int, int]]) -> None:
+    def test_the_front_is_exactly_the_set_of_undominated_points(self, drawn_points: list[tuple[int, int, int]]) -> None:
         axes = [Axis(knob=Knob.RATE, factors=(1,)), Axis(knob=Knob.SLO, factors=(1,))]
         found = mark_front(axes, [at(cost, rate=rate, slo=slo) for rate, slo, cost in drawn_points])
 

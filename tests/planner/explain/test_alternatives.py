@@ -19,7 +19,7 @@ def lines(problem: MixProblem) -> list[str]:
 class TestServed:
     problem = three_types(objective=SERVED, stock=(0, 1, 1))
 
-    def test_one_type_alone_serves_less(self) -> None:
+    def test_a_single_type_plan_reports_how_much_less_it_serves(self) -> None:
         plan, request = solved(self.problem), PlanRequest.model_validate(given())
         whole = plan.objective_value or 0.0
         (alone,) = [one for one in single_gpu_plans(what_if(self.problem), request, plan) if one.gpu == "A100"]
@@ -28,7 +28,7 @@ class TestServed:
         (line,) = [line for line in lines(self.problem) if line.startswith("only A100")]
         assert line == f"only A100: {alone.reason}, at {alone.cost_usd_per_h:.2f} $/h"
 
-    def test_no_improvement_is_nothing_more_served(self) -> None:
+    def test_a_price_without_improvement_reads_serves_nothing_more(self) -> None:
         price = Price(
             kind=Kind.BUDGET,
             name="the budget",
@@ -42,13 +42,13 @@ class TestServed:
         assert line == "the budget binds: 1.00 $/h more would serve nothing more, dropping it would serve another 2 rps"
 
 
-def test_by_cost_a_type_alone_costs_more() -> None:
+def test_under_the_cost_goal_a_single_type_plan_costs_more() -> None:
     (line,) = [line for line in lines(three_types(stock=(None, None, None))) if line.startswith("only A100")]
     assert line.endswith("more")
     assert "rps" not in line
 
 
-def test_rounding_counts_beside_the_value_it_belongs_to() -> None:
+def test_negligible_compares_with_the_magnitude_of_the_value() -> None:
     assert negligible(5e-3, of=1000.0)
     assert not negligible(5e-4, of=1.0)
     assert negligible(-1e-7, of=0.0)

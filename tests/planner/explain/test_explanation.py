@@ -26,21 +26,21 @@ def middling() -> dict[str, object]:
     return {"name": "middle", "gpu": "A100-80GB", "price_usd_per_h": 2.9, "max_rps": [[10, 4], [6, 2]]}
 
 
-class TestOfAPlan:
-    def test_stock_that_binds_has_its_price(self) -> None:
+class TestFeasiblePlan:
+    def test_binding_stock_has_the_price_that_one_more_unit_saves(self) -> None:
         small, large = given()["workloads"][0]["options"]
         poorer, richer = (solved(given(options=[small, large | {"available": count}])) for count in (1, 2))
         (price,) = poorer.prices.binding
         assert price.kind is Kind.STOCK
         assert price.saves == pytest.approx((poorer.cost_usd_per_h or 0) - (richer.cost_usd_per_h or 0))
 
-    def test_an_infeasible_single_type_names_the_change_it_needs(self) -> None:
+    def test_an_infeasible_single_type_plan_names_the_required_change(self) -> None:
         small, large = given()["workloads"][0]["options"]
         plan = solved(given(options=[small, large | {"available": 1}, middling()]))
         assert line(plan, "only L4") == "only L4: cannot serve bucket 2000x1000 of chat"
         assert line(plan, "only H100-SXM") == "only H100-SXM: impossible, it would take 2 more chat/large"
 
-    def test_why_not_only_one_type_names_every_bucket(self) -> None:
+    def test_a_single_type_plan_names_every_bucket_that_the_type_cannot_serve(self) -> None:
         small, large = given()["workloads"][0]["options"]
         plan = solved(given(options=[small | {"max_rps": [[2, 0], [0, 0]]}, large]))
         assert (
@@ -48,7 +48,7 @@ class TestOfAPlan:
             == "only L4: cannot serve buckets 500x1000 of chat, 2000x250 of chat and 2000x1000 of chat"
         )
 
-    def test_runners_up_cost_more_and_lack_a_type(self) -> None:
+    def test_runners_up_cost_at_least_the_plan_and_lack_a_used_type(self) -> None:
         small, large = given()["workloads"][0]["options"]
         plan = solved(given(options=[small, large, middling()]))
         used = {entry.gpu for entry in plan.allocation}
@@ -57,7 +57,7 @@ class TestOfAPlan:
             assert mix.cost_usd_per_h >= (plan.cost_usd_per_h or 0)
             assert used & set(mix.without)
 
-    def test_a_type_left_out_has_its_break_even(self) -> None:
+    def test_an_unused_type_has_a_break_even_price(self) -> None:
         small, large = given()["workloads"][0]["options"]
         dear = middling() | {"price_usd_per_h": 30}
         plan = solved(given(options=[small, large, dear]))
@@ -65,7 +65,7 @@ class TestOfAPlan:
         cheaper = solved(given(options=[small, large, dear | {"price_usd_per_h": 30 * entry.factor - 0.05}]))
         assert "A100-80GB-SXM" in {used.gpu for used in cheaper.allocation}
 
-    def test_the_bound_of_a_perfect_system_is_below_the_plan(self) -> None:
+    def test_the_ideal_bound_is_at_most_the_cost_of_the_plan(self) -> None:
         plan = solved(from_offers())
         assert plan.perfect is not None
         assert plan.perfect.system is not None
@@ -73,14 +73,14 @@ class TestOfAPlan:
         assert plan.perfect.scheduler.cost_usd_per_h <= (plan.cost_usd_per_h or 0)
         assert plan.perfect.above_system is not None
 
-    def test_given_rates_have_no_system_bound(self) -> None:
+    def test_options_with_given_rates_have_no_system_bound(self) -> None:
         plan = solved(given())
         assert plan.perfect is not None
         assert plan.perfect.system is None
 
 
-class TestOfNone:
-    def test_a_smallest_conflict_and_its_ways_out(self) -> None:
+class TestInfeasiblePlan:
+    def test_an_infeasible_plan_reports_a_minimal_conflict_and_its_relaxations(self) -> None:
         small, large = given()["workloads"][0]["options"]
         plan = solved(given(options=[small, large | {"available": 0}]))
         assert plan.status is SolveStatus.INFEASIBLE
@@ -91,7 +91,7 @@ class TestOfNone:
             "chat, bucket 2000x1000: 6 of 6 rps stay unserved when as much as possible is served",
         )
 
-    def test_fewest_replicas_beyond_the_stock(self) -> None:
+    def test_min_replicas_beyond_the_stock_are_a_conflict(self) -> None:
         options = [{**option, "available": 1} for option in given()["workloads"][0]["options"]]
         plan = solved(given(options=options, rate_rps=1, min_replicas=5))
         (conflict,) = plan.conflicts
@@ -102,15 +102,15 @@ class TestOfNone:
             "3 replicas fewer required of chat",
         ]
 
-    def test_offers_of_the_spot_market_only(self) -> None:
+    def test_spot_only_offers_with_a_limited_share_are_a_conflict(self) -> None:
         spot = [offer("here/spot", "H100-SXM", 1, market="spot")]
         request = from_offers() | {"offers": spot}
         plan = solved(request, markets=["spot"], policy={"spot": {"max_share": 0.5}})
         assert plan.conflicts[0].kinds == (Kind.DEMAND, Kind.SPOT)
 
 
-class TestWithoutTime:
-    def test_missing_parts_are_named(self) -> None:
+class TestTimeLimit:
+    def test_parts_missing_after_the_time_limit_are_named(self) -> None:
         options = given()["workloads"][0]["options"]
         options[1]["available"] = 0
         nothing, something = (
@@ -120,7 +120,7 @@ class TestWithoutTime:
         assert "which limits bind is not known: the time limit expired" in something.explanation
         assert something.runners_up == ()
 
-    def test_no_question_starts_after_the_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_what_if_solve_starts_after_the_time_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Each solve takes ten of the fake clock's seconds, whatever its limit."""
         now = [0.0]
         asked = []
@@ -137,7 +137,7 @@ class TestWithoutTime:
         assert plan.solve_s == 10
 
 
-class TestLevels:
+class TestExplanationLevels:
     def solves(self, monkeypatch: pytest.MonkeyPatch, request: dict[str, Any], level: str) -> tuple[Plan, int]:
         asked = []
 
@@ -148,7 +148,7 @@ class TestLevels:
         monkeypatch.setattr(what_if, "solve_mix", counted)
         return solved(request, policy={"explain": level}), len(asked)
 
-    def test_none_explains_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_level_none_solves_once_and_explains_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         plan, solves = self.solves(monkeypatch, given(), "none")
         assert solves == 1
         assert plan.explanation == ()
@@ -156,14 +156,14 @@ class TestLevels:
             part: Plan.model_fields[part].default for part in PARTS
         }
 
-    def test_short_needs_no_further_mix(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_level_short_solves_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         plan, solves = self.solves(monkeypatch, given(), "short")
         full = solved(given())
         assert solves == 1
         assert plan.explanation[0] == full.explanation[0]
         assert (plan.perfect, plan.alternatives, plan.runners_up) == (full.perfect, (), ())
 
-    def test_short_names_a_conflict_without_ways_out(self) -> None:
+    def test_level_short_names_the_conflict_without_relaxations(self) -> None:
         request = given(min_replicas=5, rate_rps=1, options=[{**SMALL, "available": 1}])
         short, full = (solved(request, policy={"explain": level}) for level in ("short", "full"))
         assert [conflict.requirements for conflict in short.conflicts] == [
@@ -180,7 +180,7 @@ class TestLevels:
         )
 
 
-def test_many_offers_of_one_type() -> None:
+def test_sold_out_offers_of_the_same_type_do_not_bind() -> None:
     """Sold-out offers beside an available one do not bind, and one solve shows it."""
     sold_out = [offer(f"here/none{i}", "H100-SXM", 50, available=0) for i in range(30)]
     plan = solved(from_offers() | {"offers": [*OFFERS, *sold_out]})

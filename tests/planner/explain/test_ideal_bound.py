@@ -53,11 +53,11 @@ def trace(rows: list[tuple[int, int]], *, every_s: float = 1.0) -> dict[str, obj
 
 
 class TestSizes:
-    def test_a_histogram_counts_its_smallest_requests(self) -> None:
+    def test_a_histogram_bucket_counts_its_smallest_request(self) -> None:
         own, _ = per_bucket()
         assert own == tuple(request_work(MODEL, input_tokens=tokens, output_tokens=1) for tokens in (1, 501))
 
-    def test_a_trace_counts_its_own(self) -> None:
+    def test_a_trace_bucket_counts_the_mean_of_its_own_requests(self) -> None:
         rows = [(100, 40), (300, 80), (900, 10)]
         own, _ = per_bucket(buckets=trace(rows), rate_rps=20)
         small = [request_work(MODEL, input_tokens=i, output_tokens=o) for i, o in rows[:2]]
@@ -65,7 +65,7 @@ class TestSizes:
         assert own[0].moved_bytes == pytest.approx(sum(part.moved_bytes for part in small) / 2)
         assert own[1] == request_work(MODEL, input_tokens=900, output_tokens=10)
 
-    def test_the_peak_of_a_series_may_queue_where_a_replay_sizes_the_plan(self) -> None:
+    def test_the_bound_uses_the_mean_rate_of_a_series_only_with_a_replay(self) -> None:
         demand = {"start": "2026-11-01T00:00:00Z", "step_s": 60, "rates_rps": [5, 15]}
         fields = from_offers(rate_rps=None, demand=demand)
         steady = works_of(PlanRequest.model_validate(fields))
@@ -76,7 +76,7 @@ class TestSizes:
 
 
 @given(st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 2000)), min_size=1, max_size=20))
-def test_the_mean_of_requests_is_the_mean_of_their_work(rows: list[tuple[int, int]]) -> None:
+def test_the_mean_work_equals_the_mean_over_requests(rows: list[tuple[int, int]]) -> None:
     inputs, outputs = (np.array(column) for column in zip(*rows, strict=True))
     mean = mean_work(MODEL, input_tokens=inputs, output_tokens=outputs)
     each = [request_work(MODEL, input_tokens=i, output_tokens=o) for i, o in rows]
@@ -90,9 +90,9 @@ def bound_of(problem: MixProblem, **more: object) -> IdealBound:
     return find_ideal_bound(problem, solved(problem), hardware=hardware, work=[None] * len(problem.loads), **more)
 
 
-class TestScheduler:
+class TestSchedulerBound:
     @given(limited_problems())
-    def test_no_plan_is_below_it(self, problem: MixProblem) -> None:
+    def test_no_plan_costs_less_than_the_bound(self, problem: MixProblem) -> None:
         plan, bound = solved(problem), bound_of(problem)
         if plan.cost_usd_per_h is not None:
             assert bound.scheduler.cost_usd_per_h <= plan.cost_usd_per_h + 1e-6
@@ -100,7 +100,7 @@ class TestScheduler:
             assert bound.above_scheduler is None or bound.above_scheduler >= -1e-9
 
     @given(limited_problems(), st.lists(st.floats(0.2, 3), min_size=4, max_size=4))
-    def test_no_plan_is_below_it_however_full_its_replicas_may_be(
+    def test_no_plan_costs_less_than_the_bound_at_any_utilisation(
         self, problem: MixProblem, utilisations: list[float]
     ) -> None:
         loads = tuple(
@@ -114,12 +114,12 @@ class TestScheduler:
             assert bound.above_scheduler is None or bound.above_scheduler >= 0
             assert "-" not in as_text(bound)
 
-    def test_a_plan_fuller_than_its_tables_is_held_against_as_full_a_scheduler(self) -> None:
+    def test_a_utilisation_above_1_scales_the_scheduler_bound(self) -> None:
         problem = mix_of((Load("w", (6.0,), utilisation=1.5),), (Supply("f", 1.0),), (Way("o", "A", 0, 0, (1.0,)),))
         bound = bound_of(problem)
         assert (bound.plan_gpus, bound.scheduler.gpus, bound.above_scheduler) == (4, 4, 0.0)
 
-    def test_each_bucket_goes_where_it_costs_least(self) -> None:
+    def test_each_bucket_is_served_where_it_costs_least(self) -> None:
         problem = three_types()
         rates = (12.0, 3.0, 9.0, 6.0)
         per_type = [
@@ -132,17 +132,17 @@ class TestScheduler:
         ]
         assert bound_of(problem).scheduler.cost_usd_per_h == pytest.approx(sum(map(min, zip(*per_type, strict=True))))
 
-    def test_types_that_cannot_do_it_alone_are_absent(self) -> None:
+    def test_gpu_types_that_cannot_serve_every_bucket_are_absent(self) -> None:
         alone = bound_of(three_types()).scheduler.gpus_of_one_type
         assert set(alone) == {"A100", "H100"}
         assert alone["H100"] == pytest.approx(12 / 26 + 3 / 8 + 9 / 14 + 6 / 5.5)
 
-    def test_a_replica_s_gpus_count(self) -> None:
+    def test_the_gpus_of_each_replica_are_counted(self) -> None:
         problem = mix_of((Load("w", (4.0,)),), (Supply("f", 8.0, slots=8),), (Way("o", "A", 0, 0, (1.0,), slots=2),))
         bound = find_ideal_bound(problem, hardware=[Hardware(1.0, 1.0, gpus=2)], work=[None])
         assert (bound.scheduler.gpus, bound.scheduler.cost_usd_per_h, bound.plan_gpus) == (8, 8.0, None)
 
-    def test_both_legs_of_a_split_count(self) -> None:
+    def test_both_legs_of_a_disaggregated_route_are_counted(self) -> None:
         problem = mix_of(
             (Load("w", (4.0,)),),
             (Supply("p", 1.0), Supply("d", 2.0)),
@@ -151,18 +151,18 @@ class TestScheduler:
         split = replace(problem, routes=(Route("p + d", 0, (Leg(0, (4.0,)), Leg(1, (2.0,)))),))
         assert bound_of(split).scheduler.cost_usd_per_h == pytest.approx(1.0 + 2 * 2.0)
 
-    def test_a_plan_that_lets_demand_go_is_not_measured(self) -> None:
+    def test_a_plan_that_drops_demand_is_not_compared_with_the_bound(self) -> None:
         bound = bound_of(three_types(objective=SERVED, stock=(0, 0, 1)))
         assert (bound.above_scheduler, bound.plan_gpus) == (None, None)
 
-    def test_no_demand_needs_nothing(self) -> None:
+    def test_zero_demand_has_a_bound_of_zero(self) -> None:
         bound = bound_of(three_types(rate_rps=0.0))
         assert (bound.scheduler.gpus, bound.scheduler.cost_usd_per_h, bound.above_scheduler) == (0, 0.0, None)
 
 
 class TestWork:
     @pytest.mark.parametrize("name", ["Llama-3.1-8B", "Mixtral-8x7B", "DeepSeek-V3"])
-    def test_tokens_pass_the_active_weights(self, name: str) -> None:
+    def test_each_token_uses_all_active_weights(self, name: str) -> None:
         model = _model(name)
         one = request_work(model, input_tokens=1, output_tokens=1)
         assert one.flops >= 2 * model.matmul_parameters
@@ -170,7 +170,7 @@ class TestWork:
         ten = request_work(model, input_tokens=5, output_tokens=6)
         assert ten.flops > 10 * 2 * model.matmul_parameters
 
-    def test_attention_and_cache_by_hand(self) -> None:
+    def test_attention_and_cache_traffic_match_hand_computed_values(self) -> None:
         model = _model("Llama-3.1-8B")
         work = request_work(model, input_tokens=100, output_tokens=3)
         pairs = sum(range(1, 103))  # 102 tokens pass; each looks at all up to itself
@@ -178,7 +178,7 @@ class TestWork:
         assert work.flops == 2 * model.matmul_parameters * 102 + attention
         assert work.moved_bytes == model.kv_bytes_per_token(kv_bytes=2.0) * (101 + 102)
 
-    def test_a_window_limits_both(self) -> None:
+    def test_a_sliding_window_limits_cache_traffic_and_attention(self) -> None:
         whole = _model("Llama-3.1-8B")
         windowed = whole.model_copy(
             update={"kv_cache": tuple(part.model_copy(update={"window_tokens": 64}) for part in whole.kv_cache)}
@@ -187,20 +187,22 @@ class TestWork:
         assert short.moved_bytes == whole.kv_bytes_per_token(kv_bytes=2.0) * 64 * 99
         assert short.flops < long.flops
 
-    def test_longer_requests_never_need_less(self) -> None:
+    def test_longer_requests_never_need_fewer_operations(self) -> None:
         model = _model("Llama-3.1-8B")
         flops = [request_work(model, input_tokens=i, output_tokens=o).flops for i, o in ((9, 9), (9, 10), (10, 10))]
         assert flops == sorted(flops)
 
 
-class TestSystem:
+class TestSystemBound:
     @given(
         st.sampled_from(["L4", "A100-80GB-SXM", "H100-SXM", "B200"]),
         st.integers(1, 8000),
         st.integers(1, 2000),
         st.sampled_from([1, 2, 4, 8]),
     )
-    def test_no_roofline_is_faster(self, gpu: str, input_tokens: int, output_tokens: int, gpus: int) -> None:
+    def test_no_roofline_is_faster_than_the_bound(
+        self, gpu: str, input_tokens: int, output_tokens: int, gpus: int
+    ) -> None:
         """A replica that wastes half its arithmetic needs at least as much as one without waste."""
         sheet, model = builtin_gpus().get(gpu), _model("Llama-3.1-8B")
         replica = Replica(model, sheet, gpus)
@@ -221,7 +223,7 @@ class TestSystem:
         assert bound.system.cost_usd_per_h <= bound.scheduler.cost_usd_per_h
         assert bound.system.gpus <= bound.scheduler.gpus
 
-    def test_the_dearer_of_arithmetic_and_traffic_counts(self) -> None:
+    def test_the_more_expensive_of_arithmetic_and_traffic_counts(self) -> None:
         problem = mix_of(
             (Load("w", (10.0,)),),
             (Supply("a", 1.0), Supply("b", 3.0)),
@@ -234,7 +236,7 @@ class TestSystem:
         assert bound.system.gpus == 3
         assert bound.system.cost_usd_per_h == pytest.approx(max(600 / 100, 100 * 3 / 50))
 
-    def test_a_plan_that_beats_the_data_sheets_has_no_such_bound(self) -> None:
+    def test_a_plan_better_than_the_spec_sheets_has_no_system_bound(self) -> None:
         problem = mix_of((Load("w", (10.0,)),), (Supply("a", 1.0),), (Way("a", "A", 0, 0, (10.0,)),))
         kept, beaten = (
             find_ideal_bound(problem, solved(problem), hardware=[Hardware(flops, 1.0)], work=[[Work(60.0, 0.0)]])
@@ -244,7 +246,7 @@ class TestSystem:
         assert (kept.system.gpus, kept.above_system) == (1, 0.0)
         assert (beaten.system, beaten.above_system) == (None, None)
 
-    def test_text(self) -> None:
+    def test_the_text_states_the_bound_and_the_distance_of_the_plan(self) -> None:
         problem = three_types()
         bound = bound_of(problem)
         assert as_text(bound).startswith(

@@ -44,10 +44,10 @@ def parts_named(problem: MixProblem, names: Sequence[str]) -> list[Requirement]:
     return [part for part in requirements(problem) if part.name in names]
 
 
-class TestSmallest:
+class TestMinimality:
     @settings(max_examples=10)
     @given(limited_problems())
-    def test_its_members_cannot_hold_and_each_is_needed(self, problem: MixProblem) -> None:
+    def test_the_conflict_is_infeasible_and_each_member_is_needed(self, problem: MixProblem) -> None:
         assume(not holds(problem))
         conflict, names = found_in(problem)[0], [part.name for part in requirements(problem)]
         assert set(conflict.requirements) <= set(names)
@@ -61,7 +61,7 @@ class TestSmallest:
 
     @settings(max_examples=10)
     @given(limited_problems())
-    def test_no_smaller_set_conflicts(self, problem: MixProblem) -> None:
+    def test_no_smaller_set_is_infeasible(self, problem: MixProblem) -> None:
         assume(not holds(problem))
         conflict, parts = found_in(problem)[0], requirements(problem)
         assert conflict.proof is Proof.SMALLEST
@@ -71,7 +71,7 @@ class TestSmallest:
 
     @settings(max_examples=10)
     @given(st.lists(st.frozensets(st.integers(0, 6), min_size=1, max_size=4), max_size=8))
-    def test_a_smallest_hitting_set(self, sets: list[frozenset[int]]) -> None:
+    def test_the_hitting_set_is_the_smallest(self, sets: list[frozenset[int]]) -> None:
         def hits(chosen: Sequence[int]) -> bool:
             return all(members.intersection(chosen) for members in sets)
 
@@ -81,10 +81,10 @@ class TestSmallest:
             assert not any(map(hits, itertools.combinations(range(7), len(found) - 1)))
 
 
-class TestWaysOut:
+class TestRelaxations:
     @settings(max_examples=10)
     @given(limited_problems())
-    def test_each_alone_is_enough_and_less_of_it_is_not(self, problem: MixProblem) -> None:
+    def test_each_relaxation_suffices_and_a_smaller_one_does_not(self, problem: MixProblem) -> None:
         assume(not holds(problem))
         found = found_in(problem)
         assume(len(found) == 1)
@@ -98,18 +98,18 @@ class TestWaysOut:
             less = out.amount - (part.grain or 1e-3)
             assert less < 0 or not holds(part.ease(problem, less))
 
-    def test_power_is_exact(self) -> None:
+    def test_the_power_relaxation_is_exact(self) -> None:
         """No mix of three types draws less than 1872 W, which is what it takes."""
         out = way(the(three_types(stock=(None, None, None), limits=(power(1500.0),))), Kind.POWER)
         assert out.amount == pytest.approx(372.0, abs=1e-3)
         assert out.easing == "0.372 kW more for row-2"
 
-    def test_the_budget_is_exact(self) -> None:
+    def test_the_budget_relaxation_is_exact(self) -> None:
         out = way(the(three_types(limits=(budget(10.0),))), Kind.BUDGET)
         assert out.amount == pytest.approx(2.12)
         assert out.easing == "2.12 $/h more budget"
 
-    def test_stock_counts_units(self) -> None:
+    def test_the_stock_relaxation_counts_units(self) -> None:
         conflict = the(three_types(stock=(4, 1, 0)))
         for kind, f in ((Kind.STOCK, 1), (Kind.STOCK, 2)):
             name = three_types().supplies[f].name
@@ -120,29 +120,29 @@ class TestWaysOut:
             stock[f] -= 1
             assert not holds(three_types(stock=tuple(stock)))
 
-    def test_demand_is_given_up_by_tenths_of_a_percent(self) -> None:
+    def test_demand_is_relaxed_in_steps_of_a_tenth_of_a_percent(self) -> None:
         out = way(the(three_types(stock=(0, 0, 2))), Kind.DEMAND)
         served_most = (
             1 / sum(share / rate for share, rate in zip((0.4, 0.1, 0.3, 0.2), (26, 8, 14, 5.5), strict=True)) * 2
         )
         assert out.amount == pytest.approx(ceil((1 - served_most / 30) * 1000) / 1000)
 
-    def test_what_would_not_do_alone_is_no_way_out(self) -> None:
+    def test_a_change_that_does_not_suffice_alone_is_not_listed(self) -> None:
         """Without the large types no option serves the longest requests."""
         conflict = the(three_types(stock=(2, 0, 0)))
         assert "2 more L4" not in as_text(conflict)
         assert all("L4" not in out.easing for out in conflict.ways_out)
 
 
-class TestWords:
-    def test_two_that_cannot_both_hold(self) -> None:
+class TestKindsOfConflict:
+    def test_demand_and_power_in_conflict(self) -> None:
         problem = three_types(stock=(None, None, None), limits=(power(1500.0),))
         assert as_text(the(problem)) == (
             "the demand of chat (30 rps) and the power limit of row-2 (1.5 kW) cannot both hold; any one of these "
             f"changes would do: {way(the(problem), Kind.DEMAND).easing} or 0.372 kW more for row-2"
         )
 
-    def test_fewest_replicas_beyond_the_budget(self) -> None:
+    def test_min_replicas_and_budget_in_conflict(self) -> None:
         loads = (Load("w", (1.0,), min_replicas=5),)
         limit = Limit("budget", LimitKind.BUDGET, 8.0, units={0: 2.0})
         problem = mix_of(loads, (Supply("f", 2.0),), (Way("o", "A", 0, 0, (9.0,)),), limits=(limit,))
@@ -151,25 +151,25 @@ class TestWords:
             "2.00 $/h more budget or 1 replica fewer required of w"
         )
 
-    def test_spot_forbidden_and_nothing_else_on_offer(self) -> None:
+    def test_demand_and_a_spot_limit_in_conflict(self) -> None:
         limit = Limit("spot", LimitKind.SPOT, 0.0, units={0: 1.0})
         problem = mix_of((Load("w", (1.0,)),), (Supply("f", 2.0),), (Way("o", "A", 0, 0, (9.0,)),), limits=(limit,))
         conflict = the(problem)
         assert conflict.kinds == (Kind.DEMAND, Kind.SPOT)
         assert way(conflict, Kind.SPOT).easing == "100 % of all GPUs on the spot market"
 
-    def test_starts_and_stock(self) -> None:
+    def test_demand_stock_and_a_limit_on_starts_in_conflict(self) -> None:
         problem = three_types(stock=(None, 0, 2), change=Change(max_started=3))
         conflict = the(problem)
         assert set(conflict.kinds) == {Kind.DEMAND, Kind.STOCK, Kind.STARTS}
 
-    def test_a_failure_that_cannot_be_survived(self) -> None:
+    def test_a_zone_loss_that_no_mix_survives_is_in_the_conflict(self) -> None:
         problem = three_types(stock=(0, 3, 3), losses=(Loss("zone b", {2: None}),))
         conflict = the(problem)
         assert Kind.ZONE_LOSS in conflict.kinds
         assert "not surviving the loss of zone b" in as_text(conflict)
 
-    def test_several_conflicts_are_separate(self) -> None:
+    def test_two_independent_conflicts_are_separate(self) -> None:
         problem = three_types(stock=(None, None, None), limits=(power(1500.0), budget(10.0)))
         first, second = found_in(problem)
         assert {first.kinds, second.kinds} == {(Kind.DEMAND, Kind.POWER), (Kind.DEMAND, Kind.BUDGET)}
@@ -180,11 +180,11 @@ class TestWords:
         assert conflicts(what_if(problem)) == ()
 
 
-def test_without_time_nothing_is_claimed() -> None:
+def test_an_expired_deadline_gives_no_conflict() -> None:
     assert conflicts(what_if(three_types(stock=(0, 0, 0)), deadline_s=0.0)) == ()
 
 
-def test_when_time_runs_out_half_way_the_rest_is_left_open() -> None:
+def test_an_expiring_deadline_gives_a_valid_partial_result() -> None:
     """At any time limit the result is valid: a conflict, and relaxations that suffice."""
     problem = three_types(stock=(None, None, None), limits=(power(1500.0),))
     for questions in range(1, 40, 3):

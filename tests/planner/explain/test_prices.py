@@ -24,7 +24,7 @@ def only(problem: MixProblem, kind: Kind) -> Price:
 
 class TestPrices:
     @given(limited_problems())
-    def test_each_is_what_solving_again_saves(self, problem: MixProblem) -> None:
+    def test_each_price_is_the_saving_of_a_second_solve(self, problem: MixProblem) -> None:
         plan, parts = solved(problem), {part.name: part for part in requirements(problem)}
         for price in priced(problem).binding:
             part = parts[price.name]
@@ -35,7 +35,7 @@ class TestPrices:
             assert price.saves_without >= price.saves - 1e-6
 
     @given(limited_problems())
-    def test_what_is_not_listed_does_not_bind(self, problem: MixProblem) -> None:
+    def test_unlisted_requirements_do_not_bind(self, problem: MixProblem) -> None:
         plan, found = solved(problem), priced(problem)
         if plan.cost_usd_per_h is None:
             return
@@ -45,12 +45,12 @@ class TestPrices:
             if part.name not in listed and part.kind is not Kind.DEMAND:
                 assert cost(part.dropped(problem)) == pytest.approx(plan.cost_usd_per_h, abs=1e-6)
 
-    def test_the_dearest_comes_first(self) -> None:
+    def test_prices_are_in_descending_order(self) -> None:
         saves = [price.saves for price in priced(three_types(stock=(None, 2, 1))).binding]
         assert len(saves) > 1
         assert saves == sorted(saves, reverse=True)
 
-    def test_an_unlimited_problem_has_none(self) -> None:
+    def test_an_unlimited_problem_has_no_prices(self) -> None:
         problem = three_types(stock=(None, None, None))
         assert priced(problem) == Prices(complete=True)
 
@@ -61,7 +61,7 @@ class TestPrices:
 
 
 class TestKinds:
-    def test_stock(self) -> None:
+    def test_the_price_of_stock_is_the_saving_of_one_more_unit(self) -> None:
         problem = three_types(stock=(None, 3, 1))
         saved = (cost(problem) or 0) - (cost(three_types(stock=(None, 3, 2))) or 0)
         price = only(problem, Kind.STOCK)
@@ -70,7 +70,7 @@ class TestKinds:
             priced(problem), problem
         )
 
-    def test_power_in_kilowatts(self) -> None:
+    def test_the_price_of_power_is_per_kilowatt(self) -> None:
         watts = {0: 900.0, 1: 400.0, 2: 700.0}
         problem, free = (
             three_types(limits=(Limit("row-2", LimitKind.POWER, limit_w, replicas=watts),), stock=(None, None, None))
@@ -81,7 +81,7 @@ class TestKinds:
         assert price.saves == pytest.approx((cost(problem) or 0) - (cost(free) or 0))
         assert price.saves > 0
 
-    def test_a_quota_steps_by_what_can_be_hired(self) -> None:
+    def test_the_price_of_a_quota_is_per_instance_size(self) -> None:
         eights = (Supply("box", 8.0, slots=8), Supply("single", 2.0))
         ways = (Way("box", "A", 0, 0, (1.0,)), Way("single", "B", 0, 1, (1.0,)))
         quota = Limit("a", LimitKind.QUOTA, 8.0, units={0: 8.0})
@@ -90,7 +90,7 @@ class TestKinds:
         assert (price.step, price.saves) == (8.0, 8.0)
         assert price.easing == "8 GPUs more in the quota a"
 
-    def test_the_spot_share_steps_by_a_percent(self) -> None:
+    def test_the_price_of_the_spot_share_is_per_percent(self) -> None:
         supplies = (Supply("spot", 1.0), Supply("firm", 2.0))
         ways = (Way("spot", "A", 0, 0, (1.0,)), Way("firm", "A", 0, 1, (1.0,)))
         for share, saved in ((0.49, 1.0), (0.5, 0.0)):
@@ -101,7 +101,7 @@ class TestKinds:
             assert price.saves == pytest.approx(saved)
             assert price.easing == f"{share * 100 + 1:g} % of all GPUs on the spot market"
 
-    def test_fewest_replicas(self) -> None:
+    def test_the_price_of_min_replicas_is_per_replica(self) -> None:
         problem = three_types()
         twelve, eleven = (
             replace(problem, loads=(replace(problem.loads[0], min_replicas=count),)) for count in (12, 11)
@@ -110,7 +110,7 @@ class TestKinds:
         assert (price.step, price.easing) == (1.0, "1 replica fewer required of chat")
         assert price.saves == pytest.approx((cost(twelve) or 0) - (cost(eleven) or 0))
 
-    def test_moves(self) -> None:
+    def test_the_price_of_a_limit_on_starts_is_per_replica(self) -> None:
         problem = three_types(stock=(None, None, None))
         running = tuple(replace(option, held=held) for option, held in zip(problem.options, (0, 3, 0), strict=True))
         two, three = (replace(problem, options=running, change=Change(max_started=count)) for count in (2, 3))
@@ -118,7 +118,7 @@ class TestKinds:
         assert (price.name, price.easing) == ("at most 2 replicas started", "1 replica more started")
         assert price.saves == pytest.approx((cost(two) or 0) - (cost(three) or 0))
 
-    def test_a_failure_costs_what_not_surviving_it_saves(self) -> None:
+    def test_the_price_of_a_node_loss_is_the_saving_without_it(self) -> None:
         problem = three_types(stock=(None, None, None), own_nodes=True)
         nodes = tuple(Loss(f"a node of {option.name}", {o: 1}) for o, option in enumerate(problem.options))
         safe = replace(problem, losses=nodes)
@@ -128,7 +128,7 @@ class TestKinds:
         assert price.saves == pytest.approx(extra)
         assert f"surviving the loss of any one node costs {extra:.2f} $/h" in as_text(priced(safe), safe)
 
-    def test_margins(self) -> None:
+    def test_margins_have_prices(self) -> None:
         problem = three_types(stock=(None, None, None), rate_rps=60.0)
         loads = (replace(problem.loads[0], utilisation=0.7),)
         routes = tuple(
@@ -138,7 +138,7 @@ class TestKinds:
         margins = {p.kind for p in priced(replace(problem, loads=loads, routes=routes, erring_buckets=2)).binding}
         assert margins == {Kind.HEADROOM, Kind.ERRING}
 
-    def test_worth_is_in_the_goal_s_unit(self) -> None:
+    def test_savings_are_in_the_unit_of_the_goal(self) -> None:
         problem = three_types(stock=(None, 3, 0), objective=ENERGY)
         options = tuple(
             replace(option, idle_w=watts, busy_w=watts)
@@ -149,8 +149,8 @@ class TestKinds:
         assert line.endswith(" W")
 
 
-class TestWithoutTime:
-    def test_the_linear_relaxation_gives_an_estimate(self) -> None:
+class TestTimeLimit:
+    def test_an_expired_deadline_gives_estimates_from_the_linear_relaxation(self) -> None:
         problem = three_types(stock=(None, 3, 1))
         found = prices(what_if(problem, deadline_s=0.0), solved(problem))
         assert not found.complete
@@ -158,7 +158,7 @@ class TestWithoutTime:
         assert all(price.saves > 0 for price in found.binding)
         assert all("estimated" in line for line in as_text(found, problem))
 
-    def test_a_shadow_price_is_what_more_stock_saves_in_fractions(self) -> None:
+    def test_a_shadow_price_matches_the_saving_per_unit_of_stock(self) -> None:
         """With a hundred times the demand, rounding to whole units is negligible."""
         problem = three_types(stock=(None, None, 50), rate_rps=3000.0)
         estimate = prices(what_if(problem, deadline_s=0.0), solved(problem)).binding[0]

@@ -34,7 +34,7 @@ def types_of(problem: MixProblem, names: set[str]) -> frozenset[str]:
 
 class TestRunnersUp:
     @given(limited_problems())
-    def test_never_better_in_order_and_each_without_a_type_of_all_before(self, problem: MixProblem) -> None:
+    def test_runners_up_are_sorted_and_each_lacks_a_type_of_every_earlier_mix(self, problem: MixProblem) -> None:
         plan, found = solved(problem), others(problem)
         if not plan.status.has_mix:
             assert found == ()
@@ -53,7 +53,7 @@ class TestRunnersUp:
 
     @settings(max_examples=15)
     @given(limited_problems())
-    def test_nothing_between_is_missed(self, problem: MixProblem) -> None:
+    def test_the_first_runner_up_is_the_cheapest_over_all_type_sets(self, problem: MixProblem) -> None:
         """The first runner-up is the cheapest over all sets of types that leave out one of the plan's."""
         plan = solved(problem)
         if not plan.status.has_mix:
@@ -71,7 +71,7 @@ class TestRunnersUp:
         found = others(problem, count=1)
         assert [mix.cost_usd_per_h for mix in found] == [pytest.approx(min(possible))] if possible else found == ()
 
-    def test_text(self) -> None:
+    def test_the_text_states_the_cost_and_the_difference(self) -> None:
         problem = three_types()
         first = others(problem)[0]
         extra = first.cost_usd_per_h - 12.12
@@ -79,19 +79,19 @@ class TestRunnersUp:
             f"{first.cost_usd_per_h:.2f} $/h, {extra:.2f} $/h ({extra / 12.12:.1%}) more"
         )
 
-    def test_options_of_one_gpu_type_differ_by_name(self) -> None:
+    def test_options_of_one_gpu_type_are_distinguished_by_name(self) -> None:
         supplies = (Supply("a", 1.0), Supply("b", 1.1))
         ways = (Way("tp1", "H100", 0, 0, (1.0,)), Way("tp2", "H100", 0, 1, (1.0,)))
         (found,) = others(mix_of((Load("w", (1.0,)),), supplies, ways))
         assert (found.without, dict(found.replicas)) == (("tp1",), {"tp2": 1})
         assert found.worse_by == pytest.approx(0.1)
 
-    def test_what_may_not_be_stopped_stays(self) -> None:
+    def test_replicas_that_must_not_be_stopped_stay_in_every_runner_up(self) -> None:
         problem = three_types(stock=(None, None, None), change=Change(max_stopped=0))
         running = tuple(replace(option, held=held) for option, held in zip(problem.options, (1, 0, 0), strict=True))
         assert all("L4" in mix.replicas for mix in others(replace(problem, options=running)))
 
-    def test_none_without_time(self) -> None:
+    def test_an_expired_deadline_gives_no_runners_up(self) -> None:
         problem = three_types()
         assert runners_up(what_if(problem, deadline_s=0.0), solved(problem)) == ()
 
@@ -109,7 +109,7 @@ class TestCutOff:
         return MixSolution.without_mix(problem, status=SolveStatus.TIME_LIMIT, bound=0.0)
 
     @pytest.mark.parametrize("solver", ["wasteful", "nothing"])
-    def test_none_is_dearer_than_a_known_mix_without_the_same_types(
+    def test_no_single_type_plan_costs_more_than_a_known_mix_without_the_same_types(
         self, solver: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         problem = three_types(stock=(None, None, None))
@@ -133,7 +133,7 @@ class TestCutOff:
             assert all((entry.cost_usd_per_h or 0.0) <= dearest for dearest in [*known, before[entry.gpu]] if dearest)
         assert all("not proven" in line for line in alternatives_in_words(found) if "cannot" not in line)
 
-    def test_replicas_that_carry_nothing_are_dropped(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_unused_replicas_are_dropped(self, monkeypatch: pytest.MonkeyPatch) -> None:
         problem = three_types(stock=(None, None, None))
         monkeypatch.setattr(what_if_module, "solve_mix", self.wasteful)
         without_h100 = what_if(problem).without_options([2])
@@ -155,7 +155,7 @@ class TestBreakEven:
         return replace(problem, supplies=supplies)
 
     @pytest.mark.parametrize("price_usd_per_h", [6.0, 9.0, 20.0])
-    def test_below_it_the_plan_gets_cheaper_above_it_does_not(self, price_usd_per_h: float) -> None:
+    def test_the_plan_gets_cheaper_only_below_the_break_even_price(self, price_usd_per_h: float) -> None:
         base = three_types(stock=(None, None, None), rate_rps=90.0)
         supplies = (*base.supplies[:2], replace(base.supplies[2], price_usd_per_h=price_usd_per_h))
         problem = replace(base, supplies=supplies)
@@ -166,21 +166,21 @@ class TestBreakEven:
             assert (cost(self.at(problem, entry, entry.factor - 1e-3)) or 0.0) < before - 1e-9
             assert cost(self.at(problem, entry, entry.factor + 1e-3)) == pytest.approx(before)
 
-    def test_text(self) -> None:
+    def test_the_text_names_the_price_below_which_the_type_pays(self) -> None:
         base = three_types(stock=(None, None, None), rate_rps=90.0)
         problem = replace(base, supplies=(*base.supplies[:2], replace(base.supplies[2], price_usd_per_h=20.0)))
         entry = self.unused(problem)["H100"]
         price = f"{entry.factor * 20:.2f} $/h instead of 20.00 (H100)"
         assert price_in_words(entry) == f"H100 is not used; it would pay below {price}"
 
-    def test_what_cannot_help_pays_at_no_price(self) -> None:
+    def test_a_type_that_serves_nothing_breaks_even_at_no_price(self) -> None:
         problem = three_types(stock=(None, None, None))
         routes = (replace(problem.routes[0], legs=(replace(problem.routes[0].legs[0], max_rps=(0.0,) * 4),)),)
         entry = self.unused(replace(problem, routes=(*routes, *problem.routes[1:])))["L4"]
         assert (entry.factor, entry.proven) == (0.0, True)
         assert price_in_words(entry) == "L4 is not used and would not be for nothing either"
 
-    def test_the_budget_counts_the_lower_price_too(self) -> None:
+    def test_the_budget_applies_to_the_lower_price(self) -> None:
         base = three_types(stock=(None, None, None), rate_rps=90.0)
         problem = replace(base, supplies=(*base.supplies[:2], replace(base.supplies[2], price_usd_per_h=20.0)))
         spent = cost(problem) or 0.0

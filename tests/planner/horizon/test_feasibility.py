@@ -35,22 +35,24 @@ def two_loads(*, initial: tuple[int, int] | None, min_replicas: int = 0, warmup_
     st.tuples(st.integers(0, 3), st.integers(0, 1)),
     st.sampled_from((0.0, 0.5, 1.0, 1.5, 9.0)),
 )
-def test_without_limits_it_is_the_only_obstacle(rates: list[int], initial: tuple[int, int], warmup_h: float) -> None:
+def test_without_limits_a_shortfall_exists_exactly_if_the_problem_is_infeasible(
+    rates: list[int], initial: tuple[int, int], warmup_h: float
+) -> None:
     problem = two_options(rates_rps=tuple(map(float, rates)), stock=None, initial=initial, warmup_h=warmup_h)
     plan = solve_horizon(problem, solver=Solver.HIGHS, limits=Limits(time_limit_s=1e6), clock=lambda: 0.0)
     assert (shortfall(problem) is None) == (plan.cost is not None)
 
 
-def test_the_load_that_goes_short_is_named_with_the_period() -> None:
+def test_the_shortfall_names_the_loads_and_the_period() -> None:
     assert shortfall(two_loads(initial=(2, 1))) == Shortfall(period=1, loads=(1,), warm_from=2)
     assert shortfall(two_loads(initial=(0, 0))) == Shortfall(period=0, loads=(0, 1), warm_from=2)
 
 
-def test_too_few_replicas_are_short_even_where_they_hold_the_rate() -> None:
+def test_replicas_below_the_minimum_are_a_shortfall_despite_enough_rate() -> None:
     assert shortfall(two_loads(initial=(2, 3), min_replicas=3)) == Shortfall(period=0, loads=(0,), warm_from=2)
 
 
-def test_nothing_is_short_where_it_holds_out_or_is_warm_at_once_or_the_periods_repeat() -> None:
+def test_warm_replicas_no_warm_up_or_a_cyclic_horizon_give_no_shortfall() -> None:
     assert shortfall(two_loads(initial=(2, 3))) is None
     assert shortfall(two_loads(initial=(0, 0), warmup_h=0.0)) is None
     assert shortfall(replace(two_loads(initial=(0, 0)), initial=None)) is None

@@ -44,5 +44,5 @@ def test_every_row_is_documented() -> None:
     assert built == documented_rows().keys()
 
 
-def test_every_section_that_the_code_points_at_is_there() -> None:
+def test_the_sections_are_numbered_consecutively() -> None:
     assert re.findall(r"^## (\d+)\. ", FORMULATION, flags=re.MULTILINE) == [str(number) for number in range(1, 8)]

@@ -34,7 +34,7 @@ def total_usd(plan: HorizonPlan) -> float:
 class TestCheapest:
     @UNHURRIED
     @given(horizons())
-    def test_costs_what_trying_every_path_finds(self, problem: HorizonProblem) -> None:
+    def test_the_cost_matches_exhaustive_search(self, problem: HorizonProblem) -> None:
         plan, expected = solved(problem), cheapest_by_trying(problem)
         if expected is None:
             assert plan.status is SolveStatus.INFEASIBLE
@@ -54,28 +54,28 @@ class TestCheapest:
 
     @UNHURRIED
     @given(st.lists(st.integers(0, 12), min_size=2, max_size=5))
-    def test_without_switching_and_warming_each_period_is_planned_alone(self, rates: list[int]) -> None:
+    def test_without_switching_costs_and_warm_up_periods_are_independent(self, rates: list[int]) -> None:
         problem = two_options(rates_rps=tuple(map(float, rates)))
         alone = [
             solve_mix(problem.mix(t), solver=Solver.HIGHS, limits=LIMITS).cost_usd_per_h for t in range(len(rates))
         ]
         assert total_usd(solved(problem)) == pytest.approx(fsum(cost for cost in alone if cost is not None), abs=1e-6)
 
-    def test_a_high_cost_of_switching_makes_it_flat(self) -> None:
+    def test_a_high_switching_cost_gives_a_constant_plan(self) -> None:
         plan = solved(two_options(rates_rps=(2.0, 9.0, 3.0, 7.0), start_usd=1000.0))
         assert len({period.held for period in plan.periods}) == 1
         assert plan.saving == pytest.approx(0.0, abs=1e-6)
 
     @settings(UNHURRIED, max_examples=15)
     @given(st.lists(st.integers(0, 12), min_size=2, max_size=5), st.integers(0, 20), st.integers(1, 20))
-    def test_dearer_switching_is_never_cheaper(self, rates: list[int], start: int, more: int) -> None:
+    def test_a_higher_switching_cost_never_lowers_the_total_cost(self, rates: list[int], start: int, more: int) -> None:
         costs = [
             total_usd(solved(two_options(rates_rps=tuple(map(float, rates)), start_usd=usd / 10)))
             for usd in (start, start + more)
         ]
         assert costs[0] <= costs[1] + 1e-6
 
-    def test_never_costs_more_than_the_peak_all_day(self) -> None:
+    def test_the_plan_costs_at_most_the_peak_held_all_day(self) -> None:
         plan = solved(two_options(rates_rps=(1.0, 9.0, 1.0, 1.0), start_usd=0.1))
         assert plan.flat_usd == pytest.approx(16.0)
         assert plan.saving is not None
@@ -83,21 +83,21 @@ class TestCheapest:
 
 
 class TestWarmUp:
-    def test_a_replica_is_hired_before_it_serves(self) -> None:
+    def test_a_replica_starts_one_warm_up_before_it_serves(self) -> None:
         plan = solved(two_options(rates_rps=(2.0, 8.0), warmup_h=1.0, initial=(1, 0), prices=(1.0, 9.0)))
         assert [period.held for period in plan.periods] == [(4, 0), (4, 0)]
         assert [period.ready for period in plan.periods] == [(1, 0), (4, 0)]
         assert plan.periods[0].started == (3, 0)
         assert total_usd(plan) == pytest.approx(8.0)
 
-    def test_demand_before_anything_can_be_warm_is_infeasible(self) -> None:
+    def test_demand_before_the_end_of_the_warm_up_is_infeasible(self) -> None:
         plan = solved(two_options(rates_rps=(8.0, 8.0), warmup_h=1.0, initial=(1, 0)))
         assert plan.status is SolveStatus.INFEASIBLE
         assert plan.reason
 
     @UNHURRIED
     @given(horizons())
-    def test_whatever_serves_stood_all_through_its_warm_up(self, problem: HorizonProblem) -> None:
+    def test_a_ready_replica_was_held_for_its_whole_warm_up(self, problem: HorizonProblem) -> None:
         plan = solved(problem)
         for t, period in enumerate(plan.periods):
             for o, warmup in enumerate(problem.warmup_periods):
@@ -107,16 +107,16 @@ class TestWarmUp:
 
     @UNHURRIED
     @given(horizons())
-    def test_every_period_is_served_by_what_is_warm(self, problem: HorizonProblem) -> None:
+    def test_every_period_is_served_by_ready_replicas(self, problem: HorizonProblem) -> None:
         for t, period in enumerate(solved(problem).periods):
             route(problem.mix(t), replicas=period.ready)
             assert all(problem.base.routes[r].serves(b) for r, b in period.shares)
 
 
-class TestMoney:
+class TestCostItems:
     @UNHURRIED
     @given(horizons())
-    def test_every_dollar_has_a_name(self, problem: HorizonProblem) -> None:
+    def test_the_cost_items_add_up_to_the_total(self, problem: HorizonProblem) -> None:
         plan = solved(problem)
         if plan.cost is None:
             return
@@ -132,26 +132,26 @@ class TestMoney:
         assert plan.cost.switching_usd == pytest.approx(moves_usd)
         assert plan.cost.total_usd == pytest.approx(hired + moves_usd)
 
-    def test_a_reserved_unit_is_paid_when_idle_too(self) -> None:
+    def test_an_idle_reserved_unit_is_paid(self) -> None:
         markets = (Market.RESERVED, Market.ON_DEMAND)
         plan = solved(two_options(rates_rps=(2.0, 0.0, 0.0), markets=markets, prices=(1.0, 2.0)))
         assert plan.committed == {0: 0}
         assert total_usd(plan) == pytest.approx(2.0)  # one hour of the large one, not three of the small one
 
-    def test_the_steady_part_is_reserved_and_the_peak_is_not(self) -> None:
+    def test_the_base_load_is_reserved_and_the_peak_is_not(self) -> None:
         problem = two_options(rates_rps=(2.0, 4.0, 2.0, 2.0), markets=(Market.RESERVED, Market.SPOT), prices=(1.0, 1.5))
         plan = solved(problem)
         assert plan.committed == {0: 1}
         assert plan.cost is not None
         assert (plan.cost.reserved_usd, plan.cost.spot_usd) == pytest.approx((4.0, 1.5))
 
-    def test_spot_replicas_count_for_the_time_they_are_there(self) -> None:
+    def test_the_capacity_of_spot_replicas_is_scaled_by_uptime(self) -> None:
         plan = solved(two_options(rates_rps=(8.0, 8.0), uptime=0.75, prices=(1.0, 9.0)))
         assert [period.held for period in plan.periods] == [(6, 0), (6, 0)]
 
 
 class TestLimits:
-    def test_stock_may_differ_from_period_to_period(self) -> None:
+    def test_stock_may_vary_between_periods(self) -> None:
         problem = two_options(rates_rps=(6.0, 6.0))
         scarce = replace(problem, stock=((6, 6), (1, 6)))
         assert solved(problem).periods[1].units == (3, 0)
@@ -162,14 +162,14 @@ class TestLimits:
         budget = Limit("budget", LimitKind.BUDGET, 3.0, units={0: 1.0, 1: 4.0})
         assert solved(replace(problem, limits=((), (budget,)))).status is SolveStatus.INFEASIBLE
 
-    def test_power_counts_replicas_that_warm_up(self) -> None:
+    def test_power_includes_replicas_that_warm_up(self) -> None:
         problem = two_options(rates_rps=(2.0, 8.0), warmup_h=1.0, initial=(1, 0))
         power = Limit("rack", LimitKind.POWER, 2.0, replicas={0: 1.0, 1: 1.0})
         plan = solved(replace(problem, limits=((power,), (power,))))
         assert all(sum(period.held) <= 2 for period in plan.periods)
         assert plan.periods[1].ready[1] == 1
 
-    def test_a_share_on_the_spot_market_holds_in_every_period(self) -> None:
+    def test_a_spot_share_limit_holds_in_every_period(self) -> None:
         problem = two_options(rates_rps=(8.0, 8.0), markets=(Market.SPOT, Market.ON_DEMAND), prices=(1.0, 30.0))
         half = Limit("spot", LimitKind.SPOT, 0.0, units={0: 0.5, 1: -0.5})
         plan = solved(replace(problem, limits=((half,), (half,))))
@@ -201,16 +201,16 @@ class TestProblem:
             ("start_usd", -1.0),
         ],
     )
-    def test_what_makes_no_sense_is_refused_by_its_name(self, field: str, value: object) -> None:
+    def test_an_invalid_field_is_refused_by_its_name(self, field: str, value: object) -> None:
         with pytest.raises(ValueError, match=field):
             replace(two_options(rates_rps=(1.0,)), **{field: value})  # type: ignore[arg-type]
 
-    def test_goals_without_a_price_are_refused(self) -> None:
+    def test_a_goal_other_than_cost_is_refused(self) -> None:
         problem = two_options(rates_rps=(1.0,))
         with pytest.raises(ValueError, match="base"):
             replace(problem, base=replace(problem.base, objective=ENERGY))
 
-    def test_a_warm_up_counts_in_whole_periods(self) -> None:
+    def test_a_warm_up_is_rounded_up_to_whole_periods(self) -> None:
         problem = two_options(rates_rps=(1.0,), warmup_h=1.0)
         assert replace(problem, period_h=0.25).warmup_periods == (4, 4)
         assert replace(problem, warmup_h=(0.1, 1.1)).warmup_periods == (1, 2)

@@ -46,12 +46,12 @@ def solution_of(request: PlanRequest) -> tuple[MixProblem, MixSolution]:
 
 
 class TestSlo:
-    def test_each_side_holds_its_own_limit(self) -> None:
+    def test_each_side_has_its_own_limit(self) -> None:
         slo = Slo.model_validate({"ttft_ms": {"p90": 500}, "tpot_ms": {"mean": 40}})
         assert disaggregation.prefill_slo(slo) == Slo.model_validate({"ttft_ms": {"p90": 500}})
         assert disaggregation.decode_slo(slo, output_tokens=100) == Slo.model_validate({"tpot_ms": {"mean": 40}})
 
-    def test_what_the_first_token_may_take_is_gone_for_the_rest(self) -> None:
+    def test_time_allowed_for_the_first_token_is_subtracted_from_the_decode_limit(self) -> None:
         slo = Slo.model_validate({"ttft_ms": {"mean": 1000}, "e2e_ms": {"mean": 11_000}})
         assert disaggregation.decode_slo(slo, output_tokens=101) == Slo.model_validate({"tpot_ms": {"mean": 100}})
         assert (
@@ -61,7 +61,7 @@ class TestSlo:
             is None
         )
 
-    def test_without_a_limit_on_it_the_first_token_may_take_a_quarter(self) -> None:
+    def test_without_a_ttft_limit_the_first_token_may_take_a_quarter(self) -> None:
         slo = Slo.model_validate({"e2e_ms": {"p99": 8000}, "tpot_ms": {"p99": 50}})
         assert disaggregation.prefill_slo(slo) == Slo.model_validate({"ttft_ms": {"p99": 2000}})
         assert disaggregation.decode_slo(slo, output_tokens=61) == Slo.model_validate({"tpot_ms": {"p99": 50}})
@@ -74,7 +74,7 @@ class TestSlo:
         ),
         st.integers(1, 2000),
     )
-    def test_two_sides_that_hold_theirs_hold_the_whole(
+    def test_prefill_and_decode_slos_together_imply_the_whole_slo(
         self, written: dict[str, dict[str, float]], output_tokens: int
     ) -> None:
         slo = Slo.model_validate({metric: _rising(limits) for metric, limits in written.items()})
@@ -89,21 +89,21 @@ class TestSlo:
 
 
 class TestLink:
-    def test_the_rate_is_at_most_what_the_link_carries(self) -> None:
+    def test_the_rate_is_limited_by_the_link(self) -> None:
         config = ReplicaConfig(MODEL, GPUS.get("L4"), role="prefill")
         gb = 2 * MODEL.layers * MODEL.kv_heads * MODEL.head_dim * 2 * 1000 / 1e9
         capped = disaggregation.within_link(Estimate(1e6), config, input_tokens=1000)
         assert capped.max_rps == pytest.approx(LINK_REACHED * 32 / gb)
         assert disaggregation.within_link(Estimate(0.5), config, input_tokens=1000) == Estimate(0.5)
 
-    def test_the_slower_side_sets_the_pace(self) -> None:
+    def test_the_slower_side_limits_the_link(self) -> None:
         l4, h100 = GPUS.get("L4"), GPUS.get("H100-SXM")
         assert l4.pcie_gb_per_s is not None
         assert disaggregation.slower_link_gb_per_s((l4, 1), (h100, 1)) is None
         assert disaggregation.slower_link_gb_per_s((h100, 1), (l4, 1)) == l4.pcie_gb_per_s
         assert disaggregation.slower_link_gb_per_s((h100, 2), (l4, 1)) == l4.pcie_gb_per_s / 2
 
-    def test_a_slow_receiver_costs_the_prefill_side_its_rate(self) -> None:
+    def test_a_slow_receiver_lowers_the_rate_of_the_prefill_side(self) -> None:
         sizes = {"input_tokens": [4000], "output_tokens": [10], "share": [[1.0]]}
         workload = request_of(COMPUTE, buckets=sizes).workloads[0]
         assert workload.slo is not None
@@ -114,7 +114,7 @@ class TestLink:
         assert slower.rates_rps[0] == pytest.approx(LINK_REACHED * 0.25 / sent_gb)
 
 
-class TestWorthwhile:
+class TestPairSelection:
     @staticmethod
     def leg(usd_per_h: float, *rates_rps: float, limited: bool = False) -> disaggregation.Leg:
         return disaggregation.Leg(usd_per_h, rates_rps, limited)
@@ -131,33 +131,33 @@ class TestWorthwhile:
         chosen = disaggregation.cheap_pairs(pairs, prefills=prefills, decodes=decodes, others=others, buckets=buckets)
         return {(pair.prefill, pair.decode) for pair in chosen}
 
-    def test_of_ten_by_ten_the_cheap_ones_stay(self) -> None:
+    def test_only_the_cheapest_of_100_pairs_is_kept(self) -> None:
         sides = [self.leg(1.0 + number, 10.0) for number in range(10)]
         assert self.kept(sides, sides, []) == {(0, 0)}
 
-    def test_a_pair_dearer_than_doing_both_goes(self) -> None:
+    def test_a_pair_more_expensive_than_combined_replicas_is_dropped(self) -> None:
         sides = [self.leg(1.0, 10.0)]
         assert self.kept(sides, sides, [self.leg(1.0, 10.0)]) == set()
         assert self.kept(sides, sides, [self.leg(1.0, 10.0, limited=True)]) == {(0, 0)}
 
-    def test_what_is_cheapest_for_one_bucket_stays(self) -> None:
+    def test_a_pair_that_is_cheapest_for_one_bucket_is_kept(self) -> None:
         sides = [self.leg(1.0, 10.0, 1.0), self.leg(1.0, 1.0, 10.0)]
         assert {(0, 0), (1, 1)} <= self.kept(sides, sides, [])
 
-    def test_a_limited_pair_that_beats_all_without_a_limit_stays_beside_them(self) -> None:
+    def test_a_cheaper_pair_with_limited_stock_is_kept_beside_the_unlimited_pair(self) -> None:
         prefills = [self.leg(1.0, 10.0), self.leg(0.5, 10.0, limited=True)]
         assert self.kept(prefills, [self.leg(1.0, 10.0)], []) == {(0, 0), (1, 0)}
 
-    def test_never_more_than_the_most(self) -> None:
+    def test_at_most_max_pairs_are_kept(self) -> None:
         sides = [self.leg(1.0 + number / 1e4, 10.0) for number in range(10)]
         assert len(self.kept(sides, sides, [])) == disaggregation.MAX_PAIRS
 
 
 class TestPlans:
-    def test_the_default_is_off(self) -> None:
+    def test_disaggregation_is_off_by_default(self) -> None:
         assert {each.role for each in found(request_of(COMPUTE, BANDWIDTH, split_too=False))} == {"both"}
 
-    def test_two_types_share_the_work_in_the_ratio_of_the_sizes(self) -> None:
+    def test_two_types_share_the_work_in_the_ratio_of_prefill_to_decode(self) -> None:
         sizes = {"input_tokens": [1000], "output_tokens": [1000], "share": [[1.0]]}
         _, solution = solution_of(request_of(COMPUTE, BANDWIDTH, buckets=sizes, rate_rps=40))
         problem, alone = solution_of(request_of(COMPUTE, BANDWIDTH, buckets=sizes, rate_rps=40, split_too=False))
@@ -190,7 +190,9 @@ class TestPlans:
         st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=3, max_size=3),
         st.integers(1, 20),
     )
-    def test_the_ratio_is_that_of_the_best_of_all_counts(self, ways: list[tuple[int, int]], demand_rps: int) -> None:
+    def test_the_prefill_decode_ratio_matches_exhaustive_search(
+        self, ways: list[tuple[int, int]], demand_rps: int
+    ) -> None:
         prices, rates = zip(*ways, strict=True)
         supplies = tuple(Supply(f"f{f}", float(price)) for f, price in enumerate(prices))
         options = tuple(ReplicaOption(f"o{o}", "L4", o) for o in range(3))
@@ -205,7 +207,7 @@ class TestPlans:
         )
         assert solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS).cost_usd_per_h == best
 
-    def test_it_never_costs_more(self) -> None:
+    def test_disaggregation_never_raises_the_cost(self) -> None:
         for rate_rps in (1, 7, 30):
             costs = [
                 solution_of(request_of(COMPUTE, BANDWIDTH, rate_rps=rate_rps, split_too=split_too))[1].cost_usd_per_h
@@ -213,7 +215,7 @@ class TestPlans:
             ]
             assert (costs[0] or 0) <= (costs[1] or 0) + 1e-9
 
-    def test_ten_types_make_no_hundred_routes(self) -> None:
+    def test_ten_types_give_far_fewer_than_a_hundred_routes(self) -> None:
         types = (
             "L4",
             "A10G",
@@ -233,7 +235,7 @@ class TestPlans:
         used = {leg.option for route in problem.routes for leg in route.legs}
         assert used == set(range(len(problem.options)))
 
-    def test_the_cache_does_not_travel_between_regions_or_zones(self) -> None:
+    def test_prefill_and_decode_are_in_the_same_region_and_zone(self) -> None:
         near, far = BANDWIDTH | {"id": "near/one"}, BANDWIDTH | {"id": "far/one", "region": "two"}
         zoned = [COMPUTE | {"id": "a/one", "zone": "a"}, BANDWIDTH | {"id": "b/one", "zone": "b"}]
         for each in found(request_of(COMPUTE, near, far, *zoned)):
@@ -243,7 +245,7 @@ class TestPlans:
                 assert sides not in ({"here", "far"}, {"near", "far"}, {"a", "b"})
                 assert "far" not in sides or sides == {"far"}
 
-    def test_both_sides_keep_the_cache_in_one_precision(self) -> None:
+    def test_both_sides_use_the_same_cache_precision(self) -> None:
         for each in found(request_of(COMPUTE, BANDWIDTH, kv_precisions=["bf16", "fp8"])):
             for feed in each.decode_targets:
                 assert ("kv8" in each.name) == ("kv8" in feed.decode)

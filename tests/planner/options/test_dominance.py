@@ -113,7 +113,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @given(cases())
-def test_the_optimum_is_the_same_with_and_without_what_is_left_out(case: Case) -> None:
+def test_the_optimum_is_the_same_without_dominated_variants(case: Case) -> None:
     kept = undominated(case.variants, cost_factors=case.cost_factors, pinned=lambda variant: variant.held > 0)
     assume(len(kept) < len(case.variants))
     whole, thinned = (
@@ -133,47 +133,47 @@ def plain(gpus: int, *rates_rps: float, **more: Any) -> Plain:
 
 
 class TestDominates:
-    def test_two_narrow_ones_do_what_a_wide_one_does(self) -> None:
+    def test_two_narrow_replicas_dominate_an_equal_wide_one(self) -> None:
         narrow, wide = plain(1, 2, 1), plain(2, 4, 1.5)
         assert dominates(narrow, wide, cost_factors=CostFactors())
         assert not dominates(wide, narrow, cost_factors=CostFactors())
 
-    def test_a_bucket_that_only_the_wide_one_serves_keeps_it(self) -> None:
+    def test_a_bucket_that_only_the_wide_option_serves_prevents_dominance(self) -> None:
         assert not dominates(plain(1, 2, 0), plain(2, 3, 0.1), cost_factors=CostFactors())
 
-    def test_the_worst_rate_counts_too(self) -> None:
+    def test_a_lower_worst_rate_prevents_dominance(self) -> None:
         assert not dominates(plain(1, 2, worst_rps=(1,)), plain(1, 2, worst_rps=(1.5,)), cost_factors=CostFactors())
 
-    def test_the_expected_rate_counts_where_the_worst_is_equal(self) -> None:
+    def test_a_lower_expected_rate_prevents_dominance(self) -> None:
         assert not dominates(plain(1, 2, worst_rps=(1,)), plain(1, 3, worst_rps=(1,)), cost_factors=CostFactors())
 
     @pytest.mark.parametrize("better", [{"idle_w": 99.0, "busy_w": 199.0}, {"busy_w": 199.0}, {"limit_w": 249.0}])
-    def test_less_power_of_any_kind_keeps_it_where_power_counts(self, better: dict[str, float]) -> None:
+    def test_lower_power_of_any_kind_prevents_dominance_where_power_counts(self, better: dict[str, float]) -> None:
         watts = {"idle_w": 100.0, "busy_w": 200.0, "limit_w": 250.0}
         one, other = plain(1, 2, **watts), plain(1, 2, **(watts | better))
         assert not dominates(one, other, cost_factors=CostFactors(power=True))
         assert dominates(one, other, cost_factors=CostFactors())
 
-    def test_watts_count_only_where_power_does(self) -> None:
+    def test_power_is_compared_only_where_power_counts(self) -> None:
         hot, cool = plain(1, 2, idle_w=10, busy_w=300, limit_w=300), plain(1, 2, idle_w=10, busy_w=200, limit_w=200)
         assert dominates(hot, cool, cost_factors=CostFactors())
         assert not dominates(hot, cool, cost_factors=CostFactors(power=True))
         assert dominates(cool, hot, cost_factors=CostFactors(power=True))
 
-    def test_more_replicas_are_more_starts(self) -> None:
+    def test_more_replicas_prevent_dominance_where_starts_count(self) -> None:
         assert not dominates(plain(1, 2), plain(2, 4), cost_factors=CostFactors(moves=True))
 
 
 class TestUndominated:
-    def test_of_equals_the_first_stays(self) -> None:
+    def test_the_first_of_equal_variants_is_kept(self) -> None:
         twins = [plain(1, 2, idle_w=1), plain(1, 2, idle_w=2)]
         assert undominated(twins, cost_factors=CostFactors(), pinned=lambda _: False) == twins[:1]
 
-    def test_what_is_pinned_stays(self) -> None:
+    def test_a_pinned_variant_is_kept(self) -> None:
         twins = [plain(1, 2), plain(1, 2, held=1)]
         assert undominated(twins, cost_factors=CostFactors(), pinned=lambda variant: variant.held > 0) == twins
 
-    def test_nothing_goes_where_nodes_and_watts_both_count(self) -> None:
+    def test_no_variant_is_dropped_where_nodes_and_power_both_count(self) -> None:
         twins = [plain(1, 2), plain(1, 2)]
         assert undominated(twins, cost_factors=CostFactors(power=True, nodes=True), pinned=lambda _: False) == twins
 
@@ -183,14 +183,14 @@ def offers_of(*written: dict[str, Any]) -> list[Offer]:
 
 
 class TestOffers:
-    def test_a_dearer_equal_goes_a_cheaper_but_limited_one_stays(self) -> None:
+    def test_the_more_expensive_equal_offer_is_dropped_and_a_cheaper_limited_one_kept(self) -> None:
         offers = offers_of(
             offer("a", "L4", 3), offer("b", "L4", 2), offer("c", "L4", 1, available=4), offer("d", "L4", 2.5, quota=1)
         )
         kept = undominated_offers(offers, cost_factors=CostFactors(), traits=lambda _: None, pinned=lambda _: False)
         assert [each.id for each in kept] == ["b", "c"]
 
-    def test_other_gpus_sizes_and_traits_are_never_equal(self) -> None:
+    def test_offers_with_other_gpus_sizes_or_traits_are_never_equal(self) -> None:
         offers = offers_of(
             offer("a", "L4", 1), offer("b", "A10G", 2), offer("c", "L4", 9, gpus_per_instance=4), offer("d", "L4", 3)
         )
@@ -216,7 +216,7 @@ class TestOffers:
     @example(
         [("L4", 1.0, None, "one"), ("L4", 2.0, None, "two")], {"quotas": [{"name": "q", "gpus": 1, "region": "one"}]}
     )
-    def test_a_plan_costs_the_same_when_nothing_is_left_out(
+    def test_dropping_dominated_offers_does_not_change_the_cost(
         self, drawn: list[tuple[str, float, int | None, str]], policy: dict[str, Any]
     ) -> None:
         assume(not policy or any(region == "one" for *_, region in drawn))  # a region no offer is of is refused
@@ -228,7 +228,7 @@ class TestOffers:
         thinned, whole = (solved(from_offers(rate_rps=60) | {"offers": each}, **policy) for each in (offers, apart))
         assert (thinned.status, thinned.cost_usd_per_h) == (whole.status, whole.cost_usd_per_h)
 
-    def test_what_runs_now_is_not_left_out(self) -> None:
+    def test_a_running_offer_is_kept(self) -> None:
         offers = [offer("here/dear", "H100-SXM", 9), offer("here/fair", "H100-SXM", 3)]
         running = [{"workload": "chat", "option": "here/dear/tp1", "replicas": 2}]
         plan = solved(
@@ -237,7 +237,7 @@ class TestOffers:
         assert {"here/dear/tp1": 2}.items() <= {entry.option: entry.count for entry in plan.allocation}.items()
 
 
-def test_the_offers_of_the_tests_all_differ() -> None:
+def test_no_offer_of_the_test_fixture_is_dominated() -> None:
     kept = undominated_offers(
         offers_of(*OFFERS), cost_factors=CostFactors(), traits=lambda _: None, pinned=lambda _: False
     )

@@ -34,33 +34,35 @@ def named(model: str, gpu: str, gpus_per_instance: int, config_space: ConfigSpac
 
 
 class TestLayouts:
-    def test_stages_fill_the_instance(self) -> None:
+    def test_tensor_parallel_sizes_fill_the_instance(self) -> None:
         assert named("Llama-3.1-8B", "H100-SXM", 8) == ["tp1", "tp2", "tp4", "tp8"]
         assert named("Llama-3.1-8B", "H100-SXM", 6) == ["tp1", "tp2"]
 
     def test_beyond_the_fast_link_stages_form_a_pipeline(self) -> None:
         assert named("Llama-3.1-8B", "L40S", 4) == ["tp1", "tp1-pp2", "tp1-pp4"]
 
-    def test_rows_leave_a_host_only_when_it_does_not_hold_the_weights(self) -> None:
+    def test_replicas_span_hosts_only_if_one_host_does_not_hold_the_weights(self) -> None:
         assert "tp8-pp2" in named("Llama-3.1-405B", "H100-SXM", 8)
         assert "tp8-pp2" not in named("Llama-3.1-405B", "B200", 8)
         assert named("Llama-3.1-70B", "L4", 1) == ["tp1"]
 
-    def test_a_mixture_may_spread_experts_and_repeat_attention(self) -> None:
+    def test_a_mixture_of_experts_may_use_expert_and_data_parallelism(self) -> None:
         found = named("DeepSeek-V3", "B200", 8)
         assert {"tp8", "tp8-ep8", "tp1-dp8-ep8"} <= set(found)
         assert not any("ep" in name for name in named("Llama-3.1-8B", "B200", 8))
 
 
 class TestPrecisions:
-    def test_the_gpu_s_own_sixteen_bit_is_not_in_the_name(self) -> None:
+    def test_the_16_bit_precision_of_the_gpu_is_not_in_the_name(self) -> None:
         assert (sixteen_bit(GPUS.get("T4")), sixteen_bit(GPUS.get("L4"))) == ("fp16", "bf16")
         assert named("Llama-3.1-8B", "T4", 1) == ["tp1"]
 
     @pytest.mark.parametrize(
         ("precision", "gpus"), [("bf16", ["L4", "A10G"]), ("fp8", ["L4", "A10G"]), ("fp16", GPUS3)]
     )
-    def test_only_what_the_gpu_computes_or_unpacks(self, precision: WeightPrecision, gpus: list[str]) -> None:
+    def test_only_precisions_that_the_gpu_computes_or_unpacks_are_enumerated(
+        self, precision: WeightPrecision, gpus: list[str]
+    ) -> None:
         config_space = ConfigSpace(precisions=(precision,))
         assert [gpu for gpu in GPUS3 if named("Llama-3.1-8B", gpu, 1, config_space)] == gpus
 
@@ -91,7 +93,7 @@ def test_names_are_unique_and_replicas_tile_instances(
 
 
 class TestCandidates:
-    def test_each_configuration_is_estimated_once_however_many_offers(self) -> None:
+    def test_each_configuration_is_estimated_once_for_all_offers(self) -> None:
         asked: list[tuple[str, int]] = []
 
         def counting(config, slo, *, sizes, arrival_cv):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
@@ -104,14 +106,14 @@ class TestCandidates:
         assert sorted(asked) == [("H100-SXM", gpus) for gpus in (1, 2, 4, 8)]
         assert len({candidate.name for candidate in found}) == len(found) >= 30
 
-    def test_what_does_not_fit_is_no_candidate(self) -> None:
+    def test_a_configuration_that_does_not_fit_is_no_candidate(self) -> None:
         request = PlanRequest.model_validate(
             from_offers(model="Llama-3.1-70B") | {"offers": [offer("here/h100x8", "H100-SXM", 20, gpus_per_instance=8)]}
         )
         found = candidates(request, gpus=GPUS, models=MODELS, offers=request.offers or (), estimator=simple)
         assert {candidate.gpus for candidate in found} == {2}  # one GPU is too small, wider stages only lose
 
-    def test_half_the_bytes_fit_on_half_the_gpus(self) -> None:
+    def test_half_the_weight_bytes_fit_on_half_the_gpus(self) -> None:
         offers = [offer("here/h100x8", "H100-SXM", 20, gpus_per_instance=8)]
         written = from_offers(model="Llama-3.1-70B", precisions=["bf16", "int4-wo"]) | {"offers": offers}
         request = PlanRequest.model_validate(written)

@@ -73,16 +73,16 @@ def on_eight(model: str = MIXTURE.name, **changes: Any) -> dict[str, Any]:
     return from_offers(model=model, **changes) | {"offers": [offer("here/h100x8", "H100-SXM", 20, gpus_per_instance=8)]}
 
 
-class TestWhereTheImbalanceComesFrom:
-    def test_it_is_assumed_where_nothing_is_known(self) -> None:
+class TestSourceOfImbalance:
+    def test_the_default_is_assumed_without_any_loads(self) -> None:
         spread = spreads_of().of(gpus=8, slots=128)
         assert (spread.source, spread.expert_imbalance, spread.bound) == (SpreadSource.DEFAULT, ASSUMED_IMBALANCE, None)
 
-    def test_it_is_taken_from_the_request(self) -> None:
+    def test_a_given_imbalance_is_used(self) -> None:
         spread = spreads_of(expert_imbalance=1.6).of(gpus=8, slots=128)
         assert (spread.source, spread.expert_imbalance, spread.bound) == (SpreadSource.GIVEN, 1.6, None)
 
-    def test_it_is_what_a_placement_of_the_loads_reaches(self) -> None:
+    def test_loads_give_the_imbalance_of_a_solved_placement(self) -> None:
         tokens = zipf(48, 128, exponent=0.8)
         spread = spreads_of(expert_loads={"tokens": tokens}).of(gpus=8, slots=136)
         layout = Layout.even(slots=136, gpus=8, nodes=1)
@@ -92,7 +92,7 @@ class TestWhereTheImbalanceComesFrom:
         assert spread.expert_imbalance == pytest.approx(placed.mean, rel=1e-3)
         assert spread.bound == pytest.approx(lower_bound(np.array(tokens), layout=layout).clip(1).mean())
 
-    def test_each_way_to_spread_is_placed_once(self) -> None:
+    def test_each_expert_layout_is_placed_once(self) -> None:
         table = spreads_of(expert_loads={"tokens": zipf(48, 128, exponent=0.6)})
         assert table.of(gpus=4, slots=128) is table.of(gpus=4, slots=128)
         assert table.of(gpus=4, slots=128) is not table.of(gpus=4, slots=132)
@@ -105,9 +105,7 @@ class TestWhereTheImbalanceComesFrom:
     spare=st.integers(0, 2),
     windows=st.integers(1, 3),
 )
-def test_no_option_is_planned_with_better_balance_than_can_exist(
-    exponent: float, seed: int, gpus: int, spare: int, windows: int
-) -> None:
+def test_no_imbalance_is_below_the_lower_bound(exponent: float, seed: int, gpus: int, spare: int, windows: int) -> None:
     loads = zipf(4, 16, exponent=exponent, seed=seed, windows=windows)
     model = MIXTURE.model_copy(update={"moe_layers": 4, "experts": 16})
     field = "tokens" if windows == 1 else "windows"
@@ -119,7 +117,7 @@ def test_no_option_is_planned_with_better_balance_than_can_exist(
     assert spread.expert_imbalance >= imbalance(incumbent(total, layout=layout), total, layout=layout).mean - 1e-3
 
 
-def test_every_window_waits_for_its_own_busiest_gpu() -> None:
+def test_the_bound_averages_the_busiest_gpu_of_each_window() -> None:
     """Two windows that are balanced together, but not each on its own."""
     model = MIXTURE.model_copy(update={"moe_layers": 1, "experts": 4})
     day, night = [[90.0, 90.0, 10.0, 10.0]], [[10.0, 10.0, 90.0, 90.0]]
@@ -130,7 +128,7 @@ def test_every_window_waits_for_its_own_busiest_gpu() -> None:
 
 class TestThroughput:
     @given(low=st.floats(1.0, 3.0), more=st.floats(0.01, 2.0), width=st.sampled_from([2, 4, 8]))
-    def test_it_falls_as_the_imbalance_rises(self, low: float, more: float, width: int) -> None:
+    def test_throughput_falls_as_the_imbalance_rises(self, low: float, more: float, width: int) -> None:
         config = ReplicaConfig(
             MIXTURE, H100, attention_data_parallel=width, expert_parallel=width, expert_imbalance=low
         )
@@ -140,14 +138,14 @@ class TestThroughput:
         ]
         assert rates[1] < rates[0]
 
-    def test_copies_take_memory_from_the_cache(self) -> None:
+    def test_redundant_experts_reduce_the_memory_of_the_cache(self) -> None:
         plain = ReplicaConfig(MIXTURE, H100, attention_data_parallel=8, expert_parallel=8)
         copied = replace(plain, redundant_experts=64)
         more_bytes = 64 / 128 * plain.expert_bytes / 8
         assert copied.weight_bytes_per_gpu == pytest.approx(plain.weight_bytes_per_gpu + more_bytes)
         assert cache_sequences(copied, 1000) < cache_sequences(plain, 1000)
 
-    def test_copies_alone_gain_nothing(self) -> None:
+    def test_redundant_experts_alone_do_not_raise_the_rate(self) -> None:
         plain = ReplicaConfig(MIXTURE, H100, attention_data_parallel=8, expert_parallel=8)
         rates = [
             highest_rates(replace(plain, redundant_experts=red), SLO, sizes=[(1000, 250)], arrival_cv=1.0)[0].max_rps
@@ -157,18 +155,18 @@ class TestThroughput:
 
 
 class TestOptions:
-    def test_recorded_loads_bring_redundant_experts_to_choose_from(self) -> None:
+    def test_redundant_experts_of_the_config_space_are_enumerated(self) -> None:
         config_space = ConfigSpace(redundant_experts=(0, 1))
         names = [shape.name(H100) for shape in shapes(MIXTURE, H100, gpus_per_instance=8, config_space=config_space)]
         assert {"tp1-dp8-ep8", "tp1-dp8-ep8-red8", "tp4-ep4-red4"} <= set(names)
         assert len(set(names)) == len(names)
 
-    def test_without_them_there_are_none(self) -> None:
+    def test_without_redundant_experts_in_the_config_space_none_are_enumerated(self) -> None:
         names = [shape.name(H100) for shape in shapes(MIXTURE, H100, gpus_per_instance=8, config_space=ConfigSpace())]
         assert not any("red" in name for name in names)
 
     @pytest.mark.parametrize(("experts", "redundant"), [(60, {4, 12}), (128, {0, 8}), (9, {7, 15})])
-    def test_experts_that_do_not_divide_get_the_next_multiple_of_slots(self, experts: int, redundant: set[int]) -> None:
+    def test_slots_are_rounded_up_to_a_multiple_of_the_gpus(self, experts: int, redundant: set[int]) -> None:
         model = MIXTURE.model_copy(update={"experts": experts})
         config_space = ConfigSpace(redundant_experts=(0, 1))
         found = {
@@ -199,7 +197,7 @@ class TestPlans:
             assert spread.slots == 128 + spread.redundant_experts
             assert any(line.startswith(f"{option}: {spread.slots} expert slots") for line in plan.explanation)
 
-    def test_even_loads_need_no_more_than_skewed_ones(self) -> None:
+    def test_even_loads_cost_no_more_than_skewed_ones(self) -> None:
         costs = [
             solved(on_eight(FEW.name, rate_rps=400, expert_loads={"tokens": zipf(32, 8, exponent=exponent)})).goal_value
             for exponent in (0.0, 2.0)
@@ -208,7 +206,7 @@ class TestPlans:
         assert costs[1] is not None
         assert costs[0] <= costs[1]
 
-    def test_an_option_carries_less_the_more_skewed_its_loads(self) -> None:
+    def test_the_rate_of_an_option_falls_as_its_loads_get_more_skewed(self) -> None:
         found: list[tuple[float, float]] = []
         for exponent in (0.0, 0.7, 1.4, 2.1):
             loads = {"tokens": zipf(32, 8, exponent=exponent)}
@@ -239,7 +237,7 @@ class TestPlans:
             solved(on_eight("Llama-3.1-8B", expert_loads={"tokens": [[1.0, 2.0]]}))
 
 
-class TestWords:
+class TestText:
     SPREAD = ExpertSpread(
         gpus=8,
         slots=8,
@@ -250,7 +248,7 @@ class TestWords:
         enough_slots=16,
     )
 
-    def test_a_poor_bound_comes_with_the_slots_that_improve_it(self) -> None:
+    def test_a_poor_bound_is_reported_with_the_slots_that_improve_it(self) -> None:
         words = spread_text(self.SPREAD, "here/h100x8/tp8-ep8")
         assert "no placement has less than 1.600" in words
         assert "it takes 16 slots (1 more per GPU)" in words
@@ -259,11 +257,11 @@ class TestWords:
         words = spread_text(self.SPREAD.model_copy(update={"enough_slots": None}), "o")
         assert "up to 8 redundant experts per GPU do not bring that to 1.05" in words
 
-    def test_a_good_one_needs_no_advice(self) -> None:
+    def test_a_good_bound_is_reported_without_advice(self) -> None:
         words = spread_text(self.SPREAD.model_copy(update={"bound": POOR_BOUND}), "o")
         assert words.endswith("no placement has less than 1.050")
 
-    def test_the_advised_slots_do_lift_it(self) -> None:
+    def test_the_advised_slots_improve_the_bound(self) -> None:
         loads = {"tokens": zipf(32, 8, exponent=1.0)}
         table = SpreadTable(workload(expert_loads=loads), FEW)
         poor = table.of(gpus=8, slots=8)
@@ -286,7 +284,7 @@ class TestRequests:
         assert (one.counts.windows, several.counts.windows) == (1, 2)
         assert several.counts.total.tolist() == (2 * one.counts.total).tolist()
 
-    def test_silent_experts_may_be_counted_with_a_few_tokens(self) -> None:
+    def test_idle_experts_may_be_counted_with_a_minimum_of_tokens(self) -> None:
         tokens = [[5.0, 0.0]]
         assert "expert_loads.tokens.0.1" in problems(expert_loads={"tokens": tokens})
         counted = workload(expert_loads={"tokens": tokens, "least_tokens": 1}).expert_loads
@@ -319,12 +317,12 @@ class TestRequests:
             ({"expert_loads": {"tokens": [[1.0]]}, "redundant_experts": [-1]}, "redundant_experts.0", "greater than"),
         ],
     )
-    def test_what_does_not_fit_is_named(self, changes: dict[str, Any], field: str, message: str) -> None:
+    def test_an_invalid_field_is_named(self, changes: dict[str, Any], field: str, message: str) -> None:
         found = problems(**changes)
         assert message in found[field], found
 
 
-def test_copies_split_equally_is_what_engines_do() -> None:
+def test_the_imbalance_is_that_of_equal_dispatch() -> None:
     """The plan's imbalance is that of the dispatch rule."""
     tokens = np.array(zipf(3, 8, exponent=1.0))
     layout = Layout.even(slots=16, gpus=4, nodes=1)

@@ -30,21 +30,21 @@ class TestPlaces:
             ("provider", "acne", "no offer is of provider 'acne'; nearest: acme"),
         ],
     )
-    def test_a_quota_on_a_place_that_no_offer_is_of(self, field: str, name: str, said: str) -> None:
+    def test_a_quota_on_a_place_without_offers_is_a_violation(self, field: str, name: str, said: str) -> None:
         assert violations(quotas=[{"name": "q", "gpus": 1, field: name}]) == [(("quotas", 0, field), said)]
 
-    def test_carbon_of_a_region_that_no_offer_is_of(self) -> None:
+    def test_carbon_of_a_region_without_offers_is_a_violation(self) -> None:
         carbon = {"default_g_per_kwh": 400, "regions_g_per_kwh": {"us-east-1": 300, "eu-west-1": 20}}
         said = "no offer is of region 'eu-west-1'; nearest: eu-west-4, us-east-1"
         assert violations(carbon=carbon)[0] == (("carbon", "regions_g_per_kwh", "eu-west-1"), said)
         assert len(violations(carbon=carbon)) == 1
 
-    def test_places_that_offers_are_of_pass(self) -> None:
+    def test_places_with_offers_pass(self) -> None:
         carbon = {"default_g_per_kwh": 400, "regions_g_per_kwh": {"us-east-1": 300}}
         quota = {"name": "q", "gpus": 1, "provider": "borealis", "region": "eu-west-4"}
         assert violations(quotas=[quota], carbon=carbon) == []
 
-    def test_without_any_offer_no_place_is_known(self) -> None:
+    def test_without_offers_every_place_is_a_violation(self) -> None:
         request = PlanRequest.model_validate({**given(), "quotas": [{"name": "q", "gpus": 1, "region": "here"}]})
         ((_, said),) = rule_violations(request, list[Offer]())
         assert said == "no offer is of region 'here', expected one of none"

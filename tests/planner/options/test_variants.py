@@ -47,7 +47,7 @@ def found(*points: dict[str, Any], **changes: Any) -> dict[str, Candidate]:
     return {option.name.removeprefix("here/h100x8/"): option for option in options}
 
 
-def test_the_measured_rate_is_taken_where_there_is_one() -> None:
+def test_a_measured_rate_replaces_the_computed_one() -> None:
     measured = found(*SWEEP)
     ((rate_rps,),) = measured["tp2"].throughput.max_rps
     assert rate_rps == pytest.approx(10.0)  # mean TPOT crosses 100 ms there
@@ -56,7 +56,7 @@ def test_the_measured_rate_is_taken_where_there_is_one() -> None:
     assert measured["tp2"].worst_rps[0] <= 10.0
 
 
-def test_other_shapes_keep_what_was_computed() -> None:
+def test_unmeasured_shapes_keep_their_computed_rate() -> None:
     measured, computed = found(*SWEEP), found()
     for name in ("tp1", "tp4", "tp8"):
         assert measured[name].throughput == computed[name].throughput
@@ -64,10 +64,10 @@ def test_other_shapes_keep_what_was_computed() -> None:
 
 
 @pytest.mark.parametrize("other", [{"model": "Llama-3.1-70B"}, {"gpu": "B200"}, {"precision": "fp8"}])
-def test_results_of_something_else_change_nothing(other: dict[str, str]) -> None:
+def test_measurements_of_another_configuration_are_ignored(other: dict[str, str]) -> None:
     assert found(*(point | other for point in SWEEP))["tp2"].throughput == found()["tp2"].throughput
 
 
-def test_of_several_engines_the_one_with_the_most_runs_is_taken() -> None:
+def test_the_engine_with_the_most_runs_is_used() -> None:
     faster = [point | {"engine": "other", "tpot_ms": {"mean": 1.0}} for point in SWEEP[:2]]
     assert found(*SWEEP, *faster)["tp2"].throughput.max_rps == found(*SWEEP)["tp2"].throughput.max_rps

@@ -62,7 +62,7 @@ def compare(config: ReplicaConfig, slo: Slo, size: tuple[int, int]) -> Compared:
 
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("size", [(1000, 250), (200, 1000)])
-def test_the_replay_at_the_estimated_rate_finds_the_estimated_latencies(
+def test_replayed_latencies_at_the_estimated_rate_match_the_estimates(
     config: ReplicaConfig, size: tuple[int, int]
 ) -> None:
     found = compare(config, SLO, size)
@@ -72,7 +72,7 @@ def test_the_replay_at_the_estimated_rate_finds_the_estimated_latencies(
 
 
 @pytest.mark.parametrize("size", [(2000, 10), (2000, 30), (4000, 10), (4000, 30), (4000, 100)])
-def test_short_answers_wait_for_whole_chunks_of_prompts(size: tuple[int, int]) -> None:
+def test_short_answers_wait_for_whole_prompt_chunks(size: tuple[int, int]) -> None:
     """Spread evenly over the answer's tokens, prompts would make the p99 half of what the replay finds."""
     found = compare(SHORT, SHORT_SLO, size)
     ratio = np.quantile(found.tpot_s, 0.99) / found.predicted_s(Metric.TPOT, Statistic.P99)

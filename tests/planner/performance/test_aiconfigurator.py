@@ -21,7 +21,7 @@ def one(**given: object) -> MeasuredPoint:
     return reading.points[0]
 
 
-def test_a_plain_row_is_one_point() -> None:
+def test_a_plain_row_becomes_one_point() -> None:
     point = one(precision="fp4", system="b200_sxm", backend="trtllm", silicon_ttft_ms=250.0, silicon_tpot_ms=12.5)
     config = point.config
     assert (config.model.name, config.gpu.name, config.engine) == ("Llama-3.1-8B", "B200", "trtllm")
@@ -30,7 +30,7 @@ def test_a_plain_row_is_one_point() -> None:
     assert point.software_age == pytest.approx(59 / 365)
 
 
-def test_the_same_measurement_counts_once_and_the_best_label_wins() -> None:
+def test_a_repeated_measurement_counts_once_and_keeps_the_best_label() -> None:
     times = {"silicon_ttft_ms": 321.125, "silicon_tpot_ms": 9.875}
     worse = row(id="a", silicon_data_source="source_file=2026-04-06.csv", tp_size=4, **times)
     better = row(id="b", silicon_data_source="db-dump/2026-04-27; silicon_concurrency=16", tp_size=8, **times)
@@ -40,14 +40,14 @@ def test_the_same_measurement_counts_once_and_the_best_label_wins() -> None:
         assert reading.rejected == {aiconfigurator.DUPLICATE: 1}
 
 
-def test_a_square_of_experts_is_as_many_gpus_as_its_side() -> None:
+def test_equal_tensor_and_expert_factors_of_a_moe_count_gpus_once() -> None:
     config = one(
         model_path="deepseek-ai/DeepSeek-R1", system="h200_sxm", tp_size=64, moe_tp_size=8, moe_ep_size=8
     ).config
     assert (config.gpus, config.tensor_parallel, config.expert_parallel) == (8, 8, 8)
 
 
-def test_a_square_with_attention_ranks_has_no_tensor_parallelism() -> None:
+def test_data_parallel_attention_excludes_tensor_parallelism() -> None:
     point = one(
         model_path="deepseek-ai/DeepSeek-R1",
         system="h200_sxm",
@@ -62,21 +62,21 @@ def test_a_square_with_attention_ranks_has_no_tensor_parallelism() -> None:
     assert point.concurrency == 128
 
 
-def test_ranks_left_blank_follow_from_the_experts() -> None:
+def test_missing_attention_ranks_are_derived_from_the_expert_layout() -> None:
     config = one(
         model_path="Qwen/Qwen3-235B-A22B", system="h200_sxm", tp_size=2, attention_dp_size="", moe_tp_size=4
     ).config
     assert (config.tensor_parallel, config.attention_data_parallel) == (2, 2)
 
 
-def test_runs_that_guess_ahead_are_known_by_software_and_day() -> None:
+def test_speculative_runs_are_detected_by_software_version_and_date() -> None:
     source = "source_file=x.csv; measured=2026-02-05T00:00:00Z"
     given = {"model_path": "deepseek-ai/DeepSeek-R1", "system": "b200_sxm", "silicon_data_source": source}
     assert one(**given, backend_version="1.2.0rc6.post3").speculative
     assert not one(**given, backend_version="1.2.0rc6.post2").speculative
 
 
-def test_a_split_deployment_has_two_layouts_and_counts() -> None:
+def test_a_disaggregated_deployment_has_two_layouts_and_counts() -> None:
     layout = {"tp_size": 4, "attention_dp_size": 1, "moe_tp_size": 4, "moe_ep_size": 1}
     point = one(
         mode="disagg",
@@ -107,13 +107,13 @@ def test_a_split_deployment_has_two_layouts_and_counts() -> None:
         ({"model_path": "meta-llama/Llama-3.1-405B", "tp_size": 2, "moe_tp_size": 2}, aiconfigurator.TOO_BIG),
     ],
 )
-def test_what_cannot_be_read_with_confidence_is_left_out_and_counted(given: dict[str, object], reason: str) -> None:
+def test_ambiguous_rows_are_rejected_and_counted(given: dict[str, object], reason: str) -> None:
     reading = read([row(**given)])
     assert reading.points == ()
     assert reading.rejected == {reason: 1}
 
 
-def test_every_model_of_the_public_points_has_the_count_of_its_name() -> None:
+def test_every_published_model_has_the_parameter_count_of_its_name() -> None:
     published = {"MiniMax-M2.5": 229e9, "Kimi-K2.5": 1.0e12, "GLM-5": 744e9, "Qwen3.5-397B-A17B": 397e9}
     for model in silicon_models().entries:
         assert model.parameters == pytest.approx(published[model.name], rel=0.03)

@@ -16,7 +16,7 @@ from planner.performance.coefficients import (
 )
 
 
-def test_they_report_their_basis() -> None:
+def test_the_coefficients_report_their_basis() -> None:
     shipped = builtin_coefficients()
     assert shipped.fitted is not None
     assert shipped.fitted >= dt.date(2026, 11, 21)
@@ -24,7 +24,7 @@ def test_they_report_their_basis() -> None:
     assert shipped.points + sum(shipped.rejected.values()) == 5221
 
 
-def test_their_stated_errors_are_within_what_is_promised() -> None:
+def test_the_validation_errors_are_within_the_documented_limits() -> None:
     """On a third held back TPOT 12 % and TTFT 30 %; on a GPU type left out TPOT 18 %; nine in ten inside."""
     errors = {error.split: error for error in builtin_coefficients().errors}
     for split in ("random", "curves"):
@@ -37,13 +37,13 @@ def test_their_stated_errors_are_within_what_is_promised() -> None:
     assert all(error.tpot_mape <= 0.18 for error in left_out)
 
 
-def test_what_is_reached_is_less_than_everything() -> None:
+def test_every_reached_share_is_between_0_and_1() -> None:
     reached = builtin_coefficients().reached
     shares = (reached.weights, reached.experts, reached.cache, reached.compute, reached.expert_compute, reached.link)
     assert all(0 < share < 1 for share in shares)
 
 
-def test_they_are_few_and_every_term_is_known() -> None:
+def test_the_terms_are_known_and_fewer_than_200() -> None:
     shipped = builtin_coefficients()
     assert set(shipped.portable.tpot) <= set(PORTABLE_TERMS)
     named = [term for term in shipped.local.tpot if not term.startswith(("gpu:", "model:"))]
@@ -51,7 +51,7 @@ def test_they_are_few_and_every_term_is_known() -> None:
     assert len(shipped.local.tpot) + len(shipped.portable.tpot) < 200
 
 
-def test_intervals_are_wider_where_nothing_was_measured() -> None:
+def test_intervals_are_wider_for_unmeasured_types_and_models() -> None:
     shipped = builtin_coefficients()
     for moe in (False, True):
         seen = shipped.interval(gpu="B200", model="DeepSeek-V3", moe=moe)
@@ -62,7 +62,7 @@ def test_intervals_are_wider_where_nothing_was_measured() -> None:
             assert unseen.tpot.high / unseen.tpot.low > seen.tpot.high / seen.tpot.low
 
 
-def test_a_file_reads_back_as_it_was_written() -> None:
+def test_written_coefficients_read_back_unchanged() -> None:
     shipped = builtin_coefficients()
     assert read_model(parse_document(write_model(shipped), name="again"), Coefficients) == shipped
 
@@ -72,7 +72,7 @@ def test_without_a_fit_there_is_no_correction_and_no_interval() -> None:
     assert Coefficients().interval(gpu="H100-SXM", model="Llama-3.1-8B", moe=False) is None
 
 
-def test_working_in_the_fixed_features_changes_nothing() -> None:
+def test_collapsing_the_fixed_features_keeps_the_correction() -> None:
     fixed = {"one": 1.0, "sglang": 1.0, "gpus": 0.5}
     load = {"batch": 0.3, "input": -0.2, "output": 0.1, "apart": 0.0}
     terms = {"one": 0.1, "sglang*batch": 0.2, "gpus*gpus": 0.4, "trtllm": 9.0, "batch*input": 0.5, "gpus*input": 0.3}

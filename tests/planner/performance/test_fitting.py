@@ -29,34 +29,34 @@ def fitted(noise: float) -> Coefficients:
     return fit(sample(noise), fitted=dt.date(2026, 1, 2), source="made up", rejected={"why": 3})
 
 
-def test_it_finds_the_physics_and_the_slower_engine() -> None:
+def test_the_fit_recovers_noise_free_samples() -> None:
     """Without noise only the shrinkage and effects outside the terms remain."""
     found = predict(sample(0.0), fitted(0.0))
     assert mape(found.tpot_s, sample(0.0).tpot_s) < 0.02
     assert mape(found.ttft_s, sample(0.0).ttft_s) < 0.05
 
 
-def test_the_slower_engine_shows_in_its_term() -> None:
+def test_the_slower_engine_appears_in_its_term() -> None:
     truth = Residuals.of(sample(0.0), TRUTH).correction(PORTABLE)
     assert truth.tpot["sglang"] == pytest.approx(np.log(SLOWER_ENGINE), rel=0.25)
     assert abs(truth.tpot.get("moe", 0.0)) < 0.02
 
 
-def test_it_reports_its_basis() -> None:
+def test_the_fit_reports_its_basis() -> None:
     found = fitted(NOISE)
     assert (found.points, found.source, found.rejected) == (162, "made up", {"why": 3})
     assert found.measured_gpus == ("B200", "H100-SXM", "H200-SXM")
     assert set(found.intervals) == {"dense", "dense-unseen", "moe", "moe-unseen"}
 
 
-def test_only_measured_types_get_the_local_correction() -> None:
+def test_only_measured_gpu_types_use_the_local_correction() -> None:
     found = fitted(NOISE)
     assert found.correction("H100-SXM") is found.local
     assert found.correction("A100-80GB-SXM") is found.portable
     assert not any(name.startswith(("gpu:", "model:")) for name in found.portable.tpot)
 
 
-def test_errors_and_intervals_are_those_of_the_noise() -> None:
+def test_errors_and_intervals_match_the_noise() -> None:
     """Points held back are off by about the noise, and the interval covers about nine in ten of them."""
     splits = dict(held_back(sample(NOISE), seed=3))
     found = validate(sample(NOISE), split="random", held=splits["random"])
@@ -66,7 +66,7 @@ def test_errors_and_intervals_are_those_of_the_noise() -> None:
     assert found.error.points == 54
 
 
-def test_a_type_left_out_is_predicted_from_the_others() -> None:
+def test_a_held_out_gpu_type_is_predicted_from_the_others() -> None:
     splits = dict(held_back(sample(0.0), seed=3))
     found = validate(sample(0.0), split="without B200", held=splits["without B200"])
     assert "B200" not in found.coefficients.measured_gpus
@@ -82,7 +82,7 @@ def test_splits_hold_out_the_named_points() -> None:
     assert {points.points[i].config.gpu.name for i in np.flatnonzero(splits["without B200"])} == {"B200"}
 
 
-def test_few_points_are_refused() -> None:
+def test_fewer_than_100_points_are_refused() -> None:
     few = Sample(sample(0.0).points[:10])
     with pytest.raises(ValueError, match="at least 100"):
         fit(few, fitted=dt.date(2026, 1, 2), source="made up")

@@ -37,7 +37,7 @@ SIZES = st.tuples(st.integers(1, 16_000), st.integers(1, 1000))
 
 
 @given(configs(), SIZES)
-def test_no_rate_asks_for_more_than_the_data_sheet_has(config: ReplicaConfig, size: tuple[int, int]) -> None:
+def test_no_rate_exceeds_the_spec_sheet(config: ReplicaConfig, size: tuple[int, int]) -> None:
     """The work is counted by the perfect bound, so that no plan can need fewer GPUs than a perfect system."""
     found = highest_rate(config, LOOSE, input_tokens=size[0], output_tokens=size[1])
     assume(found.max_rps > 0)
@@ -57,7 +57,7 @@ def test_no_rate_asks_for_more_than_the_data_sheet_has(config: ReplicaConfig, si
     st.integers(0, 256),
     st.integers(0, 8192),
 )
-def test_no_iteration_is_faster_than_the_data_sheet_allows(
+def test_no_iteration_is_faster_than_the_spec_sheet_allows(
     config: ReplicaConfig, role: Role, size: tuple[int, int], decoding: int, prompt_tokens: int
 ) -> None:
     config = ReplicaConfig(
@@ -78,7 +78,7 @@ def test_no_iteration_is_faster_than_the_data_sheet_allows(
 
 
 @pytest.mark.parametrize("gpu", ["H100-SXM", "B200", "GB300"])
-def test_long_prompts_with_short_answers_reach_most_of_the_peak_and_no_more(gpu: str) -> None:
+def test_long_prompts_with_short_answers_reach_most_of_peak_compute(gpu: str) -> None:
     """Where the fitted correction alone would pass it."""
     config = ReplicaConfig(builtin_models().get("Llama-3.1-8B"), builtin_gpus().get(gpu))
     rate_rps = highest_rate(config, LOOSE, input_tokens=8000, output_tokens=10).max_rps

@@ -17,23 +17,23 @@ def config(model_name: str = "Llama-3.1-8B", gpu_name: str = "H100-SXM", **rest:
     return replace(plain, **rest)
 
 
-def test_weights_are_the_published_count_times_two_bytes() -> None:
+def test_weights_take_two_bytes_per_published_parameter() -> None:
     assert config().weight_bytes_per_gpu == pytest.approx(2 * 8_030_261_248)
 
 
-def test_eight_bit_leaves_embedding_and_head_alone() -> None:
+def test_8_bit_precision_leaves_embedding_and_head_unquantised() -> None:
     embeddings = 2 * 128256 * 4096
     assert config(precision="fp8").weight_bytes_per_gpu == pytest.approx(8_030_261_248 + embeddings)
 
 
-def test_four_bit_mixtures_quantise_their_experts_only() -> None:
+def test_4_bit_mixtures_quantise_only_their_experts() -> None:
     model = builtin_models().get("Mixtral-8x7B")
     outside = model.parameters - model.routed_parameters
     weights = config("Mixtral-8x7B", precision="int4-wo").weight_bytes_per_gpu
     assert weights == pytest.approx(2 * outside + 0.5156 * model.routed_parameters)
 
 
-def test_every_kind_of_parallelism_divides_the_weights_of_a_gpu() -> None:
+def test_every_kind_of_parallelism_divides_the_weights_per_gpu() -> None:
     whole = config("Mixtral-8x7B").weight_bytes_per_gpu
     assert config("Mixtral-8x7B", tensor_parallel=4).weight_bytes_per_gpu == pytest.approx(whole / 4)
     assert config("Mixtral-8x7B", pipeline_parallel=2).weight_bytes_per_gpu == pytest.approx(whole / 2)
@@ -42,14 +42,14 @@ def test_every_kind_of_parallelism_divides_the_weights_of_a_gpu() -> None:
     assert ranks.weight_bytes_per_gpu == pytest.approx(whole - experts + experts / 4)
 
 
-def test_latent_attention_caches_the_same_whatever_the_split() -> None:
+def test_latent_attention_caches_the_same_bytes_at_any_tensor_parallelism() -> None:
     one, eight = (config("DeepSeek-V3", "B300", precision="fp8", tensor_parallel=split) for split in (1, 8))
     assert cached_bytes(one, 1000) == cached_bytes(eight, 1000)
     ranks = replace(eight, tensor_parallel=1, attention_data_parallel=8, expert_parallel=8)
     assert cache_sequences(ranks, 1000) > 4 * cache_sequences(eight, 1000)
 
 
-def test_grouped_heads_are_split_until_there_is_one_per_gpu() -> None:
+def test_grouped_heads_are_split_down_to_one_per_gpu() -> None:
     grouped = config("Qwen3-235B-A22B", "B300", precision="fp8", tensor_parallel=4)  # four key/value heads
     split_further = replace(grouped, tensor_parallel=8)
     free = [each.gpu.memory_bytes * 0.9 - 4e9 - each.weight_bytes_per_gpu for each in (grouped, split_further)]
@@ -57,7 +57,7 @@ def test_grouped_heads_are_split_until_there_is_one_per_gpu() -> None:
     assert ratio == pytest.approx(free[1] / free[0])
 
 
-def test_a_window_bounds_what_a_long_sequence_caches() -> None:
+def test_a_sliding_window_bounds_the_cache_of_a_long_sequence() -> None:
     windowed = config("Mistral-7B", "H100-SXM")
     assert cached_bytes(windowed, 8192) == cached_bytes(windowed, 4096)
     assert cache_tokens(windowed, 8192) == pytest.approx(2 * cache_tokens(windowed, 4096), rel=1e-6)
@@ -85,13 +85,13 @@ def test_a_request_longer_than_the_context_does_not_fit() -> None:
     assert "exceed the model's context of 4,096" in (misfit(config("Llama-2-7B"), 4097) or "")
 
 
-def test_many_lengths_at_once_give_the_reasons_of_each_alone() -> None:
+def test_misfits_of_several_lengths_match_single_calls() -> None:
     lengths = [100, 4096, 4097, 50_000]
     for each in (config("Llama-2-7B"), config("Llama-2-7B", "T4"), config("Llama-2-70B", "H200-SXM")):
         assert misfits(each, lengths) == [misfit(each, length) for length in lengths]
 
 
-def test_arrays_of_lengths_give_what_single_ones_give() -> None:
+def test_array_lengths_match_single_lengths() -> None:
     lengths = np.array([10.0, 5000.0])
     single = [cache_sequences(config("Mistral-7B"), length) for length in lengths]
     assert cache_sequences(config("Mistral-7B"), lengths) == pytest.approx(single)

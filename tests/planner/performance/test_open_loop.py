@@ -11,7 +11,7 @@ def one(value: float) -> Array:
     return np.array([value])
 
 
-def test_one_place_and_poisson_arrivals_give_pollaczek_and_khinchine() -> None:
+def test_one_slot_with_poisson_arrivals_matches_pollaczek_khinchine() -> None:
     load, service_s = 0.8, 2.0
     for service_cv in (0.0, 1.0):
         exact_s = load * service_s / (1 - load) * (1 + service_cv**2) / 2
@@ -19,18 +19,18 @@ def test_one_place_and_poisson_arrivals_give_pollaczek_and_khinchine() -> None:
         assert found.item() == pytest.approx(exact_s)
 
 
-def test_many_places_come_close_to_erlang_c() -> None:
+def test_many_slots_approximate_erlang_c() -> None:
     """M/M/c with c = 10 and load 0.9: the mean wait is 0.669 service times (Erlang's C 0.669)."""
     found = slots_wait_s(busy=one(9.0), slots=one(10.0), service_s=one(1.0), arrival_cv=1.0, service_cv=1.0)
     assert found.item() == pytest.approx(0.669, rel=0.06)
 
 
-def test_a_full_station_never_ends_its_wait() -> None:
+def test_a_saturated_station_has_an_infinite_wait() -> None:
     found = slots_wait_s(busy=one(10.0), slots=one(10.0), service_s=one(1.0), arrival_cv=1.0, service_cv=1.0)
     assert found.item() == np.inf
 
 
-def test_quantiles_of_the_single_exponential_station_are_exact() -> None:
+def test_wait_quantiles_of_an_m_m_1_queue_are_exact() -> None:
     """M/M/1: P(W > t) = load * exp(-t (1 - load) / service)."""
     load, service_s = 0.7, 1.5
     mean = turn_wait_s(load=one(load), service_s=one(service_s), arrival_cv=1.0, service_cv=1.0)
@@ -39,11 +39,11 @@ def test_quantiles_of_the_single_exponential_station_are_exact() -> None:
         assert wait_quantile_s(mean, delayed=one(load), quantile=quantile).item() == pytest.approx(exact_s)
 
 
-def test_a_percentile_below_those_who_wait_is_zero() -> None:
+def test_a_quantile_below_the_probability_of_no_wait_is_zero() -> None:
     assert wait_quantile_s(one(1.0), delayed=one(0.3), quantile=0.5).item() == 0.0
 
 
-def test_the_number_of_interruptions_is_that_of_a_busy_period() -> None:
+def test_interruptions_match_a_simulated_busy_period() -> None:
     """Against drawn stays: each prompt that is read lengthens the stay, and more arrive meanwhile."""
     rng = np.random.default_rng(0)
     for alone, load in ((1.0, 0.3), (3.0, 0.5), (20.0, 0.6)):
@@ -57,6 +57,6 @@ def test_the_number_of_interruptions_is_that_of_a_busy_period() -> None:
             assert found == pytest.approx(np.quantile(total, quantile), rel=0.12, abs=1.0)
 
 
-def test_who_hardly_ever_meets_a_prompt_is_not_interrupted() -> None:
+def test_interruptions_are_zero_where_a_prompt_is_rarer_than_the_quantile() -> None:
     assert interruptions(one(0.009), load=one(0.1), arrival_cv=1.0, quantile=0.99).item() == 0.0
     assert interruptions(one(0.011), load=one(0.1), arrival_cv=1.0, quantile=0.99).item() > 0.5

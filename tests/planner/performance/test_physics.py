@@ -32,12 +32,12 @@ def step(config: ReplicaConfig, batch: float, *, tokens: int = 2) -> float:
     return float(decode_s(demands(config, sizes=[(1, tokens)]), PERFECT, one(batch)).item())
 
 
-def test_a_decode_step_moves_all_weights_of_a_dense_model() -> None:
+def test_a_decode_step_reads_all_weights_of_a_dense_model() -> None:
     """7.5e9 parameters beside the input embedding, two bytes each, over 3.35e12 bytes a second."""
     assert step(DENSE, 1) == pytest.approx(2 * 7.5e9 / 3.35e12, rel=0.01)
 
 
-def test_a_prompt_takes_two_operations_per_parameter_and_token_and_four_per_pair_head_and_channel() -> None:
+def test_prompt_operations_match_the_hand_computed_count() -> None:
     work_s = prompt_work_s(demands(DENSE, sizes=[(4000, 1)]), PERFECT).item()
     linear_flops, pair_flops = 2 * 6.98e9 * 4000, 4 * 32 * 4096 * 4000**2 / 2
     assert work_s == pytest.approx((linear_flops + pair_flops) / 989.5e12, rel=0.01)
@@ -55,14 +55,14 @@ def test_the_cache_is_read_once_per_sequence() -> None:
     assert longer_s == pytest.approx(8 * 5000 * 131_072 / 3.35e12, rel=0.01)
 
 
-def test_two_gpus_halve_what_is_moved_and_add_traffic() -> None:
+def test_two_gpus_halve_the_memory_traffic_and_add_link_traffic() -> None:
     two = replace(DENSE, tensor_parallel=2)
     assert 0.5 * step(DENSE, 1) < step(two, 1) < 0.51 * step(DENSE, 1)
     slow_link = DENSE.gpu.model_copy(update={"link_gb_per_s": 10.0})
     assert step(replace(two, gpu=slow_link), 128) > 1.5 * step(two, 128)
 
 
-def test_stages_in_a_row_do_not_speed_up_a_step_but_share_the_arithmetic() -> None:
+def test_pipeline_stages_share_arithmetic_but_not_memory_time() -> None:
     two = replace(DENSE, pipeline_parallel=2)
     assert step(two, 1) == pytest.approx(step(DENSE, 1), rel=1e-4)
     assert step(two, 4096) < 0.6 * step(DENSE, 4096)
@@ -74,7 +74,7 @@ def test_a_lower_clock_slows_arithmetic_and_not_memory() -> None:
     assert step(slow, 4096) > 1.8 * step(DENSE, 4096)
 
 
-def test_an_uneven_load_slows_spread_experts_only() -> None:
+def test_expert_imbalance_slows_only_expert_parallel_layouts() -> None:
     spread = replace(MIXTURE, tensor_parallel=2, expert_parallel=2)
     uneven = replace(spread, expert_imbalance=1.5)
     dense_s = step(replace(DENSE, expert_imbalance=1.5), 1)
@@ -82,18 +82,18 @@ def test_an_uneven_load_slows_spread_experts_only() -> None:
     assert dense_s == step(DENSE, 1)
 
 
-def test_an_uneven_load_adds_nothing_to_what_a_gpu_reads() -> None:
+def test_expert_imbalance_adds_no_memory_traffic() -> None:
     spread = replace(MIXTURE, tensor_parallel=2, expert_parallel=2)
     assert step(replace(spread, expert_imbalance=1.5), 4) == step(spread, 4)
 
 
-def test_narrow_weights_without_narrow_arithmetic_speed_up_memory_only() -> None:
+def test_weight_only_quantisation_speeds_up_only_memory_traffic() -> None:
     packed = replace(DENSE, precision="int4-wo")
     assert step(packed, 1) < 0.5 * step(DENSE, 1)
     assert step(packed, 4096) == pytest.approx(step(DENSE, 4096), rel=0.01)
 
 
-def test_the_closed_loop_keeps_littles_law_and_never_beats_the_arithmetic() -> None:
+def test_the_closed_loop_satisfies_littles_law_and_the_compute_limit() -> None:
     demand = demands(DENSE, sizes=[(1000, 250)])
     times = closed_loop(demand, PERFECT, concurrency=one(64))
     cycle_s = times.ttft_s + 250 * times.tpot_s
@@ -101,7 +101,7 @@ def test_the_closed_loop_keeps_littles_law_and_never_beats_the_arithmetic() -> N
     assert 64 / cycle_s.item() * 1250 * 2 * DENSE.model.matmul_parameters < 989.5e12 * 1.01
 
 
-def test_requests_that_the_cache_cannot_hold_wait_for_a_place() -> None:
+def test_requests_beyond_the_cache_wait() -> None:
     tight = ReplicaConfig(builtin_models().get("Llama-3.1-70B"), DENSE.gpu, precision="fp8", tensor_parallel=2)
     demand = demands(tight, sizes=[(8000, 1000)])
     held = demand.sequences.item()
@@ -111,27 +111,27 @@ def test_requests_that_the_cache_cannot_hold_wait_for_a_place() -> None:
     assert inside.ttft_s.item() < inside.tpot_s.item() * 1000
 
 
-def test_prefill_on_replicas_of_its_own_does_not_hold_up_decoding() -> None:
+def test_separate_prefill_replicas_do_not_slow_decoding() -> None:
     demand = demands(DENSE, sizes=[(8000, 250)])
     together = closed_loop(demand, PERFECT, concurrency=one(32))
     apart = closed_loop(demand, PERFECT, concurrency=one(32), split=Split(demand, one(1), one(1)))
     assert apart.tpot_s.item() < 0.7 * together.tpot_s.item()
 
 
-def test_runs_that_guess_ahead_take_less_per_token() -> None:
+def test_speculative_runs_take_less_time_per_token() -> None:
     demand = demands(DENSE, sizes=[(10, 1000)])
     plain, guessing = (closed_loop(demand, PERFECT, concurrency=one(1), speculative=on) for on in (0.0, 1.0))
     assert guessing.tpot_s.item() == pytest.approx(plain.tpot_s.item() / PERFECT.speculation, rel=0.01)
 
 
 @given(st.floats(1, 1000), st.floats(1, 1000))
-def test_the_soft_minimum_stays_below_both(one_side: float, other: float) -> None:
+def test_the_soft_minimum_is_below_both_arguments(one_side: float, other: float) -> None:
     found = soft_min(one(one_side), one(other)).item()
     assert 0.89 * min(one_side, other) <= found <= min(one_side, other)
 
 
 @given(st.floats(1, 400), st.floats(1.01, 3), st.integers(1, 16_000), st.integers(2, 4000))
-def test_more_requests_never_make_a_token_faster(
+def test_more_concurrency_never_lowers_the_time_per_token(
     concurrency: float, factor: float, input_tokens: int, output_tokens: int
 ) -> None:
     demand = demands(DENSE, sizes=[(input_tokens, output_tokens)])

@@ -49,7 +49,7 @@ def rate(config: ReplicaConfig, objective: Slo, *, cv: float = 1.0, sizes: tuple
     st.floats(2, 20_000),
     st.floats(1.0, 3.0),
 )
-def test_a_looser_limit_never_lowers_it(
+def test_a_looser_limit_never_lowers_the_rate(
     config: ReplicaConfig,
     measured: tuple[Metric, Statistic],
     sizes: tuple[int, int],
@@ -62,7 +62,7 @@ def test_a_looser_limit_never_lowers_it(
 
 
 @given(st.sampled_from(CONFIGS[:3]), METRICS, TOKENS, st.floats(20, 5000))
-def test_a_higher_percentile_never_raises_it(
+def test_a_higher_percentile_never_raises_the_rate(
     config: ReplicaConfig, metric: Metric, input_tokens: int, limit_ms: float
 ) -> None:
     sizes = input_tokens, 200
@@ -72,18 +72,18 @@ def test_a_higher_percentile_never_raises_it(
 
 
 @given(st.floats(0.0, 2.0), st.floats(0.1, 2.0), st.floats(100, 3000))
-def test_burstier_arrivals_never_raise_it(cv: float, more: float, limit_ms: float) -> None:
+def test_burstier_arrivals_never_raise_the_rate(cv: float, more: float, limit_ms: float) -> None:
     objective = slo(Metric.TTFT, Statistic.P99, limit_ms)
     assert rate(DENSE, objective, cv=cv + more) <= rate(DENSE, objective, cv=cv) * (1 + 1e-9)
 
 
-def test_each_further_limit_can_only_lower_it() -> None:
+def test_the_rate_under_two_limits_is_the_lower_one() -> None:
     both = Slo.model_validate({"tpot_ms": {"mean": 20}, "ttft_ms": {"p99": 400}})
     apart = rate(DENSE, slo(Metric.TPOT, Statistic.MEAN, 20)), rate(DENSE, slo(Metric.TTFT, Statistic.P99, 400))
     assert rate(DENSE, both) == pytest.approx(min(apart))
 
 
-def test_the_rate_meets_its_own_limit_and_hardly_more_does() -> None:
+def test_the_rate_meets_its_limit_and_a_slightly_higher_one_does_not() -> None:
     """Read back on the model's own latencies, at the mean batch that the rate implies."""
     limit_ms = 15.0
     found = rate(DENSE, slo(Metric.TPOT, Statistic.P95, limit_ms))
@@ -101,20 +101,20 @@ def test_the_reason_names_the_limit_and_the_best_value() -> None:
     assert "ms at best, above 0.5 ms" in found.reason
 
 
-def test_a_misfit_is_reported() -> None:
+def test_a_misfit_is_reported_as_the_reason() -> None:
     big = replace(DENSE, model=builtin_models().get("Llama-3.1-405B"))
     found = highest_rate(big, slo(Metric.TPOT, Statistic.MEAN, 100), input_tokens=1000, output_tokens=250)
     assert found.max_rps == 0
     assert "GB of each GPU" in (found.reason or "")
 
 
-def test_without_a_limit_that_binds_the_places_decide() -> None:
+def test_without_a_binding_limit_the_slots_limit_the_rate() -> None:
     found = highest_rate(DENSE, slo(Metric.TPOT, Statistic.MEAN, 10_000), input_tokens=1000, output_tokens=250)
     longer = rate(DENSE, slo(Metric.TPOT, Statistic.MEAN, 10_000), sizes=(16_000, 250))
     assert 0 < longer < found.max_rps
 
 
-def test_the_interval_holds_the_rate_and_is_wider_where_nothing_was_measured() -> None:
+def test_the_interval_contains_the_rate_and_is_wider_without_measurements() -> None:
     objective = slo(Metric.TPOT, Statistic.MEAN, 30)
     widths = []
     for config in CONFIGS[:2]:
@@ -126,7 +126,7 @@ def test_the_interval_holds_the_rate_and_is_wider_where_nothing_was_measured() -
     assert widths[1] > widths[0]
 
 
-def test_a_plain_roofline_has_no_interval() -> None:
+def test_a_rate_without_a_fit_has_no_interval() -> None:
     found = highest_rate(
         DENSE, slo(Metric.TPOT, Statistic.MEAN, 30), input_tokens=100, output_tokens=100, coefficients=Coefficients()
     )
@@ -134,7 +134,7 @@ def test_a_plain_roofline_has_no_interval() -> None:
     assert found.interval_90 is None
 
 
-def test_many_sizes_at_once_give_what_each_gives_alone() -> None:
+def test_rates_of_several_sizes_match_single_calls() -> None:
     objective = Slo.model_validate({"tpot_ms": {"p90": 25}, "e2e_ms": {"mean": 20_000}})
     sizes = [(10, 10), (1000, 500), (120_000, 5), (300_000, 5)]
     together = highest_rates(DENSE, objective, sizes=sizes)
@@ -144,7 +144,7 @@ def test_many_sizes_at_once_give_what_each_gives_alone() -> None:
     assert together[-1].max_rps == 0
 
 
-def test_no_replica_beats_its_own_arithmetic() -> None:
+def test_no_rate_exceeds_peak_compute() -> None:
     """Prompt and output together cannot pass faster than peak compute allows (NanoFlow, arXiv 2408.12757)."""
     for config in CONFIGS[:3]:
         peak_flops = config.tflops(config.arithmetic) * 1e12 * config.gpus
@@ -152,14 +152,14 @@ def test_no_replica_beats_its_own_arithmetic() -> None:
         assert 0 < rate(config, slo(Metric.TPOT, Statistic.MEAN, 1000)) < hardware_limit_rps
 
 
-def test_requests_of_one_token_have_no_time_per_token() -> None:
+def test_requests_of_one_token_ignore_tpot_limits() -> None:
     objective = Slo.model_validate({"tpot_ms": {"p99": 0.001}, "ttft_ms": {"p99": 3000}})
     first_only = Slo.model_validate({"ttft_ms": {"p99": 3000}})
     assert rate(DENSE, objective, sizes=(2000, 1)) == rate(DENSE, first_only, sizes=(2000, 1)) > 0
     assert rate(DENSE, objective, sizes=(2000, 2)) == 0
 
 
-def test_one_prompt_read_meanwhile_weighs_more_on_a_short_answer() -> None:
+def test_a_prompt_read_meanwhile_adds_more_to_the_tpot_of_a_short_answer() -> None:
     loops = {
         tokens: open_loop(DENSE, sizes=[(4000, tokens)], arrival_cv=1.0, coefficients=builtin_coefficients())
         for tokens in (10, 300)
@@ -172,13 +172,13 @@ def test_one_prompt_read_meanwhile_weighs_more_on_a_short_answer() -> None:
     assert excess[10] > 1.25 * excess[300] > 1.25
 
 
-def test_a_prefill_replica_pays_for_sending_the_cache() -> None:
+def test_a_slow_cache_link_lowers_the_rate_of_a_prefill_replica() -> None:
     prefill = replace(DENSE, role="prefill")
     objective = slo(Metric.TTFT, Statistic.MEAN, 1500)
     slow_link = replace(prefill, kv_link_gb_per_s=1.0)
     assert rate(slow_link, objective, sizes=(8000, 1)) < rate(prefill, objective, sizes=(8000, 1))
 
 
-def test_decoding_alone_carries_more_than_both_together() -> None:
+def test_a_decode_replica_has_a_higher_rate_than_a_combined_one() -> None:
     objective = slo(Metric.TPOT, Statistic.MEAN, 20)
     assert rate(replace(DENSE, role="decode"), objective, sizes=(4000, 250)) > rate(DENSE, objective, sizes=(4000, 250))

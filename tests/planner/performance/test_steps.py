@@ -31,7 +31,7 @@ def loop_of(config: ReplicaConfig) -> OpenLoop:
 
 
 @pytest.mark.parametrize("config", [DENSE, MIXTURE, replace(DENSE, pipeline_parallel=2)])
-def test_a_decode_iteration_takes_what_the_model_predicts_without_prompts(config: ReplicaConfig) -> None:
+def test_a_decode_iteration_matches_the_model(config: ReplicaConfig) -> None:
     batch = 32
     costs = step_costs(config, input_tokens=SIZE[0], output_tokens=SIZE[1], batch=batch)
     loop, seen = loop_of(config), np.array([[float(batch)]])
@@ -41,7 +41,7 @@ def test_a_decode_iteration_takes_what_the_model_predicts_without_prompts(config
 
 
 @pytest.mark.parametrize("config", [DENSE, MIXTURE])
-def test_a_lone_first_token_takes_what_the_model_predicts(config: ReplicaConfig) -> None:
+def test_a_first_token_without_load_matches_the_model(config: ReplicaConfig) -> None:
     """At least its own iterations: the prediction is rounded up to them.
 
     A floor on a busy iteration, which hides a share of a prompt, slows an iteration without decoding in proportion.
@@ -54,7 +54,7 @@ def test_a_lone_first_token_takes_what_the_model_predicts(config: ReplicaConfig)
     assert reading_s < 1.15 * predicted_s
 
 
-def test_limits_are_the_replicas() -> None:
+def test_limits_match_the_replica() -> None:
     costs, ranks = step_costs(DENSE), step_costs(MIXTURE)
     assert costs.chunk_tokens >= costs.max_sequences >= 1
     assert ranks.max_sequences == 8 * costs.max_sequences
@@ -80,14 +80,14 @@ COSTS = StepCosts(
 )
 
 
-def test_few_sequences_wait_for_the_weights_and_many_for_the_arithmetic() -> None:
+def test_few_sequences_are_bound_by_weights_and_many_by_arithmetic() -> None:
     few = step_s(COSTS, decoding=2, cached_tokens=100)
     assert few == pytest.approx(1 + 8 + 7.5 + 2 * 0.3 + 1)
     many = step_s(COSTS, decoding=40, cached_tokens=100)
     assert many == pytest.approx(1 + 40 + 20 + 40 * 0.3 + 1)
 
 
-def test_a_prompt_beside_decoding_adds_the_share_of_its_work_that_is_not_hidden() -> None:
+def test_a_prompt_beside_decoding_adds_its_unhidden_share() -> None:
     alone = step_s(COSTS, decoding=2, cached_tokens=100)
     beside = step_s(COSTS, decoding=2, cached_tokens=100, prompt_tokens=10, pairs=50)
     assert beside - alone == pytest.approx(0.75 * (10 * 1.6 + 0.05))
@@ -99,6 +99,6 @@ def test_a_prompt_alone_takes_the_longer_of_reading_weights_and_computing() -> N
     assert long == pytest.approx(1 + 40 + 20 + 4)
 
 
-def test_without_experts_nothing_is_read_for_them() -> None:
+def test_a_dense_model_reads_no_experts() -> None:
     dense = replace(COSTS, experts_s=0.0, expert_share=0.0, expert_token_s=0.0)
     assert step_s(dense, decoding=2, cached_tokens=0) == pytest.approx(1 + 8 + 0.6)

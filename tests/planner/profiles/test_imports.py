@@ -54,7 +54,7 @@ class TestVllm:
             ),
         )
 
-    def test_details_give_the_statistics_that_were_not_saved(self) -> None:
+    def test_statistics_that_were_not_saved_are_computed_from_the_details(self) -> None:
         bare = {key: value for key, value in VLLM.items() if not key.endswith("_ms")}
         point = one(samples.text(bare | VLLM_DETAILS))
         assert point.ttft_ms == Latency(mean=250, p50=200, p90=400, p95=400, p99=400)
@@ -63,11 +63,11 @@ class TestVllm:
         assert point.e2e_ms.mean == pytest.approx((140 + 280 + 350 + 400) / 4)
         assert (point.requests, point.failed) == (4, 1)
 
-    def test_details_go_before_what_was_saved_so_that_percentiles_are_of_one_kind(self) -> None:
+    def test_statistics_from_details_take_precedence_over_saved_ones(self) -> None:
         """The tools interpolate: their p99 of a few requests can lie below the p95 that a request did have."""
         assert one(samples.text(VLLM | VLLM_DETAILS)).ttft_ms == Latency(mean=250, p50=200, p90=400, p95=400, p99=400)
 
-    def test_more_percentiles_are_read(self) -> None:
+    def test_all_saved_percentiles_are_read(self) -> None:
         more = {"p90_ttft_ms": 100.0, "p95_ttft_ms": 120.0, "mean_e2el_ms": 3000.0, "p50_e2el_ms": 2900.0}
         point = one(samples.text(VLLM | more))
         assert (point.ttft_ms.p90, point.ttft_ms.p95) == (100, 120)
@@ -82,7 +82,7 @@ class TestVllm:
             ({"request_rate": 4.0}, 4.0, None),
         ],
     )
-    def test_a_limit_on_requests_in_flight_closes_the_loop(
+    def test_a_limit_on_requests_in_flight_makes_a_closed_loop(
         self, change: dict[str, Any], offered: float | None, concurrency: float | None
     ) -> None:
         point = one(samples.text(VLLM | change))
@@ -114,12 +114,12 @@ class TestVllm:
             ({"date": "yesterday"}, "line 1: date: expected a date in ISO 8601"),
         ],
     )
-    def test_a_defect_is_named_as_the_file_names_it(self, change: dict[str, Any], problem: str) -> None:
+    def test_a_defect_is_reported_under_the_name_in_the_file(self, change: dict[str, Any], problem: str) -> None:
         with pytest.raises(DocumentError) as caught:
             read(samples.text(VLLM | change))
         assert any(str(found).startswith(problem) for found in caught.value.problems), str(caught.value)
 
-    def test_the_line_of_an_appended_result_is_named(self) -> None:
+    def test_the_line_of_a_defective_appended_result_is_reported(self) -> None:
         with pytest.raises(DocumentError, match="line 2: request_throughput: input should be greater than 0"):
             read(samples.text(VLLM, VLLM | {"request_throughput": 0.0}))
 
@@ -134,19 +134,19 @@ class TestSglang:
         assert point.e2e_ms == Latency(mean=5000, p50=4800, p90=6000, p99=7000)
         assert (point.offered_rps, point.achieved_rps, point.requests) == (8, 7.5, 300)
 
-    def test_older_results_name_no_model(self) -> None:
+    def test_results_without_a_model_need_it_as_an_option(self) -> None:
         old = {key: value for key, value in SGLANG.items() if key != "server_info"}
         with pytest.raises(DocumentError, match="model: is required: the file does not state it"):
             read(samples.text(old), H100)
         assert one(samples.text(old), Given(gpu="H100", model="My-Own", tensor_parallel=2)).model == "My-Own"
 
-    def test_a_rate_without_limit_is_infinity_in_json(self) -> None:
+    def test_an_unlimited_rate_is_infinity_in_json(self) -> None:
         text = json.dumps(SGLANG | {"request_rate": float("inf")})
         assert "Infinity" in text
         point = one(text, H100)
         assert (point.offered_rps, point.concurrency) == (None, 60)
 
-    def test_a_trace_counts_by_what_was_in_flight(self) -> None:
+    def test_a_trace_run_reports_the_mean_requests_in_flight(self) -> None:
         newest = SGLANG | {"request_rate": "trace"}
         del newest["max_concurrent_requests"]
         assert one(json.dumps(newest), H100).concurrency == 37.5
@@ -166,7 +166,7 @@ class TestGuidellm:
         assert (last.input_tokens, last.output_tokens, last.achieved_rps) == (512, 128, 6)
         assert (last.requests, last.failed, last.date) == (120, 2, date(2026, 11, 3))
 
-    def test_0_3_keeps_things_elsewhere(self) -> None:
+    def test_reports_of_version_0_3_are_read(self) -> None:
         (point,) = read(json.dumps(GUIDELLM_0_3), H100).points
         assert (point.model, point.offered_rps, point.requests, point.failed) == ("Llama-3.1-8B", 2, 100, 1)
         assert point.date == date(2026, 11, 3)
@@ -189,7 +189,7 @@ class TestGuidellm:
             (("config", "strategy", "streams"), 0, "benchmarks[1].config.strategy.streams: input should be greater"),
         ],
     )
-    def test_a_defect_is_named_with_its_benchmark(self, path: tuple[str, ...], value: Any, problem: str) -> None:
+    def test_a_defect_is_reported_with_its_benchmark(self, path: tuple[str, ...], value: Any, problem: str) -> None:
         report = json.loads(json.dumps(GUIDELLM))
         inner = report["benchmarks"][1]
         for key in path[:-1]:
@@ -206,7 +206,7 @@ class TestGuidellm:
 
 
 class TestSilicon:
-    def test_the_rate_follows_from_what_is_in_flight(self) -> None:
+    def test_the_rate_follows_from_the_requests_in_flight(self) -> None:
         imported = read(SILICON)
         assert (imported.format, imported.left_out) == (Format.SILICON, 1)
         first, second = imported.points
@@ -226,7 +226,7 @@ class TestSilicon:
             ("a,db-dump", "a,b,db-dump", "line 2: has 22 columns, expected 21 as the header"),
         ],
     )
-    def test_a_defect_is_named_by_line_and_column(self, old: str, new: str, problem: str) -> None:
+    def test_a_defect_is_reported_by_line_and_column(self, old: str, new: str, problem: str) -> None:
         with pytest.raises(DocumentError) as caught:
             read(SILICON.replace(old, new))
         assert any(str(found).startswith(problem) for found in caught.value.problems), str(caught.value)
@@ -265,7 +265,7 @@ points = st.builds(
 
 
 class TestOwnFormats:
-    def test_a_document_of_points(self) -> None:
+    def test_a_document_of_points_is_read(self) -> None:
         imported = read(OWN)
         assert imported.format is Format.OWN
         assert imported.points[0].gpu == "H100-SXM"
@@ -273,14 +273,14 @@ class TestOwnFormats:
         as_json = json.dumps(parse_document(OWN, name="x").data)
         assert read(as_json).points == imported.points
 
-    def test_a_table_of_points(self) -> None:
+    def test_a_csv_table_of_points_is_read(self) -> None:
         imported = read(OWN_CSV)
         assert imported.format is Format.OWN_CSV
         assert [point.ttft_ms for point in imported.points] == [Latency(mean=150, p99=600), Latency(mean=300, p99=2500)]
         assert imported.points[0].engine_version == "0.19"
 
     @given(st.lists(points, min_size=1, max_size=5))
-    def test_writing_and_reading_gives_the_same(self, measured: list[MeasuredPoint]) -> None:
+    def test_written_points_read_back_unchanged(self, measured: list[MeasuredPoint]) -> None:
         profiles = Profiles(points=tuple(measured))
         assert read_model(parse_document(write_model(profiles), name="x"), Profiles) == profiles
         assert read(own_csv(measured)).points == profiles.points
@@ -314,12 +314,12 @@ class TestOwnFormats:
             ("hello", "line 1: expected a mapping of fields"),
         ],
     )
-    def test_wrong_files(self, text: str, problem: str) -> None:
+    def test_files_of_unknown_format_are_refused(self, text: str, problem: str) -> None:
         with pytest.raises(DocumentError) as caught:
             read(text)
         assert str(caught.value.problems[0]).startswith(problem), str(caught.value)
 
-    def test_points_are_kept_once(self) -> None:
+    def test_repeated_points_are_kept_once(self) -> None:
         found = read(OWN_CSV).points
         profiles = Profiles(points=found[:1]).with_points(found)
         assert profiles.points == found

@@ -54,47 +54,47 @@ def sweep(points: list[MeasuredPoint], slo: Slo = TPOT_40) -> SustainedRate:
 
 
 class TestSweep:
-    def test_between_the_last_that_holds_and_the_first_that_breaks(self) -> None:
+    def test_the_rate_lies_between_the_last_met_and_the_first_missed_level(self) -> None:
         found = sweep([point(8, 60), point(1, 10), point(4, 30), point(2, 15)])
         assert [found.rate_rps, found.low_rps, found.high_rps] == pytest.approx([4 + 4 / 3, 4, 8])
         assert found.end is End.ENCLOSED
 
-    def test_the_limit_that_is_reached_first_decides(self) -> None:
+    def test_the_first_limit_to_be_exceeded_decides(self) -> None:
         slo = Slo(tpot_ms=LatencyLimits(mean=40), ttft_ms=LatencyLimits(mean=100))
         points = [point(4, 30, ttft_ms=Latency(mean=50)), point(8, 60, ttft_ms=Latency(mean=450))]
         assert sweep(points, slo).rate_rps == pytest.approx(4 + 4 / 8)
 
-    def test_a_sweep_that_never_breaks_bounds_from_below_only(self) -> None:
+    def test_a_sweep_that_meets_every_level_bounds_only_from_below(self) -> None:
         found = sweep([point(1, 10), point(4, 30)])
         assert (found.rate_rps, found.low_rps, found.high_rps, found.end) == (4, 4, inf, End.NEVER_FAILED)
 
-    def test_a_sweep_that_always_breaks_bounds_from_above_only(self) -> None:
+    def test_a_sweep_that_misses_every_level_bounds_only_from_above(self) -> None:
         found = sweep([point(4, 50), point(8, 60)])
         assert (found.rate_rps, found.low_rps, found.high_rps, found.end) == (0, 0, 4, End.ALWAYS_FAILED)
         assert not found.cannot_serve
 
-    def test_a_request_alone_that_is_too_slow_cannot_be_served(self) -> None:
+    def test_a_single_request_that_is_too_slow_cannot_be_served(self) -> None:
         assert sweep([point(1, 50, rate=0.3, closed=True)]).cannot_serve
 
-    def test_saturation_gives_no_credit(self) -> None:
+    def test_levels_past_saturation_do_not_raise_the_rate(self) -> None:
         """Past saturation the rate falls; the last sustained rate counts."""
         found = sweep([point(4, 30), point(8, 60, rate=3.5)])
         assert (found.rate_rps, found.high_rps) == (4, 4)
 
-    def test_holding_again_after_breaking_does_not_count(self) -> None:
+    def test_a_level_met_after_a_missed_one_does_not_count(self) -> None:
         assert sweep([point(2, 30), point(4, 41), point(8, 20)]).high_rps == 4
 
-    def test_failed_requests_break_a_level(self) -> None:
+    def test_failed_requests_fail_a_level(self) -> None:
         found = sweep([point(2, 10), point(4, 10, failed=50)])
         assert (found.rate_rps, found.end) == (2, End.ENCLOSED)
 
-    def test_a_missing_percentile_is_held_against_the_next_higher_one(self) -> None:
+    def test_a_missing_percentile_is_checked_with_the_next_higher_one(self) -> None:
         slo = Slo(ttft_ms=LatencyLimits(p90=1000))
         points = [point(2, ttft_ms=Latency(p99=900)), point(4, ttft_ms=Latency(p99=1100))]
         assert sweep(points, slo).rate_rps == pytest.approx(3)
         assert held([point(2, ttft_ms=Latency(p50=5))], slo) is None
 
-    def test_runs_at_an_offered_rate_go_before_runs_with_so_many_in_flight(self) -> None:
+    def test_open_loop_runs_take_precedence_over_closed_loop_runs(self) -> None:
         closed = [point(16, 10, rate=9, closed=True), point(64, 60, rate=12, closed=True)]
         found = sweep([*closed, point(2, 10), point(4, 80)])
         assert found.open_loop
@@ -118,7 +118,7 @@ class TestSweep:
         assert 0.85 <= inside / 400 <= 0.98
 
     @given(st.floats(20, 200), st.lists(st.floats(0.05, 0.98), min_size=2, max_size=8, unique=True))
-    def test_it_never_exceeds_a_replica_whose_latency_bends_upwards(self, limit_ms: float, busy: list[float]) -> None:
+    def test_the_rate_never_exceeds_the_true_rate_of_a_convex_latency(self, limit_ms: float, busy: list[float]) -> None:
         """TPOT of 10 / (1 - busy) ms, the wait of an M/M/1 queue, at a capacity of 100 requests/s."""
         points = [point(100 * share, 10 / (1 - share)) for share in busy]
         found = sweep(points, Slo(tpot_ms=LatencyLimits(mean=limit_ms)))
@@ -167,13 +167,13 @@ class TestBetweenSizes:
         sweeps = {known: sweep(group) for known, group in by_size.items()}
         return at_size(size, lower=lower, sweeps=sweeps, slo=TPOT_40)
 
-    def test_a_measured_size_is_what_was_measured(self) -> None:
+    def test_a_measured_size_has_its_measured_rate(self) -> None:
         found = self.cell((510, 49), measured_at(*CORNERS))
         assert found.basis is Basis.MEASURED
         assert found.max_rps == pytest.approx(true_rate((500, 50)), rel=1e-9)
 
     @given(st.floats(540, 3700), st.floats(54, 740))
-    def test_inside_a_rectangle_the_truth_lies_in_the_interval(self, inputs: float, outputs: float) -> None:
+    def test_inside_a_rectangle_the_interval_contains_the_true_rate(self, inputs: float, outputs: float) -> None:
         found = self.cell((inputs, outputs), measured_at(*CORNERS))
         truth = true_rate((inputs, outputs))
         assert found.basis is Basis.INTERPOLATED
@@ -181,7 +181,7 @@ class TestBetweenSizes:
         assert found.max_rps <= truth * 1.001  # the logarithm of such a rate is concave: the chord is on the safe side
 
     @given(st.floats(540, 3700))
-    def test_on_the_side_of_a_rectangle_two_sizes_are_enough(self, inputs: float) -> None:
+    def test_on_the_edge_of_a_rectangle_two_sizes_suffice(self, inputs: float) -> None:
         found = self.cell((inputs, 51), measured_at((500, 50), (4000, 50)))
         assert found.basis is Basis.INTERPOLATED
         assert found.low_rps * 0.99 <= true_rate((inputs, 51)) <= found.high_rps * 1.01
@@ -191,7 +191,7 @@ class TestBetweenSizes:
         st.floats(100, 8000),
         st.floats(10, 1000),
     )
-    def test_whatever_was_measured_the_truth_is_within_the_bounds(
+    def test_the_bounds_contain_the_true_rate_for_any_measured_sizes(
         self, sizes: list[tuple[float, float]], inputs: float, outputs: float
     ) -> None:
         found = self.cell((inputs, outputs), measured_at(*sizes))
@@ -206,7 +206,7 @@ class TestBetweenSizes:
         if Basis.NONE not in (small.basis, large.basis):
             assert large.max_rps <= small.max_rps * 1.11
 
-    def test_a_larger_size_bounds_a_smaller_one_up_to_half_of_it(self) -> None:
+    def test_a_larger_size_bounds_sizes_down_to_half_of_it(self) -> None:
         points = measured_at((1000, 100))
         found = self.cell((600, 90), points)
         assert found.basis is Basis.LARGER
@@ -216,7 +216,7 @@ class TestBetweenSizes:
         assert far.reason == "is too far from any measured size"
         assert far.between(0.001) == pytest.approx(true_rate((1000, 100)))
 
-    def test_beyond_the_measured_only_within_the_bucket_and_on_the_safe_side(self) -> None:
+    def test_extrapolation_stays_within_the_bucket_and_is_conservative(self) -> None:
         points = measured_at((1000, 100))
         points += [point(1, 10, size=(1000, 100))]
         found = self.cell((1200, 110), points, lower=(800, 80))
@@ -227,7 +227,7 @@ class TestBetweenSizes:
         assert outside.reason == "lies beyond the measured input and output sizes"
         assert outside.between(1e9) == pytest.approx(true_rate((1000, 100)) * 1.021)
 
-    def test_moving_a_run_keeps_littles_law_at_fewer_in_flight(self) -> None:
+    def test_a_scaled_run_satisfies_littles_law_with_fewer_requests_in_flight(self) -> None:
         start = MeasuredPoint(
             model="M",
             gpu="L4",
@@ -251,7 +251,7 @@ class TestBetweenSizes:
 
 
 class TestTable:
-    def test_a_bucket_is_held_at_its_upper_edge(self) -> None:
+    def test_a_bucket_uses_the_rate_at_its_upper_edges(self) -> None:
         points = measured_at(*CORNERS)
         buckets = even([500, 4000], [50, 800])
         found = throughput_from_points(points, buckets=buckets, slo=TPOT_40)
@@ -260,7 +260,7 @@ class TestTable:
         assert all(cell.basis is not Basis.NONE for row in found.cells for cell in row)
         assert str(found.evidence) == "8 measured runs at 4 sizes, undated, from lab"
 
-    def test_measured_wins_and_bounds_the_rest(self) -> None:
+    def test_a_measured_rate_replaces_and_bounds_computed_rates(self) -> None:
         points = measured_at((1000, 100))
         buckets = even([300, 1000, 8000], [100])
         found = throughput_from_points(points, buckets=buckets, slo=TPOT_40)
@@ -277,7 +277,7 @@ class TestTable:
             "67% of requests are of sizes left to the roofline"
         )
 
-    def test_runs_moved_to_a_larger_size_only_bound_a_computed_rate(self) -> None:
+    def test_scaled_runs_only_bound_a_computed_rate(self) -> None:
         points = [*measured_at((1000, 100)), point(1, 10, size=(1000, 100))]
         buckets = even([1200], [110])
         found = throughput_from_points(points, buckets=buckets, slo=TPOT_40)
@@ -301,14 +301,14 @@ class TestTable:
         roofline = computed([[1.0], [1.0]], provenance=Provenance.ROOFLINE)
         assert merged(unheard, buckets=buckets, computed=roofline).provenance is Provenance.ROOFLINE
 
-    def test_an_slo_without_records_leaves_all_to_the_fallback(self) -> None:
+    def test_an_slo_without_recorded_statistics_uses_the_fallback(self) -> None:
         points = measured_at((1000, 100))
         buckets = even([1000], [100])
         found = throughput_from_points(points, buckets=buckets, slo=TTFT_1S)
         assert found.cells[0][0].reason == "no run recorded ttft_ms at p99"
         assert merged(found, buckets=buckets, computed=computed([[3.0]])).max_rps == ((3.0,),)
 
-    def test_the_interval_is_the_widest_of_buckets_with_requests(self) -> None:
+    def test_the_interval_is_the_widest_over_buckets_with_requests(self) -> None:
         points = [point(4, 30), point(8, 60)]
         buckets = SizeBuckets(input_tokens=(1000, 8000), output_tokens=(100,), share=((1.0,), (0.0,)))
         found = throughput_from_points(points, buckets=buckets, slo=TPOT_40)
@@ -317,12 +317,12 @@ class TestTable:
         assert both.interval_90 is not None
         assert list(both.interval_90) == pytest.approx([4 / rate, 8 / rate])
 
-    def test_closed_loops_are_reported(self) -> None:
+    def test_closed_loop_measurements_are_reported(self) -> None:
         points = [point(8, 30, rate=3, closed=True), point(16, 60, rate=4, closed=True)]
         found = throughput_from_points(points, buckets=even([1000], [100]), slo=TPOT_40)
         assert str(found.evidence).endswith("from lab, all with a fixed number of requests in flight")
 
-    def test_sources_are_counted_beyond_three(self) -> None:
+    def test_sources_beyond_three_are_counted(self) -> None:
         points = [point(load, 10, source=f"run {load}") for load in range(1, 6)]
         found = throughput_from_points(points, buckets=even([1000], [100]), slo=TPOT_40)
         assert str(found.evidence).endswith("from run 1, run 2, run 3 and 2 more")
@@ -337,6 +337,8 @@ class TestTable:
             ),
         ],
     )
-    def test_one_table_is_of_one_configuration(self, points: list[MeasuredPoint], message: str) -> None:
+    def test_points_of_several_configurations_or_none_are_refused(
+        self, points: list[MeasuredPoint], message: str
+    ) -> None:
         with pytest.raises(RuleError, match=message):
             throughput_from_points(points, buckets=even([1], [1]), slo=TPOT_40)

@@ -17,7 +17,7 @@ from tests.planner.replay.reference_engine import Size
 
 class TestConservation:
     @given(data=st.data(), engine=small_engines(exact=False), balancing=st.sampled_from(Balancing))
-    def test_every_request_is_served_and_every_replica_is_left_empty(
+    def test_every_request_is_served_and_every_replica_ends_empty(
         self, data: st.DataObject, engine: StepCosts, balancing: Balancing
     ) -> None:
         times_s, inputs, outputs = (
@@ -41,7 +41,7 @@ class TestConservation:
         assert replicas["iterations"].sum() >= decoded / engine.max_sequences
 
     @given(data=st.data(), engine=small_engines(exact=False))
-    def test_nothing_is_faster_than_it_would_be_alone(self, data: st.DataObject, engine: StepCosts) -> None:
+    def test_no_request_is_faster_than_alone(self, data: st.DataObject, engine: StepCosts) -> None:
         """Cutting a prompt, or reading it beside others, never takes less than reading it in one piece.
 
         But for the routed experts: where others decode, the model charges their reading to those alone.
@@ -57,7 +57,7 @@ class TestConservation:
             assert finish_s - first_s >= (outputs - 1) * decode_s * (1 - 1e-9)
 
     @given(data=st.data(), engine=small_engines(exact=False))
-    def test_a_world_twice_as_slow_takes_exactly_twice_as_long(self, data: st.DataObject, engine: StepCosts) -> None:
+    def test_doubling_every_cost_doubles_every_time(self, data: st.DataObject, engine: StepCosts) -> None:
         sizes: list[Size] = data.draw(small_requests(cache_tokens=engine.cache_tokens))
         slow = replace(
             engine,
@@ -67,18 +67,18 @@ class TestConservation:
         slower = run([(2 * time_s, inputs, outputs) for time_s, inputs, outputs in sizes], ReplayPool("A", 2, slow))
         assert list(slower.finish_s) == list(2 * found.finish_s)
 
-    def test_a_request_that_no_replica_has_room_for_is_turned_away(self) -> None:
+    def test_a_request_that_exceeds_every_cache_is_rejected(self) -> None:
         found = run([(0.0, 90, 11), (0.0, 90, 12)], pool(cache_tokens=100))
         assert np.isnan(found.finish_s).tolist() == [False, True]
         assert found.results[0].too_long == 1
         assert found.results[0].requests == 1
 
-    def test_a_pool_that_gets_nothing_is_idle(self) -> None:
+    def test_a_pool_without_requests_is_idle(self) -> None:
         (result,) = run([], pool(2)).results
         assert (result.requests, result.busy, result.iterations) == (0, 0.0, 0)
 
 
-class TestTheory:
+class TestQueueingTheory:
     """Engines simple enough for exact results of queueing theory."""
 
     ONE_BY_ONE = costs(request_s=0.0, max_sequences=1, chunk_tokens=500)  # each iteration reads one whole prompt
@@ -96,7 +96,7 @@ class TestTheory:
         assert waited_s == pytest.approx(self.SERVICE_S * busy / (2 * (1 - busy)), rel=0.08)
         assert found.results[0].busy == pytest.approx(busy, rel=0.02)
 
-    def test_the_wait_of_every_request_follows_lindley(self) -> None:
+    def test_the_wait_of_every_request_follows_the_lindley_recursion(self) -> None:
         sizes = self.sizes(0.9, requests=3000)
         found = run(sizes, ReplayPool("A", 1, self.ONE_BY_ONE))
         free_s = 0.0
@@ -105,7 +105,7 @@ class TestTheory:
             assert finish_s == pytest.approx(free_s, rel=1e-9)
 
     @given(seed=st.integers(0, 1000), replicas=st.integers(1, 3), busy=st.floats(0.5, 3.0))
-    def test_twice_the_replicas_in_turn_delay_no_request(self, seed: int, replicas: int, busy: float) -> None:
+    def test_doubling_round_robin_replicas_delays_no_request(self, seed: int, replicas: int, busy: float) -> None:
         """Each then has every second of the requests of one before: by Lindley none of them waits longer."""
         stream = poisson(rate_rps=busy / self.SERVICE_S, requests=200, output_tokens=1, seed=seed)
         sizes = [(float(arrival_s), 500, 1) for arrival_s in stream.arrival_s]
@@ -115,7 +115,7 @@ class TestTheory:
         )
         assert (many <= few * (1 + 1e-12)).all()
 
-    def test_equal_work_in_turn_and_by_load_is_one_queue_before_all(self) -> None:
+    def test_round_robin_and_least_requests_match_m_d_c_with_equal_work(self) -> None:
         """With equal service times who came first leaves first: both are then M/D/c (Kiefer and Wolfowitz, 1955)."""
         sizes = self.sizes(4 * 0.8, requests=5000)
         free_s = [0.0] * 4
@@ -139,19 +139,19 @@ class TestTheory:
         )
         assert all_of_them < two < none
 
-    def test_equal_requests_at_once_are_decoded_in_step(self) -> None:
+    def test_equal_simultaneous_requests_are_decoded_in_lockstep(self) -> None:
         """A batch that begins and ends together: its tokens come every `step_s` of the whole batch."""
         found = run([(0.0, 10, 50)] * 8, pool(request_s=0.0))
         expected_s = sum(step_s(PLAIN, decoding=8.0, cached_tokens=8.0 * (10 + token)) for token in range(49))
         assert found.finish_s - found.first_s == pytest.approx([expected_s] * 8, rel=1e-12)
 
 
-class TestSplit:
+class TestDisaggregation:
     def split(self, **changes: float) -> SplitPool:
         settings_ = {"transfer_token_s": 1e-5, "transfer_fixed_s": 0.01, **changes}
         return SplitPool("H100+A100", 2, PLAIN, 1, costs(fixed_s=0.004), **settings_)
 
-    def test_the_first_token_comes_after_prompt_transfer_and_one_iteration(self) -> None:
+    def test_the_first_token_follows_prompt_transfer_and_one_iteration(self) -> None:
         found = run([(0.0, 1000, 3)], self.split())
         pairs = 1000 * 999 / 2
         read_s = step_s(PLAIN, decoding=0.0, cached_tokens=0.0, prompt_tokens=1000.0, pairs=pairs)
@@ -163,17 +163,17 @@ class TestSplit:
         assert found.first_s[0] == pytest.approx(first_s, rel=1e-12)
         assert found.finish_s[0] == pytest.approx(first_s + two_s + three_s, rel=1e-12)
 
-    def test_a_slower_transfer_delays_the_first_token_by_as_much(self) -> None:
+    def test_a_slower_transfer_delays_the_first_token_by_the_difference(self) -> None:
         near, far = (run([(0.0, 1000, 3)], self.split(transfer_token_s=each_s)).first_s[0] for each_s in (0.0, 1e-3))
         assert far - near == pytest.approx(1.0)
 
-    def test_decoding_does_not_wait_for_the_prompts_of_others(self) -> None:
+    def test_decoding_does_not_wait_for_other_prompts(self) -> None:
         """What a split is for: a long prompt holds up the tokens of one replica, and of a split pool not."""
         sizes = [(0.0, 100, 400), *((0.2 + 0.01 * number, 2000, 1) for number in range(40))]
         together, apart = (run(sizes, one).finish_s[0] for one in (pool(), self.split()))
         assert apart < 0.8 * together
 
-    def test_both_stages_report_and_a_request_too_long_is_counted_once(self) -> None:
+    def test_both_stages_report_and_an_oversized_request_is_counted_once(self) -> None:
         found = run([(0.0, 100, 5), (0.0, 400_000, 5)], self.split())
         assert [(result.stage, result.requests, result.too_long) for result in found.results] == [
             (Stage.PREFILL, 1, 0),

@@ -15,12 +15,12 @@ from planner.replay import kernel_layout
 from planner.replay.kernel_layout import ARITHMETIC, COSTS
 
 
-def test_a_plan_that_is_not_replayed_never_loads_the_compiler() -> None:
+def test_a_plan_without_replay_does_not_load_numba() -> None:
     script = "import planner.replay, sys; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
-def test_where_nothing_can_be_written_it_compiles_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_writable_cache_the_kernel_still_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read-only install, no home, no NUMBA_CACHE_DIR."""
 
     def refuse(**_: Any) -> NoReturn:
@@ -44,7 +44,7 @@ def test_where_nothing_can_be_written_it_compiles_all_the_same(monkeypatch: pyte
     assert requests["replica"][0] == 7
 
 
-def test_other_arithmetic_is_another_type_and_so_another_entry_in_the_cache() -> None:
+def test_a_change_of_arithmetic_changes_the_cache_key() -> None:
     other = np.dtype([*((name, COSTS[name]) for name in COSTS.names or () if name != ARITHMETIC), ("x", int)])
     assert from_dtype(COSTS) == from_dtype(COSTS)
     assert from_dtype(COSTS) != from_dtype(other)

@@ -40,7 +40,7 @@ EDGES = st.dictionaries(st.sampled_from("abcd"), st.floats(0.25, 1.0), min_size=
 
 class TestSearch:
     @given(edges=EDGES)
-    def test_each_workload_gets_the_least_headroom_that_holds(self, edges: dict[str, float]) -> None:
+    def test_each_workload_gets_the_smallest_sufficient_headroom(self, edges: dict[str, float]) -> None:
         planner = Planner(edges)
         found = planner.search()
         assert found.best is not None
@@ -54,31 +54,31 @@ class TestSearch:
         assert len(planner.asked) <= 6
         assert len(set(planner.asked)) == len(planner.asked)
 
-    def test_a_plan_that_holds_at_once_is_the_answer(self) -> None:
+    def test_a_first_plan_that_meets_its_slos_is_returned(self) -> None:
         planner = Planner({"a": 1.0, "b": 1.0})
         found = planner.search()
         assert len(found.trials) == 1
         assert found.best is not None
         assert found.best.utilisations == {"a": 1.0, "b": 1.0}
 
-    def test_a_workload_that_holds_is_left_alone(self) -> None:
+    def test_the_utilisation_of_a_verified_workload_is_not_changed(self) -> None:
         planner = Planner({"fine": 1.0, "tight": 0.5})
         planner.search()
         assert all(dict(plan)["fine"] == 1.0 for plan in planner.asked)
 
-    def test_nothing_that_holds_is_reported(self) -> None:
+    def test_a_search_without_a_verified_plan_reports_none(self) -> None:
         found = Planner({"a": 0.1}).search()
         assert found.best is None
         assert all(not trial.holds for trial in found.trials)
 
-    def test_headroom_that_cannot_be_had_is_not_asked_for_twice(self) -> None:
+    def test_headroom_without_a_plan_is_not_tried_twice(self) -> None:
         planner = Planner({"a": 0.8}, least=0.7)
         found = planner.search()
         assert found.best is not None
         assert found.best.utilisations == {"a": 0.8}
 
     @given(edge=st.floats(0.5, 2.4), start=st.floats(0.4, 2.5))
-    def test_rates_on_the_safe_side_are_stretched(self, edge: float, start: float) -> None:
+    def test_the_search_finds_utilisations_above_1(self, edge: float, start: float) -> None:
         """Wherever it starts, on a grid beyond 1 it finds the edge all the same."""
         grid = tuple(step / 10 for step in range(5, 25))
         planner = Planner({"a": edge})
@@ -87,7 +87,7 @@ class TestSearch:
         assert found.best.utilisations == {"a": max(value for value in grid if value <= edge)}
         assert planner.asked[0] == (("a", max([value for value in grid if value <= start], default=grid[0])),)
 
-    def test_the_number_of_plans_is_kept(self) -> None:
+    def test_the_limit_on_plans_is_kept(self) -> None:
         planner = Planner({"a": 0.3})
         assert len(planner.search(max_plans=2).trials) == 2
 
@@ -95,7 +95,7 @@ class TestSearch:
         edges=EDGES,
         flips=st.lists(st.booleans(), min_size=20, max_size=20),
     )
-    def test_the_answer_is_always_verified(self, edges: dict[str, float], flips: list[bool]) -> None:
+    def test_the_returned_plan_is_always_verified(self, edges: dict[str, float], flips: list[bool]) -> None:
         """Also where more headroom does worse: it ends, and answers with a plan that held."""
         planner = Planner(edges)
         answers = iter(flips)

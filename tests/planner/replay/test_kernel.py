@@ -17,9 +17,9 @@ from tests.planner.replay.engines import PLAIN, TICK_S, costs, pool, run, small_
 COUPLED = st.sampled_from((Balancing.ROUND_ROBIN, Balancing.MIN_REQUESTS))
 
 
-class TestAgainstThePlainSimulator:
+class TestAgainstTheReferenceSimulator:
     @given(data=st.data(), engine=small_engines(), replicas=st.integers(1, 3), balancing=COUPLED)
-    def test_first_and_last_tokens_come_at_the_same_moments(
+    def test_first_and_last_tokens_match_the_reference_simulator(
         self, data: st.DataObject, engine: StepCosts, replicas: int, balancing: Balancing
     ) -> None:
         sizes = data.draw(small_requests(cache_tokens=engine.cache_tokens))
@@ -35,7 +35,7 @@ class TestAgainstThePlainSimulator:
         assert result.peak_cache == max(one.peak_tokens for one in expected.engines) / engine.cache_tokens
 
     @given(data=st.data(), engine=small_engines(), replicas=st.integers(1, 3), balancing=COUPLED)
-    def test_so_do_those_of_requests_that_bring_their_cache(
+    def test_requests_with_a_transferred_cache_match_the_reference_simulator(
         self, data: st.DataObject, engine: StepCosts, replicas: int, balancing: Balancing
     ) -> None:
         sizes = data.draw(small_requests(cache_tokens=engine.cache_tokens))
@@ -51,7 +51,7 @@ class TestAgainstThePlainSimulator:
         assert list(requests["finish_s"]) == expected.finish_s
 
     @given(data=st.data(), engine=small_engines(exact=False))
-    def test_with_times_that_round_they_agree_closely(self, data: st.DataObject, engine: StepCosts) -> None:
+    def test_with_rounded_times_both_simulators_agree_closely(self, data: st.DataObject, engine: StepCosts) -> None:
         """One replica and all requests at once, so that rounding cannot change an order."""
         sizes = [(0.0, *size[1:]) for size in data.draw(small_requests(cache_tokens=engine.cache_tokens))]
         expected = reference_engine.simulate(sizes, engine, replicas=1, balancing=Balancing.ROUND_ROBIN)
@@ -60,7 +60,7 @@ class TestAgainstThePlainSimulator:
         np.testing.assert_allclose(found.finish_s, expected.finish_s, rtol=1e-12)
 
     @pytest.mark.parametrize("balancing", [Balancing.ROUND_ROBIN, Balancing.MIN_REQUESTS])
-    def test_in_minutes_of_a_real_engine_as_well(self, balancing: Balancing) -> None:
+    def test_minutes_of_realistic_load_match_the_reference_simulator(self, balancing: Balancing) -> None:
         """Long leaps, prompts in several chunks, a cache that is full now and then."""
         rng = np.random.default_rng(4)
         count = 300
@@ -77,7 +77,7 @@ class TestAgainstThePlainSimulator:
         np.testing.assert_allclose(found.finish_s, expected.finish_s, rtol=1e-9)
         assert found.results[0].preemptions == sum(one.preemptions for one in expected.engines) > 0
 
-    def test_a_full_cache_is_among_the_cases(self) -> None:
+    def test_preemption_on_a_full_cache_matches_the_reference_simulator(self) -> None:
         """Two sequences outgrow a cache together: the later one is preempted, and its prompt is read again at once."""
         engine = replace(PLAIN, cache_tokens=20, max_sequences=4, chunk_tokens=16, request_s=0.0)
         sizes = [(0.0, 5, 10), (0.0, 5, 10)]
@@ -85,7 +85,7 @@ class TestAgainstThePlainSimulator:
         (result,) = run(sizes, ReplayPool("A", 1, engine)).results
         assert result.preemptions == expected.engines[0].preemptions == 1
 
-    def test_a_router_counts_requests_that_finish_early_after_a_preemption(self) -> None:
+    def test_load_balancing_counts_requests_that_finish_early_after_a_preemption(self) -> None:
         """With fewer in the batch iterations get shorter: an end that was foreseen comes before its time."""
         engine = replace(
             PLAIN,
@@ -110,7 +110,7 @@ class TestAgainstThePlainSimulator:
 
 
 class TestCosts:
-    def test_the_record_has_every_cost_under_its_name(self) -> None:
+    def test_the_cost_record_has_every_field_of_step_costs(self) -> None:
         packed = pack_costs(PLAIN)[0]
         assert {name: packed[name] for name in COSTS.names or () if not name.startswith("arithmetic_")} == {
             field.name: getattr(PLAIN, field.name) for field in fields(StepCosts)
@@ -120,7 +120,7 @@ class TestCosts:
         engine=small_engines(exact=False),
         inputs=st.lists(st.integers(1, 15), min_size=1, max_size=6),
     )
-    def test_an_iteration_of_prompts_takes_step_s(self, engine: StepCosts, inputs: list[int]) -> None:
+    def test_a_prompt_iteration_takes_step_s(self, engine: StepCosts, inputs: list[int]) -> None:
         engine = replace(engine, cache_tokens=1000, max_sequences=10, chunk_tokens=100, request_s=0.0)
         found = run([(0.0, tokens, 1) for tokens in inputs], ReplayPool("A", 1, engine))
         pairs = sum(tokens * (tokens - 1) / 2 for tokens in inputs)
@@ -128,7 +128,7 @@ class TestCosts:
         assert found.finish_s == pytest.approx([expected_s] * len(inputs), rel=1e-14)
 
     @given(engine=small_engines(exact=False), cached=st.integers(1, 10**6), decoding=st.integers(1, 300))
-    def test_an_iteration_takes_so_much_more_per_cached_token(
+    def test_an_iteration_time_is_linear_in_the_cached_tokens(
         self, engine: StepCosts, cached: int, decoding: int
     ) -> None:
         """What lets the kernel leap: if this no longer holds, it must step."""
@@ -136,14 +136,14 @@ class TestCosts:
         full_s = step_s(engine, decoding=float(decoding), cached_tokens=float(cached))
         assert full_s == pytest.approx(empty_s + cached * engine.cached_token_s, rel=1e-12)
 
-    def test_a_decoded_token_reads_what_is_cached_before_it(self) -> None:
+    def test_a_decoded_token_reads_the_tokens_cached_before_it(self) -> None:
         found = run([(0.0, 100, 3)], pool(request_s=0.0))
         second_s, third_s = (step_s(PLAIN, decoding=1.0, cached_tokens=tokens) for tokens in (100.0, 101.0))
         assert found.finish_s[0] - found.first_s[0] == pytest.approx(second_s + third_s, rel=1e-12)
 
 
 class TestLoadBalancing:
-    def test_power_of_two_never_prefers_the_busier_of_the_two(self) -> None:
+    def test_power_of_two_keeps_loads_closer_than_random_choice(self) -> None:
         """With replicas that never finish, loads can only grow; two choices keep them close (Mitzenmacher 2001)."""
         sizes = [(number * 1e-6, 10, 1000) for number in range(3000)]
         engine = costs(max_sequences=400)
@@ -154,7 +154,7 @@ class TestLoadBalancing:
         assert loads[Balancing.MIN_REQUESTS] == pytest.approx(loads[Balancing.ROUND_ROBIN])
         assert loads[Balancing.POWER_OF_TWO] < 1.05 * loads[Balancing.ROUND_ROBIN]
 
-    def test_the_same_seed_gives_the_same_draws_and_another_does_not(self) -> None:
+    def test_draws_depend_on_the_seed_only(self) -> None:
         sizes = [(number * 0.001, 100 + 7 * (number % 13), 20) for number in range(200)]
         one, same, other = (
             run(sizes, pool(5), balancing=Balancing.POWER_OF_TWO, seed=seed).finish_s for seed in (1, 1, 2)
@@ -162,7 +162,7 @@ class TestLoadBalancing:
         assert np.array_equal(one, same)
         assert not np.array_equal(one, other)
 
-    def test_an_idle_replica_gets_the_request(self) -> None:
+    def test_an_idle_replica_receives_the_request(self) -> None:
         """Least requests sends a second request elsewhere while the first is there, and back once it is gone."""
         sizes = [(0.0, 100, 500), (0.1, 100, 1), (0.2, 100, 1)]
         alone_s = run(sizes[1:2], pool(2)).finish_s[0] - 0.1
@@ -171,6 +171,6 @@ class TestLoadBalancing:
         assert found.finish_s[2] - 0.2 == pytest.approx(alone_s)
 
 
-def test_a_stage_is_named() -> None:
+def test_a_result_names_its_stage_and_option() -> None:
     (result,) = run([(0.0, 10, 2)], pool(2)).results
     assert (result.stage, result.option, result.replicas, result.requests) == (Stage.BOTH, "H100", 2, 1)

@@ -38,7 +38,7 @@ def test_every_request_of_the_hour_is_served(hour: Stream) -> None:
     assert used.iterations <= hour.output_tokens.sum() + hour.input_tokens.sum()
 
 
-def test_its_first_minutes_are_those_of_the_plain_simulator(hour: Stream) -> None:
+def test_the_first_minutes_match_the_reference_simulator(hour: Stream) -> None:
     sizes = [
         (float(hour.arrival_s[i]), int(hour.input_tokens[i]), int(hour.output_tokens[i]))
         for i in range(min(250, hour.requests))

@@ -45,7 +45,7 @@ class TestRouting:
         assert (result.option[long] == 1).all()
         assert np.mean(result.option[~long] == 0) == pytest.approx(0.25, abs=0.03)
 
-    def test_what_is_longer_than_the_last_edge_is_in_the_last_bucket(self) -> None:
+    def test_a_request_longer_than_the_last_edge_is_in_the_last_bucket(self) -> None:
         stream = Stream.of(times_s=[0.0], input_tokens=[50_000], output_tokens=[900])
         result = replay(stream, [pool(option="A")], {"4000x200": {"A": 1.0}}, BUCKETS, seed=1)
         assert (result.unrouted, result.too_long) == (0, 0)
@@ -67,7 +67,7 @@ class TestRouting:
             ({"1000x200": {"A": -1.0}}, "out of range"),
         ],
     )
-    def test_weights_that_mean_nothing_are_refused(self, routing: Routing, message: str) -> None:
+    def test_invalid_weights_are_refused(self, routing: Routing, message: str) -> None:
         with pytest.raises(RuleError, match=message):
             replay(mixed(10), [pool(option="A")], routing, BUCKETS, seed=1)
 
@@ -75,7 +75,7 @@ class TestRouting:
 class TestReplay:
     POOLS = (pool(2, "A"), pool(1, "B"))
 
-    def test_the_same_arguments_give_the_same_result_and_another_seed_does_not(self) -> None:
+    def test_results_depend_on_the_arguments_and_the_seed_only(self) -> None:
         one, same, other = (replay(mixed(), self.POOLS, EVEN, BUCKETS, seed=seed) for seed in (1, 1, 2))
         assert np.array_equal(one.ttft_s, same.ttft_s)
         assert not np.array_equal(one.ttft_s, other.ttft_s)
@@ -88,7 +88,7 @@ class TestReplay:
         assert np.array_equal(one.e2e_s[on_a], more.e2e_s[on_a])
         assert more.e2e_s[~on_a].mean() < one.e2e_s[~on_a].mean()
 
-    def test_latencies_are_those_of_their_definitions(self) -> None:
+    def test_latencies_satisfy_their_definitions(self) -> None:
         result = replay(mixed(), self.POOLS, EVEN, BUCKETS, seed=1)
         outputs = result.stream.output_tokens
         several = outputs > 1
@@ -96,7 +96,7 @@ class TestReplay:
         assert result.e2e_s[several] == pytest.approx((result.ttft_s + result.tpot_s * (outputs - 1))[several])
         assert result.e2e_s[~several] == pytest.approx(result.ttft_s[~several])
 
-    def test_a_known_result_is_used_only_where_nothing_changed(self) -> None:
+    def test_a_known_result_is_reused_only_for_unchanged_pools(self) -> None:
         stream = mixed()
         known = replay(stream, self.POOLS, EVEN, BUCKETS, seed=1)
         fewer = (pool(1, "A"), pool(1, "B"))
@@ -107,18 +107,18 @@ class TestReplay:
         other = replay(stream, fewer, EVEN, BUCKETS, seed=2, known=known)
         assert other.runs[fewer[1]][1] is not known.runs[fewer[1]][1]
 
-    def test_the_warm_up_is_not_judged(self) -> None:
+    def test_the_warm_up_is_excluded_from_the_check(self) -> None:
         stream = poisson(rate_rps=2.0, requests=2000)
         result = replay(stream, [pool(option="A")], {"1000x200": {"A": 1.0}}, BUCKETS, seed=1, warm_up_s=100.0)
         assert len(result.samples_ms(Metric.TTFT)) == int((stream.arrival_s >= 100.0).sum())
         default = replay(stream, [pool(option="A")], {"1000x200": {"A": 1.0}}, BUCKETS, seed=1)
         assert default.warm_up_s == pytest.approx(0.1 * stream.duration_s)
 
-    def test_one_option_has_one_pool(self) -> None:
+    def test_two_pools_of_one_option_are_refused(self) -> None:
         with pytest.raises(RuleError, match="same option"):
             replay(mixed(10), [pool(option="A"), pool(2, option="A")], EVEN, BUCKETS, seed=1)
 
-    def test_what_is_still_waiting_at_the_end_is_counted_and_judged(self) -> None:
+    def test_requests_left_over_at_the_end_are_counted_and_checked(self) -> None:
         stream = mixed(2000, rate_rps=200.0)
         result = replay(stream, self.POOLS, EVEN, BUCKETS, seed=1)
         assert result.left_over > 100
@@ -126,8 +126,8 @@ class TestReplay:
         assert result.left_over == sum(one.left_over for one in result.pools)
 
 
-class TestJudge:
-    def test_verified_means_that_every_limit_holds(self) -> None:
+class TestSloCheck:
+    def test_a_plan_is_verified_only_if_every_limit_holds(self) -> None:
         result = replay(mixed(), (pool(2, "A"), pool(1, "B")), EVEN, BUCKETS, seed=1)
         measured = {metric: result.measured_ms(metric, Statistic.P99) for metric in Metric}
         at_it = slo(**{metric.value: {"p99": value} for metric, value in measured.items()})
@@ -139,13 +139,13 @@ class TestJudge:
             assert [limit.metric for limit in verdict.broken] == [metric]
             assert "broken" in str(verdict.broken[0])
 
-    def test_too_few_requests_are_reported(self) -> None:
+    def test_too_few_requests_for_a_percentile_are_reported(self) -> None:
         result = replay(mixed(500), (pool(2, "A"), pool(1, "B")), EVEN, BUCKETS, seed=1, warm_up_s=0.0)
         verdict = check_slo(result, slo(ttft_ms={"p50": 1000.0, "p99": 5000.0}))
         assert [limit.enough for limit in verdict.limits] == [True, False]
         assert verdict.notes == ("p99 TTFT rests on 500 requests, fewer than 1,000",)
 
-    def test_one_in_a_hundred_not_served_breaks_p99_and_one_in_a_thousand_does_not(self) -> None:
+    def test_rejected_requests_break_p99_above_one_percent(self) -> None:
         limits = slo(e2e_ms={"p99": 60_000.0})
         for turned_away, verified in ((2, True), (30, False)):
             outputs = np.full(2000, 100)
@@ -157,12 +157,12 @@ class TestJudge:
             verdict = check_slo(result, limits)
             assert (verdict.verified, verdict.not_served) == (verified, turned_away)
 
-    def test_a_limit_on_what_no_request_has_holds(self) -> None:
+    def test_a_limit_on_a_metric_of_no_request_holds(self) -> None:
         stream = Stream.of(times_s=[0.0, 1.0], input_tokens=[10, 10], output_tokens=[1, 1])
         result = replay(stream, [pool(option="A")], {"1000x200": {"A": 1.0}}, BUCKETS, seed=1)
         assert check_slo(result, slo(tpot_ms={"mean": 1.0})).verified
 
-    def test_a_verdict_survives_json(self) -> None:
+    def test_an_slo_check_survives_json(self) -> None:
         verdict = check_slo(
             replay(mixed(), (pool(2, "A"), pool(1, "B")), EVEN, BUCKETS, seed=1), slo(ttft_ms={"p99": 900.0})
         )
@@ -179,10 +179,10 @@ class TestPools:
             ({"request_s": -1.0}, "negative"),
         ],
     )
-    def test_an_engine_that_cannot_be_is_refused(self, changes: dict[str, Any], message: str) -> None:
+    def test_an_invalid_engine_is_refused(self, changes: dict[str, Any], message: str) -> None:
         with pytest.raises(RuleError, match=message):
             pool(**changes)
 
-    def test_no_replica_is_no_pool(self) -> None:
+    def test_a_pool_without_replicas_is_refused(self) -> None:
         with pytest.raises(RuleError, match="replicas: 0 is out of range"):
             pool(0)

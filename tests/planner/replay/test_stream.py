@@ -29,7 +29,7 @@ def bursty(requests: int = 4000) -> Stream:
 
 
 class TestStream:
-    def test_rows_come_in_any_order_and_begin_at_zero(self) -> None:
+    def test_rows_are_sorted_and_begin_at_zero(self) -> None:
         stream = Stream.of(times_s=[7.0, 5.0, 6.0], input_tokens=[1, 2, 3], output_tokens=[4, 5, 6])
         assert list(stream.arrival_s) == [0.0, 1.0, 2.0]
         assert list(stream.input_tokens) == [2, 3, 1]
@@ -40,13 +40,13 @@ class TestStream:
         stream = Stream.of(times_s=[0.0], input_tokens=[0], output_tokens=[0])
         assert (stream.input_tokens[0], stream.output_tokens[0]) == (1, 1)
 
-    def test_a_trace_that_was_read_becomes_one(self) -> None:
+    def test_a_parsed_trace_becomes_a_stream(self) -> None:
         trace = Trace(np.array([0.0, 1.0]), np.array([5, 6]), np.array([7, 8]), start=datetime(2023, 11, 16))  # noqa: DTZ001 - only carried along
         stream = Stream.of_trace(trace)
         assert stream.duration_s == trace.duration_s == 2.0
         assert list(stream.output_tokens) == [7, 8]
 
-    def test_nobody_can_write_into_it(self) -> None:
+    def test_arrays_of_a_stream_are_read_only(self) -> None:
         with pytest.raises(ValueError, match="read-only"):
             bursty().arrival_s[0] = 5.0
 
@@ -59,13 +59,13 @@ class TestStream:
             ([0.0, float("nan")], [1, 1], [1, 1], "finite"),
         ],
     )
-    def test_what_is_no_stream_is_refused(
+    def test_an_invalid_stream_is_refused(
         self, times_s: list[float], inputs: list[int], outputs: list[int], message: str
     ) -> None:
         with pytest.raises(RuleError, match=message):
             Stream.of(times_s=times_s, input_tokens=inputs, output_tokens=outputs)
 
-    def test_it_does_not_end_before_its_last_request(self) -> None:
+    def test_a_stream_that_ends_before_its_last_request_is_refused(self) -> None:
         with pytest.raises(RuleError, match="duration_s: 1 s is out of range"):
             Stream.of(times_s=[0.0, 2.0], input_tokens=[1, 1], output_tokens=[1, 1], duration_s=1.0)
 
@@ -79,15 +79,15 @@ class TestDays:
         assert gaps_cv(day) == pytest.approx(gaps_cv(hour), rel=0.01)
         assert list(day.input_tokens[3600:7200]) == list(hour.input_tokens)
 
-    def test_a_part_of_an_hour_is_cut_off(self) -> None:
+    def test_repeating_for_part_of_an_hour_truncates_the_stream(self) -> None:
         assert bursty(3600).repeated(hours=0.5).requests == 1800
 
-    def test_scaling_keeps_the_burstiness_exactly(self) -> None:
+    def test_scaling_preserves_the_burstiness(self) -> None:
         faster = bursty().at_rate(18.0, hours=1.0)
         assert faster.rate_rps == pytest.approx(18.0, rel=0.001)
         assert gaps_cv(faster) == pytest.approx(gaps_cv(bursty()), rel=0.01)
 
-    def test_shaping_follows_the_demand_and_keeps_the_bursts(self) -> None:
+    def test_shaping_follows_the_demand_and_preserves_the_bursts(self) -> None:
         demand = DemandSeries(step_s=3600.0, rates_rps=(1.0, 4.0, 0.0, 2.0))
         shaped = bursty().shaped(demand)
         arrived = np.histogram(shaped.arrival_s, bins=[0.0, 3600.0, 7200.0, 10_800.0, 14_400.0])[0]
@@ -99,7 +99,7 @@ class TestDays:
         rates=st.lists(st.sampled_from((0.0, 0.5, 2.0, 7.0)), min_size=1, max_size=6).filter(any),
         share=st.floats(0.0, 0.999),
     )
-    def test_moments_turn_the_demand_around(self, rates: list[float], share: float) -> None:
+    def test_moments_invert_the_cumulative_demand(self, rates: list[float], share: float) -> None:
         """The expected number of requests up to a time equals the integral of the series."""
         demand = DemandSeries(step_s=10.0, rates_rps=tuple(rates))
         expected = share * demand.requests
@@ -109,7 +109,7 @@ class TestDays:
         within = rates[int(steps)] * rest_s if int(steps) < len(rates) else 0.0
         assert before + within == pytest.approx(expected, abs=1e-9)
 
-    def test_more_than_a_replay_takes_is_refused_before_it_is_made(self) -> None:
+    def test_an_oversized_stream_is_refused_before_it_is_built(self) -> None:
         rng = np.random.default_rng(0)
         many: list[Callable[[], Stream]] = [
             lambda: bursty().repeated(hours=1e8),
@@ -132,7 +132,7 @@ class TestSynthetic:
     SIZES = SizeBuckets(input_tokens=(100, 1000), output_tokens=(10, 50), share=((0.5, 0.2), (0.3, 0.0)))
 
     @pytest.mark.parametrize("cv", [0.3, 1.0, 3.0])
-    def test_gaps_have_the_variation_asked_for(self, cv: float) -> None:
+    def test_gaps_have_the_requested_variation(self, cv: float) -> None:
         demand = DemandSeries.constant(10.0, duration_s=20_000.0)
         stream = synthetic_arrivals(self.SIZES, demand, rng=np.random.default_rng(5), cv=cv)
         assert gaps_cv(stream) == pytest.approx(cv, rel=0.05)
@@ -158,7 +158,7 @@ class TestSynthetic:
         assert first == pytest.approx(5000, rel=0.06)
         assert second == pytest.approx(20_000, rel=0.03)
 
-    def test_no_demand_is_refused(self) -> None:
+    def test_a_series_without_demand_is_refused(self) -> None:
         with pytest.raises(RuleError, match="at least one request"):
             synthetic_arrivals(self.SIZES, DemandSeries.constant(0.0), rng=np.random.default_rng(0))
 

@@ -42,7 +42,7 @@ def two_by_two(*, available: tuple[int | None, int | None] = (None, None), rate_
 
 class TestCheapest:
     @given(mix_problems(most_units=2))
-    def test_costs_what_trying_every_count_finds(self, problem: MixProblem) -> None:
+    def test_the_cost_matches_exhaustive_search(self, problem: MixProblem) -> None:
         solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
         expected = cheapest_by_trying(problem)
         if expected is None:
@@ -65,7 +65,7 @@ class TestCheapest:
             assert solution.bound == pytest.approx(solution.cost_usd_per_h, abs=1e-6)
 
     @given(mix_problems(most_units=None), st.floats(1.0, 3.0))
-    def test_more_demand_is_never_cheaper(self, problem: MixProblem, factor: float) -> None:
+    def test_more_demand_never_lowers_the_cost(self, problem: MixProblem, factor: float) -> None:
         loads = tuple(replace(load, rate_rps=tuple(factor * rate for rate in load.rate_rps)) for load in problem.loads)
         before, after = cost(problem), cost(replace(problem, loads=loads))
         assert (before is None) == (after is None)
@@ -73,14 +73,14 @@ class TestCheapest:
             assert after >= before - 1e-9
 
     @given(mix_problems(most_units=4), st.integers(0, 3))
-    def test_more_stock_is_never_dearer(self, problem: MixProblem, more: int) -> None:
+    def test_more_stock_never_raises_the_cost(self, problem: MixProblem, more: int) -> None:
         supplies = tuple(replace(supply, available=(supply.available or 0) + more) for supply in problem.supplies)
         before, after = cost(problem), cost(replace(problem, supplies=supplies))
         if before is not None:
             assert after is not None
             assert after <= before + 1e-9
 
-    def test_a_replica_loaded_to_the_last_bit_counts_as_one(self) -> None:
+    def test_a_fully_loaded_replica_with_rounding_error_counts_as_one(self) -> None:
         tenth = Load("w", (0.1, 0.2))  # 0.1 + 0.2 > 0.3 in binary floating point
         problem = mix_of((tenth,), (Supply("f", 1.0),), (Way("o", "L4", 0, 0, (0.3, 0.3)),))
         assert solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS).replicas == (1,)
@@ -89,7 +89,7 @@ class TestCheapest:
         st.lists(st.floats(-9, 6).map(lambda power: 10.0**power), min_size=3, max_size=3),
         st.lists(st.lists(st.floats(-3, 5), min_size=3, max_size=3), min_size=2, max_size=2),
     )
-    def test_no_demand_is_lost_whatever_the_magnitudes(self, rates: list[float], powers: list[list[float]]) -> None:
+    def test_no_demand_is_lost_at_any_magnitude(self, rates: list[float], powers: list[list[float]]) -> None:
         tables = [tuple(max(10.0**power, rate / 1e5) for power, rate in zip(row, rates, strict=True)) for row in powers]
         problem = mix_of(
             (Load("w", tuple(rates)),),
@@ -100,14 +100,14 @@ class TestCheapest:
         assert solution.status.has_mix
         assert_within_limits(problem, solution)
 
-    def test_the_same_problem_gets_the_same_answer(self) -> None:
+    def test_the_same_problem_gets_the_same_solution(self) -> None:
         problem = two_by_two(rate_rps=137.0)
         first, second = (solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS) for _ in range(2))
         assert first == second
 
 
 class TestSpare:
-    def test_free_units_are_not_hired_without_need(self) -> None:
+    def test_unneeded_free_units_are_not_hired(self) -> None:
         problem = mix_of((Load("w", (3.0,)),), (Supply("owned", 0.0, available=50),), (Way("o", "L4", 0, 0, (1.0,)),))
         solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
         assert (solution.units, solution.replicas, solution.cost_usd_per_h) == ((3,), (3,), 0.0)
@@ -141,7 +141,7 @@ class TestRouting:
 
 
 class TestLimits:
-    def test_stock_that_cannot_carry_the_demand_is_infeasible(self) -> None:
+    def test_demand_beyond_the_stock_is_infeasible(self) -> None:
         solution = solve_mix(two_by_two(available=(9, 0)), solver=Solver.HIGHS, limits=LIMITS)
         assert solution.status is SolveStatus.INFEASIBLE
         assert (solution.cost_usd_per_h, solution.bound, solution.replicas) == (None, float("inf"), (0, 0))
@@ -153,7 +153,7 @@ class TestLimits:
         assert 0 <= solution.bound < float("inf")
 
     @pytest.mark.parametrize("solver", list(Solver))
-    def test_when_time_runs_out_the_best_mix_so_far_comes_with_its_gap(self, solver: Solver) -> None:
+    def test_an_expired_time_limit_returns_the_best_mix_with_its_gap(self, solver: Solver) -> None:
         problem = hard()
         solution = solve_mix(problem, solver=solver, limits=Limits(time_limit_s=2.0))
         assert solution.status is SolveStatus.FEASIBLE
@@ -173,7 +173,7 @@ class TestLimits:
 
 
 @pytest.mark.parametrize("rate_rps", [3000.0, 30_000.0])
-def test_a_large_fleet_on_tight_stock_keeps_its_time_limit(rate_rps: float) -> None:
+def test_a_large_fleet_on_tight_stock_keeps_the_time_limit(rate_rps: float) -> None:
     problem = three_types(stock=(None, 300, 100), rate_rps=rate_rps)
     started_s = process_time()
     solution = solve_mix(problem, solver=Solver.HIGHS, limits=Limits(time_limit_s=2.0))
@@ -197,7 +197,7 @@ def many(*, loads: int) -> MixProblem:
 
 
 @pytest.mark.parametrize("loads", [2, DECOMPOSED_LOADS])
-def test_few_and_many_workloads_on_one_stock_cost_the_optimum(loads: int) -> None:
+def test_few_and_many_workloads_on_one_stock_reach_the_optimum(loads: int) -> None:
     problem = many(loads=loads)
     solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
     whole = ilp.cheapest(problem, routes=range(len(problem.routes)))
@@ -207,7 +207,7 @@ def test_few_and_many_workloads_on_one_stock_cost_the_optimum(loads: int) -> Non
 
 
 @pytest.mark.parametrize("time_limit_s", [0.05, 0.5])
-def test_all_runs_of_one_answer_share_the_time_limit(time_limit_s: float) -> None:
+def test_all_solver_runs_share_the_time_limit(time_limit_s: float) -> None:
     problem = replace(coupled(hard()), objective=SERVED)
     started_s = process_time()
     solve_mix(problem, solver=Solver.HIGHS, limits=Limits(time_limit_s=time_limit_s))
@@ -215,7 +215,7 @@ def test_all_runs_of_one_answer_share_the_time_limit(time_limit_s: float) -> Non
 
 
 @pytest.mark.parametrize("solver", list(Solver))
-def test_nothing_is_printed(solver: Solver, capfd: pytest.CaptureFixture[str]) -> None:
+def test_solvers_print_nothing(solver: Solver, capfd: pytest.CaptureFixture[str]) -> None:
     for problem in (two_by_two(), two_by_two(available=(0, 0)), two_by_two(rate_rps=0.0)):
         solve_mix(problem, solver=solver, limits=LIMITS)
     assert capfd.readouterr() == ("", "")

@@ -16,7 +16,7 @@ def bare(problem: MixProblem) -> MixSolution:
 
 
 @given(limited_problems())
-def test_a_mix_of_one_option_per_workload_is_no_better_than_the_best(problem: MixProblem) -> None:
+def test_one_option_per_workload_is_no_better_than_the_optimum(problem: MixProblem) -> None:
     counts = one_option_per_load(problem)
     found = None if counts is None else at_counts(problem, bare(problem), counts)
     if found is not None:
@@ -25,7 +25,7 @@ def test_a_mix_of_one_option_per_workload_is_no_better_than_the_best(problem: Mi
         assert (found.objective_value or 0.0) >= (best.objective_value or 0.0) - 1e-6
 
 
-def test_it_takes_the_cheapest_option_that_serves_all_sizes() -> None:
+def test_the_cheapest_option_that_serves_all_sizes_is_used() -> None:
     problem = three_types(stock=(None, None, None))
     counts = one_option_per_load(problem)
     assert counts is not None
@@ -36,7 +36,7 @@ def test_it_takes_the_cheapest_option_that_serves_all_sizes() -> None:
     assert at_counts(problem, bare(problem), fewer) is None
 
 
-def test_none_where_the_stock_of_each_option_is_too_small() -> None:
+def test_insufficient_stock_of_each_option_gives_none() -> None:
     assert one_option_per_load(three_types(stock=(None, 1, 1))) is None
 
 

@@ -33,7 +33,7 @@ def answer(problem: MixProblem, *, within: float) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("counts", [(3, 0), (0, 3), (1, 2)])
-def test_of_equally_good_mixes_the_running_one_stays(counts: tuple[int, int]) -> None:
+def test_the_running_mix_stays_among_equally_good_ones(counts: tuple[int, int]) -> None:
     assert answer(holding(equal_pair(), *counts), within=0.0) == counts
 
 
@@ -43,28 +43,30 @@ def test_a_more_expensive_mix_stays_only_within_the_band() -> None:
     assert sum(answer(problem, within=0.33)) == 3
 
 
-def test_what_no_longer_holds_is_left() -> None:
+def test_a_running_mix_that_does_not_serve_the_demand_is_replaced() -> None:
     assert sum(answer(holding(equal_pair(rate_rps=3.5), 3, 0), within=1.0)) == 4
 
 
-def test_a_mix_that_breaks_a_limit_is_left() -> None:
+def test_a_running_mix_that_breaks_a_limit_is_replaced() -> None:
     budget = Limit("quota", LimitKind.QUOTA, 2.0, units={0: 1.0})
     assert answer(replace(holding(equal_pair(), 3, 0), limits=(budget,)), within=0.0)[0] <= 2
 
 
-def test_a_mix_that_a_loss_would_break_is_left() -> None:
+def test_a_running_mix_that_does_not_survive_a_loss_is_replaced() -> None:
     loss = Loss("zone", {0: None})
     assert answer(replace(holding(equal_pair(), 3, 0), losses=(loss,)), within=5.0) != (3, 0)
 
 
-def test_without_anything_running_the_plan_is_the_plan() -> None:
+def test_without_a_running_mix_the_solution_is_unchanged() -> None:
     problem = equal_pair()
     solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
     assert keep_running(problem, solution, within=1.0) is solution
 
 
 @given(mix_problems(most_units=4), st.lists(st.integers(0, 3), min_size=4, max_size=4), st.sampled_from((0.0, 0.2)))
-def test_what_is_kept_holds_and_is_within_the_band(problem: MixProblem, counts: list[int], within: float) -> None:
+def test_a_kept_mix_meets_the_limits_and_is_within_the_band(
+    problem: MixProblem, counts: list[int], within: float
+) -> None:
     running = holding(problem, *counts[: len(problem.options)])
     solution = solve_mix(running, solver=Solver.HIGHS, limits=LIMITS)
     found = keep_running(running, solution, within=within)

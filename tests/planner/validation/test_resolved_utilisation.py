@@ -26,7 +26,7 @@ def solve(problem: MixProblem) -> MixSolution:
 
 
 @given(st.integers(0, 6), st.integers(0, 6), st.integers(0, 30))
-def test_what_is_left_holds_and_nothing_more_can_go(cheap: int, dear: int, needed: int) -> None:
+def test_pruned_counts_are_sufficient_and_minimal(cheap: int, dear: int, needed: int) -> None:
     def holds(counts: tuple[int, ...]) -> bool:
         return counts[0] + 4 * counts[1] >= needed
 
@@ -40,11 +40,11 @@ def test_what_is_left_holds_and_nothing_more_can_go(cheap: int, dear: int, neede
             assert not holds(tuple(n - (o == option) for o, n in enumerate(left)))
 
 
-def test_the_most_expensive_goes_first() -> None:
+def test_the_most_expensive_replica_is_pruned_first() -> None:
     assert pruned(two_types(), (4, 1), holds=lambda counts: counts[0] + 4 * counts[1] >= 4) == (4, 0)
 
 
-def test_counts_beyond_the_plan_are_proven_at_the_utilisation_they_need() -> None:
+def test_a_mix_is_proven_at_the_utilisation_that_it_needs() -> None:
     problem, best, mine = resolved_at_utilisation(two_types(rate_rps=4.0), (2, 0), solve=solve)
     assert problem.loads[0].utilisation == pytest.approx(2.0, rel=1e-3)
     assert (mine.replicas, mine.cost_usd_per_h) == ((2, 0), 2.0)
@@ -52,7 +52,7 @@ def test_counts_beyond_the_plan_are_proven_at_the_utilisation_they_need() -> Non
     assert mine.bound <= 2.0
 
 
-def test_something_cheaper_at_that_utilisation_is_found() -> None:
+def test_a_cheaper_mix_at_that_utilisation_is_found() -> None:
     _, best, mine = resolved_at_utilisation(two_types(rate_rps=4.0), (0, 1), solve=solve)
     assert mine.cost_usd_per_h == 3.0
     assert best.cost_usd_per_h == 3.0

@@ -52,8 +52,8 @@ class TestSized:
         assert (again.proofs, again.allocation) == (sized.proofs, sized.allocation)
 
 
-class TestJudged:
-    def test_a_plan_may_be_judged_as_it_is(self) -> None:
+class TestValidatedOnly:
+    def test_a_plan_may_be_validated_without_resizing(self) -> None:
         plain = solved(request())
         judged = solved({**request(), "replay": {"hours": 0.1, "size": False}})
         assert plain.verified is None
@@ -70,7 +70,7 @@ class TestJudged:
         assert not wide.tight
         assert wide.spare
 
-    def test_traffic_in_bursts_takes_as_much_or_more(self) -> None:
+    def test_bursty_traffic_costs_at_least_as_much_as_even_traffic(self) -> None:
         bursty = solved({**request(arrival_cv=3.0), "replay": {"hours": 0.1}})
         even = solved({**request(arrival_cv=0.5), "replay": {"hours": 0.1}})
         assert bursty.verified
@@ -79,13 +79,13 @@ class TestJudged:
 
 
 class TestTrace:
-    def test_a_trace_is_replayed_without_being_asked(self) -> None:
+    def test_a_trace_is_replayed_by_default(self) -> None:
         trace = {"trace_csv": traced(rate_per_s=25)}
         plan = solved(from_offers(rate_rps=None, buckets=trace, slo={"tpot_ms": {"p99": 60}}))
         (proof,) = plan.proofs
         assert (proof.traffic, plan.verified) == ("trace", True)
 
-    def test_a_trace_has_a_demand_series(self) -> None:
+    def test_a_trace_provides_the_demand_series(self) -> None:
         trace = {"trace_csv": traced(rate_per_s=25)}
         slo = {"tpot_ms": {"p99": 60}}
         own = solved(from_offers(rate_rps=None, buckets=trace, slo=slo))
@@ -94,11 +94,11 @@ class TestTrace:
 
 
 class TestUnprovable:
-    def test_given_rates_cannot_be_replayed_and_the_plan_reports_it(self) -> None:
+    def test_a_plan_with_given_rates_is_not_replayed_and_reports_it(self) -> None:
         plan = solved({**given(), "replay": {}})
         assert plan.verified is None
         assert any(line.startswith("not replayed: ") and "has given rates" in line for line in plan.explanation)
 
-    def test_a_plan_that_nothing_serves_has_no_proof(self) -> None:
+    def test_an_infeasible_plan_has_no_proof(self) -> None:
         plan = solved({**request(), "policy": {"budget_usd_per_h": 0.01}, "replay": {}})
         assert (plan.cost_usd_per_h, plan.verified, plan.proofs) == (None, None, ())

@@ -83,7 +83,7 @@ def limits_on(draw: st.DrawFn, supplies: tuple[Supply, ...], options: list[Repli
 
 @given(shared_problems())
 @settings(suppress_health_check=[HealthCheck.too_slow])
-def test_it_agrees_with_the_whole_program(problem: MixProblem) -> None:
+def test_the_cost_matches_the_undecomposed_program(problem: MixProblem) -> None:
     expected, answer = whole(problem), decomposed(problem)
     assert answer.status is expected.status
     if expected.cost_usd_per_h is not None:
@@ -95,7 +95,7 @@ def test_it_agrees_with_the_whole_program(problem: MixProblem) -> None:
 
 @given(mix_problems(most_units=3))
 @settings(suppress_health_check=[HealthCheck.too_slow])
-def test_it_agrees_with_trying_everything(problem: MixProblem) -> None:
+def test_the_cost_matches_exhaustive_search(problem: MixProblem) -> None:
     answer, least = decomposed(problem), cheapest_by_trying(problem)
     assert (answer.status is SolveStatus.INFEASIBLE) == (least is None)
     if least is not None:
@@ -105,7 +105,7 @@ def test_it_agrees_with_trying_everything(problem: MixProblem) -> None:
 
 @given(shared_problems(), st.floats(0.01, 0.3))
 @settings(suppress_health_check=[HealthCheck.too_slow])
-def test_a_gap_that_is_allowed_is_never_exceeded(problem: MixProblem, gap: float) -> None:
+def test_the_allowed_gap_is_never_exceeded(problem: MixProblem, gap: float) -> None:
     expected, answer = whole(problem), decomposed(problem, Limits(time_limit_s=60.0, relative_gap=gap))
     assert answer.status is expected.status
     if expected.cost_usd_per_h is not None and answer.cost_usd_per_h is not None:
@@ -116,7 +116,7 @@ def test_a_gap_that_is_allowed_is_never_exceeded(problem: MixProblem, gap: float
 
 @given(shared_problems(), st.integers(1, 40))
 @settings(suppress_health_check=[HealthCheck.too_slow])
-def test_a_bound_holds_whenever_the_time_limit_strikes(problem: MixProblem, looks: int) -> None:
+def test_the_bound_is_valid_at_any_time_limit(problem: MixProblem, looks: int) -> None:
     expected = whole(problem)
     answer = solve_decomposed(problem, limits=Limits(time_limit_s=10.0), clock_s=ticking(10.0 / looks)).solution
     if expected.cost_usd_per_h is None:
@@ -131,7 +131,7 @@ def test_a_bound_holds_whenever_the_time_limit_strikes(problem: MixProblem, look
 
 @given(shared_problems(), st.integers(0, 2))
 @settings(suppress_health_check=[HealthCheck.too_slow])
-def test_more_stock_is_never_dearer(problem: MixProblem, position: int) -> None:
+def test_more_stock_never_raises_the_cost(problem: MixProblem, position: int) -> None:
     f = position % len(problem.supplies)
     more = replace(problem.supplies[f], available=(problem.supplies[f].available or 0) + 2)
     richer = replace(problem, supplies=(*problem.supplies[:f], more, *problem.supplies[f + 1 :]))
@@ -143,7 +143,7 @@ def test_more_stock_is_never_dearer(problem: MixProblem, position: int) -> None:
 
 @given(shared_problems())
 @settings(suppress_health_check=[HealthCheck.too_slow])
-def test_the_same_problem_gets_the_same_answer(problem: MixProblem) -> None:
+def test_the_same_problem_gets_the_same_solution(problem: MixProblem) -> None:
     assert solve_decomposed(problem, limits=PATIENT, clock_s=frozen) == solve_decomposed(
         problem, limits=PATIENT, clock_s=frozen
     )
@@ -155,13 +155,13 @@ def two_on_one_node() -> MixProblem:
     return mix_of((Load("a", (1.0,)), Load("b", (1.0,))), (Supply("node", 20.0, slots=8, available=1),), ways)
 
 
-def test_models_share_a_node() -> None:
+def test_workloads_share_a_node() -> None:
     answer = decomposed(two_on_one_node())
     assert (answer.status, answer.units, answer.replicas) == (SolveStatus.OPTIMAL, (1,), (1, 1))
     assert answer.bound == pytest.approx(20.0)
 
 
-def test_stock_that_is_missing_is_proven() -> None:
+def test_missing_stock_is_proven_infeasible() -> None:
     problem = two_on_one_node()
     short = replace(problem, loads=(Load("a", (2.0,)), Load("b", (1.0,))))
     answer = decomposed(short)
@@ -180,7 +180,7 @@ def test_no_demand_costs_nothing() -> None:
     assert (answer.status, answer.cost_usd_per_h, answer.replicas) == (SolveStatus.OPTIMAL, 0.0, (0, 0))
 
 
-def test_prefill_and_decode_replicas_are_counted_apart() -> None:
+def test_prefill_and_decode_replicas_are_counted_separately() -> None:
     """Two workloads with separate prefill and decode replicas from one stock."""
     options = tuple(ReplicaOption(name, "H100-SXM", 0) for name in ("a/p", "a/d", "b/p", "b/d"))
     routes = tuple(Route(f"r{w}", w, (Leg(2 * w, (2.0,)), Leg(2 * w + 1, (1.0,)))) for w in range(2))
@@ -190,7 +190,7 @@ def test_prefill_and_decode_replicas_are_counted_apart() -> None:
     assert broken_rows(problem, answer) == []
 
 
-def test_workloads_behind_one_option_are_one_block() -> None:
+def test_workloads_behind_one_option_form_one_block() -> None:
     """Half a replica each: one suffices only if they share it."""
     options = (ReplicaOption("both", "L4", 0), ReplicaOption("c", "L4", 0))
     routes = (Route("a", 0, (Leg(0, (2.0,)),)), Route("b", 1, (Leg(0, (2.0,)),)), Route("c", 2, (Leg(1, (1.0,)),)))
@@ -212,12 +212,12 @@ def test_workloads_behind_one_option_are_one_block() -> None:
         {"limits": (Limit("odd", LimitKind.SPOT, 1.0, replicas={0: -1.0}),)},
     ],
 )
-def test_problems_with_other_rows_go_to_the_whole_program(change: dict[str, object]) -> None:
+def test_problems_with_coupling_rows_are_not_decomposed(change: dict[str, object]) -> None:
     problem = two_on_one_node()
     assert decomposes(problem)
     assert not decomposes(replace(problem, **change))  # type: ignore[arg-type]
 
 
-def test_one_block_is_left_to_the_whole_program() -> None:
+def test_a_problem_of_one_block_is_not_decomposed() -> None:
     problem = two_on_one_node()
     assert not decomposes(replace(problem, loads=problem.loads[:1], routes=problem.routes[:1]))

@@ -96,7 +96,7 @@ def _serves(problem: MixProblem, replicas: tuple[int, ...]) -> bool:
 
 
 @given(fragile_problems())
-def test_costs_what_trying_every_count_finds(problem: MixProblem) -> None:
+def test_the_cost_matches_exhaustive_search(problem: MixProblem) -> None:
     solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
     expected = cheapest_that_survives(problem)
     if expected is None:
@@ -117,7 +117,7 @@ def test_both_solvers_agree(problem: MixProblem) -> None:
 
 
 @given(fragile_problems(), st.sampled_from((COST, COST_AND_SWITCHING, ENERGY)))
-def test_surviving_more_is_never_cheaper(problem: MixProblem, goal: Objective) -> None:
+def test_surviving_more_failures_never_lowers_the_cost(problem: MixProblem, goal: Objective) -> None:
     options = tuple(replace(option, idle_w=100.0, busy_w=300.0, held=1) for option in problem.options)
     problem = replace(problem, objective=goal, options=options)
     before: float = 0.0
@@ -130,7 +130,7 @@ def test_surviving_more_is_never_cheaper(problem: MixProblem, goal: Objective) -
 
 @settings(max_examples=15)
 @given(st.integers(2, 60), st.sampled_from(((), (power(9000.0),), (budget(80.0),))))
-def test_limits_hold_beside_failures(rate_rps: int, limits: tuple[Limit, ...]) -> None:
+def test_limits_hold_together_with_failures(rate_rps: int, limits: tuple[Limit, ...]) -> None:
     problem = three_types(rate_rps=float(rate_rps), stock=(None, 9, 9), limits=limits, own_nodes=True)
     problem = replace(problem, losses=nodes_of(problem))
     solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
@@ -142,7 +142,7 @@ def test_limits_hold_beside_failures(rate_rps: int, limits: tuple[Limit, ...]) -
             assert used <= limit.at_most + 1e-6
 
 
-def test_what_a_node_leaves_of_prefill_and_decode_serves_too() -> None:
+def test_remaining_prefill_and_decode_replicas_serve_after_a_node_loss() -> None:
     options = tuple(ReplicaOption(name, name, f) for f, name in enumerate(("prefill", "decode", "both")))
     problem = MixProblem(
         loads=(Load("w", (4.0, 2.0)),),
@@ -162,7 +162,7 @@ def test_what_a_node_leaves_of_prefill_and_decode_serves_too() -> None:
     assert solution.cost_usd_per_h == pytest.approx(min(tried))
 
 
-def test_erring_profiles_keep_their_margin_before_a_failure() -> None:
+def test_worst_case_rates_hold_before_a_failure() -> None:
     problem = three_types(stock=(None, 9, 9), own_nodes=True)
     routes = tuple(
         replace(way, legs=tuple(replace(leg, worst_rps=tuple(0.5 * r for r in leg.max_rps)) for leg in way.legs))
@@ -177,7 +177,7 @@ def test_erring_profiles_keep_their_margin_before_a_failure() -> None:
     assert all(survives(erring, loss, replicas=solution.replicas) for loss in erring.losses)
 
 
-def test_a_zone_and_a_node_are_not_lost_at_once() -> None:
+def test_a_zone_loss_and_a_node_loss_are_not_simultaneous() -> None:
     problem = mix_of(
         (Load("w", (0.5,)),),
         (Supply("owned", 0.0, available=3), Supply("hired", 0.7, available=3)),
@@ -205,7 +205,7 @@ def wide(*, rate_rps: float, seed: int = 3) -> MixProblem:
 
 
 @pytest.mark.parametrize("limit_s", [0.5, 5.0])
-def test_the_time_limit_holds_and_what_comes_back_survives(limit_s: float) -> None:
+def test_the_time_limit_holds_and_the_returned_mix_survives(limit_s: float) -> None:
     """A busy machine may find no mix within the short limit; the long one suffices on any."""
     problem = wide(rate_rps=300.0)
     started_s = process_time()
@@ -217,7 +217,7 @@ def test_the_time_limit_holds_and_what_comes_back_survives(limit_s: float) -> No
         assert all(survives(problem, loss, replicas=solution.replicas) for loss in problem.losses)
 
 
-def test_without_time_there_is_no_mix_that_does_not_survive() -> None:
+def test_with_little_time_every_returned_mix_survives() -> None:
     problem = wide(rate_rps=30.0)
     solution = solve_mix(problem, solver=Solver.HIGHS, limits=Limits(time_limit_s=1e-3))
     assert solution.status is SolveStatus.TIME_LIMIT or all(
@@ -225,7 +225,7 @@ def test_without_time_there_is_no_mix_that_does_not_survive() -> None:
     )
 
 
-def test_a_bucket_that_only_one_zone_serves_cannot_survive() -> None:
+def test_a_bucket_that_only_one_zone_serves_is_infeasible() -> None:
     problem = three_types(stock=(None, None, None))
     problem = replace(problem, losses=(Loss("zone", {1: None, 2: None}),))  # the small one serves no long requests
     solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)

@@ -52,14 +52,14 @@ def cost_usd_per_h(classes: Classes, counts: tuple[float, ...]) -> float:
 
 class TestRows:
     @given(plain_problems(most_options=3), st.lists(st.integers(0, 6), min_size=3, max_size=3))
-    def test_units_carry_the_demand_exactly_if_they_break_no_row(self, problem: MixProblem, units: list[int]) -> None:
+    def test_units_violate_no_row_exactly_if_they_carry_the_demand(self, problem: MixProblem, units: list[int]) -> None:
         classes = classes_of(problem)
         counts = np.array(units[: len(classes.units)], dtype=float)
         row = FeasibilityTest(classes.units, classes.cheapest_usd_per_h, limits=LIMITS).violated_row(counts)
         assert (row is None) == carries(unlimited(classes), tuple(units[: len(classes.units)]))
 
     @given(plain_problems(most_options=3), st.lists(st.integers(0, 6), min_size=3, max_size=3), st.data())
-    def test_no_price_cuts_off_units_that_carry_the_demand(
+    def test_no_row_cuts_off_units_that_carry_the_demand(
         self, problem: MixProblem, units: list[int], data: st.DataObject
     ) -> None:
         classes = classes_of(problem)
@@ -71,7 +71,7 @@ class TestRows:
 
 class TestLists:
     @given(plain_problems(most_options=4), st.data())
-    def test_every_combination_within_rows_and_money_is_listed_at_its_cost(
+    def test_every_combination_within_rows_and_budget_is_listed_with_its_cost(
         self, problem: MixProblem, data: st.DataObject
     ) -> None:
         classes = classes_of(problem)
@@ -94,7 +94,7 @@ class TestLists:
             assert all(row.weights @ np.array(counts) >= row.least - 1e-6 for row in rows)
 
     @given(plain_problems(most_options=4), st.data())
-    def test_above_the_limit_it_is_a_sample(self, problem: MixProblem, data: st.DataObject) -> None:
+    def test_above_the_limit_the_list_is_a_sample(self, problem: MixProblem, data: st.DataObject) -> None:
         classes = classes_of(problem)
         box, rows, money = self.drawn(classes, data)
         whole = list_candidates(box, rows, at_most_usd_per_h=money, max_combinations=10_000)
@@ -122,7 +122,7 @@ class TestLists:
 class TestLevelSearch:
     @pytest.mark.parametrize("max_combinations", [5, 50, 40_000])
     @pytest.mark.parametrize("seed", [1, 2, 3])
-    def test_lists_that_do_not_fit_do_not_change_the_optimum(
+    def test_truncated_lists_do_not_change_the_optimum(
         self, monkeypatch: pytest.MonkeyPatch, max_combinations: int, seed: int
     ) -> None:
         table = table_of(random_problem(seed=seed, options=6, buckets=10, rate_rps=60))
@@ -145,7 +145,7 @@ class TestLevelSearch:
         table = table_of(random_problem(seed=7, options=5, buckets=30, rate_rps=rate_rps))
         assert single_workload.cheapest(table, limits=LIMITS).outcome.status is SolveStatus.OPTIMAL
 
-    def test_what_it_could_not_decide_is_a_true_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_undecided_search_returns_a_valid_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
         table = table_of(random_problem(seed=4, options=10, buckets=20, rate_rps=300))
         optimum = table.cost_usd_per_h(single_workload.cheapest(table, limits=LIMITS).units)
         monkeypatch.setattr(search, "MAX_CANDIDATES", 20)

@@ -47,7 +47,7 @@ def random_problem(*, seed: int, options: int = 12, buckets: int = 20, rate_rps:
 
 class TestOptimum:
     @given(plain_problems(most_options=3))
-    def test_costs_what_trying_every_count_finds(self, problem: MixProblem) -> None:
+    def test_the_cost_matches_exhaustive_search(self, problem: MixProblem) -> None:
         table = table_of(problem)
         most = np.where(np.isfinite(table.units), table.units, 0.0).sum(axis=1)
         assume(float(np.prod(np.minimum(most, table.stock) + 1)) < 300)
@@ -59,7 +59,7 @@ class TestOptimum:
             assert table.cost_usd_per_h(mix.units) == pytest.approx(expected, rel=1e-7)
 
     @given(plain_problems(most_options=5))
-    def test_named_formulation_and_cbc_agree(self, problem: MixProblem) -> None:
+    def test_the_search_matches_the_ilp_formulation_and_cbc(self, problem: MixProblem) -> None:
         mine = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
         model = ilp.cheapest(problem, routes=range(len(problem.routes)))
         outcome = run(model.program, solver=Solver.HIGHS, limits=LIMITS)
@@ -72,7 +72,7 @@ class TestOptimum:
             assert mine.bound <= named * (1 + 1e-9)
 
     @pytest.mark.parametrize("rate_rps", [3.0, 30.0, 300.0, 3000.0])
-    def test_many_alike_options_are_solved_as_well(self, rate_rps: float) -> None:
+    def test_many_similar_options_reach_the_optimum(self, rate_rps: float) -> None:
         problem = random_problem(seed=int(rate_rps), options=8, buckets=12, rate_rps=rate_rps)
         model = ilp.cheapest(problem, routes=range(len(problem.routes)))
         run(model.program, solver=Solver.HIGHS, limits=LIMITS)
@@ -82,7 +82,7 @@ class TestOptimum:
         assert mine.bound == pytest.approx(mine.cost_usd_per_h, abs=1e-5)
 
     @given(plain_problems(most_options=4), plain_problems(most_options=4))
-    def test_workloads_that_share_nothing_cost_what_they_cost_alone(self, one: MixProblem, other: MixProblem) -> None:
+    def test_independent_workloads_cost_the_sum_of_their_costs(self, one: MixProblem, other: MixProblem) -> None:
         problem = together(one, other)
         both = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
         alone = [solve_mix(part, solver=Solver.HIGHS, limits=LIMITS).cost_usd_per_h for part in (one, other)]
@@ -92,9 +92,9 @@ class TestOptimum:
             assert both.cost_usd_per_h == pytest.approx(alone[0] + alone[1])
 
 
-class TestStart:
+class TestInitialMix:
     @given(plain_problems(most_options=5))
-    def test_the_mix_to_start_from_carries_the_demand(self, problem: MixProblem) -> None:
+    def test_the_initial_mix_carries_the_demand(self, problem: MixProblem) -> None:
         table = table_of(problem)
         assume(len(table.buckets) > 0)
         classes = presolved(table)
@@ -117,7 +117,7 @@ class TestLimits:
         assert loose.outcome.bound <= optimum + 1e-6 <= cost + 2e-6
         assert cost - loose.outcome.bound <= 0.05 * cost + 1e-6
 
-    def test_without_time_the_start_comes_back_with_its_gap(self) -> None:
+    def test_without_time_the_initial_mix_is_returned_with_its_gap(self) -> None:
         table = table_of(random_problem(seed=1, options=70, buckets=60))
         rushed = single_workload.cheapest(table, limits=Limits(time_limit_s=1e-6))
         assert rushed.outcome.status is SolveStatus.FEASIBLE
@@ -126,8 +126,8 @@ class TestLimits:
         route(random_problem(seed=1, options=70, buckets=60), replicas=tuple(int(n) for n in rushed.units))
 
 
-class TestWhoSolves:
-    def test_what_is_more_than_one_table_goes_to_the_named_formulation(self) -> None:
+class TestChoiceOfSolver:
+    def test_problems_with_more_than_one_table_use_the_ilp_formulation(self) -> None:
         problem = random_problem(seed=0, options=2, buckets=2)
         assert single_workload.tables_of(problem, routes=[0, 1]) is not None
         shared = replace(problem, options=tuple(replace(option, supply=0) for option in problem.options))

@@ -26,23 +26,23 @@ def table(units: list[list[float]], prices: list[float], stock: list[float] | No
 
 
 class TestClasses:
-    def test_offers_of_one_table_are_one_class_the_cheapest_first(self) -> None:
+    def test_offers_of_one_table_form_one_class_cheapest_first(self) -> None:
         classes = presolved(table([[1.0, 2.0]] * 3, [3.0, 2.0, 1.0], [np.inf, 4, 2]))
         assert classes.units.shape[0] == 1
         assert classes.offer_option.tolist() == [2, 1, 0]
 
-    def test_an_offer_dearer_than_an_unlimited_one_goes(self) -> None:
+    def test_an_offer_more_expensive_than_an_unlimited_one_is_dropped(self) -> None:
         classes = presolved(table([[1.0, 2.0]] * 3, [3.0, 2.0, 1.0], [np.inf, np.inf, 2]))
         assert classes.offer_option.tolist() == [2, 1]
 
-    def test_a_dominated_option_goes(self) -> None:
+    def test_a_dominated_option_is_dropped(self) -> None:
         classes = presolved(table([[1.0, 2.0], [1.0, 3.0], [2.0, 1.0]], [1.0, 1.0, 5.0]))
         assert classes.offer_option.tolist() == [0, 2]
 
-    def test_one_of_two_with_stock_is_no_reason_to_drop_the_other(self) -> None:
+    def test_an_option_with_limited_stock_dominates_no_other(self) -> None:
         assert len(presolved(table([[1.0, 2.0], [1.0, 3.0]], [1.0, 1.0], [5, np.inf])).units) == 2
 
-    def test_proportional_buckets_are_one(self) -> None:
+    def test_proportional_buckets_are_merged(self) -> None:
         classes = presolved(table([[1.0, 2.0, 5.0], [3.0, 6.0, 1.0]], [1.0, 1.0]))
         assert sorted(map(tuple, classes.units.T.tolist())) == [(3.0, 9.0), (5.0, 1.0)]
 
@@ -76,6 +76,6 @@ class TestProjections:
                 least, high = found.ranges(cost * (1 + 1e-9))
                 assert np.all((least <= per_class) & (per_class <= high))
 
-    def test_the_bound_is_each_bucket_at_its_cheapest(self) -> None:
+    def test_the_bound_serves_each_bucket_at_its_lowest_cost(self) -> None:
         classes = presolved(table([[1.0, 5.0], [4.0, 1.0]], [2.0, 3.0]))
         assert projections(classes, classes.unlimited_usd_per_h).bound_usd_per_h == pytest.approx(2.0 + 3.0)
