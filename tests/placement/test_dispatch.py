@@ -53,7 +53,7 @@ def placed(draw: st.DrawFn) -> tuple[Ints, Floats, Layout]:
 
 
 @given(placed(), st.sampled_from(Dispatch))
-def test_compiled_rules_equal_the_plain_ones(case: tuple[Ints, Floats, Layout], rule: Dispatch) -> None:
+def test_compiled_rules_match_the_reference_rules(case: tuple[Ints, Floats, Layout], rule: Dispatch) -> None:
     expert_of_slot, tokens, layout = case
     found = gpu_loads(expert_of_slot, tokens, layout=layout, rule=rule)
     assert found == pytest.approx(plain_loads(expert_of_slot, tokens, layout, rule))
@@ -73,14 +73,14 @@ def test_copies_on_different_nodes_share_equally_under_both_rules() -> None:
         assert gpu_loads(row, tokens, layout=layout, rule=rule)[0, [0, 2, 4]].tolist() == pytest.approx([8.0] * 3)
 
 
-def test_a_second_copy_on_a_node_takes_its_own_gpu_only() -> None:
+def test_a_second_copy_on_a_node_serves_only_its_own_gpu() -> None:
     layout = Layout.even(slots=8, gpus=8, nodes=2)
     row = np.array([[0, 0, 1, 2, 0, 3, 4, 5]])  # expert 0 on GPUs 0 and 1 of node 0, and on node 1
     tokens = np.array([[8.0, 1, 1, 1, 1, 1]])
     assert gpu_loads(row, tokens, layout=layout, rule=Dispatch.NEAREST)[0, [0, 1, 4]].tolist() == [3.0, 1.0, 4.0]
 
 
-def test_copies_that_all_lie_on_one_node_share_equally() -> None:
+def test_copies_on_a_single_node_share_equally() -> None:
     layout = Layout.even(slots=8, gpus=8, nodes=2)
     row = np.array([[0, 0, 0, 1, 2, 3, 4, 5]])
     tokens = np.array([[9.0, 1, 1, 1, 1, 1]])
@@ -88,5 +88,5 @@ def test_copies_that_all_lie_on_one_node_share_equally() -> None:
     assert found.tolist() == pytest.approx([3.0, 3.0, 3.0])
 
 
-def test_rules_have_the_names_that_the_command_line_takes() -> None:
+def test_rules_have_the_names_of_the_command_line() -> None:
     assert [str(rule) for rule in Dispatch] == ["equal", "nearest", "hash"]

@@ -42,7 +42,7 @@ def document(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def test_what_is_written_reads_back() -> None:
+def test_a_written_placement_reads_back_unchanged() -> None:
     placement = Placement.model_validate(document())
     text = placement_text(placement)
     assert Placement.model_validate_json(text) == placement
@@ -51,7 +51,7 @@ def test_what_is_written_reads_back() -> None:
     assert "    [0,1,2,3,0,2],\n" in text  # a layer a line
 
 
-def test_the_schema_gives_the_layout() -> None:
+def test_the_document_defines_the_layout() -> None:
     placement = Placement.model_validate(document())
     assert placement.expert_of_slot.tolist() == ROWS
     assert placement.layout.gpu_of_slot.tolist() == [0, 0, 0, 1, 1, 1]
@@ -59,7 +59,7 @@ def test_the_schema_gives_the_layout() -> None:
     assert not {"physical_to_logical_map", "loads"} & set(placement.summary())
 
 
-def test_loads_without_numbers_are_of_its_layers() -> None:
+def test_loads_without_layer_numbers_take_those_of_the_placement() -> None:
     placement = Placement.model_validate(document())
     bare = ExpertLoads.of(np.ones((2, 4)))
     assert placement.same_rows(bare).layers == (1, 2)
@@ -88,7 +88,7 @@ def test_loads_without_numbers_are_of_its_layers() -> None:
         ({"surplus": 1}, "surplus", "not a known field"),
     ],
 )
-def test_what_was_broken_is_refused_with_its_place(changes: dict[str, Any], path: str, words: str) -> None:
+def test_an_invalid_field_is_refused_with_its_path(changes: dict[str, Any], path: str, words: str) -> None:
     with pytest.raises(ValidationError) as caught:
         Placement.model_validate_json(json.dumps(document(**changes)))
     found = {dotted(place): message for place, message in validation_problems(caught.value)}

@@ -38,7 +38,7 @@ def index() -> TopologyIndex:
     return read_model(parse_document(SITE, name="site"), Topology).index
 
 
-def test_neighbours_under_one_leaf_are_numbered_together(index: TopologyIndex) -> None:
+def test_nodes_under_one_leaf_are_numbered_consecutively(index: TopologyIndex) -> None:
     assert near_together(index, ["a1", "b1", "a2", "b2", "a3"]) == ("a1", "a2", "a3", "b1", "b2")
     group = expert_group(index, ["b2", "a1", "b1", "a2"], catalogue=builtin_gpus(), memory=MEMORY)
     assert group.nodes == ("b2", "b1", "a1", "a2")
@@ -54,7 +54,7 @@ def test_costs_follow_the_narrowest_link(index: TopologyIndex) -> None:
     assert np.diag(costs).tolist() == [0] * 5
 
 
-def test_fewer_nodes_on_a_leaf_leave_more_of_its_uplinks(index: TopologyIndex) -> None:
+def test_fewer_nodes_on_a_leaf_share_its_uplinks(index: TopologyIndex) -> None:
     costs = expert_group(index, ["a1", "a2", "b1"], catalogue=builtin_gpus(), memory=MEMORY).node_costs
     assert costs[0, 2] == 1  # 100 / 2 is no narrower than the NIC
 
@@ -64,7 +64,7 @@ def test_the_core_is_reached_through_spines(index: TopologyIndex) -> None:
     assert costs[0, 2] == pytest.approx(50 / (2 * 20 / 2))  # both spines' 20 GB/s, shared by a1 and a2
 
 
-def test_a_scale_up_domain_goes_past_the_nics(index: TopologyIndex) -> None:
+def test_a_scale_up_domain_bypasses_the_nics(index: TopologyIndex) -> None:
     small = ExpertMemory(experts=64, layers=10, expert_bytes=44_040_192, memory_share=0.6)
     costs = expert_group(index, ["n1", "n2", "c1"], catalogue=builtin_gpus(), memory=small).node_costs
     link_gb_per_s = builtin_gpus().get("GB200").link_gb_per_s
@@ -72,14 +72,14 @@ def test_a_scale_up_domain_goes_past_the_nics(index: TopologyIndex) -> None:
     assert costs[0, 2] == pytest.approx(4 * link_gb_per_s / 50)
 
 
-def test_an_unknown_pair_costs_as_much_as_the_most_expensive(index: TopologyIndex) -> None:
+def test_an_unknown_pair_costs_as_much_as_the_most_expensive_pair(index: TopologyIndex) -> None:
     costs = expert_group(
         index, ["a1", "a2", "a3", "a4", "b1", "alone"], catalogue=builtin_gpus(), memory=MEMORY
     ).node_costs
     assert costs[0, 5] == costs.max() == costs[0, 4]
 
 
-def test_unknown_links_make_all_pairs_equal(index: TopologyIndex) -> None:
+def test_unknown_links_give_equal_costs(index: TopologyIndex) -> None:
     costs = expert_group(index, ["alone", "a1"], catalogue=builtin_gpus(), memory=MEMORY).node_costs
     assert costs.tolist() == [[0, 1], [1, 0]]
 
@@ -103,7 +103,7 @@ def test_memory_limits_the_slots(index: TopologyIndex) -> None:
 
 
 @pytest.mark.parametrize("slots", [260, 288, 289, 359])
-def test_given_slots_are_distributed_evenly_where_memory_allows(index: TopologyIndex, slots: int) -> None:
+def test_given_slots_are_distributed_evenly_within_memory(index: TopologyIndex, slots: int) -> None:
     capacity = expert_group(index, ["a1", "a2", "c1"], catalogue=builtin_gpus(), memory=MEMORY).layout.slots_of_gpu
     got = expert_group(index, ["a1", "a2", "c1"], catalogue=builtin_gpus(), memory=MEMORY, slots=slots).layout
     assert got.slots == slots
@@ -122,7 +122,7 @@ def test_given_slots_are_distributed_evenly_where_memory_allows(index: TopologyI
         (["c1"], "nodes: must hold all 256 experts of a layer, there is memory for 80 slots"),
     ],
 )
-def test_nodes_that_make_no_group_are_refused(index: TopologyIndex, nodes: list[str], message: str) -> None:
+def test_an_invalid_group_of_nodes_is_refused(index: TopologyIndex, nodes: list[str], message: str) -> None:
     with pytest.raises(RuleError, match=message):
         expert_group(index, nodes, catalogue=builtin_gpus(), memory=MEMORY)
 
@@ -138,13 +138,13 @@ def test_slots_out_of_range_are_refused(index: TopologyIndex, slots: int) -> Non
         expert_group(index, ["a1", "a2"], catalogue=builtin_gpus(), memory=MEMORY, slots=slots)
 
 
-def test_a_figure_that_a_gpu_lacks_is_refused(index: TopologyIndex) -> None:
+def test_a_missing_gpu_figure_is_refused(index: TopologyIndex) -> None:
     wanted: Figure = "fp8"
     with pytest.raises(RuleError, match=r"figure: must be one that is known of A100-40GB-SXM \(bandwidth, .*got 'fp8'"):
         expert_group(index, ["a1", "a2", "c1"], catalogue=builtin_gpus(), memory=MEMORY, figure=wanted)
 
 
-def test_too_little_memory_is_refused_with_what_would_do(index: TopologyIndex) -> None:
+def test_insufficient_memory_is_refused_with_the_required_share(index: TopologyIndex) -> None:
     memory = ExpertMemory(experts=256, layers=58, expert_bytes=GIB, memory_share=0.5)
     with pytest.raises(RuleError, match=r"memory_share: must be at least 0\.\d+ for one expert per layer on a H100"):
         expert_group(index, ["a1"], catalogue=builtin_gpus(), memory=memory)

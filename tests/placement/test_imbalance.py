@@ -11,7 +11,7 @@ from placement.layout import Layout
 from placement.validation import contiguous
 
 
-def test_the_fullest_gpu_over_the_even_share() -> None:
+def test_imbalance_is_the_highest_load_over_the_mean() -> None:
     layout = Layout.even(slots=4, gpus=2, nodes=1)
     tokens = np.array([[1.0, 1.0, 3.0, 3.0], [2.0, 2.0, 2.0, 2.0]])
     found = imbalance(contiguous(layers=2, experts=4, layout=layout), tokens, layout=layout)
@@ -27,7 +27,7 @@ def test_a_fast_gpu_may_carry_more() -> None:
     assert imbalance(rows[:, ::-1], tokens, layout=layout).mean == 3.0
 
 
-def test_the_rule_makes_the_difference() -> None:
+def test_imbalance_depends_on_the_dispatch_rule() -> None:
     layout = Layout.even(slots=4, gpus=4, nodes=2)
     tokens = np.array([[6.0, 2.0]])
     rows = np.array([[0, 0, 0, 1]])  # two of three copies on node 0
@@ -36,7 +36,7 @@ def test_the_rule_makes_the_difference() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(Dispatch), st.floats(1e-3, 1e3))
-def test_it_is_at_least_one_and_independent_of_units(seed: int, rule: Dispatch, factor: float) -> None:
+def test_imbalance_is_at_least_1_and_independent_of_units(seed: int, rule: Dispatch, factor: float) -> None:
     rng = np.random.default_rng(seed)
     layout = Layout.even(slots=12, gpus=6, nodes=3, speeds=rng.uniform(0.5, 2, 6).tolist())
     tokens = rng.uniform(1, 100, (3, 9))

@@ -9,7 +9,7 @@ from placement.layout import Layout
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 6))
-def test_equal_counts_number_slots_as_engines_do(nodes: int, gpus_of_node: int, slots_of_gpu: int) -> None:
+def test_an_even_layout_numbers_slots_by_gpu_and_node(nodes: int, gpus_of_node: int, slots_of_gpu: int) -> None:
     gpus = nodes * gpus_of_node
     layout = Layout.even(slots=gpus * slots_of_gpu, gpus=gpus, nodes=nodes)
     assert layout.gpu_of_slot.tolist() == [slot // slots_of_gpu for slot in range(layout.slots)]
@@ -19,7 +19,7 @@ def test_equal_counts_number_slots_as_engines_do(nodes: int, gpus_of_node: int, 
     assert layout.shares.tolist() == pytest.approx([1 / gpus] * gpus)
 
 
-def test_uneven_counts() -> None:
+def test_an_uneven_layout_numbers_slots_by_gpu() -> None:
     layout = Layout.of(node_of_gpu=[0, 0, 1], slots_of_gpu=[3, 1, 2], speeds=[2, 1, 1])
     assert layout.first_slot.tolist() == [0, 3, 4, 6]
     assert layout.gpu_of_slot.tolist() == [0, 0, 0, 1, 2, 2]
@@ -29,7 +29,7 @@ def test_uneven_counts() -> None:
     assert not layout.is_even
 
 
-def test_equal_slots_on_nodes_of_different_size_are_not_even() -> None:
+def test_nodes_of_different_size_are_not_even() -> None:
     assert not Layout.of(node_of_gpu=[0, 0, 1], slots_of_gpu=[2, 2, 2]).is_even
 
 
@@ -46,7 +46,7 @@ def test_equal_slots_on_nodes_of_different_size_are_not_even() -> None:
         (3, 4, 2, r"slots: must be a multiple of the number of GPUs \(4\), got 3; nearest: 4"),
     ],
 )
-def test_even_counts_that_do_not_fit_are_refused(slots: int, gpus: int, nodes: int, message: str) -> None:
+def test_invalid_even_counts_are_refused(slots: int, gpus: int, nodes: int, message: str) -> None:
     with pytest.raises(RuleError, match=message):
         Layout.even(slots=slots, gpus=gpus, nodes=nodes)
 
@@ -67,14 +67,14 @@ def test_even_counts_that_do_not_fit_are_refused(slots: int, gpus: int, nodes: i
         ([0, 0], [1, 1], [1.0, 1e4], "gpu_speeds: must be from 0.001 to 1000 each"),
     ],
 )
-def test_any_counts_that_do_not_fit_are_refused(
+def test_invalid_uneven_counts_are_refused(
     node_of_gpu: list[int], slots_of_gpu: list[int], speeds: list[float] | None, message: str
 ) -> None:
     with pytest.raises(RuleError, match=message):
         Layout.of(node_of_gpu=node_of_gpu, slots_of_gpu=slots_of_gpu, speeds=speeds)
 
 
-def test_two_mistakes_are_told_at_once() -> None:
+def test_two_violations_are_reported_together() -> None:
     with pytest.raises(RuleError) as caught:
         Layout.even(slots=0, gpus=4, nodes=3)
     assert [path for path, _ in caught.value.violations] == [("nodes",), ("slots",)]

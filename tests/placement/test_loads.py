@@ -9,7 +9,7 @@ from fleet.documents import RuleError
 from placement.loads import ExpertLoads
 
 
-def test_one_window_may_leave_its_dimension_out() -> None:
+def test_a_single_window_may_omit_its_dimension() -> None:
     loads = ExpertLoads.of([[1, 3], [2, 2]])
     assert loads.tokens.shape == (1, 2, 2)
     assert (loads.windows, loads.experts, loads.layers, loads.hidden_layers) == (1, 2, (0, 1), 2)
@@ -21,18 +21,18 @@ def test_windows_add_up() -> None:
     assert loads.total.flags.c_contiguous
 
 
-def test_rows_keep_their_numbers_in_the_model() -> None:
+def test_rows_keep_their_layer_numbers() -> None:
     loads = ExpertLoads.of([[1, 1], [1, 1]], layers=(3, 5), hidden_layers=8)
     assert (loads.layers, loads.hidden_layers) == ((3, 5), 8)
     assert ExpertLoads.of([[1, 1]], layers=(3,)).hidden_layers == 4
 
 
-def test_experts_without_tokens_get_the_given_count() -> None:
+def test_experts_without_tokens_get_the_given_minimum() -> None:
     loads = ExpertLoads.of([[[0, 8]], [[0, 8]]], least_tokens=2)
     assert loads.total.tolist() == [[2, 16]]
 
 
-def test_the_given_array_is_not_kept() -> None:
+def test_the_given_array_is_copied() -> None:
     given = np.ones((1, 2))
     loads = ExpertLoads.of(given)
     given[0, 0] = 7
@@ -54,7 +54,7 @@ def test_the_given_array_is_not_kept() -> None:
         ([[1.0, 1.0, 0.0]], r"loads\[0\]\[2\]: must be above 0, as for all experts; 1 have no load"),
     ],
 )
-def test_loads_that_cannot_be_are_refused(tokens: Any, message: str) -> None:
+def test_invalid_loads_are_refused(tokens: Any, message: str) -> None:
     with pytest.raises(RuleError, match=message):
         ExpertLoads.of(tokens)
 

@@ -44,7 +44,7 @@ def small(draw: st.DrawFn) -> tuple[Floats, Layout]:
 
 
 @given(case=small(), rule=st.sampled_from([Dispatch.EQUAL, Dispatch.HASH]))
-def test_exact_is_the_best_of_all_placements(case: tuple[Floats, Layout], rule: Dispatch) -> None:
+def test_exact_matches_exhaustive_search(case: tuple[Floats, Layout], rule: Dispatch) -> None:
     tokens, layout = case
     found = solved(tokens, layout, method=Method.EXACT, rule=rule, time_limit_s=60.0)
     for layer, loads in enumerate(tokens):
@@ -59,7 +59,7 @@ def test_exact_is_the_best_of_all_placements(case: tuple[Floats, Layout], rule: 
 
 @settings(max_examples=10)
 @given(st.lists(st.integers(1, 1000), min_size=8, max_size=8), st.sampled_from([(8, 4), (12, 6), (16, 8)]))
-def test_exact_and_auto_are_never_worse_than_the_search(tokens: list[int], size: tuple[int, int]) -> None:
+def test_exact_and_auto_are_never_worse_than_search(tokens: list[int], size: tuple[int, int]) -> None:
     layout = Layout.even(slots=size[0], gpus=size[1], nodes=1)
     search, exact, auto = (solved([tokens], layout, method=method) for method in Method)
     assert exact.imbalance.mean <= search.imbalance.mean
@@ -68,14 +68,14 @@ def test_exact_and_auto_are_never_worse_than_the_search(tokens: list[int], size:
     assert search.bound.mean <= exact.bound.mean
 
 
-def test_a_search_reports_its_method_and_its_gap() -> None:
+def test_a_search_reports_its_method_and_gap() -> None:
     found = solved(EIGHT, EIGHT_LAYOUT, method=Method.SEARCH)
     assert found.method is Method.SEARCH
     assert found.gap == pytest.approx(1 - found.bound.mean / found.imbalance.mean)
     assert (found.provenance.method, found.provenance.time_limit_s) == (Method.SEARCH, None)
 
 
-def test_auto_runs_the_program_where_the_search_leaves_a_gap() -> None:
+def test_auto_runs_the_exact_method_where_the_search_leaves_a_gap() -> None:
     search = solved(EIGHT, EIGHT_LAYOUT, method=Method.SEARCH)
     found = solved(EIGHT, EIGHT_LAYOUT, method=Method.AUTO, time_limit_s=30.0)
     assert search.gap is not None
@@ -111,7 +111,7 @@ def test_at_the_time_limit_the_search_result_remains() -> None:
     assert found.gap > 0
 
 
-def test_exact_refuses_other_goals_and_auto_searches_for_them() -> None:
+def test_exact_refuses_other_goals_and_auto_uses_the_search() -> None:
     trace = TokenTrace.of([[[0, 1]], [[2, 3]], [[4, 5]]], experts_per_layer=8)
     current = np.array([[0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3]])
     goals: list[dict[str, Any]] = [
@@ -129,7 +129,7 @@ def test_exact_refuses_other_goals_and_auto_searches_for_them() -> None:
         assert found.physical_to_logical_map == search.physical_to_logical_map
 
 
-def test_a_model_too_large_for_a_program_is_refused_by_exact_and_searched_by_auto() -> None:
+def test_exact_refuses_a_model_that_is_too_large_and_auto_uses_the_search() -> None:
     loads = np.random.default_rng(1).uniform(1, 9, (1, 256))
     layout = Layout.even(slots=288, gpus=144, nodes=18)
     with pytest.raises(RuleError, match="method: experts times copies times GPUs must be at most"):
@@ -138,12 +138,12 @@ def test_a_model_too_large_for_a_program_is_refused_by_exact_and_searched_by_aut
 
 
 @pytest.mark.parametrize("time_limit_s", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_time_limit_is_a_positive_number(time_limit_s: float) -> None:
+def test_a_time_limit_that_is_not_positive_is_refused(time_limit_s: float) -> None:
     with pytest.raises(RuleError, match="time_limit_s: must be above 0"):
         solved(EIGHT, EIGHT_LAYOUT, method=Method.AUTO, time_limit_s=time_limit_s)
 
 
-def test_a_document_without_method_is_a_search() -> None:
+def test_a_document_without_a_method_is_read_as_a_search() -> None:
     document = solved(EIGHT, EIGHT_LAYOUT, method=Method.SEARCH).model_dump(mode="json")
     for name in ("method", "gap"):
         del document[name]

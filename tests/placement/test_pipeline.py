@@ -85,7 +85,9 @@ def test_every_problem_gets_a_placement_above_its_bound(asked: dict[str, Any]) -
 
 @settings(max_examples=15)
 @given(questions(), st.integers(0, 20), st.integers(0, 999))
-def test_moving_keeps_to_max_moves_and_never_makes_it_worse(asked: dict[str, Any], moves: int, seed: int) -> None:
+def test_replacing_respects_max_moves_and_never_raises_the_imbalance(
+    asked: dict[str, Any], moves: int, seed: int
+) -> None:
     now = placed(PlacementProblem(**asked)).expert_of_slot
     later = skewed(len(asked["loads"].layers), asked["loads"].experts, seed)
     found = placed(PlacementProblem(**asked | {"loads": later}, current=now, max_moves=moves))
@@ -98,7 +100,7 @@ def test_moving_keeps_to_max_moves_and_never_makes_it_worse(asked: dict[str, Any
         assert found.moved_copies == 0
 
 
-def test_each_layer_gets_the_better_of_two_methods() -> None:
+def test_each_layer_uses_the_better_of_two_methods() -> None:
     loads = ExpertLoads.of([[600, 560, 120, 120, 20, 10, 10, 10], [5, 5, 5, 5, 5, 5, 5, 5]])
     layout = Layout.even(slots=16, gpus=8, nodes=1)
     found = placed(PlacementProblem(loads=loads, layout=layout))
@@ -107,7 +109,7 @@ def test_each_layer_gets_the_better_of_two_methods() -> None:
     assert all(found.imbalance.per_layer <= alone.per_layer + ROUNDING)
 
 
-def test_traffic_is_less_and_the_ceiling_is_kept() -> None:
+def test_traffic_is_reduced_within_the_imbalance_ceiling() -> None:
     loads, layout = skewed(2, 16, 3), Layout.even(slots=24, gpus=4, nodes=2)
     trace = trace_of(loads, 300, 4, 5)
     even, less = (
@@ -122,7 +124,7 @@ def test_traffic_is_less_and_the_ceiling_is_kept() -> None:
     assert (less.remote_nodes.source, less.remote_nodes.trace_tokens) == ("trace", 300)
 
 
-def test_what_an_engine_draws_can_be_planned_for() -> None:
+def test_a_plan_for_sglang_is_balanced_under_its_random_choices() -> None:
     loads, layout = skewed(3, 32, 1), Layout.even(slots=48, gpus=8, nodes=2)
     plain = placed(PlacementProblem(loads=loads, layout=layout, rule=Dispatch.NEAREST))
     drawn = placed(PlacementProblem(loads=loads, layout=layout, rule=Dispatch.NEAREST, engine="sglang"))
@@ -132,7 +134,7 @@ def test_what_an_engine_draws_can_be_planned_for() -> None:
     assert drawn.imbalance.mean <= plain.predictions.engine_imbalance.mean
 
 
-def test_poor_bounds_come_with_redundancy_advice() -> None:
+def test_poor_bounds_are_reported_with_redundancy_advice() -> None:
     loads, layout = skewed(2, 16, 3), Layout.even(slots=16, gpus=16, nodes=2)
     found = placed(PlacementProblem(loads=loads, layout=layout))
     more = found.predictions.redundancy
@@ -145,7 +147,7 @@ def test_poor_bounds_come_with_redundancy_advice() -> None:
     assert placed(PlacementProblem(loads=loads, layout=wide)).bound.mean == pytest.approx(more.bound_mean)
 
 
-def test_the_time_told_is_of_solving_alone() -> None:
+def test_solve_time_covers_only_the_solve() -> None:
     loads, layout = skewed(1, 8, 1), Layout.even(slots=8, gpus=2, nodes=1)
     assert placed(PlacementProblem(loads=loads, layout=layout)).solve_s == 1.0
 
@@ -154,17 +156,17 @@ def at(act_above: float, settle_at: float | None = None, **others: Any) -> Terms
     return Terms(levels=Levels(act_above, settle_at or act_above), **others)
 
 
-class TestJudging:
+class TestAssessment:
     LAYOUT = Layout.even(slots=24, gpus=4, nodes=2)
 
-    def test_its_own_loads_give_the_planned_figures(self) -> None:
+    def test_the_planned_loads_give_the_planned_imbalance(self) -> None:
         found = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT))
         verdict = assess(found, found.expert_loads)
         assert verdict.holds
         assert verdict.imbalance == found.imbalance
         assert (verdict.moved_copies, verdict.promised) == (0, found.imbalance.mean)
 
-    def test_other_loads_make_it_stale_and_moves_restore_it(self) -> None:
+    def test_changed_loads_make_the_placement_stale_and_moves_restore_it(self) -> None:
         found = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT))
         verdict = assess(found, skewed(3, 16, 2), terms=at(1.1))
         assert not verdict.holds
@@ -188,7 +190,7 @@ class TestJudging:
         with pytest.raises(RuleError, match="must have the placement's 3 layers"):
             assess(found, skewed(2, 16, 1))
 
-    def test_between_the_levels_it_stays_unless_moves_are_under_way(self) -> None:
+    def test_between_the_levels_moves_only_continue_and_do_not_start(self) -> None:
         found, loads = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT)), skewed(3, 16, 2)
         now = assess(found, loads).imbalance.mean
         waits = assess(found, loads, terms=at(now + 0.01, now - 0.05))
@@ -198,7 +200,7 @@ class TestJudging:
         assert f"not above {now + 0.01:.6g}" in waits.reason
         assert goes_on.after_moves <= now - 0.05 + ROUNDING
 
-    def test_a_level_that_nothing_lowers_is_settled(self) -> None:
+    def test_a_level_that_no_move_lowers_is_settled(self) -> None:
         hot = ExpertLoads.of([[40.0, *[1.0] * 15]])
         found = placed(PlacementProblem(loads=hot, layout=Layout.even(slots=16, gpus=4, nodes=1)))
         assert found.imbalance.mean > 2
@@ -206,7 +208,7 @@ class TestJudging:
         assert (verdict.act, verdict.holds, verdict.settled_at) == (False, False, found.imbalance.mean)
         assert "as it settled at" in verdict.reason
 
-    def test_moves_must_pay(self) -> None:
+    def test_moves_are_started_only_if_they_pay(self) -> None:
         found, loads = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT)), skewed(3, 16, 2)
         pace = Pace(expert_bytes=10**9, move_gb_per_s=2.0)
         window = Window(window_s=1000, moe_share=0.5, slowdown=0.5)
@@ -222,7 +224,7 @@ class TestJudging:
         assert "1.5 times must be gained" in kept.reason
 
 
-def test_links_that_cost_more_are_used_less() -> None:
+def test_more_expensive_links_carry_less_traffic() -> None:
     """Two pairs of near nodes, far from each other."""
     loads, near = skewed(3, 32, 4), 8.0
     costs = np.array([[0, 1, near, near], [1, 0, near, near], [near, near, 0, 1], [near, near, 1, 0]])
@@ -242,7 +244,7 @@ def test_links_that_cost_more_are_used_less() -> None:
     assert Placement.model_validate_json(weighted.model_dump_json()).costs == pytest.approx(costs)
 
 
-def test_under_the_nearest_rule_a_plan_for_even_shares_is_tried_too() -> None:
+def test_under_the_nearest_rule_the_result_is_no_worse_than_the_balanced_plan() -> None:
     loads, layout = skewed(3, 32, 7), Layout.even(slots=48, gpus=24, nodes=3)
     found = placed(PlacementProblem(loads=loads, layout=layout, rule=Dispatch.NEAREST))
     alone = imbalance(balanced_nearest(loads.total, layout=layout), loads.total, layout=layout, rule=Dispatch.NEAREST)
@@ -250,7 +252,7 @@ def test_under_the_nearest_rule_a_plan_for_even_shares_is_tried_too() -> None:
     assert found.imbalance.mean < alone.mean
 
 
-def test_generated_tokens_for_evaluation_differ_from_those_for_planning() -> None:
+def test_evaluation_tokens_differ_from_planning_tokens() -> None:
     loads = skewed(2, 32, 7)
     found = placed(
         PlacementProblem(loads=loads, layout=Layout.even(slots=40, gpus=8, nodes=2), groups=4, max_imbalance=1.1)
@@ -266,7 +268,7 @@ class TestSchedule:
         start = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT)).expert_of_slot
         return placed(PlacementProblem(loads=skewed(3, 16, 2), layout=self.LAYOUT, current=start, **others))
 
-    def test_the_batches_in_order_lead_from_one_placement_to_the_other(self) -> None:
+    def test_the_batches_in_order_reach_the_target_placement(self) -> None:
         start = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT)).expert_of_slot
         found = self.asked(move_gb_per_s=2.0, expert_bytes=10**9)
         assert found.moves is not None
@@ -288,7 +290,7 @@ class TestSchedule:
         assert found.moves.copies == found.moved_copies == sum(batch.copies for batch in found.moves.batches)
         assert found.moves.bytes == found.moves.copies * 10**9
 
-    def test_slower_links_take_longer_and_nodes_bound_their_gpus(self) -> None:
+    def test_slower_links_take_longer_and_nodes_limit_their_gpus(self) -> None:
         plain, slow, narrow = (
             self.asked(expert_bytes=10**9, **rates).moves
             for rates in (

@@ -9,7 +9,7 @@ from fleet.documents import RuleError
 from placement.token_trace import TokenTrace
 
 
-def test_counts_tokens_per_expert() -> None:
+def test_loads_count_tokens_per_expert() -> None:
     trace = TokenTrace.of([[[0, 2], [1, 2]], [[2, 0], [0, 1]]], experts_per_layer=3)
     assert (trace.tokens, trace.layers, trace.active) == (2, 2, 2)
     assert trace.loads().tolist() == [[2, 0, 2], [1, 2, 1]]
@@ -30,12 +30,12 @@ def test_counts_tokens_per_expert() -> None:
         ([[["a", "b"]]], "numbers"),
     ],
 )
-def test_refuses_what_is_no_trace(experts: Any, message: str) -> None:
+def test_an_invalid_trace_is_refused(experts: Any, message: str) -> None:
     with pytest.raises(RuleError, match=message):
         TokenTrace.of(experts, experts_per_layer=3)
 
 
-def test_refuses_a_part_that_is_not_there() -> None:
+def test_a_part_out_of_range_is_refused() -> None:
     trace = TokenTrace.of([[[0]]], experts_per_layer=3)
     with pytest.raises(RuleError, match="tokens"):
         trace.part(0, 2)

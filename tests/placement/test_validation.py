@@ -10,18 +10,18 @@ from placement.validation import check_capacity, check_slots, contiguous, copies
 LAYOUT = Layout.even(slots=6, gpus=3, nodes=1)
 
 
-def test_contiguous_repeats_for_redundant_slots() -> None:
+def test_a_contiguous_placement_repeats_experts_in_redundant_slots() -> None:
     rows = contiguous(layers=2, experts=4, layout=LAYOUT)
     assert rows.tolist() == [[0, 1, 2, 3, 0, 1]] * 2
     check_slots(rows, experts=4, layout=LAYOUT)
 
 
-def test_copies_are_counted_layer_by_layer() -> None:
+def test_copies_are_counted_per_layer() -> None:
     rows = np.array([[0, 1, 2, 3, 0, 0], [3, 2, 1, 0, 3, 2]])
     assert copies(rows, experts=5).tolist() == [[3, 1, 1, 1, 0], [1, 1, 2, 2, 0]]
 
 
-def test_slots_for_each_expert_once_suffice() -> None:
+def test_one_slot_per_expert_suffices() -> None:
     check_capacity(experts=6, layout=LAYOUT)
 
 

@@ -67,7 +67,7 @@ def _even(draw: st.DrawFn) -> tuple[Layout, Floats]:
 
 
 @given(even=_even())
-def test_never_worse_than_eplb_where_that_is_legal(even: tuple[Layout, Floats]) -> None:
+def test_the_imbalance_never_exceeds_that_of_a_legal_eplb_placement(even: tuple[Layout, Floats]) -> None:
     """EPLB's two policies are never better, except where they place an expert twice on one GPU."""
     layout, tokens = even
     ours = imbalance(balanced(tokens, layout=layout), tokens, layout=layout).mean
@@ -87,7 +87,7 @@ def _is_legal(placed: Ints, *, experts: int, layout: Layout) -> bool:
 
 @pytest.mark.parametrize("name", ["decode_in2000out100", "decode_in500out1500", "prefill_in512", "prefill_in4096"])
 @pytest.mark.parametrize(("slots", "gpus", "nodes"), [(288, 32, 4), (256, 16, 2), (320, 64, 8), (288, 72, 9)])
-def test_deepseek_is_within_a_thousandth_of_the_bound(name: str, slots: int, gpus: int, nodes: int) -> None:
+def test_deepseek_v3_is_within_a_thousandth_of_the_bound(name: str, slots: int, gpus: int, nodes: int) -> None:
     layout = Layout.even(slots=slots, gpus=gpus, nodes=nodes)
     for case in (stand_in(name), named(name)):  # the latter recorded where that is at hand
         ours = imbalance(balanced(case.tokens, layout=layout), case.tokens, layout=layout)
@@ -110,7 +110,7 @@ OTHER_MODELS = [
 
 @pytest.mark.parametrize(("model", "slots", "gpus"), OTHER_MODELS)
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_other_models_never_get_worse_than_eplb(model: str, slots: int, gpus: int, seed: int) -> None:
+def test_other_models_are_never_worse_than_eplb(model: str, slots: int, gpus: int, seed: int) -> None:
     tokens, layout = synthetic(model, seed=seed).tokens, Layout.even(slots=slots, gpus=gpus, nodes=1)
     ours = imbalance(balanced(tokens, layout=layout), tokens, layout=layout).mean
     theirs = imbalance(eplb_global(tokens, slots=slots, gpus=gpus), tokens, layout=layout).mean
@@ -119,7 +119,7 @@ def test_other_models_never_get_worse_than_eplb(model: str, slots: int, gpus: in
 
 @pytest.mark.parametrize("name", ["decode_in2000out100", "prefill_in512", "prefill_in4096"])
 @pytest.mark.parametrize("speeds", [[0.5, 1.0] * 16, [0.5] * 16 + [1.0] * 16])
-def test_half_the_gpus_at_half_speed(name: str, speeds: list[float]) -> None:
+def test_slow_gpus_receive_the_cold_copies(name: str, speeds: list[float]) -> None:
     """The slow ones get the cold copies, though all have as many."""
     layout = Layout.even(slots=288, gpus=32, nodes=4, speeds=speeds)
     for case in (stand_in(name), named(name)):
@@ -128,7 +128,7 @@ def test_half_the_gpus_at_half_speed(name: str, speeds: list[float]) -> None:
         assert imbalance(placed, case.tokens, layout=layout).mean < 1.03
 
 
-def test_less_memory_on_some_gpus() -> None:
+def test_gpus_with_less_memory_hold_fewer_copies() -> None:
     tokens = stand_in("decode_in2000out100").tokens[:10]
     layout = Layout.of(node_of_gpu=[0] * 8 + [1] * 24, slots_of_gpu=[3] * 8 + [11] * 24)
     placed = balanced(tokens, layout=layout)
@@ -136,13 +136,13 @@ def test_less_memory_on_some_gpus() -> None:
     assert imbalance(placed, tokens, layout=layout).mean < 1.02
 
 
-def test_every_gpu_holds_every_expert_where_there_is_room() -> None:
+def test_with_enough_slots_every_gpu_holds_every_expert() -> None:
     layout = Layout.even(slots=24, gpus=4, nodes=2)
     placed = balanced(np.array([[5.0, 1, 9, 2, 2, 7]]), layout=layout)
     assert copies(placed, experts=6).tolist() == [[4] * 6]
 
 
-def test_each_layer_is_placed_on_its_own() -> None:
+def test_each_layer_is_placed_independently() -> None:
     tokens, layout = synthetic("olmoe-1b-7b").tokens, Layout.even(slots=72, gpus=8, nodes=1)
     whole = balanced(tokens, layout=layout)
     alone = [balanced(tokens[row : row + 1], layout=layout)[0] for row in range(len(tokens))]
@@ -150,13 +150,13 @@ def test_each_layer_is_placed_on_its_own() -> None:
 
 
 @given(power=st.integers(-30, 30))
-def test_only_ratios_count(power: int) -> None:
+def test_the_placement_depends_only_on_ratios_of_loads(power: int) -> None:
     tokens, layout = synthetic("mixtral-8x7b").tokens[:4], Layout.even(slots=16, gpus=4, nodes=1)
     scaled = balanced(tokens * 2.0**power, layout=layout, effort=2**12)
     np.testing.assert_array_equal(scaled, balanced(tokens, layout=layout, effort=2**12))
 
 
-def test_more_effort_is_never_worse() -> None:
+def test_more_effort_never_raises_the_imbalance() -> None:
     tokens, layout = synthetic("mixtral-8x7b").tokens, Layout.even(slots=16, gpus=8, nodes=1)
     reached = [
         imbalance(balanced(tokens, layout=layout, effort=effort), tokens, layout=layout).per_layer
@@ -167,7 +167,7 @@ def test_more_effort_is_never_worse() -> None:
 
 
 @pytest.mark.parametrize(("experts", "slots", "gpus"), [(4096, 8192, 2), (2048, 4096, 64), (600, 4096, 1024)])
-def test_the_largest_layers_end_too(experts: int, slots: int, gpus: int) -> None:
+def test_the_largest_layers_terminate(experts: int, slots: int, gpus: int) -> None:
     """Loads of 1 to 3 leave little to choose from: nothing may be searched without end."""
     tokens = np.random.default_rng(5).integers(1, 4, size=(1, experts)).astype(np.float64)
     layout = Layout.even(slots=slots, gpus=gpus, nodes=1)

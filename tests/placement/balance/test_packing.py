@@ -40,7 +40,7 @@ def counted() -> Counted:
     slots_of_gpu=st.lists(st.integers(1, 3), min_size=1, max_size=4),
     loads=st.lists(st.integers(1, 100), min_size=1, max_size=5),
 )
-def test_the_hottest_copy_is_the_coldest_possible(counted: Counted, slots_of_gpu: list[int], loads: list[int]) -> None:
+def test_the_load_of_the_hottest_copy_is_minimal(counted: Counted, slots_of_gpu: list[int], loads: list[int]) -> None:
     tokens = np.array(loads, dtype=np.float64)
     assume(max(slots_of_gpu) <= len(loads) <= sum(slots_of_gpu))
     layout = Layout.of(node_of_gpu=[0] * len(slots_of_gpu), slots_of_gpu=slots_of_gpu)
@@ -51,7 +51,7 @@ def test_the_hottest_copy_is_the_coldest_possible(counted: Counted, slots_of_gpu
     assert float((tokens / counts).max()) == pytest.approx(coldest_hottest_copy(tokens, layout=layout))
 
 
-def test_some_copies_can_be_reserved_for_the_coldest(counted: Counted) -> None:
+def test_copies_can_be_reserved_for_the_coldest_experts(counted: Counted) -> None:
     tokens = np.array([9.0, 4.0, 8.0, 1.0])
     order = hottest_first(tokens[np.newaxis])[0]
     counts, copies = counted(tokens, order, np.array([0, 4]), 8, 2)
@@ -61,12 +61,12 @@ def test_some_copies_can_be_reserved_for_the_coldest(counted: Counted) -> None:
     assert counts.tolist() == [3, 1, 2, 2]
 
 
-def test_unequal_memories_limit_how_often_experts_come() -> None:
+def test_unequal_memory_limits_the_copies_per_expert() -> None:
     """Slots that only one GPU has can hold no second copy of anything."""
     assert capacity_of(np.array([2, 2, 2])).tolist() == [0, 3]  # any one expert at most once per GPU
     assert capacity_of(np.array([1, 1, 6])).tolist() == [0, 3, 4, 5, 6, 7, 8]
 
 
-def test_equal_loads_go_by_number() -> None:
+def test_equal_loads_are_ordered_by_expert_number() -> None:
     tokens = np.array([[2.0, 7.0, 2.0, 7.0, 3.0]])
     assert hottest_first(tokens).tolist() == [[1, 3, 4, 0, 2]]

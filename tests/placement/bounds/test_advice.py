@@ -12,7 +12,7 @@ EIGHT = Layout.even(slots=8, gpus=4, nodes=1)
 HOT = np.array([[8.0, 1, 1, 1, 1, 1, 1, 2], [2.0, 2, 2, 2, 2, 2, 2, 2]])
 
 
-def test_steps_add_a_slot_to_every_gpu_until_the_mean_bound_meets_the_target() -> None:
+def test_slots_are_added_to_every_gpu_until_the_mean_bound_meets_the_target() -> None:
     step = redundancy_advice(HOT, layout=EIGHT, expert_bytes=EXPERT_BYTES)
     more = (step.slots - 8) // 4
     assert more > 0
@@ -22,7 +22,7 @@ def test_steps_add_a_slot_to_every_gpu_until_the_mean_bound_meets_the_target() -
     assert step.extra_bytes_per_gpu == more * 2 * EXPERT_BYTES
 
 
-def test_even_loads_need_nothing() -> None:
+def test_even_loads_need_no_more_slots() -> None:
     step = redundancy_advice(HOT[1:], layout=EIGHT, expert_bytes=EXPERT_BYTES)
     assert step.slots == 8
     assert step.extra_bytes_per_gpu == 0
@@ -36,7 +36,7 @@ def test_no_gpu_holds_an_expert_twice() -> None:
     assert step.bound_mean > 1.01
 
 
-def test_steps_can_be_limited() -> None:
+def test_the_number_of_steps_can_be_limited() -> None:
     assert redundancy_advice(HOT, layout=EIGHT, expert_bytes=1, target=1.0, most_steps=1).slots == 12
 
 

@@ -36,38 +36,38 @@ def small_cases(draw: st.DrawFn) -> tuple[Layout, np.ndarray]:
 
 
 @given(small_cases(), st.sampled_from(Dispatch))
-def test_no_legal_placement_is_below_it(case: tuple[Layout, np.ndarray], rule: Dispatch) -> None:
+def test_no_legal_placement_is_below_the_bound(case: tuple[Layout, np.ndarray], rule: Dispatch) -> None:
     layout, tokens = case
     bound = lower_bound(tokens[np.newaxis], layout=layout, rule=rule)[0]
     assert 1.0 <= bound <= optimum(tokens, layout=layout, rule=rule) + ROUNDING
 
 
 @given(st.lists(st.integers(1, 99), min_size=4, max_size=6), st.integers(0, 2))
-def test_pairing_holds_with_gpus_of_one_slot_too(tokens: list[int], singles: int) -> None:
+def test_the_two_slot_bound_is_valid_with_gpus_of_one_slot(tokens: list[int], singles: int) -> None:
     layout = Layout.of(node_of_gpu=[0] * 4, slots_of_gpu=[1] * singles + [2] * (4 - singles))
     loads = np.array(tokens, dtype=np.float64)
     assert lower_bound(loads[np.newaxis], layout=layout)[0] <= optimum(loads, layout=layout) + ROUNDING
 
 
-def test_an_expert_that_cannot_be_split_sets_it() -> None:
+def test_an_expert_that_cannot_be_split_determines_the_bound() -> None:
     """Two GPUs of two slots, four experts, so no second copy: the hot one lies with the lightest other one."""
     layout = Layout.even(slots=4, gpus=2, nodes=1)
     assert lower_bound(np.array([[7.0, 3, 2, 1]]), layout=layout) == pytest.approx([8 / 6.5], abs=1e-3)
 
 
-def test_a_slow_gpu_must_hold_copies_too() -> None:
+def test_a_slow_gpu_must_hold_a_copy_and_raises_the_bound() -> None:
     """One slot each: some expert goes to the GPU that has a 21st of the speed, with a third of the load."""
     layout = Layout.of(node_of_gpu=[0, 0, 0], slots_of_gpu=[1, 1, 1], speeds=[1, 1, 0.1])
     assert lower_bound(np.ones((1, 3)), layout=layout) == pytest.approx([7.0])
     assert optimum(np.ones(3), layout=layout) == pytest.approx(7.0)
 
 
-def test_even_loads_allow_an_even_placement() -> None:
+def test_even_loads_have_a_bound_of_1() -> None:
     layout = Layout.even(slots=288, gpus=32, nodes=4)
     assert (lower_bound(np.ones((3, 256)) * 7, layout=layout) == 1.0).all()
 
 
-def test_the_two_slot_bound_is_above_that_of_the_hottest_copy() -> None:
+def test_the_two_slot_bound_is_above_the_hottest_copy_bound() -> None:
     tokens = synthetic("deepseek-v3").tokens[:6]
     layout = Layout.even(slots=288, gpus=144, nodes=18)
     quick = quick_bound(tokens, layout=layout)
@@ -76,18 +76,18 @@ def test_the_two_slot_bound_is_above_that_of_the_hottest_copy() -> None:
     assert paired.mean() > quick.mean() + 0.01
 
 
-def test_the_eight_expert_example_is_not_proven_below_its_optimum() -> None:
+def test_the_bound_of_the_eight_expert_example_is_close_to_its_optimum() -> None:
     assert 1.05 < lower_bound(TOY, layout=Layout.even(slots=16, gpus=8, nodes=1))[0] <= 1.0851
 
 
-def test_more_slots_never_raise_it() -> None:
+def test_more_slots_never_raise_the_bound() -> None:
     tokens = synthetic("deepseek-v3").tokens[:4]
     layouts = [Layout.even(slots=slots, gpus=64, nodes=8) for slots in (256, 320, 384)]
     bounds = np.array([lower_bound(tokens, layout=layout) for layout in layouts])
     assert (np.diff(bounds, axis=0) <= ROUNDING).all()
 
 
-def test_it_does_not_depend_on_the_unit_of_the_loads() -> None:
+def test_the_bound_does_not_depend_on_the_unit_of_the_loads() -> None:
     tokens = synthetic("deepseek-v3").tokens[:2]
     layout = Layout.even(slots=256, gpus=64, nodes=8)
     np.testing.assert_allclose(lower_bound(tokens, layout=layout), lower_bound(tokens * 1e-6, layout=layout), rtol=1e-5)
@@ -103,7 +103,7 @@ def test_it_does_not_depend_on_the_unit_of_the_loads() -> None:
         ([2, 2], None, Dispatch.NEAREST, False),
     ],
 )
-def test_pairing_is_for_two_slots_alike_and_an_even_split(
+def test_the_two_slot_bound_requires_two_equal_slots_and_equal_dispatch(
     slots_of_gpu: list[int], speeds: list[float] | None, rule: Dispatch, *, pairing: bool
 ) -> None:
     layout = Layout.of(node_of_gpu=[0, 0], slots_of_gpu=slots_of_gpu, speeds=speeds)
@@ -115,7 +115,7 @@ def test_too_few_slots_are_refused() -> None:
         lower_bound(np.ones((1, 8)), layout=Layout.even(slots=4, gpus=4, nodes=1))
 
 
-def test_pairing_comes_close_to_the_linear_program_and_never_above_it() -> None:
+def test_the_two_slot_bound_approaches_the_linear_program_from_below() -> None:
     """The same relaxation, written out and solved by HiGHS."""
     tokens = synthetic("deepseek-v3").tokens[0, :40]
     layout = Layout.even(slots=48, gpus=24, nodes=3)

@@ -29,7 +29,7 @@ def _scattering(windows: int, *, seed: int = 0) -> Floats:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 4))
-def test_is_loads_like_those_given(seed: int, windows: int, ahead: int) -> None:
+def test_a_forecast_is_positive_and_keeps_shape_and_total(seed: int, windows: int, ahead: int) -> None:
     rng = np.random.default_rng(seed)
     tokens = rng.integers(0, 1000, size=(windows, LAYERS, EXPERTS)).astype(np.float64) + (rng.random(EXPERTS) > 0.5)
     tokens[:, :, 0] += 1
@@ -42,7 +42,7 @@ def test_is_loads_like_those_given(seed: int, windows: int, ahead: int) -> None:
 
 
 @pytest.mark.parametrize("windows", [1, 2])
-def test_too_few_windows_to_choose_by_give_the_last_one(windows: int) -> None:
+def test_too_few_windows_give_the_last_window(windows: int) -> None:
     tokens = _trending(windows)
     found = forecast(tokens, ahead=2)
     assert found.smoothing == NAIVE
@@ -56,7 +56,7 @@ def test_a_trend_is_forecast() -> None:
     assert _off(found.tokens[0], tokens[-1]) < _off(tokens[-2], tokens[-1]) / 4
 
 
-def test_scattering_loads_are_averaged() -> None:
+def test_noisy_loads_are_averaged() -> None:
     tokens = _scattering(10)
     found = forecast(tokens[:-1])
     assert found.smoothing.alpha < 1
@@ -69,14 +69,14 @@ def test_a_random_walk_keeps_the_naive_forecast() -> None:
     assert forecast(walk).smoothing == NAIVE
 
 
-def test_samples_scatter_as_wide_as_the_loads_and_wider_further_ahead() -> None:
+def test_the_spread_of_samples_matches_the_loads_and_grows_with_the_horizon() -> None:
     found = forecast(_scattering(8), ahead=4)
     drawn = np.log(found.drawn(np.random.default_rng(0), draws=400)).std(axis=0).mean(axis=-1)
     assert drawn[0] == pytest.approx(found.spread, rel=0.15)
     assert drawn[3] == pytest.approx(2 * found.spread, rel=0.15)
 
 
-def test_the_spread_is_that_of_the_next_window() -> None:
+def test_the_spread_matches_the_error_of_the_next_window() -> None:
     inside = []
     for seed in range(20):
         tokens = _scattering(9, seed=seed)
@@ -86,14 +86,14 @@ def test_the_spread_is_that_of_the_next_window() -> None:
     assert 0.9 < float(np.mean(inside)) < 1
 
 
-def test_what_it_knows_of_each_window_is_only_those_before() -> None:
+def test_a_forecast_uses_only_earlier_windows() -> None:
     shares, by = shares_of(_trending(6, noise=0.1)), Smoothing(0.7, 0.5, 0.8)
     each = ahead_of_each(shares, by=by)
     for last in range(1, 7):
         assert ahead_of_last(shares[:last], by=by, windows=1)[0] == pytest.approx(each[last - 1])
 
 
-def test_names_the_violation() -> None:
+def test_an_invalid_argument_is_named() -> None:
     with pytest.raises(RuleError, match="ahead"):
         forecast(_trending(3), ahead=0)
     with pytest.raises(RuleError, match="windows"):

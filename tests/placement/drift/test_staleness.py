@@ -34,7 +34,7 @@ def test_a_placement_of_drifting_loads_becomes_stale() -> None:
     assert 0 < found.act_in <= 6
 
 
-def test_forecasts_the_next_window() -> None:
+def test_the_imbalance_of_the_next_windows_is_forecast() -> None:
     windows = _windows(8, pace=0.1, noise=0.005)
     loaded = balanced(windows[4], layout=LAYOUT)
     found = staleness(loaded, windows[:6], layout=LAYOUT, act_above=1.3, ahead=2)
@@ -43,7 +43,7 @@ def test_forecasts_the_next_window() -> None:
         assert expected > found.now + 0.05
 
 
-def test_acts_at_once_above_the_level() -> None:
+def test_above_the_level_action_is_due_at_once() -> None:
     windows = _windows(3, pace=0.5)
     loaded = balanced(windows[0], layout=LAYOUT)
     found = staleness(loaded, windows, layout=LAYOUT, act_above=1.05)
@@ -51,7 +51,7 @@ def test_acts_at_once_above_the_level() -> None:
 
 
 @pytest.mark.parametrize("rule", [Dispatch.EQUAL, Dispatch.NEAREST])
-def test_steady_loads_need_no_action(rule: Dispatch) -> None:
+def test_constant_loads_need_no_action(rule: Dispatch) -> None:
     windows = np.repeat(_windows(1, pace=0.0), 4, axis=0)
     loaded = balanced(windows[0], layout=LAYOUT)
     level = imbalance(loaded, windows[0], layout=LAYOUT, rule=rule).mean + 0.001
@@ -60,14 +60,14 @@ def test_steady_loads_need_no_action(rule: Dispatch) -> None:
     assert found.expected == pytest.approx((found.now,) * 4)
 
 
-def test_scatter_makes_a_placement_less_even_than_the_forecast_alone() -> None:
+def test_noise_raises_the_expected_imbalance() -> None:
     windows = _windows(6, pace=0.0, noise=0.2)
     loaded = balanced(windows[-1], layout=LAYOUT)
     found = staleness(loaded, windows, layout=LAYOUT, act_above=1.1, ahead=1)
     assert found.expected[0] > imbalance(loaded, forecast(windows).tokens[0], layout=LAYOUT).mean
 
 
-def test_draws_are_the_same_each_time() -> None:
+def test_the_same_seed_gives_the_same_draws() -> None:
     windows = _windows(4, pace=0.05)
     loaded = balanced(windows[0], layout=LAYOUT)
     first, second, other = (
@@ -76,7 +76,7 @@ def test_draws_are_the_same_each_time() -> None:
     assert first == second != other
 
 
-def test_names_the_violation() -> None:
+def test_an_invalid_level_is_named() -> None:
     windows = _windows(2, pace=0.0)
     with pytest.raises(RuleError, match="act_above"):
         staleness(balanced(windows[0], layout=LAYOUT), windows, layout=LAYOUT, act_above=0.5)

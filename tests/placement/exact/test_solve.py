@@ -83,7 +83,7 @@ def cases(draw: st.DrawFn) -> tuple[Floats, Layout]:
 
 
 @given(case=cases(), solver=st.sampled_from(list(Solver)))
-def test_the_result_is_the_best_of_all_placements(case: tuple[Floats, Layout], solver: Solver) -> None:
+def test_the_result_matches_exhaustive_search(case: tuple[Floats, Layout], solver: Solver) -> None:
     tokens, layout = case
     found = solved(tokens, layout=layout, limits=LIMITS, solver=solver, start=any_placement(tokens, layout))
     tried = (
@@ -98,7 +98,7 @@ def test_the_result_is_the_best_of_all_placements(case: tuple[Floats, Layout], s
 
 @given(case=cases())
 @settings(max_examples=15)
-def test_both_formulations_agree(case: tuple[Floats, Layout]) -> None:
+def test_both_formulations_reach_the_same_optimum(case: tuple[Floats, Layout]) -> None:
     tokens, layout = case
     layer_case = case_of(tokens, layout)
     by_assignment = least_max_load(AssignmentModel.of(layer_case)).program.run(solver=Solver.HIGHS, limits=LIMITS)
@@ -113,7 +113,7 @@ def test_both_formulations_agree(case: tuple[Floats, Layout]) -> None:
 
 
 @given(case=cases(), ceiling=st.floats(1.0, 2.0))
-def test_no_pattern_of_a_placement_under_the_ceiling_is_missing(case: tuple[Floats, Layout], ceiling: float) -> None:
+def test_the_patterns_include_every_placement_under_the_ceiling(case: tuple[Floats, Layout], ceiling: float) -> None:
     tokens, layout = case
     layer_case = case_of(tokens, layout)
     listed = list_patterns(layer_case, ceiling=ceiling, deadline=Deadline.of(LIMITS))
@@ -137,9 +137,7 @@ def test_no_pattern_of_a_placement_under_the_ceiling_is_missing(case: tuple[Floa
     size=st.sampled_from([(8, 4), (12, 6), (16, 8)]),
 )
 @settings(max_examples=8)
-def test_the_result_and_the_bound_are_never_worse_than_those_of_the_search(
-    tokens: list[int], size: tuple[int, int]
-) -> None:
+def test_result_and_bound_are_at_least_as_good_as_those_of_the_search(tokens: list[int], size: tuple[int, int]) -> None:
     loads, layout = np.array([tokens], dtype=np.float64), Layout.even(slots=size[0], gpus=size[1], nodes=1)
     searched = imbalance(incumbent(loads, layout=layout), loads, layout=layout).mean
     exact = solved(loads, layout=layout, limits=LIMITS)
@@ -148,7 +146,7 @@ def test_the_result_and_the_bound_are_never_worse_than_those_of_the_search(
     assert searched <= 1.01 * exact.imbalance
 
 
-def test_a_gap_that_is_good_enough_ends_the_search() -> None:
+def test_a_gap_within_the_limit_ends_the_search() -> None:
     layout = Layout.even(slots=16, gpus=8, nodes=1)
     start = np.array([[0, 1, 0, 1, 0, 1, 0, 2, 0, 3, 1, 4, 1, 5, 6, 7]])
     near = solved(EIGHT, layout=layout, limits=Limits(time_limit_s=60.0, relative_gap=0.1), start=start)
@@ -163,7 +161,7 @@ def test_the_eight_expert_example_reaches_the_published_optimum() -> None:
     assert best.gap <= 2 * MILLIONTH
 
 
-def test_each_layer_is_placed_for_its_own_loads() -> None:
+def test_each_layer_is_solved_independently() -> None:
     layout = Layout.even(slots=6, gpus=3, nodes=1)
     tokens = np.array([[90.0, 30, 20, 10], [10.0, 20, 30, 90]])
     both = solved(tokens, layout=layout, limits=LIMITS, start=any_placement(tokens, layout))
@@ -185,7 +183,7 @@ def test_at_the_time_limit_the_start_and_a_proven_bound_remain(solver: Solver) -
     assert found.gap > 0
 
 
-def test_cbc_stopped_during_preprocessing_proves_nothing() -> None:
+def test_an_interrupted_cbc_preprocessing_proves_no_bound() -> None:
     layout = Layout.even(slots=40, gpus=8, nodes=1)
     tokens = np.array([[1000 / (1 + place) ** 0.6 for place in range(32)]])
     start = np.array([[gpu * 4 + slot if slot < 4 else (gpu * 4 + 8) % 32 for gpu in range(8) for slot in range(5)]])
@@ -193,14 +191,14 @@ def test_cbc_stopped_during_preprocessing_proves_nothing() -> None:
     assert (found.status, found.bound) == (SolveStatus.FEASIBLE, 1.0)
 
 
-def test_an_even_start_needs_no_program() -> None:
+def test_a_balanced_start_is_optimal_without_a_solve() -> None:
     layout = Layout.even(slots=4, gpus=2, nodes=1)
     tokens = np.array([[3.0, 1.0, 1.0, 3.0]])
     found = solved(tokens, layout=layout, limits=Limits(time_limit_s=1e-3), start=np.array([[0, 1, 2, 3]]))
     assert (found.status, found.imbalance, found.bound) == (SolveStatus.OPTIMAL, 1.0, 1.0)
 
 
-def test_a_start_that_no_engine_may_load_is_refused() -> None:
+def test_an_illegal_start_is_refused() -> None:
     layout = Layout.even(slots=4, gpus=2, nodes=1)
     with pytest.raises(RuleError, match="twice on one GPU"):
         solved(np.array([[3.0, 1.0]]), layout=layout, limits=LIMITS, start=np.array([[0, 0, 1, 1]]))

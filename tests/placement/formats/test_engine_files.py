@@ -48,7 +48,7 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("engine", Engine)
-def test_the_file_is_this_to_the_letter(engine: Engine) -> None:
+def test_the_file_matches_the_golden_file(engine: Engine) -> None:
     assert WRITERS[engine](SMALL) == GOLDEN[engine]
 
 
@@ -84,7 +84,7 @@ def _row(rng: np.random.Generator, *, experts: int, gpus: int, per_gpu: int) -> 
 
 
 @given(cases())
-def test_sglang_loads_its_file_with_a_row_for_every_layer(case: Case) -> None:
+def test_the_sglang_file_has_a_row_for_every_layer(case: Case) -> None:
     placed = case.placed
     rows = sglang_loads(
         WRITERS[Engine.SGLANG](placed),
@@ -97,7 +97,7 @@ def test_sglang_loads_its_file_with_a_row_for_every_layer(case: Case) -> None:
 
 
 @given(cases())
-def test_trtllm_loads_its_file_by_the_layers_own_numbers(case: Case) -> None:
+def test_the_trtllm_file_is_keyed_by_layer_number(case: Case) -> None:
     placed = case.placed
     text = WRITERS[Engine.TRTLLM](placed)
     rows = trtllm_loads(text, layers=list(placed.layers), experts=placed.experts, ep_size=placed.layout.gpus)
@@ -105,7 +105,7 @@ def test_trtllm_loads_its_file_by_the_layers_own_numbers(case: Case) -> None:
 
 
 @given(cases())
-def test_ascend_loads_its_file_layer_after_layer(case: Case) -> None:
+def test_the_ascend_file_lists_moe_layers_in_order(case: Case) -> None:
     placed = case.placed
     text = WRITERS[Engine.ASCEND](placed)
     rows = ascend_loads(text, moe_layers=len(placed.layers), experts=placed.experts, ep_size=placed.layout.gpus)
@@ -113,14 +113,14 @@ def test_ascend_loads_its_file_layer_after_layer(case: Case) -> None:
 
 
 @given(cases())
-def test_the_vllm_plug_in_reads_its_file(case: Case) -> None:
+def test_the_vllm_plug_in_reads_the_file(case: Case) -> None:
     placed = case.placed
     shape = MapShape(len(placed.layers), placed.experts, placed.layout.slots, placed.layout.gpus)
     assert (parse(WRITERS[Engine.VLLM](placed).encode(), shape=shape) == placed.expert_of_slot).all()
 
 
 @given(cases(), st.sampled_from(Engine))
-def test_what_an_engine_was_given_reads_back_as_loaded(case: Case, engine: Engine) -> None:
+def test_a_written_file_reads_back_as_the_loaded_placement(case: Case, engine: Engine) -> None:
     data = WRITERS[engine](case.placed).encode()
     found = read_loaded(data, name="current", loads=case.loads, layout=case.placed.layout)
     assert (found.expert_of_slot == case.placed.expert_of_slot).all()
@@ -128,7 +128,7 @@ def test_what_an_engine_was_given_reads_back_as_loaded(case: Case, engine: Engin
 
 
 @pytest.mark.parametrize("engine", Engine)
-def test_slots_that_are_uneven_are_refused_for_every_engine(engine: Engine) -> None:
+def test_uneven_slots_are_refused_for_every_engine(engine: Engine) -> None:
     uneven = EnginePlacement.of(
         np.array([[0, 1, 2, 0, 1]]), layout=Layout.of(node_of_gpu=[0, 0], slots_of_gpu=[3, 2]), experts=3
     )
@@ -136,7 +136,7 @@ def test_slots_that_are_uneven_are_refused_for_every_engine(engine: Engine) -> N
         WRITERS[engine](uneven)
 
 
-def test_ascend_refuses_an_expert_twice_on_a_device_and_others_do_not() -> None:
+def test_ascend_refuses_duplicates_on_a_device_and_other_engines_accept_them() -> None:
     repeated = EnginePlacement.of(np.array([[0, 0, 1, 2]]), layout=Layout.even(slots=4, gpus=2, nodes=1), experts=3)
     with pytest.raises(RuleError, match=r"physical_to_logical_map\[0\]: must not hold an expert twice on GPU 0"):
         WRITERS[Engine.ASCEND](repeated)
@@ -190,13 +190,13 @@ def test_a_file_of_another_model_is_refused_by_name(text: str, message: str) -> 
         read_loaded(text.encode(), name="current", loads=LOADS, layout=SMALL.layout)
 
 
-def test_assignments_of_layers_beyond_the_loads_are_left_out() -> None:
+def test_assignments_of_layers_without_loads_are_ignored() -> None:
     text = "initial_global_assignments: {1: [0, 1, 2, 0], 2: [2, 1, 1, 0], 3: [0, 0, 0, 0]}\nnum_slots: 4\n"
     found = read_loaded(text.encode(), name="current", loads=LOADS, layout=SMALL.layout)
     assert found.expert_of_slot.tolist() == SMALL.expert_of_slot.tolist()
 
 
-def test_a_recording_contains_the_map_of_the_run() -> None:
+def test_the_loaded_map_is_read_from_a_recording() -> None:
     data = data_file("sglang_per_token_rank0.pt")
     loads = read_loads(data, name="rank0.pt", least_tokens=1)
     found = read_loaded(data, name="rank0.pt", loads=loads, layout=Layout.even(slots=12, gpus=4, nodes=2))

@@ -22,7 +22,7 @@ def named(*names: str) -> list[tuple[str, bytes]]:
 
 
 class TestTorchFiles:
-    def test_every_kind_of_value_comes_out_as_it_went_in(self) -> None:
+    def test_every_kind_of_value_is_read_unchanged(self) -> None:
         values = read_torch(data_file("values.pt"))
         base = np.arange(24).reshape(4, 6)
         arrays: dict[str, npt.NDArray[Any]] = {
@@ -46,13 +46,13 @@ class TestTorchFiles:
             "nested": [{"a": [1, 2]}, ()],
         }
 
-    def test_the_format_before_zip_is_refused_by_name(self) -> None:
+    def test_the_legacy_format_is_refused_by_name(self) -> None:
         with pytest.raises(DocumentError, match=r"^legacy.pt: is a pickle without a zip around it"):
             read_loads(data_file("legacy.pt"), name="legacy.pt")
 
 
 class TestSglang:
-    def test_a_stat_recording_is_one_window_without_its_dense_layers(self) -> None:
+    def test_a_stat_recording_is_one_window_without_dense_layers(self) -> None:
         recorded = read_torch(data_file("sglang_stat.pt"))["logical_count"]
         loads = read_loads(data_file("sglang_stat.pt"), name="stat.pt")
         assert (loads.layers, loads.hidden_layers, loads.windows) == ((1, 2, 3), 4, 1)
@@ -66,7 +66,7 @@ class TestSglang:
             assert (loads.total == recorded.sum(axis=0)[1:]).all()
             assert loads.layers == (1, 2, 3)
 
-    def test_tokens_of_all_ranks_add_up_to_their_loads(self) -> None:
+    def test_tokens_of_all_ranks_add_up_to_the_loads(self) -> None:
         traces = [read_trace(data, name=name) for name, data in named(*RANKS)]
         loads = read_ranks(named(*RANKS))
         assert [(trace.tokens, trace.layers, trace.active) for trace in traces] == [(12, 3, 2), (14, 3, 2)]
@@ -74,7 +74,7 @@ class TestSglang:
         assert (loads.total == sum(trace.loads() for trace in traces)).all()
         assert loads.layers == (1, 2, 3)
 
-    def test_slots_become_experts_through_the_map(self) -> None:
+    def test_physical_slots_are_mapped_to_logical_experts(self) -> None:
         recording = read_torch(data_file(RANKS[0]))
         record = recording["records"][0]
         trace = read_trace(data_file(RANKS[0]), name="rank0.pt")
@@ -83,16 +83,16 @@ class TestSglang:
             experts = recording["last_physical_to_logical_map"][layer][slots]
             assert (trace.experts[: len(slots), layer - 1] == experts).all()
 
-    def test_the_same_file_twice_is_not_two_ranks(self) -> None:
+    def test_the_same_rank_file_twice_is_refused(self) -> None:
         with pytest.raises(DocumentError, match="hold the same tokens twice"):
             read_ranks(named(RANKS[0], RANKS[0]), least_tokens=1)
 
-    def test_a_recording_of_all_ranks_counts_once(self) -> None:
+    def test_identical_recordings_of_all_ranks_count_once(self) -> None:
         once = read_loads(data_file("sglang_stat.pt"), name="stat.pt")
         twice = read_ranks(named("sglang_stat.pt", "sglang_stat.pt"))
         assert (once.tokens == twice.tokens).all()
 
-    def test_different_recordings_of_all_ranks_are_windows_not_ranks(self) -> None:
+    def test_different_recordings_of_all_ranks_are_windows_and_not_ranks(self) -> None:
         early = json.dumps({"logical_count": [[0, 0], [3, 4]]}).encode()
         late = json.dumps({"logical_count": [[0, 0], [5, 6]]}).encode()
         with pytest.raises(
@@ -103,7 +103,7 @@ class TestSglang:
         assert windows.tokens.tolist() == [[[3, 4]], [[5, 6]]]
         assert (windows.layers, windows.hidden_layers) == ((1,), 2)
 
-    def test_counts_have_no_tokens_to_trace(self) -> None:
+    def test_counts_cannot_be_read_as_a_trace(self) -> None:
         with pytest.raises(DocumentError, match=r"logical_count: holds no single tokens; record with --expert-dist"):
             read_trace(data_file("sglang_stat.pt"), name="stat.pt")
 
@@ -123,19 +123,19 @@ class TestSglang:
             ([[[[1]]]], r"logical_count\[0\]\[0\]\[0\]: must be a number: lists may be nested 3 deep"),
         ],
     )
-    def test_wrong_counts_are_refused_with_their_position(self, counts: Any, message: str) -> None:
+    def test_invalid_counts_are_refused_with_their_position(self, counts: Any, message: str) -> None:
         with pytest.raises(DocumentError, match=f"^c.json: {message}"):
             read_loads(json.dumps({"logical_count": counts}).encode(), name="c.json")
 
 
 class TestRanksByName:
-    def test_files_that_engines_name_by_rank_are_one_window(self) -> None:
+    def test_files_named_by_rank_form_one_window(self) -> None:
         files = named(*STATISTICS)
         assert (read_windows(files).tokens == read_ranks(files).tokens).all()
         recorded = [(f"d/expert_distribution_recorder_1763.5_{rank}.pt", data_file(RANKS[rank])) for rank in (0, 1)]
         assert (read_windows(recorded).tokens == read_ranks(recorded).tokens).all()
 
-    def test_another_folder_another_time_or_a_rank_again_is_another_window(self) -> None:
+    def test_another_folder_or_a_repeated_rank_starts_a_new_window(self) -> None:
         one, two = (data_file(name) for name in STATISTICS)
         together, first, second = (
             read_ranks(files).total for files in (named(*STATISTICS), [("a", one)], [("b", two)])
@@ -159,14 +159,14 @@ class TestTensorRtLlm:
         assert (loads.layers, loads.hidden_layers, loads.experts) == ((3, 4, 5), 6, 8)
         assert (loads.total == one[0].total + one[1].total).all()
 
-    def test_raw_recordings_are_traces(self) -> None:
+    def test_raw_recordings_are_read_as_traces(self) -> None:
         trace = read_trace(data_file("rank0_raw.safetensors"), name="rank0_raw.safetensors", experts=8)
         assert (trace.tokens, trace.layers, trace.active, trace.experts_per_layer) == (10, 3, 2, 8)
         loads = read_loads(data_file("rank0_raw.safetensors"), name="raw", experts=8, least_tokens=0.5)
         assert (loads.total == np.maximum(trace.loads(), 0.5)).all()
         assert loads.layers == (3, 4, 5)
 
-    def test_counts_and_raw_tokens_do_not_mix(self) -> None:
+    def test_counts_and_raw_tokens_cannot_be_combined(self) -> None:
         with pytest.raises(DocumentError, match="must all have the same layers and experts"):
             read_ranks(named("rank0.safetensors", "sglang_stat.pt"))
 
@@ -182,7 +182,7 @@ class TestTensorRtLlm:
             ({}, "must hold at least one tensor"),
         ],
     )
-    def test_other_tensors_are_refused(self, tensors: dict[str, Any], message: str) -> None:
+    def test_unknown_tensors_are_refused(self, tensors: dict[str, Any], message: str) -> None:
         with pytest.raises(DocumentError, match=message):
             read_loads(safetensors({name: np.array(value) for name, value in tensors.items()}), name="s.safetensors")
 
@@ -205,18 +205,18 @@ class TestVllm:
         encoded = [base64.b64encode(npy(choice)).decode() for choice in choices]
         return {"id": "r", "choices": [{"index": 0, "routed_experts": text} for text in encoded]}
 
-    def test_an_array_covers_all_layers_and_the_dense_ones_go(self) -> None:
+    def test_an_array_covers_all_layers_and_dense_layers_are_dropped(self) -> None:
         trace = read_trace(npy(self.ROUTED), name="routed.npy")
         assert trace.experts.tolist() == self.ROUTED[:, 1:].tolist()
         loads = read_loads(npy(self.ROUTED), name="routed.npy", least_tokens=0.1)
         assert (loads.layers, loads.hidden_layers, loads.experts) == ((1, 2), 3, 4)
         assert loads.total.tolist() == [[1, 1, 1, 1], [1, 1, 1, 1]]
 
-    def test_tokens_taken_from_the_prefix_cache_were_not_routed(self) -> None:
+    def test_tokens_from_the_prefix_cache_are_not_counted(self) -> None:
         cached = np.concatenate([np.zeros_like(self.ROUTED[:1]), self.ROUTED])
         assert read_trace(npy(cached), name="routed.npy").tokens == 2
 
-    def test_responses_add_up_in_every_form(self) -> None:
+    def test_responses_add_up_in_every_format(self) -> None:
         one, two = self.response(self.ROUTED[:1]), self.response(self.ROUTED[1:], self.ROUTED[:1])
         lines = "\n".join(json.dumps(entry) for entry in (one, two)).encode()
         for data in (lines, json.dumps([one, two]).encode()):
@@ -224,7 +224,7 @@ class TestVllm:
         alone = read_trace(json.dumps(self.response(self.ROUTED)).encode(), name="r.json")
         assert alone.experts.tolist() == self.ROUTED[:, 1:].tolist()
 
-    def test_more_experts_than_any_token_used_must_be_given(self) -> None:
+    def test_more_experts_than_used_must_be_given(self) -> None:
         assert read_trace(npy(self.ROUTED), name="r.npy").experts_per_layer == 4
         assert read_trace(npy(self.ROUTED), name="r.npy", experts=6).experts_per_layer == 6
         with pytest.raises(DocumentError, match=r"loads\[1\]\[4\]: must be above 0"):
@@ -243,20 +243,20 @@ class TestVllm:
             ({"routed_experts": base64.b64encode(npy([1.5])).decode()}, "must be whole numbers, tokens x layers x k"),
         ],
     )
-    def test_other_responses_are_refused(self, response: Any, message: str) -> None:
+    def test_invalid_responses_are_refused(self, response: Any, message: str) -> None:
         with pytest.raises(DocumentError, match=message):
             read_trace(json.dumps(response).encode(), name="r.json")
 
 
 class TestPlainTraces:
-    def test_a_trace_under_its_key(self) -> None:
+    def test_a_trace_is_read_from_its_key(self) -> None:
         experts = np.array([[[0, 1]], [[2, 1]]])
         for data in (npz(trace=experts), npz(compressed=True, trace=experts, load=np.ones((1, 3))), npy(experts)):
             trace = read_trace(data, name="t")
             assert trace.experts.tolist() == experts.tolist()
             assert trace.experts_per_layer == 3
 
-    def test_loads_are_counted_from_it_where_there_are_none(self) -> None:
+    def test_loads_are_counted_from_the_trace_if_not_stored(self) -> None:
         experts = np.array([[[0, 1]], [[2, 1]]])
         assert read_loads(npz(trace=experts), name="t").total.tolist() == [[1, 2, 1]]
         assert read_loads(npz(trace=experts, load=[[5, 6, 7]]), name="t").total.tolist() == [[5, 6, 7]]
@@ -271,10 +271,10 @@ class TestPlainTraces:
             (np.zeros((0, 1, 2), dtype=int), "trace: must be whole numbers, tokens x layers x k"),
         ],
     )
-    def test_other_arrays_are_no_trace(self, trace: Any, message: str) -> None:
+    def test_invalid_trace_arrays_are_refused(self, trace: Any, message: str) -> None:
         with pytest.raises(DocumentError, match=message):
             read_trace(npz(trace=trace), name="t.npz")
 
-    def test_loads_are_no_trace(self) -> None:
+    def test_loads_cannot_be_read_as_a_trace(self) -> None:
         with pytest.raises(DocumentError, match="holds counts, expected the experts of single tokens"):
             read_trace(npz(load=[[1, 2]]), name="t.npz")

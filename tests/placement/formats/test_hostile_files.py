@@ -33,7 +33,7 @@ class Runs:
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
 @pytest.mark.parametrize("called", [os.mkdir, eval, getattr, pickle.loads, __import__])
-def test_no_call_is_made(protocol: int, called: Any, tmp_path: Any) -> None:
+def test_a_pickle_that_calls_functions_is_refused_without_a_call(protocol: int, called: Any, tmp_path: Any) -> None:
     made = tmp_path / "made"
     data = pickle.dumps({"logical_count": Runs(called, str(made), "x")}, protocol=protocol)
     with pytest.raises(DocumentError, match="which no file of plain values needs"):
@@ -41,7 +41,7 @@ def test_no_call_is_made(protocol: int, called: Any, tmp_path: Any) -> None:
     assert not made.exists()
 
 
-def test_the_same_pickle_does_run_in_pythons_own_reader(tmp_path: Any) -> None:
+def test_the_same_pickle_runs_in_the_standard_reader(tmp_path: Any) -> None:
     made = tmp_path / "made"
     pickle.loads(pickle.dumps(Runs(os.mkdir, str(made))))  # noqa: S301 - it shows that the test above tests something
     assert made.is_dir()
@@ -57,7 +57,7 @@ def tensor(*, offset: bytes = b"K\x00", size: bytes = b"K\x02K\x02\x86", stride:
     return torch_zip(body, _0=struct.pack("<4i", 1, 2, 3, 4))
 
 
-def test_the_tensor_of_these_tests_is_whole() -> None:
+def test_the_unmodified_tensor_is_readable() -> None:
     assert read_torch(tensor()).tolist() == [[1, 2], [3, 4]]
 
 
@@ -103,7 +103,7 @@ def zip_of(method: int = zipfile.ZIP_DEFLATED, **members: bytes) -> bytes:
     return stream.getvalue()
 
 
-def test_an_archive_that_declares_more_than_allowed_is_not_unpacked() -> None:
+def test_an_archive_that_declares_an_oversized_entry_is_not_unpacked() -> None:
     data = bytearray(zip_of(load_dot_npy=b"\0" * 1000))
     at = data.index(b"PK\x01\x02") + 24  # the unpacked size in the directory
     data[at : at + 4] = struct.pack("<I", MAX_UNPACKED_BYTES + 1)
@@ -111,7 +111,7 @@ def test_an_archive_that_declares_more_than_allowed_is_not_unpacked() -> None:
         read_loads(bytes(data), name="bomb.npz")
 
 
-def test_an_archive_that_unpacks_to_more_than_declared_is_cut_off() -> None:
+def test_an_archive_that_unpacks_to_more_than_declared_is_refused() -> None:
     data = bytearray(zip_of(load_dot_npy=b"\0" * 1_000_000))
     at = data.index(b"PK\x01\x02") + 24
     data[at : at + 4] = struct.pack("<I", 100)
@@ -119,7 +119,7 @@ def test_an_archive_that_unpacks_to_more_than_declared_is_cut_off() -> None:
         read_loads(bytes(data), name="bomb.npz")
 
 
-def test_a_shape_larger_than_its_bytes_costs_nothing() -> None:
+def test_a_declared_shape_beyond_the_limit_is_refused() -> None:
     header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000, 1000000), }\n"
     data = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
     with pytest.raises(DocumentError, match="must be at most"):
@@ -142,7 +142,7 @@ def test_arrays_of_python_objects_are_refused() -> None:
         ((2).to_bytes(8, "little") + b"{}", "must hold at least one tensor"),
     ],
 )
-def test_archives_of_something_else_are_refused(data: bytes, message: str) -> None:
+def test_archives_of_unknown_content_are_refused(data: bytes, message: str) -> None:
     with pytest.raises(DocumentError, match=message):
         read_loads(data, name="other")
 
@@ -159,7 +159,7 @@ def test_archives_of_something_else_are_refused(data: bytes, message: str) -> No
         "3",
     ],
 )
-def test_safetensors_that_point_past_their_bytes_are_refused(entry: str) -> None:
+def test_safetensors_with_offsets_past_their_bytes_are_refused(entry: str) -> None:
     header = f'{{"1_2": {entry}}}'.encode()
     with pytest.raises(DocumentError, match=r"^s: 1_2"):
         read_loads(len(header).to_bytes(8, "little") + header + b"\0" * 16, name="s")
@@ -169,7 +169,7 @@ FILES = ["sglang_stat.pt", "sglang_per_token_rank0.pt", "rank0.safetensors", "va
 
 
 @given(st.sampled_from(FILES), st.data())
-def test_a_file_changed_anywhere_is_read_or_refused_and_nothing_else(name: str, data: st.DataObject) -> None:
+def test_a_corrupted_file_is_read_or_refused(name: str, data: st.DataObject) -> None:
     content = bytearray(data_file(name))
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
@@ -185,6 +185,6 @@ INSTRUCTIONS = [opcode.code.encode("latin-1") for opcode in pickletools.opcodes]
 
 
 @given(st.lists(st.sampled_from([*INSTRUCTIONS, b"\x00", b"\x01", TENSOR, STORAGE, b"ios\nsystem\n"]), max_size=30))
-def test_any_pickle_is_a_value_or_refused(instructions: list[bytes]) -> None:
+def test_arbitrary_pickle_instructions_give_a_value_or_are_refused(instructions: list[bytes]) -> None:
     with contextlib.suppress(RuleError):
         read_torch(torch_zip(b"\x80\x02" + b"".join(instructions) + b".", _0=b"\0" * 16))

@@ -37,7 +37,7 @@ def written(tokens: Any) -> dict[str, bytes]:
 
 
 @given(TOKENS)
-def test_every_form_gives_the_same_loads(tokens: Any) -> None:
+def test_every_format_gives_the_same_loads(tokens: Any) -> None:
     windows = tokens if tokens.ndim == 3 else tokens[np.newaxis]
     for name, data in written(tokens).items():
         loads = read_loads(data, name=name)
@@ -54,7 +54,7 @@ def test_every_form_gives_the_same_loads(tokens: Any) -> None:
         ("Window, Layer,0,1\n0,3,1,2\n0,4,3,4\n9,3,5,6\n9,4,7,8\n", (3, 4), [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]),
     ],
 )
-def test_csv_with_and_without_a_header(text: str, layers: tuple[int, ...], tokens: list[Any]) -> None:
+def test_csv_is_read_with_and_without_a_header(text: str, layers: tuple[int, ...], tokens: list[Any]) -> None:
     loads = read_loads(text.encode(), name="loads.csv")
     assert loads.layers == layers
     assert loads.tokens.tolist() == tokens
@@ -79,7 +79,7 @@ def test_csv_with_and_without_a_header(text: str, layers: tuple[int, ...], token
         ('1,"2\n', "is not valid CSV"),
     ],
 )
-def test_wrong_csv_is_refused_with_its_line(text: str, message: str) -> None:
+def test_invalid_csv_is_refused_with_its_line(text: str, message: str) -> None:
     with pytest.raises(DocumentError, match=f"^l.csv: {message}"):
         read_loads(text.encode(), name="l.csv")
 
@@ -102,7 +102,7 @@ def test_wrong_csv_is_refused_with_its_line(text: str, message: str) -> None:
         ("[" * 100_000, "is nested too deeply"),
     ],
 )
-def test_wrong_json_is_refused_where_it_is_wrong(text: str, message: str) -> None:
+def test_invalid_json_is_refused_with_its_position(text: str, message: str) -> None:
     with pytest.raises(DocumentError, match=f"^l.json: {message}"):
         read_loads(text.encode(), name="l.json")
 
@@ -123,12 +123,12 @@ def test_wrong_json_is_refused_where_it_is_wrong(text: str, message: str) -> Non
         (b"\xff\xfe1,2", "is not text in UTF-8"),
     ],
 )
-def test_wrong_arrays_are_refused(data: bytes, message: str) -> None:
+def test_invalid_arrays_are_refused(data: bytes, message: str) -> None:
     with pytest.raises(DocumentError, match=f"^l: {message}"):
         read_loads(data, name="l")
 
 
-def test_experts_without_tokens_can_get_a_count() -> None:
+def test_experts_without_tokens_can_be_given_a_minimum_count() -> None:
     assert read_loads(npy([[1.0, 0.0]]), name="l", least_tokens=0.25).total.tolist() == [[1.0, 0.25]]
 
 

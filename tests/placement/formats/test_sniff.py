@@ -23,7 +23,7 @@ FILES: list[tuple[str, bytes, Kind]] = [
 
 
 @pytest.mark.parametrize(("name", "data", "kind"), FILES)
-def test_the_content_decides(name: str, data: bytes, kind: Kind) -> None:
+def test_the_content_determines_the_kind(name: str, data: bytes, kind: Kind) -> None:
     assert kind_of(data, name=name) == kind
 
 

@@ -29,13 +29,13 @@ def uneven(tokens: Floats, layout: Layout) -> Floats:
 
 
 @given(small_cases())
-def test_it_finds_the_optimum_of_small_layers(case: tuple[Layout, np.ndarray]) -> None:
+def test_small_layers_reach_the_optimum(case: tuple[Layout, np.ndarray]) -> None:
     layout, tokens = case
     assert uneven(tokens[np.newaxis], layout)[0] <= optimum(tokens, layout=layout) * NEARLY
 
 
 @given(st.lists(st.integers(1, 99), min_size=3, max_size=6), st.integers(3, 4))
-def test_it_finds_the_optimum_of_small_pairings(tokens: list[int], gpus: int) -> None:
+def test_small_layers_with_two_slots_per_gpu_reach_the_optimum(tokens: list[int], gpus: int) -> None:
     layout = Layout.even(slots=2 * gpus, gpus=gpus, nodes=1)
     loads = np.array(tokens, dtype=np.float64)
     assert uneven(loads[np.newaxis], layout)[0] <= optimum(loads, layout=layout) * NEARLY
@@ -46,7 +46,7 @@ def test_the_eight_expert_example_reaches_its_optimum() -> None:
 
 
 @pytest.mark.parametrize(("slots", "gpus"), [(288, 144), (288, 96), (320, 160)])
-def test_few_slots_are_more_even_than_with_counts_chosen_first(slots: int, gpus: int) -> None:
+def test_with_few_slots_the_joint_search_is_better_than_eplb(slots: int, gpus: int) -> None:
     tokens = synthetic("deepseek-v3").tokens[:8]
     layout = Layout.even(slots=slots, gpus=gpus, nodes=1)
     found = uneven(tokens, layout)
@@ -58,7 +58,7 @@ def test_few_slots_are_more_even_than_with_counts_chosen_first(slots: int, gpus:
 
 @pytest.mark.parametrize("speeds", [None, [1.0] * 8 + [0.5] * 8])
 @pytest.mark.parametrize("slots", [32, 48, 64])
-def test_it_is_no_worse_than_the_base(slots: int, speeds: list[float] | None) -> None:
+def test_the_joint_search_is_no_worse_than_the_base(slots: int, speeds: list[float] | None) -> None:
     tokens = synthetic("deepseek-v3").tokens[:4, :28] + 1.0
     layout = Layout.even(slots=slots, gpus=16, nodes=2, speeds=speeds) if slots >= 28 else None
     assert layout is not None
@@ -66,14 +66,14 @@ def test_it_is_no_worse_than_the_base(slots: int, speeds: list[float] | None) ->
     assert (uneven(tokens, layout) <= base + 1e-9).all()
 
 
-def test_gpus_may_have_one_slot_or_two() -> None:
+def test_gpus_of_one_and_two_slots_are_supported() -> None:
     tokens = synthetic("deepseek-v3").tokens[:4, :24] + 1.0
     layout = Layout.of(node_of_gpu=[0] * 16, slots_of_gpu=[2, 1] * 4 + [2] * 8)
     base = imbalance(balanced(tokens, layout=layout), tokens, layout=layout).per_layer
     assert (uneven(tokens, layout) <= base + 1e-9).all()
 
 
-def test_a_start_is_never_made_worse_and_may_be_kept() -> None:
+def test_a_start_is_never_made_worse() -> None:
     tokens = synthetic("deepseek-v3").tokens[:4]
     layout = Layout.even(slots=288, gpus=96, nodes=12)
     start = contiguous(layers=4, experts=256, layout=layout)
@@ -87,26 +87,26 @@ def test_a_start_is_never_made_worse_and_may_be_kept() -> None:
     ).all()
 
 
-def test_an_even_start_stays_as_it_is() -> None:
+def test_a_balanced_start_is_kept() -> None:
     layout = Layout.even(slots=16, gpus=8, nodes=1)
     start = contiguous(layers=1, experts=8, layout=Layout.even(slots=16, gpus=8, nodes=1))
     np.testing.assert_array_equal(joint_balanced(np.ones((1, 8)), layout=layout, start=start), start)
 
 
-def test_counts_follow_the_loads() -> None:
+def test_hot_experts_receive_more_copies() -> None:
     slots = joint_balanced(TOY, layout=Layout.even(slots=16, gpus=8, nodes=1))
     counts = copies(slots, experts=8)[0]
     assert counts.sum() == 16
     assert counts[:2].min() > counts[4:].max()
 
 
-def test_it_is_deterministic() -> None:
+def test_the_search_is_deterministic() -> None:
     tokens = synthetic("deepseek-v3").tokens[:2]
     layout = Layout.even(slots=288, gpus=96, nodes=12)
     np.testing.assert_array_equal(joint_balanced(tokens, layout=layout), joint_balanced(tokens, layout=layout))
 
 
-def test_a_start_that_no_engine_may_load_is_refused() -> None:
+def test_an_illegal_start_is_refused() -> None:
     layout = Layout.even(slots=16, gpus=8, nodes=1)
     with pytest.raises(RuleError, match="twice"):
         joint_balanced(TOY, layout=layout, start=np.array([[0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7]]))

@@ -34,7 +34,7 @@ def _with_twins(seed: int) -> tuple[Ints, Floats]:
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("seed", range(8))
-def test_one_copy_is_loaded_for_each_duplicate(seed: int, rule: Dispatch) -> None:
+def test_each_duplicate_is_replaced_by_one_loaded_copy(seed: int, rule: Dispatch) -> None:
     current, tokens = _with_twins(seed)
     twins = sum(5 - len(set(row[:5].tolist())) for row in current)
     legal = without_duplicates(current, tokens, layout=LAYOUT, rule=rule)
@@ -44,7 +44,7 @@ def test_one_copy_is_loaded_for_each_duplicate(seed: int, rule: Dispatch) -> Non
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("ceiling", [1.1, 100.0])
-def test_the_result_is_legal_however_even_it_was(ceiling: float, rule: Dispatch) -> None:
+def test_a_placement_with_duplicates_becomes_legal_at_any_ceiling(ceiling: float, rule: Dispatch) -> None:
     asked = 0
     for seed in range(8):
         current, tokens = _with_twins(seed)
@@ -54,7 +54,7 @@ def test_the_result_is_legal_however_even_it_was(ceiling: float, rule: Dispatch)
     assert asked >= 4
 
 
-def test_too_few_moves_to_be_legal_are_named() -> None:
+def test_too_few_moves_for_a_legal_placement_are_refused() -> None:
     rng = np.random.default_rng(1)
     layout = Layout.even(slots=6, gpus=2, nodes=1)
     current = np.array([[0, 1, 1, 2, 3, 0]])
@@ -62,7 +62,7 @@ def test_too_few_moves_to_be_legal_are_named() -> None:
         minimise_moves(current, loads(rng, layers=1, experts=4), layout=layout, ceiling=1.0, max_moves=0)
 
 
-def test_a_legal_placement_stays_as_it_is() -> None:
+def test_a_legal_placement_is_unchanged() -> None:
     rng = np.random.default_rng(2)
     current, tokens = placement(rng, layers=2, experts=18, layout=LAYOUT), loads(rng, layers=2, experts=18)
     assert without_duplicates(current, tokens, layout=LAYOUT, rule=Dispatch.EQUAL) is current

@@ -28,7 +28,7 @@ LARGER = Layout.even(slots=40, gpus=8, nodes=2)
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("layout", SMALL)
-def test_is_the_minimum_on_layers_small_enough_for_exhaustive_search(layout: Layout, rule: Dispatch) -> None:
+def test_small_layers_match_exhaustive_search(layout: Layout, rule: Dispatch) -> None:
     rng = np.random.default_rng(5)
     asked = 0
     for _ in range(25):
@@ -47,7 +47,9 @@ def test_is_the_minimum_on_layers_small_enough_for_exhaustive_search(layout: Lay
 
 
 @given(st.integers(0, 10**6), st.floats(1.0, 1.4), st.sampled_from(RULES), st.none() | st.integers(0, 30))
-def test_is_legal_and_never_less_even(seed: int, ceiling: float, rule: Dispatch, max_moves: int | None) -> None:
+def test_the_result_is_legal_and_never_less_balanced(
+    seed: int, ceiling: float, rule: Dispatch, max_moves: int | None
+) -> None:
     rng = np.random.default_rng(seed)
     tokens, before = loads(rng, layers=3, experts=32), placement(rng, layers=3, experts=32, layout=LARGER)
     plan = balanced(tokens, layout=LARGER)
@@ -59,7 +61,7 @@ def test_is_legal_and_never_less_even(seed: int, ceiling: float, rule: Dispatch,
     assert after <= now + 1e-9
 
 
-def test_moves_nothing_within_the_ceiling() -> None:
+def test_within_the_ceiling_no_copy_moves() -> None:
     rng = np.random.default_rng(1)
     tokens, before = loads(rng, layers=4, experts=32), placement(rng, layers=4, experts=32, layout=LARGER)
     first = minimise_moves(before, tokens, layout=LARGER, ceiling=1.1)
@@ -68,7 +70,7 @@ def test_moves_nothing_within_the_ceiling() -> None:
     assert again.tolist() == first.tolist()
 
 
-def test_moves_far_less_than_a_new_plan() -> None:
+def test_far_fewer_copies_move_than_for_a_new_plan() -> None:
     rng = np.random.default_rng(2)
     tokens = loads(rng, layers=8, experts=32)
     before = balanced(tokens, layout=LARGER)
@@ -80,7 +82,7 @@ def test_moves_far_less_than_a_new_plan() -> None:
     assert moved_copies(before, found, layout=LARGER) < moved_copies(before, full, layout=LARGER) / 3
 
 
-def test_layers_share_one_budget() -> None:
+def test_all_layers_share_one_budget_of_moves() -> None:
     """Layers of which some are far off and some are even: moves go where they help most, none to the even ones."""
     rng = np.random.default_rng(3)
     tokens = loads(rng, layers=6, experts=32)
@@ -94,7 +96,7 @@ def test_layers_share_one_budget() -> None:
     assert (after.per_layer[:2] > 1.03).all()
 
 
-def test_more_moves_never_make_it_less_even() -> None:
+def test_more_moves_never_raise_the_imbalance() -> None:
     rng = np.random.default_rng(4)
     tokens, before = loads(rng, layers=3, experts=32), placement(rng, layers=3, experts=32, layout=LARGER)
     found = [minimise_moves(before, tokens, layout=LARGER, ceiling=1.0, max_moves=moves) for moves in range(0, 30, 3)]
@@ -103,7 +105,7 @@ def test_more_moves_never_make_it_less_even() -> None:
     assert means[-1] < means[0]
 
 
-def test_reaches_whatever_the_full_plan_reaches() -> None:
+def test_the_ceiling_of_the_full_plan_is_reached() -> None:
     """With one state per level the search gets stuck; the plan remains."""
     rng = np.random.default_rng(6)
     tokens, before = loads(rng, layers=6, experts=32, skew=1.5), placement(rng, layers=6, experts=32, layout=LARGER)
@@ -126,7 +128,7 @@ def test_reaches_whatever_the_full_plan_reaches() -> None:
         ({"current": np.zeros((1, 40), dtype=np.int64)}, "physical_to_logical_map"),
     ],
 )
-def test_names_the_violation(wrong: dict[str, Any], field: str) -> None:
+def test_an_invalid_argument_is_named(wrong: dict[str, Any], field: str) -> None:
     rng = np.random.default_rng(7)
     asked: dict[str, Any] = {
         "current": placement(rng, layers=1, experts=32, layout=LARGER),

@@ -23,7 +23,7 @@ SIX = Layout.even(slots=24, gpus=6, nodes=3)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6))
-def test_assignment_is_the_cheapest_of_all_permutations(seed: int, n: int) -> None:
+def test_the_assignment_matches_exhaustive_search(seed: int, n: int) -> None:
     costs = np.random.default_rng(seed).integers(0, 20, size=(3, n, n)).astype(np.float64)
     for one, columns in zip(costs, assigned(costs), strict=True):
         assert sorted(columns.tolist()) == list(range(n))
@@ -31,7 +31,7 @@ def test_assignment_is_the_cheapest_of_all_permutations(seed: int, n: int) -> No
         assert one[np.arange(n), columns].sum() == best
 
 
-def test_moves_as_few_as_the_best_permutation() -> None:
+def test_relabelling_moves_as_few_copies_as_the_best_permutation() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
         plan, current = (placement(rng, layers=1, experts=12, layout=FOUR) for _ in range(2))
@@ -44,7 +44,7 @@ def test_moves_as_few_as_the_best_permutation() -> None:
         assert moved_copies(current, found, layout=FOUR) == min(every)
 
 
-def test_a_renumbered_plan_moves_nothing() -> None:
+def test_a_renumbered_plan_moves_no_copy() -> None:
     rng = np.random.default_rng(1)
     current = placement(rng, layers=5, experts=20, layout=SIX)
     order = rng.permuted(np.tile(np.arange(6), (5, 1)), axis=1)
@@ -53,7 +53,7 @@ def test_a_renumbered_plan_moves_nothing() -> None:
 
 
 @given(st.integers(0, 10**6), st.sampled_from([SIX, UNLIKE]), st.sampled_from([Dispatch.EQUAL, Dispatch.NEAREST]))
-def test_keeps_the_plan_equivalent(seed: int, layout: Layout, rule: Dispatch) -> None:
+def test_relabelling_keeps_the_plan_equivalent(seed: int, layout: Layout, rule: Dispatch) -> None:
     rng = np.random.default_rng(seed)
     plan, current = (placement(rng, layers=3, experts=10, layout=layout) for _ in range(2))
     tokens = loads(rng, layers=3, experts=10)
@@ -68,7 +68,7 @@ def test_keeps_the_plan_equivalent(seed: int, layout: Layout, rule: Dispatch) ->
 
 
 @given(st.integers(0, 10**6))
-def test_what_stays_on_a_gpu_keeps_its_slot(seed: int) -> None:
+def test_a_copy_that_stays_on_its_gpu_keeps_its_slot(seed: int) -> None:
     rng = np.random.default_rng(seed)
     before, after = (placement(rng, layers=2, experts=14, layout=UNLIKE) for _ in range(2))
     found = in_kept_slots(after, before, layout=UNLIKE)

@@ -40,7 +40,7 @@ def _walked(before: Ints, after: Ints, schedule: Schedule) -> list[tuple[Ints, B
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6))
-def test_reaches_the_target_through_legal_placements(seed: int, copies: int) -> None:
+def test_the_batches_reach_the_target_through_legal_placements(seed: int, copies: int) -> None:
     rng = np.random.default_rng(seed)
     before, after = (placement(rng, layers=2, experts=18, layout=LAYOUT) for _ in range(2))
     after = in_kept_slots(after, before, layout=LAYOUT)
@@ -56,7 +56,7 @@ def test_reaches_the_target_through_legal_placements(seed: int, copies: int) -> 
 
 
 @given(st.integers(0, 10**6))
-def test_copies_come_from_live_ones_and_no_expert_is_ever_away(seed: int) -> None:
+def test_copies_are_loaded_from_live_ones_and_every_expert_stays_available(seed: int) -> None:
     rng = np.random.default_rng(seed)
     before, after = (placement(rng, layers=2, experts=18, layout=LAYOUT) for _ in range(2))
     after = in_kept_slots(after, before, layout=LAYOUT)
@@ -70,7 +70,7 @@ def test_copies_come_from_live_ones_and_no_expert_is_ever_away(seed: int) -> Non
 
 
 @given(st.integers(0, 10**6), st.floats(1, 100), st.floats(1, 100), st.floats(0.05, 1))
-def test_no_link_carries_more_than_its_share(seed: int, gpu_gb: float, node_gb: float, share: float) -> None:
+def test_no_link_exceeds_its_share_of_bandwidth(seed: int, gpu_gb: float, node_gb: float, share: float) -> None:
     rng = np.random.default_rng(seed)
     links = Links(gpu_gb_per_s=gpu_gb, node_gb_per_s=node_gb, share=share)
     before, after = (placement(rng, layers=2, experts=18, layout=LAYOUT) for _ in range(2))
@@ -95,7 +95,7 @@ def test_no_link_carries_more_than_its_share(seed: int, gpu_gb: float, node_gb: 
     assert schedule.duration_s == clock_s
 
 
-def test_every_batch_of_a_small_migration_makes_it_more_even() -> None:
+def test_every_batch_of_a_small_migration_reduces_the_imbalance() -> None:
     rng = np.random.default_rng(3)
     tokens = loads(rng, layers=6, experts=18)
     before = balanced(tokens, layout=LAYOUT)
@@ -109,7 +109,7 @@ def test_every_batch_of_a_small_migration_makes_it_more_even() -> None:
     assert means[-1] == pytest.approx(after)
 
 
-def test_batches_that_gain_most_per_second_go_first() -> None:
+def test_the_batch_with_the_highest_gain_per_second_is_first() -> None:
     rng = np.random.default_rng(4)
     tokens = loads(rng, layers=2, experts=18)
     before = balanced(tokens, layout=LAYOUT)
@@ -129,7 +129,7 @@ def test_half_the_bandwidth_takes_twice_as_long() -> None:
     assert half.duration_s == pytest.approx(2 * full.duration_s)
 
 
-def test_nothing_to_move_takes_no_time() -> None:
+def test_an_unchanged_placement_takes_no_time() -> None:
     rng = np.random.default_rng(6)
     same = placement(rng, layers=2, experts=18, layout=LAYOUT)
     schedule = schedule_moves(
@@ -145,7 +145,7 @@ def test_nothing_to_move_takes_no_time() -> None:
     assert schedule.duration_s == schedule.moved_bytes == 0
 
 
-def test_names_the_violation() -> None:
+def test_an_invalid_argument_is_named() -> None:
     same, tokens = placement(np.random.default_rng(7), layers=1, experts=18, layout=LAYOUT), np.ones((1, 18))
     for wrong in ({"gpu_gb_per_s": 0}, {"node_gb_per_s": -1}, {"share": 1.5}, {"share": 0}):
         with pytest.raises(RuleError, match=next(iter(wrong))):
@@ -156,7 +156,7 @@ def test_names_the_violation() -> None:
         schedule_moves(same, same, tokens, layout=LAYOUT, expert_bytes=1, links=LINKS, copies_per_batch=0)
 
 
-def test_steps_over_different_links_share_a_batch() -> None:
+def test_moves_over_different_links_share_a_batch() -> None:
     layout = Layout.even(slots=8, gpus=4, nodes=1)
     before, after = (np.array([[0, 4, 1, 5, *rest]]) for rest in ([2, 3, 2, 3], [0, 3, 2, 1]))
     tokens = np.array([[10.0, 8.0, 1.0, 1.0, 1.0, 1.0]])

@@ -49,14 +49,14 @@ def problems(draw: st.DrawFn) -> tuple[Floats, Layout]:
 @pytest.mark.parametrize(
     ("slots", "gpus", "nodes", "most"), [(288, 32, 4, 1.002), (288, 72, 9, 1.01), (320, 64, 8, 1.01), (96, 8, 1, 1.002)]
 )
-def test_deepseek_v3_is_even(slots: int, gpus: int, nodes: int, most: float) -> None:
+def test_deepseek_v3_is_balanced(slots: int, gpus: int, nodes: int, most: float) -> None:
     tokens = synthetic("deepseek-v3", seed=3).tokens[:LAYERS, : min(slots, 256)]
     layout = Layout.even(slots=slots, gpus=gpus, nodes=nodes)
     found = balanced_nearest(tokens, layout=layout)
     assert nearest(found, tokens, layout) <= most
 
 
-def test_copies_lie_on_different_nodes() -> None:
+def test_copies_of_an_expert_are_on_different_nodes() -> None:
     tokens = synthetic("deepseek-v3", seed=1).tokens[:LAYERS]
     layout = Layout.even(slots=288, gpus=32, nodes=4)
     found = balanced_nearest(tokens, layout=layout)
@@ -67,7 +67,7 @@ def test_copies_lie_on_different_nodes() -> None:
 
 
 @pytest.mark.parametrize("shape", [(288, 72, 9), (320, 64, 8)])
-def test_it_does_not_matter_which_copy_on_a_node_is_taken(shape: tuple[int, int, int]) -> None:
+def test_the_imbalance_does_not_depend_on_the_choice_of_copy_within_a_node(shape: tuple[int, int, int]) -> None:
     """Where GPUs have few slots the search trades copies hardest."""
     tokens = synthetic("deepseek-v3", seed=6).tokens[:LAYERS]
     slots, gpus, nodes = shape
@@ -108,7 +108,7 @@ def on_one_node(expert_of_slot: Ints, layout: Layout, *, experts: int) -> int:
 
 
 @given(st.data())
-def test_no_node_has_two_copies_that_need_not_share_it(data: st.DataObject) -> None:
+def test_no_node_has_two_avoidable_copies_of_an_expert(data: st.DataObject) -> None:
     """Whatever the loads, from slots for one copy each to slots for one on every node, with a start and without."""
     nodes, gpus_of_node, slots_of_gpu = (data.draw(st.integers(1, most)) for most in (4, 3, 4))
     layout = Layout.even(slots=nodes * gpus_of_node * slots_of_gpu, gpus=nodes * gpus_of_node, nodes=nodes)
@@ -121,7 +121,7 @@ def test_no_node_has_two_copies_that_need_not_share_it(data: st.DataObject) -> N
     assert on_one_node(later, layout, experts=experts) == 0
 
 
-def test_a_start_is_spread_over_nodes() -> None:
+def test_copies_of_a_start_are_spread_over_nodes() -> None:
     """Copies side by side, as a plan for equal split may have them."""
     layout = Layout.even(slots=24, gpus=8, nodes=4)
     start = np.arange(24)[np.newaxis] % 18
@@ -135,14 +135,14 @@ def test_a_start_is_spread_over_nodes() -> None:
     assert nearest(found, tokens, layout) <= nearest(start, tokens, layout)
 
 
-def test_slow_gpus_get_less() -> None:
+def test_slow_gpus_receive_less_load() -> None:
     tokens = synthetic("deepseek-v3", seed=2).tokens[:4]
     layout = Layout.even(slots=288, gpus=32, nodes=4, speeds=[0.5, 1.0] * 16)
     assert nearest(balanced_nearest(tokens, layout=layout), tokens, layout) <= 1.01
 
 
 @given(problems())
-def test_every_plan_is_legal_and_repeatable(problem: tuple[Floats, Layout]) -> None:
+def test_every_plan_is_legal_and_reproducible(problem: tuple[Floats, Layout]) -> None:
     tokens, layout = problem
     found = balanced_nearest(tokens, layout=layout)
     check_slots(found, experts=tokens.shape[1], layout=layout)

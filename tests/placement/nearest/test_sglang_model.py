@@ -41,7 +41,7 @@ def maps(draw: st.DrawFn) -> tuple[Ints, int, Layout]:
 
 
 @given(maps())
-def test_choices_are_those_of_the_plain_rule(case: tuple[Ints, int, Layout]) -> None:
+def test_choices_match_the_reference_rule(case: tuple[Ints, int, Layout]) -> None:
     expert_of_slot, experts, layout = case
     found = engine_choices(expert_of_slot, experts=experts, layout=layout)
     plain = choices(expert_of_slot, experts=experts, layout=layout)
@@ -49,7 +49,7 @@ def test_choices_are_those_of_the_plain_rule(case: tuple[Ints, int, Layout]) -> 
 
 
 @pytest.mark.parametrize("copies_of_first", [24, 30])
-def test_many_copies_draw_as_the_interpreter_does(copies_of_first: int) -> None:
+def test_draws_match_the_python_random_module(copies_of_first: int) -> None:
     """16 of 24 are drawn from a pool; 4 of 30 by repeated draws."""
     layout = Layout.even(slots=128, gpus=64, nodes=2)
     row = np.arange(128, dtype=np.int64)
@@ -60,7 +60,7 @@ def test_many_copies_draw_as_the_interpreter_does(copies_of_first: int) -> None:
     assert (found == choices(rows, experts=experts, layout=layout)).all()
 
 
-def test_dense_layers_take_their_part_of_the_draws() -> None:
+def test_dense_layers_consume_their_part_of_the_draws() -> None:
     layout = Layout.even(slots=24, gpus=8, nodes=4)
     tokens = np.random.default_rng(5).lognormal(0, 1.5, (2, 16))
     moe = balanced_nearest(tokens, layout=layout)
@@ -70,7 +70,7 @@ def test_dense_layers_take_their_part_of_the_draws() -> None:
     assert (found == choices(whole, experts=16, layout=layout)[[1, 3]]).all()
 
 
-def test_dense_layers_are_those_that_the_file_holds() -> None:
+def test_dense_layers_match_those_of_the_file() -> None:
     layout = Layout.even(slots=24, gpus=8, nodes=4)
     moe = balanced_nearest(np.random.default_rng(7).lognormal(0, 1.5, (2, 16)), layout=layout)
     placed = EnginePlacement.of(moe, layout=layout, experts=16, layers=(1, 3), hidden_layers=5)
@@ -87,7 +87,7 @@ def test_no_token_is_lost(case: tuple[Ints, int, Layout]) -> None:
     assert loads.sum(axis=1) == pytest.approx(tokens.sum(axis=1))
 
 
-def test_where_slots_allow_hardly_anything_is_drawn() -> None:
+def test_few_experts_have_random_choices_in_a_balanced_plan() -> None:
     """Experts lie once or on every node, but for the slots that are left."""
     tokens = synthetic("deepseek-v3", seed=5).tokens[: len(DEEPSEEK_ROWS)]
     layout = Layout.even(slots=288, gpus=32, nodes=4)
@@ -100,7 +100,7 @@ def test_where_slots_allow_hardly_anything_is_drawn() -> None:
 
 
 @pytest.mark.parametrize(("slots", "gpus", "nodes", "most"), [(320, 64, 8, 1.02), (288, 72, 9, 1.035)])
-def test_what_the_engine_makes_is_evened_out_and_so_are_averages(
+def test_balancing_for_sglang_lowers_the_imbalance_of_its_choices(
     slots: int, gpus: int, nodes: int, most: float
 ) -> None:
     tokens = synthetic("deepseek-v3", seed=5).tokens[: len(DEEPSEEK_ROWS)]
@@ -114,7 +114,7 @@ def test_what_the_engine_makes_is_evened_out_and_so_are_averages(
     assert imbalance(found, tokens, layout=layout, rule=Dispatch.NEAREST).mean < most
 
 
-def test_a_plan_with_draws_is_balanced_in_whole_numbers() -> None:
+def test_a_plan_with_random_choices_is_balanced() -> None:
     """Copies as equal split wants them: two or three of the hottest."""
     tokens = synthetic("deepseek-v3", seed=5).tokens[: len(DEEPSEEK_ROWS)]
     layout = Layout.even(slots=288, gpus=32, nodes=4)
@@ -136,7 +136,7 @@ def test_balanced_maps_are_legal_and_never_worse(case: tuple[Ints, int, Layout])
     assert engine_imbalance(found, tokens, layout=layout).mean <= before
 
 
-def test_words_that_do_not_suffice_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_random_words_are_drawn_when_the_first_do_not_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
     layout = Layout.even(slots=24, gpus=8, nodes=4)
     tokens = np.random.default_rng(6).lognormal(0, 1.5, (3, 16))
     plan = balanced_nearest(tokens, layout=layout)
@@ -156,7 +156,7 @@ def test_uneven_layouts_are_refused() -> None:
     ("layers", "message"),
     [((0, 1), r"must be one number per row \(1\), got 2"), ((-1,), "from 0 to 999"), ((1000,), "from 0 to 999")],
 )
-def test_wrong_row_numbers_are_refused(layers: tuple[int, ...], message: str) -> None:
+def test_invalid_row_numbers_are_refused(layers: tuple[int, ...], message: str) -> None:
     layout = Layout.even(slots=4, gpus=2, nodes=1)
     with pytest.raises(RuleError, match=f"layers: .*{message}"):
         engine_choices(np.arange(4)[np.newaxis], experts=4, layout=layout, layers=layers)

@@ -76,7 +76,7 @@ def shares(home: Ints, nodes: int) -> Floats:
 
 
 @given(seed=st.integers(0, 1000), nodes=st.integers(2, 5), rule=st.sampled_from(Dispatch))
-def test_changes_equal_those_of_a_full_count(seed: int, nodes: int, rule: Dispatch) -> None:
+def test_incremental_costs_match_a_full_count(seed: int, nodes: int, rule: Dispatch) -> None:
     rng = np.random.default_rng(seed)
     trace = np.ascontiguousarray(instance(seed, nodes=5, experts=12, layers=1, active=4).trace.experts[:, 0])
     home = rng.integers(nodes, size=12)
@@ -107,7 +107,7 @@ def test_changes_equal_those_of_a_full_count(seed: int, nodes: int, rule: Dispat
 
 
 @given(seed=st.integers(0, 1000), nodes=st.integers(1, 4), rule=st.sampled_from(Dispatch))
-def test_state_agrees_with_the_copies(seed: int, nodes: int, rule: Dispatch) -> None:
+def test_the_state_matches_the_copies(seed: int, nodes: int, rule: Dispatch) -> None:
     rng = np.random.default_rng(seed)
     layout = Layout.even(slots=nodes * 14, gpus=nodes * 2, nodes=nodes)
     loads = rng.dirichlet(np.ones(12))

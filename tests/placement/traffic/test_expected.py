@@ -43,7 +43,7 @@ def expected(case: Instance, rule: Dispatch, cost: Floats) -> Floats:
 
 
 @given(case=instances())
-def test_is_the_mean_over_all_choices(case: Instance) -> None:
+def test_remote_nodes_are_the_mean_over_all_choices(case: Instance) -> None:
     cost = 1.0 - np.eye(case.layout.nodes)
     for rule in RULES:
         found = remote_nodes(case.placement, case.trace, layout=case.layout, rule=rule)
@@ -60,7 +60,7 @@ def hashed(row: Ints, token: Ints, layout: Layout, cost: Floats) -> float:
 
 
 @given(case=instances(), seed=st.integers(0, 1000))
-def test_by_hash_one_number_selects_all_copies_of_a_token(case: Instance, seed: int) -> None:
+def test_under_hash_one_number_selects_all_copies_of_a_token(case: Instance, seed: int) -> None:
     nodes = case.layout.nodes
     cost = np.random.default_rng(seed).exponential(size=(nodes, nodes))
     found = traffic_cost(case.placement, case.trace, layout=case.layout, rule=Dispatch.HASH, cost=cost)
@@ -69,7 +69,7 @@ def test_by_hash_one_number_selects_all_copies_of_a_token(case: Instance, seed: 
         assert found[layer] == pytest.approx(np.mean([hashed(row, token, case.layout, cost) for token in tokens]))
 
 
-def test_by_hash_pairs_with_copies_side_by_side_go_together() -> None:
+def test_under_hash_pairs_of_copies_on_one_gpu_are_selected_together() -> None:
     layout = Layout.even(slots=8, gpus=4, nodes=4)
     trace = TokenTrace.of([[[0, 1]]], experts_per_layer=2)
     row = np.array([[0, 1, 0, 1, 0, 1, 0, 1]])
@@ -80,21 +80,21 @@ def test_by_hash_pairs_with_copies_side_by_side_go_together() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_counts_the_cost_of_each_pair(rule: Dispatch) -> None:
+def test_the_cost_of_each_pair_of_nodes_is_counted(rule: Dispatch) -> None:
     case = instance(3, nodes=3)
     cost = np.array([[0.0, 1.0, 4.0], [2.0, 0.0, 0.5], [3.0, 0.25, 0.0]])
     found = traffic_cost(case.placement, case.trace, layout=case.layout, rule=rule, cost=cost)
     assert found == pytest.approx(expected(case, rule, cost))
 
 
-def test_weighs_nodes_by_their_gpus() -> None:
+def test_nodes_are_weighted_by_their_gpus() -> None:
     layout = Layout.of(node_of_gpu=[0, 0, 0, 1], slots_of_gpu=[1, 1, 1, 1])
     trace = TokenTrace.of([[[3]], [[0]]], experts_per_layer=4)
     found = remote_nodes(np.array([[0, 1, 2, 3]]), trace, layout=layout, rule=Dispatch.EQUAL)
     assert found == pytest.approx([(3 / 4 + 1 / 4) / 2])
 
 
-def test_a_copy_everywhere_costs_nothing_under_nearest() -> None:
+def test_a_copy_on_every_node_costs_nothing_under_nearest() -> None:
     layout = Layout.even(slots=4, gpus=2, nodes=2)
     trace = TokenTrace.of([[[0]]], experts_per_layer=3)
     row = np.array([[0, 1, 0, 2]])
@@ -102,7 +102,7 @@ def test_a_copy_everywhere_costs_nothing_under_nearest() -> None:
     assert remote_nodes(row, trace, layout=layout, rule=Dispatch.EQUAL) == pytest.approx([0.5])
 
 
-def test_refuses_other_layers_and_costs() -> None:
+def test_invalid_layers_and_costs_are_refused() -> None:
     case = instance(0)
     with pytest.raises(RuleError, match="layers"):
         remote_nodes(case.placement[:1], case.trace, layout=case.layout, rule=Dispatch.EQUAL)

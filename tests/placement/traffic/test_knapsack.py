@@ -20,7 +20,7 @@ def best(imbalances: list[list[float]], costs: list[list[float]], ceiling: float
 
 
 @given(seed=st.integers(0, 10_000), ceiling=st.floats(1.0, 1.5))
-def test_keeps_the_ceiling_and_is_near_the_best(seed: int, ceiling: float) -> None:
+def test_the_ceiling_holds_and_the_cost_is_near_the_optimum(seed: int, ceiling: float) -> None:
     rng = np.random.default_rng(seed)
     imbalances, costs = 1 + rng.random((4, 3)), rng.random((4, 3))
     rows = np.arange(4)
@@ -34,7 +34,7 @@ def test_keeps_the_ceiling_and_is_near_the_best(seed: int, ceiling: float) -> No
         assert (imbalances[rows, picked] == imbalances.min(axis=1)).all()
 
 
-def test_spends_where_it_saves_most() -> None:
+def test_the_budget_is_spent_where_it_saves_most() -> None:
     imbalances = np.array([[1.0, 1.2], [1.0, 1.2]])
     costs = np.array([[3.0, 2.9], [3.0, 2.0]])
     assert chosen(imbalances, costs, ceiling=1.1).tolist() == [0, 1]

@@ -25,7 +25,7 @@ TINY = 1e-9
 
 @settings(max_examples=12)
 @given(case=instances())
-def test_is_a_placement_no_worse_than_its_start(case: Instance) -> None:
+def test_the_result_is_legal_and_no_worse_than_its_start(case: Instance) -> None:
     for rule in RULES:
         before = imbalance(case.placement, case.tokens, layout=case.layout, rule=rule).mean
         for ceiling in (before, before * 1.3):
@@ -51,7 +51,7 @@ def plain_loads(row: Ints, tokens: Floats, layout: Layout) -> Floats:
 
 
 @given(case=instances(), ceiling=st.sampled_from([1.0, 1.05, 1.3, 2.0]))
-def test_under_nearest_copies_lie_on_different_nodes_and_plainer_readings_agree(case: Instance, ceiling: float) -> None:
+def test_under_nearest_copies_of_an_expert_are_on_different_nodes(case: Instance, ceiling: float) -> None:
     layout, experts = case.layout, case.tokens.shape[1]
     if layout.nodes == 1 or layout.slots > layout.nodes * experts:
         return  # not every copy can have a node to itself
@@ -85,7 +85,7 @@ def least(case: Instance, rule: Dispatch, ceiling: float) -> float:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_finds_the_best_of_tiny_layers(seed: int) -> None:
+def test_tiny_layers_match_exhaustive_search(seed: int) -> None:
     case = instance(seed, experts=6, slots_per_gpu=3, gpus_per_node=1, layers=1, active=2)
     best = least(case, Dispatch.EQUAL, 1.25)
     found = minimise_traffic(case.tokens, case.trace, layout=case.layout, rule=Dispatch.EQUAL, ceiling=1.25)
@@ -104,14 +104,14 @@ def grouped(count: int) -> TokenTrace:
     return TokenTrace.of(np.array(rows)[:, np.newaxis], experts_per_layer=16)
 
 
-def test_keeps_experts_of_one_topic_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_experts_of_one_topic_are_placed_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("placement.traffic.search.PROPOSALS", 1600)
     trace, layout = grouped(400), Layout.even(slots=16, gpus=8, nodes=4)
     found = minimise_traffic(trace.loads(), trace, layout=layout, rule=Dispatch.EQUAL, ceiling=1.6)
     assert remote_nodes(found, trace, layout=layout, rule=Dispatch.EQUAL)[0] == pytest.approx(3 / 4)
 
 
-def test_spends_free_slots_on_copies_near_everyone() -> None:
+def test_free_slots_are_used_for_copies_on_every_node() -> None:
     case = instance(1, nodes=2, gpus_per_node=2, slots_per_gpu=5, experts=12, count=400)
     sent = {
         rule: remote_nodes(
@@ -125,7 +125,7 @@ def test_spends_free_slots_on_copies_near_everyone() -> None:
     assert sent[Dispatch.NEAREST] < 0.9 * sent[Dispatch.EQUAL]
 
 
-def test_tokens_to_a_dear_node_are_fewer() -> None:
+def test_an_expensive_node_receives_fewer_tokens() -> None:
     case = instance(5, nodes=3, gpus_per_node=2, slots_per_gpu=3, experts=16, count=70, layers=1)
     given_all: dict[str, Any] = {"layout": case.layout, "rule": Dispatch.EQUAL, "ceiling": 1.5}
     plain = minimise_traffic(case.tokens, case.trace, **given_all)
@@ -142,7 +142,7 @@ def test_tokens_to_a_dear_node_are_fewer() -> None:
 
 @settings(max_examples=8)
 @given(case=instances(), seed=st.integers(0, 1000))
-def test_with_costs_no_dearer_than_the_start_nor_than_without(case: Instance, seed: int) -> None:
+def test_with_costs_the_result_is_no_more_expensive_than_the_start(case: Instance, seed: int) -> None:
     layout, rng = case.layout, np.random.default_rng(seed)
     cost = rng.exponential(size=(layout.nodes, layout.nodes)) * (1 - np.eye(layout.nodes))
     for rule in RULES:
@@ -164,14 +164,14 @@ def _reached(found: Ints, case: Instance, node: int) -> float:
     return float(np.mean([bool(there & set(token.tolist())) for token in case.trace.experts[:, 0]]))
 
 
-def test_equal_arguments_give_equal_answers() -> None:
+def test_equal_arguments_give_equal_results() -> None:
     case = instance(2, nodes=2, experts=10)
     arguments: dict[str, Any] = {"layout": case.layout, "rule": Dispatch.NEAREST, "ceiling": 1.1, "seed": 7}
     one, other = (minimise_traffic(case.tokens, case.trace, **arguments) for _ in range(2))
     assert (one == other).all()
 
 
-def test_under_hash_keeps_the_ceiling_and_sends_no_more_than_its_start() -> None:
+def test_under_hash_the_ceiling_holds_and_traffic_does_not_exceed_the_start() -> None:
     case = instance(6, nodes=3, experts=10)
     layout, rule = case.layout, Dispatch.HASH
     even = imbalance(case.placement, case.tokens, layout=layout, rule=rule)
@@ -184,14 +184,14 @@ def test_under_hash_keeps_the_ceiling_and_sends_no_more_than_its_start() -> None
     assert sent < before
 
 
-def test_takes_uneven_slots_and_speeds() -> None:
+def test_uneven_slots_and_speeds_are_supported() -> None:
     layout = Layout.of(node_of_gpu=[0, 0, 1, 1], slots_of_gpu=[4, 2, 3, 3], speeds=[2.0, 1.0, 1.0, 1.0])
     case = instance(4, experts=9)
     found = minimise_traffic(case.tokens, case.trace, layout=layout, rule=Dispatch.NEAREST, ceiling=1.1)
     check_slots(found, experts=9, layout=layout)
 
 
-def test_one_expert_too_hot_for_a_node_is_spread() -> None:
+def test_an_expert_too_hot_for_one_node_is_spread() -> None:
     layout = Layout.even(slots=12, gpus=4, nodes=4)
     tokens = np.array([[100.0, 1, 1, 1, 1, 1, 1, 1]])
     trace = TokenTrace.of(np.zeros((10, 1, 1), dtype=int), experts_per_layer=8)
@@ -200,7 +200,7 @@ def test_one_expert_too_hot_for_a_node_is_spread() -> None:
         assert imbalance(found, tokens, layout=layout, rule=rule).mean <= 1.1
 
 
-def test_refuses_inconsistent_input() -> None:
+def test_inconsistent_input_is_refused() -> None:
     case = instance(0)
     good: dict[str, Any] = {"layout": case.layout, "rule": Dispatch.EQUAL}
     with pytest.raises(RuleError, match=r"max_imbalance.*from 1 to"):

@@ -22,7 +22,7 @@ def test_loads_match_the_request(routing: Routing) -> None:
     assert (np.diff(np.sort(trace.experts, axis=2), axis=2) > 0).all()
 
 
-def test_no_token_uses_more_groups_than_it_may() -> None:
+def test_no_token_uses_more_groups_than_allowed() -> None:
     trace = generate_trace(
         skewed(), routing=Routing(6, groups=8, active_groups=3), count=800, rng=np.random.default_rng(1)
     )
@@ -32,7 +32,7 @@ def test_no_token_uses_more_groups_than_it_may() -> None:
         assert groups_of(experts, experts=32) == 8
 
 
-def test_topics_bring_experts_together() -> None:
+def test_topics_correlate_experts() -> None:
     def pairs(strength: float) -> float:
         loads = np.ones((1, 32))
         made = generate_trace(
@@ -63,6 +63,6 @@ def test_equal_seeds_give_equal_traces() -> None:
         (Routing(2), 0, "count"),
     ],
 )
-def test_refuses_routing_that_cannot_be(routing: Routing, count: int, field: str) -> None:
+def test_invalid_routing_is_refused(routing: Routing, count: int, field: str) -> None:
     with pytest.raises(RuleError, match=field):
         generate_trace(skewed(), routing=routing, count=count, rng=np.random.default_rng(0))
