@@ -42,23 +42,23 @@ def mounted(objects: list[Object], path: str) -> Object:
     return dict(found)
 
 
-def test_it_is_off_by_default(helm3: Helm) -> None:
+def test_the_agent_is_off_by_default(helm3: Helm) -> None:
     assert "DaemonSet" not in kinds(render(helm3))
 
 
 @pytest.mark.parametrize("more", [ON, ACT, TLS, [*ACT, "--set", "agent.extraArgs={--safe-token,0.8}"]])
-def test_the_command_line_knows_every_argument(helm3: Helm, more: list[str]) -> None:
+def test_the_command_line_accepts_every_argument(helm3: Helm, more: list[str]) -> None:
     arguments = container(agent(render(helm3, *more)))["args"]
     assert arguments[:2] == ["agent", "$(NODE_NAME)"]
     done = CliRunner().invoke(app, [*arguments, "--help"])
     assert done.exit_code == 0, done.output
 
 
-def test_it_goes_by_its_nodes_name(helm3: Helm) -> None:
+def test_the_agent_is_named_after_its_node(helm3: Helm) -> None:
     assert environment(agent(render(helm3, *ON)))["NODE_NAME"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
 
 
-def test_observing_it_has_no_right_on_its_node(helm3: Helm) -> None:
+def test_in_observe_mode_the_agent_has_no_privileges_on_its_node(helm3: Helm) -> None:
     objects = render(helm3, *ON)
     told, spec = container(agent(objects)), pod(objects)
     assert "--observe" in told["args"]
@@ -74,7 +74,7 @@ def test_observing_it_has_no_right_on_its_node(helm3: Helm) -> None:
     assert environment(agent(objects))["NVIDIA_DRIVER_CAPABILITIES"] == "utility"
 
 
-def test_acting_it_is_root_and_what_it_found_outlives_the_pod(helm3: Helm) -> None:
+def test_in_act_mode_the_agent_is_root_and_its_state_outlives_the_pod(helm3: Helm) -> None:
     objects = render(helm3, *ACT)
     told = container(agent(objects))
     assert "--act" in told["args"]
@@ -85,13 +85,13 @@ def test_acting_it_is_root_and_what_it_found_outlives_the_pod(helm3: Helm) -> No
     assert mounted(render(helm3, *ACT, "--set", "agent.state.hostPath="), folder)["emptyDir"] == {}
 
 
-def test_a_simulated_one_is_never_privileged(helm3: Helm) -> None:
+def test_a_simulated_agent_is_never_privileged(helm3: Helm) -> None:
     objects = render(helm3, *ACT, "--set", "agent.device=simulated")
     assert "privileged" not in container(agent(objects))["securityContext"]
     assert not [volume for volume in pod(objects)["volumes"] if "hostPath" in volume]
 
 
-def test_its_secrets_are_mounted_where_it_reads_them(helm3: Helm) -> None:
+def test_secrets_are_mounted_at_the_paths_of_the_arguments(helm3: Helm) -> None:
     objects = render(helm3, *ON, "--set", "agent.tls.existingSecret=agent-tls")
     said = options(objects)
     token, tls = (mounted(objects, f"/etc/fleetwright/{name}")["secret"] for name in ("token", "tls"))
@@ -102,12 +102,12 @@ def test_its_secrets_are_mounted_where_it_reads_them(helm3: Helm) -> None:
     assert files == {f"/etc/fleetwright/tls/{name}" for name in ("tls.crt", "tls.key", "ca.crt")}
 
 
-def test_one_node_after_the_other_gets_a_new_one(helm3: Helm) -> None:
+def test_updates_replace_one_agent_at_a_time(helm3: Helm) -> None:
     strategy = agent(render(helm3, *ON))["spec"]["updateStrategy"]
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
 
 
-def test_it_is_reached_by_the_nodes_address(helm3: Helm) -> None:
+def test_the_agent_is_reachable_at_the_address_of_its_node(helm3: Helm) -> None:
     peers = ["--set-json", f"networkPolicy.agentFrom={json.dumps([WORKERS])}", "--set", "agent.port=9500"]
     objects = render(helm3, *ON, *peers)
     (port,) = container(agent(objects))["ports"]
@@ -122,7 +122,7 @@ def test_it_is_reached_by_the_nodes_address(helm3: Helm) -> None:
     ]
 
 
-def test_prometheus_shows_what_it_is_asked_for(helm3: Helm) -> None:
+def test_prometheus_scrapes_agents_over_tls_with_their_token(helm3: Helm) -> None:
     on = [*ON, "--set", "agent.tls.existingSecret=agent-tls,agent.tls.serverName=agents.internal"]
     objects = render(helm3, *on, "--set", "monitoring.serviceMonitor.enabled=true")
     monitor = one(objects, "PodMonitor", "-agent")["spec"]
@@ -137,7 +137,7 @@ def test_prometheus_shows_what_it_is_asked_for(helm3: Helm) -> None:
     assert "authorization" not in one(objects, "PodMonitor", "-controller")["spec"]["podMetricsEndpoints"][0]
 
 
-def test_the_guard_of_the_release_shows_agents_a_certificate(helm3: Helm) -> None:
+def test_the_guard_of_the_release_presents_a_certificate_to_agents(helm3: Helm) -> None:
     row = ["--set-json", 'guard.config.agents=[{"name": "n1", "url": "https://n1.invalid:9403"}]']
     objects = render(helm3, *GUARD, *row, *TLS, "--set", "guard.agentTls.existingSecret=guard-tls")
     tls = guard_file(objects).agent_tls
@@ -148,7 +148,7 @@ def test_the_guard_of_the_release_shows_agents_a_certificate(helm3: Helm) -> Non
 
 @pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
 @pytest.mark.parametrize("values", [ON, ACT, [*TLS, "--set", "agent.network=host"]])
-def test_its_objects_are_valid(helm3: Helm, version: str, values: list[str]) -> None:
+def test_the_objects_of_the_agent_are_valid(helm3: Helm, version: str, values: list[str]) -> None:
     objects = [item for item in render(helm3, *values, profile=POSTGRES) if item["metadata"]["name"].endswith("-agent")]
     assert {"DaemonSet", "PodMonitor", "ServiceAccount"} <= kinds(objects)
     for item in (item for item in objects if item["apiVersion"] != PROMETHEUS_OPERATOR):
@@ -169,10 +169,10 @@ def test_its_objects_are_valid(helm3: Helm, version: str, values: list[str]) -> 
         ([*ON, "--set", "agent.extraEnv[0].name=FLEETWRIGHT_LOG_LEVEL"], "agent.extraEnv sets FLEETWRIGHT_LOG_LEVEL"),
     ],
 )
-def test_what_does_not_fit_is_named(helm: Helm, given: list[str], message: str) -> None:
+def test_inconsistent_values_are_refused(helm: Helm, given: list[str], message: str) -> None:
     with pytest.raises(HelmError, match=message):
         render(helm, *given)
 
 
-def test_more_than_30_seconds_are_asked_for_only_where_it_acts(helm3: Helm) -> None:
+def test_the_minimum_grace_period_applies_only_in_act_mode(helm3: Helm) -> None:
     assert agent(render(helm3, *ON, "--set", "agent.terminationGracePeriodSeconds=5"))

@@ -22,11 +22,11 @@ def test_promtool_accepts_the_rules(promtool: Promtool) -> None:
     assert f"{len(rules())} rules found" in promtool.check_rules(ALERTS)
 
 
-def test_each_alert_fires_when_it_should_and_only_then(promtool: Promtool) -> None:
+def test_alerts_pass_their_unit_tests(promtool: Promtool) -> None:
     assert "SUCCESS" in promtool.test_rules(UNIT_TESTS)
 
 
-def test_a_rule_that_says_something_else_fails_its_unit_test(promtool: Promtool, tmp_path: Path) -> None:
+def test_a_changed_rule_fails_its_unit_test(promtool: Promtool, tmp_path: Path) -> None:
     (tmp_path / "alerts.yaml").write_text(ALERTS.read_text().replace("== 0\n", "== 1\n"))
     tests = yaml.safe_load(UNIT_TESTS.read_text()) | {"rule_files": ["alerts.yaml"]}
     (tmp_path / "tests.yaml").write_text(yaml.safe_dump(tests))
@@ -34,7 +34,7 @@ def test_a_rule_that_says_something_else_fails_its_unit_test(promtool: Promtool,
         promtool.test_rules(tmp_path / "tests.yaml")
 
 
-def test_every_alert_is_tested_both_ways() -> None:
+def test_every_alert_has_a_firing_and_a_silent_test_case() -> None:
     cases = [case for each in yaml.safe_load(UNIT_TESTS.read_text())["tests"] for case in each["alert_rule_test"]]
     names = {rule["alert"] for rule in rules()}
     assert {case["alertname"] for case in cases if case["exp_alerts"]} == names
@@ -42,7 +42,7 @@ def test_every_alert_is_tested_both_ways() -> None:
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
-def test_an_alert_says_how_bad_it_is_and_what_to_do(rule: dict[str, Any]) -> None:
+def test_an_alert_has_a_severity_a_summary_and_a_description(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in {"info", "warning", "critical"}
     assert rule["annotations"]["summary"].endswith(".")
     assert len(rule["annotations"]["description"]) > len(rule["annotations"]["summary"])

@@ -44,7 +44,7 @@ def test_the_committed_files_are_up_to_date() -> None:
     assert command.main(["--check"]) == 0
 
 
-def test_a_changed_file_and_one_too_many_are_noticed(
+def test_changed_and_superfluous_files_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "FOLDER", tmp_path)
@@ -58,7 +58,7 @@ def test_a_changed_file_and_one_too_many_are_noticed(
 
 
 @dashboards
-def test_panels_lie_side_by_side_on_the_grid(dashboard: Dashboard) -> None:
+def test_panels_do_not_overlap_on_the_grid(dashboard: Dashboard) -> None:
     taken: set[tuple[int, int]] = set()
     for panel in dashboard.to_json()["panels"]:
         cells = set(_cells(panel["gridPos"]))
@@ -68,14 +68,14 @@ def test_panels_lie_side_by_side_on_the_grid(dashboard: Dashboard) -> None:
 
 
 @dashboards
-def test_panels_have_ids_of_their_own_and_explain_themselves(dashboard: Dashboard) -> None:
+def test_panels_have_unique_ids_and_descriptions(dashboard: Dashboard) -> None:
     panels = dashboard.to_json()["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     assert all(panel["description"].endswith(".") for panel in panels if panel["type"] != "row")
 
 
 @dashboards
-def test_every_value_of_a_state_has_a_meaning(dashboard: Dashboard) -> None:
+def test_every_value_of_a_state_has_a_label(dashboard: Dashboard) -> None:
     """The query numbers the states; the panel must name each number."""
     timelines = [panel for row in dashboard.rows for panel in row.panels if panel.kind == "state-timeline"]
     assert timelines
@@ -87,20 +87,20 @@ def test_every_value_of_a_state_has_a_meaning(dashboard: Dashboard) -> None:
 
 
 @dashboards
-def test_queries_ask_only_for_what_is_exported(dashboard: Dashboard) -> None:
+def test_queries_use_only_exported_metrics(dashboard: Dashboard) -> None:
     for query in dashboard.queries():
         _assert_exported(query.expr)
     for variable in dashboard.variables:
         _assert_exported(variable.query)
 
 
-def test_alerts_ask_only_for_what_is_exported() -> None:
+def test_alerts_use_only_exported_metrics() -> None:
     for group in yaml.safe_load(ALERTS.read_text())["groups"]:
         for rule in group["rules"]:
             _assert_exported(rule["expr"])
 
 
-def test_the_dashboards_show_everything_that_is_exported() -> None:
+def test_the_dashboards_show_every_exported_metric() -> None:
     queries = itertools.chain.from_iterable(dashboard.queries() for dashboard in command.DASHBOARDS)
     asked = {match["metric"] for query in queries for match in SELECTOR.finditer(query.expr)}
     left_out = {

@@ -29,11 +29,11 @@ def arguments(objects: list[Object]) -> list[str]:
     return found
 
 
-def test_it_is_off_by_default(helm3: Helm) -> None:
+def test_the_fault_monitor_is_off_by_default(helm3: Helm) -> None:
     assert not [item for item in render(helm3) if "watcher" in item["metadata"]["name"]]
 
 
-def test_its_files_say_what_the_values_say(helm3: Helm) -> None:
+def test_the_files_match_the_values(helm3: Helm) -> None:
     objects = render(helm3, *ON, *REPORTING)
     file = read_model(parse_document(said(objects, "job.json"), name="job.json"), JobConfig)
     assert (file.name, file.nodes, len(file.job().rank_node)) == ("llm-7b", 4, 32)
@@ -42,7 +42,7 @@ def test_its_files_say_what_the_values_say(helm3: Helm) -> None:
 
 
 @pytest.mark.parametrize("more", [[], ASKING, REPORTING, [*ASKING, *REPORTING]])
-def test_the_command_line_knows_every_argument_and_every_file_is_mounted(helm3: Helm, more: list[str]) -> None:
+def test_the_command_line_accepts_every_argument_and_every_file_is_mounted(helm3: Helm, more: list[str]) -> None:
     objects = render(helm3, *ON, *more)
     told = arguments(objects)
     done = CliRunner().invoke(app, [*told, "--help"])
@@ -55,7 +55,7 @@ def test_the_command_line_knows_every_argument_and_every_file_is_mounted(helm3: 
     assert ("--report" in told) is (REPORTING[-1] in more)
 
 
-def test_it_reports_to_the_api_of_the_release_and_reaches_nothing_else(helm3: Helm) -> None:
+def test_the_fault_monitor_reports_to_the_api_and_reaches_no_other_service(helm3: Helm) -> None:
     objects = render(helm3, *ON, *REPORTING)
     told, api = arguments(objects), one(objects, "Service", "-api")
     url = told[told.index("--report") + 1]
@@ -68,7 +68,7 @@ def test_it_reports_to_the_api_of_the_release_and_reaches_nothing_else(helm3: He
     assert (ports(objects), ports(render(helm3, *ON))) == ({53, 8400}, {53})
 
 
-def test_recorders_may_send_from_where_the_job_runs(helm3: Helm) -> None:
+def test_recorders_may_send_from_the_namespace_of_the_job(helm3: Helm) -> None:
     peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "training"}}}]
     objects = render(helm3, *ON, "--set-json", f"networkPolicy.faultMonitorFrom={json.dumps(peers)}")
     (ingress,) = one(objects, "NetworkPolicy", "-fault-monitor")["spec"]["ingress"]
@@ -79,7 +79,7 @@ def test_recorders_may_send_from_where_the_job_runs(helm3: Helm) -> None:
     assert (served["port"], served["targetPort"]) == (9404, port["name"])
 
 
-def test_there_is_one_at_a_time_and_another_file_starts_it_anew(helm3: Helm) -> None:
+def test_one_replica_runs_at_a_time_and_restarts_when_a_file_changes(helm3: Helm) -> None:
     def deployment(*more: str) -> Object:
         return dict(one(render(helm3, *ON, *more), "Deployment", "-fault-monitor")["spec"])
 
@@ -91,7 +91,7 @@ def test_there_is_one_at_a_time_and_another_file_starts_it_anew(helm3: Helm) -> 
     assert len({checksum(), checksum(*NAMED), checksum("--set", "faultMonitor.job.nodes=5")}) == 3
 
 
-def test_bundles_stay_where_a_claim_is_given(helm3: Helm) -> None:
+def test_bundles_persist_on_a_given_claim(helm3: Helm) -> None:
     def volume(*more: str) -> Object:
         pod = one(render(helm3, *ON, *more), "Deployment", "-fault-monitor")["spec"]["template"]["spec"]
         (found,) = (volume for volume in pod["volumes"] if volume["name"] == "bundles")
@@ -103,7 +103,7 @@ def test_bundles_stay_where_a_claim_is_given(helm3: Helm) -> None:
     }
 
 
-def test_it_is_scraped_where_the_others_are(helm3: Helm) -> None:
+def test_the_fault_monitor_is_scraped_by_a_pod_monitor(helm3: Helm) -> None:
     objects = render(helm3, *ON, "--set", "monitoring.serviceMonitor.enabled=true")
     assert "PodMonitor" in kinds(objects)
     (endpoint,) = one(objects, "PodMonitor", "-fault-monitor")["spec"]["podMetricsEndpoints"]
@@ -118,6 +118,6 @@ def test_it_is_scraped_where_the_others_are(helm3: Helm) -> None:
         ([*ON, "--set", "faultMonitor.jobs=5"], "dditional propert.*jobs"),
     ],
 )
-def test_what_does_not_fit_is_named(helm: Helm, given: list[str], message: str) -> None:
+def test_inconsistent_values_are_refused(helm: Helm, given: list[str], message: str) -> None:
     with pytest.raises(HelmError, match=message):
         render(helm, *given)

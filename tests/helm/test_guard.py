@@ -29,21 +29,21 @@ def guard_file(objects: list[Object]) -> GuardFile:
     return read_model(parse_document(text, name="guard.json"), GuardFile)
 
 
-def test_it_is_off_by_default(helm3: Helm) -> None:
+def test_the_guard_is_off_by_default(helm3: Helm) -> None:
     assert not [item for item in render(helm3) if "guard" in item["metadata"]["name"]]
 
 
-def test_it_observes_until_it_is_told_to_act(helm3: Helm) -> None:
+def test_the_guard_observes_unless_apply_is_set(helm3: Helm) -> None:
     assert guard_file(render(helm3, *ON)).mode is ActuationMode.OBSERVE
     assert guard_file(render(helm3, *ON, "--set", "guard.apply=true")).mode is ActuationMode.APPLY
 
 
-def test_there_is_one_at_a_time(helm3: Helm) -> None:
+def test_one_replica_runs_at_a_time(helm3: Helm) -> None:
     deployment = one(render(helm3, *ON), "Deployment", "-guard")
     assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
 
 
-def test_its_file_says_what_the_values_say(helm3: Helm) -> None:
+def test_the_file_matches_the_values(helm3: Helm) -> None:
     file = guard_file(render(helm3, *ON))
     assert (file.row, file.settings.rating_w, [agent.name for agent in file.agents]) == (
         "row-a",
@@ -53,7 +53,7 @@ def test_its_file_says_what_the_values_say(helm3: Helm) -> None:
     assert (file.agent_token_file, file.budget_token_file, file.budgets_from) == (None, None, None)
 
 
-def test_tokens_are_mounted_where_its_file_says(helm3: Helm) -> None:
+def test_tokens_are_mounted_at_the_paths_of_the_file(helm3: Helm) -> None:
     objects = render(helm3, *ON, *TOKENS)
     file, mounts = guard_file(objects), container(one(objects, "Deployment", "-guard"))["volumeMounts"]
     folders = {Path(mount["mountPath"]) for mount in mounts}
@@ -62,7 +62,7 @@ def test_tokens_are_mounted_where_its_file_says(helm3: Helm) -> None:
         assert path.parent in folders
 
 
-def test_a_budget_is_fetched_from_the_api_of_the_release_where_a_token_is_given(helm3: Helm) -> None:
+def test_with_a_token_the_budget_is_fetched_from_the_api_of_the_release(helm3: Helm) -> None:
     objects = render(helm3, *ON, *FETCHING)
     said = guard_file(objects).budgets_from
     assert said is not None
@@ -75,14 +75,14 @@ def test_a_budget_is_fetched_from_the_api_of_the_release_where_a_token_is_given(
     assert guard_file(render(helm3, *ON)).budgets_from is None
 
 
-def test_the_command_line_knows_every_argument(helm3: Helm) -> None:
+def test_the_command_line_accepts_every_argument(helm3: Helm) -> None:
     arguments = container(one(render(helm3, *ON), "Deployment", "-guard"))["args"]
     done = CliRunner().invoke(app, [*arguments, "--help"])
     assert done.exit_code == 0, done.output
     assert "--config" in arguments
 
 
-def test_pods_start_anew_with_another_file(helm3: Helm) -> None:
+def test_pods_restart_when_the_file_changes(helm3: Helm) -> None:
     def checksum(*arguments: str) -> str:
         template = one(render(helm3, *ON, *arguments), "Deployment", "-guard")["spec"]["template"]
         return str(template["metadata"]["annotations"]["checksum/config"])
@@ -91,7 +91,7 @@ def test_pods_start_anew_with_another_file(helm3: Helm) -> None:
     assert checksum() != checksum("--set", "guard.apply=true")
 
 
-def test_it_may_be_asked_on_its_port_and_reach_its_agents(helm3: Helm) -> None:
+def test_the_guard_accepts_requests_on_its_port_and_reaches_its_agents(helm3: Helm) -> None:
     objects = render(helm3, *ON)
     policy = one(objects, "NetworkPolicy", "-guard")["spec"]
     (port,) = container(one(objects, "Deployment", "-guard"))["ports"]
@@ -102,7 +102,7 @@ def test_it_may_be_asked_on_its_port_and_reach_its_agents(helm3: Helm) -> None:
     assert served["targetPort"] == port["name"]
 
 
-def test_it_is_scraped_where_the_others_are(helm3: Helm) -> None:
+def test_the_guard_is_scraped_by_a_pod_monitor(helm3: Helm) -> None:
     objects = render(helm3, *ON, "--set", "monitoring.serviceMonitor.enabled=true")
     assert "PodMonitor" in kinds(objects)
     (endpoint,) = one(objects, "PodMonitor", "-guard")["spec"]["podMetricsEndpoints"]
@@ -117,6 +117,6 @@ def test_it_is_scraped_where_the_others_are(helm3: Helm) -> None:
         ([*ON, "--set", "guard.budget=5"], "dditional propert.*budget"),
     ],
 )
-def test_what_does_not_fit_is_named(helm: Helm, arguments: list[str], message: str) -> None:
+def test_inconsistent_values_are_refused(helm: Helm, arguments: list[str], message: str) -> None:
     with pytest.raises(HelmError, match=message):
         render(helm, *arguments)

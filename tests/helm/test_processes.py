@@ -23,19 +23,19 @@ PINNED = re.compile(r"^\S+==[^\s;]+", re.MULTILINE)
     ("profile", "name"), [(SQLITE, "-api"), (SQLITE, "-controller"), (POSTGRES, "-migrate"), (POSTGRES, "-controller")]
 )
 @pytest.mark.parametrize("values", [[], ["--set", "controller.observeOnly=true"]], ids=["default", "observe-only"])
-def test_the_command_line_knows_every_argument(helm3: Helm, profile: Path, name: str, values: list[str]) -> None:
+def test_the_command_line_accepts_every_argument(helm3: Helm, profile: Path, name: str, values: list[str]) -> None:
     """With `--help` behind them the arguments are parsed and unknown ones refused, but nothing runs."""
     arguments = container(_workload(render(helm3, *values, profile=profile), name))["args"]
     done = CliRunner().invoke(app, [*arguments, "--help"])
     assert done.exit_code == 0, done.output
 
 
-def test_the_command_line_refuses_an_argument_it_does_not_know() -> None:
+def test_the_command_line_refuses_an_unknown_argument() -> None:
     assert CliRunner().invoke(app, ["serve", "--no-contoller", "--help"]).exit_code == 2
 
 
 @pytest.mark.parametrize("profile", [SQLITE, POSTGRES], ids=lambda path: path.stem)
-def test_the_service_knows_every_setting(helm3: Helm, profile: Path) -> None:
+def test_the_service_has_every_setting_of_the_chart(helm3: Helm, profile: Path) -> None:
     known = {f"FLEETWRIGHT_{name.upper()}" for name in Settings.model_fields}
     assert environment(_workload(render(helm3, profile=profile), "-api")).keys() <= known
 
@@ -47,34 +47,34 @@ def test_the_service_accepts_the_settings(helm3: Helm, monkeypatch: pytest.Monke
     assert (settings.host, settings.port, settings.log_level) == ("0.0.0.0", 8400, "DEBUG")
 
 
-def test_the_chart_installs_the_version_it_is_released_with() -> None:
+def test_chart_version_and_app_version_are_the_package_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == version("fleetwright")
 
 
 class TestImage:
-    def test_copies_only_what_there_is(self) -> None:
+    def test_the_image_copies_only_existing_paths(self) -> None:
         sources = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE.read_text(), re.MULTILINE)
         paths = [ROOT / name for line in sources for name in line.split()]
         assert paths
         assert [path for path in paths if not path.exists()] == []
 
-    def test_copies_every_package_of_the_project(self) -> None:
+    def test_the_image_copies_every_package_of_the_project(self) -> None:
         wanted = re.search(r"^packages = \[(.+)\]$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
         assert wanted is not None
         for package in re.findall(r'"(\w+)"', wanted[1]):
             assert re.search(rf"^COPY {package} {package}/?$", DOCKERFILE.read_text(), re.MULTILINE), package
 
-    def test_runs_as_the_user_of_the_chart(self, helm3: Helm) -> None:
+    def test_the_image_runs_as_the_user_of_the_chart(self, helm3: Helm) -> None:
         security = _workload(render(helm3), "-api")["spec"]["template"]["spec"]["securityContext"]
         assert f"USER {security['runAsUser']}:{security['runAsGroup']}" in DOCKERFILE.read_text()
 
-    def test_names_no_registry(self) -> None:
+    def test_the_image_names_no_registry(self) -> None:
         bases = re.findall(r"^(?:FROM|ARG \w+=)\s*(\S+)", DOCKERFILE.read_text(), re.MULTILINE)
         assert bases
         assert not [base for base in bases if re.match(r"[^/]+[.:][^/]*/", base)]
 
-    def test_installs_exactly_what_was_tested(self) -> None:
+    def test_the_image_installs_only_tested_versions(self) -> None:
         """Everything in the image is pinned by hash, at the version that the tests run with."""
         tested, image = (set(PINNED.findall(path.read_text())) for path in (TESTED_LOCK, IMAGE_LOCK))
         assert {"ray", "kubernetes", "psycopg", "fastapi"} <= {pin.partition("==")[0] for pin in image}

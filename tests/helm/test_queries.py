@@ -87,7 +87,7 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
         yield prometheus
 
 
-def test_every_query_has_an_answer(scraped: Prometheus) -> None:
+def test_every_query_returns_samples(scraped: Prometheus) -> None:
     empty = set()
     for panel in (panel for board in DASHBOARDS for row in board.rows for panel in row.panels):
         for query in panel.queries:

@@ -46,14 +46,16 @@ def commands(objects: list[Object], folder: Path) -> list[list[str]]:
     return [part.split("\n") for part in done.stdout.strip().removesuffix("\n--end--").split("\n--end--\n")]
 
 
-def test_it_is_off_by_default(helm3: Helm) -> None:
+def test_remediation_is_off_by_default(helm3: Helm) -> None:
     assert not [item for item in render(helm3) if "remediation" in item["metadata"]["name"]]
 
 
 @pytest.mark.parametrize(
     "more", [[], ["--set", "remediation.act=true", "--set", "remediation.extraArgs={--no-monitor}"]]
 )
-def test_it_joins_the_cluster_and_then_runs(helm3: Helm, tmp_path: Path, more: list[str]) -> None:
+def test_the_pod_joins_the_ray_cluster_before_the_controller_starts(
+    helm3: Helm, tmp_path: Path, more: list[str]
+) -> None:
     joins, runs = commands(render(helm3, *ON, *more), tmp_path)
     assert joins[:2] == ["ray", "start"]
     assert {"--address=train-head-svc:6379", "--node-ip-address=10.0.0.7", "--num-cpus=0", "--num-gpus=0"} <= set(joins)
@@ -65,7 +67,7 @@ def test_it_joins_the_cluster_and_then_runs(helm3: Helm, tmp_path: Path, more: l
     assert (("--act" in runs), runs[-1] == "--no-monitor") == (bool(more), bool(more))
 
 
-def test_its_node_is_no_spare_and_counts_against_no_budget(helm3: Helm, tmp_path: Path) -> None:
+def test_the_node_of_the_controller_is_no_spare_and_not_counted_in_budgets(helm3: Helm, tmp_path: Path) -> None:
     joins, _runs = commands(render(helm3, *ON), tmp_path)
     (labels,) = (word.removeprefix("--labels=") for word in joins if word.startswith("--labels="))
     said = dict(label.split("=") for label in labels.split(","))
@@ -77,7 +79,7 @@ def test_its_node_is_no_spare_and_counts_against_no_budget(helm3: Helm, tmp_path
     assert evaluation.spares == {members["gpu-1"].pool: 1}
 
 
-def test_it_has_the_url_and_a_token_of_the_api(helm3: Helm, tmp_path: Path) -> None:
+def test_the_controller_has_the_url_and_a_token_of_the_api(helm3: Helm, tmp_path: Path) -> None:
     objects = render(
         helm3, *ON, "--set", "remediation.token.existingSecret=remediation", "--set", "remediation.token.key=own"
     )
@@ -95,7 +97,7 @@ def test_it_has_the_url_and_a_token_of_the_api(helm3: Helm, tmp_path: Path) -> N
     assert runs[runs.index("--token-file") + 1] == f"{mount['mountPath']}/token"
 
 
-def test_its_probes_and_monitor_use_its_metrics_port(helm3: Helm, tmp_path: Path) -> None:
+def test_probes_and_monitor_use_the_metrics_port(helm3: Helm, tmp_path: Path) -> None:
     objects = render(helm3, *ON, "--set", "bindAddress=::", profile=POSTGRES)
     _joins, runs = commands(objects, tmp_path)
     controller = container(one(objects, "Deployment", "-remediation"))
@@ -110,7 +112,7 @@ def test_its_probes_and_monitor_use_its_metrics_port(helm3: Helm, tmp_path: Path
     assert [(each["port"], each["path"]) for each in monitor["podMetricsEndpoints"]] == [(name, "/metrics")]
 
 
-def test_it_reaches_the_api_and_its_cluster_and_others_only_its_metrics(helm3: Helm) -> None:
+def test_the_network_policy_allows_the_api_the_ray_cluster_and_scrapes(helm3: Helm) -> None:
     objects = render(helm3, *ON, "--set-json", f"networkPolicy.metricsFrom={json.dumps([MONITORING])}")
     policy = one(objects, "NetworkPolicy", "-remediation")["spec"]
     cluster, metrics = policy["ingress"]
@@ -122,7 +124,7 @@ def test_it_reaches_the_api_and_its_cluster_and_others_only_its_metrics(helm3: H
 
 
 @pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
-def test_its_objects_are_valid_and_its_pod_is_restricted(helm3: Helm, version: str) -> None:
+def test_the_objects_are_valid_and_the_pod_is_restricted(helm3: Helm, version: str) -> None:
     objects = [
         item for item in render(helm3, *ON, profile=POSTGRES) if item["metadata"]["name"].endswith("-remediation")
     ]
@@ -151,5 +153,5 @@ def test_inconsistent_values_are_refused(helm: Helm, given: list[str], message: 
         render(helm, *given)
 
 
-def test_no_peers_are_needed_where_there_is_no_policy(helm3: Helm) -> None:
+def test_without_a_network_policy_no_peers_are_required(helm3: Helm) -> None:
     assert one(render(helm3, *AT, "--set", "networkPolicy.enabled=false"), "Deployment", "-remediation")

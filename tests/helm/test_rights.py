@@ -14,7 +14,7 @@ def namespaces(objects: list[Object], kind: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("values", "wanted"), [(ON, [NAMESPACE]), (TWO, ["ml", "research"])])
-def test_it_has_rights_in_the_named_namespaces(helm3: Helm, values: list[str], wanted: list[str]) -> None:
+def test_the_controller_has_roles_in_the_listed_namespaces(helm3: Helm, values: list[str], wanted: list[str]) -> None:
     objects = render(helm3, *values)
     assert namespaces(objects, "Role") == namespaces(objects, "RoleBinding") == wanted
     account = one(objects, "ServiceAccount", "-controller")["metadata"]
@@ -25,7 +25,7 @@ def test_it_has_rights_in_the_named_namespaces(helm3: Helm, values: list[str], w
         assert binding["roleRef"]["name"] == one(render(helm3, *ON), "Role")["metadata"]["name"]
 
 
-def test_its_rights_are_what_worker_groups_need(helm3: Helm) -> None:
+def test_the_role_has_the_permissions_that_worker_groups_need(helm3: Helm) -> None:
     assert one(render(helm3, *ON), "Role")["rules"] == [
         {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["get", "patch"]},
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
@@ -42,7 +42,7 @@ def test_releases_of_the_same_name_do_not_share_a_role(helm3: Helm) -> None:
     assert len(roles) == 2
 
 
-def test_the_process_is_told_and_only_its_pods_get_a_token(helm3: Helm) -> None:
+def test_only_the_controller_receives_the_kubernetes_option_and_a_token(helm3: Helm) -> None:
     objects = render(helm3, *ON)
     assert "--kubernetes" in container(one(objects, "Deployment", "-controller"))["args"]
     mounted = {
@@ -53,7 +53,7 @@ def test_the_process_is_told_and_only_its_pods_get_a_token(helm3: Helm) -> None:
     assert mounted == {"demo-fleetwright-api": False, "demo-fleetwright-controller": True}
 
 
-def test_it_may_reach_the_api_server(helm3: Helm) -> None:
+def test_the_controller_may_reach_the_api_server(helm3: Helm) -> None:
     def ports(*values: str) -> set[int]:
         rules = one(render(helm3, *values), "NetworkPolicy", "-controller")["spec"]["egress"]
         return {port["port"] for rule in rules for port in rule["ports"]}

@@ -35,7 +35,7 @@ POD: Object = one(MANIFEST, "Job")["spec"]["template"]["spec"]
 
 
 @pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
-def test_every_object_is_one_that_kubernetes_knows(version: str) -> None:
+def test_every_object_is_valid_for_kubernetes(version: str) -> None:
     for item in MANIFEST:
         assert kubernetes_validate.validate(item, version, strict=True) == version
 
@@ -49,7 +49,7 @@ def test_the_pod_meets_the_restricted_standard() -> None:
     assert not {"hostNetwork", "hostPID", "shareProcessNamespace"} & POD.keys()
 
 
-def test_both_reach_the_inbox_and_the_sidecar_ends_with_the_job() -> None:
+def test_both_containers_mount_the_inbox_and_the_sidecar_ends_with_the_job() -> None:
     assert RECORDER["restartPolicy"] == "Always"
     for each in (RECORDER, RANKS):
         assert {"name": "inbox", "mountPath": RUN} in each["volumeMounts"]
@@ -57,7 +57,7 @@ def test_both_reach_the_inbox_and_the_sidecar_ends_with_the_job() -> None:
     assert f"--inbox {place.removeprefix('unix:')} " in RECORDER["args"][0]
 
 
-def test_its_script_finds_all_peers_and_starts_a_recorder(tmp_path: Path) -> None:
+def test_the_script_finds_all_peers_and_starts_a_recorder(tmp_path: Path) -> None:
     for name, text in (("getent", GETENT), ("fleetwright", FLEETWRIGHT)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
@@ -72,7 +72,7 @@ def test_its_script_finds_all_peers_and_starts_a_recorder(tmp_path: Path) -> Non
     assert done.exit_code == 0, done.output
 
 
-def test_it_sends_to_the_fault_monitor_of_the_values(helm3: Helm, tmp_path: Path) -> None:
+def test_the_recorder_sends_to_the_fault_monitor_of_the_values(helm3: Helm, tmp_path: Path) -> None:
     (values,) = VALUES
     profile = tmp_path / "monitor.yaml"
     profile.write_text(yaml.safe_dump(values))

@@ -18,7 +18,7 @@ MONITORING = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
 
 
 class TestNetworkPolicies:
-    def test_the_namespace_and_named_peers_may_come_in(self, helm3: Helm) -> None:
+    def test_pods_of_the_namespace_and_named_peers_may_connect(self, helm3: Helm) -> None:
         objects = render(helm3, profile=POSTGRES)
         here: Object = {"podSelector": {}}
         ingress, monitoring = (
@@ -28,7 +28,7 @@ class TestNetworkPolicies:
         assert _ingress(objects, "-api") == ([here, ingress, monitoring], 8400)
         assert _ingress(objects, "-controller") == ([here, monitoring], 9401)
 
-    def test_nothing_may_come_to_the_migration_job(self, helm3: Helm) -> None:
+    def test_the_migration_job_accepts_no_connections(self, helm3: Helm) -> None:
         policy = one(render(helm3, profile=POSTGRES), "NetworkPolicy", "-migrate")
         assert policy["spec"]["ingress"] == []
         assert "Ingress" in policy["spec"]["policyTypes"]
@@ -37,23 +37,23 @@ class TestNetworkPolicies:
         ("name", "ports"),
         [("-api", {53, 5432}), ("-migrate", {53, 5432}), ("-controller", {53, 8265, 8400})],
     )
-    def test_only_what_is_needed_may_be_reached(self, helm3: Helm, name: str, ports: set[int]) -> None:
+    def test_egress_is_limited_to_the_required_ports(self, helm3: Helm, name: str, ports: set[int]) -> None:
         policy = one(render(helm3, profile=POSTGRES), "NetworkPolicy", name)
         assert "Egress" in policy["spec"]["policyTypes"]
         assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} == ports
 
-    def test_can_be_left_to_others(self, helm3: Helm) -> None:
+    def test_network_policies_can_be_disabled(self, helm3: Helm) -> None:
         assert "NetworkPolicy" not in kinds(render(helm3, "--set", "networkPolicy.enabled=false", profile=POSTGRES))
 
 
 class TestMonitoring:
-    def test_needs_no_prometheus_operator_by_default(self, helm3: Helm) -> None:
+    def test_the_default_needs_no_prometheus_operator(self, helm3: Helm) -> None:
         assert not MONITORING & kinds(render(helm3))
 
-    def test_follows_its_switches_even_without_a_cluster_to_look_at(self, helm3: Helm) -> None:
+    def test_monitors_follow_their_switches_without_cluster_access(self, helm3: Helm) -> None:
         assert kinds(render(helm3, profile=POSTGRES)) >= MONITORING
 
-    def test_scrapes_the_ports_that_the_pods_name(self, helm3: Helm) -> None:
+    def test_monitors_scrape_the_ports_named_in_the_pods(self, helm3: Helm) -> None:
         objects = render(helm3, profile=POSTGRES)
         service, controller = one(objects, "Service"), one(objects, "Deployment", "-controller")
         (api_endpoint,) = one(objects, "ServiceMonitor")["spec"]["endpoints"]
@@ -61,21 +61,21 @@ class TestMonitoring:
         assert [api_endpoint["port"]] == [port["name"] for port in service["spec"]["ports"]]
         assert [controller_endpoint["port"]] == [port["name"] for port in container(controller)["ports"]]
 
-    def test_its_objects_carry_the_labels_prometheus_selects_by(self, helm3: Helm) -> None:
+    def test_monitors_have_the_labels_that_prometheus_selects(self, helm3: Helm) -> None:
         watched = [item for item in render(helm3, profile=POSTGRES) if item["kind"] in MONITORING]
         assert all(item["metadata"]["labels"]["release"] == "prometheus" for item in watched)
 
-    def test_the_rules_are_those_of_the_plain_file(self, helm3: Helm) -> None:
+    def test_the_rules_match_the_alerts_file(self, helm3: Helm) -> None:
         rule = one(render(helm3, profile=POSTGRES), "PrometheusRule")
         assert rule["spec"] == yaml.safe_load(ALERTS.read_text())
 
-    def test_the_dashboards_are_those_of_the_plain_files(self, helm3: Helm) -> None:
+    def test_the_dashboards_match_the_dashboard_files(self, helm3: Helm) -> None:
         found = one(render(helm3), "ConfigMap", "-dashboards")
         assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
         files = {path.name: json.loads(path.read_text()) for path in (CHART / "files" / "dashboards").iterdir()}
         assert {name: json.loads(text) for name, text in found["data"].items()} == files
 
-    def test_dashboards_can_be_left_out(self, helm3: Helm) -> None:
+    def test_dashboards_can_be_disabled(self, helm3: Helm) -> None:
         assert "ConfigMap" not in kinds(render(helm3, "--set", "monitoring.dashboards.enabled=false"))
 
 
@@ -86,12 +86,12 @@ class TestReadinessTest:
             assert (_run(helm3, url) == 0) is passes
         assert asked == ["/readyz"]
 
-    def test_fails_when_nothing_answers(self, helm3: Helm) -> None:
+    def test_fails_without_a_response(self, helm3: Helm) -> None:
         with _answering(200) as (url, _):
             pass
         assert _run(helm3, url) != 0
 
-    def test_asks_the_service(self, helm3: Helm) -> None:
+    def test_requests_the_readiness_of_the_service(self, helm3: Helm) -> None:
         objects = render(helm3)
         service = one(objects, "Service")["metadata"]["name"]
         assert container(_test_job(objects))["args"][-1] == f"http://{service}:8400/readyz"

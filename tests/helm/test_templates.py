@@ -18,7 +18,7 @@ profiles = pytest.mark.parametrize("profile", [None, *PROFILES], ids=lambda path
 
 
 @profiles
-def test_lints_without_a_warning(helm: Helm, profile: Path | None) -> None:
+def test_the_chart_lints_without_a_warning(helm: Helm, profile: Path | None) -> None:
     assert "0 chart(s) failed" in helm.run("lint", "--strict", CHART, *given(profile))
 
 
@@ -32,7 +32,7 @@ def test_every_object_is_valid_for_kubernetes(helm3: Helm, profile: Path | None,
         assert kubernetes_validate.validate(item, version, strict=True) == version
 
 
-def test_validation_notices_a_misspelt_field(helm3: Helm) -> None:
+def test_validation_reports_a_misspelt_field(helm3: Helm) -> None:
     service = next(item for item in render(helm3) if item["kind"] == "Service")
     service["spec"]["prots"] = service["spec"].pop("ports")
     with pytest.raises(kubernetes_validate.ValidationError, match="prots"):
@@ -40,16 +40,16 @@ def test_validation_notices_a_misspelt_field(helm3: Helm) -> None:
 
 
 @profiles
-def test_both_lines_of_helm_render_the_same(helm3: Helm, helm4: Helm, profile: Path | None) -> None:
+def test_helm_3_and_helm_4_render_the_same_objects(helm3: Helm, helm4: Helm, profile: Path | None) -> None:
     assert render(helm3, *FIXED, profile=profile) == render(helm4, *FIXED, profile=profile)
 
 
-def test_needs_kubernetes_1_29(helm: Helm) -> None:
+def test_the_chart_requires_kubernetes_1_29(helm: Helm) -> None:
     with pytest.raises(HelmError, match=r"requires kubeVersion: >=1\.29\.0-0"):
         render(helm, "--kube-version", "1.28.15")
 
 
-def test_takes_a_vendors_build_of_kubernetes_1_29(helm: Helm) -> None:
+def test_a_vendor_build_of_kubernetes_1_29_is_accepted(helm: Helm) -> None:
     assert render(helm, "--kube-version", "v1.29.0-eks-1234567")
 
 
@@ -71,7 +71,7 @@ def test_every_pod_meets_the_restricted_standard(helm3: Helm, profile: Path | No
 
 
 @profiles
-def test_no_pod_can_call_kubernetes(helm3: Helm, profile: Path | None) -> None:
+def test_no_pod_has_access_to_the_kubernetes_api(helm3: Helm, profile: Path | None) -> None:
     objects = render(helm3, profile=profile)
     assert all(template["spec"]["automountServiceAccountToken"] is False for _, template in pod_templates(objects))
     assert all(item["automountServiceAccountToken"] is False for item in objects if item["kind"] == "ServiceAccount")
@@ -79,28 +79,28 @@ def test_no_pod_can_call_kubernetes(helm3: Helm, profile: Path | None) -> None:
 
 
 @profiles
-def test_a_service_of_our_name_sets_none_of_our_settings(helm3: Helm, profile: Path | None) -> None:
+def test_no_pod_receives_service_link_variables(helm3: Helm, profile: Path | None) -> None:
     """Kubernetes would set FLEETWRIGHT_PORT=tcp://… in every pod beside a Service named fleetwright."""
     for name, template in pod_templates(render(helm3, profile=profile)):
         assert template["spec"]["enableServiceLinks"] is False, name
 
 
 @profiles
-def test_every_container_says_what_it_needs(helm3: Helm, profile: Path | None) -> None:
+def test_every_container_has_resource_requests_and_a_memory_limit(helm3: Helm, profile: Path | None) -> None:
     for name, template in pod_templates(render(helm3, profile=profile)):
         for one_container in template["spec"]["containers"]:
             assert {"cpu", "memory"} <= one_container["resources"]["requests"].keys(), name
             assert "memory" in one_container["resources"]["limits"], name
 
 
-def test_every_object_is_in_the_releases_namespace_and_labelled(helm3: Helm) -> None:
+def test_every_object_is_in_the_namespace_of_the_release_and_labelled(helm3: Helm) -> None:
     for item in _everything(helm3, "--set", "commonLabels.team=platform"):
         assert item["metadata"]["namespace"] == NAMESPACE
         assert item["metadata"]["labels"]["app.kubernetes.io/instance"] == "demo"
         assert item["metadata"]["labels"]["team"] == "platform"
 
 
-def test_every_pod_is_labelled_and_no_label_names_a_version(helm3: Helm) -> None:
+def test_every_pod_is_labelled_without_a_version(helm3: Helm) -> None:
     """A pod label that names the chart's version would restart every pod at every new version of the chart."""
     for name, template in pod_templates(_everything(helm3, "--set", "commonLabels.team=platform")):
         labels = template["metadata"]["labels"]
@@ -108,7 +108,7 @@ def test_every_pod_is_labelled_and_no_label_names_a_version(helm3: Helm) -> None
         assert not {"app.kubernetes.io/version", "helm.sh/chart"} & labels.keys(), name
 
 
-def test_a_service_and_its_monitor_select_only_their_own_pods(helm3: Helm) -> None:
+def test_each_selector_matches_only_its_own_pods(helm3: Helm) -> None:
     objects = _everything(helm3)
     pods = [template["metadata"]["labels"] for _, template in pod_templates(objects)]
     for item in objects:
@@ -116,7 +116,7 @@ def test_a_service_and_its_monitor_select_only_their_own_pods(helm3: Helm) -> No
             assert sum(selector.items() <= labels.items() for labels in pods) == 1, item["metadata"]["name"]
 
 
-def test_names_stay_within_what_kubernetes_allows(helm3: Helm) -> None:
+def test_names_are_valid_and_within_63_characters(helm3: Helm) -> None:
     longest = "r" * 53  # Helm's own limit
     for item in _everything(helm3, release=longest):
         name = item["metadata"]["name"]
@@ -133,7 +133,7 @@ def test_names_stay_within_what_kubernetes_allows(helm3: Helm) -> None:
         ("demo", ["--set", "fullnameOverride=planner"], "planner-api"),
     ],
 )
-def test_names_come_from_the_release(helm3: Helm, release: str, values: list[str], expected: str) -> None:
+def test_names_are_derived_from_the_release(helm3: Helm, release: str, values: list[str], expected: str) -> None:
     services = [item for item in render(helm3, *values, release=release) if item["kind"] == "Service"]
     assert [item["metadata"]["name"] for item in services] == [expected]
 
@@ -146,7 +146,7 @@ def test_names_come_from_the_release(helm3: Helm, release: str, values: list[str
         (["image.tag=1.2.3", f"image.digest=sha256:{'a' * 64}"], f"fleetwright@sha256:{'a' * 64}"),
     ],
 )
-def test_all_containers_run_the_one_image(helm3: Helm, values: list[str], expected: str) -> None:
+def test_all_containers_run_the_same_image(helm3: Helm, values: list[str], expected: str) -> None:
     objects = _everything(helm3, *(argument for value in values for argument in ("--set", value)))
     images = {each["image"] for _, template in pod_templates(objects) for each in template["spec"]["containers"]}
     assert images == {expected}

@@ -237,7 +237,7 @@ CHANGED_TOGETHER = {"database.type": POSTGRES}  # it needs the name of a Secret
         ("migrations.ttlSecondsAfterFinished=-1", "ttlSecondsAfterFinished"),
     ],
 )
-def test_a_wrong_value_is_named(helm: Helm, values: str, message: str) -> None:
+def test_an_invalid_value_is_named(helm: Helm, values: str, message: str) -> None:
     with pytest.raises(HelmError, match=message) as caught:
         render(helm, "--set", values)
     assert "schema" in str(caught.value)
@@ -264,23 +264,23 @@ def test_a_wrong_value_is_named(helm: Helm, values: str, message: str) -> None:
         ("controller.extraEnv[0].name=FLEETWRIGHT_LOG_LEVEL", "controller.extraEnv sets FLEETWRIGHT_LOG_LEVEL"),
     ],
 )  # fmt: skip
-def test_values_that_do_not_fit_together_are_named(helm: Helm, values: str, message: str) -> None:
+def test_inconsistent_values_are_named(helm: Helm, values: str, message: str) -> None:
     with pytest.raises(HelmError, match=re.escape(message)):
         render(helm, "--set", values)
 
 
-def test_everything_that_does_not_fit_is_named_at_once(helm3: Helm) -> None:
+def test_all_inconsistencies_are_reported_at_once(helm3: Helm) -> None:
     with pytest.raises(HelmError) as caught:
         render(helm3, "--set", "api.replicas=2,migrations.urlSecret.name=x,api.preStopSleepSeconds=50")
     assert str(caught.value).count("\n  - ") == 3
 
 
-def test_the_schema_describes_no_value_that_is_not_there() -> None:
+def test_the_schema_describes_only_existing_values() -> None:
     for path in _leaves(SCHEMA):
         _value_at(path)
 
 
-def test_no_object_of_the_schema_lets_unknown_values_through() -> None:
+def test_no_object_of_the_schema_accepts_unknown_values() -> None:
     """The schema closes objects with known fields, and passes objects without any to Kubernetes unchanged."""
     objects = [SCHEMA, *SCHEMA["$defs"].values()]
     for node in objects:
@@ -295,7 +295,7 @@ def test_the_list_of_changes_is_complete() -> None:
 
 
 @pytest.mark.parametrize("path", CHANGES)
-def test_no_value_is_without_effect(helm3: Helm, tmp_path: Path, path: str) -> None:
+def test_every_value_has_an_effect(helm3: Helm, tmp_path: Path, path: str) -> None:
     base = next((values for prefix, values in BASES.items() if path.startswith(prefix)), POSTGRES)
     changed = {**base, **CHANGED_TOGETHER.get(path, {path: CHANGES[path]})}
     assert _rendered(helm3, json.dumps(base)) != render(helm3, *_arguments(changed, tmp_path))
