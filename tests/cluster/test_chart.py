@@ -124,7 +124,7 @@ def place(kube_api: KubeApi, kube_client: client.ApiClient, kube_namespace: str,
     return Place(namespace=kube_namespace, kubeconfig_path=kubeconfig_path, cluster=kube_client)
 
 
-def test_on_sqlite_it_is_installed_tested_and_removed(helm: Helm, place: Place) -> None:
+def test_the_chart_on_sqlite_is_installed_tested_and_removed(helm: Helm, place: Place) -> None:
     notes = place.run(helm, "install", CHART, "--values", SQLITE, *READY)
 
     assert "kubectl --namespace" in notes
@@ -137,7 +137,7 @@ def test_on_sqlite_it_is_installed_tested_and_removed(helm: Helm, place: Place) 
     wait_for(place.left, lambda left: not left, what="empty namespace")
 
 
-def test_on_postgres_it_is_installed_upgraded_rolled_back_and_removed(helm: Helm, place: Place) -> None:
+def test_the_chart_on_postgres_is_installed_upgraded_rolled_back_and_removed(helm: Helm, place: Place) -> None:
     place.run(helm, "install", CHART, *POSTGRES, "--set", "api.replicas=2", *READY)
     (first_job,) = place.migrations()
     place.finish_pods_of("migrate")
@@ -161,7 +161,7 @@ def test_on_postgres_it_is_installed_upgraded_rolled_back_and_removed(helm: Helm
     wait_for(place.left, lambda left: not left, what="empty namespace")
 
 
-def test_a_database_claim_outlives_the_release_and_is_taken_up_again(helm: Helm, place: Place) -> None:
+def test_a_database_claim_outlives_the_release_and_is_reused(helm: Helm, place: Place) -> None:
     place.run(helm, "install", CHART)  # no provisioner provides the volume here, so the API's pod waits for it
     assert f"claim/{DATA}" in place.left()
     place.run(helm, "uninstall", "--wait")
@@ -170,7 +170,7 @@ def test_a_database_claim_outlives_the_release_and_is_taken_up_again(helm: Helm,
     place.run(helm, "uninstall", "--wait")
 
 
-def test_a_deleted_token_is_made_anew_and_pods_start_again_with_it(helm: Helm, place: Place) -> None:
+def test_a_deleted_token_is_recreated_and_pods_restart_with_the_new_one(helm: Helm, place: Place) -> None:
     place.run(helm, "install", CHART, "--values", SQLITE, *READY)
     old, generation = place.token(), place.deployment(API).metadata.generation
     place.run(helm, "upgrade", CHART, "--values", SQLITE, *READY)
@@ -182,7 +182,7 @@ def test_a_deleted_token_is_made_anew_and_pods_start_again_with_it(helm: Helm, p
     assert place.deployment(API).metadata.generation > generation
 
 
-def test_the_token_is_not_among_the_values_that_helm_shows(helm: Helm, place: Place) -> None:
+def test_helm_get_values_does_not_show_the_token(helm: Helm, place: Place) -> None:
     place.run(helm, "install", CHART, "--values", SQLITE, *READY)
     shown = helm.run(
         "get", "values", RELEASE, "--all", "--namespace", place.namespace, kubeconfig_path=place.kubeconfig_path
@@ -190,19 +190,19 @@ def test_the_token_is_not_among_the_values_that_helm_shows(helm: Helm, place: Pl
     assert place.token() not in shown
 
 
-def test_helm_4_takes_over_a_release_of_helm_3(helm3: Helm, helm4: Helm, place: Place) -> None:
+def test_helm_4_upgrades_a_release_of_helm_3(helm3: Helm, helm4: Helm, place: Place) -> None:
     place.run(helm3, "install", CHART, "--values", SQLITE, *READY)
     token = place.token()
     place.run(helm4, "upgrade", CHART, "--values", SQLITE, "--set", "image.tag=next", *READY)
     assert (_image(place), place.token()) == ("fleetwright:next", token)
 
 
-def test_autoscaler_and_budget_are_accepted(helm: Helm, place: Place) -> None:
+def test_autoscaler_and_disruption_budget_are_accepted(helm: Helm, place: Place) -> None:
     place.run(helm, "install", CHART, *POSTGRES, "--set", "api.autoscaling.enabled=true")
     assert {f"autoscaler/{API}", f"budget/{API}"} <= place.left()
 
 
-def test_the_namespace_would_refuse_a_pod_that_asks_for_more(helm3: Helm, place: Place) -> None:
+def test_the_namespace_refuses_a_pod_with_more_privileges(helm3: Helm, place: Place) -> None:
     """Without enforcement the tests above would pass for nothing."""
     with pytest.raises(HelmError):
         place.run(

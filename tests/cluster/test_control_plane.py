@@ -16,11 +16,11 @@ from tests.testbed.waiting import wait_for
 pytestmark = pytest.mark.kubernetes
 
 
-def test_the_server_is_of_the_line_that_we_support(kube_api: KubeApi) -> None:
+def test_the_server_is_of_the_supported_version(kube_api: KubeApi) -> None:
     assert kube_api.version.startswith("v1.36.")
 
 
-def test_a_token_may_do_what_its_service_account_was_granted_and_nothing_else(
+def test_a_token_has_only_the_permissions_of_its_service_account(
     kube_api: KubeApi, kube_client: client.ApiClient, kube_namespace: str
 ) -> None:
     kubeconfig_path = kube_api.service_account_kubeconfig(namespace=kube_namespace, name="default")
@@ -40,7 +40,7 @@ def test_a_token_may_do_what_its_service_account_was_granted_and_nothing_else(
             core.list_node()
 
 
-def test_pods_fill_the_gpus_there_are_and_the_surplus_waits(
+def test_pods_fill_the_available_gpus_and_the_surplus_stays_pending(
     kube_api: KubeApi, kube_client: client.ApiClient, kube_namespace: str, gpu_nodes: GpuNodes
 ) -> None:
     core = client.CoreV1Api(kube_client)
@@ -60,7 +60,7 @@ def test_pods_fill_the_gpus_there_are_and_the_surplus_waits(
     assert {labels[RACK_LABEL], labels[POWER_DOMAIN_LABEL], labels[ACCELERATOR_LABEL]} == {"r2", "pd-2", "NVIDIA-L40S"}
 
 
-def test_room_made_on_a_node_goes_to_a_pod_that_waits(
+def test_freed_gpus_go_to_a_pending_pod(
     kube_api: KubeApi, kube_client: client.ApiClient, kube_namespace: str, gpu_nodes: GpuNodes
 ) -> None:
     core = client.CoreV1Api(kube_client)
@@ -78,7 +78,7 @@ def test_room_made_on_a_node_goes_to_a_pod_that_waits(
     wait_for(names, lambda seen: seen == ["second"], what="only the second pod running")
 
 
-def test_a_field_of_another_manager_is_refused_and_the_other_is_named(
+def test_a_field_owned_by_another_manager_is_refused_with_its_name(
     kube_api: KubeApi, kube_client: client.ApiClient, kube_namespace: str
 ) -> None:
     kube_api.apply(_unplaceable(kube_namespace, replicas=2), field_manager="autoscaler")

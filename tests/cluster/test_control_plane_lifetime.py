@@ -22,7 +22,7 @@ PROGRAMS = {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler
 
 # What a nested run needs is asked for out here too: a machine that lacks it skips the test, and does not fail inside.
 @pytest.mark.usefixtures("kube_api", "kuberay", "kueue")
-def test_all_of_it_listens_on_loopback_only_and_is_gone_when_the_run_is_killed(tmp_path: Path) -> None:
+def test_the_control_plane_listens_on_loopback_only_and_stops_when_the_run_is_killed(tmp_path: Path) -> None:
     up = tmp_path / "up"
     path = tmp_path / "test_nested.py"
     path.write_text(
@@ -46,7 +46,7 @@ def test_all_of_it_listens_on_loopback_only_and_is_gone_when_the_run_is_killed(t
 
 
 @pytest.mark.usefixtures("kube_api")
-def test_nothing_is_left_after_a_failed_test(tmp_path: Path) -> None:
+def test_no_process_is_left_after_a_failed_test(tmp_path: Path) -> None:
     mark = secrets.token_hex(8)
     source = f"""
         from tests.testbed.proc import running_with_variable

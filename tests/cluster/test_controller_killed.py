@@ -65,7 +65,7 @@ def effective(serve: ServeDouble) -> list[tuple[str, int]]:
 
 
 @pytest.mark.timeout(1200)
-def test_a_controller_killed_anywhere_is_finished_by_the_next(stage: Stage) -> None:
+def test_the_next_controller_finishes_the_rollout_of_a_killed_one(stage: Stage) -> None:
     """Each controller finishes the work of the previous one, and is killed at the next point."""
     (name, alive), waiting = stage.start(), stage.start()
     stage.open(name)
@@ -96,7 +96,7 @@ def test_a_controller_killed_anywhere_is_finished_by_the_next(stage: Stage) -> N
         assert sum(entry.replicas for entry in status.memory.spent) >= len(writes), f"{point}: uncounted"
 
 
-def test_a_leader_cut_off_gives_up_its_write_within_its_lease_and_only_the_next_one_finishes(stage: Stage) -> None:
+def test_an_isolated_leader_abandons_its_write_within_its_lease_and_the_next_one_finishes(stage: Stage) -> None:
     """The write hangs and the connection to the API is closed: only the leader's own lease ends the write.
 
     The leader gives the write up MARGIN before the last lease that the API granted can expire; the assertion allows
@@ -124,7 +124,7 @@ def test_a_leader_cut_off_gives_up_its_write_within_its_lease_and_only_the_next_
     assert writes_logged(follower) == [1, 2, 0]
 
 
-def test_of_two_controllers_one_writes(stage: Stage) -> None:
+def test_only_one_of_two_controllers_writes(stage: Stage) -> None:
     both = [stage.start(lease_s=60.0), stage.start(lease_s=60.0)]
     for name, _process in both:
         stage.open(name)

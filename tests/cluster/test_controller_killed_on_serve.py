@@ -105,7 +105,7 @@ def conductor(stage: Stage, ray_cluster: RayCluster) -> Iterator[Lifecycle]:
 
 
 @pytest.mark.timeout(1800)
-def test_the_actor_killed_anywhere_is_started_again_by_ray_and_finishes(
+def test_ray_restarts_a_killed_controller_actor_which_finishes_the_rollout(
     stage: Stage, chat: ServeApp, ray_cluster: RayCluster, conductor: Lifecycle
 ) -> None:
     def registered(target: str, plan: dict[str, int]) -> tuple[Serve, str]:

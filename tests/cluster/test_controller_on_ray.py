@@ -81,7 +81,7 @@ def watcher_on(conductor: Lifecycle, name: str) -> NodeReport | None:
     return found[0] if found else None
 
 
-def test_it_starts_once_and_comes_back_when_its_process_is_killed(
+def test_the_controller_starts_once_and_restarts_when_its_process_is_killed(
     conductor: Lifecycle, settings: ControllerActorSettings, server: Server
 ) -> None:
     settings = settings.model_copy(update={"lease_s": 6.0})  # which the one that is killed does not give back
@@ -98,7 +98,7 @@ def test_it_starts_once_and_comes_back_when_its_process_is_killed(
         assert client.get_lease("controller").document.holder == again.holder
 
 
-def test_each_node_has_a_watcher_while_it_takes_work(
+def test_each_node_has_a_node_actor_until_it_is_drained(
     conductor: Lifecycle, joined: Joined, settings: ControllerActorSettings, cluster: RayCluster
 ) -> None:
     conductor.start(NAME, settings)
@@ -124,7 +124,7 @@ def test_each_node_has_a_watcher_while_it_takes_work(
     )
 
 
-def test_an_upgrade_hands_over_or_leaves_all_as_it_was_and_a_stop_leaves_nothing(
+def test_an_upgrade_hands_over_or_changes_nothing_and_a_stop_removes_all_actors(
     conductor: Lifecycle, joined: Joined, settings: ControllerActorSettings, server: Server
 ) -> None:
     conductor.start(NAME, settings)

@@ -88,7 +88,7 @@ def test_200_clients_lose_no_update(start_server: StartServer, postgres_url: str
     assert server_errors(metrics) == before
 
 
-def test_kill_9_loses_nothing_acknowledged(start_server: StartServer, database_url: str) -> None:
+def test_kill_9_loses_no_acknowledged_write(start_server: StartServer, database_url: str) -> None:
     server = start_server(database_url, **UNLIMITED)
     acknowledged: set[str] = set()
     planned: dict[str, str] = {}  # idempotency key -> id of the plan that was acknowledged

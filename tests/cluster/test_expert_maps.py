@@ -97,7 +97,7 @@ def restarts(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-async def test_a_map_is_rolled_over_four_replicas_under_load_and_bad_ones_reach_none(
+async def test_a_map_is_rolled_out_to_four_replicas_under_load_and_invalid_maps_reach_none(
     harness: Harness, http: httpx.AsyncClient, application: RayServeApplication, ray_cluster: RayCluster, folder: Path
 ) -> None:
     """No request fails, one replica at a time is out, and invalid maps are refused before any replica stops."""

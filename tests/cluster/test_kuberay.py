@@ -29,7 +29,7 @@ H100, L4 = "H100-SXM", "L4"  # as the catalogue names them
 OLD, NEW = {H100: 3, L4: 0}, {H100: 1, L4: 2}
 
 
-def test_the_operator_is_the_pinned_one(kuberay: KubeRay, kube_client: client.ApiClient) -> None:
+def test_the_operator_is_of_the_pinned_version(kuberay: KubeRay, kube_client: client.ApiClient) -> None:
     definitions = client.ApiextensionsV1Api(kube_client).list_custom_resource_definition().items
     served = {crd.metadata.name for crd in definitions if crd.spec.group == "ray.io"}
 
@@ -56,7 +56,7 @@ def test_a_ray_cluster_grows_from_three_to_six_workers_and_shrinks_again(
     assert shrunk < grown
 
 
-def test_workers_without_room_leave_the_cluster_unready(
+def test_unschedulable_workers_leave_the_cluster_unready(
     kube_api: KubeApi, kube_client: client.ApiClient, kube_namespace: str, gpu_nodes: GpuNodes
 ) -> None:
     gpu_nodes.add(2)
@@ -103,7 +103,7 @@ def two_groups(kube_client: client.ApiClient, kube_namespace: str, gpu_nodes: Gp
 
 
 @pytest.mark.anyio
-async def test_the_controller_moves_worker_groups_to_the_plan_and_back_until_another_applies_them(
+async def test_the_controller_scales_worker_groups_until_another_manager_applies_them(
     harness: Harness,
     access: KubernetesAccess,
     kube_api: KubeApi,

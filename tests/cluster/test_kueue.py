@@ -32,7 +32,7 @@ def queue(kube_api: KubeApi, kube_client: client.ApiClient, kube_namespace: str,
         custom.delete_cluster_custom_object("kueue.x-k8s.io", "v1beta2", plural, name)
 
 
-def test_kueue_is_the_pinned_one(kueue: Kueue) -> None:
+def test_kueue_is_of_the_pinned_version(kueue: Kueue) -> None:
     assert kueue.version == "v0.19.0"
 
 
@@ -51,7 +51,7 @@ def test_two_of_three_jobs_are_admitted_and_run_on_the_nodes_of_the_queue(
     assert all(pod.spec.node_selector == gpu_nodes.selector for pod in pods)
 
 
-def test_a_finished_job_makes_room_for_the_next(
+def test_the_next_job_is_admitted_after_one_finishes(
     kube_api: KubeApi, kube_client: client.ApiClient, kube_namespace: str, queue: str
 ) -> None:
     _submit(kube_api, kube_namespace, queue, ["a", "b", "c"])
@@ -65,7 +65,7 @@ def test_a_finished_job_makes_room_for_the_next(
     assert client.BatchV1Api(kube_client).read_namespaced_job(finished, kube_namespace).status.succeeded == 1
 
 
-def test_a_deleted_job_makes_room_for_the_next(
+def test_the_next_job_is_admitted_after_one_is_deleted(
     kube_api: KubeApi, kube_client: client.ApiClient, kube_namespace: str, queue: str
 ) -> None:
     _submit(kube_api, kube_namespace, queue, ["a", "b", "c"])

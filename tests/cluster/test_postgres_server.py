@@ -38,25 +38,25 @@ def test_each_test_gets_an_empty_database(turn: str, postgres_url: str) -> None:
     engine.dispose()
 
 
-def test_the_databases_of_earlier_tests_are_gone(postgres: PostgresServer, postgres_url: str) -> None:
+def test_the_databases_of_earlier_tests_are_dropped(postgres: PostgresServer, postgres_url: str) -> None:
     query = "SELECT datname FROM pg_database WHERE datname LIKE 'test%'"
     with psycopg.connect(postgres.url(scheme="postgresql")) as connection:
         assert connection.execute(query).fetchall() == [(make_url(postgres_url).database,)]
 
 
-def test_nobody_enters_without_the_password(postgres_url: str) -> None:
+def test_a_wrong_password_is_refused(postgres_url: str) -> None:
     wrong = make_url(postgres_url).set(drivername="postgresql", password="wrong")
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
         psycopg.connect(wrong.render_as_string(hide_password=False))
 
 
-def test_it_listens_on_loopback_only(postgres: PostgresServer) -> None:
+def test_the_server_listens_on_loopback_only(postgres: PostgresServer) -> None:
     addresses = listening_on([postgres.pid, *descendants(postgres.pid)])
     assert addresses
     assert all(address.is_loopback for address in addresses)
 
 
-def test_every_acknowledged_write_outlives_a_killed_server(postgres_programs: PostgresPrograms, tmp_path: Path) -> None:
+def test_every_acknowledged_write_survives_a_killed_server(postgres_programs: PostgresPrograms, tmp_path: Path) -> None:
     with running_postgres(postgres_programs, log_dir=tmp_path, fsync=True) as server:
         url = server.url(scheme="postgresql")
         with psycopg.connect(url, autocommit=True) as connection:
@@ -74,7 +74,7 @@ def test_every_acknowledged_write_outlives_a_killed_server(postgres_programs: Po
             assert connection.execute("SELECT number FROM writes").fetchall() == [(number,) for number in range(50)]
 
 
-def test_a_server_that_cannot_start_fails_with_its_own_words(
+def test_a_server_that_cannot_start_reports_its_log(
     postgres: PostgresServer, postgres_programs: PostgresPrograms, tmp_path: Path
 ) -> None:
     with running_postgres(postgres_programs, log_dir=tmp_path, fsync=False) as server:
@@ -84,13 +84,13 @@ def test_a_server_that_cannot_start_fails_with_its_own_words(
             server.start()
 
 
-def test_its_files_are_gone_at_the_end(postgres_programs: PostgresPrograms, tmp_path: Path) -> None:
+def test_the_files_of_the_server_are_removed_at_the_end(postgres_programs: PostgresPrograms, tmp_path: Path) -> None:
     with running_postgres(postgres_programs, log_dir=tmp_path, fsync=False) as server:
         assert server.directory.exists()
     assert not server.directory.exists()
 
 
-def test_nothing_survives_a_killed_test_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_process_or_file_survives_a_killed_test_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     mark = secrets.token_hex()
     monkeypatch.setenv(MARK, mark)
     done = run_pytest(
@@ -109,7 +109,7 @@ def test_nothing_survives_a_killed_test_run(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 @pytest.mark.parametrize(("required", "outcome"), [("", "1 skipped"), ("postgres", "1 error")])
-def test_without_postgres_the_fixture_says_so(required: str, outcome: str, tmp_path: Path) -> None:
+def test_without_postgres_the_fixture_reports_the_reason(required: str, outcome: str, tmp_path: Path) -> None:
     done = run_pytest(
         "def test_needs_it(postgres_url): pass",
         folder=tmp_path,
@@ -120,7 +120,7 @@ def test_without_postgres_the_fixture_says_so(required: str, outcome: str, tmp_p
     assert f"{BIN_VARIABLE} is /nowhere, which lacks postgres or initdb" in done.stdout
 
 
-def test_the_newest_installed_version_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_newest_installed_version_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "/usr/bin")
     for version, programs in {"9.6": ["postgres", "initdb"], "15": ["postgres", "initdb"], "17": ["pg_dump"]}.items():
         bin_dir = tmp_path / version / "bin"
@@ -130,7 +130,7 @@ def test_the_newest_installed_version_is_taken(monkeypatch: pytest.MonkeyPatch, 
     assert find_programs(installed=tmp_path).bin_dir == tmp_path / "15" / "bin"
 
 
-def test_a_machine_without_debians_tools_cannot_have_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_apt_get_postgres_is_unavailable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "setpriv").touch(mode=0o755)  # only its presence is checked, and only as root

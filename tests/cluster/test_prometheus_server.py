@@ -64,7 +64,7 @@ def scraping(job: str, target: str) -> dict[str, Any]:
     return {"scrape_configs": [scrape | {"static_configs": [{"targets": [target]}]}]}
 
 
-def test_it_scrapes_what_a_test_tells_it_to(prometheus: Prometheus, exporter: str) -> None:
+def test_prometheus_scrapes_the_configured_targets(prometheus: Prometheus, exporter: str) -> None:
     prometheus.configure(scraping("rows", exporter))
     prometheus.wait_until_up("rows")
     (sample,) = prometheus.wait_for_samples("cap_watts")
@@ -77,25 +77,25 @@ def test_a_scalar_is_one_sample_without_labels(prometheus: Prometheus) -> None:
     assert prometheus.query("6 * 7") == [Sample(labels={}, value=42)]
 
 
-def test_a_target_that_is_down_is_not_up(prometheus: Prometheus) -> None:
+def test_an_unreachable_target_is_down(prometheus: Prometheus) -> None:
     prometheus.configure(scraping("nobody", f"{LOOPBACK}:1"))
     (sample,) = prometheus.wait_for_samples('up{job="nobody"}')
     assert sample.value == 0
 
 
-def test_a_wrong_query_is_refused_with_the_servers_words(prometheus: Prometheus) -> None:
+def test_an_invalid_query_is_refused_with_the_message_of_the_server(prometheus: Prometheus) -> None:
     with pytest.raises(PrometheusError, match="parse error"):
         prometheus.query("sum(")
 
 
-def test_a_wrong_configuration_is_refused_and_the_last_one_stays(prometheus: Prometheus, exporter: str) -> None:
+def test_an_invalid_configuration_is_refused_and_the_last_one_stays(prometheus: Prometheus, exporter: str) -> None:
     prometheus.configure(scraping("stays", exporter))
     with pytest.raises(PrometheusError, match="not a valid duration"):
         prometheus.configure({"scrape_configs": [{"job_name": "wrong", "scrape_interval": "soon"}]})
     prometheus.wait_until_up("stays")
 
 
-def test_it_listens_on_loopback_only(prometheus: Prometheus) -> None:
+def test_prometheus_listens_on_loopback_only(prometheus: Prometheus) -> None:
     assert {str(address) for address in listening_on([prometheus.pid])} == {LOOPBACK}
 
 
@@ -138,7 +138,7 @@ def test_promtool_checks_a_configuration(promtool: Promtool, tmp_path: Path) -> 
         promtool.check_config(path)
 
 
-def test_nothing_survives_a_killed_test_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_process_or_file_survives_a_killed_test_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     mark = secrets.token_hex()
     monkeypatch.setenv(MARK, mark)
     done = run_pytest(
@@ -156,7 +156,7 @@ def test_nothing_survives_a_killed_test_run(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 @pytest.mark.parametrize(("required", "outcome"), [("", "1 skipped"), ("prometheus", "1 error")])
-def test_without_prometheus_the_fixture_says_so(required: str, outcome: str, tmp_path: Path) -> None:
+def test_without_prometheus_the_fixture_reports_the_reason(required: str, outcome: str, tmp_path: Path) -> None:
     bare = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
     done = run_pytest(
         "def test_needs_it(prometheus, promtool): pass",

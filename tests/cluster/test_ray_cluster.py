@@ -42,7 +42,7 @@ def driver(ray_cluster: RayCluster) -> Iterator[None]:
     ray.shutdown()
 
 
-def test_the_nodes_carry_gpus_and_the_labels_of_a_fleet(ray_cluster: RayCluster) -> None:
+def test_the_nodes_have_gpus_and_fleet_labels(ray_cluster: RayCluster) -> None:
     answer = httpx.get(f"{ray_cluster.dashboard_url}/api/v0/nodes", params={"detail": "1"}, trust_env=False)
     rows: dict[str, dict[str, Any]] = {row["node_id"]: row for row in answer.json()["data"]["result"]["result"]}
     assert set(rows) == set(ray_cluster.node_ids.values())
@@ -65,7 +65,7 @@ def test_the_fleet_spans_racks_and_power_domains() -> None:
     assert 1 < len({node.power_domain for node in GPU_NODES}) < 3
 
 
-def test_it_listens_on_loopback_only(ray_cluster: RayCluster) -> None:
+def test_the_cluster_listens_on_loopback_only(ray_cluster: RayCluster) -> None:
     addresses = listening_on(descendants(ray_cluster.guardian_pid))
     assert addresses
     assert all(address.is_loopback for address in addresses)
@@ -73,7 +73,7 @@ def test_it_listens_on_loopback_only(ray_cluster: RayCluster) -> None:
 
 @pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize("node", GPU_NODES, ids=lambda node: node.name)
-def test_a_driver_in_the_test_run_places_work_by_label(node: RayNode, ray_cluster: RayCluster) -> None:
+def test_a_driver_in_the_test_run_schedules_tasks_by_label(node: RayNode, ray_cluster: RayCluster) -> None:
     wanted = {"ray.io/accelerator-type": node.accelerator, "fleetwright.io/rack": node.rack}
     where = ray.remote(lambda: ray.get_runtime_context().get_node_id()).options(num_gpus=8, label_selector=wanted)
     assert ray.get(where.remote(), timeout=120) == ray_cluster.node_ids[node.name]
@@ -106,14 +106,16 @@ def test_an_external_scaler_sets_the_replicas_of_one_pool(serve_app: ServeApp, r
     serve_app.wait_replicas("a100", 1)
 
 
-def test_a_node_that_cannot_start_fails_with_rays_own_words_and_leaves_nothing(mark: str, tmp_path: Path) -> None:
+def test_a_node_that_cannot_start_fails_with_the_message_of_ray_and_leaves_no_process(
+    mark: str, tmp_path: Path
+) -> None:
     impossible = RayNode(name="impossible", gpus=-1, rack="rack-9", power_domain="pdu-z")
     with pytest.raises(ProcessError, match="ended with status 1"), running_ray_cluster([impossible], log_dir=tmp_path):
         pytest.fail("it started")
     assert running_with_variable(MARK, mark) == []
 
 
-def test_nothing_survives_the_cluster(mark: str, tmp_path: Path) -> None:
+def test_no_process_or_file_survives_the_cluster(mark: str, tmp_path: Path) -> None:
     with running_ray_cluster([], log_dir=tmp_path) as cluster:
         cluster.start_job(ENDLESS)
         groups = {os.getpgid(pid) for pid in running_with_variable(MARK, mark)}
@@ -123,7 +125,7 @@ def test_nothing_survives_the_cluster(mark: str, tmp_path: Path) -> None:
     assert not cluster.temp_dir.exists()
 
 
-def test_nothing_survives_a_killed_test_run(mark: str, tmp_path: Path) -> None:
+def test_no_process_or_file_survives_a_killed_test_run(mark: str, tmp_path: Path) -> None:
     done = run_pytest(
         f"""
         import os, signal
@@ -145,7 +147,7 @@ def test_nothing_survives_a_killed_test_run(mark: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("required", "outcome"), [("", "1 skipped"), ("ray", "1 error")])
-def test_without_ray_the_fixture_says_so(required: str, outcome: str, tmp_path: Path) -> None:
+def test_without_ray_the_fixture_reports_the_reason(required: str, outcome: str, tmp_path: Path) -> None:
     done = run_pytest(
         """
         import sys

@@ -87,14 +87,14 @@ def counts(app: ServeApp) -> dict[str, int]:
     return {deployment: len(app.replicas(deployment)) for deployment in POOLS}
 
 
-async def test_scales_up_and_down_and_reads_it_back(actuator: RayServeActuator, app: ServeApp) -> None:
+async def test_replica_counts_are_scaled_up_and_down_and_read_back(actuator: RayServeActuator, app: ServeApp) -> None:
     for wanted in ({H100: 2, A100: 1, L4: 3}, {H100: 1, A100: 0, L4: 1}, {H100: 1, A100: 1, L4: 1}):
         last = (await bring_about(actuator, wanted))[-1]
         assert (last.running, last.requested, last.note) == (wanted, wanted, None)
         assert counts(app) == {DEPLOYMENTS[gpu]: count for gpu, count in wanted.items()}
 
 
-async def test_replicas_run_on_the_gpus_they_were_asked_for(
+async def test_replicas_run_on_the_requested_gpus(
     actuator: RayServeActuator, app: ServeApp, ray_cluster: RayCluster
 ) -> None:
     await bring_about(actuator, {H100: 2, A100: 1, L4: 2})
@@ -103,7 +103,7 @@ async def test_replicas_run_on_the_gpus_they_were_asked_for(
         assert node_ids == {ray_cluster.node_ids[accelerator.lower()]}
 
 
-async def test_makes_before_it_breaks(actuator: RayServeActuator) -> None:
+async def test_replicas_stop_only_after_new_ones_are_running(actuator: RayServeActuator) -> None:
     before, after = {H100: 0, A100: 1, L4: 4}, {H100: 3, A100: 1, L4: 0}
     await bring_about(actuator, before)
     seen = await bring_about(actuator, after, max_step=2)
@@ -114,7 +114,7 @@ async def test_makes_before_it_breaks(actuator: RayServeActuator) -> None:
     assert max(abs(later - earlier) for earlier, later in pairwise(asked)) == 2
 
 
-async def test_waits_for_gpus_that_are_not_there_and_can_turn_back(actuator: RayServeActuator) -> None:
+async def test_a_rollout_waits_for_missing_gpus_and_can_be_reverted(actuator: RayServeActuator) -> None:
     """The node has 8 H100s.  The ninth replica never starts, so the L4s that it would replace stay."""
     start, too_much = {H100: 1, A100: 1, L4: 2}, {H100: 9, A100: 1, L4: 0}
     await bring_about(actuator, start)
@@ -129,7 +129,9 @@ async def test_waits_for_gpus_that_are_not_there_and_can_turn_back(actuator: Ray
     assert (await bring_about(actuator, start))[-1].running == start
 
 
-async def test_what_serve_does_not_have_is_named(http: httpx.AsyncClient, application: RayServeApplication) -> None:
+async def test_an_unknown_application_or_deployment_is_named(
+    http: httpx.AsyncClient, application: RayServeApplication
+) -> None:
     misspelt = application.model_copy(update={"application": "chta"})
     with pytest.raises(ActuationError, match="no application 'chta'; it has: chat"):
         await RayServeActuator(http, misspelt).observe()
@@ -158,7 +160,7 @@ async def test_an_application_without_external_scaler_is_scaled_by_its_declarati
         assert now["deployments"] == [{"name": "on-h100", "num_replicas": 1}, {"name": "on-l4", "num_replicas": 1}]
 
 
-async def test_the_controller_carries_a_plan_out_and_back(
+async def test_the_controller_applies_a_plan_and_reverts_it(
     harness: Harness,
     app: ServeApp,
     actuator: RayServeActuator,
@@ -179,7 +181,7 @@ async def test_the_controller_carries_a_plan_out_and_back(
     assert back[-1].applied == start
 
 
-async def test_the_controller_writes_nothing_where_it_may_not(
+async def test_the_controller_writes_nothing_in_observe_mode(
     harness: Harness, actuator: RayServeActuator, application: RayServeApplication, http: httpx.AsyncClient
 ) -> None:
     start = {H100: 1, A100: 1, L4: 1}

@@ -48,7 +48,9 @@ async def plan_of(harness: Harness, *, small: int, large: int) -> str:
     return (await harness.api.create_plan(PlanRequest.model_validate({"workloads": [workload]}))).id
 
 
-async def test_two_sizes_of_one_gpu_type_are_brought_to_their_plan(harness: Harness, ray_cluster: RayCluster) -> None:
+async def test_two_replica_sizes_of_one_gpu_type_reach_their_planned_counts(
+    harness: Harness, ray_cluster: RayCluster
+) -> None:
     described = {"dashboard_url": ray_cluster.dashboard_url, "application": "chat", "deployments": PARTS}
     application = RayServeApplication.model_validate(described)
     with declared_applications(ray_cluster, [APPLICATION]):

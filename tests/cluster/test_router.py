@@ -185,7 +185,7 @@ def split(answers: Sequence[httpx.Response]) -> dict[str, float]:
     return {name: counts[name] / len(answers) for name in ENGINES}
 
 
-async def test_a_stream_comes_token_by_token(http: httpx.AsyncClient, served: Served, tmp_path: Path) -> None:
+async def test_a_response_is_streamed_token_by_token(http: httpx.AsyncClient, served: Served, tmp_path: Path) -> None:
     asked = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "stream": True}
     gate = tmp_path / "gate"
     address, headers = f"{served.url}/v1/chat/completions", {"x-until": str(gate)}
@@ -204,7 +204,7 @@ async def test_a_stream_comes_token_by_token(http: httpx.AsyncClient, served: Se
     assert (refused.status_code, refused.json()["error"]["type"]) == (400, "invalid_request_error")
 
 
-async def test_weights_are_swapped_under_load_and_each_split_is_the_tables(
+async def test_weights_change_under_load_and_the_split_follows_each_table(
     http: httpx.AsyncClient, served: Served
 ) -> None:
     """No replica is restarted, no request is lost, and shares are within 2 % after 200 requests of each table."""
@@ -225,7 +225,7 @@ async def test_weights_are_swapped_under_load_and_each_split_is_the_tables(
     assert served.status()["deployments"][SERVE_NAME]["replicas"][0]["replica_id"] == before
 
 
-async def test_a_deployment_is_scaled_up_and_away_under_load(http: httpx.AsyncClient, served: Served) -> None:
+async def test_a_deployment_is_scaled_up_and_down_to_zero_under_load(http: httpx.AsyncClient, served: Served) -> None:
     """Its requests run to their end; without replicas, the other deployments take its share."""
     served.declare(table("p4", EVEN))
     async with load(http, served) as found:
@@ -238,7 +238,9 @@ async def test_a_deployment_is_scaled_up_and_away_under_load(http: httpx.AsyncCl
     await asyncio.to_thread(served.scale, "on-h100", 1)
 
 
-async def test_overload_keeps_high_priority_whole(http: httpx.AsyncClient, served: Served, tmp_path: Path) -> None:
+async def test_overload_completes_all_high_priority_requests(
+    http: httpx.AsyncClient, served: Served, tmp_path: Path
+) -> None:
     """High-priority requests overtake at four places and two full queues; low-priority ones complete as well."""
     served.declare(table("p7", {"on-a100": 0.5, "on-l4": 0.5}, most_in_flight=2))
     warm = Load(http, served.url)

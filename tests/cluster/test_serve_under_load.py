@@ -127,7 +127,7 @@ async def carried_out(harness: Harness, http: httpx.AsyncClient, plan: Replicas)
     return seen
 
 
-async def test_a_plan_is_carried_out_and_rolled_back_under_load(
+async def test_a_plan_is_applied_and_rolled_back_under_load(
     harness: Harness, http: httpx.AsyncClient, application: RayServeApplication, ray_cluster: RayCluster
 ) -> None:
     """No request is lost, capacity never falls below the old plan's, and the plan is applied at the end."""
@@ -146,7 +146,7 @@ async def test_a_plan_is_carried_out_and_rolled_back_under_load(
     assert calls.faults == []
 
 
-async def test_replicas_are_told_another_clock_under_load_and_none_is_restarted(
+async def test_replicas_change_their_clock_under_load_without_a_restart(
     http: httpx.AsyncClient, application: RayServeApplication, ray_cluster: RayCluster
 ) -> None:
     """Each replica keeps serving, at the new clock; all other keys and counts stay."""

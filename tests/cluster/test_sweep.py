@@ -10,11 +10,11 @@ from tests.testbed.ray_cluster import RayCluster
 pytestmark = pytest.mark.ray
 
 
-def test_tasks_answer_as_processes_do(ray_cluster: RayCluster) -> None:
+def test_ray_tasks_return_the_results_of_processes(ray_cluster: RayCluster) -> None:
     on_ray = dict(RayTasks(address=ray_cluster.address).run(math.fabs, [-1, 2, -3]))
     assert on_ray == dict(Processes(workers=1).run(math.fabs, [-1, 2, -3]))
 
 
-def test_a_cluster_that_is_not_there_is_named() -> None:
+def test_an_unreachable_cluster_is_named() -> None:
     with pytest.raises(UnreachableClusterError, match="no Ray cluster at"):
         list(RayTasks(address="127.0.0.1:1").run(math.fabs, [1]))

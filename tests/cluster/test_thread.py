@@ -78,7 +78,7 @@ def put(server: Server, **changes: Any) -> None:
         api.replace_target("chat", found.document.spec.model_copy(update=changes), if_match=found.etag)
 
 
-def test_a_question_over_http_ends_as_replicas_on_ray(
+def test_a_request_over_http_becomes_running_replicas_on_ray(
     start_server: StartServer, sqlite_url: str, ray_cluster: RayCluster, serve_app: ServeApp
 ) -> None:
     server = start_server(sqlite_url)

@@ -48,7 +48,7 @@ def under(index: TopologyIndex, domain: str) -> set[str]:
 
 
 class TestRay:
-    def test_racks_power_domains_and_gpus_of_the_cluster(self, ray_cluster: RayCluster) -> None:
+    def test_racks_power_domains_and_gpus_of_a_ray_cluster_are_discovered(self, ray_cluster: RayCluster) -> None:
         done = discover("--ray", ray_cluster.dashboard_url)
 
         index = read(done).index
@@ -62,7 +62,7 @@ class TestRay:
         assert found == names | {"head": None}
         assert set(unknown(done)) == {"site", "ups", "row", "leaf"}
 
-    def test_what_no_label_tells_is_said_of_each_node(self, ray_cluster: RayCluster, tmp_path: Path) -> None:
+    def test_missing_labels_are_reported_for_each_node(self, ray_cluster: RayCluster, tmp_path: Path) -> None:
         labels = tmp_path / "labels.yaml"
         labels.write_text(LABELS)
 
@@ -74,7 +74,7 @@ class TestRay:
         assert all(node_id in of_pdu for node_id in ray_cluster.node_ids.values())
         assert of_pdu.endswith("none of the labels example.com/pdu, example.com/feed is set")
 
-    def test_another_server_is_told_from_a_ray_dashboard(self, ray_cluster: RayCluster) -> None:
+    def test_a_server_that_is_not_a_ray_dashboard_is_reported(self, ray_cluster: RayCluster) -> None:
         done = discover("--ray", f"{ray_cluster.dashboard_url}/api")
 
         assert (done.returncode, done.stdout) == (1, "")
@@ -84,7 +84,9 @@ class TestRay:
 
 @pytest.mark.kubernetes
 class TestKubernetes:
-    def test_racks_power_domains_and_gpus_of_the_nodes(self, kube_api: KubeApi, gpu_nodes: GpuNodes) -> None:
+    def test_racks_power_domains_and_gpus_of_kubernetes_nodes_are_discovered(
+        self, kube_api: KubeApi, gpu_nodes: GpuNodes
+    ) -> None:
         left, right = f"left-{gpu_nodes.pool}", f"right-{gpu_nodes.pool}"
         first = gpu_nodes.add(2, rack=f"{left}-1", power_domain=left, accelerator="NVIDIA_H100")
         second = gpu_nodes.add(3, rack=f"{right}-1", power_domain=right, accelerator="NVIDIA-L40S", gpus=4)
@@ -99,14 +101,14 @@ class TestKubernetes:
             assert [domain.name for domain in index.power_path(name)] == [left, f"{left}-1"]
         assert under(index, right) == set(second)
 
-    def test_a_cluster_of_several_pages_is_read_whole(self, kube_api: KubeApi, gpu_nodes: GpuNodes) -> None:
+    def test_a_paginated_node_list_is_read_completely(self, kube_api: KubeApi, gpu_nodes: GpuNodes) -> None:
         added = gpu_nodes.add(5, rack=gpu_nodes.pool, power_domain=f"of-{gpu_nodes.pool}")
 
         found = discover_kubernetes(kubeconfig=kube_api.kubeconfig_path, page_size=2)
 
         assert under(found.topology.index, gpu_nodes.pool) == set(added)
 
-    def test_a_gpu_that_no_catalogue_holds_is_said_with_its_nodes(self, kube_api: KubeApi, gpu_nodes: GpuNodes) -> None:
+    def test_an_unknown_gpu_is_reported_with_its_nodes(self, kube_api: KubeApi, gpu_nodes: GpuNodes) -> None:
         (name,) = gpu_nodes.add(1, rack=gpu_nodes.pool, power_domain=f"of-{gpu_nodes.pool}", accelerator="NVIDIA-X9")
 
         done = discover(
@@ -117,7 +119,7 @@ class TestKubernetes:
         assert (node.gpu, node.gpus) == (None, 8)
         assert unknown(done)["gpu"].startswith(f"{name}: unknown GPU 'NVIDIA-X9'; nearest: ")
 
-    def test_labels_that_contradict_each_other_are_refused(self, kube_api: KubeApi, gpu_nodes: GpuNodes) -> None:
+    def test_contradicting_labels_are_refused(self, kube_api: KubeApi, gpu_nodes: GpuNodes) -> None:
         rack = f"rack-{gpu_nodes.pool}"
         gpu_nodes.add(1, rack=rack, power_domain="one")
         (second,) = gpu_nodes.add(1, rack=rack, power_domain="other")
@@ -131,7 +133,7 @@ class TestKubernetes:
         assert rack in done.stderr
         assert second in done.stderr
 
-    def test_who_may_not_list_nodes_is_told_so(self, kube_api: KubeApi, kube_namespace: str) -> None:
+    def test_a_missing_permission_to_list_nodes_is_reported(self, kube_api: KubeApi, kube_namespace: str) -> None:
         account = kube_api.service_account_kubeconfig(namespace=kube_namespace, name="default")
 
         done = discover("--kubernetes", "--kubeconfig", account)
@@ -141,7 +143,7 @@ class TestKubernetes:
         assert line.startswith(f"fleetwright: {kube_api.url} answered 403: nodes is forbidden: ")
         assert f"system:serviceaccount:{kube_namespace}:default" in line
 
-    def test_who_is_not_known_is_told_so(self, kube_api: KubeApi, tmp_path: Path) -> None:
+    def test_an_unauthenticated_user_is_reported(self, kube_api: KubeApi, tmp_path: Path) -> None:
         stranger = yaml.safe_load(kube_api.kubeconfig_path.read_text())
         stranger["users"][0]["user"] = {"token": "not-to-be-seen"}
         (tmp_path / "config").write_text(yaml.safe_dump(stranger))
@@ -151,7 +153,7 @@ class TestKubernetes:
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr == f"fleetwright: {kube_api.url} answered 401: Unauthorized\n"
 
-    def test_a_server_whose_certificate_nobody_vouches_for(self, kube_api: KubeApi, tmp_path: Path) -> None:
+    def test_an_untrusted_server_certificate_is_reported(self, kube_api: KubeApi, tmp_path: Path) -> None:
         mistaken = yaml.safe_load(kube_api.kubeconfig_path.read_text())
         other = Authority.create(tmp_path).cert_path.read_bytes()
         mistaken["clusters"][0]["cluster"]["certificate-authority-data"] = base64.b64encode(other).decode()

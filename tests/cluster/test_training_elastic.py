@@ -39,7 +39,7 @@ def joined(ray_cluster: RayCluster) -> Iterator[RayCluster]:
     ray.shutdown()
 
 
-def test_workers_follow_what_is_asked_for_and_go_on_from_the_last_checkpoint(
+def test_the_number_of_workers_follows_the_request_and_training_resumes_from_a_checkpoint(
     joined: RayCluster, tmp_path: Path
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="fw-heal-") as inboxes:

@@ -27,7 +27,7 @@ def folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_the_demonstration_carries_every_plan_out_and_cleans_up(folder: Path) -> None:
+def test_the_demonstration_applies_every_plan_and_cleans_up(folder: Path) -> None:
     with skipping_where_unavailable("ray", what="Ray"):
         check_machine()
     mark = f"FLEETWRIGHT_DEMO_MARK={uuid4()}"
