@@ -30,7 +30,7 @@ run_experiment(experiment, folder=Path(sys.argv[1]) / "run")
 """
 
 
-def test_a_killed_run_leaves_no_process_and_the_next_one_removes_the_rest(tmp_path: Path) -> None:
+def test_a_killed_run_leaves_no_process_and_the_next_run_removes_its_namespaces(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", RUNS, tmp_path], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     with process:
         assert process.stdout is not None

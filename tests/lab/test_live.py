@@ -29,7 +29,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("injection", "within_s"), FAULTS, ids=lambda value: getattr(value, "kind", None))
-def test_a_fault_is_named_while_it_happens_and_nobody_else(
+def test_a_fault_is_diagnosed_during_the_run_without_wrong_isolations(
     injection: Injection, within_s: float, tmp_path: Path, library: LibraryName, torch_python: Path | None
 ) -> None:
     load = workload(library, duration_s=AT_S + within_s + 0.5)
@@ -44,7 +44,9 @@ def test_a_fault_is_named_while_it_happens_and_nobody_else(
     assert outcome.detect_s <= within_s
 
 
-def test_foreign_traffic_isolates_nobody(tmp_path: Path, library: LibraryName, torch_python: Path | None) -> None:
+def test_cross_traffic_gives_only_workload_diagnoses(
+    tmp_path: Path, library: LibraryName, torch_python: Path | None
+) -> None:
     flood = Injection(kind="flood", at_s=4.0, node=1, peer=4, seconds=3.0)
     experiment = Experiment(name="flood", workload=workload(library, duration_s=9.0), injections=(flood,))
     watch = LiveWatch(FaultMonitor)

@@ -31,7 +31,7 @@ def ours(owner: str) -> list[str]:
     return [name for name in commands.namespaces() if name.startswith(owner)]
 
 
-def test_everything_is_gone_afterwards_whatever_happens_inside() -> None:
+def test_all_namespaces_are_removed_after_an_exception() -> None:
     owner = ""
     with pytest.raises(ZeroDivisionError), running_network(nodes=3) as network:
         owner = network.owner
@@ -40,7 +40,7 @@ def test_everything_is_gone_afterwards_whatever_happens_inside() -> None:
     assert ours(owner) == []
 
 
-def test_what_a_killed_process_left_is_removed_by_the_next() -> None:
+def test_namespaces_of_a_killed_process_are_removed_by_the_next_run() -> None:
     process = subprocess.Popen([sys.executable, "-c", MAKES_AND_WAITS], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     with process:
         assert process.stdout is not None
@@ -54,13 +54,13 @@ def test_what_a_killed_process_left_is_removed_by_the_next() -> None:
     assert living.wait(5.0) == -signal.SIGKILL
 
 
-def test_the_namespaces_of_a_living_run_are_left_alone() -> None:
+def test_the_namespaces_of_a_running_process_are_kept() -> None:
     with running_network(nodes=2) as network:
         remove_stale()
         assert len(ours(network.owner)) == 3
 
 
-def test_a_link_is_as_fast_as_said_and_slows_down_when_told() -> None:
+def test_a_link_has_its_configured_rate_and_can_be_slowed_down() -> None:
     with running_network(nodes=3, rate_mbit=80.0) as network:
         assert sent_mbit(network, 0, 1) == pytest.approx(80.0, rel=0.25)
         network.slow_link(source=0, target=1, rate_mbit=20.0)
@@ -72,7 +72,7 @@ def test_a_link_is_as_fast_as_said_and_slows_down_when_told() -> None:
         assert sent_mbit(network, 0, 2) == pytest.approx(10.0, rel=0.25)
 
 
-def test_a_cut_pair_is_deaf_one_way_and_a_cut_node_both_ways() -> None:
+def test_a_cut_pair_loses_one_direction_and_a_cut_node_both() -> None:
     with running_network(nodes=3) as network:
         assert reaches(network, 0, 1)
         network.cut_pair(source=0, target=1)

@@ -23,7 +23,7 @@ Edge = tuple[int, int]
 EDGES = {(node, other) for node in range(NODES) for other in range(NODES) if other != node}
 
 
-def test_a_probe_takes_as_long_as_the_rate_says() -> None:
+def test_the_delay_of_a_probe_matches_the_link_rate() -> None:
     with running_network(nodes=NODES, rate_mbit=RATE_MBIT) as network, probing(network) as probers:
         least_s = least_delays(probers)
     assert set(least_s) == EDGES
@@ -34,7 +34,7 @@ def test_a_probe_takes_as_long_as_the_rate_says() -> None:
 @pytest.mark.parametrize(
     ("what", "slow"), [("tx", {(1, 0), (1, 2)}), ("rx", {(0, 1), (2, 1)}), ("link", {(1, 2)})], ids=["tx", "rx", "link"]
 )
-def test_the_slow_ways_tell_sender_receiver_and_link_apart(what: str, slow: set[Edge]) -> None:
+def test_the_slow_edges_distinguish_sender_receiver_and_link(what: str, slow: set[Edge]) -> None:
     with running_network(nodes=NODES, rate_mbit=RATE_MBIT) as network, probing(network) as probers:
         before_s = least_delays(probers)
         slow_down(network, what)

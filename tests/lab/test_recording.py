@@ -31,7 +31,7 @@ def recorded(
     return workload, open_recording(folder)
 
 
-def test_every_line_is_read_and_every_kind_is_there(recorded: tuple[Workload, Recording]) -> None:
+def test_every_line_is_parsed_and_every_kind_is_present(recorded: tuple[Workload, Recording]) -> None:
     _, recording = recorded
     assert dict(recording.malformed) == {}
     assert recording.job.nodes == RANKS
@@ -40,7 +40,7 @@ def test_every_line_is_read_and_every_kind_is_there(recorded: tuple[Workload, Re
     assert kinds[SocketPoll] >= RANKS * 4 * DURATION_S / 2  # four times a second, and a busy host may be late
 
 
-def test_all_ranks_go_through_the_same_collectives(recorded: tuple[Workload, Recording]) -> None:
+def test_all_ranks_record_the_same_collectives(recorded: tuple[Workload, Recording]) -> None:
     _, recording = recorded
     ends: dict[int, list[tuple[int, str]]] = {rank: [] for rank in range(RANKS)}
     for seen in recording.observations:
@@ -51,7 +51,7 @@ def test_all_ranks_go_through_the_same_collectives(recorded: tuple[Workload, Rec
     assert all(calls[:shortest] == ends[0][:shortest] for calls in ends.values())
 
 
-def test_the_kernel_counts_the_bytes_that_the_collectives_moved(recorded: tuple[Workload, Recording]) -> None:
+def test_kernel_byte_counters_match_the_collectives(recorded: tuple[Workload, Recording]) -> None:
     """Rank r-1 receives both halves of the ring all-reduce, a part of the all-to-all, and nothing of the ring pass."""
     workload, recording = recorded
     steps = max(
@@ -69,7 +69,7 @@ def test_the_kernel_counts_the_bytes_that_the_collectives_moved(recorded: tuple[
     assert acked[-1] == pytest.approx(per_step * steps, rel=0.05, abs=2.0 * per_step)
 
 
-def test_ranks_that_cannot_start_say_why_and_leave_nothing(tmp_path: Path) -> None:
+def test_ranks_that_cannot_start_report_the_reason_and_leave_no_namespace(tmp_path: Path) -> None:
     before = commands.namespaces()
     experiment = Experiment(name="broken", workload=Workload(ranks=2, duration_s=1.0, all_to_all_bytes=-1))
     with pytest.raises(SessionError, match="negative dimensions"):

@@ -26,7 +26,7 @@ ON_ITS_WAY_S = 1.0  # from the recorders over HTTP; the claimed bound is the fau
 WATCH = "from api.cli.faults.monitor import app; app()"
 
 
-def test_a_frozen_rank_is_named_by_the_watcher_process_and_a_bundle_is_kept(
+def test_the_fault_monitor_process_diagnoses_a_frozen_rank_and_stores_a_bundle(
     tmp_path: Path, library: LibraryName, torch_python: Path | None
 ) -> None:
     (port,) = free_ports(1)
