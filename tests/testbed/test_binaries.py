@@ -67,9 +67,7 @@ def without_go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], 
 
 
 @pytest.mark.usefixtures("go")
-def test_what_is_built_once_needs_no_toolchain_afterwards(
-    tools: Tools, root: Path, without_go: Callable[[], None]
-) -> None:
+def test_a_built_entry_needs_no_toolchain(tools: Tools, root: Path, without_go: Callable[[], None]) -> None:
     built = binaries.obtain(tools, root)
     without_go()
     found = binaries.obtain(tools, root)
@@ -83,7 +81,7 @@ def test_what_is_built_once_needs_no_toolchain_afterwards(
 
 @pytest.mark.usefixtures("go")
 @pytest.mark.parametrize("damage", ["truncated", "altered", "removed", "no record", "torn record"])
-def test_a_damaged_entry_is_not_used_but_built_anew(
+def test_a_damaged_entry_is_rebuilt(
     damage: str, tools: Tools, root: Path, without_go: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = binaries.obtain(tools, root)
@@ -111,7 +109,7 @@ def test_a_damaged_entry_is_not_used_but_built_anew(
 
 
 @pytest.mark.usefixtures("go")
-def test_what_a_killed_build_left_behind_is_swept_away(tools: Tools, root: Path) -> None:
+def test_leftovers_of_a_killed_build_are_removed(tools: Tools, root: Path) -> None:
     leftover = root / "tool" / ".partial-killed"
     leftover.mkdir(parents=True)
     (leftover / "greeter").write_bytes(b"half")
@@ -122,7 +120,7 @@ def test_what_a_killed_build_left_behind_is_swept_away(tools: Tools, root: Path)
 
 
 @pytest.mark.usefixtures("go")
-def test_those_who_come_at_once_share_one_build(tools: Tools, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simultaneous_callers_share_one_build(tools: Tools, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builds = []
     really_build = go_tools.build
 
@@ -139,7 +137,7 @@ def test_those_who_come_at_once_share_one_build(tools: Tools, root: Path, monkey
 
 
 @pytest.mark.usefixtures("go")
-def test_a_build_that_fails_says_why_and_leaves_nothing(tools: Tools, root: Path) -> None:
+def test_a_failed_build_reports_the_reason_and_leaves_no_files(tools: Tools, root: Path) -> None:
     (tools.directory / "published" / "cmd" / "hello" / "v2" / "main.go").write_text(
         "package main\n\nfunc main() { broken }\n"
     )
@@ -150,7 +148,7 @@ def test_a_build_that_fails_says_why_and_leaves_nothing(tools: Tools, root: Path
     assert [path.name for path in (root / "tool").iterdir()] == ["lock"]
 
 
-def test_a_toolchain_that_is_too_old_is_named_as_the_reason(
+def test_an_outdated_toolchain_is_reported_as_the_reason(
     tools: Tools, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = tmp_path / "old" / "go"
@@ -163,7 +161,7 @@ def test_a_toolchain_that_is_too_old_is_named_as_the_reason(
         binaries.obtain(tools, root)
 
 
-def test_a_cache_that_cannot_be_written_is_named_as_the_reason(tools: Tools, tmp_path: Path) -> None:
+def test_an_unwritable_cache_is_reported_as_the_reason(tools: Tools, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UnavailableError, match=r"the cache .*/file/below cannot be used: .*Not a directory"):
         binaries.obtain(tools, tmp_path / "file" / "below")
@@ -183,7 +181,7 @@ def test_another_pin_or_recipe_is_another_entry(tools: Tools, root: Path) -> Non
 
 
 @pytest.mark.parametrize("tools", go_tools.ALL, ids=lambda tools: tools.name)
-def test_the_assets_directory_wins_and_needs_neither_cache_nor_toolchain(
+def test_the_assets_directory_takes_precedence_over_cache_and_toolchain(
     tools: Tools, tmp_path: Path, without_go: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assets = tmp_path / "assets"
@@ -197,7 +195,7 @@ def test_the_assets_directory_wins_and_needs_neither_cache_nor_toolchain(
 
 
 @pytest.mark.usefixtures("go")
-def test_what_the_assets_directory_lacks_comes_from_the_cache(
+def test_programs_missing_from_the_assets_directory_come_from_the_cache(
     tools: Tools, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assets = tmp_path / "assets"
@@ -223,7 +221,7 @@ def test_the_cache_follows_the_base_directory_specification(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("tools", go_tools.ALL, ids=lambda tools: tools.name)
-def test_each_of_our_modules_pins_what_it_builds(tools: Tools) -> None:
+def test_each_tools_module_pins_its_programs(tools: Tools) -> None:
     go_mod = (tools.directory / "go.mod").read_text()
     assert tools.version.startswith("v")
     for package in tools.programs.values():

@@ -21,7 +21,7 @@ def authority(tmp_path: Path) -> Authority:
     return Authority.create(tmp_path / "pki")
 
 
-def test_a_server_certificate_is_good_for_each_of_its_hosts_and_no_other(authority: Authority) -> None:
+def test_a_server_certificate_is_valid_for_its_hosts_only(authority: Authority) -> None:
     pair = authority.issue("serving", common_name="server", hosts=["127.0.0.1", "localhost"])
 
     for host in (HERE, x509.DNSName("localhost")):
@@ -36,7 +36,7 @@ def test_a_certificate_of_another_authority_is_refused(authority: Authority, tmp
         _policy(authority).build_server_verifier(HERE).verify(_certificate(foreign), [])
 
 
-def test_a_client_certificate_carries_user_and_groups_as_kubernetes_reads_them(authority: Authority) -> None:
+def test_a_client_certificate_has_the_user_and_groups_of_kubernetes(authority: Authority) -> None:
     subject = _certificate(authority.issue("admin", common_name="ada", groups=["system:masters", "ops"])).subject
 
     assert [name.value for name in subject.get_attributes_for_oid(NameOID.COMMON_NAME)] == ["ada"]
@@ -46,13 +46,13 @@ def test_a_client_certificate_carries_user_and_groups_as_kubernetes_reads_them(a
     }
 
 
-def test_a_client_certificate_does_not_serve(authority: Authority) -> None:
+def test_a_client_certificate_is_invalid_for_a_server(authority: Authority) -> None:
     pair = authority.issue("admin", common_name="ada")
     with pytest.raises(VerificationError):
         _policy(authority).build_server_verifier(HERE).verify(_certificate(pair), [])
 
 
-def test_keys_fit_their_certificates_and_are_for_their_owner_only(authority: Authority, tmp_path: Path) -> None:
+def test_keys_match_their_certificates_and_are_readable_by_the_owner_only(authority: Authority, tmp_path: Path) -> None:
     pair = authority.issue("admin", common_name="ada")
     key = load_pem_private_key(pair.key_path.read_bytes(), password=None)
     assert key.public_key() == _certificate(pair).public_key()

@@ -33,7 +33,7 @@ def well(stream: bool) -> httpx.Response:  # noqa: FBT001 - as Answer has it
     return httpx.Response(200, json=DOCUMENT)
 
 
-async def test_every_whole_answer_is_counted_and_what_came_in_one_piece_is_heard() -> None:
+async def test_complete_responses_are_counted_and_unstreamed_ones_passed_to_the_callback() -> None:
     heard: list[object] = []
     async with calling(load_of(well, hear=heard.append)) as load:
         await load.some_more()
@@ -53,14 +53,14 @@ async def test_every_whole_answer_is_counted_and_what_came_in_one_piece_is_heard
     ],
     ids=["a token is missing", "no end", "an event without a token", "too short", "refused"],
 )
-async def test_what_is_not_whole_is_a_fault(broken: httpx.Response) -> None:
+async def test_an_incomplete_response_is_a_fault(broken: httpx.Response) -> None:
     async with calling(load_of(lambda _stream: broken)) as load:
         await load.some_more()
     assert load.whole == 0
     assert load.faults[0].startswith(str(broken.status_code))
 
 
-async def test_a_call_that_gets_no_answer_is_a_fault_and_the_caller_calls_on() -> None:
+async def test_a_failed_call_is_a_fault_and_the_caller_continues() -> None:
     failures = iter([httpx.ReadError("cut off")])
 
     def answer(stream: bool) -> httpx.Response:  # noqa: FBT001 - as Answer has it

@@ -37,7 +37,7 @@ def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("archive", "as_root")
-def test_a_package_is_unpacked_with_those_it_needs_that_are_wanted(tmp_path: Path) -> None:
+def test_a_package_is_unpacked_with_its_selected_dependencies(tmp_path: Path) -> None:
     tree = debian.fetch("greet", cache=tmp_path / "cache", also=_is_library)
     assert tree == tmp_path / "cache/1.2-3"
     assert (tree / "usr/bin/greet").read_text() == "hello"
@@ -48,7 +48,7 @@ def test_a_package_is_unpacked_with_those_it_needs_that_are_wanted(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("archive", "as_root")
-def test_what_was_unpacked_is_found_without_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unpacked_package_is_found_without_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = tmp_path / "cache"
     assert debian.cached(cache) is None
     tree = debian.fetch("greet", cache=cache, also=_is_library)
@@ -57,7 +57,7 @@ def test_what_was_unpacked_is_found_without_apt(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("as_root")
-def test_outdated_lists_are_fetched_anew(archive: Path, tmp_path: Path) -> None:
+def test_outdated_package_lists_are_updated(archive: Path, tmp_path: Path) -> None:
     debian.fetch("greet", cache=tmp_path / "first", also=_is_library)
     shutil.rmtree(archive)
     archive.mkdir()
@@ -68,7 +68,7 @@ def test_outdated_lists_are_fetched_anew(archive: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("archive")
-def test_without_rights_the_lists_stay_and_the_reason_is_apts_own(
+def test_without_root_the_lists_are_not_updated_and_the_error_is_that_of_apt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -78,13 +78,13 @@ def test_without_rights_the_lists_stay_and_the_reason_is_apts_own(
 
 
 @pytest.mark.usefixtures("archive", "as_root")
-def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_cache_is_named(tmp_path: Path) -> None:
     (tmp_path / "cache").touch()
     with pytest.raises(UnavailableError, match=f"the cache {tmp_path}/cache cannot be used"):
         debian.fetch("greet", cache=tmp_path / "cache", also=_is_library)
 
 
-def test_a_machine_without_apt_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_apt_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UnavailableError, match="there is no apt-get on PATH to get the package greet with"):
         debian.fetch("greet", cache=tmp_path / "cache", also=_is_library)

@@ -24,7 +24,7 @@ def echo(seen: list[str]) -> Answering:
     return answer
 
 
-def test_it_passes_on_what_has_something_behind_it(gate: Gate) -> None:
+def test_requests_are_forwarded_to_the_registered_service(gate: Gate) -> None:
     seen: list[str] = []
     gate.behind["a"] = echo(seen)
     answer = asked(f"{gate.url}/a/x/y?b=c", "POST", content=b"body")
@@ -37,7 +37,7 @@ def test_it_passes_on_what_has_something_behind_it(gate: Gate) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_held_request_gets_no_answer(gate: Gate, *, after: bool) -> None:
+def test_a_held_request_gets_no_response(gate: Gate, *, after: bool) -> None:
     seen: list[str] = []
     gate.behind["a"] = echo(seen)
     hold = Hold("GET", "/a/.*", nth=2, after=after)

@@ -67,20 +67,22 @@ def guardian(mark: str, scratch: Path, tmp_path: Path) -> Iterator[Process]:
 
 
 @pytest.mark.parametrize(("program", "status"), [(END, 3), (DIE, 128 + signal.SIGKILL)], ids=["ends", "is killed"])
-def test_a_program_that_goes_takes_what_it_left_with_it(program: str, status: int, mark: str, scratch: Path) -> None:
+def test_the_end_of_a_program_removes_its_processes_and_scratch_directory(
+    program: str, status: int, mark: str, scratch: Path
+) -> None:
     done = subprocess.run(guarded(program, scratch), check=False, timeout=60)
     assert done.returncode == status
     assert running_with_variable(MARK, mark) == []
     assert not scratch.exists()
 
 
-def test_a_guardian_that_is_told_to_end_leaves_nothing(guardian: Process, mark: str, scratch: Path) -> None:
+def test_a_terminated_guardian_leaves_no_process_or_file(guardian: Process, mark: str, scratch: Path) -> None:
     assert guardian.stop(grace_s=60) == 128 + signal.SIGTERM
     assert running_with_variable(MARK, mark) == []
     assert not scratch.exists()
 
 
-def test_a_killed_test_run_leaves_nothing(mark: str, scratch: Path, tmp_path: Path) -> None:
+def test_a_killed_test_run_leaves_no_process_or_file(mark: str, scratch: Path, tmp_path: Path) -> None:
     test_run = dedent(
         f"""
         import os, signal
@@ -99,7 +101,7 @@ def test_a_killed_test_run_leaves_nothing(mark: str, scratch: Path, tmp_path: Pa
     assert not scratch.exists()
 
 
-def test_a_program_that_is_not_there_is_named_and_the_scratch_removed(scratch: Path) -> None:
+def test_a_missing_program_is_named_and_the_scratch_directory_removed(scratch: Path) -> None:
     argv = [sys.executable, "-m", "tests.testbed.guardian", str(scratch), "/no/such/program"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1

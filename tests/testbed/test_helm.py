@@ -23,7 +23,7 @@ def chart(tmp_path: Path) -> Path:
     return directory
 
 
-def test_there_is_one_of_each_line(helm3: Helm, helm4: Helm) -> None:
+def test_there_is_one_helm_of_each_major_version(helm3: Helm, helm4: Helm) -> None:
     assert helm3.version.startswith("v3.")
     assert helm4.version == "v4.3.1"
 
@@ -54,7 +54,7 @@ def test_a_release_is_installed_upgraded_rolled_back_and_removed(
         run("status", "here")
 
 
-def test_the_environment_of_the_user_is_out_of_reach(helm: Helm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_helm_environment_of_the_user_is_not_used(helm: Helm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HELM_NAMESPACE", "production")
     monkeypatch.setenv("HELM_PLUGINS", "/opt/plugins")
 

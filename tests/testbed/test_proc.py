@@ -28,7 +28,7 @@ def test_children_of_children_are_descendants_until_they_are_reaped() -> None:
     assert parent.pid not in descendants(os.getpid())
 
 
-def test_a_process_that_has_ended_runs_no_more_even_before_it_is_reaped() -> None:
+def test_a_process_that_ended_is_not_running_even_before_it_is_reaped() -> None:
     with subprocess.Popen(["sleep", "1000"]) as process:
         assert is_running(process.pid)
         process.kill()
@@ -37,7 +37,7 @@ def test_a_process_that_has_ended_runs_no_more_even_before_it_is_reaped() -> Non
     assert not is_running(process.pid)
 
 
-def test_a_mark_in_the_environment_is_inherited() -> None:
+def test_a_variable_of_the_environment_is_inherited() -> None:
     value = secrets.token_hex()
     environment = {**os.environ, "FLEETWRIGHT_TEST_MARK": value}
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, env=environment) as parent:
@@ -49,7 +49,7 @@ def test_a_mark_in_the_environment_is_inherited() -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2", "::1", "::ffff:127.0.0.1"])
-def test_the_address_a_process_listens_on_is_told(address: str) -> None:
+def test_listening_addresses_are_found(address: str) -> None:
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as listener:
         listener.bind((address, 0))
         assert listening_on([os.getpid()]) == set()

@@ -16,7 +16,7 @@ from tests.testbed.processes import LOOPBACK, PORTS, Process, ProcessError, answ
 from tests.testbed.waiting import wait_for
 
 
-def test_a_server_is_ready_once_it_answers_and_its_port_is_free_again_after_it(tmp_path: Path) -> None:
+def test_a_server_is_ready_once_it_responds_and_its_port_is_freed_afterwards(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     serve = [sys.executable, "-m", "http.server", "--bind", LOOPBACK, str(port)]
     url = f"http://{LOOPBACK}:{port}/"
@@ -31,7 +31,7 @@ def test_a_server_is_ready_once_it_answers_and_its_port_is_free_again_after_it(t
     assert '"GET / HTTP/1.1" 200' in web.log_path.read_text()
 
 
-def test_one_that_ends_before_it_is_ready_is_reported_at_once_with_its_last_words(tmp_path: Path) -> None:
+def test_a_process_that_ends_before_it_is_ready_is_reported_at_once_with_its_log(tmp_path: Path) -> None:
     with (
         Process.start(["sh", "-c", "echo cannot bind; exit 3"], name="broken", log_dir=tmp_path) as broken,
         pytest.raises(ProcessError, match=r"broken ended with status 3\ncannot bind"),
@@ -39,14 +39,14 @@ def test_one_that_ends_before_it_is_ready_is_reported_at_once_with_its_last_word
         broken.wait_ready(lambda: False)
 
 
-def test_one_that_never_becomes_ready_is_reported_with_its_last_words(tmp_path: Path) -> None:
+def test_a_process_that_never_becomes_ready_is_reported_with_its_log(tmp_path: Path) -> None:
     with Process.start(["sh", "-c", "echo thinking; exec sleep 1000"], name="slow", log_dir=tmp_path) as slow:
         wait_for(slow.log_tail, what="a first word")
         with pytest.raises(ProcessError, match=r"no ready slow within 0.1 s; last seen: False\nthinking"):
             slow.wait_ready(lambda: False, timeout_s=0.1)
 
 
-def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_program_is_named(tmp_path: Path) -> None:
     with (
         Process.start(["/no/such/program"], name="missing", log_dir=tmp_path) as missing,
         pytest.raises(ProcessError, match=r"/no/such/program: No such file or directory"),
@@ -54,7 +54,7 @@ def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
         missing.wait_ready(lambda: False)
 
 
-def test_stopping_is_polite_first_and_does_no_harm_twice(tmp_path: Path) -> None:
+def test_stop_sends_sigterm_first_and_is_idempotent(tmp_path: Path) -> None:
     polite = Process.start(
         ["sh", "-c", "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done"],
         name="polite",
@@ -67,7 +67,7 @@ def test_stopping_is_polite_first_and_does_no_harm_twice(tmp_path: Path) -> None
     assert polite.log_tail(1) == "bye"
 
 
-def test_one_that_ignores_the_request_is_killed_with_all_it_started(tmp_path: Path) -> None:
+def test_a_process_that_ignores_sigterm_is_killed_with_its_children(tmp_path: Path) -> None:
     stubborn = Process.start(
         ["sh", "-c", "trap '' TERM; sleep 1000 & echo $!; wait"], name="stubborn", log_dir=tmp_path
     )
@@ -77,7 +77,7 @@ def test_one_that_ignores_the_request_is_killed_with_all_it_started(tmp_path: Pa
     wait_for(lambda: not is_running(child_pid), what="end of its child")
 
 
-def test_nothing_outlives_a_test_run_that_is_killed(tmp_path: Path) -> None:
+def test_no_process_outlives_a_killed_test_run(tmp_path: Path) -> None:
     start = (
         "from pathlib import Path; from tests.testbed.processes import Process\n"
         f"process = Process.start(['sleep', '1000'], name='orphan', log_dir=Path({str(tmp_path)!r}))\n"
@@ -92,7 +92,7 @@ def test_nothing_outlives_a_test_run_that_is_killed(tmp_path: Path) -> None:
     wait_for(lambda: not is_running(pid), what="end of the orphan")
 
 
-def test_one_whose_parent_is_gone_before_it_starts_does_not_start(tmp_path: Path) -> None:
+def test_a_process_does_not_start_after_its_parent_ended(tmp_path: Path) -> None:
     marker = tmp_path / "started"
     ended = subprocess.run(
         [sys.executable, launch.__file__, str(os.getppid()), "touch", str(marker)],
@@ -105,14 +105,14 @@ def test_one_whose_parent_is_gone_before_it_starts_does_not_start(tmp_path: Path
     assert not marker.exists()
 
 
-def test_free_ports_are_different_and_below_the_range_of_outgoing_connections() -> None:
+def test_free_ports_are_distinct_and_below_the_ephemeral_range() -> None:
     outgoing_from = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     ports = free_ports(50)
     assert len(set(ports)) == 50
     assert PORTS.start <= min(ports) <= max(ports) < outgoing_from
 
 
-def test_a_port_on_which_something_listens_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_in_use_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = free_ports(2)
     drawn = iter([first, second])
     monkeypatch.setattr(secrets, "randbelow", lambda _: next(drawn) - PORTS.start)

@@ -5,7 +5,7 @@ import pytest
 from tests.testbed.requirements import PARTS, VARIABLE, require_or_skip, required_parts
 
 
-def test_parts_are_read_with_spaces_and_without_empty_ones() -> None:
+def test_required_parts_are_parsed_with_spaces_and_empty_items() -> None:
     assert required_parts("") == frozenset()
     assert required_parts(" ray, postgres,,") == {"ray", "postgres"}
     assert required_parts(",".join(PARTS)) == set(PARTS)
@@ -16,7 +16,7 @@ def test_an_unknown_part_is_refused_with_the_known_ones() -> None:
         required_parts("ray,kubernets")
 
 
-def test_a_lacking_part_skips_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_part_skips_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "ray")
     with pytest.raises(pytest.skip.Exception, match="kubernetes: no Go here"):
         require_or_skip("kubernetes", "no Go here")

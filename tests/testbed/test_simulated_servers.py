@@ -27,7 +27,7 @@ def clocks(actuator: SimulatedActuator) -> list[tuple[float, float]]:
     return [(each.token_clock, each.prompt_clock) for each in actuator.enforced().values()]
 
 
-def test_each_server_takes_its_own_clocks_after_the_delay() -> None:
+def test_each_server_applies_its_own_clocks_after_the_delay() -> None:
     actuator = made()
     actuator.set_clocks(NAMES, SLOW)
     actuator.advance(0.99)
@@ -36,7 +36,7 @@ def test_each_server_takes_its_own_clocks_after_the_delay() -> None:
     assert clocks(actuator) == [(0.5, 0.7), (0.6, 0.8), (0.9, 0.9)]
 
 
-def test_a_newer_order_replaces_one_on_its_way() -> None:
+def test_a_newer_command_replaces_a_pending_one() -> None:
     actuator = made()
     actuator.set_clocks(NAMES, SLOW)
     actuator.advance(0.5)
@@ -45,7 +45,7 @@ def test_a_newer_order_replaces_one_on_its_way() -> None:
     assert clocks(actuator)[0] == (1.0, 1.0)
 
 
-def test_the_brake_is_its_own_path() -> None:
+def test_the_brake_is_independent_of_the_clock_commands() -> None:
     actuator = made(unresponsive=("high",))
     actuator.brake(NAMES, on=True)
     actuator.advance(1.9)
@@ -57,18 +57,18 @@ def test_the_brake_is_its_own_path() -> None:
     assert [each.braked for each in actuator.enforced().values()] == [False, True, True]
 
 
-def test_ignored_orders_answer_nothing_and_do_nothing() -> None:
+def test_ignored_commands_report_no_error_and_change_nothing() -> None:
     actuator = made(ignored_share=1.0)
     assert actuator.set_clocks(NAMES, SLOW) == {}
     actuator.advance(100.0)
     assert clocks(actuator) == [(1.0, 1.0)] * 3
 
 
-def test_refused_orders_are_named() -> None:
+def test_refused_commands_are_named() -> None:
     assert set(made(refused_share=1.0).set_clocks(NAMES, SLOW)) == set(NAMES)
 
 
-def test_late_orders_come_late() -> None:
+def test_late_commands_apply_after_their_delay() -> None:
     actuator = made(late_share=1.0, late_s=30.0)
     actuator.set_clocks(NAMES, SLOW)
     actuator.advance(30.9)
@@ -77,7 +77,7 @@ def test_late_orders_come_late() -> None:
     assert clocks(actuator)[0] == (0.5, 0.7)
 
 
-def test_a_share_of_orders_is_ignored() -> None:
+def test_a_share_of_commands_is_ignored() -> None:
     names = [f"n{at}" for at in range(2000)]
     actuator = SimulatedActuator(
         names, [Duty.LOW] * 2000, rng=np.random.default_rng(1), faults=ActuatorFaults(ignored_share=0.05)
@@ -88,7 +88,7 @@ def test_a_share_of_orders_is_ignored() -> None:
     assert 60 < ignored < 140  # 100 expected, sigma 9.7
 
 
-def test_a_reloaded_driver_forgets_caps_but_not_the_brake() -> None:
+def test_a_driver_reload_clears_caps_but_not_the_brake() -> None:
     actuator = made()
     actuator.set_clocks(NAMES, SLOW)
     actuator.brake(NAMES, on=True)
@@ -101,7 +101,7 @@ def test_a_reloaded_driver_forgets_caps_but_not_the_brake() -> None:
     assert actuator.enforced()["high"].epoch == 1
 
 
-def test_a_server_that_is_cut_off_neither_receives_nor_reports() -> None:
+def test_a_disconnected_server_neither_receives_nor_reports() -> None:
     actuator = made()
     actuator.advance(3.0)
     actuator.set_silent(["high"], silent=True)
@@ -115,7 +115,7 @@ def test_a_server_that_is_cut_off_neither_receives_nor_reports() -> None:
     assert actuator.enforced()["high"].read_at_s == 11.0
 
 
-def test_devices_round_down_to_their_steps() -> None:
+def test_clocks_are_rounded_down_to_device_steps() -> None:
     actuator = made(clock_step=0.15)
     actuator.set_clocks(NAMES, SLOW)
     actuator.advance(2.0)
@@ -134,7 +134,7 @@ def test_the_same_seed_gives_the_same_faults() -> None:
     assert outcomes[:20] == outcomes[20:]
 
 
-def test_arrays_and_names_agree() -> None:
+def test_arrays_and_named_states_agree() -> None:
     actuator = made()
     actuator.set_clocks(NAMES, SLOW)
     actuator.brake(["high"], on=True)
@@ -146,7 +146,7 @@ def test_arrays_and_names_agree() -> None:
         assert said.read_at_s[at] == each.read_at_s
 
 
-def test_unknown_and_repeated_names() -> None:
+def test_unknown_and_repeated_names_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="unknown server 'hihg'; nearest: high"):
         made().set_clocks(["hihg"], SLOW)
     with pytest.raises(RuleError, match="must be unique"):

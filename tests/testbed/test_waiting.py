@@ -16,7 +16,7 @@ class FakeTime:
         self.now_s += duration_s
 
 
-def test_the_first_wanted_observation_is_answered_and_nothing_is_looked_at_after_it() -> None:
+def test_the_first_matching_observation_is_returned_and_polling_stops() -> None:
     time = FakeTime()
     observations = iter([1, 2, 3, 4])
 
@@ -29,13 +29,13 @@ def test_the_first_wanted_observation_is_answered_and_nothing_is_looked_at_after
     assert time.now_s == 1020.0
 
 
-def test_what_is_there_already_costs_no_time() -> None:
+def test_a_condition_that_already_holds_is_returned_without_a_wait() -> None:
     time = FakeTime()
     assert wait_for(lambda: "up", what="it", clock=time.clock, sleep=time.sleep) == "up"
     assert time.now_s == 1000.0
 
 
-def test_what_never_comes_is_named_with_what_was_seen_last_at_the_deadline() -> None:
+def test_a_timeout_names_the_last_observation() -> None:
     time = FakeTime()
     with pytest.raises(TimeoutError, match=r"no third pod within 5 s; last seen: 1005.0"):
         wait_for(

@@ -32,7 +32,7 @@ def loopback(rank: int) -> str:
 
 
 @pytest.mark.parametrize(("size", "length"), [(2, 8), (3, 3), (4, 4097), (5, 262_144)])
-def test_an_all_reduce_leaves_the_sum_everywhere(size: int, length: int) -> None:
+def test_an_all_reduce_leaves_the_sum_on_every_rank(size: int, length: int) -> None:
     numbers = np.random.default_rng(size).integers(-1000, 1000, (size, length)).astype(np.float32)
 
     def reduce(rank: int, library: Library) -> object:
@@ -57,7 +57,7 @@ def test_an_all_to_all_transposes_the_parts(size: int) -> None:
         np.testing.assert_array_equal(np.asarray(got), parts[:, rank])
 
 
-def test_a_ring_pass_comes_from_the_rank_before() -> None:
+def test_a_ring_pass_receives_from_the_previous_rank() -> None:
     def hand_on(rank: int, library: Library) -> object:
         into = np.zeros(200_000, np.uint8)
         passed = library.ring_pass(np.full(200_000, rank, np.uint8), into)
@@ -68,7 +68,7 @@ def test_a_ring_pass_comes_from_the_rank_before() -> None:
     assert on_all(4, hand_on) == [(3, 3), (0, 0), (1, 1), (2, 2)]
 
 
-def test_sends_before_and_after_the_buffers_are_posted_keep_their_order() -> None:
+def test_sends_keep_their_order_whenever_the_buffers_are_posted() -> None:
     def talk(rank: int, mesh: Mesh) -> bytes:
         if rank == 0:
             sends = [mesh.send(1, memoryview(bytes([part]) * 100_000)) for part in range(3)]
@@ -83,7 +83,7 @@ def test_sends_before_and_after_the_buffers_are_posted_keep_their_order() -> Non
     assert pair(talk) == [b"", b"\x00\x01\x02"]
 
 
-def test_who_waits_for_a_peer_that_is_gone_is_told() -> None:
+def test_a_transfer_with_a_closed_peer_raises() -> None:
     def leave(rank: int, mesh: Mesh) -> bytes:
         if rank == 0:
             mesh.close()

@@ -42,7 +42,7 @@ def experiment(*injections: Injection, inner: tuple[Inner, ...] = ()) -> Experim
     return Experiment(name="x", workload=Workload(ranks=4, duration_s=10.0, inner=inner), injections=injections)
 
 
-def test_the_right_verdict_is_timed_from_when_the_fault_began() -> None:
+def test_the_detection_time_counts_from_the_start_of_the_fault() -> None:
     outcome = judge(
         expected_of(experiment(SLOW_TX)), [said(FaultClass.COMM_SLOW, 3, direction=Direction.TX)], began_s=6.5
     )
@@ -51,7 +51,7 @@ def test_the_right_verdict_is_timed_from_when_the_fault_began() -> None:
     assert (outcome.wrong_isolations, outcome.wrong_verdicts) == (0, 0)
 
 
-def test_the_wrong_direction_the_wrong_class_and_the_wrong_node_are_told_apart() -> None:
+def test_wrong_direction_wrong_class_and_wrong_node_are_distinguished() -> None:
     expected = expected_of(experiment(SLOW_TX))
     backwards = judge(expected, [said(FaultClass.COMM_SLOW, 3, direction=Direction.RX)])
     assert (backwards.class_right, backwards.place_right, backwards.direction_right) == (True, True, False)
@@ -63,7 +63,7 @@ def test_the_wrong_direction_the_wrong_class_and_the_wrong_node_are_told_apart()
     assert (other_node.wrong_isolations, other_node.wrong_verdicts) == (1, 1)
 
 
-def test_a_cut_link_is_named_from_either_end_but_no_node_may_be_isolated_for_it() -> None:
+def test_a_cut_link_may_be_named_from_either_end_but_isolates_no_node() -> None:
     expected = expected_of(experiment(CUT))
     link = {"scope": Scope.LINK, "isolate": False}
     assert judge(expected, [said(FaultClass.COMM_HANG, 2, peer=3, **link)]).place_right  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ def test_a_cut_link_is_named_from_either_end_but_no_node_may_be_isolated_for_it(
     assert blamed.wrong_isolations == 1
 
 
-def test_a_second_accusation_counts_beside_the_right_one() -> None:
+def test_an_additional_wrong_diagnosis_is_counted() -> None:
     diagnoses = [said(FaultClass.COMM_SLOW, 3, direction=Direction.TX), said(FaultClass.COMM_SLOW, 2, at_s=9.0)]
     outcome = judge(expected_of(experiment(SLOW_TX)), diagnoses)
     assert outcome.place_right
@@ -80,7 +80,7 @@ def test_a_second_accusation_counts_beside_the_right_one() -> None:
 
 
 @pytest.mark.parametrize("what", ["imbalance", "pause"])
-def test_where_nothing_is_broken_only_the_workload_may_be_named(what: str) -> None:
+def test_without_a_network_fault_only_the_workload_may_be_named(what: str) -> None:
     inner = Inner(what=what, at_s=1.0, ms=20.0)  # type: ignore[arg-type]
     flooded = experiment(Injection(kind="flood", at_s=2.0, node=0, peer=1), inner=(inner,))
     assert expected_of(flooded) is None
@@ -90,7 +90,7 @@ def test_where_nothing_is_broken_only_the_workload_may_be_named(what: str) -> No
     assert (accused.class_right, accused.wrong_isolations, accused.wrong_verdicts) == (False, 1, 1)
 
 
-def test_what_goes_wrong_inside_a_rank_is_expected_of_that_rank() -> None:
+def test_a_fault_inside_a_rank_is_expected_of_its_node() -> None:
     slow = expected_of(experiment(inner=(Inner(what="delay", at_s=5.0, rank=2, ms=40.0),)))
     hung = expected_of(experiment(inner=(Inner(what="hang", at_s=5.0, rank=1),)))
     assert slow is not None
