@@ -114,7 +114,7 @@ def test_balancing_for_sglang_lowers_the_imbalance_of_its_choices(
     assert imbalance(found, tokens, layout=layout, rule=Dispatch.NEAREST).mean < most
 
 
-def test_a_plan_with_random_choices_is_balanced() -> None:
+def test_balancing_for_sglang_halves_the_imbalance_of_its_random_choices() -> None:
     """Copies as equal split wants them: two or three of the hottest."""
     tokens = synthetic("deepseek-v3", seed=5).tokens[: len(DEEPSEEK_ROWS)]
     layout = Layout.even(slots=288, gpus=32, nodes=4)
