@@ -1,4 +1,4 @@
-"""Names, and laying one catalogue over another."""
+"""Entry names, and merging one catalogue over another."""
 
 from typing import ClassVar
 
@@ -13,13 +13,13 @@ from fleet.errors import DocumentError, UnknownNameError
 
 
 class Fruit(Entry):
-    """Something to put into a catalogue."""
+    """A test entry."""
 
     weight_g: int = 0
 
 
 class Orchard(Catalogue[Fruit]):
-    """A catalogue of something."""
+    """A test catalogue."""
 
     kind: ClassVar[str] = "fruit"
     field: ClassVar[str] = "fruits"
@@ -33,7 +33,7 @@ def orchard(*fruits: Fruit) -> Orchard:
 
 @st.composite
 def orchards(draw: st.DrawFn, *, aliases: bool = True) -> Orchard:
-    """Few letters, so that names meet; upper-case ones name, lower-case ones are aliases."""
+    """Names from few letters, so that they collide: upper case for names, lower case for aliases."""
     names = draw(st.lists(st.sampled_from("ABCD"), unique=True))
     free = draw(st.permutations("wxyz")) if aliases else []
     fruits = []
@@ -45,15 +45,15 @@ def orchards(draw: st.DrawFn, *, aliases: bool = True) -> Orchard:
 
 class TestNames:
     @pytest.mark.parametrize("spelling", ["Red Apple", "red-apple", "RED_APPLE", "Red_Apple"])
-    def test_case_spaces_and_underscores_do_not_matter(self, spelling: str) -> None:
+    def test_case_spaces_and_underscores_of_names_are_ignored(self, spelling: str) -> None:
         apple = Fruit(name="Red-Apple")
         assert orchard(apple).get(spelling) is apple
 
-    def test_an_alias_leads_to_the_entry(self) -> None:
+    def test_an_entry_is_found_by_its_alias(self) -> None:
         apple = Fruit(name="apple", aliases=("malus",))
         assert orchard(Fruit(name="pear"), apple).get("Malus") is apple
 
-    def test_the_error_of_an_unknown_name_names_near_ones(self) -> None:
+    def test_an_unknown_name_is_reported_with_the_nearest_names(self) -> None:
         with pytest.raises(UnknownNameError, match="unknown fruit 'appel'; nearest: apple") as raised:
             orchard(Fruit(name="apple"), Fruit(name="kiwi")).get("appel")
         assert raised.value.nearest == ("apple",)
@@ -67,15 +67,15 @@ class TestNames:
         with pytest.raises(ValidationError, match="must be unique, but already names 'apple'"):
             orchard(Fruit(name="apple", aliases=("malus",)), second)
 
-    def test_one_entry_may_repeat_itself(self) -> None:
+    def test_an_alias_may_repeat_the_name_of_its_entry(self) -> None:
         assert orchard(Fruit(name="apple", aliases=("Apple",))).get("apple").weight_g == 0
 
     @pytest.mark.parametrize("name", ["", " apple", "apple\n"])
-    def test_a_name_is_text_without_blanks_around(self, name: str) -> None:
+    def test_an_empty_or_padded_name_is_refused(self, name: str) -> None:
         with pytest.raises(ValidationError):
             Fruit(name=name)
 
-    def test_a_clash_in_a_file_names_its_line(self) -> None:
+    def test_a_duplicate_name_in_a_file_is_reported_with_its_line(self) -> None:
         text = "fruits:\n  - name: apple\n  - name: pear\n    aliases: [apple]\n"
         with pytest.raises(DocumentError, match=r"mine\.yaml: line 3: fruits\[1\]: 'apple' must be unique"):
             read_model(parse_document(text, name="mine.yaml"), Orchard)
@@ -83,48 +83,48 @@ class TestNames:
 
 class TestOverlay:
     @given(base=orchards())
-    def test_over_itself_changes_nothing(self, base: Orchard) -> None:
+    def test_merging_a_catalogue_over_itself_changes_nothing(self, base: Orchard) -> None:
         assert base.overlaid(base) == base
 
     @given(base=orchards())
-    def test_nothing_is_neutral(self, base: Orchard) -> None:
+    def test_an_empty_catalogue_is_neutral(self, base: Orchard) -> None:
         assert base.overlaid(orchard()) == base == orchard().overlaid(base)
 
     @given(base=orchards(), top=orchards())
-    def test_the_later_one_wins_and_nothing_is_lost(self, base: Orchard, top: Orchard) -> None:
-        laid = base.overlaid(top)
-        assert {fruit.name for fruit in laid.fruits} == {fruit.name for fruit in (*base.fruits, *top.fruits)}
+    def test_the_later_entry_wins_and_no_entry_is_lost(self, base: Orchard, top: Orchard) -> None:
+        merged = base.overlaid(top)
+        assert {fruit.name for fruit in merged.fruits} == {fruit.name for fruit in (*base.fruits, *top.fruits)}
         for fruit in top.fruits:
-            assert all(laid.get(name) == fruit for name in fruit.folded_names)
+            assert all(merged.get(name) == fruit for name in fruit.folded_names)
 
     @given(base=orchards(), top=orchards())
-    def test_a_second_time_changes_nothing_more(self, base: Orchard, top: Orchard) -> None:
+    def test_merging_is_idempotent(self, base: Orchard, top: Orchard) -> None:
         assert base.overlaid(top).overlaid(top) == base.overlaid(top)
 
     @given(first=orchards(aliases=False), second=orchards(aliases=False), third=orchards(aliases=False))
-    def test_grouping_does_not_matter(self, first: Orchard, second: Orchard, third: Orchard) -> None:
+    def test_merging_is_associative(self, first: Orchard, second: Orchard, third: Orchard) -> None:
         assert first.overlaid(second).overlaid(third) == first.overlaid(second.overlaid(third))
 
-    def test_a_claimed_alias_moves(self) -> None:
+    def test_a_claimed_alias_moves_to_the_new_entry(self) -> None:
         base = orchard(Fruit(name="apple", aliases=("best", "malus")))
-        laid = base.overlaid(orchard(Fruit(name="pear", aliases=("Best",))))
-        assert laid.get("best").name == "pear"
-        assert laid.get("apple").aliases == ("malus",)
+        merged = base.overlaid(orchard(Fruit(name="pear", aliases=("Best",))))
+        assert merged.get("best").name == "pear"
+        assert merged.get("apple").aliases == ("malus",)
 
-    def test_a_replacement_may_spell_the_name_otherwise(self) -> None:
-        laid = orchard(Fruit(name="apple")).overlaid(orchard(Fruit(name="Apple", weight_g=9)))
-        assert [fruit.weight_g for fruit in laid.fruits] == [9]
+    def test_a_replacement_may_spell_the_name_differently(self) -> None:
+        merged = orchard(Fruit(name="apple")).overlaid(orchard(Fruit(name="Apple", weight_g=9)))
+        assert [fruit.weight_g for fruit in merged.fruits] == [9]
 
-    def test_an_alias_cannot_take_the_name_of_an_entry_that_stays(self) -> None:
+    def test_an_alias_cannot_take_the_name_of_another_entry(self) -> None:
         with pytest.raises(DocumentError, match="'apple' is the name of another entry"):
             orchard(Fruit(name="apple")).overlaid(orchard(Fruit(name="pear", aliases=("apple",))))
 
-    def test_the_catalogues_laid_over_one_another_stay_as_they_were(self) -> None:
+    def test_merging_does_not_change_the_merged_catalogues(self) -> None:
         base = orchard(Fruit(name="apple", aliases=("best",)))
         base.overlaid(orchard(Fruit(name="pear", aliases=("best",))))
         assert base.get("best").name == "apple"
 
 
 @given(name=st.text())
-def test_folding_twice_is_folding_once(name: str) -> None:
+def test_folding_is_idempotent(name: str) -> None:
     assert folded(folded(name)) == folded(name)

@@ -53,7 +53,7 @@ class TestForm:
             ("rates_rps: [1]", "line 1: step_s: is required"),
         ],
     )
-    def test_what_is_no_series_is_refused(self, text: str, problem: str) -> None:
+    def test_an_invalid_series_is_refused(self, text: str, problem: str) -> None:
         with pytest.raises(DocumentError) as caught:
             read(text)
         assert str(caught.value.problems[0]).startswith(problem)
@@ -65,6 +65,6 @@ class TestForm:
 
 
 @given(series, st.floats(0, 100))
-def test_scaling_scales_every_request(demand: DemandSeries, factor: float) -> None:
+def test_scaling_multiplies_the_requests_and_keeps_the_step(demand: DemandSeries, factor: float) -> None:
     assert demand.scaled(factor).requests == pytest.approx(demand.requests * factor)
     assert demand.scaled(factor).step_s == demand.step_s

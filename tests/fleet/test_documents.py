@@ -81,7 +81,7 @@ class TestValues:
     @pytest.mark.parametrize(
         "text", ["NO", "yes", "off", "12:30", "2026-11-01", "1_000", "0b1", "+.5.", "=", "1e", "NaN"]
     )
-    def test_what_yaml_1_1_would_turn_into_something_else_stays_text(self, text: str) -> None:
+    def test_text_that_yaml_1_1_would_convert_stays_text(self, text: str) -> None:
         assert read(f"title: {text}").title == text
 
     @pytest.mark.parametrize(
@@ -108,33 +108,33 @@ class TestValues:
     def test_an_alias_repeats_a_value(self) -> None:
         assert parse_document("a: &x [1, {b: 2}]\nc: *x", name="x").data == {"a": [1, {"b": 2}], "c": [1, {"b": 2}]}
 
-    def test_without_libyaml_it_reads_the_same(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_documents_read_the_same_without_libyaml(self, monkeypatch: pytest.MonkeyPatch) -> None:
         text = "a: &x [1, {b: 'NO'}]\nc: *x\nd: 1e3\n"
         quick = parse_document(text, name="x")
         monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
         assert parse_document(text, name="x") == quick
 
     @given(json_values, st.sampled_from([None, 2, "\t"]))
-    def test_json_keeps_its_meaning(self, value: Any, indent: int | str | None) -> None:
+    def test_json_is_read_as_by_a_json_parser(self, value: Any, indent: int | str | None) -> None:
         text = json.dumps(value, indent=indent)
         assert parse_document(text, name="body").data == json.loads(text)
 
 
 class TestWriting:
     @given(json_values)
-    def test_what_is_written_is_read_again(self, value: Any) -> None:
+    def test_a_written_value_reads_back_equal(self, value: Any) -> None:
         data = parse_document(dump_yaml(value), name="x").data
         assert data == value
 
     @given(json_values)
-    def test_readers_of_yaml_1_1_understand_the_same(self, value: Any) -> None:
+    def test_yaml_1_1_parsers_read_the_same_value(self, value: Any) -> None:
         assert yaml.safe_load(dump_yaml(value)) == value
 
     @pytest.mark.parametrize("text", ["08", "1e3", "0o17", "NO", "12:30", "2026-11-01", "1_000", "~", "", "true"])
-    def test_text_that_some_reader_would_resolve_is_quoted(self, text: str) -> None:
+    def test_text_that_a_parser_could_convert_is_quoted(self, text: str) -> None:
         assert dump_yaml({"a": text}) == f"a: '{text}'\n"
 
-    def test_a_model_is_written_as_a_user_would(self) -> None:
+    def test_a_model_is_written_without_default_values(self) -> None:
         thing = Thing(title="a", parts=(Part(count=3),), made_on=date(2026, 11, 1))
         assert write_model(thing) == "title: a\nparts:\n- count: 3\nmade_on: '2026-11-01'\n"
         assert read(write_model(thing)) == thing
@@ -162,22 +162,22 @@ class TestPlaces:
             ],
         ],
     )
-    def test_every_value_has_its_line_and_what_is_missing_that_of_what_encloses_it(
+    def test_each_value_has_its_line_and_a_missing_one_that_of_its_parent(
         self, path: tuple[str | int, ...], line: int
     ) -> None:
         assert parse_document(self.text, name="x").line_of(path) == line
 
-    def test_inside_an_alias_the_line_is_where_the_value_was_written(self) -> None:
+    def test_a_value_inside_an_alias_has_the_line_of_its_anchor(self) -> None:
         document = parse_document("a: &x\n  b: 1\nc: *x\n", name="x")
         assert document.line_of(("c",)) == 3
         assert document.line_of(("c", "b")) == 2
 
-    def test_a_nested_defect_names_its_line_its_path_and_the_bound(self) -> None:
+    def test_a_nested_error_has_its_line_its_path_and_the_bound(self) -> None:
         assert the_problem("title: a\nparts:\n  - name: p\n  - name: q\n    count: 12\n") == (
             "line 5: parts[1].count: input should be less than or equal to 9, got 12"
         )
 
-    def test_every_defect_is_reported(self) -> None:
+    def test_every_error_is_reported(self) -> None:
         found = problems("parts:\n  - count: 0\n  - weight_kg: -1\nwrong: 1\n")
         assert [(problem.path, problem.line) for problem in found] == [
             ("title", 1),
@@ -186,7 +186,7 @@ class TestPlaces:
             ("wrong", 4),
         ]
 
-    def test_a_flood_of_defects_is_cut(self) -> None:
+    def test_the_number_of_reported_errors_is_bounded(self) -> None:
         found = problems("title: a\nparts:\n" + "  - {count: 0}\n" * (MAX_PROBLEMS + 50))
         assert len(found) == MAX_PROBLEMS + 1
         assert found[-1].message == "and 50 more"
@@ -215,12 +215,12 @@ class TestRefusedText:
             (f"a: 1\nb: {'9' * 5000}", 2, "a whole number with too many digits"),
         ],
     )
-    def test_text_that_is_no_document_is_refused_with_its_line(self, text: str, line: int, message: str) -> None:
+    def test_invalid_text_is_refused_with_its_line(self, text: str, line: int, message: str) -> None:
         (problem,) = problems(text)
         assert problem.line == line
         assert message in problem.message
 
-    def test_a_key_given_twice_names_both_lines(self) -> None:
+    def test_a_duplicate_key_is_reported_with_both_lines(self) -> None:
         assert the_problem("title: a\nparts:\n  - name: p\n    count: 1\n    name: q\n") == (
             "line 5: parts[0].name: given twice, first on line 3"
         )
@@ -230,12 +230,12 @@ class TestRefusedText:
         assert the_problem(text) == "is empty, expected a mapping of fields"
 
     @pytest.mark.parametrize("text", ["[]", "5", "text"])
-    def test_the_error_of_another_shape_names_the_expected_one(self, text: str) -> None:
+    def test_a_document_of_another_type_is_reported_with_the_expected_one(self, text: str) -> None:
         assert the_problem(text).startswith("line 1: expected a mapping of fields")
 
 
 class TestHostileText:
-    """Refused before it costs anything: each within a second even on a loaded machine."""
+    """Each text is refused within one second of CPU time."""
 
     @pytest.fixture(autouse=True)
     def _quick(self) -> Any:
@@ -243,7 +243,7 @@ class TestHostileText:
         yield
         assert time.process_time() - before_s < 1
 
-    def test_aliases_that_multiply_are_refused(self) -> None:
+    def test_aliases_that_grow_exponentially_are_refused(self) -> None:
         lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
         lines += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 40)]
         problem = the_problem("\n".join(lines))
@@ -253,7 +253,7 @@ class TestHostileText:
     def test_deep_nesting_is_refused(self, opening: str) -> None:
         assert the_problem(opening * 100_000) == f"line 1: nested deeper than {MAX_DEPTH} levels"
 
-    def test_as_deep_as_allowed_is_read(self) -> None:
+    def test_the_deepest_allowed_nesting_is_read(self) -> None:
         assert parse_document("[" * MAX_DEPTH + "]" * MAX_DEPTH, name="x").line_of(()) == 1
 
 
@@ -281,24 +281,24 @@ class TestRefusedValues:
             ("nmae: p", "is not a known field"),
         ],
     )
-    def test_the_error_of_a_wrong_type_names_the_expected_one(self, field: str, message: str) -> None:
+    def test_a_value_of_a_wrong_type_is_reported_with_the_expected_one(self, field: str, message: str) -> None:
         name = field.partition(":")[0]
         assert the_problem(f"title: a\nparts:\n  - {field}") == f"line 3: parts[0].{name}: {message}"
 
-    def test_numbers_inside_lists_and_mappings_are_strict_too(self) -> None:
+    def test_numbers_in_lists_and_mappings_are_strict_too(self) -> None:
         found = problems("title: a\nparts: [{sizes: [1, '2']}]\nby_name: {x: 1, y: yes}\n")
         assert [problem.path for problem in found] == ["parts[0].sizes[1]", "by_name.y"]
 
-    def test_a_choice_names_what_is_allowed(self) -> None:
+    def test_an_invalid_choice_is_reported_with_the_allowed_values(self) -> None:
         assert "should be 'red', got 'blue'" in the_problem("title: a\ncolour: blue")
 
     @pytest.mark.parametrize("value", ["20261101", "yesterday", "2026-13-01", "true"])
-    def test_what_is_no_date_is_refused(self, value: str) -> None:
+    def test_an_invalid_date_is_refused(self, value: str) -> None:
         assert the_problem(f"title: a\nmade_on: {value}").startswith("line 2: made_on: ")
 
 
 class TestRules:
-    def test_a_rule_error_names_places_inside_the_model(self) -> None:
+    def test_a_rule_error_is_reported_with_lines_and_paths(self) -> None:
         class Pair(Frozen):
             low: int
             high: int
@@ -335,13 +335,13 @@ class TestRules:
             Odd(number=2)
         assert item_problems(caught.value.errors()) == [((), "number must be odd")]
 
-    def test_it_is_in_the_tree_with_a_message_of_its_own(self) -> None:
+    def test_a_rule_error_is_a_fleetwright_error_with_a_joined_message(self) -> None:
         error = RuleError([(("a", 0), "is wrong"), ((), "is odd")])
         assert isinstance(error, FleetwrightError)
         assert str(error) == "a[0]: is wrong; is odd"
 
 
-def test_a_wrong_entry_does_not_make_its_list_too_short() -> None:
+def test_an_invalid_entry_is_not_also_reported_as_a_missing_one() -> None:
     class Box(Frozen):
         parts: tuple[Part, ...] = Field(min_length=1)
 
@@ -353,11 +353,11 @@ def test_a_wrong_entry_does_not_make_its_list_too_short() -> None:
 
 
 class TestFrozen:
-    def test_it_cannot_be_changed(self) -> None:
+    def test_a_frozen_model_cannot_be_changed(self) -> None:
         with pytest.raises(ValidationError, match="frozen"):
-            Part().count = 2  # type: ignore[misc]  # that it is refused is the point
+            Part().count = 2  # type: ignore[misc]
 
-    def test_it_leaves_other_models_as_they_are(self) -> None:
+    def test_other_pydantic_models_stay_lax(self) -> None:
         class Lax(BaseModel):
             count: int
 
@@ -368,13 +368,13 @@ class TestFrozen:
         with pytest.raises(ValidationError, match="expected a date in ISO 8601"):
             Thing.model_validate({"title": "x", "made_on": made_on})
 
-    def test_building_on_it_many_times_changes_nothing(self) -> None:
+    def test_the_schema_may_be_built_many_times(self) -> None:
         """pydantic returns the schema of an inner model many times; the additions to it happen once."""
         for _ in range(300):
             TypeAdapter(list[Thing])
         assert TypeAdapter(list[Thing]).validate_python([{"title": "x", "made_on": "2026-11-21"}])[0].made_on
 
-    def test_its_schema_is_the_plain_one(self) -> None:
+    def test_the_json_schema_has_no_additions(self) -> None:
         assert Part.model_json_schema()["properties"]["count"] == {
             "default": 1,
             "maximum": 9,
@@ -384,7 +384,7 @@ class TestFrozen:
         }
 
 
-def test_paths_are_written_as_a_reader_would() -> None:
+def test_paths_are_written_with_dots_and_indices() -> None:
     assert dotted(("offers", 3, "price")) == "offers[3].price"
     assert dotted((3, "a")) == "[3].a"
     assert dotted(()) == ""

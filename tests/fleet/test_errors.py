@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from fleet.errors import DocumentError, FleetwrightError, Problem, UnknownNameError, nearest_names
 
 
-def test_a_problem_names_line_path_and_message() -> None:
+def test_a_problem_is_printed_with_line_path_and_message() -> None:
     assert str(Problem("offers[3].market", "is required", 12)) == "line 12: offers[3].market: is required"
 
 
-def test_a_problem_without_line_or_path_prints_the_rest() -> None:
+def test_a_problem_without_line_or_path_is_printed_without_them() -> None:
     assert str(Problem("offers[3].market", "is required")) == "offers[3].market: is required"
     assert str(Problem("", "is empty", 1)) == "line 1: is empty"
     assert str(Problem("", "is empty")) == "is empty"
@@ -26,22 +26,22 @@ def test_a_document_error_names_the_document_and_every_problem() -> None:
 @pytest.mark.parametrize(
     "error", [DocumentError(name="f", problems=[]), UnknownNameError(kind="k", name="n", known=[])]
 )
-def test_every_error_is_in_one_tree(error: Exception) -> None:
+def test_every_error_is_a_fleetwright_error(error: Exception) -> None:
     assert isinstance(error, FleetwrightError)
 
 
-def test_an_unknown_name_offers_the_nearest() -> None:
+def test_an_unknown_name_is_reported_with_the_nearest() -> None:
     error = UnknownNameError(kind="GPU", name="h100-sxn", known=["A10G", "H100-SXM", "H100-PCIe"])
     assert error.nearest[0] == "H100-SXM"
     assert str(error).startswith("unknown GPU 'h100-sxn'; nearest: H100-SXM")
 
 
-def test_nothing_is_offered_when_nothing_is_near() -> None:
+def test_without_a_similar_name_no_name_is_suggested() -> None:
     assert str(UnknownNameError(kind="GPU", name="zzz", known=["A10G"])) == "unknown GPU 'zzz'"
 
 
 @given(st.lists(st.text(min_size=1), max_size=10), st.text(), st.integers(min_value=1, max_value=5))
-def test_nearest_names_are_known_names_and_few(known: list[str], name: str, most: int) -> None:
+def test_nearest_names_are_known_and_at_most_the_given_number(known: list[str], name: str, most: int) -> None:
     nearest = nearest_names(name, known, most=most)
     assert len(nearest) <= most
     assert set(nearest) <= set(known)

@@ -1,4 +1,4 @@
-"""The GPU catalogue: what ships, what it answers to, and what it refuses."""
+"""The GPU catalogue: shipped rows, names and aliases, and refusals."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,8 +16,8 @@ each_gpu = pytest.mark.parametrize("gpu", SHIPPED, ids=lambda gpu: gpu.name)
 
 
 def row(**changes: Any) -> dict[str, Any]:
-    """A row that is right, with changes.  A value of ... takes the field out."""
-    right: dict[str, Any] = {
+    """A valid row with changes.  A value of ... removes the field."""
+    base: dict[str, Any] = {
         "name": "X1",
         "vendor": "acme",
         "architecture": "one",
@@ -33,7 +33,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "source": "X1 datasheet",
         "date": "2026-11-01",
     }
-    return {key: value for key, value in {**right, **changes}.items() if value is not ...}
+    return {key: value for key, value in {**base, **changes}.items() if value is not ...}
 
 
 class TestShipped:
@@ -47,11 +47,11 @@ class TestShipped:
             *("MI355X", "GH200", "GH200-144GB", "H20-141GB", "Gaudi-3", "TPU-v5e", "TPU-v6e", "Trainium2"),
         ],
     )
-    def test_holds(self, name: str) -> None:
+    def test_a_gpu_is_in_the_catalogue(self, name: str) -> None:
         assert builtin_gpus().get(name) in SHIPPED
 
     @each_gpu
-    def test_says_where_a_row_is_from(self, gpu: GpuSpec) -> None:
+    def test_a_row_has_a_source_and_a_date(self, gpu: GpuSpec) -> None:
         assert len(gpu.source) > 20
         assert gpu.date.year >= 2026
 
@@ -87,11 +87,11 @@ class TestShipped:
             ("TPU-V6E", "TPU-v6e"),  # Ray
         ],
     )
-    def test_answers_to_what_others_call_it(self, label: str, name: str) -> None:
+    def test_a_gpu_is_found_by_the_labels_of_drivers_and_schedulers(self, label: str, name: str) -> None:
         assert builtin_gpus().get(label).name == name
 
     @each_gpu
-    def test_answers_to_its_ray_label(self, gpu: GpuSpec) -> None:
+    def test_a_gpu_is_found_by_its_ray_label(self, gpu: GpuSpec) -> None:
         if gpu.name == "Trainium2":  # Ray counts its cores, not chips
             assert gpu.ray_accelerator is None
             return
@@ -99,7 +99,7 @@ class TestShipped:
         assert builtin_gpus().get(gpu.ray_accelerator).ray_accelerator == gpu.ray_accelerator
 
     @pytest.mark.parametrize("label", ["NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "Tesla-T4-SHARED", "NVIDIA-H200-NVL"])
-    def test_a_part_of_a_gpu_or_another_board_is_not_taken_for_it(self, label: str) -> None:
+    def test_a_gpu_partition_or_another_product_is_unknown(self, label: str) -> None:
         with pytest.raises(UnknownNameError):
             builtin_gpus().get(label)
 
@@ -130,11 +130,11 @@ class TestShipped:
             ("GH200", "bf16", 1979),
         ],
     )
-    def test_compute_is_dense(self, name: str, precision: Precision, printed_with_sparsity: float) -> None:
+    def test_tflops_are_dense(self, name: str, precision: Precision, printed_with_sparsity: float) -> None:
         assert builtin_gpus().get(name).dense_tflops[precision] == pytest.approx(printed_with_sparsity / 2)
 
     @each_gpu
-    def test_half_the_bits_are_twice_the_rate(self, gpu: GpuSpec) -> None:
+    def test_half_the_bits_give_twice_the_rate(self, gpu: GpuSpec) -> None:
         rates = gpu.dense_tflops
         if "fp8" in rates:
             times = 1 if gpu.name == "Gaudi-3" else 2  # its matrix engines are no faster in 8 bit
@@ -156,7 +156,7 @@ class TestShipped:
             ("TPU-v6e", 800, 256),
         ],
     )
-    def test_links_are_per_direction(self, name: str, both_directions_gb_per_s: float, domain_gpus: int) -> None:
+    def test_link_rates_are_per_direction(self, name: str, both_directions_gb_per_s: float, domain_gpus: int) -> None:
         gpu = builtin_gpus().get(name)
         assert (gpu.link_gb_per_s * 2, gpu.link_domain_gpus) == (both_directions_gb_per_s, domain_gpus)
 
@@ -165,21 +165,21 @@ class TestShipped:
         assert (gpu.link == "pcie") == (gpu.link_domain_gpus == 1)
 
     @each_gpu
-    def test_memory_is_never_less_than_the_datasheet_read_as_decimal(self, gpu: GpuSpec) -> None:
+    def test_memory_is_at_least_the_datasheets_decimal_figure(self, gpu: GpuSpec) -> None:
         assert gpu.memory_bytes >= gpu.memory_gb * 1e9
 
-    def test_survives_writing_and_reading(self) -> None:
+    def test_writing_and_reading_gives_the_same_catalogue(self) -> None:
         assert GpuCatalogue.model_validate_json(builtin_gpus().model_dump_json()) == builtin_gpus()
 
-    def test_is_read_once(self) -> None:
+    def test_the_shipped_catalogue_is_read_once(self) -> None:
         assert builtin_gpus() is builtin_gpus()
 
 
 class TestMemory:
-    def test_is_the_driver_s_figure(self) -> None:
+    def test_memory_is_the_figure_of_the_driver(self) -> None:
         assert GpuSpec.model_validate(row(memory_visible_mib=81559)).memory_bytes == 81559 * MIB
 
-    def test_without_a_driver_it_is_the_datasheet(self) -> None:
+    def test_without_a_drivers_figure_memory_is_that_of_the_datasheet(self) -> None:
         assert GpuSpec.model_validate(row()).memory_bytes == 80_000_000_000
 
 
@@ -206,14 +206,16 @@ class TestRefuses:
         ],
         ids=lambda value: value if isinstance(value, str) else None,
     )
-    def test_naming_field_and_range(self, changes: Mapping[str, Any], path: str, message: str) -> None:
+    def test_an_invalid_row_is_refused_with_field_and_range(
+        self, changes: Mapping[str, Any], path: str, message: str
+    ) -> None:
         with pytest.raises(ValidationError) as raised:
             GpuCatalogue.model_validate({"gpus": [row(**changes)]})
         [(found, text)] = validation_problems(raised.value)
         assert found[:3] == ("gpus", 0, path)
         assert message in text
 
-    def test_a_figure_that_no_source_states_is_named_when_it_is_needed(self) -> None:
+    def test_reading_an_unstated_figure_raises_an_error_with_its_name(self) -> None:
         chip = builtin_gpus().get("TPU-v5e")
         assert (chip.tdp_w, chip.pcie_gb_per_s) == (None, None)
         with pytest.raises(UnstatedFigureError, match="no source states tdp_w of GPU 'TPU-v5e'"):
@@ -221,9 +223,9 @@ class TestRefuses:
         with pytest.raises(UnstatedFigureError, match="no source states pcie_gb_per_s of GPU 'TPU-v5e'"):
             _ = chip.host_link_gb_per_s
 
-    def test_a_change_in_place(self) -> None:
+    def test_a_change_in_place_is_refused(self) -> None:
         with pytest.raises(ValidationError, match="frozen"):
-            builtin_gpus().get("T4").tdp_w = 75  # type: ignore[misc]  # the point of the test
+            builtin_gpus().get("T4").tdp_w = 75  # type: ignore[misc]
 
 
 class TestUserFile:
@@ -253,19 +255,19 @@ gpus:
     def read(self, text: str) -> GpuCatalogue:
         return read_model(parse_document(text.replace("{common}", self.COMMON), name="mine.yaml"), GpuCatalogue)
 
-    def test_overrides_and_extends(self) -> None:
-        laid = builtin_gpus().overlaid(self.read(self.MINE))
-        assert laid.get("T4").tdp_w == 65
-        assert laid.get("hl-999").name == "Gaudi-9"
-        assert len(laid.gpus) == len(SHIPPED) + 1
-        assert laid.get("L4") == builtin_gpus().get("L4")
+    def test_a_users_file_overrides_and_extends_the_catalogue(self) -> None:
+        merged = builtin_gpus().overlaid(self.read(self.MINE))
+        assert merged.get("T4").tdp_w == 65
+        assert merged.get("hl-999").name == "Gaudi-9"
+        assert len(merged.gpus) == len(SHIPPED) + 1
+        assert merged.get("L4") == builtin_gpus().get("L4")
 
     def test_an_override_replaces_the_whole_row(self) -> None:
-        laid = builtin_gpus().overlaid(self.read(self.MINE))
-        assert laid.get("T4").cap_min_w is None
+        merged = builtin_gpus().overlaid(self.read(self.MINE))
+        assert merged.get("T4").cap_min_w is None
         with pytest.raises(UnknownNameError):
-            laid.get("Tesla T4")
+            merged.get("Tesla T4")
 
-    def test_a_mistake_is_named_by_line(self) -> None:
+    def test_an_error_in_a_users_file_is_reported_with_its_line(self) -> None:
         with pytest.raises(DocumentError, match=r"line 16: gpus\[0\]\.tdp_w: input should be greater than 0, got -65"):
             self.read(self.MINE.replace("65", "-65"))

@@ -1,4 +1,4 @@
-"""The model catalogue: presets against what their authors publish, and the arithmetic of weights and cache."""
+"""The model catalogue: presets against published figures, and the sizes of weights and KV cache."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ CHECKPOINT_COUNTS = {
     "Phi-4": 14_659_507_200,
 }
 
-# In papers and model cards, in thousand millions: total, active, what active leaves out, unit of the last digit.
+# From papers and model cards, in billions: total, active, parts that active omits, unit of the last digit.
 PAPER_COUNTS = {
     "DeepSeek-V3": (671, 37, "", 1),  # arXiv 2412.19437
     "Kimi-K2": (1026, 32, "", 1),
@@ -82,18 +82,18 @@ def architecture(**changes: Any) -> dict[str, Any]:
 
 class TestPresets:
     @pytest.mark.parametrize(("name", "count"), CHECKPOINT_COUNTS.items())
-    def test_count_is_that_of_the_checkpoint(self, name: str, count: int) -> None:
+    def test_the_parameter_count_matches_the_checkpoint(self, name: str, count: int) -> None:
         assert builtin_models().get(name).parameters == count
 
     @pytest.mark.parametrize(("name", "printed"), PAPER_COUNTS.items())
-    def test_count_is_that_of_the_paper(self, name: str, printed: tuple[float, float, str, float]) -> None:
+    def test_the_parameter_count_matches_the_paper(self, name: str, printed: tuple[float, float, str, float]) -> None:
         total, active, left_out, unit = printed
         model = builtin_models().get(name)
         tables = {"": 0, "embedding": 1, "embedding and head": 2}[left_out]
         assert model.parameters / 1e9 == pytest.approx(total, abs=unit)
         assert (model.active_parameters - tables * model.embedding_parameters) / 1e9 == pytest.approx(active, abs=unit)
 
-    def test_glm_counts_its_speculative_layer_and_not_its_tables(self) -> None:
+    def test_glm_publishes_a_count_with_its_speculative_layer_without_embeddings(self) -> None:
         # arXiv 2508.06471, table 1: the layer is a decoder layer, a projection of two hidden states and three norms.
         hidden, heads, kv_heads, expert = 5120, 96, 8, 3 * 5120 * 1536
         attention = hidden * 128 * (2 * heads + 2 * kv_heads) + 128 * (heads + 2 * kv_heads) + 2 * 128
@@ -117,16 +117,16 @@ class TestPresets:
             ("Gemma-3-27B", 507_904),
         ],
     )
-    def test_cache_per_token_at_two_bytes(self, name: str, bytes_per_token: int) -> None:
+    def test_kv_cache_bytes_per_token_at_two_bytes_per_value(self, name: str, bytes_per_token: int) -> None:
         assert builtin_models().get(name).kv_bytes_per_token(kv_bytes=2) == bytes_per_token
 
-    def test_experts(self) -> None:
+    def test_a_mixture_of_experts_has_its_expert_figures(self) -> None:
         model = builtin_models().get("deepseek-ai/DeepSeek-V3")
         assert (model.moe_layers, model.experts, model.experts_active, model.experts_shared) == (58, 256, 8, 1)
         assert model.expert_parameters == 3 * 7168 * 2048
 
     @each_model
-    def test_carries_a_published_count_and_its_source(self, model: ModelArchitecture) -> None:
+    def test_each_preset_has_a_published_count_and_its_source(self, model: ModelArchitecture) -> None:
         assert model.published is not None
         assert (model.published_active is not None) == (model.experts > 0)
         assert model.source is not None
@@ -134,49 +134,51 @@ class TestPresets:
         assert (model.published.unlike_ours == 0) == (model.published.because is None)
 
     @each_model
-    def test_active_is_a_part_of_all(self, model: ModelArchitecture) -> None:
+    def test_active_parameters_are_at_most_all_parameters(self, model: ModelArchitecture) -> None:
         assert model.matmul_parameters <= model.active_parameters <= model.parameters
         assert (model.active_parameters < model.parameters) == (model.experts > 0)
 
     @pytest.mark.parametrize("name", ["meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b", "LLAMA_3.1_8B"])
-    def test_answers_to_its_repository(self, name: str) -> None:
+    def test_a_model_is_found_by_its_repository_name(self, name: str) -> None:
         assert builtin_models().get(name).name == "Llama-3.1-8B"
 
-    def test_the_error_of_an_unknown_model_names_near_ones(self) -> None:
+    def test_an_unknown_model_is_reported_with_the_nearest_names(self) -> None:
         with pytest.raises(UnknownNameError, match=r"unknown model 'Lama-3\.1-8B'; nearest: Llama-3\.1-8B"):
             builtin_models().get("Lama-3.1-8B")
 
-    def test_survive_writing_and_reading(self) -> None:
+    def test_writing_and_reading_gives_the_same_catalogue(self) -> None:
         assert ModelCatalogue.model_validate_json(builtin_models().model_dump_json()) == builtin_models()
 
 
 class TestArithmetic:
     SMALL = ModelArchitecture.model_validate(architecture())
 
-    def test_active_parameters_leave_idle_experts_out(self) -> None:
+    def test_active_parameters_exclude_idle_experts(self) -> None:
         assert self.SMALL.routed_parameters == 2 * 8 * 1000
         assert self.SMALL.active_parameters == 50_000 - 2 * 6 * 1000
 
-    def test_a_lookup_is_no_multiplication(self) -> None:
+    def test_an_embedding_lookup_is_not_counted_as_matmul(self) -> None:
         tied = ModelArchitecture.model_validate(architecture(tied_embeddings=True))
         assert self.SMALL.matmul_parameters == self.SMALL.active_parameters - 6_400
         assert tied.matmul_parameters == tied.active_parameters
 
-    def test_weights(self) -> None:
+    def test_weight_bytes_depend_on_the_precision_of_experts(self) -> None:
         assert self.SMALL.weight_bytes(parameter_bytes=2) == 100_000
         assert self.SMALL.weight_bytes(parameter_bytes=2, expert_bytes=0.5) == (50_000 - 16_000) * 2 + 16_000 * 0.5
 
-    def test_cache_without_windows_grows_with_every_token(self) -> None:
+    def test_the_kv_cache_without_windows_grows_with_every_token(self) -> None:
         assert self.SMALL.kv_cache_bytes(tokens=1000, kv_bytes=1) == 1000 * self.SMALL.kv_bytes_per_token(kv_bytes=1)
 
-    def test_a_window_bounds_the_cache_of_its_layers(self) -> None:
+    def test_a_window_bounds_the_kv_cache_of_its_layers(self) -> None:
         parts = [{"layers": 1, "values_per_token": 32}, {"layers": 3, "values_per_token": 32, "window_tokens": 10}]
         model = ModelArchitecture.model_validate(architecture(kv_cache=parts))
         assert model.kv_cache_bytes(tokens=10, kv_bytes=2) == 10 * model.kv_bytes_per_token(kv_bytes=2)
         assert model.kv_cache_bytes(tokens=1000, kv_bytes=2) == (1000 + 3 * 10) * 32 * 2
 
     @given(tokens=st.integers(0, 100_000), more=st.integers(0, 100_000), window=st.none() | st.integers(1, 50_000))
-    def test_cache_never_shrinks_and_never_exceeds_the_rate(self, tokens: int, more: int, window: int | None) -> None:
+    def test_the_kv_cache_is_monotonic_and_bounded_by_the_rate_per_token(
+        self, tokens: int, more: int, window: int | None
+    ) -> None:
         part = KvLayers(layers=2, values_per_token=8, window_tokens=window)
         model = ModelArchitecture.model_validate(architecture(kv_cache=[part.model_dump()]))
         now = model.kv_cache_bytes(tokens=tokens, kv_bytes=1)
@@ -197,7 +199,9 @@ class TestPublishedCount:
             (PublishedCount(count=90, unlike_ours=-10, because="no embedding"), 100, True),
         ],
     )
-    def test_admits(self, published: PublishedCount, ours: int, *, admitted: bool) -> None:
+    def test_a_published_count_allows_for_its_rounding_and_stated_difference(
+        self, published: PublishedCount, ours: int, *, admitted: bool
+    ) -> None:
         assert published.admits(ours) is admitted
 
 
@@ -217,7 +221,9 @@ class TestRefuses:
             ({"attention": "linear"}, ("attention",), "'mha', 'gqa', 'mqa' or 'mla'"),
         ],
     )
-    def test_naming_field_and_range(self, changes: dict[str, Any], path: tuple[str, ...], message: str) -> None:
+    def test_an_invalid_model_is_refused_with_field_and_range(
+        self, changes: dict[str, Any], path: tuple[str, ...], message: str
+    ) -> None:
         with pytest.raises(ValidationError) as raised:
             ModelCatalogue.model_validate({"models": [architecture(**changes)]})
         [(found, text)] = validation_problems(raised.value)
@@ -246,12 +252,12 @@ models:
     def read(self, text: str) -> ModelCatalogue:
         return read_model(parse_document(text, name="mine.yaml"), ModelCatalogue)
 
-    def test_takes_a_config(self) -> None:
-        laid = builtin_models().overlaid(self.read(self.MINE))
-        assert laid.get("our/harness-model").parameters == 596_049_920
-        assert len(laid.models) == len(SHIPPED) + 1
+    def test_a_users_file_may_contain_a_config(self) -> None:
+        merged = builtin_models().overlaid(self.read(self.MINE))
+        assert merged.get("our/harness-model").parameters == 596_049_920
+        assert len(merged.models) == len(SHIPPED) + 1
 
-    def test_takes_figures(self) -> None:
+    def test_a_users_file_may_contain_figures(self) -> None:
         catalogue = ModelCatalogue.model_validate({"models": [architecture()]})
         assert catalogue.get("small").active_parameters == 38_000
 
@@ -273,7 +279,7 @@ models:
             ("aliases:", "alias:", r"line 4: models\[0\]\.alias: is not a known field"),
         ],
     )
-    def test_a_mistake_is_named_by_line(self, right: str, wrong: str, message: str) -> None:
+    def test_an_error_in_a_users_file_is_reported_with_its_line(self, right: str, wrong: str, message: str) -> None:
         with pytest.raises(DocumentError, match=message):
             self.read(self.MINE.replace(right, wrong))
 

@@ -31,8 +31,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ran(folder: Path) -> str:
-    """What it answers, and how often from what was kept."""
+def run_module(folder: Path) -> str:
+    """The printed result and the number of cache hits."""
     done = subprocess.run(
         [sys.executable, "-c", "import entrance"],
         check=True,
@@ -44,14 +44,14 @@ def ran(folder: Path) -> str:
     return done.stdout.strip()
 
 
-def test_is_kept_until_a_part_or_a_constant_of_another_file_changes(folder: Path) -> None:
-    assert ran(folder) == "102 0"
-    assert ran(folder) == "102 1"
+def test_the_cache_is_valid_until_a_function_or_constant_of_another_file_changes(folder: Path) -> None:
+    assert run_module(folder) == "102 0"
+    assert run_module(folder) == "102 1"
     (folder / "parts.py").write_text(PARTS.format(20))
-    assert ran(folder) == "121 0"
+    assert run_module(folder) == "121 0"
     (folder / "constant.py").write_text(CONSTANT.format(300))
-    assert ran(folder) == "321 0"
-    assert ran(folder) == "321 1"
+    assert run_module(folder) == "321 0"
+    assert run_module(folder) == "321 1"
 
 
 PAIR = """
@@ -71,8 +71,8 @@ print(total({name}(1, 2)), sum(total.stats.cache_hits.values()))
 """
 
 
-def test_an_index_with_an_argument_type_of_another_name_is_replaced(tmp_path: Path) -> None:
+def test_a_cache_index_with_a_renamed_argument_type_is_replaced(tmp_path: Path) -> None:
     for name in ("Pair", "Both"):
         (tmp_path / "entrance.py").write_text(PAIR.format(name=name))
-        assert ran(tmp_path) == "3 0"
-        assert ran(tmp_path) == "3 1"
+        assert run_module(tmp_path) == "3 0"
+        assert run_module(tmp_path) == "3 1"

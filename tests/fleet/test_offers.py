@@ -40,17 +40,17 @@ def problems(*rows: dict[str, Any]) -> list[str]:
 class TestBuiltinPrices:
     sheet = builtin_prices()
 
-    def test_it_covers_every_market_and_many_providers_and_gpus(self) -> None:
+    def test_the_sheet_covers_every_market_and_many_providers_and_gpus(self) -> None:
         assert {offer.market for offer in self.sheet.offers} == set(Market)
         assert len({offer.provider for offer in self.sheet.offers}) >= 8
         assert len({offer.gpu for offer in self.sheet.offers}) >= 15
         assert len({offer.region for offer in self.sheet.offers}) >= 4
 
-    def test_every_gpu_is_in_the_catalogue_under_its_own_name(self) -> None:
+    def test_every_gpu_has_its_catalogue_name(self) -> None:
         gpus = builtin_gpus()
         assert [gpus.get(offer.gpu).name for offer in self.sheet.offers] == [offer.gpu for offer in self.sheet.offers]
 
-    def test_every_row_is_dated_and_no_price_is_out_of_the_world(self) -> None:
+    def test_every_row_has_a_date_a_source_and_a_plausible_price(self) -> None:
         for offer in self.sheet.offers:
             assert date(2025, 1, 1) <= offer.as_of <= date(2026, 11, 30)
             assert offer.source
@@ -67,23 +67,23 @@ class TestBuiltinPrices:
         assert len(pairs) >= 10
         assert all(cheap.price_usd_per_h < dear.price_usd_per_h for cheap, dear in pairs)
 
-    def test_the_interruption_rate_is_the_monthly_share_its_note_names(self) -> None:
+    def test_the_interruption_rate_matches_the_monthly_share_of_its_note(self) -> None:
         (offer,) = (offer for offer in self.sheet.offers if offer.interruption_rate_per_h is not None)
         assert offer.interruption_rate_per_h == pytest.approx(-log(1 - 0.10) / 730, rel=0.01)
 
-    def test_the_owned_row_is_the_depreciation_its_note_names(self) -> None:
+    def test_the_price_of_the_owned_row_matches_the_depreciation_of_its_note(self) -> None:
         (offer,) = (offer for offer in self.sheet.offers if offer.market is Market.OWNED)
         assert offer.price_usd_per_h == pytest.approx(400_000 / 43_800, rel=0.001)
 
-    def test_it_is_read_once(self) -> None:
+    def test_the_shipped_sheet_is_read_once(self) -> None:
         assert builtin_prices() is self.sheet
 
 
 class TestSheet:
-    def test_the_price_is_that_of_the_instance(self) -> None:
+    def test_the_price_is_per_instance(self) -> None:
         assert read(ROW).offers[0].price_usd_per_gpu_h == 2.0
 
-    def test_offers_of_a_gpu_come_cheapest_per_gpu_first(self) -> None:
+    def test_offers_of_a_gpu_are_sorted_by_price_per_gpu(self) -> None:
         rows = [
             ROW,
             {**ROW, "id": "one", "gpus_per_instance": 1, "price_usd_per_h": 3.0},
@@ -97,10 +97,10 @@ class TestSheet:
         with pytest.raises(UnknownNameError, match="unknown offer 'acme/eu-1/h10'; nearest: acme/eu-1/h100"):
             read(ROW).get("acme/eu-1/h10")
 
-    def test_no_offers_are_a_sheet_too(self) -> None:
+    def test_an_empty_sheet_is_valid(self) -> None:
         assert read().offers == ()
 
-    def test_an_id_given_twice_is_refused(self) -> None:
+    def test_a_duplicate_id_is_refused(self) -> None:
         assert problems(ROW, {**ROW, "price_usd_per_h": 9.0}) == [
             "offers[1].id: must be unique, but 'acme/eu-1/h100' is already offers[0]"
         ]
@@ -108,7 +108,9 @@ class TestSheet:
     @pytest.mark.parametrize(
         ("available", "quota", "limit"), [(None, None, None), (4, None, 4), (None, 3, 3), (4, 3, 3), (0, 3, 0)]
     )
-    def test_stock_and_quota_bound_together(self, available: int | None, quota: int | None, limit: int | None) -> None:
+    def test_the_limit_is_the_lower_of_available_and_quota(
+        self, available: int | None, quota: int | None, limit: int | None
+    ) -> None:
         assert read({**ROW, "available": available, "quota": quota}).offers[0].limit == limit
 
 
@@ -143,27 +145,27 @@ class TestRefusedRows:
             ({"price": 3}, "price: is not a known field"),
         ],
     )
-    def test_a_bad_field_is_named(self, change: dict[str, Any], problem: str) -> None:
+    def test_an_invalid_field_is_reported_by_name(self, change: dict[str, Any], problem: str) -> None:
         (found,) = problems({**ROW, **change})
         assert found.startswith(f"offers[0].{problem}")
 
     @pytest.mark.parametrize("field", [field for field in ROW if field != "gpus_per_instance"])
-    def test_a_missing_field_is_named(self, field: str) -> None:
+    def test_a_missing_field_is_reported_by_name(self, field: str) -> None:
         assert problems({key: value for key, value in ROW.items() if key != field}) == [
             f"offers[0].{field}: is required"
         ]
 
     @pytest.mark.parametrize("market", ["reserved", "owned"])
-    def test_what_is_paid_already_may_cost_nothing(self, market: str) -> None:
+    def test_reserved_and_owned_instances_may_cost_nothing(self, market: str) -> None:
         assert read({**ROW, "market": market, "price_usd_per_h": 0, "available": 4}).offers[0].price_usd_per_h == 0
 
 
 class TestGpuNames:
-    def test_names_and_aliases_of_the_catalogue_are_known(self) -> None:
+    def test_names_and_aliases_of_the_catalogue_are_known_gpus(self) -> None:
         sheet = read(ROW, {**ROW, "id": "alias", "gpu": "NVIDIA-H100-80GB-HBM3"})
         assert list(unknown_gpus(sheet.gpu_mentions(), builtin_gpus())) == []
 
-    def test_an_unknown_gpu_is_named_with_line_path_and_nearest(self) -> None:
+    def test_an_unknown_gpu_is_reported_with_line_path_and_nearest_name(self) -> None:
         text = yaml.safe_dump({"offers": [ROW, {**ROW, "id": "b", "gpu": "H100-SMX"}]}, sort_keys=False)
         document = parse_document(text, name="offers.yaml")
         with pytest.raises(DocumentError) as caught:
@@ -172,7 +174,7 @@ class TestGpuNames:
         assert (problem.path, problem.line) == ("offers[1].gpu", 15)
         assert "unknown GPU 'H100-SMX'; nearest: H100-SXM" in problem.message
 
-    def test_a_sheet_of_known_gpus_passes(self) -> None:
+    def test_a_sheet_of_known_gpus_is_accepted(self) -> None:
         document = parse_document(yaml.safe_dump({"offers": [ROW]}), name="offers.yaml")
         require_known_gpus(document, read(ROW).gpu_mentions(), builtin_gpus())
 

@@ -1,4 +1,4 @@
-"""Pickles of plain data are read as Python reads them; all others are refused before they can do anything."""
+"""Pickles of plain data are read as by Python; all others are refused before they call anything."""
 
 import os
 import pickle
@@ -29,12 +29,12 @@ plain = st.recursive(
     max_leaves=12,
 )
 
-# Names of modules and functions as a hostile pickle gives them; nothing here is ever called.
+# Module and function names of a hostile pickle; nothing is called.
 SYSTEM = b"cposix\nsystem\n"
 
 
 class Calls:
-    """Its pickle makes a folder when Python reads it."""
+    """Its pickle creates a folder when Python loads it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -44,18 +44,18 @@ class Calls:
 
 
 @given(plain, st.integers(3, pickle.HIGHEST_PROTOCOL))
-def test_plain_data_comes_back_as_it_was(value: Any, protocol: int) -> None:
+def test_plain_data_reads_back_equal(value: Any, protocol: int) -> None:
     assert read_pickle(pickle.dumps(value, protocol=protocol)) == value
 
 
 def test_protocol_2_has_no_opcode_for_bytes() -> None:
-    """Python writes a call of its own codec instead; torch writes texts."""
+    """Python writes a call of its codec instead."""
     with pytest.raises(UnsafePickleError):
         read_pickle(pickle.dumps(b"bytes", protocol=2))
 
 
 @given(plain, st.integers(2, pickle.HIGHEST_PROTOCOL), st.data())
-def test_a_pickle_that_was_cut_off_is_refused(value: Any, protocol: int, data: st.DataObject) -> None:
+def test_a_truncated_pickle_is_refused(value: Any, protocol: int, data: st.DataObject) -> None:
     whole = pickle.dumps(value, protocol=protocol)
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
 
@@ -64,7 +64,7 @@ def test_a_pickle_that_was_cut_off_is_refused(value: Any, protocol: int, data: s
 
 
 @given(st.binary(max_size=400))
-def test_any_bytes_are_plain_data_or_refused(data: bytes) -> None:
+def test_arbitrary_bytes_give_plain_data_or_are_refused(data: bytes) -> None:
     try:
         found = read_pickle(b"\x80\x02" + data)
     except PickleError:
@@ -73,7 +73,7 @@ def test_any_bytes_are_plain_data_or_refused(data: bytes) -> None:
 
 
 @given(st.data(), plain)
-def test_damaged_pickles_are_plain_data_or_refused(data: st.DataObject, value: Any) -> None:
+def test_damaged_pickles_give_plain_data_or_are_refused(data: st.DataObject, value: Any) -> None:
     damaged = bytearray(pickle.dumps(value, protocol=2))
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
@@ -88,14 +88,14 @@ def test_damaged_pickles_are_plain_data_or_refused(data: st.DataObject, value: A
 @pytest.mark.parametrize(
     "wrap", [lambda it: it, lambda it: {"entries": [it]}, lambda it: ({"version": "2.10", "x": (it,)},)]
 )
-def test_a_pickle_that_calls_something_is_refused_and_calls_nothing(tmp_path: Path, protocol: int, wrap: Any) -> None:
+def test_a_pickle_with_a_call_is_refused_without_calling(tmp_path: Path, protocol: int, wrap: Any) -> None:
     hostile = pickle.dumps(wrap(Calls(tmp_path / "made")), protocol=protocol)
 
     with pytest.raises(UnsafePickleError):
         read_pickle(hostile)
 
     assert not (tmp_path / "made").exists()
-    pickle.loads(hostile)  # noqa: S301 - the proof that it would have: Python's own reader runs it
+    pickle.loads(hostile)  # noqa: S301 - proof that Python's own loader runs the call
     assert (tmp_path / "made").exists()
 
 
@@ -120,7 +120,7 @@ def test_a_pickle_that_calls_something_is_refused_and_calls_nothing(tmp_path: Pa
         b"I1\n.",  # numbers as text: protocol 0
     ],
 )
-def test_every_opcode_that_is_not_data_is_refused(program: bytes) -> None:
+def test_every_opcode_other_than_plain_data_is_refused(program: bytes) -> None:
     with pytest.raises(PickleError):
         read_pickle(b"\x80\x04" + program)
 
@@ -129,12 +129,12 @@ def test_every_opcode_that_is_not_data_is_refused(program: bytes) -> None:
     "bomb",
     [
         b"\x80\x02Nr\xff\xff\xff\x7f.",  # a memo index of 2^31: Python's reader makes an array of it
-        b"\x80\x04X\xff\xff\xff\x7f.",  # a text of 2 GB that is not there
+        b"\x80\x04X\xff\xff\xff\x7f.",  # declares a text of 2 GB
         b"\x80\x04\x8e" + struct.pack("<Q", 2**62) + b".",
         b"\x80\x04\x95" + struct.pack("<Q", 2**62) + b"N.",  # a frame of 4 EB
         b"\x80\x02\x8a\xff" + b"\x7f" * 255 + b".",  # a number of 2,040 bits
         b"\x80\x02" + b"(" * 10_000 + b".",
-        b"\x80\x02" + b"]" * 10_000 + b"a" * 9_999 + b".",  # nested so deep
+        b"\x80\x02" + b"]" * 10_000 + b"a" * 9_999 + b".",  # nested 10,000 levels deep
         b"\x80\x02]q\x00" + b"h\x00" * 10_000 + b".",
         b"\x80\x02)" + b"\x85" * 10_000 + b".",
         # a tuple that doubles 60 times, as a key: to hash it takes 2^60 steps
@@ -142,7 +142,7 @@ def test_every_opcode_that_is_not_data_is_refused(program: bytes) -> None:
     ],
     ids=["memo", "text", "bytes", "frame", "number", "marks", "nested", "references", "tuples", "hash"],
 )
-def test_bombs_cost_no_more_than_their_length(bomb: bytes) -> None:
+def test_memory_for_hostile_pickles_is_proportional_to_their_length(bomb: bytes) -> None:
     tracemalloc.start()
     try:
         read_pickle(bomb)
@@ -155,7 +155,7 @@ def test_bombs_cost_no_more_than_their_length(bomb: bytes) -> None:
     assert peak_bytes < 200 * len(bomb) + 100_000
 
 
-def test_lists_that_hold_themselves_do_no_harm() -> None:
+def test_a_list_that_contains_itself_is_read() -> None:
     found = read_pickle(b"\x80\x02]q\x00h\x00a.")
 
     assert found[0] is found

@@ -16,7 +16,7 @@ def read(text: str) -> Slo:
     return read_model(parse_document(text, name="slo.yaml"), Slo)
 
 
-def test_limits_come_out_as_they_went_in() -> None:
+def test_limits_are_read_by_metric_and_statistic() -> None:
     slo = read("ttft_ms: {p50: 300, p99: 2000}\ntpot_ms: {mean: 40}\n")
     assert list(slo.limits()) == [
         (Metric.TTFT, Statistic.P50, 300.0),
@@ -43,13 +43,13 @@ def test_limits_come_out_as_they_went_in() -> None:
         ("tpot_s: {p99: 40}\ntpot_ms: {p99: 40}", "line 1: tpot_s: is not a known field"),
     ],
 )
-def test_limits_that_cannot_be_are_refused(text: str, problem: str) -> None:
+def test_invalid_limits_are_refused(text: str, problem: str) -> None:
     with pytest.raises(DocumentError) as caught:
         read(text)
     assert [str(each) for each in caught.value.problems] == [problem]
 
 
-def test_a_mean_may_lie_anywhere() -> None:
+def test_a_mean_may_exceed_the_percentiles() -> None:
     assert LatencyLimits(mean=500, p50=100, p99=400).mean == 500
 
 
@@ -58,7 +58,7 @@ limits_ms = st.floats(min_value=0.001, max_value=MAX_LIMIT_MS)
 
 @st.composite
 def slos(draw: st.DrawFn) -> dict[str, Any]:
-    """Documents whose percentiles rise."""
+    """Documents with rising percentiles."""
     document = {}
     for metric in draw(st.lists(st.sampled_from(Metric), min_size=1, unique=True)):
         chosen = draw(st.lists(st.sampled_from(PERCENTILES), unique=True, min_size=1).map(sorted))
@@ -75,7 +75,9 @@ def test_writing_and_reading_gives_the_same(document: dict[str, Any]) -> None:
 
 
 @given(st.lists(st.floats(min_value=0, max_value=1e6), min_size=1, max_size=200), st.sampled_from(PERCENTILES))
-def test_a_percentile_is_a_sample_that_so_many_stay_at_or_below(samples: list[float], statistic: Statistic) -> None:
+def test_a_percentile_is_the_smallest_sample_with_its_share_at_or_below(
+    samples: list[float], statistic: Statistic
+) -> None:
     quantile = statistic.quantile
     assert quantile is not None
     value = statistic.of(samples)
@@ -87,7 +89,7 @@ def test_a_percentile_is_a_sample_that_so_many_stay_at_or_below(samples: list[fl
 
 
 @given(st.lists(st.floats(min_value=0, max_value=1e6), min_size=1, max_size=50))
-def test_percentiles_never_fall(samples: list[float]) -> None:
+def test_higher_percentiles_have_higher_or_equal_values(samples: list[float]) -> None:
     values = [statistic.of(samples) for statistic in PERCENTILES]
     assert values == sorted(values)
     assert Statistic.MEAN.of(samples) == pytest.approx(float(np.mean(samples)))

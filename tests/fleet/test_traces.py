@@ -1,4 +1,4 @@
-"""Traces read from CSV: every published form gives the same requests, and a broken line is named."""
+"""Traces from CSV: every published format is read, and an invalid line is reported by number."""
 
 from datetime import UTC, datetime
 from itertools import combinations, pairwise
@@ -44,20 +44,20 @@ def trace_of(inputs: list[int], outputs: list[int], arrival_s: list[float] | Non
 
 
 class TestForms:
-    def test_azure_has_dates_with_seven_digits(self) -> None:
+    def test_azure_dates_have_seven_decimal_digits(self) -> None:
         trace = read(AZURE)
         assert trace.start == datetime(2023, 11, 16, 18, 15, 46, 680590, tzinfo=UTC)
         assert trace.arrival_s == pytest.approx([0, 4.314579, 4.541877])
         assert trace.input_tokens.tolist() == [374, 396, 879]
         assert trace.output_tokens.tolist() == [44, 109, 55]
 
-    def test_azure_of_2024_has_a_time_zone(self) -> None:
+    def test_azure_dates_of_2024_have_a_time_zone(self) -> None:
         text = "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-12 00:00:00+00:00,5,6\n2024-05-12 02:00:01+02:00,7,8\n"
         trace = read(text)
         assert trace.arrival_s.tolist() == [0, 1]
         assert trace.start == datetime(2024, 5, 12, tzinfo=UTC)
 
-    def test_burstgpt_leaves_out_failed_requests_and_counts_them(self) -> None:
+    def test_failed_requests_of_burstgpt_are_omitted_and_counted(self) -> None:
         trace = read(BURSTGPT)
         assert (len(trace), trace.failed) == (2, 1)
         assert trace.arrival_s.tolist() == [0, 113]
@@ -65,22 +65,22 @@ class TestForms:
         assert read(BURSTGPT_WITH_SESSIONS).output_tokens.tolist() == [50]
 
     @pytest.mark.parametrize("column", ["timestamp_ms", "timestamp"])
-    def test_mooncake_counts_milliseconds(self, column: str) -> None:
+    def test_mooncake_times_are_in_milliseconds(self, column: str) -> None:
         trace = read(MOONCAKE.replace("timestamp_ms", column))
         assert trace.arrival_s == pytest.approx([0, 3.053])
         assert trace.input_tokens.tolist() == [6955, 6472]
 
     @pytest.mark.parametrize("column", ["time", "time_s", "arrival_s", "TIME"])
-    def test_plain(self, column: str) -> None:
+    def test_the_plain_format_accepts_several_time_columns(self, column: str) -> None:
         trace = read(PLAIN.replace("time", column))
         assert trace.arrival_s.tolist() == [0, 0.5, 2]
         assert trace.start is None
 
-    def test_plain_may_have_dates_and_a_mark_of_byte_order_and_empty_lines(self) -> None:
+    def test_the_plain_format_may_have_dates_a_byte_order_mark_and_empty_lines(self) -> None:
         trace = read("\ufefftime,input_tokens,output_tokens\n\n2026-11-21T06:00:00Z,1,2\n2026-11-21T06:01:00Z,3,4\n\n")
         assert trace.arrival_s.tolist() == [0, 60]
 
-    def test_a_failed_request_at_the_start_moves_the_start(self) -> None:
+    def test_a_trace_starts_at_its_first_successful_request(self) -> None:
         text = BURSTGPT.replace("5,ChatGPT,472,18", "2026-01-01T00:00:00,ChatGPT,472,0").replace(
             "45,ChatGPT,1087,0", "2026-01-01T00:00:40,ChatGPT,1087,9"
         )
@@ -89,7 +89,7 @@ class TestForms:
         assert trace.arrival_s.tolist() == [0, 78]
 
     @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 10**6)), min_size=1))
-    def test_requests_come_in_the_order_of_their_arrival(self, rows: list[tuple[int, int, int]]) -> None:
+    def test_requests_are_sorted_by_arrival(self, rows: list[tuple[int, int, int]]) -> None:
         text = "time,input_tokens,output_tokens\n" + "\n".join(",".join(map(str, row)) for row in rows)
         trace = read(text)
         expected = sorted(rows, key=lambda row: row[0])
@@ -98,7 +98,7 @@ class TestForms:
             (float(time - first), inputs, outputs) for time, inputs, outputs in expected
         ]
 
-    def test_the_arrays_cannot_be_changed(self) -> None:
+    def test_the_arrays_are_read_only(self) -> None:
         with pytest.raises(ValueError, match="read-only"):
             read(PLAIN).input_tokens[0] = 7
 
@@ -121,19 +121,19 @@ class TestWrongFiles:
             (PLAIN.replace("10,1", "x,y"), ["line 2: input_tokens: expected a whole number"]),
         ],
     )
-    def test_each_line_is_named(self, text: str, problems: list[str]) -> None:
+    def test_an_invalid_line_is_reported_by_number(self, text: str, problems: list[str]) -> None:
         with pytest.raises(DocumentError) as caught:
             read(text)
         assert caught.value.name == "trace.csv"
         for problem, expected in zip(caught.value.problems, problems, strict=False):
             assert str(problem).startswith(expected)
 
-    def test_a_flood_of_defects_is_cut(self) -> None:
+    def test_the_number_of_reported_errors_is_bounded(self) -> None:
         with pytest.raises(DocumentError) as caught:
             read("time,input_tokens,output_tokens\n" + "0,x,1\n" * 5000)
         assert len(caught.value.problems) == 100
 
-    def test_nothing_but_failures_is_no_trace(self) -> None:
+    def test_a_trace_with_only_failed_requests_is_refused(self) -> None:
         with pytest.raises(DocumentError, match="every request failed"):
             read("Timestamp,Request tokens,Response tokens\n1,5,0\n2,6,0\n")
 
@@ -143,11 +143,11 @@ class TestDemand:
         series = trace_of([1] * 5, [1] * 5, [0, 1, 9.5, 10, 25]).demand(10)
         assert series.rates_rps == (0.3, 0.1, 0.1)
 
-    def test_a_short_trace_is_one_step_of_its_own_length(self) -> None:
+    def test_a_trace_shorter_than_a_step_is_one_step_of_its_own_length(self) -> None:
         series = trace_of([1] * 3, [1] * 3, [0, 1, 2]).demand(300)
         assert (series.step_s, series.rates_rps) == (3.0, (1.0,))
 
-    def test_it_starts_when_the_trace_starts(self) -> None:
+    def test_the_demand_starts_with_the_trace(self) -> None:
         assert read(AZURE).demand(2).start == datetime(2023, 11, 16, 18, 15, 46, 680590, tzinfo=UTC)
 
     @given(
@@ -156,7 +156,7 @@ class TestDemand:
         .map(lambda times: [time - times[0] for time in times]),
         st.floats(1, 1e4),
     )
-    def test_no_request_is_lost(self, times: list[float], step_s: float) -> None:
+    def test_the_demand_has_all_requests_of_the_trace(self, times: list[float], step_s: float) -> None:
         if times[-1] < 1:
             times[-1] = 1.0
         trace = trace_of([1] * len(times), [1] * len(times), times)
@@ -171,7 +171,7 @@ class TestDemand:
             ([0.0, 1e8], 1, "step_s: cuts the trace into more than 1,000,000 steps, expected more than 100"),
         ],
     )
-    def test_what_has_no_rate_is_refused(self, times: list[float], step_s: float, message: str) -> None:
+    def test_a_trace_or_step_without_a_rate_is_refused(self, times: list[float], step_s: float, message: str) -> None:
         with pytest.raises(RuleError, match=message):
             trace_of([1] * len(times), [1] * len(times), times).demand(step_s)
 
@@ -180,12 +180,12 @@ sizes = st.lists(st.integers(1, 3000), min_size=1, max_size=60)
 
 
 class TestEdges:
-    def test_the_grid_is_round_and_ends_with_the_first_that_holds_all(self) -> None:
+    def test_the_grid_has_round_sizes_up_to_the_first_that_covers_all(self) -> None:
         assert round_sizes(130) == (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100, 125, 150)
         assert round_sizes(1) == (1,)
 
     @given(sizes, st.integers(1, 3))
-    def test_no_other_choice_of_round_edges_overstates_less(self, tokens: list[int], most: int) -> None:
+    def test_the_chosen_edges_overstate_least_of_all_round_edges(self, tokens: list[int], most: int) -> None:
         cuts = Cuts.best(tokens, max_edges=most)
         grid = round_sizes(max(tokens))
         choices = (
@@ -206,7 +206,7 @@ class TestEdges:
 
 
 class TestBucketsOfATrace:
-    def test_edges_are_chosen_unless_given(self) -> None:
+    def test_edges_are_chosen_by_default_and_may_be_given(self) -> None:
         trace = trace_of([100, 900, 900, 5000], [10, 50, 50, 50])
         chosen = SizeBuckets.from_trace(trace)
         assert chosen.input_tokens == (100, 1000, 5000)
@@ -216,7 +216,7 @@ class TestBucketsOfATrace:
         assert given_edges.share == ((0.25, 0.5), (0.0, 0.25))
 
     @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 10**5)), min_size=1, max_size=50))
-    def test_by_default_there_are_at_most_ten_by_six_and_none_is_open(self, requests: list[tuple[int, int]]) -> None:
+    def test_default_edges_are_at_most_ten_by_six_and_cover_all_sizes(self, requests: list[tuple[int, int]]) -> None:
         trace = trace_of([size[0] for size in requests], [size[1] for size in requests])
         buckets = SizeBuckets.from_trace(trace)
         assert len(buckets.input_tokens) <= 10

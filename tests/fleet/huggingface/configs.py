@@ -1,4 +1,4 @@
-"""Configs as Hugging Face writes them, and their weights counted tensor by tensor: the other way to the same number."""
+"""Hugging Face configs, and an independent parameter count from the tensors of their checkpoints."""
 
 from collections.abc import Iterator, Mapping
 from math import prod
@@ -42,7 +42,7 @@ MOE = {"num_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
 
 
 def read(config: Mapping[str, Any], **changes: Any) -> ModelArchitecture:
-    """The architecture of a config with changes.  A value of ... takes the key out."""
+    """The architecture of a config with changes.  A value of ... removes the key."""
     changed = {key: value for key, value in {**config, **changes}.items() if value is not ...}
     return model_from_hf_config(changed, name="model")
 
@@ -54,11 +54,11 @@ def refused(config: Mapping[str, Any], **changes: Any) -> str:
 
 
 def windows(model: ModelArchitecture) -> dict[int | None, int]:
-    """How many layers have which window."""
+    """The number of layers per attention window."""
     return {part.window_tokens: part.layers for part in model.kv_cache}
 
 
-# The tensors of two checkpoints, named and shaped as they are stored: an account that shares nothing with the code.
+# The tensors of two checkpoints with their stored names and shapes, independent of the code under test.
 
 
 def llama_tensors(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -1,4 +1,4 @@
-"""Reading `config.json`: every family against the tensors of its checkpoint, windows, defaults, and what is refused."""
+"""Reading `config.json`: parameters against the tensors of checkpoints, windows, defaults and refusals."""
 
 import itertools
 from typing import Any
@@ -25,21 +25,21 @@ from tests.fleet.huggingface.configs import (
 
 class TestCounts:
     @given(config=llama_configs())
-    def test_a_dense_model_by_its_tensors(self, config: dict[str, Any]) -> None:
+    def test_the_parameters_of_a_dense_model_match_its_tensors(self, config: dict[str, Any]) -> None:
         assert read(config).parameters == total(llama_tensors(config))
 
     @given(config=deepseek_configs())
-    def test_a_latent_mixture_of_experts_by_its_tensors(self, config: dict[str, Any]) -> None:
+    def test_the_parameters_of_a_latent_mixture_of_experts_match_its_tensors(self, config: dict[str, Any]) -> None:
         assert read(config).parameters == total(deepseek_tensors(config))
 
     @given(config=llama_configs() | deepseek_configs(), more=st.integers(1, 5))
-    def test_more_layers_are_more_parameters_and_more_cache(self, config: dict[str, Any], more: int) -> None:
+    def test_more_layers_mean_more_parameters_and_more_kv_cache(self, config: dict[str, Any], more: int) -> None:
         shallow, deep = read(config), read(config, num_hidden_layers=config["num_hidden_layers"] + more)
         assert shallow.parameters < deep.parameters
         assert shallow.kv_bytes_per_token(kv_bytes=1) < deep.kv_bytes_per_token(kv_bytes=1)
 
     @given(config=deepseek_configs())
-    def test_active_is_at_most_all(self, config: dict[str, Any]) -> None:
+    def test_active_parameters_are_at_most_all_parameters(self, config: dict[str, Any]) -> None:
         model = read(config)
         assert model.active_parameters <= model.parameters
         everyone_active = read(config, num_experts_per_tok=config["n_routed_experts"])
@@ -51,8 +51,8 @@ class TestCounts:
     def test_speculative_layers_are_not_counted(self) -> None:
         assert read(DEEPSEEK, num_nextn_predict_layers=1) == read(DEEPSEEK)
 
-    def test_other_keys_of_a_real_file_change_nothing(self) -> None:
-        chatter = {
+    def test_unused_keys_of_a_real_file_change_nothing(self) -> None:
+        other_keys = {
             "architectures": ["LlamaForCausalLM"],
             "bos_token_id": 128000,
             "eos_token_id": [128001, 128008],
@@ -63,7 +63,7 @@ class TestCounts:
             "head_dim": None,
             "n_routed_experts": None,
         }
-        assert read(LLAMA, **chatter) == read(LLAMA)
+        assert read(LLAMA, **other_keys) == read(LLAMA)
 
     @pytest.mark.parametrize(
         ("model_type", "per_layer"),
@@ -76,12 +76,12 @@ class TestCounts:
             ("gemma3_text", 2 * 64 + 2 * 8),
         ],
     )
-    def test_what_families_add_to_a_llama_layer(self, model_type: str, per_layer: int) -> None:
+    def test_families_add_biases_and_norms_to_a_llama_layer(self, model_type: str, per_layer: int) -> None:
         plain = {**LLAMA, "hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 8}
         plain |= {"num_hidden_layers": 3, "intermediate_size": 96, "vocab_size": 100, "tie_word_embeddings": False}
         assert read(plain, model_type=model_type).parameters - read(plain).parameters == 3 * per_layer
 
-    def test_glm_norms_queries_and_keys_only_by_its_flag(self) -> None:
+    def test_glm_adds_query_and_key_norms_only_with_use_qk_norm(self) -> None:
         config = {**LLAMA, **MOE, "model_type": "glm4_moe"}
         assert read(config, use_qk_norm=True).parameters - read(config).parameters == 32 * 2 * 128
 
@@ -93,7 +93,7 @@ class TestCounts:
             ({"attention_bias": False, "mlp_bias": False}, 0),
         ],
     )
-    def test_biases(self, config: dict[str, bool], parameters: int) -> None:
+    def test_attention_and_mlp_biases_are_counted(self, config: dict[str, bool], parameters: int) -> None:
         assert read(LLAMA, **config).parameters - read(LLAMA).parameters == 32 * parameters
 
     @pytest.mark.parametrize(
@@ -107,11 +107,11 @@ class TestCounts:
         assert (model.attention, model.head_dim) == ("mla", 192)
         assert model.kv_bytes_per_token(kv_bytes=2) == (512 + 64) * 61 * 2
 
-    def test_latent_attention_has_its_biases_where_the_ranks_are(self) -> None:
+    def test_latent_attention_adds_biases_to_its_low_rank_projections(self) -> None:
         biases = 1536 + (512 + 64) + 7168
         assert read(DEEPSEEK, attention_bias=True).parameters - read(DEEPSEEK).parameters == 61 * biases
 
-    def test_a_family_may_fix_the_width_of_heads(self) -> None:
+    def test_a_family_may_have_a_fixed_head_dim(self) -> None:
         assert read({**LLAMA, "model_type": "qwen3", "hidden_size": 1024, "num_attention_heads": 16}).head_dim == 128
 
     def test_heads_may_be_wider_than_the_hidden_size(self) -> None:
@@ -148,14 +148,14 @@ class TestCounts:
             ),
         ],
     )
-    def test_by_the_published_shape(
+    def test_published_shapes_give_the_published_number_of_parameters(
         self, model_type: str, shape: tuple[int, ...], rest: dict[str, int], parameters: int
     ) -> None:
         keys = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
         config = dict(zip((*keys, "vocab_size"), shape, strict=True)) | rest
         assert read({"model_type": model_type, **config}).parameters == parameters
 
-    def test_every_supported_type_is_a_value_of_a_config(self) -> None:
+    def test_every_supported_model_type_is_read(self) -> None:
         everything = {**DEEPSEEK, **MOE, "shared_expert_intermediate_size": 32, "intermediate_size_mlp": 64}
         for model_type in SUPPORTED_MODEL_TYPES:
             model = read(everything, model_type=model_type)
@@ -164,21 +164,21 @@ class TestCounts:
 
 
 class TestExpertLayers:
-    def test_the_first_ones_are_dense(self) -> None:
+    def test_the_first_layers_may_be_dense(self) -> None:
         assert read(DEEPSEEK, first_k_dense_replace=5).moe_layers == 56
 
-    def test_deepseek_may_have_one_in_so_many(self) -> None:
+    def test_deepseek_may_have_experts_in_every_nth_layer(self) -> None:
         assert read(DEEPSEEK, first_k_dense_replace=1, moe_layer_freq=2).moe_layers == 30
 
     @pytest.mark.parametrize(("step", "dense", "moe_layers"), [(1, [], 24), (2, [], 12), (1, [0, 23], 22)])
-    def test_qwen_may_skip_layers(self, step: int, dense: list[int], moe_layers: int) -> None:
+    def test_qwen_may_skip_expert_layers(self, step: int, dense: list[int], moe_layers: int) -> None:
         config = {**LLAMA, **MOE, "model_type": "qwen3_moe", "num_hidden_layers": 24}
         assert read(config, decoder_sparse_step=step, mlp_only_layers=dense).moe_layers == moe_layers
 
     @pytest.mark.parametrize(
         ("placed", "moe_layers"), [({"interleave_moe_layer_step": 2}, 16), ({"moe_layers": [3]}, 1)]
     )
-    def test_llama_4_may_alternate(self, placed: dict[str, Any], moe_layers: int) -> None:
+    def test_llama_4_may_alternate_dense_and_expert_layers(self, placed: dict[str, Any], moe_layers: int) -> None:
         config = {**LLAMA, **MOE, "model_type": "llama4_text", "intermediate_size_mlp": 100}
         assert read(config, **placed).moe_layers == moe_layers
 
@@ -187,7 +187,7 @@ class TestExpertLayers:
         assert (model.moe_layers, model.experts, model.experts_active, model.experts_shared) == (0, 0, 0, 0)
         assert model.active_parameters == model.parameters
 
-    def test_the_number_of_experts_has_three_names(self) -> None:
+    def test_the_number_of_experts_may_have_three_key_names(self) -> None:
         config = {**LLAMA, "model_type": "mixtral", "num_experts_per_tok": 2}
         counts = {
             read(config, **{key: 8}).parameters for key in ("num_local_experts", "num_experts", "n_routed_experts")
@@ -231,47 +231,47 @@ class TestWindows:
             ),
         ],
     )
-    def test_by_family(self, config: dict[str, Any], expected: dict[int | None, int]) -> None:
+    def test_windows_by_family(self, config: dict[str, Any], expected: dict[int | None, int]) -> None:
         assert windows(read({**LLAMA, **config})) == expected
 
-    def test_a_list_of_layer_types_decides(self) -> None:
+    def test_layer_types_override_the_familys_window_pattern(self) -> None:
         types = list(itertools.islice(itertools.cycle(["full_attention", "sliding_attention"]), 32))
         model = read(LLAMA, model_type="gemma3_text", sliding_window=512, layer_types=types)
         assert windows(model) == {None: 16, 512: 16}
 
 
 class TestNested:
-    def test_the_decoder_of_a_multimodal_model(self) -> None:
+    def test_the_decoder_of_a_multimodal_model_is_read(self) -> None:
         text = {**LLAMA, "model_type": "qwen3_vl_text", "head_dim": 128}
         wrapped = {"model_type": "qwen3_vl", "text_config": text, "vision_config": {"hidden_size": 1152}}
         assert read(wrapped).parameters == read(text).parameters
 
-    def test_tying_may_be_outside(self) -> None:
+    def test_tied_embeddings_may_be_set_outside_the_text_config(self) -> None:
         wrapped = {"model_type": "qwen3_vl", "text_config": {**LLAMA, "model_type": "qwen3_vl_text"}}
         assert read(wrapped, tie_word_embeddings=True).tied_embeddings
 
-    def test_gemma_3_leaves_out_what_its_class_knows(self) -> None:
+    def test_missing_keys_of_gemma_3_get_the_defaults_of_its_class(self) -> None:
         text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
         model = read({"model_type": "gemma3", "text_config": {**text, "sliding_window": 1024}})
         assert model.parameters == 4_300_079_472 - 419_816_304  # Gemma 3 4B less its vision tower and projector
         assert (model.heads, model.kv_heads, model.head_dim, model.vocab_size) == (8, 4, 256, 262208)
 
-    def test_a_mistake_inside_is_named_with_its_path(self) -> None:
+    def test_an_error_in_the_text_config_is_reported_with_its_path(self) -> None:
         message = refused({"text_config": {**LLAMA, "hidden_size": -8}})
         assert message == "model: text_config.hidden_size: input should be greater than 0, got -8"
 
-    def test_something_else_inside(self) -> None:
+    def test_a_text_config_of_another_type_is_refused(self) -> None:
         assert "text_config: expected a mapping" in refused({"text_config": "llama"})
 
 
 class TestRefuses:
-    def test_an_unknown_type_and_names_the_known_ones(self) -> None:
+    def test_an_unknown_model_type_is_refused_with_the_supported_ones(self) -> None:
         message = refused(LLAMA, model_type="mamba2")
         assert message.endswith("got 'mamba2'")
         assert all(model_type in message for model_type in SUPPORTED_MODEL_TYPES)
 
     @pytest.mark.parametrize("model_type", [..., None, 7, ["llama"]])
-    def test_a_type_that_is_none(self, model_type: Any) -> None:
+    def test_an_invalid_model_type_is_refused(self, model_type: Any) -> None:
         assert "model_type: " in refused(LLAMA, model_type=model_type)
 
     @pytest.mark.parametrize(
@@ -304,10 +304,10 @@ class TestRefuses:
             ({"model_type": "deepseek_v2"}, "kv_lora_rank: is required for model_type 'deepseek_v2'"),
         ],
     )
-    def test_naming_key_and_range(self, changes: dict[str, Any], message: str) -> None:
+    def test_a_refusal_names_the_key_and_the_range(self, changes: dict[str, Any], message: str) -> None:
         assert message in refused(LLAMA, **changes)
 
-    def test_every_mistake_at_once(self) -> None:
+    def test_all_errors_are_reported_at_once(self) -> None:
         message = refused(LLAMA, hidden_size=-1, vocab_size=...)
         assert "hidden_size" in message
         assert "vocab_size" in message

@@ -1,4 +1,4 @@
-"""Histograms of request sizes: what they hold is kept, whatever is done with them."""
+"""Histograms of request sizes: form, assignment of sizes to buckets, and counts of requests."""
 
 from bisect import bisect_left
 from math import inf
@@ -79,17 +79,17 @@ class TestForm:
             ),
         ],
     )
-    def test_what_is_no_histogram_is_refused(self, text: str, problem: str) -> None:
+    def test_an_invalid_histogram_is_refused(self, text: str, problem: str) -> None:
         with pytest.raises(DocumentError) as caught:
             read(text)
         assert str(caught.value.problems[0]).startswith(problem)
         assert len(caught.value.problems) == 1
 
-    def test_no_edges_at_all_are_refused(self) -> None:
+    def test_a_histogram_without_edges_is_refused(self) -> None:
         with pytest.raises(DocumentError, match="input_tokens: is empty, expected at least one"):
             read("{input_tokens: [], output_tokens: [1], share: []}")
 
-    def test_rounded_shares_pass(self) -> None:
+    def test_rounded_shares_are_accepted(self) -> None:
         read("{input_tokens: [1, 2, 3], output_tokens: [1], share: [[0.3333333], [0.3333333], [0.3333333]]}")
 
     @given(histograms())
@@ -167,7 +167,7 @@ class TestFromRequests:
             ([1], [1], [0, 10], "input_edges: must be one or more whole numbers from 1 up"),
         ],
     )
-    def test_what_cannot_be_counted_is_refused(
+    def test_invalid_requests_or_edges_are_refused(
         self, inputs: list[int], outputs: list[int], input_edges: list[int], message: str
     ) -> None:
         with pytest.raises(RuleError) as caught:

@@ -33,16 +33,16 @@ edges = st.lists(st.integers(1, 20_000), min_size=1, max_size=6, unique=True).ma
 
 
 class TestMixture:
-    def test_the_normal_distribution_is_the_tabulated_one(self) -> None:
+    def test_the_normal_cdf_matches_tabulated_values(self) -> None:
         assert normal_cdf(np.array([-inf, -1.6448536, 0, 1.9599640, inf])) == pytest.approx([0, 0.05, 0.5, 0.975, 1])
 
-    def test_independent_sides_multiply(self) -> None:
+    def test_independent_input_and_output_shares_multiply(self) -> None:
         part = Component(weight=1, input_mean=5, input_std=1, output_mean=4, output_std=0.5, correlation=0)
         shares = cell_shares([part], input_edges=(np.exp(5), inf), output_edges=(np.exp(4.5), inf))
         below = float(normal_cdf(np.array([1.0]))[0])
         assert shares.tolist() == pytest.approx(np.outer([0.5, 0.5], [below, 1 - below]))
 
-    def test_a_quadrant_of_correlated_normals_has_its_closed_form(self) -> None:
+    def test_a_quadrant_of_correlated_normals_matches_its_closed_form(self) -> None:
         """P(u < m_u, v < m_v) = 1/4 + arcsin(r) / 2 pi (Sheppard, 1899)."""
         for r in (-0.95, -0.5, 0.3, 0.95):
             part = Component(weight=1, input_mean=6, input_std=1.5, output_mean=3, output_std=0.4, correlation=r)
@@ -50,7 +50,7 @@ class TestMixture:
             assert share == pytest.approx(0.25 + np.arcsin(r) / (2 * np.pi), abs=1e-9)
 
     @given(st.lists(components, min_size=1, max_size=3), edges, edges)
-    def test_samples_fall_into_cells_as_the_integral(
+    def test_the_cell_shares_of_samples_match_the_integral(
         self, parts: list[Component], input_edges: list[int], output_edges: list[int]
     ) -> None:
         shares = cell_shares(parts, input_edges=(*input_edges, inf), output_edges=(*output_edges, inf))
@@ -66,7 +66,7 @@ class TestMixture:
         assert counted / count == pytest.approx(shares, abs=5 * np.sqrt(0.25 / count))
 
     @given(st.lists(components, min_size=1, max_size=3), edges, edges)
-    def test_finer_edges_split_cells_and_lose_nothing(
+    def test_finer_edges_split_cells_and_keep_their_total(
         self, parts: list[Component], input_edges: list[int], output_edges: list[int]
     ) -> None:
         fine = cell_shares(parts, input_edges=(*input_edges, inf), output_edges=(*output_edges, inf))
@@ -75,15 +75,15 @@ class TestMixture:
 
 
 class TestPresets:
-    def test_the_nearest_names_are_offered(self) -> None:
+    def test_an_unknown_preset_is_refused_with_the_nearest_names(self) -> None:
         with pytest.raises(UnknownNameError, match="unknown size preset 'azure-conversations'; nearest: azure-conv"):
             preset("azure-conversations")
 
-    def test_case_and_underscores_do_not_matter(self) -> None:
+    def test_case_and_underscores_of_preset_names_are_ignored(self) -> None:
         assert preset("Azure_Code") is preset("azure-code")
 
     @pytest.mark.parametrize("name", NAMES)
-    def test_each_names_its_source_and_its_goodness_of_fit(self, name: str) -> None:
+    def test_each_preset_has_a_source_and_a_goodness_of_fit(self, name: str) -> None:
         entry = preset(name)
         assert entry.source
         assert entry.licence
@@ -96,7 +96,7 @@ class TestPresets:
         assert abs(entry.fit.trace_correlation - entry.fit.preset_correlation) < 0.02
 
     @pytest.mark.parametrize("name", NAMES)
-    def test_samples_fill_the_buckets(self, name: str) -> None:
+    def test_samples_match_the_buckets(self, name: str) -> None:
         entry = preset(name)
         buckets = entry.buckets()
         inputs, outputs = entry.sample(50_000, rng=np.random.default_rng(3))
@@ -127,13 +127,13 @@ class TestPresets:
         whole = preset(name).buckets(input_edges, (10**6,))
         assert np.array(buckets.share).sum(axis=1) == pytest.approx(np.array(whole.share)[:, 0], abs=1e-9)
 
-    def test_nothing_lies_beyond_the_longest_request(self) -> None:
+    def test_buckets_beyond_the_longest_request_are_empty(self) -> None:
         entry = preset("azure-code")
         longest = entry.longest_input_tokens
         buckets = entry.buckets((longest, 2 * longest, 3 * longest), (10**6,))
         assert [row[0] for row in buckets.share] == pytest.approx([1, 0, 0])
 
-    def test_conversations_ask_for_more_than_code_gets_back(self) -> None:
+    def test_code_has_longer_inputs_and_shorter_outputs_than_conversations(self) -> None:
         rng = np.random.default_rng(0)
         (code_in, code_out), (chat_in, chat_out) = (
             preset(name).sample(20_000, rng=rng) for name in ("azure-code", "azure-conversation")
@@ -143,7 +143,7 @@ class TestPresets:
 
 
 class TestFitting:
-    def test_it_finds_the_mixture_that_samples_were_drawn_from(self) -> None:
+    def test_fitting_recovers_the_mixture_of_the_samples(self) -> None:
         truth = (
             Component(weight=0.7, input_mean=7, input_std=0.3, output_mean=5, output_std=0.4, correlation=0.6),
             Component(weight=0.3, input_mean=4, input_std=0.5, output_mean=2, output_std=0.3, correlation=-0.4),
@@ -160,7 +160,7 @@ class TestFitting:
         assert all(one.weight >= other.weight for one, other in pairwise(found))
 
     @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
-    def test_the_shipped_figures_are_those_of_the_trace(self, source: Source) -> None:
+    def test_the_shipped_figures_match_the_trace(self, source: Source) -> None:
         if not SHARED.is_dir():
             pytest.skip("the public traces are absent; scripts/fit_size_presets.py names their sources")
         inputs, outputs = sizes_of(source, SHARED)

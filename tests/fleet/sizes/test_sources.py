@@ -32,7 +32,7 @@ class TestReading:
             ('buckets: {trace_csv: "time,input_tokens,output_tokens\\n0,1,1\\n"}', TraceSizes),
         ],
     )
-    def test_each_is_read_as_what_it_is_and_written_so(self, text: str, kind: type[Any]) -> None:
+    def test_each_form_is_read_as_its_type_and_written_back(self, text: str, kind: type[Any]) -> None:
         request = read(text)
         assert isinstance(request.buckets, kind)
         assert read(write_model(request)) == request
@@ -53,28 +53,28 @@ class TestReading:
             ("buckets: {input_tokens: [5]}", "line 1: buckets.output_tokens: is required"),
         ],
     )
-    def test_errors_are_about_the_kind_that_was_meant(self, text: str, problem: str) -> None:
+    def test_errors_name_the_field_of_the_intended_form(self, text: str, problem: str) -> None:
         with pytest.raises(DocumentError) as caught:
             read(text)
         assert str(caught.value.problems[0]).startswith(problem)
 
-    def test_the_schema_names_all_three(self) -> None:
+    def test_the_schema_names_all_three_forms(self) -> None:
         schema = TypeAdapter(Request).json_schema()
         assert {"SizeBuckets", "PresetSizes", "TraceSizes"} <= set(schema["$defs"])
 
 
 class TestResolving:
-    def test_a_histogram_is_itself(self) -> None:
+    def test_a_histogram_resolves_to_itself(self) -> None:
         buckets = preset("azure-code").buckets((8000,), (2000,))
         assert resolve(buckets).buckets is buckets
 
-    def test_a_preset_takes_edges_and_names_its_source(self) -> None:
+    def test_a_preset_accepts_edges_and_names_its_source(self) -> None:
         sizes = resolve(PresetSizes(preset="azure-code", input_tokens=(1000, 8000)))
         assert sizes.buckets == preset("azure-code").buckets((1000, 8000))
         assert sizes.note.startswith("preset azure-code: Azure/AzurePublicDataset @ b469a11")
         assert (sizes.trace, sizes.demand) == (None, None)
 
-    def test_a_trace_brings_its_demand(self) -> None:
+    def test_a_trace_resolves_to_a_histogram_and_a_demand(self) -> None:
         sizes = resolve(TraceSizes(trace_csv=TRACE))
         assert sizes.trace is not None
         assert sizes.trace.arrival_s.tolist() == [0, 600, 900]
@@ -97,7 +97,7 @@ class TestResolving:
             (TraceSizes(trace_csv=TRACE, step_s=1e-4), (("step_s",), "cuts the trace into more than 1,000,000 steps")),
         ],
     )
-    def test_defects_name_their_field(
+    def test_an_unresolvable_source_is_reported_by_field(
         self, source: PresetSizes | TraceSizes, violation: tuple[tuple[str], str]
     ) -> None:
         with pytest.raises(RuleError) as caught:

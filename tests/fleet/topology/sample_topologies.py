@@ -65,7 +65,7 @@ def site(**parts: Sequence[str]) -> str:
 
 @st.composite
 def topologies(draw: st.DrawFn) -> Topology:
-    """Sound topologies: a random tree of domains with unknown limits, leaves under one spine, nodes anywhere."""
+    """Valid topologies: a random tree of domains with unknown limits, leaves under one spine, nodes anywhere."""
     kinds = sorted(draw(st.lists(st.sampled_from(PowerKind), max_size=8)), key=lambda kind: kind.level)
     power: list[PowerDomain] = []
     for position, kind in enumerate(kinds):

@@ -1,4 +1,4 @@
-"""A topology from the labels of a running cluster: what is found, what is reported unknown, what contradicts."""
+"""A topology from the labels of a running cluster: elements, missing labels and contradictions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,7 @@ def ray_node(
     resources: Mapping[str, float] | None = None,
     alive: bool = True,
 ) -> dict[str, Any]:
-    """As `ray.nodes()` gives it, shortened."""
+    """A shortened record of `ray.nodes()`."""
     return {
         "NodeID": node_id,
         "Alive": alive,
@@ -43,7 +43,7 @@ def ray_node(
 def kube_node(
     name: str, *, labels: Mapping[str, str] | None = None, capacity: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """As the Kubernetes API gives it, shortened."""
+    """A shortened node object of the Kubernetes API."""
     return {
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
         "spec": {"unschedulable": True},
@@ -61,14 +61,14 @@ def unknown(found: Discovery) -> dict[str, tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("name", ["fleetwright.io/pdu", "fleetwright.io/power-domain", "cluster/power-domain"])
-def test_a_power_domain_is_a_pdu_by_any_of_its_labels(name: str) -> None:
+def test_any_power_domain_label_names_a_pdu(name: str) -> None:
     node = ray_node(labels={name: "north", "fleetwright.io/rack": "r1"})
     index = topology_from_ray_nodes([node]).topology.index
     assert [(domain.name, domain.kind) for domain in index.power_path(NODE_ID)] == [("north", "pdu"), ("r1", "rack")]
 
 
 class TestRay:
-    def test_the_labels_of_the_test_cluster_are_understood(self) -> None:
+    def test_labels_of_ray_and_of_the_cluster_are_read(self) -> None:
         labels = {
             "ray.io/accelerator-type": "NVIDIA_H100",
             "cluster/rack": "r1",
@@ -85,7 +85,7 @@ class TestRay:
         assert [(domain.name, domain.kind) for domain in path] == [("pd-r1", PowerKind.PDU), ("r1", PowerKind.RACK)]
         assert set(unknown(found)) == {"ups", "row", "leaf"}
 
-    def test_the_accelerator_resource_names_the_gpu_where_no_label_does(self) -> None:
+    def test_without_a_label_the_accelerator_resource_names_the_gpu(self) -> None:
         found = topology_from_ray_nodes([ray_node(resources={"GPU": 4.0, "accelerator_type:A10G": 1.0})])
         assert gpu_counts(found.topology) == {"A10G": 4}
 
@@ -93,7 +93,7 @@ class TestRay:
         found = topology_from_ray_nodes([ray_node("a", alive=False), ray_node("b")])
         assert list(found.topology.index.nodes) == ["b"]
 
-    def test_a_label_may_give_a_node_its_name(self) -> None:
+    def test_a_label_may_name_a_node(self) -> None:
         found = topology_from_ray_nodes([ray_node(labels=place(node="n-1"))])
         assert list(found.topology.index.nodes) == ["n-1"]
 
@@ -102,7 +102,7 @@ class TestRay:
 
 
 class TestKubernetes:
-    def test_standard_and_vendor_labels_are_understood(self) -> None:
+    def test_standard_and_vendor_labels_are_read(self) -> None:
         labels = {
             "topology.kubernetes.io/region": "eu-1",
             "topology.kubernetes.io/zone": "eu-1a",
@@ -126,7 +126,7 @@ class TestKubernetes:
         )
         assert gpu_counts(topology_from_kubernetes_nodes([node]).topology) == {"AMD_Instinct_MI300X_OAM": 8}
 
-    def test_the_gpu_is_called_as_the_catalogue_calls_it(self) -> None:
+    def test_gpus_get_their_catalogue_names(self) -> None:
         def namer(label: str) -> str:
             if label == "NVIDIA-L40S":
                 return "L40S"
@@ -142,7 +142,7 @@ class TestKubernetes:
         (warning,) = (each for each in found.unknown if each.what == "gpu")
         assert str(warning) == "gpu unknown for n2: unknown GPU 'NVIDIA-L40'; nearest: NVIDIA-L40S"
 
-    def test_a_machine_without_labels_or_gpus_is_still_there(self) -> None:
+    def test_a_node_without_labels_or_gpus_is_included(self) -> None:
         found = topology_from_kubernetes_nodes([{"metadata": {"name": "n"}, "status": None}])
         assert found.topology.index.node("n").gpus == 0
         assert found.topology.sites[0].name == "unknown"
@@ -168,7 +168,7 @@ class TestUnknown:
         assert len(unknown(found)["rack"]) == 9
         assert any(str(each).startswith("rack unknown for n0, n1, n2, n3, n4 and 4 more: ") for each in found.unknown)
 
-    def test_an_empty_label_is_not_set(self) -> None:
+    def test_an_empty_label_counts_as_missing(self) -> None:
         found = topology_from_kubernetes_nodes(
             [kube_node("n", labels={"fleetwright.io/rack": "", "cluster/rack": "r"})]
         )
@@ -256,11 +256,11 @@ class TestContradictions:
         with pytest.raises(DocumentError, match="node n0: row 'a' is in pdu 'p' here and in pdu 'q' on n2"):
             topology_from_kubernetes_nodes(nodes)
 
-    def test_two_nodes_of_one_name_are_refused(self) -> None:
+    def test_two_nodes_with_the_same_name_are_refused(self) -> None:
         with pytest.raises(DocumentError, match=r"labels of the Ray cluster: .*node 'n' is in site"):
             topology_from_ray_nodes([ray_node(name, labels=place(node="n")) for name in ("a", "b")])
 
-    def test_a_value_that_cannot_be_a_name_is_refused(self) -> None:
+    def test_an_invalid_name_in_a_label_is_refused(self) -> None:
         with pytest.raises(DocumentError) as caught:
             topology_from_ray_nodes([ray_node("a"), ray_node("b", labels=place(rack="rack 1"))])
         (problem,) = caught.value.problems
@@ -293,7 +293,7 @@ halls = st.lists(
 
 
 @given(halls)
-def test_every_discovery_is_refused_or_equals_the_labels(hall: list[dict[str, str]]) -> None:
+def test_discovery_either_refuses_the_labels_or_reproduces_them(hall: list[dict[str, str]]) -> None:
     nodes = [kube_node(f"n{number}", labels=place(**levels)) for number, levels in enumerate(hall)]
     try:
         found = topology_from_kubernetes_nodes(nodes)

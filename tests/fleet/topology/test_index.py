@@ -1,4 +1,4 @@
-"""What can be asked of a topology."""
+"""Queries on a topology."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.fleet.topology.sample_topologies import HALL, read, site, topologies
 class TestIndex:
     index = read(HALL).index
 
-    def test_parts_are_found_by_their_own_names(self) -> None:
+    def test_elements_are_found_by_name(self) -> None:
         assert self.index.node("n-2").leaves == ("leaf-0", "leaf-1")
         assert self.index.switch("leaf-1").uplinks == ("spine-1", "spine-2")
         assert self.index.domains["row-a"].limit_w == 50_000
@@ -22,15 +22,15 @@ class TestIndex:
         assert list(self.index.nodes) == ["n-1", "n-2", "n-3", "n-4", "c-1"]
 
     @pytest.mark.parametrize(
-        ("ask", "message"),
+        ("query", "message"),
         [
             (lambda index: index.node("n-9"), "unknown node 'n-9'; nearest: n-"),
             (lambda index: index.switch("leaf-9"), "unknown switch 'leaf-9'; nearest: leaf-"),
         ],
     )
-    def test_what_is_not_there_is_named(self, ask: Any, message: str) -> None:
+    def test_an_unknown_name_is_reported_with_the_nearest_names(self, query: Any, message: str) -> None:
         with pytest.raises(UnknownNameError, match=message.replace("(", r"\(")):
-            ask(self.index)
+            query(self.index)
 
     def test_the_power_path_runs_from_the_feed_to_the_node(self) -> None:
         assert [domain.name for domain in self.index.power_path("n-1")] == ["ups-1", "row-a", "rack-a1"]
@@ -66,14 +66,14 @@ class TestIndex:
 
 class TestInvariants:
     @given(topologies())
-    def test_a_path_descends_from_a_feed_and_each_step_is_a_child_of_the_one_before(self, topology: Topology) -> None:
+    def test_a_power_path_starts_at_a_feed_and_each_domain_is_the_parent_of_the_next(self, topology: Topology) -> None:
         for node in topology.index.nodes:
             path = topology.index.power_path(node)
             assert [domain.parent for domain in path] == [None, *(domain.name for domain in path[:-1])][: len(path)]
             assert [domain.kind.level for domain in path] == sorted(domain.kind.level for domain in path)
 
     @given(topologies())
-    def test_distance_is_symmetric_and_zero_only_at_home(self, topology: Topology) -> None:
+    def test_distance_is_symmetric_and_same_node_only_for_one_node(self, topology: Topology) -> None:
         index = topology.index
         for node in index.nodes:
             for other in index.nodes:
