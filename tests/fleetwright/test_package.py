@@ -19,7 +19,7 @@ FOREIGN = ("api", "deploy", "faults", "fleet", "planner", "placement", "power")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A user's repository with packages named as ours."""
+    """A user's repository with packages of the same names as ours."""
     for name in FOREIGN:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("")
@@ -32,7 +32,7 @@ def python(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_every_module_is_imported_beside_a_users_own_api_and_deploy(folder: Path) -> None:
+def test_every_module_imports_beside_a_users_own_packages_of_the_same_names(folder: Path) -> None:
     code = f"""
 import importlib, sys
 for name in {MODULES}:
@@ -47,14 +47,14 @@ print(*sorted(set(sys.modules) & set({FOREIGN})))
 
 
 @pytest.mark.parametrize("name", ["Client", "AsyncClient"])
-def test_a_client_beside_a_users_own_api_is_refused_by_the_path_that_hides_ours(folder: Path, name: str) -> None:
+def test_a_users_own_api_package_that_hides_ours_is_reported_by_path(folder: Path, name: str) -> None:
     ended = python(folder, f"import fleetwright; fleetwright.{name}")
     assert ended.returncode == 1
     assert f"ImportError: fleetwright.{name}: needs Fleetwright's package 'api'" in ended.stderr
     assert f"{folder / 'api'} hides it" in ended.stderr
 
 
-def test_the_clients_are_those_of_the_api_and_imported_on_first_use(tmp_path: Path) -> None:
+def test_clients_are_imported_from_the_api_package_on_first_use(tmp_path: Path) -> None:
     assert fleetwright.Client is api.client.Client
     assert fleetwright.AsyncClient is api.client.AsyncClient
     ended = python(

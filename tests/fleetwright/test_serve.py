@@ -1,4 +1,4 @@
-"""An engine's application, called by handle: the same answer as on a socket, and an end when the caller ends it."""
+"""An engine's ASGI application called by a handle: the same response as on a socket, cancelled with its caller."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 BODY = b'{"max_tokens": 2, "stream": true}'
 
 
-async def test_the_head_comes_first_and_then_the_body_as_it_is_sent() -> None:
+async def test_the_head_comes_first_and_then_the_body_parts_as_sent() -> None:
     engine = Engine("e")
     head, *body = [part async for part in answered(engine, "POST", "/v1/chat/completions", [], BODY)]
     assert head == (200, [(b"content-type", b"text/event-stream")])
@@ -24,20 +24,25 @@ async def test_the_head_comes_first_and_then_the_body_as_it_is_sent() -> None:
     assert body[-1] == b"data: [DONE]\n\n"
 
 
-async def test_the_application_sees_the_request_as_it_came() -> None:
-    seen: dict[str, Any] = {}
+async def test_the_application_receives_the_request_unchanged() -> None:
+    received: dict[str, Any] = {}
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        seen.update(scope, body=(await receive())["body"])
+        received.update(scope, body=(await receive())["body"])
         await send({"type": "http.response.start", "status": 204})
 
     parts = [part async for part in answered(app, "PUT", "/v1/a%20b?q=%20", [(b"x", b"1")], b"raw")]
     assert parts == [(204, [])]
-    assert (seen["method"], seen["path"], seen["query_string"], seen["body"]) == ("PUT", "/v1/a b", b"q=%20", b"raw")
-    assert (b"x", b"1") in seen["headers"]
+    assert (received["method"], received["path"], received["query_string"], received["body"]) == (
+        "PUT",
+        "/v1/a b",
+        b"q=%20",
+        b"raw",
+    )
+    assert (b"x", b"1") in received["headers"]
 
 
-async def test_who_stops_listening_ends_it() -> None:
+async def test_closing_the_response_cancels_the_request() -> None:
     engine = Engine("e")
     parts = answered(engine, "POST", "/", [(b"x-token-ms", b"1")], b'{"max_tokens": 100000, "stream": true}')
     await anext(parts)
@@ -47,7 +52,7 @@ async def test_who_stops_listening_ends_it() -> None:
     await until(lambda: engine.cut == 1)
 
 
-async def test_what_the_application_raises_is_raised() -> None:
+async def test_an_exception_of_the_application_is_raised() -> None:
     async def app(_scope: Any, _receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200})
         await asyncio.sleep(0)

@@ -33,7 +33,7 @@ class TwoRanksANode(JobMap):
 
 
 @pytest.mark.parametrize("line", [BEAT, DONE, ARRIVED, PASS])
-def test_the_codec_reads_the_same_from_a_rank_as_from_its_recorder(line: dict[str, Any]) -> None:
+def test_a_ranks_batch_decodes_to_the_same_as_its_recorders_batch(line: dict[str, Any]) -> None:
     observations = parse_rank_line(json.dumps(line).encode(), job_map=TwoRanksANode(100, ()))
     by_recorder, _ = encode([], observations, session="s", number=1, held=None, node=2, sent_s=SENT_S, rank=5)
     rows = [shifted(row_of(line, node=2, ranks_per_node=2), SENT_S)]
@@ -49,7 +49,7 @@ def test_a_line_outside_the_schema_is_refused(line: dict[str, Any]) -> None:
         row_of(line, node=2, ranks_per_node=2)
 
 
-def test_over_the_budget_the_newest_heartbeat_and_the_newest_rows_stay() -> None:
+def test_over_budget_keeps_the_newest_heartbeat_and_the_newest_rows() -> None:
     rows: list[Row] = [[at, 2, 5, None, "heartbeat" if at == 0 else "collective", []] for at in range(6)]
     beat, *rest = rows
     assert affordable(rows, 6) == rows

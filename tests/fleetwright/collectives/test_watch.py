@@ -13,7 +13,7 @@ from fleetwright.collectives.progress import group_text
 
 
 class Work:
-    """Ends when it is waited for; where the connection is lost it raises, as gloo's does."""
+    """Completes in `wait`, which raises after a lost connection, as gloo does."""
 
     def __init__(self, *, lost: bool = False) -> None:
         self.over = self.lost = lost
@@ -71,7 +71,7 @@ def started(dist: Any, folder: Path) -> Watch:
     return watch(dist, to=str(folder), heartbeat_s=60.0)
 
 
-def test_a_collective_is_told_when_it_was_waited_for(dist: Any, tmp_path: Path) -> None:
+def test_a_collective_is_recorded_after_its_wait(dist: Any, tmp_path: Path) -> None:
     watched = started(dist, tmp_path)
     watched.step(7)
     assert dist.ProcessGroup().allreduce([Tensor(), Tensor()]).wait()
@@ -84,7 +84,7 @@ def test_a_collective_is_told_when_it_was_waited_for(dist: Any, tmp_path: Path) 
     }  # fmt: skip
 
 
-def test_one_that_is_not_through_shows_in_the_heartbeat(dist: Any, tmp_path: Path) -> None:
+def test_an_unfinished_collective_shows_in_the_heartbeat(dist: Any, tmp_path: Path) -> None:
     watched = started(dist, tmp_path)
     work = dist.ProcessGroup().allreduce([Tensor()])
     watched.close()
@@ -93,7 +93,7 @@ def test_one_that_is_not_through_shows_in_the_heartbeat(dist: Any, tmp_path: Pat
     assert isinstance(work, Work)
 
 
-def test_a_send_and_a_receive_make_a_pass(dist: Any, tmp_path: Path) -> None:
+def test_a_receive_and_a_send_are_recorded_as_one_transfer(dist: Any, tmp_path: Path) -> None:
     watched, group = started(dist, tmp_path), dist.ProcessGroup()
     received, sent = group.recv([Tensor()], 0, 0), group.send([Tensor()], 2, 0)
     received.wait()
@@ -104,7 +104,7 @@ def test_a_send_and_a_receive_make_a_pass(dist: Any, tmp_path: Path) -> None:
     assert reported["t0"] <= reported["tr"] <= reported["ts"]
 
 
-def test_the_jobs_own_errors_are_its_own(dist: Any, tmp_path: Path) -> None:
+def test_a_collective_that_fails_to_start_raises_and_is_not_counted(dist: Any, tmp_path: Path) -> None:
     watched = started(dist, tmp_path)
     with pytest.raises(ValueError, match="no tensors"):
         dist.ProcessGroup().allreduce([])
@@ -113,21 +113,21 @@ def test_the_jobs_own_errors_are_its_own(dist: Any, tmp_path: Path) -> None:
     assert (beat["enq"], beat["done"], beat["phase"]) == (0, 0, "done")  # it never began
 
 
-def test_a_collective_that_raises_is_told_at_once_and_is_not_finished(dist: Any, tmp_path: Path) -> None:
+def test_a_collective_that_raises_is_reported_at_once_and_not_counted_as_done(dist: Any, tmp_path: Path) -> None:
     watched, group = started(dist, tmp_path), dist.ProcessGroup()
     group.allreduce([Tensor()]).wait()
     group.lost = True
     work = group.allreduce([Tensor()])
     with pytest.raises(RuntimeError, match="closed by peer"):
         work.wait()
-    (beat,) = lines(tmp_path, "hb")  # without a turn of the thread: the process may be gone by then
+    (beat,) = lines(tmp_path, "hb")  # written before the thread's next period: the process may exit first
     assert (beat["enq"], beat["done"], beat["op"], beat["phase"]) == (2, 1, "all_reduce", "failed")
     watched.close()
     assert lines(tmp_path, "hb")[-1]["phase"] == "failed"
     assert [reported["seq"] for reported in lines(tmp_path, "coll")] == [1]
 
 
-def test_one_that_nobody_waits_for_is_found_to_have_raised(dist: Any, tmp_path: Path) -> None:
+def test_a_failed_collective_without_a_wait_is_reported_at_close(dist: Any, tmp_path: Path) -> None:
     watched, group = started(dist, tmp_path), dist.ProcessGroup()
     group.lost = True
     group.allreduce([Tensor()])
@@ -136,7 +136,7 @@ def test_one_that_nobody_waits_for_is_found_to_have_raised(dist: Any, tmp_path: 
     assert (beat["enq"], beat["done"], beat["phase"]) == (1, 0, "failed")
 
 
-def test_a_pass_that_raises_is_no_pass(dist: Any, tmp_path: Path) -> None:
+def test_a_transfer_that_raises_is_not_recorded(dist: Any, tmp_path: Path) -> None:
     watched, group = started(dist, tmp_path), dist.ProcessGroup()
     group.lost = True
     received, sent = group.recv([Tensor()], 0, 0), group.send([Tensor()], 2, 0)
@@ -148,7 +148,7 @@ def test_a_pass_that_raises_is_no_pass(dist: Any, tmp_path: Path) -> None:
     assert {beat["phase"] for beat in lines(tmp_path, "hb")} == {"failed"}
 
 
-def test_a_job_that_goes_on_after_a_failure_has_given_up_what_failed(dist: Any, tmp_path: Path) -> None:
+def test_a_job_that_continues_after_a_failure_is_no_longer_reported_failed(dist: Any, tmp_path: Path) -> None:
     watched, group = started(dist, tmp_path), dist.ProcessGroup()
     group.lost = True
     with pytest.raises(RuntimeError):
@@ -160,7 +160,7 @@ def test_a_job_that_goes_on_after_a_failure_has_given_up_what_failed(dist: Any, 
     assert (beat["enq"], beat["done"], beat["phase"]) == (2, 2, "done")
 
 
-def test_a_rank_that_ends_by_an_exception_of_its_own_is_not_done(dist: Any, tmp_path: Path) -> None:
+def test_a_rank_that_ends_with_its_own_exception_is_not_reported_done(dist: Any, tmp_path: Path) -> None:
     watched = started(dist, tmp_path)
     dist.ProcessGroup().allreduce([Tensor()]).wait()
     with pytest.raises(KeyError), closing(watched):
@@ -168,7 +168,7 @@ def test_a_rank_that_ends_by_an_exception_of_its_own_is_not_done(dist: Any, tmp_
     assert lines(tmp_path, "hb")[-1]["phase"] == "compute"
 
 
-def test_our_errors_are_never_the_jobs(dist: Any, tmp_path: Path) -> None:
+def test_internal_errors_are_counted_and_do_not_reach_the_job(dist: Any, tmp_path: Path) -> None:
     watched = started(dist, tmp_path)
     dist.get_process_group_ranks = None
     assert dist.ProcessGroup().allreduce([Tensor()]).wait()
@@ -176,7 +176,7 @@ def test_our_errors_are_never_the_jobs(dist: Any, tmp_path: Path) -> None:
     assert watched.tally.failed == 1
 
 
-def test_closing_puts_torch_back(dist: Any, tmp_path: Path) -> None:
+def test_closing_restores_the_patched_torch_methods(dist: Any, tmp_path: Path) -> None:
     before = dict(vars(dist.ProcessGroup))
     watched = started(dist, tmp_path)
     assert watch(dist) is watched
@@ -184,7 +184,7 @@ def test_closing_puts_torch_back(dist: Any, tmp_path: Path) -> None:
     assert dict(vars(dist.ProcessGroup)) == before
 
 
-def test_nowhere_to_write_leaves_the_job_unwatched(dist: Any) -> None:
+def test_an_unwritable_destination_disables_the_watch(dist: Any) -> None:
     assert not watch(dist, to="/proc/none").active
 
 

@@ -1,4 +1,4 @@
-"""The plug-in's file: what fits the engine is taken, experts that stay keep their slots, replacing it is atomic."""
+"""The plug-in's file: validation against the engine, stable slots for experts that stay, and atomic replacement."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def document(**changes: Any) -> bytes:
     return json.dumps({"physical_to_logical_map": MAP, "experts": 3, "gpus": 2, **changes}).encode()
 
 
-def test_a_map_that_fits_is_taken_with_whatever_else_stands_beside_it() -> None:
+def test_a_valid_map_is_accepted_with_extra_fields() -> None:
     found = parse(document(schema="1", bound={"mean": 1.0}), shape=SHAPE)
     assert found.dtype == np.int64
     assert found.tolist() == MAP
@@ -44,17 +44,17 @@ def test_a_map_that_fits_is_taken_with_whatever_else_stands_beside_it() -> None:
         (document(physical_to_logical_map=[MAP[0], [0, 1, 1, 0]]), r"map\[1\] must hold every expert, 2 is in no slot"),
     ],
 )
-def test_a_map_that_does_not_fit_is_refused_with_the_reason(text: bytes, message: str) -> None:
+def test_an_invalid_map_is_refused_with_the_reason(text: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse(text, shape=SHAPE)
 
 
-def test_fingerprints_tell_maps_apart_and_are_never_that_of_none() -> None:
+def test_fingerprints_are_distinct_positive_and_independent_of_memory_order() -> None:
     rng = np.random.default_rng(5)
     maps = [rng.integers(0, 8, (3, 16)) for _ in range(500)]
     prints = [fingerprint(found) for found in maps]
     assert len(set(prints)) == len(maps)
-    assert all(0 < found < 2**62 for found in prints)  # its negative fits the engine's int64, too
+    assert all(0 < found < 2**62 for found in prints)  # the negative also fits the engine's int64
     assert fingerprint(maps[0].copy(order="F")) == prints[0]
 
 
@@ -68,7 +68,7 @@ def pairs(draw: st.DrawFn) -> tuple[Ints, Ints, int]:
 
 
 @given(pairs())
-def test_each_gpu_keeps_its_experts_and_as_many_as_can_stay_keep_their_slot(pair: tuple[Ints, Ints, int]) -> None:
+def test_settling_keeps_each_gpus_experts_and_changes_the_fewest_slots(pair: tuple[Ints, Ints, int]) -> None:
     wanted, current, gpus = pair
     found = settled(wanted, current, gpus=gpus)
     for layer in range(len(wanted)):
@@ -80,13 +80,13 @@ def test_each_gpu_keeps_its_experts_and_as_many_as_can_stay_keep_their_slot(pair
             assert int((after == before).sum()) == common  # no order of the slots keeps more
 
 
-def test_a_map_of_another_shape_settles_nothing() -> None:
+def test_a_current_map_of_another_shape_is_ignored() -> None:
     wanted = np.array([[0, 1, 2, 0]])
     assert settled(wanted, np.array([[0, 1, 2]]), gpus=2) is wanted
 
 
 class TestPlacementFile:
-    def test_it_is_read_again_when_another_takes_its_place(self, tmp_path: Path) -> None:
+    def test_a_replaced_file_is_read_again(self, tmp_path: Path) -> None:
         path = tmp_path / "placement.json"
         source = PlacementFile(path)
         with pytest.raises(FileNotFoundError):
@@ -114,7 +114,7 @@ class TestPlacementFile:
         with pytest.raises(ValueError, match="must be at most 67,108,864 bytes"):
             PlacementFile(path).read(SHAPE)
 
-    def test_a_failed_replacement_leaves_the_old_file_and_nothing_else(
+    def test_a_failed_replacement_leaves_only_the_old_file(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "placement.json"

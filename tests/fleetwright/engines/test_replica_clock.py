@@ -1,4 +1,4 @@
-"""A plan's clock from a worker to its GPUs, through a real agent: what is set, what is read back, what is over when."""
+"""A plan's clock from a worker to its GPUs through a real agent: request, read-back and lease expiry."""
 
 import asyncio
 import logging
@@ -53,38 +53,38 @@ time.sleep(600)
 
 @dataclass
 class Node:
-    """One node's agent and GPUs.  The time is the test's, and nothing listens: workers ask the application itself."""
+    """One node's agent and GPUs.  The test sets the time; workers call the application without a socket."""
 
     gpus: GpuDriver
     state: Path | None = None
     now_s: float = 100.0
     down: bool = False
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.start()
 
     def start(self) -> None:
-        """Another agent over the same GPUs."""
-        memory = StateFile(self.state, boot="boot-1")
+        """Start a new agent over the same GPUs."""
+        state_file = StateFile(self.state, boot="boot-1")
         cap_controller = CapController(
-            gpus=self.gpus, state_file=memory, acting=True, safe_share=SAFE, now_s=lambda: self.now_s
+            gpus=self.gpus, state_file=state_file, acting=True, safe_share=SAFE, now_s=lambda: self.now_s
         )
         self.node = GpuNode(cap_controller=cap_controller, phases=WorkloadPhases(), now_s=lambda: self.now_s)
         self.agent = NodeAgent(
             server="n1", device=self.node, safe=NodeClocks(0.7, SAFE), now_s=lambda: self.now_s, guarded=False
         )
         self._transport = httpx.ASGITransport(agent_app(self.agent, token=None, gpus=self.node))
-        self.looks()
+        self.advance()
 
-    def looks(self, count: int = 3) -> None:
+    def advance(self, count: int = 3) -> None:
         for _ in range(count):
             self.node.refresh()
             self.node.cap_controller.reconcile()
             self.now_s += 0.25
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        self.asked.append(method)
+        self.requests.append(method)
         if self.down:
             raise AgentError("unix:/run/agent.sock: Connection refused")
         reply = asyncio.run(self._answer(method, path, body))
@@ -97,7 +97,7 @@ class Node:
             return await http.request(method, path, json=body)
 
     def worker(self, *own: int, name: str = "w") -> ReplicaClock:
-        """A worker with those GPUs; its steps are made by the test."""
+        """A worker with these GPUs; the test calls its steps."""
         environment = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, own))}
         clock = ReplicaClock(
             agent=self, holder=name, environment=environment, local=lambda: None, steady_s=lambda: self.now_s
@@ -105,11 +105,11 @@ class Node:
         clock._thread = NoThread()  # type: ignore[assignment]
         return clock
 
-    def told(self, clock: ReplicaClock, share: float) -> None:
-        """A new `user_config`, and all that comes of it."""
+    def apply(self, clock: ReplicaClock, share: float) -> None:
+        """Apply a new `user_config` and wait for the read-back."""
         clock.follow({"clock": share, "batch": 8})
         clock.step()
-        self.looks()
+        self.advance()
         clock.step()
 
     @property
@@ -119,7 +119,7 @@ class Node:
 
 class NoThread:
     def join(self, _wait_s: float) -> None:
-        """There is none."""
+        """No thread runs."""
 
 
 def simulated(count: int = 2, **more: Any) -> Node:
@@ -130,129 +130,129 @@ def simulated(count: int = 2, **more: Any) -> Node:
 
 
 def at(share: float) -> int:
-    """The board's clock for it: steps of 15 MHz, rounded down."""
+    """The GPU's clock for this share: a multiple of 15 MHz, rounded down."""
     return max(FULL_MHZ - 15 * -int(-(FULL_MHZ * (1 - share) - 0.5) // 15), 345)
 
 
-def test_a_share_is_set_on_the_workers_own_gpus_and_read_back() -> None:
+def test_a_clock_share_is_set_on_the_workers_own_gpus_and_read_back() -> None:
     node = simulated(4)
     clock = node.worker(1, 2)
-    node.told(clock, 0.75)
+    node.apply(clock, 0.75)
     assert node.locks == [None, 1485, 1485, None]
     assert [clock.clock_wanted, clock.clock_enforced] == [0.75, 0.75]
-    node.told(clock, 0.5)
+    node.apply(clock, 0.5)
     assert node.locks == [None, 990, 990, None]
-    node.told(clock, 1.0)
+    node.apply(clock, 1.0)
     assert node.locks == [None] * 4
     assert clock.clock_enforced == 1.0
     assert node.node.cap_controller.leases() == ()
 
 
-def test_what_is_not_enforced_is_not_said_to_be() -> None:
+def test_the_reported_clock_is_the_enforced_one_and_expires() -> None:
     node = simulated()
     node.gpus.ignored_share = 1.0  # type: ignore[attr-defined]
     clock = node.worker(0)
-    node.told(clock, 0.75)
+    node.apply(clock, 0.75)
     assert clock.clock_enforced == 1.0
     node.gpus.ignored_share = 0.0  # type: ignore[attr-defined]
-    node.looks(60)
+    node.advance(60)
     clock.step()
     assert clock.clock_enforced == 0.75
-    node.now_s += LEASE_S + 1  # an old word is no word
+    node.now_s += LEASE_S + 1  # an expired read-back is not reported
     assert clock.clock_enforced is None
 
 
 @given(first=st.floats(0.2, 1.0), second=st.floats(0.2, 1.0))
-def test_of_two_workers_on_one_gpu_the_lower_holds_until_it_goes(first: float, second: float) -> None:
+def test_the_lower_clock_of_two_workers_on_one_gpu_applies_until_released(first: float, second: float) -> None:
     node = simulated(1)
     workers = node.worker(0, name="a"), node.worker(0, name="b")
     for worker, share in zip(workers, (first, second), strict=True):
-        node.told(worker, share)
+        node.apply(worker, share)
 
     def expected(share: float) -> int | None:
         return None if share >= 1.0 - 1e-6 else at(share)
 
     assert node.locks == [expected(min(first, second))]
-    node.told(workers[0], 1.0)
+    node.apply(workers[0], 1.0)
     assert node.locks == [expected(second)]
 
 
-def test_a_worker_that_was_killed_leaves_its_gpu_as_it_was_found() -> None:
+def test_a_killed_workers_clock_is_removed_when_its_lease_expires() -> None:
     node = simulated()
-    node.told(node.worker(0), 0.6)
+    node.apply(node.worker(0), 0.6)
     assert node.locks[0] == at(0.6)
     node.now_s += LEASE_S + 1
-    node.looks()
+    node.advance()
     assert node.locks == [None, None]
     assert node.node.cap_controller.leases() == ()
 
 
-def test_any_other_holder_that_fell_silent_leaves_it_safe() -> None:
+def test_the_expired_lease_of_another_holder_sets_the_safe_clock() -> None:
     node = simulated()
     node.ask("PUT", "/v1/caps", {"holder": "planner", "lease_s": 10.0, "clock_share": 0.8})
-    node.looks()
+    node.advance()
     assert node.locks == [at(0.8)] * 2
     node.now_s += 11
-    node.looks()
+    node.advance()
     assert node.locks == [at(SAFE)] * 2
 
 
-def test_a_worker_that_renews_keeps_its_clock() -> None:
+def test_a_worker_that_renews_its_lease_keeps_its_clock() -> None:
     node = simulated()
     clock = node.worker(0)
-    node.told(clock, 0.6)
+    node.apply(clock, 0.6)
     for _ in range(8):
         wait_s = clock.step()
         assert wait_s <= LEASE_S / 3
         node.now_s += wait_s
-        node.looks()
+        node.advance()
         assert node.locks[0] == at(0.6)
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_an_agent_that_was_killed_has_the_wish_again(tmp_path: Path, *, kept: bool) -> None:
+def test_a_restarted_agent_applies_the_workers_clock_again(tmp_path: Path, *, kept: bool) -> None:
     node = simulated(state=tmp_path / "state" if kept else None)
     clock = node.worker(0)
-    node.told(clock, 0.6)
+    node.apply(clock, 0.6)
     node.start()
     assert [order.holder for order in node.node.cap_controller.leases()] == (["w"] if kept else [])
     clock.step()
-    node.looks()
+    node.advance()
     assert node.locks[0] == at(0.6)
     if kept:
         node.start()
-        node.now_s += LEASE_S + 1  # and the worker is no more
-        node.looks()
+        node.now_s += LEASE_S + 1  # the worker does not renew
+        node.advance()
         assert node.locks == [None, None]
         assert not (tmp_path / "state").exists()
 
 
-def test_the_guards_lower_clock_holds() -> None:
+def test_the_power_guards_lower_clock_applies() -> None:
     node = simulated()
     clock = node.worker(0)
-    node.told(clock, 0.8)
+    node.apply(clock, 0.8)
     node.node.set_clocks(NodeClocks(0.4, 0.4))
-    node.looks()
+    node.advance()
     clock.step()
     assert node.locks == [at(0.4)] * 2
     assert clock.clock_enforced == pytest.approx(at(0.4) / FULL_MHZ)
 
 
-def test_nvidias_gpus_are_locked_and_freed(tmp_path: Path) -> None:
+def test_nvml_clocks_are_locked_and_reset(tmp_path: Path) -> None:
     driver = StubDriver(tmp_path / "node")
     driver.use()
     node = Node(NvmlDriver())
     clock = node.worker(1)
-    node.told(clock, 0.75)
+    node.apply(clock, 0.75)
     assert driver.locks_mhz == [0, 1485]
     assert clock.clock_enforced == 0.75
     node.now_s += LEASE_S + 1
-    node.looks()
+    node.advance()
     assert driver.locks_mhz == [0, 0]
     node.gpus.close()
 
 
-def test_an_agent_that_is_away_is_told_of_once_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreachable_agent_is_logged_once_and_retried_with_backoff(caplog: pytest.LogCaptureFixture) -> None:
     node = simulated()
     node.down = True
     clock = node.worker(0)
@@ -262,32 +262,32 @@ def test_an_agent_that_is_away_is_told_of_once_and_asked_again(caplog: pytest.Lo
     assert [record.levelno for record in caplog.records if record.name == "fleetwright.clock"] == [logging.WARNING]
     node.down = False
     clock.step()
-    node.looks()
+    node.advance()
     assert node.locks[0] == 1485
 
 
-@pytest.mark.parametrize("said", [{}, None, {"clock": "half"}, {"clock": 0.0}, {"clock": 7}, {"clock": True}, "text"])
-def test_without_a_clock_that_can_be_the_full_one_is_wanted(said: Any) -> None:
+@pytest.mark.parametrize("config", [{}, None, {"clock": "half"}, {"clock": 0.0}, {"clock": 7}, {"clock": True}, "text"])
+def test_a_config_without_a_valid_clock_requests_the_full_clock(config: Any) -> None:
     node = simulated()
     clock = node.worker(0)
-    node.told(clock, 0.6)
-    clock.follow(said)
+    node.apply(clock, 0.6)
+    clock.follow(config)
     clock.step()
-    node.looks()
+    node.advance()
     assert node.locks == [None, None]
 
 
-def test_a_worker_without_gpus_orders_nothing() -> None:
+def test_a_worker_without_gpus_sends_no_cap_request() -> None:
     node = simulated()
-    node.told(node.worker(), 0.6)  # no GPU named must not become all of them
-    assert set(node.asked) == {"GET"}
+    node.apply(node.worker(), 0.6)  # no GPU named must not become all of them
+    assert set(node.requests) == {"GET"}
     assert node.locks == [None, None]
 
 
 @pytest.mark.parametrize(
     "environment", [{}, {"FLEETWRIGHT_AGENT": ""}, {"FLEETWRIGHT_AGENT": "ftp://x"}, {"FLEETWRIGHT_AGENT": "unix:"}]
 )
-def test_it_is_off_where_no_agent_is_named(environment: dict[str, str]) -> None:
+def test_the_replica_clock_is_off_without_an_agent_address(environment: dict[str, str]) -> None:
     clock = ReplicaClock(environment=environment)
     clock.follow({"clock": 0.5})
     assert clock.clock_enforced is None
@@ -321,17 +321,19 @@ def locks_of(gpus: SimulatedDriver) -> list[int | None]:
     return [board.lock_mhz for board in gpus.boards.values()]
 
 
-def test_over_a_unix_socket_by_a_thread_of_its_own(over_unix: tuple[SimulatedDriver, dict[str, str]]) -> None:
+def test_the_clock_thread_sets_and_releases_the_clock_over_a_unix_socket(
+    over_unix: tuple[SimulatedDriver, dict[str, str]],
+) -> None:
     gpus, environment = over_unix
     clock = ReplicaClock(environment=environment, local=lambda: None)
     clock.follow({"clock": 0.75})
     wait_for(lambda: clock.clock_enforced, lambda share: share == 0.75, what="read-back")
     assert locks_of(gpus) == [None, 1485]
     clock.close(wait_s=60.0)
-    wait_for(lambda: locks_of(gpus), lambda locks: locks == [None, None], what="end of the worker's wish")
+    wait_for(lambda: locks_of(gpus), lambda locks: locks == [None, None], what="release of the worker's clock")
 
 
-def test_a_worker_killed_without_warning_is_over_with_its_lease(
+def test_a_killed_worker_processs_clock_is_removed_over_a_unix_socket(
     over_unix: tuple[SimulatedDriver, dict[str, str]],
 ) -> None:
     gpus, environment = over_unix
@@ -345,15 +347,15 @@ def test_a_worker_killed_without_warning_is_over_with_its_lease(
     wait_for(lambda: locks_of(gpus), lambda locks: locks == [None, None], what="end of the lease")
 
 
-def test_a_worker_needs_nothing_but_python() -> None:
+def test_importing_the_replica_clock_loads_no_third_party_packages() -> None:
     heavy = "{'numpy', 'pydantic', 'httpx', 'structlog', 'fastapi', 'ray'}"
     code = f"import sys, fleetwright.engines.replica_clock; sys.exit(', '.join({heavy} & set(sys.modules)) or 0)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def test_over_mutual_tls_with_the_authoritys_certificates_only(tmp_path: Path) -> None:
-    authority, strangers = Authority.create(tmp_path / "ours"), Authority.create(tmp_path / "theirs")
+def test_mutual_tls_accepts_only_certificates_of_the_authority(tmp_path: Path) -> None:
+    authority, other_authority = Authority.create(tmp_path / "ours"), Authority.create(tmp_path / "theirs")
     shown = authority.issue("agent", common_name="agent", hosts=[LOOPBACK])
     listener = socket.create_server((LOOPBACK, 0))
     address = f"https://{LOOPBACK}:{listener.getsockname()[1]}"
@@ -367,14 +369,14 @@ def test_over_mutual_tls_with_the_authoritys_certificates_only(tmp_path: Path) -
     with serving(listener, token=None, tls=MutualTls(shown.cert_path, shown.key_path, authority.cert_path)):
         assert len(access(authority).ask("GET", "/v1/gpus")["gpus"]) == 2
         with pytest.raises(AgentError):
-            access(strangers).ask("GET", "/v1/gpus")
+            access(other_authority).ask("GET", "/v1/gpus")
 
 
-def test_a_wrong_secret_is_said_and_fails_nobody(
+def test_a_wrong_token_is_logged_and_sets_no_clock(
     over_unix: tuple[SimulatedDriver, dict[str, str]], token: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     gpus, environment = over_unix
-    token.write_text("of somebody else")
+    token.write_text("another secret")
     clock = ReplicaClock(environment=environment, local=lambda: None)
     clock._thread = NoThread()  # type: ignore[assignment]
     clock.follow({"clock": 0.5})

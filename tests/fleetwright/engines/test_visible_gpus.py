@@ -1,4 +1,4 @@
-"""Whose GPUs a worker's are: by what CUDA, ROCm, the container and the driver say; never a neighbour's by a guess."""
+"""The GPUs of a worker according to CUDA, ROCm, the container and the driver; an ambiguous case is an error."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ def own(
         ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, ()),
         ({"CUDA_VISIBLE_DEVICES": "1,-1,2"}, ("GPU-bb",)),
         ({"CUDA_VISIBLE_DEVICES": "0", "NVIDIA_VISIBLE_DEVICES": "all"}, ("GPU-aa",)),
-        # A container with two GPUs counts those.
+        # Indices count the GPUs of the container.
         ({"CUDA_VISIBLE_DEVICES": "1", "NVIDIA_VISIBLE_DEVICES": "GPU-dd,GPU-bb"}, ("GPU-dd",)),
         ({"CUDA_VISIBLE_DEVICES": "0", "NVIDIA_VISIBLE_DEVICES": "2,3"}, ("GPU-cc",)),
         ({"HIP_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "0"}, ("GPU-bb",)),
@@ -40,12 +40,12 @@ def own(
         ({"FLEETWRIGHT_AGENT_GPUS": "GPU-dd", "CUDA_VISIBLE_DEVICES": "0"}, ("GPU-dd",)),
     ],
 )
-def test_they_are_those_that_the_environment_shows(environment: dict[str, str], found: tuple[str, ...]) -> None:
+def test_own_gpus_follow_the_environment_variables(environment: dict[str, str], found: tuple[str, ...]) -> None:
     assert own(environment) == found
 
 
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "message"),
     [
         ({}, "neither CUDA_VISIBLE_DEVICES nor FLEETWRIGHT_AGENT_GPUS names"),
         ({"CUDA_VISIBLE_DEVICES": "4"}, "CUDA_VISIBLE_DEVICES: 4 of 4 GPUs"),
@@ -55,24 +55,24 @@ def test_they_are_those_that_the_environment_shows(environment: dict[str, str], 
         ({"CUDA_VISIBLE_DEVICES": "0", "NVIDIA_VISIBLE_DEVICES": "void"}, "set FLEETWRIGHT_AGENT_GPUS"),
     ],
 )
-def test_what_is_not_certain_is_an_error(environment: dict[str, str], said: str) -> None:
-    assert said in own(environment)
+def test_an_ambiguous_environment_is_an_error(environment: dict[str, str], message: str) -> None:
+    assert message in own(environment)
 
 
-def test_the_driver_in_the_container_has_the_last_word_on_what_is_there() -> None:
+def test_the_containers_driver_overrides_the_environment() -> None:
     shown = ["GPU-bb", "GPU-dd"]
     assert own({"CUDA_VISIBLE_DEVICES": "1", "NVIDIA_VISIBLE_DEVICES": "void"}, local=shown) == ("GPU-dd",)
     assert "the agent does not list GPU-zz" in own({"CUDA_VISIBLE_DEVICES": "0"}, local=["GPU-zz"])
 
 
-def test_numbers_among_unlike_gpus_need_the_drivers_order() -> None:
+def test_indices_on_a_mixed_node_need_pci_bus_order() -> None:
     assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in own({"CUDA_VISIBLE_DEVICES": "0"}, listed=MIXED)
     assert own({"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, listed=MIXED) == ("GPU-aa",)
     assert own({"CUDA_VISIBLE_DEVICES": "GPU-bb"}, listed=MIXED) == ("GPU-bb",)
 
 
 @given(shown=st.sets(st.integers(0, 3), min_size=1), text=st.text(alphabet="0123-,GPUabcd", max_size=12))
-def test_no_gpu_outside_of_the_container_is_ever_anothers(shown: set[int], text: str) -> None:
+def test_gpus_outside_the_container_are_never_returned(shown: set[int], text: str) -> None:
     there = [NODE[at].uuid for at in sorted(shown)]
     found = own({"CUDA_VISIBLE_DEVICES": text}, local=there)
     assert isinstance(found, str) or set(found) <= set(there)

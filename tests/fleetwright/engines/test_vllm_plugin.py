@@ -1,7 +1,7 @@
-"""The vLLM plug-in: off unless asked for, all workers or none, and vLLM's own balancing whenever ours does not fit.
+"""The vLLM plug-in: off by default, one map for all workers or none, vLLM's own policy for an unfit file.
 
-vLLM and PyTorch are not here; modules of their names stand in with only what the plug-in touches.  It was run against
-the real ones too: see docs/reference/engine-files.md.
+Modules with only what the plug-in uses stand in for vLLM and PyTorch.  docs/reference/engine-files.md names the real
+versions that it ran with.
 """
 
 import json
@@ -30,7 +30,7 @@ WEIGHT = np.ones((LAYERS, EXPERTS))
 
 
 class OwnPolicy:
-    """vLLM's, as far as the plug-in sees it."""
+    """vLLM's policy, as far as the plug-in uses it."""
 
     @classmethod
     def rebalance_experts(cls, *_: Any) -> Any:
@@ -65,7 +65,7 @@ def balanced(policy: Any, current: Any = START, *, weight: Any = WEIGHT) -> Any:
 
 
 class TestRegister:
-    def test_nothing_happens_unless_a_file_is_named(
+    def test_without_a_file_the_policy_is_not_wrapped(
         self, engine: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv(VARIABLE, raising=False)
@@ -74,7 +74,7 @@ class TestRegister:
         register()
         assert engine == {"default": OwnPolicy}
 
-    def test_the_policy_is_wrapped_once_however_often_it_is_called(
+    def test_repeated_registration_wraps_the_policy_once(
         self, engine: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setenv(VARIABLE, str(tmp_path / "placement.json"))
@@ -84,7 +84,7 @@ class TestRegister:
         register()
         assert engine == {"default": wrapped}
 
-    def test_a_vllm_without_such_policies_serves_on(
+    def test_a_vllm_without_eplb_policies_logs_a_warning_and_keeps_serving(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, engine: dict[str, Any]
     ) -> None:
         monkeypatch.setenv(VARIABLE, "placement.json")
@@ -96,7 +96,7 @@ class TestRegister:
 
 
 class TestOneWorker:
-    def test_experts_go_where_the_file_says_and_stay_where_they_can(self, tmp_path: Path) -> None:
+    def test_experts_follow_the_file_and_keep_their_slots_where_possible(self, tmp_path: Path) -> None:
         path = tmp_path / "placement.json"
         put(path, SECOND)
         policy = placed_policy(OwnPolicy, PlacementFile(path), agree=alone)
@@ -105,7 +105,7 @@ class TestOneWorker:
         loaded = np.array(balanced(policy))
         assert balanced(policy, loaded) == loaded.tolist()
 
-    def test_a_new_file_counts_from_the_next_call(self, tmp_path: Path) -> None:
+    def test_a_new_file_applies_from_the_next_call(self, tmp_path: Path) -> None:
         path = tmp_path / "placement.json"
         policy = placed_policy(OwnPolicy, PlacementFile(path), agree=alone)
         assert balanced(policy, None) == OWN.tolist()
@@ -123,7 +123,7 @@ class TestOneWorker:
             ([[0, 1, 1, 0]] * 2, {}, "must hold every expert"),
         ],
     )
-    def test_a_file_that_does_not_fit_is_one_log_line(
+    def test_an_unfit_file_is_logged_once_and_ignored(
         self, rows: Any, more: dict[str, Any], reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         path = tmp_path / "placement.json"
@@ -136,14 +136,14 @@ class TestOneWorker:
         ]
         assert len(caplog.records) == 1
 
-    def test_the_draft_model_keeps_vllms_policy_while_the_model_has_ours(self, tmp_path: Path) -> None:
+    def test_a_draft_model_keeps_vllms_policy_and_the_main_model_uses_the_file(self, tmp_path: Path) -> None:
         path = tmp_path / "placement.json"
         put(path, FIRST)
         policy = placed_policy(OwnPolicy, PlacementFile(path), agree=alone)
         assert balanced(policy, START[:1], weight=np.ones((1, EXPERTS))) == OWN.tolist()
         assert balanced(policy) == FIRST.tolist()
 
-    def test_nothing_in_a_file_breaks_serving(self, tmp_path: Path) -> None:
+    def test_malformed_files_never_break_serving(self, tmp_path: Path) -> None:
         path = tmp_path / "placement.json"
         policy = placed_policy(OwnPolicy, PlacementFile(path), agree=alone)
         for text in ("", "{", "[]", "null", "[" * 100_000, '{"physical_to_logical_map": {"a": 1}}'):
@@ -181,20 +181,20 @@ class TestSeveralWorkers:
             thread.join()
         return returned
 
-    def test_all_have_the_same_file(self, tmp_path: Path) -> None:
+    def test_workers_with_the_same_file_apply_it(self, tmp_path: Path) -> None:
         paths = [tmp_path / name for name in "abc"]
         for path in paths:
             put(path, FIRST)
         assert self.together(paths) == [FIRST.tolist()] * 3
 
-    def test_between_two_files_everything_stays_where_it_is(self, tmp_path: Path) -> None:
+    def test_workers_with_different_files_keep_the_current_map(self, tmp_path: Path) -> None:
         paths = [tmp_path / name for name in "abc"]
         for path, rows in zip(paths, (FIRST, SECOND, FIRST), strict=True):
             put(path, rows)
         assert self.together(paths) == [START.tolist()] * 3
 
     @pytest.mark.parametrize("missing", [0, 1, 2])
-    def test_one_without_a_file_holds_the_others_back(self, missing: int, tmp_path: Path) -> None:
+    def test_one_worker_without_a_file_keeps_all_workers_on_the_current_map(self, missing: int, tmp_path: Path) -> None:
         paths = [tmp_path / name for name in "abc"]
         for worker, path in enumerate(paths):
             if worker != missing:
@@ -202,16 +202,16 @@ class TestSeveralWorkers:
         assert self.together(paths) == [START.tolist()] * 3
 
     @pytest.mark.parametrize("current", [None, np.array([[0, 1, 2], [0, 1, 2]]), np.where(START == 2, -1, START)])
-    def test_without_a_map_to_stay_with_it_is_vllms_own(self, current: Any, tmp_path: Path) -> None:
+    def test_disagreement_without_a_usable_current_map_uses_vllms_policy(self, current: Any, tmp_path: Path) -> None:
         paths = [tmp_path / name for name in "ab"]
         put(paths[0], FIRST)
         assert self.together(paths, current) == [OWN.tolist()] * 2
 
-    def test_nobody_has_a_file(self, tmp_path: Path) -> None:
+    def test_workers_without_files_use_vllms_policy(self, tmp_path: Path) -> None:
         assert self.together([tmp_path / name for name in "abc"]) == [OWN.tolist()] * 3
 
 
-def test_workers_agree_by_one_reduction_over_the_balancers_own_group(
+def test_workers_agree_by_one_all_reduce_over_the_eplb_group(
     monkeypatch: pytest.MonkeyPatch, engine: dict[str, Any], tmp_path: Path
 ) -> None:
     other = fingerprint(SECOND)
@@ -238,12 +238,12 @@ def test_workers_agree_by_one_reduction_over_the_balancers_own_group(
     assert calls == [("min", "eplb")] * 2
 
 
-def test_vllm_finds_it_among_its_plug_ins() -> None:
+def test_the_plug_in_is_registered_as_an_entry_point_of_vllm() -> None:
     (found,) = (one for one in entry_points(group="vllm.general_plugins") if one.name == "fleetwright")
     assert found.load() is register
 
 
-def test_an_engine_that_loads_it_loads_no_controller() -> None:
+def test_loading_the_plug_in_loads_no_controller_dependencies() -> None:
     script = (
         "import fleetwright.engines.vllm_plugin, sys; sys.exit(bool({'httpx', 'pydantic', 'ray'} & set(sys.modules)))"
     )

@@ -1,4 +1,4 @@
-"""The plug-in inside a real vLLM, wherever one is installed beside us; our own environment has none."""
+"""The plug-in inside a real vLLM; skipped where vLLM is not installed."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ LAYERS, EXPERTS, SLOTS, GPUS = 6, 32, 48, 8
 
 
 def maps(seed: int) -> Any:
-    """Every expert somewhere, none twice on a GPU."""
+    """Maps with every expert in a slot and no expert twice on a GPU."""
     rng = np.random.default_rng(seed)
     dealt = [rng.permutation(EXPERTS).reshape(GPUS, -1) for _ in range(LAYERS)]
     others = [[rng.permutation(np.setdiff1d(np.arange(EXPERTS), own))[:2] for own in row] for row in dealt]
@@ -37,7 +37,7 @@ def test_registering_wraps_the_default_policy(monkeypatch: pytest.MonkeyPatch, t
     assert EPLB_POLICIES["default"].__mro__[1] is DefaultEplbPolicy
 
 
-def test_as_many_slots_are_kept_as_vllm_keeps() -> None:
+def test_settling_keeps_as_many_slots_as_vllm() -> None:
     from vllm.distributed.eplb.policy import DefaultEplbPolicy  # noqa: PLC0415
 
     for seed in range(20):
@@ -47,7 +47,7 @@ def test_as_many_slots_are_kept_as_vllm_keeps() -> None:
         assert (ours == current).sum() == (theirs == current).sum()
 
 
-def test_a_map_comes_back_as_the_tensor_that_vllm_expects(tmp_path: Path) -> None:
+def test_the_policy_returns_the_tensor_that_vllm_expects(tmp_path: Path) -> None:
     import torch  # type: ignore[import-not-found]  # noqa: PLC0415
     from vllm.distributed.eplb.policy import DefaultEplbPolicy  # noqa: PLC0415
 

@@ -13,7 +13,7 @@ from fleetwright.engines.placement_file import UnusableError
 from fleetwright.expert_rollout.engines import FileThenRestart, LiveFile
 from fleetwright.expert_rollout.messages import KEY, DamagedError, EngineShape, MapFile, Order, read_order, stamp_of
 from fleetwright.expert_rollout.replica_agent import BrokenError, ReplicaAgent
-from tests.deploy.expert_rollout.replica_group import NEW, OLD, SteeredEngine
+from tests.deploy.expert_rollout.replica_group import NEW, OLD, EngineDouble
 
 pytestmark = pytest.mark.anyio
 
@@ -24,16 +24,16 @@ def config(*, turn: str | None = ME, good: MapFile | None = None, **others: Any)
     return {KEY: Order(number=1, next=NEW, good=good, turn=turn, **others).document(), "clock": 1}
 
 
-def agent(engine: SteeredEngine | None = None, *, drain_s: float = 60.0) -> ReplicaAgent:
-    """One that serves already."""
-    found = ReplicaAgent(engine or SteeredEngine(), replica_id=ME, drain_s=drain_s)
+def agent(engine: EngineDouble | None = None, *, drain_s: float = 60.0) -> ReplicaAgent:
+    """An agent of a replica that already serves."""
+    found = ReplicaAgent(engine or EngineDouble(), replica_id=ME, drain_s=drain_s)
     found.check_health()
     return found
 
 
 @asynccontextmanager
 async def with_request(found: ReplicaAgent) -> AsyncIterator[asyncio.Event]:
-    """A request at work until the event is set."""
+    """Keep a request in progress until the event is set."""
     end, begun = asyncio.Event(), asyncio.Event()
 
     async def work() -> None:
@@ -56,30 +56,30 @@ async def changed(found: ReplicaAgent) -> dict[str, Any]:
     return found.status()
 
 
-async def test_reports_its_config_and_its_map() -> None:
+async def test_status_reports_the_config_and_the_loaded_map() -> None:
     found = agent()
     await found.receive(config(turn="another"))
-    said = found.status()
-    assert (said["stamp"], said["number"]) == (stamp_of(config(turn="another")), 1)
-    assert (said["loaded"], said["changing"], said["refusals"]) == (None, False, {})
-    assert said["shape"]["engine"] == "vllm"
+    status_now = found.status()
+    assert (status_now["stamp"], status_now["number"]) == (stamp_of(config(turn="another")), 1)
+    assert (status_now["loaded"], status_now["changing"], status_now["refusals"]) == (None, False, {})
+    assert status_now["shape"]["engine"] == "vllm"
 
 
-async def test_in_its_turn_it_drains_until_the_engine_serves_with_the_map() -> None:
-    engine = SteeredEngine()
+async def test_a_replica_drains_in_its_turn_until_the_engine_serves_with_the_map() -> None:
+    engine = EngineDouble()
     engine.gate = asyncio.Event()
     found = agent(engine)
     await found.receive(config())
     assert found.draining
     assert found.status()["changing"]
     engine.gate.set()
-    said = await changed(found)
-    assert (said["loaded"], said["placement_id"]) == (NEW.digest, "new")
+    status_now = await changed(found)
+    assert (status_now["loaded"], status_now["placement_id"]) == (NEW.digest, "new")
     assert not found.draining
 
 
 async def test_requests_in_progress_end_before_the_engine_stops() -> None:
-    engine = SteeredEngine()
+    engine = EngineDouble()
     found = agent(engine)
     async with with_request(found) as end:
         await found.receive(config())
@@ -91,17 +91,17 @@ async def test_requests_in_progress_end_before_the_engine_stops() -> None:
 
 
 async def test_requests_that_do_not_end_are_not_cut_off() -> None:
-    engine = SteeredEngine()
+    engine = EngineDouble()
     found = agent(engine, drain_s=0.0)
     async with with_request(found):
         await found.receive(config())
-        said = await changed(found)
-        assert said["refusals"] == {NEW.digest: "1 requests had not ended after 0 s"}
+        status_now = await changed(found)
+        assert status_now["refusals"] == {NEW.digest: "1 requests had not ended after 0 s"}
         assert (found.draining, engine.loads) == (False, [])
 
 
 async def test_a_live_engine_takes_the_map_while_it_serves() -> None:
-    engine = SteeredEngine(live=True)
+    engine = EngineDouble(live=True)
     found = agent(engine)
     async with with_request(found):
         await found.receive(config())
@@ -110,31 +110,31 @@ async def test_a_live_engine_takes_the_map_while_it_serves() -> None:
 
 
 async def test_a_map_that_fails_is_reported_and_the_previous_one_is_loaded_again() -> None:
-    engine = SteeredEngine()
+    engine = EngineDouble()
     found = ReplicaAgent(engine, replica_id=ME)
     await found.receive(config(turn=None, good=OLD))
     engine.fails_load = {NEW.text()}
     await found.receive(config(good=OLD))
-    said = await changed(found)
-    assert (said["loaded"], said["refusals"]) == (OLD.digest, {NEW.digest: "does not start"})
+    status_now = await changed(found)
+    assert (status_now["loaded"], status_now["refusals"]) == (OLD.digest, {NEW.digest: "does not start"})
     assert engine.loads == [OLD.text(), NEW.text(), OLD.text()]
     assert not found.draining
     found.check_health()
 
 
-async def test_where_that_fails_too_serve_replaces_the_replica() -> None:
-    engine = SteeredEngine()
+async def test_serve_replaces_a_replica_that_cannot_load_the_previous_map_again() -> None:
+    engine = EngineDouble()
     engine.fails_load = {NEW.text(), None}
     found = agent(engine)
     await found.receive(config())
     await changed(found)
     with pytest.raises(BrokenError, match="the previous map could not be loaded again: does not start"):
         found.check_health()
-    assert found.draining, "nothing new is sent to a lost engine"
+    assert found.draining, "a lost engine gets no new requests"
 
 
 async def test_an_unfit_map_is_refused_before_anything_stops() -> None:
-    engine = SteeredEngine()
+    engine = EngineDouble()
     engine.fails_check = {NEW.text()}
     found = agent(engine)
     await found.receive(config())
@@ -142,8 +142,8 @@ async def test_an_unfit_map_is_refused_before_anything_stops() -> None:
     assert (found.draining, engine.loads) == (False, [])
 
 
-async def test_another_attempt_is_checked_again() -> None:
-    engine = SteeredEngine()
+async def test_a_refused_map_is_checked_again_on_the_next_attempt() -> None:
+    engine = EngineDouble()
     engine.fails_check = {NEW.text()}
     found = agent(engine)
     await found.receive(config())
@@ -153,18 +153,18 @@ async def test_another_attempt_is_checked_again() -> None:
 
 
 async def test_a_new_replica_starts_with_the_good_map_and_an_old_one_keeps_its_own() -> None:
-    engine = SteeredEngine()
+    engine = EngineDouble()
     new = ReplicaAgent(engine, replica_id=ME)
     await new.receive(config(turn=None, good=OLD))
     assert (new.status()["loaded"], engine.loads) == (OLD.digest, [OLD.text()])
-    engine = SteeredEngine()
+    engine = EngineDouble()
     old = agent(engine)
     await old.receive(config(turn=None, good=OLD))
     assert (old.status()["loaded"], engine.loads) == (None, [])
 
 
-async def test_a_new_replica_that_cannot_start_with_the_good_map_starts_without() -> None:
-    engine = SteeredEngine()
+async def test_a_new_replica_that_cannot_start_with_the_good_map_starts_without_a_map() -> None:
+    engine = EngineDouble()
     engine.fails_load = {OLD.text()}
     found = ReplicaAgent(engine, replica_id=ME)
     await found.receive(config(turn=None, good=OLD))
@@ -181,7 +181,7 @@ async def test_a_damaged_order_changes_nothing(damaged: Any) -> None:
     assert not found.draining
 
 
-def test_a_file_with_another_digest_is_no_order() -> None:
+def test_an_order_with_a_wrong_digest_is_refused() -> None:
     order = Order(number=1, next=replace(NEW, packed=OLD.packed), good=None)
     with pytest.raises(DamagedError, match="does not match its digest"):
         read_order(order.document())
@@ -205,14 +205,14 @@ async def test_a_live_file_is_checked_by_the_plug_ins_rules_and_replaced_atomica
     assert not path.exists()
 
 
-async def test_an_engine_restarts_with_the_file_and_the_agent_waits_for_it(tmp_path: Path) -> None:
-    path, story, now_s = tmp_path / "map.json", [], [0.0]
+async def test_loading_restarts_the_engine_and_waits_until_it_is_healthy(tmp_path: Path) -> None:
+    path, events, now_s = tmp_path / "map.json", [], [0.0]
 
     async def restart() -> None:
-        story.append(f"restart with {path.read_text()}")
+        events.append(f"restart with {path.read_text()}")
 
     async def healthy() -> bool:
-        story.append("asked")
+        events.append("health check")
         return now_s[0] == 2.0
 
     async def sleep(seconds: float) -> None:
@@ -228,14 +228,14 @@ async def test_an_engine_restarts_with_the_file_and_the_agent_waits_for_it(tmp_p
         sleep=sleep,
     )
     await engine.load("{}")
-    assert story == ["restart with {}", "asked", "asked", "asked"]
+    assert events == ["restart with {}", "health check", "health check", "health check"]
     now_s[0] = 3.0
     with pytest.raises(TimeoutError, match="not healthy within 5 s"):
         await engine.load("{}")
 
 
-async def test_an_own_placement_that_fails_is_tried_once_per_order() -> None:
-    engine = SteeredEngine(live=True)
+async def test_a_failing_unload_of_the_map_is_tried_once_per_order() -> None:
+    engine = EngineDouble(live=True)
     found = agent(engine)
     await found.receive(config())
     assert (await changed(found))["loaded"] == NEW.digest

@@ -10,7 +10,7 @@ import pytest
 
 from fleetwright.expert_rollout.messages import KEY, Order
 from fleetwright.serve import Part
-from tests.deploy.expert_rollout.replica_group import NEW, SteeredEngine
+from tests.deploy.expert_rollout.replica_group import NEW, EngineDouble
 from tests.deploy.router.engine import Engine
 
 pytest.importorskip("ray.serve", reason="the extra `ray`")
@@ -27,13 +27,13 @@ BODY = b'{"max_tokens": 2, "stream": true}'
 FROM_SIBLING: list[Part] = [(200, [(b"content-type", b"text/plain")]), b"from ", b"a sibling"]
 
 
-class Dies(RayServeException):  # type: ignore[misc]
-    """A replica that is gone."""
+class ReplicaDiedError(RayServeException):  # type: ignore[misc]
+    """The replica has died."""
 
 
 @dataclass
 class Answer:
-    """What a handle gives: the parts in turn, an exception among them raised."""
+    """A handle's response: its parts in order; an exception among them is raised."""
 
     parts: list[Any]
     cancelled: bool = False
@@ -56,24 +56,24 @@ class Answer:
 
 @dataclass
 class Siblings:
-    """A handle of one's own deployment; `itself` where it picks the replica that asks."""
+    """A handle of the replica's own deployment; `itself` selects the calling replica."""
 
     answers: list[list[Any] | str] = field(default_factory=list)
     replica: MapReplica | None = None
-    asked: list[tuple[Any, ...]] = field(default_factory=list)
-    given: list[Answer] = field(default_factory=list)
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    returned: list[Answer] = field(default_factory=list)
 
     def options(self, **_options: Any) -> Self:
         return self
 
     def remote(self, *call: Any) -> Any:
-        self.asked.append(call)
+        self.calls.append(call)
         planned = self.answers.pop(0) if self.answers else "itself"
         if isinstance(planned, str):
             assert self.replica is not None
             return _Cancellable(self.replica.answer_openai(*call))
         answer = Answer(list(planned))
-        self.given.append(answer)
+        self.returned.append(answer)
         return answer
 
 
@@ -85,7 +85,7 @@ class _Cancellable:
         return self._parts
 
     def cancel(self) -> None:
-        """Nothing to cancel: a draining replica answers with one part."""
+        """Nothing to cancel: a draining replica responds with one part."""
 
 
 @pytest.fixture
@@ -99,8 +99,8 @@ def siblings(monkeypatch: pytest.MonkeyPatch) -> Siblings:
 
 
 @pytest.fixture
-def engine() -> SteeredEngine:
-    found = SteeredEngine()
+def engine() -> EngineDouble:
+    found = EngineDouble()
     found.gate = asyncio.Event()
     return found
 
@@ -111,7 +111,7 @@ def app() -> Engine:
 
 
 @pytest.fixture
-def replica(siblings: Siblings, engine: SteeredEngine, app: Engine) -> Iterator[MapReplica]:
+def replica(siblings: Siblings, engine: EngineDouble, app: Engine) -> Iterator[MapReplica]:
     found = MapReplica(app, engine)
     siblings.replica = found
     yield found
@@ -119,7 +119,7 @@ def replica(siblings: Siblings, engine: SteeredEngine, app: Engine) -> Iterator[
     engine.gate.set()
 
 
-async def put_out(replica: MapReplica) -> None:
+async def start_draining(replica: MapReplica) -> None:
     order = Order(number=1, next=NEW, good=None, turn=ME.decode())
     await replica.reconfigure({KEY: order.document()})
 
@@ -133,50 +133,52 @@ def is_own(parts: list[Part]) -> bool:
     return b'"on": "own"' in b"".join(part for part in parts if isinstance(part, bytes))
 
 
-async def test_a_replica_that_serves_answers_itself(replica: MapReplica, siblings: Siblings) -> None:
+async def test_a_serving_replica_responds_itself(replica: MapReplica, siblings: Siblings) -> None:
     assert is_own(await answer(replica))
     assert is_own(await answer(replica, [(OUT, b"another")])), "forwarded by a draining replica"
-    assert siblings.asked == []
+    assert siblings.calls == []
 
 
 async def test_a_draining_replica_forwards_requests(replica: MapReplica, siblings: Siblings, app: Engine) -> None:
-    await put_out(replica)
+    await start_draining(replica)
     siblings.answers = [FROM_SIBLING]
     assert await answer(replica, [(b"x", b"1")]) == FROM_SIBLING
-    assert siblings.asked == [("POST", "/v1/chat/completions", [(b"x", b"1"), (OUT, ME)], BODY)]
+    assert siblings.calls == [("POST", "/v1/chat/completions", [(b"x", b"1"), (OUT, ME)], BODY)]
     assert (app.bodies, replica.forwarded) == ([], 1)
-    assert not siblings.given[0].cancelled
+    assert not siblings.returned[0].cancelled
 
 
-async def test_a_replica_picked_by_itself_reports_this_and_retries(replica: MapReplica, siblings: Siblings) -> None:
-    await put_out(replica)
+async def test_a_draining_replica_retries_when_the_handle_selects_itself(
+    replica: MapReplica, siblings: Siblings
+) -> None:
+    await start_draining(replica)
     assert await answer(replica, [(OUT, ME)]) == [(421, [(OUT, ME)])]
     siblings.answers = ["itself", "itself", FROM_SIBLING]
     assert await answer(replica) == FROM_SIBLING
-    assert len(siblings.asked) == 3
+    assert len(siblings.calls) == 3
 
 
 async def test_a_sibling_that_dies_before_its_response_is_replaced(replica: MapReplica, siblings: Siblings) -> None:
-    await put_out(replica)
-    siblings.answers = [[Dies()], [], FROM_SIBLING]
+    await start_draining(replica)
+    siblings.answers = [[ReplicaDiedError()], [], FROM_SIBLING]
     assert await answer(replica) == FROM_SIBLING
 
 
 async def test_a_sibling_that_dies_during_its_response_fails_the_request(
     replica: MapReplica, siblings: Siblings
 ) -> None:
-    await put_out(replica)
-    siblings.answers = [[FROM_SIBLING[0], Dies()]]
-    with pytest.raises(Dies):
+    await start_draining(replica)
+    siblings.answers = [[FROM_SIBLING[0], ReplicaDiedError()]]
+    with pytest.raises(ReplicaDiedError):
         await answer(replica)
 
 
-async def test_without_a_sibling_the_response_comes_when_it_serves_again(
-    replica: MapReplica, siblings: Siblings, engine: SteeredEngine, app: Engine
+async def test_without_a_sibling_the_request_waits_until_the_replica_serves_again(
+    replica: MapReplica, siblings: Siblings, engine: EngineDouble, app: Engine
 ) -> None:
-    await put_out(replica)
+    await start_draining(replica)
     waiting = asyncio.create_task(answer(replica))
-    while len(siblings.asked) < 3:
+    while len(siblings.calls) < 3:
         await asyncio.sleep(0)
     assert app.bodies == []
     assert engine.gate is not None
@@ -184,20 +186,20 @@ async def test_without_a_sibling_the_response_comes_when_it_serves_again(
     assert is_own(await waiting)
 
 
-async def test_a_caller_that_leaves_cancels_the_sibling(replica: MapReplica, siblings: Siblings) -> None:
-    await put_out(replica)
+async def test_a_cancelled_request_cancels_the_siblings_response(replica: MapReplica, siblings: Siblings) -> None:
+    await start_draining(replica)
     siblings.answers = [FROM_SIBLING]
     parts: Any = replica.answer_openai("POST", "/", [], BODY)
     await anext(parts)
     await anext(parts)
     await parts.aclose()
-    assert siblings.given[0].cancelled
+    assert siblings.returned[0].cancelled
 
 
-async def test_a_request_in_progress_delays_the_change(replica: MapReplica, engine: SteeredEngine) -> None:
+async def test_a_request_in_progress_delays_the_map_change(replica: MapReplica, engine: EngineDouble) -> None:
     parts: Any = replica.answer_openai("POST", "/", [], BODY)
     await anext(parts)
-    await put_out(replica)
+    await start_draining(replica)
     for _ in range(10):
         await asyncio.sleep(0)
     assert engine.loads == []

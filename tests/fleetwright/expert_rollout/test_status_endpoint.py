@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 @dataclass
 class Handle:
-    """A deployment whose replicas answer so; an exception in their place is raised."""
+    """A deployment handle with these responses; an exception is raised."""
 
     answers: list[Any] | Exception
     called: list[str] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Handle:
         return self.answers
 
 
-async def ask(handle: Handle, *, method: str = "GET", query: bytes = b"deployment=on-h100") -> tuple[int, Any]:
+async def get_status(handle: Handle, *, method: str = "GET", query: bytes = b"deployment=on-h100") -> tuple[int, Any]:
     sent: list[MutableMapping[str, Any]] = []
 
     async def send(message: MutableMapping[str, Any]) -> None:
@@ -47,9 +47,9 @@ async def ask(handle: Handle, *, method: str = "GET", query: bytes = b"deploymen
     return sent[0]["status"], json.loads(sent[1]["body"])
 
 
-async def test_returns_each_replicas_status_and_leaves_failing_ones_out() -> None:
+async def test_the_endpoint_returns_each_status_and_omits_failing_replicas() -> None:
     handle = Handle([{"replica_id": "a"}, ValueError("no"), {"replica_id": "b"}])
-    assert await ask(handle) == (200, {"replicas": [{"replica_id": "a"}, {"replica_id": "b"}]})
+    assert await get_status(handle) == (200, {"replicas": [{"replica_id": "a"}, {"replica_id": "b"}]})
     assert handle.called == ["expert_map_status"]
 
 
@@ -64,14 +64,14 @@ async def test_returns_each_replicas_status_and_leaves_failing_ones_out() -> Non
     ],
     ids=["slow", "gone", "unknown", "none", "method"],
 )
-async def test_reports_its_errors(answers: Any, request_: dict[str, Any], status: int) -> None:
-    found, body = await ask(Handle(answers), **request_)
+async def test_errors_have_a_status_code_and_a_message(answers: Any, request_: dict[str, Any], status: int) -> None:
+    found, body = await get_status(Handle(answers), **request_)
     assert found == status
     assert body["error"]
 
 
 @pytest.mark.parametrize(
-    ("scope", "asked"),
+    ("scope", "handled"),
     [
         ({"type": "http", "path": PATH}, True),
         ({"type": "http", "path": f"/chat{PATH}", "root_path": "/chat"}, True),
@@ -79,5 +79,5 @@ async def test_reports_its_errors(answers: Any, request_: dict[str, Any], status
         ({"type": "lifespan"}, False),
     ],
 )
-def test_only_its_own_path_is_its_own(*, scope: dict[str, Any], asked: bool) -> None:
-    assert asks_for(PATH, scope) is asked
+def test_only_requests_to_its_own_path_are_handled(*, scope: dict[str, Any], handled: bool) -> None:
+    assert asks_for(PATH, scope) is handled

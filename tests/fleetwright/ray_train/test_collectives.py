@@ -1,6 +1,6 @@
-"""A worker of Ray Train under watch, without Ray's part: what waits, what raises, and who counts the steps.
+"""Recording of a Ray Train worker without Ray: wait_in, errors and step counts.
 
-tests/cluster/test_ray_train.py has the real one.
+tests/cluster/test_ray_train.py runs a real worker.
 """
 
 import json
@@ -14,12 +14,12 @@ from fleetwright.collectives.rank_reporter import RankReporter
 from fleetwright.collectives.sinks import FolderSink
 
 ray_train = pytest.importorskip(
-    "fleetwright.ray_train.collectives", reason="ray.train is not there", exc_type=ImportError
+    "fleetwright.ray_train.collectives", reason="Ray Train is not installed", exc_type=ImportError
 )
 
 
 class Worker:
-    """In place of one that Ray runs."""
+    """Stands in for a worker that Ray runs."""
 
     def __init__(self, folder: Path, *, reports: int = 0) -> None:
         self.folder = folder
@@ -34,28 +34,28 @@ def raising() -> None:
     raise RuntimeError("the barrier was reset")
 
 
-def waits(worker: Worker, op: str, work: Callable[[], None] = lambda: None) -> None:
+def wait_in(worker: Worker, op: str, work: Callable[[], None] = lambda: None) -> None:
     with worker.watched.waiting(op):
         work()
 
 
-def test_what_waits_for_everybody_is_a_collective_of_the_world(tmp_path: Path) -> None:
+def test_a_wait_for_all_workers_is_recorded_as_a_collective_of_all_ranks(tmp_path: Path) -> None:
     worker = Worker(tmp_path)
-    waits(worker, "barrier")
-    waits(worker, "report")
+    wait_in(worker, "barrier")
+    wait_in(worker, "report")
     worker.watched.close(well=True)
-    told = worker.lines("coll")
-    assert [(line["seq"], line["op"], line["n"], "group" in line) for line in told] == [
+    records = worker.lines("coll")
+    assert [(line["seq"], line["op"], line["n"], "group" in line) for line in records] == [
         (1, "barrier", 0, False),
         (2, "report", 0, False),
     ]
     assert (worker.lines("hb")[-1]["phase"], worker.lines("hb")[-1]["done"]) == ("done", 2)
 
 
-def test_one_that_raises_is_told_at_once_and_stays_the_jobs_own_error(tmp_path: Path) -> None:
+def test_a_wait_that_raises_is_reported_at_once_and_the_error_reaches_the_job(tmp_path: Path) -> None:
     worker = Worker(tmp_path)
     with pytest.raises(RuntimeError, match="reset"):
-        waits(worker, "report", raising)
+        wait_in(worker, "report", raising)
     assert worker.lines("hb")[-1]["phase"] == "failed"
     worker.watched.close(well=True)
     assert worker.lines("hb")[-1]["phase"] == "failed"
@@ -63,14 +63,14 @@ def test_one_that_raises_is_told_at_once_and_stays_the_jobs_own_error(tmp_path: 
 
 
 @pytest.mark.parametrize(("well", "phase"), [(True, "done"), (False, "compute")])
-def test_only_a_worker_that_ended_well_says_that_it_is_done(tmp_path: Path, *, well: bool, phase: str) -> None:
+def test_only_a_worker_that_ended_without_an_error_reports_done(tmp_path: Path, *, well: bool, phase: str) -> None:
     worker = Worker(tmp_path)
-    waits(worker, "barrier")
+    wait_in(worker, "barrier")
     worker.watched.close(well=well)
     assert worker.lines("hb")[-1]["phase"] == phase
 
 
-def test_reports_count_steps_and_go_on_where_the_last_life_ended(tmp_path: Path) -> None:
+def test_reports_count_steps_from_the_previous_attempts_count(tmp_path: Path) -> None:
     worker = Worker(tmp_path, reports=4)
     worker.watched.step_over()
     worker.watched.step_over()
@@ -78,7 +78,7 @@ def test_reports_count_steps_and_go_on_where_the_last_life_ended(tmp_path: Path)
     assert worker.lines("hb")[-1]["step"] == 6
 
 
-def test_a_job_that_counts_its_steps_itself_is_left_to_it(tmp_path: Path) -> None:
+def test_the_jobs_own_step_count_is_not_changed(tmp_path: Path) -> None:
     worker = Worker(tmp_path)
     worker.watched.reporter.progress.step = 700
     worker.watched.step_over()
@@ -86,7 +86,7 @@ def test_a_job_that_counts_its_steps_itself_is_left_to_it(tmp_path: Path) -> Non
     assert worker.lines("hb")[-1]["step"] == 700
 
 
-def test_without_a_place_to_write_to_the_worker_trains_unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_destination_the_worker_trains_without_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLEETWRIGHT_COLLECTIVES", raising=False)
     monkeypatch.setattr(ray_train, "_of_torch", lambda _to, _heartbeat_s: None)
     monkeypatch.setattr(ray_train, "_of_ray", lambda to, _heartbeat_s: ray_train.sink_from(to, rank=0))

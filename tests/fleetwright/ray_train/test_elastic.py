@@ -1,4 +1,4 @@
-"""When a run changes its size: to what is asked for within its bounds, just after a checkpoint."""
+"""A training run changes to the requested size within its bounds, after a checkpoint."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("ray.train", reason="ray.train is not there", exc_type=ImportError)
+pytest.importorskip("ray.train", reason="Ray Train is not installed", exc_type=ImportError)
 
 import ray.train
 from ray.train.v2._internal.execution.scaling_policy import NoopDecision, ResizeDecision
@@ -17,33 +17,33 @@ from fleetwright.ray_train.status_callback import TrainProcess
 
 @dataclass
 class Group:
-    """Of workers that train."""
+    """A running worker group."""
 
     num_workers: int
     start_time: float = 0.0
 
 
 class Policy(ResizableScalingPolicy):
-    """With as many CPUs as a test says, and no coordinator."""
+    """A policy with a fixed number of CPUs and no coordinator."""
 
     def __init__(self, *, cpus: int = 8, bounds: tuple[int, int] = (2, 6)) -> None:
         self.cpus, self.now_s = cpus, 1000.0
-        self.wish: int | None = None
+        self.requested_workers: int | None = None
         config = ray.train.ScalingConfig(num_workers=bounds, elastic_resize_monitor_interval_s=0.0)
-        super().__init__(config, read_request=lambda: self.wish, steady_s=lambda: self.now_s)
+        super().__init__(config, read_request=lambda: self.requested_workers, steady_s=lambda: self.now_s)
 
     def _maybe_send_resource_request(self) -> None:
-        """There is nobody to send it to."""
+        """The test has no coordinator."""
 
     def _get_reserved_resources(self) -> dict[str, Any]:
         return {"node": {"CPU": float(self.cpus)}}
 
-    def asked(self, workers: int | None) -> None:
-        self.wish = workers
+    def request(self, workers: int | None) -> None:
+        self.requested_workers = workers
         self.now_s += 10.0
 
-    def decides(self, running: int | None) -> int | None:
-        """The size decided on; None: it stays."""
+    def decided_size(self, running: int | None) -> int | None:
+        """The new size; None: unchanged."""
         if running is None:
             decision = self.make_decision_for_non_running_worker_group()
         else:
@@ -59,51 +59,51 @@ def checkpoints() -> Iterator[None]:
     TrainProcess.checkpoints = 0
 
 
-def test_without_a_wish_it_grows_as_rays_own_policy_does() -> None:
+def test_without_a_request_the_group_scales_as_with_rays_own_policy() -> None:
     policy = Policy()
-    assert (policy.decides(None), policy.decides(6), Policy(cpus=3).decides(None)) == (6, None, 3)
+    assert (policy.decided_size(None), policy.decided_size(6), Policy(cpus=3).decided_size(None)) == (6, None, 3)
 
 
-def test_a_group_that_starts_has_the_size_asked_for_at_once_within_its_bounds() -> None:
+def test_a_new_worker_group_gets_the_requested_size_within_its_bounds() -> None:
     policy = Policy()
-    for wish, size in ((3, 3), (1, 2), (99, 6)):
-        policy.asked(wish)
-        assert policy.decides(None) == size
+    for requested_workers, size in ((3, 3), (1, 2), (99, 6)):
+        policy.request(requested_workers)
+        assert policy.decided_size(None) == size
 
 
-def test_one_that_trains_changes_after_the_next_checkpoint() -> None:
+def test_a_running_group_resizes_after_the_next_checkpoint() -> None:
     policy = Policy()
-    policy.asked(3)
-    assert policy.decides(6) is None
+    policy.request(3)
+    assert policy.decided_size(6) is None
     TrainProcess.checkpoints += 1
-    assert policy.decides(6) == 3
-    policy.asked(5)
-    assert policy.decides(3) is None
+    assert policy.decided_size(6) == 3
+    policy.request(5)
+    assert policy.decided_size(3) is None
     TrainProcess.checkpoints += 1
-    assert policy.decides(3) == 5
+    assert policy.decided_size(3) == 5
 
 
-def test_what_never_checkpoints_is_not_waited_for() -> None:
+def test_a_resize_does_not_wait_for_a_checkpoint_that_never_comes() -> None:
     policy = Policy()
     TrainProcess.checkpoints = 0
-    policy.asked(3)
-    assert policy.decides(6) == 3
+    policy.request(3)
+    assert policy.decided_size(6) == 3
     TrainProcess.checkpoints = 5
-    policy.asked(2)
-    assert policy.decides(3) is None
+    policy.request(2)
+    assert policy.decided_size(3) is None
     policy.now_s += PATIENCE_S
-    assert policy.decides(3) == 2
+    assert policy.decided_size(3) == 2
 
 
-def test_a_board_that_does_not_answer_changes_nothing() -> None:
+def test_a_missing_response_keeps_the_requested_size() -> None:
     policy = Policy()
-    policy.asked(3)
-    assert policy.decides(None) == 3
-    policy.asked(None)
-    assert policy.decides(None) == 3
+    policy.request(3)
+    assert policy.decided_size(None) == 3
+    policy.request(None)
+    assert policy.decided_size(None) == 3
 
 
-def test_only_an_elastic_trainer_is_given_the_policy() -> None:
+def test_only_an_elastic_trainer_gets_the_resizable_policy() -> None:
     class Trainer:
         def _initialize_and_run_controller(self, **parts: Any) -> Any:
             return parts["scaling_policy"]

@@ -12,7 +12,7 @@ from tests.testbed.waiting import PATIENCE_S
 
 
 def served(answers: list[bytes]) -> Iterator[int]:
-    """Statuses that a poster sees of a server that says these, a connection each."""
+    """The statuses that a poster receives from a server that sends these responses, one per connection."""
     waiting = iter(answers)
 
     def serve(connection: socket.socket) -> None:
@@ -26,18 +26,18 @@ def served(answers: list[bytes]) -> Iterator[int]:
                 yield poster.post(b"body")[0]
 
 
-def test_a_connection_that_was_closed_is_opened_anew() -> None:
+def test_a_closed_connection_is_reopened() -> None:
     assert list(served([b"HTTP/1.1 204 No Content\r\n\r\n"] * 3)) == [204] * 3
 
 
-def test_a_body_is_read_past_and_an_endless_one_left() -> None:
+def test_short_bodies_are_read_and_long_ones_abandoned() -> None:
     short = b"HTTP/1.1 409 Conflict\r\nContent-Length: 4\r\n\r\nbody"
     long = b"HTTP/1.1 500 No\r\nContent-Length: 99999999999\r\n\r\n"
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
     assert list(served([short, long, chunked, short])) == [409, 500, 200, 409]
 
 
-@pytest.mark.parametrize("said", [b"", b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n", bytes(100_000)])
-def test_what_is_no_answer_is_an_error(said: bytes) -> None:
+@pytest.mark.parametrize("response", [b"", b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n", bytes(100_000)])
+def test_an_invalid_http_response_is_an_error(response: bytes) -> None:
     with pytest.raises(OSError, match=r"not HTTP/1|reset|closed"):
-        list(served([said]))
+        list(served([response]))
