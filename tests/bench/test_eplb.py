@@ -1,4 +1,4 @@
-"""The yardstick: EPLB's published example, and what its description promises."""
+"""EPLB, the baseline: its published example and its documented properties."""
 
 import numpy as np
 from hypothesis import given
@@ -45,15 +45,15 @@ def test_groups_stay_on_one_node(tokens: Floats, slots: int) -> None:
 
 
 @given(tokens=_loads(experts=12), groups=st.sampled_from([1, 3, 4]), slots=st.sampled_from([12, 24]))
-def test_every_expert_is_somewhere(tokens: Floats, groups: int, slots: int) -> None:
+def test_every_expert_has_a_slot(tokens: Floats, groups: int, slots: int) -> None:
     placed = eplb(tokens, slots=slots, groups=groups, nodes=2, gpus=4)
     assert placed.shape == (len(tokens), slots)
     assert copies(placed, experts=12).min() >= 1
 
 
 @given(tokens=_loads(experts=9))
-def test_no_copy_would_be_better_elsewhere(tokens: Floats) -> None:
-    """Greedy copies: taking one from an expert never leaves its others below the hottest copy of all."""
+def test_no_copy_would_lower_the_peak_at_another_expert(tokens: Floats) -> None:
+    """Greedy counts: without one of its copies, an expert's other copies are at least as hot as the hottest copy."""
     counts = copies(eplb_global(tokens, slots=15, gpus=5), experts=9)
     for row, count in zip(tokens.astype(np.float32), counts, strict=True):
         spared = row[count > 1] / (count[count > 1] - 1).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The generator of loads has the skews that were published with the recordings."""
+"""The load generator reproduces the skew that was published with the recordings."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from placement.arrays import Floats
 
 
 def _slopes(tokens: Floats) -> Floats:
-    """Of log load over log rank, among the hotter half of each layer."""
+    """Slopes of log load over log rank, for the hotter half of each layer's experts."""
     hottest = -np.sort(-tokens, axis=1)[:, : tokens.shape[1] // 2]
     ranks = np.log(np.arange(1, hottest.shape[1] + 1))
     slopes: Floats = -np.polyfit(ranks, np.log(hottest).T, 1)[0]
@@ -29,7 +29,7 @@ def _rank_correlation(one: Floats, other: Floats) -> float:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("name", NAMES)
-def test_stand_ins_are_as_skewed_as_recordings(name: str, seed: int) -> None:
+def test_stand_in_loads_are_as_skewed_as_the_recordings(name: str, seed: int) -> None:
     tokens = stand_in(name, seed=seed).tokens
     slopes = _slopes(tokens)
     assert tokens.shape == (58, 256)
@@ -39,12 +39,12 @@ def test_stand_ins_are_as_skewed_as_recordings(name: str, seed: int) -> None:
     assert 4.9 < _peaks(tokens).mean() < 8.8  # published: 5.6 to 8.1
 
 
-def test_skew_grows_with_prompts() -> None:
+def test_skew_grows_with_prompt_length() -> None:
     peaks = [_peaks(stand_in(name).tokens).mean() for name in PREFILL_LENGTHS]
     assert peaks == sorted(peaks)
 
 
-def test_recordings_of_one_model_resemble_each_other() -> None:
+def test_stand_in_loads_of_one_model_correlate_like_its_recordings() -> None:
     short, long, decode = (stand_in(name).tokens for name in ("prefill_in512", "prefill_in4096", "decode_in500out1500"))
     assert _rank_correlation(short, long) == pytest.approx(0.89, abs=0.05)
     assert _rank_correlation(short, decode) == pytest.approx(0.64, abs=0.06)
@@ -52,7 +52,7 @@ def test_recordings_of_one_model_resemble_each_other() -> None:
 
 
 @pytest.mark.parametrize("model", SHAPES)
-def test_models_have_their_shapes(model: str) -> None:
+def test_synthetic_loads_have_the_models_shape_and_depend_on_the_seed(model: str) -> None:
     one, same, other = synthetic(model), synthetic(model), synthetic(model, seed=1)
     assert one.tokens.shape == (SHAPES[model].layers, SHAPES[model].experts)
     np.testing.assert_array_equal(one.tokens, same.tokens)

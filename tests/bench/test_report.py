@@ -1,4 +1,4 @@
-"""The page of measurements is written from the results, and keeps what was not measured again."""
+"""The report page: new results replace their tables, and other tables stay."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The roofline: what it must get right whatever its coefficients, and the refusals it must make."""
+"""The roofline model: properties that hold for any coefficients, and refusals."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ class TestRoofline:
         attention_flops = 2 * 32 * 4096 * 1000**2
         assert replica.prefill_s(1000) == pytest.approx((2 * 7.5e9 * 1000 + attention_flops) / 989e12, rel=0.01)
 
-    def test_a_mixture_reads_few_experts_for_one_token_and_all_for_many(self) -> None:
+    def test_a_mixture_of_experts_reads_few_experts_for_one_token_and_all_for_many(self) -> None:
         mixture = model("Mixtral-8x7B")
         replica = Replica(mixture, gpu("H200-SXM"), 1, PERFECT)
         one, many = (replica.step_s(batch, 0) * 4.8e12 for batch in (1, 100))
@@ -56,14 +56,14 @@ class TestRoofline:
         alone, eight = (Replica(latent, gpu("H200-SXM"), gpus).cache_bytes(1000) for gpus in (1, 8))
         assert eight == pytest.approx(8 * alone)
 
-    def test_grouped_heads_are_split_until_there_is_one_per_gpu(self) -> None:
+    def test_grouped_kv_heads_are_split_down_to_one_per_gpu(self) -> None:
         grouped = model("Llama-3.1-8B")  # eight key/value heads
         assert grouped.kv_heads == 8
         one, eight = (Replica(grouped, gpu("H100-SXM"), gpus).cache_bytes(1000) for gpus in (1, 8))
         assert eight == pytest.approx(one)
 
-    def test_no_replica_beats_its_own_arithmetic(self) -> None:
-        """Prompt and output together cannot pass faster than peak compute allows (NanoFlow, arXiv 2408.12757)."""
+    def test_throughput_stays_below_the_peak_compute_bound(self) -> None:
+        """Prompt and output tokens together cannot exceed the peak compute rate (NanoFlow, arXiv 2408.12757)."""
         replica = Replica(model("Llama-3.1-8B"), gpu("B200"), 1)
         tokens_per_s = rate(replica, slo(tpot=1000)) * (1000 + 250)
         assert tokens_per_s < 2250e12 / (2 * replica.model.matmul_parameters)
@@ -71,7 +71,7 @@ class TestRoofline:
 
 class TestHighestRate:
     @given(TOKENS, TOKENS, st.floats(5, 500), st.floats(1.0, 3.0))
-    def test_a_looser_slo_never_lowers_it(
+    def test_a_looser_slo_never_lowers_the_rate(
         self, input_tokens: int, output_tokens: int, tpot_ms: float, factor: float
     ) -> None:
         replica = Replica(model("Llama-3.1-8B"), gpu("H100-SXM"), 1)
@@ -99,7 +99,7 @@ class TestHighestRate:
             assert after >= before * (1 - 1e-9)
 
     @given(TOKENS, TOKENS, st.floats(5, 200), st.floats(50, 5000), st.floats(1000, 100_000))
-    def test_its_batch_holds_every_limit_and_one_more_request_breaks_one(
+    def test_the_rate_is_the_highest_of_all_batches_within_the_limits(
         self, input_tokens: int, output_tokens: int, tpot_ms: float, ttft_ms: float, e2e_ms: float
     ) -> None:
         replica = Replica(model("Llama-3.1-8B"), gpu("A100-80GB-SXM"), 1)
@@ -129,7 +129,7 @@ class TestRefusals:
             ("Llama-2-7B", "H100-SXM", 1, slo(tpot=100), "5,250 tokens exceed the model's context of 4,096"),
         ],
     )
-    def test_what_cannot_be_served_has_a_reason(
+    def test_an_infeasible_replica_has_a_reason(
         self, name: str, gpu_name: str, gpus: int, objective: Slo, reason: str
     ) -> None:
         estimate = highest_rate(
@@ -149,6 +149,6 @@ def replace_tflops(spec: GpuSpec) -> GpuSpec:
     return GpuSpec.model_validate(spec.model_dump() | {"dense_tflops": {"fp32": 8.1}})
 
 
-def test_the_engine_s_batch_limit_holds_where_memory_would_allow_more() -> None:
+def test_the_engines_batch_limit_applies_where_memory_would_allow_more() -> None:
     small = Replica(model("Llama-3.1-8B"), gpu("B200"), 1, replace(Coefficients(), max_batch=4))
     assert small.largest_batch(100) == 4
