@@ -17,7 +17,7 @@ def simple(
     sizes: Sequence[tuple[int, int]],
     arrival_cv: float,  # noqa: ARG001 - nothing queues here
 ) -> list[Estimate]:
-    """Compute reads prompts, bandwidth writes answers, wide stages lose a tenth per doubling, memory holds weights."""
+    """Compute limits prompts, bandwidth limits decoding, memory limits weights; doubling the stages loses a tenth."""
     weights = config.model.weight_bytes(parameter_bytes=PARAMETER_BYTES[config.precision])
     if weights > 0.9 * config.gpu.memory_bytes * config.gpus:
         return [Estimate(0.0, f"needs {weights / 1e9:.1f} GB")] * len(sizes)

@@ -13,7 +13,7 @@ from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """An option that one workload's requests reach by a route of its own."""
+    """An option with its own route for the requests of one workload."""
 
     name: str
     gpu: str
@@ -74,7 +74,7 @@ def mix_problems(draw: st.DrawFn, *, most_units: int | None) -> MixProblem:
 
 
 def cheapest_by_trying(problem: MixProblem) -> float | None:
-    """The least cost over every combination of unit counts, or None where none of them serves the demand."""
+    """The lowest cost over every combination of unit counts, or None where none of them serves the demand."""
     counts = product(*(range((supply.available or 0) + 1) for supply in problem.supplies))
     for units in sorted(counts, key=problem.cost_usd_per_h):
         if any(_serves(problem, replicas) for replicas in _largest_replica_counts(problem, units)):
@@ -83,7 +83,7 @@ def cheapest_by_trying(problem: MixProblem) -> float | None:
 
 
 def _largest_replica_counts(problem: MixProblem, units: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Replica counts that fit on the units and to which none can be added: fewer can never serve more."""
+    """Replica counts that fit on the units and to which no replica can be added; fewer replicas never serve more."""
     gpus = [supply.slots * count for supply, count in zip(problem.supplies, units, strict=True)]
     most = [gpus[option.supply] // option.slots for option in problem.options]
     for replicas in product(*(range(count + 1) for count in most)):
@@ -95,7 +95,7 @@ def _largest_replica_counts(problem: MixProblem, units: tuple[int, ...]) -> Iter
 
 
 def _serves(problem: MixProblem, replicas: Sequence[int]) -> bool:
-    """Whether some split of the rates keeps every option within its replicas."""
+    """Check whether some split of the rates keeps every option within its replicas."""
     for w, load in enumerate(problem.loads):
         running = sum(n for n, (served, _) in zip(replicas, reached_by(problem), strict=True) if served == w)
         if running < load.min_replicas:

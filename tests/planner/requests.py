@@ -43,7 +43,7 @@ def from_offers(**changes: Any) -> dict[str, Any]:
 
 
 def offer(offer_id: str, gpu: str, price_usd_per_h: float, **more: Any) -> dict[str, Any]:
-    """An on-demand offer, seen twenty days before NOW."""
+    """An on-demand offer of twenty days before NOW."""
     where = {"provider": "here", "region": "one", "market": "on-demand", "as_of": "2026-11-01", "source": "a test"}
     return {"id": offer_id, "gpu": gpu, "price_usd_per_h": price_usd_per_h, **where, **more}
 

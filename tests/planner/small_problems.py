@@ -1,4 +1,4 @@
-"""Mix problems small enough for an exhaustive search, and what-if questions about them."""
+"""Mix problems small enough for an exhaustive search, and their what-if solvers."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +22,7 @@ def stopped() -> float:
 
 
 def what_if(problem: MixProblem, *, clock_s: Callable[[], float] = stopped, deadline_s: float = 60.0) -> WhatIf:
-    """What-if questions about a problem."""
+    """A what-if solver of a problem."""
     return WhatIf(problem, Solver.HIGHS, LIMITS, deadline_s, clock_s)
 
 
@@ -32,7 +32,7 @@ def solved(problem: MixProblem) -> MixSolution:
 
 
 def cost(problem: MixProblem) -> float | None:
-    """Its least cost."""
+    """Its lowest cost."""
     return solved(problem).cost_usd_per_h
 
 

@@ -1,4 +1,4 @@
-"""Objectives: their names in documents, and a new one as one object."""
+"""Objectives: their names in documents, and the definition of a new one."""
 
 import pickle
 from dataclasses import replace
@@ -50,7 +50,7 @@ def test_an_objective_without_its_required_footprint_is_refused(objective: Objec
 
 
 def test_a_new_objective_is_one_object() -> None:
-    """Cost with a price on energy: at no price it is cost, at a high one the mix of the least energy."""
+    """Cost plus a price of energy: at price 0 it equals cost, at a high price it gives the mix of lowest energy."""
 
     def priced(usd_per_kwh: float) -> Objective:
         def weight(_: Footprint) -> float:

@@ -46,7 +46,7 @@ class TestGivenOptions:
         boards_w = 2 * 700 * entry.count
         assert entry.gpus_per_replica == 2
         assert entry.power_w is not None
-        assert boards_w < entry.power_w < 2 * boards_w  # their share of the server too
+        assert boards_w < entry.power_w < 2 * boards_w  # includes their share of the server
 
     def test_lower_utilisation_takes_more_replicas(self) -> None:
         tight, roomy = (solved(given(), utilisation=share) for share in (1.0, 0.5))
@@ -269,7 +269,9 @@ def test_the_readme_example_gives_the_documented_plan() -> None:
     assert_routed_within_capacity(request, plan)
 
 
-@pytest.mark.skipif(not PUBLISHED_EXAMPLE.exists(), reason="the published 2x2 example lies beside the checkout only")
+@pytest.mark.skipif(
+    not PUBLISHED_EXAMPLE.exists(), reason="the published 2x2 example is only present beside the checkout"
+)
 def test_the_published_example_costs_less_than_its_published_solution() -> None:
     """The example of arXiv 2404.14527's authors: 6.70 $/h with whole slices, 4.68 $/h when a bucket may be split."""
     published = json.loads(PUBLISHED_EXAMPLE.read_text(encoding="utf-8"))
@@ -283,7 +285,7 @@ def test_the_published_example_costs_less_than_its_published_solution() -> None:
 
 
 def assert_routed_within_capacity(request: PlanRequest, plan: Plan) -> None:
-    """From the answer alone: weights sum to one, serve only what can be served, and overload no replica."""
+    """Check from the plan alone: weights sum to one, only capable options are used, and no replica is overloaded."""
     for workload in request.workloads:
         tables = plan.throughput[workload.name]
         busy = dict.fromkeys(tables, 0.0)

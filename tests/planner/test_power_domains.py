@@ -34,7 +34,7 @@ def test_a_feed_without_servers_has_the_limit_of_its_parents() -> None:
     ]
     limited = feeds[0].model_copy(update={"budget_w": (8000.0, 7000.0)})
     tree = PowerTree(periods=2, feeds=(limited, feeds[1]))
-    (domain,) = power_domains(tree)  # a chain: all stands on all of it
+    (domain,) = power_domains(tree)  # a chain: every server is below every feed
     assert (domain.name, domain.limit_w, domain.members) == ("ups", 7000.0, None)
 
 
@@ -67,7 +67,7 @@ def test_an_effective_limit_admits_the_servers_that_fit() -> None:
     (found,) = feed_headroom(tree)
     servers = 8 + found.capped.servers.low
     assert effective_limits(tree, [found]) == {"row": pytest.approx(servers * BLOOM_A100.prompt_w())}
-    assert servers * BLOOM_A100.prompt_w() > 60_000.0  # they do not all peak at once
+    assert servers * BLOOM_A100.prompt_w() > 60_000.0  # not all servers peak at the same time
 
 
 def test_the_price_of_a_kilowatt_matches_the_saving_of_more_power() -> None:
@@ -78,5 +78,7 @@ def test_the_price_of_a_kilowatt_matches_the_saving_of_more_power() -> None:
         return planned(limit_w).cost_usd_per_h or 0.0
 
     price = planned(2500.0).power_domains[0].usd_per_kw_h
-    assert price == pytest.approx((cost(1200.0) - cost(3600.0)) / 2.4, rel=0.35)  # whole replicas: no finer
+    assert price == pytest.approx(
+        (cost(1200.0) - cost(3600.0)) / 2.4, rel=0.35
+    )  # replicas are whole, so the price is coarse
     assert planned(1e6).power_domains[0].usd_per_kw_h == 0.0

@@ -1,4 +1,4 @@
-"""The request's rules as numbers: limits, failures, change, uptime, carbon; and plans within them."""
+"""The rules of a request as numbers: limits, failures, change, uptime, carbon; and plans within them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A request is accepted, or refused with every defect, its place and the expected value."""
+"""A request is accepted, or refused with every defect, its path and the expected value."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -17,14 +17,14 @@ from tests.planner.requests import OFFERS, from_offers, given, solved
 
 
 def problems_of(request: Mapping[str, Any]) -> dict[str, str]:
-    """Defects of a request: place -> message."""
+    """Defects of a request: path -> message."""
     with pytest.raises(DocumentError) as caught:
         read_model(parse_document(yaml.safe_dump(dict(request)), name="request"), PlanRequest)
     return {problem.path: problem.message for problem in caught.value.problems}
 
 
 def unplannable(request: Mapping[str, Any], **policy: Any) -> dict[str, str]:
-    """Defects of a well-formed request that cannot be planned: place -> message."""
+    """Defects of a well-formed request that cannot be planned: path -> message."""
     with pytest.raises(DocumentError) as caught:
         solved(request, **policy)
     return {problem.path: problem.message for problem in caught.value.problems}

@@ -1,4 +1,4 @@
-"""Transitions: what stops was replaced before, at every prefix the demand is served."""
+"""Rollouts: replacements run before a replica stops, and the demand is served after every step."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -26,7 +26,7 @@ def moved(problem: MixProblem, current: tuple[int, ...], target: tuple[int, ...]
 
 
 def replacement(*, stock: int | None, rate_rps: float = 4.0) -> MixProblem:
-    """Two ways to run on the same machines: as slow, or as fast for the same price."""
+    """Two options for the same machines at the same price: the new one has twice the rate."""
     return mix_of(
         loads=(Load("chat", (rate_rps,)),),
         supplies=(Supply("rack", 2.0, available=stock),),
@@ -84,7 +84,7 @@ class TestMakeBeforeBreak:
                     sum(option.slots * n for option, n in zip(problem.options, row, strict=True) if option.supply == f)
                     for row in (step.running, current)
                 )
-                held_units = -(-held // supply.slots)  # a unit that runs now has room for more replicas
+                held_units = -(-held // supply.slots)  # a running unit has room for more replicas
                 assert used <= supply.slots * max(supply.available or 0, held_units)
 
 

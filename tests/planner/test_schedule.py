@@ -1,4 +1,4 @@
-"""A request over time: demand in periods, what to commit to, and the way from what runs now."""
+"""A request over time: demand per period, commitments, and the rollout from the running replicas."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Re-planning: still under noise, quick to grow, slow to shrink, and always with a reason."""
+"""Re-planning: stable under noise, fast to scale up, slow to scale down, and always with a reason."""
 
 from dataclasses import replace
 

@@ -121,7 +121,7 @@ class TestTimeLimit:
         assert something.runners_up == ()
 
     def test_no_what_if_solve_starts_after_the_time_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Each solve takes ten of the fake clock's seconds, whatever its limit."""
+        """Each solve takes ten seconds of the fake clock, whatever its limit."""
         now = [0.0]
         asked = []
 
@@ -132,7 +132,7 @@ class TestTimeLimit:
 
         monkeypatch.setattr(what_if, "solve_mix", slow)
         plan = solved(given(), clock_s=lambda: now[0], policy={"explain_time_limit_s": 35})
-        assert len(asked) > 2  # the plan and some questions
+        assert len(asked) > 2  # the plan and some what-if solves
         assert plan.explain_s <= 35
         assert plan.solve_s == 10
 
@@ -181,7 +181,7 @@ class TestExplanationLevels:
 
 
 def test_sold_out_offers_of_the_same_type_do_not_bind() -> None:
-    """Sold-out offers beside an available one do not bind, and one solve shows it."""
+    """Sold-out offers beside an available one do not bind, and one solve proves it."""
     sold_out = [offer(f"here/none{i}", "H100-SXM", 50, available=0) for i in range(30)]
     plan = solved(from_offers() | {"offers": [*OFFERS, *sold_out]})
     assert plan.prices.complete

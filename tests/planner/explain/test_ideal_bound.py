@@ -1,4 +1,4 @@
-"""The least work of a request by its size."""
+"""The minimum work of a request by its size, and the bounds that follow."""
 
 from dataclasses import replace
 
@@ -173,7 +173,7 @@ class TestWork:
     def test_attention_and_cache_traffic_match_hand_computed_values(self) -> None:
         model = _model("Llama-3.1-8B")
         work = request_work(model, input_tokens=100, output_tokens=3)
-        pairs = sum(range(1, 103))  # 102 tokens pass; each looks at all up to itself
+        pairs = sum(range(1, 103))  # 102 tokens pass; each attends to all tokens up to itself
         attention = 4 * model.layers * model.heads * model.head_dim * pairs
         assert work.flops == 2 * model.matmul_parameters * 102 + attention
         assert work.moved_bytes == model.kv_bytes_per_token(kv_bytes=2.0) * (101 + 102)
@@ -203,7 +203,7 @@ class TestSystemBound:
     def test_no_roofline_is_faster_than_the_bound(
         self, gpu: str, input_tokens: int, output_tokens: int, gpus: int
     ) -> None:
-        """A replica that wastes half its arithmetic needs at least as much as one without waste."""
+        """A replica that reaches half of peak compute needs at least as many GPUs as one that reaches all."""
         sheet, model = builtin_gpus().get(gpu), _model("Llama-3.1-8B")
         replica = Replica(model, sheet, gpus)
         batch = replica.largest_batch(input_tokens + output_tokens)

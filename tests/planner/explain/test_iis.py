@@ -1,4 +1,4 @@
-"""Conflicts of infeasible problems: their size and the least relaxations."""
+"""Conflicts of infeasible problems: their minimality and their relaxations."""
 
 import itertools
 from collections.abc import Sequence
@@ -99,7 +99,7 @@ class TestRelaxations:
             assert less < 0 or not holds(part.ease(problem, less))
 
     def test_the_power_relaxation_is_exact(self) -> None:
-        """No mix of three types draws less than 1872 W, which is what it takes."""
+        """No mix of three types draws less than 1872 W."""
         out = way(the(three_types(stock=(None, None, None), limits=(power(1500.0),))), Kind.POWER)
         assert out.amount == pytest.approx(372.0, abs=1e-3)
         assert out.easing == "0.372 kW more for row-2"

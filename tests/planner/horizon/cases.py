@@ -1,4 +1,4 @@
-"""Small horizons: a strategy that draws them, and an oracle that tries every path of counts."""
+"""Small horizons: a strategy that draws them, and an exhaustive search over every path of counts."""
 
 from itertools import product
 
@@ -77,7 +77,7 @@ def horizons(draw: st.DrawFn) -> HorizonProblem:
 
 
 def cheapest_by_trying(problem: HorizonProblem) -> float | None:
-    """The least cost over every path of replica counts and every commitment; None where none serves all periods."""
+    """The lowest cost over every path of replica counts and every commitment; None where none serves all periods."""
     options, supplies = problem.base.options, problem.base.supplies
     most = [supplies[o.supply].slots * (supplies[o.supply].available or 0) for o in options]
     rows = list(product(*(range(count + 1) for count in most)))

@@ -1,4 +1,4 @@
-"""Whether the initial replicas serve until hired ones are warm."""
+"""Tests whether the initial replicas serve the demand until hired ones are warm."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Plans over time: proven cheapest, warm before they serve, every dollar accounted for."""
+"""Plans over time: proven optimal, warm before they serve, with complete cost items."""
 
 from dataclasses import replace
 from itertools import count
@@ -136,7 +136,7 @@ class TestCostItems:
         markets = (Market.RESERVED, Market.ON_DEMAND)
         plan = solved(two_options(rates_rps=(2.0, 0.0, 0.0), markets=markets, prices=(1.0, 2.0)))
         assert plan.committed == {0: 0}
-        assert total_usd(plan) == pytest.approx(2.0)  # one hour of the large one, not three of the small one
+        assert total_usd(plan) == pytest.approx(2.0)  # one hour of the large GPU is cheaper than three of the small one
 
     def test_the_base_load_is_reserved_and_the_peak_is_not(self) -> None:
         problem = two_options(rates_rps=(2.0, 4.0, 2.0, 2.0), markets=(Market.RESERVED, Market.SPOT), prices=(1.0, 1.5))

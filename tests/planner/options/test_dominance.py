@@ -23,7 +23,7 @@ UNIT_GPUS = 4
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A variant in numbers."""
+    """A variant as plain numbers."""
 
     gpus: int
     rates_rps: tuple[float, ...]
@@ -36,7 +36,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Variants on one supply, one more option that nothing dominates, and a demand."""
+    """Variants on one supply, one more option that no variant dominates, and a demand."""
 
     variants: tuple[Plain, ...]
     demand_rps: tuple[float, ...]
@@ -121,7 +121,7 @@ def test_the_optimum_is_the_same_without_dominated_variants(case: Case) -> None:
     )
     assert thinned.status is whole.status
     assert thinned.bound == pytest.approx(whole.bound, rel=1e-6, abs=1e-6)
-    # Making do with fewer GPUs may cost up to the overload tolerance above the optimum, in either of the two.
+    # A plan with fewer GPUs may cost up to the overload tolerance above the optimum, in either of the two.
     given_away = 2 * OVERLOAD_TOLERANCE
     assert (thinned.objective_value or 0.0) == pytest.approx(
         whole.objective_value or 0.0, rel=given_away, abs=given_away
@@ -219,7 +219,7 @@ class TestOffers:
     def test_dropping_dominated_offers_does_not_change_the_cost(
         self, drawn: list[tuple[str, float, int | None, str]], policy: dict[str, Any]
     ) -> None:
-        assume(not policy or any(region == "one" for *_, region in drawn))  # a region no offer is of is refused
+        assume(not policy or any(region == "one" for *_, region in drawn))  # a region without offers is refused
         offers = [
             offer(f"o{number}", gpu, price) | {"available": stock, "region": region}
             for number, (gpu, price, stock, region) in enumerate(drawn)

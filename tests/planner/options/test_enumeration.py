@@ -111,7 +111,7 @@ class TestCandidates:
             from_offers(model="Llama-3.1-70B") | {"offers": [offer("here/h100x8", "H100-SXM", 20, gpus_per_instance=8)]}
         )
         found = candidates(request, gpus=GPUS, models=MODELS, offers=request.offers or (), estimator=simple)
-        assert {candidate.gpus for candidate in found} == {2}  # one GPU is too small, wider stages only lose
+        assert {candidate.gpus for candidate in found} == {2}  # one GPU is too small, wider stages only lose throughput
 
     def test_half_the_weight_bytes_fit_on_half_the_gpus(self) -> None:
         offers = [offer("here/h100x8", "H100-SXM", 20, gpus_per_instance=8)]

@@ -45,7 +45,7 @@ SLO = Slo.model_validate({"tpot_ms": {"mean": 100}, "ttft_ms": {"mean": 3000}})
 
 
 def zipf(layers: int, experts: int, *, exponent: float, seed: int = 7, windows: int = 1) -> list[Any]:
-    """Tokens [windows x] layers x experts of the given skew, experts in another order in each layer."""
+    """Tokens [windows x] layers x experts of the given skew, with a random order of experts in each layer."""
     rng = np.random.default_rng(seed)
     ranks = 1e4 * (1.0 + np.arange(experts)) ** -exponent
     tables = np.array([[rng.permutation(ranks) for _ in range(layers)] for _ in range(windows)])
@@ -62,14 +62,14 @@ def spreads_of(**changes: Any) -> SpreadTable:
 
 
 def problems(**changes: Any) -> dict[str, str]:
-    """Field -> message of a workload that is refused."""
+    """Field -> message of a refused workload."""
     with pytest.raises(ValidationError) as caught:
         workload(**changes)
     return {".".join(map(str, path[2:])): message for path, message in validation_problems(caught.value)}
 
 
 def on_eight(model: str = MIXTURE.name, **changes: Any) -> dict[str, Any]:
-    """A workload that only hosts of eight GPUs can take."""
+    """A workload that only fits on hosts of eight GPUs."""
     return from_offers(model=model, **changes) | {"offers": [offer("here/h100x8", "H100-SXM", 20, gpus_per_instance=8)]}
 
 
@@ -118,7 +118,7 @@ def test_no_imbalance_is_below_the_lower_bound(exponent: float, seed: int, gpus:
 
 
 def test_the_bound_averages_the_busiest_gpu_of_each_window() -> None:
-    """Two windows that are balanced together, but not each on its own."""
+    """Two windows that are balanced together, but not individually."""
     model = MIXTURE.model_copy(update={"moe_layers": 1, "experts": 4})
     day, night = [[90.0, 90.0, 10.0, 10.0]], [[10.0, 10.0, 90.0, 90.0]]
     both = SpreadTable(workload(expert_loads={"windows": [day, night]}), model).of(gpus=4, slots=4)
@@ -323,7 +323,7 @@ class TestRequests:
 
 
 def test_the_imbalance_is_that_of_equal_dispatch() -> None:
-    """The plan's imbalance is that of the dispatch rule."""
+    """The imbalance of the plan equals that of the dispatch rule."""
     tokens = np.array(zipf(3, 8, exponent=1.0))
     layout = Layout.even(slots=16, gpus=4, nodes=1)
     loads = gpu_loads(incumbent(tokens, layout=layout), tokens, layout=layout, rule=Dispatch.EQUAL)

@@ -1,4 +1,4 @@
-"""Names in the rules of a request: an unknown name is an error, because its rule would limit nothing."""
+"""Names in the rules of a request: an unknown name is an error, because its rule would have no effect."""
 
 from typing import Any
 

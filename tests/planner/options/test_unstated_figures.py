@@ -1,4 +1,4 @@
-"""GPUs whose power rating and host link nobody publishes: planned with given rates, refused where the figures count."""
+"""GPUs without published power rating and host link: usable with given rates, else refused."""
 
 import pytest
 

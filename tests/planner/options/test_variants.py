@@ -1,4 +1,4 @@
-"""Benchmark results override the performance model for the shape that they were run on."""
+"""Benchmark results override the performance model for the measured shape."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ SIZES = {"input_tokens": [500], "output_tokens": [500], "share": [[1.0]]}
 
 def found(*points: dict[str, Any], **changes: Any) -> dict[str, Candidate]:
     offers = [offer("here/h100x8", "H100-SXM", 20, gpus_per_instance=8)]
-    policy = {"change": {"max_started": 99}}  # moves count, so that wide replicas are not left out
+    policy = {"change": {"max_started": 99}}  # moves count, so that wide replicas are not dominated
     request = PlanRequest.model_validate(
         from_offers(buckets=SIZES, **changes) | {"offers": offers, "policy": policy, "current": []}
     )

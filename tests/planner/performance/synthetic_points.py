@@ -1,4 +1,4 @@
-"""Measured points of a known engine: rows in aiconfigurator's layout, times by the physics and a factor."""
+"""Measured points of a known engine: rows in the layout of aiconfigurator, times from the roofline times a factor."""
 
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -16,7 +16,7 @@ from planner.performance.hardware_demand import demands
 from planner.performance.rates import Estimate, highest_rates
 
 TRUTH = Reached(weights=0.7, cache=0.6, compute=0.6, layer_s=5e-5, request_s=0.05)
-SLOWER_ENGINE = 1.25  # what one of the engines needs of the physics' time
+SLOWER_ENGINE = 1.25  # time of the slower engine relative to the roofline
 SYSTEMS = ("h100_sxm", "h200_sxm", "b200_sxm")
 MODELS = ("meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-70B", "Qwen/Qwen3-235B-A22B")
 SIZES = ((1024, 1024), (8192, 1024), (1024, 128))

@@ -1,4 +1,4 @@
-"""The open loop's closed forms against the replay's iterations, at the same costs and rate."""
+"""The closed forms of the open loop against the iterations of the replay, at the same costs and rate."""
 
 from dataclasses import dataclass
 
@@ -73,7 +73,7 @@ def test_replayed_latencies_at_the_estimated_rate_match_the_estimates(
 
 @pytest.mark.parametrize("size", [(2000, 10), (2000, 30), (4000, 10), (4000, 30), (4000, 100)])
 def test_short_answers_wait_for_whole_prompt_chunks(size: tuple[int, int]) -> None:
-    """Spread evenly over the answer's tokens, prompts would make the p99 half of what the replay finds."""
+    """A model that spreads prompts evenly over the tokens of an answer predicts half of the replayed p99."""
     found = compare(SHORT, SHORT_SLO, size)
     ratio = np.quantile(found.tpot_s, 0.99) / found.predicted_s(Metric.TPOT, Statistic.P99)
     assert 0.65 < ratio < 1.3

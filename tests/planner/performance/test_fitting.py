@@ -1,4 +1,4 @@
-"""The fit, on points of an engine whose coefficients are known."""
+"""The fit, on points of an engine with known coefficients."""
 
 import datetime as dt
 from functools import cache
@@ -30,7 +30,7 @@ def fitted(noise: float) -> Coefficients:
 
 
 def test_the_fit_recovers_noise_free_samples() -> None:
-    """Without noise only the shrinkage and effects outside the terms remain."""
+    """Without noise only the shrinkage and effects outside the terms remain as errors."""
     found = predict(sample(0.0), fitted(0.0))
     assert mape(found.tpot_s, sample(0.0).tpot_s) < 0.02
     assert mape(found.ttft_s, sample(0.0).ttft_s) < 0.05
@@ -57,7 +57,7 @@ def test_only_measured_gpu_types_use_the_local_correction() -> None:
 
 
 def test_errors_and_intervals_match_the_noise() -> None:
-    """Points held back are off by about the noise, and the interval covers about nine in ten of them."""
+    """The error of held-out points is about the noise, and the interval covers about nine in ten of them."""
     splits = dict(held_back(sample(NOISE), seed=3))
     found = validate(sample(NOISE), split="random", held=splits["random"])
     expected = NOISE * np.sqrt(2 / np.pi)

@@ -1,4 +1,4 @@
-"""Whatever was fitted, nothing is predicted or replayed that the data sheet rules out."""
+"""Predictions and replays never exceed the spec sheet, whatever the fitted coefficients."""
 
 import pytest
 from hypothesis import assume, given
@@ -38,7 +38,7 @@ SIZES = st.tuples(st.integers(1, 16_000), st.integers(1, 1000))
 
 @given(configs(), SIZES)
 def test_no_rate_exceeds_the_spec_sheet(config: ReplicaConfig, size: tuple[int, int]) -> None:
-    """The work is counted by the perfect bound, so that no plan can need fewer GPUs than a perfect system."""
+    """The ideal bound counts the work, so no plan can need fewer GPUs than an ideal system."""
     found = highest_rate(config, LOOSE, input_tokens=size[0], output_tokens=size[1])
     assume(found.max_rps > 0)
     kv_bytes = KV_BYTES[config.kv_precision]
@@ -79,7 +79,7 @@ def test_no_iteration_is_faster_than_the_spec_sheet_allows(
 
 @pytest.mark.parametrize("gpu", ["H100-SXM", "B200", "GB300"])
 def test_long_prompts_with_short_answers_reach_most_of_peak_compute(gpu: str) -> None:
-    """Where the fitted correction alone would pass it."""
+    """The fitted correction alone would exceed the peak."""
     config = ReplicaConfig(builtin_models().get("Llama-3.1-8B"), builtin_gpus().get(gpu))
     rate_rps = highest_rate(config, LOOSE, input_tokens=8000, output_tokens=10).max_rps
     flops = request_work(config.model, input_tokens=8000, output_tokens=10).flops

@@ -1,4 +1,4 @@
-"""What fits where."""
+"""Memory of weights and cache, and the configurations that fit."""
 
 from dataclasses import replace
 from typing import Any

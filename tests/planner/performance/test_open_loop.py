@@ -1,4 +1,4 @@
-"""Waiting, against cases with an exact answer."""
+"""Waiting times, against cases with exact results."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def test_a_quantile_below_the_probability_of_no_wait_is_zero() -> None:
 
 
 def test_interruptions_match_a_simulated_busy_period() -> None:
-    """Against drawn stays: each prompt that is read lengthens the stay, and more arrive meanwhile."""
+    """Against a simulation: each interrupting prompt lengthens the stay, and more prompts arrive meanwhile."""
     rng = np.random.default_rng(0)
     for alone, load in ((1.0, 0.3), (3.0, 0.5), (20.0, 0.6)):
         fresh = rng.poisson(alone, size=100_000)

@@ -1,4 +1,4 @@
-"""The roofline: what it must get right whatever the coefficients."""
+"""The roofline: properties that hold for any coefficients."""
 
 from dataclasses import replace
 

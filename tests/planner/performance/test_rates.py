@@ -1,4 +1,4 @@
-"""The highest rate inside an SLO."""
+"""The highest rate within an SLO."""
 
 from dataclasses import replace
 
@@ -84,7 +84,7 @@ def test_the_rate_under_two_limits_is_the_lower_one() -> None:
 
 
 def test_the_rate_meets_its_limit_and_a_slightly_higher_one_does_not() -> None:
-    """Read back on the model's own latencies, at the mean batch that the rate implies."""
+    """The test reads the latencies of the open loop at the mean batch that the rate implies."""
     limit_ms = 15.0
     found = rate(DENSE, slo(Metric.TPOT, Statistic.P95, limit_ms))
     loop = open_loop(DENSE, sizes=[(1000, 250)], arrival_cv=1.0, coefficients=builtin_coefficients())
@@ -145,7 +145,7 @@ def test_rates_of_several_sizes_match_single_calls() -> None:
 
 
 def test_no_rate_exceeds_peak_compute() -> None:
-    """Prompt and output together cannot pass faster than peak compute allows (NanoFlow, arXiv 2408.12757)."""
+    """Prompt and output tokens together are bounded by peak compute (NanoFlow, arXiv 2408.12757)."""
     for config in CONFIGS[:3]:
         peak_flops = config.tflops(config.arithmetic) * 1e12 * config.gpus
         hardware_limit_rps = peak_flops / (2 * config.model.matmul_parameters * (1000 + 250))

@@ -1,4 +1,4 @@
-"""The iteration costs for the replay."""
+"""The iteration costs of the replay."""
 
 from dataclasses import replace
 
@@ -42,9 +42,9 @@ def test_a_decode_iteration_matches_the_model(config: ReplicaConfig) -> None:
 
 @pytest.mark.parametrize("config", [DENSE, MIXTURE])
 def test_a_first_token_without_load_matches_the_model(config: ReplicaConfig) -> None:
-    """At least its own iterations: the prediction is rounded up to them.
+    """The prediction is rounded up to whole iterations.
 
-    A floor on a busy iteration, which hides a share of a prompt, slows an iteration without decoding in proportion.
+    A floor on a busy iteration hides a share of a prompt and slows an iteration without decoding in proportion.
     """
     costs = step_costs(config, input_tokens=SIZE[0], output_tokens=SIZE[1], batch=1)
     loop = loop_of(config)

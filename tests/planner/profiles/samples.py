@@ -1,4 +1,4 @@
-"""One result in each tool's format, written by hand after the tools' source.  Every figure is invented."""
+"""One result in the format of each tool, written by hand after the source of the tool.  Every figure is invented."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Every tool's file gives the same kind of points, and an error names the field as the tool does."""
+"""Every format gives the same kind of points, and an error names the field as the file does."""
 
 import json
 from datetime import date
@@ -64,7 +64,7 @@ class TestVllm:
         assert (point.requests, point.failed) == (4, 1)
 
     def test_statistics_from_details_take_precedence_over_saved_ones(self) -> None:
-        """The tools interpolate: their p99 of a few requests can lie below the p95 that a request did have."""
+        """Tools interpolate: their p99 of a few requests can be below the p95 of an actual request."""
         assert one(samples.text(VLLM | VLLM_DETAILS)).ttft_ms == Latency(mean=250, p50=200, p90=400, p95=400, p99=400)
 
     def test_all_saved_percentiles_are_read(self) -> None:

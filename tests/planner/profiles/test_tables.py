@@ -1,4 +1,4 @@
-"""Sweeps to rates, rates to tables: on the safe side of a replica whose true curve is known, open about the rest."""
+"""Rates from sweeps, and tables from rates: conservative against a replica with a known latency curve."""
 
 from math import inf
 
@@ -129,7 +129,7 @@ class TestSweep:
 
 
 def true_rate(size: tuple[float, float], a: float = 1.0, b: float = 8.0) -> float:
-    """A replica whose time is prefill plus decode: an algebra whose slopes lie between 0 and -1."""
+    """A replica whose time is prefill plus decode; the log-log slopes of its rate are between 0 and -1."""
     return 1e5 / (a * size[0] + b * size[1] + 300)
 
 
@@ -178,7 +178,9 @@ class TestBetweenSizes:
         truth = true_rate((inputs, outputs))
         assert found.basis is Basis.INTERPOLATED
         assert found.low_rps * 0.999 <= truth <= found.high_rps * 1.001
-        assert found.max_rps <= truth * 1.001  # the logarithm of such a rate is concave: the chord is on the safe side
+        assert (
+            found.max_rps <= truth * 1.001
+        )  # the logarithm of the true rate is concave, so the interpolation is conservative
 
     @given(st.floats(540, 3700))
     def test_on_the_edge_of_a_rectangle_two_sizes_suffice(self, inputs: float) -> None:
@@ -195,7 +197,7 @@ class TestBetweenSizes:
         self, sizes: list[tuple[float, float]], inputs: float, outputs: float
     ) -> None:
         found = self.cell((inputs, outputs), measured_at(*sizes))
-        slack = 1.12  # sizes within 5 % on either side count as the same
+        slack = 1.12  # sizes that differ by less than 5 % count as equal
         assert found.low_rps / slack <= true_rate((inputs, outputs)) <= found.high_rps * slack
         assert found.low_rps <= found.max_rps <= found.high_rps or found.basis is Basis.NONE
 
@@ -242,7 +244,7 @@ class TestBetweenSizes:
         )
         there = scaled_run(start, (2000, 200))
         assert (there.ttft_ms.mean, there.tpot_ms.mean, there.e2e_ms.mean) == (400, 38, 8000)
-        assert there.achieved_rps == pytest.approx((10 / 2) / 8)  # half as many in flight, four times as long
+        assert there.achieved_rps == pytest.approx((10 / 2) / 8)  # half as many in flight, four times the latency
         assert scaled_run(start, (500, 50)) == start
 
     def test_a_size_that_cannot_be_served_rules_out_larger_ones(self) -> None:

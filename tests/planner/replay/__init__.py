@@ -1,1 +1,1 @@
-"""The replay: its kernel against a plain simulator, what must hold of any run, verdicts and headroom."""
+"""The replay: its kernel against a reference simulator, properties of any run, SLO checks and headroom."""

@@ -1,4 +1,4 @@
-"""Costs of engines for tests, and requests to send them."""
+"""Costs of engines, and requests for them."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -11,10 +11,10 @@ from planner.replay import Balancing, Pool, ReplayPool, Stream
 from planner.replay.pool import PoolLoad, PoolRun, run_pool
 from tests.planner.replay.reference_engine import Size
 
-TICK_S = 2.0**-20  # times that are whole multiples of it add up without rounding
+TICK_S = 2.0**-20  # multiples of this time add up without rounding
 
 NAMES = tuple(field.name for field in fields(StepCosts))
-NOTHING: dict[str, Any] = dict.fromkeys(NAMES, 0.0)  # so that a cost which is added later costs nothing here
+NOTHING: dict[str, Any] = dict.fromkeys(NAMES, 0.0)  # so that a new cost is zero here
 PLAIN = StepCosts(
     **{
         **NOTHING,
@@ -35,14 +35,14 @@ MAX_TICKS = {"fixed_s": 20_000, "weights_s": 20_000, "experts_s": 20_000, "token
 
 
 def costs(**changes: Any) -> StepCosts:
-    """A dense 8B model on one large GPU, more or less, with changes."""
+    """Roughly a dense 8B model on one large GPU, with changes."""
     return replace(PLAIN, **changes)
 
 
 def run(
     sizes: list[Size], pool: Pool, *, balancing: Balancing = Balancing.MIN_REQUESTS, seed: int = 0, **changes: Any
 ) -> PoolRun:
-    """These requests through one pool."""
+    """Run these requests through one pool."""
     columns = list(zip(*sizes, strict=True)) or [(), (), ()]
     load = PoolLoad(
         arrival_s=np.array(columns[0], dtype=np.float64),
@@ -56,7 +56,7 @@ def run(
 def poisson(
     *, rate_rps: float, requests: int, input_tokens: int = 500, output_tokens: int = 100, seed: int = 1
 ) -> Stream:
-    """Equal requests at random moments."""
+    """Equal requests with Poisson arrivals."""
     rng = np.random.default_rng(seed)
     return Stream.of(
         times_s=np.cumsum(rng.exponential(1 / rate_rps, size=requests)),
@@ -76,7 +76,7 @@ def _ticks(most: int, *, least: int = 0) -> st.SearchStrategy[float]:
 
 @st.composite
 def small_engines(draw: st.DrawFn, *, exact: bool = True) -> StepCosts:
-    """Engines so small that caches fill, queues form and prompts are cut, all in a few iterations."""
+    """Engines so small that caches fill, queues form and prompts are split within a few iterations."""
     max_sequences = draw(st.integers(1, 6))
     times: dict[str, Any] = {
         name: draw(_ticks(MAX_TICKS.get(name, 200), least=int(name == "fixed_s")))
@@ -94,7 +94,7 @@ def small_engines(draw: st.DrawFn, *, exact: bool = True) -> StepCosts:
 
 @st.composite
 def small_requests(draw: st.DrawFn, *, cache_tokens: int) -> list[Size]:
-    """A few requests that fit, some of them at the same moment, some at the very end of an iteration."""
+    """A few requests that fit, some simultaneous, some at the very end of an iteration."""
     count = draw(st.integers(1, 14))
     times_s = sorted(draw(st.lists(st.integers(0, 40).map(lambda n: n / 64), min_size=count, max_size=count)))
     inputs = draw(st.lists(st.integers(1, cache_tokens), min_size=count, max_size=count))

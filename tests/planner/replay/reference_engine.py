@@ -1,7 +1,7 @@
-"""The reference: the same engine written step by step with lists, one iteration at a time, and nothing clever.
+"""The reference simulator: the same engine as plain lists, one iteration at a time.
 
 It follows vLLM V1's `schedule()` literally: one list of running requests in order of admission, one queue, one budget,
-a cache counted token by token, and per request how many of its tokens are computed.
+a cache counted token by token, and per request the number of computed tokens.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ class Request:
     carried: bool = False
     computed: int = 0  # tokens in the cache
     generated: int = 0
-    decodes: bool = False  # has all but its newest token in the cache
+    decodes: bool = False  # all tokens but the newest are in the cache
     token_times_s: list[float] = field(default_factory=list)
 
     @property
@@ -51,7 +51,7 @@ class Engine:
         return len(self.running) + len(self.waiting) + ending
 
     def advance(self, until_s: float) -> None:
-        """Every iteration that begins before this moment."""
+        """Run every iteration that begins before this time."""
         while self.clock_s < until_s and (self.running or self.waiting):
             if not self.running and self.waiting[0].ready_s > self.clock_s:
                 if self.waiting[0].ready_s >= until_s:
@@ -84,7 +84,7 @@ class Engine:
         return sum(request.computed for request in self.running)
 
     def schedule(self) -> list[tuple[Request, int]]:
-        """Who takes part in the next iteration, with how many tokens."""
+        """Return the requests of the next iteration, each with its number of tokens."""
         scheduled: list[tuple[Request, int]] = []
         budget, preempted = self.costs.chunk_tokens, False
 
@@ -134,7 +134,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of the requests, in the order given."""
+    """The results of the requests, in the given order."""
 
     first_s: list[float]
     finish_s: list[float]

@@ -1,4 +1,4 @@
-"""What must hold of any replay: nothing is lost, nothing is too fast, and theory is met where there is one."""
+"""Properties of any replay: no request is lost, no request is too fast, and results match queueing theory."""
 
 from dataclasses import replace
 
@@ -42,9 +42,9 @@ class TestConservation:
 
     @given(data=st.data(), engine=small_engines(exact=False))
     def test_no_request_is_faster_than_alone(self, data: st.DataObject, engine: StepCosts) -> None:
-        """Cutting a prompt, or reading it beside others, never takes less than reading it in one piece.
+        """Splitting a prompt, or reading it together with others, never takes less time than reading it in one piece.
 
-        But for the routed experts: where others decode, the model charges their reading to those alone.
+        Routed experts are an exception: while others decode, the model charges the reading of experts only to decoding.
         """
         sizes: list[Size] = data.draw(small_requests(cache_tokens=engine.cache_tokens))
         found = run(sizes, ReplayPool("A", 2, engine))
@@ -106,7 +106,7 @@ class TestQueueingTheory:
 
     @given(seed=st.integers(0, 1000), replicas=st.integers(1, 3), busy=st.floats(0.5, 3.0))
     def test_doubling_round_robin_replicas_delays_no_request(self, seed: int, replicas: int, busy: float) -> None:
-        """Each then has every second of the requests of one before: by Lindley none of them waits longer."""
+        """Each replica then serves every second request of one replica before: by Lindley no request waits longer."""
         stream = poisson(rate_rps=busy / self.SERVICE_S, requests=200, output_tokens=1, seed=seed)
         sizes = [(float(arrival_s), 500, 1) for arrival_s in stream.arrival_s]
         few, many = (
@@ -116,7 +116,7 @@ class TestQueueingTheory:
         assert (many <= few * (1 + 1e-12)).all()
 
     def test_round_robin_and_least_requests_match_m_d_c_with_equal_work(self) -> None:
-        """With equal service times who came first leaves first: both are then M/D/c (Kiefer and Wolfowitz, 1955)."""
+        """With equal service times requests leave in order of arrival: both are M/D/c (Kiefer and Wolfowitz, 1955)."""
         sizes = self.sizes(4 * 0.8, requests=5000)
         free_s = [0.0] * 4
         expected = []
@@ -140,7 +140,7 @@ class TestQueueingTheory:
         assert all_of_them < two < none
 
     def test_equal_simultaneous_requests_are_decoded_in_lockstep(self) -> None:
-        """A batch that begins and ends together: its tokens come every `step_s` of the whole batch."""
+        """A batch that begins and ends together takes one `step_s` of the whole batch per token."""
         found = run([(0.0, 10, 50)] * 8, pool(request_s=0.0))
         expected_s = sum(step_s(PLAIN, decoding=8.0, cached_tokens=8.0 * (10 + token)) for token in range(49))
         assert found.finish_s - found.first_s == pytest.approx([expected_s] * 8, rel=1e-12)
@@ -168,7 +168,7 @@ class TestDisaggregation:
         assert far - near == pytest.approx(1.0)
 
     def test_decoding_does_not_wait_for_other_prompts(self) -> None:
-        """What a split is for: a long prompt holds up the tokens of one replica, and of a split pool not."""
+        """A long prompt delays the tokens of a combined replica, and not those of a disaggregated pool."""
         sizes = [(0.0, 100, 400), *((0.2 + 0.01 * number, 2000, 1) for number in range(40))]
         together, apart = (run(sizes, one).finish_s[0] for one in (pool(), self.split()))
         assert apart < 0.8 * together

@@ -1,4 +1,4 @@
-"""The search for headroom: it finds the edge in few plans, and answers only with what was replayed."""
+"""The search for headroom: it finds the limit in few plans and returns only a replayed plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ Plan = tuple[tuple[str, float], ...]
 
 @dataclass
 class Planner:
-    """Costs one over the utilisation; a workload holds up to its edge."""
+    """A plan costs 1 / utilisation; a workload meets its SLO up to its own limit."""
 
     edges: Mapping[str, float]
-    least: float = 0.0  # below it nothing can be had
+    least: float = 0.0  # no plan exists below this utilisation
     asked: list[Plan] = field(default_factory=list)
 
     def plan_at(self, utilisations: Utilisations) -> tuple[Plan, float] | None:
@@ -79,7 +79,7 @@ class TestSearch:
 
     @given(edge=st.floats(0.5, 2.4), start=st.floats(0.4, 2.5))
     def test_the_search_finds_utilisations_above_1(self, edge: float, start: float) -> None:
-        """Wherever it starts, on a grid beyond 1 it finds the edge all the same."""
+        """On a grid beyond 1 the search finds the limit from any start."""
         grid = tuple(step / 10 for step in range(5, 25))
         planner = Planner({"a": edge})
         found = find_headroom(["a"], plan_at=planner.plan_at, verify=planner.verify, grid=grid, start=start)
@@ -96,7 +96,7 @@ class TestSearch:
         flips=st.lists(st.booleans(), min_size=20, max_size=20),
     )
     def test_the_returned_plan_is_always_verified(self, edges: dict[str, float], flips: list[bool]) -> None:
-        """Also where more headroom does worse: it ends, and answers with a plan that held."""
+        """The search ends with a verified plan even where more headroom makes results worse."""
         planner = Planner(edges)
         answers = iter(flips)
 

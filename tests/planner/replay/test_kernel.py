@@ -1,4 +1,4 @@
-"""The compiled kernel does what the plain simulator does, request by request and to the last bit."""
+"""The compiled kernel matches the reference simulator, request by request and to the last bit."""
 
 from dataclasses import fields, replace
 
@@ -61,7 +61,7 @@ class TestAgainstTheReferenceSimulator:
 
     @pytest.mark.parametrize("balancing", [Balancing.ROUND_ROBIN, Balancing.MIN_REQUESTS])
     def test_minutes_of_realistic_load_match_the_reference_simulator(self, balancing: Balancing) -> None:
-        """Long leaps, prompts in several chunks, a cache that is full now and then."""
+        """Many iterations without an event, prompts in several chunks, and an occasionally full cache."""
         rng = np.random.default_rng(4)
         count = 300
         times_s = np.cumsum(rng.exponential(0.15, size=count))
@@ -78,7 +78,7 @@ class TestAgainstTheReferenceSimulator:
         assert found.results[0].preemptions == sum(one.preemptions for one in expected.engines) > 0
 
     def test_preemption_on_a_full_cache_matches_the_reference_simulator(self) -> None:
-        """Two sequences outgrow a cache together: the later one is preempted, and its prompt is read again at once."""
+        """Two sequences exceed the cache together: the later one is preempted and its prompt is read again at once."""
         engine = replace(PLAIN, cache_tokens=20, max_sequences=4, chunk_tokens=16, request_s=0.0)
         sizes = [(0.0, 5, 10), (0.0, 5, 10)]
         expected = reference_engine.simulate(sizes, engine, replicas=1, balancing=Balancing.ROUND_ROBIN)
@@ -86,7 +86,7 @@ class TestAgainstTheReferenceSimulator:
         assert result.preemptions == expected.engines[0].preemptions == 1
 
     def test_load_balancing_counts_requests_that_finish_early_after_a_preemption(self) -> None:
-        """With fewer in the batch iterations get shorter: an end that was foreseen comes before its time."""
+        """A preemption shortens the batch and its iterations, so requests finish earlier than predicted."""
         engine = replace(
             PLAIN,
             fixed_s=9201 * TICK_S,
@@ -131,7 +131,7 @@ class TestCosts:
     def test_an_iteration_time_is_linear_in_the_cached_tokens(
         self, engine: StepCosts, cached: int, decoding: int
     ) -> None:
-        """What lets the kernel leap: if this no longer holds, it must step."""
+        """The kernel skips iterations only because this property holds."""
         empty_s = step_s(engine, decoding=float(decoding), cached_tokens=0.0)
         full_s = step_s(engine, decoding=float(decoding), cached_tokens=float(cached))
         assert full_s == pytest.approx(empty_s + cached * engine.cached_token_s, rel=1e-12)
@@ -163,7 +163,7 @@ class TestLoadBalancing:
         assert not np.array_equal(one, other)
 
     def test_an_idle_replica_receives_the_request(self) -> None:
-        """Least requests sends a second request elsewhere while the first is there, and back once it is gone."""
+        """Least requests uses the second replica only while the first has a request."""
         sizes = [(0.0, 100, 500), (0.1, 100, 1), (0.2, 100, 1)]
         alone_s = run(sizes[1:2], pool(2)).finish_s[0] - 0.1
         found = run(sizes, pool(2))

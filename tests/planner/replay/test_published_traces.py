@@ -1,4 +1,4 @@
-"""An hour of published traces, where present: no request is lost, and the plain simulator agrees."""
+"""An hour of published traces, where present: no request is lost, and the reference simulator agrees."""
 
 import gzip
 import os

@@ -1,4 +1,4 @@
-"""Routing, replays of plans and verdicts."""
+"""Routing, replays of plans and SLO checks."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Streams: what each way of making a day keeps, and what it does to bursts."""
+"""Streams: the properties that repeating, scaling, shaping and synthesis preserve."""
 
 from collections.abc import Callable
 from datetime import datetime

@@ -19,9 +19,7 @@ from tests.planner.mixes import Way, cheapest_by_trying, mix_of, mix_problems, r
 from tests.planner.small_problems import three_types
 
 LIMITS = Limits(time_limit_s=20)
-PATIENCE_S = (
-    20.0  # what forgets its limit takes minutes; how exactly it is kept, on an idle machine, is no test's matter
-)
+PATIENCE_S = 20.0  # generous on a busy machine; a solver that ignores its limit takes minutes
 
 
 def cost(problem: MixProblem, *, solver: Solver = Solver.HIGHS) -> float | None:
@@ -211,7 +209,7 @@ def test_all_solver_runs_share_the_time_limit(time_limit_s: float) -> None:
     problem = replace(coupled(hard()), objective=SERVED)
     started_s = process_time()
     solve_mix(problem, solver=Solver.HIGHS, limits=Limits(time_limit_s=time_limit_s))
-    assert process_time() - started_s < 1.1 * time_limit_s + 1.0  # two programs are built on top
+    assert process_time() - started_s < 1.1 * time_limit_s + 1.0  # building two programs comes on top
 
 
 @pytest.mark.parametrize("solver", list(Solver))
@@ -228,7 +226,7 @@ def coupled(problem: MixProblem) -> MixProblem:
 
 
 def hard() -> MixProblem:
-    """Seventy options with unrelated rates: not proven within seconds."""
+    """Seventy options with unrelated rates: not proven optimal within seconds."""
     random = Random(1)
     size = [random.uniform(1, 20) for _ in range(60)]
     prices = [random.uniform(0.5, 8) for _ in range(70)]
@@ -243,7 +241,7 @@ def hard() -> MixProblem:
 
 
 def assert_within_limits(problem: MixProblem, solution: MixSolution) -> None:
-    """The rows of docs/explanation/planner/formulation.md, section 3, from the answer alone."""
+    """Check the rows of docs/explanation/planner/formulation.md, section 3, from the solution alone."""
     for w, b in product(range(len(problem.loads)), range(len(problem.loads[0].rate_rps))):
         shares = {o: x for (o, c), x in solution.shares.items() if c == b and problem.routes[o].load == w}
         assert all(x > 0 and reached_by(problem)[o][1][b] > 0 for o, x in shares.items())

@@ -1,4 +1,4 @@
-"""Keeping what runs: the same question gets the same answer, and only a move that pays is made."""
+"""Hysteresis: the same request gets the same plan, and the running mix changes only for a sufficient saving."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def holding(problem: MixProblem, *counts: int) -> MixProblem:
 
 
 def equal_pair(*, rate_rps: float = 3.0) -> MixProblem:
-    """Two options that differ in nothing but their names."""
+    """Two options that differ only in their names."""
     supplies = (Supply("f", 1.0, available=9), Supply("g", 1.0, available=9))
     ways = (Way("o", "L4", 0, 0, (1.0,)), Way("p", "L4", 0, 1, (1.0,)))
     return mix_of((Load("w", (rate_rps,)),), supplies, ways)

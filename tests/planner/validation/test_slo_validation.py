@@ -1,4 +1,4 @@
-"""A plan proven: its requests replayed through the fleet it asks for, and headroom where they need it."""
+"""A validated plan: its requests are replayed through the planned fleet, with headroom where required."""
 
 from typing import Any
 

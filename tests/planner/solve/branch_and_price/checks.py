@@ -9,7 +9,7 @@ TOLERANCE = 1e-5
 
 
 def broken_rows(problem: MixProblem, answer: MixSolution) -> list[str]:
-    """The names of the rows that an answer with a mix breaks, from its counts and shares alone."""
+    """Return the names of the rows that a solution with a mix violates, from its counts and shares alone."""
     return [
         *_demand(problem, answer),
         *_capacity(problem, answer),

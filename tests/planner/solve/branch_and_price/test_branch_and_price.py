@@ -1,4 +1,4 @@
-"""Branch and price against the whole program and against exhaustive search."""
+"""Branch and price against the undecomposed program and against exhaustive search."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -150,7 +150,7 @@ def test_the_same_problem_gets_the_same_solution(problem: MixProblem) -> None:
 
 
 def two_on_one_node() -> MixProblem:
-    """Each workload fills half a node; only together do they need one node and not two."""
+    """Each workload fills half a node; together they need one node."""
     ways = tuple(Way(f"w{w}", "H100-SXM", w, 0, (1.0,), 4) for w in range(2))
     return mix_of((Load("a", (1.0,)), Load("b", (1.0,))), (Supply("node", 20.0, slots=8, available=1),), ways)
 

@@ -1,1 +1,1 @@
-"""Tests of the method for workloads that share nothing."""
+"""Tests of the method for independent workloads."""

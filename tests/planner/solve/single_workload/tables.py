@@ -50,7 +50,7 @@ def carries(table: Table, counts: tuple[int, ...]) -> bool:
 
 
 def cheapest_by_trying(table: Table) -> float | None:
-    """The least cost over every combination of counts, or None where none carries the demand."""
+    """The lowest cost over every combination of counts, or None where none carries the demand."""
     most = np.ceil(np.where(np.isfinite(table.units), table.units, 0.0).sum(axis=1) - 1e-9)
     ranges = [range(int(min(n, stock)) + 1) for n, stock in zip(most, table.stock, strict=True)]
     for counts in sorted(product(*ranges), key=lambda counts: table.cost_usd_per_h(np.array(counts))):

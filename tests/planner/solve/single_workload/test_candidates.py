@@ -139,7 +139,7 @@ class TestLevelSearch:
     @pytest.mark.parametrize("rate_rps", [10.0, 100.0, 1000.0])
     def test_few_classes_need_no_branching(self, monkeypatch: pytest.MonkeyPatch, rate_rps: float) -> None:
         def branched(*_: object, **__: object) -> None:
-            pytest.fail("asked HiGHS to branch")
+            pytest.fail("HiGHS was called to branch")
 
         monkeypatch.setattr(program, "cheapest", branched)
         table = table_of(random_problem(seed=7, options=5, buckets=30, rate_rps=rate_rps))

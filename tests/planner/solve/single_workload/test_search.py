@@ -105,7 +105,7 @@ class TestInitialMix:
         assert np.all(units <= classes.stock)
         counts = np.zeros(len(table.stock), dtype=int)
         counts[classes.offer_option] = units
-        route(problem, replicas=tuple(int(count) for count in counts))  # raises where it does not
+        route(problem, replicas=tuple(int(count) for count in counts))  # raises if the demand is not carried
 
 
 class TestLimits:
