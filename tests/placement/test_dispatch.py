@@ -13,7 +13,7 @@ from placement.layout import Layout
 
 
 def taker(copies: list[int], gpu: int, layout: Layout) -> int | None:
-    """Rule `nearest`: the near copy of a GPU."""
+    """Rule `nearest`: the copy that a GPU uses."""
     own = [slot for slot in copies if layout.gpu_of_slot[slot] == gpu]
     beside = [slot for slot in copies if layout.node_of_slot[slot] == layout.node_of_gpu[gpu]]
     if own:
@@ -22,7 +22,7 @@ def taker(copies: list[int], gpu: int, layout: Layout) -> int | None:
 
 
 def plain_loads(expert_of_slot: Ints, tokens: Floats, layout: Layout, rule: Dispatch) -> Floats:
-    """GPU by GPU: each has the same part of all tokens and sends it on."""
+    """Add up GPU by GPU: each GPU sends an equal part of all tokens."""
     loads = np.zeros((len(tokens), layout.gpus))
     for layer, expert in np.ndindex(tokens.shape):
         copies = np.flatnonzero(expert_of_slot[layer] == expert).tolist()

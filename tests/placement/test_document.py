@@ -48,7 +48,7 @@ def test_a_written_placement_reads_back_unchanged() -> None:
     assert Placement.model_validate_json(text) == placement
     assert json.loads(text) == placement.model_dump(mode="json")
     assert text.splitlines()[1] == '  "schema_version": 1,'
-    assert "    [0,1,2,3,0,2],\n" in text  # a layer a line
+    assert "    [0,1,2,3,0,2],\n" in text  # one layer per line
 
 
 def test_the_document_defines_the_layout() -> None:

@@ -1,4 +1,4 @@
-"""Loads are checked once: their shape, their numbers, and that no layer or expert is without tokens."""
+"""Loads are validated once: their shape, their numbers, and that every layer and expert has tokens."""
 
 from typing import Any
 

@@ -45,7 +45,7 @@ def skewed(layers: int, experts: int, seed: int) -> ExpertLoads:
 
 
 def trace_of(loads: ExpertLoads, tokens: int, active: int, seed: int) -> TokenTrace:
-    """Tokens that keep to one half of the experts."""
+    """Tokens that use only one half of the experts."""
     rng = np.random.default_rng(seed)
     layers, half = len(loads.layers), loads.experts // 2
     halves = rng.integers(0, 2, size=(tokens, layers, 1)) * half
@@ -225,7 +225,7 @@ class TestAssessment:
 
 
 def test_more_expensive_links_carry_less_traffic() -> None:
-    """Two pairs of near nodes, far from each other."""
+    """Two pairs of nodes: near within a pair, far between pairs."""
     loads, near = skewed(3, 32, 4), 8.0
     costs = np.array([[0, 1, near, near], [1, 0, near, near], [near, near, 0, 1], [near, near, 1, 0]])
     trace = trace_of(loads, 400, 4, 5)

@@ -1,4 +1,4 @@
-"""The most even placement of a small layer, by exhaustive search."""
+"""The most balanced placement of a small layer, by exhaustive search."""
 
 from collections.abc import Iterator
 from itertools import combinations, product
@@ -10,14 +10,14 @@ from placement.layout import Layout
 
 
 def all_placements(*, experts: int, layout: Layout) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Every way to fill each GPU with different experts so that all experts lie somewhere."""
+    """Every way to fill each GPU with different experts so that every expert has a slot."""
     for held in product(*(combinations(range(experts), int(slots)) for slots in layout.slots_of_gpu)):
         if len({expert for gpu in held for expert in gpu}) == experts:
             yield held
 
 
 def best_fill(tokens: Floats, *, layout: Layout) -> float:
-    """Of one layer's loads [experts]: the smallest possible fill of the fullest GPU, over its even share."""
+    """Of one layer's loads [experts]: the lowest possible load of the busiest GPU, relative to the mean."""
     found = np.inf
     for held in all_placements(experts=len(tokens), layout=layout):
         counts = np.bincount([expert for gpu in held for expert in gpu], minlength=len(tokens))
@@ -27,7 +27,7 @@ def best_fill(tokens: Floats, *, layout: Layout) -> float:
 
 
 def coldest_hottest_copy(tokens: Floats, *, layout: Layout) -> float:
-    """The least that the most loaded copy of any placement carries."""
+    """The lowest possible load of the most loaded copy over all placements."""
     found = np.inf
     for held in all_placements(experts=len(tokens), layout=layout):
         counts: Ints = np.bincount([expert for gpu in held for expert in gpu], minlength=len(tokens))

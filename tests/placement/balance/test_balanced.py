@@ -18,7 +18,7 @@ from placement.layout import Layout
 from placement.validation import check_slots, copies
 from tests.placement.balance.oracle import best_fill
 
-WITHIN = 1.0005  # of the optimum or bound: the tolerance at which a layer counts as done, and rounding
+WITHIN = 1.0005  # relative to the optimum or bound: the tolerance at which a layer counts as done, and rounding
 
 
 @st.composite
@@ -68,7 +68,7 @@ def _even(draw: st.DrawFn) -> tuple[Layout, Floats]:
 
 @given(even=_even())
 def test_the_imbalance_never_exceeds_that_of_a_legal_eplb_placement(even: tuple[Layout, Floats]) -> None:
-    """EPLB's two policies are never better, except where they place an expert twice on one GPU."""
+    """EPLB's two policies have a lower imbalance only where they place an expert twice on one GPU."""
     layout, tokens = even
     ours = imbalance(balanced(tokens, layout=layout), tokens, layout=layout).mean
     for groups, nodes in ((4, layout.nodes), (1, 1)):
@@ -89,7 +89,7 @@ def _is_legal(placed: Ints, *, experts: int, layout: Layout) -> bool:
 @pytest.mark.parametrize(("slots", "gpus", "nodes"), [(288, 32, 4), (256, 16, 2), (320, 64, 8), (288, 72, 9)])
 def test_deepseek_v3_is_within_a_thousandth_of_the_bound(name: str, slots: int, gpus: int, nodes: int) -> None:
     layout = Layout.even(slots=slots, gpus=gpus, nodes=nodes)
-    for case in (stand_in(name), named(name)):  # the latter recorded where that is at hand
+    for case in (stand_in(name), named(name)):  # the second one is recorded where available
         ours = imbalance(balanced(case.tokens, layout=layout), case.tokens, layout=layout)
         theirs = eplb_global(case.tokens, slots=slots, gpus=gpus)
         assert ours.mean < 1.001 * lower_bound(case.tokens, layout=layout).mean()
@@ -120,7 +120,7 @@ def test_other_models_are_never_worse_than_eplb(model: str, slots: int, gpus: in
 @pytest.mark.parametrize("name", ["decode_in2000out100", "prefill_in512", "prefill_in4096"])
 @pytest.mark.parametrize("speeds", [[0.5, 1.0] * 16, [0.5] * 16 + [1.0] * 16])
 def test_slow_gpus_receive_the_cold_copies(name: str, speeds: list[float]) -> None:
-    """The slow ones get the cold copies, though all have as many."""
+    """Slow GPUs hold as many copies as fast ones, so they must hold the cold ones."""
     layout = Layout.even(slots=288, gpus=32, nodes=4, speeds=speeds)
     for case in (stand_in(name), named(name)):
         placed = balanced(case.tokens, layout=layout)
@@ -168,7 +168,7 @@ def test_more_effort_never_raises_the_imbalance() -> None:
 
 @pytest.mark.parametrize(("experts", "slots", "gpus"), [(4096, 8192, 2), (2048, 4096, 64), (600, 4096, 1024)])
 def test_the_largest_layers_terminate(experts: int, slots: int, gpus: int) -> None:
-    """Loads of 1 to 3 leave little to choose from: nothing may be searched without end."""
+    """Loads of 1 to 3 have many equal placements: the search must still terminate."""
     tokens = np.random.default_rng(5).integers(1, 4, size=(1, experts)).astype(np.float64)
     layout = Layout.even(slots=slots, gpus=gpus, nodes=1)
     placed = balanced(tokens, layout=layout)

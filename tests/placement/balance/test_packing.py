@@ -1,4 +1,4 @@
-"""Replica counts: the hottest copy as cold as the slots allow, also where GPUs hold unequal numbers."""
+"""Replica counts: the hottest copy has the lowest possible load, also with unequal slots per GPU."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ Counted = Callable[[Floats, Ints, Ints, int, int], tuple[Ints, Ints]]
 
 @pytest.fixture(scope="module")
 def counted() -> Counted:
-    """`replicate` for Python: the counts, and the expert of each copy."""
+    """`replicate` from Python: the counts, and the expert of each copy."""
 
     def run(tokens: Floats, order: Ints, capacity: Ints, slots: int, cold: int) -> tuple[Ints, Ints]:
         experts, none, nothing = len(tokens), np.empty(0, np.int64), np.empty(0)
@@ -62,8 +62,8 @@ def test_copies_can_be_reserved_for_the_coldest_experts(counted: Counted) -> Non
 
 
 def test_unequal_memory_limits_the_copies_per_expert() -> None:
-    """Slots that only one GPU has can hold no second copy of anything."""
-    assert capacity_of(np.array([2, 2, 2])).tolist() == [0, 3]  # any one expert at most once per GPU
+    """Slots that only one GPU has cannot hold a second copy of an expert."""
+    assert capacity_of(np.array([2, 2, 2])).tolist() == [0, 3]  # each expert at most once per GPU
     assert capacity_of(np.array([1, 1, 6])).tolist() == [0, 3, 4, 5, 6, 7, 8]
 
 

@@ -29,7 +29,7 @@ def test_even_loads_need_no_more_slots() -> None:
 
 
 def test_no_gpu_holds_an_expert_twice() -> None:
-    """The slow one is behind even when both hold all experts, and there the steps end."""
+    """The slow GPU limits the bound even when both GPUs hold all experts, and there the steps end."""
     layout = Layout.of(node_of_gpu=[0, 0], slots_of_gpu=[1, 1], speeds=[1000, 1])
     step = redundancy_advice(np.array([[1.0, 1.0]]), layout=layout, expert_bytes=1)
     assert step.slots == 4

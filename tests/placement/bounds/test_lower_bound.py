@@ -50,13 +50,13 @@ def test_the_two_slot_bound_is_valid_with_gpus_of_one_slot(tokens: list[int], si
 
 
 def test_an_expert_that_cannot_be_split_determines_the_bound() -> None:
-    """Two GPUs of two slots, four experts, so no second copy: the hot one lies with the lightest other one."""
+    """Two GPUs of two slots and four experts allow no second copy: the hot expert shares a GPU with the coldest one."""
     layout = Layout.even(slots=4, gpus=2, nodes=1)
     assert lower_bound(np.array([[7.0, 3, 2, 1]]), layout=layout) == pytest.approx([8 / 6.5], abs=1e-3)
 
 
 def test_a_slow_gpu_must_hold_a_copy_and_raises_the_bound() -> None:
-    """One slot each: some expert goes to the GPU that has a 21st of the speed, with a third of the load."""
+    """With one slot each, one expert with a third of the load is on the GPU with 1/21 of the speed."""
     layout = Layout.of(node_of_gpu=[0, 0, 0], slots_of_gpu=[1, 1, 1], speeds=[1, 1, 0.1])
     assert lower_bound(np.ones((1, 3)), layout=layout) == pytest.approx([7.0])
     assert optimum(np.ones(3), layout=layout) == pytest.approx(7.0)
@@ -116,7 +116,7 @@ def test_too_few_slots_are_refused() -> None:
 
 
 def test_the_two_slot_bound_approaches_the_linear_program_from_below() -> None:
-    """The same relaxation, written out and solved by HiGHS."""
+    """HiGHS solves the same relaxation as an explicit linear program."""
     tokens = synthetic("deepseek-v3").tokens[0, :40]
     layout = Layout.even(slots=48, gpus=24, nodes=3)
     bound = float(lower_bound(tokens[np.newaxis], layout=layout)[0])

@@ -14,7 +14,7 @@ LAYERS, EXPERTS = 3, 24
 
 
 def _trending(windows: int, *, noise: float = 0.0, seed: int = 0) -> Floats:
-    """Logarithms of shares that go their way, each at its own pace."""
+    """Logarithms of shares that change at a constant rate, a different one per expert."""
     rng = np.random.default_rng(seed)
     start, slope = rng.standard_normal((2, LAYERS, EXPERTS))
     steps = np.arange(windows)[:, np.newaxis, np.newaxis]
@@ -23,7 +23,7 @@ def _trending(windows: int, *, noise: float = 0.0, seed: int = 0) -> Floats:
 
 
 def _scattering(windows: int, *, seed: int = 0) -> Floats:
-    """The same loads every window but for noise."""
+    """The same loads in every window plus noise."""
     rng = np.random.default_rng(seed)
     return np.exp(rng.standard_normal((LAYERS, EXPERTS)) + 0.3 * rng.standard_normal((windows, LAYERS, EXPERTS))) * 1e4
 

@@ -1,4 +1,4 @@
-"""The exact placement: against an exhaustive search, between solvers and formulations, and at its time limit."""
+"""The exact placement: against exhaustive search, between solvers and formulations, and at its time limit."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""Placement files: literal, accepted by the engines' rules, and read back unchanged."""
+"""Placement files: they match golden files, satisfy the rules of the engines, and read back unchanged."""
 
 import json
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Models with dense layers anywhere; every expert somewhere, none twice on a GPU."""
+    """Models with dense layers anywhere; every expert has a slot, none twice on a GPU."""
     gpus = draw(st.sampled_from([1, 2, 4, 8]))
     experts = gpus * draw(st.integers(1, 4))
     per_gpu = draw(st.integers(experts // gpus, min(experts, experts // gpus + 2)))
@@ -77,7 +77,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def _row(rng: np.random.Generator, *, experts: int, gpus: int, per_gpu: int) -> Ints:
-    """Experts dealt out, then each GPU filled up with others."""
+    """Deal out all experts, then fill the remaining slots of each GPU with others."""
     dealt = rng.permutation(experts).reshape(gpus, -1)
     rows = [np.concatenate([own, rng.permutation(np.setdiff1d(np.arange(experts), own))])[:per_gpu] for own in dealt]
     return np.concatenate(rows)

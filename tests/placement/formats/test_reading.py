@@ -1,4 +1,4 @@
-"""Plain arrays: [windows x] layers x experts as .npz, .npy, JSON and CSV, and refused forms of each."""
+"""Plain arrays: [windows x] layers x experts as .npz, .npy, JSON and CSV, and the refused variants of each."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ TOKENS = hnp.arrays(
 
 
 def written(tokens: Any) -> dict[str, bytes]:
-    """The same numbers in every form."""
+    """The same numbers in every format."""
     forms = {
         "loads.npy": npy(tokens),
         "column_order.npy": npy(np.asfortranarray(tokens)),

@@ -22,7 +22,7 @@ NEARLY = 1.001
 
 
 def uneven(tokens: Floats, layout: Layout) -> Floats:
-    """Of the joint method's placement, which must be legal, layer by layer."""
+    """The imbalance per layer of a placement by the joint search, which must be legal."""
     slots = joint_balanced(tokens, layout=layout)
     check_slots(slots, experts=tokens.shape[1], layout=layout)
     return imbalance(slots, tokens, layout=layout).per_layer

@@ -1,1 +1,1 @@
-"""From one placement to the next."""
+"""Migration from one placement to the next."""

@@ -1,4 +1,4 @@
-"""Random placements and loads, and every way to change a small one."""
+"""Random placements and loads, and exhaustive search over the migrations of a small one."""
 
 import itertools
 from collections import deque
@@ -14,7 +14,7 @@ from placement.migration import moved_copies
 
 
 def placement(rng: np.random.Generator, *, layers: int, experts: int, layout: Layout) -> Ints:
-    """Legal and otherwise random."""
+    """A random legal placement."""
     return np.stack([_row(rng, experts, layout) for _ in range(layers)])
 
 
@@ -29,7 +29,7 @@ def drifted(rng: np.random.Generator, tokens: Floats, *, by: float = 0.3) -> Flo
 
 
 def fewest(before: Ints, tokens: Floats, *, layout: Layout, rule: Dispatch, ceiling: float) -> int | None:
-    """By trying every legal placement of one layer: least copies moved, or None where none is that even."""
+    """The fewest moved copies over all legal placements of one layer, or None where none is within the ceiling."""
     legal = np.array(list(_legal(layout, tokens.shape[1])), dtype=np.int64)
     weights = np.repeat(tokens, len(legal), axis=0)
     even = imbalance(legal, weights, layout=layout, rule=rule).per_layer <= ceiling + 1e-9
@@ -38,7 +38,7 @@ def fewest(before: Ints, tokens: Floats, *, layout: Layout, rule: Dispatch, ceil
 
 
 def _legal(layout: Layout, experts: int) -> Iterator[tuple[int, ...]]:
-    """Slots within a GPU in rising order, as their order does not count."""
+    """Slots of a GPU in ascending order, because their order does not matter."""
     choices = [itertools.combinations(range(experts), int(slots)) for slots in layout.slots_of_gpu]
     for held in itertools.product(*choices):
         row = tuple(itertools.chain.from_iterable(held))

@@ -1,4 +1,4 @@
-"""When moving pays, and that the decision never oscillates."""
+"""Whether a migration pays, and that the decision never oscillates."""
 
 import pytest
 from hypothesis import given
@@ -50,7 +50,7 @@ def test_a_level_that_no_migration_improves_counts_as_settled() -> None:
 def test_constant_loads_cause_at_most_one_migration(
     now: float, reachable: float, worths: list[CostBenefit | None]
 ) -> None:
-    """Each action reaches the best level; after that nothing improves."""
+    """Each migration reaches the best level; afterwards no further one improves."""
     state, level, acts = Decision(), now, 0
     for benefit in worths:
         best = benefit if level > max(reachable, LEVELS.settle_at) else None

@@ -1,4 +1,4 @@
-"""The fewest copies to move for a ceiling."""
+"""The fewest moved copies for a ceiling."""
 
 from typing import Any
 
@@ -83,7 +83,7 @@ def test_far_fewer_copies_move_than_for_a_new_plan() -> None:
 
 
 def test_all_layers_share_one_budget_of_moves() -> None:
-    """Layers of which some are far off and some are even: moves go where they help most, none to the even ones."""
+    """Only some layers have a high imbalance: copies move there, and none moves in balanced layers."""
     rng = np.random.default_rng(3)
     tokens = loads(rng, layers=6, experts=32)
     before = balanced(tokens, layout=LARGER)
@@ -106,7 +106,7 @@ def test_more_moves_never_raise_the_imbalance() -> None:
 
 
 def test_the_ceiling_of_the_full_plan_is_reached() -> None:
-    """With one state per level the search gets stuck; the plan remains."""
+    """With one state per level the search finds no further move, and the full plan is used."""
     rng = np.random.default_rng(6)
     tokens, before = loads(rng, layers=6, experts=32, skew=1.5), placement(rng, layers=6, experts=32, layout=LARGER)
     plan = balanced(tokens, layout=LARGER)

@@ -77,11 +77,11 @@ def test_a_copy_that_stays_on_its_gpu_keeps_its_slot(seed: int) -> None:
 
 
 def _by_node(placed: Ints, tokens: Floats, layout: Layout, rule: Dispatch) -> Floats:
-    """Loads of nodes, whatever their order."""
+    """Loads of nodes, independent of the order of nodes."""
     per_gpu = gpu_loads(placed, tokens, layout=layout, rule=rule)
     return np.sort(np.add.reduceat(per_gpu, np.unique(layout.node_of_gpu, return_index=True)[1], axis=1), axis=1)
 
 
 def _together(placed: Ints, layout: Layout) -> list[list[list[int]]]:
-    """Per layer the experts of each node, whatever the nodes' order."""
+    """Per layer the experts of each node, independent of the order of nodes."""
     return [sorted(sorted(row[layout.node_of_slot == node].tolist()) for node in range(layout.nodes)) for row in placed]

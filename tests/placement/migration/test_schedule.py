@@ -1,4 +1,4 @@
-"""The schedule: no expert is lost, no link is overloaded, and no batch makes it less even where avoidable."""
+"""The schedule: experts stay available, no link is overloaded, batches raise the imbalance only if unavoidable."""
 
 import itertools
 

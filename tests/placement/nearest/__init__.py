@@ -1,1 +1,1 @@
-"""Tests of planning for the nearest copy."""
+"""Tests of placements for the nearest-copy rule."""

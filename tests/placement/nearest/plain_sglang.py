@@ -1,4 +1,4 @@
-"""SGLang's rule in plain Python with the interpreter's own generator, as the reference of the compiled choices."""
+"""SGLang's rule in plain Python with the random module, as the reference of the compiled choices."""
 
 import random
 
@@ -9,7 +9,7 @@ from placement.layout import Layout
 
 
 def near(copies: list[int], gpu: int, layout: Layout) -> int | None:
-    """The copy that a GPU need not draw for."""
+    """The copy that a GPU chooses without a random draw, if any."""
     if len(copies) == 1:
         return copies[0]
     own = [slot for slot in copies if layout.gpu_of_slot[slot] == gpu]
@@ -20,7 +20,7 @@ def near(copies: list[int], gpu: int, layout: Layout) -> int | None:
 
 
 def deal(copies: list[int], gpus: int, generator: random.Random) -> list[int]:
-    """One copy for each of so many GPUs."""
+    """One copy for each of the given number of GPUs."""
     whole, rest = divmod(gpus, len(copies))
     cards = copies * whole + generator.sample(copies, rest)
     generator.shuffle(cards)
@@ -28,7 +28,7 @@ def deal(copies: list[int], gpus: int, generator: random.Random) -> list[int]:
 
 
 def choices(expert_of_slot: Ints, *, experts: int, layout: Layout) -> Ints:
-    """[layers, experts, GPUs]: each GPU goes through all layers with its own generator."""
+    """[layers, experts, GPUs]: each GPU processes all layers with its own generator."""
     found = np.empty((len(expert_of_slot), experts, layout.gpus), np.int64)
     for gpu in range(layout.gpus):
         generator = random.Random(42)

@@ -1,4 +1,4 @@
-"""Plans for rule `nearest`: even where possible, always legal, never worse than their start."""
+"""Plans for rule `nearest`: balanced where possible, always legal, never worse than their start."""
 
 import itertools
 from functools import cache
@@ -68,7 +68,7 @@ def test_copies_of_an_expert_are_on_different_nodes() -> None:
 
 @pytest.mark.parametrize("shape", [(288, 72, 9), (320, 64, 8)])
 def test_the_imbalance_does_not_depend_on_the_choice_of_copy_within_a_node(shape: tuple[int, int, int]) -> None:
-    """Where GPUs have few slots the search trades copies hardest."""
+    """With few slots per GPU the search exchanges the most copies."""
     tokens = synthetic("deepseek-v3", seed=6).tokens[:LAYERS]
     slots, gpus, nodes = shape
     layout = Layout.even(slots=slots, gpus=gpus, nodes=nodes)
@@ -80,7 +80,7 @@ def test_the_imbalance_does_not_depend_on_the_choice_of_copy_within_a_node(shape
 
 
 def _imbalance_if(plan: Ints, tokens: Floats, layout: Layout, *, first_of_node: bool) -> float:
-    """A GPU without a copy of its own takes the first one on its node, or each one on its node alike; else any."""
+    """A GPU without its own copy uses the first one on its node, or all on its node equally; else any copy."""
     loads = np.zeros((len(plan), layout.gpus))
     for layer, row in enumerate(plan):
         for expert, count in enumerate(tokens[layer]):
@@ -98,7 +98,7 @@ def _imbalance_if(plan: Ints, tokens: Floats, layout: Layout, *, first_of_node: 
 
 
 def on_one_node(expert_of_slot: Ints, layout: Layout, *, experts: int) -> int:
-    """Copies beside another one of an expert that has no more copies than there are nodes."""
+    """Count copies on the same node of an expert that has at most as many copies as there are nodes."""
     found = 0
     for row, counts in zip(expert_of_slot, copies(expert_of_slot, experts=experts), strict=True):
         few = counts[row] <= layout.nodes
@@ -109,7 +109,7 @@ def on_one_node(expert_of_slot: Ints, layout: Layout, *, experts: int) -> int:
 
 @given(st.data())
 def test_no_node_has_two_avoidable_copies_of_an_expert(data: st.DataObject) -> None:
-    """Whatever the loads, from slots for one copy each to slots for one on every node, with a start and without."""
+    """For any loads, from one copy per expert to one per node, with and without a start."""
     nodes, gpus_of_node, slots_of_gpu = (data.draw(st.integers(1, most)) for most in (4, 3, 4))
     layout = Layout.even(slots=nodes * gpus_of_node * slots_of_gpu, gpus=nodes * gpus_of_node, nodes=nodes)
     experts = data.draw(st.integers(gpus_of_node * slots_of_gpu, layout.slots))
@@ -122,7 +122,7 @@ def test_no_node_has_two_avoidable_copies_of_an_expert(data: st.DataObject) -> N
 
 
 def test_copies_of_a_start_are_spread_over_nodes() -> None:
-    """Copies side by side, as a plan for equal split may have them."""
+    """The start has adjacent copies, as a plan for equal dispatch may have."""
     layout = Layout.even(slots=24, gpus=8, nodes=4)
     start = np.arange(24)[np.newaxis] % 18
     start[0, 3:6] = start[0, 0:3][::-1]
@@ -152,7 +152,7 @@ def test_every_plan_is_legal_and_reproducible(problem: tuple[Floats, Layout]) ->
 @given(problems(), problems())
 def test_a_start_is_never_made_worse(problem: tuple[Floats, Layout], other: tuple[Floats, Layout]) -> None:
     tokens, layout = problem
-    earlier = np.resize(other[0], tokens.shape)  # a plan for loads that are no longer so
+    earlier = np.resize(other[0], tokens.shape)  # a plan for outdated loads
     start = balanced_nearest(earlier, layout=layout)
     found = balanced_nearest(tokens, layout=layout, start=start)
     check_slots(found, experts=tokens.shape[1], layout=layout)
@@ -175,7 +175,7 @@ def every_plan() -> Ints:
 
 
 def test_small_cases_are_near_the_optimum() -> None:
-    """All plans are tried."""
+    """Compare with all plans."""
     ratios = []
     for seed in range(30):
         tokens = np.random.default_rng(seed).lognormal(0, 1, (1, 5))

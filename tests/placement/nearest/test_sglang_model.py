@@ -1,4 +1,4 @@
-"""SGLang's draws for a map, compared with plain Python, and maps balanced for them."""
+"""SGLang's random choices for a map, compared with plain Python, and maps balanced for them."""
 
 import json
 
@@ -50,7 +50,7 @@ def test_choices_match_the_reference_rule(case: tuple[Ints, int, Layout]) -> Non
 
 @pytest.mark.parametrize("copies_of_first", [24, 30])
 def test_draws_match_the_python_random_module(copies_of_first: int) -> None:
-    """16 of 24 are drawn from a pool; 4 of 30 by repeated draws."""
+    """Python samples 16 of 24 from a pool, and 4 of 30 by repeated draws."""
     layout = Layout.even(slots=128, gpus=64, nodes=2)
     row = np.arange(128, dtype=np.int64)
     row[: 2 * copies_of_first : 2] = 0
@@ -88,7 +88,7 @@ def test_no_token_is_lost(case: tuple[Ints, int, Layout]) -> None:
 
 
 def test_few_experts_have_random_choices_in_a_balanced_plan() -> None:
-    """Experts lie once or on every node, but for the slots that are left."""
+    """Each expert has one copy or a copy on every node; at most one expert per layer has another number."""
     tokens = synthetic("deepseek-v3", seed=5).tokens[: len(DEEPSEEK_ROWS)]
     layout = Layout.even(slots=288, gpus=32, nodes=4)
     plan = balanced_nearest(tokens, layout=layout)
@@ -115,7 +115,7 @@ def test_balancing_for_sglang_lowers_the_imbalance_of_its_choices(
 
 
 def test_balancing_for_sglang_halves_the_imbalance_of_its_random_choices() -> None:
-    """Copies as equal split wants them: two or three of the hottest."""
+    """A plan for equal dispatch has two or three copies of the hottest experts."""
     tokens = synthetic("deepseek-v3", seed=5).tokens[: len(DEEPSEEK_ROWS)]
     layout = Layout.even(slots=288, gpus=32, nodes=4)
     plan = balanced(tokens, layout=layout)

@@ -12,7 +12,7 @@ from placement.token_trace import TokenTrace
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """Loads, tokens, and some placement of them."""
+    """Loads, tokens, and a random placement of them."""
 
     layout: Layout
     tokens: Floats  # [layers, experts]
@@ -21,12 +21,12 @@ class Instance:
 
 
 def any_placement(rng: np.random.Generator, *, layers: int, experts: int, layout: Layout) -> Ints:
-    """Each expert at least once, none twice on a GPU."""
+    """Every expert at least once, none twice on a GPU."""
     return np.stack([_row(rng, experts, layout) for _ in range(layers)])
 
 
 def _row(rng: np.random.Generator, experts: int, layout: Layout) -> Ints:
-    """Round and round through all experts, so that none meets itself on a GPU; GPUs then change places."""
+    """Deal all experts in cyclic order, so that no GPU gets one twice, then permute the GPUs."""
     order = rng.permutation(experts)
     dealt = np.resize(order, layout.slots).reshape(layout.gpus, -1)
     row: Ints = rng.permutation(dealt, axis=0).ravel().astype(np.int64)
@@ -57,7 +57,7 @@ def instance(
 
 @st.composite
 def instances(draw: st.DrawFn) -> Instance:
-    """Of many shapes, all with room for every expert."""
+    """Instances of many shapes, all with room for every expert."""
     nodes, gpus_per_node = draw(st.integers(1, 4)), draw(st.integers(1, 3))
     slots_per_gpu = draw(st.integers(2, 4))
     slots = nodes * gpus_per_node * slots_per_gpu

@@ -1,4 +1,4 @@
-"""Changes of cost from the tables, against a full count."""
+"""Incremental changes of cost, against a full count."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +31,7 @@ SCALE = 2.0**20  # fine enough for costs of any kind
 
 
 def _walked(cut: annealing.Cut, steps: Ints) -> tuple[Ints, annealing.Hits, annealing.Counts, annealing.Counts]:
-    """The table's change of each step (expert, other or -1, node), all made, and the tables at the end."""
+    """The table's change of each step (expert, other or -1, node), with all steps applied, and the final tables."""
     annealing.count(cut)
     found = np.zeros(len(steps), np.int64)
     for at in range(len(steps)):
@@ -62,7 +62,7 @@ total: Callable[..., Any] = njit(_total)
 
 
 def start(home: Ints, nodes: int) -> Start:
-    """Where expert 0 lies on two nodes, or on all where there are fewer."""
+    """Expert 0 is on two nodes, or on all nodes if there are fewer."""
     copies = np.zeros((len(home), nodes), dtype=np.int64)
     copies[0, :2] = (2, 1)[:nodes]
     return Start(home, copies, np.ones(len(home), dtype=np.int64))

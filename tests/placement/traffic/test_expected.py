@@ -20,7 +20,7 @@ RULES = (Dispatch.EQUAL, Dispatch.NEAREST)
 
 
 def enumerated(row: Ints, token: Ints, layout: Layout, rule: Dispatch, cost: Floats) -> float:
-    """Of one token, by going through each source GPU and each choice of copies."""
+    """The cost of one token, over every source GPU and every choice of copies."""
     total = 0.0
     for source in layout.node_of_gpu:
         choices = []
@@ -51,7 +51,7 @@ def test_remote_nodes_are_the_mean_over_all_choices(case: Instance) -> None:
 
 
 def hashed(row: Ints, token: Ints, layout: Layout, cost: Floats) -> float:
-    """Of one token: the mean over a long row of numbers."""
+    """The cost of one token: the mean over many hash numbers."""
     copies = [layout.node_of_slot[np.flatnonzero(row == expert)] for expert in token]
     period = math.lcm(*(len(nodes) for nodes in copies))
     reached = [{int(nodes[r % len(nodes)]) for nodes in copies} for r in range(2 * period)]

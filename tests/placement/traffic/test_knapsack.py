@@ -1,4 +1,4 @@
-"""One answer per layer under a mean ceiling, against all combinations."""
+"""One choice per layer under a ceiling on the mean, against all combinations."""
 
 from itertools import product
 
@@ -29,7 +29,7 @@ def test_the_ceiling_holds_and_the_cost_is_near_the_optimum(seed: int, ceiling: 
     if np.isfinite(least):
         assert imbalances[rows, picked].mean() <= ceiling + 1e-9
         widest = float((costs.max(axis=1) - costs.min(axis=1)).max())
-        assert costs[rows, picked].sum() <= least + widest + 1e-9  # the cost of one layer's last step
+        assert costs[rows, picked].sum() <= least + widest + 1e-9  # the cost of the last step of one layer
     else:
         assert (imbalances[rows, picked] == imbalances.min(axis=1)).all()
 

@@ -39,7 +39,7 @@ def test_the_result_is_legal_and_no_worse_than_its_start(case: Instance) -> None
 
 
 def plain_loads(row: Ints, tokens: Floats, layout: Layout) -> Floats:
-    """[GPUs]: the copy on the token's own GPU, else always the first on its own node, else any."""
+    """[GPUs]: the copy on the same GPU as the token, else the first on the same node, else any."""
     loads = np.zeros(layout.gpus)
     for expert, count in enumerate(tokens):
         at = layout.gpu_of_slot[np.flatnonzero(row == expert)]
@@ -54,7 +54,7 @@ def plain_loads(row: Ints, tokens: Floats, layout: Layout) -> Floats:
 def test_under_nearest_copies_of_an_expert_are_on_different_nodes(case: Instance, ceiling: float) -> None:
     layout, experts = case.layout, case.tokens.shape[1]
     if layout.nodes == 1 or layout.slots > layout.nodes * experts:
-        return  # not every copy can have a node to itself
+        return  # some node must hold two copies of an expert
     found = minimise_traffic(case.tokens, case.trace, layout=layout, rule=Dispatch.NEAREST, ceiling=ceiling)
     assert not together(found, experts=experts, layout=layout).any()
     for row, tokens in zip(found, case.tokens, strict=True):
@@ -73,7 +73,7 @@ def test_spreading_keeps_other_copies() -> None:
 
 
 def least(case: Instance, rule: Dispatch, ceiling: float) -> float:
-    """Remote nodes of the best of all placements of one layer."""
+    """Remote nodes of the best placement of one layer, by exhaustive search."""
     rows = np.array(sorted(set(permutations(case.placement[0].tolist()))), dtype=np.int64)
     layout = case.layout
     kept = [row for row in rows if all(len(set(on)) == len(on) for on in np.split(row, layout.first_slot[1:-1]))]
@@ -97,7 +97,7 @@ def test_tiny_layers_match_exhaustive_search(seed: int) -> None:
 
 
 def grouped(count: int) -> TokenTrace:
-    """Tokens of two experts that are always of one of four groups, which are not in the order of numbers."""
+    """Each token uses two experts of one of four groups; groups are not consecutive numbers."""
     rng = np.random.default_rng(0)
     order = rng.permutation(16).reshape(4, 4)
     rows = [order[rng.integers(4)][rng.permutation(4)[:2]] for _ in range(count)]

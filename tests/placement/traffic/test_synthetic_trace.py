@@ -1,4 +1,4 @@
-"""Generated traces: the requested loads, and the model's routing."""
+"""Generated traces: the requested loads, and the routing of the model."""
 
 import numpy as np
 import pytest
