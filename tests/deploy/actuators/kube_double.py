@@ -1,8 +1,7 @@
-"""One RayCluster and its worker pods behind the Kubernetes API, with the KubeRay operator on demand.
+"""A double of the Kubernetes API with one RayCluster and its worker pods; `settle` runs the KubeRay operator once.
 
-`settle` does to pods what KubeRay v1.6 does: counts are held inside the bounds, pods that `workersToDelete` names go,
-then as many others as are too many, the first of the list first.  `tests/cluster/test_kuberay.py` holds the same
-actuator against the real operator.
+`settle` follows KubeRay v1.6: it keeps counts within the bounds, deletes the pods of `workersToDelete`, and then
+deletes surplus pods in list order.  `tests/cluster/test_kuberay.py` runs the same actuator against the real operator.
 """
 
 import copy
@@ -17,7 +16,7 @@ GROUPS: Mapping[str, Any] = {"f:spec": {"f:workerGroupSpecs": {}}}
 
 
 def group(name: str, replicas: int, **fields: Any) -> dict[str, Any]:
-    """A worker group as the API server shows it, defaults filled in."""
+    """A worker group as the API server returns it, with its defaults."""
     defaults = {"minReplicas": 0, "maxReplicas": 64, "numOfHosts": 1, "rayStartParams": {}, "template": {"spec": {}}}
     return {"groupName": name, "replicas": replicas} | defaults | fields
 
@@ -39,18 +38,18 @@ def pod(
 
 @dataclass
 class KubeDouble:
-    """The API server.  `patches` lists every accepted one."""
+    """The API server.  `patches` lists every accepted patch."""
 
     cluster: dict[str, Any]
     pods: list[dict[str, Any]] = field(default_factory=list)
     patches: list[Operations] = field(default_factory=list)
     before_patch: Callable[[], None] = lambda: None
-    answers: dict[str, Any] = field(default_factory=dict)  # by path, in place of the objects
+    answers: dict[str, Any] = field(default_factory=dict)  # responses by path; they replace the objects
     _made: int = 0
 
     @classmethod
     def of(cls, *groups: dict[str, Any], managers: Sequence[Mapping[str, Any]] = (), **spec: Any) -> "KubeDouble":
-        """A cluster with these groups, made by `kubectl create` unless told otherwise; all its workers run."""
+        """A cluster with these groups, by default created by `kubectl create`; all its workers run."""
         metadata = {"name": CLUSTER, "managedFields": list(managers) or [managed("kubectl-create")]}
         double = cls({"metadata": metadata, "spec": {"workerGroupSpecs": list(groups)} | spec, "status": {}})
         double.settle()
@@ -79,7 +78,7 @@ class KubeDouble:
         raise RefusedError(f"https://kube answered 404: {path} not found", status=404)
 
     async def patch(self, path: str, operations: Operations) -> None:
-        """All of a JSON patch, or nothing; whoever changes the groups manages them from then on."""
+        """Apply all operations of a JSON patch or none; the author of the patch becomes the manager of the groups."""
         self.before_patch()
         assert path == "/apis/ray.io/v1/namespaces/ml/rayclusters/llm"
         changed = copy.deepcopy(self.cluster)
@@ -90,7 +89,7 @@ class KubeDouble:
         self.patches.append(operations)
 
     def settle(self) -> None:
-        """KubeRay makes it so, and every pod becomes ready."""
+        """Reconcile the pods as KubeRay does, and make every pod ready."""
         for name, spec in self.groups.items():
             doomed = spec.get("scaleStrategy", {}).get("workersToDelete", [])
             self.pods = [entry for entry in self.pods if entry["metadata"]["name"] not in doomed]

@@ -1,7 +1,7 @@
-"""Ray Serve's REST surface, for what a healthy Ray cluster will not do on demand.
+"""A double of Ray Serve's REST API, for failures that a healthy Ray cluster does not produce on demand.
 
-Paths, bodies, statuses and texts are those of Ray 2.60.0; `tests/cluster/test_ray_serve_actuator.py` holds the same
-actuator against the real thing.
+Paths, bodies, statuses and texts are those of Ray 2.60.0; `tests/cluster/test_ray_serve_actuator.py` runs the same
+actuator against real Ray Serve.
 """
 
 import json
@@ -18,16 +18,16 @@ Interruption = Callable[[httpx.Request], Awaitable[httpx.Response | None]]
 
 @dataclass
 class Deployment:
-    """A deployment whose replicas start and stop when told to, not by themselves."""
+    """A deployment whose replicas start and stop only when the test calls `settle`."""
 
     asked: int
     running: int
-    declared: int | None = None  # in the Serve config; None: as many as code says
+    declared: int | None = None  # in the Serve config; None: the code sets the count
     autoscaled: bool = False
     user_config: dict[str, Any] = field(default_factory=dict)
 
     def details(self, name: str) -> dict[str, Any]:
-        """As Serve shows it: replicas on their way up or down are listed too."""
+        """The details as Serve returns them, with starting and stopping replicas."""
         starting, stopping = max(0, self.asked - self.running), max(0, self.running - self.asked)
         states = ["RUNNING"] * (self.running - stopping) + ["STOPPING"] * stopping + ["STARTING"] * starting
         return {
@@ -42,26 +42,26 @@ class Deployment:
 
 @dataclass
 class ServeDouble:
-    """One application.  `writes` lists every accepted change, in order."""
+    """A Serve API with one application.  `writes` lists every accepted change, in order."""
 
     deployments: dict[str, Deployment]
     application: str = "chat"
     status: str = "RUNNING"
     message: str = ""
     external_scaler_enabled: bool = True
-    table_in_force: str | None = None  # what the application's router tells; None: nothing
+    table_in_force: str | None = None  # version that the application's router reports; None: no router
     writes: list[tuple[str, int]] = field(default_factory=list)
     requests: list[httpx.Request] = field(default_factory=list)
-    interruptions: list[Interruption] = field(default_factory=list)  # the first one sees the next request
+    interruptions: list[Interruption] = field(default_factory=list)  # the first one handles the next request
 
     @classmethod
     def running(cls, **replicas: int) -> "ServeDouble":
-        """An application whose deployments run what they were asked for."""
+        """An application whose deployments run the requested number of replicas."""
         return cls(deployments={name: Deployment(asked=count, running=count) for name, count in replicas.items()})
 
     @property
     def transport(self) -> httpx.MockTransport:
-        """The network with this on the other end."""
+        """A transport that sends every request to this double."""
         return httpx.MockTransport(self.answer)
 
     @property
@@ -70,7 +70,7 @@ class ServeDouble:
         return {name: deployment.running for name, deployment in self.deployments.items()}
 
     def settle(self) -> None:
-        """Every asked-for replica starts and every other one is gone."""
+        """Start every requested replica and remove every other one."""
         for deployment in self.deployments.values():
             deployment.running = deployment.asked
 
@@ -92,7 +92,7 @@ class ServeDouble:
 
     @property
     def config(self) -> dict[str, Any]:
-        """As it was declared."""
+        """The application's config as it was declared."""
         deployments = [
             {"name": name, "num_replicas": deployment.declared}
             for name, deployment in self.deployments.items()
@@ -123,7 +123,7 @@ class ServeDouble:
         return httpx.Response(200, json={"message": message})
 
     def _declare(self, body: dict[str, Any]) -> httpx.Response:
-        """As Serve does it: a count that was declared before changes nothing, even where it was scaled since."""
+        """As in Serve, a count equal to the last declared one changes nothing, even after a scaling in between."""
         (application,) = body["applications"]
         for entry in application["deployments"]:
             found = self.deployments[entry["name"]]
@@ -135,7 +135,7 @@ class ServeDouble:
 
 
 def answering(status: int, text: str = "") -> Interruption:
-    """An interruption that answers in Serve's place."""
+    """An interruption that returns this response instead of Serve's."""
 
     async def answer(_request: httpx.Request) -> httpx.Response:
         return httpx.Response(status, text=text)
@@ -144,7 +144,7 @@ def answering(status: int, text: str = "") -> Interruption:
 
 
 def raising(error: type[httpx.TransportError]) -> Interruption:
-    """An interruption of the connection."""
+    """An interruption that fails the connection with this error."""
 
     async def fail(request: httpx.Request) -> httpx.Response:
         raise error("broken on purpose", request=request)

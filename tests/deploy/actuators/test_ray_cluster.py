@@ -1,4 +1,4 @@
-"""The worker group actuator: what it reads, what it patches, whose field it leaves alone."""
+"""The worker group actuator: observed counts, patches, and fields of other managers."""
 
 import copy
 from typing import Any
@@ -24,7 +24,7 @@ def actuator(kube: KubeDouble, *, cluster: str = CLUSTER, **groups: str) -> RayC
     return RayClusterActuator(kube, RayClusterGroups.model_validate(described))
 
 
-async def test_observes_by_gpu_what_is_asked_for_and_what_is_ready() -> None:
+async def test_observes_requested_and_ready_replicas_by_gpu() -> None:
     kube = KubeDouble.of(group("cpu", 3), group("h100", 4), group("l4", 0))
     kube.pods = [
         pod("a", "h100"),
@@ -34,17 +34,17 @@ async def test_observes_by_gpu_what_is_asked_for_and_what_is_ready() -> None:
     ]
     observation = await actuator(kube, H100="h100", L4="l4").observe()
     assert observation.requested == {"H100": 4, "L4": 0}
-    assert observation.running == {"H100": 1, "L4": 0}, "neither unready workers nor leaving ones are capacity"
+    assert observation.running == {"H100": 1, "L4": 0}, "neither unready nor terminating workers are capacity"
     assert observation.note is None
 
 
-async def test_what_is_asked_for_is_what_kuberay_makes_of_it() -> None:
+async def test_requested_counts_are_clamped_to_the_group_bounds_as_in_kuberay() -> None:
     kube = KubeDouble.of(group("h100", 9, maxReplicas=6), group("l4", 1, minReplicas=2))
     observation = await actuator(kube, H100="h100", L4="l4").observe()
     assert observation.requested == observation.running == {"H100": 6, "L4": 2}
 
 
-async def test_a_replica_of_several_hosts_runs_when_all_of_them_are_ready() -> None:
+async def test_a_multi_host_replica_runs_only_when_all_its_hosts_are_ready() -> None:
     kube = KubeDouble.of(group("h100", 0, numOfHosts=2))
     hosts = [("r1", True), ("r1", True), ("r2", True), ("r2", False), ("r3", True)]
     kube.pods = [
@@ -54,7 +54,7 @@ async def test_a_replica_of_several_hosts_runs_when_all_of_them_are_ready() -> N
     assert (await actuator(kube).observe()).running == {"H100": 1}
 
 
-async def test_writes_one_number_and_nothing_else() -> None:
+async def test_apply_changes_only_the_replica_count() -> None:
     kube = KubeDouble.of(group("cpu", 1), group("h100", 2))
     wanted = copy.deepcopy(kube.cluster["spec"])
     wanted["workerGroupSpecs"][1]["replicas"] = 4
@@ -62,14 +62,14 @@ async def test_writes_one_number_and_nothing_else() -> None:
     assert kube.cluster["spec"] == wanted
 
 
-async def test_doing_it_twice_writes_once() -> None:
+async def test_applying_a_step_twice_patches_once() -> None:
     kube = KubeDouble.of(group("h100", 2))
     for _ in range(2):
         await actuator(kube).apply(UP)
     assert len(kube.patches) == 1
 
 
-async def test_a_count_changed_since_it_was_read_stays() -> None:
+async def test_apply_fails_when_the_count_has_changed_since_it_was_read() -> None:
     kube = KubeDouble.of(group("h100", 3), managers=[managed("kubectl-edit")])
     with pytest.raises(ActuationError, match=r"'h100' of RayCluster ml/llm changed .* last written by kubectl-edit"):
         await actuator(kube).apply(UP)
@@ -77,10 +77,10 @@ async def test_a_count_changed_since_it_was_read_stays() -> None:
 
 
 @pytest.mark.parametrize("change", ["count", "order"])
-async def test_a_change_during_the_write_wins_and_its_author_is_named(change: str) -> None:
+async def test_a_concurrent_change_wins_and_the_error_names_its_manager(change: str) -> None:
     kube = KubeDouble.of(group("h100", 2), group("l4", 2))
 
-    def meddle() -> None:
+    def change_concurrently() -> None:
         groups = kube.cluster["spec"]["workerGroupSpecs"]
         if change == "count":
             groups[0]["replicas"] = 7
@@ -88,13 +88,13 @@ async def test_a_change_during_the_write_wins_and_its_author_is_named(change: st
             groups.reverse()
         kube.cluster["metadata"]["managedFields"].append(managed("kubectl-edit", at="2026-11-03T00:00:00Z"))
 
-    kube.before_patch = meddle
+    kube.before_patch = change_concurrently
     with pytest.raises(ActuationError, match=r"last written by kubectl-edit: .*testing value .* failed"):
         await actuator(kube).apply(UP)
     assert kube.patches == []
 
 
-async def test_a_list_that_another_manager_applies_is_left_to_it() -> None:
+async def test_worker_groups_applied_by_another_manager_are_not_patched() -> None:
     kube = KubeDouble.of(group("h100", 2), managers=[managed("argocd-controller", "Apply"), managed("fleetwright")])
     driver = actuator(kube)
     assert (await driver.observe()).note == "spec.workerGroupSpecs is applied by argocd-controller, which keeps it"
@@ -103,7 +103,7 @@ async def test_a_list_that_another_manager_applies_is_left_to_it() -> None:
     assert kube.patches == []
 
 
-async def test_who_applies_something_else_is_no_hindrance() -> None:
+async def test_managers_that_apply_other_fields_do_not_block_the_patch() -> None:
     other = managed("labeller", "Apply") | {"fieldsV1": {"f:metadata": {"f:labels": {}}}}
     status = managed("kuberay-operator", "Apply") | {"subresource": "status"}
     kube = KubeDouble.of(group("h100", 2), managers=[other, status])
@@ -112,7 +112,7 @@ async def test_who_applies_something_else_is_no_hindrance() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 9])
-async def test_nothing_is_done_of_a_plan_outside_the_bounds(count: int) -> None:
+async def test_a_plan_outside_the_group_bounds_is_refused_as_a_whole(count: int) -> None:
     kube = KubeDouble.of(group("h100", 4, minReplicas=2, maxReplicas=8), group("l4", 1))
     driver = actuator(kube, H100="h100", L4="l4")
     observation = await driver.observe()
@@ -121,7 +121,7 @@ async def test_nothing_is_done_of_a_plan_outside_the_bounds(count: int) -> None:
         plan_changes(wanted={"H100": count, "L4": 4}, observation=observation, max_step=100)
 
 
-async def test_with_the_autoscaler_on_its_bounds_are_set_and_replicas_are_its_own() -> None:
+async def test_with_the_autoscaler_on_only_min_and_max_replicas_are_set() -> None:
     kube = KubeDouble.of(group("h100", 3, minReplicas=1, maxReplicas=5), enableInTreeAutoscaling=True)
     driver = actuator(kube)
     observation = await driver.observe()
@@ -132,13 +132,13 @@ async def test_with_the_autoscaler_on_its_bounds_are_set_and_replicas_are_its_ow
     assert verify(wanted={"H100": 6}, observation=await driver.observe())
 
 
-async def test_with_the_autoscaler_on_it_picks_who_goes() -> None:
+async def test_with_the_autoscaler_on_no_workers_to_delete_are_named() -> None:
     kube = KubeDouble.of(group("h100", 4), enableInTreeAutoscaling=True)
     await actuator(kube).apply(DOWN)
     assert kube.groups["h100"] == group("h100", 4, minReplicas=2, maxReplicas=2)
 
 
-async def test_those_go_first_who_lose_least() -> None:
+async def test_workers_to_delete_are_ordered_by_readiness_deletion_cost_and_age() -> None:
     cheap = {"controller.kubernetes.io/pod-deletion-cost": "-5"}
     kube = KubeDouble.of(group("h100", 5))
     kube.pods = [
@@ -154,14 +154,14 @@ async def test_those_go_first_who_lose_least() -> None:
     assert kube.groups["h100"]["scaleStrategy"] == {"workersToDelete": ["starting", "cheap", "young"]}
 
 
-async def test_nobody_is_named_while_no_more_run_than_may_stay() -> None:
+async def test_no_workers_to_delete_are_named_when_running_workers_fit_the_new_count() -> None:
     kube = KubeDouble.of(group("h100", 4))
     kube.pods = kube.pods[:2]
     await actuator(kube).apply(DOWN)
     assert "scaleStrategy" not in kube.groups["h100"]
 
 
-async def test_names_of_an_earlier_step_are_taken_off() -> None:
+async def test_workers_to_delete_of_an_earlier_step_are_cleared() -> None:
     kube = KubeDouble.of(group("h100", 4))
     driver = actuator(kube)
     await driver.apply(DOWN)
@@ -170,7 +170,7 @@ async def test_names_of_an_earlier_step_are_taken_off() -> None:
     assert kube.groups["h100"]["scaleStrategy"] == {"workersToDelete": []}
 
 
-async def test_one_host_is_named_for_all_of_its_replica() -> None:
+async def test_one_host_is_named_to_delete_a_multi_host_replica() -> None:
     kube = KubeDouble.of(group("h100", 2, numOfHosts=2))
     kube.pods = [
         pod(f"{replica}-{index}", "h100", labels={"ray.io/worker-group-replica-name": replica})
@@ -181,7 +181,7 @@ async def test_one_host_is_named_for_all_of_its_replica() -> None:
     assert kube.groups["h100"]["scaleStrategy"] == {"workersToDelete": ["r2-0"]}
 
 
-async def test_two_gpu_types_go_to_the_plan_and_back_without_a_gap() -> None:
+async def test_two_gpu_types_reach_the_plan_and_return_without_a_capacity_gap() -> None:
     kube = KubeDouble.of(group("h100", 4), group("l4", 0))
     driver = actuator(kube, H100="h100", L4="l4")
     for wanted in ({"H100": 1, "L4": 3}, {"H100": 4, "L4": 0}):
@@ -219,9 +219,9 @@ async def test_two_gpu_types_go_to_the_plan_and_back_without_a_gap() -> None:
         ),
         ({"status": {"conditions": [{"type": "HeadPodReady", "status": "True"}]}}, None),
     ],
-    ids=["suspended", "managed elsewhere", "owned", "no head", "no pods", "well"],
+    ids=["suspended", "managed elsewhere", "owned", "no head", "no pods", "healthy"],
 )
-async def test_what_keeps_counts_from_meaning_what_they_say_is_noted(change: dict[str, Any], note: str | None) -> None:
+async def test_conditions_that_invalidate_the_counts_are_noted(change: dict[str, Any], note: str | None) -> None:
     kube = KubeDouble.of(group("h100", 2))
     for part, fields in change.items():
         kube.cluster[part] |= fields
@@ -233,18 +233,18 @@ async def test_a_suspended_group_is_noted() -> None:
     assert note == "worker group h100 is suspended"
 
 
-async def test_a_missing_cluster_is_named() -> None:
+async def test_the_error_for_a_missing_cluster_names_it() -> None:
     with pytest.raises(ActuationError, match=r"there is no RayCluster ml/lmm: .* 404"):
         await actuator(KubeDouble.of(group("h100", 2)), cluster="lmm").observe()
 
 
-async def test_a_missing_group_is_named_beside_those_there_are() -> None:
+async def test_the_error_for_a_missing_group_lists_the_existing_groups() -> None:
     kube = KubeDouble.of(group("l4", 2), group("h100", 2))
     with pytest.raises(ActuationError, match=r"no worker group 'b200'; it has: h100, l4$"):
         await actuator(kube, B200="b200").observe()
 
 
-async def test_another_refusal_is_passed_on() -> None:
+async def test_other_refusals_of_the_api_server_are_raised_unchanged() -> None:
     kube = KubeDouble.of(group("h100", 2))
 
     def forbid() -> None:
@@ -255,7 +255,7 @@ async def test_another_refusal_is_passed_on() -> None:
         await actuator(kube).apply(UP)
 
 
-async def test_something_else_behind_the_path_is_reported() -> None:
+async def test_an_invalid_ray_cluster_response_is_reported() -> None:
     kube = KubeDouble.of(group("h100", 2))
     kube.answers["/apis/ray.io/v1/namespaces/ml/rayclusters/llm"] = {"spec": []}
     with pytest.raises(ActuationError, match="the API server returned no valid RayCluster"):

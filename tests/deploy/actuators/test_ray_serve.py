@@ -1,4 +1,4 @@
-"""The Serve actuator: what it reads, what it asks for, what it makes of refusals."""
+"""The Serve actuator: observed counts, scaling requests, and errors."""
 
 import json
 
@@ -25,16 +25,16 @@ def actuator(serve: ServeDouble, *, application: str = "chat", **deployments: st
     return RayServeActuator(httpx.AsyncClient(transport=serve.transport), described)
 
 
-async def test_observes_by_gpu_what_is_asked_for_and_what_runs() -> None:
+async def test_observes_requested_and_running_replicas_by_gpu() -> None:
     serve = ServeDouble({"on_h100": Deployment(asked=4, running=1), "on_l4": Deployment(asked=0, running=2)})
     observation = await actuator(serve, H100="on_h100", L4="on_l4").observe()
     assert observation.requested == {"H100": 4, "L4": 0}
-    assert observation.running == {"H100": 1, "L4": 0}, "replicas that stop are no capacity any more"
+    assert observation.running == {"H100": 1, "L4": 0}, "stopping replicas are not capacity"
     assert observation.note is None
 
 
 async def test_only_running_replicas_count() -> None:
-    """A replica on a draining node serves on for a while; no removal may rest on it."""
+    """A replica on a draining node still serves, but it does not count as capacity for a removal."""
     serve = ServeDouble.running(on_h100=1)
     states = ["RUNNING", "STARTING", "UPDATING", "RECOVERING", "PENDING_MIGRATION", "STOPPING", "RUNNING"]
     details = {"target_num_replicas": 6, "replicas": [{"state": state} for state in states]}
@@ -43,13 +43,13 @@ async def test_only_running_replicas_count() -> None:
     assert (await actuator(serve).observe()).running == {"H100": 2}
 
 
-async def test_asks_for_an_absolute_number() -> None:
+async def test_apply_requests_an_absolute_replica_count() -> None:
     serve = ServeDouble.running(on_h100=1)
     await actuator(serve).apply(UP)
     assert serve.writes == [("on_h100", 3)]
 
 
-async def test_names_stay_one_path_segment() -> None:
+async def test_names_are_quoted_into_one_path_segment() -> None:
     serve = ServeDouble(application="chat?v=2 #1", deployments={"50% off": Deployment(asked=1, running=1)})
     await actuator(serve, application="chat?v=2 #1", H100="50% off").apply(UP)
     assert serve.writes == [("50% off", 3)]
@@ -60,15 +60,15 @@ async def test_names_stay_one_path_segment() -> None:
     [answering(500, TRACEBACK), answering(503), raising(httpx.ConnectError), raising(httpx.ReadTimeout)],
     ids=["500", "503", "refused", "timeout"],
 )
-async def test_passing_trouble_is_waited_out(interruption: Interruption) -> None:
+async def test_transient_failures_are_retried(interruption: Interruption) -> None:
     serve = ServeDouble.running(on_h100=1)
-    for doing in (actuator(serve).observe, lambda: actuator(serve).apply(UP)):
+    for call in (actuator(serve).observe, lambda: actuator(serve).apply(UP)):
         serve.interruptions = [interruption] * (ATTEMPTS - 1)
-        await doing()
+        await call()
     assert serve.writes == [("on_h100", 3)]
 
 
-async def test_lasting_trouble_is_reported_with_its_cause() -> None:
+async def test_a_persistent_failure_is_reported_with_its_cause() -> None:
     serve = ServeDouble.running(on_h100=1)
     serve.interruptions = [answering(500, TRACEBACK)] * ATTEMPTS
     with pytest.raises(UnreachableError, match=r"ray-head:8265/ answered 500: ValueError: GCS is not ready$"):
@@ -76,7 +76,7 @@ async def test_lasting_trouble_is_reported_with_its_cause() -> None:
     assert len(serve.requests) == ATTEMPTS
 
 
-async def test_no_connection_is_reported() -> None:
+async def test_a_connection_error_is_reported() -> None:
     serve = ServeDouble.running(on_h100=1)
     serve.interruptions = [raising(httpx.ConnectError)] * ATTEMPTS
     with pytest.raises(UnreachableError, match=r"ray-head:8265/ does not answer: broken on purpose"):
@@ -85,14 +85,14 @@ async def test_no_connection_is_reported() -> None:
 
 
 @pytest.mark.parametrize("body", ["<html>a login page</html>", '{"applications": {"chat": {}}}', "[]"])
-async def test_something_else_behind_the_url_is_reported(body: str) -> None:
+async def test_an_invalid_serve_response_is_reported(body: str) -> None:
     serve = ServeDouble.running(on_h100=1)
     serve.interruptions = [answering(200, body)]
     with pytest.raises(ActuationError, match="does not answer as Ray Serve does"):
         await actuator(serve).observe()
 
 
-async def test_a_login_is_not_tried_again() -> None:
+async def test_an_unauthorized_response_is_not_retried() -> None:
     serve = ServeDouble.running(on_h100=1)
     serve.interruptions = [answering(401, "Unauthorized")]
     with pytest.raises(ActuationError, match="answered 401: Unauthorized"):
@@ -100,23 +100,23 @@ async def test_a_login_is_not_tried_again() -> None:
     assert len(serve.requests) == 1
 
 
-async def test_a_missing_application_is_named_beside_those_there_are() -> None:
+async def test_the_error_for_a_missing_application_lists_the_existing_ones() -> None:
     with pytest.raises(ActuationError, match=r"no application 'caht'; it has: chat$"):
         await actuator(ServeDouble.running(on_h100=1), application="caht").observe()
 
 
-async def test_a_missing_deployment_is_named_beside_those_there_are() -> None:
+async def test_the_error_for_a_missing_deployment_lists_the_existing_ones() -> None:
     serve = ServeDouble.running(on_h100=1, on_l4=1)
     with pytest.raises(ActuationError, match=r"\(RUNNING\) has no deployment 'h100'; it has: on_h100, on_l4$"):
         await actuator(serve, H100="h100").observe()
 
 
-async def test_a_deployment_gone_since_it_was_read_is_reported() -> None:
+async def test_a_deployment_deleted_since_it_was_read_is_reported() -> None:
     with pytest.raises(ActuationError, match="no deployment 'h100' in application 'chat'"):
         await actuator(ServeDouble.running(on_h100=1), H100="h100").apply(UP)
 
 
-async def test_where_the_scaler_is_off_the_count_is_declared() -> None:
+async def test_without_the_external_scaler_the_count_is_declared_in_the_config() -> None:
     serve = ServeDouble(
         {"on_h100": Deployment(asked=1, running=1), "on_l4": Deployment(asked=2, running=2, declared=2)}
     )
@@ -130,17 +130,17 @@ async def test_where_the_scaler_is_off_the_count_is_declared() -> None:
     ]
 
 
-async def test_a_count_that_was_declared_before_it_was_scaled_away_is_declared_anew() -> None:
-    """Serve passes over a declaration that it has had already."""
+async def test_a_count_that_was_declared_before_a_scaling_is_declared_again() -> None:
+    """Serve ignores a declaration that is equal to the last one."""
     serve = ServeDouble({"on_h100": Deployment(asked=1, running=1, declared=3)})
     serve.external_scaler_enabled = False
     await actuator(serve).apply(UP)
     assert serve.deployments["on_h100"].asked == 3
-    assert serve.writes == [("on_h100", 1), ("on_h100", 3)], "first what runs, which moves nothing"
+    assert serve.writes == [("on_h100", 1), ("on_h100", 3)], "the first declaration repeats the running count"
 
 
-async def test_a_declaration_is_made_of_what_was_read_for_it() -> None:
-    """A PUT that failed is not sent again as it was: somebody may have changed the config meanwhile."""
+async def test_a_retried_declaration_is_built_from_a_fresh_read() -> None:
+    """The actuator does not repeat a failed PUT unchanged, since the config may have changed in between."""
     serve = ServeDouble(
         {"on_h100": Deployment(asked=1, running=1), "on_l4": Deployment(asked=2, running=2, declared=2)}
     )
@@ -153,7 +153,7 @@ async def test_a_declaration_is_made_of_what_was_read_for_it() -> None:
     async def pass_on(_request: httpx.Request) -> None:
         return None
 
-    serve.interruptions = [pass_on, pass_on, pass_on, change_and_fail]  # the refused scaling, two looks, the PUT
+    serve.interruptions = [pass_on, pass_on, pass_on, change_and_fail]  # the refused scaling, two reads, the PUT
     await actuator(serve).apply(UP)
     assert serve.deployments["on_l4"].asked == 5
     assert serve.writes == [("on_h100", 3)]
@@ -167,7 +167,7 @@ async def test_a_declaration_is_made_of_what_was_read_for_it() -> None:
         (Deployment(asked=2, running=2), 3, "was scaled to 2 meanwhile"),
     ],
 )
-async def test_what_a_declaration_cannot_bring_about_is_refused(
+async def test_a_count_that_a_declaration_cannot_produce_is_refused(
     deployment: Deployment, after: int, advice: str
 ) -> None:
     serve = ServeDouble({"on_h100": deployment})
@@ -177,7 +177,7 @@ async def test_what_a_declaration_cannot_bring_about_is_refused(
     assert serve.writes == []
 
 
-async def test_what_serve_itself_complains_of_is_passed_on() -> None:
+async def test_a_failure_reported_by_serve_is_noted() -> None:
     serve = ServeDouble.running(on_h100=1)
     serve.status, serve.message = "DEPLOY_FAILED", "The deployment on_h100 failed to start 3 times."
     note = (await actuator(serve).observe()).note

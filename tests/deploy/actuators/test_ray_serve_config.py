@@ -1,4 +1,4 @@
-"""One key of a user_config: what goes back to Serve, and what is refused."""
+"""A change of one key of a user_config: the written config, and refusals."""
 
 import json
 from dataclasses import dataclass, field
@@ -23,10 +23,10 @@ class Dashboard:
     """Serve's configuration behind its REST interface."""
 
     declared: dict[str, Any] = field(default_factory=lambda: {"name": "chat", "import_path": "m:app"})
-    effective: dict[str, Any] = field(default_factory=dict)  # options in force, of deployment `on-h100`
+    effective: dict[str, Any] = field(default_factory=dict)  # effective options of deployment `on-h100`
     replicas: int = 4
     scalable: bool = True
-    down: int = 0  # answers 503 so many times
+    down: int = 0  # number of 503 responses
     puts_fail: bool = False
     puts: list[dict[str, Any]] = field(default_factory=list)
     scaled: list[tuple[str, Any]] = field(default_factory=list)
@@ -78,7 +78,7 @@ async def change(
     await change_user_config(dashboard.client, application=application, write=write)
 
 
-async def test_all_that_is_declared_goes_back_but_for_one_key() -> None:
+async def test_the_whole_declared_config_is_written_back_with_one_changed_key() -> None:
     dashboard = Dashboard(
         declared={
             "name": "chat",
@@ -107,7 +107,7 @@ async def test_all_that_is_declared_goes_back_but_for_one_key() -> None:
     }
 
 
-async def test_keys_that_only_the_code_sets_are_kept() -> None:
+async def test_user_config_keys_set_only_in_code_are_kept() -> None:
     dashboard = Dashboard(effective={"user_config": {"clock": 3}})
     await change(dashboard, 1)
     assert dashboard.puts[0]["applications"][0]["deployments"] == [
@@ -115,7 +115,7 @@ async def test_keys_that_only_the_code_sets_are_kept() -> None:
     ]
 
 
-async def test_a_count_that_serve_decides_is_not_declared() -> None:
+async def test_no_count_is_declared_without_the_external_scaler() -> None:
     dashboard = Dashboard(scalable=False)
     await change(dashboard, 1)
     assert dashboard.puts[0]["applications"][0]["deployments"] == [
@@ -123,13 +123,13 @@ async def test_a_count_that_serve_decides_is_not_declared() -> None:
     ]
 
 
-async def test_none_takes_the_key_away() -> None:
+async def test_the_value_none_removes_the_key() -> None:
     dashboard = Dashboard(effective={"user_config": {"clock": 3, "expert_map": 1}})
     await change(dashboard, None)
     assert dashboard.puts[0]["applications"][0]["deployments"][0]["user_config"] == {"clock": 3}
 
 
-async def test_a_deployment_without_replicas_stays_without() -> None:
+async def test_a_deployment_without_replicas_is_scaled_back_to_zero() -> None:
     dashboard = Dashboard(replicas=0)
     await change(dashboard, 1)
     assert dashboard.puts[0]["applications"][0]["deployments"][0]["num_replicas"] == 1
@@ -137,13 +137,13 @@ async def test_a_deployment_without_replicas_stays_without() -> None:
     assert dashboard.scaled == [(path, {"target_num_replicas": 0})]
 
 
-async def test_what_is_so_already_is_not_written() -> None:
+async def test_an_unchanged_value_is_not_written() -> None:
     dashboard = Dashboard(effective={"user_config": {"expert_map": 1}})
     await change(dashboard, 1)
     assert dashboard.puts == []
 
 
-async def test_a_config_that_changed_since_is_left_alone() -> None:
+async def test_a_config_that_differs_from_the_expected_one_is_not_written() -> None:
     dashboard = Dashboard(effective={"user_config": {"clock": 3}})
     with pytest.raises(ActuationError, match="changed meanwhile"):
         await change(dashboard, 1, expected={"clock": 2})
@@ -161,21 +161,21 @@ async def test_a_config_that_changed_since_is_left_alone() -> None:
     ],
     ids=["imperative", "redacted", "newly-listed"],
 )
-async def test_what_cannot_be_written_back_whole_is_refused(declared: Any, reason: str) -> None:
+async def test_a_config_that_cannot_be_written_back_completely_is_refused(declared: Any, reason: str) -> None:
     dashboard = Dashboard(declared=declared)
     with pytest.raises(ActuationError, match=reason):
         await change(dashboard, 1)
     assert dashboard.puts == []
 
 
-async def test_what_serve_does_not_have_is_named() -> None:
+async def test_the_error_for_a_missing_deployment_or_application_lists_the_existing_ones() -> None:
     with pytest.raises(ActuationError, match="no deployment 'nowhere'; it has: on-h100"):
         await change(Dashboard(), 1, application="chat", deployment="nowhere")
     with pytest.raises(ActuationError, match="no application 'nowhere'; it has: by-code, chat, other"):
         await change(Dashboard(), 1, application="nowhere", deployment="x")
 
 
-async def test_a_dashboard_that_is_not_ready_is_asked_again() -> None:
+async def test_reads_are_retried_while_the_dashboard_is_not_ready() -> None:
     dashboard = Dashboard(down=ATTEMPTS - 1)
     await change(dashboard, 1)
     assert len(dashboard.puts) == 1
@@ -183,8 +183,8 @@ async def test_a_dashboard_that_is_not_ready_is_asked_again() -> None:
         await change(Dashboard(down=ATTEMPTS), 1)
 
 
-async def test_a_write_that_failed_is_not_repeated() -> None:
-    """By then what was read may be old; the next round begins with reading."""
+async def test_a_failed_write_is_not_retried() -> None:
+    """The config that was read may be stale; the next reconcile reads it again."""
     dashboard = Dashboard(puts_fail=True)
     with pytest.raises(UnreachableError, match="503"):
         await change(dashboard, 1)

@@ -1,4 +1,4 @@
-"""Each kind of target goes to its own maker, and a kind that cannot be reached fails with its reason."""
+"""Each kind of target has its own actuator factory; a kind without access fails with the reason."""
 
 import httpx
 import pytest
@@ -14,7 +14,7 @@ RUN = RayTrainRun(run="tune-7", gpu="H100", workers_per_replica=4)
 
 
 @pytest.mark.anyio
-async def test_a_maker_is_asked_for_its_own_kind() -> None:
+async def test_a_target_is_built_by_the_factory_of_its_kind() -> None:
     application = RayServeApplication.model_validate(
         {"dashboard_url": "http://ray:8265", "application": "chat", "deployments": {"H100": "on-h100"}}
     )
@@ -24,7 +24,7 @@ async def test_a_maker_is_asked_for_its_own_kind() -> None:
     assert made.application is application
 
 
-def test_a_kind_out_of_reach_says_what_is_missing() -> None:
+def test_the_error_for_a_kind_without_access_names_the_missing_access() -> None:
     with pytest.raises(ActuationError, match=r"^this controller has no access to Kubernetes$"):
         Actuators()(GROUPS)
     with pytest.raises(ActuationError, match=r"^this controller has no access to the run's Ray cluster$"):
@@ -32,7 +32,7 @@ def test_a_kind_out_of_reach_says_what_is_missing() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_target_out_of_reach_fails_and_the_others_go_on(harness: Harness) -> None:
+async def test_a_target_without_access_fails_and_the_others_are_reconciled(harness: Harness) -> None:
     await harness.register_real("groups", GROUPS)
     await harness.register("chat", app(B200=1))
     assert await harness.round(harness.controller())
