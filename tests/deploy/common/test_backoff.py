@@ -1,10 +1,10 @@
-"""Failing targets are left alone for longer and longer, others are not."""
+"""Failing targets are retried after exponentially growing waits; other targets are not delayed."""
 
 from deploy.common.backoff import Backoff
 
 
 def waits_s(backoff: Backoff, *, failures: int) -> list[float]:
-    """How long each of some failures in a row keeps the target away, to the second."""
+    """The wait after each of several consecutive failures, in whole seconds."""
     waits, now_s = [], 0.0
     for _ in range(failures):
         backoff.failed("t", now_s=now_s)
@@ -14,11 +14,11 @@ def waits_s(backoff: Backoff, *, failures: int) -> list[float]:
     return waits
 
 
-def test_waits_double_up_to_the_bound() -> None:
+def test_waits_double_up_to_the_maximum() -> None:
     assert waits_s(Backoff(first_s=5, most_s=60), failures=7) == [5, 10, 20, 40, 60, 60, 60]
 
 
-def test_success_starts_over() -> None:
+def test_success_resets_the_wait() -> None:
     backoff = Backoff(first_s=5, most_s=60)
     waits_s(backoff, failures=4)
     backoff.succeeded("t")
@@ -26,20 +26,20 @@ def test_success_starts_over() -> None:
     assert waits_s(backoff, failures=1) == [5]
 
 
-def test_another_key_is_due() -> None:
+def test_a_failure_does_not_delay_other_keys() -> None:
     backoff = Backoff(first_s=5, most_s=60)
     backoff.failed("t", now_s=0.0)
     assert backoff.is_due("u", now_s=0.0)
 
 
-def test_a_target_may_fail_for_years() -> None:
+def test_the_wait_stays_bounded_after_thousands_of_failures() -> None:
     backoff = Backoff(first_s=5, most_s=60)
     for _ in range(5_000):
         backoff.failed("t", now_s=0.0)
     assert backoff.is_due("t", now_s=60.0)
 
 
-def test_keys_that_are_gone_are_forgotten() -> None:
+def test_state_of_removed_keys_is_dropped() -> None:
     backoff = Backoff(first_s=5, most_s=60)
     backoff.failed("t", now_s=0.0)
     backoff.failed("u", now_s=0.0)

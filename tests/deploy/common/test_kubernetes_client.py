@@ -1,4 +1,4 @@
-"""The Kubernetes API over HTTP: what is sent, what is tried again, what is said when it refuses."""
+"""The Kubernetes API over HTTP: requests, retries, and errors."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -28,15 +28,15 @@ PATH = "/apis/ray.io/v1/namespaces/ml/rayclusters/llm"
 
 @dataclass
 class Kube:
-    """A server that answers what it is told to, and keeps what it was asked."""
+    """A server that returns preset responses and records the requests."""
 
     kubeconfig: Path
     answer: Callable[[], web.Response]
-    asked: list[tuple[str, str, str]] = field(default_factory=list)  # method, path with query, token
+    requests: list[tuple[str, str, str]] = field(default_factory=list)  # method, path with query, token
     bodies: list[tuple[str, str]] = field(default_factory=list)  # content type and body
 
     async def respond(self, request: web.Request) -> web.Response:
-        self.asked.append((request.method, request.path_qs, request.headers.get("Authorization", "")))
+        self.requests.append((request.method, request.path_qs, request.headers.get("Authorization", "")))
         self.bodies.append((request.content_type, await request.text()))
         return self.answer()
 
@@ -72,61 +72,61 @@ def status(code: int, message: str) -> Callable[[], web.Response]:
     return lambda: web.json_response({"kind": "Status", "message": message}, status=code)
 
 
-async def test_reads_an_object_by_its_path(tmp_path: Path) -> None:
+async def test_get_requests_the_path_with_its_query(tmp_path: Path) -> None:
     async with serving(tmp_path, lambda: web.json_response({"kind": "PodList"})) as (kube, client):
         assert await client.get("/api/v1/namespaces/ml/pods", labelSelector="a=b,c") == {"kind": "PodList"}
-    assert kube.asked == [("GET", "/api/v1/namespaces/ml/pods?labelSelector=a%3Db,c", "Bearer first")]
+    assert kube.requests == [("GET", "/api/v1/namespaces/ml/pods?labelSelector=a%3Db,c", "Bearer first")]
 
 
-async def test_patches_under_its_own_name(tmp_path: Path) -> None:
+async def test_patches_name_fleetwright_as_field_manager(tmp_path: Path) -> None:
     operations = [{"op": "test", "path": "/spec/x", "value": 1}, {"op": "replace", "path": "/spec/x", "value": 2}]
     async with serving(tmp_path, lambda: web.json_response({})) as (kube, client):
         await client.patch(PATH, operations)
-    assert kube.asked == [("PATCH", f"{PATH}?fieldManager=fleetwright", "Bearer first")]
+    assert kube.requests == [("PATCH", f"{PATH}?fieldManager=fleetwright", "Bearer first")]
     ((content_type, body),) = kube.bodies
     assert content_type == "application/json-patch+json"
     assert json.loads(body) == operations
 
 
-async def test_a_refusal_is_passed_on_in_the_servers_words(tmp_path: Path) -> None:
+async def test_a_refusal_is_raised_with_the_message_of_the_server_and_not_retried(tmp_path: Path) -> None:
     async with serving(tmp_path, status(403, 'rayclusters "llm" is forbidden: User "u" cannot get')) as (kube, client):
         with pytest.raises(RefusedError, match=r'answered 403: rayclusters "llm" is forbidden') as refusal:
             await client.get(PATH)
     assert refusal.value.status == 403
-    assert len(kube.asked) == 1, "asking again would not help"
+    assert len(kube.requests) == 1, "a retry would not help"
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
-async def test_reading_is_tried_again_while_the_server_cannot(tmp_path: Path, code: int) -> None:
+async def test_reads_are_retried_after_transient_server_errors(tmp_path: Path, code: int) -> None:
     async with serving(tmp_path, status(code, "etcd leader changed")) as (kube, client):
         with pytest.raises(UnreachableError, match=f"answered {code}: etcd leader changed"):
             await client.get(PATH)
-    assert len(kube.asked) == ATTEMPTS
+    assert len(kube.requests) == ATTEMPTS
 
 
 async def test_a_patch_is_sent_once(tmp_path: Path) -> None:
     async with serving(tmp_path, status(503, "busy")) as (kube, client):
         with pytest.raises(UnreachableError):
             await client.patch(PATH, [])
-    assert len(kube.asked) == 1
+    assert len(kube.requests) == 1
 
 
-async def test_a_token_that_ended_is_read_anew(tmp_path: Path) -> None:
+async def test_an_expired_token_is_read_again(tmp_path: Path) -> None:
     async with serving(tmp_path, status(401, "Unauthorized")) as (kube, client):
         (tmp_path / "token").write_text("second")
         with pytest.raises(RefusedError, match="answered 401: Unauthorized"):
             await client.get(PATH)
-    assert [token for _, _, token in kube.asked] == ["Bearer first", "Bearer second"]
+    assert [token for _, _, token in kube.requests] == ["Bearer first", "Bearer second"]
 
 
-async def test_credentials_that_cannot_be_read_anew_are_reported(tmp_path: Path) -> None:
+async def test_credentials_that_cannot_be_read_again_are_reported(tmp_path: Path) -> None:
     async with serving(tmp_path, status(401, "Unauthorized")) as (_, client):
         (tmp_path / "token").unlink()
         with pytest.raises(UnreachableError, match="credentials cannot be read again: "):
             await client.patch(PATH, [])
 
 
-async def test_no_connection_is_reported(tmp_path: Path) -> None:
+async def test_a_connection_error_is_reported(tmp_path: Path) -> None:
     kube = Kube(tmp_path / "kubeconfig", web.Response)
     (tmp_path / "token").write_text("t")
     kube.write(f"http://{LOOPBACK}:{free_ports(1)[0]}", token_file=tmp_path / "token")
@@ -135,14 +135,14 @@ async def test_no_connection_is_reported(tmp_path: Path) -> None:
             await client.get(PATH)
 
 
-async def test_something_else_behind_the_address_is_reported(tmp_path: Path) -> None:
+async def test_an_invalid_kubernetes_response_is_reported(tmp_path: Path) -> None:
     async with serving(tmp_path, lambda: web.Response(text="<html>a login page</html>")) as (_, client):
         with pytest.raises(ActuationError, match="returned no valid Kubernetes response"):
             await client.get(PATH)
 
 
 @pytest.mark.parametrize("text", [None, "", "clusters: 3", "{"], ids=["missing", "empty", "wrong", "no YAML"])
-async def test_an_unusable_kubeconfig_is_named(tmp_path: Path, text: str | None) -> None:
+async def test_the_error_for_an_unusable_kubeconfig_names_its_path(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "kubeconfig"
     if text is not None:
         path.write_text(text)
@@ -151,7 +151,9 @@ async def test_an_unusable_kubeconfig_is_named(tmp_path: Path, text: str | None)
             pass
 
 
-async def test_without_kubeconfig_and_cluster_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_kubeconfig_outside_a_cluster_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(UnusableSourceError, match=r"no kubeconfig at .*none, and this process runs in no cluster"):

@@ -1,4 +1,4 @@
-"""One of several controllers acts, and only while it surely holds the lease."""
+"""Only one of several controllers acts, and only while it certainly holds the lease."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,7 @@ LEASE_S, RENEW_S = 15.0, 5.0
 LONG_S = 1200.0
 
 
-def of(
+def leadership_of(
     harness: Harness, holder: str, *, steady_s: Callable[[], float] | None = None, lease_s: float = LEASE_S
 ) -> Leadership:
     clock = Clock(now=harness.clock.now, steady_s=steady_s or harness.clock.monotonic_s)
@@ -32,8 +32,8 @@ def of(
     return Leadership(api=harness.api, settings=settings, clock=clock)
 
 
-async def test_the_first_leads_and_the_second_waits(harness: Harness) -> None:
-    first, second = of(harness, "a"), of(harness, "b")
+async def test_the_first_process_leads_and_the_second_follows(harness: Harness) -> None:
+    first, second = leadership_of(harness, "a"), leadership_of(harness, "b")
     assert await first.renew() is LeaseRole.LEADER
     for _ in range(10):
         harness.clock.advance(RENEW_S)
@@ -41,8 +41,8 @@ async def test_the_first_leads_and_the_second_waits(harness: Harness) -> None:
     assert (first.term, second.term) == (1, None)
 
 
-async def test_a_dead_leader_is_followed_after_its_lease(harness: Harness) -> None:
-    first, second = of(harness, "a"), of(harness, "b")
+async def test_a_follower_takes_over_after_the_lease_of_a_dead_leader(harness: Harness) -> None:
+    first, second = leadership_of(harness, "a"), leadership_of(harness, "b")
     await first.renew()
     await second.renew()
     stood = []
@@ -58,8 +58,8 @@ async def test_a_dead_leader_is_followed_after_its_lease(harness: Harness) -> No
     assert (await first.renew(), second.term) == (LeaseRole.FOLLOWER, 2)
 
 
-async def test_what_is_given_back_is_had_at_once(harness: Harness) -> None:
-    first, second = of(harness, "a"), of(harness, "b")
+async def test_a_released_lease_is_taken_immediately(harness: Harness) -> None:
+    first, second = leadership_of(harness, "a"), leadership_of(harness, "b")
     await first.renew()
     assert await second.renew() is LeaseRole.FOLLOWER
     await first.release()
@@ -67,8 +67,8 @@ async def test_what_is_given_back_is_had_at_once(harness: Harness) -> None:
     assert await first.renew() is LeaseRole.FOLLOWER
 
 
-async def test_giving_back_what_another_took_takes_nothing_from_it(harness: Harness) -> None:
-    first, second = of(harness, "a"), of(harness, "b")
+async def test_releasing_a_lost_lease_does_not_affect_the_new_holder(harness: Harness) -> None:
+    first, second = leadership_of(harness, "a"), leadership_of(harness, "b")
     await first.renew()
     await second.renew()
     harness.clock.advance(LEASE_S)
@@ -77,52 +77,52 @@ async def test_giving_back_what_another_took_takes_nothing_from_it(harness: Harn
     assert (await harness.api.get_lease("controller")).document.holder == "b"
 
 
-async def test_a_restart_is_another_process(harness: Harness) -> None:
+async def test_a_restarted_process_is_a_new_holder(harness: Harness) -> None:
     assert new_holder() != new_holder()
-    await of(harness, "a:1").renew()
-    again = of(harness, "a:2")
+    await leadership_of(harness, "a:1").renew()
+    again = leadership_of(harness, "a:2")
     assert await again.renew() is LeaseRole.FOLLOWER
     harness.clock.advance(LEASE_S)
     assert await again.renew() is LeaseRole.LEADER
 
 
-async def test_a_renewal_whose_answer_was_lost_is_found_again(harness: Harness) -> None:
-    first = of(harness, "a")
+async def test_a_renewal_with_a_lost_response_keeps_the_lease(harness: Harness) -> None:
+    first = leadership_of(harness, "a")
     await first.renew()
     renewed = await harness.api.get_lease("controller")
     await harness.api.replace_lease("controller", LeaseClaim(holder="a", lease_s=LEASE_S), if_match=renewed.etag)
     harness.clock.advance(RENEW_S)
-    assert await first.renew() is LeaseRole.LEADER, "the refusal is no loss: the lease is still its own"
+    assert await first.renew() is LeaseRole.LEADER, "the 412 response does not end the lease: the holder is unchanged"
     harness.clock.advance(RENEW_S)
     assert (await first.renew(), first.term, first.left_s) == (LeaseRole.LEADER, 1, LEASE_S * 0.9)
 
 
-async def test_an_operator_may_give_it_to_another(harness: Harness) -> None:
-    first = of(harness, "a")
+async def test_an_operator_can_assign_the_lease_to_another_process(harness: Harness) -> None:
+    first = leadership_of(harness, "a")
     await first.renew()
     held = await harness.api.get_lease("controller")
     await harness.api.replace_lease("controller", LeaseClaim(holder="b", lease_s=LEASE_S), if_match=held.etag)
     assert (await first.renew(), first.holds) == (LeaseRole.FOLLOWER, False), "at once, not a renewal later"
 
 
-async def test_a_lease_found_taken_ends_at_once_even_when_nobody_says_whose_it_is(harness: Harness) -> None:
+async def test_a_refused_renewal_ends_the_lease_even_when_the_holder_cannot_be_read(harness: Harness) -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         if request.method == "PUT":
             return httpx.Response(412, json={"title": "no", "status": 412})
         raise httpx.ConnectError("refused", request=request)
 
-    first = of(harness, "a")
+    first = leadership_of(harness, "a")
     await first.renew()
     async with AsyncClient("http://api", transport=httpx.MockTransport(refuse)) as api:
         first._api = api
         assert (await first.renew(), first.left_s) == (LeaseRole.UNKNOWN, 0.0)
 
 
-async def test_a_write_ends_with_the_lease(harness: Harness) -> None:
-    first = of(harness, "a")
+async def test_a_write_is_cancelled_when_the_lease_expires(harness: Harness) -> None:
+    first = leadership_of(harness, "a")
     with pytest.raises(NotLeadingError):
         async with first.acting():
-            raise AssertionError("nothing may be done")
+            raise AssertionError("the block must not run")
     await first.renew()
     harness.clock.advance(LEASE_S * 0.9 - 0.01)
     begun = asyncio.get_running_loop().time()
@@ -132,10 +132,10 @@ async def test_a_write_ends_with_the_lease(harness: Harness) -> None:
     assert asyncio.get_running_loop().time() - begun < 5.0
 
 
-async def test_a_renewal_gives_what_is_under_way_its_time_too(harness: Harness) -> None:
-    first = of(harness, "a", lease_s=LONG_S)
+async def test_a_renewal_extends_the_deadline_of_a_write_in_progress(harness: Harness) -> None:
+    first = leadership_of(harness, "a", lease_s=LONG_S)
     await first.renew()
-    harness.clock.advance(LONG_S / 2)  # what is left is more than a renewal ever takes on the wall's clock
+    harness.clock.advance(LONG_S / 2)  # the rest of the lease is longer than any renewal takes in wall time
     async with first.acting():
         bound = next(iter(first._bounds))
         before_s = bound.when()
@@ -147,19 +147,19 @@ async def test_a_renewal_gives_what_is_under_way_its_time_too(harness: Harness) 
     assert not first._bounds
 
 
-async def test_a_timeout_of_the_write_itself_stays_one(harness: Harness) -> None:
-    first = of(harness, "a")
+async def test_a_timeout_of_the_write_itself_is_raised_as_timeout(harness: Harness) -> None:
+    first = leadership_of(harness, "a")
     await first.renew()
     with pytest.raises(TimeoutError):
         async with first.acting(), asyncio.timeout(0):
             await asyncio.Event().wait()
 
 
-async def test_without_an_answer_it_leads_until_its_time_is_up(harness: Harness) -> None:
+async def test_an_unreachable_service_keeps_the_leader_until_its_lease_expires(harness: Harness) -> None:
     def route(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused", request=request)
 
-    first = of(harness, "a")
+    first = leadership_of(harness, "a")
     await first.renew()
     real, broken = harness.api, AsyncClient("http://api", transport=httpx.MockTransport(route))
     first._api = broken
@@ -168,7 +168,7 @@ async def test_without_an_answer_it_leads_until_its_time_is_up(harness: Harness)
     harness.clock.advance(RENEW_S + 4.0)
     assert (await first.renew(), first.role) == (LeaseRole.UNKNOWN, LeaseRole.UNKNOWN)
     first._api = real
-    assert await first.renew() is LeaseRole.LEADER, "nobody took it in the meantime"
+    assert await first.renew() is LeaseRole.LEADER, "no other process took the lease"
     await broken.close()
 
 
@@ -187,7 +187,7 @@ async def test_only_the_leader_writes_and_reports(harness: Harness) -> None:
     harness.clock.advance(1.0)
     assert await follows.reconcile()
     assert (await harness.status("chat")).observed_at == reported
-    await harness.round(follows)  # 6 s without a renewal: not yet
+    await harness.round(follows)  # 6 s without a renewal: the lease still holds
     assert (await harness.status("chat")).observed_at == reported
     harness.clock.advance(LEASE_S)
     serve.settle()
@@ -195,7 +195,7 @@ async def test_only_the_leader_writes_and_reports(harness: Harness) -> None:
     assert (await harness.status("chat")).phase is Phase.APPLIED
 
 
-async def test_a_leader_that_loses_its_lease_between_two_writes_stops(harness: Harness) -> None:
+async def test_a_leader_that_loses_its_lease_during_a_read_writes_nothing(harness: Harness) -> None:
     serve = app(B200=0, L4=0)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 1, "L4": 1}))
     controller = harness.controller(lease=LeaseSettings(holder="a"))
@@ -203,14 +203,14 @@ async def test_a_leader_that_loses_its_lease_between_two_writes_stops(harness: H
     async def slow(_request: httpx.Request) -> None:
         harness.clock.advance(LEASE_S)
 
-    serve.interruptions = [slow]  # the first reading of the target takes longer than the lease
-    assert not await harness.round(controller, settle=False), "it may not even report"
+    serve.interruptions = [slow]  # the first read of the target takes longer than the lease
+    assert not await harness.round(controller, settle=False), "it must not report either"
     assert serve.writes == []
     assert await harness.round(controller, settle=False)
     assert serve.writes == [("on-B200", 1), ("on-L4", 1)]
 
 
-async def test_a_report_ends_with_the_lease_too(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_report_is_cancelled_when_the_lease_expires(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     serve = app(B200=1)
     await harness.register("chat", serve)
     controller = harness.controller(lease=LeaseSettings(holder="a"))
@@ -228,8 +228,8 @@ async def test_a_report_ends_with_the_lease_too(harness: Harness, monkeypatch: p
 
 
 @dataclass
-class Shelf:
-    """The service's rule of replacing a lease, and nothing else: whole histories are played against it."""
+class LeaseEndpoint:
+    """A double of the lease endpoint with only its replacement rule; the property test runs random histories on it."""
 
     lease: Lease | None = None
 
@@ -262,15 +262,15 @@ MOVES = st.lists(
 
 
 @given(moves=MOVES, rates=st.lists(st.floats(0.96, 1.04), min_size=3, max_size=3))
-def test_never_do_two_act_while_clocks_differ_by_less_than_the_margin(
+def test_two_processes_never_lead_at_once_while_clock_drift_is_below_the_margin(
     moves: list[tuple[str, int, float]], rates: list[float]
 ) -> None:
-    asyncio.run(_play(moves, rates))
+    asyncio.run(_run_history(moves, rates))
 
 
-async def _play(moves: list[tuple[str, int, float]], rates: list[float]) -> None:
+async def _run_history(moves: list[tuple[str, int, float]], rates: list[float]) -> None:
     async with AsyncClient(
-        "http://api", token=TOKENS[Scope.ADMIN], transport=httpx.MockTransport(Shelf().answer)
+        "http://api", token=TOKENS[Scope.ADMIN], transport=httpx.MockTransport(LeaseEndpoint().answer)
     ) as client:
         own = [[0.0] for _ in rates]
         processes = [
@@ -281,12 +281,12 @@ async def _play(moves: list[tuple[str, int, float]], rates: list[float]) -> None
             )
             for number, mine in enumerate(own)
         ]
-        for what, who, much_s in moves:
-            if what == "wait":
+        for action, index, duration_s in moves:
+            if action == "wait":
                 for mine, rate in zip(own, rates, strict=True):
-                    mine[0] += rate * much_s
-            elif what == "renew":
-                await processes[who].renew()
+                    mine[0] += rate * duration_s
+            elif action == "renew":
+                await processes[index].renew()
             else:
-                await processes[who].release()
+                await processes[index].release()
             assert sum(process.holds for process in processes) <= 1

@@ -1,4 +1,4 @@
-"""One loop for every controller: it reconciles while it leads, and counts only what a leader did."""
+"""The loop of every controller reconciles only as leader, and counts no reconciles of a follower."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -76,7 +76,7 @@ def loop_of(lease: Lease, work: Work, counts: Counts, *, clock: Clock | None = N
         (LeaseRole.UNKNOWN, True, False, [False]),
     ],
 )
-async def test_only_reconciles_of_a_leader_are_made_and_those_of_a_follower_are_not_counted(
+async def test_only_a_leader_reconciles_and_followers_count_nothing(
     role: LeaseRole, *, ok: bool, result: bool, counted: list[bool]
 ) -> None:
     work, counts = Work(ok=ok), Counts()
@@ -123,7 +123,7 @@ async def test_nothing_is_reconciled_before_the_lease_was_requested() -> None:
     assert periods >= 3
 
 
-def test_it_lives_from_the_first_beat_to_the_moment_at_which_the_next_one_is_overdue() -> None:
+def test_liveness_lasts_from_the_first_beat_until_the_next_one_is_overdue() -> None:
     now_s = 0.0
     liveness = Liveness(steady_s=lambda: now_s)
     assert not liveness.is_alive()

@@ -1,4 +1,4 @@
-"""Texts of other programs as one line."""
+"""Output of other programs as one line."""
 
 import pytest
 
@@ -10,13 +10,13 @@ def test_notes_are_joined_and_empty_ones_left_out() -> None:
     assert joined(None, "") is None
 
 
-def test_a_message_has_one_line_and_a_limit() -> None:
+def test_a_message_is_one_line_of_limited_length() -> None:
     assert one_line("Traceback:\n\tline\x00 1 ") == "Traceback: line  1"
     long = one_line("x" * 600)
     assert (len(long), long[-1]) == (MESSAGE_MAX_CHARS, "…")
 
 
-def test_the_first_line_is_that_with_text() -> None:
+def test_the_first_line_skips_blank_lines() -> None:
     assert first_line("\n  \nfirst\nsecond") == "first"
     assert first_line(" \n") == "nothing"
     assert first_line("x" * 300) == "x" * 200

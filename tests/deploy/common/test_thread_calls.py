@@ -1,4 +1,4 @@
-"""Calls that wait for somebody else: one of a kind at a time, and whoever has waited long enough goes on without."""
+"""Blocking calls in threads: one call per kind at a time, with a time limit for each caller."""
 
 import asyncio
 import threading
@@ -13,15 +13,15 @@ from tests.testbed.waiting import PATIENCE_S
 pytestmark = pytest.mark.anyio
 
 
-class Silent:
-    """Somebody who answers only once it is released."""
+class BlockedCall:
+    """A blocking call that returns only after its release."""
 
     def __init__(self) -> None:
         self.released = threading.Event()
         self.calls = self.at_once = self.most_at_once = 0
         self._lock = threading.Lock()
 
-    def ask(self, what: str) -> str:
+    def run(self, what: str) -> str:
         with self._lock:
             self.calls += 1
             self.at_once += 1
@@ -37,23 +37,23 @@ def in_flight(kind: str) -> int:
 
 
 @pytest.fixture
-def silent() -> Iterator[Silent]:
-    silent = Silent()
-    yield silent
-    silent.released.set()
+def blocked() -> Iterator[BlockedCall]:
+    blocked = BlockedCall()
+    yield blocked
+    blocked.released.set()
     for thread in threading.enumerate():
         if thread.name.startswith("call: "):
             thread.join(PATIENCE_S)
 
 
-async def test_it_answers_and_raises_as_the_call_does() -> None:
+async def test_the_result_or_error_of_the_call_is_passed_on() -> None:
     calls = BlockingCalls(limit_s=PATIENCE_S)
     assert await calls.call("sum", sum, [1, 2], start=3) == 6
     with pytest.raises(ValueError, match="invalid literal"):
         await calls.call("number", int, "no number")
 
 
-async def test_a_time_limit_that_the_call_itself_has_is_its_own() -> None:
+async def test_a_timeout_raised_by_the_call_itself_is_passed_on() -> None:
     def late() -> None:
         raise TimeoutError("its own")
 
@@ -61,57 +61,57 @@ async def test_a_time_limit_that_the_call_itself_has_is_its_own() -> None:
         await BlockingCalls(limit_s=PATIENCE_S).call("late", late)
 
 
-async def test_whoever_does_not_answer_is_asked_once_and_every_caller_goes_on(silent: Silent) -> None:
+async def test_a_blocked_call_runs_once_and_every_caller_times_out(blocked: BlockedCall) -> None:
     calls = BlockingCalls(limit_s=0.0)
     for _ in range(20):
         with pytest.raises(UnreachableError, match="nodes: no answer within 0 s"):
-            await calls.call("nodes", silent.ask, "nodes")
+            await calls.call("nodes", blocked.run, "nodes")
     assert in_flight("nodes") == 1
 
 
-async def test_another_kind_waits_for_nobody(silent: Silent) -> None:
+async def test_a_blocked_call_does_not_delay_calls_of_another_kind(blocked: BlockedCall) -> None:
     calls = BlockingCalls(limit_s=PATIENCE_S)
-    waiting = asyncio.create_task(calls.call("nodes", silent.ask, "nodes"))
+    waiting = asyncio.create_task(calls.call("nodes", blocked.run, "nodes"))
     await asyncio.sleep(0)
     assert await calls.call("runs", str, "answered") == "answered"
-    silent.released.set()
+    blocked.released.set()
     assert await waiting == "nodes answered"
 
 
-async def test_a_caller_that_was_cancelled_leaves_its_call_and_the_next_waits_for_the_end_of_it(silent: Silent) -> None:
+async def test_the_next_call_waits_for_the_call_of_a_cancelled_caller(blocked: BlockedCall) -> None:
     calls = BlockingCalls(limit_s=PATIENCE_S)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.0):
-            await calls.call("nodes", silent.ask, "first")
-    later = [asyncio.create_task(calls.call("nodes", silent.ask, f"later {number}")) for number in range(3)]
+            await calls.call("nodes", blocked.run, "first")
+    later = [asyncio.create_task(calls.call("nodes", blocked.run, f"later {number}")) for number in range(3)]
     for _ in range(5):
         await asyncio.sleep(0)
     assert in_flight("nodes") == 1
-    silent.released.set()
+    blocked.released.set()
     assert await asyncio.gather(*later) == [f"later {number} answered" for number in range(3)]
-    assert (silent.calls, silent.most_at_once) == (4, 1)
+    assert (blocked.calls, blocked.most_at_once) == (4, 1)
 
 
-async def test_what_goes_wrong_after_everybody_gave_up_is_nobodys_matter_and_the_next_one_is_asked(
-    silent: Silent,
+async def test_a_failure_after_the_caller_timed_out_is_dropped_and_the_next_call_runs(
+    blocked: BlockedCall,
 ) -> None:
     calls = BlockingCalls(limit_s=PATIENCE_S)
 
     def breaks() -> None:
-        silent.ask("breaks")
+        blocked.run("breaks")
         raise OSError("too late")
 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.0):
             await calls.call("nodes", breaks)
-    silent.released.set()
-    assert await calls.call("nodes", str, "well again") == "well again"
+    blocked.released.set()
+    assert await calls.call("nodes", str, "recovered") == "recovered"
 
 
-def test_a_call_that_never_returns_does_not_keep_its_loop_from_ending(silent: Silent) -> None:
+def test_a_blocked_call_does_not_keep_the_event_loop_from_closing(blocked: BlockedCall) -> None:
     async def ask() -> None:
         with pytest.raises(UnreachableError):
-            await BlockingCalls(limit_s=0.0).call("nodes", silent.ask, "nodes")
+            await BlockingCalls(limit_s=0.0).call("nodes", blocked.run, "nodes")
 
     asyncio.run(ask())
     assert in_flight("nodes") == 1

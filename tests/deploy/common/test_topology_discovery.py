@@ -1,6 +1,6 @@
-"""Asking a cluster for its nodes: what is asked, and what is said when no whole answer comes.
+"""Node discovery in a cluster: requests, and errors for incomplete responses.
 
-That real clusters are understood is shown in tests/cluster/test_topology_discovery.py.
+tests/cluster/test_topology_discovery.py covers real clusters.
 """
 
 import json
@@ -40,34 +40,34 @@ def ray_row(node_id: str, **changes: Any) -> dict[str, Any]:
 
 
 def listing(*rows: dict[str, Any], **changes: Any) -> httpx.Response:
-    """What the dashboard answers with these rows."""
+    """The response of the dashboard with these rows."""
     counts = dict.fromkeys(("total", "num_after_truncation", "num_filtered"), len(rows))
     result = counts | {"result": list(rows), "partial_failure_warning": "", "warnings": None} | changes
     return httpx.Response(200, json={"result": True, "msg": "", "data": {"result": result}})
 
 
-def ask_ray(answer: httpx.Response | Handler, url: str = DASHBOARD) -> Discovery:
+def nodes_of(answer: httpx.Response | Handler, url: str = DASHBOARD) -> Discovery:
     handler = answer if callable(answer) else lambda _request: answer
     with httpx.Client(transport=httpx.MockTransport(handler)) as http:
         return discover_ray(url, http=http)
 
 
 class TestRay:
-    def test_asks_for_all_living_nodes(self) -> None:
+    def test_requests_all_alive_nodes(self) -> None:
         asked: list[httpx.URL] = []
 
         def handler(request: httpx.Request) -> httpx.Response:
             asked.append(request.url)
             return listing()
 
-        ask_ray(handler, url=f"{DASHBOARD}/")
+        nodes_of(handler, url=f"{DASHBOARD}/")
         (url,) = asked
         assert (url.host, url.path) == ("dashboard.invalid", "/api/v0/nodes")
-        assert url.params["limit"] == "10000"  # without it Ray stops at a hundred
+        assert url.params["limit"] == "10000"  # without this parameter Ray returns at most 100 nodes
         assert [url.params[f"filter_{part}"] for part in ("keys", "predicates", "values")] == ["state", "=", "ALIVE"]
 
     def test_nodes_carry_their_labels_and_gpus(self) -> None:
-        found = ask_ray(listing(ray_row("a"), ray_row("b", labels={}, resources_total={"CPU": 4.0})))
+        found = nodes_of(listing(ray_row("a"), ray_row("b", labels={}, resources_total={"CPU": 4.0})))
         nodes = found.topology.index.nodes
         assert [(node.name, node.power_domain, node.gpu, node.gpus) for node in nodes.values()] == [
             ("a", "r1", "H100", 8),
@@ -77,20 +77,20 @@ class TestRay:
     @pytest.mark.parametrize(
         "answer",
         [
-            pytest.param(listing(ray_row("a"), num_filtered=2), id="the limit cut it off"),
-            pytest.param(listing(ray_row("a"), total=2), id="the source was cut off"),
+            pytest.param(listing(ray_row("a"), num_filtered=2), id="truncated by the limit"),
+            pytest.param(listing(ray_row("a"), total=2), id="truncated at the source"),
         ],
     )
-    def test_half_a_cluster_is_refused(self, answer: httpx.Response) -> None:
+    def test_a_truncated_node_list_is_refused(self, answer: httpx.Response) -> None:
         with pytest.raises(ActuationError, match="lists 1 nodes, and there are more"):
-            ask_ray(answer)
+            nodes_of(answer)
 
-    def test_what_ray_could_not_collect_is_said(self) -> None:
+    def test_a_partial_failure_of_ray_is_reported(self) -> None:
         with pytest.raises(ActuationError, match="could not list all nodes: 1 raylet did not answer"):
-            ask_ray(listing(ray_row("a"), partial_failure_warning="1 raylet did not answer"))
+            nodes_of(listing(ray_row("a"), partial_failure_warning="1 raylet did not answer"))
 
     @pytest.mark.parametrize(
-        ("answer", "said"),
+        ("answer", "message"),
         [
             (
                 httpx.Response(500, json={"result": False, "msg": "Failed to query GCS", "data": {}}),
@@ -105,22 +105,22 @@ class TestRay:
             ),
         ],
     )
-    def test_another_answer_is_told_in_one_line(self, answer: httpx.Response, said: str) -> None:
+    def test_an_unexpected_response_is_reported_in_one_line(self, answer: httpx.Response, message: str) -> None:
         with pytest.raises(ActuationError) as caught:
-            ask_ray(answer)
-        assert str(caught.value).startswith(said)
+            nodes_of(answer)
+        assert str(caught.value).startswith(message)
         assert "\n" not in str(caught.value)
 
-    def test_a_dashboard_that_is_not_there(self) -> None:
+    def test_an_unreachable_dashboard_is_reported(self) -> None:
         (port,) = free_ports(1)
         url = f"http://{LOOPBACK}:{port}"
         with httpx.Client(trust_env=False) as http, pytest.raises(UnreachableError, match=f"no answer from {url}/api/"):
             discover_ray(url, http=http)
 
     @pytest.mark.parametrize("url", ["", "dashboard:8265", "ftp://dashboard", "http://", "http://user:word@dashboard"])
-    def test_what_is_no_url_is_not_asked(self, url: str) -> None:
+    def test_an_invalid_url_is_refused_without_a_request(self, url: str) -> None:
         with pytest.raises(UnusableSourceError, match=r"must be http://HOST\[:PORT\]") as caught:
-            ask_ray(lambda _request: pytest.fail("asked"), url=url)
+            nodes_of(lambda _request: pytest.fail("requested"), url=url)
         assert "word" not in str(caught.value)
 
 
@@ -141,12 +141,12 @@ def kubeconfig(path: Path, **changes: Any) -> Path:
 
 
 class TestKubernetes:
-    def test_a_server_that_is_not_there(self, tmp_path: Path) -> None:
+    def test_an_unreachable_server_is_reported(self, tmp_path: Path) -> None:
         with pytest.raises(UnreachableError, match=r"no answer from https://127\.0\.0\.1:\d+: .*refused") as caught:
             discover_kubernetes(kubeconfig=kubeconfig(tmp_path / "config"))
         assert "\n" not in str(caught.value)
 
-    def test_an_unknown_context(self, tmp_path: Path) -> None:
+    def test_an_unknown_context_is_reported(self, tmp_path: Path) -> None:
         path = kubeconfig(tmp_path / "config")
         with pytest.raises(UnusableSourceError, match=rf"kubeconfig {path}: .*other"):
             discover_kubernetes(kubeconfig=path, context="other")
@@ -158,34 +158,38 @@ class TestKubernetes:
             pytest.param(b"contexts: [", id="not YAML"),
             pytest.param(b"- 1", id="a list"),
             pytest.param(b"\xbe\xef" * 50, id="binary"),
-            pytest.param(b"apiVersion: v1\nkind: Config", id="nothing in it"),
-            pytest.param(b"current-context: a\ncontexts: 3", id="contexts that are none"),
+            pytest.param(b"apiVersion: v1\nkind: Config", id="no contexts"),
+            pytest.param(b"current-context: a\ncontexts: 3", id="invalid contexts"),
         ],
     )
-    def test_what_is_no_kubeconfig(self, tmp_path: Path, content: bytes) -> None:
+    def test_an_invalid_kubeconfig_is_reported_in_one_line(self, tmp_path: Path, content: bytes) -> None:
         path = tmp_path / "config"
         path.write_bytes(content)
         with pytest.raises(UnusableSourceError, match=f"kubeconfig {path}: ") as caught:
             discover_kubernetes(kubeconfig=path)
         assert "\n" not in str(caught.value)
 
-    def test_a_kubeconfig_that_is_not_there(self, tmp_path: Path) -> None:
+    def test_a_missing_kubeconfig_is_reported(self, tmp_path: Path) -> None:
         with pytest.raises(UnusableSourceError, match=r"kubeconfig .*/none: "):
             discover_kubernetes(kubeconfig=tmp_path / "none")
 
-    def test_the_environment_names_the_kubeconfig(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_environment_variable_selects_the_kubeconfig(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         path = kubeconfig(tmp_path / "config")
         monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/none:{path}")
         with pytest.raises(UnreachableError):  # so it was read
             discover_kubernetes()
 
-    def test_neither_a_kubeconfig_nor_a_pod(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_missing_kubeconfig_outside_a_pod_is_reported(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/none")
         monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
         with pytest.raises(UnusableSourceError, match=r"no kubeconfig at .*/none, and this process runs in no cluster"):
             discover_kubernetes()
 
-    def test_in_a_pod_its_service_account_is_used(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_in_a_pod_the_service_account_is_used(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (port,) = free_ports(1)
         (tmp_path / "token").write_text("not-to-be-seen")
         monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
@@ -196,12 +200,12 @@ class TestKubernetes:
         with pytest.raises(UnreachableError, match=f"no answer from https://{LOOPBACK}:{port}: "):
             discover_kubernetes()
 
-    def test_without_the_client_the_extra_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_missing_kubernetes_client_names_the_extra_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "kubernetes.client", None)
         with pytest.raises(UnusableSourceError, match=r"pip install 'fleetwright\[kubernetes\]'"):
             discover_kubernetes()
 
-    def test_no_secret_is_shown(self, tmp_path: Path) -> None:
+    def test_errors_contain_no_secret(self, tmp_path: Path) -> None:
         users = [{"name": "me", "user": {"token": ["not-to-be-seen"]}}]
         with pytest.raises(FleetwrightError) as caught:
             discover_kubernetes(kubeconfig=kubeconfig(tmp_path / "config", users=users))
