@@ -1,4 +1,4 @@
-"""The controller between a real service and doubles of its targets."""
+"""A test harness: the controller, a real service, and doubles of its targets."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -26,13 +26,13 @@ from tests.deploy.actuators.serve_double import ServeDouble
 from tests.testbed.service import TOKENS, RunningService, SteppedClock
 
 WORKLOAD = "chat"
-LEASE = LeaseSettings(holder="the only one")
+LEASE = LeaseSettings(holder="only-controller")
 
 
 def request_for(replicas: Mapping[str, int], *, workload: str = WORKLOAD, missing: int = 0) -> PlanRequest:
-    """A request whose only answer is these replicas: each serves one request a second and all of them are needed.
+    """A request whose only plan is these replicas: each serves one request a second and all of them are needed.
 
-    With `missing`, so many more requests come than can be served.
+    `missing` adds this many requests a second beyond the capacity.
     """
     options = [
         {"name": gpu.lower(), "gpu": gpu, "price_usd_per_h": 1.0, "max_rps": [[1.0]], "available": count}
@@ -47,7 +47,7 @@ def request_for(replicas: Mapping[str, int], *, workload: str = WORKLOAD, missin
 
 @dataclass
 class Harness:
-    """What a test needs: the API, the targets by host name, and a clock to move."""
+    """The API, the targets by host name, and a clock that the test advances."""
 
     api: AsyncClient
     clock: SteppedClock
@@ -55,23 +55,23 @@ class Harness:
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
 
     async def plan(self, replicas: Mapping[str, int], *, workload: str = WORKLOAD, missing: int = 0) -> str:
-        """Store a plan for these replicas; its id."""
+        """Store a plan for these replicas and return its id."""
         return (await self.api.create_plan(request_for(replicas, workload=workload, missing=missing))).id
 
     async def register(self, name: str, serve: ServeDouble, *, gpus: dict[str, str] | None = None, **spec: Any) -> None:
-        """Register a double whose deployments are called `on-GPU`, or as `gpus` says."""
+        """Register a double whose deployments are named `on-GPU`, or by `gpus`."""
         self.targets[name] = serve
         deployments = gpus or {deployment.removeprefix("on-"): deployment for deployment in serve.deployments}
         application = {"dashboard_url": f"http://{name}:8265", "application": "chat", "deployments": deployments}
         await self.register_real(name, RayServeApplication.model_validate(application), **spec)
 
     async def register_real(self, name: str, application: Application, **spec: Any) -> None:
-        """Register an application, in mode `apply` unless told otherwise."""
+        """Register an application, in mode `apply` by default."""
         described = {"workload": WORKLOAD, "application": application, "mode": Mode.APPLY} | spec
         await self.api.create_target(name, TargetSpec.model_validate(described))
 
     async def change(self, name: str, **spec: Any) -> None:
-        """Change what is said of a target."""
+        """Change fields of the spec of a target."""
         before = await self.api.get_target(name)
         after = TargetSpec.model_validate(before.document.spec.model_dump(mode="json") | spec)
         await self.api.replace_target(name, after, if_match=before.etag)
@@ -81,11 +81,11 @@ class Harness:
         await self.api.replace_freeze(Freeze(frozen=frozen, reason=reason), if_match="*")
 
     async def status(self, name: str) -> TargetStatus:
-        """The last report on a target."""
+        """The last reported status of a target."""
         return await self.api.get_target_status(name)
 
     async def approve(self, name: str) -> Approval:
-        """Approve what the last report says stands ready."""
+        """Approve the change set of the last reported status."""
         status, target = await self.status(name), (await self.api.get_target(name)).document
         request = {"plan_id": target.spec.plan_id, "digest": status.digest}
         return await self.api.approve_target(name, ApprovalRequest.model_validate(request))
@@ -102,7 +102,7 @@ class Harness:
         health: HealthReader = unread_health,
         liveness: Liveness | None = None,
     ) -> Controller:
-        """A new controller, which knows nothing of any before it.  It meets the doubles unless given something real."""
+        """A new controller without state of earlier ones.  It uses the doubles unless a test passes something else."""
         self.registry = CollectorRegistry()
         http = http or httpx.AsyncClient(transport=httpx.MockTransport(self._route))
         clock = Clock(now=self.clock.now, steady_s=self.clock.monotonic_s, **({"sleep": sleep} if sleep else {}))
@@ -120,7 +120,7 @@ class Harness:
         )
 
     async def round(self, controller: Controller, *, settle: bool = True) -> bool:
-        """One round, a period later; then, unless told otherwise, everything asked for happens."""
+        """Advance the clock by one period and reconcile; then, by default, start and stop all requested replicas."""
         self.clock.advance(5.0)
         ok = await controller.reconcile()
         if settle:

@@ -1,4 +1,4 @@
-"""The controller carries a plan out: in order, step by step, verified by reading, and only as far as it may go."""
+"""The controller applies a plan in order, in steps, verifies each step by a read, and respects mode and freeze."""
 
 import httpx
 import pytest
@@ -22,13 +22,13 @@ async def test_a_plan_is_applied_make_before_break(harness: Harness) -> None:
     assert first.applied == {"B200": 1, "L40S": 1, "L4": 4}
 
     await harness.round(controller)
-    assert serve.writes == [("on-B200", 3)], "nothing is given up while replicas are missing"
+    assert serve.writes == [("on-B200", 3)], "no replica is removed while added ones are missing"
     waiting = await harness.status("chat")
     assert (waiting.phase, waiting.message) == (Phase.APPLYING, "waiting for 2 B200")
 
     await harness.round(controller)
     assert serve.writes == [("on-B200", 3), ("on-L4", 0)]
-    assert (await harness.status("chat")).phase is Phase.APPLYING, "asked for is not yet seen"
+    assert (await harness.status("chat")).phase is Phase.APPLYING, "a requested count is not yet observed"
 
     await harness.round(controller)
     done = await harness.status("chat")
@@ -36,7 +36,7 @@ async def test_a_plan_is_applied_make_before_break(harness: Harness) -> None:
     assert len(serve.writes) == 2
 
 
-async def test_once_applied_nothing_more_is_written(harness: Harness) -> None:
+async def test_no_writes_follow_once_the_plan_is_applied(harness: Harness) -> None:
     serve = app(B200=2, L4=0)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
     controller = harness.controller()
@@ -46,17 +46,17 @@ async def test_once_applied_nothing_more_is_written(harness: Harness) -> None:
     assert serve.writes == []
 
 
-async def test_every_round_gives_a_sign_of_life(harness: Harness) -> None:
+async def test_every_reconcile_updates_observed_at(harness: Harness) -> None:
     await harness.register("chat", app(B200=1))
     controller = harness.controller()
-    seen = []
+    observed_at = []
     for _ in range(3):
         await harness.round(controller)
-        seen.append((await harness.status("chat")).observed_at)
-    assert [(later - seen[0]).total_seconds() for later in seen] == [0, 5, 10]
+        observed_at.append((await harness.status("chat")).observed_at)
+    assert [(later - observed_at[0]).total_seconds() for later in observed_at] == [0, 5, 10]
 
 
-async def test_what_somebody_else_changed_is_put_right(harness: Harness) -> None:
+async def test_counts_changed_by_others_are_set_back_to_the_plan(harness: Harness) -> None:
     """A redeployment resets Serve's counts to those of its config."""
     serve = app(B200=2, L4=0)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
@@ -70,20 +70,20 @@ async def test_what_somebody_else_changed_is_put_right(harness: Harness) -> None
     assert (await harness.status("chat")).phase is Phase.APPLIED
 
 
-async def test_at_most_max_step_replicas_move_in_a_round(harness: Harness) -> None:
+async def test_at_most_max_step_replicas_change_in_one_reconcile(harness: Harness) -> None:
     serve = app(B200=0, L4=5)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 5}), max_step=2)
     controller = harness.controller()
-    per_round = []
+    per_reconcile = []
     for _ in range(8):
         before = {name: deployment.asked for name, deployment in serve.deployments.items()}
         await harness.round(controller)
-        per_round.append(sum(abs(serve.deployments[name].asked - count) for name, count in before.items()))
-    assert per_round == [2, 2, 1, 2, 2, 1, 0, 0]
+        per_reconcile.append(sum(abs(serve.deployments[name].asked - count) for name, count in before.items()))
+    assert per_reconcile == [2, 2, 1, 2, 2, 1, 0, 0]
     assert serve.counts == {"on-B200": 5, "on-L4": 0}
 
 
-async def test_min_replicas_stay_whatever_the_plan_says(harness: Harness) -> None:
+async def test_min_replicas_are_kept_against_the_plan(harness: Harness) -> None:
     serve = app(B200=0, L4=4)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 1}), min_replicas=3)
     controller = harness.controller()
@@ -95,7 +95,7 @@ async def test_min_replicas_stay_whatever_the_plan_says(harness: Harness) -> Non
     assert status.message == "the plan has 1 in all; min_replicas keeps 3"
 
 
-async def test_without_a_plan_it_only_looks(harness: Harness) -> None:
+async def test_a_target_without_a_plan_is_only_observed(harness: Harness) -> None:
     serve = app(B200=2, L4=1)
     await harness.register("chat", serve)
     await harness.round(harness.controller())
@@ -104,7 +104,7 @@ async def test_without_a_plan_it_only_looks(harness: Harness) -> None:
     assert serve.writes == []
 
 
-async def test_observe_shows_plan_and_world_and_writes_nothing(harness: Harness) -> None:
+async def test_mode_observe_reports_planned_and_applied_counts_and_writes_nothing(harness: Harness) -> None:
     serve = app(B200=1, L4=1)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 3}), mode=Mode.OBSERVE)
     controller = harness.controller()
@@ -116,7 +116,7 @@ async def test_observe_shows_plan_and_world_and_writes_nothing(harness: Harness)
     assert harness.counted("fleetwright_controller_writes_total", target="chat", kind="scale") is None
 
 
-async def test_an_observing_controller_writes_nothing_whatever_its_targets_say(harness: Harness) -> None:
+async def test_an_observe_only_controller_overrides_mode_apply(harness: Harness) -> None:
     serve = app(B200=1, L4=1)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 3}), mode=Mode.APPLY)
     await harness.round(harness.controller(settings=ControllerSettings(observe_only=True)))
@@ -125,7 +125,7 @@ async def test_an_observing_controller_writes_nothing_whatever_its_targets_say(h
     assert serve.writes == []
 
 
-async def test_recommend_states_the_change_set_and_writes_nothing(harness: Harness) -> None:
+async def test_mode_recommend_reports_the_change_set_and_writes_nothing(harness: Harness) -> None:
     serve = app(B200=1, L40S=2, L4=1)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 3, "L40S": 2}), mode=Mode.RECOMMEND)
     await harness.round(harness.controller())
@@ -138,14 +138,14 @@ async def test_recommend_states_the_change_set_and_writes_nothing(harness: Harne
     assert {request.method for request in serve.requests} == {"GET"}
 
 
-async def test_recommend_with_nothing_to_recommend(harness: Harness) -> None:
+async def test_mode_recommend_without_changes_is_observed(harness: Harness) -> None:
     await harness.register("chat", app(B200=3), plan_id=await harness.plan({"B200": 3}), mode=Mode.RECOMMEND)
     await harness.round(harness.controller())
     status = await harness.status("chat")
     assert (status.phase, status.changes) == (Phase.OBSERVED, ())
 
 
-async def test_a_freeze_holds_changes_back_until_it_is_lifted(harness: Harness) -> None:
+async def test_a_freeze_blocks_changes_until_it_is_lifted(harness: Harness) -> None:
     serve = app(B200=1, L4=1)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
     await harness.freeze(frozen=True, reason="audit until Monday")
@@ -161,7 +161,7 @@ async def test_a_freeze_holds_changes_back_until_it_is_lifted(harness: Harness) 
     assert serve.counts == {"on-B200": 2, "on-L4": 0}
 
 
-async def test_a_freeze_between_two_steps_stops_the_second(harness: Harness) -> None:
+async def test_a_freeze_between_two_steps_blocks_the_second(harness: Harness) -> None:
     serve = app(B200=1, L4=1)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
     controller = harness.controller()
@@ -173,14 +173,14 @@ async def test_a_freeze_between_two_steps_stops_the_second(harness: Harness) -> 
     assert (await harness.status("chat")).phase is Phase.FROZEN
 
 
-async def test_a_frozen_target_that_is_as_planned_is_applied(harness: Harness) -> None:
+async def test_a_frozen_target_without_changes_is_applied(harness: Harness) -> None:
     await harness.register("chat", app(B200=2), plan_id=await harness.plan({"B200": 2}))
     await harness.freeze(frozen=True)
     await harness.round(harness.controller())
     assert (await harness.status("chat")).phase is Phase.APPLIED
 
 
-async def test_a_freeze_that_comes_while_a_target_is_read_still_counts(harness: Harness) -> None:
+async def test_a_freeze_set_while_a_target_is_read_blocks_the_write(harness: Harness) -> None:
     serve = app(B200=1)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
 
@@ -193,7 +193,7 @@ async def test_a_freeze_that_comes_while_a_target_is_read_still_counts(harness: 
     assert (await harness.status("chat")).phase is Phase.FROZEN
 
 
-async def test_a_target_switched_to_observe_while_it_is_read_is_left_alone(harness: Harness) -> None:
+async def test_a_target_switched_to_observe_while_it_is_read_is_not_written(harness: Harness) -> None:
     serve = app(B200=1)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
 
@@ -209,12 +209,12 @@ async def test_a_target_switched_to_observe_while_it_is_read_is_left_alone(harne
     assert serve.writes == []
 
 
-async def test_a_target_switched_to_observe_between_two_writes_gets_no_second_one(harness: Harness) -> None:
+async def test_a_target_switched_to_observe_between_two_writes_gets_no_second_write(harness: Harness) -> None:
     serve = app(B200=0, L4=0)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 1, "L4": 1}))
 
     async def let_through(_request: httpx.Request) -> None:
-        """The reading."""
+        """Let the read pass."""
 
     async def switch_meanwhile(_request: httpx.Request) -> None:
         await harness.change("chat", mode=Mode.OBSERVE)
@@ -236,7 +236,7 @@ async def test_an_infeasible_plan_is_never_applied(harness: Harness) -> None:
     assert serve.writes == []
 
 
-async def test_gpus_without_a_deployment_are_named_and_nothing_is_applied(harness: Harness) -> None:
+async def test_gpus_without_a_deployment_are_reported_and_nothing_is_applied(harness: Harness) -> None:
     serve = app(B200=1)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2, "L40S": 1, "L4": 3}))
     await harness.round(harness.controller())
@@ -247,7 +247,7 @@ async def test_gpus_without_a_deployment_are_named_and_nothing_is_applied(harnes
 
 
 async def test_a_plan_for_other_workloads_is_not_applied(harness: Harness) -> None:
-    """Reading it as no replicas would empty the application."""
+    """A plan without the workload must not scale the application to zero."""
     serve = app(B200=1)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}, workload="search"))
     await harness.round(harness.controller())
@@ -258,7 +258,7 @@ async def test_a_plan_for_other_workloads_is_not_applied(harness: Harness) -> No
 
 
 @pytest.mark.parametrize("mode", [Mode.RECOMMEND, Mode.APPLY])
-async def test_an_old_plan_is_not_acted_on(harness: Harness, mode: Mode) -> None:
+async def test_an_expired_plan_is_not_applied(harness: Harness, mode: Mode) -> None:
     serve = app(B200=1)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}), mode=mode)
     harness.clock.advance(3 * 86_400.0)
@@ -269,15 +269,15 @@ async def test_an_old_plan_is_not_acted_on(harness: Harness, mode: Mode) -> None
     assert serve.writes == []
 
 
-async def test_a_plan_in_place_does_not_go_bad(harness: Harness) -> None:
+async def test_an_applied_plan_does_not_expire(harness: Harness) -> None:
     await harness.register("chat", app(B200=2), plan_id=await harness.plan({"B200": 2}))
     harness.clock.advance(30 * 86_400.0)
     await harness.round(harness.controller())
     assert (await harness.status("chat")).phase is Phase.APPLIED
 
 
-async def test_a_new_plan_takes_over_halfway(harness: Harness) -> None:
-    """The first plan's B200s never come; the second turns round from where things are."""
+async def test_a_new_plan_replaces_a_partly_applied_one(harness: Harness) -> None:
+    """The B200 replicas of the first plan never start; the second plan continues from the current counts."""
     serve = app(B200=1, L4=3)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 4}))
     controller = harness.controller()
@@ -289,7 +289,7 @@ async def test_a_new_plan_takes_over_halfway(harness: Harness) -> None:
     assert (await harness.status("chat")).phase is Phase.APPLIED
 
 
-async def test_rounds_and_writes_are_counted(harness: Harness) -> None:
+async def test_reconciles_and_writes_are_counted(harness: Harness) -> None:
     await harness.register("chat", app(B200=1, L4=1), plan_id=await harness.plan({"B200": 2}))
     controller = harness.controller()
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Which part of a target takes which replicas of a plan: exactly one, or the plan is refused."""
+"""The mapping of planned replicas to parts of a target: exactly one part for each, or the plan is refused."""
 
 import re
 from collections import Counter
@@ -29,7 +29,7 @@ def target(*parts: str) -> TargetSpec:
 def allocated(
     way: str, gpus: int, count: int = 1, *, gpu: str = H100, clock: float | None = 1.0, offer: str | None = "aws/h100x8"
 ) -> dict[str, Any]:
-    """As a plan over offers says it, or, without an offer, one of options that were given outright."""
+    """An allocation of a plan over offers or, without an offer, of a plan over explicit options."""
     name = way if clock in (None, 1.0) else f"{way}@{clock:g}"
     return {
         "workload": "chat",
@@ -48,7 +48,7 @@ def entry(*args: Any, **more: Any) -> Allocation:
     return Allocation.model_validate(allocated(*args, **more))
 
 
-def test_names_go_from_the_most_to_the_least_that_can_be_said() -> None:
+def test_part_names_go_from_the_most_to_the_least_specific() -> None:
     assert part_names(entry("tp2-fp8", 2, clock=0.7)) == [
         "H100-SXM/tp2-fp8@0.7",
         "H100-SXM/tp2-fp8",
@@ -59,7 +59,7 @@ def test_names_go_from_the_most_to_the_least_that_can_be_said() -> None:
     ]
 
 
-def test_prefill_and_decode_are_parts_of_their_own() -> None:
+def test_prefill_and_decode_have_their_own_part_names() -> None:
     prefill, decode = entry("tp2-prefill", 2, clock=0.7), entry("tp2-decode", 2)
     assert part_names(prefill) == [
         "H100-SXM/tp2-prefill@0.7",
@@ -74,33 +74,33 @@ def test_prefill_and_decode_are_parts_of_their_own() -> None:
     parts = {"H100-SXM/prefill", "H100-SXM/decode", "H100-SXM"}
     assert (part_of(prefill, parts), part_of(decode, parts)) == ("H100-SXM/prefill", "H100-SXM/decode")
     assert part_of(entry("tp2", 2), parts) == "H100-SXM"
-    outright = entry("mine-prefill", 2, clock=None, offer=None)
-    assert part_of(outright, parts) == "H100-SXM", "an option given outright may have any name"
+    explicit = entry("mine-prefill", 2, clock=None, offer=None)
+    assert part_of(explicit, parts) == "H100-SXM", "an explicit option may have any name"
 
 
-def test_a_full_clock_can_be_said_too_although_options_do_not() -> None:
+def test_a_part_can_name_the_full_clock_that_option_names_omit() -> None:
     assert part_of(entry("tp2", 2), {"H100-SXM@0.7", "H100-SXM@1"}) == "H100-SXM@1"
     assert part_of(entry("tp2", 2), {"H100-SXM@0.7"}) is None
 
 
-def test_an_option_given_outright_is_named_as_it_was_and_has_no_clock() -> None:
-    given_outright = entry("the large one", 4, clock=None, offer=None)
-    assert part_names(given_outright) == ["H100-SXM/the large one", "H100-SXM/x4", "H100-SXM"]
+def test_an_explicit_option_keeps_its_name_and_has_no_clock() -> None:
+    explicit = entry("the large one", 4, clock=None, offer=None)
+    assert part_names(explicit) == ["H100-SXM/the large one", "H100-SXM/x4", "H100-SXM"]
 
 
-def test_a_part_is_the_same_whatever_the_offer() -> None:
+def test_part_names_do_not_depend_on_the_offer() -> None:
     spot, owned = entry("tp2", 2, offer="gcp/a3/spot"), entry("tp2", 2, offer="here/h100x8")
     assert part_names(spot) == part_names(owned)
 
 
-def test_a_gpu_type_whose_name_has_signs_of_ours_is_itself() -> None:
+def test_a_gpu_type_name_may_contain_the_separators_of_part_names() -> None:
     odd = entry("tp2", 2, gpu="H100/80GB@SXM")
     assert part_of(odd, {"H100/80GB@SXM"}) == "H100/80GB@SXM"
     assert part_of(odd, {"H100", "H100/80GB@SXM/x2"}) == "H100/80GB@SXM/x2"
 
 
 @pytest.mark.parametrize(
-    ("parts", "takes"),
+    ("parts", "expected"),
     [
         (("", "/x2", "/x2@0.7", "/tp2", "/tp2@0.7"), "/tp2@0.7"),
         (("", "/x2", "/x2@0.7", "/tp2", "/tp2@1"), "/tp2"),
@@ -111,9 +111,9 @@ def test_a_gpu_type_whose_name_has_signs_of_ours_is_itself() -> None:
         (("/x4", "@1", "/dp2-ep2", "/x"), None),
     ],
 )
-def test_what_says_more_takes_them(parts: tuple[str, ...], takes: str | None) -> None:
+def test_the_most_specific_matching_part_is_chosen(parts: tuple[str, ...], expected: str | None) -> None:
     found = part_of(entry("tp2", 2, clock=0.7), {f"{H100}{part}" for part in parts})
-    assert found == (None if takes is None else f"{H100}{takes}")
+    assert found == (None if expected is None else f"{H100}{expected}")
 
 
 WAYS = st.sampled_from([("tp1", 1), ("tp1-fp8", 1), ("tp2", 2), ("dp2-ep2", 2), ("tp2-kv8", 2), ("tp8", 8)])
@@ -136,8 +136,8 @@ NARROWED = st.builds(
 )
 
 
-def takes(part: str, allocation: Allocation) -> bool:
-    """What a part's name means, read the other way round: the name apart, and each piece held against the plan."""
+def matches(part: str, allocation: Allocation) -> bool:
+    """An independent model of part names: split the name and compare each piece with the allocation."""
     found = re.fullmatch(r"([^/@]+)(?:/(x\d+|[^@]+))?(?:@([\d.]+))?", part)
     assert found is not None
     gpu, way, clock = found.groups()
@@ -149,18 +149,16 @@ def takes(part: str, allocation: Allocation) -> bool:
     )
 
 
-def said(part: str) -> tuple[int, bool]:
-    """How much a part's name says."""
+def specificity(part: str) -> tuple[int, bool]:
+    """The rank of a part's name by the details that it gives."""
     _, _, way = part.partition("@")[0].partition("/")
     return (0 if not way else 1 if re.fullmatch(r"x\d+", way) else 2), "@" in part
 
 
 @given(entries=st.lists(ENTRIES, max_size=12), parts=st.sets(NARROWED, min_size=1, max_size=8))
-def test_every_replica_goes_to_one_part_that_means_it_and_none_is_lost(
-    entries: list[dict[str, Any]], parts: set[str]
-) -> None:
+def test_every_replica_is_mapped_to_its_most_specific_part(entries: list[dict[str, Any]], parts: set[str]) -> None:
     plan, spec = record(*entries), target(*parts)
-    fitting = [[part for part in parts if takes(part, each)] for each in plan.plan.allocation]
+    fitting = [[part for part in parts if matches(part, each)] for each in plan.plan.allocation]
     if not all(fitting):
         with pytest.raises(PlanUnusableError, match="for which the target names no deployment"):
             allocations_by_part(plan, spec)
@@ -168,8 +166,10 @@ def test_every_replica_goes_to_one_part_that_means_it_and_none_is_lost(
     found = allocations_by_part(plan, spec)
     assert [each for each, _ in found] == list(plan.plan.allocation)
     for (each, part), choice in zip(found, fitting, strict=True):
-        assert part == max(choice, key=said), each.option
-        assert sum(said(other) == said(part) for other in choice) == 1, "no two say as much"
+        assert part == max(choice, key=specificity), each.option
+        assert sum(specificity(other) == specificity(part) for other in choice) == 1, (
+            "no two parts are equally specific"
+        )
     sizes = Counter(part for part, _ in {(part, each.gpus_per_replica) for each, part in found})
     if any(count > 1 for count in sizes.values()):
         with pytest.raises(PlanUnusableError, match="are all alike"):
@@ -183,7 +183,7 @@ def test_every_replica_goes_to_one_part_that_means_it_and_none_is_lost(
 
 
 @given(entries=st.lists(ENTRIES, max_size=12), gpus=st.sets(GPUS, min_size=1))
-def test_bare_gpu_types_take_what_they_took_before_there_were_others(
+def test_parts_named_only_by_gpu_type_take_all_options_of_the_type(
     entries: list[dict[str, Any]], gpus: set[str]
 ) -> None:
     plan, spec = record(*entries), target(*gpus)
@@ -200,18 +200,18 @@ def test_bare_gpu_types_take_what_they_took_before_there_were_others(
 SIZES = (allocated("tp1", 1, 3), allocated("tp4", 4, 2), allocated("tp4", 4, 1, offer="gcp/spot"))
 
 
-def test_replicas_of_several_sizes_are_each_with_their_own() -> None:
+def test_replicas_of_several_sizes_are_mapped_by_size() -> None:
     assert planned_replicas(record(*SIZES), target(H100, f"{H100}/x4", "L4")) == {H100: 3, f"{H100}/x4": 3, "L4": 0}
 
 
-def test_one_deployment_for_two_sizes_is_refused_with_the_parts_that_would_do() -> None:
+def test_one_deployment_for_two_sizes_is_refused_with_suggested_parts() -> None:
     with pytest.raises(
         PlanUnusableError, match=r"replicas of 1 and 4 GPUs; .*\(one for each size: H100-SXM/x1, H1.*4\)"
     ):
         planned_replicas(record(*SIZES), target(H100))
 
 
-def test_one_deployment_for_two_roles_is_refused_with_the_parts_that_would_do() -> None:
+def test_one_deployment_for_two_roles_is_refused_with_suggested_parts() -> None:
     roles = (allocated("tp2-prefill", 2, 3), allocated("tp2-decode", 2, 1))
     with pytest.raises(
         PlanUnusableError, match=r"several roles \(decode, prefill\).*: H100-SXM/decode, H100-SXM/prefill\)"
@@ -221,13 +221,13 @@ def test_one_deployment_for_two_roles_is_refused_with_the_parts_that_would_do() 
     assert planned_replicas(record(*roles), by_role) == {f"{H100}/prefill": 3, f"{H100}/decode": 1}
 
 
-def test_what_no_part_takes_is_named_as_a_part_beside_those_there_are() -> None:
-    told = r"uses H100-SXM/tp4@1 \(x4\), for which the target names no deployment; it has: H100-SXM/x1, H100-SXM/x2$"
-    with pytest.raises(PlanUnusableError, match=told):
+def test_the_error_for_an_unmapped_option_lists_the_existing_parts() -> None:
+    message = r"uses H100-SXM/tp4@1 \(x4\), for which the target names no deployment; it has: H100-SXM/x1, H100-SXM/x2$"
+    with pytest.raises(PlanUnusableError, match=message):
         planned_replicas(record(*SIZES), target(f"{H100}/x1", f"{H100}/x2"))
 
 
-def test_a_type_without_any_part_is_named_alone() -> None:
+def test_the_error_for_an_unmapped_gpu_type_names_only_the_type() -> None:
     with pytest.raises(PlanUnusableError, match=r"uses H100-SXM, for which .*; it has: H100-NVL/x4"):
         planned_replicas(record(*SIZES), target("H100-NVL/x4"))
 
@@ -235,20 +235,20 @@ def test_a_type_without_any_part_is_named_alone() -> None:
 CLOCKED = (allocated("tp2", 2, 3), allocated("tp2", 2, 5, clock=0.7))
 
 
-def test_clocks_are_each_with_their_own() -> None:
+def test_replicas_of_several_clocks_are_mapped_by_clock() -> None:
     spec = target(f"{H100}/x2", f"{H100}/x2@0.7")
     assert planned_replicas(record(*CLOCKED), spec) == {f"{H100}/x2": 3, f"{H100}/x2@0.7": 5}
     assert planned_clocks(record(*CLOCKED), spec) == {f"{H100}/x2": 1.0, f"{H100}/x2@0.7": 0.7}
 
 
-def test_one_deployment_for_two_clocks_is_refused_with_the_parts_that_would_do() -> None:
-    told = r"wants H100-SXM/x2 replicas at clocks 0.7 and 1; .*\(one for each: H100-SXM/x2@0.7, H100-SXM/x2@1\)"
-    with pytest.raises(PlanUnusableError, match=told):
+def test_one_deployment_for_two_clocks_is_refused_with_suggested_parts() -> None:
+    message = r"wants H100-SXM/x2 replicas at clocks 0.7 and 1; .*\(one for each: H100-SXM/x2@0.7, H100-SXM/x2@1\)"
+    with pytest.raises(PlanUnusableError, match=message):
         planned_clocks(record(*CLOCKED), target(f"{H100}/x2"))
 
 
 @pytest.mark.parametrize("part", ["H100-SXM/x2", "H100-SXM/tp2-fp8@0.7", "H100-SXM@1", "RTX 4090", "A/b@350W", "X/x"])
-def test_a_part_as_plans_say_it_is_taken(part: str) -> None:
+def test_part_names_in_the_form_of_plans_are_accepted(part: str) -> None:
     assert target(part).application.parts == {part: "on-0"}
 
 
@@ -265,7 +265,7 @@ def test_a_part_as_plans_say_it_is_taken(part: str) -> None:
         ("H100-SXM@1.2.3", "as plans write it"),
     ],
 )
-def test_a_part_that_no_plan_would_say_is_a_slip(part: str, allowed: str) -> None:
+def test_part_names_that_no_plan_can_contain_are_refused(part: str, allowed: str) -> None:
     groups = {"namespace": "ml", "cluster": "llm", "groups": {part: "g"}}
     with pytest.raises(ValidationError, match=allowed):
         target(part)
@@ -273,7 +273,7 @@ def test_a_part_that_no_plan_would_say_is_a_slip(part: str, allowed: str) -> Non
         RayClusterGroups.model_validate(groups)
 
 
-def test_two_parts_are_two_deployments() -> None:
+def test_two_parts_cannot_share_a_deployment() -> None:
     both = {H100: "on-h100", f"{H100}/x2": "on-h100"}
     with pytest.raises(ValidationError, match="allowed: one for each"):
         RayServeApplication.model_validate(
@@ -281,7 +281,7 @@ def test_two_parts_are_two_deployments() -> None:
         )
 
 
-def test_expert_maps_are_given_by_part() -> None:
+def test_expert_maps_are_keyed_by_part() -> None:
     spec = target(f"{H100}/x8", f"{H100}/x4").model_dump(mode="json")
     order = {"placement_id": PLACEMENT, "engine": "vllm", "replicas_url": "http://ray:8000/replicas"}
     given_map = TargetSpec.model_validate(spec | {"expert_maps": {f"{H100}/x8": order}})
@@ -291,7 +291,7 @@ def test_expert_maps_are_given_by_part() -> None:
 
 
 @pytest.mark.parametrize("level", [1.0, 0.7])
-def test_the_planners_own_options_are_told_apart(level: float) -> None:
+def test_options_of_the_planner_have_distinct_part_names(level: float) -> None:
     plan = solved(from_offers(precisions=["fp8"], rate_rps=200) | {"power_levels": [level]})
     assert plan.allocation
     for each in plan.allocation:

@@ -1,4 +1,4 @@
-"""The controller among failures: each stays where it arose, and nothing is lost when the controller itself dies."""
+"""Failures of targets and the API stay isolated, and the next controller continues the work of a killed one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,22 +20,22 @@ pytestmark = pytest.mark.anyio
 
 
 class KilledError(BaseException):
-    """The controller's process ends here."""
+    """Stands for the end of the controller's process."""
 
 
-async def test_an_unreachable_target_fails_and_the_others_go_on(harness: Harness) -> None:
+async def test_an_unreachable_target_fails_and_the_others_are_reconciled(harness: Harness) -> None:
     plan_id = await harness.plan({"B200": 2})
     gone, fine = app(B200=1), app(B200=1)
     gone.interruptions = [raising(httpx.ConnectError)] * 100
     await harness.register("gone", gone, plan_id=plan_id)
     await harness.register("fine", fine, plan_id=plan_id)
-    assert await harness.round(harness.controller()), "reporting a failure is a good round"
+    assert await harness.round(harness.controller()), "a reconcile that reports a failed target is successful"
     status = await harness.status("gone")
     assert (status.phase, status.message) == (Phase.FAILED, "http://gone:8265/ does not answer: broken on purpose")
     assert fine.writes == [("on-B200", 2)]
 
 
-async def test_a_failing_target_is_left_alone_for_longer_and_longer(harness: Harness) -> None:
+async def test_a_failing_target_is_retried_with_exponential_backoff(harness: Harness) -> None:
     serve = app(B200=1)
     serve.interruptions = [answering(401)] * 100
     await harness.register("chat", serve)
@@ -48,7 +48,7 @@ async def test_a_failing_target_is_left_alone_for_longer_and_longer(harness: Har
     assert [number for number, was_tried in enumerate(tried) if was_tried] == [0, 1, 3, 7, 15, 27]
 
 
-async def test_a_target_that_recovers_is_taken_up_again(harness: Harness) -> None:
+async def test_a_target_that_recovers_is_reconciled_again(harness: Harness) -> None:
     serve = app(B200=1)
     serve.interruptions = [answering(401)]
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
@@ -60,7 +60,7 @@ async def test_a_target_that_recovers_is_taken_up_again(harness: Harness) -> Non
     assert phases == [Phase.FAILED, Phase.APPLYING, Phase.APPLIED]
 
 
-async def test_one_good_round_ends_the_backoff(harness: Harness) -> None:
+async def test_one_successful_reconcile_resets_the_backoff(harness: Harness) -> None:
     serve = app(B200=1)
     serve.interruptions = [answering(401), answering(401), let_through, answering(401)]
     await harness.register("chat", serve)
@@ -73,7 +73,7 @@ async def test_one_good_round_ends_the_backoff(harness: Harness) -> None:
     assert phases == [failed, failed, failed, observed, failed, observed], "after 5 s, after 10 s, and after 5 s again"
 
 
-async def test_a_changed_registration_is_tried_at_once(harness: Harness) -> None:
+async def test_a_changed_registration_is_reconciled_immediately(harness: Harness) -> None:
     serve = app(B200=1)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2, "L40S": 2}))
     controller = harness.controller()
@@ -85,7 +85,7 @@ async def test_a_changed_registration_is_tried_at_once(harness: Harness) -> None
     assert (await harness.status("chat")).phase is Phase.APPLYING
 
 
-async def test_a_target_that_says_no_to_a_change_fails_with_what_was_seen(harness: Harness) -> None:
+async def test_a_target_that_refuses_a_change_fails_with_planned_and_applied_counts(harness: Harness) -> None:
     serve = app(B200=1)
     serve.external_scaler_enabled, serve.deployments["on-B200"].autoscaled = False, True
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
@@ -95,7 +95,7 @@ async def test_a_target_that_says_no_to_a_change_fails_with_what_was_seen(harnes
     assert "external_scaler_enabled: true" in (status.message or "")
 
 
-async def test_a_long_error_of_many_lines_fits_into_the_report(harness: Harness) -> None:
+async def test_a_long_multi_line_error_is_shortened_to_one_line(harness: Harness) -> None:
     serve = app(B200=1)
     serve.status, serve.message = "DEPLOY_FAILED", "Traceback:\n\tline\x00\n" * 100
     await harness.register("chat", serve)
@@ -105,7 +105,7 @@ async def test_a_long_error_of_many_lines_fits_into_the_report(harness: Harness)
     assert (len(message), message[-1]) == (500, "…")
 
 
-async def test_a_target_that_never_answers_is_given_up(harness: Harness) -> None:
+async def test_a_target_that_never_responds_times_out(harness: Harness) -> None:
     hanging, fine = app(B200=1), app(B200=1)
     hanging.interruptions = [forever]
     await harness.register("hanging", hanging)
@@ -116,8 +116,8 @@ async def test_a_target_that_never_answers_is_given_up(harness: Harness) -> None
     assert (await harness.status("fine")).phase is Phase.OBSERVED
 
 
-async def test_targets_do_not_wait_for_one_that_hangs(harness: Harness) -> None:
-    """The first round never ends, because of one target; the other target has its rounds all the same."""
+async def test_a_hanging_target_does_not_delay_the_others(harness: Harness) -> None:
+    """The first reconcile of one target never ends; the other target is still reconciled."""
     hanging, fine = app(B200=1), app(B200=1, L4=1)
     hanging.interruptions = [forever]
     plan_id = await harness.plan({"B200": 2})
@@ -132,18 +132,18 @@ async def test_targets_do_not_wait_for_one_that_hangs(harness: Harness) -> None:
             done.set()
         await asyncio.sleep(0)
 
-    # The clock runs ahead of the renewals here.
-    lease = LeaseSettings(holder="the only one", lease_s=3600.0)
+    # The clock advances faster than the lease is renewed.
+    lease = LeaseSettings(holder="only-controller", lease_s=3600.0)
     running = asyncio.create_task(harness.controller(sleep=next_period, lease=lease).run())
     async with asyncio.timeout(30):
         await done.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert len(hanging.requests) == 1, "a busy target is not visited a second time"
+    assert len(hanging.requests) == 1, "a target in progress is not reconciled a second time"
 
 
-async def test_it_lives_while_its_rounds_follow_and_not_once_one_is_stuck(harness: Harness) -> None:
+async def test_the_controller_is_alive_until_its_loop_is_stuck(harness: Harness) -> None:
     settings, liveness = ControllerSettings(), Liveness(steady_s=harness.clock.monotonic_s)
     alive, stands = list[bool](), asyncio.Event()
 
@@ -156,7 +156,7 @@ async def test_it_lives_while_its_rounds_follow_and_not_once_one_is_stuck(harnes
         await asyncio.sleep(0)
 
     assert not liveness.is_alive()
-    lease = LeaseSettings(holder="the only one", lease_s=3600.0)
+    lease = LeaseSettings(holder="only-controller", lease_s=3600.0)
     controller = harness.controller(settings=settings, sleep=next_period, lease=lease, liveness=liveness)
     running = asyncio.create_task(controller.run())
     async with asyncio.timeout(30):
@@ -164,17 +164,15 @@ async def test_it_lives_while_its_rounds_follow_and_not_once_one_is_stuck(harnes
     assert alive == [True] * 3
     longest_s = settings.listing_timeout_s + settings.period_s
     harness.clock.advance(longest_s)
-    assert liveness.is_alive()  # a turn may take so long
+    assert liveness.is_alive()  # one pass of the loop may take this long
     harness.clock.advance(ALLOWANCE * longest_s)
     assert not liveness.is_alive()
     running.cancel()
     await asyncio.wait([running])
 
 
-async def test_an_api_that_tells_its_targets_without_end_is_given_up(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def never(**_asked: object) -> AsyncIterator[Target]:
+async def test_a_target_listing_that_never_ends_times_out(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(**_query: object) -> AsyncIterator[Target]:
         await asyncio.Event().wait()
         yield (await harness.api.get_target("none")).document
 
@@ -183,7 +181,7 @@ async def test_an_api_that_tells_its_targets_without_end_is_given_up(
     assert harness.counted("fleetwright_controller_reconciles_total", outcome="failed") == 1
 
 
-async def test_a_defect_met_on_one_target_does_not_end_the_others(harness: Harness) -> None:
+async def test_an_unexpected_exception_on_one_target_does_not_affect_the_others(harness: Harness) -> None:
     broken, fine = app(B200=1), app(B200=1)
 
     async def defect(_request: httpx.Request) -> httpx.Response:
@@ -200,7 +198,7 @@ async def test_a_defect_met_on_one_target_does_not_end_the_others(harness: Harne
     assert (await harness.status("broken")).phase is Phase.OBSERVED
 
 
-async def test_without_the_api_nothing_is_written(harness: Harness) -> None:
+async def test_nothing_is_written_while_the_api_is_unreachable(harness: Harness) -> None:
     serve = app(B200=1)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
     down = httpx.MockTransport(raise_connect_error)
@@ -210,7 +208,7 @@ async def test_without_the_api_nothing_is_written(harness: Harness) -> None:
     assert harness.counted("fleetwright_controller_reconciles_total", outcome="failed") == 1
 
 
-async def test_while_the_freeze_cannot_be_read_nothing_is_written(harness: Harness) -> None:
+async def test_nothing_is_written_while_the_freeze_cannot_be_read(harness: Harness) -> None:
     serve = app(B200=1)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
     async with AsyncClient("http://localhost", token=TOKENS[Scope.ADMIN], transport=without_freeze(harness)) as api:
@@ -220,15 +218,15 @@ async def test_while_the_freeze_cannot_be_read_nothing_is_written(harness: Harne
     assert serve.writes == []
 
 
-async def test_a_report_that_cannot_be_stored_fails_the_round(harness: Harness) -> None:
-    """The token may read, and so the round begins; it may not report."""
+async def test_a_status_report_that_cannot_be_stored_fails_the_reconcile(harness: Harness) -> None:
+    """The token may read but not report."""
     await harness.register("chat", app(B200=1))
     transport = harness.api._http._transport
     async with AsyncClient("http://localhost", token=TOKENS[Scope.READ], transport=transport) as api:
         assert not await harness.round(harness.controller(api=api))
 
 
-async def test_a_target_deleted_meanwhile_is_no_failure(harness: Harness) -> None:
+async def test_a_target_deleted_during_a_reconcile_is_no_failure(harness: Harness) -> None:
     serve = app(B200=1)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}))
 
@@ -242,10 +240,10 @@ async def test_a_target_deleted_meanwhile_is_no_failure(harness: Harness) -> Non
 
 @pytest.mark.parametrize("carried_out", [True, False])
 @pytest.mark.parametrize("at_write", range(6))
-async def test_a_killed_controller_is_continued_by_the_next(
+async def test_the_next_controller_continues_the_work_of_a_killed_one(
     harness: Harness, at_write: int, *, carried_out: bool
 ) -> None:
-    """Killed at any of its requests, right before or right after it took effect: all ends as if undisturbed."""
+    """A kill at any write, right before or right after it takes effect, does not change the result."""
     serve = app(B200=1, L40S=0, L4=3)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2, "L40S": 2}), max_step=1)
     undisturbed = [("on-B200", 2), ("on-L40S", 1), ("on-L40S", 2), ("on-L4", 2), ("on-L4", 1), ("on-L4", 0)]
@@ -256,12 +254,12 @@ async def test_a_killed_controller_is_continued_by_the_next(
     successor = harness.controller()
     for _ in range(8):
         await harness.round(successor)
-    assert serve.writes == undisturbed, "nothing is left out and nothing is done twice"
+    assert serve.writes == undisturbed, "no write is lost and no write is repeated"
     assert (await harness.status("chat")).phase is Phase.APPLIED
 
 
 async def run_until_killed(harness: Harness, serve: ServeDouble, *, at_write: int, carried_out: bool) -> None:
-    """Rounds of a controller that dies in the middle of one and never reads the answer to its last request."""
+    """Reconcile until the controller dies in a write, before it reads the response."""
 
     async def kill(request: httpx.Request) -> None:
         if request.method == "POST" and len(serve.writes) == at_write:
@@ -270,18 +268,18 @@ async def run_until_killed(harness: Harness, serve: ServeDouble, *, at_write: in
             raise KilledError
         serve.interruptions.append(kill)
 
-    async def rounds() -> None:
+    async def reconcile_forever() -> None:
         controller = harness.controller()
         while True:
             await harness.round(controller)
 
     serve.interruptions.append(kill)
     with pytest.raises(KilledError):
-        await rounds()
+        await reconcile_forever()
 
 
 def without_freeze(harness: Harness) -> httpx.MockTransport:
-    """The service, which cannot tell whether it is frozen."""
+    """The service, with an error for each read of the freeze."""
 
     async def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/v1/freeze":
@@ -292,7 +290,7 @@ def without_freeze(harness: Harness) -> httpx.MockTransport:
 
 
 async def let_through(_request: httpx.Request) -> None:
-    """Nothing happens to this one."""
+    """Let the request pass."""
 
 
 async def forever(_request: httpx.Request) -> None:

@@ -1,4 +1,4 @@
-"""A controller that dies at any request it makes, to the API or to the target: the next one ends in the same state."""
+"""A controller killed at any request to the API or the target: the next controller reaches the same state."""
 
 from dataclasses import dataclass
 
@@ -19,19 +19,19 @@ EFFECTIVE = [("on-B200", 1), ("on-B200", 2), ("on-L4", 0)]
 
 
 class KilledError(BaseException):
-    """The controller's process ends here."""
+    """Stands for the end of the controller's process."""
 
 
 @dataclass
-class Fuse:
-    """Ends the controller at its `nth` request, before it is sent or before its answer is read."""
+class KillSwitch:
+    """Kills the controller at its `nth` request, before the request is sent or before the response is read."""
 
     nth: int | None = None
     after: bool = False
     requests: int = 0
 
-    def over(self, inner: httpx.AsyncBaseTransport) -> httpx.MockTransport:
-        """The same way out, with this in it."""
+    def wrap(self, inner: httpx.AsyncBaseTransport) -> httpx.MockTransport:
+        """The transport with this kill switch in it."""
 
         async def answer(request: httpx.Request) -> httpx.Response:
             mine, self.requests = self.requests == self.nth, self.requests + 1
@@ -46,13 +46,13 @@ class Fuse:
         return httpx.MockTransport(answer)
 
 
-async def run(harness: Harness, serve: ServeDouble, fuse: Fuse, *, rounds: int) -> None:
-    """Rounds of one controller, over the fuse; what is asked of the target happens after each."""
-    way_to_api = fuse.over(harness.api._http._transport)
-    way_to_serve = fuse.over(httpx.MockTransport(harness._route))
+async def run(harness: Harness, serve: ServeDouble, switch: KillSwitch, *, rounds: int) -> None:
+    """Reconcile `rounds` times with one controller through the kill switch; requested replicas start after each."""
+    api_transport = switch.wrap(harness.api._http._transport)
+    serve_transport = switch.wrap(httpx.MockTransport(harness._route))
     async with (
-        AsyncClient("http://localhost", token=TOKENS[Scope.ADMIN], transport=way_to_api) as api,
-        httpx.AsyncClient(transport=way_to_serve) as http,
+        AsyncClient("http://localhost", token=TOKENS[Scope.ADMIN], transport=api_transport) as api,
+        httpx.AsyncClient(transport=serve_transport) as http,
     ):
         controller = harness.controller(api=api, http=http)
         for _ in range(rounds):
@@ -72,7 +72,7 @@ def effective(serve: ServeDouble) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("first", range(STRIDE if SOAK else 1))
-async def test_killed_at_any_request_the_next_one_ends_in_the_same_state(
+async def test_a_controller_killed_at_any_request_is_continued_to_the_same_state(
     harness: Harness, first: int, *, after: bool
 ) -> None:
     """Kill at the `first` request and at each `STRIDE`th after."""
@@ -82,19 +82,19 @@ async def test_killed_at_any_request_the_next_one_ends_in_the_same_state(
         plan_id = await harness.plan({"B200": 2})
         await harness.register(name, serve, plan_id=plan_id, max_step=1, max_step_per_window=100)
         if undisturbed is None:
-            fuse = Fuse()
-            await run(harness, serve, fuse, rounds=5)
-            undisturbed = fuse.requests
+            switch = KillSwitch()
+            await run(harness, serve, switch, rounds=5)
+            undisturbed = switch.requests
             assert serve.writes == EFFECTIVE
         else:
             with pytest.raises(KilledError):
-                await run(harness, serve, Fuse(nth=at, after=after), rounds=6)
+                await run(harness, serve, KillSwitch(nth=at, after=after), rounds=6)
             serve.settle()
-            await run(harness, serve, Fuse(), rounds=5)
+            await run(harness, serve, KillSwitch(), rounds=5)
             at += STRIDE
         status = await harness.status(name)
         assert (status.phase, effective(serve), serve.counts) == (Phase.APPLIED, EFFECTIVE, {"on-B200": 2, "on-L4": 0})
         assert status.memory is not None
         assert status.memory.verified_plan_id == plan_id
-        assert sum(entry.replicas for entry in status.memory.spent) >= len(EFFECTIVE), "a write went uncounted"
+        assert sum(entry.replicas for entry in status.memory.spent) >= len(EFFECTIVE), "a write was not counted"
         await harness.api.delete_target(name, if_match=(await harness.api.get_target(name)).etag)

@@ -1,4 +1,4 @@
-"""How fast, how soon and by whose leave the controller acts: windows, settling, approval, each across restarts."""
+"""Rate limits of the controller: windows, settling and approval, each across restarts."""
 
 import pytest
 
@@ -9,22 +9,22 @@ from tests.deploy.controller.harness import Harness, app
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_window_bounds_what_is_changed_in_it_and_every_round_starts_afresh(harness: Harness) -> None:
-    """The controller is a new one in each round: what the window has used is not its own to remember."""
+async def test_the_window_limit_holds_across_controller_restarts(harness: Harness) -> None:
+    """Each reconcile uses a new controller, so the used part of the window comes from the stored status."""
     serve = app(B200=0, L4=4)
     plan_id = await harness.plan({"B200": 4})
     await harness.register("chat", serve, plan_id=plan_id, max_step_per_window=3, window_s=20.0, max_step=2)
-    asked = []
+    requested = []
     for _ in range(16):
-        before = sum(deployment.asked for deployment in serve.deployments.values())
+        before = sum(deployment.requested for deployment in serve.deployments.values())
         await harness.round(harness.controller())
-        asked.append(abs(sum(deployment.asked for deployment in serve.deployments.values()) - before))
-    assert all(sum(asked[first : first + 4]) <= 3 for first in range(len(asked))), asked
+        requested.append(abs(sum(deployment.requested for deployment in serve.deployments.values()) - before))
+    assert all(sum(requested[first : first + 4]) <= 3 for first in range(len(requested))), requested
     assert serve.counts == {"on-B200": 4, "on-L4": 0}
     assert (await harness.status("chat")).phase is Phase.APPLIED
 
 
-async def test_a_used_up_window_says_until_when(harness: Harness) -> None:
+async def test_the_status_names_the_end_of_a_used_up_window(harness: Harness) -> None:
     serve = app(B200=0)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 4}), max_step_per_window=2, window_s=60.0)
     for _ in range(2):
@@ -34,8 +34,8 @@ async def test_a_used_up_window_says_until_when(harness: Harness) -> None:
     assert status.message == "max_step_per_window is used up until 12:01:05 UTC"
 
 
-async def test_a_change_that_was_counted_and_not_made_is_not_made_twice(harness: Harness) -> None:
-    """The write fails after it was written down: the window is used all the same."""
+async def test_a_failed_write_still_uses_up_the_window(harness: Harness) -> None:
+    """The controller stores the use of the window before the write."""
     serve = app(B200=0)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}), max_step_per_window=2, window_s=60.0)
     serve.external_scaler_enabled = False
@@ -50,7 +50,7 @@ async def test_a_change_that_was_counted_and_not_made_is_not_made_twice(harness:
     assert serve.writes == [("on-B200", 2)]
 
 
-async def test_a_plan_is_acted_on_once_it_has_stayed(harness: Harness) -> None:
+async def test_a_plan_is_applied_once_it_has_settled(harness: Harness) -> None:
     serve = app(B200=1)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}), settle_s=10.0)
     phases = []
@@ -61,7 +61,7 @@ async def test_a_plan_is_acted_on_once_it_has_stayed(harness: Harness) -> None:
     assert serve.writes == [("on-B200", 2)]
 
 
-async def test_plans_that_take_turns_are_never_acted_on(harness: Harness) -> None:
+async def test_alternating_plans_are_never_applied(harness: Harness) -> None:
     serve = app(B200=2, L4=2)
     plans = [await harness.plan({"B200": 3, "L4": 1}), await harness.plan({"B200": 1, "L4": 3})]
     await harness.register("chat", serve, plan_id=plans[0], settle_s=10.0)
@@ -72,16 +72,16 @@ async def test_plans_that_take_turns_are_never_acted_on(harness: Harness) -> Non
     assert (await harness.status("chat")).phase is Phase.SETTLING
 
 
-async def test_a_difference_that_passes_is_not_acted_on(harness: Harness) -> None:
+async def test_a_transient_difference_is_not_corrected(harness: Harness) -> None:
     serve = app(B200=2)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}), settle_s=10.0)
     for turn in range(12):
-        serve.deployments["on-B200"].asked = serve.deployments["on-B200"].running = 2 + turn % 2
+        serve.deployments["on-B200"].requested = serve.deployments["on-B200"].running = 2 + turn % 2
         await harness.round(harness.controller())
     assert serve.writes == []
 
 
-async def test_nothing_is_written_before_an_operator_has_approved_it(harness: Harness) -> None:
+async def test_nothing_is_written_before_an_operator_approves_the_change_set(harness: Harness) -> None:
     serve = app(B200=1, L4=2)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 3}), require_approval=True, max_step=1)
     for _ in range(3):
@@ -92,7 +92,7 @@ async def test_nothing_is_written_before_an_operator_has_approved_it(harness: Ha
         ("B200", 1, 3),
         ("L4", 2, 0),
     ]
-    assert await harness.approve("chat") == await harness.approve("chat"), "twice is once"
+    assert await harness.approve("chat") == await harness.approve("chat"), "a second approval is the same approval"
     for _ in range(6):
         await harness.round(harness.controller())
     assert serve.counts == {"on-B200": 3, "on-L4": 0}
@@ -101,14 +101,14 @@ async def test_nothing_is_written_before_an_operator_has_approved_it(harness: Ha
     assert actions.count("target.approved") == 1
 
 
-async def test_an_approval_is_good_for_one_carrying_out(harness: Harness) -> None:
+async def test_an_approval_is_valid_for_one_rollout(harness: Harness) -> None:
     serve = app(B200=1)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}), require_approval=True)
     await harness.round(harness.controller())
     await harness.approve("chat")
     for _ in range(2):
         await harness.round(harness.controller())
-    serve.deployments["on-B200"].asked = 1
+    serve.deployments["on-B200"].requested = 1
     serve.settle()
     for _ in range(2):
         await harness.round(harness.controller())
@@ -124,7 +124,7 @@ async def test_a_changed_change_set_needs_a_new_approval(harness: Harness) -> No
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}), require_approval=True)
     await harness.round(harness.controller())
     await harness.approve("chat")
-    serve.deployments["on-B200"].asked = 4
+    serve.deployments["on-B200"].requested = 4
     serve.settle()
     await harness.round(harness.controller())
     assert (serve.writes, (await harness.status("chat")).phase) == ([], Phase.AWAITING_APPROVAL)
@@ -135,7 +135,7 @@ async def test_a_changed_change_set_needs_a_new_approval(harness: Harness) -> No
     assert (serve.writes, (await harness.status("chat")).phase) == ([], Phase.AWAITING_APPROVAL)
 
 
-async def test_a_target_said_otherwise_while_its_change_is_made_needs_a_new_approval(harness: Harness) -> None:
+async def test_a_target_changed_during_its_rollout_needs_a_new_approval(harness: Harness) -> None:
     serve = app(B200=1)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 4}), require_approval=True, max_step=1)
     await harness.round(harness.controller())
@@ -147,7 +147,7 @@ async def test_a_target_said_otherwise_while_its_change_is_made_needs_a_new_appr
     assert (await harness.status("chat")).phase is Phase.AWAITING_APPROVAL
 
 
-async def test_what_stands_no_longer_ready_cannot_be_approved(harness: Harness) -> None:
+async def test_an_outdated_change_set_cannot_be_approved(harness: Harness) -> None:
     serve = app(B200=1)
     await harness.register("chat", serve, plan_id=await harness.plan({"B200": 2}), require_approval=True)
     await harness.round(harness.controller())
@@ -156,16 +156,16 @@ async def test_what_stands_no_longer_ready_cannot_be_approved(harness: Harness) 
         await harness.approve("chat")
 
 
-async def test_a_recommendation_names_its_digest_and_an_observed_target_none(harness: Harness) -> None:
+async def test_a_recommendation_has_a_digest_and_an_observed_target_has_none(harness: Harness) -> None:
     plan_id = await harness.plan({"B200": 2})
-    await harness.register("seen", app(B200=1), plan_id=plan_id, mode=Mode.OBSERVE)
-    await harness.register("told", app(B200=1), plan_id=plan_id, mode=Mode.RECOMMEND)
+    await harness.register("observed", app(B200=1), plan_id=plan_id, mode=Mode.OBSERVE)
+    await harness.register("recommended", app(B200=1), plan_id=plan_id, mode=Mode.RECOMMEND)
     await harness.round(harness.controller())
-    assert (await harness.status("seen")).digest is None
-    assert (await harness.status("told")).digest is not None
+    assert (await harness.status("observed")).digest is None
+    assert (await harness.status("recommended")).digest is not None
 
 
-async def test_a_target_registered_anew_remembers_nothing(harness: Harness) -> None:
+async def test_a_target_registered_again_has_no_approval(harness: Harness) -> None:
     serve, plan_id = app(B200=1), await harness.plan({"B200": 2})
     await harness.register("chat", serve, plan_id=plan_id, require_approval=True)
     await harness.round(harness.controller())

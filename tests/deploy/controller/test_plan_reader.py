@@ -1,4 +1,4 @@
-"""From a stored plan to replicas per GPU, and the plans that must not be carried out."""
+"""Replicas per GPU from a stored plan, and plans that must not be applied."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -36,7 +36,7 @@ def target(*gpus: str) -> TargetSpec:
     return TargetSpec.model_validate({"workload": "chat", "application": application})
 
 
-def test_replicas_of_a_gpu_from_several_offers_are_one_count() -> None:
+def test_replicas_of_a_gpu_from_several_offers_are_summed() -> None:
     plan = record(allocation("B200", 2, offer="spot"), allocation("B200", 3, offer="owned"), allocation("L4", 1))
     assert planned_replicas(plan, target("B200", "L4", "T4")) == {"B200": 5, "L4": 1, "T4": 0}
 
@@ -46,18 +46,18 @@ def test_replicas_of_other_workloads_are_not_counted() -> None:
     assert planned_replicas(plan, target("B200")) == {"B200": 2}
 
 
-def test_a_workload_that_needs_nothing_is_planned_at_nothing() -> None:
+def test_a_plan_without_allocations_has_zero_replicas() -> None:
     assert planned_replicas(record(), target("B200")) == {"B200": 0}
 
 
 @pytest.mark.parametrize("status", ["infeasible", "time_limit"])
-def test_a_plan_without_a_mix_is_refused_with_its_reason(status: str) -> None:
+def test_a_plan_without_an_allocation_is_refused_with_its_reason(status: str) -> None:
     plan = record(status=status, explanation=["3 more B200 are needed", "and more"])
     with pytest.raises(PlanUnusableError, match=rf"plan p1 is {status} .*\(3 more B200 are needed\)$"):
         planned_replicas(plan, target("B200"))
 
 
-def test_a_plan_stopped_by_the_clock_is_still_a_plan() -> None:
+def test_a_feasible_plan_is_accepted_without_optimality() -> None:
     assert planned_replicas(record(allocation("B200", 2), status="feasible"), target("B200")) == {"B200": 2}
 
 
@@ -68,21 +68,21 @@ def test_replicas_of_two_sizes_do_not_fit_one_deployment() -> None:
 
 
 @pytest.mark.parametrize("age_s", [0.0, 2 * DAY_S, -60.0])
-def test_a_plan_within_its_age_is_fresh(age_s: float) -> None:
+def test_a_plan_within_the_maximum_age_is_fresh(age_s: float) -> None:
     check_fresh(record(), now=NOW + timedelta(seconds=age_s), max_age_s=2 * DAY_S)
 
 
-def test_a_plan_past_its_age_is_not() -> None:
+def test_a_plan_beyond_the_maximum_age_is_not_fresh() -> None:
     with pytest.raises(PlanUnusableError, match=r"plan p1 is 2\.5 days old; allowed: at most 2 days"):
         check_fresh(record(), now=NOW + timedelta(days=2.5), max_age_s=2 * DAY_S)
 
 
 @pytest.mark.anyio
-async def test_a_plan_is_asked_for_once_while_it_is_wanted() -> None:
-    asked = []
+async def test_a_plan_is_requested_once_while_it_is_in_use() -> None:
+    requested = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request.url.path)
+        requested.append(request.url.path)
         return httpx.Response(200, content=record(allocation("B200", 2)).model_dump_json())
 
     async with AsyncClient("http://fleet.test", transport=httpx.MockTransport(answer)) as api:
@@ -90,14 +90,14 @@ async def test_a_plan_is_asked_for_once_while_it_is_wanted() -> None:
         for _ in range(3):
             await plans.get("p1")
             plans.forget_all_but(["p1", None])
-        assert asked == ["/v1/plans/p1"]
+        assert requested == ["/v1/plans/p1"]
         plans.forget_all_but([None])
         await plans.get("p1")
-    assert asked == ["/v1/plans/p1"] * 2
+    assert requested == ["/v1/plans/p1"] * 2
 
 
 @pytest.mark.anyio
-async def test_a_plan_that_is_not_there_is_named() -> None:
+async def test_the_error_for_a_missing_plan_names_it() -> None:
     nothing = httpx.MockTransport(lambda _request: httpx.Response(404))
     async with AsyncClient("http://fleet.test", transport=nothing) as api:
         with pytest.raises(PlanUnusableError, match="plan 'p1' does not exist"):

@@ -1,4 +1,4 @@
-"""Reading a probe: whatever is not a fresh finite number is missing, with the reason."""
+"""Reading a health probe: a value that is not a fresh finite number is missing, with the reason."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -38,18 +38,18 @@ async def read(answer: httpx.Response, probe: HealthProbe = ERRORS) -> Health:
 
 
 @pytest.mark.anyio
-async def test_each_value_is_asked_for_by_its_query() -> None:
-    asked = []
+async def test_each_value_is_requested_by_its_query() -> None:
+    requests = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append((request.method, request.url.path, request.content))
+        requests.append((request.method, request.url.path, request.content))
         return httpx.Response(200, json=vector("0.5" if b"errors" in request.content else "1.5"))
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
         found = await PrometheusHealth(http, lambda: NOW)(PROBE)
     assert found == Health(readings=Readings(error_rate=0.5, latency_s=1.5), missing={})
     path = "/base/api/v1/query"
-    assert asked == [("POST", path, b"query=errors"), ("POST", path, b"query=latency")]
+    assert requests == [("POST", path, b"query=errors"), ("POST", path, b"query=latency")]
 
 
 @pytest.mark.anyio
@@ -62,7 +62,7 @@ async def test_each_value_is_asked_for_by_its_query() -> None:
         ({"status": "success", "data": {"resultType": "scalar", "result": [NOW.timestamp(), "0.5"]}}, 0.5),
     ],
 )
-async def test_the_worst_of_what_is_found(body: Any, value: float) -> None:
+async def test_the_highest_value_of_all_series_is_read(body: Any, value: float) -> None:
     assert (await read(httpx.Response(200, json=body))).readings.error_rate == value
 
 
@@ -84,14 +84,14 @@ async def test_the_worst_of_what_is_found(body: Any, value: float) -> None:
         (httpx.Response(200, content=b" " * (ANSWER_MAX_BYTES + 1)), "answers with more than 1000000 bytes"),
     ],
 )
-async def test_what_is_no_fresh_number_is_missing(answer: httpx.Response, reason: str) -> None:
+async def test_a_value_that_is_no_fresh_finite_number_is_missing(answer: httpx.Response, reason: str) -> None:
     found = await read(answer)
     assert found.readings == Readings()
     assert reason in found.missing["error rate"]
 
 
 @pytest.mark.anyio
-async def test_a_server_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unresponsive_server_gives_a_missing_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prometheus_health, "TIMEOUT_S", 0.05)
 
     async def never(_request: httpx.Request) -> httpx.Response:
@@ -107,7 +107,7 @@ async def test_a_server_that_does_not_answer_is_not_waited_for(monkeypatch: pyte
 
 
 @pytest.mark.anyio
-async def test_without_a_way_there_nothing_is_known() -> None:
+async def test_without_access_to_prometheus_all_values_are_missing() -> None:
     assert (await unread_health(PROBE)).missing.keys() == {"error rate", "latency"}
 
 
@@ -125,7 +125,7 @@ async def test_without_a_way_there_nothing_is_known() -> None:
         (Readings(latency_s=9.0), Readings(latency_s=1.0), HealthOutcome.WORSE),
     ],
 )
-def test_only_what_is_worse_than_before_and_than_allowed_is_worse(
+def test_health_is_worse_only_beyond_the_limit_and_the_value_before_the_change(
     now: Readings, before: Readings | None, outcome: HealthOutcome
 ) -> None:
     values = {"error rate": now.error_rate, "latency": now.latency_s}
@@ -145,6 +145,6 @@ def test_only_what_is_worse_than_before_and_than_allowed_is_worse(
         ),
     ],
 )
-def test_a_probe_that_tells_nothing_is_refused(change: dict[str, Any], path: str) -> None:
+def test_an_incomplete_probe_is_refused(change: dict[str, Any], path: str) -> None:
     with pytest.raises(ValidationError, match=path):
         HealthProbe.model_validate(PROBE.model_dump(mode="json") | change)

@@ -1,4 +1,4 @@
-"""Tests the routing tables of plans, and the steps from one table to the next."""
+"""Routing tables of plans, and the steps from one table to the next."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ SHARE = ((1.0,),)
 
 
 def table(version: str, replicas: Mapping[str, int], *, edges: tuple[int, ...] = (100,)) -> RoutingTable:
-    """Weights by replicas."""
+    """A table whose weights are proportional to the replicas."""
     used = {name: count for name, count in replicas.items() if count}
     total = sum(used.values())
     return RoutingTable(
@@ -44,13 +44,13 @@ def router(table: RoutingTable | None, *, in_every_replica: bool = True) -> Rout
 OLD, NEW = table("old", {"a": 2}), table("new", {"b": 1, "c": 1})
 
 
-def test_nothing_is_left_once_all_have_heard() -> None:
+def test_no_change_is_left_once_every_router_replica_has_the_table() -> None:
     assert table_changes(NEW, router=router(NEW), running={"b": 1, "c": 1}) == ()
     (left,) = table_changes(NEW, router=router(NEW, in_every_replica=False), running={"b": 1, "c": 1})
-    assert (left.is_written, left.needs) == (True, Progress.ALL_RUNNING), "written, and still to be waited for"
+    assert (left.is_written, left.needs) == (True, Progress.ALL_RUNNING), "written, but not yet in every replica"
 
 
-def test_half_of_both_is_told_once_every_new_deployment_runs_something() -> None:
+def test_an_intermediate_table_is_written_once_every_new_deployment_runs_a_replica() -> None:
     (goal,) = table_changes(NEW, router=router(OLD), running={"a": 2, "b": 1, "c": 0})
     assert (goal.current, goal.planned, goal.needs) == ("old", "new", Progress.ALL_RUNNING)
     half, goal = table_changes(NEW, router=router(OLD), running={"a": 2, "b": 1, "c": 1})
@@ -62,7 +62,7 @@ def test_half_of_both_is_told_once_every_new_deployment_runs_something() -> None
     )
 
 
-def test_plans_of_other_buckets_have_no_table_between_them() -> None:
+def test_plans_with_different_buckets_have_no_intermediate_table() -> None:
     other = table("new", {"b": 1}, edges=(50, 100))
     (goal,) = table_changes(other, router=router(OLD), running={"a": 2, "b": 1})
     assert (goal.planned, goal.needs) == ("new", Progress.ALL_RUNNING)
@@ -71,14 +71,12 @@ def test_plans_of_other_buckets_have_no_table_between_them() -> None:
 @pytest.mark.parametrize(
     ("running", "when"), [({"b": 1, "c": 0}, Progress.ALL_RUNNING), ({"b": 1, "c": 2}, Progress.ANY)]
 )
-def test_a_router_without_a_table_gets_one_as_soon_as_it_can_be_followed(
-    running: dict[str, int], when: Progress
-) -> None:
+def test_a_router_without_a_table_gets_one_once_its_deployments_run(running: dict[str, int], when: Progress) -> None:
     (goal,) = table_changes(NEW, router=router(None), running=running)
     assert (goal.current, goal.planned, goal.needs) == (None, "new", when)
 
 
-def test_a_version_that_somebody_else_wrote_is_told_in_one_line() -> None:
+def test_a_table_version_written_by_others_is_reported_in_one_line() -> None:
     odd = OLD.model_copy(update={"version": "a\nb"})
     assert table_changes(NEW, router=router(odd), running={})[0].change.now == "a b"
 
@@ -87,41 +85,41 @@ counts = st.fixed_dictionaries({name: st.integers(0, 4) for name in NAMES}).filt
 
 
 @given(before=counts, after=counts, data=st.data())
-def test_no_table_is_ever_ahead_of_its_replicas_and_none_is_given_up_before_all_have_heard(
+def test_tables_follow_running_replicas_and_removals_follow_the_table(
     before: dict[str, int], after: dict[str, int], data: st.DataObject
 ) -> None:
-    """Whatever the order in which replicas start and the router hears."""
-    asked, running = dict(before), dict(before)
-    told: RoutingTable | None = table("before", before) if data.draw(st.booleans()) else None
-    heard, planned = True, table("after", after)
+    """For any order in which replicas start and router replicas receive the table."""
+    requested, running = dict(before), dict(before)
+    written: RoutingTable | None = table("before", before) if data.draw(st.booleans()) else None
+    everywhere, planned = True, table("after", after)
     for _ in range(60):
-        observation = Observation(requested=dict(asked), running=dict(running))
-        changes = table_changes(planned, router=router(told, in_every_replica=heard), running=running)
+        observation = Observation(requested=dict(requested), running=dict(running))
+        changes = table_changes(planned, router=router(written, in_every_replica=everywhere), running=running)
         steps = without_blocked_decreases(
             plan_changes(wanted=after, observation=observation, max_step=2), changes=changes
         )
-        for telling in ready_changes(changes, wanted=after, observation=observation):
-            told, heard = RoutingTable.model_validate(telling.value), False
+        for change in ready_changes(changes, wanted=after, observation=observation):
+            written, everywhere = RoutingTable.model_validate(change.value), False
         for step in steps:
             if step.replicas_after < step.replicas_before:
-                assert told == planned
-                assert heard
+                assert written == planned
+                assert everywhere
                 assert all(running[name] >= count for name, count in after.items())
-            asked[step.part] = step.replicas_after
+            requested[step.part] = step.replicas_after
         for name in NAMES:
-            running[name] = min(running[name], asked[name])  # given up at once
-            if running[name] < asked[name] and data.draw(st.booleans()):
+            running[name] = min(running[name], requested[name])  # removals take effect immediately
+            if running[name] < requested[name] and data.draw(st.booleans()):
                 running[name] += 1
-        heard = heard or data.draw(st.booleans())
-        assert told is None or all(running[name] > 0 for name in told.routes), (
-            "a table names a deployment that runs nothing"
+        everywhere = everywhere or data.draw(st.booleans())
+        assert written is None or all(running[name] > 0 for name in written.routes), (
+            "a table names a deployment without running replicas"
         )
         assert all(running[name] >= min(before[name], after[name]) for name in NAMES)
         if not changes and running == after:
             break
     else:
-        for name in NAMES:  # whatever was held up so far comes now
-            assert asked[name] >= after[name]
+        for name in NAMES:  # the loop ended early, but all additions are requested
+            assert requested[name] >= after[name]
 
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -129,11 +127,11 @@ BUCKETS = {"input_tokens": [100, 1000], "output_tokens": [50, 500], "share": [[0
 
 
 def record(*options: dict[str, Any], rate_rps: float = 8.0) -> PlanRecord:
-    """A plan as the planner makes it."""
+    """A plan solved by the planner."""
     workload = {"name": "chat", "rate_rps": rate_rps, "buckets": BUCKETS, "options": list(options)}
-    asked = {"workloads": [workload]}
-    said = {"id": "p7", "created_at": NOW, "created_by": "token:a", "request": PlanRequest.model_validate(asked)}
-    return PlanRecord.model_validate(said | {"plan": solved(asked)})
+    request = {"workloads": [workload]}
+    fields = {"id": "p7", "created_at": NOW, "created_by": "token:a", "request": PlanRequest.model_validate(request)}
+    return PlanRecord.model_validate(fields | {"plan": solved(request)})
 
 
 def option(
@@ -151,7 +149,7 @@ SHORT = option("short", "L4", [[4, 0], [4, 0]])
 LONG = option("long", "B200", [[0, 4], [0, 4]])
 
 
-def test_each_bucket_goes_to_the_deployment_of_its_option() -> None:
+def test_each_bucket_is_routed_to_the_deployment_of_its_option() -> None:
     found = routing_table(record(SHORT, LONG), target(L4="on-l4", B200="on-b200", T4="on-t4"))
     assert found.by_cell == {
         (0, 0): {"on-l4": 1.0},
@@ -164,7 +162,7 @@ def test_each_bucket_goes_to_the_deployment_of_its_option() -> None:
     assert (found.input_tokens, found.share) == ((100, 1000), ((0.25, 0.25), (0.25, 0.25)))
 
 
-def test_options_of_one_gpu_type_are_one_route() -> None:
+def test_offers_of_one_gpu_type_share_one_route() -> None:
     every = [[2.0, 2.0], [2.0, 2.0]]
     spot, owned = option("spot", "L4", every, available=2), option("owned", "L4", every, price=2.0)
     found = routing_table(record(spot, owned), target(L4="on-l4"), most_in_flight={"on-l4": 7})
@@ -174,7 +172,7 @@ def test_options_of_one_gpu_type_are_one_route() -> None:
     assert all(weights == {"on-l4": 1.0} for weights in found.by_cell.values())
 
 
-def test_replica_options_of_one_gpu_type_are_routes_of_their_own() -> None:
+def test_replica_options_of_one_gpu_type_have_their_own_routes() -> None:
     one = option("one", "L4", [[2.0, 2.0], [2.0, 2.0]], available=2)
     two = option("two", "L4", [[6.0, 6.0], [6.0, 6.0]], available=1) | {"gpus": 2}
     plan = record(one, two, rate_rps=9.9)
@@ -192,7 +190,7 @@ def test_replica_options_of_one_gpu_type_are_routes_of_their_own() -> None:
     assert carried["on-l4"] * 9.9 <= 4.0
 
 
-def test_a_request_in_two_halves_is_no_route() -> None:
+def test_a_disaggregated_option_cannot_be_routed() -> None:
     plan = record(SHORT, LONG)
     routing = {"chat": {key: {"a-prefill + b-decode": 1.0} for key in plan.plan.routing["chat"]}}
     split = plan.model_copy(update={"plan": plan.plan.model_copy(update={"routing": routing})})
@@ -202,19 +200,19 @@ def test_a_request_in_two_halves_is_no_route() -> None:
         routing_table(split, target(L4="on-l4", B200="on-b200"))
 
 
-def test_what_an_engine_takes_at_once_has_a_default() -> None:
+def test_most_in_flight_has_a_default() -> None:
     found = routing_table(record(SHORT, LONG), target(L4="on-l4", B200="on-b200"))
     assert {route.most_in_flight for route in found.routes.values()} == {MAX_IN_FLIGHT}
 
 
 @pytest.mark.parametrize(
-    ("rate_rps", "gpus", "says"),
+    ("rate_rps", "gpus", "message"),
     [
         (8.0, ["L4"], "uses B200"),
         (800.0, ["L4", "B200"], "has nothing to apply"),
         (0.0, ["L4", "B200"], "sends no request of 'chat' anywhere"),
     ],
 )
-def test_plans_that_route_nothing(rate_rps: float, gpus: list[str], says: str) -> None:
-    with pytest.raises(PlanUnusableError, match=says):
+def test_plans_without_routes_are_refused(rate_rps: float, gpus: list[str], message: str) -> None:
+    with pytest.raises(PlanUnusableError, match=message):
         routing_table(record(SHORT, LONG, rate_rps=rate_rps), target(**{gpu: f"on-{gpu}" for gpu in gpus}))

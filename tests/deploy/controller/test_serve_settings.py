@@ -1,4 +1,4 @@
-"""What a plan wants Serve's deployments told beside their counts: clock levels, and the router's table."""
+"""Settings of a plan for Serve deployments beside their counts: clock levels, and the router's table."""
 
 from datetime import date
 from typing import Any
@@ -25,7 +25,7 @@ NIGHT, DAY, POWER_CUT = ACTS
 UP, DOWN = clock_changes({"A": 1.0, "B": 0.7}, deployments={"A": "a", "B": "b"}, current={"A": 0.7, "B": 1.0})
 
 
-def test_only_what_differs_is_left() -> None:
+def test_only_clocks_that_differ_are_changed() -> None:
     deployments = {"A": "a", "B": "b", "C": "c"}
     left = clock_changes({"A": 1.0, "B": 0.7}, deployments=deployments, current={"A": 0.7, "B": 0.7, "C": 0.3})
     assert left == (UP,)
@@ -36,26 +36,26 @@ def test_only_what_differs_is_left() -> None:
 @pytest.mark.parametrize(
     ("asked", "running", "expected"),
     [
-        (1, 1, (UP,)),  # replicas to be asked for
-        (2, 1, (UP,)),  # to be waited for
-        (3, 3, (UP,)),  # to be given up
+        (1, 1, (UP,)),  # replicas to request
+        (2, 1, (UP,)),  # replicas to wait for
+        (3, 3, (UP,)),  # replicas to remove
         (2, 2, (UP, DOWN)),
     ],
 )
-def test_speed_is_given_at_any_time_and_taken_only_when_exactly_the_wanted_replicas_stand(
+def test_clocks_rise_at_any_time_and_drop_only_at_the_exact_planned_counts(
     asked: int, running: int, expected: tuple[object, ...]
 ) -> None:
     observation = Observation(requested={"A": asked}, running={"A": running})
     assert ready_changes((UP, DOWN), wanted={"A": 2}, observation=observation) == expected
 
 
-def test_only_what_must_be_heard_first_holds_replicas_that_are_given_up() -> None:
+def test_clock_changes_do_not_block_removals() -> None:
     more = Step(part="A", replicas_before=1, replicas_after=2)
     less = Step(part="B", replicas_before=1, replicas_after=0)
     assert without_blocked_decreases((more, less), changes=(UP, DOWN)) == (more, less)
 
 
-def test_a_plan_that_says_no_clock_wants_the_full_one_back() -> None:
+def test_a_full_clock_in_the_plan_restores_the_full_clock() -> None:
     (back,) = clock_changes({"A": 1.0}, deployments={"A": "a"}, current={"A": 0.7})
     assert (back.value, back.needs) == (1.0, Progress.ANY)
 
@@ -83,7 +83,7 @@ async def register(harness: Harness, serve: ServeDouble, *, follow_clocks: bool 
     await harness.register_real("chat", RayServeApplication.model_validate(described), **given)
 
 
-async def test_the_plans_clock_is_told_once_its_replicas_run_and_other_keys_stay(harness: Harness) -> None:
+async def test_the_planned_clock_is_written_once_its_replicas_run_and_other_keys_stay(harness: Harness) -> None:
     serve = serve_of(**{"A100-80GB-SXM": 1})
     serve.deployments["on-h100"].user_config = {"expert_map": {"version": 3}}
     await register(harness, serve)
@@ -93,14 +93,14 @@ async def test_the_plans_clock_is_told_once_its_replicas_run_and_other_keys_stay
         phases.append((await harness.status("chat")).phase)
         clocks.append(serve.deployments["on-h100"].user_config.get("clock", 1.0))
     assert phases[-1] is Phase.APPLIED
-    assert clocks[0] == 1.0, "the old replicas still stand: nothing is taken"
+    assert clocks[0] == 1.0, "the old replicas still run: the clock must not drop yet"
     assert serve.deployments["on-h100"].user_config == {"expert_map": {"version": 3}, "clock": 0.7}
     assert serve.counts == {"on-h100": 1, "on-a100": 0, "on-l4": 0}
-    assert phases.index(Phase.APPLIED) > clocks.index(0.7), "applied only once it was read back"
+    assert phases.index(Phase.APPLIED) > clocks.index(0.7), "the plan is applied only once the clock was read back"
     assert harness.counted("fleetwright_controller_writes_total", target="chat", kind="clock") == 1
 
 
-async def test_a_plan_at_full_clock_gives_the_speed_back(harness: Harness) -> None:
+async def test_a_plan_at_full_clock_restores_the_full_clock(harness: Harness) -> None:
     serve = serve_of(**{H100: 1})
     serve.deployments["on-h100"].user_config = {"clock": 0.7}
     await register(harness, serve, plan_id=await plan_id(harness, DAY))
@@ -119,7 +119,7 @@ async def test_a_plan_at_full_clock_gives_the_speed_back(harness: Harness) -> No
         ({"follow_clocks": False}, Phase.APPLIED),
     ],
 )
-async def test_nothing_is_told_where_nothing_may_be_written(
+async def test_no_clock_is_written_without_permission_to_write(
     harness: Harness, spec: dict[str, Any], phase: Phase
 ) -> None:
     serve = serve_of(**{H100: 1})
@@ -131,7 +131,7 @@ async def test_nothing_is_told_where_nothing_may_be_written(
     assert serve.deployments["on-h100"].user_config == {}
 
 
-async def test_a_freeze_holds_clocks_too(harness: Harness) -> None:
+async def test_a_freeze_blocks_clock_changes(harness: Harness) -> None:
     serve = serve_of(**{H100: 1})
     await register(harness, serve)
     await harness.freeze(frozen=True)
@@ -140,7 +140,7 @@ async def test_a_freeze_holds_clocks_too(harness: Harness) -> None:
     assert serve.deployments["on-h100"].user_config == {}
 
 
-async def test_two_clocks_on_one_deployment_are_no_plan_for_it(harness: Harness) -> None:
+async def test_a_plan_with_two_clocks_for_one_deployment_is_refused(harness: Harness) -> None:
     serve = serve_of(**{H100: 1})
     await register(harness, serve)
     record = await harness.api.get_plan(await plan_id(harness))
@@ -152,7 +152,7 @@ async def test_two_clocks_on_one_deployment_are_no_plan_for_it(harness: Harness)
         planned_clocks(doubled, spec)
 
 
-async def test_clocks_wait_for_an_operator_who_approves_just_these(harness: Harness) -> None:
+async def test_clock_changes_wait_for_their_approval(harness: Harness) -> None:
     serve = serve_of(**{H100: 1})
     await register(harness, serve, require_approval=True)
     controller = harness.controller()
@@ -168,7 +168,7 @@ async def test_clocks_wait_for_an_operator_who_approves_just_these(harness: Harn
     assert (status.phase, status.settings, status.digest) == (Phase.APPLIED, (), None)
 
 
-async def test_going_back_needs_no_fresh_plan_and_is_done_only_once_clocks_are_back(harness: Harness) -> None:
+async def test_a_rollback_accepts_an_old_plan_and_ends_once_clocks_are_restored(harness: Harness) -> None:
     serve = serve_of(**{H100: 1, L4: 3})
     serve.deployments["on-h100"].user_config = {"clock": 0.7}
     day = await plan_id(harness, DAY)
@@ -193,7 +193,7 @@ async def test_going_back_needs_no_fresh_plan_and_is_done_only_once_clocks_are_b
     assert phases[-1] is Phase.ROLLED_BACK
 
 
-async def test_clocks_of_a_plan_that_names_none_are_the_full_ones(harness: Harness) -> None:
+async def test_a_plan_without_clocks_restores_the_full_clock(harness: Harness) -> None:
     serve = ServeDouble({"on-l4": Deployment(asked=2, running=2, user_config={"clock": 0.7})})
     application = {
         "dashboard_url": "http://chat:8265", "application": "chat", "deployments": {L4: "on-l4"}, "follow_clocks": True
@@ -208,7 +208,7 @@ async def test_clocks_of_a_plan_that_names_none_are_the_full_ones(harness: Harne
     assert (await harness.status("chat")).phase is Phase.APPLIED
 
 
-async def test_no_way_back_is_said_and_an_operator_may_have_another_try(harness: Harness) -> None:
+async def test_an_impossible_rollback_is_reported_and_an_approval_retries_the_plan(harness: Harness) -> None:
     serve = serve_of(**{H100: 1, L4: 3})
     await register(harness, serve)
     target = (await harness.api.get_target("chat")).document
@@ -217,7 +217,7 @@ async def test_no_way_back_is_said_and_an_operator_may_have_another_try(harness:
     )
     await harness.round(harness.controller())
     before = await harness.status("chat")
-    good = await harness.plan({"T4": 1}, workload=WORKLOAD)  # of a GPU type that the target has no deployment for
+    good = await harness.plan({"T4": 1}, workload=WORKLOAD)  # a GPU type without a deployment in the target
     memory = TargetMemory(verified_plan_id=good, refused=refusal)
     await harness.api.report_target_status("chat", before.model_copy(update={"memory": memory}))
     await harness.round(harness.controller())
@@ -230,13 +230,13 @@ async def test_no_way_back_is_said_and_an_operator_may_have_another_try(harness:
     assert (await harness.status("chat")).phase is Phase.APPLYING
 
 
-async def test_waiting_for_what_was_asked_before_needs_no_fresh_plan(harness: Harness) -> None:
+async def test_waiting_for_requested_replicas_accepts_an_old_plan(harness: Harness) -> None:
     serve = serve_of(**{A100: 1})
     await TestRouter().begin(harness, serve)
     for _ in range(2):
         await harness.round(harness.controller())
     harness.clock.advance(8 * 86_400.0)
-    serve.deployments["Router"].asked = 2  # another replica of it starts
+    serve.deployments["Router"].asked = 2  # another router replica starts
     await harness.round(harness.controller(), settle=False)
     status = await harness.status("chat")
     assert (status.phase, status.digest) == (Phase.APPLYING, None)
@@ -258,7 +258,7 @@ class TestRouter:
         await harness.register_real("chat", RayServeApplication.model_validate(application), **given)
 
     async def settled(self, harness: Harness, act: Act) -> Controller:
-        """As the first plan wants it; then pointed at another."""
+        """Apply the first plan, then switch the target to another one."""
         controller = harness.controller()
         for _ in range(2):
             await harness.round(controller)
@@ -267,55 +267,55 @@ class TestRouter:
         return controller
 
     async def planned(self, harness: Harness) -> RoutingTable:
-        """Of the plan that the target is pointed at."""
+        """The routing table of the target's current plan."""
         spec = (await harness.api.get_target("chat")).document.spec
         record = await harness.api.get_plan(spec.plan_id or "")
         return routing_table(record, spec, most_in_flight={"on-l4": 7})
 
-    def told(self, serve: ServeDouble) -> RoutingTable | None:
+    def written_table(self, serve: ServeDouble) -> RoutingTable | None:
         table = serve.deployments["Router"].user_config.get("table")
         return None if table is None else RoutingTable.model_validate(table)
 
-    async def test_a_first_table_is_told_beside_what_else_stands_there(self, harness: Harness) -> None:
+    async def test_a_first_table_is_written_beside_other_keys(self, harness: Harness) -> None:
         serve = serve_of(**{A100: 1})
         await self.begin(harness, serve)
         serve.deployments["Router"].user_config = {"watts": None}
         controller = harness.controller()
         await harness.round(controller)
         assert (await harness.status("chat")).phase is Phase.APPLYING
-        assert self.told(serve) == await self.planned(harness)
+        assert self.written_table(serve) == await self.planned(harness)
         assert "watts" in serve.deployments["Router"].user_config
         await harness.round(controller)
         assert (await harness.status("chat")).phase is Phase.APPLIED
         assert harness.counted("fleetwright_controller_writes_total", target="chat", kind="table") == 1
 
-    async def test_weights_go_over_before_anything_is_given_up(self, harness: Harness) -> None:
+    async def test_weights_move_before_any_replica_is_removed(self, harness: Harness) -> None:
         serve = serve_of(**{A100: 1})
         await self.begin(harness, serve)
         controller = await self.settled(harness, DAY)
-        seen: list[tuple[str, int, int]] = []
-        while (await harness.status("chat")).phase is not Phase.APPLIED or not seen:
-            await harness.round(controller, settle=len(seen) > 1)
-            if len(seen) == 0:  # they come up one after the other
+        history: list[tuple[str, int, int]] = []
+        while (await harness.status("chat")).phase is not Phase.APPLIED or not history:
+            await harness.round(controller, settle=len(history) > 1)
+            if len(history) == 0:  # the replicas start one after the other
                 serve.deployments["on-h100"].running = serve.deployments["on-l4"].running = 1
-            table = self.told(serve)
+            table = self.written_table(serve)
             assert table is not None
-            seen.append((table.version, serve.deployments["on-a100"].asked, serve.deployments["on-l4"].running))
+            history.append((table.version, serve.deployments["on-a100"].asked, serve.deployments["on-l4"].running))
             assert all(serve.deployments[name].running for name in table.routes)
         day = await self.planned(harness)
-        versions = [version for version, _, _ in seen]
-        assert self.told(serve) == day
+        versions = [version for version, _, _ in history]
+        assert self.written_table(serve) == day
         assert versions.index(f"{day.version}+") < versions.index(day.version)
-        (given_up,) = [at for at, (_, asked, _) in enumerate(seen) if asked == 0][:1]
-        assert versions.index(day.version) < given_up, "a round later at the soonest: once it was read back"
+        (removed_at,) = [at for at, (_, requested, _) in enumerate(history) if requested == 0][:1]
+        assert versions.index(day.version) < removed_at, "at least one reconcile later, after the table was read back"
         assert serve.counts == {"on-h100": 1, "on-a100": 0, "on-l4": 3, "Router": 1}
 
-    async def test_nothing_is_given_up_while_the_router_has_not_heard(self, harness: Harness) -> None:
+    async def test_no_replica_is_removed_before_every_router_replica_has_the_table(self, harness: Harness) -> None:
         serve = serve_of(**{A100: 1})
         await self.begin(harness, serve)
         controller = await self.settled(harness, DAY)
         for _ in range(8):
-            serve.deployments["Router"].asked = 2  # one of two replicas of it takes its time
+            serve.deployments["Router"].asked = 2  # one of the two router replicas is slow
             serve.deployments["Router"].running = 1
             await harness.round(controller)
             serve.deployments["Router"].running = 1
@@ -328,14 +328,14 @@ class TestRouter:
             await harness.round(controller)
         assert serve.deployments["on-a100"].asked == 0
 
-    async def test_a_table_that_the_router_refused_is_not_heard(self, harness: Harness) -> None:
+    async def test_a_table_is_in_force_only_once_the_router_reports_its_version(self, harness: Harness) -> None:
         serve = serve_of(**{A100: 1})
         await self.begin(harness, serve, url="http://chat:8000/fleetwright/table")
         controller = harness.controller()
         for _ in range(3):
             await harness.round(controller)
         status = await harness.status("chat")
-        assert status.phase is Phase.APPLYING, "it does not say"
+        assert status.phase is Phase.APPLYING, "the router reports no version"
         serve.table_in_force = "another"
         await harness.round(controller)
         assert "not yet in every replica" in ((await harness.status("chat")).message or "")
@@ -343,7 +343,7 @@ class TestRouter:
         await harness.round(controller)
         assert (await harness.status("chat")).phase is Phase.APPLIED
 
-    async def test_a_table_of_garbage_counts_as_none(self, harness: Harness) -> None:
+    async def test_an_invalid_table_counts_as_no_table(self, harness: Harness) -> None:
         serve = serve_of(**{A100: 1})
         await self.begin(harness, serve, mode=Mode.RECOMMEND)
         serve.deployments["Router"].user_config = {"table": {"version": 3}}
@@ -354,31 +354,31 @@ class TestRouter:
         assert (setting.gpu, setting.key, setting.now, setting.planned) == (None, "table", None, status.plan_id)
         assert status.digest is not None
 
-    async def test_another_plan_of_the_same_counts_is_only_told(self, harness: Harness) -> None:
+    async def test_another_plan_of_the_same_counts_only_writes_its_table(self, harness: Harness) -> None:
         serve = serve_of(**{A100: 1})
         await self.begin(harness, serve)
         controller = await self.settled(harness, NIGHT)
         for _ in range(2):
             await harness.round(controller)
-        assert self.told(serve) == await self.planned(harness)
+        assert self.written_table(serve) == await self.planned(harness)
         assert [name for name, _ in serve.writes if name != "Router"] == []
 
-    async def test_a_freeze_holds_it(self, harness: Harness) -> None:
+    async def test_a_freeze_blocks_the_table(self, harness: Harness) -> None:
         serve = serve_of(**{A100: 1})
         await self.begin(harness, serve)
         await harness.freeze(frozen=True)
         await harness.round(harness.controller())
         assert (await harness.status("chat")).phase is Phase.FROZEN
-        assert self.told(serve) is None
+        assert self.written_table(serve) is None
 
     @pytest.mark.parametrize(
-        ("router", "says"),
+        ("router", "message"),
         [
             ({"deployment": "on-l4"}, r"router\.deployment: allowed: a deployment that none of deployments names"),
             ({"most_in_flight": {"on-t4": 3}}, r"router\.most_in_flight\.on-t4: allowed: on-a100, on-h100, on-l4"),
         ],
     )
-    def test_a_router_is_beside_the_deployments(self, router: dict[str, Any], says: str) -> None:
+    def test_router_settings_are_checked_against_the_deployments(self, router: dict[str, Any], message: str) -> None:
         application = {"dashboard_url": "http://chat:8265", "application": "chat", "deployments": POOLS}
-        with pytest.raises(ValueError, match=says):
+        with pytest.raises(ValueError, match=message):
             RayServeApplication.model_validate(application | {"router": router})

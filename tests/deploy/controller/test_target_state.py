@@ -1,4 +1,4 @@
-"""What one round leaves to the next: for any history of writes, crashes and clocks that go forward."""
+"""State kept between reconciles, for any history of writes and crashes and any forward clock."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -41,10 +41,10 @@ def target(**spec: object) -> Target:
 
 
 @given(data=st.data(), window_s=st.floats(1.0, 1000.0), most=st.integers(1, 20), min_replicas=st.integers(0, 10))
-def test_no_window_ever_holds_more_than_its_limit_and_capacity_holds(
+def test_changes_in_a_window_stay_within_its_limit_and_capacity_holds(
     data: st.DataObject, window_s: float, most: int, min_replicas: int
 ) -> None:
-    """Rounds at any time, killed after the memory was kept and before or between the writes; plans that change."""
+    """Reconciles at any time, kills after the state was stored and before or between writes, and changing plans."""
     max_step = data.draw(st.integers(1, 20), label="max_step")
     plans = data.draw(st.lists(COUNTS, min_size=1, max_size=3), label="plans")
     spec = target(max_step_per_window=most, window_s=window_s, max_step=max_step).spec
@@ -66,17 +66,19 @@ def test_no_window_ever_holds_more_than_its_limit_and_capacity_holds(
         for step in steps[: data.draw(st.integers(0, len(steps)), label="writes before the end")]:
             world[step.part] = step.replicas_after
             moved.append((now_s, step.size))
-        assert sum(world.values()) >= floor, "below what may never be given up"
+        assert sum(world.values()) >= floor, "fewer replicas than the minimum"
         assert len(kept.spent) <= SPENT_MAX
         assert TargetMemory.model_validate_json(kept.model_dump_json()) == kept
     for ends_s, _size in moved:
-        # A microsecond is what times are kept to.
+        # Times are stored to the microsecond.
         within = [size for at_s, size in moved if ends_s - window_s + 1e-5 < at_s <= ends_s]
         assert sum(within) <= most
 
 
 @given(wanted=COUNTS, start=COUNTS, most=st.integers(1, 5))
-def test_a_window_delays_and_never_prevents(wanted: dict[str, int], start: dict[str, int], most: int) -> None:
+def test_a_window_delays_a_rollout_and_never_prevents_it(
+    wanted: dict[str, int], start: dict[str, int], most: int
+) -> None:
     spec, kept, world, now_s = target(max_step_per_window=most, window_s=60.0).spec, TargetMemory(), dict(start), 0.0
     for _ in range(200):
         if world == wanted:
@@ -84,7 +86,7 @@ def test_a_window_delays_and_never_prevents(wanted: dict[str, int], start: dict[
         opens_at = window_opens_at(kept, spec, now=after(now_s))
         now_s = now_s if opens_at is None else (opens_at - START).total_seconds()
         left = window_left(kept, spec, now=after(now_s))
-        assert left > 0, "it opens when it says so"
+        assert left > 0, "the window opens at the announced time"
         observation = Observation(requested=dict(world), running=dict(world))
         steps = plan_changes(wanted=wanted, observation=observation, max_step=left)
         kept = with_spent(kept, spec, replicas=sum(step.size for step in steps), now=after(now_s))
@@ -92,21 +94,21 @@ def test_a_window_delays_and_never_prevents(wanted: dict[str, int], start: dict[
     assert world == wanted
 
 
-def test_a_clock_set_back_opens_no_window() -> None:
+def test_a_clock_set_back_does_not_open_the_window() -> None:
     spec = target(max_step_per_window=2, window_s=60.0).spec
     kept = with_spent(TargetMemory(), spec, replicas=2, now=after(100.0))
     assert window_left(kept, spec, now=after(0.0)) == 0
     assert window_left(kept, spec, now=after(160.0)) == 2
 
 
-def test_without_a_window_nothing_is_kept_of_it() -> None:
+def test_without_a_window_limit_no_changes_are_stored() -> None:
     limited = target(max_step_per_window=2).spec
     kept = with_spent(TargetMemory(), limited, replicas=2, now=START)
     assert with_spent(kept, target().spec, replicas=2, now=START).spent == ()
     assert window_left(kept, target(max_step=7).spec, now=START) == 7
 
 
-def test_a_goal_is_as_old_as_its_plan() -> None:
+def test_the_age_of_a_goal_restarts_when_the_planned_counts_change() -> None:
     first = with_goal(TargetMemory(), planned={"H100": 2}, now=START)
     assert with_goal(first, planned={"H100": 2}, now=after(9.0)) is first
     assert settled_s(first, now=after(9.0)) == 9.0
@@ -116,7 +118,7 @@ def test_a_goal_is_as_old_as_its_plan() -> None:
     assert settled_s(without_goal(other), now=after(99.0)) == 0.0
 
 
-def test_health_before_an_unjudged_change_stays_what_it_is_held_against() -> None:
+def test_the_health_baseline_stays_until_the_change_is_checked() -> None:
     good, bad = Readings(error_rate=0.01), Readings(error_rate=0.5)
     first = with_change_begun(TargetMemory(), plan_id="p1", before=good, now=START)
     again = with_change_begun(first, plan_id="p1", before=None, now=after(5.0))
@@ -129,13 +131,15 @@ def test_health_before_an_unjudged_change_stays_what_it_is_held_against() -> Non
 
 
 @pytest.mark.parametrize(("plan_id", "version", "stays"), [("p1", 1, True), ("p2", 1, False), ("p1", 2, False)])
-def test_a_refusal_is_of_one_plan_of_a_target_as_it_was_said(plan_id: str, version: int, *, stays: bool) -> None:
+def test_a_refusal_applies_to_one_plan_and_one_version_of_the_target(
+    plan_id: str, version: int, *, stays: bool
+) -> None:
     memory = with_refusal(TargetMemory(), target(), plan_id="p1", reason="worse", now=START)
     later = target(plan_id=plan_id).model_copy(update={"version": version})
     assert (with_refusal_in_force(memory, later).refused is not None) is stays
 
 
-def test_an_approval_taken_up_lifts_a_refusal_and_ends_with_the_arrival() -> None:
+def test_a_used_approval_lifts_a_refusal_and_ends_with_the_goal() -> None:
     memory = with_refusal(TargetMemory(), target(), plan_id="p1", reason="worse", now=START)
     memory = with_grant(memory, target(), approval_number=3)
     assert (memory.refused, memory.approvals_used, has_grant(memory, target())) == (None, 3, True)
