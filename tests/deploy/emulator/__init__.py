@@ -1,1 +1,1 @@
-"""The twin."""
+"""Tests of the emulator."""

@@ -1,4 +1,4 @@
-"""The demonstration's load: each request is answered or lost, none is forgotten."""
+"""The load of the demonstration: each request is counted either as answered or as lost."""
 
 import asyncio
 import json
@@ -22,12 +22,12 @@ def load(answer: httpx.MockTransport) -> Load:
 
 
 def whole(request: httpx.Request) -> httpx.Response:
-    asked = json.loads(request.content)
-    twin = {"ttft_s": 0.5, "e2e_s": float(len(asked["prompt"]))}
-    return httpx.Response(200, json={"usage": {"completion_tokens": asked["max_tokens"]}, "twin": twin})
+    body = json.loads(request.content)
+    twin = {"ttft_s": 0.5, "e2e_s": float(len(body["prompt"]))}
+    return httpx.Response(200, json={"usage": {"completion_tokens": body["max_tokens"]}, "twin": twin})
 
 
-async def test_sizes_come_as_the_histogram_says() -> None:
+async def test_request_sizes_follow_the_histogram() -> None:
     async with sending(load(httpx.MockTransport(whole))) as found:
         while len(found.answered) < 400:
             await asyncio.sleep(0)
@@ -47,7 +47,7 @@ async def test_sizes_come_as_the_histogram_says() -> None:
     ],
     ids=["refused", "cut", "not JSON", "empty"],
 )
-async def test_what_is_not_a_whole_answer_is_lost(answer: httpx.Response) -> None:
+async def test_an_incomplete_response_counts_as_lost(answer: httpx.Response) -> None:
     async with sending(load(httpx.MockTransport(lambda _request: answer))) as found:
         while not found.lost:
             await asyncio.sleep(0)
@@ -55,7 +55,7 @@ async def test_what_is_not_a_whole_answer_is_lost(answer: httpx.Response) -> Non
     assert found.sent == len(found.lost)
 
 
-async def test_a_broken_connection_is_a_lost_request() -> None:
+async def test_a_broken_connection_counts_as_lost() -> None:
     def fail(request: httpx.Request) -> httpx.Response:
         raise httpx.ReadError("broken on purpose", request=request)
 
@@ -65,7 +65,7 @@ async def test_a_broken_connection_is_a_lost_request() -> None:
     assert "broken on purpose" in found.lost[0]
 
 
-async def test_the_end_waits_for_answers_under_way() -> None:
+async def test_the_load_ends_after_the_responses_in_progress() -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
     async def slow(request: httpx.Request) -> httpx.Response:
@@ -79,6 +79,6 @@ async def test_the_end_waits_for_answers_under_way() -> None:
     assert found.sent == len(found.answered) > 0
 
 
-def test_percentiles_of_nothing_are_nothing() -> None:
+def test_percentiles_of_no_values_are_none() -> None:
     assert percentile_s([], 0.5) is None
     assert percentile_s([1.0, 2.0, 3.0], 0.5) == 2.0

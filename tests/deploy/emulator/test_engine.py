@@ -1,4 +1,4 @@
-"""The twin's engine: what the replay does, told the time in any portions; nothing lost, nothing for free."""
+"""The emulated engine gives the results of the replay for any steps of time, and loses no request or token."""
 
 from collections import Counter
 from dataclasses import replace
@@ -18,7 +18,7 @@ FOREVER_S = 1e6
 
 
 def tokens_of(engine: Engine, sizes: list[Size]) -> list[Token]:
-    """These requests, each handed in at its time."""
+    """The tokens of these requests, each submitted at its arrival time."""
     tokens = []
     for at, (arrival_s, prompt, output) in enumerate(sizes):
         tokens += engine.advance(arrival_s)
@@ -26,8 +26,8 @@ def tokens_of(engine: Engine, sizes: list[Size]) -> list[Token]:
     return tokens + engine.advance(FOREVER_S)
 
 
-def moments(tokens: list[Token], count: int) -> tuple[list[float], list[float]]:
-    """Of the first and the last token, by request."""
+def first_and_last_s(tokens: list[Token], count: int) -> tuple[list[float], list[float]]:
+    """The times of the first and the last token of each request."""
     first = {token.key: token.at_s for token in tokens if token.index == 0}
     last = {token.key: token.at_s for token in tokens if token.last}
     return [first[str(at)] for at in range(count)], [last[str(at)] for at in range(count)]
@@ -35,31 +35,31 @@ def moments(tokens: list[Token], count: int) -> tuple[list[float], list[float]]:
 
 @st.composite
 def loads(draw: st.DrawFn) -> tuple[StepCosts, list[Size]]:
-    """An engine and requests that fit; each is seen a little after it came, as in the replay."""
+    """An engine and requests that fit it, with a short delay after each arrival as in the replay."""
     engine = replace(draw(small_engines()), request_s=2.0**-20)
     return engine, draw(small_requests(cache_tokens=engine.cache_tokens))
 
 
 @given(load=loads())
-def test_tokens_come_when_the_replay_says(load: tuple[StepCosts, list[Size]]) -> None:
+def test_token_times_match_the_replay(load: tuple[StepCosts, list[Size]]) -> None:
     engine, sizes = load
     expected = run(sizes, ReplayPool("A", 1, engine))
     found = Engine(costs=engine)
-    first_s, last_s = moments(tokens_of(found, sizes), len(sizes))
+    first_s, last_s = first_and_last_s(tokens_of(found, sizes), len(sizes))
     np.testing.assert_allclose(first_s, expected.first_s, rtol=1e-12)
     np.testing.assert_allclose(last_s, expected.finish_s, rtol=1e-12)
     assert found.preemptions == expected.results[0].preemptions
 
 
-@given(load=loads(), looks=st.lists(st.floats(0.0, 5.0), max_size=30))
-def test_no_request_and_no_token_is_lost_however_often_one_looks(
-    load: tuple[StepCosts, list[Size]], looks: list[float]
+@given(load=loads(), polls_s=st.lists(st.floats(0.0, 5.0), max_size=30))
+def test_no_request_or_token_is_lost_for_any_polling_times(
+    load: tuple[StepCosts, list[Size]], polls_s: list[float]
 ) -> None:
     engine, sizes = Engine(costs=load[0]), load[1]
     tokens = []
     for at, (arrival_s, prompt, output) in enumerate(sizes):
-        for look_s in sorted(look for look in looks if look < arrival_s):
-            tokens += engine.advance(look_s)
+        for poll_s in sorted(each_s for each_s in polls_s if each_s < arrival_s):
+            tokens += engine.advance(poll_s)
         tokens += engine.advance(arrival_s)
         engine.submit(str(at), prompt_tokens=prompt, output_tokens=output)
         assert engine.in_flight == at + 1 - sum(token.last for token in tokens)
@@ -71,7 +71,7 @@ def test_no_request_and_no_token_is_lost_however_often_one_looks(
 
 
 @given(load=loads(), gone=st.sets(st.integers(0, 13)), at_s=st.floats(0.0, 1.0))
-def test_who_leaves_gets_nothing_more_and_the_others_all_of_theirs(
+def test_cancelled_requests_get_no_more_tokens_and_others_get_all(
     load: tuple[StepCosts, list[Size]], gone: set[int], at_s: float
 ) -> None:
     engine, sizes = Engine(costs=load[0]), load[1]
@@ -87,7 +87,7 @@ def test_who_leaves_gets_nothing_more_and_the_others_all_of_theirs(
     assert (engine.in_flight, engine.cached_tokens) == (0, 0)
 
 
-def test_what_fits_in_no_cache_is_refused_by_name_of_the_bound() -> None:
+def test_a_request_larger_than_the_cache_is_refused_with_the_limit() -> None:
     engine = Engine(costs=costs(cache_tokens=100))
     engine.submit("fits", prompt_tokens=91, output_tokens=10)
     with pytest.raises(TooLongError, match="101 tokens; allowed: at most 100"):
@@ -95,7 +95,7 @@ def test_what_fits_in_no_cache_is_refused_by_name_of_the_bound() -> None:
     assert engine.in_flight == 1
 
 
-def test_an_iteration_that_is_under_way_keeps_its_length_when_costs_change() -> None:
+def test_an_iteration_in_progress_keeps_its_duration_when_costs_change() -> None:
     engine = Engine(costs=PLAIN)
     engine.submit("a", prompt_tokens=10, output_tokens=3)
     engine.advance(PLAIN.request_s)
@@ -106,7 +106,7 @@ def test_an_iteration_that_is_under_way_keeps_its_length_when_costs_change() -> 
     assert engine.next_s - first_s > PLAIN.fixed_s * 10
 
 
-def test_energy_is_power_times_time_of_each_kind_of_work() -> None:
+def test_energy_is_the_sum_of_power_times_duration_for_each_kind_of_work() -> None:
     watts = {True: 50.0, False: 400.0}
     engine = Engine(costs=PLAIN, watts=lambda work: watts[work == IDLE])
     engine.advance(10.0)
@@ -118,7 +118,7 @@ def test_energy_is_power_times_time_of_each_kind_of_work() -> None:
     assert engine.power_w == 50.0
 
 
-def test_power_is_that_of_what_is_under_way() -> None:
+def test_power_is_the_power_of_the_current_iteration() -> None:
     engine = Engine(costs=PLAIN, watts=lambda work: 100.0 * work.decoding + work.prompt_tokens)
     engine.submit("a", prompt_tokens=7, output_tokens=3)
     engine.advance(PLAIN.request_s)

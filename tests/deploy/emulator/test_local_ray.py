@@ -1,4 +1,4 @@
-"""Whoever holds the cluster ends it: whatever was started, however its starter goes."""
+"""The holder of a local Ray cluster ends all its processes, however the process that started it ends."""
 
 import json
 import subprocess
@@ -37,8 +37,8 @@ def is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted by means of Linux only")
-def test_orphans_and_files_are_gone_when_the_pipe_ends(folder: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="adoption of orphans requires Linux")
+def test_orphans_and_files_are_removed_when_the_pipe_closes(folder: Path) -> None:
     scratch = folder / "scratch"
     scratch.mkdir()
     nodes, ready = scratch / "nodes.json", scratch / "ready.json"
@@ -59,7 +59,7 @@ def test_orphans_and_files_are_gone_when_the_pipe_ends(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_the_cluster_knows_no_other_ray_and_no_home() -> None:
+def test_the_environment_of_the_cluster_is_isolated() -> None:
     found = environment(Path("/scratch"), metrics_port=4711)
     assert (found["HOME"], found["TMPDIR"], found["RAY_TMPDIR"]) == ("/scratch",) * 3
     assert "RAY_ADDRESS" not in found

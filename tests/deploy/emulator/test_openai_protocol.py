@@ -1,4 +1,4 @@
-"""The OpenAI protocol as a twin speaks it."""
+"""The OpenAI protocol of the emulator."""
 
 import json
 from typing import Any
@@ -11,16 +11,16 @@ CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 HELLO = {"messages": [{"role": "user", "content": "twelve bytes"}]}
 
 
-def asked(path: str, **body: Any) -> Ask:
+def request(path: str, **body: Any) -> Ask:
     return read_ask(path, json.dumps(body).encode())
 
 
-def test_sizes_are_read_as_the_router_reads_them() -> None:
-    assert asked(CHAT, **HELLO, max_tokens=7).prompt_tokens == 3
-    assert asked(CHAT, **HELLO, max_completion_tokens=9, max_tokens=7).output_tokens == 9
-    assert asked(COMPLETIONS, prompt=[1, 2, 3, 4, 5]).prompt_tokens == 5
-    assert asked(COMPLETIONS, prompt="").prompt_tokens == 1
-    assert asked(COMPLETIONS, prompt="x").output_tokens == 16
+def test_request_sizes_match_the_router() -> None:
+    assert request(CHAT, **HELLO, max_tokens=7).prompt_tokens == 3
+    assert request(CHAT, **HELLO, max_completion_tokens=9, max_tokens=7).output_tokens == 9
+    assert request(COMPLETIONS, prompt=[1, 2, 3, 4, 5]).prompt_tokens == 5
+    assert request(COMPLETIONS, prompt="").prompt_tokens == 1
+    assert request(COMPLETIONS, prompt="x").output_tokens == 16
 
 
 @pytest.mark.parametrize(
@@ -36,14 +36,16 @@ def test_sizes_are_read_as_the_router_reads_them() -> None:
         (COMPLETIONS, '{"prompt": "x", "max_tokens": 1.5}', "max_tokens"),
     ],
 )
-def test_what_is_no_request_is_refused_with_the_field(path: str, body: str, field: str) -> None:
+def test_an_invalid_request_is_refused_with_the_field(path: str, body: str, field: str) -> None:
     with pytest.raises(InvalidRequestError, match=field):
         read_ask(path, body.encode())
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
-def test_a_stream_says_the_same_as_the_whole(path: str) -> None:
-    ask = asked(path, **HELLO, prompt="twelve bytes", max_tokens=3, stream=True, stream_options={"include_usage": True})
+def test_a_stream_has_the_same_content_as_the_whole_response(path: str) -> None:
+    ask = request(
+        path, **HELLO, prompt="twelve bytes", max_tokens=3, stream=True, stream_options={"include_usage": True}
+    )
     assert (ask.stream, ask.include_usage) == (True, True)
     events = [event(ask, key="k", model="m", index=index, last=index == 2) for index in range(3)]
     choices = [json.loads(part.removeprefix(b"data: "))["choices"][0] for part in events]

@@ -1,4 +1,4 @@
-"""Where twins are put: what is not touched, and what is said when it does not come."""
+"""The Ray sandbox of the emulator: isolation from other applications, cleanup, and errors."""
 
 import json
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ APP = {"name": "demo", "import_path": "m:app"}
 
 @dataclass
 class Dashboard:
-    """Serve's, which runs at once what it is told."""
+    """A double of the Ray dashboard that runs a declared application immediately."""
 
     applications: dict[str, Any] = field(default_factory=dict)
     status: str = "RUNNING"
@@ -34,12 +34,12 @@ class Dashboard:
         if self.refuses is not None:
             return httpx.Response(400, text=self.refuses)
         self.puts.append(json.loads(request.content))
-        named = self.puts[-1]["applications"]
-        self.applications = {app["name"]: {"status": self.status, "message": "no such module"} for app in named}
+        applications = self.puts[-1]["applications"]
+        self.applications = {app["name"]: {"status": self.status, "message": "no such module"} for app in applications}
         return httpx.Response(200)
 
 
-async def test_the_application_is_there_inside_and_gone_afterwards() -> None:
+async def test_the_application_runs_in_the_block_and_is_deleted_afterwards() -> None:
     dashboard = Dashboard()
     async with dashboard.sandbox.playing(APP, patience_s=60.0):
         assert list(dashboard.applications) == ["demo"]
@@ -49,7 +49,7 @@ async def test_the_application_is_there_inside_and_gone_afterwards() -> None:
     }
 
 
-async def test_it_is_gone_after_an_error_too() -> None:
+async def test_the_application_is_deleted_after_an_error() -> None:
     dashboard = Dashboard()
     with pytest.raises(RuntimeError, match="in the middle"):
         async with dashboard.sandbox.playing(APP, patience_s=60.0):
@@ -57,29 +57,29 @@ async def test_it_is_gone_after_an_error_too() -> None:
     assert dashboard.applications == {}
 
 
-async def test_a_serve_that_runs_something_is_left_alone() -> None:
+async def test_a_serve_instance_with_other_applications_is_not_changed() -> None:
     dashboard = Dashboard(applications={"theirs": {"status": "RUNNING"}})
     with pytest.raises(SandboxError, match="runs theirs; allowed: nothing"):
         async with dashboard.sandbox.playing(APP, patience_s=60.0):
-            pytest.fail("must not play")
+            pytest.fail("must not run")
     assert dashboard.puts == []
 
 
-async def test_an_application_that_fails_says_why_and_is_taken_away() -> None:
+async def test_a_failed_application_is_reported_and_deleted() -> None:
     dashboard = Dashboard(status="DEPLOY_FAILED")
     with pytest.raises(SandboxError, match="could not run demo: no such module"):
         async with dashboard.sandbox.playing(APP, patience_s=60.0):
-            pytest.fail("must not play")
+            pytest.fail("must not run")
     assert dashboard.applications == {}
 
 
-async def test_a_refusal_is_passed_on() -> None:
+async def test_a_refusal_of_serve_is_reported() -> None:
     with pytest.raises(SandboxError, match="refuses the application: no import path"):
         async with Dashboard(refuses="no import path").sandbox.playing(APP, patience_s=60.0):
-            pytest.fail("must not play")
+            pytest.fail("must not run")
 
 
-async def test_what_never_comes_is_named() -> None:
+async def test_a_timeout_names_the_awaited_condition() -> None:
     async def never() -> bool:
         return False
 
@@ -87,7 +87,7 @@ async def test_what_never_comes_is_named() -> None:
         await wait_until(never, what="the moon", patience_s=0.01)
 
 
-async def test_an_address_that_is_no_dashboard_is_named() -> None:
+async def test_an_address_that_is_no_dashboard_is_reported() -> None:
     with pytest.raises(SandboxError, match="does not answer as a Ray dashboard does"):
         async with existing_sandbox("http://127.0.0.1:9"):
-            pytest.fail("there is none")
+            pytest.fail("no dashboard exists")

@@ -1,4 +1,4 @@
-"""The demonstration's acts: what the planner answers to them is what the page tells."""
+"""The acts of the demonstration: the plans match the documentation."""
 
 import time
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 def planned(act: Act) -> Plan:
-    """The planner's answer."""
+    """The plan of an act."""
     return plan(
         act.request(today=NOW.date())
-        .model_copy(update={"time_limit_s": 600.0})  # however busy the machine
+        .model_copy(update={"time_limit_s": 600.0})  # enough for a busy machine
         .explained(ExplainLevel.NONE),
         gpus=builtin_gpus(),
         models=builtin_models(),
@@ -32,11 +32,11 @@ def planned(act: Act) -> Plan:
     )
 
 
-MIXES = ({("A100-80GB-SXM", 1.0): 1}, {("H100-SXM", 1.0): 1, ("L4", 1.0): 3}, {("H100-SXM", 0.7): 1})
+ALLOCATIONS = ({("A100-80GB-SXM", 1.0): 1}, {("H100-SXM", 1.0): 1, ("L4", 1.0): 3}, {("H100-SXM", 0.7): 1})
 
 
-@pytest.mark.parametrize(("act", "expected"), list(zip(ACTS, MIXES, strict=True)), ids=[act.name for act in ACTS])
-def test_each_act_changes_the_mix(act: Act, expected: Mapping[tuple[str, float | None], int]) -> None:
+@pytest.mark.parametrize(("act", "expected"), list(zip(ACTS, ALLOCATIONS, strict=True)), ids=[act.name for act in ACTS])
+def test_each_act_has_its_allocation(act: Act, expected: Mapping[tuple[str, float | None], int]) -> None:
     found = planned(act)
     assert {(each.gpu, each.clock): each.count for each in found.allocation} == expected
     assert all(each.gpus_per_replica == 1 and each.count <= MAX_GPUS for each in found.allocation)
@@ -44,7 +44,7 @@ def test_each_act_changes_the_mix(act: Act, expected: Mapping[tuple[str, float |
     assert found.power_w <= (act.limit_w or found.power_w)
 
 
-def test_every_type_has_a_deployment_and_a_label() -> None:
+def test_every_gpu_type_has_a_deployment_and_a_label() -> None:
     assert accelerators() == {"H100-SXM": "H100", "A100-80GB-SXM": "A100", "L4": "L4"}
     assert set(POOLS) == set(accelerators())
 
@@ -60,8 +60,8 @@ def table(version: str, weights: Mapping[str, float]) -> RoutingTable:
     )
 
 
-def test_between_two_plans_requests_go_by_both() -> None:
-    """So that some route has replicas, whichever are gone already and whichever are to come."""
+def test_the_intermediate_table_averages_both_plans() -> None:
+    """With both, some route always has running replicas during the rollout."""
     found = both_tables(table("old", {"a": 1.0}), table("new", {"a": 0.2, "b": 0.8}))
     assert found == RoutingTable.model_validate(found.model_dump())
     assert all(weights == pytest.approx({"a": 0.6, "b": 0.4}) for weights in found.by_cell.values())

@@ -1,4 +1,4 @@
-"""A worker by name: the planner's costs at its clock, the power room's watts."""
+"""An emulated worker: costs from the planner at its clock, and power from the power model."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,20 +29,20 @@ def engine(spec: WorkerSpec, *, clock: float = 1.0) -> Engine:
 
 
 def finishes(found: Engine, requests: list[tuple[int, int]]) -> list[float]:
-    """When each is done, in order, where all come at once."""
+    """The finish time of each request, in order, when all arrive at once."""
     for at, (prompt, output) in enumerate(requests):
         found.submit(str(at), prompt_tokens=prompt, output_tokens=output)
     last = {token.key: token.at_s for token in found.advance(1e6) if token.last}
     return [last[str(at)] for at in range(len(requests))]
 
 
-def test_full_clock_costs_what_the_planner_says() -> None:
+def test_costs_at_full_clock_match_the_planner() -> None:
     spec = WorkerSpec(gpu="H100-SXM", input_tokens=500, output_tokens=100)
     assert tuning(spec).costs == step_costs(spec.config(), input_tokens=500, output_tokens=100)
 
 
 @given(gpu=GPUS, requests=REQUESTS, clocks=st.tuples(CLOCKS, CLOCKS))
-def test_no_request_is_done_sooner_at_a_slower_clock(
+def test_no_request_finishes_earlier_at_a_lower_clock(
     gpu: str, requests: list[tuple[int, int]], clocks: tuple[float, float]
 ) -> None:
     spec = WorkerSpec(gpu=gpu)
@@ -51,7 +51,7 @@ def test_no_request_is_done_sooner_at_a_slower_clock(
 
 
 @given(gpu=GPUS, clock=CLOCKS, decoding=st.integers(0, 400), prompt=st.integers(0, 8192), gpus=st.sampled_from([1, 2]))
-def test_power_is_within_the_curve(gpu: str, clock: float, decoding: int, prompt: int, gpus: int) -> None:
+def test_power_stays_within_the_power_curve(gpu: str, clock: float, decoding: int, prompt: int, gpus: int) -> None:
     spec = WorkerSpec(gpu=gpu, gpus=gpus if power_curve(WorkerSpec(gpu=gpu).board).gpu.link_domain_gpus > 1 else 1)
     curve, watts = power_curve(spec.board), tuning(spec, clock=clock).watts
     drawn_w = watts(Work(decoding=decoding, prompt_tokens=prompt))
@@ -65,7 +65,7 @@ def test_a_lower_clock_never_draws_more(gpu: str, work: Work) -> None:
     assert all(lower <= higher * (1 + 1e-9) for lower, higher in pairwise(drawn))
 
 
-def test_more_at_once_draws_more_and_a_prompt_the_most() -> None:
+def test_power_grows_with_concurrency_and_is_highest_in_prefill() -> None:
     spec = WorkerSpec(gpu="H100-SXM")
     watts, curve = tuning(spec).watts, power_curve(spec.board)
     drawn = [watts(IDLE), *(watts(Work(decoding=count)) for count in (1, 8, 64, 256)), watts(Work(prompt_tokens=9))]
@@ -73,7 +73,7 @@ def test_more_at_once_draws_more_and_a_prompt_the_most() -> None:
     assert (drawn[0], drawn[-1]) == (curve.idle_w.mid, curve.busy_w().mid)
 
 
-def test_fewer_places_than_the_model_says_are_kept() -> None:
+def test_a_lower_sequence_limit_is_respected() -> None:
     spec = WorkerSpec(gpu="L4", max_sequences=2)
     found = engine(spec)
     for at in range(5):
@@ -92,7 +92,7 @@ def test_fewer_places_than_the_model_says_are_kept() -> None:
         ({"gpu": "L4", "time_scale": 0.0}, "time_scale"),
     ],
 )
-def test_what_cannot_be_is_refused(given_: dict[str, object], message: str) -> None:
+def test_an_invalid_worker_spec_is_refused(given_: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         WorkerSpec.model_validate(given_)
 
@@ -102,7 +102,7 @@ pytestmark = pytest.mark.anyio
 
 @dataclass
 class Time:
-    """Passes when somebody sleeps."""
+    """A clock that advances with each sleep."""
 
     at_s: float = 100.0
 
@@ -122,7 +122,7 @@ class Bench:
     worker: WorkerLoop
 
     async def answer(self, *, prompt: int, output: int) -> list[float]:
-        """When the tokens came, in the model's seconds after the request."""
+        """The token times, in model seconds after the request."""
         return [taken_s async for _, taken_s in self.worker.tokens(prompt_tokens=prompt, output_tokens=output)]
 
 
@@ -135,7 +135,7 @@ async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
     await worker.stop()
 
 
-async def test_tokens_take_the_times_of_the_model_whatever_the_scale(bench: Bench) -> None:
+async def test_token_times_match_the_model_at_any_time_scale(bench: Bench) -> None:
     alone = engine(bench.worker.spec)
     alone.submit("0", prompt_tokens=300, output_tokens=12)
     began_s = bench.time.at_s
@@ -145,14 +145,14 @@ async def test_tokens_take_the_times_of_the_model_whatever_the_scale(bench: Benc
     assert here_s >= taken[-1] / bench.worker.spec.time_scale * (1 - 1e-9)
 
 
-async def test_callers_at_once_are_batched(bench: Bench) -> None:
+async def test_concurrent_requests_are_batched(bench: Bench) -> None:
     one = (await bench.answer(prompt=100, output=50))[-1]
     many = await asyncio.gather(*(bench.answer(prompt=100, output=50) for _ in range(8)))
     assert all(len(taken) == 50 for taken in many)
     assert max(taken[-1] for taken in many) < 2 * one
 
 
-async def test_a_caller_who_leaves_frees_the_place(bench: Bench) -> None:
+async def test_a_cancelled_request_frees_its_slot(bench: Bench) -> None:
     async with aclosing(bench.worker.tokens(prompt_tokens=10, output_tokens=10_000)) as tokens:
         async for token, _ in tokens:
             if token.index == 3:
@@ -161,7 +161,7 @@ async def test_a_caller_who_leaves_frees_the_place(bench: Bench) -> None:
     assert len(await bench.answer(prompt=10, output=5)) == 5
 
 
-async def test_a_lower_clock_is_slower_at_once_and_draws_less(bench: Bench) -> None:
+async def test_a_lower_clock_takes_effect_immediately_and_draws_less_power(bench: Bench) -> None:
     fast = (await bench.answer(prompt=4000, output=5))[-1]
     bench.worker.report()
     await bench.answer(prompt=4000, output=5)
@@ -174,7 +174,7 @@ async def test_a_lower_clock_is_slower_at_once_and_draws_less(bench: Bench) -> N
     assert report.clock == 0.4
 
 
-async def test_reports_tell_mean_power_since_the_one_before(bench: Bench) -> None:
+async def test_reports_contain_the_mean_power_since_the_previous_report(bench: Bench) -> None:
     before = bench.worker.report()
     await bench.answer(prompt=2000, output=20)
     after = bench.worker.report()
