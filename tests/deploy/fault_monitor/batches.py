@@ -1,4 +1,4 @@
-"""A job's observations as its recorders send them: socket polls as samples, the rest unchanged, in whole batches."""
+"""The observations of a job in the batches of its recorders: socket polls as samples, all others unchanged."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,13 +9,15 @@ from deploy.telemetry.diag import Sample
 from faults.observations import Collective, Heartbeat, Observation, Socket, SocketPoll, on_clock_of
 
 
-def batches(told: Iterable[Observation], *, zero_s: float, sent_s: float, session: str = "s") -> Iterator[bytes]:
+def batches(
+    observations: Iterable[Observation], *, zero_s: float, sent_s: float, session: str = "s"
+) -> Iterator[bytes]:
     """One body per node."""
     by_node: dict[int, list[Observation]] = {}
-    for seen in told:
-        by_node.setdefault(seen.node, []).append(on_clock_of(seen, -zero_s))
+    for observation in observations:
+        by_node.setdefault(observation.node, []).append(on_clock_of(observation, -zero_s))
     for node, own in sorted(by_node.items()):
-        others = [seen for seen in own if not isinstance(seen.values, SocketPoll | Socket)]
+        others = [observation for observation in own if not isinstance(observation.values, SocketPoll | Socket)]
         body, _held = encode(
             list(_samples(own)), others, session=session, number=0, held=None, node=node, sent_s=sent_s
         )
@@ -23,23 +25,23 @@ def batches(told: Iterable[Observation], *, zero_s: float, sent_s: float, sessio
 
 
 def batches_of_ranks(
-    told: Iterable[Observation], *, zero_s: float, sent_s: float, session: str = "r"
+    observations: Iterable[Observation], *, zero_s: float, sent_s: float, session: str = "r"
 ) -> Iterator[bytes]:
     """The reports of ranks, sent directly instead of by the recorders: one body per rank."""
     by_rank: dict[int, list[Observation]] = {}
-    for seen in told:
-        if seen.rank is not None and isinstance(seen.values, Heartbeat | Collective):
-            by_rank.setdefault(seen.rank, []).append(on_clock_of(seen, -zero_s))
+    for observation in observations:
+        if observation.rank is not None and isinstance(observation.values, Heartbeat | Collective):
+            by_rank.setdefault(observation.rank, []).append(on_clock_of(observation, -zero_s))
     for rank, own in sorted(by_rank.items()):
         node = own[0].node
         yield encode([], own, session=session, number=0, held=None, node=node, sent_s=sent_s, rank=rank)[0]
 
 
 def _samples(own: list[Observation]) -> Iterator[Sample]:
-    for look in own:
-        if isinstance(look.values, SocketPoll):
-            seen = [one for one in own if one.at_s == look.at_s and isinstance(one.values, Socket)]
-            rows = {one.peer: one.values for one in seen if one.peer is not None}
+    for poll in own:
+        if isinstance(poll.values, SocketPoll):
+            sockets = [one for one in own if one.at_s == poll.at_s and isinstance(one.values, Socket)]
+            rows = {one.peer: one.values for one in sockets if one.peer is not None}
             peers = np.array(sorted(rows), np.int64)
             matrix = np.array([rows[peer] for peer in sorted(rows)], np.int64).reshape(len(rows), len(Socket._fields))
-            yield Sample(look.at_s, look.node, peers, matrix)
+            yield Sample(poll.at_s, poll.node, peers, matrix)

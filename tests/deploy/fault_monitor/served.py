@@ -37,7 +37,7 @@ class Served:
 
     def metric(self, name: str, **labels: str) -> float:
         """The value of a metric."""
-        found = self._registry.get_sample_value(f"fleetwright_faults_{name}", {"job": "told", **labels})
+        found = self._registry.get_sample_value(f"fleetwright_faults_{name}", {"job": "llm", **labels})
         assert found is not None
         return found
 
@@ -48,14 +48,14 @@ def served(file: JobConfig, *, zero_s: float, token: str | None = None) -> Itera
     registry = CollectorRegistry()
     loop = MonitorLoop(
         file,
-        lines=JsonLines(io.StringIO(), job="told", zero_s=zero_s),
-        metrics=MonitorMetrics(registry, job="told"),
+        lines=JsonLines(io.StringIO(), job="llm", zero_s=zero_s),
+        metrics=MonitorMetrics(registry, job="llm"),
         bundles=None,
         zero_s=zero_s,
     )
     app = monitor_app(loop, registry=registry, token=token)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined] # those of the test run stay
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined] # the test run keeps its own handlers
 
     async def serve(listener: socket.socket) -> None:
         evaluating = asyncio.create_task(loop.run())

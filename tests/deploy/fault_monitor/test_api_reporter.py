@@ -29,13 +29,13 @@ from tests.testbed.service import TOKENS, RunningService
 pytestmark = pytest.mark.anyio
 JOB = JobConfig.model_validate({"name": "llm", "nodes": 4, "settings": {"slow": None}})
 NAMES = NodeNames(nodes=("gpu-[0-3]",)).of(JOB)
-CALLS = tuple(calls(HANG.told(), judge_s=JOB.settings.judge_s))
-(STANDS,) = run(FaultMonitor(JOB.job(), JOB.settings), CALLS)
+CALLS = tuple(calls(HANG.observations(), judge_s=JOB.settings.judge_s))
+(DIAGNOSIS,) = run(FaultMonitor(JOB.job(), JOB.settings), CALLS)
 DIES = Story(nodes=4, gone=((5.1, 2),), end_s=7.0)
 
 
-class Away(httpx.AsyncBaseTransport):
-    """The connection to the API, which can be cut."""
+class CuttableTransport(httpx.AsyncBaseTransport):
+    """A connection to the API that the test can cut."""
 
     def __init__(self, service: RunningService) -> None:
         self._inner = httpx.ASGITransport(service.app)
@@ -53,11 +53,11 @@ class TimedReporter:
     """A reporter of one job in the time of the API."""
 
     def __init__(self, service: RunningService, *, scope: Scope = Scope.ADMIN, began_s: float = 0.0) -> None:
-        self.way = Away(service)
+        self.transport = CuttableTransport(service)
         self.clock = service.clock
         self.counts: Counter[str] = Counter()
         self.client = AsyncClient(
-            "http://localhost", token=TOKENS[scope], transport=self.way, retries=Retries(attempts=1)
+            "http://localhost", token=TOKENS[scope], transport=self.transport, retries=Retries(attempts=1)
         )
         self.reporter = ApiReporter(
             client=self.client,
@@ -70,7 +70,7 @@ class TimedReporter:
         )
 
     def diagnose(self, **changes: Any) -> Diagnosis:
-        diagnosis = STANDS.model_copy(update=changes)
+        diagnosis = DIAGNOSIS.model_copy(update=changes)
         self.reporter.report(diagnosis, CALLS, dropped=0)
         return diagnosis
 
@@ -82,7 +82,7 @@ class TimedReporter:
             await self.reporter.send_due()
 
 
-async def kept(service: RunningService) -> list[DiagnosisSummary]:
+async def stored_diagnoses(service: RunningService) -> list[DiagnosisSummary]:
     async with AsyncClient(
         "http://localhost", token=TOKENS[Scope.ADMIN], transport=httpx.ASGITransport(service.app)
     ) as client:
@@ -93,8 +93,8 @@ async def test_a_fault_is_reported_with_names_and_a_bundle_that_replays(sqlite_s
     timed = TimedReporter(sqlite_service)
     timed.diagnose()
     await timed.reporter.send_due()
-    (found,) = await kept(sqlite_service)
-    assert (found.job, found.node, found.fault, found.isolate) == ("llm", "gpu-2", STANDS.fault, STANDS.isolate)
+    (found,) = await stored_diagnoses(sqlite_service)
+    assert (found.job, found.node, found.fault, found.isolate) == ("llm", "gpu-2", DIAGNOSIS.fault, DIAGNOSIS.isolate)
     again = await timed.client.replay_diagnosis_bundle(found.id)
     assert (again.same, again.includes_report) == (True, True)
     assert timed.counts == {"kept": 1}
@@ -102,9 +102,9 @@ async def test_a_fault_is_reported_with_names_and_a_bundle_that_replays(sqlite_s
 
 async def test_a_diagnosis_is_cut_to_the_limits_of_the_api(sqlite_service: RunningService) -> None:
     timed = TimedReporter(sqlite_service)
-    sent = timed.diagnose(onset_s=STANDS.detected_s + 0.3, reason="phase " + "x" * 2000)
+    sent = timed.diagnose(onset_s=DIAGNOSIS.detected_s + 0.3, reason="phase " + "x" * 2000)
     await timed.reporter.send_due()
-    (found,) = await kept(sqlite_service)
+    (found,) = await stored_diagnoses(sqlite_service)
     diagnosis = (await timed.client.get_diagnosis(found.id)).diagnosis
     assert (diagnosis.onset_s, diagnosis.detected_s) == (sent.detected_s, sent.detected_s)
     assert (len(diagnosis.reason), diagnosis.reason[-5:]) == (2000, "x ...")
@@ -115,17 +115,17 @@ async def test_a_diagnosis_is_extended_while_active_and_then_withdrawn(sqlite_se
     timed, clock = TimedReporter(sqlite_service), sqlite_service.clock
     diagnosis = timed.diagnose()
     await timed.later(10 * EXPIRES_IN_S, active=(diagnosis,))
-    (found,) = await kept(sqlite_service)
+    (found,) = await stored_diagnoses(sqlite_service)
     left_s = (found.expires_at - clock.now()).total_seconds()
     assert EXPIRES_IN_S - EXTENDED_EVERY_S <= left_s <= EXPIRES_IN_S
     await timed.later(GONE_AFTER_S - 1.0)
-    assert (await kept(sqlite_service))[0].expires_at > clock.now()
+    assert (await stored_diagnoses(sqlite_service))[0].expires_at > clock.now()
     await timed.later(3.0)
-    (ended,) = await kept(sqlite_service)
+    (ended,) = await stored_diagnoses(sqlite_service)
     assert ended.expires_at <= clock.now()
-    tried = timed.way.tried
+    tried = timed.transport.tried
     await timed.later(100.0)
-    assert timed.way.tried == tried  # no request for a withdrawn diagnosis
+    assert timed.transport.tried == tried  # no request for a withdrawn diagnosis
 
 
 async def test_a_withdrawn_fault_that_becomes_active_again_is_extended_again(
@@ -135,24 +135,24 @@ async def test_a_withdrawn_fault_that_becomes_active_again_is_extended_again(
     diagnosis = timed.diagnose()
     await timed.later(3.0, active=(diagnosis,))
     await timed.later(GONE_AFTER_S + 2.0)
-    assert (await kept(sqlite_service))[0].expires_at <= clock.now()
-    await timed.later(2 * EXPIRES_IN_S, active=(diagnosis,))  # the same fault: no change
-    (found,) = await kept(sqlite_service)
+    assert (await stored_diagnoses(sqlite_service))[0].expires_at <= clock.now()
+    await timed.later(2 * EXPIRES_IN_S, active=(diagnosis,))  # the same fault: no new report
+    (found,) = await stored_diagnoses(sqlite_service)
     assert found.expires_at > clock.now()
     await timed.later(GONE_AFTER_S + 2.0)
-    assert (await kept(sqlite_service))[0].expires_at <= clock.now()
+    assert (await stored_diagnoses(sqlite_service))[0].expires_at <= clock.now()
 
 
 async def test_waiting_reports_are_sent_after_an_outage(sqlite_service: RunningService) -> None:
     timed = TimedReporter(sqlite_service)
-    timed.way.cut = True
+    timed.transport.cut = True
     diagnosis = timed.diagnose()
     await timed.later(600.0, active=(diagnosis,))
-    assert (await kept(sqlite_service), timed.counts["kept"]) == ([], 0)
-    assert timed.way.tried <= 20  # 1, 2, 4 ... 60 seconds apart
-    timed.way.cut = False
+    assert (await stored_diagnoses(sqlite_service), timed.counts["kept"]) == ([], 0)
+    assert timed.transport.tried <= 20  # 1, 2, 4 ... 60 seconds apart
+    timed.transport.cut = False
     await timed.later(60.0, active=(diagnosis,))
-    (found,) = await kept(sqlite_service)
+    (found,) = await stored_diagnoses(sqlite_service)
     assert found.expires_at > sqlite_service.clock.now()
 
 
@@ -161,9 +161,9 @@ async def test_a_new_monitor_continues_active_diagnoses(sqlite_service: RunningS
     await _reported(first)
     sqlite_service.clock.advance(30.0)
     second = TimedReporter(sqlite_service)
-    later = second.diagnose(onset_s=0.5, detected_s=1.0)  # it has no observations of the beginning
+    later = second.diagnose(onset_s=0.5, detected_s=1.0)  # the second monitor has no earlier observations
     await second.later(120.0, active=(later,))
-    (found,) = await kept(sqlite_service)
+    (found,) = await stored_diagnoses(sqlite_service)
     assert found.expires_at > sqlite_service.clock.now()
     assert second.counts == {"found": 1}
 
@@ -174,9 +174,9 @@ async def test_an_expired_diagnosis_of_the_same_fault_is_continued(sqlite_servic
     began_s = 2 * EXPIRES_IN_S
     sqlite_service.clock.advance(began_s)
     second = TimedReporter(sqlite_service)
-    later = second.diagnose(onset_s=STANDS.onset_s - began_s, detected_s=1.0, reason="again")
+    later = second.diagnose(onset_s=DIAGNOSIS.onset_s - began_s, detected_s=1.0, reason="again")
     await second.later(30.0, active=(later,))
-    (found,) = await kept(sqlite_service)
+    (found,) = await stored_diagnoses(sqlite_service)
     assert found.expires_at > sqlite_service.clock.now()
 
 
@@ -187,7 +187,7 @@ async def test_an_improved_diagnosis_replaces_the_first_one(sqlite_service: Runn
     surer = timed.diagnose(isolate=True, confidence=0.99)
     await timed.later(2.0, active=(surer,))
     now = sqlite_service.clock.now()
-    assert {(each.isolate, each.expires_at > now) for each in await kept(sqlite_service)} == {
+    assert {(each.isolate, each.expires_at > now) for each in await stored_diagnoses(sqlite_service)} == {
         (True, True),
         (False, False),
     }
@@ -199,7 +199,7 @@ async def test_a_refused_bundle_does_not_prevent_the_report(
     monkeypatch.setattr("api.server.bundles.MAX_CALLS", 10)
     timed = TimedReporter(sqlite_service)
     await _reported(timed)
-    (found,) = await kept(sqlite_service)
+    (found,) = await stored_diagnoses(sqlite_service)
     assert (found.node, found.has_bundle) == ("gpu-2", False)
 
 
@@ -216,12 +216,12 @@ async def test_the_queue_is_bounded_and_the_workload_is_not_reported(sqlite_serv
         timed.diagnose(node=index % 4, onset_s=float(index))
     assert timed.counts == {"dropped": 3}
     await timed.later(1.0)
-    assert len(await kept(sqlite_service)) <= MAX_WAITING
+    assert len(await stored_diagnoses(sqlite_service)) <= MAX_WAITING
 
 
-async def test_the_loop_reports_and_its_evaluation_never_waits(sqlite_service: RunningService) -> None:
+async def test_the_loop_reports_without_delaying_its_evaluation(sqlite_service: RunningService) -> None:
     timed = TimedReporter(sqlite_service)
-    timed.way.cut = True
+    timed.transport.cut = True
     zero_s = sqlite_service.clock.now().timestamp()
     at_s = 7.0
     loop = MonitorLoop(
@@ -233,27 +233,27 @@ async def test_the_loop_reports_and_its_evaluation_never_waits(sqlite_service: R
         clock=MonitorClock(now_s=lambda: zero_s + at_s, steady_s=lambda: at_s),
         reporter=timed.reporter,
     )
-    for body in batches(DIES.told(), zero_s=zero_s, sent_s=zero_s + at_s):
+    for body in batches(DIES.observations(), zero_s=zero_s, sent_s=zero_s + at_s):
         loop.receive(body)
     (active,) = loop.evaluate()
-    assert (active.fault, active.node, timed.way.tried) == (FaultClass.CRASH, 2, 0)
-    timed.way.cut = False
+    assert (active.fault, active.node, timed.transport.tried) == (FaultClass.CRASH, 2, 0)
+    timed.transport.cut = False
     await timed.reporter.finish()
-    (found,) = await kept(sqlite_service)
+    (found,) = await stored_diagnoses(sqlite_service)
     assert (found.node, found.has_bundle) == ("gpu-2", True)
     assert (await timed.client.replay_diagnosis_bundle(found.id)).includes_report
 
 
 @pytest.mark.parametrize(
-    ("nodes", "words_"),
+    ("nodes", "message"),
     [
         (("gpu-[0-2]",), "expected 4 names"),
         (("gpu-[0-2]", "gpu-1"), "twice"),
         (("gpu-[0-2]", "rack/3"), "'rack/3': expected up to 160"),
     ],
 )
-async def test_names_that_do_not_fit_the_job_are_refused(nodes: tuple[str, ...], words_: str) -> None:
-    with pytest.raises(RuleError, match=words_):
+async def test_names_that_do_not_fit_the_job_are_refused(nodes: tuple[str, ...], message: str) -> None:
+    with pytest.raises(RuleError, match=message):
         NodeNames(nodes=nodes).of(JOB)
 
 

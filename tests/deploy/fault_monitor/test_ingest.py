@@ -1,4 +1,4 @@
-"""Batches become observations on the monitor's clock, whatever clocks the agents have."""
+"""The ingest converts batches to observations on the monitor's clock, for any agent clock."""
 
 from collections.abc import Sequence
 
@@ -31,18 +31,18 @@ def body(
     return encode([sample], others, session=session, number=number, held=held, node=node, sent_s=sent_s)
 
 
-def test_times_count_from_the_monitors_zero() -> None:
+def test_times_are_relative_to_the_monitors_zero() -> None:
     batch, _held = body(sent_s=ZERO_S + 10.0)
     taken = Ingest(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S + 10.01, steady_s=0.0)
     assert taken.malformed == 0
     assert taken.observations[0].values == SocketPoll(1)
-    assert [seen.at_s for seen in taken.observations] == pytest.approx([9.75, 9.75, 10.0])
+    assert [observation.at_s for observation in taken.observations] == pytest.approx([9.75, 9.75, 10.0])
 
 
 def test_a_wrong_clock_is_corrected() -> None:
     batch, _held = body(sent_s=ZERO_S + 70.0)
     taken = Ingest(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S + 10.0, steady_s=0.0)
-    assert [seen.at_s for seen in taken.observations] == pytest.approx([9.75, 9.75, 10.0])
+    assert [observation.at_s for observation in taken.observations] == pytest.approx([9.75, 9.75, 10.0])
 
 
 def test_the_minimum_delay_gives_the_skew() -> None:
@@ -85,7 +85,7 @@ def test_ranks_inside_an_observation_must_be_of_the_job(values: PointToPoint | F
     assert (len(taken.observations), taken.malformed) == (kept, 1 - kept)
 
 
-def test_a_new_monitor_requests_a_whole_batch() -> None:
+def test_a_new_monitor_requests_a_complete_batch() -> None:
     first, held = body(sent_s=ZERO_S)
     second, _held = body(sent_s=ZERO_S + 1.0, number=1, held=held)
     with pytest.raises(BaseMissingError):
@@ -105,13 +105,13 @@ def test_a_silent_agent_is_lost() -> None:
 def test_a_poll_keeps_only_peers_of_the_job() -> None:
     batch, _held = body(sent_s=ZERO_S, peers=(0, 1, 2, 9))
     taken = Ingest(JOB, zero_s=ZERO_S).take(batch, received_s=ZERO_S, steady_s=0.0)
-    assert [seen.peer for seen in taken.observations] == [None, 0, 1, None]
+    assert [observation.peer for observation in taken.observations] == [None, 0, 1, None]
     assert taken.malformed == 2
 
 
 def test_observations_of_the_distant_past_and_the_future_are_counted() -> None:
     intake = Ingest(JOB, zero_s=ZERO_S)
-    intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=0.0)  # its clock is right
+    intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=0.0)  # the agent's clock is right
     late, _held = body(sent_s=ZERO_S + 1.0)
     assert intake.take(late, received_s=ZERO_S + 500.0, steady_s=0.0).malformed == 3
 
@@ -123,16 +123,16 @@ def test_a_restarted_agent_is_corrected_by_its_new_clock() -> None:
     again, _held = body(sent_s=ZERO_S - 300.0, session="t")  # its clock was set back five minutes
     taken = intake.take(again, received_s=ZERO_S + 1.01, steady_s=1.0)
     assert taken.malformed == 0
-    assert [seen.at_s for seen in taken.observations] == pytest.approx([0.76, 0.76, 1.01])
+    assert [observation.at_s for observation in taken.observations] == pytest.approx([0.76, 0.76, 1.01])
     old, _held = body(sent_s=ZERO_S + 1.0, number=1, held=held)
-    with pytest.raises(BaseMissingError):  # of the agent that is gone
+    with pytest.raises(BaseMissingError):  # a batch of the earlier agent process
         intake.take(old, received_s=ZERO_S + 1.01, steady_s=1.0)
 
 
-def told_directly(
+def sent_directly(
     *, sent_s: float, rank: int = 1, node: int = 1, of_rank: int | None = None, session: str = "of a rank"
 ) -> bytes:
-    """A rank reports about itself, or about another."""
+    """A batch of a rank about itself, or about another rank."""
     beat = Observation(sent_s, node, Heartbeat(5, 5, None, 4, "compute"), rank=rank if of_rank is None else of_rank)
     return encode([], [beat], session=session, number=0, held=None, node=node, sent_s=sent_s, rank=rank)[0]
 
@@ -141,18 +141,18 @@ def test_a_recorder_and_the_ranks_of_its_node_can_both_send() -> None:
     intake, held = Ingest(JOB, zero_s=ZERO_S), None
     for number in range(3):
         sent_s = ZERO_S + number
-        batch, held = body(sent_s=sent_s, number=number, held=held)  # builds on the one before the rank's
+        batch, held = body(sent_s=sent_s, number=number, held=held)  # builds on the recorder's previous batch
         assert len(intake.take(batch, received_s=sent_s, steady_s=float(number)).observations) == 3
-        taken = intake.take(told_directly(sent_s=sent_s), received_s=sent_s, steady_s=float(number))
-        assert [seen.rank for seen in taken.observations] == [1]
-        assert [seen.at_s for seen in taken.observations] == pytest.approx([number])
+        taken = intake.take(sent_directly(sent_s=sent_s), received_s=sent_s, steady_s=float(number))
+        assert [observation.rank for observation in taken.observations] == [1]
+        assert [observation.at_s for observation in taken.observations] == pytest.approx([number])
 
 
 def test_a_rank_that_reports_directly_does_not_count_as_its_recorder() -> None:
     intake = Ingest(JOB, zero_s=ZERO_S)
     intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=0.0)
     later_s = LOST_AFTER_S + 1.0
-    intake.take(told_directly(sent_s=ZERO_S + later_s), received_s=ZERO_S + later_s, steady_s=later_s)
+    intake.take(sent_directly(sent_s=ZERO_S + later_s), received_s=ZERO_S + later_s, steady_s=later_s)
     assert intake.agents.lost(steady_s=later_s) == [1]
     assert intake.agents.lost(steady_s=3 * later_s) == [1]  # a rank that returned to the inbox is not lost either
 
@@ -160,33 +160,33 @@ def test_a_rank_that_reports_directly_does_not_count_as_its_recorder() -> None:
 def test_the_first_delayed_batch_of_a_rank_is_corrected_by_its_recorders_clock() -> None:
     intake, delay_s = Ingest(JOB, zero_s=ZERO_S), 0.4
     intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S + 0.01, steady_s=0.0)
-    first = intake.take(told_directly(sent_s=ZERO_S + 5.0), received_s=ZERO_S + 5.0 + delay_s, steady_s=5.0)
-    assert [seen.at_s for seen in first.observations] == pytest.approx([5.0])
+    first = intake.take(sent_directly(sent_s=ZERO_S + 5.0), received_s=ZERO_S + 5.0 + delay_s, steady_s=5.0)
+    assert [observation.at_s for observation in first.observations] == pytest.approx([5.0])
 
 
 def test_a_rank_whose_clock_was_set_is_corrected_by_its_new_clock() -> None:
     intake = Ingest(JOB, zero_s=ZERO_S)
     intake.take(body(sent_s=ZERO_S)[0], received_s=ZERO_S, steady_s=0.0)
-    intake.take(told_directly(sent_s=ZERO_S + 1.0), received_s=ZERO_S + 1.0, steady_s=1.0)
-    again = told_directly(sent_s=ZERO_S - 300.0, session="anew")
+    intake.take(sent_directly(sent_s=ZERO_S + 1.0), received_s=ZERO_S + 1.0, steady_s=1.0)
+    again = sent_directly(sent_s=ZERO_S - 300.0, session="new")
     taken = intake.take(again, received_s=ZERO_S + 2.0, steady_s=2.0)
-    assert [seen.at_s for seen in taken.observations] == pytest.approx([2.0])
+    assert [observation.at_s for observation in taken.observations] == pytest.approx([2.0])
 
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_rank_of_another_node_is_refused(rank: int) -> None:
     with pytest.raises(WireError, match="a rank of node 1"):
-        Ingest(JOB, zero_s=ZERO_S).take(told_directly(sent_s=ZERO_S, rank=rank), received_s=ZERO_S, steady_s=0.0)
+        Ingest(JOB, zero_s=ZERO_S).take(sent_directly(sent_s=ZERO_S, rank=rank), received_s=ZERO_S, steady_s=0.0)
 
 
 def test_a_rank_can_only_report_about_itself() -> None:
     job = Job(nodes=2, rank_node=(0, 1, 1))
-    batch = told_directly(sent_s=ZERO_S, rank=1, of_rank=2)
+    batch = sent_directly(sent_s=ZERO_S, rank=1, of_rank=2)
     taken = Ingest(job, zero_s=ZERO_S).take(batch, received_s=ZERO_S, steady_s=0.0)
     assert (taken.observations, taken.malformed) == ([], 1)
 
 
-def test_a_rank_sends_no_polls_and_needs_an_index() -> None:
+def test_a_batch_of_a_rank_without_an_index_or_with_polls_is_refused() -> None:
     sample = Sample(ZERO_S, 1, np.array([0], np.int64), np.zeros((1, 19), np.int64))
     for samples, rank in (([sample], 1), ([], -1), ([], 1 << 17)):
         batch, _held = encode(samples, [], session="s", number=0, held=None, node=1, sent_s=ZERO_S, rank=rank)

@@ -1,4 +1,4 @@
-"""The switches in a job file."""
+"""The leaf switches in a job file."""
 
 import pytest
 

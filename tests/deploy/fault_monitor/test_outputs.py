@@ -27,7 +27,7 @@ def published(*evaluations: tuple[Diagnosis, ...], same_fault_s: float = 10.0) -
     return [(item.diagnosis.scope, item.change, item.isolates) for item in lines]
 
 
-def but(diagnosis: Diagnosis, **changes: object) -> Diagnosis:
+def changed(diagnosis: Diagnosis, **changes: object) -> Diagnosis:
     return diagnosis.model_copy(update=changes)
 
 
@@ -35,39 +35,43 @@ def test_an_unchanged_fault_is_published_once() -> None:
     assert published(*[(NODE,)] * 9) == [(Scope.NODE, Change.NEW, False)]
 
 
-def test_a_node_that_takes_the_place_of_its_link_is_published() -> None:
+def test_a_node_diagnosis_that_replaces_a_link_diagnosis_is_published() -> None:
     assert published((FIRST,), (NODE,)) == [(Scope.LINK, Change.NEW, False), (Scope.NODE, Change.NEW, False)]
 
 
 def test_a_later_isolation_is_published_and_counted_once() -> None:
-    lines = published((NODE,), *[(but(NODE, isolate=True),)] * 3)
+    lines = published((NODE,), *[(changed(NODE, isolate=True),)] * 3)
     assert lines == [(Scope.NODE, Change.NEW, False), (Scope.NODE, Change.UPDATED, True)]
 
 
-def test_a_better_place_or_direction_is_published() -> None:
-    way = but(FIRST, direction=Direction.FORWARD, confidence=0.6)
+def test_an_improved_location_or_direction_is_published() -> None:
+    way = changed(FIRST, direction=Direction.FORWARD, confidence=0.6)
     assert published((FIRST,), (way,)) == [(Scope.LINK, Change.NEW, False), (Scope.LINK, Change.UPDATED, False)]
-    rank = but(NODE, scope=Scope.RANK)
-    assert published((rank,), (but(NODE, confidence=0.6),)) == [
+    rank = changed(NODE, scope=Scope.RANK)
+    assert published((rank,), (changed(NODE, confidence=0.6),)) == [
         (Scope.RANK, Change.NEW, False),
         (Scope.NODE, Change.UPDATED, False),
     ]
 
 
 def test_confidence_is_published_each_time_the_uncertainty_halves() -> None:
-    grows = [(but(NODE, confidence=share / 100),) for share in range(50, 100)]
+    grows = [(changed(NODE, confidence=share / 100),) for share in range(50, 100)]
     assert len(published(*grows)) == 6  # 0.50, 0.75, 0.88, 0.94, 0.97, 0.99
-    assert len(published((but(NODE, confidence=1.0),), (but(NODE, confidence=1.0),))) == 1
+    assert len(published((changed(NODE, confidence=1.0),), (changed(NODE, confidence=1.0),))) == 1
 
 
 def test_the_same_fault_much_later_is_new() -> None:
-    assert published((NODE,), (), (but(NODE, detected_s=2.5),), same_fault_s=0.3)[-1] == (Scope.NODE, Change.NEW, False)
+    assert published((NODE,), (), (changed(NODE, detected_s=2.5),), same_fault_s=0.3)[-1] == (
+        Scope.NODE,
+        Change.NEW,
+        False,
+    )
 
 
 def test_more_faults_than_a_monitor_keeps_are_all_published_in_bounded_memory() -> None:
     dedup, changes, lines = FaultDedup(10.0), DiagnosisChanges(most=100), 0
     for at in range(2 * KEPT):
-        diagnosis = but(NODE, node=at, detected_s=float(at))
+        diagnosis = changed(NODE, node=at, detected_s=float(at))
         lines += len(list(changes.of(dedup.update([diagnosis], now_s=float(at)))))
     assert lines == 2 * KEPT
     assert len(changes._published) == 100

@@ -1,4 +1,4 @@
-"""A pair's reading through the monitor's ingest, whichever end is received: real trains, reports and batches."""
+"""Probe readings of a pair from either end, through real trains, reports, batches and the monitor's ingest."""
 
 import time
 from collections import Counter
@@ -23,27 +23,27 @@ Pair = tuple[int, int]
 
 
 class Nodes:
-    """Probers of all nodes of a job over the loopback, and their reports in turn."""
+    """Probers of all nodes of a job on loopback, and their reports."""
 
     def __init__(self, stack: ExitStack) -> None:
         port = free_port()
         self.probers = [Prober(node=node, peers=HERE, size_bytes=9_000, port=port) for node in range(NODES)]
         for prober in self.probers:
             stack.callback(prober.close)
-        self.seen: list[Observation] = []
+        self.observations: list[Observation] = []
 
-    def go_on(self, turns: int) -> Counter[Pair]:
-        """In each turn trains leave, arrive and are acknowledged, and the reports are read; the number of each pair."""
-        for look in range(3 * turns):
+    def run_turns(self, turns: int) -> Counter[Pair]:
+        """Send, receive and acknowledge trains in each turn; return the number of trains of each pair."""
+        for poll in range(3 * turns):
             arrived()
             for prober in self.probers:
-                self.seen += prober.poll(ZERO_S + look // 3)
-        trains = [seen for seen in self.seen if isinstance(seen.values, Probe)]
-        return Counter((seen.peer, seen.node) for seen in trains if seen.peer is not None)
+                self.observations += prober.poll(ZERO_S + poll // 3)
+        trains = [observation for observation in self.observations if isinstance(observation.values, Probe)]
+        return Counter((observation.peer, observation.node) for observation in trains if observation.peer is not None)
 
 
-class Watched:
-    """The readings of a job as the monitor receives them."""
+class MonitorDouble:
+    """The readings of a job from the monitor's ingest."""
 
     def __init__(self, *, off_s: dict[int, float] | None = None) -> None:
         self.intake, self.ends = Ingest(JOB, zero_s=ZERO_S), ProbeDeduplicator(NODES, most=100)
@@ -55,11 +55,11 @@ class Watched:
         """The number of readings of each pair."""
         return Counter(pair for pair, _values in self.readings)
 
-    def hear(self, node: int, seen: list[Observation]) -> None:
-        """One batch of a node's recorder, whose clock may be wrong."""
-        sent_s = max((each.at_s for each in seen), default=ZERO_S + self.off_s.get(node, 0.0)) + 0.5
+    def receive(self, node: int, observations: list[Observation]) -> None:
+        """Receive one batch of a node's recorder, whose clock may be wrong."""
+        sent_s = max((each.at_s for each in observations), default=ZERO_S + self.off_s.get(node, 0.0)) + 0.5
         body, _held = encode(
-            [], seen, session=f"of {node}", number=next(self.numbers), held=None, node=node, sent_s=sent_s
+            [], observations, session=f"of {node}", number=next(self.numbers), held=None, node=node, sent_s=sent_s
         )
         taken = self.intake.take(body, received_s=sent_s + 0.001 - self.off_s.get(node, 0.0), steady_s=0.0)
         assert taken.malformed == 0
@@ -71,14 +71,18 @@ class Watched:
 
 def test_the_sender_reports_for_a_silent_receiver() -> None:
     with ExitStack() as stack:
-        nodes, watched = Nodes(stack), Watched()
-        trains = nodes.go_on(TURNS)
+        nodes, monitor = Nodes(stack), MonitorDouble()
+        trains = nodes.run_turns(TURNS)
     for node in (0, 2):  # node 1 is alive, but its batches are lost
-        watched.hear(node, [seen for seen in nodes.seen if seen.node == node])
+        monitor.receive(node, [observation for observation in nodes.observations if observation.node == node])
     assert len(trains) == NODES * (NODES - 1)
-    assert watched.of_pairs() == trains
-    measured = [tuple(seen.values) for seen in nodes.seen if seen.node == 1 and isinstance(seen.values, Probe)]
-    assert sorted(values.tail_s or 0.0 for pair, values in watched.readings if pair[1] == 1) == pytest.approx(
+    assert monitor.of_pairs() == trains
+    measured = [
+        tuple(observation.values)
+        for observation in nodes.observations
+        if observation.node == 1 and isinstance(observation.values, Probe)
+    ]
+    assert sorted(values.tail_s or 0.0 for pair, values in monitor.readings if pair[1] == 1) == pytest.approx(
         sorted(values[3] or 0.0 for values in measured), abs=2e-6
     )
 
@@ -87,23 +91,26 @@ def test_the_sender_reports_for_a_silent_receiver() -> None:
 def test_reports_of_both_ends_give_one_reading_with_any_clocks(off_s: float) -> None:
     """Each end's times are corrected by the estimate of its clock; a train has the times of two clocks."""
     with ExitStack() as stack:
-        nodes, watched = Nodes(stack), Watched(off_s={1: off_s})
-        trains = nodes.go_on(TURNS)
+        nodes, monitor = Nodes(stack), MonitorDouble(off_s={1: off_s})
+        trains = nodes.run_turns(TURNS)
     for node in range(NODES):
-        watched.hear(node, [])  # so that each clock is known
+        monitor.receive(node, [])  # so that the monitor can estimate each clock
     for node in range(NODES):
-        watched.hear(node, [_by_clock_of(seen, node, off_s) for seen in nodes.seen if seen.node == node])
+        monitor.receive(
+            node,
+            [_by_clock_of(observation, node, off_s) for observation in nodes.observations if observation.node == node],
+        )
     assert sum(trains.values()) >= 2 * TURNS
-    assert watched.of_pairs() == trains
+    assert monitor.of_pairs() == trains
 
 
-def _by_clock_of(seen: Observation, node: int, off_s: float) -> Observation:
-    """The batch with a wrong clock of node 1."""
-    assert isinstance(seen.values, Probe | ProbeReturned)
-    sender = seen.peer if isinstance(seen.values, Probe) else node
-    receiver = node if isinstance(seen.values, Probe) else seen.peer
-    values = seen.values._replace(
-        sent_s=seen.values.sent_s + (off_s if sender == 1 else 0.0),
-        received_s=seen.values.received_s + (off_s if receiver == 1 else 0.0),
+def _by_clock_of(observation: Observation, node: int, off_s: float) -> Observation:
+    """The observation with the wrong clock of node 1."""
+    assert isinstance(observation.values, Probe | ProbeReturned)
+    sender = observation.peer if isinstance(observation.values, Probe) else node
+    receiver = node if isinstance(observation.values, Probe) else observation.peer
+    values = observation.values._replace(
+        sent_s=observation.values.sent_s + (off_s if sender == 1 else 0.0),
+        received_s=observation.values.received_s + (off_s if receiver == 1 else 0.0),
     )
-    return seen._replace(at_s=seen.at_s + (off_s if node == 1 else 0.0), values=values)
+    return observation._replace(at_s=observation.at_s + (off_s if node == 1 else 0.0), values=values)

@@ -22,17 +22,17 @@ from tests.deploy.telemetry.servers import Answer, http_server
 from tests.testbed.processes import Process
 from tests.testbed.waiting import wait_for
 
-BLOCK = f"127.{10 + os.getpid() % 200}.{os.getpid() // 200 % 250}"  # no other test run has these ports
+BLOCK = f"127.{10 + os.getpid() % 200}.{os.getpid() // 200 % 250}"  # addresses that no other test run uses
 PEERS = f"{BLOCK}.1=0,{BLOCK}.2=1"
 
 
-class Door:
-    """The ingest of a monitor, open to the test."""
+class IngestEndpoint:
+    """The ingest of a monitor behind HTTP, for inspection by the test."""
 
     def __init__(self) -> None:
         self.intake = Ingest(Job(nodes=2, rank_node=(0, 1)), zero_s=time())
         self.wrong: list[str] = []  # batches that were refused, or accepted in part
-        self._seen: list[Observation] = []
+        self._observations: list[Observation] = []
         self._lock = Lock()
 
     def answer(self, path: str, _headers: dict[str, str], body: bytes) -> Answer:
@@ -44,18 +44,18 @@ class Door:
                 self.wrong.append(f"{type(error).__name__}: {error}")
                 return (409 if isinstance(error, BaseMissingError) else 422), b""
             self.wrong += ["malformed"] * taken.malformed
-            self._seen += taken.observations
+            self._observations += taken.observations
             return 204, b""
 
-    def told(self, kind: type) -> Counter[int]:
+    def counts(self, kind: type) -> Counter[int]:
         """The number of observations of a kind per node."""
         with self._lock:
-            return Counter(each.node for each in self._seen if isinstance(each.values, kind))
+            return Counter(each.node for each in self._observations if isinstance(each.values, kind))
 
     def kinds(self) -> set[type]:
-        """All received observations."""
+        """The types of all received observations."""
         with self._lock:
-            return {type(each.values) for each in self._seen}
+            return {type(each.values) for each in self._observations}
 
 
 class Nodes:
@@ -77,36 +77,36 @@ class Nodes:
 
 
 def test_nodes_without_recorders_report_their_links_from_both_ends(tmp_path: Path) -> None:
-    door = Door()
-    with http_server(door.answer) as url, ExitStack() as stack:
+    endpoint = IngestEndpoint()
+    with http_server(endpoint.answer) as url, ExitStack() as stack:
         nodes = Nodes(url, tmp_path, stack)
         for node in range(2):
             nodes.prober(node)
-        wait_for(lambda: door.told(Probe), _of_each(0, 1, least=3), what="trains at both nodes")
-        wait_for(lambda: door.told(ProbeReturned), _of_each(0, 1, least=3), what="reports of both")
-    assert door.kinds() == {Probe, ProbeReturned}
-    assert (dict(door.intake.agents.recorders), sorted(door.intake.agents.probers)) == ({}, [0, 1])
-    assert door.wrong == []
+        wait_for(lambda: endpoint.counts(Probe), _of_each(0, 1, least=3), what="trains at both nodes")
+        wait_for(lambda: endpoint.counts(ProbeReturned), _of_each(0, 1, least=3), what="reports of both")
+    assert endpoint.kinds() == {Probe, ProbeReturned}
+    assert (dict(endpoint.intake.agents.recorders), sorted(endpoint.intake.agents.probers)) == ({}, [0, 1])
+    assert endpoint.wrong == []
 
 
 @pytest.mark.parametrize(("victim", "goes_on"), [("recorder", Probe), ("prober", SocketPoll)])
 def test_when_one_of_two_agents_is_killed_the_other_continues_without_refusals(
     tmp_path: Path, victim: str, goes_on: type
 ) -> None:
-    door = Door()
-    with http_server(door.answer) as url, ExitStack() as stack:
+    endpoint = IngestEndpoint()
+    with http_server(endpoint.answer) as url, ExitStack() as stack:
         nodes = Nodes(url, tmp_path, stack)
         both = {"recorder": nodes.recorder(0), "prober": nodes.prober(0)}
         nodes.prober(1)
-        wait_for(lambda: door.told(SocketPoll), _of_each(0, least=20), what="polls of node 0")
-        wait_for(lambda: door.told(Probe), _of_each(0, 1, least=5), what="trains at both nodes")
-        assert door.wrong == []
+        wait_for(lambda: endpoint.counts(SocketPoll), _of_each(0, least=20), what="polls of node 0")
+        wait_for(lambda: endpoint.counts(Probe), _of_each(0, 1, least=5), what="trains at both nodes")
+        assert endpoint.wrong == []
         both[victim].popen.kill()
         both[victim].popen.wait()
-        before = door.told(goes_on)[0]
-        wait_for(lambda: door.told(goes_on), _of_each(0, least=before + 8), what="observations of node 0")
-    assert door.wrong == []
+        before = endpoint.counts(goes_on)[0]
+        wait_for(lambda: endpoint.counts(goes_on), _of_each(0, least=before + 8), what="observations of node 0")
+    assert endpoint.wrong == []
 
 
 def _of_each(*nodes: int, least: int) -> Callable[[Counter[int]], bool]:
-    return lambda told: all(told[node] >= least for node in nodes)
+    return lambda counts: all(counts[node] >= least for node in nodes)

@@ -19,7 +19,7 @@ SECRET = "a-secret-for-one-test"
 MONITOR = "from api.cli.faults.monitor import app; app()"
 
 
-def test_after_sigterm_it_still_writes_the_bundle(tmp_path: Path) -> None:
+def test_the_bundle_is_written_after_sigterm(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     job, bundles, secret = tmp_path / "job.yaml", tmp_path / "bundles", tmp_path / "token"
     job.write_text("{name: job, nodes: 4}")
@@ -30,7 +30,7 @@ def test_after_sigterm_it_still_writes_the_bundle(tmp_path: Path) -> None:
         headers = {"Authorization": f"Bearer {SECRET}"}
         poster = HttpPoster(f"http://{LOOPBACK}:{port}", path=PATH, headers=headers, timeout_s=PATIENCE_S)
         now_s = time.time()
-        for body in batches(DIES.told(), zero_s=now_s - DIES.end_s, sent_s=now_s):
+        for body in batches(DIES.observations(), zero_s=now_s - DIES.end_s, sent_s=now_s):
             assert poster.post(body)[0] == 204
         poster.close()
         (line,) = wait_for(lambda: lines(monitor), what="diagnosis")
