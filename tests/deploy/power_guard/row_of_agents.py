@@ -1,7 +1,7 @@
 """Agents with simulated devices, each behind a real socket on loopback, in a thread of this process.
 
-Their time and the guard's is the test's (`staged`), so that nothing hangs on how fast the machine is; what goes over
-sockets has all the patience that a guard may have.
+With `staged` the test sets the time of the agents and the guard, so results do not depend on the speed of the machine;
+requests over sockets have the longest timeout of a guard.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ from tests.testbed.simulated_servers import ActuatorFaults, SimulatedDevice
 from tests.testbed.waiting import PATIENCE_S, wait_for
 
 PERIOD_S = 20.0
-MAX_ANSWER_S = 10.0  # of the wall's
+MAX_ANSWER_S = 10.0  # wall time
 SAFE = NodeClocks(0.6, 0.5)
 AGENT_TOKEN = "of-the-agents-of-one-row"
 
 
 @dataclass
-class Hands:
-    """A clock that is set by hand."""
+class ManualClock:
+    """A clock that the test advances."""
 
     now_s: float = 1000.0
 
@@ -47,22 +47,22 @@ class Hands:
         """Return the present time."""
         return self.now_s
 
-    def pass_(self, duration_s: float) -> None:
-        """Later."""
+    def advance(self, duration_s: float) -> None:
+        """Advance the clock."""
         self.now_s += duration_s
 
 
 @dataclass
 class Node:
-    """One agent, its device, and the way to cut it off."""
+    """One agent, its device, and functions to stop it."""
 
     name: str
     listener: socket.socket
     device: SimulatedDevice
     agent: NodeAgent
     app: FastAPI
-    end: Callable[[], None] = lambda: None  # by signal
-    stop: Callable[[], None] = lambda: None  # and waited for
+    end: Callable[[], None] = lambda: None  # signals the end
+    stop: Callable[[], None] = lambda: None  # ends and waits
 
     @property
     def url(self) -> str:
@@ -70,7 +70,7 @@ class Node:
 
     @property
     def clocks(self) -> NodeClocks:
-        """Enforced now."""
+        """The enforced clocks."""
         return self.device.read().clocks
 
     @property
@@ -78,7 +78,7 @@ class Node:
         return self.device.read().braked
 
     def serve(self) -> None:
-        """From now on, until `stop`."""
+        """Serve until `stop`."""
         server = server_of(self.app)
         thread = threading.Thread(target=asyncio.run, args=(server.serve(sockets=[self.listener]),), daemon=True)
         thread.start()
@@ -96,20 +96,20 @@ class Node:
 
 @dataclass
 class AgentRow:
-    """All of them."""
+    """All agents of a row."""
 
     nodes: list[Node] = field(default_factory=list)
-    hands: Hands | None = None  # none: real time
+    manual_clock: ManualClock | None = None  # None: real time
 
-    def config(self, **said: Any) -> GuardFile:
-        """A guard's file for them."""
+    def config(self, **changes: Any) -> GuardFile:
+        """The configuration of a guard for these agents."""
         settings = {
             "rating_w": 5000.0 * len(self.nodes),
             "telemetry_delay_s": 0.0,
             "period_s": PERIOD_S,
             "margin_s": PERIOD_S,
             "silent_after_s": 20 * PERIOD_S,
-        } | said.get("settings", {})
+        } | changes.get("settings", {})
         entries = [
             {"name": node.name, "url": node.url, "duty": "low" if at % 2 else "high"}
             for at, node in enumerate(self.nodes)
@@ -123,12 +123,12 @@ class AgentRow:
             "lease_s": 3 * PERIOD_S,
             "answer_s": min(MAX_ANSWER_S, settings["period_s"] / 2),
         }
-        return GuardFile.model_validate(basic | said | {"settings": settings})
+        return GuardFile.model_validate(basic | changes | {"settings": settings})
 
-    def pass_(self, duration_s: float) -> None:
-        """Let time go by."""
-        assert self.hands is not None
-        self.hands.pass_(duration_s)
+    def advance(self, duration_s: float) -> None:
+        """Advance the clock of the row."""
+        assert self.manual_clock is not None
+        self.manual_clock.advance(duration_s)
 
 
 @contextmanager
@@ -138,11 +138,11 @@ def agent_row(
     faults: ActuatorFaults | None = None,
     phase: Phase = Phase.TOKEN,
     token: str | None = None,
-    hands: Hands | None = None,
+    manual_clock: ManualClock | None = None,
 ) -> Iterator[AgentRow]:
-    """So many agents, serving."""
-    row = AgentRow(hands=hands)
-    now_s = time.monotonic if hands is None else hands.read_s
+    """Serve `count` agents."""
+    row = AgentRow(manual_clock=manual_clock)
+    now_s = time.monotonic if manual_clock is None else manual_clock.read_s
     with ExitStack() as stopping:
         for at in range(count):
             name = f"n{at}"
@@ -156,28 +156,28 @@ def agent_row(
             row.nodes.append(node)
         yield row
         for node in row.nodes:
-            node.end()  # all at once: each takes a moment
+            node.end()  # all at once, since each end takes a moment
 
 
 @contextmanager
 def staged(count: int, **more: Any) -> Iterator[AgentRow]:
-    """So many agents whose devices run at their safe clocks, in the test's own time."""
-    with agent_row(count, hands=Hands(), **more) as row:
-        row.pass_(0.1)  # devices take a moment
+    """Serve `count` agents at their safe clocks, in the time of the test."""
+    with agent_row(count, manual_clock=ManualClock(), **more) as row:
+        row.advance(0.1)  # the delay of a device
         yield row
 
 
 @dataclass
 class Guarding:
-    """A guard's loop on a real network, led by the test round by round."""
+    """The loop of a guard on a real network; the test runs each reconcile."""
 
     loop: GuardLoop
     agents: Agents
     registry: CollectorRegistry
-    hands: Hands | None = None
+    manual_clock: ManualClock | None = None
 
     def mode(self) -> GuardMode:
-        """The state that the guard is in."""
+        """The current mode of the guard."""
         return self.loop.state.mode
 
     def sample(self, name: str, **labels: str) -> float:
@@ -190,15 +190,15 @@ class Guarding:
         """Run some cycles; five a period by default."""
         for _ in range(count):
             await self.loop.reconcile()
-            if self.hands is None:
+            if self.manual_clock is None:
                 await asyncio.sleep(0.1 if every_s is None else every_s)
             else:
-                self.hands.pass_(PERIOD_S / 5 if every_s is None else every_s)
+                self.manual_clock.advance(PERIOD_S / 5 if every_s is None else every_s)
 
 
-def guarding(config: GuardFile, *, hands: Hands | None = None) -> Guarding:
-    """A guard for this file; with `hands`, in their time."""
+def guarding(config: GuardFile, *, manual_clock: ManualClock | None = None) -> Guarding:
+    """A guard for this file, on `manual_clock` if given."""
     registry = CollectorRegistry()
-    clock = Clock() if hands is None else replace(Clock(), steady_s=hands.read_s)
+    clock = Clock() if manual_clock is None else replace(Clock(), steady_s=manual_clock.read_s)
     loop, agents = guard_loop(config, registry=registry, clock=clock)
-    return Guarding(loop, agents, registry, hands)
+    return Guarding(loop, agents, registry, manual_clock)

@@ -1,4 +1,4 @@
-"""The guard with agents that accept requests and never answer."""
+"""The guard with agents that accept requests and never respond."""
 
 import asyncio
 from collections.abc import Hashable, Iterable
@@ -18,12 +18,12 @@ from tests.deploy.power_guard.row_of_agents import PERIOD_S, AgentRow
 pytestmark = pytest.mark.anyio
 
 
-class Deaf(Agents):
-    """No agent answers; waiting takes the whole timeout, by a clock that only waiting advances."""
+class UnresponsiveAgents(Agents):
+    """Agents that never respond; each wait takes the whole timeout, on a clock that only waits advance."""
 
     now_s = 0.0
 
-    async def _answer(self, *_asked: Any) -> None:
+    async def _answer(self, *_request: Any) -> None:
         await asyncio.get_running_loop().create_future()
 
     async def _wait(self, kinds: Iterable[Hashable], *, at_most_s: float) -> None:
@@ -31,13 +31,13 @@ class Deaf(Agents):
         self.now_s += at_most_s
 
 
-async def test_a_cycle_ends_within_its_period_whatever_is_pending(
+async def test_a_cycle_ends_within_its_period_despite_pending_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said = {"agents": [{"name": f"n{at}", "url": f"http://n{at}:1"} for at in range(3)]}
-    config = AgentRow().config(settings={"rating_w": 15_000.0}, **said)
+    agents = {"agents": [{"name": f"n{at}", "url": f"http://n{at}:1"} for at in range(3)]}
+    config = AgentRow().config(settings={"rating_w": 15_000.0}, **agents)
     metrics = GuardMetrics(CollectorRegistry(), row="row-a", full_clock_hz=1e9)
-    unresponsive = Deaf(config=config, token=None, metrics=metrics)
+    unresponsive = UnresponsiveAgents(config=config, token=None, metrics=metrics)
     monkeypatch.setattr(agent_client, "time", SimpleNamespace(monotonic=lambda: unresponsive.now_s))
     async with aclosing(unresponsive):
         for _ in range(3):
@@ -45,4 +45,6 @@ async def test_a_cycle_ends_within_its_period_whatever_is_pending(
             await unresponsive.poll()
             await unresponsive.send(brake=[0, 1, 2], release=[], command=dict.fromkeys(range(3), NodeClocks(0.5, 0.5)))
             assert unresponsive.now_s - began_s <= PERIOD_S
-        assert len(unresponsive._in_flight) == 9, "asked once, braked once and told once: nothing piles up"
+        assert len(unresponsive._in_flight) == 9, (
+            "one poll, one brake and one command per agent: requests do not accumulate"
+        )

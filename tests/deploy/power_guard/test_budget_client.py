@@ -1,4 +1,4 @@
-"""Budgets that the guard fetches from the real API on a real socket, which also stops answering."""
+"""Budgets that the guard fetches from the real API on a real socket, also while the API does not respond."""
 
 import asyncio
 import contextlib
@@ -50,13 +50,13 @@ async def on_loopback(service: RunningService) -> AsyncIterator[tuple[str, Async
 
 @asynccontextmanager
 async def fetching(url: str, folder: Path) -> AsyncIterator[Guarding]:
-    """A guard of two servers that fetches its budget from there."""
+    """A guard of two servers that fetches its budget from this URL."""
     file = folder / "token"
     file.write_text(TOKENS[Scope.READ] + "\n")
     with staged(2) as nodes:
-        guard = guarding(nodes.config(row="row"), hands=nodes.hands)
-        said = BudgetsFrom(url=url, token_file=file, every_s=EVERY_S)
-        async with contextlib.aclosing(guard.agents), fetching_budgets(said, loop=guard.loop):
+        guard = guarding(nodes.config(row="row"), manual_clock=nodes.manual_clock)
+        source = BudgetsFrom(url=url, token_file=file, every_s=EVERY_S)
+        async with contextlib.aclosing(guard.agents), fetching_budgets(source, loop=guard.loop):
             yield guard
 
 
@@ -72,24 +72,26 @@ async def until(guard: Guarding, holds: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-def asks(guard: Guarding, result: str) -> float:
+def fetches(guard: Guarding, result: str) -> float:
     return guard.sample("power_budget_fetches_total", result=result)
 
 
-async def test_a_budget_set_at_the_service_is_taken_changed_and_withdrawn(
+async def test_a_budget_of_the_service_is_applied_changed_and_withdrawn(
     sqlite_service: RunningService, tmp_path: Path
 ) -> None:
     async with on_loopback(sqlite_service) as (url, planner), fetching(url, tmp_path) as guard:
-        await until(guard, lambda: asks(guard, "none") > 0)
+        await until(guard, lambda: fetches(guard, "none") > 0)
         assert guard.mode() is GuardMode.DEGRADED
         made = await planner.create_power_budget("row", budget(9_000.0))
         await until(guard, lambda: guard.loop.state.limit_w == 9_000.0)
         assert guard.mode() is GuardMode.NORMAL
 
-        made = await planner.replace_power_budget("row", budget(40_000.0), if_match=made.etag)  # above the guard's feed
+        made = await planner.replace_power_budget(
+            "row", budget(40_000.0), if_match=made.etag
+        )  # above the rating of the guard's feed
         await until(guard, lambda: guard.sample("power_budget_refusals_total") > 0)
-        seen = asks(guard, "found")
-        await until(guard, lambda: asks(guard, "found") > seen + 2)
+        before = fetches(guard, "found")
+        await until(guard, lambda: fetches(guard, "found") > before + 2)
         assert guard.sample("power_budget_refusals_total") == 1  # one order, rejected once
         assert guard.loop.state.limit_w == 9_000.0
 
@@ -109,7 +111,7 @@ async def test_without_the_api_the_budget_expires_and_the_row_is_degraded(
         async with fetching(url, tmp_path) as guard:
             await until(guard, lambda: guard.loop.state.limit_w == 9_000.0)
             await serving.aclose()
-            await until(guard, lambda: asks(guard, "failed") > 0)
+            await until(guard, lambda: fetches(guard, "failed") > 0)
             assert guard.mode() is GuardMode.NORMAL
             await guard.rounds(1, every_s=3000.0)
             await until(guard, lambda: guard.loop.state.cause is Cause.BUDGET_EXPIRED)
@@ -117,45 +119,45 @@ async def test_without_the_api_the_budget_expires_and_the_row_is_degraded(
             assert guard.sample("power_budget_remaining_seconds") <= 0
 
 
-class NeverAnswering:
-    """An API that accepts requests and never answers."""
+class UnresponsiveApi:
+    """An API that accepts requests and never responds."""
 
-    asked = 0
+    requests = 0
 
     async def send(self, _call: object) -> Any:
-        self.asked += 1
+        self.requests += 1
         await asyncio.get_running_loop().create_future()
 
 
-async def test_a_service_that_never_answers_holds_up_no_round() -> None:
+async def test_an_unresponsive_service_does_not_delay_the_control_loop() -> None:
     with staged(2) as nodes:
-        guard, service = guarding(nodes.config(row="row"), hands=nodes.hands), NeverAnswering()
-        source: Any = BudgetFetcher(api=service, loop=guard.loop)  # type: ignore[arg-type] # of which `send` is used
-        asking_it = asyncio.create_task(source.run(every_s=EVERY_S))
+        guard, service = guarding(nodes.config(row="row"), manual_clock=nodes.manual_clock), UnresponsiveApi()
+        source: Any = BudgetFetcher(api=service, loop=guard.loop)  # type: ignore[arg-type] # only `send` is used
+        fetching_task = asyncio.create_task(source.run(every_s=EVERY_S))
         async with contextlib.aclosing(guard.agents):
             await guard.rounds(5)
             assert guard.mode() is GuardMode.DEGRADED
-        assert not asking_it.done()
-        assert service.asked == 1
-        asking_it.cancel()
+        assert not fetching_task.done()
+        assert service.requests == 1
+        fetching_task.cancel()
 
 
-async def test_validity_is_reckoned_by_the_clock_of_the_service(sqlite_service: RunningService) -> None:
-    astray = Clock(now=lambda: datetime(2000, 1, 1, tzinfo=UTC))
+async def test_validity_is_computed_with_the_clock_of_the_service(sqlite_service: RunningService) -> None:
+    wrong_clock = Clock(now=lambda: datetime(2000, 1, 1, tzinfo=UTC))
     with staged(1) as nodes:
-        guard = guarding(nodes.config(row="row"), hands=nodes.hands)
+        guard = guarding(nodes.config(row="row"), manual_clock=nodes.manual_clock)
         async with on_loopback(sqlite_service) as (_url, planner), contextlib.aclosing(guard.agents):
             await planner.create_power_budget("row", budget(4_000.0, lasts_s=3000.0))
-            await BudgetFetcher(api=planner, loop=guard.loop, clock=astray).fetch()
+            await BudgetFetcher(api=planner, loop=guard.loop, clock=wrong_clock).fetch()
             assert guard.loop.budget is not None
             left_s = guard.loop.budget.expires_at_s - guard.loop.now_s()
             assert 2000 < left_s <= 3000
 
 
-async def test_what_another_has_set_since_is_not_ended(sqlite_service: RunningService) -> None:
+async def test_deleting_the_budget_keeps_a_later_one_set_directly(sqlite_service: RunningService) -> None:
     direct = BudgetOrder.model_validate({"domain": "row", "limits": [{"limit_w": 3_000.0}], "valid_s": 60.0})
     with staged(1) as nodes:
-        guard = guarding(nodes.config(row="row"), hands=nodes.hands)
+        guard = guarding(nodes.config(row="row"), manual_clock=nodes.manual_clock)
         async with on_loopback(sqlite_service) as (_url, planner), contextlib.aclosing(guard.agents):
             made: Versioned[StoredBudget] = await planner.create_power_budget("row", budget(4_000.0))
             source = BudgetFetcher(api=planner, loop=guard.loop)
@@ -167,9 +169,9 @@ async def test_what_another_has_set_since_is_not_ended(sqlite_service: RunningSe
             assert guard.loop.budget is held
 
 
-async def test_an_expired_budget_is_no_refusal(sqlite_service: RunningService) -> None:
+async def test_an_expired_budget_does_not_count_as_refused(sqlite_service: RunningService) -> None:
     with staged(1) as nodes:
-        guard = guarding(nodes.config(row="row"), hands=nodes.hands)
+        guard = guarding(nodes.config(row="row"), manual_clock=nodes.manual_clock)
         async with on_loopback(sqlite_service) as (_url, planner), contextlib.aclosing(guard.agents):
             await planner.create_power_budget("row", budget(4_000.0, lasts_s=0.2))
             await BudgetFetcher(api=planner, loop=guard.loop).fetch()

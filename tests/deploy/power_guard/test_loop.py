@@ -1,4 +1,4 @@
-"""The guard's control loop with agents on real sockets: some ignore commands, restart, vanish."""
+"""The guard's control loop with agents on real sockets: some ignore commands, restart or disappear."""
 
 import asyncio
 from typing import Any
@@ -12,20 +12,20 @@ from tests.testbed.waiting import wait_for
 FULL = NodeClocks(1.0, 1.0)
 
 
-def order(row: AgentRow, *, per_server_w: float, valid_s: float = 120 * PERIOD_S, **said: Any) -> BudgetOrder:
+def order(row: AgentRow, *, per_server_w: float, valid_s: float = 120 * PERIOD_S, **changes: Any) -> BudgetOrder:
     limits = [{"limit_w": per_server_w * len(row.nodes)}]
-    return BudgetOrder.model_validate({"domain": "row-a", "limits": limits, "valid_s": valid_s} | said)
+    return BudgetOrder.model_validate({"domain": "row-a", "limits": limits, "valid_s": valid_s} | changes)
 
 
-def led(work: Any) -> None:
+def run(work: Any) -> None:
     asyncio.run(work)
 
 
-def test_agents_start_at_their_safe_clocks_and_get_others() -> None:
+def test_agents_start_at_their_safe_clocks_and_are_raised_by_the_guard() -> None:
     with staged(3) as row:
 
         async def work() -> None:
-            guard = guarding(row.config(), hands=row.hands)
+            guard = guarding(row.config(), manual_clock=row.manual_clock)
             guard.loop.set_budget(order(row, per_server_w=5000.0))
             assert [node.clocks for node in row.nodes] == [SAFE] * 3
             await guard.rounds(2)
@@ -36,14 +36,14 @@ def test_agents_start_at_their_safe_clocks_and_get_others() -> None:
             assert guard.sample("row_power_watts") == drawn_w
             await guard.agents.aclose()
 
-        led(work())
+        run(work())
 
 
-def test_a_reading_above_the_budget_brakes_every_server_within_the_round() -> None:
+def test_a_reading_above_the_budget_brakes_every_server_in_the_same_cycle() -> None:
     with staged(8, phase=Phase.PROMPT) as row:
 
         async def work() -> None:
-            guard = guarding(row.config(), hands=row.hands)
+            guard = guarding(row.config(), manual_clock=row.manual_clock)
             guard.loop.set_budget(order(row, per_server_w=5000.0))
             # Prompts draw 5.7 kW at full clock: the round after the caps are lifted reads it and brakes.
             rounds = 0
@@ -57,14 +57,14 @@ def test_a_reading_above_the_budget_brakes_every_server_within_the_round() -> No
             assert guard.sample("row_power_utilization_ratio") > 1
             await guard.agents.aclose()
 
-        led(work())
+        run(work())
 
 
-def test_in_mode_observe_nothing_is_sent() -> None:
+def test_mode_observe_sends_no_commands() -> None:
     with staged(3, phase=Phase.PROMPT) as row:
 
         async def work() -> None:
-            guard = guarding(row.config(mode="observe"), hands=row.hands)
+            guard = guarding(row.config(mode="observe"), manual_clock=row.manual_clock)
             guard.loop.set_budget(order(row, per_server_w=2000.0))
             await guard.rounds(3)
             assert guard.mode() is GuardMode.BRAKED
@@ -74,39 +74,41 @@ def test_in_mode_observe_nothing_is_sent() -> None:
             assert [node.clocks for node in row.nodes] == [SAFE] * 3
             await guard.agents.aclose()
 
-        led(work())
+        run(work())
 
 
-def test_without_a_guard_the_nodes_fall_to_their_safe_clocks_and_a_new_guard_lifts_them() -> None:
+def test_nodes_fall_to_safe_clocks_without_a_guard_and_a_new_guard_raises_them() -> None:
     with staged(3) as row:
 
         async def work() -> None:
-            guard = guarding(row.config(lease_s=2 * PERIOD_S), hands=row.hands)
+            guard = guarding(row.config(lease_s=2 * PERIOD_S), manual_clock=row.manual_clock)
             guard.loop.set_budget(order(row, per_server_w=5000.0))
             await guard.rounds(2, every_s=1.0)
             assert [node.clocks for node in row.nodes] == [FULL] * 3
-            row.pass_(2 * PERIOD_S - 1.0)  # the lease, since the last round
+            row.advance(2 * PERIOD_S - 1.0)  # the lease, since the last round
 
             def clocks() -> list[NodeClocks]:
-                row.pass_(0.02)
+                row.advance(0.02)
                 return [node.clocks for node in row.nodes]
 
             wait_for(clocks, lambda found: found == [SAFE] * 3, what="nodes at their safe clocks")
-            again = guarding(row.config(lease_s=2 * PERIOD_S), hands=row.hands)
+            again = guarding(row.config(lease_s=2 * PERIOD_S), manual_clock=row.manual_clock)
             again.loop.set_budget(order(row, per_server_w=5000.0))
             await again.rounds(2)
             assert [node.clocks for node in row.nodes] == [FULL] * 3
             await guard.agents.aclose()
             await again.agents.aclose()
 
-        led(work())
+        run(work())
 
 
-def test_a_reloaded_driver_is_written_again_at_once() -> None:
+def test_clocks_are_written_again_immediately_after_a_driver_reload() -> None:
     with staged(3) as row:
 
         async def work() -> None:
-            guard = guarding(row.config(settings={"rating_w": 12_000.0, "standing_w": 12_000.0}), hands=row.hands)
+            guard = guarding(
+                row.config(settings={"rating_w": 12_000.0, "standing_w": 12_000.0}), manual_clock=row.manual_clock
+            )
             await guard.rounds(3)  # no budget: degraded
             assert guard.mode() is GuardMode.DEGRADED
             capped = row.nodes[1].clocks
@@ -118,15 +120,17 @@ def test_a_reloaded_driver_is_written_again_at_once() -> None:
             assert guard.sample("guard_events_total", kind="driver-reloaded") == 1
             await guard.agents.aclose()
 
-        led(work())
+        run(work())
 
 
-def test_a_server_that_ignores_orders_is_commanded_again_and_then_unresponsive() -> None:
+def test_a_server_that_ignores_commands_is_retried_and_then_unresponsive() -> None:
     with staged(4) as row:
         row.nodes[2].device.actuator.faults = ActuatorFaults(unresponsive=("n2",))
 
         async def work() -> None:
-            guard = guarding(row.config(settings={"longest_wait_s": 12.0, "margin_s": 12.0}), hands=row.hands)
+            guard = guarding(
+                row.config(settings={"longest_wait_s": 12.0, "margin_s": 12.0}), manual_clock=row.manual_clock
+            )
             rounds = 0
             while not guard.loop.state.commands.unresponsive[2]:
                 assert rounds < 100
@@ -137,14 +141,14 @@ def test_a_server_that_ignores_orders_is_commanded_again_and_then_unresponsive()
             assert guard.sample("guard_events_total", kind="commanded-again") >= 3
             await guard.agents.aclose()
 
-        led(work())
+        run(work())
 
 
 def test_a_missing_node_counts_with_its_worst_case_and_two_lose_telemetry() -> None:
     with staged(5) as row:
 
         async def work() -> None:
-            guard = guarding(row.config(most_missing_share=0.2), hands=row.hands)
+            guard = guarding(row.config(most_missing_share=0.2), manual_clock=row.manual_clock)
             guard.loop.set_budget(order(row, per_server_w=5000.0))
             await guard.rounds(2)
             before_w = guard.sample("row_power_watts")
@@ -156,14 +160,14 @@ def test_a_missing_node_counts_with_its_worst_case_and_two_lose_telemetry() -> N
             await _until(guard, GuardMode.TELEMETRY_LOST)
             await guard.agents.aclose()
 
-        led(work())
+        run(work())
 
 
-def test_an_order_that_was_not_answered_is_sent_until_it_is() -> None:
+def test_a_failed_brake_command_is_repeated_until_it_succeeds() -> None:
     with staged(3, phase=Phase.PROMPT) as row:
 
         async def work() -> None:
-            guard = guarding(row.config(), hands=row.hands)
+            guard = guarding(row.config(), manual_clock=row.manual_clock)
             guard.loop.set_budget(order(row, per_server_w=5000.0))
             await guard.rounds(1)
             device = row.nodes[1].device
@@ -177,11 +181,11 @@ def test_an_order_that_was_not_answered_is_sent_until_it_is() -> None:
             assert guard.sample("power_cap_actuations_total", path="brake", result="failed") >= 1
             await guard.agents.aclose()
 
-        led(work())
+        run(work())
 
 
 def _broken(*, on: bool) -> None:
-    raise OSError(f"the wire is cut: {on}")
+    raise OSError(f"the connection is cut: {on}")
 
 
 def test_another_guard_is_rejected_while_one_holds_the_node() -> None:
@@ -189,10 +193,10 @@ def test_another_guard_is_rejected_while_one_holds_the_node() -> None:
 
         async def work() -> None:
             first, second = (
-                guarding(row.config(guard="first"), hands=row.hands),
-                guarding(row.config(guard="second"), hands=row.hands),
+                guarding(row.config(guard="first"), manual_clock=row.manual_clock),
+                guarding(row.config(guard="second"), manual_clock=row.manual_clock),
             )
-            while second.mode() is not GuardMode.TELEMETRY_LOST:  # it reaches no agent, and reports that
+            while second.mode() is not GuardMode.TELEMETRY_LOST:  # every agent rejects the second guard
                 await first.rounds(1)
                 await second.rounds(1)
             assert [node.agent.telemetry().holder for node in row.nodes] == ["first"] * 2
@@ -200,17 +204,17 @@ def test_another_guard_is_rejected_while_one_holds_the_node() -> None:
             await first.agents.aclose()
             await second.agents.aclose()
 
-        led(work())
+        run(work())
 
 
-def test_a_policy_that_fails_leaves_the_guard_standing() -> None:
+def test_a_failing_policy_degrades_the_guard_until_it_recovers() -> None:
     class Failing:
         name, command_delay_s, broken = "failing", 0.1, False
 
         def start(self) -> None:
             return None
 
-        def decide(self, state: None, seen: object) -> tuple[None, Setting]:  # noqa: ARG002
+        def decide(self, state: None, observation: object) -> tuple[None, Setting]:  # noqa: ARG002
             if self.broken:
                 raise ZeroDivisionError
             return None, Setting()
@@ -221,7 +225,7 @@ def test_a_policy_that_fails_leaves_the_guard_standing() -> None:
     with staged(2, phase=Phase.PROMPT) as row:
 
         async def work() -> None:
-            guard = guarding(row.config(settings={"rating_w": 13_000.0}), hands=row.hands)
+            guard = guarding(row.config(settings={"rating_w": 13_000.0}), manual_clock=row.manual_clock)
             policy = Failing()
             guard.loop._guard.policy = policy
             guard.loop.set_budget(order(row, per_server_w=6000.0))
@@ -236,7 +240,7 @@ def test_a_policy_that_fails_leaves_the_guard_standing() -> None:
             assert guard.mode() is GuardMode.NORMAL
             await guard.agents.aclose()
 
-        led(work())
+        run(work())
 
 
 async def _until(guard: Guarding, mode: GuardMode, *, rounds: int = 100) -> None:
@@ -250,7 +254,7 @@ def test_an_expired_budget_degrades_the_row() -> None:
     with staged(2) as row:
 
         async def work() -> None:
-            guard = guarding(row.config(), hands=row.hands)
+            guard = guarding(row.config(), manual_clock=row.manual_clock)
             guard.loop.set_budget(order(row, per_server_w=5000.0, valid_s=30.0))
             await guard.rounds(1)
             assert guard.mode() is GuardMode.NORMAL
@@ -258,4 +262,4 @@ def test_an_expired_budget_degrades_the_row() -> None:
             assert guard.loop.state.cause is Cause.BUDGET_EXPIRED
             await guard.agents.aclose()
 
-        led(work())
+        run(work())

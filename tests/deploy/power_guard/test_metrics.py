@@ -1,4 +1,4 @@
-"""The metrics of what comes next: forecast, remaining time of the budget, admission limits."""
+"""Forecast metrics: power forecast, remaining time of the budget, admission limits."""
 
 from prometheus_client import CollectorRegistry
 
@@ -21,32 +21,32 @@ def full_step(*readings: Reading, budget: Budget | None = None, period_s: float 
     return registry
 
 
-def test_the_forecast_lies_above_the_reading_and_rises_with_the_quantile() -> None:
+def test_the_forecast_is_above_the_reading_and_grows_with_the_quantile() -> None:
     registry = full_step(*(Reading(2.0 * i, 1e5) for i in range(5)))
-    said = [value(registry, "row_power_forecast_watts", horizon="40s", quantile=q) for q in ("0.5", "0.99", "0.999")]
-    known = [each for each in said if each is not None]
+    values = [value(registry, "row_power_forecast_watts", horizon="40s", quantile=q) for q in ("0.5", "0.99", "0.999")]
+    known = [each for each in values if each is not None]
     assert len(known) == 3
     assert 1e5 <= known[0] < known[1] < known[2]
 
 
-def test_the_same_reading_twice_is_one_reading() -> None:
+def test_a_repeated_reading_is_counted_once() -> None:
     once, twice = full_step(Reading(2.0, 1e5)), full_step(Reading(2.0, 1e5), Reading(2.0, 1e5))
     labels = {"horizon": "2s", "quantile": "0.999"}
     assert value(once, "row_power_forecast_watts", **labels) == value(twice, "row_power_forecast_watts", **labels)
 
 
-def test_a_failed_forecast_is_left_out_and_the_rest_is_exported() -> None:
+def test_a_failed_forecast_is_omitted_and_other_metrics_are_exported() -> None:
     registry = full_step(Reading(2.0, 1e5), Reading(4.0, float("nan")))
     assert value(registry, "row_power_forecast_watts", horizon="2s", quantile="0.5") is None
     assert value(registry, "power_admission_limit_watts", priority="low") == 90
 
 
-def test_horizons_beyond_the_forecast_are_left_out() -> None:
+def test_horizons_beyond_the_forecast_are_omitted() -> None:
     registry = full_step(Reading(2.0, 1e5), period_s=0.5)
     assert value(registry, "row_power_forecast_watts", horizon="10s", quantile="0.5") is not None
     assert value(registry, "row_power_forecast_watts", horizon="40s", quantile="0.5") is None
 
 
-def test_a_budget_counts_down_and_none_is_not_exported() -> None:
+def test_the_remaining_time_of_a_budget_is_exported_only_with_a_budget() -> None:
     assert value(full_step(Reading(2.0, 1e5)), "power_budget_remaining_seconds") is None
     assert value(full_step(Reading(2.0, 1e5), budget=Budget(1e5, 1.0)), "power_budget_remaining_seconds") == -3

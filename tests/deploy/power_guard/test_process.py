@@ -45,7 +45,7 @@ def guard_file(folder: Path, config: GuardFile) -> Path:
     return path
 
 
-def test_a_killed_guard_leaves_its_nodes_slow(tmp_path: Path) -> None:
+def test_nodes_fall_to_safe_clocks_after_the_guard_is_killed(tmp_path: Path) -> None:
     agent_port, port = free_ports(2)
     base, url = f"http://{LOOPBACK}:{agent_port}", f"http://{LOOPBACK}:{port}"
     options = ("--port", str(agent_port), "--token-file", str(tmp_path / "agents"), "--safe-token", "0.75")
@@ -62,12 +62,12 @@ def test_a_killed_guard_leaves_its_nodes_slow(tmp_path: Path) -> None:
 
             def clocks() -> list[tuple[float, ...]]:
                 bearer = {"Authorization": f"Bearer {AGENT_TOKEN}"}
-                far = httpx.get(f"{base}/v1/telemetry", headers=bearer, timeout=PATIENCE_S).json()
-                return [*(node.clocks for node in row.nodes), (far["token_clock"], far["prompt_clock"])]
+                remote = httpx.get(f"{base}/v1/telemetry", headers=bearer, timeout=PATIENCE_S).json()
+                return [*(node.clocks for node in row.nodes), (remote["token_clock"], remote["prompt_clock"])]
 
             wait_for(lambda: clocks() == [FULL] * 4, what="nodes at full clocks")
             os.kill(guard.pid, signal.SIGKILL)
-            # When is a matter of the lease alone, and tested where time is given (test_agent, test_loop).
+            # The time depends only on the lease; test_agent and test_loop cover it with a set clock.
             wait_for(lambda: clocks() == [SAFE] * 3 + [(0.75, 0.5)], what="nodes at safe clocks")
             assert ended_well(agent)
     for process in (agent, guard):
@@ -76,16 +76,16 @@ def test_a_killed_guard_leaves_its_nodes_slow(tmp_path: Path) -> None:
 
 
 def with_another(row: AgentRow, url: str) -> GuardFile:
-    """The file of a guard over one more agent."""
+    """The configuration of a guard with one more agent."""
     config = row.config(settings={"rating_w": 20_000.0, "period_s": 1.0, "margin_s": 2.0}, lease_s=5.0)
     return config.model_copy(update={"agents": (*config.agents, AgentEntry(name="n9", url=url))})
 
 
-def test_a_guard_ends_at_a_signal() -> None:
-    told: list[int] = []
+def test_a_guard_ends_on_sigterm() -> None:
+    signals: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
-        told.append(number)
+        signals.append(number)
 
     with agent_row(1) as row, socket.create_server((LOOPBACK, 0)) as listener:
         before = signal.signal(signal.SIGTERM, note)
@@ -93,12 +93,11 @@ def test_a_guard_ends_at_a_signal() -> None:
             asyncio.run(_guarded_until_commanded(row.config(), listener))
         finally:
             signal.signal(signal.SIGTERM, before)
-    assert told == [signal.SIGTERM]  # uvicorn re-raises its signal
+    assert signals == [signal.SIGTERM]  # uvicorn re-raises its signal
 
 
 async def _guarded_until_commanded(config: GuardFile, listener: socket.socket) -> None:
-    """The process ends at the signal with nothing left running: a pending task would be a warning, which is an error
-    here."""
+    """The process ends at the signal without a pending task, which would raise a warning and fail the test."""
     guard = asyncio.create_task(run_guard(config, listener))
     url = f"http://{LOOPBACK}:{listener.getsockname()[1]}/healthz"
     async with httpx.AsyncClient(timeout=PATIENCE_S) as http, asyncio.timeout(PATIENCE_S):

@@ -1,4 +1,4 @@
-"""The guard's HTTP face: budgets are taken whole or refused by name, and the old one stays."""
+"""The HTTP routes of the guard: a budget is accepted as a whole, or refused with its field and the old one stays."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -16,8 +16,8 @@ GOOD = {"domain": "row-a", "limits": [{"limit_w": 9000.0}], "valid_s": 60.0}
 
 
 @asynccontextmanager
-async def faced(row: AgentRow, **said: Any) -> AsyncIterator[tuple[Guarding, httpx.AsyncClient]]:
-    guard = guarding(row.config(**said), hands=row.hands)
+async def serving(row: AgentRow, **changes: Any) -> AsyncIterator[tuple[Guarding, httpx.AsyncClient]]:
+    guard = guarding(row.config(**changes), manual_clock=row.manual_clock)
     app = guard_app(guard.loop, registry=guard.registry, budget_token=TOKEN)
     async with (
         aclosing(guard.agents),
@@ -27,9 +27,9 @@ async def faced(row: AgentRow, **said: Any) -> AsyncIterator[tuple[Guarding, htt
         yield guard, http
 
 
-async def test_a_budget_is_taken() -> None:
+async def test_a_valid_budget_is_accepted() -> None:
     with staged(2) as row:
-        async with faced(row) as (guard, http):
+        async with serving(row) as (guard, http):
             done = await http.put("/budget", json=GOOD)
             assert done.status_code == 200
             assert done.json()["limit_w"] == 9000.0
@@ -49,25 +49,25 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-async def test_a_bad_budget_is_refused_by_name_and_the_old_one_stays() -> None:
+async def test_an_invalid_budget_is_refused_by_field_and_the_old_one_stays() -> None:
     with staged(2) as row:
-        async with faced(row) as (guard, http):
+        async with serving(row) as (guard, http):
             await http.put("/budget", json=GOOD)
-            for bad, path, said in BAD:
+            for bad, path, message in BAD:
                 refused = await http.put("/budget", json=GOOD | bad)
                 assert refused.status_code == 422, bad
                 assert refused.headers["content-type"] == "application/problem+json"
                 (error,) = refused.json()["errors"]
                 assert error["path"] == path, bad
-                assert said in error["message"], bad
+                assert message in error["message"], bad
                 assert (await http.get("/state")).json()["budget"]["limit_w"] == 9000.0
                 await guard.loop.reconcile()
                 assert guard.loop.state.limit_w == 9000.0, bad
 
 
-async def test_what_is_no_document_or_too_much_of_one_is_refused() -> None:
+async def test_invalid_json_and_oversized_bodies_are_refused() -> None:
     with staged(1) as row:
-        async with faced(row) as (guard, http):
+        async with serving(row) as (guard, http):
             text = {"Content-Type": "application/json"}
             half = await http.put("/budget", content=b"{", headers=text)
             assert (half.status_code, half.json()["errors"][0]["message"][:13]) == (422, "is not JSON: "[:13])
@@ -84,18 +84,18 @@ async def test_what_is_no_document_or_too_much_of_one_is_refused() -> None:
             assert guard.loop.budget is None
 
 
-async def test_only_the_planner_may_set_it() -> None:
+async def test_only_the_planner_may_set_the_budget() -> None:
     with staged(1) as row:
-        async with faced(row) as (guard, http):
+        async with serving(row) as (guard, http):
             for header in ("", "Bearer guess", f"Basic {TOKEN}"):
                 refused = await http.put("/budget", json=GOOD, headers={"Authorization": header})
                 assert refused.status_code == 401
             assert guard.loop.budget is None
 
 
-async def test_without_a_token_file_no_budget_is_taken() -> None:
+async def test_without_a_token_file_no_budget_is_accepted() -> None:
     with staged(1) as row:
-        guard = guarding(row.config(), hands=row.hands)
+        guard = guarding(row.config(), manual_clock=row.manual_clock)
         app = guard_app(guard.loop, registry=guard.registry, budget_token=None)
         async with (
             aclosing(guard.agents),
@@ -104,21 +104,21 @@ async def test_without_a_token_file_no_budget_is_taken() -> None:
             assert (await http.put("/budget", json=GOOD)).status_code == 404
 
 
-async def test_it_is_healthy_while_rounds_end() -> None:
+async def test_the_guard_is_healthy_while_its_cycles_end() -> None:
     with staged(1) as row:
-        async with faced(row) as (guard, http):
+        async with serving(row) as (guard, http):
             assert (await http.get("/healthz")).status_code == 503
             await guard.loop.reconcile()
             assert (await http.get("/healthz")).status_code == 200
-            row.pass_(3 * PERIOD_S)
+            row.advance(3 * PERIOD_S)
             assert (await http.get("/healthz")).status_code == 200
-            row.pass_(0.1)
+            row.advance(0.1)
             assert (await http.get("/healthz")).status_code == 503
 
 
-async def test_metrics_have_base_units_and_the_names_that_operators_know() -> None:
+async def test_metrics_have_base_units_and_the_documented_names() -> None:
     with staged(2) as row:
-        async with faced(row) as (guard, http):
+        async with serving(row) as (guard, http):
             await http.put("/budget", json=GOOD)
             await guard.loop.reconcile()
             text = (await http.get("/metrics")).text

@@ -23,9 +23,9 @@ from tests.testbed.waiting import PATIENCE_S, wait_for
 
 @contextmanager
 def over_tls(row: AgentRow, authority: Authority) -> Iterator[str]:
-    """The row's first agent once more, behind mutual TLS."""
-    shown = authority.issue("agent", common_name="agent", hosts=[LOOPBACK])
-    tls = MutualTls(shown.cert_path, shown.key_path, authority.cert_path)
+    """Serve the first agent of the row behind mutual TLS."""
+    key_pair = authority.issue("agent", common_name="agent", hosts=[LOOPBACK])
+    tls = MutualTls(key_pair.cert_path, key_pair.key_path, authority.cert_path)
     server = server_of(agent_app(row.nodes[0].agent, token=None), tls=tls)
     with socket.create_server((LOOPBACK, 0)) as listener:
         thread = threading.Thread(target=asyncio.run, args=(server.serve(sockets=[listener]),), daemon=True)
@@ -38,10 +38,10 @@ def over_tls(row: AgentRow, authority: Authority) -> Iterator[str]:
             thread.join(PATIENCE_S)
 
 
-def asked(row: AgentRow, url: str, authority: Authority, shown: KeyPair) -> Guarding:
+def guard_after_two_cycles(row: AgentRow, url: str, authority: Authority, key_pair: KeyPair) -> Guarding:
     """A guard with that certificate, after some cycles."""
-    tls = {"authority": str(authority.cert_path), "certificate": str(shown.cert_path), "key": str(shown.key_path)}
-    guard = guarding(row.config(agents=[{"name": "n0", "url": url}], agent_tls=tls), hands=row.hands)
+    tls = {"authority": str(authority.cert_path), "certificate": str(key_pair.cert_path), "key": str(key_pair.key_path)}
+    guard = guarding(row.config(agents=[{"name": "n0", "url": url}], agent_tls=tls), manual_clock=row.manual_clock)
 
     async def rounds() -> None:
         async with aclosing(guard.agents):
@@ -55,24 +55,24 @@ def test_guard_and_agents_accept_only_certificates_of_their_authority(tmp_path: 
     ours, theirs = Authority.create(tmp_path / "ours"), Authority.create(tmp_path / "theirs")
     mine, strangers = (each.issue("guard", common_name="guard") for each in (ours, theirs))
     with staged(1) as row, over_tls(row, ours) as url:
-        for authority, shown in ((ours, strangers), (theirs, mine)):
-            guard = asked(row, url, authority, shown)
+        for authority, key_pair in ((ours, strangers), (theirs, mine)):
+            guard = guard_after_two_cycles(row, url, authority, key_pair)
             assert guard.agents.reports == [None]
             assert row.nodes[0].agent.telemetry().holder is None
-        guard = asked(row, url, ours, mine)
+        guard = guard_after_two_cycles(row, url, ours, mine)
         assert row.nodes[0].agent.telemetry().holder == "guard"
-        assert guard.mode() is GuardMode.DEGRADED, "it hears, and has no budget"
+        assert guard.mode() is GuardMode.DEGRADED, "the guard has telemetry but no budget"
 
 
 def test_unusable_certificates_are_reported_before_any_request(tmp_path: Path) -> None:
     none = tmp_path / "none"
     tls = {"authority": str(none), "certificate": str(none), "key": str(none)}
-    said: dict[str, Any] = {"agents": [{"name": "n0", "url": "https://n0:1"}], "agent_tls": tls}
+    changes: dict[str, Any] = {"agents": [{"name": "n0", "url": "https://n0:1"}], "agent_tls": tls}
     with pytest.raises(CertificateError, match=r"agent_tls: .*none.*: No such file"):
-        guarding(AgentRow().config(settings={"rating_w": 5000.0}, **said))
+        guarding(AgentRow().config(settings={"rating_w": 5000.0}, **changes))
 
 
-def test_with_certificates_no_agent_is_asked_in_the_clear() -> None:
+def test_with_certificates_agent_urls_must_use_https() -> None:
     file: dict[str, Any] = {
         "row": "r",
         "settings": {"rating_w": 1000.0},
