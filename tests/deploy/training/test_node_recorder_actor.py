@@ -21,7 +21,7 @@ RANK = 3
 
 @pytest.fixture
 def pid() -> Iterator[int]:
-    """Of a process that sleeps."""
+    """The id of a sleeping process."""
     process = subprocess.Popen(["sleep", "600"])
     yield process.pid
     process.kill()
@@ -29,7 +29,7 @@ def pid() -> Iterator[int]:
 
 
 @pytest.fixture
-def eye(pid: int, tmp_path: Path) -> Iterator[NodeRecorderActor]:
+def recorder(pid: int, tmp_path: Path) -> Iterator[NodeRecorderActor]:
     spec = NodeRecorderSpec(
         node=1,
         nodes=2,
@@ -39,28 +39,32 @@ def eye(pid: int, tmp_path: Path) -> Iterator[NodeRecorderActor]:
         inbox=str(tmp_path / "inbox"),
         period_s=0.02,
     )
-    eye = NodeRecorderActor(spec)
-    yield eye
-    eye.close()
+    recorder = NodeRecorderActor(spec)
+    yield recorder
+    recorder.close()
 
 
-def seen(eye: NodeRecorderActor) -> list[Observation]:
-    """Since the last call, as a monitor decodes it."""
-    batch, _held = decode(eye.take(), held_of=lambda _node, _session: None)
+def observations_since(recorder: NodeRecorderActor) -> list[Observation]:
+    """The observations since the last call, as a monitor decodes them."""
+    batch, _held = decode(recorder.take(), held_of=lambda _node, _session: None)
     assert (batch.node, batch.malformed) == (1, 0)
     return list(batch.others)
 
 
-def test_it_sees_a_rank_stop(eye: NodeRecorderActor, pid: int) -> None:
+def test_a_stopped_rank_is_observed(recorder: NodeRecorderActor, pid: int) -> None:
     def states() -> set[str]:
-        return {each.values.state for each in seen(eye) if isinstance(each.values, Process) and each.rank == RANK}
+        return {
+            each.values.state
+            for each in observations_since(recorder)
+            if isinstance(each.values, Process) and each.rank == RANK
+        }
 
     wait_for(states, lambda states: "S" in states, what="sleeping process")
     os.kill(pid, signal.SIGSTOP)
     wait_for(states, lambda states: "T" in states, what="stopped process")
 
 
-def test_it_hears_what_ranks_of_its_node_say(eye: NodeRecorderActor, tmp_path: Path) -> None:
+def test_heartbeats_of_the_ranks_of_its_node_are_received(recorder: NodeRecorderActor, tmp_path: Path) -> None:
     sink = sink_from(f"unix:{tmp_path}/inbox", rank=RANK)
     beat = {"t": 1_800_000_000.0, "rank": RANK, "enq": 5, "done": 5, "op": None, "step": 4, "phase": "compute"}
     sink.put("hb", beat)
@@ -68,8 +72,8 @@ def test_it_hears_what_ranks_of_its_node_say(eye: NodeRecorderActor, tmp_path: P
     sink.close()
 
     def beats() -> list[Observation]:
-        return [each for each in seen(eye) if isinstance(each.values, Heartbeat)]
+        return [each for each in observations_since(recorder) if isinstance(each.values, Heartbeat)]
 
-    (heard,) = wait_for(beats, what="heartbeat")
-    assert isinstance(heard.values, Heartbeat)
-    assert (heard.rank, heard.node, heard.values.entered, heard.values.step) == (RANK, 1, 5, 4)
+    (observation,) = wait_for(beats, what="heartbeat")
+    assert isinstance(observation.values, Heartbeat)
+    assert (observation.rank, observation.node, observation.values.entered, observation.values.step) == (RANK, 1, 5, 4)

@@ -1,4 +1,4 @@
-"""Monitored runs: each attempt afresh, no diagnosis of ended workers, one of a frozen worker."""
+"""Monitored runs: a new monitor for each attempt, a diagnosis of a frozen worker, and none of ended workers."""
 
 import io
 import time
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("ray.train", reason="ray.train is not there", exc_type=ImportError)
+pytest.importorskip("ray.train", reason="ray.train is not installed", exc_type=ImportError)
 
 from prometheus_client import CollectorRegistry
 
@@ -42,7 +42,7 @@ class NodeRecorderActor:
     now_s: float = ZERO_S
     last: list[Observation] = field(default_factory=list)
 
-    def see(self, now_s: float) -> None:
+    def observe(self, now_s: float) -> None:
         self.now_s = now_s
         for rank, pid in self.spec.pid_of.items():
             self.last.append(Observation(now_s, self.spec.node, Process(pid, self.state, 0.0, 0), rank=rank))
@@ -52,9 +52,15 @@ class NodeRecorderActor:
 
     async def take(self) -> bytes | None:
         self.number += 1
-        seen, self.last = self.last, []
+        observations, self.last = self.last, []
         body, _held = encode(
-            [], seen, session=f"s{id(self)}", number=self.number, held=None, node=self.spec.node, sent_s=self.now_s
+            [],
+            observations,
+            session=f"s{id(self)}",
+            number=self.number,
+            held=None,
+            node=self.spec.node,
+            sent_s=self.now_s,
         )
         return body
 
@@ -69,18 +75,18 @@ def run_on(*node_ids: str, attempt: int = 1, **more: Any) -> RunView:
     return RunView(run="llm", attempt=attempt, places=places, **{"phase": RunPhase.RUNNING} | more)
 
 
-class Ward:
-    """A watch of what a test shows it."""
+class MonitorHarness:
+    """A run monitor whose runs and recorders the test controls."""
 
     def __init__(self) -> None:
         self.now_s = ZERO_S
         self.runs: tuple[RunView, ...] = ()
-        self.eyes: list[NodeRecorderActor] = []
-        self.told = io.StringIO()
+        self.recorders: list[NodeRecorderActor] = []
+        self.output = io.StringIO()
         self.doomed: set[tuple[str, int]] = set()
         self.names: list[Sequence[str]] = []
-        self.watch = RunMonitor(
-            look=self._look,
+        self.monitor = RunMonitor(
+            look=self._observe,
             open_recorder=self._open,
             make_loop=self._make,
             names=lambda node_id: f"gpu-{node_id}",
@@ -91,28 +97,28 @@ class Ward:
     async def turns(self, seconds: float) -> None:
         for _ in range(round(seconds / PERIOD_S)):
             self.now_s += PERIOD_S
-            for eye in self.eyes:
-                if not eye.closed:
-                    eye.see(self.now_s)
-            await self.watch.turn()
+            for recorder in self.recorders:
+                if not recorder.closed:
+                    recorder.observe(self.now_s)
+            await self.monitor.turn()
 
     def step(self, enq: int) -> None:
-        for eye in self.eyes:
-            eye.enq = enq
+        for recorder in self.recorders:
+            recorder.enq = enq
 
-    async def _look(self) -> RunsObserved:
+    async def _observe(self) -> RunsObserved:
         return RunsObserved(runs=self.runs)
 
     def _open(self, node_id: str, spec: NodeRecorderSpec) -> NodeRecorderActor:
-        self.eyes.append(NodeRecorderActor(node_id, spec))
-        return self.eyes[-1]
+        self.recorders.append(NodeRecorderActor(node_id, spec))
+        return self.recorders[-1]
 
     def _make(self, file: JobConfig, names: Sequence[str]) -> MonitorLoop:
         self.names.append(names)
         zero_s = self.now_s
         return MonitorLoop(
             file,
-            lines=JsonLines(self.told, job=file.name, zero_s=zero_s),
+            lines=JsonLines(self.output, job=file.name, zero_s=zero_s),
             metrics=MonitorMetrics(CollectorRegistry(), job=file.name),
             bundles=None,
             zero_s=zero_s,
@@ -120,31 +126,31 @@ class Ward:
         )
 
 
-async def test_an_attempt_has_an_eye_on_each_of_its_nodes_with_its_ranks() -> None:
-    ward = Ward()
-    ward.runs = (run_on("x", "y", "x"),)
-    await ward.turns(PERIOD_S)
-    assert ward.watch.attempts == {("llm", 1)}
-    assert [(eye.node_id, dict(eye.spec.pid_of), eye.spec.inbox) for eye in ward.eyes] == [
+async def test_an_attempt_has_a_recorder_on_each_node_with_its_ranks() -> None:
+    harness = MonitorHarness()
+    harness.runs = (run_on("x", "y", "x"),)
+    await harness.turns(PERIOD_S)
+    assert harness.monitor.attempts == {("llm", 1)}
+    assert [(recorder.node_id, dict(recorder.spec.pid_of), recorder.spec.inbox) for recorder in harness.recorders] == [
         ("x", {0: 100, 2: 102}, "/run/x/inbox"),
         ("y", {1: 101}, "/run/y/inbox"),
     ]
-    assert ward.eyes[0].spec.rank_node == (0, 1, 0)
-    assert ward.eyes[0].spec.address_of == {}  # one machine: whose connection it is cannot be told
-    assert ward.names == [["gpu-x", "gpu-y"]]
+    assert harness.recorders[0].spec.rank_node == (0, 1, 0)
+    assert harness.recorders[0].spec.address_of == {}  # on one machine connections cannot be attributed to nodes
+    assert harness.names == [["gpu-x", "gpu-y"]]
 
 
-async def test_a_worker_that_stands_still_is_named() -> None:
-    ward = Ward()
-    ward.runs = (run_on("x", "y"),)
-    await ward.turns(PERIOD_S)
+async def test_a_frozen_worker_is_diagnosed() -> None:
+    harness = MonitorHarness()
+    harness.runs = (run_on("x", "y"),)
+    await harness.turns(PERIOD_S)
     for step in range(1, 20):
-        ward.step(step)
-        await ward.turns(PERIOD_S)
-    ward.eyes[1].state, ward.eyes[1].beats = "T", False
-    await ward.turns(10.0)
-    assert '"node":1' in ward.told.getvalue()
-    assert '"isolate":true' in ward.told.getvalue()
+        harness.step(step)
+        await harness.turns(PERIOD_S)
+    harness.recorders[1].state, harness.recorders[1].beats = "T", False
+    await harness.turns(10.0)
+    assert '"node":1' in harness.output.getvalue()
+    assert '"isolate":true' in harness.output.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -155,46 +161,46 @@ async def test_a_worker_that_stands_still_is_named() -> None:
         (),
     ],
 )
-async def test_an_end_of_workers_is_never_heard(after: tuple[RunView, ...]) -> None:
-    ward = Ward()
-    ward.runs = (run_on("x", "y"),)
-    await ward.turns(PERIOD_S)
+async def test_the_end_of_workers_causes_no_diagnosis(after: tuple[RunView, ...]) -> None:
+    harness = MonitorHarness()
+    harness.runs = (run_on("x", "y"),)
+    await harness.turns(PERIOD_S)
     for step in range(1, 20):
-        ward.step(step)
-        await ward.turns(PERIOD_S)
-    first = list(ward.eyes)
-    for eye in first:
-        eye.state, eye.beats = "gone", False
-    ward.runs = after
-    await ward.turns(10.0)
-    assert all(eye.closed for eye in first)
-    assert ward.told.getvalue() == ""
+        harness.step(step)
+        await harness.turns(PERIOD_S)
+    first = list(harness.recorders)
+    for recorder in first:
+        recorder.state, recorder.beats = "gone", False
+    harness.runs = after
+    await harness.turns(10.0)
+    assert all(recorder.closed for recorder in first)
+    assert harness.output.getvalue() == ""
 
 
-async def test_what_a_case_has_begun_with_is_watched_no_more() -> None:
-    ward = Ward()
-    ward.runs = (run_on("x", "y"),)
-    await ward.turns(PERIOD_S)
-    ward.doomed = {("llm", 1)}
-    await ward.turns(PERIOD_S)
-    assert ward.watch.attempts == frozenset()
-    assert ward.watch.count == 0
-    ward.runs = (replace(run_on("x", "z"), attempt=2),)
-    await ward.turns(PERIOD_S)
-    assert ward.watch.attempts == {("llm", 2)}
+async def test_an_attempt_with_an_open_case_is_no_longer_monitored() -> None:
+    harness = MonitorHarness()
+    harness.runs = (run_on("x", "y"),)
+    await harness.turns(PERIOD_S)
+    harness.doomed = {("llm", 1)}
+    await harness.turns(PERIOD_S)
+    assert harness.monitor.attempts == frozenset()
+    assert harness.monitor.count == 0
+    harness.runs = (replace(run_on("x", "z"), attempt=2),)
+    await harness.turns(PERIOD_S)
+    assert harness.monitor.attempts == {("llm", 2)}
 
 
-async def test_a_run_that_cannot_be_watched_leaves_the_others_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    ward = Ward()
-    ward.runs = tuple(replace(run_on("x", "y"), run=name) for name in ("first", "second", "third"))
-    make = ward.watch.make_loop
+async def test_a_run_that_cannot_be_monitored_does_not_affect_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = MonitorHarness()
+    harness.runs = tuple(replace(run_on("x", "y"), run=name) for name in ("first", "second", "third"))
+    make = harness.monitor.make_loop
 
     def fail_one(file: JobConfig, names: Sequence[str]) -> MonitorLoop:
         if file.name == "second":
             raise RuntimeError("a defect")
         return make(file, names)
 
-    monkeypatch.setattr(ward.watch, "make_loop", fail_one)
-    await ward.watch.turn()
-    assert ward.watch.attempts == {("first", 1), ("third", 1)}
-    assert ward.watch.count == 2
+    monkeypatch.setattr(harness.monitor, "make_loop", fail_one)
+    await harness.monitor.turn()
+    assert harness.monitor.attempts == {("first", 1), ("third", 1)}
+    assert harness.monitor.count == 2

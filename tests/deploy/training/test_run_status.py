@@ -1,4 +1,4 @@
-"""A run's board, and the callback that keeps it up to date, without Ray's part.  With it: tests/cluster."""
+"""The run status actor and the callback that updates it, without Ray.  tests/cluster covers both with Ray."""
 
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("ray.train", reason="ray.train is not there", exc_type=ImportError)
+pytest.importorskip("ray.train", reason="ray.train is not installed", exc_type=ImportError)
 
 import ray
 from ray.train.v2._internal.execution.callback import ControllerCallback, ReportCallback, WorkerGroupCallback
@@ -20,7 +20,7 @@ PLACES = (RankLocation(rank=0, node_id="x", address="", pid=1), RankLocation(ran
 
 
 class Method:
-    """Of an actor that is this process's own."""
+    """A method of an actor in this process."""
 
     def __init__(self, method: Any) -> None:
         self._method = method
@@ -30,13 +30,13 @@ class Method:
 
 
 @dataclass
-class Near:
-    """A board in place of the actor."""
+class LocalActor:
+    """A handle of a run status actor in this process."""
 
-    board: RunStatusActor
+    status_actor: RunStatusActor
 
     def __getattr__(self, name: str) -> Method:
-        return Method(getattr(self.board, name))
+        return Method(getattr(self.status_actor, name))
 
 
 def worker(rank: int, node_id: str) -> SimpleNamespace:
@@ -52,25 +52,25 @@ def group(*node_ids: str) -> SimpleNamespace:
 
 
 @pytest.fixture
-def board(monkeypatch: pytest.MonkeyPatch) -> RunStatusActor:
-    board = RunStatusActor("llm", 1, 4)
-    monkeypatch.setattr(status_callback, "create_run_status_actor", lambda *_args, **_named: Near(board))
+def status_actor(monkeypatch: pytest.MonkeyPatch) -> RunStatusActor:
+    status_actor = RunStatusActor("llm", 1, 4)
+    monkeypatch.setattr(status_callback, "create_run_status_actor", lambda *_args, **_named: LocalActor(status_actor))
     monkeypatch.setattr(ray, "get", lambda answer, timeout: answer)  # noqa: ARG005 - Ray's signature
     monkeypatch.setattr(TrainProcess, "checkpoints", 0)
     monkeypatch.setattr(TrainProcess, "status_actor", None)
-    return board
+    return status_actor
 
 
 @pytest.fixture
-def told(board: RunStatusActor) -> RunStatusCallback:  # noqa: ARG001 - whom it tells
-    tell = RunStatusCallback()
+def status_callback_of_run(status_actor: RunStatusActor) -> RunStatusCallback:  # noqa: ARG001 - whom it tells
+    callback = RunStatusCallback()
     run = SimpleNamespace(name="llm")
     scaling = SimpleNamespace(min_workers=1, max_workers=4)
-    tell.after_controller_start(SimpleNamespace(scaling_config=scaling, get_run_config=lambda: run))
-    return tell
+    callback.after_controller_start(SimpleNamespace(scaling_config=scaling, get_run_config=lambda: run))
+    return callback
 
 
-def test_ray_calls_it_by_names_that_it_has() -> None:
+def test_the_callback_defines_only_methods_of_its_ray_base_classes() -> None:
     inherited = {
         name
         for base in (ControllerCallback, ReportCallback, WorkerGroupCallback)
@@ -81,51 +81,53 @@ def test_ray_calls_it_by_names_that_it_has() -> None:
     assert own <= inherited
 
 
-def test_an_attempt_is_told_from_its_start_to_its_end(board: RunStatusActor, told: RunStatusCallback) -> None:
-    told.before_worker_group_start(SimpleNamespace(resources_per_worker={"CPU": 1.0}))
-    assert (board.view().phase, board.view().attempt) == (RunPhase.STARTING, 0)
-    told.after_worker_group_training_start(group("x", "y"))
-    running = board.view()
+def test_an_attempt_is_reported_from_its_start_to_its_end(
+    status_actor: RunStatusActor, status_callback_of_run: RunStatusCallback
+) -> None:
+    status_callback_of_run.before_worker_group_start(SimpleNamespace(resources_per_worker={"CPU": 1.0}))
+    assert (status_actor.view().phase, status_actor.view().attempt) == (RunPhase.STARTING, 0)
+    status_callback_of_run.after_worker_group_training_start(group("x", "y"))
+    running = status_actor.view()
     assert (running.phase, running.attempt, running.worker_resources) == (RunPhase.RUNNING, 1, {"CPU": 1.0})
     assert [(place.rank, place.node_id, place.pid) for place in running.places] == [(0, "x", 1), (1, "y", 2)]
-    told.before_worker_group_shutdown(group())
-    assert board.view().phase is RunPhase.ENDING
-    assert board.view().places == running.places
+    status_callback_of_run.before_worker_group_shutdown(group())
+    assert status_actor.view().phase is RunPhase.ENDING
+    assert status_actor.view().places == running.places
 
 
-def test_steps_and_checkpoints_are_told_and_the_first_of_an_attempt_is_kept(
-    board: RunStatusActor, told: RunStatusCallback
+def test_steps_checkpoints_and_the_first_step_of_an_attempt_are_reported(
+    status_actor: RunStatusActor, status_callback_of_run: RunStatusCallback
 ) -> None:
-    told.after_worker_group_training_start(group("x"))
-    told.after_report(SimpleNamespace(checkpoint="c"), [{"step": 9}])
-    told.after_report(SimpleNamespace(checkpoint=None), [{"step": 19}])
-    first = board.view()
+    status_callback_of_run.after_worker_group_training_start(group("x"))
+    status_callback_of_run.after_report(SimpleNamespace(checkpoint="c"), [{"step": 9}])
+    status_callback_of_run.after_report(SimpleNamespace(checkpoint=None), [{"step": 19}])
+    first = status_actor.view()
     assert (first.step, first.attempt_step, first.checkpoint_step, first.checkpoints) == (19, 9, 9, 1)
-    told.after_worker_group_training_start(group("y"))
-    assert (board.view().attempt_step, board.view().checkpoint_step) == (None, 9)
-    told.after_report(SimpleNamespace(checkpoint=None), [{"loss": 1.0}])
-    assert board.view().attempt_step == 3  # the number of the report, where the job names no step
+    status_callback_of_run.after_worker_group_training_start(group("y"))
+    assert (status_actor.view().attempt_step, status_actor.view().checkpoint_step) == (None, 9)
+    status_callback_of_run.after_report(SimpleNamespace(checkpoint=None), [{"loss": 1.0}])
+    assert status_actor.view().attempt_step == 3  # the number of the report, if the job reports no step
     assert TrainProcess.checkpoints == 1
 
 
-def test_what_goes_wrong_is_no_matter_of_the_job(told: RunStatusCallback) -> None:
-    told.after_worker_group_training_start(SimpleNamespace())
-    told.after_report(SimpleNamespace(checkpoint=None), [{"step": "nine"}])
+def test_errors_of_the_callback_do_not_reach_the_job(status_callback_of_run: RunStatusCallback) -> None:
+    status_callback_of_run.after_worker_group_training_start(SimpleNamespace())
+    status_callback_of_run.after_report(SimpleNamespace(checkpoint=None), [{"step": "nine"}])
     RunStatusCallback().before_worker_group_shutdown(group())
 
 
-def test_only_the_named_attempts_workers_on_the_named_nodes_are_ended(
-    board: RunStatusActor, monkeypatch: pytest.MonkeyPatch
+def test_only_workers_of_the_given_attempt_and_nodes_are_ended(
+    status_actor: RunStatusActor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed: list[Any] = []
     monkeypatch.setattr(ray, "kill", lambda actor, no_restart: killed.append((actor, no_restart)))
-    board.running(PLACES, {0: "a", 1: "b"})
-    assert board.end_workers(2, frozenset({"y"})) == 0
-    assert board.end_workers(1, frozenset({"y", "z"})) == 1
+    status_actor.running(PLACES, {0: "a", 1: "b"})
+    assert status_actor.end_workers(2, frozenset({"y"})) == 0
+    assert status_actor.end_workers(1, frozenset({"y", "z"})) == 1
     assert killed == [("b", True)]
 
 
-def test_a_board_that_died_is_a_run_that_is_over_and_one_that_is_late_or_away_is_silent(
+def test_a_dead_status_actor_ends_its_run_and_an_unresponsive_one_is_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     died, away = ray.exceptions.ActorDiedError(), ray.exceptions.ActorUnavailableError("away", actor_id=None)
@@ -143,6 +145,6 @@ def test_a_board_that_died_is_a_run_that_is_over_and_one_that_is_late_or_away_is
     monkeypatch.setattr(RunStatusReader, "_asked", lambda _self, name, _method: name.removeprefix("run:"))
     monkeypatch.setattr(ray, "wait", lambda refs, **_: ([ref for ref in refs if ref != "late"], ["late"]))
     monkeypatch.setattr(ray, "get", get)
-    seen = RunStatusReader().all_runs()
-    assert [view.run for view in seen.runs] == ["fine"]
-    assert seen.silent == {"away", "late"}
+    observed = RunStatusReader().all_runs()
+    assert [view.run for view in observed.runs] == ["fine"]
+    assert observed.silent == {"away", "late"}
