@@ -1,4 +1,4 @@
-"""The agent by itself: leases, refusals, and access.  Time is an argument."""
+"""The node agent: leases, refusals and access.  The test sets the time."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,20 +32,20 @@ class Node:
         self.agent = NodeAgent(server="n", device=self.device, safe=SAFE, now_s=lambda: self.now_s)
 
     def at(self, now_s: float) -> NodeClocks:
-        """Return the enforced clocks, a tick and the device's delay later."""
+        """Return the enforced clocks after one tick and the delay of the device."""
         self.now_s = now_s
         self.agent.tick()
         self.now_s += 0.1
         return self.device.read().clocks
 
 
-def told(token: float, prompt: float) -> ClocksOrder:
+def clocks_order(token: float, prompt: float) -> ClocksOrder:
     return ClocksOrder(**BEAT, token_clock=token, prompt_clock=prompt)
 
 
-def test_clocks_hold_for_the_lease_and_no_longer() -> None:
+def test_clocks_hold_until_the_lease_expires() -> None:
     node = Node()
-    node.agent.set_clocks(told(0.9, 0.8))
+    node.agent.set_clocks(clocks_order(0.9, 0.8))
     assert node.at(9.0) == NodeClocks(0.9, 0.8)
     assert node.at(10.0) == SAFE
     assert node.agent.telemetry().lapsed
@@ -53,7 +53,7 @@ def test_clocks_hold_for_the_lease_and_no_longer() -> None:
     assert node.at(11.0) == NodeClocks(0.9, 0.8)
 
 
-def test_a_brake_outlives_the_guard() -> None:
+def test_a_brake_stays_after_the_lease_of_the_guard() -> None:
     node = Node()
     node.agent.brake(BrakeOrder(**BEAT, on=True))
     node.at(1000.0)
@@ -75,17 +75,17 @@ def test_any_guard_may_brake_but_only_the_holder_may_release() -> None:
     assert node.agent.telemetry().braked
 
 
-def test_a_driver_that_refuses_is_asked_again() -> None:
+def test_a_refused_command_is_retried() -> None:
     node = Node()
     node.device.actuator.faults = ActuatorFaults(refused_share=1.0)
-    node.agent.set_clocks(told(0.9, 0.8))
+    node.agent.set_clocks(clocks_order(0.9, 0.8))
     assert node.at(1.0) == NodeClocks(1.0, 1.0)
     node.device.actuator.faults = ActuatorFaults()
     assert node.at(2.0) == NodeClocks(0.9, 0.8)
 
 
 @pytest.mark.anyio
-async def test_over_http_the_secret_opens_and_a_bad_body_is_refused() -> None:
+async def test_http_requests_need_the_token_and_a_valid_body() -> None:
     node = Node()
     app = agent_app(node.agent, token="a-secret-of-the-row")
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://n") as http:
@@ -105,9 +105,11 @@ async def test_over_http_the_secret_opens_and_a_bad_body_is_refused() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_device_that_fails_in_an_unknown_way_does_not_stop_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unexpected_device_error_does_not_disable_the_dead_mans_switch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     node = Node()
-    node.agent.set_clocks(told(0.9, 0.8))
+    node.agent.set_clocks(clocks_order(0.9, 0.8))
     monkeypatch.setattr("deploy.node_agent.routes.TICK_S", 0.001)
     failed: list[NodeClocks] = []
 
@@ -119,14 +121,14 @@ async def test_a_device_that_fails_in_an_unknown_way_does_not_stop_the_switch(mo
     async with app.router.lifespan_context(app):
         with monkeypatch.context() as broken:
             broken.setattr(node.device, "set_clocks", failing)
-            node.now_s = 20.0  # the lease is over
-            await holds(lambda: failed)
-        await holds(lambda: node.agent._commanded == SAFE)
+            node.now_s = 20.0  # the lease has expired
+            await wait_until(lambda: failed)
+        await wait_until(lambda: node.agent._commanded == SAFE)
     node.now_s += 0.1
     assert node.device.read().clocks == SAFE
 
 
-async def holds(what: Callable[[], object]) -> None:
+async def wait_until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while not what():
+        while not condition():
             await asyncio.sleep(0.001)

@@ -35,7 +35,7 @@ def test_a_lease_without_a_holder_is_expired() -> None:
     assert CapLease(caps=COMMANDED).caps_at(0.0, safe=SAFE) == COMMANDED.slower(SAFE)
 
 
-def test_one_holder_at_a_time() -> None:
+def test_a_lease_has_one_holder_at_a_time() -> None:
     lease = held(COMMANDED)
     with pytest.raises(HeldByAnotherError, match=r"guard 'a' holds this node for another 3\.0 s"):
         lease.renewed("b", now_s=7.0, lease_s=10.0)
@@ -44,7 +44,7 @@ def test_one_holder_at_a_time() -> None:
 
 
 @given(commanded=clocks, safe=clocks, lease_s=st.floats(0.1, 100.0), later_s=st.floats(0.0, 1000.0))
-def test_silence_never_speeds_a_node_up(
+def test_an_expired_lease_never_raises_the_clocks(
     commanded: NodeClocks, safe: NodeClocks, lease_s: float, later_s: float
 ) -> None:
     lease = held(commanded, lease_s=lease_s)

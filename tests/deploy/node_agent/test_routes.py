@@ -68,7 +68,7 @@ def agreed(http: httpx.Client) -> bool:
     return all(gpu.planned.power_limit_w == gpu.enforced.power_limit_w == 400.0 for gpu in report.gpus)
 
 
-def test_over_a_port_every_path_asks_for_the_secret() -> None:
+def test_every_path_on_a_port_requires_the_token() -> None:
     listener = socket.create_server((LOOPBACK, 0))
     url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
     with serving(listener) as gpus, client(base_url=url) as http:
@@ -85,14 +85,14 @@ def test_over_a_port_every_path_asks_for_the_secret() -> None:
         assert 'fleetwright_gpu_cap_events_total{cap="power",event="written",server="n1"} 2.0' in _sorted(metrics)
         assert http.put(PHASE_PATH, json={"worker": "w", "phase": "token", "lease_s": 9.0}).json()["phase"] == "token"
         assert http.delete(f"{CAPS_PATH}/planner").status_code == 200
-        wait_for(lambda: {board.limit_w for board in gpus.boards.values()} == {700.0}, what="what was found")
+        wait_for(lambda: {board.limit_w for board in gpus.boards.values()} == {700.0}, what="the original cap")
         assert http.delete(f"{CAPS_PATH}/planner").status_code == 404
         http.put(CAPS_PATH, json=ORDER)
         wait_for(lambda: agreed(http), what="the cap again")
 
 
 def _sorted(metrics: str) -> str:
-    """Each line's labels in order of their names."""
+    """The metrics with the labels of each line in alphabetical order."""
     lines = []
     for line in metrics.splitlines():
         name, brace, rest = line.partition("{")
@@ -102,7 +102,7 @@ def _sorted(metrics: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"power_limit_w": 5.0}, "power_limit_w: must be from "),
         ({"clock_mhz": 5}, "clock_mhz: must be from "),
@@ -111,17 +111,17 @@ def _sorted(metrics: str) -> str:
         ({"holder": "guard"}, "'guard' is reserved for /v1/clocks"),
     ],
 )
-def test_what_cannot_be_held_is_refused_by_field(change: dict[str, Any], said: str) -> None:
+def test_an_invalid_cap_request_is_refused_by_field(change: dict[str, Any], message: str) -> None:
     listener = socket.create_server((LOOPBACK, 0))
     url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
     with serving(listener), client(base_url=url, headers=BEARER) as http:
-        answer = http.put(CAPS_PATH, json=ORDER | change)
-        assert answer.status_code == 422
-        assert said in answer.json()["detail"]
+        response = http.put(CAPS_PATH, json=ORDER | change)
+        assert response.status_code == 422
+        assert message in response.json()["detail"]
         assert http.get(GPUS_PATH).json()["orders"] == []
 
 
-def test_a_unix_socket_is_its_owners_or_the_groups(tmp_path: Path) -> None:
+def test_a_unix_socket_has_the_configured_file_mode(tmp_path: Path) -> None:
     path = tmp_path / "agent.sock"
     listener = unix_listener(path, mode=0o600)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -132,15 +132,15 @@ def test_a_unix_socket_is_its_owners_or_the_groups(tmp_path: Path) -> None:
         wait_for(lambda: agreed(http), what="the cap")
         with pytest.raises(OSError, match="Address already in use"):
             unix_listener(path, mode=0o600)
-    again = unix_listener(path, mode=0o660)  # no process listens there any more
+    again = unix_listener(path, mode=0o660)  # the earlier listener is closed
     assert path.stat().st_mode & 0o777 == 0o660
     again.close()
 
 
-def test_mutual_tls_lets_in_who_has_a_certificate_of_the_authority(tmp_path: Path) -> None:
+def test_mutual_tls_accepts_only_certificates_of_the_authority(tmp_path: Path) -> None:
     authority, strangers = Authority.create(tmp_path / "ours"), Authority.create(tmp_path / "theirs")
-    shown = authority.issue("agent", common_name="agent", hosts=[LOOPBACK])
-    tls = MutualTls(shown.cert_path, shown.key_path, authority.cert_path)
+    key_pair = authority.issue("agent", common_name="agent", hosts=[LOOPBACK])
+    tls = MutualTls(key_pair.cert_path, key_pair.key_path, authority.cert_path)
     listener = socket.create_server((LOOPBACK, 0))
     url = f"https://{LOOPBACK}:{listener.getsockname()[1]}"
 
@@ -152,8 +152,8 @@ def test_mutual_tls_lets_in_who_has_a_certificate_of_the_authority(tmp_path: Pat
         return context
 
     with serving(listener, token=None, tls=tls):
-        for nobody in (None, strangers):
-            with client(base_url=url, verify=trusting(nobody)) as http, pytest.raises(httpx.TransportError):
+        for untrusted in (None, strangers):
+            with client(base_url=url, verify=trusting(untrusted)) as http, pytest.raises(httpx.TransportError):
                 http.get(GPUS_PATH)
         with client(base_url=url, verify=trusting(authority)) as http:
             http.put(CAPS_PATH, json=ORDER).raise_for_status()

@@ -24,7 +24,7 @@ def driver(tmp_path: Path) -> StubDriver:
 
 @pytest.fixture
 def nvml(driver: StubDriver) -> Iterator[NvmlDriver]:
-    """Opened on it."""
+    """The NVML driver, opened on the stub driver."""
     assert driver.state.loads == 1
     gpus = NvmlDriver()
     yield gpus
@@ -32,7 +32,7 @@ def nvml(driver: StubDriver) -> Iterator[NvmlDriver]:
 
 
 @dataclass
-class Keeping:
+class CapHarness:
     """A cap controller, its driver, and the present time."""
 
     gpus: GpuDriver
@@ -43,10 +43,10 @@ class Keeping:
     slept_s: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.cap_controller = self.started()
+        self.cap_controller = self.restart()
 
-    def started(self, *, boot: str = "boot-1") -> CapController:
-        """Another agent over the same driver and file."""
+    def restart(self, *, boot: str = "boot-1") -> CapController:
+        """Start another agent over the same driver and state file."""
         memory = StateFile(self.memory, boot=boot)
         self.cap_controller = CapController(
             gpus=self.gpus,
@@ -65,7 +65,7 @@ class Keeping:
             self.now_s += every_s
 
     def order(self, holder: str = "h", *, lease_s: float = 100.0, **more: Any) -> None:
-        """From now on."""
+        """Request these caps from the present time on."""
         uuids = more.pop("uuids", ())
         self.cap_controller.request(holder, Caps(**more), uuids=uuids, until_s=self.now_s + lease_s)
 
@@ -75,6 +75,6 @@ class Keeping:
 
 
 @pytest.fixture
-def keeping(nvml: NvmlDriver, tmp_path: Path) -> Keeping:
-    """Over the stub driver, with a state file."""
-    return Keeping(nvml, memory=tmp_path / "state.json")
+def cap_harness(nvml: NvmlDriver, tmp_path: Path) -> CapHarness:
+    """A cap controller over the stub driver, with a state file."""
+    return CapHarness(nvml, memory=tmp_path / "state.json")

@@ -1,4 +1,4 @@
-"""A BMC on loopback that follows the Redfish schemas as far as power limits go.
+"""A BMC on loopback that follows the Redfish schemas for power limits.
 
 Service root, SessionService, Systems, Processors, Chassis, EnvironmentMetrics (PowerLimitWatts as an excerpt of a
 Control), and Power of the previous schema.  ETags change with every write; a PATCH without If-Match returns 428,
@@ -37,13 +37,13 @@ def collection(path: str, members: list[str]) -> Json:
 
 @dataclass
 class Bmc:
-    """Its resources, and how it goes wrong."""
+    """The resources and the injected failures of a BMC."""
 
     resources: dict[str, Json] = field(default_factory=dict)
     sessions: set[str] = field(default_factory=set)
-    seen: list[tuple[str, str, Any]] = field(default_factory=list)  # method, path, body
+    requests: list[tuple[str, str, Any]] = field(default_factory=list)  # method, path, body
     ignored: int = 0  # number of coming PATCHes that return success without effect
-    meddle: int = 0  # PATCHes to come before which somebody else writes
+    foreign_writes: int = 0  # number of coming PATCHes before which another client writes
     most_sessions: int = 2
 
     def add(self, path: str, body: Json) -> None:
@@ -81,7 +81,7 @@ def _violation(control: Json, change: Json) -> str | None:
 
 
 def merged(before: Any, change: Any) -> Any:
-    """As PATCH does: objects by property, arrays by place, an empty object changes nothing."""
+    """Merge as PATCH does: objects by property, arrays by index; an empty object changes nothing."""
     if isinstance(before, dict) and isinstance(change, dict):
         return before | {name: merged(before.get(name), value) for name, value in change.items()}
     if isinstance(before, list) and isinstance(change, list):
@@ -122,7 +122,7 @@ def modules() -> Bmc:
 
 
 def legacy() -> Bmc:
-    """A server of the schema before: one limit, second of two controls."""
+    """A server of the previous schema: one limit, at the second of two controls."""
     bmc, chassis = Bmc(), "/redfish/v1/Chassis/1"
     bmc.add("/redfish/v1/", {"Chassis": link("/redfish/v1/Chassis")})
     bmc.add("/redfish/v1/Chassis", collection("/redfish/v1/Chassis", [chassis]))
@@ -153,13 +153,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._call_once("DELETE")
 
     def log_message(self, *_args: Any) -> None:
-        """Suppress the log; tests use `seen`."""
+        """Suppress the log; tests use `requests`."""
 
     def _call_once(self, method: str) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else None
-        self.bmc.seen.append((method, self.path, deepcopy(body)))
-        status, answer, headers = self._answered(method, body)
+        self.bmc.requests.append((method, self.path, deepcopy(body)))
+        status, answer, headers = self._response(method, body)
         content = json.dumps(answer).encode() if answer else b""
         self.send_response(status)
         for name, value in headers.items():
@@ -168,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def _answered(self, method: str, body: Any) -> tuple[int, Json, dict[str, str]]:
+    def _response(self, method: str, body: Any) -> tuple[int, Json, dict[str, str]]:
         if method == "POST" and self.path == SESSIONS:
             return self._session(body)
         if self.path != "/redfish/v1/" and not self._known():
@@ -184,8 +184,8 @@ class _Handler(BaseHTTPRequestHandler):
         return 200, self.bmc.resources[self.path], {"ETag": self.bmc.etag(self.path)}
 
     def _patch(self, body: Any) -> tuple[int, Json, dict[str, str]]:
-        if self.bmc.meddle:
-            self.bmc.meddle -= 1
+        if self.bmc.foreign_writes:
+            self.bmc.foreign_writes -= 1
             self.bmc.resources[self.path]["Description"] = secrets.token_hex(4)
         given = self.headers.get("If-Match")
         if given is None:

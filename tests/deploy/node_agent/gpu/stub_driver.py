@@ -1,4 +1,4 @@
-"""The stub driver library, built once a test run, and the file behind it: one node's GPUs as tests turn them."""
+"""The stub driver library, built once per test run, and its state file: the GPUs of one node, set by tests."""
 
 import ctypes
 import functools
@@ -14,11 +14,11 @@ import pytest
 
 SOURCE = Path(__file__).with_name("stub_nvml.c")
 MAX_GPUS = 8
-SONAME = "-Wl,-soname,libnvidia-ml.so.1"  # once loaded by its path, it is found by its name
+SONAME = "-Wl,-soname,libnvidia-ml.so.1"  # a library loaded by path is then found by its name
 
 
 class StubGpu(ctypes.Structure):
-    """As `struct gpu` of the source."""
+    """`struct gpu` of the source."""
 
     _fields_ = (
         ("uuid", ctypes.c_char * 96),
@@ -37,7 +37,7 @@ class StubGpu(ctypes.Structure):
 
 
 class StubNode(ctypes.Structure):
-    """As `struct node` of the source."""
+    """`struct node` of the source."""
 
     _fields_ = (
         *((name, ctypes.c_uint32) for name in ("loads", "gone", "gpus", "refuse", "ignore_power", "ignore_clocks")),
@@ -46,7 +46,7 @@ class StubNode(ctypes.Structure):
 
 
 class StubDriver:
-    """One node's driver: its state and its faults."""
+    """The driver of one node: its state and its faults."""
 
     def __init__(self, path: Path, *, gpus: int = 2, name: str = "NVIDIA H100 80GB HBM3") -> None:
         self.path = path
@@ -76,12 +76,12 @@ class StubDriver:
 
     @property
     def limits_w(self) -> list[float]:
-        """In force."""
+        """The enforced power limits."""
         return [self.gpu(at).limit_mw / 1000 for at in range(self.state.gpus)]
 
     @property
     def locks_mhz(self) -> list[int]:
-        """In force; 0: none."""
+        """The enforced clock locks; 0: none."""
         return [self.gpu(at).lock_high for at in range(self.state.gpus)]
 
     def reload(self) -> None:
@@ -93,18 +93,18 @@ class StubDriver:
         self.state.loads += 1
 
     def use(self) -> None:
-        """In this process, from now on."""
+        """Load the stub in this process."""
         loaded = ctypes.CDLL(str(stub_library()))
         assert loaded.stub_use(str(self.path).encode()) == 0
 
     def environment(self) -> dict[str, str]:
-        """For a process that is to find this driver."""
+        """The environment of a process that uses this driver."""
         return {"LD_LIBRARY_PATH": str(stub_library().parent), "STUB_NVML_STATE": str(self.path)}
 
 
 @functools.cache
 def stub_library() -> Path:
-    """The built library; skips the test where nothing can build it or nothing can load it."""
+    """The built library; skips the test without a compiler or without `nvidia-ml-py`."""
     pytest.importorskip("pynvml", reason="needs nvidia-ml-py, of the extra `gpu`")
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:

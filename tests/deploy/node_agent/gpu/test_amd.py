@@ -21,16 +21,16 @@ from deploy.node_agent.gpu.cap_state_machine import Event
 from deploy.node_agent.gpu.errors import DriverGoneError, NoPermissionError, OutOfRangeError
 from deploy.node_agent.gpu.gpu_state import CapKind
 from deploy.node_agent.gpu.interface import Caps
-from tests.deploy.node_agent.gpu.conftest import Keeping
+from tests.deploy.node_agent.gpu.conftest import CapHarness
 
 SOURCE = Path(__file__).with_name("stub_amd.c")
 ROOT = Path(__file__).parents[4]
-APART = Path(sys.prefix) / "amd"
+PACKAGE_FOLDER = Path(sys.prefix) / "amd"
 BUILD = ("-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror")
 
 
 class Stub(ctypes.Structure):
-    """As `struct stub` of the source."""
+    """`struct stub` of the source."""
 
     _fields_ = (
         *(
@@ -47,7 +47,7 @@ class Stub(ctypes.Structure):
 
 def installed() -> Path:
     """The package's wrapper; importing it without a library fails."""
-    spec = importlib.util.find_spec("amdsmi")  # not loaded by it
+    spec = importlib.util.find_spec("amdsmi")  # does not load the package
     if spec is None or spec.origin is None:
         pytest.skip("needs the package amdsmi")
     return Path(spec.origin).with_name("amdsmi_wrapper.py")
@@ -55,19 +55,19 @@ def installed() -> Path:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ctypes.CDLL]:
-    """Build the library with every name that the package uses, where the package finds it."""
+    """Build the library with every function that the package uses, in its search path."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler for the stub library")
-    with reading_separately() as wrapper:
+    with importable_amdsmi() as wrapper:
         yield from built(wrapper, compiler, tmp_path_factory)
 
 
 @contextmanager
-def reading_separately() -> Iterator[Path]:
-    """The package can be imported, and is forgotten afterwards: other tests load Ray."""
+def importable_amdsmi() -> Iterator[Path]:
+    """Make the package importable, and unload it afterwards, since other tests load Ray."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(APART)
+        patch.syspath_prepend(PACKAGE_FOLDER)
         try:
             yield installed()
         finally:
@@ -76,7 +76,7 @@ def reading_separately() -> Iterator[Path]:
 
 
 def built(wrapper: Path, compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ctypes.CDLL]:
-    """The stub, found by the package."""
+    """The stub library in the search path of the package."""
     home = tmp_path_factory.mktemp("rocm")
     (home / "lib").mkdir()
     wanted = set(re.findall(r"_libraries\['libamd_smi.so'\]\.(\w+)", wrapper.read_text()))
@@ -93,7 +93,7 @@ def built(wrapper: Path, compiler: str, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def stub(library: ctypes.CDLL) -> Any:
-    """A board at rest."""
+    """An idle board."""
     stub: Any = Stub.in_dll(library, "stub")
     stub.refuse = stub.ignore = 0
     stub.loads = stub.loads + 1
@@ -102,7 +102,7 @@ def stub(library: ctypes.CDLL) -> Any:
     return stub
 
 
-def test_a_poll_reports_everything_in_our_units(stub: Any) -> None:
+def test_a_poll_reports_all_values_in_base_units(stub: Any) -> None:
     gpus = AmdDriver()
     (gpu,) = gpus.identities()
     assert (gpu.uuid, gpu.name, gpu.bus_id) == ("amd-0", "AMD Instinct MI300X", "0000:03:00.0")
@@ -119,7 +119,7 @@ def test_a_poll_reports_everything_in_our_units(stub: Any) -> None:
     gpus.close()
 
 
-def test_refusals_have_their_types(stub: Any) -> None:
+def test_driver_errors_have_their_exception_types(stub: Any) -> None:
     gpus = AmdDriver()
     with pytest.raises(OutOfRangeError, match="AMDSMI_STATUS_INVAL"):
         gpus.set_power_limit("amd-0", 900.0)
@@ -131,23 +131,23 @@ def test_refusals_have_their_types(stub: Any) -> None:
     gpus.close()
 
 
-def test_caps_are_held_over_ignored_writes_and_a_new_load_and_put_back(stub: Any) -> None:
-    keeping = Keeping(AmdDriver())
+def test_caps_hold_across_ignored_writes_and_a_reload_and_are_restored(stub: Any) -> None:
+    cap_harness = CapHarness(AmdDriver())
     stub.ignore = 1
-    keeping.order(power_limit_w=500.0, clock_mhz=1500, lease_s=1e6)
-    keeping.rounds(20)
-    (sight,) = keeping.cap_controller.gpu_states()
-    assert sight.planned == sight.applied == sight.enforced == Caps(500.0, 1500)
-    assert keeping.cap_controller.counts[CapKind.POWER, Event.IGNORED] == 1
+    cap_harness.order(power_limit_w=500.0, clock_mhz=1500, lease_s=1e6)
+    cap_harness.rounds(20)
+    (state,) = cap_harness.cap_controller.gpu_states()
+    assert state.planned == state.applied == state.enforced == Caps(500.0, 1500)
+    assert cap_harness.cap_controller.counts[CapKind.POWER, Event.IGNORED] == 1
     stub.loads, stub.cap_uw, stub.top_mhz, stub.energy = stub.loads + 1, 750_000_000, 2100, 0
-    keeping.rounds(2)
+    cap_harness.rounds(2)
     assert (stub.cap_uw, stub.top_mhz) == (500_000_000, 1500)
-    assert keeping.gpus.epoch == 2
-    assert keeping.cap_controller.restore()
+    assert cap_harness.gpus.epoch == 2
+    assert cap_harness.cap_controller.restore()
     assert (stub.cap_uw, stub.top_mhz) == (750_000_000, 2100)
 
 
-def test_without_package_or_library_the_reason_is_told(tmp_path: Path) -> None:
+def test_a_missing_package_or_library_is_reported(tmp_path: Path) -> None:
     code = "import sys\nfrom deploy.node_agent.gpu.amd import AmdDriver\n"
     code += "from deploy.node_agent.gpu.errors import DriverGoneError\n"
     code += "try: AmdDriver()\nexcept DriverGoneError as error: print(error)\n"

@@ -15,7 +15,7 @@ WATTS = st.one_of(st.none(), st.sampled_from([300.0, 400.0, 500.0, 600.0]))
 
 
 @dataclass
-class World:
+class CapSimulation:
     """A driver that executes, ignores or refuses writes, with one cap."""
 
     cap_state: CapState = field(default_factory=lambda: CapState(tolerance=1.0, settle_s=1.0))
@@ -24,7 +24,7 @@ class World:
     writes: int = 0
     events: list[Event] = field(default_factory=list)
 
-    def look(self, wanted: float | None, *, driver: str = "does") -> None:
+    def poll(self, wanted: float | None, *, driver: str = "does") -> None:
         done = step(self.cap_state, wanted=wanted, rest=FOUND_W, enforced=self.enforced, now_s=self.now_s)
         self.cap_state = done.cap_state
         if done.event:
@@ -43,69 +43,71 @@ class World:
             self.enforced = FOUND_W if value is None else value
 
 
-LOOK = st.tuples(WATTS, st.sampled_from(["does", "ignores", "refuses"]), st.sampled_from(["", "reload", "meddle"]))
+POLL = st.tuples(
+    WATTS, st.sampled_from(["does", "ignores", "refuses"]), st.sampled_from(["", "reload", "other writer"])
+)
 
 
-@given(st.lists(LOOK, max_size=40), WATTS)
-def test_an_obedient_driver_is_brought_to_what_is_wanted_from_wherever_it_was(
+@given(st.lists(POLL, max_size=40), WATTS)
+def test_any_state_converges_to_the_wanted_cap_with_a_working_driver(
     before: list[tuple[float | None, str, str]], wanted: float | None
 ) -> None:
-    world = World()
-    for want, driver, what in before:
-        if what == "reload":
-            world.cap_state, world.enforced = world.cap_state.forgotten(), FOUND_W
-        elif what == "meddle":
-            world.enforced = 650.0
-        world.look(want, driver=driver)
-    touched = world.cap_state.touched or wanted is not None
+    simulation = CapSimulation()
+    for requested, driver, event in before:
+        if event == "reload":
+            simulation.cap_state, simulation.enforced = simulation.cap_state.forgotten(), FOUND_W
+        elif event == "other writer":
+            simulation.enforced = 650.0
+        simulation.poll(requested, driver=driver)
+    touched = simulation.cap_state.touched or wanted is not None
     for _ in range(int(2 * RETRY_S / PERIOD_S) + 4):
-        world.look(wanted)
+        simulation.poll(wanted)
     if not touched:
-        assert world.cap_state.state in (CapStatus.FREE, CapStatus.REFUSED)
+        assert simulation.cap_state.state in (CapStatus.FREE, CapStatus.REFUSED)
     elif wanted is None:
-        assert (world.cap_state.state, world.cap_state.touched) == (CapStatus.FREE, False)
-        assert world.enforced in {FOUND_W, 650.0}  # another's lower limit stays
+        assert (simulation.cap_state.state, simulation.cap_state.touched) == (CapStatus.FREE, False)
+        assert simulation.enforced in {FOUND_W, 650.0}  # the lower limit of another writer stays
     else:
-        assert world.cap_state.state is CapStatus.HELD
-        assert world.enforced <= wanted + 1.0
+        assert simulation.cap_state.state is CapStatus.HELD
+        assert simulation.enforced <= wanted + 1.0
 
 
 @given(st.integers(min_value=100, max_value=4000))
-def test_a_driver_that_ignores_writes_gets_a_bounded_number_of_them(looks: int) -> None:
-    world = World()
-    for _ in range(looks):
-        world.look(400.0, driver="ignores")
-    assert world.writes <= MAX_TRIES + 2 + world.now_s / RETRY_S
+def test_a_driver_that_ignores_writes_gets_a_bounded_number_of_them(polls: int) -> None:
+    simulation = CapSimulation()
+    for _ in range(polls):
+        simulation.poll(400.0, driver="ignores")
+    assert simulation.writes <= MAX_TRIES + 2 + simulation.now_s / RETRY_S
 
 
 @given(st.integers(min_value=1, max_value=2000))
-def test_one_that_refuses_is_asked_once_a_minute(looks: int) -> None:
-    world = World()
-    for _ in range(looks):
-        world.look(400.0, driver="refuses")
-    assert world.writes <= 1 + world.now_s / RETRY_S
-    assert world.cap_state.state is CapStatus.REFUSED
+def test_a_driver_that_refuses_writes_gets_one_per_minute(polls: int) -> None:
+    simulation = CapSimulation()
+    for _ in range(polls):
+        simulation.poll(400.0, driver="refuses")
+    assert simulation.writes <= 1 + simulation.now_s / RETRY_S
+    assert simulation.cap_state.state is CapStatus.REFUSED
 
 
 def test_a_new_request_does_not_wait_for_the_old_one() -> None:
-    world = World()
+    simulation = CapSimulation()
     for _ in range(200):
-        world.look(400.0, driver="ignores")
-    world.look(500.0)
-    assert world.enforced == 500.0
-    world.look(500.0)
-    assert world.cap_state.state is CapStatus.HELD
+        simulation.poll(400.0, driver="ignores")
+    simulation.poll(500.0)
+    assert simulation.enforced == 500.0
+    simulation.poll(500.0)
+    assert simulation.cap_state.state is CapStatus.HELD
 
 
-def test_a_limit_that_was_not_raised_is_seen() -> None:
-    world = World()
-    world.look(400.0)
-    world.look(400.0)
-    world.look(600.0, driver="ignores")
+def test_a_limit_that_was_not_raised_is_detected() -> None:
+    simulation = CapSimulation()
+    simulation.poll(400.0)
+    simulation.poll(400.0)
+    simulation.poll(600.0, driver="ignores")
     for _ in range(6):
-        world.look(600.0)
-    assert world.enforced == 600.0
-    assert world.events == [Event.IGNORED]
+        simulation.poll(600.0)
+    assert simulation.enforced == 600.0
+    assert simulation.events == [Event.IGNORED]
 
 
 @given(

@@ -21,19 +21,19 @@ from deploy.power_guard.metrics import Source
 from power.guard import BudgetOrder, GuardMode
 from power.guard.budgets import Entry
 from tests.deploy.node_agent.gpu.stub_driver import StubDriver, stub_library
-from tests.deploy.power_guard.row_of_agents import Guarding, Hands, guarding
+from tests.deploy.power_guard.row_of_agents import Guarding, ManualClock, guarding
 from tests.testbed.processes import LOOPBACK, Process, free_ports
 from tests.testbed.waiting import PATIENCE_S, wait_for
 
 ROOT = Path(__file__).parents[4]
 TOKEN = "of-the-agents-of-one-row"
 NODES = 8
-PERIOD_S = 20.0  # of the guard, so that an agent has 10 s of real time to answer
+PERIOD_S = 20.0  # of the guard, so that an agent has 10 s of real time to respond
 
 
 @dataclass
 class Agent:
-    """One process and the driver that it is over."""
+    """One agent process and its driver."""
 
     name: str
     folder: Path
@@ -61,26 +61,26 @@ class Agent:
         assert self.process is not None
         return self.process.stop(grace_s=PATIENCE_S)
 
-    def ask(self, method: str, path: str, **body: Any) -> Any:
+    def call(self, method: str, path: str, **body: Any) -> Any:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         answer = httpx.request(method, self.url + path, json=body or None, headers=headers, timeout=PATIENCE_S)
         return answer.raise_for_status().json()
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         try:
-            return bool(self.ask("GET", GPUS_PATH))
+            return bool(self.call("GET", GPUS_PATH))
         except httpx.HTTPError:
             return False
 
     def caps(self, cap_state: str) -> set[tuple[Any, ...]]:
-        """Of every GPU: planned, applied, enforced."""
-        gpus = self.ask("GET", GPUS_PATH)["gpus"]
+        """Planned, applied and enforced caps of every GPU."""
+        gpus = self.call("GET", GPUS_PATH)["gpus"]
         return {tuple(gpu[source][cap_state] for source in ("planned", "applied", "enforced")) for gpu in gpus}
 
 
 @pytest.fixture(scope="module")
 def row(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Agent]]:
-    """All eight, not started yet."""
+    """Eight agents, not started."""
     folder = tmp_path_factory.mktemp("row")
     stub_library()
     (folder / "token").write_text(TOKEN)
@@ -89,34 +89,34 @@ def row(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Agent]]:
     yield found
     running = [agent.process for agent in found if agent.process is not None and agent.process.running()]
     for process in running:
-        os.kill(process.pid, signal.SIGTERM)  # all at once: each takes a moment
+        os.kill(process.pid, signal.SIGTERM)  # all at once, since each end takes a moment
     for process in running:
         process.stop(grace_s=PATIENCE_S)
 
 
 @pytest.fixture
 def agents(row: list[Agent]) -> list[Agent]:
-    """All eight, serving."""
+    """Eight running agents."""
     for agent in row:
         if agent.process is None or not agent.process.running():
             agent.start("--unguarded")
     for agent in row:
         assert agent.process is not None
-        agent.process.wait_ready(agent.answers)
+        agent.process.wait_ready(agent.is_ready)
     return row
 
 
 def hold(agent: Agent, watts: float, mhz: int = 1500) -> None:
-    agent.ask("PUT", CAPS_PATH, holder="planner", lease_s=600.0, power_limit_w=watts, clock_mhz=mhz)
+    agent.call("PUT", CAPS_PATH, holder="planner", lease_s=600.0, power_limit_w=watts, clock_mhz=mhz)
 
 
 def all_agree(agents: list[Agent], watts: float, mhz: int = 1500) -> bool:
     """Planned = applied = enforced, in the agents' reports and in the drivers."""
-    said = all(a.caps("power_limit_w") == {(watts,) * 3} and a.caps("clock_mhz") == {(mhz,) * 3} for a in agents)
-    return said and all(a.driver.limits_w == [watts] * 2 and a.driver.locks_mhz == [mhz] * 2 for a in agents)
+    reported = all(a.caps("power_limit_w") == {(watts,) * 3} and a.caps("clock_mhz") == {(mhz,) * 3} for a in agents)
+    return reported and all(a.driver.limits_w == [watts] * 2 and a.driver.locks_mhz == [mhz] * 2 for a in agents)
 
 
-def test_planned_is_applied_is_enforced_whatever_happens(agents: list[Agent]) -> None:
+def test_planned_applied_and_enforced_caps_agree_after_failures(agents: list[Agent]) -> None:
     for agent in agents:
         hold(agent, 450.0)
     wait_for(lambda: all_agree(agents, 450.0), what="caps on eight nodes")
@@ -128,13 +128,13 @@ def test_planned_is_applied_is_enforced_whatever_happens(agents: list[Agent]) ->
     agents[2].driver.state.ignore_power = 2
     agents[3].driver.state.ignore_clocks = 2
     for agent in agents[2:4]:
-        hold(agent, 440.0, 1485)  # which the drivers do not do at first
+        hold(agent, 440.0, 1485)  # the drivers ignore the first writes
     agents[4].driver.reload()
     agents[5].driver.reload()
-    agents[6].driver.gpu(0).limit_mw = 700_000  # somebody else's hand
+    agents[6].driver.gpu(0).limit_mw = 700_000  # another writer
     for agent in agents[:2]:
         assert agent.process is not None
-        agent.process.wait_ready(agent.answers)
+        agent.process.wait_ready(agent.is_ready)
     others = [*agents[:2], *agents[4:]]
     wait_for(lambda: all_agree(others, 450.0) and all_agree(agents[2:4], 440.0, 1485), what="every cap after all of it")
     assert (agents[2].driver.state.ignore_power, agents[3].driver.state.ignore_clocks) == (0, 0)  # they were ignored
@@ -165,7 +165,7 @@ def guard_file(agents: list[Agent]) -> GuardFile:
     )
 
 
-def obeyed(guard: Guarding) -> bool:
+def caps_enforced(guard: Guarding) -> bool:
     """By the guard's metrics: applied equals enforced."""
     return all(
         guard.sample("power_cap_watts", server=f"n{at}", source=Source.APPLIED.value)
@@ -175,27 +175,27 @@ def obeyed(guard: Guarding) -> bool:
 
 
 @pytest.mark.anyio
-async def test_without_an_agent_the_guard_falls_back_within_two_periods(agents: list[Agent]) -> None:
+async def test_the_guard_falls_back_within_two_periods_after_an_agent_is_lost(agents: list[Agent]) -> None:
     """Agents run in real time; the test advances the guard's periods."""
     for agent in agents:
-        agent.ask("PUT", PHASE_PATH, worker="w", phase="token", lease_s=600.0)
-    config, hands = guard_file(agents), Hands()
-    guard = guarding(config, hands=hands)
+        agent.call("PUT", PHASE_PATH, worker="w", phase="token", lease_s=600.0)
+    config, manual_clock = guard_file(agents), ManualClock()
+    guard = guarding(config, manual_clock=manual_clock)
     async with aclosing(guard.agents):
         order = BudgetOrder(domain="row-a", limits=(Entry(limit_w=config.settings.rating_w),), valid_s=3600.0)
         guard.loop.set_budget(order)
         await guard.rounds(1, every_s=0.5)
         async with asyncio.timeout(PATIENCE_S):
-            while guard.mode() is not GuardMode.NORMAL or not obeyed(guard):
+            while guard.mode() is not GuardMode.NORMAL or not caps_enforced(guard):
                 await guard.rounds(1, every_s=0.5)
                 await asyncio.sleep(0.1)
         await guard.rounds(1, every_s=0.0)
-        heard_s = hands.now_s
+        last_report_s = manual_clock.now_s
         agents[3].kill()
         while guard.mode() is GuardMode.NORMAL:
-            hands.pass_(PERIOD_S)
-            assert hands.now_s <= heard_s + 2 * PERIOD_S
+            manual_clock.advance(PERIOD_S)
+            assert manual_clock.now_s <= last_report_s + 2 * PERIOD_S
             await guard.rounds(1, every_s=0.0)
         assert guard.mode() is GuardMode.TELEMETRY_LOST
         assert guard.sample("guard_events_total", kind="mode") >= 1
-        assert [at for at, heard in enumerate(guard.agents.reports) if heard and heard.at_s <= heard_s] == [3]
+        assert [at for at, report in enumerate(guard.agents.reports) if report and report.at_s <= last_report_s] == [3]

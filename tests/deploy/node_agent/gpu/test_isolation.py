@@ -1,4 +1,4 @@
-"""Eight GPUs of one node, one of which goes wrong: the others get their caps, and are put back."""
+"""Eight GPUs of one node, one of them faulty: the others get their caps, and their original caps are restored."""
 
 import errno
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from deploy.node_agent.gpu.node import GpuNode, WorkloadPhases
 from deploy.node_agent.gpu.simulated import SimulatedDriver
 from fleet.gpus import builtin_gpus
 from power.controls import NodeClocks
-from tests.deploy.node_agent.gpu.conftest import Keeping
+from tests.deploy.node_agent.gpu.conftest import CapHarness
 
 SPEC = builtin_gpus().get("H100-SXM")
 FREE = (SPEC.tdp_w, None)
@@ -59,16 +59,18 @@ def gpus() -> Faulty:
 
 
 @pytest.fixture
-def eight(gpus: Faulty, tmp_path: Path) -> Keeping:
-    return Keeping(gpus, memory=tmp_path / "state.json")
+def eight(gpus: Faulty, tmp_path: Path) -> CapHarness:
+    return CapHarness(gpus, memory=tmp_path / "state.json")
 
 
-NONSENSE = [GpuLostError("off the bus"), NoPermissionError("no"), ValueError("watts: 'N/A'"), KeyError("power_cap")]
+ERRORS = [GpuLostError("off the bus"), NoPermissionError("no"), ValueError("watts: 'N/A'"), KeyError("power_cap")]
 
 
-@pytest.mark.parametrize("error", NONSENSE, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("what", ["read", "set"])
-def test_seven_get_their_caps_and_are_put_back(eight: Keeping, gpus: Faulty, what: str, error: Exception) -> None:
+def test_seven_gpus_are_capped_and_restored_beside_a_faulty_one(
+    eight: CapHarness, gpus: Faulty, what: str, error: Exception
+) -> None:
     gpus.broken[what] = error
     eight.order(power_limit_w=450.0, clock_mhz=1500)
     eight.rounds(3)
@@ -78,9 +80,9 @@ def test_seven_get_their_caps_and_are_put_back(eight: Keeping, gpus: Faulty, wha
     assert gpus.held()[1:] == [FREE] * 7
 
 
-@pytest.mark.parametrize("error", NONSENSE, ids=lambda error: type(error).__name__)
-def test_one_that_refuses_at_the_end_keeps_no_other_from_being_put_back(
-    eight: Keeping, gpus: Faulty, error: Exception
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_a_gpu_that_refuses_the_restore_does_not_affect_the_others(
+    eight: CapHarness, gpus: Faulty, error: Exception
 ) -> None:
     eight.order(power_limit_w=450.0, clock_mhz=1500)
     eight.rounds(3)
@@ -90,12 +92,12 @@ def test_one_that_refuses_at_the_end_keeps_no_other_from_being_put_back(
     assert eight.memory is not None
     assert eight.memory.exists(), "for the next agent"
     gpus.broken.clear()
-    assert eight.started().restore()
+    assert eight.restart().restore()
     assert gpus.held() == [FREE] * 8
     assert not eight.memory.exists()
 
 
-def test_one_that_refuses_only_at_first_is_put_back_within_the_end(eight: Keeping, gpus: Faulty) -> None:
+def test_a_gpu_that_stops_refusing_is_restored_without_a_retry_delay(eight: CapHarness, gpus: Faulty) -> None:
     eight.order(power_limit_w=450.0)
     eight.rounds(3)
     gpus.broken["set"] = NoPermissionError("busy")
@@ -103,23 +105,23 @@ def test_one_that_refuses_only_at_first_is_put_back_within_the_end(eight: Keepin
     eight.rounds(1)
     assert eight.cap_controller.gpu_states()[0].cap_states[CapKind.POWER].state is CapStatus.REFUSED
     del gpus.broken["set"]
-    assert eight.cap_controller.restore(), "not a minute later"
+    assert eight.cap_controller.restore(), "the restore does not wait for the retry period"
     assert gpus.held() == [FREE] * 8
 
 
-def test_one_that_cannot_be_read_at_the_end_is_put_back_unseen(eight: Keeping, gpus: Faulty) -> None:
+def test_a_gpu_that_cannot_be_read_is_restored_without_confirmation(eight: CapHarness, gpus: Faulty) -> None:
     eight.order(power_limit_w=450.0)
     eight.rounds(3)
     gpus.broken["read"] = ValueError("watts: 'N/A'")
-    assert not eight.cap_controller.restore(), "nobody saw it"
+    assert not eight.cap_controller.restore(), "the restored caps could not be read back"
     assert gpus.held() == [FREE] * 8
     assert eight.memory is not None
     assert eight.memory.exists()
 
 
-def test_one_that_is_silent_at_the_start_joins_when_it_answers(gpus: Faulty, tmp_path: Path) -> None:
+def test_a_gpu_that_is_lost_at_the_start_joins_once_it_responds(gpus: Faulty, tmp_path: Path) -> None:
     gpus.broken["limits"] = GpuLostError("off the bus")
-    late = Keeping(gpus, memory=tmp_path / "state.json")
+    late = CapHarness(gpus, memory=tmp_path / "state.json")
     late.order(power_limit_w=450.0, lease_s=1e6)
     late.rounds(3)
     assert gpus.held() == [FREE] + [(450.0, None)] * 7
@@ -134,17 +136,17 @@ def test_one_that_is_silent_at_the_start_joins_when_it_answers(gpus: Faulty, tmp
     assert gpus.held() == [FREE] * 8
 
 
-def test_where_none_answers_there_is_nothing_to_keep(gpus: Faulty) -> None:
+def test_the_start_fails_if_no_gpu_responds(gpus: Faulty) -> None:
     for board in gpus.boards.values():
         board.lost = True
     with pytest.raises(DriverGoneError, match="has fallen off the bus"):
-        Keeping(gpus)
+        CapHarness(gpus)
 
 
-def test_the_guards_orders_reach_the_others_too(gpus: Faulty) -> None:
+def test_commands_of_the_guard_reach_the_other_gpus(gpus: Faulty) -> None:
     gpus.broken["limits"] = GpuLostError("off the bus")
     now_s = 100.0
-    node = GpuNode(cap_controller=Keeping(gpus).cap_controller, phases=WorkloadPhases(), now_s=lambda: now_s)
+    node = GpuNode(cap_controller=CapHarness(gpus).cap_controller, phases=WorkloadPhases(), now_s=lambda: now_s)
     node.set_clocks(NodeClocks(0.6, 0.6))
     node.cap_controller.reconcile()
     assert {lock for _limit, lock in gpus.held()[1:]} == {1185}
@@ -153,34 +155,34 @@ def test_the_guards_orders_reach_the_others_too(gpus: Faulty) -> None:
     assert {lock for _limit, lock in gpus.held()[1:]} == {gpus.limits("GPU-sim-1").brake_clock_mhz}
 
 
-def test_one_that_never_answered_counts_with_the_most_that_it_may_draw(gpus: Faulty) -> None:
+def test_a_gpu_that_never_responded_counts_with_its_maximum_power(gpus: Faulty) -> None:
     def drawn_w() -> float:
-        node = GpuNode(cap_controller=Keeping(gpus).cap_controller, phases=WorkloadPhases(), now_s=lambda: 1000.0)
+        node = GpuNode(cap_controller=CapHarness(gpus).cap_controller, phases=WorkloadPhases(), now_s=lambda: 1000.0)
         node.cap_controller.reconcile()
         return node.read().power_w
 
-    answering_w = drawn_w()
+    all_w = drawn_w()
     gpus.broken["limits"] = GpuLostError("off the bus")
-    assert drawn_w() >= answering_w
+    assert drawn_w() >= all_w
 
 
 def test_a_full_disk_prevents_neither_new_caps_nor_the_restore(
-    eight: Keeping, gpus: Faulty, monkeypatch: pytest.MonkeyPatch
+    eight: CapHarness, gpus: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eight.order(power_limit_w=450.0)
     eight.rounds(3)
     monkeypatch.setattr(state_file, "_replace", full)
     eight.order(power_limit_w=400.0)
     eight.rounds(3)
-    assert gpus.held() == [(400.0, None)] * 8, "what was found is in the file already"
+    assert gpus.held() == [(400.0, None)] * 8, "the original caps are already in the file"
     assert eight.cap_controller.restore()
     assert gpus.held() == [FREE] * 8
     assert eight.memory is not None
     assert not eight.memory.exists()
 
 
-def test_on_a_disk_that_is_full_from_the_start_nothing_is_set(
-    eight: Keeping, gpus: Faulty, monkeypatch: pytest.MonkeyPatch
+def test_no_cap_is_set_if_the_disk_is_full_from_the_start(
+    eight: CapHarness, gpus: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_file, "_replace", full)
     eight.order(power_limit_w=450.0)
@@ -194,7 +196,7 @@ def full(*_args: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_the_file_is_removed_without_requests_and_at_the_end(eight: Keeping) -> None:
+def test_the_state_file_is_removed_without_requests_and_at_the_end(eight: CapHarness) -> None:
     assert eight.memory is not None
     eight.order(power_limit_w=450.0)
     eight.rounds(3)
@@ -206,62 +208,60 @@ def test_the_file_is_removed_without_requests_and_at_the_end(eight: Keeping) -> 
     assert not eight.memory.exists()
 
 
-def test_a_file_of_a_killed_agent_goes_with_the_clean_end_of_the_next(eight: Keeping) -> None:
+def test_the_state_file_of_a_killed_agent_is_removed_by_the_next_one(eight: CapHarness) -> None:
     eight.order(power_limit_w=450.0)
     eight.rounds(3)
     eight.cap_controller.release("h")
-    eight.cap_controller.reconcile()  # written, and killed before it was read back
+    eight.cap_controller.reconcile()  # the agent is killed between the write and the read-back
     assert eight.memory is not None
-    assert eight.started().restore()
+    assert eight.restart().restore()
     assert not eight.memory.exists()
 
 
-def test_what_was_found_of_a_gpu_that_is_gone_stays_for_when_it_is_back(eight: Keeping, gpus: Faulty) -> None:
+def test_the_original_cap_of_a_missing_gpu_is_restored_when_it_returns(eight: CapHarness, gpus: Faulty) -> None:
     gpus.boards[BAD].limit_w = 600.0
-    eight.started()
+    eight.restart()
     eight.order(power_limit_w=450.0)
     eight.rounds(3)
     gone = gpus.boards.pop(BAD)
-    assert eight.started().restore()
+    assert eight.restart().restore()
     gpus.boards = {BAD: gone} | gpus.boards
     assert gpus.boards[BAD].limit_w == 450.0
-    assert eight.started().restore()
+    assert eight.restart().restore()
     assert gpus.boards[BAD].limit_w == 600.0
     assert eight.memory is not None
     assert not eight.memory.exists()
 
 
-def test_an_ignored_end_of_a_killed_agents_cap_is_not_taken_for_anothers_lower_limit(
-    eight: Keeping, gpus: Faulty
-) -> None:
+def test_an_ignored_release_of_an_earlier_cap_is_not_a_limit_of_another_writer(eight: CapHarness, gpus: Faulty) -> None:
     eight.order(power_limit_w=450.0, lease_s=0.5)
     eight.rounds(3)
-    eight.started(boot="another")  # its leases are dropped
+    eight.restart(boot="another")  # its leases are dropped
     gpus.ignored_share = 1.0
     eight.rounds(2)
-    assert all(sight.touched for sight in eight.cap_controller.gpu_states())
+    assert all(state.touched for state in eight.cap_controller.gpu_states())
     gpus.ignored_share = 0.0
     eight.rounds(20)
     assert gpus.held() == [FREE] * 8
 
 
-def test_what_another_hand_set_before_the_first_cap_is_what_is_put_back(eight: Keeping, gpus: Faulty) -> None:
+def test_a_limit_set_by_others_before_the_first_cap_is_the_one_restored(eight: CapHarness, gpus: Faulty) -> None:
     gpus.boards[BAD].limit_w = 500.0
     eight.rounds(3)
     eight.order(power_limit_w=450.0)
     eight.rounds(3)
-    assert {sight.planned for sight in eight.cap_controller.gpu_states()} == {Caps(450.0)}
+    assert {state.planned for state in eight.cap_controller.gpu_states()} == {Caps(450.0)}
     assert eight.cap_controller.restore()
     assert gpus.held() == [(500.0, None)] + [FREE] * 7
 
 
-def test_the_driver_is_closed_whatever_happens_at_the_end(gpus: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_is_closed_even_if_the_restore_fails(gpus: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[bool] = []
 
     def broken(_keeper: CapController) -> bool:
-        raise RuntimeError("of whatever kind")
+        raise RuntimeError("unexpected")
 
-    node = GpuNode(cap_controller=Keeping(gpus).cap_controller, phases=WorkloadPhases())
+    node = GpuNode(cap_controller=CapHarness(gpus).cap_controller, phases=WorkloadPhases())
     monkeypatch.setattr(Faulty, "close", lambda _gpus: closed.append(True))
     monkeypatch.setattr(CapController, "restore", broken)
     with pytest.raises(RuntimeError):
@@ -294,16 +294,16 @@ def test_a_gpu_with_invalid_responses_does_not_reopen_the_driver_at_every_poll()
         return 1
 
     loads: list[int] = []
-    found, ask = handles(loads, answer)
-    looks = 3 * RETRY_CALLS
-    for _ in range(looks):
+    found, call = handles(loads, answer)
+    polls = 3 * RETRY_CALLS
+    for _ in range(polls):
         with pytest.raises(GpuError, match="unknown error"):
-            ask("bad")
-        assert ask("good") == 1
-    assert len(loads) == found.epoch <= 2 + looks / RETRY_CALLS
+            call("bad")
+        assert call("good") == 1
+    assert len(loads) == found.epoch <= 2 + polls / RETRY_CALLS
 
 
-def test_a_driver_that_came_back_is_opened_for_the_first_caller() -> None:
+def test_a_driver_that_returns_is_reopened_for_the_next_call() -> None:
     stale = {"bad", "good"}
 
     def answer(handle: str) -> int:
@@ -312,13 +312,13 @@ def test_a_driver_that_came_back_is_opened_for_the_first_caller() -> None:
         return 1
 
     loads: list[int] = []
-    _found, ask = handles(loads, answer)
+    _found, call = handles(loads, answer)
     with pytest.raises(GpuError):
-        ask("bad")
+        call("bad")
     stale.clear()
-    assert ask("good") == 1
-    assert ask("bad") == 1
+    assert call("good") == 1
+    assert call("bad") == 1
     stale.add("bad")
     with pytest.raises(GpuError):
-        ask("bad")
-    assert len(loads) == 3, "it had answered meanwhile: worth another load"
+        call("bad")
+    assert len(loads) == 3, "a success in between allows another load"

@@ -32,9 +32,9 @@ class Node:
         self.gpus = SimulatedDriver(spec=SPEC, count=2, now_s=clock, rng=np.random.default_rng(0))
         cap_controller = CapController(gpus=self.gpus, state_file=StateFile(None), acting=True, now_s=clock)
         self.node = GpuNode(cap_controller=cap_controller, phases=WorkloadPhases(), now_s=clock)
-        self.looks()
+        self.polls()
 
-    def looks(self, count: int = 2) -> None:
+    def polls(self, count: int = 2) -> None:
         for _ in range(count):
             self.node.refresh()
             self.node.cap_controller.reconcile()
@@ -48,23 +48,23 @@ class Node:
         return {board.lock_mhz for board in self.gpus.boards.values()}
 
 
-def test_the_clock_of_the_phase_that_workers_report_holds() -> None:
+def test_the_clock_of_the_reported_phase_is_enforced() -> None:
     node = Node()
     node.node.set_clocks(NodeClocks(0.9, 0.6))
-    node.looks()
+    node.polls()
     assert node.locks == {1185}  # no report: the lower of both; 0.6 x 1980 = 1188, rounded down
     for phase, lock in ((Phase.TOKEN, 1770), (Phase.PROMPT, 1185), (Phase.TRAINING, 1185), (Phase.IDLE, 1185)):
         node.report(phase)
-        node.looks()
+        node.polls()
         assert node.locks == {lock}, phase
         state = node.node.read()
         assert (state.clocks, state.phase) == (NodeClocks(0.9, 0.6), phase)
     node.report(Phase.TOKEN, lease_s=1.0)
-    node.looks()
+    node.polls()
     assert node.locks == {1770}
     node.now_s += 1.0
-    node.looks()
-    assert node.locks == {1185}  # its lease expired
+    node.polls()
+    assert node.locks == {1185}  # the lease of the report expired
     assert node.node.node_phase() == (Phase.PROMPT, PhaseSource.UTILIZATION)
 
 
@@ -79,49 +79,49 @@ def test_an_idle_node_is_detected_by_its_utilisation() -> None:
     node = Node()
     for board in node.gpus.boards.values():
         board.load = 0.0
-    node.looks()
+    node.polls()
     assert node.node.node_phase() == (Phase.IDLE, PhaseSource.UTILIZATION)
 
 
-def test_what_the_driver_did_not_do_shows_as_what_is_enforced() -> None:
+def test_ignored_clocks_are_not_reported_as_enforced() -> None:
     node = Node()
     node.gpus.ignored_share = 1.0
     node.node.set_clocks(NodeClocks(0.9, 0.6))
-    node.looks()
+    node.polls()
     assert node.node.read().clocks == NodeClocks(1.0, 1.0)
     node.gpus.ignored_share = 0.0
-    node.looks(8)
+    node.polls(8)
     assert node.node.read().clocks == NodeClocks(0.9, 0.6)
 
 
 def test_the_brake_is_the_lowest_clock_and_releases() -> None:
     node = Node()
     node.node.set_clocks(NodeClocks(0.9, 0.9))
-    node.looks()
+    node.polls()
     node.node.brake(on=True)
     assert not node.node.read().braked  # requested, not enforced
-    node.looks()
+    node.polls()
     limits = node.gpus.limits(next(iter(node.gpus.boards)))
     assert node.locks == {limits.brake_clock_mhz}
     assert node.node.read().braked
     node.node.brake(on=False)
-    node.looks()
+    node.polls()
     assert node.locks == {1770}
     assert not node.node.read().braked
 
 
-def test_a_reload_raises_the_epoch_and_the_clocks_come_back() -> None:
+def test_a_reload_increments_the_epoch_and_the_clocks_are_set_again() -> None:
     node = Node()
     node.node.set_clocks(NodeClocks(0.6, 0.6))
-    node.looks()
+    node.polls()
     before = node.node.read().epoch
     node.gpus.reload()
     assert node.locks == {None}
-    node.looks()
+    node.polls()
     assert (node.node.read().epoch, node.locks) == (before + 1, {1185})
 
 
-def test_the_age_of_the_poll_is_reported_and_an_old_one_fails() -> None:
+def test_the_age_of_the_poll_is_reported_and_an_old_poll_fails() -> None:
     node = Node()
     node.now_s += 1.0
     assert node.node.read().age_s == pytest.approx(1.25)
@@ -130,37 +130,37 @@ def test_the_age_of_the_poll_is_reported_and_an_old_one_fails() -> None:
         node.node.read()
 
 
-def test_a_lost_board_counts_with_the_most_that_it_may_draw() -> None:
+def test_a_lost_gpu_counts_with_its_maximum_power() -> None:
     node = Node()
     before_w = node.node.read().power_w
     for board in node.gpus.boards.values():
         board.load = 0.0
-    node.looks()
+    node.polls()
     idle_w = node.node.read().power_w
     assert idle_w < before_w
     next(iter(node.gpus.boards.values())).lost = True
-    node.looks()
+    node.polls()
     assert node.node.read().power_w > idle_w + (SPEC.tdp_w or 0.0) / 2
 
 
-def test_an_unguarded_agent_leaves_the_device_alone_until_a_guard_connects() -> None:
+def test_an_unguarded_agent_sets_no_caps_until_a_guard_connects() -> None:
     node = Node()
     safe = NodeClocks(0.7, 0.5)
     agent = NodeAgent(server="n", device=node.node, safe=safe, now_s=lambda: node.now_s, guarded=False)
     agent.tick()
-    node.looks()
+    node.polls()
     assert node.locks == {None}
     agent.set_clocks(ClocksOrder(guard="g", lease_s=5.0, token_clock=0.9, prompt_clock=0.8))
-    node.looks()
+    node.polls()
     assert node.locks == {1575}
     assert agent.telemetry().phase is PhaseName.PROMPT
     node.now_s += 5.0
     agent.tick()
-    node.looks()
+    node.polls()
     assert node.locks == {990}
 
 
-def test_a_brake_is_a_cap_even_where_no_least_limit_is_known() -> None:
+def test_a_brake_sets_a_power_limit_even_without_a_known_minimum() -> None:
     legacy, curve = GpuLimits(most_w=6600.0), curve_of("Server")
     limit_w = brake_caps(limits=legacy, curve=curve).power_limit_w
     assert limit_w is not None
@@ -169,7 +169,7 @@ def test_a_brake_is_a_cap_even_where_no_least_limit_is_known() -> None:
 
 
 @pytest.mark.parametrize("name", ["H100-SXM", "a board of no catalogue"])
-def test_where_only_watts_can_be_set_a_share_becomes_a_limit_and_back(name: str) -> None:
+def test_without_clock_control_a_clock_share_maps_to_a_power_limit_and_back(name: str) -> None:
     limits = GpuLimits(least_w=200.0, most_w=700.0, default_w=700.0)
     curve = curve_of(name)
     shares = [0.5, 0.6, 0.7, 0.8, 0.9]

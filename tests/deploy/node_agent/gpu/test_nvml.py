@@ -20,7 +20,7 @@ from tests.deploy.node_agent.gpu.stub_driver import StubDriver
 ROOT = Path(__file__).parents[4]
 
 
-def test_a_poll_reports_everything_in_our_units(driver: StubDriver, nvml: NvmlDriver) -> None:
+def test_a_poll_reports_all_values_in_base_units(driver: StubDriver, nvml: NvmlDriver) -> None:
     first, second = nvml.identities()
     assert (first.uuid, first.name, first.bus_id) == (
         driver.uuids[0],
@@ -56,12 +56,12 @@ def test_caps_are_set_within_the_drivers_limits_and_read_back(driver: StubDriver
     assert (driver.limits_w, driver.locks_mhz) == ([700.0, 700.0], [0, 0])
 
 
-def test_a_limit_from_out_of_band_shows(driver: StubDriver, nvml: NvmlDriver) -> None:
+def test_an_out_of_band_limit_is_reported_as_enforced(driver: StubDriver, nvml: NvmlDriver) -> None:
     driver.gpu(0).out_of_band_mw = 300_000
     assert nvml.enforced(driver.uuids[0]).power_limit_w == 300.0
 
 
-def test_refusals_have_their_types(driver: StubDriver, nvml: NvmlDriver) -> None:
+def test_driver_errors_have_their_exception_types(driver: StubDriver, nvml: NvmlDriver) -> None:
     uuid, other = driver.uuids
     with pytest.raises(OutOfRangeError, match="Invalid Argument"):
         nvml.set_power_limit(uuid, 100.0)
@@ -84,7 +84,7 @@ def test_refusals_have_their_types(driver: StubDriver, nvml: NvmlDriver) -> None
     assert nvml.epoch == 1
 
 
-def test_a_reload_makes_new_handles_and_is_counted(driver: StubDriver, nvml: NvmlDriver) -> None:
+def test_a_reload_renews_the_handles_and_increments_the_epoch(driver: StubDriver, nvml: NvmlDriver) -> None:
     uuid = driver.uuids[0]
     nvml.set_power_limit(uuid, 450.0)
     driver.reload()
@@ -94,7 +94,7 @@ def test_a_reload_makes_new_handles_and_is_counted(driver: StubDriver, nvml: Nvm
     assert nvml.epoch == 2
 
 
-def test_a_counter_of_energy_that_fell_is_a_reload(driver: StubDriver, nvml: NvmlDriver) -> None:
+def test_a_lower_energy_counter_counts_as_a_reload(driver: StubDriver, nvml: NvmlDriver) -> None:
     uuid = driver.uuids[0]
     nvml.read(uuid)
     driver.gpu(0).energy_uj = driver.gpu(0).read_ns = 0
@@ -104,7 +104,7 @@ def test_a_counter_of_energy_that_fell_is_a_reload(driver: StubDriver, nvml: Nvm
     assert nvml.epoch == 2
 
 
-def test_a_driver_that_is_gone_and_comes_back(driver: StubDriver, nvml: NvmlDriver) -> None:
+def test_a_driver_that_returns_after_a_loss_is_reopened(driver: StubDriver, nvml: NvmlDriver) -> None:
     uuid = driver.uuids[0]
     driver.state.gone = 1
     for _ in range(2):
@@ -116,7 +116,7 @@ def test_a_driver_that_is_gone_and_comes_back(driver: StubDriver, nvml: NvmlDriv
     assert nvml.epoch == 2
 
 
-def test_a_gpu_that_is_lost_at_a_reload_does_not_take_the_others_with_it(driver: StubDriver, nvml: NvmlDriver) -> None:
+def test_a_gpu_lost_at_a_reload_does_not_affect_the_others(driver: StubDriver, nvml: NvmlDriver) -> None:
     lost, other = driver.uuids
     driver.gpu(0).lost = 1
     driver.reload()
@@ -126,7 +126,7 @@ def test_a_gpu_that_is_lost_at_a_reload_does_not_take_the_others_with_it(driver:
     assert [gpu.uuid for gpu in nvml.identities()] == [other]
 
 
-def test_without_library_or_package_the_reason_is_told() -> None:
+def test_a_missing_library_or_package_is_reported() -> None:
     code = (
         "from deploy.node_agent.gpu.nvml import NvmlDriver\n"
         "from deploy.node_agent.gpu.errors import DriverGoneError\n"

@@ -18,7 +18,7 @@ from deploy.node_agent.gpu.gpu_state import CapKind
 from deploy.node_agent.gpu.interface import NO_CAPS, Caps, GpuLimits
 from deploy.node_agent.gpu.redfish import RedfishDriver
 from deploy.node_agent.gpu.redfish_client import ChangedError, Login, RedfishClient, read_login
-from tests.deploy.node_agent.gpu.conftest import Keeping
+from tests.deploy.node_agent.gpu.conftest import CapHarness
 from tests.deploy.node_agent.gpu.redfish_emulator import PASSWORD, SESSIONS, USER, Bmc, answering, hgx, legacy, modules
 
 LOGIN = Login(USER, PASSWORD)
@@ -36,7 +36,7 @@ def metrics(bmc: Bmc, at: int) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("basic", [False, True])
-def test_gpus_are_found_among_the_processors_and_limited(basic: bool) -> None:  # noqa: FBT001
+def test_gpus_are_found_among_the_processors_and_power_limited(basic: bool) -> None:  # noqa: FBT001
     bmc = hgx()
     with opened(bmc, basic=basic) as gpus:
         assert [(gpu.uuid, gpu.name) for gpu in gpus.identities()] == [
@@ -51,20 +51,20 @@ def test_gpus_are_found_among_the_processors_and_limited(basic: bool) -> None:  
         assert gpus.enforced("uuid-1") == Caps(449.0)
         assert gpus.enforced("uuid-0") == Caps(700.0)
         assert len(bmc.sessions) == (0 if basic else 1)
-    assert bmc.sessions == set()  # ended: a BMC has few
-    assert any(path == SESSIONS for _method, path, _body in bmc.seen) is not basic
+    assert bmc.sessions == set()  # closed, since a BMC allows few sessions
+    assert any(path == SESSIONS for _method, path, _body in bmc.requests) is not basic
 
 
-def test_what_somebody_changed_meanwhile_is_read_again_and_not_for_ever() -> None:
+def test_a_concurrent_change_is_retried_a_bounded_number_of_times() -> None:
     bmc = hgx()
     with opened(bmc) as gpus:
-        bmc.meddle = 2
+        bmc.foreign_writes = 2
         gpus.set_power_limit("uuid-0", 450.0)
         assert metrics(bmc, 1)["SetPoint"] == 450
-        bmc.meddle = 100
+        bmc.foreign_writes = 100
         with pytest.raises(ChangedError, match="412"):
             gpus.set_power_limit("uuid-0", 400.0)
-        assert bmc.meddle == 96
+        assert bmc.foreign_writes == 96
         assert metrics(bmc, 1)["SetPoint"] == 450
 
 
@@ -77,7 +77,7 @@ def test_an_expired_session_is_opened_again() -> None:
         assert len(bmc.sessions) == 1
 
 
-def test_refusals_have_their_types_and_the_bmcs_message() -> None:
+def test_errors_have_their_exception_types_and_the_message_of_the_bmc() -> None:
     bmc = hgx()
     with (
         pytest.raises(NoPermissionError, match="401"),
@@ -109,7 +109,7 @@ def test_a_disabled_control_is_enabled_and_disabled_again() -> None:
         assert metrics(bmc, 1)["ControlMode"] == "Disabled"
 
 
-def test_where_processors_have_no_limit_a_module_of_them_may() -> None:
+def test_a_module_is_used_if_its_processors_have_no_power_limit() -> None:
     bmc = modules()
     with opened(bmc) as gpus:
         (module,) = gpus.identities()
@@ -121,7 +121,7 @@ def test_where_processors_have_no_limit_a_module_of_them_may() -> None:
         assert limit["ControlMode"] == "Automatic"
 
 
-def test_the_schema_before_has_a_limit_of_a_whole_server() -> None:
+def test_the_previous_schema_has_one_limit_per_server() -> None:
     bmc = legacy()
     with opened(bmc) as gpus:
         (server,) = gpus.identities()
@@ -137,27 +137,27 @@ def test_the_schema_before_has_a_limit_of_a_whole_server() -> None:
         assert gpus.enforced(server.uuid) == NO_CAPS
 
 
-def test_a_bmc_without_limits_has_its_own_error() -> None:
+def test_a_bmc_without_power_limits_is_reported() -> None:
     bmc = legacy()
     bmc.resources["/redfish/v1/Chassis/1/Power"] = {"PowerControl": [{"PowerConsumedWatts": 1}]}
     with pytest.raises(NotSupportedError, match="lists nothing with a power limit"), opened(bmc):
         pass
 
 
-def test_the_keeper_holds_and_restores_over_a_bmc_that_ignores() -> None:
+def test_caps_hold_and_are_restored_on_a_bmc_that_ignores_writes() -> None:
     bmc = hgx(mode="Disabled")
     with opened(bmc) as gpus:
         bmc.ignored = 1
-        keeping = Keeping(gpus)
-        keeping.order(power_limit_w=450.0, lease_s=1e6)
-        keeping.rounds(16, every_s=2.0)
-        assert {sight.enforced for sight in keeping.cap_controller.gpu_states()} == {Caps(450.0)}
-        assert keeping.cap_controller.counts[CapKind.POWER, Event.IGNORED] == 1
-        assert keeping.cap_controller.restore()
+        cap_harness = CapHarness(gpus)
+        cap_harness.order(power_limit_w=450.0, lease_s=1e6)
+        cap_harness.rounds(16, every_s=2.0)
+        assert {state.enforced for state in cap_harness.cap_controller.gpu_states()} == {Caps(450.0)}
+        assert cap_harness.cap_controller.counts[CapKind.POWER, Event.IGNORED] == 1
+        assert cap_harness.cap_controller.restore()
         assert [metrics(bmc, at)["ControlMode"] for at in (1, 2)] == ["Disabled", "Disabled"]
 
 
-def test_the_login_is_one_line_of_a_file(tmp_path: Path) -> None:
+def test_the_login_is_read_from_one_line_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "bmc"
     file.write_text(f"{USER}:{PASSWORD}\n")
     assert read_login(file) == LOGIN

@@ -17,7 +17,7 @@ def gpus() -> SimulatedDriver:
     return SimulatedDriver(spec=SPEC, count=1, now_s=lambda: 0.0, rng=np.random.default_rng(0))
 
 
-def test_a_lock_and_a_limit_both_bite(gpus: SimulatedDriver) -> None:
+def test_a_clock_lock_and_a_power_limit_both_take_effect(gpus: SimulatedDriver) -> None:
     (uuid,) = gpus.boards
     curve = power_curve(SPEC)
     free = gpus.read(uuid)
@@ -47,7 +47,7 @@ def test_energy_is_power_over_time() -> None:
     assert gpus.read(uuid).energy_j == pytest.approx(10 * power_w)
 
 
-def test_it_goes_wrong_as_drivers_do(gpus: SimulatedDriver) -> None:
+def test_the_simulated_driver_fails_as_real_drivers_do(gpus: SimulatedDriver) -> None:
     (uuid,) = gpus.boards
     with pytest.raises(OutOfRangeError, match="is outside of"):
         gpus.set_power_limit(uuid, 5.0)
