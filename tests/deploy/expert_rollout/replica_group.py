@@ -1,4 +1,4 @@
-"""A deployment of replica agents over engines that a test controls, under a Serve that delivers on command."""
+"""A deployment of replica agents over engine doubles; the test controls loads and the delivery of configs."""
 
 import asyncio
 import json
@@ -11,13 +11,13 @@ from deploy.expert_rollout.rollout import DeploymentState, Move, Write, next_mov
 from fleetwright.expert_rollout.messages import KEY, EngineShape, MapFile, Order, ReplicaStatus, read_order, stamp_of
 from fleetwright.expert_rollout.replica_agent import BrokenError, ReplicaAgent
 
-SAYS = TypeAdapter(ReplicaStatus)
+STATUS = TypeAdapter(ReplicaStatus)
 OLD, NEW, OTHER = (MapFile.of(f'{{"map": "{name}"}}', placement_id=name) for name in ("old", "new", "other"))
 KNOWN = {file.digest: file for file in (OLD, NEW, OTHER)}
 
 
-class SteeredEngine:
-    """Loads on command; `hates` maps by text, at the check or at the start."""
+class EngineDouble:
+    """An engine double that loads when the test allows, and fails maps by their text at the check or at the load."""
 
     def __init__(self, *, live: bool = False) -> None:
         self.live = live
@@ -25,7 +25,7 @@ class SteeredEngine:
         self.fails_check: set[str] = set()
         self.fails_load: set[str | None] = set()
         self.loads: list[str | None] = []
-        self.gate: asyncio.Event | None = None  # closed: loads wait for it
+        self.gate: asyncio.Event | None = None  # while not set, loads wait for it
 
     def check(self, text: str) -> None:
         if text in self.fails_check:
@@ -41,9 +41,9 @@ class SteeredEngine:
 
 @dataclass
 class Replica:
-    engine: SteeredEngine
+    engine: EngineDouble
     agent: ReplicaAgent
-    heard: str = ""  # the last delivered config, as JSON
+    delivered: str = ""  # the last delivered config, as JSON
 
 
 @dataclass
@@ -62,12 +62,12 @@ class ReplicaGroup:
         """Add a replica as Serve does: with the current config, before it takes requests."""
         self.born += 1
         name = f"r{self.born:03}"
-        engine = SteeredEngine()
+        engine = EngineDouble()
         engine.fails_check, engine.fails_load = self.fails_check, self.fails_load
         replica = Replica(engine, ReplicaAgent(engine, replica_id=name))
         if self.config:
             await replica.agent.receive(self.config)
-        replica.heard = json.dumps(self.config)
+        replica.delivered = json.dumps(self.config)
         replica.agent.check_health()
         engine.gate = asyncio.Event()  # from now on loads wait for the test
         self.replicas[name] = replica
@@ -80,10 +80,10 @@ class ReplicaGroup:
     async def deliver(self, name: str) -> None:
         """Serve's `reconfigure`; it is called only where something changed."""
         replica = self.replicas[name]
-        if replica.heard != (now := json.dumps(self.config)):
-            replica.heard = now
+        if replica.delivered != (now := json.dumps(self.config)):
+            replica.delivered = now
             await replica.agent.receive(json.loads(now))
-        await self.look()
+        await self.let_tasks_run()
 
     async def finish(self, name: str) -> None:
         """Finish the load of this replica's engine."""
@@ -94,7 +94,7 @@ class ReplicaGroup:
         while replica.agent.status()["changing"]:
             await asyncio.sleep(0)
         replica.engine.gate = asyncio.Event()
-        await self.look()
+        await self.let_tasks_run()
         try:
             replica.agent.check_health()
         except BrokenError:
@@ -103,15 +103,17 @@ class ReplicaGroup:
     def kill(self, name: str) -> None:
         del self.replicas[name]
 
-    async def look(self) -> None:
-        for _ in range(4):  # new tasks begin
+    async def let_tasks_run(self) -> None:
+        for _ in range(4):  # new tasks start
             await asyncio.sleep(0)
         self.most_out = max(self.most_out, sum(replica.agent.draining for replica in self.replicas.values()))
 
     @property
     def statuses(self) -> dict[str, ReplicaStatus]:
         """Through JSON, as the controller reads them."""
-        return {name: SAYS.validate_json(json.dumps(replica.agent.status())) for name, replica in self.replicas.items()}
+        return {
+            name: STATUS.validate_json(json.dumps(replica.agent.status())) for name, replica in self.replicas.items()
+        }
 
     @property
     def order(self) -> Order | None:
@@ -131,7 +133,7 @@ class ReplicaGroup:
         )
 
     def control(self, wanted: MapFile, *, attempt: int = 1) -> Move:
-        """One round of a controller without state."""
+        """One reconcile of a controller without state."""
         move = next_move(wanted=wanted, attempt=attempt, state=self.state(), known=KNOWN)
         if isinstance(move, Write):
             self.config = json.loads(json.dumps(self.config | {KEY: move.order.document()}))
@@ -148,11 +150,11 @@ class ReplicaGroup:
                 await self.finish(name)
             await self.fill()
             move = self.control(wanted, attempt=attempt)
-            if not isinstance(move, Write) and self.says_settled():
+            if not isinstance(move, Write) and self.is_settled():
                 return move
         raise AssertionError(f"no end after {rounds} rounds: {move}")
 
-    def says_settled(self) -> bool:
+    def is_settled(self) -> bool:
         return len(self.replicas) == self.requested and all(
             entry.stamp == stamp_of(self.config) and not entry.changing for entry in self.statuses.values()
         )

@@ -20,8 +20,8 @@ from fleetwright.expert_rollout.messages import EngineShape
 from fleetwright.expert_rollout.serve_engine import MapReplica
 from tests.deploy.router.engine import Engine, Message, Receive, Send
 
-LITTLE: Final[dict[str, Any]] = {"num_cpus": 0.1}
-PASSED_ON_AT_MIN: Final = 2
+SMALL_ACTOR: Final[dict[str, Any]] = {"num_cpus": 0.1}
+MIN_FORWARDED: Final = 2
 
 
 class RestartedEngine:
@@ -32,7 +32,7 @@ class RestartedEngine:
         self.up = True
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """The ASGI entry point."""
         if not self.up:
             raise RuntimeError("a request reached an engine that was not up")
         await self._engine(scope, receive, send)
@@ -41,7 +41,7 @@ class RestartedEngine:
 
 
 class MappedEngine(MapReplica):
-    """One replica."""
+    """A replica whose engine double loads expert maps."""
 
     def __init__(self, shape: dict[str, Any], folder: str) -> None:
         self._id = serve.get_replica_context().replica_id.unique_id
@@ -59,7 +59,7 @@ class MappedEngine(MapReplica):
     async def _restart(self) -> None:
         began_s, before = time.monotonic(), self.forwarded
         self._app_of_engine.up = False
-        while self.forwarded - before < PASSED_ON_AT_MIN:
+        while self.forwarded - before < MIN_FORWARDED:
             await asyncio.sleep(0.01)
         self._app_of_engine.up = True
         line = {"replica": self._id, "file": self._path.read_text(), "began_s": began_s, "ended_s": time.monotonic()}
@@ -78,10 +78,10 @@ def build(args: dict[str, Any]) -> Any:
             name=name,
             num_replicas=replicas,
             max_ongoing_requests=200,
-            ray_actor_options=LITTLE,
+            ray_actor_options=SMALL_ACTOR,
             graceful_shutdown_wait_loop_s=0.1,
         ).bind(args["shape"], args["folder"])
         for name, replicas in args["engines"].items()
     }
     settings = RouterSettings(patience_s=60.0, tell_expert_maps=True)
-    return behind_router(engines, settings=settings, ray_actor_options=LITTLE, graceful_shutdown_wait_loop_s=0.1)
+    return behind_router(engines, settings=settings, ray_actor_options=SMALL_ACTOR, graceful_shutdown_wait_loop_s=0.1)

@@ -18,7 +18,7 @@ class Served:
 
     rows: dict[str, ReplicaGroup]
     puts: int = 0
-    ingress_answers: int | None = None  # the only status
+    ingress_answers: int | None = None  # status of every response, if set
     scaled: list[tuple[str, int]] = field(default_factory=list)
 
     @classmethod
@@ -46,7 +46,7 @@ class Served:
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         if request.url.host == INGRESS:
-            return self._tell(request.url.params["deployment"])
+            return self._report(request.url.params["deployment"])
         if request.method == "PUT":
             return self._declare(json.loads(request.content))
         if request.method == "POST":
@@ -55,7 +55,7 @@ class Served:
             return httpx.Response(200, json={"message": "ok"})
         return httpx.Response(200, json=self._details())
 
-    def _tell(self, deployment: str) -> httpx.Response:
+    def _report(self, deployment: str) -> httpx.Response:
         if self.ingress_answers is not None:
             return httpx.Response(self.ingress_answers, text="no")
         group = self.rows[deployment]

@@ -1,4 +1,4 @@
-"""A rollout from end to end over replica agents: one at a time, complete or rolled back, from any state."""
+"""A whole rollout over replica agents: one replica at a time, complete or rolled back, from any state."""
 
 import asyncio
 from typing import Any
@@ -20,7 +20,7 @@ async def group(replicas: int = 4) -> ReplicaGroup:
     return found
 
 
-async def test_every_replica_gets_the_map_one_after_the_other() -> None:
+async def test_replicas_load_the_map_one_after_the_other() -> None:
     found = await group()
     assert await found.settle(NEW) == Done()
     assert found.loaded == {"new"}
@@ -81,10 +81,10 @@ async def test_a_map_that_fails_in_an_engine_is_rolled_back_everywhere() -> None
     assert "r003 refuses it: does not start" in move.reason
     assert found.loaded == {"old"}
     assert found.most_out == 1
-    assert found.replicas["r004"].engine.loads == [OLD.text()], "its turn never came"
+    assert found.replicas["r004"].engine.loads == [OLD.text()], "r004 never got a turn"
 
 
-async def test_a_refused_map_is_tried_again_only_with_a_new_attempt() -> None:
+async def test_a_refused_map_is_retried_only_with_a_new_attempt() -> None:
     found = await group()
     found.fails_load.add(NEW.text())
     assert isinstance(await found.settle(NEW), Refused)
@@ -120,7 +120,7 @@ async def test_the_map_can_change_during_a_rollout() -> None:
             await found.deliver(name)
             if found.order is None or found.order.turn != "r002":
                 await found.finish(name)
-    assert isinstance(found.control(OTHER), Wait), "r002 is out"
+    assert isinstance(found.control(OTHER), Wait), "r002 is draining"
     assert await found.settle(OTHER) == Done()
     assert (found.loaded, found.most_out) == ({"other"}, 1)
 
@@ -134,10 +134,10 @@ async def test_a_damaged_order_is_replaced() -> None:
     assert await found.settle(OLD) == Done()
     assert found.order is not None
     assert found.order.good == OLD
-    assert found.loads == 4, "all had it already"
+    assert found.loads == 4, "all replicas already had the map"
 
 
-async def test_an_unfit_map_is_refused_at_once_and_a_rollout_in_progress_is_rolled_back() -> None:
+async def test_an_invalid_map_is_refused_and_a_rollout_in_progress_is_rolled_back() -> None:
     found = await group()
     assert roll_back_move(reason="no", state=found.state()) == Refused("no")
     await found.settle(OLD)
@@ -197,7 +197,7 @@ EVENTS = st.lists(
 )
 
 
-async def happen(found: ReplicaGroup, event: str, value: int) -> None:
+async def apply_event(found: ReplicaGroup, event: str, value: int) -> None:
     names = sorted(found.replicas)
     name = names[value % len(names)] if names else None
     match event:
@@ -223,7 +223,7 @@ async def happen(found: ReplicaGroup, event: str, value: int) -> None:
             found.config = {**found.config, KEY: damaged[value]}
     for surplus in sorted(found.replicas)[found.requested :]:
         found.kill(surplus)
-    await found.look()
+    await found.let_tasks_run()
 
 
 @given(
@@ -231,10 +231,10 @@ async def happen(found: ReplicaGroup, event: str, value: int) -> None:
     refusing=st.sampled_from([None, "check", "load"]),
     loaded_before=st.booleans(),
 )
-def test_never_two_at_once_and_always_an_end(
+def test_at_most_one_replica_drains_and_every_rollout_ends(
     *, events: list[tuple[str, int]], refusing: str | None, loaded_before: bool
 ) -> None:
-    async def story() -> None:
+    async def run_events() -> None:
         found = await group()
         if loaded_before:
             await found.settle(OLD)
@@ -243,7 +243,7 @@ def test_never_two_at_once_and_always_an_end(
         if refusing == "load":
             found.fails_load.add(NEW.text())
         for event, value in events:
-            await happen(found, event, value)
+            await apply_event(found, event, value)
             assert found.most_out <= 1
         move = await found.settle(NEW)
         assert found.most_out <= 1
@@ -255,4 +255,4 @@ def test_never_two_at_once_and_always_an_end(
             assert "new" not in found.loaded
             assert len(found.loaded) == 1
 
-    asyncio.run(story())
+    asyncio.run(run_events())
