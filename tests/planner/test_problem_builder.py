@@ -84,8 +84,8 @@ class TestPower:
         assert list(watts) == ["east/h100/tp1", "east/h100/tp1@0.7", "east/h100/tp1@0.35"]
         assert list(watts.values()) == sorted(watts.values(), reverse=True)
         assert [option.name for option in problem_of(EAST).options] == ["east/h100/tp1"]
-        asked = problem_of(EAST, power_domains=[{"name": "feed", "limit_w": 5000}], power_levels=[1.0])
-        assert [option.name for option in asked.options] == ["east/h100/tp1"]
+        full_clock = problem_of(EAST, power_domains=[{"name": "feed", "limit_w": 5000}], power_levels=[1.0])
+        assert [option.name for option in full_clock.options] == ["east/h100/tp1"]
 
     def test_a_plan_respects_a_power_domain(self) -> None:
         table = {"name": "hot", "gpu": "H100", "price_usd_per_h": 1, "max_rps": [[9, 9], [9, 9]]}

@@ -57,7 +57,7 @@ class TestAxis:
 
 class TestGridRequests:
     def test_each_axis_scales_only_its_own_field(self) -> None:
-        asked = request().model_copy(
+        base = request().model_copy(
             update={
                 "power_domains": PlanRequest.model_validate(
                     {**given(), "power_domains": [{"name": "row", "limit_w": 9000}]}
@@ -65,7 +65,7 @@ class TestGridRequests:
             }
         )
         axes = [Axis.parse("rate=2"), Axis.parse("price:L4=3"), Axis.parse("power:row=0.5")]
-        ((factors, turned, prices),) = grid_requests(asked, builtin_prices(), axes)
+        ((factors, turned, prices),) = grid_requests(base, builtin_prices(), axes)
         assert factors == {"rate": 2, "price:L4": 3, "power:row": 0.5}
         assert turned.workloads[0].rate_rps == 60
         small, large = turned.workloads[0].options or ()
@@ -83,8 +83,8 @@ class TestGridRequests:
             "buckets": {"input_tokens": [500], "output_tokens": [250], "share": [[1.0]]},
             "slo": {"ttft_ms": {"p99": 2000}, "tpot_ms": {"mean": 40}},
         }
-        asked = PlanRequest.model_validate({"workloads": [workload]})
-        ((_, turned, _),) = grid_requests(asked, builtin_prices(), [Axis.parse("slo=0.5")])
+        base = PlanRequest.model_validate({"workloads": [workload]})
+        ((_, turned, _),) = grid_requests(base, builtin_prices(), [Axis.parse("slo=0.5")])
         assert turned.workloads[0].slo is not None
         assert [limit for _, _, limit in turned.workloads[0].slo.limits()] == [1000, 20]
 
@@ -112,9 +112,9 @@ class TestGridRequests:
             grid_requests(request(), NO_PRICES, [Axis.parse(text) for text in axes])
 
     def test_a_factor_that_leaves_the_range_of_an_slo_is_refused(self) -> None:
-        asked = PlanRequest.model_validate(from_offers())
+        base = PlanRequest.model_validate(from_offers())
         with pytest.raises(RuleError, match=r"axes\[0\]: slo=1e\+09 leads out of .*less than or equal to"):
-            grid_requests(asked, NO_PRICES, [Axis.parse("slo=1,1e9")])
+            grid_requests(base, NO_PRICES, [Axis.parse("slo=1,1e9")])
 
     def test_a_rate_too_high_for_the_given_options_is_refused(self) -> None:
         """The request's own rules hold at every point, not only the ranges of its fields."""

@@ -18,7 +18,7 @@ PARTS = ("prices", "alternatives", "runners_up", "break_evens", "conflicts", "pe
 
 
 def line(plan: Plan, start: str) -> str:
-    (found,) = (words for words in plan.explanation if words.startswith(start))
+    (found,) = (text for text in plan.explanation if text.startswith(start))
     return found
 
 
@@ -123,30 +123,30 @@ class TestTimeLimit:
     def test_no_what_if_solve_starts_after_the_time_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Each solve takes ten seconds of the fake clock, whatever its limit."""
         now = [0.0]
-        asked = []
+        calls = []
 
         def slow(problem: MixProblem, *, solver: Solver, limits: Limits) -> MixSolution:
-            asked.append(now[0])
+            calls.append(now[0])
             now[0] += 10.0
             return solve_mix(problem, solver=solver, limits=limits)
 
         monkeypatch.setattr(what_if, "solve_mix", slow)
         plan = solved(given(), clock_s=lambda: now[0], policy={"explain_time_limit_s": 35})
-        assert len(asked) > 2  # the plan and some what-if solves
+        assert len(calls) > 2  # the plan and some what-if solves
         assert plan.explain_s <= 35
         assert plan.solve_s == 10
 
 
 class TestExplanationLevels:
     def solves(self, monkeypatch: pytest.MonkeyPatch, request: dict[str, Any], level: str) -> tuple[Plan, int]:
-        asked = []
+        calls = []
 
         def counted(problem: MixProblem, *, solver: Solver, limits: Limits) -> MixSolution:
-            asked.append(problem)
+            calls.append(problem)
             return solve_mix(problem, solver=solver, limits=limits)
 
         monkeypatch.setattr(what_if, "solve_mix", counted)
-        return solved(request, policy={"explain": level}), len(asked)
+        return solved(request, policy={"explain": level}), len(calls)
 
     def test_level_none_solves_once_and_explains_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         plan, solves = self.solves(monkeypatch, given(), "none")

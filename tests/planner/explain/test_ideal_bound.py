@@ -70,8 +70,8 @@ class TestSizes:
         fields = from_offers(rate_rps=None, demand=demand)
         steady = works_of(PlanRequest.model_validate(fields))
         replayed = works_of(PlanRequest.model_validate({**fields, "replay": {"hours": 1}}))
-        judged = works_of(PlanRequest.model_validate({**fields, "replay": {"hours": 1, "size": False}}))
-        assert judged == steady
+        validated = works_of(PlanRequest.model_validate({**fields, "replay": {"hours": 1, "size": False}}))
+        assert validated == steady
         assert [part.flops for part in replayed] == pytest.approx([part.flops * 10 / 15 for part in steady])
 
 

@@ -187,8 +187,8 @@ def test_an_expired_deadline_gives_no_conflict() -> None:
 def test_an_expiring_deadline_gives_a_valid_partial_result() -> None:
     """At any time limit the result is valid: a conflict, and relaxations that suffice."""
     problem = three_types(stock=(None, None, None), limits=(power(1500.0),))
-    for questions in range(1, 40, 3):
-        ticks = iter([0.0] * questions)
+    for readings in range(1, 40, 3):
+        ticks = iter([0.0] * readings)
         partial = conflicts(what_if(problem, clock_s=lambda ticks=ticks: next(ticks, 99.0)))  # type: ignore[misc]
         for conflict in partial:
             assert set(conflict.kinds) == {Kind.DEMAND, Kind.POWER}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from fleet.solvers import SolveStatus
 from planner import PlanRequest
 from planner.explain import what_if as what_if_module
-from planner.explain.alternatives import as_text as alternatives_in_words
+from planner.explain.alternatives import as_text as alternatives_text
 from planner.explain.alternatives import improved, single_gpu_plans
 from planner.explain.break_even import BreakEven, break_evens
 from planner.explain.break_even import as_text as price_in_words
@@ -114,12 +114,12 @@ class TestCutOff:
     ) -> None:
         problem = three_types(stock=(None, None, None))
         plan = solved(problem)
-        asking = what_if(problem)
-        asking.known.append((frozenset(), plan))
+        what_if_solver = what_if(problem)
+        what_if_solver.known.append((frozenset(), plan))
         monkeypatch.setattr(what_if_module, "solve_mix", getattr(self, solver))
         request = PlanRequest.model_validate(given_request())
-        found = single_gpu_plans(asking, request, plan)
-        mixes = runners_up(asking, plan)
+        found = single_gpu_plans(what_if_solver, request, plan)
+        mixes = runners_up(what_if_solver, plan)
         assert mixes
         for mix in mixes:
             assert not mix.proven
@@ -128,10 +128,10 @@ class TestCutOff:
                 if entry.cost_usd_per_h is not None and entry.gpu not in mix.without:
                     assert mix.cost_usd_per_h <= entry.cost_usd_per_h + 1e-9
         before = {entry.gpu: entry.cost_usd_per_h for entry in found}
-        for entry in improved(asking, found, plan):
+        for entry in improved(what_if_solver, found, plan):
             known = [mix.cost_usd_per_h for mix in mixes if set(mix.replicas) == {entry.gpu}]
             assert all((entry.cost_usd_per_h or 0.0) <= dearest for dearest in [*known, before[entry.gpu]] if dearest)
-        assert all("not proven" in line for line in alternatives_in_words(found) if "cannot" not in line)
+        assert all("not proven" in line for line in alternatives_text(found) if "cannot" not in line)
 
     def test_unused_replicas_are_dropped(self, monkeypatch: pytest.MonkeyPatch) -> None:
         problem = three_types(stock=(None, None, None))

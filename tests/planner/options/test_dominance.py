@@ -166,16 +166,16 @@ class TestDominates:
 
 class TestUndominated:
     def test_the_first_of_equal_variants_is_kept(self) -> None:
-        twins = [plain(1, 2, idle_w=1), plain(1, 2, idle_w=2)]
-        assert undominated(twins, cost_factors=CostFactors(), pinned=lambda _: False) == twins[:1]
+        equals = [plain(1, 2, idle_w=1), plain(1, 2, idle_w=2)]
+        assert undominated(equals, cost_factors=CostFactors(), pinned=lambda _: False) == equals[:1]
 
     def test_a_pinned_variant_is_kept(self) -> None:
-        twins = [plain(1, 2), plain(1, 2, held=1)]
-        assert undominated(twins, cost_factors=CostFactors(), pinned=lambda variant: variant.held > 0) == twins
+        equals = [plain(1, 2), plain(1, 2, held=1)]
+        assert undominated(equals, cost_factors=CostFactors(), pinned=lambda variant: variant.held > 0) == equals
 
     def test_no_variant_is_dropped_where_nodes_and_power_both_count(self) -> None:
-        twins = [plain(1, 2), plain(1, 2)]
-        assert undominated(twins, cost_factors=CostFactors(power=True, nodes=True), pinned=lambda _: False) == twins
+        equals = [plain(1, 2), plain(1, 2)]
+        assert undominated(equals, cost_factors=CostFactors(power=True, nodes=True), pinned=lambda _: False) == equals
 
 
 def offers_of(*written: dict[str, Any]) -> list[Offer]:

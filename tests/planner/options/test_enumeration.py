@@ -94,16 +94,16 @@ def test_names_are_unique_and_replicas_tile_instances(
 
 class TestCandidates:
     def test_each_configuration_is_estimated_once_for_all_offers(self) -> None:
-        asked: list[tuple[str, int]] = []
+        estimated: list[tuple[str, int]] = []
 
         def counting(config, slo, *, sizes, arrival_cv):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-            asked.append((config.gpu.name, config.gpus))
+            estimated.append((config.gpu.name, config.gpus))
             return simple(config, slo, sizes=sizes, arrival_cv=arrival_cv)
 
         offers = [offer(f"here/{n}", "H100-SXM", 20 + n, gpus_per_instance=8, available=1) for n in range(30)]
         request = PlanRequest.model_validate(from_offers() | {"offers": offers})
         found = candidates(request, gpus=GPUS, models=MODELS, offers=request.offers or (), estimator=counting)
-        assert sorted(asked) == [("H100-SXM", gpus) for gpus in (1, 2, 4, 8)]
+        assert sorted(estimated) == [("H100-SXM", gpus) for gpus in (1, 2, 4, 8)]
         assert len({candidate.name for candidate in found}) == len(found) >= 30
 
     def test_a_configuration_that_does_not_fit_is_no_candidate(self) -> None:

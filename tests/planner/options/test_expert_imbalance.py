@@ -249,17 +249,17 @@ class TestText:
     )
 
     def test_a_poor_bound_is_reported_with_the_slots_that_improve_it(self) -> None:
-        words = spread_text(self.SPREAD, "here/h100x8/tp8-ep8")
-        assert "no placement has less than 1.600" in words
-        assert "it takes 16 slots (1 more per GPU)" in words
+        text = spread_text(self.SPREAD, "here/h100x8/tp8-ep8")
+        assert "no placement has less than 1.600" in text
+        assert "it takes 16 slots (1 more per GPU)" in text
 
     def test_a_bound_that_no_slots_improve_is_reported(self) -> None:
-        words = spread_text(self.SPREAD.model_copy(update={"enough_slots": None}), "o")
-        assert "up to 8 redundant experts per GPU do not bring that to 1.05" in words
+        text = spread_text(self.SPREAD.model_copy(update={"enough_slots": None}), "o")
+        assert "up to 8 redundant experts per GPU do not bring that to 1.05" in text
 
     def test_a_good_bound_is_reported_without_advice(self) -> None:
-        words = spread_text(self.SPREAD.model_copy(update={"bound": POOR_BOUND}), "o")
-        assert words.endswith("no placement has less than 1.050")
+        text = spread_text(self.SPREAD.model_copy(update={"bound": POOR_BOUND}), "o")
+        assert text.endswith("no placement has less than 1.050")
 
     def test_the_advised_slots_improve_the_bound(self) -> None:
         loads = {"tokens": zipf(32, 8, exponent=1.0)}

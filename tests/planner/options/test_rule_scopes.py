@@ -23,20 +23,20 @@ def violations(**rules: Any) -> list[Violation]:
 
 class TestPlaces:
     @pytest.mark.parametrize(
-        ("field", "name", "said"),
+        ("field", "name", "message"),
         [
             ("region", "us-east-2", "no offer is of region 'us-east-2'; nearest: us-east-1"),
             ("region", "atlantis", "no offer is of region 'atlantis', expected one of eu-west-4, us-east-1"),
             ("provider", "acne", "no offer is of provider 'acne'; nearest: acme"),
         ],
     )
-    def test_a_quota_on_a_place_without_offers_is_a_violation(self, field: str, name: str, said: str) -> None:
-        assert violations(quotas=[{"name": "q", "gpus": 1, field: name}]) == [(("quotas", 0, field), said)]
+    def test_a_quota_on_a_place_without_offers_is_a_violation(self, field: str, name: str, message: str) -> None:
+        assert violations(quotas=[{"name": "q", "gpus": 1, field: name}]) == [(("quotas", 0, field), message)]
 
     def test_carbon_of_a_region_without_offers_is_a_violation(self) -> None:
         carbon = {"default_g_per_kwh": 400, "regions_g_per_kwh": {"us-east-1": 300, "eu-west-1": 20}}
-        said = "no offer is of region 'eu-west-1'; nearest: eu-west-4, us-east-1"
-        assert violations(carbon=carbon)[0] == (("carbon", "regions_g_per_kwh", "eu-west-1"), said)
+        message = "no offer is of region 'eu-west-1'; nearest: eu-west-4, us-east-1"
+        assert violations(carbon=carbon)[0] == (("carbon", "regions_g_per_kwh", "eu-west-1"), message)
         assert len(violations(carbon=carbon)) == 1
 
     def test_places_with_offers_pass(self) -> None:
@@ -46,5 +46,5 @@ class TestPlaces:
 
     def test_without_offers_every_place_is_a_violation(self) -> None:
         request = PlanRequest.model_validate({**given(), "quotas": [{"name": "q", "gpus": 1, "region": "here"}]})
-        ((_, said),) = rule_violations(request, list[Offer]())
-        assert said == "no offer is of region 'here', expected one of none"
+        ((_, message),) = rule_violations(request, list[Offer]())
+        assert message == "no offer is of region 'here', expected one of none"

@@ -54,12 +54,12 @@ def test_the_terms_are_known_and_fewer_than_200() -> None:
 def test_intervals_are_wider_for_unmeasured_types_and_models() -> None:
     shipped = builtin_coefficients()
     for moe in (False, True):
-        seen = shipped.interval(gpu="B200", model="DeepSeek-V3", moe=moe)
+        measured = shipped.interval(gpu="B200", model="DeepSeek-V3", moe=moe)
         for gpu, model in (("L4", "DeepSeek-V3"), ("B200", "Phi-4")):
-            unseen = shipped.interval(gpu=gpu, model=model, moe=moe)
-            assert seen is not None
-            assert unseen is not None
-            assert unseen.tpot.high / unseen.tpot.low > seen.tpot.high / seen.tpot.low
+            unmeasured = shipped.interval(gpu=gpu, model=model, moe=moe)
+            assert measured is not None
+            assert unmeasured is not None
+            assert unmeasured.tpot.high / unmeasured.tpot.low > measured.tpot.high / measured.tpot.low
 
 
 def test_written_coefficients_read_back_unchanged() -> None:

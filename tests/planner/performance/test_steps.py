@@ -34,8 +34,8 @@ def loop_of(config: ReplicaConfig) -> OpenLoop:
 def test_a_decode_iteration_matches_the_model(config: ReplicaConfig) -> None:
     batch = 32
     costs = step_costs(config, input_tokens=SIZE[0], output_tokens=SIZE[1], batch=batch)
-    loop, seen = loop_of(config), np.array([[float(batch)]])
-    predicted_s = decode_s(loop.demand, loop.reached, seen, np.exp(loop.corrections(seen)[0]))
+    loop, batches = loop_of(config), np.array([[float(batch)]])
+    predicted_s = decode_s(loop.demand, loop.reached, batches, np.exp(loop.corrections(batches)[0]))
     taken_s = step_s(costs, decoding=batch, cached_tokens=batch * (SIZE[0] + SIZE[1] // 2))
     assert taken_s == pytest.approx(predicted_s.item(), rel=1e-6)
 

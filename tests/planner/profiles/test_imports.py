@@ -237,7 +237,7 @@ latencies = st.builds(
     st.lists(st.floats(0.01, 1e5), min_size=4, max_size=4),
     st.none() | st.floats(0.01, 1e5),
 )
-words = st.none() | st.text("abc-. 019", min_size=1, max_size=8).filter(lambda word: word == word.strip())
+names = st.none() | st.text("abc-. 019", min_size=1, max_size=8).filter(lambda name: name == name.strip())
 points = st.builds(
     MeasuredPoint,
     model=st.sampled_from(["Llama-3.1-8B", "something else"]),
@@ -247,8 +247,8 @@ points = st.builds(
     data_parallel=st.integers(1, 2),
     expert_parallel=st.integers(1, 2),
     precision=st.sampled_from([None, "bf16", "fp8"]),
-    engine=words,
-    engine_version=words,
+    engine=names,
+    engine_version=names,
     input_tokens=st.floats(1, 1e5),
     output_tokens=st.floats(1, 1e5),
     offered_rps=st.none() | st.floats(0.01, 1e3),

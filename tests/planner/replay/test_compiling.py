@@ -26,7 +26,7 @@ def test_without_a_writable_cache_the_kernel_still_compiles(monkeypatch: pytest.
     def refuse(**_: Any) -> NoReturn:
         raise OSError("Read-only file system")
 
-    def nothing(_packed: Any, _replicas: Any, requests: Any, _slots: Any, _looks: Any) -> None:
+    def nothing(_packed: Any, _replicas: Any, requests: Any, _slots: Any, _polls: Any) -> None:
         requests[0].replica = 7
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)

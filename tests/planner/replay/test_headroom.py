@@ -19,11 +19,11 @@ class Planner:
 
     edges: Mapping[str, float]
     least: float = 0.0  # no plan exists below this utilisation
-    asked: list[Plan] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
 
     def plan_at(self, utilisations: Utilisations) -> tuple[Plan, float] | None:
         plan = tuple(utilisations.items())
-        self.asked.append(plan)
+        self.plans.append(plan)
         if min(utilisations.values()) < self.least:
             return None
         return plan, sum(1 / utilisation for utilisation in utilisations.values())
@@ -51,8 +51,8 @@ class TestSearch:
     def test_the_number_of_plans_does_not_grow_with_the_workloads(self, edges: dict[str, float]) -> None:
         planner = Planner(edges)
         planner.search()
-        assert len(planner.asked) <= 6
-        assert len(set(planner.asked)) == len(planner.asked)
+        assert len(planner.plans) <= 6
+        assert len(set(planner.plans)) == len(planner.plans)
 
     def test_a_first_plan_that_meets_its_slos_is_returned(self) -> None:
         planner = Planner({"a": 1.0, "b": 1.0})
@@ -64,7 +64,7 @@ class TestSearch:
     def test_the_utilisation_of_a_verified_workload_is_not_changed(self) -> None:
         planner = Planner({"fine": 1.0, "tight": 0.5})
         planner.search()
-        assert all(dict(plan)["fine"] == 1.0 for plan in planner.asked)
+        assert all(dict(plan)["fine"] == 1.0 for plan in planner.plans)
 
     def test_a_search_without_a_verified_plan_reports_none(self) -> None:
         found = Planner({"a": 0.1}).search()
@@ -85,7 +85,7 @@ class TestSearch:
         found = find_headroom(["a"], plan_at=planner.plan_at, verify=planner.verify, grid=grid, start=start)
         assert found.best is not None
         assert found.best.utilisations == {"a": max(value for value in grid if value <= edge)}
-        assert planner.asked[0] == (("a", max([value for value in grid if value <= start], default=grid[0])),)
+        assert planner.plans[0] == (("a", max([value for value in grid if value <= start], default=grid[0])),)
 
     def test_the_limit_on_plans_is_kept(self) -> None:
         planner = Planner({"a": 0.3})
@@ -98,10 +98,10 @@ class TestSearch:
     def test_the_returned_plan_is_always_verified(self, edges: dict[str, float], flips: list[bool]) -> None:
         """The search ends with a verified plan even where more headroom makes results worse."""
         planner = Planner(edges)
-        answers = iter(flips)
+        flip = iter(flips)
 
         def verify(plan: Plan) -> dict[str, bool]:
-            return {workload: holds ^ next(answers, False) for workload, holds in planner.verify(plan).items()}
+            return {workload: holds ^ next(flip, False) for workload, holds in planner.verify(plan).items()}
 
         found = find_headroom(list(edges), plan_at=planner.plan_at, verify=verify)
         assert found.best is None or all(found.best.verified.values())

@@ -53,11 +53,11 @@ class TestRouting:
     def test_a_bucket_without_weights_is_not_served(self) -> None:
         result = replay(mixed(), [pool(option="A")], {"1000x200": {"A": 1.0}}, BUCKETS, seed=1)
         assert result.unrouted == int((result.stream.input_tokens > 1000).sum())
-        verdict = check_slo(result, slo(ttft_ms={"mean": 10_000.0}))
-        assert not verdict.verified
-        assert verdict.not_served == result.unrouted
-        assert verdict.limits[0].measured_ms is None
-        assert any("sizes without a route" in note for note in verdict.notes)
+        check = check_slo(result, slo(ttft_ms={"mean": 10_000.0}))
+        assert not check.verified
+        assert check.not_served == result.unrouted
+        assert check.limits[0].measured_ms is None
+        assert any("sizes without a route" in note for note in check.notes)
 
     @pytest.mark.parametrize(
         ("routing", "message"),
@@ -134,16 +134,16 @@ class TestSloCheck:
         assert check_slo(result, at_it).verified
         for metric in Metric:
             below = slo(**{each.value: {"p99": measured[each] * (0.999 if each is metric else 1)} for each in Metric})
-            verdict = check_slo(result, below)
-            assert not verdict.verified
-            assert [limit.metric for limit in verdict.broken] == [metric]
-            assert "broken" in str(verdict.broken[0])
+            check = check_slo(result, below)
+            assert not check.verified
+            assert [limit.metric for limit in check.broken] == [metric]
+            assert "broken" in str(check.broken[0])
 
     def test_too_few_requests_for_a_percentile_are_reported(self) -> None:
         result = replay(mixed(500), (pool(2, "A"), pool(1, "B")), EVEN, BUCKETS, seed=1, warm_up_s=0.0)
-        verdict = check_slo(result, slo(ttft_ms={"p50": 1000.0, "p99": 5000.0}))
-        assert [limit.enough for limit in verdict.limits] == [True, False]
-        assert verdict.notes == ("p99 TTFT rests on 500 requests, fewer than 1,000",)
+        check = check_slo(result, slo(ttft_ms={"p50": 1000.0, "p99": 5000.0}))
+        assert [limit.enough for limit in check.limits] == [True, False]
+        assert check.notes == ("p99 TTFT rests on 500 requests, fewer than 1,000",)
 
     def test_rejected_requests_break_p99_above_one_percent(self) -> None:
         limits = slo(e2e_ms={"p99": 60_000.0})
@@ -154,8 +154,8 @@ class TestSloCheck:
                 times_s=[0.5 * number for number in range(2000)], input_tokens=[100] * 2000, output_tokens=outputs
             )
             result = replay(stream, [pool(2, "A")], {"1000x200": {"A": 1.0}}, BUCKETS, seed=1, warm_up_s=0.0)
-            verdict = check_slo(result, limits)
-            assert (verdict.verified, verdict.not_served) == (verified, turned_away)
+            check = check_slo(result, limits)
+            assert (check.verified, check.not_served) == (verified, turned_away)
 
     def test_a_limit_on_a_metric_of_no_request_holds(self) -> None:
         stream = Stream.of(times_s=[0.0, 1.0], input_tokens=[10, 10], output_tokens=[1, 1])
@@ -163,10 +163,10 @@ class TestSloCheck:
         assert check_slo(result, slo(tpot_ms={"mean": 1.0})).verified
 
     def test_an_slo_check_survives_json(self) -> None:
-        verdict = check_slo(
+        check = check_slo(
             replay(mixed(), (pool(2, "A"), pool(1, "B")), EVEN, BUCKETS, seed=1), slo(ttft_ms={"p99": 900.0})
         )
-        assert type(verdict).model_validate_json(verdict.model_dump_json()) == verdict
+        assert type(check).model_validate_json(check.model_dump_json()) == check
 
 
 class TestPools:

@@ -27,34 +27,34 @@ def equal_pair(*, rate_rps: float = 3.0) -> MixProblem:
     return mix_of((Load("w", (rate_rps,)),), supplies, ways)
 
 
-def answer(problem: MixProblem, *, within: float) -> tuple[int, ...]:
+def kept_counts(problem: MixProblem, *, within: float) -> tuple[int, ...]:
     solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
     return keep_running(problem, solution, within=within).replicas
 
 
 @pytest.mark.parametrize("counts", [(3, 0), (0, 3), (1, 2)])
 def test_the_running_mix_stays_among_equally_good_ones(counts: tuple[int, int]) -> None:
-    assert answer(holding(equal_pair(), *counts), within=0.0) == counts
+    assert kept_counts(holding(equal_pair(), *counts), within=0.0) == counts
 
 
 def test_a_more_expensive_mix_stays_only_within_the_band() -> None:
     problem = holding(equal_pair(), 4, 0)
-    assert answer(problem, within=0.34) == (4, 0)
-    assert sum(answer(problem, within=0.33)) == 3
+    assert kept_counts(problem, within=0.34) == (4, 0)
+    assert sum(kept_counts(problem, within=0.33)) == 3
 
 
 def test_a_running_mix_that_does_not_serve_the_demand_is_replaced() -> None:
-    assert sum(answer(holding(equal_pair(rate_rps=3.5), 3, 0), within=1.0)) == 4
+    assert sum(kept_counts(holding(equal_pair(rate_rps=3.5), 3, 0), within=1.0)) == 4
 
 
 def test_a_running_mix_that_breaks_a_limit_is_replaced() -> None:
     budget = Limit("quota", LimitKind.QUOTA, 2.0, units={0: 1.0})
-    assert answer(replace(holding(equal_pair(), 3, 0), limits=(budget,)), within=0.0)[0] <= 2
+    assert kept_counts(replace(holding(equal_pair(), 3, 0), limits=(budget,)), within=0.0)[0] <= 2
 
 
 def test_a_running_mix_that_does_not_survive_a_loss_is_replaced() -> None:
     loss = Loss("zone", {0: None})
-    assert answer(replace(holding(equal_pair(), 3, 0), losses=(loss,)), within=5.0) != (3, 0)
+    assert kept_counts(replace(holding(equal_pair(), 3, 0), losses=(loss,)), within=5.0) != (3, 0)
 
 
 def test_without_a_running_mix_the_solution_is_unchanged() -> None:

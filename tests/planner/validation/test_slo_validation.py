@@ -55,10 +55,10 @@ class TestSized:
 class TestValidatedOnly:
     def test_a_plan_may_be_validated_without_resizing(self) -> None:
         plain = solved(request())
-        judged = solved({**request(), "replay": {"hours": 0.1, "size": False}})
+        validated = solved({**request(), "replay": {"hours": 0.1, "size": False}})
         assert plain.verified is None
-        assert judged.allocation == plain.allocation
-        assert judged.proofs[0].utilisation == 1.0
+        assert validated.allocation == plain.allocation
+        assert validated.proofs[0].utilisation == 1.0
 
     def test_a_plan_with_spare_replicas_is_not_tight(self, sized: Plan) -> None:
         found = sized.proofs[0].tightness
@@ -89,8 +89,8 @@ class TestTrace:
         trace = {"trace_csv": traced(rate_per_s=25)}
         slo = {"tpot_ms": {"p99": 60}}
         own = solved(from_offers(rate_rps=None, buckets=trace, slo=slo))
-        told = solved(from_offers(rate_rps=25, buckets=trace, slo=slo))
-        assert own.cost_usd_per_h == told.cost_usd_per_h
+        given_rate = solved(from_offers(rate_rps=25, buckets=trace, slo=slo))
+        assert own.cost_usd_per_h == given_rate.cost_usd_per_h
 
 
 class TestUnprovable:

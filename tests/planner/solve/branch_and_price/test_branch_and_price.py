@@ -84,49 +84,49 @@ def limits_on(draw: st.DrawFn, supplies: tuple[Supply, ...], options: list[Repli
 @given(shared_problems())
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_the_cost_matches_the_undecomposed_program(problem: MixProblem) -> None:
-    expected, answer = whole(problem), decomposed(problem)
-    assert answer.status is expected.status
+    expected, solution = whole(problem), decomposed(problem)
+    assert solution.status is expected.status
     if expected.cost_usd_per_h is not None:
-        assert answer.cost_usd_per_h == pytest.approx(expected.cost_usd_per_h, rel=2e-6, abs=1e-6)
-        assert answer.bound <= expected.cost_usd_per_h + 1e-6
-        assert answer.bound == pytest.approx(expected.cost_usd_per_h, rel=3e-6, abs=1e-6)
-        assert broken_rows(problem, answer) == []
+        assert solution.cost_usd_per_h == pytest.approx(expected.cost_usd_per_h, rel=2e-6, abs=1e-6)
+        assert solution.bound <= expected.cost_usd_per_h + 1e-6
+        assert solution.bound == pytest.approx(expected.cost_usd_per_h, rel=3e-6, abs=1e-6)
+        assert broken_rows(problem, solution) == []
 
 
 @given(mix_problems(most_units=3))
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_the_cost_matches_exhaustive_search(problem: MixProblem) -> None:
-    answer, least = decomposed(problem), cheapest_by_trying(problem)
-    assert (answer.status is SolveStatus.INFEASIBLE) == (least is None)
+    solution, least = decomposed(problem), cheapest_by_trying(problem)
+    assert (solution.status is SolveStatus.INFEASIBLE) == (least is None)
     if least is not None:
-        assert answer.cost_usd_per_h == pytest.approx(least, rel=2e-6, abs=1e-6)
-        assert broken_rows(problem, answer) == []
+        assert solution.cost_usd_per_h == pytest.approx(least, rel=2e-6, abs=1e-6)
+        assert broken_rows(problem, solution) == []
 
 
 @given(shared_problems(), st.floats(0.01, 0.3))
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_the_allowed_gap_is_never_exceeded(problem: MixProblem, gap: float) -> None:
-    expected, answer = whole(problem), decomposed(problem, Limits(time_limit_s=60.0, relative_gap=gap))
-    assert answer.status is expected.status
-    if expected.cost_usd_per_h is not None and answer.cost_usd_per_h is not None:
-        assert answer.bound <= expected.cost_usd_per_h + 1e-6 <= answer.cost_usd_per_h + 2e-6
-        assert answer.cost_usd_per_h - answer.bound <= gap * answer.cost_usd_per_h + 1e-6
-        assert broken_rows(problem, answer) == []
+    expected, solution = whole(problem), decomposed(problem, Limits(time_limit_s=60.0, relative_gap=gap))
+    assert solution.status is expected.status
+    if expected.cost_usd_per_h is not None and solution.cost_usd_per_h is not None:
+        assert solution.bound <= expected.cost_usd_per_h + 1e-6 <= solution.cost_usd_per_h + 2e-6
+        assert solution.cost_usd_per_h - solution.bound <= gap * solution.cost_usd_per_h + 1e-6
+        assert broken_rows(problem, solution) == []
 
 
 @given(shared_problems(), st.integers(1, 40))
 @settings(suppress_health_check=[HealthCheck.too_slow])
-def test_the_bound_is_valid_at_any_time_limit(problem: MixProblem, looks: int) -> None:
+def test_the_bound_is_valid_at_any_time_limit(problem: MixProblem, readings: int) -> None:
     expected = whole(problem)
-    answer = solve_decomposed(problem, limits=Limits(time_limit_s=10.0), clock_s=ticking(10.0 / looks)).solution
+    solution = solve_decomposed(problem, limits=Limits(time_limit_s=10.0), clock_s=ticking(10.0 / readings)).solution
     if expected.cost_usd_per_h is None:
-        assert not answer.status.has_mix
+        assert not solution.status.has_mix
         return
-    assert answer.status is not SolveStatus.INFEASIBLE
-    assert answer.bound <= expected.cost_usd_per_h + 1e-6
-    if answer.cost_usd_per_h is not None:
-        assert answer.cost_usd_per_h >= expected.cost_usd_per_h - 1e-6
-        assert broken_rows(problem, answer) == []
+    assert solution.status is not SolveStatus.INFEASIBLE
+    assert solution.bound <= expected.cost_usd_per_h + 1e-6
+    if solution.cost_usd_per_h is not None:
+        assert solution.cost_usd_per_h >= expected.cost_usd_per_h - 1e-6
+        assert broken_rows(problem, solution) == []
 
 
 @given(shared_problems(), st.integers(0, 2))
@@ -156,16 +156,16 @@ def two_on_one_node() -> MixProblem:
 
 
 def test_workloads_share_a_node() -> None:
-    answer = decomposed(two_on_one_node())
-    assert (answer.status, answer.units, answer.replicas) == (SolveStatus.OPTIMAL, (1,), (1, 1))
-    assert answer.bound == pytest.approx(20.0)
+    solution = decomposed(two_on_one_node())
+    assert (solution.status, solution.units, solution.replicas) == (SolveStatus.OPTIMAL, (1,), (1, 1))
+    assert solution.bound == pytest.approx(20.0)
 
 
 def test_missing_stock_is_proven_infeasible() -> None:
     problem = two_on_one_node()
     short = replace(problem, loads=(Load("a", (2.0,)), Load("b", (1.0,))))
-    answer = decomposed(short)
-    assert (answer.status, answer.bound, answer.shares) == (SolveStatus.INFEASIBLE, float("inf"), {})
+    solution = decomposed(short)
+    assert (solution.status, solution.bound, solution.shares) == (SolveStatus.INFEASIBLE, float("inf"), {})
 
 
 def test_a_bucket_that_no_route_serves_is_infeasible() -> None:
@@ -176,8 +176,8 @@ def test_a_bucket_that_no_route_serves_is_infeasible() -> None:
 
 def test_no_demand_costs_nothing() -> None:
     ways = tuple(Way(f"w{w}", "L4", w, 0, (1.0,)) for w in range(2))
-    answer = decomposed(mix_of((Load("a", (0.0,)), Load("b", (0.0,))), (Supply("s", 1.0),), ways))
-    assert (answer.status, answer.cost_usd_per_h, answer.replicas) == (SolveStatus.OPTIMAL, 0.0, (0, 0))
+    solution = decomposed(mix_of((Load("a", (0.0,)), Load("b", (0.0,))), (Supply("s", 1.0),), ways))
+    assert (solution.status, solution.cost_usd_per_h, solution.replicas) == (SolveStatus.OPTIMAL, 0.0, (0, 0))
 
 
 def test_prefill_and_decode_replicas_are_counted_separately() -> None:
@@ -185,9 +185,9 @@ def test_prefill_and_decode_replicas_are_counted_separately() -> None:
     options = tuple(ReplicaOption(name, "H100-SXM", 0) for name in ("a/p", "a/d", "b/p", "b/d"))
     routes = tuple(Route(f"r{w}", w, (Leg(2 * w, (2.0,)), Leg(2 * w + 1, (1.0,)))) for w in range(2))
     problem = MixProblem((Load("a", (3.0,)), Load("b", (2.0,))), (Supply("s", 1.0, available=8),), options, routes)
-    answer = decomposed(problem)
-    assert (answer.replicas, answer.units) == ((2, 3, 1, 2), (8,))
-    assert broken_rows(problem, answer) == []
+    solution = decomposed(problem)
+    assert (solution.replicas, solution.units) == ((2, 3, 1, 2), (8,))
+    assert broken_rows(problem, solution) == []
 
 
 def test_workloads_behind_one_option_form_one_block() -> None:

@@ -50,12 +50,12 @@ def fragile_problems(draw: st.DrawFn) -> MixProblem:
         Loss(f"zone {zone}", {o: None for o, option in enumerate(problem.options) if option.supply % 2 == zone})
         for zone in (0, 1)
     )
-    asked = draw(st.sampled_from(("nodes", "zones", "both", "nothing")))
+    kind = draw(st.sampled_from(("nodes", "zones", "both", "nothing")))
     losses = (
-        *(nodes_of(problem) if asked in {"nodes", "both"} else ()),
-        *(zones if asked in {"zones", "both"} else ()),
+        *(nodes_of(problem) if kind in {"nodes", "both"} else ()),
+        *(zones if kind in {"zones", "both"} else ()),
     )
-    return replace(problem, losses=losses, own_nodes=asked != "zones")
+    return replace(problem, losses=losses, own_nodes=kind != "zones")
 
 
 def cheapest_that_survives(problem: MixProblem) -> float | None:
@@ -122,8 +122,8 @@ def test_surviving_more_failures_never_lowers_the_cost(problem: MixProblem, goal
     problem = replace(problem, objective=goal, options=options)
     before: float = 0.0
     for losses in ((), problem.losses[:1], problem.losses):
-        answer = solve_mix(replace(problem, losses=losses), solver=Solver.HIGHS, limits=LIMITS)
-        value = float("inf") if answer.objective_value is None else answer.objective_value
+        solution = solve_mix(replace(problem, losses=losses), solver=Solver.HIGHS, limits=LIMITS)
+        value = float("inf") if solution.objective_value is None else solution.objective_value
         assert value >= before * (1 - 1e-6) - 1e-6
         before = value
 
