@@ -68,7 +68,7 @@ def test_loads_without_layer_numbers_take_those_of_the_placement() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "path", "words"),
+    ("changes", "path", "text"),
     [
         ({"schema_version": 2}, "schema_version", "1"),
         ({"slots": 7}, "slots", "multiple of the number of GPUs (2), got 7"),
@@ -88,9 +88,9 @@ def test_loads_without_layer_numbers_take_those_of_the_placement() -> None:
         ({"surplus": 1}, "surplus", "not a known field"),
     ],
 )
-def test_an_invalid_field_is_refused_with_its_path(changes: dict[str, Any], path: str, words: str) -> None:
+def test_an_invalid_field_is_refused_with_its_path(changes: dict[str, Any], path: str, text: str) -> None:
     with pytest.raises(ValidationError) as caught:
         Placement.model_validate_json(json.dumps(document(**changes)))
     found = {dotted(place): message for place, message in validation_problems(caught.value)}
     assert path in found, found
-    assert words in found[path]
+    assert text in found[path]

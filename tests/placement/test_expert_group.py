@@ -139,9 +139,9 @@ def test_slots_out_of_range_are_refused(index: TopologyIndex, slots: int) -> Non
 
 
 def test_a_missing_gpu_figure_is_refused(index: TopologyIndex) -> None:
-    wanted: Figure = "fp8"
+    figure: Figure = "fp8"
     with pytest.raises(RuleError, match=r"figure: must be one that is known of A100-40GB-SXM \(bandwidth, .*got 'fp8'"):
-        expert_group(index, ["a1", "a2", "c1"], catalogue=builtin_gpus(), memory=MEMORY, figure=wanted)
+        expert_group(index, ["a1", "a2", "c1"], catalogue=builtin_gpus(), memory=MEMORY, figure=figure)
 
 
 def test_insufficient_memory_is_refused_with_the_required_share(index: TopologyIndex) -> None:

@@ -54,7 +54,7 @@ def trace_of(loads: ExpertLoads, tokens: int, active: int, seed: int) -> TokenTr
 
 
 @st.composite
-def questions(draw: st.DrawFn) -> dict[str, Any]:
+def problems(draw: st.DrawFn) -> dict[str, Any]:
     nodes, per_node, experts = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(4, 12))
     gpus = nodes * per_node
     each = draw(st.integers(-(-experts // gpus), experts))
@@ -71,28 +71,28 @@ def questions(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@given(questions())
-def test_every_problem_gets_a_placement_above_its_bound(asked: dict[str, Any]) -> None:
-    found = placed(PlacementProblem(**asked))
+@given(problems())
+def test_every_problem_gets_a_placement_above_its_bound(fields: dict[str, Any]) -> None:
+    found = placed(PlacementProblem(**fields))
     again = Placement.model_validate_json(found.model_dump_json())
     assert again == found
-    tokens, layout = asked["loads"].total, asked["layout"]
-    spread = imbalance(found.expert_of_slot, tokens, layout=layout, rule=asked["rule"])
+    tokens, layout = fields["loads"].total, fields["layout"]
+    spread = imbalance(found.expert_of_slot, tokens, layout=layout, rule=fields["rule"])
     assert found.imbalance.per_layer == pytest.approx(spread.per_layer)
     assert all(low <= have + ROUNDING for low, have in zip(found.bound.per_layer, spread.per_layer, strict=True))
     assert found.layout.slots_of_gpu.tolist() == layout.slots_of_gpu.tolist()
 
 
 @settings(max_examples=15)
-@given(questions(), st.integers(0, 20), st.integers(0, 999))
+@given(problems(), st.integers(0, 20), st.integers(0, 999))
 def test_replacing_respects_max_moves_and_never_raises_the_imbalance(
-    asked: dict[str, Any], moves: int, seed: int
+    fields: dict[str, Any], moves: int, seed: int
 ) -> None:
-    now = placed(PlacementProblem(**asked)).expert_of_slot
-    later = skewed(len(asked["loads"].layers), asked["loads"].experts, seed)
-    found = placed(PlacementProblem(**asked | {"loads": later}, current=now, max_moves=moves))
-    before = imbalance(now, later.total, layout=asked["layout"], rule=asked["rule"])
-    assert found.moved_copies == moved_copies(now, found.expert_of_slot, layout=asked["layout"])
+    now = placed(PlacementProblem(**fields)).expert_of_slot
+    later = skewed(len(fields["loads"].layers), fields["loads"].experts, seed)
+    found = placed(PlacementProblem(**fields | {"loads": later}, current=now, max_moves=moves))
+    before = imbalance(now, later.total, layout=fields["layout"], rule=fields["rule"])
+    assert found.moved_copies == moved_copies(now, found.expert_of_slot, layout=fields["layout"])
     assert found.moved_copies is not None
     assert found.moved_copies <= moves
     assert found.imbalance.mean <= before.mean + ROUNDING
@@ -161,27 +161,27 @@ class TestAssessment:
 
     def test_the_planned_loads_give_the_planned_imbalance(self) -> None:
         found = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT))
-        verdict = assess(found, found.expert_loads)
-        assert verdict.holds
-        assert verdict.imbalance == found.imbalance
-        assert (verdict.moved_copies, verdict.promised) == (0, found.imbalance.mean)
+        assessment = assess(found, found.expert_loads)
+        assert assessment.holds
+        assert assessment.imbalance == found.imbalance
+        assert (assessment.moved_copies, assessment.promised) == (0, found.imbalance.mean)
 
     def test_changed_loads_make_the_placement_stale_and_moves_restore_it(self) -> None:
         found = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT))
-        verdict = assess(found, skewed(3, 16, 2), terms=at(1.1))
-        assert not verdict.holds
-        assert verdict.after_moves <= 1.1 + ROUNDING < verdict.imbalance.mean
-        assert verdict.fresh <= verdict.after_moves + ROUNDING
-        assert 0 < verdict.moved_copies <= verdict.fresh_moved_copies
+        assessment = assess(found, skewed(3, 16, 2), terms=at(1.1))
+        assert not assessment.holds
+        assert assessment.after_moves <= 1.1 + ROUNDING < assessment.imbalance.mean
+        assert assessment.fresh <= assessment.after_moves + ROUNDING
+        assert 0 < assessment.moved_copies <= assessment.fresh_moved_copies
 
     def test_several_windows_give_a_forecast(self) -> None:
         found = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT))
         first, last = skewed(3, 16, 1).total, skewed(3, 16, 2).total
         drifting = np.stack([first + (last - first) * part for part in (0.0, 0.2, 0.4)])
-        verdict = assess(found, ExpertLoads.of(drifting))
-        assert verdict.expected
-        assert all(mean >= 1.0 for mean in verdict.expected)
-        assert verdict.act_in == 0
+        assessment = assess(found, ExpertLoads.of(drifting))
+        assert assessment.expected
+        assert all(mean >= 1.0 for mean in assessment.expected)
+        assert assessment.act_in == 0
 
     def test_loads_of_another_model_are_refused(self) -> None:
         found = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT))
@@ -196,7 +196,7 @@ class TestAssessment:
         waits = assess(found, loads, terms=at(now + 0.01, now - 0.05))
         goes_on = assess(found, loads, terms=at(now + 0.01, now - 0.05, under_way=True))
         acts = assess(found, loads, terms=at(now - 0.01, now - 0.05))
-        assert [verdict.act for verdict in (waits, goes_on, acts)] == [False, True, True]
+        assert [assessment.act for assessment in (waits, goes_on, acts)] == [False, True, True]
         assert f"not above {now + 0.01:.6g}" in waits.reason
         assert goes_on.after_moves <= now - 0.05 + ROUNDING
 
@@ -204,23 +204,23 @@ class TestAssessment:
         hot = ExpertLoads.of([[40.0, *[1.0] * 15]])
         found = placed(PlacementProblem(loads=hot, layout=Layout.even(slots=16, gpus=4, nodes=1)))
         assert found.imbalance.mean > 2
-        verdict = assess(found, hot)
-        assert (verdict.act, verdict.holds, verdict.settled_at) == (False, False, found.imbalance.mean)
-        assert "as it settled at" in verdict.reason
+        assessment = assess(found, hot)
+        assert (assessment.act, assessment.holds, assessment.settled_at) == (False, False, found.imbalance.mean)
+        assert "as it settled at" in assessment.reason
 
     def test_moves_are_started_only_if_they_pay(self) -> None:
         found, loads = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT)), skewed(3, 16, 2)
         pace = Pace(expert_bytes=10**9, move_gb_per_s=2.0)
         window = Window(window_s=1000, moe_share=0.5, slowdown=0.5)
-        verdict = assess(found, loads, terms=at(1.1, pace=pace, window=window))
-        gain_s = 1000 * 0.5 * (1 - verdict.after_moves / verdict.imbalance.mean)
-        assert verdict.moves is not None
-        assert verdict.gain_gpu_s == pytest.approx(gain_s * 4)
-        assert verdict.cost_gpu_s == pytest.approx(verdict.moves.duration_s * 0.5 * 4)
-        assert verdict.act
-        short = Window(window_s=verdict.moves.duration_s * 0.5 / gain_s * 1000 * 1.4, moe_share=0.5, slowdown=0.5)
+        assessment = assess(found, loads, terms=at(1.1, pace=pace, window=window))
+        gain_s = 1000 * 0.5 * (1 - assessment.after_moves / assessment.imbalance.mean)
+        assert assessment.moves is not None
+        assert assessment.gain_gpu_s == pytest.approx(gain_s * 4)
+        assert assessment.cost_gpu_s == pytest.approx(assessment.moves.duration_s * 0.5 * 4)
+        assert assessment.act
+        short = Window(window_s=assessment.moves.duration_s * 0.5 / gain_s * 1000 * 1.4, moe_share=0.5, slowdown=0.5)
         kept = assess(found, loads, terms=at(1.1, pace=pace, window=short))
-        assert (kept.act, kept.moved_copies) == (False, verdict.moved_copies)
+        assert (kept.act, kept.moved_copies) == (False, assessment.moved_copies)
         assert "1.5 times must be gained" in kept.reason
 
 
@@ -264,23 +264,23 @@ def test_evaluation_tokens_differ_from_planning_tokens() -> None:
 class TestSchedule:
     LAYOUT = Layout.even(slots=24, gpus=4, nodes=2)
 
-    def asked(self, **others: Any) -> Placement:
+    def migrated(self, **others: Any) -> Placement:
         start = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT)).expert_of_slot
         return placed(PlacementProblem(loads=skewed(3, 16, 2), layout=self.LAYOUT, current=start, **others))
 
     def test_the_batches_in_order_reach_the_target_placement(self) -> None:
         start = placed(PlacementProblem(loads=skewed(3, 16, 1), layout=self.LAYOUT)).expert_of_slot
-        found = self.asked(move_gb_per_s=2.0, expert_bytes=10**9)
+        found = self.migrated(move_gb_per_s=2.0, expert_bytes=10**9)
         assert found.moves is not None
         row, clock_s = start.copy(), 0.0
         for batch in found.moves.batches:
             assert batch.start_s == clock_s
             slots = list(batch.slots)
             for slot, source in zip(slots, batch.sources, strict=True):
-                wanted = found.expert_of_slot[batch.layer, slot]
+                expert = found.expert_of_slot[batch.layer, slot]
                 stays = np.ones(self.LAYOUT.slots, dtype=np.bool_)
                 stays[[] if batch.beside or source == self.LAYOUT.gpu_of_slot[slot] else slots] = False
-                assert wanted in row[batch.layer][(self.LAYOUT.gpu_of_slot == source) & stays]
+                assert expert in row[batch.layer][(self.LAYOUT.gpu_of_slot == source) & stays]
             row[batch.layer, slots] = found.expert_of_slot[batch.layer, slots]
             even = imbalance(row, skewed(3, 16, 2).total, layout=self.LAYOUT).mean
             assert batch.imbalance == pytest.approx(even)
@@ -292,7 +292,7 @@ class TestSchedule:
 
     def test_slower_links_take_longer_and_nodes_limit_their_gpus(self) -> None:
         plain, slow, narrow = (
-            self.asked(expert_bytes=10**9, **rates).moves
+            self.migrated(expert_bytes=10**9, **rates).moves
             for rates in (
                 {"move_gb_per_s": 2.0},
                 {"move_gb_per_s": 1.0},
@@ -307,13 +307,13 @@ class TestSchedule:
         assert plain.node_gb_per_s == 4.0  # two GPUs per node
 
     @pytest.mark.parametrize(
-        ("others", "said"),
+        ("others", "message"),
         [
             ({"move_gb_per_s": 1.0}, "needs `expert_bytes` or `model`"),
             ({"move_gb_per_s": 0.0, "expert_bytes": 1}, "move_gb_per_s: must be above 0, got 0"),
             ({"node_gb_per_s": 1.0}, "needs `move_gb_per_s`"),
         ],
     )
-    def test_violations_are_reported(self, others: dict[str, float], said: str) -> None:
-        with pytest.raises(RuleError, match=said):
-            self.asked(**others)
+    def test_violations_are_reported(self, others: dict[str, float], message: str) -> None:
+        with pytest.raises(RuleError, match=message):
+            self.migrated(**others)

@@ -16,7 +16,7 @@ LAYOUT = Layout.of(node_of_gpu=[0, 0, 0, 1, 1, 1], slots_of_gpu=[5, 5, 5, 5, 4, 
 RULES = (Dispatch.EQUAL, Dispatch.NEAREST)
 
 
-def _with_twins(seed: int) -> tuple[Ints, Floats]:
+def _with_duplicates(seed: int) -> tuple[Ints, Floats]:
     """Three layers, of which the first and the last repeat an expert on GPU 0."""
     rng = np.random.default_rng(seed)
     current = placement(rng, layers=3, experts=18, layout=LAYOUT)
@@ -35,23 +35,23 @@ def _with_twins(seed: int) -> tuple[Ints, Floats]:
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("seed", range(8))
 def test_each_duplicate_is_replaced_by_one_loaded_copy(seed: int, rule: Dispatch) -> None:
-    current, tokens = _with_twins(seed)
-    twins = sum(5 - len(set(row[:5].tolist())) for row in current)
+    current, tokens = _with_duplicates(seed)
+    duplicates = sum(5 - len(set(row[:5].tolist())) for row in current)
     legal = without_duplicates(current, tokens, layout=LAYOUT, rule=rule)
     check_slots(legal, experts=18, layout=LAYOUT)
-    assert moved_copies(current, legal, layout=LAYOUT) == (legal != current).sum() == twins
+    assert moved_copies(current, legal, layout=LAYOUT) == (legal != current).sum() == duplicates
 
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("ceiling", [1.1, 100.0])
 def test_a_placement_with_duplicates_becomes_legal_at_any_ceiling(ceiling: float, rule: Dispatch) -> None:
-    asked = 0
+    cases = 0
     for seed in range(8):
-        current, tokens = _with_twins(seed)
-        asked += any(len(set(row[:5].tolist())) < 5 for row in current)
+        current, tokens = _with_duplicates(seed)
+        cases += any(len(set(row[:5].tolist())) < 5 for row in current)
         found = minimise_moves(current, tokens, layout=LAYOUT, rule=rule, ceiling=ceiling)
         check_slots(found, experts=18, layout=LAYOUT)
-    assert asked >= 4
+    assert cases >= 4
 
 
 def test_too_few_moves_for_a_legal_placement_are_refused() -> None:

@@ -30,7 +30,7 @@ LARGER = Layout.even(slots=40, gpus=8, nodes=2)
 @pytest.mark.parametrize("layout", SMALL)
 def test_small_layers_match_exhaustive_search(layout: Layout, rule: Dispatch) -> None:
     rng = np.random.default_rng(5)
-    asked = 0
+    searched = 0
     for _ in range(25):
         experts = int(rng.integers(4, 6))
         tokens, before = loads(rng, layers=1, experts=experts), placement(rng, layers=1, experts=experts, layout=layout)
@@ -42,8 +42,8 @@ def test_small_layers_match_exhaustive_search(layout: Layout, rule: Dispatch) ->
         found = minimise_moves(before, tokens, layout=layout, rule=rule, ceiling=ceiling, width=64, plan=plan)
         assert imbalance(found, tokens, layout=layout, rule=rule).mean <= ceiling + SLACK
         assert moved_copies(before, found, layout=layout) == best
-        asked += 1
-    assert asked >= 8
+        searched += 1
+    assert searched >= 8
 
 
 @given(st.integers(0, 10**6), st.floats(1.0, 1.4), st.sampled_from(RULES), st.none() | st.integers(0, 30))
@@ -130,7 +130,7 @@ def test_the_ceiling_of_the_full_plan_is_reached() -> None:
 )
 def test_an_invalid_argument_is_named(wrong: dict[str, Any], field: str) -> None:
     rng = np.random.default_rng(7)
-    asked: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "current": placement(rng, layers=1, experts=32, layout=LARGER),
         "tokens": np.ones((1, 32)),
         "layout": LARGER,
@@ -138,5 +138,5 @@ def test_an_invalid_argument_is_named(wrong: dict[str, Any], field: str) -> None
         **wrong,
     }
     with pytest.raises(RuleError) as raised:
-        minimise_moves(**asked)
+        minimise_moves(**arguments)
     assert raised.value.violations[0][0][0] == field

@@ -32,11 +32,11 @@ def _planned(before: Ints, after: Ints, tokens: Floats, *, copies: int = 4, link
 
 def _walked(before: Ints, after: Ints, schedule: Schedule) -> list[tuple[Ints, Batch]]:
     """The placement before each batch."""
-    row, seen = before.copy(), []
+    row, states = before.copy(), []
     for batch in schedule.batches:
-        seen.append((row.copy(), batch))
+        states.append((row.copy(), batch))
         row[batch.layer, list(batch.slots)] = after[batch.layer, list(batch.slots)]
-    return seen
+    return states
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6))

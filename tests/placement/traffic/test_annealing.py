@@ -101,8 +101,8 @@ def test_incremental_costs_match_a_full_count(seed: int, nodes: int, rule: Dispa
     weight = weights(trace, home, start(home, nodes), cost, scale=SCALE, rule=rule)
     found, *left = walked(annealing.Cut.of(trace, home.copy(), weight), np.array(steps, dtype=np.int64))
     assert found / SCALE == pytest.approx(np.diff(costs), abs=1e-3)
-    _, *anew = walked(annealing.Cut.of(trace, current, weight), np.empty((0, 3), dtype=np.int64))
-    for mine, other in zip(left, anew, strict=True):
+    _, *recounted = walked(annealing.Cut.of(trace, current, weight), np.empty((0, 3), dtype=np.int64))
+    for mine, other in zip(left, recounted, strict=True):
         assert (mine == other).all()
 
 

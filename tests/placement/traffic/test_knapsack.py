@@ -12,9 +12,9 @@ from placement.traffic.knapsack import chosen
 def best(imbalances: list[list[float]], costs: list[list[float]], ceiling: float) -> float:
     layers = range(len(costs))
     fits = [
-        sum(costs[layer][answer] for layer, answer in zip(layers, picked, strict=True))
+        sum(costs[layer][choice] for layer, choice in zip(layers, picked, strict=True))
         for picked in product(range(len(costs[0])), repeat=len(costs))
-        if np.mean([imbalances[layer][answer] for layer, answer in zip(layers, picked, strict=True)]) <= ceiling
+        if np.mean([imbalances[layer][choice] for layer, choice in zip(layers, picked, strict=True)]) <= ceiling
     ]
     return min(fits, default=np.inf)
 
