@@ -6,7 +6,7 @@ from typing import Final
 
 from faults.observations import Observation, Probe, ProbeReturned
 
-WORD_S: Final = 0.2  # until a report is read
+REPORT_DELAY_S: Final = 0.2  # until a report is read
 
 
 class End(StrEnum):
@@ -18,13 +18,18 @@ class End(StrEnum):
     NEITHER = "neither"
 
 
-def told_by(end: End, observations: Iterable[Observation]) -> Iterator[Observation]:
+def reported_by(end: End, observations: Iterable[Observation]) -> Iterator[Observation]:
     """The trains of receivers, reported by these ends; everything else unchanged."""
-    for seen in observations:
-        if not isinstance(seen.values, Probe) or seen.peer is None:
-            yield seen
+    for observation in observations:
+        if not isinstance(observation.values, Probe) or observation.peer is None:
+            yield observation
             continue
         if end in (End.RECEIVER, End.BOTH):
-            yield seen
+            yield observation
         if end in (End.SENDER, End.BOTH):
-            yield Observation(seen.at_s + WORD_S, seen.peer, ProbeReturned(*seen.values), peer=seen.node)
+            yield Observation(
+                observation.at_s + REPORT_DELAY_S,
+                observation.peer,
+                ProbeReturned(*observation.values),
+                peer=observation.node,
+            )

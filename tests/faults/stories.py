@@ -10,7 +10,7 @@ from faults.detector import Job
 from faults.observations import Collective, Heartbeat, Observation, Process, Socket, SocketPoll
 
 STEP_S = 0.2
-LOOK_S = 0.25
+POLL_S = 0.25
 BEAT_S = 0.5
 STEP_BYTES = 1_000_000
 IDLE = Socket(1, 0, 0, 0, 0, 0, 200, 100, 10, 0, 0, 0, 0, 0, 0, 0, 204_000, 0, 0)
@@ -45,13 +45,13 @@ class Story:
         """The same story with changes."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
-    def told(self) -> list[Observation]:
+    def observations(self) -> list[Observation]:
         """All observations in the order in which they become known."""
-        parts = [*self._looks(), *self._beats(), *self._records(), *self._processes()]
+        parts = [*self._polls(), *self._beats(), *self._records(), *self._processes()]
         return sorted(parts, key=lambda observation: observation.at_s)
 
     def _gone_s(self, node: int) -> float:
-        return min((at_s for at_s, who in self.gone if who == node), default=float("inf"))
+        return min((at_s for at_s, gone_node in self.gone if gone_node == node), default=float("inf"))
 
     def _steps(self, at_s: float) -> int:
         return int((at_s if self.goes_on else min(at_s, self.stop_s)) / STEP_S)
@@ -90,14 +90,14 @@ class Story:
     def _processes(self) -> Iterator[Observation]:
         if self.stopped is None:
             return
-        for count in range(int(self.end_s / LOOK_S)):
-            at_s = count * LOOK_S
+        for count in range(int(self.end_s / POLL_S)):
+            at_s = count * POLL_S
             state = "T" if at_s >= self.stop_s else "S"
             yield Observation(at_s, self.stopped, Process(1, state, 0.0), rank=self.stopped)
 
-    def _looks(self) -> Iterator[Observation]:
-        for count in range(int(self.end_s / LOOK_S)):
-            at_s = count * LOOK_S
+    def _polls(self) -> Iterator[Observation]:
+        for count in range(int(self.end_s / POLL_S)):
+            at_s = count * POLL_S
             if self.late_polls(at_s):
                 continue
             for node in range(self.nodes):

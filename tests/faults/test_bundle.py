@@ -1,4 +1,4 @@
-"""Bundles: equal diagnoses bit for bit, no changed bundle is accepted, and no more than the limit is kept."""
+"""Bundles replay to equal diagnoses bit for bit, reject every change, and keep no more than the limit."""
 
 import hashlib
 import json
@@ -21,8 +21,8 @@ HANG = Story(behind=2, end_s=8.0)
 
 
 def lines_of(story: Story = HANG, settings: MonitorSettings = ONLY) -> list[str]:
-    what = calls(story.told(), judge_s=settings.judge_s)
-    return list(write_bundle(story.job, settings, what, version="1.2.3"))
+    recorded_calls = calls(story.observations(), judge_s=settings.judge_s)
+    return list(write_bundle(story.job, settings, recorded_calls, version="1.2.3"))
 
 
 HANG_LINES = lines_of()
@@ -30,28 +30,30 @@ HANG_LINES = lines_of()
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, len(HANG.told()) - 1), st.floats(-1e3, 1e3, allow_nan=False), st.booleans()),
+        st.tuples(st.integers(0, len(HANG.observations()) - 1), st.floats(-1e3, 1e3, allow_nan=False), st.booleans()),
         max_size=60,
     )
 )
-def test_any_observations_in_any_order_replay_equally(calls: list[tuple[int, float, bool]]) -> None:
-    told = HANG.told()
-    what: list[Call] = [at_s if evaluate else told[index]._replace(at_s=at_s) for index, at_s, evaluate in calls]
-    watcher = FaultMonitor(HANG.job, ONLY)
-    for act in what:
-        if isinstance(act, Observation):
-            watcher.observe(act)
+def test_any_observations_in_any_order_replay_to_the_same_diagnoses(calls: list[tuple[int, float, bool]]) -> None:
+    observations = HANG.observations()
+    recorded: list[Call] = [
+        at_s if evaluate else observations[index]._replace(at_s=at_s) for index, at_s, evaluate in calls
+    ]
+    monitor = FaultMonitor(HANG.job, ONLY)
+    for call in recorded:
+        if isinstance(call, Observation):
+            monitor.observe(call)
         else:
-            watcher.evaluate(act)
-    bundle = read_bundle(write_bundle(HANG.job, ONLY, what, version="0"))
-    assert bundle.calls == tuple(what)
-    assert bundle.diagnoses == watcher.diagnoses()
+            monitor.evaluate(call)
+    bundle = read_bundle(write_bundle(HANG.job, ONLY, recorded, version="0"))
+    assert bundle.calls == tuple(recorded)
+    assert bundle.diagnoses == monitor.diagnoses()
     assert bundle.holds
 
 
 def test_a_hang_replays_bit_for_bit() -> None:
     bundle = read_bundle(HANG_LINES)
-    assert bundle.diagnoses == replay(HANG.job, HANG.told(), ONLY)
+    assert bundle.diagnoses == replay(HANG.job, HANG.observations(), ONLY)
     assert bundle.diagnoses
     assert bundle.holds
     assert list(write_bundle(bundle.job, bundle.settings, bundle.calls, version=bundle.version)) == HANG_LINES
@@ -115,14 +117,14 @@ def head_with(**changes: object) -> str:
     return json.dumps(head) + "\n"
 
 
-def test_a_right_checksum_alone_is_no_bundle() -> None:
+def test_a_bundle_with_a_correct_checksum_but_no_diagnoses_is_refused() -> None:
     assert read_bundle(summed(head_with(), *HANG_LINES[1:-1])).holds
     with pytest.raises(RuleError, match="no diagnoses"):
         read_bundle(summed(head_with()))
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"dropped": -5}, "dropped"),
         ({"extra": 1}, "extra"),
@@ -139,21 +141,23 @@ def test_a_right_checksum_alone_is_no_bundle() -> None:
         ({"settings__hangs__more": 1}, "more"),
     ],
 )
-def test_an_invalid_head_is_refused_by_field_despite_a_right_checksum(changes: dict[str, object], said: str) -> None:
-    with pytest.raises(RuleError, match=said):
+def test_an_invalid_head_is_refused_by_field_despite_a_correct_checksum(
+    changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(RuleError, match=message):
         read_bundle(summed(head_with(**changes), *HANG_LINES[1:-1]))
 
 
-@pytest.mark.parametrize("moment", ["NaN", "Infinity", "-Infinity", "1e999", "1" + "0" * 400])
-def test_an_evaluation_without_a_valid_time_is_refused(moment: str) -> None:
+@pytest.mark.parametrize("at_s", ["NaN", "Infinity", "-Infinity", "1e999", "1" + "0" * 400])
+def test_an_evaluation_without_a_valid_time_is_refused(at_s: str) -> None:
     with pytest.raises(RuleError, match="no valid time"):
-        read_bundle(summed(HANG_LINES[0], f'["judge",{moment}]\n', *HANG_LINES[-2:-1]))
+        read_bundle(summed(HANG_LINES[0], f'["judge",{at_s}]\n', *HANG_LINES[-2:-1]))
 
 
-@pytest.mark.parametrize("behind", ["rubbish\n", "\n", HANG_LINES[1], HANG_LINES[-1]])
-def test_no_line_may_follow_the_checksum(behind: str) -> None:
+@pytest.mark.parametrize("trailing_line", ["rubbish\n", "\n", HANG_LINES[1], HANG_LINES[-1]])
+def test_no_line_may_follow_the_checksum(trailing_line: str) -> None:
     with pytest.raises(RuleError, match="after the checksum"):
-        read_bundle([*HANG_LINES, behind])
+        read_bundle([*HANG_LINES, trailing_line])
 
 
 def test_a_checksum_line_with_other_keys_is_refused() -> None:
@@ -162,24 +166,24 @@ def test_a_checksum_line_with_other_keys_is_refused() -> None:
         read_bundle([*HANG_LINES[:-1], last])
 
 
-def test_a_bundle_has_the_live_diagnoses_and_shows_whether_the_rest_gives_them() -> None:
-    what = list(calls(HANG.told(), judge_s=ONLY.judge_s))
-    told = replay(HANG.job, HANG.told(), ONLY)
-    assert told
-    whole = read_bundle(write_bundle(HANG.job, ONLY, what, version="0", live=told))
-    assert (whole.live, whole.holds, proves(whole.live, whole.diagnoses)) == (told, True, True)
+def test_a_bundle_holds_live_diagnoses_and_shows_whether_its_calls_reproduce_them() -> None:
+    recorded = list(calls(HANG.observations(), judge_s=ONLY.judge_s))
+    live_diagnoses = replay(HANG.job, HANG.observations(), ONLY)
+    assert live_diagnoses
+    whole = read_bundle(write_bundle(HANG.job, ONLY, recorded, version="0", live=live_diagnoses))
+    assert (whole.live, whole.holds, proves(whole.live, whole.diagnoses)) == (live_diagnoses, True, True)
     tape = CallLog(most=8)
-    for act in what:
-        tape.add(act)
-    rest = read_bundle(write_bundle(HANG.job, ONLY, tape, version="0", dropped=tape.dropped, live=told))
+    for call in recorded:
+        tape.add(call)
+    rest = read_bundle(write_bundle(HANG.job, ONLY, tape, version="0", dropped=tape.dropped, live=live_diagnoses))
     assert (rest.dropped, rest.live, rest.holds, proves(rest.live, rest.diagnoses)) == (
-        len(what) - 8,
-        told,
+        len(recorded) - 8,
+        live_diagnoses,
         True,
         False,
     )
-    less = tuple(diagnosis.model_copy(update={"isolate": not diagnosis.isolate}) for diagnosis in told)
-    assert not proves(less, told)
+    less = tuple(diagnosis.model_copy(update={"isolate": not diagnosis.isolate}) for diagnosis in live_diagnoses)
+    assert not proves(less, live_diagnoses)
 
 
 def test_a_call_log_keeps_the_newest_and_counts_the_dropped_calls() -> None:

@@ -1,4 +1,4 @@
-"""Every kind of observation goes through a line and back, bit for bit, and nothing else comes out of a line."""
+"""Every kind of observation round-trips through a line bit for bit, and an invalid line raises an error."""
 
 import json
 from typing import Any, get_args, get_type_hints
@@ -46,7 +46,7 @@ anything = st.recursive(
 
 
 @given(observations)
-def test_a_line_gives_back_what_went_in(observation: Observation) -> None:
+def test_an_observation_round_trips_through_a_line(observation: Observation) -> None:
     line = to_line(observation)
     back = from_line(line)
 
@@ -66,7 +66,7 @@ def test_any_json_is_an_observation_or_a_value_error(found: Any) -> None:
 
 
 @given(observations, st.data())
-def test_a_line_cut_off_is_a_value_error(observation: Observation, data: st.DataObject) -> None:
+def test_a_truncated_line_raises_a_value_error(observation: Observation, data: st.DataObject) -> None:
     line = to_line(observation)
     with pytest.raises(ValueError, match=r"."):
         from_line(line[: data.draw(st.integers(0, len(line) - 1))])
@@ -91,7 +91,7 @@ def test_a_line_cut_off_is_a_value_error(observation: Observation, data: st.Data
         '[1.0,0,null,null,"process",[1,"' + "x" * 2000 + '",1.0,1]]',
     ],
 )
-def test_what_is_no_observation_is_a_value_error(line: str) -> None:
+def test_an_invalid_line_raises_a_value_error(line: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         from_line(line)
 

@@ -1,4 +1,4 @@
-"""Moving an observation to another clock moves every moment in it, and nothing else."""
+"""Moving an observation to another clock shifts every timestamp in it and nothing else."""
 
 from typing import get_type_hints
 
@@ -16,21 +16,21 @@ from faults.observations import (
 )
 
 
-def test_all_moments_move() -> None:
+def test_all_timestamps_are_shifted() -> None:
     moved = on_clock_of(Observation(105.0, 1, Collective(1, "all_reduce", 8, 103.0, 104.5), rank=1), 100.0)
 
     assert moved == Observation(5.0, 1, Collective(1, "all_reduce", 8, 3.0, 4.5), rank=1)
 
 
-def test_what_has_not_happened_stays_so() -> None:
+def test_missing_timestamps_stay_missing() -> None:
     assert on_clock_of(Observation(105.0, 1, Collective(1, "x", 8, 103.0, None)), 100.0).values == Collective(
         1, "x", 8, 3.0, None
     )
     assert on_clock_of(Observation(105.0, 1, SocketPoll(2)), 100.0) == Observation(5.0, 1, SocketPoll(2))
 
 
-def test_a_kind_whose_moments_are_not_listed_has_none() -> None:
-    """Durations end in _s too; whoever adds a kind has to say which of its values are moments."""
+def test_every_timestamp_field_is_listed() -> None:
+    """Durations end in _s too, so a new kind must list which of its values are timestamps."""
     durations = {"cpu_s", "took_s", "tail_s", "waited_s"}
     for kind in KINDS.values():
         timed = {name for name in get_type_hints(kind) if name.endswith("_s") and "_per_" not in name} - durations

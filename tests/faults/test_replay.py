@@ -23,13 +23,13 @@ EXPECTED = {
 LIMIT_S = {"noncomm-hang": 3.0, "comm-hang": 3.0, "crash": 1.0}
 
 
-def look(at_s: float) -> Observation:
+def poll(at_s: float) -> Observation:
     return Observation(at_s, 0, SocketPoll(0))
 
 
 def test_evaluations_follow_observations() -> None:
-    what = list(calls([look(0.1), look(0.2), look(0.3), look(100.1)], judge_s=0.25))
-    assert what == [look(0.1), look(0.2), 0.25, look(0.3), 0.5, look(100.1), 100.25]
+    recorded_calls = list(calls([poll(0.1), poll(0.2), poll(0.3), poll(100.1)], judge_s=0.25))
+    assert recorded_calls == [poll(0.1), poll(0.2), 0.25, poll(0.3), 0.5, poll(100.1), 100.25]
 
 
 def test_without_observations_there_is_no_evaluation() -> None:

@@ -49,7 +49,7 @@ def written(story: Story, folder: Path) -> Path:
     (folder / "run.json").write_text(json.dumps(run))
     files: dict[str, list[str]] = defaultdict(list)
     looks: dict[tuple[float, int], list[list[int | None]]] = {}
-    for seen in story.told():
+    for seen in story.observations():
         if isinstance(seen.values, SocketPoll):
             looks[(seen.at_s, seen.node)] = []
         elif isinstance(seen.values, Socket):
@@ -137,9 +137,9 @@ def test_a_changed_bundle_is_refused(folder: Path, tmp_path: Path) -> None:
 
 def test_an_unproven_bundle_lists_the_missing_diagnoses(tmp_path: Path) -> None:
     settings = MonitorSettings()
-    told = replay(HANG.job, HANG.told(), settings)
+    told = replay(HANG.job, HANG.observations(), settings)
     tape = CallLog(most=8)
-    for act in calls(HANG.told(), judge_s=settings.judge_s):
+    for act in calls(HANG.observations(), judge_s=settings.judge_s):
         tape.add(act)
     bundle, again = tmp_path / "hang.bundle", tmp_path / "again"
     lines = write_bundle(HANG.job, settings, tape, version=version("fleetwright"), dropped=tape.dropped, live=told)

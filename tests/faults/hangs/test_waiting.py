@@ -22,7 +22,7 @@ def jobs(draw: st.DrawFn) -> Job:
     return ranks, groups, entered, finished, reported
 
 
-def answer(job: Job, alive: list[int] | None = None) -> Waits:
+def waits_of(job: Job, alive: list[int] | None = None) -> Waits:
     ranks, groups, entered, finished, reported = job
     return wait_for(
         Memberships.of(groups, ranks=ranks),
@@ -33,7 +33,7 @@ def answer(job: Job, alive: list[int] | None = None) -> Waits:
     )
 
 
-class Walked:
+class ReferenceGraph:
     """The reference: walks from rank to rank, by the module's docstring."""
 
     def __init__(self, job: Job) -> None:
@@ -44,14 +44,14 @@ class Walked:
         self.blockers: dict[tuple[int, int], set[int]] = {}
         self.lacking: dict[tuple[int, int], set[int]] = {}
         for number, members in enumerate(self.groups):
-            passed = max((done for _, done, told in members.values() if told), default=-1)
-            for rank, (came, done, told) in members.items():
-                if told and came > done:
+            passed = max((done for _, done, has_report in members.values() if has_report), default=-1)
+            for rank, (came, done, has_report) in members.items():
+                if has_report and came > done:
                     row = (number, rank)
                     self.waiting.add(row)
                     self.blockers[row] = {q for q, (e, _, h) in members.items() if h and e < done + 1}
-                    unheard = {q for q, (_, _, h) in members.items() if not h}
-                    self.lacking[row] = unheard if passed < done + 1 and not self.blockers[row] else set()
+                    unreported = {q for q, (_, _, h) in members.items() if not h}
+                    self.lacking[row] = unreported if passed < done + 1 and not self.blockers[row] else set()
         self.blocked = {row for row in self.waiting if self.blockers[row]}
         self.uncertain = {row for row in self.waiting if not self.blockers[row] and self.lacking[row]}
         self.stuck = self.waiting - self.blocked - self.uncertain
@@ -59,7 +59,7 @@ class Walked:
         self.missing = {q for row in self.blocked for q in self.blockers[row]} - busy
 
     def ends_at(self, rows: set[tuple[int, int]]) -> set[int]:
-        """Ranks from which a walk over blocked rows reaches a laggard or one of those rows."""
+        """Ranks from which a walk over blocked rows reaches a missing rank or one of those rows."""
         good = self.missing | {rank for _, rank in rows}
         while True:
             more = good | {rank for number, rank in self.blocked if self.blockers[(number, rank)] & good}
@@ -87,47 +87,47 @@ class Walked:
 
 
 @given(jobs())
-def test_it_agrees_with_a_reference_that_walks_every_pair(job: Job) -> None:
-    waits, walked = answer(job), Walked(job)
-    rows = [(number, rank) for number, members in enumerate(walked.groups) for rank in members]
+def test_the_wait_for_graph_agrees_with_a_reference_that_walks_every_pair(job: Job) -> None:
+    waits, reference = waits_of(job), ReferenceGraph(job)
+    rows = [(number, rank) for number, members in enumerate(reference.groups) for rank in members]
 
     def marked(flags: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]") -> set[tuple[int, int]]:
         return {row for row, flag in zip(rows, flags.tolist(), strict=True) if flag}
 
-    assert marked(waits.waiting) == walked.waiting
-    assert marked(waits.blocked) == walked.blocked
-    assert marked(waits.uncertain) == walked.uncertain
-    assert marked(waits.stuck) == walked.stuck
-    assert set(waits.missing.tolist()) == walked.missing
-    assert set(waits.deadlocked.tolist()) == walked.deadlocked()
-    assert set(waits.silent.tolist()) == walked.silent()
+    assert marked(waits.waiting) == reference.waiting
+    assert marked(waits.blocked) == reference.blocked
+    assert marked(waits.uncertain) == reference.uncertain
+    assert marked(waits.stuck) == reference.stuck
+    assert set(waits.missing.tolist()) == reference.missing
+    assert set(waits.deadlocked.tolist()) == reference.deadlocked()
+    assert set(waits.silent.tolist()) == reference.silent()
     roots = waits.missing.size + waits.deadlocked.size + int(waits.stuck.sum()) + int(waits.uncertain.sum())
     assert (roots > 0) == waits.stall
 
 
 def test_a_hang_through_two_groups_gives_the_rank_that_waits_in_neither() -> None:
     # All ranks, then pairs (0, 1) and (2, 3): rank 2 left after its pair's seventh operation.
-    waits = answer((4, [[0, 1, 2, 3], [0, 1], [2, 3]], [8, 8, 7, 8, 7, 7, 7, 7], [7] * 8, [True] * 8))
+    waits = waits_of((4, [[0, 1, 2, 3], [0, 1], [2, 3]], [8, 8, 7, 8, 7, 7, 7, 7], [7] * 8, [True] * 8))
     assert waits.missing.tolist() == [2]
     assert not waits.stuck.any()
 
 
-def test_all_ranks_entered_and_none_finished() -> None:
-    waits = answer((3, [[0, 1, 2]], [5, 5, 5], [4, 4, 4], [True] * 3))
+def test_when_all_ranks_entered_and_none_finished_all_are_stuck() -> None:
+    waits = waits_of((3, [[0, 1, 2]], [5, 5, 5], [4, 4, 4], [True] * 3))
     assert waits.stuck.all()
     assert waits.missing.size == waits.silent.size == 0
 
 
-def test_operations_called_in_different_orders() -> None:
+def test_operations_called_in_different_orders_are_a_deadlock() -> None:
     # 0 is in the first group and waits for 1, which is in the second and waits for 0.
-    waits = answer((2, [[0, 1], [0, 1]], [1, 0, 0, 1], [0, 0, 0, 0], [True] * 4))
+    waits = waits_of((2, [[0, 1], [0, 1]], [1, 0, 0, 1], [0, 0, 0, 0], [True] * 4))
     assert waits.deadlocked.tolist() == [0, 1]
     assert waits.missing.size == 0
 
 
-def test_a_cause_elsewhere_excuses_silence() -> None:
-    # Rank 3 does not report; its partner 2 waits for laggard 0, and so may 3.
-    waits = answer((4, [[0, 2, 3], [1, 3]], [0, 1, 0, 1, 0], [0] * 5, [True, True, False, True, False]))
+def test_a_silent_rank_is_excused_when_another_rank_explains_the_stall() -> None:
+    # Rank 3 does not report; its partner 2 waits for missing rank 0, and rank 3 may wait too.
+    waits = waits_of((4, [[0, 2, 3], [1, 3]], [0, 1, 0, 1, 0], [0] * 5, [True, True, False, True, False]))
     assert waits.missing.tolist() == [0]
     assert waits.silent.size == 0
     assert waits.excused.tolist() == [0, 2, 3] or 3 in waits.excused.tolist()
@@ -135,15 +135,15 @@ def test_a_cause_elsewhere_excuses_silence() -> None:
 
 def test_silence_needs_confirmation_from_another_source() -> None:
     job: Job = (3, [[0, 1, 2]], [1, 1, 0], [0, 0, 0], [True, True, False])
-    assert answer(job).silent.tolist() == [2]
-    assert answer(job).confirmed.size == 0
-    assert answer(job, alive=[1, 1, 1]).confirmed.size == 0
-    assert answer(job, alive=[1, 1, 0]).confirmed.tolist() == [2]
+    assert waits_of(job).silent.tolist() == [2]
+    assert waits_of(job).confirmed.size == 0
+    assert waits_of(job, alive=[1, 1, 1]).confirmed.size == 0
+    assert waits_of(job, alive=[1, 1, 0]).confirmed.tolist() == [2]
 
 
 def test_a_finished_rank_proves_that_all_entered() -> None:
     # 0 has finished operation 1, so the unreported 2 has called it: 1 waits for bytes.
-    waits = answer((3, [[0, 1, 2]], [1, 1, 0], [1, 0, 0], [True, True, False]))
+    waits = waits_of((3, [[0, 1, 2]], [1, 1, 0], [1, 0, 0], [True, True, False]))
     assert waits.stuck.tolist() == [False, True, False]
     assert waits.silent.size == 0
 
@@ -153,11 +153,11 @@ def test_rows_without_a_report_do_not_hide_a_deadlock() -> None:
     groups = [[2, 0, 1], [0, 2], [1], [2, 0, 1]]
     entered, finished = [1, 2, 1, 0, 3, 1, 2, 0, 2], [1, 1, 1, 0, 2, 1, 1, 0, 1]
     reported = [False, True, True, False, True, True, True, True, True]
-    assert answer((3, groups, entered, finished, reported)).deadlocked.tolist() == [0, 1]
+    assert waits_of((3, groups, entered, finished, reported)).deadlocked.tolist() == [0, 1]
 
 
 def test_no_observations_give_no_culprit() -> None:
-    assert not answer((1, [], [], [], [])).stall
+    assert not waits_of((1, [], [], [], [])).stall
 
 
 def cluster(ranks: int) -> list[list[int]]:
@@ -175,17 +175,17 @@ def cluster(ranks: int) -> list[list[int]]:
 def test_one_of_16384_ranks_is_found_through_tensor_pipeline_data_and_expert_groups(culprit: int) -> None:
     ranks = 16_384
     rows = Memberships.of(cluster(ranks), ranks=ranks)
-    entered, finished = find_stall(rows, culprit)
+    entered, finished = stalled_progress(rows, culprit)
     reported = np.ones(len(rows), dtype=np.bool_)
     waits = wait_for(rows, entered=entered, finished=finished, reported=reported)
     assert waits.missing.tolist() == [culprit]
     assert waits.deadlocked.size == 0
 
 
-def test_lost_agents_are_not_suspected_while_the_laggard_reports() -> None:
+def test_lost_agents_are_not_suspected_while_the_missing_rank_reports() -> None:
     ranks, culprit = 16_384, 4321
     rows = Memberships.of(cluster(ranks), ranks=ranks)
-    entered, finished = find_stall(rows, culprit)
+    entered, finished = stalled_progress(rows, culprit)
     lost = np.random.default_rng(5).random(ranks // 8) < 0.01
     lost[culprit // 8] = False
     waits = wait_for(rows, entered=entered, finished=finished, reported=~np.repeat(lost, 8)[rows.rank])
@@ -193,10 +193,10 @@ def test_lost_agents_are_not_suspected_while_the_laggard_reports() -> None:
     assert waits.silent.size == 0
 
 
-def test_a_laggard_that_is_lost_itself_is_among_the_silent_and_confirmed_by_another_source() -> None:
+def test_a_missing_rank_with_a_lost_agent_is_silent_and_confirmed_by_its_liveness() -> None:
     ranks, culprit = 16_384, 4321
     rows = Memberships.of(cluster(ranks), ranks=ranks)
-    entered, finished = find_stall(rows, culprit)
+    entered, finished = stalled_progress(rows, culprit)
     lost = np.random.default_rng(5).random(ranks // 8) < 0.01
     lost[culprit // 8] = True
     alive = np.ones(ranks, dtype=np.int8)
@@ -208,7 +208,7 @@ def test_a_laggard_that_is_lost_itself_is_among_the_silent_and_confirmed_by_anot
     assert set(waits.confirmed // 8) == {culprit // 8}
 
 
-def find_stall(
+def stalled_progress(
     rows: Memberships, culprit: int
 ) -> tuple["np.ndarray[tuple[int, ...], np.dtype[np.int64]]", "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"]:
     """The progress of all ranks, in rounds of one operation per group, when `culprit` stops after ten of them.

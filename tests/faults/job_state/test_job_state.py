@@ -23,29 +23,29 @@ SENT = IDLE._replace(unacked=2)
 
 
 class TestPairs:
-    def test_a_stretch_is_as_long_as_its_polls(self) -> None:
+    def test_a_stall_lasts_as_long_as_its_polls(self) -> None:
         pair = PairTraffic(1.0, SENT)
         for at_s in (1.25, 1.5):
             pair.observe(at_s, SENT)
         assert (pair.stuck_s(), pair.looks_stuck) == (0.5, 3)
 
-    def test_an_acknowledgement_restarts_a_stretch(self) -> None:
+    def test_an_acknowledgement_restarts_the_stall(self) -> None:
         pair = PairTraffic(1.0, SENT)
         pair.observe(1.25, SENT._replace(acked_bytes=100))
         assert (pair.stuck_s(), pair.looks_stuck) == (0.0, 1)
 
-    def test_a_stretch_ends_without_outstanding_bytes(self) -> None:
+    def test_a_stall_ends_without_outstanding_bytes(self) -> None:
         pair = PairTraffic(1.0, SENT)
         pair.observe(1.25, IDLE)
         assert (pair.stuck_since_s, pair.looks_stuck) == (None, 0)
 
-    def test_read_bytes_are_not_unread(self) -> None:
+    def test_bytes_that_were_read_do_not_count_as_unread(self) -> None:
         pair = PairTraffic(1.0, IDLE._replace(read_queue_bytes=100))
         pair.observe(1.25, IDLE._replace(read_queue_bytes=50))
         assert pair.unread_s() == 0.0
 
 
-def test_only_stalled_pairs_are_examined_again() -> None:
+def test_only_stalled_pairs_are_marked_stuck() -> None:
     state = JobState(JOB)
     for at_s in (0.0, 0.25):
         state.observe(Observation(at_s, 0, SENT, peer=1))
@@ -55,7 +55,7 @@ def test_only_stalled_pairs_are_examined_again() -> None:
     assert state.stuck == set()
 
 
-def test_steps_and_lateness_come_from_records() -> None:
+def test_step_time_and_lateness_come_from_records() -> None:
     state = JobState(JOB)
     for seq in range(1, 6):
         for rank in range(3):
@@ -75,13 +75,13 @@ def test_groups_are_distinguished_and_have_members() -> None:
     assert state.groups["0"].entered == {0: 3}
 
 
-def test_counts_of_ras_are_called_and_unfinished_operations() -> None:
+def test_ras_operation_counts_add_up_to_the_entered_operations() -> None:
     state = JobState(JOB)
     state.observe(Observation(1.0, 0, OperationCounts("0xab", 3, (("AllReduce", 7), ("Broadcast", 2)), "ok"), rank=0))
     assert state.groups["ras:0xab"].entered == {0: 9}
 
 
-def test_short_names_of_groups() -> None:
+def test_short_group_names_expand_to_ranks() -> None:
     assert ranks_of("0-3", below=8) == (0, 1, 2, 3)
     assert ranks_of("0-6:2", below=8) == (0, 2, 4, 6)
     assert ranks_of("1,4,6", below=8) == (1, 4, 6)
@@ -118,13 +118,13 @@ observations = st.builds(Observation, st.floats(), st.integers(-2, 5), values, i
 
 
 @given(st.lists(observations, max_size=80))
-def test_no_observation_raises(told: list[Observation]) -> None:
-    from faults.monitor import FaultMonitor, MonitorSettings  # noqa: PLC0415 - what reads it must hold too
+def test_no_observation_raises(stream: list[Observation]) -> None:
+    from faults.monitor import FaultMonitor, MonitorSettings  # noqa: PLC0415 - the readers of the state must not raise either
 
-    watcher = FaultMonitor(JOB, MonitorSettings(slow=None))
-    for number, observation in enumerate(told):
-        watcher.observe(observation)
-        watcher.evaluate(float(number))
+    monitor = FaultMonitor(JOB, MonitorSettings(slow=None))
+    for number, observation in enumerate(stream):
+        monitor.observe(observation)
+        monitor.evaluate(float(number))
 
 
 def test_a_flood_of_groups_and_operations_is_bounded() -> None:

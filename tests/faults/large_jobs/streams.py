@@ -1,4 +1,4 @@
-"""Windows of the simulator's planes as an agent's stream: socket counters some times a window, records of steps."""
+"""Windows of the simulator's planes as an agent's stream: socket polls in each window and one record per step."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,7 +15,7 @@ from faults.simulator.noise import LAB
 from faults.simulator.slow import SlowPlane
 
 WINDOW_S = 5.0
-LOOKS = 2  # of sockets in a window
+POLLS = 2  # socket polls in a window
 STEP_S = 1.0  # the simulator's
 BYTES = {Traffic.RING: 40_000_000, Traffic.TREE: 10_000_000, Traffic.SMALL: 1_000_000}  # of an edge in a window
 MBIT = {Traffic.RING: 200.0, Traffic.TREE: 180.0, Traffic.SMALL: 60.0}
@@ -43,10 +43,10 @@ def socket(carried: float, busy_us: float, connections: int = 1) -> Socket:
 
 
 class Stream:
-    """What agents tell, window by window."""
+    """The observations of all agents, window by window."""
 
-    def __init__(self, of: Cluster, *, seed: int, looks: int = LOOKS) -> None:
-        self.of, self._looks = of, looks
+    def __init__(self, of: Cluster, *, seed: int, polls: int = POLLS) -> None:
+        self.of, self._polls = of, polls
         self._slow = SlowPlane(of, LAB, window_s=WINDOW_S, seed=seed)
         self._compute = ComputePlane(of, LAB, window_s=STEP_S, seed=seed)
         self._path = np.zeros((of.shape.uplinks + 1, 2), np.float32)
@@ -58,31 +58,29 @@ class Stream:
         self.at_s = 0.0
 
     def windows(
-        self, count: int, happenings: Sequence[FaultEvent] = (), *, unheard: Sequence[int] = (), longer: float = 1.0
+        self, count: int, events: Sequence[FaultEvent] = (), *, silent: Sequence[int] = (), longer: float = 1.0
     ) -> Iterator[Observation]:
-        """`longer`: how many times as long steps take for what happens."""
+        """`longer`: the factor by which the events lengthen a step."""
         observed = np.ones(self.of.shape.nodes, dtype=np.bool_)
-        observed[list(unheard)] = False
+        observed[list(silent)] = False
         for _ in range(count):
-            told = self._slow.window(self.at_s, path=self._path, reported=observed, events=happenings)
+            slow_window = self._slow.window(self.at_s, path=self._path, reported=observed, events=events)
             begin_s = np.arange(self.at_s, self.at_s + WINDOW_S, STEP_S)
-            gaps_s = [
-                self._compute.window(at_s, reported=observed, events=happenings).gap_s for at_s in begin_s.tolist()
-            ]
-            found = [*self._sockets(told.slowdown, observed), *self._steps(gaps_s, observed, longer)]
+            gaps_s = [self._compute.window(at_s, reported=observed, events=events).gap_s for at_s in begin_s.tolist()]
+            found = [*self._sockets(slow_window.slowdown, observed), *self._steps(gaps_s, observed, longer)]
             yield from sorted(found, key=lambda one: one.at_s)
             self.at_s += WINDOW_S
 
     def _sockets(self, slowdown: NDArray[np.float64], observed: NDArray[np.bool_]) -> Iterator[Observation]:
         """Edges of two kinds between the same nodes share their sockets."""
-        for look in range(1, self._looks + 1):
+        for poll in range(1, self._polls + 1):
             sums: dict[tuple[int, int], NDArray[np.float64]] = {}
             for at, (pair, kind) in enumerate(self._pairs):
                 if np.isfinite(slowdown[at]):
-                    bytes_ = BYTES[kind] / self._looks
+                    bytes_ = BYTES[kind] / self._polls
                     self._carried[at] += bytes_, 8.0 * bytes_ / MBIT[kind] * np.exp(slowdown[at])
                 sums[pair] = sums.get(pair, np.zeros(2)) + self._carried[at]
-            at_s = self.at_s + (look - 0.5) * WINDOW_S / self._looks
+            at_s = self.at_s + (poll - 0.5) * WINDOW_S / self._polls
             for (node, peer), (carried, busy_us) in sums.items():
                 if observed[node]:
                     yield Observation(at_s, node, socket(carried, busy_us), peer=peer)

@@ -14,19 +14,19 @@ from fleet.documents import RuleError
 LEAVES = ["a", "a", "b"]
 
 
-def test_a_recording_tells_them() -> None:
+def test_a_recording_gives_the_leaves() -> None:
     assert parse_run(json.dumps({"n": 3, "leaves": LEAVES}).encode()).job.fabric == JobFabric(tuple(LEAVES))
     assert parse_run(b'{"n": 3}').job.fabric is None
 
 
 @pytest.mark.parametrize("leaves", [["a", "b"], ["a", "b", 1], ["a", "b", ""], "abc", {}, ["a", "b", "c" * 257]])
-def test_a_recording_that_tells_them_wrongly_is_refused(leaves: object) -> None:
+def test_a_recording_with_invalid_leaves_is_refused(leaves: object) -> None:
     with pytest.raises(RuleError, match="leaves"):
         parse_run(json.dumps({"n": 3, "leaves": leaves}).encode())
 
 
 @pytest.mark.parametrize("fabric", [None, JobFabric(tuple(LEAVES))])
-def test_a_bundle_keeps_them(fabric: JobFabric | None) -> None:
+def test_a_bundle_keeps_the_leaves(fabric: JobFabric | None) -> None:
     job = Job(3, (0, 1, 2), fabric=fabric)
     assert read_bundle(write_bundle(job, MonitorSettings(), (), version="0")).job == job
 
@@ -39,7 +39,7 @@ def test_groups_divide_a_job_into_stages_and_replicas() -> None:
     assert found.replica.tolist() == [at % 4 for at in range(12)]
 
 
-def test_groups_that_leave_nodes_out_divide_nothing() -> None:
+def test_groups_that_omit_nodes_give_no_stages_or_replicas() -> None:
     found = roles_of(Job(9, tuple(range(9)), groups=((0, 1, 2), (3, 4, 5))))
     assert set(found.stage.tolist()) == {0}
     assert len(set(found.replica.tolist())) == 9

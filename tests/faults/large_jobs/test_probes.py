@@ -1,4 +1,4 @@
-"""One-way probes in a stream become what a window says of its edges."""
+"""One-way probes in a stream give the probed slowdown of each edge in a window."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from faults.large_jobs.settings import JobwideSettings
 from faults.large_jobs.traffic_graph import Sum, Trains, settled, window
 from faults.observations import Observation, Probe
 from faults.simulator.fault_schedule import FaultEvent, FaultKind
-from tests.faults.ends import End, told_by
+from tests.faults.ends import End, reported_by
 from tests.faults.large_jobs.streams import WINDOW_S, Stream, cluster, job_of
 
 SETTINGS = JobwideSettings()
@@ -33,7 +33,7 @@ def total(bytes_: int = 10_000_000, busy_us: int = 400_000) -> Sum:
     return one
 
 
-def told(trains: Trains) -> dict[tuple[int, int], float] | None:
+def probed_slowdown(trains: Trains) -> dict[tuple[int, int], float] | None:
     sums = {(node, (node + hop) % NODES): total() for node in range(NODES) for hop in (1, 3)}
     edges = settled([sums] * 3, JOB, SETTINGS)
     assert edges is not None
@@ -42,44 +42,45 @@ def told(trains: Trains) -> dict[tuple[int, int], float] | None:
 
 
 @pytest.mark.parametrize("tail", [True, False])
-def test_the_quickest_train_counts_against_its_peers(tail: bool) -> None:  # noqa: FBT001 - a parameter
+def test_the_fastest_train_of_a_pair_is_compared_with_other_pairs(tail: bool) -> None:  # noqa: FBT001 - a parameter
     trains = Trains()
     for node in range(NODES):
         for took_s in (0.05, 0.002 if node != 3 else 0.003, 0.009):
-            seen = probe(node, (node + 1) % NODES, took_s, tail=tail)
-            trains.take(seen, seen.values) if isinstance(seen.values, Probe) else None
-    found = told(trains)
+            observations = probe(node, (node + 1) % NODES, took_s, tail=tail)
+            trains.take(observations, observations.values) if isinstance(observations.values, Probe) else None
+    found = probed_slowdown(trains)
     assert found is not None
     assert found[3, 4] == pytest.approx(np.log(1.5))
     assert all(found[node, (node + 1) % NODES] == pytest.approx(0.0) for node in range(NODES) if node != 3)
     assert np.isnan(found[3, 6])
 
 
-def test_no_clock_matters_where_the_receiver_tells_the_spacing() -> None:
+def test_clock_offsets_do_not_matter_when_the_receiver_reports_the_spacing() -> None:
     trains = Trains()
     for node in range(NODES):
         for _ in range(3):
-            seen = probe(node, (node + 1) % NODES, 0.002, offset_s=-5.0 * node)
-            trains.take(seen, seen.values) if isinstance(seen.values, Probe) else None
-    found = told(trains)
+            observations = probe(node, (node + 1) % NODES, 0.002, offset_s=-5.0 * node)
+            trains.take(observations, observations.values) if isinstance(observations.values, Probe) else None
+    found = probed_slowdown(trains)
     assert found is not None
     assert np.nanmax(np.abs(list(found.values()))) < 1e-9
 
 
-def test_few_probes_or_broken_clocks_say_nothing() -> None:
+def test_few_probes_or_broken_clocks_give_no_slowdown() -> None:
     trains = Trains()
     for took_s in (0.002, 0.002):
-        seen = probe(0, 1, took_s)
-        trains.take(seen, seen.values) if isinstance(seen.values, Probe) else None
+        observations = probe(0, 1, took_s)
+        trains.take(observations, observations.values) if isinstance(observations.values, Probe) else None
     for _ in range(5):
-        seen = probe(1, 2, 0.002, tail=False, offset_s=-1.0)
-        trains.take(seen, seen.values) if isinstance(seen.values, Probe) else None
-    assert told(trains) is None
+        observations = probe(1, 2, 0.002, tail=False, offset_s=-1.0)
+        trains.take(observations, observations.values) if isinstance(observations.values, Probe) else None
+    assert probed_slowdown(trains) is None
 
 
-def judged(slow: FaultEvent, *, felt_by: int | None, end: End = End.RECEIVER) -> list[Diagnosis]:
-    """A stream with a slow node and five probes of each pair in a window, of which `end` tells; `felt_by`: whose
-    sending they find slow.
+def diagnoses_of(slow: FaultEvent, *, slow_sender: int | None, end: End = End.RECEIVER) -> list[Diagnosis]:
+    """Diagnoses of a stream with a slow node and five probes per pair and window, reported by `end`.
+
+    `slow_sender`: the node whose outgoing probes are slow.
     """
     of = cluster()
     stream, rng = Stream(of, seed=5), np.random.default_rng(6)
@@ -88,22 +89,22 @@ def judged(slow: FaultEvent, *, felt_by: int | None, end: End = End.RECEIVER) ->
     for _ in range(24):
         from_s = stream.at_s
         sick = from_s >= slow.from_s
-        seen = [
+        observations = [
             *stream.windows(1, [slow], longer=2.0 if sick else 1.0),
-            *told_by(end, _probes(stream, rng, felt_by if sick else None, from_s)),
+            *reported_by(end, _probes(stream, rng, slow_sender if sick else None, from_s)),
         ]
-        for one in sorted(seen, key=lambda each: each.at_s):
+        for one in sorted(observations, key=lambda each: each.at_s):
             detector.observe(one)
         for diagnosis in detector.evaluate(from_s + WINDOW_S + 1.5):
             found[diagnosis.scope, diagnosis.node, diagnosis.peer] = diagnosis
     return list(found.values())
 
 
-def _probes(stream: Stream, rng: np.random.Generator, felt_by: int | None, from_s: float) -> Iterator[Observation]:
+def _probes(stream: Stream, rng: np.random.Generator, slow_sender: int | None, from_s: float) -> Iterator[Observation]:
     fabric = stream.of.fabric
     pairs = set(zip(fabric.source.tolist(), fabric.target.tolist(), strict=True))
     for source, target in sorted(pairs):
-        wire_s = 0.002 * (1.5 if source == felt_by else 1.0)
+        wire_s = 0.002 * (1.5 if source == slow_sender else 1.0)
         for at in range(5):
             took_s = wire_s * float(np.exp(0.01 * rng.standard_normal()))
             at_s = from_s + 0.9 * at
@@ -113,19 +114,23 @@ def _probes(stream: Stream, rng: np.random.Generator, felt_by: int | None, from_
 SLOW = FaultEvent(FaultKind.SLOW_TX, 9, 60.0, 200.0, 1.5)
 
 
-def test_probes_tell_a_sender_in_a_stream() -> None:
-    found = [one for one in judged(SLOW, felt_by=9) if one.scope is Scope.NODE]
+def test_probes_identify_a_slow_sender() -> None:
+    found = [one for one in diagnoses_of(SLOW, slow_sender=9) if one.scope is Scope.NODE]
     assert [(one.node, one.direction, one.isolate) for one in found] == [(9, Direction.TX, True)]
 
 
 @pytest.mark.parametrize("end", [End.SENDER, End.BOTH])
-def test_senders_that_were_sent_word_tell_the_same_as_receivers(end: End) -> None:
-    assert judged(SLOW, felt_by=9, end=end) == judged(SLOW, felt_by=9) != judged(SLOW, felt_by=9, end=End.NEITHER)
+def test_sender_reports_give_the_same_diagnoses_as_receiver_reports(end: End) -> None:
+    assert (
+        diagnoses_of(SLOW, slow_sender=9, end=end)
+        == diagnoses_of(SLOW, slow_sender=9)
+        != diagnoses_of(SLOW, slow_sender=9, end=End.NEITHER)
+    )
 
 
-def test_a_train_that_both_ends_tell_of_counts_once_in_a_window() -> None:
-    """Two trains of a pair are too few, and told of twice they are still two."""
-    told: list[list[Diagnosis]] = []
+def test_a_train_reported_by_both_ends_counts_once_in_a_window() -> None:
+    """Two trains of a pair are too few, also when both ends report them."""
+    reported: list[list[Diagnosis]] = []
     for every in (1, 2):
         of = cluster()
         stream, rng = Stream(of, seed=5), np.random.default_rng(6)
@@ -135,31 +140,33 @@ def test_a_train_that_both_ends_tell_of_counts_once_in_a_window() -> None:
             sick = from_s >= SLOW.from_s
             trains = _probes(stream, rng, 9 if sick else None, from_s)
             few = [one for at, one in enumerate(trains) if at % 5 < 2]
-            observed = told_by(End.BOTH if every == 2 else End.RECEIVER, few)
-            seen = [*stream.windows(1, [SLOW], longer=2.0 if sick else 1.0), *observed]
-            for one in sorted(seen, key=lambda each: each.at_s):
+            observed = reported_by(End.BOTH if every == 2 else End.RECEIVER, few)
+            observations = [*stream.windows(1, [SLOW], longer=2.0 if sick else 1.0), *observed]
+            for one in sorted(observations, key=lambda each: each.at_s):
                 detector.observe(one)
             found |= {(one.scope, one.node, one.peer): one for one in detector.evaluate(from_s + WINDOW_S + 1.5)}
-        told.append(list(found.values()))
-    assert told[0] == told[1]
+        reported.append(list(found.values()))
+    assert reported[0] == reported[1]
 
 
-def test_probes_as_usual_acquit_in_a_stream() -> None:
-    assert not [one for one in judged(SLOW, felt_by=None) if one.scope is Scope.NODE]
+def test_normal_probes_rule_out_a_slow_node() -> None:
+    assert not [one for one in diagnoses_of(SLOW, slow_sender=None) if one.scope is Scope.NODE]
 
 
-def test_probes_tell_a_sender_while_the_job_stands() -> None:
+def test_probes_identify_a_slow_sender_while_the_job_is_stalled() -> None:
     of = cluster()
     stream, rng = Stream(of, seed=5), np.random.default_rng(6)
     detector = LargeJobDetector(job_of(of))
-    told: list[list[Diagnosis]] = []
+    reported: list[list[Diagnosis]] = []
     for at in range(20):
-        from_s, stands = stream.at_s, at >= 12
-        seen = [] if stands else list(stream.windows(1))
+        from_s, stalled = stream.at_s, at >= 12
+        observations = [] if stalled else list(stream.windows(1))
         stream.at_s = from_s + WINDOW_S
-        for one in sorted([*seen, *_probes(stream, rng, 9 if stands else None, from_s)], key=lambda each: each.at_s):
+        for one in sorted(
+            [*observations, *_probes(stream, rng, 9 if stalled else None, from_s)], key=lambda each: each.at_s
+        ):
             detector.observe(one)
-        told.append(list(detector.evaluate(from_s + WINDOW_S + 1.5)))
-    assert not any(told[:14])  # two windows of it are no more than a hiccup
-    (found,) = told[17]
+        reported.append(list(detector.evaluate(from_s + WINDOW_S + 1.5)))
+    assert not any(reported[:14])  # two windows of it are no more than a hiccup
+    (found,) = reported[17]
     assert (found.scope, found.node, found.direction, found.isolate) == (Scope.NODE, 9, Direction.TX, False)

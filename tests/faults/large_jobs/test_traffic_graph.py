@@ -1,4 +1,4 @@
-"""Who talks to whom, and what is said of it in a window."""
+"""The pairs that exchange traffic, and the slowdown of each pair in a window."""
 
 import numpy as np
 
@@ -26,33 +26,33 @@ def edges() -> Edges:
     return found
 
 
-def test_a_pair_twice_as_long_busy_is_twice_as_slow() -> None:
-    said = window(edges(), {**ring(), (3, 4): total(25_000_000, busy_us=2_000_000)}, SETTINGS, from_s=0.0, to_s=5.0)
-    assert np.allclose(said.slowdown, [np.log(2.0) if at == edges().at[3, 4] else 0.0 for at in range(NODES)])
-    assert said.foreign is None
+def test_a_pair_with_twice_the_busy_time_is_twice_as_slow() -> None:
+    result = window(edges(), {**ring(), (3, 4): total(25_000_000, busy_us=2_000_000)}, SETTINGS, from_s=0.0, to_s=5.0)
+    assert np.allclose(result.slowdown, [np.log(2.0) if at == edges().at[3, 4] else 0.0 for at in range(NODES)])
+    assert result.foreign is None
 
 
-def test_bytes_of_others_mark_all_edges_of_their_nodes() -> None:
+def test_foreign_bytes_mark_all_edges_of_their_nodes() -> None:
     beside = {**ring(), (3, 4): total(75_000_000, connections=3)}
     outside = {**ring(), (7, OUTSIDE): total(75_000_000)}
     for sums, nodes in ((beside, {3, 4}), (outside, {7})):
-        said = window(edges(), sums, SETTINGS, from_s=0.0, to_s=5.0)
-        assert said.foreign is not None
-        marked = [pair for pair, at in edges().at.items() if said.foreign[at]]
+        result = window(edges(), sums, SETTINGS, from_s=0.0, to_s=5.0)
+        assert result.foreign is not None
+        marked = [pair for pair, at in edges().at.items() if result.foreign[at]]
         assert marked == [pair for pair in edges().at if nodes & set(pair)]
 
 
-def test_a_connection_that_carries_little_marks_nothing() -> None:
-    said = window(edges(), {**ring(), (3, 4): total(26_000_000, connections=3)}, SETTINGS, from_s=0.0, to_s=5.0)
-    assert said.foreign is None
+def test_a_connection_with_few_foreign_bytes_marks_no_edge() -> None:
+    result = window(edges(), {**ring(), (3, 4): total(26_000_000, connections=3)}, SETTINGS, from_s=0.0, to_s=5.0)
+    assert result.foreign is None
 
 
-def test_too_few_pairs_are_no_edges() -> None:
+def test_too_few_pairs_give_no_edges() -> None:
     few = {(node, node + 1): total(1_000_000) for node in range(4)}
     assert settled([few] * 3, Job(NODES, tuple(range(NODES))), SETTINGS) is None
 
 
-def test_a_job_that_comes_back_with_other_pairs_is_strange() -> None:
+def test_a_job_that_resumes_with_other_pairs_is_unknown() -> None:
     other = {((node + 1) % NODES, node): each for (node, _), each in ring().items()}
     assert unknown(edges(), other)
     assert not unknown(edges(), {**ring(), **{pair: total(1_000_000) for pair in other}})

@@ -31,7 +31,7 @@ def rails(*, nodes: int = 32, ports: int = 2, leaf_nodes: int = 8, spines: int =
 
 
 def one_switch(nodes: int = 8) -> Fabric:
-    """Every node sends to every other, all on one switch nobody need know."""
+    """Every node sends to every other, all on one switch that the fabric does not name."""
     source, target = (axis.ravel() for axis in np.nonzero(~np.eye(nodes, dtype=bool)))
     nowhere = np.full(source.size, NOWHERE)
     return Fabric(
@@ -40,8 +40,8 @@ def one_switch(nodes: int = 8) -> Fabric:
     )  # fmt: skip
 
 
-class Weather:
-    """Windows of a fabric with noise, each edge with a usual of its own."""
+class NoisyWindows:
+    """Windows of a fabric with noise, each edge with its own baseline."""
 
     def __init__(self, fabric: Fabric, *, seed: int, spread: float = 0.04, noise: float = NOISE) -> None:
         self.fabric, self.noise = fabric, noise
@@ -50,7 +50,7 @@ class Weather:
         self.at_s = 0.0
 
     def window(self, slow: Floats | float = 0.0) -> Window:
-        """The next one; `slow` per edge, log."""
+        """The next window; `slow`: the log slowdown of each edge."""
         measured = self.usual + slow + self.noise * self.rng.standard_t(4, len(self.fabric))
         self.at_s += WINDOW_S
         return Window(from_s=self.at_s - WINDOW_S, to_s=self.at_s, slowdown=measured)

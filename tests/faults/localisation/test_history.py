@@ -1,4 +1,4 @@
-"""One window against what is usual: sums by way of the NICs, and medians, both as written down plainly."""
+"""One window against the baseline: sums over NICs and medians agree with a plain reference."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ KINDS = 3
 
 @st.composite
 def fabrics(draw: st.DrawFn) -> Fabric:
-    """Any: NICs that talk to themselves, to others of their node or leaf, leaves and cables that are not known."""
+    """Any fabric: NICs that send to themselves or within their node or leaf, unknown leaves and cables."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     nodes, ports = draw(st.integers(1, 6)), draw(st.integers(1, 3))
     edges, leaves = draw(st.integers(1, 60)), draw(st.integers(1, 4))
@@ -52,7 +52,7 @@ def test_scores_are_the_weighted_sums_over_the_edges_of_each_entity(fabric: Fabr
     assert read.outlying[: outlying.size].tolist() == outlying.tolist()
 
 
-def test_nothing_of_the_room_is_kept_in_a_state() -> None:
+def test_a_later_step_does_not_change_an_earlier_state() -> None:
     nics = np.arange(3)
     fabric = Fabric(nics, np.roll(nics, -1), np.zeros(3, np.int64), nics, nics + 3, node=nics, leaf=nics)
     localiser = Localiser(fabric)
@@ -65,7 +65,7 @@ def test_nothing_of_the_room_is_kept_in_a_state() -> None:
 
 
 @given(st.lists(st.floats(-10.0, 10.0) | st.just(float("nan")), max_size=80), st.integers(0, 2**32 - 1))
-def test_medians_are_medians(values: list[float], seed: int) -> None:
+def test_sampled_medians_agree_with_numpy(values: list[float], seed: int) -> None:
     rng = np.random.default_rng(seed)
     measured = np.array(values)
     foreign = rng.random(measured.size) < 0.2

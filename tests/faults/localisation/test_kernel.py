@@ -29,7 +29,7 @@ def arrays(all_of: Entities, residual: Floats) -> WindowArrays:
 
 
 def objective(given: WindowArrays, x: Floats) -> float:
-    """Written down again, without the kernel."""
+    """The objective, computed without the kernel."""
     total = float(given.price[x > 0.0].sum())
     for edge, residual in enumerate(given.residual):
         mine = slice(given.begin[edge], given.begin[edge + 1])
@@ -79,21 +79,21 @@ SLOW = {
 }
 
 
-@pytest.mark.parametrize("what", SLOW)
+@pytest.mark.parametrize("case", SLOW)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_no_single_entity_is_better(what: str, seed: int) -> None:
+def test_the_fit_is_no_worse_than_the_best_single_entity(case: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    given = arrays(ALL, SLOW[what] + 0.03 * rng.standard_t(4, len(FABRIC)))
+    given = arrays(ALL, SLOW[case] + 0.03 * rng.standard_t(4, len(FABRIC)))
     assert objective(given, fitted(given)) <= brute(given, 1) + SLACK
 
 
-def test_no_pair_is_better() -> None:
+def test_the_fit_is_no_worse_than_the_best_pair() -> None:
     rng = np.random.default_rng(3)
     slow = np.maximum(slow_tx(FABRIC, 2, 1.5), slow_uplink(FABRIC, int(FABRIC.up.max()), 1.6))
     given = arrays(ALL, slow + 0.03 * rng.standard_t(4, len(FABRIC)))
     few = np.flatnonzero(np.isin(ALL.kind, [Kind.TX, Kind.UP, Kind.LEAF]))
     others = np.setdiff1d(np.arange(len(ALL)), few)
-    given.price[others] = 1e6  # as if not there, for both
+    given.price[others] = 1e6  # excluded from both searches
     assert objective(given, fitted(given)) <= brute_among(given, few) + SLACK
 
 
@@ -112,5 +112,5 @@ def test_slowdowns_are_bounded() -> None:
     assert fitted(given).max() <= MAX
 
 
-def test_all_silent_is_nothing_to_explain() -> None:
+def test_a_window_without_observations_has_no_slowdowns() -> None:
     assert not fitted(arrays(ALL, np.full(len(FABRIC), np.nan))).any()

@@ -1,4 +1,4 @@
-"""What is named and what is not, on small fabrics, through the public face."""
+"""Diagnoses of the public detector on small fabrics."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,7 +11,7 @@ from faults.diagnosis import Diagnosis, Direction, FaultClass, Scope
 from faults.fabric import Fabric, Floats, Window
 from faults.localisation import LocalisationDetector, LocalisationState, LocaliserSettings
 from tests.faults.localisation.fabrics import (
-    Weather,
+    NoisyWindows,
     one_switch,
     rails,
     slow_leaf,
@@ -29,12 +29,12 @@ def named(
     settings: LocaliserSettings | None = None,
 ) -> tuple[Diagnosis, ...]:  # fmt: skip
     """All diagnoses of a run."""
-    weather, localiser = Weather(fabric, seed=seed), LocalisationDetector(fabric, settings)
+    windows, localiser = NoisyWindows(fabric, seed=seed), LocalisationDetector(fabric, settings)
     state = localiser.start()
     found: dict[tuple[object, ...], Diagnosis] = {}
     for at in range(before + during):
-        window = weather.window(slow if at >= before else 0.0)
-        silent = weather.rng.random(fabric.node.size) < lost
+        window = windows.window(slow if at >= before else 0.0)
+        silent = windows.rng.random(fabric.node.size) < lost
         window.slowdown[silent[fabric.source]] = np.nan
         state, diagnoses = localiser.step(state, window)
         for one in diagnoses:
@@ -53,7 +53,7 @@ def test_a_slow_sender_is_named_with_its_direction(nic: int, before: int) -> Non
     assert found.detected_s - 10.0 * before <= 40.0
 
 
-def test_what_is_not_sure_enough_is_not_told() -> None:
+def test_diagnoses_below_the_minimum_confidence_are_not_reported() -> None:
     slow = slow_tx(FABRIC, 21, 1.25)
     (found,) = named(FABRIC, slow, before=0)
     assert 0.5 <= found.confidence < 0.9999
@@ -61,23 +61,23 @@ def test_what_is_not_sure_enough_is_not_told() -> None:
     assert all(one.confidence >= 0.9999 for one in later)
 
 
-def test_a_slow_receiver_is_told_from_a_sender() -> None:
+def test_a_slow_receiver_is_distinguished_from_a_slow_sender() -> None:
     (found,) = named(FABRIC, slow_rx(FABRIC, 21, 1.5))
     assert (found.node, found.direction) == (10, Direction.RX)
 
 
-def test_both_ways_are_both() -> None:
+def test_a_nic_slow_in_both_directions_is_reported_with_both() -> None:
     slow = np.maximum(slow_tx(FABRIC, 21, 1.5), slow_rx(FABRIC, 21, 1.5))
     (found,) = named(FABRIC, slow)
     assert (found.node, found.direction) == (10, Direction.BOTH)
 
 
-def test_a_leaf_is_named_and_takes_no_node_away() -> None:
+def test_a_slow_leaf_is_named_and_isolates_no_node() -> None:
     (found,) = named(FABRIC, slow_leaf(FABRIC, 3, 1.5))
     assert (found.scope, found.switch, found.isolate) == (Scope.LEAF, "leaf-3", False)
 
 
-def test_congestion_of_a_cable_names_nobody() -> None:
+def test_a_congested_cable_isolates_no_node() -> None:
     busy = np.bincount(FABRIC.up[FABRIC.up >= 0]).argmax()
     assert not [one for one in named(FABRIC, slow_uplink(FABRIC, int(busy), 1.6)) if one.isolate]
 
@@ -88,14 +88,14 @@ def test_a_cable_that_stays_slow_becomes_a_fault() -> None:
     assert (Scope.UPLINK, f"uplink-{busy}", False) in [(one.scope, one.switch, one.isolate) for one in found]
 
 
-def test_a_link_is_a_link() -> None:
+def test_a_slow_link_is_diagnosed_as_a_link() -> None:
     slow = np.where(np.arange(len(FABRIC)) == 30, np.log(2.0), 0.0)
     (found,) = named(FABRIC, slow)
     assert (found.scope, found.isolate, found.direction) == (Scope.LINK, False, Direction.FORWARD)
     assert (found.node, found.peer) == (FABRIC.node[FABRIC.source[30]], FABRIC.node[FABRIC.target[30]])
 
 
-def test_several_at_once_are_each_named() -> None:
+def test_several_simultaneous_faults_are_each_named() -> None:
     slow = np.maximum.reduce(
         [slow_tx(FABRIC, 4, 1.5), slow_rx(FABRIC, 33, 1.4), slow_tx(FABRIC, 50, 2.0), slow_leaf(FABRIC, 2, 1.3)]
     )
@@ -104,7 +104,7 @@ def test_several_at_once_are_each_named() -> None:
     assert {one.switch for one in found if one.scope is Scope.LEAF} == {"leaf-2"}
 
 
-def test_lost_agents_hide_nobody_and_accuse_nobody() -> None:
+def test_lost_agents_hide_no_fault_and_cause_no_diagnosis() -> None:
     found = named(FABRIC, slow_tx(FABRIC, 21, 1.5), lost=0.05, during=10)
     assert {one.node for one in found} == {10}
 
@@ -119,85 +119,85 @@ def test_one_hiccup_is_no_fault() -> None:
 
 @pytest.mark.parametrize("seed", [5, 6])
 def test_a_hiccup_that_touches_two_windows_is_no_fault(seed: int) -> None:
-    """Whatever is remembered of it afterwards."""
-    localiser, weather = LocalisationDetector(FABRIC), Weather(FABRIC, seed=seed)
+    """Later windows that still remember the hiccup give no diagnosis either."""
+    localiser, windows = LocalisationDetector(FABRIC), NoisyWindows(FABRIC, seed=seed)
     state = localiser.start()
     slow = np.maximum(slow_tx(FABRIC, 21, 2.0), slow_rx(FABRIC, 20, 2.0))
     for at in range(30):
-        state, diagnoses = localiser.step(state, weather.window(slow if at in (20, 21) else 0.0))
+        state, diagnoses = localiser.step(state, windows.window(slow if at in (20, 21) else 0.0))
         assert not diagnoses
 
 
-def test_who_is_not_heard_is_not_isolated() -> None:
-    """Foreign traffic on it would not be seen."""
-    localiser, weather = LocalisationDetector(FABRIC), Weather(FABRIC, seed=7)
+def test_a_node_without_observations_is_not_isolated() -> None:
+    """The detector could not observe foreign traffic on the node."""
+    localiser, windows = LocalisationDetector(FABRIC), NoisyWindows(FABRIC, seed=7)
     state = localiser.start()
     diagnoses: tuple[Diagnosis, ...] = ()
     slow = slow_rx(FABRIC, 21, 2.0)
     for at in range(28):
-        window = weather.window(slow if at >= 20 else 0.0)
+        window = windows.window(slow if at >= 20 else 0.0)
         window.slowdown[FABRIC.node[FABRIC.source] == 10] = np.nan
         state, diagnoses = localiser.step(state, window)
         assert not [one for one in diagnoses if one.isolate]
     assert 10 in {one.node for one in diagnoses}
 
 
-def test_a_silent_start_and_a_window_half_filled_accuse_nobody() -> None:
-    localiser, weather = LocalisationDetector(FABRIC), Weather(FABRIC, seed=8)
+def test_a_silent_start_and_noisier_windows_give_no_diagnosis() -> None:
+    localiser, windows = LocalisationDetector(FABRIC), NoisyWindows(FABRIC, seed=8)
     state = localiser.start()
     for at in range(40):
-        window = weather.window()
+        window = windows.window()
         if at < 6:
             window.slowdown[:] = np.nan
         elif at in (6, 20):
-            window.slowdown[:] += 0.1 * weather.rng.standard_t(4, len(FABRIC))
+            window.slowdown[:] += 0.1 * windows.rng.standard_t(4, len(FABRIC))
         state, diagnoses = localiser.step(state, window)
         assert not diagnoses
 
 
 def test_foreign_traffic_is_no_fault() -> None:
-    localiser, weather = LocalisationDetector(FABRIC), Weather(FABRIC, seed=2)
+    localiser, windows = LocalisationDetector(FABRIC), NoisyWindows(FABRIC, seed=2)
     state = localiser.start()
     diagnoses: tuple[Diagnosis, ...] = ()
     marked = (FABRIC.source == 21) | (FABRIC.target == 21)
     for at in range(30):
-        window = weather.window(slow_tx(FABRIC, 21, 2.0) if at >= 20 else 0.0)
+        window = windows.window(slow_tx(FABRIC, 21, 2.0) if at >= 20 else 0.0)
         state, diagnoses = localiser.step(state, replace(window, foreign=marked))
         assert not diagnoses
 
 
-def test_a_ring_cannot_tell_a_link_from_its_ends_and_isolates_nobody() -> None:
+def test_a_ring_does_not_separate_a_link_from_its_ends_and_isolates_no_node() -> None:
     ring = rails(peers=1)
     found = named(ring, slow_tx(ring, 21, 2.0, leak=0.0), settings=LocaliserSettings(leak=0.0))
     assert found
     assert not [one for one in found if one.isolate]
 
 
-def test_eight_nodes_on_one_switch_over_tcp() -> None:
-    """As live: no leaves, no uplinks known, windows of 2.5 s, and acknowledgements share the slow queue."""
+def test_a_slow_sender_of_eight_nodes_on_one_switch_over_tcp_is_isolated() -> None:
+    """Live conditions: no known leaves or uplinks, windows of 2.5 s, and acknowledgements share the slow queue."""
     fabric = one_switch()
     found = named(fabric, slow_tx(fabric, 3, 2.5, leak=1.0), settings=LocaliserSettings(leak=1.0, hiccup_s=10.0))
     assert [(one.node, one.isolate) for one in found if one.scope is Scope.NODE] == [(3, True)]
 
 
-def test_a_fault_that_goes_is_forgotten() -> None:
-    localiser, weather = LocalisationDetector(FABRIC), Weather(FABRIC, seed=3)
+def test_a_fault_that_has_ended_is_no_longer_reported() -> None:
+    localiser, windows = LocalisationDetector(FABRIC), NoisyWindows(FABRIC, seed=3)
     state = localiser.start()
     diagnoses: tuple[Diagnosis, ...] = ()
     for at in range(45):
-        state, diagnoses = localiser.step(state, weather.window(slow_tx(FABRIC, 8, 2.0) if 20 <= at < 30 else 0.0))
+        state, diagnoses = localiser.step(state, windows.window(slow_tx(FABRIC, 8, 2.0) if 20 <= at < 30 else 0.0))
         if at == 29:
             assert [one.node for one in diagnoses] == [4]
     assert not diagnoses
 
 
-def test_the_state_that_went_in_is_left_as_it_was() -> None:
-    """The same state and window give the same answer twice."""
-    localiser, weather = LocalisationDetector(FABRIC), Weather(FABRIC, seed=4)
+def test_a_step_does_not_modify_its_input_state() -> None:
+    """The same state and window give the same result twice."""
+    localiser, windows = LocalisationDetector(FABRIC), NoisyWindows(FABRIC, seed=4)
     state = localiser.start()
     for _ in range(22):
-        state, _ = localiser.step(state, weather.window(slow_tx(FABRIC, 8, 2.0)))
-    window = weather.window(slow_tx(FABRIC, 8, 2.0))
+        state, _ = localiser.step(state, windows.window(slow_tx(FABRIC, 8, 2.0)))
+    window = windows.window(slow_tx(FABRIC, 8, 2.0))
     first, second = localiser.step(state, window), localiser.step(state, window)
     assert first[1] == second[1]
     assert _same(first[0], second[0])
@@ -212,7 +212,7 @@ def _same(one: LocalisationState, other: LocalisationState) -> bool:
     return all(np.array_equal(left, right, equal_nan=True) for left, right in pairs)
 
 
-def test_nothing_heard_at_all_is_no_evidence() -> None:
+def test_windows_without_observations_give_no_diagnosis() -> None:
     localiser = LocalisationDetector(FABRIC)
     state = localiser.start()
     for at in range(5):

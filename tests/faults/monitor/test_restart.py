@@ -1,4 +1,4 @@
-"""A job that restarts in place counts from the start again: that is no hang, and later hangs are found."""
+"""A job that restarts in place counts from the start again. This is no hang, and later hangs are found."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from faults.observations import (
     on_clock_of,
 )
 from faults.replay import replay
-from tests.faults.stories import LOOK_S, Story
+from tests.faults.stories import POLL_S, Story
 
 ONLY = MonitorSettings(slow=None)
 FIRST = Story(goes_on=True, end_s=12.0)
@@ -24,25 +24,27 @@ BOTH = {"records": True, "beats": True}
 
 
 def diagnoses(second: Story, *, down_s: float, records: bool, beats: bool) -> tuple[Diagnosis, ...]:
-    """Progress of a job that ran, was away, and then is `second`."""
+    """Diagnoses of a job that ran, was down for `down_s`, and then ran as `second`."""
     begins_s = FIRST.end_s + down_s
     lives = [(FIRST, 0.0), (second, begins_s)]
-    told = [
-        on_clock_of(seen, -from_s) for story, from_s in lives for seen in story.but(records=records, beats=beats).told()
+    observations = [
+        on_clock_of(observation, -from_s)
+        for story, from_s in lives
+        for observation in story.but(records=records, beats=beats).observations()
     ]
-    away = range(int(FIRST.end_s / LOOK_S), int(begins_s / LOOK_S))
-    told += [Observation(look * LOOK_S, node, SocketPoll(0)) for look in away for node in range(FIRST.nodes)]
-    return replay(FIRST.job, sorted(told, key=lambda seen: seen.at_s), ONLY)
+    away = range(int(FIRST.end_s / POLL_S), int(begins_s / POLL_S))
+    observations += [Observation(poll * POLL_S, node, SocketPoll(0)) for poll in away for node in range(FIRST.nodes)]
+    return replay(FIRST.job, sorted(observations, key=lambda observation: observation.at_s), ONLY)
 
 
 @pytest.mark.parametrize("down_s", [1.0, 2.0, 15.0])
 @pytest.mark.parametrize("sources", [RECORDS, BEATS, BOTH])
-def test_a_restarted_job_does_not_hang(down_s: float, sources: dict[str, bool]) -> None:
+def test_a_restart_is_not_diagnosed_as_a_hang(down_s: float, sources: dict[str, bool]) -> None:
     assert diagnoses(Story(goes_on=True, end_s=20.0), down_s=down_s, **sources) == ()
 
 
 @pytest.mark.parametrize("sources", [BEATS, BOTH])
-def test_a_hang_below_the_old_count_is_found(sources: dict[str, bool]) -> None:
+def test_a_hang_below_the_count_before_the_restart_is_found(sources: dict[str, bool]) -> None:
     (diagnosis,) = diagnoses(Story(behind=2, stop_s=4.0, end_s=14.0), down_s=5.0, **sources)
     assert (diagnosis.fault, diagnosis.node, diagnosis.isolate) == (FaultClass.NONCOMM_HANG, 2, True)
     assert 21.0 <= diagnosis.onset_s <= 21.5
@@ -50,7 +52,7 @@ def test_a_hang_below_the_old_count_is_found(sources: dict[str, bool]) -> None:
 
 
 @pytest.mark.parametrize("sources", [RECORDS, BEATS, BOTH])
-def test_a_cut_after_it_is_found(sources: dict[str, bool]) -> None:
+def test_a_cut_after_a_restart_is_found(sources: dict[str, bool]) -> None:
     cut = tuple((end, 1) for end in (0, 2)) + tuple((1, end) for end in (0, 2))
     (diagnosis,) = diagnoses(Story(dead=cut, stop_s=4.0, end_s=14.0), down_s=5.0, **sources)
     assert (diagnosis.fault, diagnosis.node) == (FaultClass.COMM_HANG, 1)
@@ -65,26 +67,29 @@ def beat(at_s: float, entered: int) -> Observation:
     return Observation(at_s, 0, Heartbeat(entered, entered, None, entered, "comm"), rank=0)
 
 
-def counted(*told: Observation) -> tuple[int, int]:
+def counts_after(*observations: Observation) -> tuple[int, int]:
     state = JobState(FIRST.job)
-    for seen in told:
-        state.observe(seen)
+    for observation in observations:
+        state.observe(observation)
     return state.ranks[0].entered, state.ranks[0].finished
 
 
 class TestOneRank:
     def test_a_repeated_or_late_record_is_no_restart(self) -> None:
-        told = [collective(seq, float(seq)) for seq in (1, 2, 3)]
-        assert counted(*told, told[0], told[2], told[1]) == (3, 3)
+        observations = [collective(seq, float(seq)) for seq in (1, 2, 3)]
+        assert counts_after(*observations, observations[0], observations[2], observations[1]) == (3, 3)
 
     def test_a_late_heartbeat_is_no_restart(self) -> None:
-        assert counted(beat(1.0, 10), beat(2.0, 20), beat(1.5, 15)) == (20, 20)
+        assert counts_after(beat(1.0, 10), beat(2.0, 20), beat(1.5, 15)) == (20, 20)
 
     def test_a_heartbeat_behind_the_records_is_no_restart(self) -> None:
-        assert counted(beat(1.0, 1), collective(9, 1.2), beat(1.5, 5), beat(2.0, 9)) == (9, 9)
+        assert counts_after(beat(1.0, 1), collective(9, 1.2), beat(1.5, 5), beat(2.0, 9)) == (9, 9)
 
     def test_late_observations_from_before_the_restart_are_ignored(self) -> None:
-        assert counted(collective(50, 5.0), beat(5.0, 50), beat(9.0, 2), collective(51, 5.2), beat(8.0, 51)) == (2, 2)
+        assert counts_after(collective(50, 5.0), beat(5.0, 50), beat(9.0, 2), collective(51, 5.2), beat(8.0, 51)) == (
+            2,
+            2,
+        )
 
     def test_a_dump_after_a_restart_counts(self) -> None:
         state = JobState(FIRST.job)
@@ -95,6 +100,6 @@ class TestOneRank:
 
     def test_a_recreated_group_counts_from_the_start(self) -> None:
         state = JobState(FIRST.job)
-        for seen in (collective(70, 5.0, "0-3"), collective(1, 6.0, "0-3")):
-            state.observe(seen)
+        for observation in (collective(70, 5.0, "0-3"), collective(1, 6.0, "0-3")):
+            state.observe(observation)
         assert (state.groups["0-3"].entered, state.groups["0-3"].finished) == ({0: 1}, {0: 1})

@@ -18,7 +18,7 @@ def test_the_maximum_degree_suffices(edges: list[tuple[int, int]]) -> None:
     found = Colouring(edges, slots, slots)
     found.run()
     assert None not in found.colour
-    _no_vertex_sees_a_colour_twice(found)
+    _check_no_vertex_has_a_colour_twice(found)
 
 
 @given(GRAPHS, st.lists(st.sets(st.integers(0, 7), max_size=8), min_size=14, max_size=14))
@@ -29,7 +29,7 @@ def test_a_vertex_has_only_its_own_colours(edges: list[tuple[int, int]], has: li
     found.run()
     for (one, other), colour in zip(edges, found.colour, strict=True):
         assert colour is None or (colour in left[one] and colour in right[other])
-    _no_vertex_sees_a_colour_twice(found)
+    _check_no_vertex_has_a_colour_twice(found)
 
 
 @given(GRAPHS, st.lists(st.sets(st.integers(0, 7), max_size=8), min_size=14, max_size=14), st.randoms())
@@ -53,12 +53,12 @@ def test_a_swapped_chain_leaves_a_proper_colouring(
             assert colour in right[other]
         else:
             assert colour == before[edge]
-    _no_vertex_sees_a_colour_twice(found)
+    _check_no_vertex_has_a_colour_twice(found)
 
 
-def _no_vertex_sees_a_colour_twice(found: Colouring[int]) -> None:
+def _check_no_vertex_has_a_colour_twice(found: Colouring[int]) -> None:
     for side in (0, 1):
-        seen = Counter(
+        counts = Counter(
             (edge[side], colour) for edge, colour in zip(found.edges, found.colour, strict=True) if colour is not None
         )
-        assert max(seen.values(), default=1) == 1
+        assert max(counts.values(), default=1) == 1

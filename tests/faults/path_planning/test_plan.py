@@ -44,7 +44,7 @@ def check_paths(plan: Plan) -> None:
     seed=st.integers(0, 1000),
     parallel=st.integers(1, 2),
 )
-def test_a_healthy_tree_is_loaded_no_more_than_its_cuts(
+def test_a_healthy_tree_is_loaded_within_two_per_cent_of_its_bound(
     pods: int, width: int, over: int, seed: int, parallel: int
 ) -> None:
     traffic = job(tree(pods=pods, width=width, hosts=width * over * parallel, parallel=parallel), seed=seed)
@@ -66,7 +66,7 @@ def test_dead_cables_cost_at_most_two_per_cent_over_the_bound(share: float, seed
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_dead_cable_above_a_spine_costs_nothing_where_a_pod_has_one_to_spare(seed: int) -> None:
+def test_a_dead_cable_above_a_spine_costs_nothing_when_its_pod_has_a_spare(seed: int) -> None:
     traffic = job(tree(pods=4, width=8, hosts=8), seed=seed)
     spines = [wire for wire, ends in enumerate(traffic.clos.wires) if traffic.clos.tiers[ends.lower] is Tier.SPINE]
     dead = traffic.on(traffic.clos.without([spines[41 * seed]]))
@@ -75,17 +75,17 @@ def test_a_dead_cable_above_a_spine_costs_nothing_where_a_pod_has_one_to_spare(s
     assert plan.bound.utilisation == pytest.approx(1.0)
     assert plan.greatest == pytest.approx(1.0)
     assert plan.split == 0
-    mended = repair(make_plan(traffic), [spines[41 * seed]])
-    check_paths(mended.plan)
-    assert planned(mended.plan).greatest <= 1.02
+    repaired = repair(make_plan(traffic), [spines[41 * seed]])
+    check_paths(repaired.plan)
+    assert planned(repaired.plan).greatest <= 1.02
 
 
 def test_parts_are_spread_over_spines_by_onward_capacity() -> None:
     """A spine has lost half of its cables to cores, and its pod has no spare ones."""
     traffic = job(tree(pods=6, width=4, hosts=4), seed=1)
     wires, tiers = traffic.clos.wires, traffic.clos.tiers
-    lame = next(wire.lower for wire in wires if tiers[wire.lower] is Tier.SPINE)
-    broken = traffic.on(traffic.clos.without([cable for cable, wire in enumerate(wires) if wire.lower == lame][:2]))
+    degraded = next(wire.lower for wire in wires if tiers[wire.lower] is Tier.SPINE)
+    broken = traffic.on(traffic.clos.without([cable for cable, wire in enumerate(wires) if wire.lower == degraded][:2]))
     limit = 1.134  # 17 parts of 15 on a cable
     parts = _divided(broken, range(len(broken.flows)), 15)
     left = {}
@@ -98,7 +98,7 @@ def test_parts_are_spread_over_spines_by_onward_capacity() -> None:
     assert left[True] == 0 < left[False]
 
 
-def test_only_flows_without_room_are_split() -> None:
+def test_only_flows_that_do_not_fit_are_split() -> None:
     traffic = job(tree(pods=1, width=8, hosts=8), seed=1)
     one = traffic.on(traffic.clos.without([0]))
     plan = make_plan(one)
@@ -117,7 +117,7 @@ def test_a_job_that_allows_no_split_gets_whole_flows() -> None:
 
 @settings(max_examples=10)
 @given(seed=st.integers(0, 1000))
-def test_both_ports_of_a_bonded_nic_carry_the_same(seed: int) -> None:
+def test_both_ports_of_a_bonded_nic_carry_equal_load(seed: int) -> None:
     traffic = job(tree(pods=2, width=4, hosts=4, ports=2), seed=seed, bonds=[[0, 1]])
     plan = make_plan(traffic)
     check_paths(plan)
@@ -128,7 +128,7 @@ def test_both_ports_of_a_bonded_nic_carry_the_same(seed: int) -> None:
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
-def test_a_dead_cable_costs_both_ports_of_a_bonded_nic_the_same(parallel: int) -> None:
+def test_a_dead_cable_keeps_both_ports_of_a_bonded_nic_equally_loaded(parallel: int) -> None:
     traffic = job(tree(pods=2, width=4, hosts=4 * parallel, ports=2, parallel=parallel), seed=1, bonds=[[0, 1]])
     traffic = traffic.on(traffic.clos.without([0]))
     plan = make_plan(traffic)
@@ -151,7 +151,7 @@ def test_all_flows_are_split_when_parts_do_not_fit_beside_whole_ones(monkeypatch
     assert planned(plan).greatest == pytest.approx(plan.bound.utilisation) == pytest.approx(4 / 3)
 
 
-def test_ports_of_unlike_numbers_are_paired_evenly() -> None:
+def test_unequal_port_counts_are_paired_evenly() -> None:
     traffic = job(tree(pods=1, width=6, hosts=1, ports=2), bonds=[[0, 1]])
     three = replace(traffic.nics[1], leaves=(2, 3, 4))
     traffic = replace(traffic, nics=(traffic.nics[0], three, traffic.nics[2]))
@@ -161,7 +161,7 @@ def test_ports_of_unlike_numbers_are_paired_evenly() -> None:
 
 @settings(max_examples=10)
 @given(seed=st.integers(0, 1000), share=st.sampled_from([0.0, 0.1, 0.2]))
-def test_the_linear_program_proves_no_less_than_the_cuts_and_no_more_than_a_plan(seed: int, share: float) -> None:
+def test_the_linear_program_bound_lies_between_the_cut_bound_and_a_plan(seed: int, share: float) -> None:
     traffic = killed(job(tree(pods=2, width=4, hosts=4), seed=seed, most_connections=4), share, seed)
     try:
         plan = make_plan(traffic)
@@ -173,7 +173,7 @@ def test_the_linear_program_proves_no_less_than_the_cuts_and_no_more_than_a_plan
     assert bound.utilisation <= planned(plan).greatest + 1e-9
 
 
-def test_the_linear_program_sees_what_no_single_cut_does() -> None:
+def test_the_linear_program_finds_a_limit_that_no_single_cut_finds() -> None:
     # Three leaves cannot use the spines that their targets have lost: each pair has one common spine left.
     traffic = job(tree(pods=1, width=2, hosts=2), nic_share=0.5)
     lost = [traffic.clos.every[traffic.clos.number["l0-0"], traffic.clos.number["s0-0"]][0]]
@@ -200,11 +200,11 @@ def least_by_search(traffic: Traffic, steps: int = 20) -> float:
             for way, share in division:
                 for step in way:
                     load[step] = load.get(step, 0.0) + flow.gb_per_s * share / steps
-        best = min(best, max((value / _room(clos, step) for step, value in load.items()), default=0.0))
+        best = min(best, max((value / _capacity(clos, step) for step, value in load.items()), default=0.0))
     return max(best, cut_ports(traffic))
 
 
-def _room(clos: Clos, step: object) -> float:
+def _capacity(clos: Clos, step: object) -> float:
     assert isinstance(step, tuple)
     return sum(clos.wires[cable].gb_per_s for cable in clos.trunks[step[0]])
 
@@ -214,14 +214,14 @@ def cut_ports(traffic: Traffic) -> float:
     return max(flow.gb_per_s / traffic.nics[flow.source].port_gb_per_s for flow in traffic.flows)
 
 
-def test_a_repair_keeps_what_still_fits() -> None:
+def test_a_repair_moves_few_flows() -> None:
     plan = make_plan(job(tree(pods=4, width=8, hosts=8), seed=3))
-    mended = repair(plan, [7])
-    check_paths(mended.plan)
-    assert planned(mended.plan).greatest <= 1.02 * mended.plan.bound.utilisation
-    assert 0 < mended.moved <= 12
-    assert mended.opened <= 40
-    assert mended.closed == 0
+    repaired = repair(plan, [7])
+    check_paths(repaired.plan)
+    assert planned(repaired.plan).greatest <= 1.02 * repaired.plan.bound.utilisation
+    assert 0 < repaired.moved <= 12
+    assert repaired.opened <= 40
+    assert repaired.closed == 0
 
 
 def test_disconnected_leaves_are_refused_by_name() -> None:

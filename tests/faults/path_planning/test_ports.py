@@ -62,7 +62,7 @@ def test_a_flow_label_folds_into_its_port(port: int) -> None:
     assert 0xC000 | (label & 0x3FFF) ^ label >> 14 == port
 
 
-def test_probes_show_every_path_by_the_model() -> None:
+def test_probes_cover_every_path_of_the_model() -> None:
     plan = make_plan(job(tree(pods=2, width=4, hosts=4), seed=4))
     fabric = Fabric(plan.traffic)
     number = {nic.name: index for index, nic in enumerate(plan.traffic.nics)}
@@ -83,7 +83,7 @@ def test_hashing_loads_some_cable_twice_where_a_plan_does_not() -> None:
     assert drawn.slowest_ring_mean <= 0.5 + 1e-9
 
 
-def test_hccl_takes_a_line_per_pair_of_addresses() -> None:
+def test_the_hccl_file_has_one_line_per_pair_of_addresses() -> None:
     addresses = {f"n0-{leaf}-{host}:0": f"10.0.{leaf}.{host}" for leaf in range(2) for host in range(2)}
     plan = make_plan(job(tree(pods=1, width=2, hosts=2), connections=2, addresses=addresses))
     lines = port_file(choices(plan), plan.traffic).splitlines()

@@ -44,6 +44,6 @@ def job(topology: Topology, *, seed: int | None = None, rings: int = 1, **fields
 
 
 def killed(traffic: Traffic, share: float, seed: int) -> Traffic:
-    """The same with some dead cables."""
+    """The same traffic with some dead cables."""
     wires = range(len(traffic.clos.wires))
     return traffic.on(traffic.clos.without(random.Random(seed).sample(wires, int(len(wires) * share))))

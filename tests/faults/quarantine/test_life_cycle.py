@@ -206,7 +206,7 @@ def test_the_table_refuses_an_event_that_the_state_does_not_have() -> None:
         next_state(NodeState.SERVING, Event.RELEASE)
 
 
-def test_exactly_the_states_out_of_service_can_be_released_and_all_but_cordoned_can_be_cordoned() -> None:
+def test_out_of_service_states_can_be_released_and_all_but_cordoned_can_be_cordoned() -> None:
     assert states_before(Event.RELEASE) == OUT_OF_SERVICE
     assert states_before(Event.CORDON) == frozenset(NodeState) - {NodeState.CORDONED}
     assert {next_state(state, Event.QUARANTINE) for state in states_before(Event.QUARANTINE)} == {NodeState.QUARANTINED}

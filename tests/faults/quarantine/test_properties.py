@@ -52,8 +52,8 @@ suspicions = st.builds(
 )
 
 
-def unjustified(diagnosis_id: Suspicion) -> bool:
-    diagnosis = diagnosis_id.diagnosis
+def unjustified(suspicion: Suspicion) -> bool:
+    diagnosis = suspicion.diagnosis
     evidence = any(kind != SILENCE for kind in diagnosis.evidence)
     return not (diagnosis.isolate and evidence and diagnosis.scope in (Scope.NODE, Scope.RANK))
 

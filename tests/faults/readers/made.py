@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-# Recordings that the project does not hold; what reads them is skipped where they are not at hand.
+# Recordings that are not part of the project. Tests that read them are skipped when they are absent.
 PUBLIC = Path(
     os.environ.get("FLEETWRIGHT_FAULTS_DATA", Path(__file__).resolve().parents[4] / "shared" / "data" / "faults")
 )
@@ -17,7 +17,7 @@ STEP_S = 0.5
 
 
 def lines(records: list[dict[str, Any]]) -> bytes:
-    """As a file of lines."""
+    """The content of a JSON Lines file with these records."""
     return b"".join(json.dumps(record).encode() + b"\n" for record in records)
 
 
@@ -27,7 +27,7 @@ def run(**changed: Any) -> bytes:
 
 
 def collectives(rank: int) -> list[dict[str, Any]]:
-    """An all_reduce and a ring pass in each step; a rank arrives the later, the higher it is."""
+    """An all_reduce and a ring pass in each step; higher ranks arrive later."""
     found: list[dict[str, Any]] = []
     for step in range(STEPS):
         at_s = T_GO_S + step * STEP_S + rank / 64
@@ -39,7 +39,7 @@ def collectives(rank: int) -> list[dict[str, Any]]:
 
 
 def heartbeats(rank: int) -> list[dict[str, Any]]:
-    """One in each step."""
+    """One heartbeat in each step."""
     return [
         {
             "t": T_GO_S + step * STEP_S + 0.125,
@@ -54,22 +54,22 @@ def heartbeats(rank: int) -> list[dict[str, Any]]:
     ]
 
 
-def looks(node: int) -> list[dict[str, Any]]:
-    """Two in each step, with both peers."""
+def socket_polls(node: int) -> list[dict[str, Any]]:
+    """Two socket polls in each step, with both peers."""
     peers = [peer for peer in range(RANKS) if peer != node]
     return [
-        {"t": T_GO_S + look * STEP_S / 2, "node": node, "c": [[peer, 1, look * 1000, *range(17)] for peer in peers]}
-        for look in range(2 * STEPS)
+        {"t": T_GO_S + poll * STEP_S / 2, "node": node, "c": [[peer, 1, poll * 1000, *range(17)] for peer in peers]}
+        for poll in range(2 * STEPS)
     ]
 
 
 def folder(**run_changed: Any) -> dict[str, bytes]:
-    """All files of it."""
+    """All files of the recording."""
     files = {"run.json": run(**run_changed)}
     for index in range(RANKS):
         files[f"coll_rank{index}.jsonl"] = lines(collectives(index))
         files[f"hb_rank{index}.jsonl"] = lines(heartbeats(index))
-        files[f"tcp_node{index}.jsonl"] = lines(looks(index))
+        files[f"tcp_node{index}.jsonl"] = lines(socket_polls(index))
     return files
 
 
@@ -99,13 +99,13 @@ def entry(**changed: Any) -> dict[str, Any]:
 
 
 def waiting(**changed: Any) -> dict[str, Any]:
-    """One that has started on the GPU and does not end."""
+    """An operation that has started on the GPU and does not end."""
     unfinished = {"state": "started", "time_discovered_completed_ns": None, "retired": False}
     return entry(**{**unfinished, **changed})
 
 
 def gloo(*, seq: int, retired: bool, **changed: Any) -> dict[str, Any]:
-    """One of gloo's, which never says that it has started or ended."""
+    """An operation of gloo, which never reports its start or end."""
     unknown = {"state": "scheduled", "time_discovered_started_ns": None, "time_discovered_completed_ns": None}
     names = {"profiling_name": "gloo:all_reduce", "collective_seq_id": seq, "retired": retired}
     return entry(**{**unknown, **names, **changed})

@@ -1,4 +1,4 @@
-"""Flight Recorder dumps tell how far each rank is in each of its groups, from NCCL and from gloo, JSON and pickle."""
+"""Flight Recorder dumps give the progress of each rank in each group, from NCCL and gloo, as JSON and pickle."""
 
 import json
 import pickle
@@ -28,7 +28,7 @@ def recorded(*dumps: dict[str, Any], groups: tuple[tuple[int, ...], ...] = ()) -
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_nccl_says_what_has_started_and_what_is_done(form: str) -> None:
+def test_nccl_dumps_give_started_and_finished_operations(form: str) -> None:
     dump = made.dump(
         made.entry(),
         made.waiting(collective_seq_id=2, time_created_ns=int((made.T_GO_S + 3.0) * 1e9)),
@@ -41,7 +41,7 @@ def test_nccl_says_what_has_started_and_what_is_done(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_gloo_only_retires_what_is_done(form: str) -> None:
+def test_gloo_dumps_give_only_finished_operations(form: str) -> None:
     dump = made.dump(
         made.gloo(seq=6, retired=True),
         made.gloo(seq=7, retired=True),
@@ -57,14 +57,14 @@ def test_gloo_only_retires_what_is_done(form: str) -> None:
     assert observation.values == FlightProgress("0", (0, 1, 2), 8, -1, 7, "all_reduce", 0.0)
 
 
-def test_an_operation_that_nccl_gave_up_is_not_done() -> None:
+def test_a_retired_operation_without_an_end_is_not_finished() -> None:
     (observation,) = recorded(made.dump(made.waiting(collective_seq_id=4, retired=True)))
 
     assert isinstance(observation.values, FlightProgress)
     assert (observation.values.entered, observation.values.finished) == (4, 3)
 
 
-def test_each_group_counts_for_itself() -> None:
+def test_each_group_counts_separately() -> None:
     other = {"pg_id": 1, "process_group": ["5", "mesh_tp"], "collective_seq_id": 40}
     config = {"5": {"name": "5", "desc": "mesh_tp", "ranks": "[0, 2]"}}
 
@@ -76,7 +76,7 @@ def test_each_group_counts_for_itself() -> None:
     ]
 
 
-def test_a_group_whose_ranks_no_dump_tells_is_the_smallest_of_the_jobs_that_fits() -> None:
+def test_a_group_with_unknown_ranks_is_the_smallest_job_group_that_fits() -> None:
     nameless = {"": {"name": "", "desc": "", "ranks": "[]"}}
     pair = made.gloo(seq=1, retired=True, pg_id=1, process_group=["1", "undefined"])
     observation = recorded(
@@ -99,7 +99,7 @@ def test_a_group_whose_ranks_no_dump_tells_is_the_smallest_of_the_jobs_that_fits
     }
 
 
-def test_point_to_point_operations_are_told_by_pair_and_direction() -> None:
+def test_point_to_point_operations_are_reported_by_pair_and_direction() -> None:
     def passed(name: str, seq: int, *, done: bool) -> dict[str, Any]:
         kind = made.entry if done else made.waiting
         return kind(profiling_name=f"nccl:{name}", p2p_seq_id=seq, is_p2p=True, collective_seq_id=0)
@@ -120,7 +120,7 @@ def test_point_to_point_operations_are_told_by_pair_and_direction() -> None:
     ]
 
 
-def test_a_pair_is_numbered_within_its_group() -> None:
+def test_the_group_ranks_of_a_pair_are_mapped_to_job_ranks() -> None:
     config = {"9": {"name": "9", "desc": "mesh_pp", "ranks": "[1, 2]"}}
     sends = {"profiling_name": "nccl:send 0->1", "process_group": ["9", "mesh_pp"], "is_p2p": True, "p2p_seq_id": 6}
 
@@ -132,7 +132,7 @@ def test_a_pair_is_numbered_within_its_group() -> None:
     assert (observation.values.group, observation.values.ranks, observation.peer) == ("9 1->2", (1, 2), 2)
 
 
-def test_ranks_that_the_job_has_not_are_not_believed() -> None:
+def test_group_ranks_outside_the_job_are_ignored() -> None:
     config = {"5": {"name": "5", "desc": "mesh_tp", "ranks": "[0, 4]"}}
 
     (observation,) = recorded(made.dump(made.entry(process_group=["5", "mesh_tp"]), pg_config=config), groups=((0, 1),))
@@ -141,7 +141,7 @@ def test_ranks_that_the_job_has_not_are_not_believed() -> None:
     assert observation.values.ranks == (0, 1)
 
 
-def test_a_group_without_entries_is_told_by_its_counters() -> None:
+def test_a_group_without_entries_is_read_from_its_counters() -> None:
     status = {
         "7": {"last_enqueued_collective": "12", "last_started_collective": "12", "last_completed_collective": "11"}
     }
@@ -151,7 +151,7 @@ def test_a_group_without_entries_is_told_by_its_counters() -> None:
     assert observation.values == FlightProgress("7", (), 12, 12, 11, None, None)
 
 
-def test_json_leaves_an_empty_list_of_entries_out() -> None:
+def test_a_dump_without_an_entries_field_has_no_entries() -> None:
     dump = made.dump()
     del dump["entries"]
 
@@ -174,7 +174,7 @@ def test_json_leaves_an_empty_list_of_entries_out() -> None:
         (made.entry(time_discovered_started_ns="soon"), "fr: time_discovered_started_ns is no whole number in range"),
     ],
 )
-def test_a_broken_entry_is_counted_and_the_others_stand(form: str, broken: Any, defect: str) -> None:
+def test_a_broken_entry_is_counted_and_the_others_are_kept(form: str, broken: Any, defect: str) -> None:
     tally = ParseErrors()
 
     found = parsed(made.dump(made.entry(), broken, made.entry(collective_seq_id=2)), form=form, tally=tally)
@@ -196,7 +196,7 @@ def test_a_broken_entry_is_counted_and_the_others_stand(form: str, broken: Any, 
         (b" " * (33 << 20), "too large"),
     ],
 )
-def test_what_is_no_dump_is_refused(content: bytes, defect: str) -> None:
+def test_content_that_is_no_dump_is_refused(content: bytes, defect: str) -> None:
     with pytest.raises(MalformedError, match=f"^{defect}$"):
         parse_dump(content, tally=ParseErrors())
 
@@ -214,26 +214,26 @@ def test_a_hostile_dump_in_a_recording_is_counted_and_the_rest_is_read() -> None
     ] == [0]
 
 
-def test_a_dump_is_known_when_the_recorder_asked() -> None:
+def test_a_dump_is_observed_at_the_time_of_its_request() -> None:
     def at_s(**run: Any) -> float:
         files = {"run.json": made.run(**run), "fr_rank0.json": json.dumps(made.dump(made.entry())).encode()}
         (observation,) = read(files).observations
         return observation.at_s
 
-    assert at_s() == made.STEPS * made.STEP_S - 1.5  # the schema's
+    assert at_s() == made.STEPS * made.STEP_S - 1.5  # the default of the schema
     assert at_s(dumped=made.T_GO_S + 4.0) == 4.0
-    assert at_s(dur=None) == pytest.approx(2e-6, abs=1e-6)  # the last thing that it tells of
+    assert at_s(dur=None) == pytest.approx(2e-6, abs=1e-6)  # the time of the last event in it
 
 
-def test_a_dump_of_another_time_is_counted_and_left() -> None:
+def test_a_dump_far_from_the_job_time_is_counted_and_ignored() -> None:
     late = made.run(t_go=made.T_GO_S - 900 * 86_400.0)
     recording = read({"run.json": late, "fr_rank0.json": json.dumps(made.dump(made.entry())).encode()})
     assert recording.observations == ()
     assert recording.malformed == {"fr: time is far from the job's": 1}
 
 
-@pytest.mark.skipif(not (made.PUBLIC / "hang_fr_multigroup").is_dir(), reason="the public recordings are not at hand")
-def test_the_public_dumps_of_three_groups_show_who_is_behind() -> None:
+@pytest.mark.skipif(not (made.PUBLIC / "hang_fr_multigroup").is_dir(), reason="the public recordings are not present")
+def test_the_public_dumps_of_three_groups_show_the_rank_behind() -> None:
     folder = made.PUBLIC / "hang_fr_multigroup"
     recording = read({path.name: path.read_bytes() for path in folder.iterdir()})
 
@@ -251,9 +251,9 @@ def test_the_public_dumps_of_three_groups_show_who_is_behind() -> None:
     assert {each.ranks for each in found} == {(0, 1, 2, 3), (0, 1), (2, 3)}
 
 
-@pytest.mark.skipif(not (made.PUBLIC / "hang_sigstop").is_dir(), reason="the public recordings are not at hand")
-def test_a_public_pickle_tells_the_same_as_its_json() -> None:
-    def told_by(name: str) -> list[FlightProgress]:
+@pytest.mark.skipif(not (made.PUBLIC / "hang_sigstop").is_dir(), reason="the public recordings are not present")
+def test_a_public_pickle_equals_its_json() -> None:
+    def progress_of(name: str) -> list[FlightProgress]:
         folder = Path(made.PUBLIC / "hang_sigstop")
         recording = read({each: (folder / each).read_bytes() for each in ("run.json", name)})
         return [
@@ -262,4 +262,4 @@ def test_a_public_pickle_tells_the_same_as_its_json() -> None:
             if isinstance(observation.values, FlightProgress)
         ]
 
-    assert told_by("fr_rank0.pickle") == told_by("fr_rank0.json")
+    assert progress_of("fr_rank0.pickle") == progress_of("fr_rank0.json")

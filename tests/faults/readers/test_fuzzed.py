@@ -1,6 +1,7 @@
-"""Every reader, fed with damaged input: it gives observations or counts, and never anything else.
+"""Every reader gives observations or counts for damaged input, and nothing else.
 
-What is damaged is a good file: cut off, bytes changed, lines shuffled, doubled and removed, values swapped for others.
+The damaged input is a good file: truncated, or with changed bytes, with shuffled, doubled or removed lines, or with
+swapped values.
 """
 
 import json
@@ -24,7 +25,7 @@ from faults.readers.xpu_timer import parse_xpu_timer
 from tests.faults.readers import made
 from tests.faults.readers.test_ib_ports import FILES, ROOT
 from tests.faults.readers.test_nccl_inspector import COLLECTIVE, PROXY, SEND, marker, stamps
-from tests.faults.readers.test_nccl_ras import answer, communicator, lost, rank
+from tests.faults.readers.test_nccl_ras import communicator, lost, rank, ras_response
 
 PLACES = JobMap(3, (0, 1, 2), hosts={"10.0.0.1": 0, "10.0.0.2": 1, "b": 2})
 VALUES: list[Any] = [
@@ -48,7 +49,7 @@ VALUES: list[Any] = [
 
 
 class Source(NamedTuple):
-    """A good file, and who reads it."""
+    """A good file and its reader."""
 
     good: bytes
     read: Callable[[bytes, ParseErrors], Iterable[Observation]]
@@ -68,7 +69,7 @@ def proxy() -> dict[str, Any]:
     return {"proxy_trace": {**PROXY, "event_trace_ts": stamps(proxy_op_start_ts=2.0, proxy_op_stop_ts=2.5)}}
 
 
-SEEN = {
+RECORDED = {
     "t": made.T_GO_S + 3.0,
     "node": 1,
     "rank": 1,
@@ -76,7 +77,7 @@ SEEN = {
     "v": ["0", [0, 1], 5, -1, 4, "all_reduce", made.T_GO_S],
 }
 DUMP = made.dump(made.entry(), made.waiting(collective_seq_id=2), made.gloo(seq=3, retired=False, pg_id=1))
-RAS = answer(
+RAS = ras_response(
     communicator(
         *(rank(index, index) for index in range(3)), size=3, missing=(lost(3, 3, dead=True, unresponsive=True),)
     )
@@ -99,8 +100,8 @@ def parse_texts(data: bytes, tally: ParseErrors) -> Iterable[Observation]:
 SOURCES = {
     "collectives": Source(made.lines(made.collectives(1)), recorded("coll_rank1.jsonl")),
     "heartbeats": Source(made.lines(made.heartbeats(1)), recorded("hb_rank1.jsonl")),
-    "looks": Source(made.lines(made.looks(1)), recorded("tcp_node1.jsonl")),
-    "seen": Source(made.lines([SEEN] * 3), recorded("seen_node1.jsonl")),
+    "polls": Source(made.lines(made.socket_polls(1)), recorded("tcp_node1.jsonl")),
+    "seen": Source(made.lines([RECORDED] * 3), recorded("seen_node1.jsonl")),
     "dump": Source(json.dumps(DUMP).encode(), recorded("fr_rank1.json")),
     "inspector": Source(
         made.lines([marker(coll=1, p2p=1, proxy=1), {"coll_perf": COLLECTIVE}, {"p2p_perf": SEND}, proxy()]),
@@ -116,7 +117,7 @@ SOURCES = {
 
 
 def damage(data: bytes, chance: random.Random) -> bytes:
-    """One of the ways in which files go bad."""
+    """The file, damaged in one of six ways."""
     rows = data.splitlines(keepends=True)
     way = chance.randrange(6)
     if way == 0:
@@ -139,7 +140,7 @@ def damage(data: bytes, chance: random.Random) -> bytes:
 
 
 def _swapped(row: bytes, chance: random.Random) -> bytes:
-    """The same JSON with one value, at any depth, that is another."""
+    """The same JSON with one value replaced, at any depth."""
     try:
         found = json.loads(row)
     except ValueError:
@@ -154,7 +155,7 @@ def _swapped(row: bytes, chance: random.Random) -> bytes:
     return json.dumps(found).encode() + b"\n"
 
 
-def test_good_files_have_no_violation() -> None:
+def test_good_files_have_no_parse_errors() -> None:
     for name in SOURCES.keys() - {"ports", "seen"}:
         tally = ParseErrors()
         assert len(list(SOURCES[name].read(SOURCES[name].good, tally))) > 0
@@ -174,12 +175,12 @@ def test_damaged_files_give_observations_or_counts(name: str, chance: random.Ran
         assert 0 <= observation.node < 3
         assert observation.rank is None or 0 <= observation.rank < 3
         assert observation.peer is None or 0 <= observation.peer < 3
-        assert from_line(to_line(observation)) == observation  # whatever is read can be passed on
+        assert from_line(to_line(observation)) == observation  # every observation can be serialized
     assert all(len(kind) < 200 for kind in tally.counts())
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_at_all(data: bytes) -> None:
+def test_arbitrary_bytes_give_only_observations(data: bytes) -> None:
     for source in SOURCES.values():
         assert all(isinstance(observation, Observation) for observation in source.read(data, ParseErrors()))
 
@@ -188,9 +189,9 @@ def test_any_bytes_at_all(data: bytes) -> None:
 @given(st.randoms(use_true_random=False))
 def test_a_damaged_folder_is_read_or_counted(chance: random.Random) -> None:
     files = made.folder()
-    hurt = {name: data if name == "run.json" else damage(data, chance) for name, data in files.items()}
+    damaged = {name: data if name == "run.json" else damage(data, chance) for name, data in files.items()}
 
-    recording = read(hurt)
+    recording = read(damaged)
 
     times = [observation.at_s for observation in recording.observations]
     assert times == sorted(times)

@@ -1,4 +1,4 @@
-"""InfiniBand and RoCE ports from the small texts of sysfs."""
+"""InfiniBand and RoCE ports from sysfs files."""
 
 import pytest
 
@@ -19,7 +19,7 @@ FILES = {
 }
 
 
-def test_state_rate_and_counters_of_a_port() -> None:
+def test_a_port_is_read_with_state_rate_and_counters() -> None:
     tally = ParseErrors()
 
     (observation,) = parse_ports(FILES, at_s=2.0, node=3, tally=tally)
@@ -29,7 +29,7 @@ def test_state_rate_and_counters_of_a_port() -> None:
     assert tally.total == 0
 
 
-def test_ports_come_in_order_and_half_rates_are_read() -> None:
+def test_ports_are_sorted_and_fractional_rates_are_read() -> None:
     texts = {
         f"{device}/ports/{port}/{name}": text
         for device in ("mlx5_1", "bnxt_re0")

@@ -1,4 +1,4 @@
-"""Lines are cut the same however the bytes come, and no line can fill memory."""
+"""Lines are split the same for any chunks of bytes, and no line can fill memory."""
 
 import tracemalloc
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from faults.readers.parse_errors import ParseErrors
 KILOBYTE = 1024
 
 
-def test_a_line_without_its_end_waits_for_the_rest() -> None:
+def test_an_incomplete_line_waits_for_the_rest() -> None:
     splitter = Splitter(source="x", tally=ParseErrors())
 
     assert list(splitter.feed(b"one\ntw")) == [b"one"]
@@ -21,11 +21,11 @@ def test_a_line_without_its_end_waits_for_the_rest() -> None:
     assert list(splitter.end()) == []
 
 
-def test_what_follows_the_last_end_is_a_line_when_the_stream_ends() -> None:
+def test_an_unterminated_last_line_is_returned_at_the_end_of_the_stream() -> None:
     assert list(split_lines([b"one\ntwo"], source="x", tally=ParseErrors())) == [b"one", b"two"]
 
 
-def test_empty_lines_are_left() -> None:
+def test_empty_lines_are_skipped() -> None:
     assert list(split_lines([b"\n \n\r\none\r\n\n"], source="x", tally=ParseErrors())) == [b"one\r"]
 
 
@@ -37,7 +37,7 @@ def test_a_line_past_the_limit_is_counted_once_and_the_next_is_read() -> None:
     assert tally.counts() == {f"x: {TOO_LONG}": 1}
 
 
-def test_an_endless_line_costs_no_more_than_the_limit() -> None:
+def test_an_endless_line_uses_bounded_memory() -> None:
     def endless() -> Iterator[bytes]:
         chunk = b"[" * (1 << 20)
         for _ in range(128):
@@ -57,8 +57,8 @@ def test_an_endless_line_costs_no_more_than_the_limit() -> None:
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=10), st.integers(1, 40))
 def test_chunks_may_be_cut_anywhere(data: bytes, cuts: list[int], max_bytes: int) -> None:
-    job_map = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    chunks = [data[start:end] for start, end in pairwise(job_map)]
+    bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    chunks = [data[start:end] for start, end in pairwise(bounds)]
     whole, cut = ParseErrors(), ParseErrors()
 
     in_one = list(split_lines([data], source="x", tally=whole, max_bytes=max_bytes))

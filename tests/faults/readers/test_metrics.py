@@ -26,7 +26,7 @@ def devices(text: str, *, tally: ParseErrors | None = None, job_map: JobMap = PL
     return list(parse_dcgm([text.encode()], at_s=1.0, node=1, job_map=job_map, tally=tally or ParseErrors()))
 
 
-def test_samples_with_and_without_labels() -> None:
+def test_samples_with_and_without_labels_are_parsed() -> None:
     assert samples('a 1\n# HELP a b\nother 5\na{x="1",y="2",} 2.5e3 1700000000000\n a 3\n') == [
         Sample("a", {}, 1.0),
         Sample("a", {"x": "1", "y": "2"}, 2500.0),
@@ -60,7 +60,7 @@ def test_malformed_samples_are_counted(line: str, defect: str | None) -> None:
     assert tally.counts() == ({} if defect is None else {f"x: {defect}": 1})
 
 
-def test_the_last_xid_of_a_gpu_and_that_there_was_none() -> None:
+def test_the_last_xid_of_a_gpu_is_read_also_when_there_was_none() -> None:
     assert [
         observation.values
         for observation in devices(f'DCGM_FI_DEV_XID_ERRORS{{{LABELS}}} 79\nDCGM_FI_DEV_XID_ERRORS{{gpu="0"}} 0\n')
@@ -70,13 +70,13 @@ def test_the_last_xid_of_a_gpu_and_that_there_was_none() -> None:
     ]
 
 
-def test_counted_xids_have_their_number_in_a_label() -> None:
+def test_xid_counts_take_their_number_from_a_label() -> None:
     line = f'DCGM_EXP_XID_ERRORS_COUNT{{{LABELS},window_size_in_ms="300000",xid="42"}} 2\n'
 
     assert [observation.values for observation in devices(line)] == [DeviceCounter("3", "xid", 42, 2.0)]
 
 
-def test_error_counters() -> None:
+def test_error_counters_are_read_and_other_metrics_ignored() -> None:
     text = "\n".join(
         f"{name}{{{LABELS}}} {value}"
         for name, value in [
@@ -95,7 +95,7 @@ def test_error_counters() -> None:
 
 
 @pytest.mark.parametrize("blank", [2147483632, 2147483634, 140737488355328, 9223372036854775794])
-def test_what_dcgm_calls_blank_is_no_value(blank: int) -> None:
+def test_a_blank_value_of_dcgm_is_ignored(blank: int) -> None:
     tally = ParseErrors()
 
     assert devices(f"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{{LABELS}}} {blank}\n", tally=tally) == []
@@ -121,7 +121,7 @@ def test_malformed_device_samples_are_counted(line: str, defect: str) -> None:
     assert tally.counts() == {f"dcgm: {defect}": 1}
 
 
-def test_the_host_label_says_which_node_where_hosts_are_known() -> None:
+def test_the_host_label_gives_the_node_when_hosts_are_known() -> None:
     line = f"DCGM_FI_DEV_XID_ERRORS{{{LABELS}}} 0\n"
     tally = ParseErrors()
 
@@ -131,7 +131,7 @@ def test_the_host_label_says_which_node_where_hosts_are_known() -> None:
     assert tally.counts() == {"dcgm: of a host outside the job": 1}
 
 
-def test_what_xpu_timer_says_of_its_ranks() -> None:
+def test_xpu_timer_metrics_become_findings_of_their_ranks() -> None:
     text = """
 XPU_TIMER_COMMON_HANG{ip="1.2.3.4",local_rank="0",rank="1"} 1
 XPU_TIMER_COLL_KERNEL_BANDWIDTH{dtype="fp16",level="3",operation="AllReduce",rank="0",transport="InterNode"} 45.5
@@ -155,9 +155,9 @@ exposer_scrapes_total 6174
     }
 
 
-@pytest.mark.skipif(not XPU, reason="the public fixtures are not at hand")
+@pytest.mark.skipif(not XPU, reason="the public fixtures are not present")
 @pytest.mark.parametrize("path", XPU, ids=lambda path: path.stem)
-def test_public_fixtures_of_xpu_timer(path: Path) -> None:
+def test_public_xpu_timer_fixtures_give_the_hung_ranks(path: Path) -> None:
     tally = ParseErrors()
     observation = list(parse_xpu_timer([path.read_bytes()], at_s=1.0, job_map=JobMap(1, (0,) * 8), tally=tally))
 

@@ -1,4 +1,4 @@
-"""NCCL Inspector's lines: those with headers of their own, and those that belong to a marker before them."""
+"""Lines of NCCL Inspector: those with their own header, and those that follow a marker."""
 
 import json
 from typing import Any
@@ -69,26 +69,26 @@ def parsed(*records: dict[str, Any], rank: int = 1) -> list[Any]:
     return [observation for record in records for observation in lines.parse(json.dumps(record).encode())]
 
 
-def test_a_line_with_its_own_header() -> None:
+def test_a_line_with_its_own_header_is_read() -> None:
     (observation,) = parsed({"header": HEADER, "metadata": METADATA, "coll_perf": COLLECTIVE})
 
     assert (observation.at_s, observation.node, observation.rank, observation.peer) == (DUMPED_S, 1, 1, None)
     assert observation.values == OperationDuration("0x7f8c", 7, "AllReduce", 4096, 0.00025, 175.5)
 
 
-def test_lines_that_belong_to_the_marker_before_them() -> None:
+def test_lines_after_a_marker_use_its_header() -> None:
     observation = parsed(marker(coll=1, p2p=1), {"coll_perf": COLLECTIVE}, {"p2p_perf": SEND})
 
     assert [each.values.op for each in observation] == ["AllReduce", "Send"]
     assert [each.peer for each in observation] == [None, 2]
 
 
-def test_a_line_past_what_its_marker_announced_belongs_to_nobody() -> None:
+def test_a_line_beyond_the_count_of_its_marker_is_refused() -> None:
     with pytest.raises(MalformedError, match="operation outside a dump"):
         parsed(marker(coll=1), {"coll_perf": COLLECTIVE}, {"coll_perf": COLLECTIVE})
 
 
-def test_lines_behind_a_marker_that_cannot_be_read_are_not_given_to_the_one_before() -> None:
+def test_lines_after_a_malformed_marker_are_not_assigned_to_the_previous_marker() -> None:
     lines = InspectorLines(rank=1, job_map=PLACES)
     lines.parse(json.dumps(marker(coll=2)).encode())
     broken = marker(coll=1)
@@ -100,7 +100,7 @@ def test_lines_behind_a_marker_that_cannot_be_read_are_not_given_to_the_one_befo
         lines.parse(json.dumps({"coll_perf": COLLECTIVE}).encode())
 
 
-def test_with_the_event_trace_it_is_known_when_an_operation_was() -> None:
+def test_an_event_trace_gives_the_time_of_an_operation() -> None:
     trace = {
         **stamps(coll_start_ts=2.0, coll_stop_ts=2.001),
         "kernel_events": [
@@ -110,11 +110,11 @@ def test_with_the_event_trace_it_is_known_when_an_operation_was() -> None:
     }
     (observation,) = parsed(marker(coll=1), {"coll_perf": {**COLLECTIVE, "event_trace_ts": trace}})
 
-    assert observation.at_s == DUMPED_S  # it is known when it was dumped
+    assert observation.at_s == DUMPED_S  # observed at the time of the dump
     assert observation.values == Collective(7, "AllReduce", 4096, 2.0, 2.5, group="0x7f8c")
 
 
-def test_a_proxy_operation_times_one_peer() -> None:
+def test_a_proxy_operation_gives_the_duration_for_one_peer() -> None:
     trace = stamps(proxy_op_start_ts=2.0, proxy_op_in_progress_ts=2.1, proxy_op_stop_ts=2.5)
     (observation,) = parsed(marker(proxy=2), {"proxy_trace": {**PROXY, "event_trace_ts": trace}})
 
@@ -123,7 +123,7 @@ def test_a_proxy_operation_times_one_peer() -> None:
     assert parsed(marker(proxy=1), {"proxy_trace": {**PROXY, "record_type": "proxy_step"}}) == []
 
 
-def test_in_a_smaller_communicator_the_peers_rank_is_not_the_jobs() -> None:
+def test_the_peer_in_a_smaller_communicator_has_no_job_rank() -> None:
     (observation,) = parsed(marker(size=2, p2p=1), {"p2p_perf": SEND})
 
     assert (observation.rank, observation.peer) == (1, None)
@@ -150,12 +150,12 @@ def test_in_a_smaller_communicator_the_peers_rank_is_not_the_jobs() -> None:
         ),
     ],
 )
-def test_malformed_lines(record: dict[str, Any], defect: str) -> None:
+def test_malformed_lines_are_refused(record: dict[str, Any], defect: str) -> None:
     with pytest.raises(MalformedError, match=f"^{defect}$"):
         parsed(record)
 
 
-def test_a_recording_may_hold_an_inspectors_file() -> None:
+def test_an_inspector_file_of_a_recording_is_read() -> None:
     records = [marker(coll=1), {"coll_perf": COLLECTIVE}, {"coll_perf": COLLECTIVE}]
     recording = read({"run.json": made.run(), "inspector_rank1.jsonl": made.lines(records)})
 

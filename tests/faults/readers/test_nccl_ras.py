@@ -1,4 +1,4 @@
-"""NCCL RAS's answers: counts of begun operations per rank, who is lost, and who is who in smaller communicators."""
+"""NCCL RAS responses: counts of started operations per rank, lost ranks, and job ranks in smaller communicators."""
 
 import json
 from typing import Any
@@ -49,7 +49,7 @@ def lost(index: int, job_rank: int, *, dead: bool, unresponsive: bool) -> dict[s
     return found
 
 
-def answer(*communicators: Any) -> bytes:
+def ras_response(*communicators: Any) -> bytes:
     return json.dumps({"nccl_version": "2.30.7", "communicators": list(communicators), "ras": {}}).encode()
 
 
@@ -59,29 +59,29 @@ def recorded(data: bytes, *, tally: ParseErrors | None = None, job_map: JobMap =
     )
 
 
-def test_counts_of_each_rank() -> None:
-    observation = recorded(b"OK\n" + answer(communicator(*(rank(index, index) for index in range(4)), size=4)))
+def test_a_response_gives_the_counts_of_each_rank() -> None:
+    observation = recorded(b"OK\n" + ras_response(communicator(*(rank(index, index) for index in range(4)), size=4)))
 
     assert [(each.node, each.rank) for each in observation] == [(0, 0), (0, 1), (1, 2), (1, 3)]
     assert observation[0].values == OperationCounts("0x4/0x1:0x2", 4, (("AllReduce", 40), ("Broadcast", 1)), "ok")
 
 
-def test_a_smaller_communicators_ranks_are_known_from_the_one_of_all() -> None:
-    everybody = communicator(*(rank(index, index) for index in range(4)), size=4)
+def test_ranks_of_a_smaller_communicator_are_resolved_by_the_global_one() -> None:
+    all_ranks = communicator(*(rank(index, index) for index in range(4)), size=4)
     pair = communicator(rank(0, 1), rank(1, 3), size=2)
 
-    observation = recorded(answer(pair, everybody))
+    observation = recorded(ras_response(pair, all_ranks))
 
     assert [
         each.rank for each in observation if isinstance(each.values, OperationCounts) and each.values.size == 2
     ] == [1, 3]
 
 
-def test_a_rank_that_is_not_known_still_has_its_node() -> None:
-    assert [(each.node, each.rank) for each in recorded(answer(communicator(rank(0, 3), size=2)))] == [(1, None)]
+def test_an_unknown_rank_still_has_its_node() -> None:
+    assert [(each.node, each.rank) for each in recorded(ras_response(communicator(rank(0, 3), size=2)))] == [(1, None)]
 
 
-def test_what_ras_thinks_of_a_rank() -> None:
+def test_ras_status_fields_give_the_state_of_a_rank() -> None:
     flagged = rank(0, 0)["status"] | {"abort_flag": True}
     failed = rank(0, 0)["status"] | {"async_error": 6}
     busy = rank(0, 0)["status"] | {"async_error": 7}
@@ -97,17 +97,17 @@ def test_what_ras_thinks_of_a_rank() -> None:
         ),
     )
 
-    states = [each.values.state for each in recorded(answer(found)) if isinstance(each.values, OperationCounts)]
+    states = [each.values.state for each in recorded(ras_response(found)) if isinstance(each.values, OperationCounts)]
     assert states == ["aborted", "error", "ok", "missing", "unresponsive", "dead"]
 
 
-def test_malformed_parts_are_counted_and_the_rest_stands() -> None:
+def test_malformed_parts_are_counted_and_the_rest_is_read() -> None:
     tally = ParseErrors()
     found = communicator(
         rank(0, 0), 5, rank(1, 1, collective_counts={"AllReduce": -4}), rank(9, 2, host="10.9.9.9"), size=4
     )
 
-    assert [each.rank for each in recorded(answer(found, "x"), tally=tally)] == [0]
+    assert [each.rank for each in recorded(ras_response(found, "x"), tally=tally)] == [0]
     assert tally.counts() == {
         "ras: AllReduce is no whole number in range": 1,
         "ras: communicator is no mapping": 1,
@@ -116,7 +116,7 @@ def test_malformed_parts_are_counted_and_the_rest_stands() -> None:
     }
 
 
-def test_what_is_no_answer_is_counted() -> None:
+def test_an_invalid_response_is_counted() -> None:
     for data in (b"", b"ERROR: Unknown command", b"{", b"{}", b"[" * 1000, b'{"communicators": 5}'):
         tally = ParseErrors()
         assert recorded(data, tally=tally) == []

@@ -1,4 +1,4 @@
-"""A recording folder becomes one stream, in the order in which things became known, without a look into the future."""
+"""A recording folder becomes one stream, in the order in which observations became known, without future data."""
 
 import json
 import random
@@ -49,7 +49,7 @@ def test_every_record_becomes_an_observation() -> None:
     assert recording.t_go_s == made.T_GO_S
 
 
-def test_times_are_seconds_after_t_go_and_never_go_back() -> None:
+def test_times_are_seconds_after_t_go_and_never_decrease() -> None:
     times = [observation.at_s for observation in read(made.folder()).observations]
 
     assert times == sorted(times)
@@ -57,7 +57,7 @@ def test_times_are_seconds_after_t_go_and_never_go_back() -> None:
     assert times[-1] == max(times) < made.STEPS * made.STEP_S + 1.0
 
 
-def test_a_finished_operation_is_known_when_it_is_finished() -> None:
+def test_a_finished_operation_is_observed_at_its_end() -> None:
     recording = read(made.folder())
 
     for observation in recording.observations:
@@ -69,8 +69,8 @@ def test_a_finished_operation_is_known_when_it_is_finished() -> None:
             assert observation.peer == observation.values.source
 
 
-def test_nothing_is_known_of_what_lies_ahead() -> None:
-    """What was recorded up to a moment gives what the whole gives up to that moment: a prefix, bit for bit."""
+def test_observations_do_not_depend_on_later_records() -> None:
+    """The records up to a time give exactly the observations up to that time."""
     whole = read(made.folder())
     until_s = 2.3
     cut = {"run.json": made.run()}
@@ -82,7 +82,7 @@ def test_nothing_is_known_of_what_lies_ahead() -> None:
                 if max(each.get(key, 0.0) for key in ("t1", "tr", "ts")) <= made.T_GO_S + until_s
             ],
             f"hb_rank{index}.jsonl": [each for each in made.heartbeats(index) if each["t"] <= made.T_GO_S + until_s],
-            f"tcp_node{index}.jsonl": [each for each in made.looks(index) if each["t"] <= made.T_GO_S + until_s],
+            f"tcp_node{index}.jsonl": [each for each in made.socket_polls(index) if each["t"] <= made.T_GO_S + until_s],
         }
         cut |= {name: made.lines(records) for name, records in known.items()}
 
@@ -91,7 +91,7 @@ def test_nothing_is_known_of_what_lies_ahead() -> None:
     )
 
 
-def test_an_arrival_that_was_written_is_known_at_once() -> None:
+def test_a_recorded_arrival_is_observed_at_once() -> None:
     arrival = {"seq": 11, "op": "all_reduce", "n": 8, "t0": made.T_GO_S + 4.9, "t1": None, "step": 10, "group": "tp"}
     recording = read({"run.json": made.run(), "coll_rank1.jsonl": made.lines([arrival])})
 
@@ -100,7 +100,7 @@ def test_an_arrival_that_was_written_is_known_at_once() -> None:
     assert observation.values == Collective(11, "all_reduce", 8, observation.at_s, None, 10, "tp")
 
 
-def test_a_look_comes_before_its_sockets() -> None:
+def test_a_socket_poll_precedes_its_sockets() -> None:
     observation = [each for each in read(made.folder()).observations if isinstance(each.values, SocketPoll | Socket)]
 
     for at, each in enumerate(observation):
@@ -112,14 +112,14 @@ def test_a_look_comes_before_its_sockets() -> None:
             assert any(isinstance(other.values, SocketPoll) and other.node == each.node for other in observation[:at])
 
 
-def test_a_look_without_peers_is_a_look() -> None:
+def test_a_socket_poll_without_peers_is_observed() -> None:
     bare = {"t": made.T_GO_S, "node": 2, "c": []}
     recording = read({"run.json": made.run(), "tcp_node2.jsonl": made.lines([bare])})
 
     assert [observation.values for observation in recording.observations] == [SocketPoll(peers=0)]
 
 
-def test_a_look_of_a_node_that_the_job_has_not_is_counted() -> None:
+def test_a_socket_poll_of_a_node_outside_the_job_is_counted() -> None:
     strange = {"t": made.T_GO_S, "node": made.RANKS, "c": []}
     peer = {"t": made.T_GO_S, "node": 0, "c": [[made.RANKS, 3, *range(18)]]}
     name = f"tcp_node{made.RANKS}.jsonl"
@@ -142,7 +142,7 @@ def test_a_peer_of_null_is_outside_the_job() -> None:
     assert recording.observations[1].values == Socket(3, *range(18))
 
 
-def test_anything_else_that_a_recorder_saw_is_read_on_the_same_clock() -> None:
+def test_other_recorded_kinds_are_read_on_the_same_clock() -> None:
     records = [
         {"t": made.T_GO_S + 1.0, "node": 1, "rank": 1, "kind": "Process", "v": [77, "T", 1.5, 12]},
         {"t": made.T_GO_S + 2.0, "node": 1, "kind": "Device", "v": ["0", "xid", 79, 1.0]},
@@ -195,13 +195,13 @@ def test_several_ranks_may_share_a_node() -> None:
         ("coll_rank0.jsonl", {**made.collectives(0)[0], "n": 10**30}, "coll: n is no whole number in range"),
         ("coll_rank0.jsonl", {**made.collectives(0)[1], "ts": made.T_GO_S - 1}, "coll: tr or ts is before t0"),
         ("coll_rank0.jsonl", {**made.collectives(0)[1], "src": 7}, "coll: of a rank outside the job"),
-        ("tcp_node0.jsonl", {**made.looks(0)[0], "node": 1}, "tcp: of another node than its file"),
-        ("tcp_node0.jsonl", {**made.looks(0)[0], "c": {}}, "tcp: c is no list"),
-        ("tcp_node0.jsonl", {**made.looks(0)[0], "c": [[1, 2]]}, "tcp: row is too short"),
-        ("tcp_node0.jsonl", {**made.looks(0)[0], "c": [[7, *range(19)]]}, "tcp: row of a node outside the job"),
+        ("tcp_node0.jsonl", {**made.socket_polls(0)[0], "node": 1}, "tcp: of another node than its file"),
+        ("tcp_node0.jsonl", {**made.socket_polls(0)[0], "c": {}}, "tcp: c is no list"),
+        ("tcp_node0.jsonl", {**made.socket_polls(0)[0], "c": [[1, 2]]}, "tcp: row is too short"),
+        ("tcp_node0.jsonl", {**made.socket_polls(0)[0], "c": [[7, *range(19)]]}, "tcp: row of a node outside the job"),
         (
             "tcp_node0.jsonl",
-            {**made.looks(0)[0], "c": [[1, -1, *range(18)]]},
+            {**made.socket_polls(0)[0], "c": [[1, -1, *range(18)]]},
             "tcp: row has a value that is no whole number in range",
         ),
         ("seen_node0.jsonl", {"t": made.T_GO_S, "node": 0, "kind": "Ghost", "v": []}, "seen: of an unknown kind"),
@@ -239,14 +239,14 @@ def test_a_malformed_record_is_counted_and_the_rest_is_read(name: str, record: A
     assert kinds(found) == kinds(read(made.folder())) + Counter(extra)
 
 
-def test_a_line_cut_off_by_the_end_of_the_file_is_counted() -> None:
+def test_a_truncated_last_line_is_counted() -> None:
     files = made.folder()
     files["hb_rank1.jsonl"] = files["hb_rank1.jsonl"][:-20]
 
     assert read(files).malformed == {"hb: not JSON": 1}
 
 
-def test_what_was_written_twice_is_told_once() -> None:
+def test_duplicate_records_give_one_observation() -> None:
     files = made.folder()
     files["coll_rank0.jsonl"] *= 2
 
@@ -305,13 +305,13 @@ def test_a_folder_that_is_no_recording_is_refused(run: bytes | None, message: st
     assert str(raised.value) == message
 
 
-def test_files_of_other_names_are_left() -> None:
+def test_files_with_other_names_are_ignored() -> None:
     assert read({**made.folder(), "README.md": b"{", "tcp_node.jsonl": b"{", "sub/hb_rank0.jsonl": b"{"}) == read(
         made.folder()
     )
 
 
-@pytest.mark.skipif(not RECORDINGS, reason="the public recordings are not at hand")
+@pytest.mark.skipif(not RECORDINGS, reason="the public recordings are not present")
 @pytest.mark.parametrize("folder", RECORDINGS, ids=lambda path: path.name)
 def test_public_recordings_are_read_to_the_last_line(folder: Path) -> None:
     files = {path.name: path.read_bytes() for path in folder.iterdir()}

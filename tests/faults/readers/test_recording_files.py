@@ -1,4 +1,4 @@
-"""A file that is still being written is read by the same code as one that is whole."""
+"""The same code reads growing files and complete files."""
 
 import pytest
 
@@ -11,7 +11,7 @@ PLACES = JobMap(made.RANKS, (0, 1, 2), zero_s=made.T_GO_S)
 
 
 @pytest.mark.parametrize("name", ["coll_rank1.jsonl", "hb_rank1.jsonl", "tcp_node1.jsonl"])
-def test_a_growing_file_gives_what_its_whole_gives(name: str) -> None:
+def test_a_growing_file_gives_the_same_observations_as_the_complete_file(name: str) -> None:
     data = made.folder()[name]
     tally = ParseErrors()
     reader = line_reader(name, job_map=PLACES, tally=tally)
@@ -25,7 +25,7 @@ def test_a_growing_file_gives_what_its_whole_gives(name: str) -> None:
     assert tally.total == 0
 
 
-def test_a_line_is_told_when_it_is_whole() -> None:
+def test_a_line_is_read_when_it_is_complete() -> None:
     reader = line_reader("hb_rank0.jsonl", job_map=PLACES, tally=ParseErrors())
     assert reader is not None
     line = made.lines(made.heartbeats(0)[:1])
@@ -34,7 +34,7 @@ def test_a_line_is_told_when_it_is_whole() -> None:
     assert len(list(reader.feed(line[-1:]))) == 1
 
 
-def test_names_of_files() -> None:
+def test_only_recording_file_names_are_recognised() -> None:
     assert line_reader("run.json", job_map=PLACES, tally=ParseErrors()) is None
     assert line_reader("hb_rank0.jsonl.tmp", job_map=PLACES, tally=ParseErrors()) is None
     assert {

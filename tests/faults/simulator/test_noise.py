@@ -34,17 +34,17 @@ def _window(noise: Noise, *events: FaultEvent, path: NDArray[np.float32] | None 
     return plane.window(0.0, path=path, reported=reported, events=events)
 
 
-def _lasting(what: FaultKind, at: int, factor: float, *, to: int = -1, to_s: float = 100.0) -> FaultEvent:
-    return FaultEvent(what, at, 0.0, to_s, factor, to)
+def _lasting(kind: FaultKind, at: int, factor: float, *, to: int = -1, to_s: float = 100.0) -> FaultEvent:
+    return FaultEvent(kind, at, 0.0, to_s, factor, to)
 
 
 def test_noise_has_the_measured_spread_of_each_kind_of_traffic() -> None:
     plane = SlowPlane(CLUSTER, replace(STILL, ring=0.035, tree=0.05, small=0.07), window_s=10.0, seed=2)
     still = STILL_PATH.copy()
     reported = np.ones(CLUSTER.shape.nodes, dtype=bool)
-    seen = np.array([plane.window(10.0 * at, path=still, reported=reported).slowdown for at in range(60)])
+    samples = np.array([plane.window(10.0 * at, path=still, reported=reported).slowdown for at in range(60)])
     for kind, sd in ((Traffic.RING, 0.035), (Traffic.TREE, 0.05), (Traffic.SMALL, 0.07)):
-        assert seen[:, FABRIC.traffic == kind].std() == pytest.approx(sd, rel=0.06)
+        assert samples[:, FABRIC.traffic == kind].std() == pytest.approx(sd, rel=0.06)
 
 
 @pytest.mark.parametrize(("tail", "beyond_4_sd"), [(4.0, 2.4e-3), (3.0, 3.1e-3)])
@@ -52,18 +52,18 @@ def test_tails_are_those_of_students_t(tail: float, beyond_4_sd: float) -> None:
     plane = SlowPlane(CLUSTER, replace(STILL, ring=1.0, tree=1.0, small=1.0, tail=tail), window_s=10.0, seed=2)
     still = STILL_PATH.copy()
     reported = np.ones(CLUSTER.shape.nodes, dtype=bool)
-    seen = np.array([plane.window(10.0 * at, path=still, reported=reported).slowdown for at in range(100)])
+    samples = np.array([plane.window(10.0 * at, path=still, reported=reported).slowdown for at in range(100)])
     # P(|t| > 4 sqrt(n / (n - 2))): n = 4, 5.657: 0.0048 both sides; n = 3, 6.928: 0.0062.
-    assert (seen > 4.0).mean() == pytest.approx(beyond_4_sd, rel=0.15)
-    assert abs((seen > 0.0).mean() - 0.5) < 0.005
+    assert (samples > 4.0).mean() == pytest.approx(beyond_4_sd, rel=0.15)
+    assert abs((samples > 0.0).mean() - 0.5) < 0.005
 
 
 def test_a_slow_sender_slows_its_row_and_partly_its_column() -> None:
     slow = _window(STILL, _lasting(FaultKind.SLOW_TX, 40, 1.5)).slowdown
-    feels = np.where(FABRIC.traffic == Traffic.SMALL, STILL.small_feels, 1.0)
+    sensitivity = np.where(FABRIC.traffic == Traffic.SMALL, STILL.small_feels, 1.0)
     row, column = FABRIC.source == 40, FABRIC.target == 40
-    assert slow[row] == pytest.approx(np.log(1.5) * feels[row])
-    assert slow[column] == pytest.approx(STILL.leak * np.log(1.5) * feels[column])
+    assert slow[row] == pytest.approx(np.log(1.5) * sensitivity[row])
+    assert slow[column] == pytest.approx(STILL.leak * np.log(1.5) * sensitivity[column])
     assert not slow[~row & ~column].any()
 
 
@@ -75,14 +75,14 @@ def test_of_two_bottlenecks_on_one_path_the_narrower_counts() -> None:
     assert slow[edge] == pytest.approx(np.log(2.0))
 
 
-def test_a_leaf_slows_all_through_it_and_nothing_else() -> None:
+def test_a_slow_leaf_slows_exactly_the_edges_through_it() -> None:
     slow = _window(STILL, _lasting(FaultKind.LEAF, 3, 2.0)).slowdown
     through = (FABRIC.leaf[FABRIC.source] == 3) | (FABRIC.leaf[FABRIC.target] == 3)
     assert (slow[through] > 0.4).all()
     assert not slow[~through].any()
 
 
-def test_a_slow_direction_of_a_link_affects_the_other() -> None:
+def test_a_slow_direction_of_a_link_partly_slows_the_other() -> None:
     edge = int(np.flatnonzero(FABRIC.traffic == Traffic.TREE)[0])
     a, b = int(FABRIC.source[edge]), int(FABRIC.target[edge])
     slow = _window(STILL, _lasting(FaultKind.SLOW_LINK, a, 2.0, to=b)).slowdown
@@ -92,13 +92,13 @@ def test_a_slow_direction_of_a_link_affects_the_other() -> None:
     assert not slow[~forth & ~back].any()
 
 
-def test_a_halving_for_half_a_window_passes_three_quarters_of_the_bytes() -> None:
+def test_half_rate_for_half_a_window_carries_three_quarters_of_the_bytes() -> None:
     slow = _window(STILL, _lasting(FaultKind.SLOW_NODE, 7, 2.0, to_s=2.5)).slowdown
     ring = (FABRIC.node[FABRIC.source] == 7) & (FABRIC.traffic == Traffic.RING)
     assert slow[ring] == pytest.approx(-np.log(0.75))
 
 
-def test_a_lost_agent_hides_what_its_node_sends() -> None:
+def test_a_lost_agent_hides_the_edges_from_its_node() -> None:
     window = _window(LAB, lost=9)
     assert (np.isnan(window.slowdown) == (FABRIC.node[FABRIC.source] == 9)).all()
 
@@ -108,14 +108,14 @@ def test_without_traffic_there_are_no_measurements() -> None:
     assert np.isfinite(_window(LAB, _lasting(FaultKind.PAUSE, 0, 1.0, to_s=2.0)).slowdown).all()
 
 
-def test_foreign_traffic_is_marked_where_an_agent_can_see_it() -> None:
+def test_foreign_traffic_is_marked_where_an_agent_can_observe_it() -> None:
     foreign = _lasting(FaultKind.FOREIGN, 40, 1.5, to=80)
-    seen, half = _window(STILL, foreign).foreign, _window(STILL, foreign, lost=80 // 8).foreign
-    assert seen is not None
-    assert half is not None
+    both_ends, one_end = _window(STILL, foreign).foreign, _window(STILL, foreign, lost=80 // 8).foreign
+    assert both_ends is not None
+    assert one_end is not None
     touches = [np.isin(FABRIC.source, nics) | np.isin(FABRIC.target, nics) for nics in ([40, 80], [40])]
-    assert (seen == touches[0]).all()
-    assert (half == touches[1]).all()
+    assert (both_ends == touches[0]).all()
+    assert (one_end == touches[1]).all()
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
@@ -155,7 +155,7 @@ def test_ranks_report_compute_times_without_their_agent_unless_the_report_is_los
         assert 0 < (~direct.told).sum() < 60 < (~reported).sum()  # a lost report is not sent again
 
 
-def test_a_straggler_computes_longer_and_a_replica_with_more_data_does_so_everywhere() -> None:
+def test_a_straggler_slows_one_node_and_uneven_data_slows_a_whole_replica() -> None:
     reported = np.ones(CLUSTER.shape.nodes, dtype=bool)
     quiet = replace(LAB, gap=0.0, gap_wander=0.0, pauses_per_node_h=0.0)
     makes = [ComputePlane(CLUSTER, quiet, window_s=5.0, seed=1) for _ in range(3)]
@@ -177,26 +177,26 @@ def test_steps_of_a_window_are_averaged() -> None:
     assert (late[:, middle] - late[:, middle].mean(axis=1, keepdims=True)).std() == pytest.approx(0.0212, rel=0.06)
 
 
-def test_a_schedule_is_read_by_windows() -> None:
+def test_a_schedule_gives_the_events_of_each_window() -> None:
     first, second = FaultEvent(FaultKind.CRASH, 0, 3.0, 8.0), FaultEvent(FaultKind.CRASH, 1, 7.0, 30.0)
-    book = FaultSchedule([second, first])
-    assert [list(book.during(at, at + 5.0)) for at in (0.0, 5.0, 10.0, 30.0)] == [
+    schedule = FaultSchedule([second, first])
+    assert [list(schedule.during(at, at + 5.0)) for at in (0.0, 5.0, 10.0, 30.0)] == [
         [first], [first, second], [second], [],
     ]  # fmt: skip
 
 
 def test_probers_are_lost_independently_of_agents(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[NDArray[np.bool_], NDArray[np.bool_]]] = []
+    recorded: list[tuple[NDArray[np.bool_], NDArray[np.bool_]]] = []
     window = SlowPlane.window
 
-    def noted(self: SlowPlane, from_s: float, **given: Any) -> Window:
-        seen.append((given["reported"], given["probers"].run))
+    def recording_window(self: SlowPlane, from_s: float, **given: Any) -> Window:
+        recorded.append((given["reported"], given["probers"].run))
         return window(self, from_s, **given)
 
-    monkeypatch.setattr(SlowPlane, "window", noted)
+    monkeypatch.setattr(SlowPlane, "window", recording_window)
     scenario = replace(SCENARIOS["healthy"], losses=Losses(agents=0.2, reports=0.0), background_h=0.0)
     job(scenario, ranks=1024, until_s=100.0, seed=(1, 2), panel=ours, clock_s=lambda: 0.0)
-    reported, runs = seen[-1]
+    reported, runs = recorded[-1]
     for lost in (~reported, ~runs, ~reported & ~runs, reported & ~runs, runs & ~reported):
         assert lost.any()
     assert abs((~reported & ~runs).mean() - (~reported).mean() * (~runs).mean()) < 0.06

@@ -38,11 +38,11 @@ def _probed(noise: Noise, *events: FaultEvent, path: NDArray[np.float32] = STILL
     return probed
 
 
-def _lasting(what: FaultKind, at: int, factor: float, *, to: int = -1, to_s: float = 100.0) -> FaultEvent:
-    return FaultEvent(what, at, 0.0, to_s, factor, to)
+def _lasting(kind: FaultKind, at: int, factor: float, *, to: int = -1, to_s: float = 100.0) -> FaultEvent:
+    return FaultEvent(kind, at, 0.0, to_s, factor, to)
 
 
-def test_without_probes_all_else_is_the_same() -> None:
+def test_probes_do_not_change_the_traffic_measurements() -> None:
     events = [_lasting(FaultKind.SLOW_TX, 40, 1.5), _lasting(FaultKind.FOREIGN, 9, 1.4, to=90)]
     with_them, without = _plane(LAB), _plane(LAB, probes=False)
     for at in range(30):
@@ -64,23 +64,23 @@ def test_edges_of_one_pair_share_its_reading_and_no_two_pairs_do() -> None:
 @pytest.mark.parametrize("tail", [4.0, 3.0])
 def test_readings_have_the_given_permanent_and_per_window_spread(tail: float) -> None:
     plane = _plane(replace(SURE, probe=0.02, probe_spread=0.05, tail=tail))
-    seen = np.array([_next(plane, at).probed for at in range(80)])
-    assert np.median(seen, axis=0).std() == pytest.approx(0.05, rel=0.05)
+    samples = np.array([_next(plane, at).probed for at in range(80)])
+    assert np.median(samples, axis=0).std() == pytest.approx(0.05, rel=0.05)
     # Half of a t with 4 (3) degrees of freedom lies within 0.741 (0.765) of its scale, which is sd / sqrt(2) (3).
     half = {4.0: 0.7407 / 2.0**0.5, 3.0: 0.7649 / 3.0**0.5}[tail]
-    assert np.median(abs(seen - np.median(seen, axis=0))) == pytest.approx(0.02 * half, rel=0.03)
+    assert np.median(abs(samples - np.median(samples, axis=0))) == pytest.approx(0.02 * half, rel=0.03)
 
 
 def test_slow_nics_slow_probes_but_not_on_the_reverse_path() -> None:
     row, column = FABRIC.source == 40, FABRIC.target == 40
-    for what, touched in ((FaultKind.SLOW_TX, row), (FaultKind.SLOW_RX, column), (FaultKind.SLOW_NIC, row | column)):
-        slow = _probed(SURE, _lasting(what, 40, 1.5))
+    for kind, touched in ((FaultKind.SLOW_TX, row), (FaultKind.SLOW_RX, column), (FaultKind.SLOW_NIC, row | column)):
+        slow = _probed(SURE, _lasting(kind, 40, 1.5))
         assert slow[touched] == pytest.approx(np.log(1.5))
         assert not slow[~touched].any()
 
 
 @pytest.mark.parametrize(
-    ("what", "at"),
+    ("kind", "at"),
     [
         (FaultKind.LEAF, 3),
         (FaultKind.SLOW_NODE, 7),
@@ -89,8 +89,8 @@ def test_slow_nics_slow_probes_but_not_on_the_reverse_path() -> None:
         (FaultKind.CHECKPOINT, 0),
     ],
 )
-def test_other_traffic_on_the_nics_slows_probes_too(what: FaultKind, at: int) -> None:
-    one = _lasting(what, at, 2.0, to=100)
+def test_other_traffic_on_the_nics_slows_probes_too(kind: FaultKind, at: int) -> None:
+    one = _lasting(kind, at, 2.0, to=100)
     window = _next(
         _plane(replace(SURE, leak=0.0, ring=0.0, tree=0.0, small=0.0, spread=0.0, nic=0.0, leaf=0.0)), 0, one
     )
@@ -121,7 +121,7 @@ def test_probes_take_separate_cables() -> None:
                 assert (one[away] == other[away]).mean() == pytest.approx(1 / spines, abs=0.02)
 
 
-def test_a_crowded_cable_shows_where_all_ports_meet_one() -> None:
+def test_a_probe_is_slow_only_when_all_its_ports_cross_congested_cables() -> None:
     edge = int(np.flatnonzero(FABRIC.up >= 0)[0])
     path, each = STILL.copy(), np.log(np.array([3.0, 2.0, 4.0]))
     for port in range(PORTS):
@@ -141,7 +141,7 @@ def test_probes_are_slow_for_the_same_part_of_a_window_as_traffic() -> None:
     assert slow[FABRIC.source == 40] == pytest.approx(-np.log(0.75))
 
 
-def test_both_probers_of_a_pair_are_needed() -> None:
+def test_a_reading_needs_the_probers_of_both_ends() -> None:
     ends = (FABRIC.node[FABRIC.source] == 9) | (FABRIC.node[FABRIC.target] == 9)
     assert (np.isnan(_probed(LAB, lost=9)) == ends).all()
 
@@ -153,7 +153,7 @@ def test_probes_continue_while_the_job_pauses_and_end_with_the_window() -> None:
     assert np.nanstd(one.slowdown) > 0.12  # a fifth of the measuring time
 
 
-def test_while_the_job_stands_only_probes_report() -> None:
+def test_only_probes_report_while_the_job_is_paused() -> None:
     paused = _next(_plane(LAB), 0, _lasting(FaultKind.PAUSE, 0, 1.0), _lasting(FaultKind.SLOW_TX, 40, 1.5))
     assert np.isnan(paused.slowdown).all()
     slow = np.asarray(paused.probed)[FABRIC.source == 40]
@@ -166,13 +166,13 @@ def test_during_a_hang_there_are_no_probe_readings() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
-def test_the_given_share_of_pairs_meets_the_jobs_traffic_with_all_probes(name: str) -> None:
+def test_the_configured_share_of_pairs_is_delayed_by_the_traffic_of_the_job(name: str) -> None:
     noise = replace(KINDS[name], probe=0.0, probe_spread=0.0)
     plane = _plane(noise)
-    seen = np.array([_next(plane, at).probed for at in range(100)])
-    met = seen[seen > 0.0]
-    sd = (noise.probe_met * seen.size) ** 0.5
-    assert abs(met.size - noise.probe_met * seen.size) < 5.0 * sd  # the edges of a pair are neighbours
+    samples = np.array([_next(plane, at).probed for at in range(100)])
+    met = samples[samples > 0.0]
+    sd = (noise.probe_met * samples.size) ** 0.5
+    assert abs(met.size - noise.probe_met * samples.size) < 5.0 * sd  # the edges of a pair are neighbours
     assert met.mean() == pytest.approx(noise.probe_wait, abs=5.0 * noise.probe_wait / met.size**0.5)
 
 
@@ -200,11 +200,13 @@ def test_a_reading_needs_both_probers_and_one_report() -> None:
     assert among.any()
     assert np.array_equal(np.isnan(window.probed), (begin == 3) | (end == 3) | among)
     assert np.array_equal(np.isnan(window.slowdown), np.isin(begin, (5, 6, 9)))
-    told = np.isfinite(window.probed) & np.isnan(window.slowdown)  # the receivers report the trains of silent senders
-    assert set(begin[told]) == {5, 6, 9}
+    one_sided = np.isfinite(window.probed) & np.isnan(
+        window.slowdown
+    )  # the receivers report the trains of silent senders
+    assert set(begin[one_sided]) == {5, 6, 9}
 
 
-def test_the_trains_of_a_window_leave_by_the_next_ports() -> None:
+def test_each_window_sends_its_trains_from_the_next_ports() -> None:
     ports = TRAINS + 3
     many = build(Shape(ranks=1024), seed=5, probe_ports=ports)
     away = np.flatnonzero(many.fabric.up >= 0)
@@ -213,6 +215,6 @@ def test_the_trains_of_a_window_leave_by_the_next_ports() -> None:
     path = STILL.copy()
     path[many.probe_up[:TRAINS, edge]] = np.log(3.0)
     plane = SlowPlane(many, SURE, window_s=5.0, seed=1)
-    felt = [_next(plane, at, path=path).probed for at in range(ports + 1)]
-    slow = [bool(one is not None and one[edge] > 0.0) for one in felt]
+    probed = [_next(plane, at, path=path).probed for at in range(ports + 1)]
+    slow = [bool(one is not None and one[edge] > 0.0) for one in probed]
     assert slow == [True, *[False] * (ports - 1), True]  # the same five after as many windows as there are ports

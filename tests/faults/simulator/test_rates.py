@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from faults.simulator.answer import poisson_upper, wilson
 
 
-def test_wilson_of_none_is_none() -> None:
+def test_wilson_of_no_trials_is_none() -> None:
     assert wilson(0, 0) is None
 
 
@@ -22,7 +22,7 @@ def test_wilson_has_the_published_values(hits: int, of: int, low: float, high: f
 
 
 @given(st.integers(1, 10_000), st.floats(0.0, 1.0))
-def test_wilson_holds_the_share_and_is_mirrored(of: int, share: float) -> None:
+def test_the_wilson_interval_contains_the_share_and_is_symmetric(of: int, share: float) -> None:
     hits = round(share * of)
     found, mirrored = wilson(hits, of), wilson(of - hits, of)
     assert found is not None
@@ -32,12 +32,12 @@ def test_wilson_holds_the_share_and_is_mirrored(of: int, share: float) -> None:
 
 
 @pytest.mark.parametrize(("count", "upper"), [(0, 2.9957), (1, 4.7439), (2, 6.2958), (10, 16.9622)])
-def test_the_rule_of_three_and_its_like(count: int, upper: float) -> None:
+def test_the_poisson_upper_bound_has_the_published_values(count: int, upper: float) -> None:
     assert poisson_upper(count) == pytest.approx(upper, abs=1e-3)
 
 
 @given(st.integers(0, 40))
-def test_so_few_events_are_rare_at_the_upper_bound(count: int) -> None:
+def test_the_count_has_5_percent_probability_at_the_upper_bound(count: int) -> None:
     mean = poisson_upper(count)
     assert sum(math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(count + 1)) == pytest.approx(
         0.05

@@ -30,8 +30,8 @@ def test_faults_follow_the_public_mix() -> None:
     count = Counter(one.what for one in found if one.what in FAULTS)
     total, weight = sum(count.values()), sum(PUBLIC.values())
     assert total > 1200
-    for what, share in PUBLIC.items():
-        assert count[what] / total == pytest.approx(share / weight, abs=4 * (share / weight / total) ** 0.5)
+    for kind, share in PUBLIC.items():
+        assert count[kind] / total == pytest.approx(share / weight, abs=4 * (share / weight / total) ** 0.5)
     assert sum(one.what not in FAULTS for one in found) > 9.5 * total  # ten look-alikes for each
     assert found[0].from_s <= 1.0
 
@@ -56,16 +56,16 @@ def test_a_schedule_is_the_same_for_the_same_seed() -> None:
 class _Scripted:
     """Gives fixed diagnoses from a given time."""
 
-    says: Callable[[float], tuple[Diagnosis, ...]]
+    diagnoses_at: Callable[[float], tuple[Diagnosis, ...]]
 
     def start(self) -> None: ...
 
     def step(self, state: None, window: Any) -> tuple[None, tuple[Diagnosis, ...]]:
-        return state, self.says(window.to_s)
+        return state, self.diagnoses_at(window.to_s)
 
 
-def test_a_detector_that_always_diagnoses_a_node_scores_badly() -> None:
-    def says(now_s: float) -> tuple[Diagnosis, ...]:
+def test_a_repeated_false_diagnosis_counts_as_one_false_isolation() -> None:
+    def diagnoses_at(now_s: float) -> tuple[Diagnosis, ...]:
         return (
             Diagnosis(
                 fault=FaultClass.COMM_SLOW,
@@ -82,7 +82,7 @@ def test_a_detector_that_always_diagnoses_a_node_scores_badly() -> None:
 
     def panel(cluster: Cluster) -> Detectors:
         del cluster
-        return Detectors(slow=_Scripted(says))
+        return Detectors(slow=_Scripted(diagnoses_at))
 
     found = job(SCENARIOS["healthy"], ranks=128, until_s=300.0, seed=(1, 0), panel=panel, clock_s=_no_clock)
     assert found.tally.false_isolations == 1
@@ -118,7 +118,7 @@ def test_every_scenario_runs(name: str) -> None:
     assert found.verdicts >= found.false_isolations
 
 
-def test_every_scenario_has_a_name_to_choose() -> None:
+def test_every_scenario_has_a_selectable_name() -> None:
     assert {name.value for name in ScenarioName} == set(SCENARIOS)
 
 
@@ -127,9 +127,9 @@ def test_every_scenario_has_a_name_to_choose() -> None:
     [("ranks", {"ranks": 1000}), ("hours", {"hours": 0.0}), ("scenario", {"scenario": "calm"}), ("seed", {"seed": -1})],
 )
 def test_an_impossible_simulation_is_refused(field: str, given: dict[str, Any]) -> None:
-    asked: dict[str, Any] = {"ranks": 1024, "hours": 1.0, "scenario": "mixed", "seed": 1, **given}
+    request: dict[str, Any] = {"ranks": 1024, "hours": 1.0, "scenario": "mixed", "seed": 1, **given}
     with pytest.raises(RuleError, match=field):
-        simulate(clock_s=_no_clock, **asked)
+        simulate(clock_s=_no_clock, **request)
 
 
 def test_a_negative_never_counts_as_a_fault() -> None:

@@ -26,13 +26,13 @@ def _diagnosis(
 
 def _tally(
     events: Sequence[FaultEvent],
-    said: Sequence[tuple[float, Diagnosis]],
+    timed: Sequence[tuple[float, Diagnosis]],
     *,
     until_s: float = 1000.0,
     congested: bool = False,
 ) -> Tally:
     scorer = Scorer(FABRIC, events, until_s=until_s)
-    for now_s, one in said:
+    for now_s, one in timed:
         scorer.observe(now_s, [one], congested=lambda _diagnosis, _now_s: congested)
     return scorer.tally
 
@@ -55,7 +55,7 @@ def test_a_diagnosis_before_the_fault_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "at", "to", "right", "other"),
+    ("kind", "at", "to", "right", "other"),
     [
         (FaultKind.SLOW_LINK, 40, 48, _diagnosis(Scope.LINK, 5, peer=6), _diagnosis(Scope.LINK, 5, peer=7)),
         (FaultKind.SLOW_LINK, 40, 48, _diagnosis(Scope.LINK, 6, peer=5), _diagnosis(Scope.NODE, 5)),
@@ -74,24 +74,24 @@ def test_a_diagnosis_before_the_fault_does_not_count() -> None:
     ],
 )
 def test_class_and_entity_must_both_be_right(
-    what: FaultKind, at: int, to: int, right: Diagnosis, other: Diagnosis
+    kind: FaultKind, at: int, to: int, right: Diagnosis, other: Diagnosis
 ) -> None:
-    happening = FaultEvent(what, at, 100.0, 900.0, 1.5, to)
-    assert _tally([happening], [(120.0, right)]).named[what] == 1
-    tally = _tally([happening], [(120.0, other)])
+    event = FaultEvent(kind, at, 100.0, 900.0, 1.5, to)
+    assert _tally([event], [(120.0, right)]).named[kind] == 1
+    tally = _tally([event], [(120.0, other)])
     assert not tally.named
     assert tally.wrong == 1
 
 
 @pytest.mark.parametrize(
-    ("what", "at"), [(FaultKind.LEAF, 3), (FaultKind.SLOW_LINK, 40), (FaultKind.HICCUP, 5), (FaultKind.FOREIGN, 40)]
+    ("kind", "at"), [(FaultKind.LEAF, 3), (FaultKind.SLOW_LINK, 40), (FaultKind.HICCUP, 5), (FaultKind.FOREIGN, 40)]
 )
-def test_no_node_may_be_isolated_for_a_switch_a_link_or_a_look_alike(what: FaultKind, at: int) -> None:
-    tally = _tally([FaultEvent(what, at, 100.0, 200.0, 2.0, 48)], [(120.0, _diagnosis())])
+def test_isolating_a_node_for_a_switch_a_link_or_a_benign_event_is_false(kind: FaultKind, at: int) -> None:
+    tally = _tally([FaultEvent(kind, at, 100.0, 200.0, 2.0, 48)], [(120.0, _diagnosis())])
     assert tally.false_isolations == 1
 
 
-def test_a_cable_has_more_time_and_counts_as_a_link_with_one_pair() -> None:
+def test_a_cable_fault_has_a_longer_deadline_and_may_be_reported_as_its_only_link() -> None:
     pairs = {cable: set[frozenset[int]]() for cable in FABRIC.up[FABRIC.up >= 0].tolist()}
     for cable, a, b in zip(FABRIC.up, FABRIC.node[FABRIC.source], FABRIC.node[FABRIC.target], strict=True):
         if cable >= 0:
@@ -139,8 +139,8 @@ def test_congestion_and_workload_diagnoses_are_counted_separately() -> None:
 
 
 def test_a_node_that_is_diagnosed_again_later_counts_again() -> None:
-    said = [(at, _diagnosis()) for at in (10.0, 15.0, 60.0, 300.0)]
-    assert _tally([], said).false_isolations == 2
+    timed = [(at, _diagnosis()) for at in (10.0, 15.0, 60.0, 300.0)]
+    assert _tally([], timed).false_isolations == 2
 
 
 def test_the_score_has_intervals_and_a_weekly_rate() -> None:
@@ -188,25 +188,25 @@ def test_hidden_faults_are_counted_and_stay_in_the_recall() -> None:
     assert found.by_kind["hang-code"].hidden == 1
 
 
-@pytest.mark.parametrize(("heard_s", "hidden"), [(10.0, True), (20.0, False)])
-def test_an_agent_that_returns_in_time_hides_nothing(heard_s: float, *, hidden: bool) -> None:
+@pytest.mark.parametrize(("margin_s", "hidden"), [(10.0, True), (20.0, False)])
+def test_an_agent_that_returns_in_time_hides_nothing(margin_s: float, *, hidden: bool) -> None:
     late = FaultEvent(FaultKind.STRAGGLER, 5, 100.0, 200.0, 1.5)
     witnesses = Observability([late], np.zeros(128, dtype=bool), in_time_s=30.0)
     for at in range(40):
         reported = np.ones(128, dtype=bool)
-        reported[5] = 5.0 * at >= 130.0 - heard_s
+        reported[5] = 5.0 * at >= 130.0 - margin_s
         witnesses.observe(5.0 * at, 5.0 * at + 5.0, reported)
     assert witnesses.hidden(late) is hidden
 
 
 def test_a_straggler_with_reporting_ranks_is_not_hidden_with_its_agent() -> None:
-    late, hung = (FaultEvent(what, 5, 100.0, 200.0, 1.5) for what in (FaultKind.STRAGGLER, FaultKind.HANG_CODE))
+    late, hung = (FaultEvent(kind, 5, 100.0, 200.0, 1.5) for kind in (FaultKind.STRAGGLER, FaultKind.HANG_CODE))
     witnesses = Observability([late, hung], np.zeros(128, dtype=bool), in_time_s=30.0)
-    told = np.ones(128, dtype=bool)
-    reported = told.copy()
+    reporting_ranks = np.ones(128, dtype=bool)
+    reported = reporting_ranks.copy()
     reported[5] = False
     for at in range(40):
-        witnesses.observe(5.0 * at, 5.0 * at + 5.0, reported, told=told)
+        witnesses.observe(5.0 * at, 5.0 * at + 5.0, reported, told=reporting_ranks)
     assert [witnesses.hidden(one) for one in (late, hung)] == [False, True]
 
 

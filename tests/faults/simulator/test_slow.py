@@ -21,31 +21,31 @@ SILENT = replace(
 CLUSTER = build(Shape(ranks=1024), seed=5)
 FABRIC = CLUSTER.fabric
 NODES = CLUSTER.shape.nodes
-HEARD = np.ones(NODES, dtype=bool)
+REPORTED = np.ones(NODES, dtype=bool)
 SKEW_S = np.linspace(-0.005, 0.005, NODES)
 
 
-def _seen(*events: FaultEvent, skew_s: NDArray[np.float64] = SKEW_S) -> NDArray[np.float64]:
+def _slowdown(*events: FaultEvent, skew_s: NDArray[np.float64] = SKEW_S) -> NDArray[np.float64]:
     plane = SlowPlane(CLUSTER, SILENT, window_s=5.0, seed=1, skew_s=skew_s)
     path = np.zeros((CLUSTER.shape.uplinks + 1, 2), np.float32)
-    return plane.window(10.0, path=path, reported=HEARD, events=events).slowdown
+    return plane.window(10.0, path=path, reported=REPORTED, events=events).slowdown
 
 
-def _felt(factor: float, share: float) -> float:
+def _expected_slowdown(factor: float, share: float) -> float:
     return float(-np.log1p(-share * (1.0 - 1.0 / factor)))
 
 
 def test_each_agent_counts_the_part_of_a_fault_inside_its_own_window() -> None:
     leaf = FaultEvent(FaultKind.LEAF, 3, 12.0, 99.0, 2.0)  # 3 s of 5, and the addition of a late clock
-    slow = _seen(leaf)
+    slow = _slowdown(leaf)
     through = np.flatnonzero(
         ((FABRIC.leaf[FABRIC.source] == 3) | (FABRIC.leaf[FABRIC.target] == 3)) & (FABRIC.traffic == Traffic.RING)
     )
     for edge in through:
         late_s = SKEW_S[FABRIC.node[FABRIC.source[edge]]]
-        assert slow[edge] == pytest.approx(_felt(2.0, (3.0 + late_s) / 5.0), abs=2e-6)
+        assert slow[edge] == pytest.approx(_expected_slowdown(2.0, (3.0 + late_s) / 5.0), abs=2e-6)
     assert np.ptp(slow[through]) > 2e-4  # agents disagree, as they do with correct clocks
-    assert np.ptp(_seen(leaf, skew_s=np.zeros(NODES))[through]) < 1e-6
+    assert np.ptp(_slowdown(leaf, skew_s=np.zeros(NODES))[through]) < 1e-6
 
 
 def test_a_slow_link_is_counted_by_the_sender_clock() -> None:
@@ -54,14 +54,14 @@ def test_a_slow_link_is_counted_by_the_sender_clock() -> None:
     skew_s = np.zeros(NODES)
     skew_s[FABRIC.node[a]] = 0.05
     link = FaultEvent(FaultKind.SLOW_LINK, a, 14.0, 99.0, 4.0, to=b)
-    assert _seen(link, skew_s=skew_s)[edge] == pytest.approx(_felt(4.0, 1.05 / 5.0))
+    assert _slowdown(link, skew_s=skew_s)[edge] == pytest.approx(_expected_slowdown(4.0, 1.05 / 5.0))
 
 
-def test_agents_with_late_clocks_see_the_beginning_of_the_next_window() -> None:
-    slow = _seen(FaultEvent(FaultKind.SLOW_NODE, NODES - 1, 15.001, 99.0, 4.0))
+def test_agents_with_late_clocks_count_the_beginning_of_the_next_window() -> None:
+    slow = _slowdown(FaultEvent(FaultKind.SLOW_NODE, NODES - 1, 15.001, 99.0, 4.0))
     rows = (FABRIC.node[FABRIC.source] == NODES - 1) & (FABRIC.traffic == Traffic.RING)
     assert (slow[rows] > 0.0).all()
-    early = _seen(FaultEvent(FaultKind.SLOW_NODE, 0, 15.001, 99.0, 4.0))
+    early = _slowdown(FaultEvent(FaultKind.SLOW_NODE, 0, 15.001, 99.0, 4.0))
     assert early[FABRIC.node[FABRIC.source] == 0] == pytest.approx(0.0, abs=1e-12)
 
 
@@ -94,8 +94,8 @@ def test_the_clock_error_of_a_gap_cancels_except_at_window_boundaries() -> None:
     late = FaultEvent(FaultKind.STRAGGLER, NODES - 1, 14.0, 99.0, 1.5)
     planes = [ComputePlane(CLUSTER, quiet, window_s=5.0, seed=1, skew_s=skew) for skew in (None, SKEW_S * 10, None)]
     even, skewed, right = (
-        plane.window(10.0, reported=HEARD, events=what).gap_s
-        for plane, what in zip(planes, ([], [late], [late]), strict=True)
+        plane.window(10.0, reported=REPORTED, events=events).gap_s
+        for plane, events in zip(planes, ([], [late], [late]), strict=True)
     )
     assert (skewed[:-1] == even[:-1]).all()
     assert skewed[-1] / even[-1] == pytest.approx(1.0 + 0.5 * 1.05 / 5.0)

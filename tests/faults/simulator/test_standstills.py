@@ -1,4 +1,4 @@
-"""The ranks that a stall holds up in the model, and that the detector finds the first one."""
+"""The ranks that a stall blocks in the model, and the detection of the rank that caused it."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from faults.simulator.stall_detector import StallDetector
 from faults.simulator.stall_plane import BEAT_S, StallPlane
 
 CLUSTER = build(Shape(ranks=512), seed=2)  # 64 nodes: 8 stages of 8 replicas
-JUDGE = StallDetector.of(CLUSTER)
+DETECTOR = StallDetector.of(CLUSTER)
 NODE, RANK = 19, 19 * 8
 
 
@@ -23,12 +23,12 @@ def _diagnoses(
     reported = np.ones(CLUSTER.shape.nodes, dtype=bool)
     if lost >= 0:
         reported[lost] = False
-    state, found = JUDGE.start(), list[tuple[float, Diagnosis]]()
+    state, found = DETECTOR.start(), list[tuple[float, Diagnosis]]()
     for from_s in np.arange(0.0, until_s, 5.0):
         lasting = [one for one in events if one.from_s < from_s + 5.0 and one.to_s > from_s]
-        for seen in plane.between(float(from_s), float(from_s) + 5.0, reported=reported, events=lasting):
-            state, diagnoses = JUDGE.step(state, seen)
-            found += [(seen.at_s, diagnosis) for diagnosis in diagnoses]
+        for snapshot in plane.between(float(from_s), float(from_s) + 5.0, reported=reported, events=lasting):
+            state, diagnoses = DETECTOR.step(state, snapshot)
+            found += [(snapshot.at_s, diagnosis) for diagnosis in diagnoses]
     return found
 
 
@@ -63,17 +63,17 @@ def test_collectives_end_when_the_last_rank_has_entered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "fault"),
+    ("kind", "fault"),
     [
         (FaultKind.HANG_CODE, FaultClass.NONCOMM_HANG),
         (FaultKind.HANG_NODE, FaultClass.COMM_HANG),
         (FaultKind.CRASH, FaultClass.CRASH),
     ],
 )
-def test_only_the_culprit_is_diagnosed_within_seconds(what: FaultKind, fault: FaultClass) -> None:
-    found = _diagnoses(FaultEvent(what, NODE, 10.0, 60.0))
+def test_only_the_culprit_is_diagnosed_within_seconds(kind: FaultKind, fault: FaultClass) -> None:
+    found = _diagnoses(FaultEvent(kind, NODE, 10.0, 60.0))
     assert {(diagnosis.fault, diagnosis.scope, diagnosis.node) for _, diagnosis in found} == {(fault, Scope.NODE, NODE)}
-    assert found[0][0] - 10.0 <= (1.0 if what is FaultKind.CRASH else 3.25)
+    assert found[0][0] - 10.0 <= (1.0 if kind is FaultKind.CRASH else 3.25)
 
 
 def test_a_machine_lost_with_its_agent_is_diagnosed_from_the_independent_source() -> None:
@@ -82,9 +82,9 @@ def test_a_machine_lost_with_its_agent_is_diagnosed_from_the_independent_source(
     assert 1.0 <= found[0][0] - 10.0 <= 2.5
 
 
-@pytest.mark.parametrize("what", [FaultKind.HANG_CODE, FaultKind.HANG_NODE])
-def test_wrong_clocks_change_neither_the_diagnosis_nor_its_time(what: FaultKind) -> None:
-    fault = FaultEvent(what, NODE, 10.0, 60.0)
+@pytest.mark.parametrize("kind", [FaultKind.HANG_CODE, FaultKind.HANG_NODE])
+def test_wrong_clocks_change_neither_the_diagnosis_nor_its_time(kind: FaultKind) -> None:
+    fault = FaultEvent(kind, NODE, 10.0, 60.0)
     right = _diagnoses(fault)
     wrong = _diagnoses(fault, skew_s=np.random.default_rng(3).uniform(-0.05, 0.05, CLUSTER.shape.nodes))
     assert {diagnosis.node for _, diagnosis in wrong} == {NODE}
@@ -99,23 +99,23 @@ def test_timestamps_use_local_clocks_and_arrivals_the_correct_one() -> None:
     plane = StallPlane(CLUSTER, skew_s, seed=1)
     reported = np.ones(CLUSTER.shape.nodes, dtype=bool)
     cut = FaultEvent(FaultKind.HANG_NODE, NODE, 11.0, 60.0)
-    for seen in plane.between(10.0, 15.0, reported=reported, events=[cut]):
-        told_s = seen.stamp_s - skew_s
-        assert (told_s <= seen.at_s + 1e-9).all()
-        assert (told_s > seen.at_s - BEAT_S - 1e-9).all()
-        assert np.ptp(told_s) > 0.5 * BEAT_S
+    for snapshot in plane.between(10.0, 15.0, reported=reported, events=[cut]):
+        reported_s = snapshot.stamp_s - skew_s
+        assert (reported_s <= snapshot.at_s + 1e-9).all()
+        assert (reported_s > snapshot.at_s - BEAT_S - 1e-9).all()
+        assert np.ptp(reported_s) > 0.5 * BEAT_S
 
 
 def test_unchanged_states_are_evaluated_rarely() -> None:
     plane = StallPlane(CLUSTER, np.zeros(CLUSTER.shape.nodes), seed=1)
     reported = np.ones(CLUSTER.shape.nodes, dtype=bool)
 
-    def looks(one: FaultEvent, from_s: float) -> int:
+    def evaluations(one: FaultEvent, from_s: float) -> int:
         return len(list(plane.between(from_s, from_s + 5.0, reported=reported, events=[one])))
 
     hung, silent = FaultEvent(FaultKind.HANG_CODE, NODE, 10.0, 300.0), FaultEvent(FaultKind.SILENCE, 0, 10.0, 70.0)
-    assert (looks(hung, 10.0), looks(hung, 60.0)) == (20, 1)
-    assert (looks(silent, 10.0), looks(silent, 20.0)) == (20, 0)
+    assert (evaluations(hung, 10.0), evaluations(hung, 60.0)) == (20, 1)
+    assert (evaluations(silent, 10.0), evaluations(silent, 20.0)) == (20, 0)
 
 
 def test_a_cut_link_is_diagnosed_with_its_direction_and_isolates_no_node() -> None:

@@ -38,10 +38,10 @@ def test_a_data_group_is_a_ring_on_every_rail_and_stage() -> None:
     ring = next(run for run in pairs(shape) if run.traffic is Traffic.RING)
     after = dict(zip(ring.source.tolist(), ring.target.tolist(), strict=True))
     node = 3 * shape.replicas
-    seen = [node]
-    while (node := after[node]) != seen[0]:
-        seen.append(node)
-    assert sorted(seen) == list(range(3 * shape.replicas, 4 * shape.replicas))
+    visited = [node]
+    while (node := after[node]) != visited[0]:
+        visited.append(node)
+    assert sorted(visited) == list(range(3 * shape.replicas, 4 * shape.replicas))
 
 
 def test_expert_groups_have_all_to_all_traffic() -> None:

@@ -16,11 +16,11 @@ NODES, STEP_S, RING_BYTES, SHORT_BYTES = 6, 0.2, 2_000_000, 40_000
 
 
 def job(slow: dict[tuple[int, int], float], from_s: float, until_s: float) -> list[Observation]:
-    """A ring with short messages to everybody; slow pairs take longer from `from_s`, and the step with them."""
+    """A ring with short messages between all nodes. Slow pairs take longer from `from_s` on, and so do the steps."""
     rng = np.random.default_rng(3)
     acked, busy = np.zeros((NODES, NODES)), np.zeros((NODES, NODES))
     found, now_s, step = [], 0.0, 0
-    next_look_s = 0.0
+    next_poll_s = 0.0
     while now_s < until_s:
         factors = slow if now_s >= from_s else {}
         took_s = STEP_S + 0.1 * (max([1.0, *factors.values()]) - 1.0)
@@ -35,36 +35,36 @@ def job(slow: dict[tuple[int, int], float], from_s: float, until_s: float) -> li
             arrived_s = now_s + 0.03 + float(rng.normal(0, 0.002))
             found.append(Observation(now_s + took_s, i, Collective(step, "x", 1, arrived_s, now_s + took_s, step), i))
         now_s, step = now_s + took_s, step + 1
-        while next_look_s <= now_s:
+        while next_poll_s <= now_s:
             for i in range(NODES):
-                found.append(Observation(next_look_s, i, SocketPoll(NODES - 1)))
+                found.append(Observation(next_poll_s, i, SocketPoll(NODES - 1)))
                 found += [
-                    Observation(next_look_s, i, Socket(1, int(acked[i, j]), 0, int(busy[i, j]), *([0] * 15)), peer=j)
+                    Observation(next_poll_s, i, Socket(1, int(acked[i, j]), 0, int(busy[i, j]), *([0] * 15)), peer=j)
                     for j in range(NODES)
                     if j != i
                 ]
-            next_look_s += 0.25
-    return sorted(found, key=lambda seen: seen.at_s)
+            next_poll_s += 0.25
+    return sorted(found, key=lambda observation: observation.at_s)
 
 
 def diagnoses(described: Job, observations: list[Observation]) -> dict[tuple[object, ...], Diagnosis]:
     detector, now_s = SlowDetector(described), observations[0].at_s
     found: dict[tuple[object, ...], Diagnosis] = {}
-    for seen in observations:
-        while seen.at_s > now_s:
+    for observation in observations:
+        while observation.at_s > now_s:
             for diagnosis in detector.evaluate(now_s):
                 found.setdefault((diagnosis.fault, diagnosis.scope, diagnosis.node, diagnosis.peer), diagnosis)
             now_s += 0.25
-        detector.observe(seen)
+        detector.observe(observation)
     return found
 
 
-def first_said_s(asked_s: list[float], observations: list[Observation]) -> dict[tuple[object, ...], float]:
-    """Who is named, and when first, by a detector that is asked at these moments."""
+def first_reported_s(evaluated_s: list[float], observations: list[Observation]) -> dict[tuple[object, ...], float]:
+    """The first report time of each fault, for a detector that is evaluated at these times."""
     detector, known = SlowDetector(Job(NODES, tuple(range(NODES)))), iter(observations)
     found: dict[tuple[object, ...], float] = {}
     waiting = next(known)
-    for now_s in asked_s:
+    for now_s in evaluated_s:
         while waiting.at_s <= now_s:
             detector.observe(waiting)
             waiting = next(known)
@@ -77,37 +77,37 @@ def first_said_s(asked_s: list[float], observations: list[Observation]) -> dict[
 
 @pytest.mark.parametrize("scatter_s", [0.003, 0.02])
 @pytest.mark.parametrize("seed", range(4))
-def test_who_asks_some_milliseconds_early_or_late_is_told_the_same_as_soon(scatter_s: float, seed: int) -> None:
+def test_jitter_of_the_evaluation_times_does_not_change_the_diagnoses(scatter_s: float, seed: int) -> None:
     observations = job({(4, 3): 2.5}, 9.0, 16.0)
     grid_s = [0.1 + 0.25 * turn for turn in range(60)]
     scattered_s = (np.array(grid_s) + np.random.default_rng(seed).uniform(-scatter_s, scatter_s, len(grid_s))).tolist()
-    on_grid, scattered = first_said_s(grid_s, observations), first_said_s(scattered_s, observations)
+    on_grid, scattered = first_reported_s(grid_s, observations), first_reported_s(scattered_s, observations)
     assert set(scattered) == set(on_grid) == {(Scope.LINK, 4, 3, Direction.FORWARD)}
     assert list(scattered.values()) == pytest.approx(list(on_grid.values()), abs=2 * scatter_s)
 
 
-def test_who_asks_late_once_does_not_move_the_looks_that_follow() -> None:
+def test_one_late_evaluation_does_not_shift_later_evaluations() -> None:
     observations = job({(4, 3): 2.5}, 9.0, 16.0)
     grid_s = [0.1 + 0.25 * turn for turn in range(60)]
     late_s = [at_s + 0.2 * (turn == 20) for turn, at_s in enumerate(grid_s)]
-    assert first_said_s(late_s, observations) == first_said_s(grid_s, observations)
+    assert first_reported_s(late_s, observations) == first_reported_s(grid_s, observations)
 
 
 def reported(slow: dict[tuple[int, int], float], from_s: float = 9.0) -> list[Diagnosis]:
     return list(diagnoses(Job(NODES, tuple(range(NODES))), job(slow, from_s, 15.0)).values())
 
 
-def test_a_healthy_job_has_no_verdict() -> None:
+def test_a_healthy_job_has_no_diagnosis() -> None:
     assert reported({}) == []
 
 
-def test_a_slow_link_is_a_link_and_isolates_nobody() -> None:
+def test_a_slow_link_is_diagnosed_as_a_link_and_isolates_no_node() -> None:
     (found,) = reported({(4, 3): 2.5})
     assert (found.scope, found.node, found.peer, found.isolate) == (Scope.LINK, 4, 3, False)
     assert 9.0 < found.detected_s < 14.0
 
 
-def test_a_slow_nic_is_a_node() -> None:
+def test_a_slow_nic_is_diagnosed_as_a_node() -> None:
     row = {(2, j): 2.5 for j in range(NODES) if j != 2}
     column = {(j, 2): 2.5 for j in range(NODES) if j != 2}
     (found,) = reported(row | column)
@@ -121,16 +121,16 @@ def test_a_nic_slow_from_the_first_second_is_found_by_its_peers() -> None:
     assert (found.scope, found.node) == (Scope.NODE, 2)
 
 
-def test_a_slow_host_is_nobodys_fault() -> None:
+def test_uniformly_slow_pairs_give_no_diagnosis() -> None:
     everything = {(i, j): 1.6 for i in range(NODES) for j in range(NODES) if i != j}
     assert reported(everything) == []
 
 
-def test_a_job_that_stands_still_is_not_judged() -> None:
+def test_a_stalled_job_gives_no_diagnosis() -> None:
     observations = job({}, 99.0, 8.0)
     detector = SlowDetector(Job(NODES, tuple(range(NODES))))
-    for seen in observations:
-        detector.observe(seen)
+    for observation in observations:
+        detector.observe(observation)
     assert list(detector.evaluate(60.0)) == []
 
 
@@ -140,9 +140,9 @@ EXPECTED = {
 }
 
 
-@pytest.mark.skipif(not RECORDINGS.is_dir(), reason="the shared recordings are not at hand")
+@pytest.mark.skipif(not RECORDINGS.is_dir(), reason="the shared recordings are not present")
 @pytest.mark.parametrize("name", EXPECTED)
-def test_recordings(name: str) -> None:
+def test_recordings_give_the_expected_diagnoses(name: str) -> None:
     recording = open_recording(RECORDINGS / name)
     found = list(diagnoses(recording.job, list(recording.observations)).values())
     expected = EXPECTED[name]

@@ -29,10 +29,10 @@ def test_bandwidth_is_bytes_over_busy_time() -> None:
     span = sockets.span(0.0, 1.0)
     assert span is not None
     assert span.bandwidth_mbit(5.0)[0, 1] == 200.0
-    assert np.isnan(span.bandwidth_mbit(50.0)[0, 1])  # too little busy time to tell
+    assert np.isnan(span.bandwidth_mbit(50.0)[0, 1])  # too little busy time for an estimate
 
 
-def test_a_connection_opened_anew_tells_nothing() -> None:
+def test_a_reopened_connection_gives_no_byte_count() -> None:
     sockets = Sockets(2, 10.0)
     for at_s, acked in ((0.0, 1000), (1.0, 10)):
         sockets.observe(Observation(at_s, 0, socket(acked, 0), peer=1))
@@ -42,7 +42,7 @@ def test_a_connection_opened_anew_tells_nothing() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(-5, 5), st.integers(-2, 4), st.integers(-2, 4)), max_size=30))
-def test_sockets_take_anything(rows: list[tuple[float, int, int]]) -> None:
+def test_arbitrary_socket_rows_stay_in_time_order(rows: list[tuple[float, int, int]]) -> None:
     sockets = Sockets(3, 2.0)
     for at_s, node, peer in rows:
         sockets.observe(Observation(at_s, node, socket(1, 1), peer=peer))
@@ -56,7 +56,7 @@ def test_pairs_of_one_role_are_one_class() -> None:
     assert kinds[0, 0] == -1
 
 
-def test_what_slows_a_whole_class_is_common_and_a_gain_is_not() -> None:
+def test_a_slowdown_of_a_whole_class_is_common_and_a_speedup_is_not() -> None:
     kind = np.zeros((1, 4), dtype=np.int64)
     assert common(np.array([[0.3, 0.3, 0.3, 1.3]]), kind)[0, 0] == 0.3
     assert common(np.array([[0.0, 0.0, 1.0, 1.0]]), kind)[0, 0] == 0.0  # half of a small ring may be one NIC's
@@ -98,7 +98,7 @@ def test_one_long_pause_is_no_straggler() -> None:
     assert gaps.late(0.2) == []
 
 
-def test_steps_by_records_and_by_heartbeats() -> None:
+def test_step_times_come_from_records_or_heartbeats() -> None:
     records, beats = Steps(2), Steps(2)
     for step in range(20):
         for rank in range(2):
@@ -118,7 +118,7 @@ def test_harm_is_certain_only_beyond_the_noise() -> None:
     assert harm(longer, usual).without(0.3).log_ratio < harm(longer, usual).log_ratio
 
 
-def test_bytes_wait_behind_the_slow_way() -> None:
+def test_waiting_bytes_identify_the_slow_direction() -> None:
     data, acks = np.zeros((4, 4)), np.zeros((4, 4))
     data[2, 1], acks[3, 2] = 40e3, 50e3  # node 2 sends slowly: its data and its acknowledgements
     waits = Waits(data, acks)
@@ -131,14 +131,16 @@ def test_bytes_wait_behind_the_slow_way() -> None:
     assert Waits(data, acks).legs(2) == (0.0, 1)
 
 
-def counted(nodes: int, skew_s: np.ndarray, slow_from_s: float, polls: int = 60) -> tuple[Sockets, Waiting]:
-    """A ring r -> r-1 at 200 Mbit/s with 20 kB on their way, half of them acknowledgements; from then on 60 kB of data
-    wait behind the sender of node 1, on clocks that are apart."""
+def ring_counters(nodes: int, skew_s: np.ndarray, slow_from_s: float, polls: int = 60) -> tuple[Sockets, Waiting]:
+    """A ring r -> r-1 at 200 Mbit/s with 20 kB in flight, half of them acknowledgements, and clocks with offsets.
+
+    From `slow_from_s` on, 60 kB of data wait behind the sender of node 1.
+    """
     sockets = Sockets(nodes, 60.0)
     waiting = Waiting(sockets, SlowSettings())
     rate = 200e6 / 8
-    for look in range(polls):
-        at_s = 0.25 * look
+    for poll in range(polls):
+        at_s = 0.25 * poll
         for i in range(nodes):
             down, up = (i - 1) % nodes, (i + 1) % nodes
             mine_s, queued = at_s - skew_s[i], (60e3 if at_s >= slow_from_s else 0.0)
@@ -152,27 +154,27 @@ def counted(nodes: int, skew_s: np.ndarray, slow_from_s: float, polls: int = 60)
     return sockets, waiting
 
 
-def test_a_constant_offset_of_the_clocks_moves_no_bytes() -> None:
+def test_a_constant_clock_offset_does_not_change_the_slow_direction() -> None:
     rate = np.full((4, 4), 200.0)
     found = []
     for skew_s in (np.zeros(4), np.array([0.0, 0.002, -0.002, 0.001])):
-        _, waiting = counted(4, skew_s, 12.5)
+        _, waiting = ring_counters(4, skew_s, 12.5)
         for apart_s in (np.full((4, 4), np.nan), skew_s[None, :] - skew_s[:, None]):  # with messages and without
             waits = waiting.window(12.5, 15.0, now_mbit=rate, usual_mbit=rate, clocks_apart_s=apart_s)
             found.append(waits.nats(1, Direction.TX))
     assert min(found) > 2.0
 
 
-def test_a_pair_whose_clocks_nothing_tells_counts_half_as_data() -> None:
+def test_bytes_of_a_pair_with_unknown_clock_offset_count_half_as_data() -> None:
     rate, apart_s = np.full((4, 4), 200.0), np.full((4, 4), np.nan)
-    apart_s[2, 3] = 0.0  # messages tell of another pair only
-    _, waiting = counted(4, np.zeros(4), 0.0, polls=20)  # too few for a past
+    apart_s[2, 3] = 0.0  # messages give the offset of another pair only
+    _, waiting = ring_counters(4, np.zeros(4), 0.0, polls=20)  # too few for a past
     waits = waiting.window(2.5, 5.0, now_mbit=rate, usual_mbit=rate, clocks_apart_s=apart_s)
     assert waits.data[1].sum() > 0.0
     assert np.allclose(waits.data[1], waits.acks[1])
 
 
-def passed(delays: Delays, until_s: float, offset_s: tuple[float, float], slow_from_s: float) -> None:
+def exchange_messages(delays: Delays, until_s: float, offset_s: tuple[float, float], slow_from_s: float) -> None:
     for step in range(int(4 * until_s)):
         at_s = 0.25 * step
         for rank in range(2):
@@ -183,10 +185,10 @@ def passed(delays: Delays, until_s: float, offset_s: tuple[float, float], slow_f
         delays.ripen(at_s, suspected=at_s >= slow_from_s)
 
 
-def test_one_way_delays_are_held_against_their_own_past_whatever_the_clocks() -> None:
+def test_one_way_delays_are_compared_with_their_own_past_for_any_clock_offset() -> None:
     for offset_s in ((0.0, 0.0), (0.004, 0.0)):
         delays = Delays(2, keep_s=10.0, ripe_s=5.0)
-        passed(delays, 22.5, offset_s, 20.0)
+        exchange_messages(delays, 22.5, offset_s, 20.0)
         log, sigma = delays.slowdowns(20.0, 22.5)
         assert delays.has_history
         assert np.isclose(log[0, 1], np.log(4.0))
@@ -194,7 +196,7 @@ def test_one_way_delays_are_held_against_their_own_past_whatever_the_clocks() ->
         assert log[0, 1] > 5 * sigma[0, 1]
 
 
-def test_a_fault_is_believed_after_hits_and_over_when_gone() -> None:
+def test_a_fault_is_confirmed_after_hits_and_ends_without_hits() -> None:
     persistence: Persistence[int] = Persistence(3, 4, 2.0)
     for at_s in (0.0, 0.5):
         persistence.look(at_s, {"a": 1})
@@ -207,14 +209,14 @@ def test_a_fault_is_believed_after_hits_and_over_when_gone() -> None:
     assert persistence.confirmed() == []
 
 
-def test_what_began_with_something_else_is_not_alone() -> None:
+def test_a_fault_that_begins_near_another_is_not_alone() -> None:
     persistence: Persistence[int] = Persistence(1, 4, 100.0)
     for at_s, key in ((0.0, "a"), (12.0, "b"), (80.0, "c")):
         persistence.look(at_s, {key: 1})
     assert [persistence.alone(key, within_s=60.0) for key in "abc"] == [False, False, True]
 
 
-def test_imbalance_pauses_and_checkpoints_are_told_apart() -> None:
+def test_imbalance_pauses_and_checkpoints_are_distinguished() -> None:
     rng = np.random.default_rng(0)
     even = rng.normal(0.03, 0.002, (40, 8))
     assert lost(even, 0.2) == ()

@@ -1,4 +1,4 @@
-"""How far clocks are apart, from messages that were waited for."""
+"""Clock offsets from messages for which a rank waited."""
 
 import numpy as np
 from hypothesis import given
@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from faults.observations import Observation, PointToPoint
 from faults.slow.one_way_delays import MAX_RECENT, Delays, ahead_of
 
-WAY_S = 0.003
+DELAY_S = 0.003
 OFFSETS = st.lists(st.floats(-0.05, 0.05), min_size=3, max_size=8)
 
 
-def ways(pairs: list[tuple[int, int]], offset_s: list[float]) -> dict[tuple[int, int], float]:
-    return {(i, j): WAY_S + offset_s[j] - offset_s[i] for i, j in pairs}
+def delays_of(pairs: list[tuple[int, int]], offset_s: list[float]) -> dict[tuple[int, int], float]:
+    return {(i, j): DELAY_S + offset_s[j] - offset_s[i] for i, j in pairs}
 
 
 def ring(nodes: int) -> list[tuple[int, int]]:
@@ -20,40 +20,40 @@ def ring(nodes: int) -> list[tuple[int, int]]:
 
 
 @given(OFFSETS)
-def test_a_ring_tells_all_offsets_from_the_way(offset_s: list[float]) -> None:
-    apart_s = ahead_of(ways(ring(len(offset_s)), offset_s), nodes=len(offset_s))
+def test_a_ring_of_messages_gives_all_clock_offsets(offset_s: list[float]) -> None:
+    apart_s = ahead_of(delays_of(ring(len(offset_s)), offset_s), nodes=len(offset_s))
     assert np.allclose(apart_s, np.subtract.outer(offset_s, offset_s).T)
 
 
 @given(OFFSETS)
-def test_messages_both_ways_along_a_chain_tell_them_too(offset_s: list[float]) -> None:
+def test_messages_in_both_directions_of_a_chain_give_all_clock_offsets(offset_s: list[float]) -> None:
     chain = ring(len(offset_s))[:-1]
-    apart_s = ahead_of(ways([*chain, *((j, i) for i, j in chain)], offset_s), nodes=len(offset_s))
+    apart_s = ahead_of(delays_of([*chain, *((j, i) for i, j in chain)], offset_s), nodes=len(offset_s))
     assert np.allclose(apart_s, np.subtract.outer(offset_s, offset_s).T)
 
 
-def test_one_way_along_a_chain_tells_nothing() -> None:
+def test_messages_in_one_direction_of_a_chain_give_no_clock_offsets() -> None:
     chain = ring(4)[:-1]
-    assert np.isnan(ahead_of(ways(chain, [0.0, 0.01, 0.02, 0.03]), nodes=4)).all()
+    assert np.isnan(ahead_of(delays_of(chain, [0.0, 0.01, 0.02, 0.03]), nodes=4)).all()
 
 
-def test_groups_that_never_talk_are_told_apart_by_themselves_only() -> None:
+def test_clock_offsets_are_known_only_within_groups_that_exchange_messages() -> None:
     offset_s = [0.0, 0.01, -0.02, 0.03]
-    apart_s = ahead_of(ways([(0, 1), (1, 0), (2, 3), (3, 2)], offset_s), nodes=5)
+    apart_s = ahead_of(delays_of([(0, 1), (1, 0), (2, 3), (3, 2)], offset_s), nodes=5)
     assert np.isclose(apart_s[0, 1], 0.01)
     assert np.isclose(apart_s[2, 3], 0.05)
     assert np.isnan(apart_s[1, 2])
     assert np.isnan(apart_s[4]).all()
 
 
-def test_one_way_that_is_longer_moves_the_clocks_by_its_share_only() -> None:
-    longer = ways(ring(8), [0.0] * 8)
+def test_one_longer_delay_shifts_the_clock_offsets_by_at_most_its_excess() -> None:
+    longer = delays_of(ring(8), [0.0] * 8)
     longer[2, 3] += 0.004
     assert np.nanmax(np.abs(ahead_of(longer, nodes=8))) <= 0.004
 
 
 def shaped(offset_s: list[float], *, late_s: float, slow_from_s: float, until_s: float, seed: int = 0) -> Delays:
-    """A ring in which now the sender and now the receiver is the later one, as it is where ranks compute; then node 1
+    """A ring in which either the sender or the receiver is late, as in a computing job; from `slow_from_s` on, node 1
     sends slowly."""
     rng = np.random.default_rng(seed)
     nodes = len(offset_s)
@@ -72,7 +72,7 @@ def shaped(offset_s: list[float], *, late_s: float, slow_from_s: float, until_s:
 
 
 @given(st.lists(st.floats(-0.02, 0.02), min_size=4, max_size=4), st.integers(0, 99))
-def test_delays_are_the_same_whatever_the_clocks(offset_s: list[float], seed: int) -> None:
+def test_slowdowns_do_not_depend_on_clock_offsets(offset_s: list[float], seed: int) -> None:
     found = []
     for offsets in ([0.0] * 4, offset_s):
         log, _ = shaped(offsets, late_s=0.003, slow_from_s=20.0, until_s=22.5, seed=seed).slowdowns(20.0, 22.5)
@@ -83,36 +83,36 @@ def test_delays_are_the_same_whatever_the_clocks(offset_s: list[float], seed: in
 
 
 def exchanged(delays: Delays, step: int, at_s: float, *, receiver_first: bool) -> None:
-    """Rank 0 sends to rank 1 and records it before or after."""
+    """Rank 0 sends to rank 1, and its record comes before or after the record of rank 1."""
     sent = Observation(at_s, 0, PointToPoint(1, 1, 1, at_s, at_s + 0.004, at_s + 0.004, step), 0, 1)
     got = Observation(at_s, 1, PointToPoint(0, 0, 1, at_s, at_s + 0.004, at_s + 0.004, step), 1, 0)
-    for seen in (got, sent) if receiver_first else (sent, got):
-        delays.observe(seen)
+    for observation in (got, sent) if receiver_first else (sent, got):
+        delays.observe(observation)
 
 
 @given(st.integers(1, 30), st.sampled_from(["sender", "receiver"]))
-def test_a_job_that_begins_anew_matches_nothing_of_before(back: int, first: str) -> None:
+def test_a_restarted_job_matches_no_message_from_before_the_restart(back: int, first: str) -> None:
     delays = Delays(2, keep_s=10.0, ripe_s=5.0)
     for step in range(40):
         exchanged(delays, step, 0.25 * step, receiver_first=first == "receiver")
     for step in range(40 - back, 60):
         exchanged(delays, step, 70.0 + 0.25 * step, receiver_first=first == "receiver")
     assert max(message.since_sent_s for pair in delays._passes.values() for _, message in pair.recent) < 1.0
-    assert len(delays._passes[0, 1].recent) == 60 + back  # none was lost by it
+    assert len(delays._passes[0, 1].recent) == 60 + back  # the restart loses no message
 
 
-def test_memory_is_bounded_whatever_steps_are_told() -> None:
+def test_memory_is_bounded_for_arbitrary_step_numbers() -> None:
     delays, rng = Delays(2, keep_s=10.0, ripe_s=5.0), np.random.default_rng(0)
     for _ in range(5_000):
         step = int(rng.choice([rng.integers(0, 50), rng.integers(0, 10**9)]))
         delays.observe(Observation(1.0, 0, PointToPoint(1, 1, 1, 1.0, 1.0, 1.0, step), 0, 1))
     assert len(delays._called) + len(delays._waiting) < 100
-    for step in range(3_000):  # and nobody asks
+    for step in range(3_000):  # without any evaluation
         exchanged(delays, 50 + step, 1.0 + 0.01 * step, receiver_first=False)
     assert all(len(pair.recent) <= MAX_RECENT for pair in delays._passes.values())
 
 
-def test_a_pair_whose_message_takes_no_time_says_nothing_until_its_clocks_are_set_right_again() -> None:
+def test_a_clock_that_is_set_back_leaves_its_pair_without_a_slowdown() -> None:
     delays = shaped([0.0] * 4, late_s=0.003, slow_from_s=1e9, until_s=20.0)
     log, _ = delays.slowdowns(15.0, 20.0)
     assert np.isfinite(log[0, 1])

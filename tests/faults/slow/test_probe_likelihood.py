@@ -30,8 +30,10 @@ def observations(
     held: float = 0.0,
     tails: bool = True,
 ) -> list[Observation]:
-    """Trains of all ring neighbours; so many of them meet the job's bytes, and so many wait for it once more where they
-    arrive, until the second half has caught up; one in fifty comes too fast.
+    """Trains of all ring neighbours.
+
+    A share `beside` waits behind bytes of the job, a share `held` waits at the receiver until the second half has
+    caught up, and one train in fifty is too fast.
     """
     rng = np.random.default_rng(seed)
     offset_s = rng.uniform(-skew_s, skew_s, NODES)
@@ -51,14 +53,14 @@ def observations(
     return found
 
 
-def evaluated(seen: list[Observation], until_s: float, suspected_from_s: float) -> tuple[View, ...]:
-    accuser, at = ProbeEvidence(NODES, keep_s=10.0, ripe_s=5.0), 0
+def evaluated(trains: list[Observation], until_s: float, suspected_from_s: float) -> tuple[View, ...]:
+    evidence, at = ProbeEvidence(NODES, keep_s=10.0, ripe_s=5.0), 0
     views: tuple[View, ...] = ()
     for now_s in np.arange(0.5, until_s + 0.01, 0.5):
-        while at < len(seen) and seen[at].at_s <= now_s:
-            accuser.observe(seen[at])
+        while at < len(trains) and trains[at].at_s <= now_s:
+            evidence.observe(trains[at])
             at += 1
-        views = accuser.look(float(now_s), suspected=bool(now_s >= suspected_from_s))
+        views = evidence.look(float(now_s), suspected=bool(now_s >= suspected_from_s))
     return views
 
 
@@ -75,50 +77,52 @@ FAULTS: dict[str, tuple[tuple[int, int | None, Direction], Slowdown]] = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_four_seconds_tell_sender_receiver_and_link_apart(name: str) -> None:
+def test_four_seconds_distinguish_sender_receiver_and_link(name: str) -> None:
     place, slowdown = FAULTS[name]
     for seed in range(5):
-        seen = observations(lambda s, t, at_s: slowdown(s, t, at_s) if at_s >= 15.0 else 1.0, 19.0, seed=seed)
-        assert places(evaluated(seen, 19.0, 16.0), own=True) == [place]
+        trains = observations(lambda s, t, at_s: slowdown(s, t, at_s) if at_s >= 15.0 else 1.0, 19.0, seed=seed)
+        assert places(evaluated(trains, 19.0, 16.0), own=True) == [place]
 
 
 @pytest.mark.parametrize("name", ["tx", "link"])
-def test_trains_that_wait_once_more_where_they_arrive_look_as_usual_and_acquit_nobody(name: str) -> None:
+def test_trains_that_wait_at_the_receiver_do_not_hide_a_fault(name: str) -> None:
     place, slowdown = FAULTS[name]
     for seed in range(6):
-        seen = observations(lambda s, t, at_s: slowdown(s, t, at_s) if at_s >= 15.0 else 1.0, 21.0, seed=seed, held=0.2)
-        assert places(evaluated(seen, 21.0, 16.0), own=True) == [place], seed
+        trains = observations(
+            lambda s, t, at_s: slowdown(s, t, at_s) if at_s >= 15.0 else 1.0, 21.0, seed=seed, held=0.2
+        )
+        assert places(evaluated(trains, 21.0, 16.0), own=True) == [place], seed
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_what_is_slow_from_the_first_second_is_found_by_its_peers_whatever_the_clocks(name: str) -> None:
+def test_a_fault_from_the_first_second_is_found_by_peers_for_any_clock_offset(name: str) -> None:
     place, slowdown = FAULTS[name]
-    seen = observations(slowdown, 14.0, skew_s=0.05)
-    assert places(evaluated(seen, 14.0, 99.0), own=False) == [place]
+    trains = observations(slowdown, 14.0, skew_s=0.05)
+    assert places(evaluated(trains, 14.0, 99.0), own=False) == [place]
 
 
-def test_without_tails_offsets_of_clocks_leave_a_change_as_it_is() -> None:
+def test_without_tails_clock_offsets_do_not_hide_a_change() -> None:
     place, slowdown = FAULTS["tx"]
-    seen = observations(
+    trains = observations(
         lambda s, t, at_s: slowdown(s, t, at_s) if at_s >= 15.0 else 1.0, 18.5, skew_s=0.001, tails=False
     )
-    assert places(evaluated(seen, 18.5, 16.0), own=True) == [place]
+    assert places(evaluated(trains, 18.5, 16.0), own=True) == [place]
 
 
 @pytest.mark.parametrize("beside", [0.25, 0.6])
-def test_healthy_wires_are_hardly_ever_accused_however_often_trains_meet_the_job(beside: float) -> None:
-    """Of 240 evaluations one may have a false finding; harm and persistence come on top."""
-    seen = observations(lambda *_: 1.0, 120.0, beside=beside)
-    accuser, at, found = ProbeEvidence(NODES, keep_s=10.0, ripe_s=5.0), 0, 0
+def test_healthy_links_are_rarely_suspected_for_any_share_of_delayed_trains(beside: float) -> None:
+    """At most 2 of 240 evaluations have a false finding, before the checks of harm and persistence."""
+    trains = observations(lambda *_: 1.0, 120.0, beside=beside)
+    evidence, at, found = ProbeEvidence(NODES, keep_s=10.0, ripe_s=5.0), 0, 0
     for now_s in np.arange(0.5, 120.0, 0.5):
-        while at < len(seen) and seen[at].at_s <= now_s:
-            accuser.observe(seen[at])
+        while at < len(trains) and trains[at].at_s <= now_s:
+            evidence.observe(trains[at])
             at += 1
-        found += sum(bool(view.probed().entities(1e-4)) for view in accuser.look(float(now_s), suspected=False))
+        found += sum(bool(view.probed().entities(1e-4)) for view in evidence.look(float(now_s), suspected=False))
     assert found <= 2
 
 
-def test_two_faults_are_two() -> None:
+def test_two_simultaneous_faults_are_both_found() -> None:
     def slowdown(source: int, target: int, at_s: float) -> float:
         return 1.0 if at_s < 15.0 else 2.0 if source == 1 else 1.4 if (source, target) == (5, 4) else 1.0
 
@@ -126,25 +130,25 @@ def test_two_faults_are_two() -> None:
     assert set(found) == {(1, None, Direction.TX), (5, 4, Direction.FORWARD)}
 
 
-def test_whom_sockets_accuse_and_probes_find_well_is_left_out() -> None:
+def test_a_socket_finding_that_probes_refute_is_dropped() -> None:
     views = evaluated(observations(lambda *_: 1.0, 20.0, beside=0.0), 20.0, 99.0)
-    accused = [
+    suspected = [
         Slow(Entity(2, None, Direction.TX, 0.3), 0.2, own=True),
         Slow(Entity(4, 3, Direction.FORWARD, 0.3), 0.2, own=False),
-        Slow(Entity(4, 3, Direction.FORWARD, 0.3), 0.2, own=True),  # its bytes may take another way than probes
-        Slow(Entity(4, 6, Direction.FORWARD, 0.3), 0.2, own=False),  # nobody probes it
+        Slow(Entity(4, 3, Direction.FORWARD, 0.3), 0.2, own=True),  # its bytes may take another path than probes
+        Slow(Entity(4, 6, Direction.FORWARD, 0.3), 0.2, own=False),  # no probes cover it
     ]
-    kept = joined(accused, views, false_per_window=1e-4, made=lambda entity, own: Slow(entity, 0.1, own, probed=True))
+    kept = joined(suspected, views, false_per_window=1e-4, made=lambda entity, own: Slow(entity, 0.1, own, probed=True))
     assert [(slow.entity.place, slow.own) for slow in kept] == [((4, 3), True), ((4, 6), False)]
 
 
-def test_sockets_that_show_only_the_busiest_way_of_a_sender_do_not_outweigh_probes() -> None:
-    seen = observations(lambda s, _t, at_s: 1.5 if s == 3 and at_s >= 15.0 else 1.0, 18.0)
+def test_socket_evidence_for_one_link_does_not_outweigh_probes_of_its_sender() -> None:
+    trains = observations(lambda s, _t, at_s: 1.5 if s == 3 and at_s >= 15.0 else 1.0, 18.0)
     sender, busiest = Entity(3, None, Direction.TX, 0.3), Entity(3, 2, Direction.FORWARD, 0.4)
-    accused = [Slow(busiest, 0.2, own=True, standing={busiest: 40.0, sender: 12.0})]
+    suspected = [Slow(busiest, 0.2, own=True, standing={busiest: 40.0, sender: 12.0})]
     (_, _, kept) = joined(
-        accused,
-        evaluated(seen, 18.0, 16.0),
+        suspected,
+        evaluated(trains, 18.0, 16.0),
         false_per_window=1e-4,
         made=lambda entity, own: Slow(entity, 0.1, own, probed=True),
     )
@@ -152,13 +156,13 @@ def test_sockets_that_show_only_the_busiest_way_of_a_sender_do_not_outweigh_prob
     assert max(kept.standing, key=lambda entity: kept.standing[entity]).place == (3, None)
 
 
-def test_sockets_that_take_a_link_for_its_nic_do_not_outweigh_trains_that_accuse_the_link() -> None:
-    seen = observations(lambda s, t, at_s: 1.5 if (s, t) == (3, 2) and at_s >= 15.0 else 1.0, 19.0)
+def test_socket_evidence_for_a_nic_does_not_outweigh_probes_of_its_slow_link() -> None:
+    trains = observations(lambda s, t, at_s: 1.5 if (s, t) == (3, 2) and at_s >= 15.0 else 1.0, 19.0)
     nic, link = Entity(3, None, Direction.TX, 0.3), Entity(3, 2, Direction.FORWARD, 0.4)
-    accused = [Slow(nic, 0.2, own=True, standing={nic: 90.0, link: 5.0})]
+    suspected = [Slow(nic, 0.2, own=True, standing={nic: 90.0, link: 5.0})]
     *_, kept = joined(
-        accused,
-        evaluated(seen, 19.0, 16.0),
+        suspected,
+        evaluated(trains, 19.0, 16.0),
         false_per_window=1e-4,
         made=lambda entity, own: Slow(entity, 0.1, own, probed=True),
     )
@@ -166,7 +170,7 @@ def test_sockets_that_take_a_link_for_its_nic_do_not_outweigh_trains_that_accuse
     assert max(kept.standing, key=lambda entity: kept.standing[entity]).place == (3, 2)
 
 
-def test_once_probes_have_spoken_looks_at_sockets_alone_count_no_more() -> None:
+def test_windows_with_probe_evidence_override_windows_with_sockets_alone() -> None:
     sender, busiest = (3, None, Direction.TX), (3, 2, Direction.FORWARD)
 
     def wire(nats: dict[Hypothesis, float], *, probed: bool) -> NetworkFault:
@@ -182,18 +186,18 @@ def test_once_probes_have_spoken_looks_at_sockets_alone_count_no_more() -> None:
     assert link.again([sockets, sockets], now_s=10.0) is link
     assert link.again([sockets, probes], now_s=10.0) == Named(3, None, 10.0)
     assert link.again([sockets, wire({sender: 12.0, busiest: 9.0}, probed=True)], now_s=10.0) is link  # not clearly
-    assert Named(7, 6, 9.0).again([probes], now_s=10.0) == Named(7, 6, 9.0)  # of no end of its own
+    assert Named(7, 6, 9.0).again([probes], now_s=10.0) == Named(7, 6, 9.0)  # another node
     assert Named(3, None, 9.0).again([wire({busiest: 40.0}, probed=True)], now_s=10.0) == Named(3, None, 9.0)
 
 
-def test_while_nobody_asks_memory_is_bounded() -> None:
+def test_memory_is_bounded_without_evaluations() -> None:
     probes = Probes(2, keep_s=10.0, ripe_s=5.0)
     for number in range(2_000):
         probes.observe(Observation(0.1 * number, 1, Probe(64, 0.0, 0.0, 0.002), peer=0))
     assert len(probes.ripen(1e6, suspected=False)) <= BASELINE
 
 
-def test_probes_that_are_none_of_the_job_are_left() -> None:
+def test_probes_outside_the_job_are_ignored() -> None:
     probes = Probes(3, keep_s=10.0, ripe_s=5.0)
     for source, target in ((0, 3), (5, 1), (1, 1), (-1, 0), (None, 1)):
         probes.observe(Observation(1.0, target, Probe(1, 0.0, 1.0, 0.5), peer=source))

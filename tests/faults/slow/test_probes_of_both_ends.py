@@ -6,14 +6,14 @@ import pytest
 from faults.detector import Job
 from faults.diagnosis import Diagnosis
 from faults.observations import Observation, Probe
-from tests.faults.ends import End, told_by
+from tests.faults.ends import End, reported_by
 from tests.faults.slow.test_detector import NODES, diagnoses, job
 
 WIRE_S, TURN_S, FROM_S, UNTIL_S = 0.0026, 0.5, 14.0, 22.0
 
 
 def trains() -> list[Observation]:
-    """Of each pair one in 2.5 s, so few that each counts; later those out of node 4 take half as long again."""
+    """One train per pair in 2.5 s, so few that each counts.  Later, trains from node 4 take 1.5 times as long."""
     rng, found = np.random.default_rng(5), []
     for turn in range(int(UNTIL_S / TURN_S)):
         sent_s = TURN_S * turn
@@ -25,30 +25,32 @@ def trains() -> list[Observation]:
     return found
 
 
-def said(end: End) -> list[Diagnosis]:
-    stream = sorted([*job({(4, 3): 1.5}, FROM_S, UNTIL_S), *told_by(end, trains())], key=lambda seen: seen.at_s)
+def diagnoses_from(end: End) -> list[Diagnosis]:
+    stream = sorted(
+        [*job({(4, 3): 1.5}, FROM_S, UNTIL_S), *reported_by(end, trains())], key=lambda observation: observation.at_s
+    )
     return list(diagnoses(Job(NODES, tuple(range(NODES))), stream).values())
 
 
 @pytest.fixture(scope="module")
 def by_receivers() -> list[Diagnosis]:
-    return said(End.RECEIVER)
+    return diagnoses_from(End.RECEIVER)
 
 
 def probed(found: list[Diagnosis]) -> list[tuple[object, ...]]:
-    """What trains have a part in."""
+    """The diagnoses with evidence from probes."""
     return [(one.fault, one.node, one.peer, one.direction) for one in found if "one-way-probes" in one.evidence]
 
 
-def test_trains_matter_here(by_receivers: list[Diagnosis]) -> None:
+def test_probe_evidence_changes_the_diagnosis(by_receivers: list[Diagnosis]) -> None:
     ((_fault, node, peer, _way),) = probed(by_receivers)
     assert (node, peer) == (4, None)
-    assert not probed(said(End.NEITHER))
+    assert not probed(diagnoses_from(End.NEITHER))
 
 
-def test_a_train_known_from_both_ends_counts_once(by_receivers: list[Diagnosis]) -> None:
-    assert said(End.BOTH) == by_receivers
+def test_a_train_reported_by_both_ends_counts_once(by_receivers: list[Diagnosis]) -> None:
+    assert diagnoses_from(End.BOTH) == by_receivers
 
 
-def test_what_senders_alone_tell_names_the_same(by_receivers: list[Diagnosis]) -> None:
-    assert probed(said(End.SENDER)) == probed(by_receivers)
+def test_sender_reports_alone_give_the_same_diagnoses(by_receivers: list[Diagnosis]) -> None:
+    assert probed(diagnoses_from(End.SENDER)) == probed(by_receivers)

@@ -23,7 +23,7 @@ def observed(slowdown: Floats, delays: Floats | None = None) -> Observed:
     return Observed(slowdown, sigma, late, sigma, np.zeros(slowdown.shape, dtype=np.int64))
 
 
-def accused(slowdown: Floats) -> set[tuple[int, int | None]]:
+def suspects(slowdown: Floats) -> set[tuple[int, int | None]]:
     return {entity.place for entity in explain(observed(slowdown), false_per_window=1e-4)}
 
 
@@ -48,72 +48,74 @@ def ring(slow: dict[tuple[int, int], float], nodes: int = 8) -> Floats:
 
 
 @pytest.mark.parametrize(
-    ("late", "way", "place"),
+    ("late", "direction", "place"),
     [
-        ({(3, 4): 0.8}, Direction.TX, (3, None)),  # what 3 sends to both neighbours
-        ({(1, 2): 0.8}, Direction.RX, (2, None)),  # what 2 gets from both
+        ({(3, 4): 0.8}, Direction.TX, (3, None)),  # messages from 3 to both neighbours
+        ({(1, 2): 0.8}, Direction.RX, (2, None)),  # messages from both neighbours to 2
         ({}, Direction.FORWARD, (3, 2)),  # one pair only
     ],
 )
 def test_two_slow_sends_of_a_node_are_its_sender_and_one_slow_pair_is_a_link(
-    late: dict[tuple[int, int], float], way: Direction, place: tuple[int, int | None]
+    late: dict[tuple[int, int], float], direction: Direction, place: tuple[int, int | None]
 ) -> None:
     slow = {(3, 2): 0.8}
     (found,) = explain(observed(ring(slow), passes(late)), false_per_window=1e-4)
-    assert (found.way, found.place) == (way, place)
+    assert (found.way, found.place) == (direction, place)
 
 
 def test_a_sender_is_likelier_than_a_receiver_or_a_link_by_many_nats() -> None:
-    seen = observed(ring({(3, 2): 0.8}), passes({(3, 4): 0.9}))
-    (found,) = explain(seen, false_per_window=1e-4)
+    measured = observed(ring({(3, 2): 0.8}), passes({(3, 4): 0.9}))
+    (found,) = explain(measured, false_per_window=1e-4)
     assert (found.node, found.way) == (3, Direction.TX)
-    nats = {(e.node, e.peer, e.way): value for e, value in standing(seen, found, ()).items()}
-    others = [value for what, value in nats.items() if what not in {(3, None, Direction.TX), (3, None, Direction.BOTH)}]
+    nats = {(e.node, e.peer, e.way): value for e, value in standing(measured, found, ()).items()}
+    others = [
+        value for place, value in nats.items() if place not in {(3, None, Direction.TX), (3, None, Direction.BOTH)}
+    ]
     assert nats[3, None, Direction.TX] > max(others) + 5.0
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_noise_accuses_nobody(seed: int) -> None:
-    assert accused(noise(seed)) == set()
+def test_noise_gives_no_suspects(seed: int) -> None:
+    assert suspects(noise(seed)) == set()
 
 
 @pytest.mark.parametrize("leak", [0.0, 0.3, 1.0])
-def test_a_slow_sender_is_one_nic_however_much_its_column_suffers(leak: float) -> None:
+def test_a_slow_sender_is_one_nic_for_any_leak_into_its_column(leak: float) -> None:
     slowdown = noise(1)
     slowdown[3] += 0.7
     slowdown[:, 3] += 0.7 * leak
-    assert accused(slowdown) == {(3, None)}
+    assert suspects(slowdown) == {(3, None)}
 
 
 def test_one_slow_pair_is_a_link() -> None:
     slowdown = noise(2)
     slowdown[5, 4] += 1.2
-    assert accused(slowdown) == {(5, 4)}
+    assert suspects(slowdown) == {(5, 4)}
 
 
-def test_two_nics_and_a_link_at_once() -> None:
+def test_two_nics_and_a_link_are_found_together() -> None:
     slowdown = noise(3)
     slowdown[1] += 0.8
     slowdown[:, 6] += 0.9
     slowdown[4, 2] += 1.5
-    assert accused(slowdown) == {(1, None), (6, None), (4, 2)}
+    assert suspects(slowdown) == {(1, None), (6, None), (4, 2)}
 
 
-def test_pairs_that_got_faster_accuse_nobody() -> None:
+def test_faster_pairs_give_no_suspects() -> None:
     slowdown = noise(4)
     slowdown[2] -= 2.0
-    assert accused(slowdown) == set()
+    assert suspects(slowdown) == set()
 
 
-def test_unheard_pairs_are_no_evidence() -> None:
+def test_unobserved_pairs_are_no_evidence() -> None:
     slowdown = noise(5)
     slowdown[3] += 0.7
     slowdown[:4, 4:] = np.nan
-    assert accused(slowdown) == {(3, None)}
+    assert suspects(slowdown) == {(3, None)}
 
 
-def test_a_slow_link_and_its_held_up_neighbour_are_no_nic() -> None:
+def test_a_slow_link_and_its_delayed_neighbour_are_no_nic() -> None:
     slowdown = noise(6)
     slowdown[0, 5] += 0.9
     slowdown[1, 0] += 0.5
-    assert (0, None) not in accused(slowdown)
+    assert (0, None) not in suspects(slowdown)

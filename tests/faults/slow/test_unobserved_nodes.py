@@ -1,4 +1,4 @@
-"""Nodes without an agent, foreign bytes seen from either end, probes that meet traffic, jobs too large for pairs."""
+"""Nodes without an agent, foreign bytes that either end reports, and jobs with too many nodes for pairs."""
 
 import numpy as np
 import pytest
@@ -17,11 +17,11 @@ from faults.slow.sparse_fit import apart
 NODES = 4
 
 
-def span(heard: set[int]) -> Span:
-    """Over 2 s; foreign bytes go from 1 to 2, beside 1 MB of the job on each pair."""
+def span(reporting: set[int]) -> Span:
+    """A span of 2 s with foreign bytes from 1 to 2 and 1 MB of the job on each pair."""
     sockets = Sockets(NODES, 5.0)
     for at_s in (0.0, 2.0):
-        for i in sorted(heard):
+        for i in sorted(reporting):
             sockets.observe(Observation(at_s, i, SocketPoll(NODES - 1)))
             for j in set(range(NODES)) - {i}:
                 sent, got = (1e6 + 2e7 * ((a, b) == (1, 2)) for a, b in ((i, j), (j, i)))
@@ -33,13 +33,13 @@ def span(heard: set[int]) -> Span:
 
 
 @pytest.mark.parametrize("silent", [None, 0, 1, 2])
-def test_foreign_bytes_are_seen_from_either_end(silent: int | None) -> None:
+def test_foreign_bytes_are_detected_from_either_end(silent: int | None) -> None:
     usual = np.full((NODES, NODES), 1e6)
     flagged = foreign_pairs(span(set(range(NODES)) - {silent}), usual, 200.0, 0.1)
     assert [tuple(map(int, pair)) for pair in np.argwhere(flagged)] == [(1, 2)]
 
 
-def test_foreign_bytes_between_two_silent_nodes_are_seen_by_nobody() -> None:
+def test_foreign_bytes_between_two_silent_nodes_are_not_detected() -> None:
     assert not foreign_pairs(span({0, 3}), np.full((NODES, NODES), 1e6), 200.0, 0.1).any()
 
 
@@ -65,7 +65,7 @@ def test_a_sample_is_bounded_and_in_order(count: int, horizon: int, length: int)
     assert MIN_ROWS <= 256
 
 
-def test_above_its_limit_no_pair_is_watched_and_late_ranks_still_are() -> None:
+def test_above_the_node_limit_late_ranks_are_still_found() -> None:
     nodes = 300
     detector = SlowDetector(Job(nodes, tuple(range(nodes))), SlowSettings(most_nodes=100))
     found: list[Diagnosis] = []

@@ -1,4 +1,4 @@
-"""A rank that waits for a core is not slow by its own doing; one that computes longer is."""
+"""A rank that waits for a core is not diagnosed as slow; a rank that computes longer is."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ RANKS, STEP_S, LONGER_S = 6, 0.2, 0.05
 
 
 def reported(from_s: float, until_s: float, *, waits: bool) -> list[Observation]:
-    """Rank 4 comes `LONGER_S` later from then on, because it waits for a core or not; all others wait for it."""
+    """From `from_s` on, rank 4 is `LONGER_S` late, and waits for a core if `waits`; all other ranks wait for it."""
     found, now_s, step, waited_s = [], 0.0, 0, 0.0
     while now_s < until_s:
         longer_s = LONGER_S if now_s >= from_s else 0.0
@@ -30,15 +30,17 @@ def reported(from_s: float, until_s: float, *, waits: bool) -> list[Observation]
 
 
 @pytest.mark.parametrize(("waits", "named"), [(False, {(FaultClass.NONCOMM_SLOW, 4, True)}), (True, set())])
-def test_only_who_computes_longer_is_named(*, waits: bool, named: set[tuple[FaultClass, int, bool]]) -> None:
-    detector, said = SlowDetector(Job(RANKS, tuple(range(RANKS)))), set()
-    for seen in reported(15.0, 25.0, waits=waits):
-        detector.observe(seen)
-        said |= {(v.fault, v.node, v.isolate) for v in detector.evaluate(seen.at_s) if v.scope is not Scope.WORKLOAD}
-    assert said == named
+def test_only_a_rank_that_computes_longer_is_named(*, waits: bool, named: set[tuple[FaultClass, int, bool]]) -> None:
+    detector, found = SlowDetector(Job(RANKS, tuple(range(RANKS)))), set()
+    for observation in reported(15.0, 25.0, waits=waits):
+        detector.observe(observation)
+        found |= {
+            (v.fault, v.node, v.isolate) for v in detector.evaluate(observation.at_s) if v.scope is not Scope.WORKLOAD
+        }
+    assert found == named
 
 
-def test_what_the_kernel_does_not_tell_is_not_known() -> None:
+def test_missing_kernel_counters_give_no_cpu_wait() -> None:
     cores = CpuWaits(2)
     assert cores.waited(0, 1.0, 5.0) is None
     for at_s in (1.0, 2.0, 3.0):
@@ -46,7 +48,7 @@ def test_what_the_kernel_does_not_tell_is_not_known() -> None:
         cores.observe(Observation(at_s, 1, Process(1, "R", 0.0, 1, at_s / 2.0), rank=1))
         cores.observe(Observation(at_s, 1, Process(1, "R", 0.0, 1, 9.0), rank=2))  # no rank of this job
     assert cores.waited(0, 1.0, 3.0) is None
-    assert cores.waited(1, 1.0, 3.0) is None  # against nobody
+    assert cores.waited(1, 1.0, 3.0) is None  # no peer to compare with
 
 
 def test_a_new_process_counts_from_its_own_start() -> None:
@@ -58,7 +60,7 @@ def test_a_new_process_counts_from_its_own_start() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-1, 3), st.floats(0, 50), st.floats(0, 1e6)), max_size=60), st.floats(0, 60))
-def test_any_order_of_anything_is_taken(polls: list[tuple[int, float, float]], since_s: float) -> None:
+def test_arbitrary_polls_in_any_order_give_bounded_waits(polls: list[tuple[int, float, float]], since_s: float) -> None:
     cores = CpuWaits(3)
     for rank, at_s, waited_s in polls:
         cores.observe(Observation(at_s, 0, Process(1, "R", 0.0, 1, waited_s), rank=rank))

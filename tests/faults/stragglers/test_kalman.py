@@ -1,4 +1,4 @@
-"""The filter and the bank say what exact Gaussian formulas say; the scales say what the noise was made with."""
+"""The filter and the bank agree with exact Gaussian formulas, and the scales with the simulated noise."""
 
 from math import exp, log, sqrt
 
@@ -28,14 +28,14 @@ def known(noise: float = NOISE, wander: float = 0.003) -> Scales:
 
 
 def covariance(windows: int, wander: float) -> Floats:
-    """Of what a node says in so many windows."""
+    """The covariance of a node's lateness over the windows."""
     at_s = WINDOW_S * np.arange(windows)
     sway = wander**2 * np.exp(-np.abs(at_s[:, None] - at_s) / SETTINGS.wander_memory_s)
     return np.asarray((of_filter.ODD * SPREAD) ** 2 + sway + NOISE**2 * np.eye(windows))
 
 
 def through(late: Floats, wander: float, *, pause: float = 1e-12) -> tuple[Validity, CusumBank, float]:
-    """(what is known, the bank, log-likelihood) after all windows; the bank is never set back below zero here."""
+    """(filter state, bank, log-likelihood) after all windows; the bank is never reset below zero here."""
     filter_state, bank, likelihood = of_filter.start(1), of_bank.start(1, 1), 0.0
     keep = exp(-WINDOW_S / SETTINGS.wander_memory_s)
     for at, each in enumerate(late):
@@ -64,8 +64,8 @@ def gaussian(values: Floats, matrix: Floats) -> float:
 
 
 @given(seed=st.integers(0, 10_000), windows=st.integers(2, 40), wander=st.floats(0.0005, 0.01))
-def test_surprises_are_the_whole_likelihood(seed: int, windows: int, wander: float) -> None:
-    """Whitened one by one they say what the joint distribution of all windows says; some are not heard."""
+def test_innovations_give_the_joint_likelihood(seed: int, windows: int, wander: float) -> None:
+    """The whitened innovations give the joint likelihood of all windows, also when some are missing."""
     rng = np.random.default_rng(seed)
     matrix = covariance(windows, wander)
     late = rng.multivariate_normal(np.zeros(windows), matrix)
@@ -77,8 +77,8 @@ def test_surprises_are_the_whole_likelihood(seed: int, windows: int, wander: flo
     assert likelihood == pytest.approx(exact, abs=1e-3 * windows)
 
 
-def test_evidence_is_the_ratio_of_whole_likelihoods() -> None:
-    """Of all windows since it last was nothing, with what was usual and how the node wanders integrated out."""
+def test_evidence_is_the_ratio_of_joint_likelihoods() -> None:
+    """The ratio covers all windows since the evidence was last zero, with baseline and wander integrated out."""
     late = np.concatenate([np.full(40, -0.001), np.full(30, SIZE)])
     _, bank, _ = through(late, 0.003)
     begun = round(float(bank.since_s[0, 0]) / WINDOW_S)
@@ -89,15 +89,15 @@ def test_evidence_is_the_ratio_of_whole_likelihoods() -> None:
     assert float(bank.evidence[0, 0]) == pytest.approx(exact, rel=0.02)
 
 
-def test_a_pause_says_next_to_nothing() -> None:
+def test_a_pause_gives_almost_no_evidence() -> None:
     late = np.zeros(60)
     late[50] = 0.5
     _, bank, _ = through(late, 0.003, pause=0.01)
     assert float(bank.evidence[0, 0]) < 0.1
 
 
-def test_what_was_learnt_to_be_usual_is_no_open_question() -> None:
-    """Late from the first window on: in time both filters say the same, and only what is new begins a sum again."""
+def test_a_learnt_baseline_gives_no_further_evidence() -> None:
+    """A node is late from the start.  In time the baseline absorbs this, and only a new slowdown starts a sum."""
     late = np.concatenate([np.full(700, SIZE), np.full(20, 2.0 * SIZE)])
     _, early, _ = through(late[:5], 0.003)
     assert float(early.since_s[0, 0]) == 0.0
@@ -126,7 +126,7 @@ def job(seed: int, *, nodes: int = 1024, windows: int = 720, wander: float = 0.0
 
 
 @pytest.mark.parametrize("wander", [0.002, 0.003, 0.006])
-def test_a_job_says_what_its_nodes_wander_by(wander: float) -> None:
+def test_the_wander_is_estimated_from_the_job(wander: float) -> None:
     found = job(1, wander=wander)
     assert found.wander == pytest.approx(wander, rel=0.25)
     assert found.noise == pytest.approx(NOISE, rel=0.03)
@@ -135,24 +135,24 @@ def test_a_job_says_what_its_nodes_wander_by(wander: float) -> None:
 
 
 @pytest.mark.parametrize("seed", [2, 5])
-def test_few_nodes_change_the_guess_by_no_more_than_twice(seed: int) -> None:
+def test_few_nodes_change_the_prior_by_at_most_a_factor_of_two(seed: int) -> None:
     found = job(seed, nodes=8)
     assert 0.5 <= found.wander / StragglerSettings().wander <= 2.0
     assert found.drift2 == 0.0
 
 
-def test_drift_is_told_from_wandering() -> None:
+def test_drift_is_distinguished_from_wander() -> None:
     found = job(3, windows=1080, drift=0.01)
     assert sqrt(3600.0 * found.drift2) == pytest.approx(0.01, rel=0.35)
     assert found.wander == pytest.approx(0.003, rel=0.35)
 
 
-def test_jitter_that_stays_for_a_minute_counts_as_more() -> None:
-    """Twelve windows of it say less than twelve."""
+def test_persistent_jitter_increases_the_noise_estimate() -> None:
+    """Twelve such windows hold less information than twelve independent ones."""
     assert job(4, sticky=0.3).noise > 1.3 * job(4).noise
 
 
-def test_a_block_in_which_too_few_are_heard_changes_no_noise() -> None:
+def test_a_block_with_too_few_observed_nodes_does_not_change_the_noise() -> None:
     found, rng = job(6, nodes=128, sticky=0.3), np.random.default_rng(7)
     before = found.rough
     observed = np.arange(128) < 80

@@ -1,4 +1,4 @@
-"""Data is not hardware: what a replica's nodes have in common, who can tell, and what is left of it as noise."""
+"""Uneven data is not a hardware fault: the common lateness of a replica, and the noise that remains."""
 
 from dataclasses import replace
 
@@ -18,13 +18,13 @@ def roles(stages: int, replicas: int) -> Roles:
 
 
 class Job:
-    """Gaps of nodes that differ by 1 %; replicas may differ anew each window."""
+    """Gaps of nodes that differ by 1 %; replicas may differ in each window."""
 
     def __init__(self, of: Roles, seed: int, *, uneven: float = 0.0) -> None:
         self.rng, self.of, self.uneven, self.nodes = np.random.default_rng(seed), of, uneven, of.stage.size
         self.usual = 0.01 * self.rng.standard_normal(self.nodes)
-        self.watch = Stragglers(of)
-        self.state: StragglerState = self.watch.start()
+        self.detector = Stragglers(of)
+        self.state: StragglerState = self.detector.start()
         self.at = 0
         self.named: set[int | None] = set()
 
@@ -35,7 +35,7 @@ class Job:
             if silent is not None:
                 gaps[silent] = np.nan
             self.at += 1
-            self.state, diagnoses = self.watch.step(self.state, gaps, WINDOW_S * self.at, window_s=WINDOW_S)
+            self.state, diagnoses = self.detector.step(self.state, gaps, WINDOW_S * self.at, window_s=WINDOW_S)
             self.named |= {one.node for one in diagnoses}
 
 
@@ -48,8 +48,8 @@ def one(of: Roles, node: int, share: float) -> Floats:
 
 
 @pytest.mark.parametrize("stages", [3, 4, 8])
-def test_more_data_is_nobodys_fault(stages: int) -> None:
-    """Also where a replica has too few nodes for its part to be taken off: the others of it are as late."""
+def test_a_replica_with_more_data_gives_no_straggler(stages: int) -> None:
+    """This holds also when a replica has too few nodes to subtract its common part: all are equally late."""
     of = roles(stages, 24)
     job = Job(of, 1)
     job.windows(HISTORY)
@@ -58,7 +58,7 @@ def test_more_data_is_nobodys_fault(stages: int) -> None:
 
 
 @pytest.mark.parametrize("stages", [2, 3, 4, 8])
-def test_one_that_is_late_alone_is_at_fault(stages: int) -> None:
+def test_a_node_that_is_late_alone_is_named(stages: int) -> None:
     of = roles(stages, 24)
     job = Job(of, 2)
     job.windows(HISTORY)
@@ -66,8 +66,8 @@ def test_one_that_is_late_alone_is_at_fault(stages: int) -> None:
     assert job.named == {5 + 24}
 
 
-def test_two_of_a_replica_cannot_tell_data_from_hardware() -> None:
-    """So both are named: a replica of two whose nodes are slow at once is told of, and people decide."""
+def test_a_slow_replica_of_two_nodes_names_both() -> None:
+    """Two nodes do not separate data from hardware.  The detector reports both, and an operator decides."""
     of = roles(2, 24)
     job = Job(of, 3)
     job.windows(HISTORY)
@@ -76,7 +76,7 @@ def test_two_of_a_replica_cannot_tell_data_from_hardware() -> None:
 
 
 @pytest.mark.parametrize(("stages", "observed"), [(3, 1), (3, 2), (8, 1), (8, 3)])
-def test_where_too_few_of_a_replica_are_heard_nobody_is_named(stages: int, observed: int) -> None:
+def test_a_replica_with_too_few_observed_nodes_names_no_node(stages: int, observed: int) -> None:
     of = roles(stages, 24)
     job = Job(of, 4)
     job.windows(HISTORY)
@@ -87,7 +87,7 @@ def test_where_too_few_of_a_replica_are_heard_nobody_is_named(stages: int, obser
     assert job.named == {5}
 
 
-def test_of_a_replica_of_which_too_few_are_heard_nothing_is_known() -> None:
+def test_the_common_part_of_a_replica_with_too_few_observed_nodes_is_unknown() -> None:
     of, rng = roles(8, 24), np.random.default_rng(5)
     gap = more(of, 7, 0.3) + 0.001 * rng.standard_normal(8 * 24)
     gap[(of.replica == 7) & (of.stage >= peers.REPLICA_FEW - 1)] = np.nan
@@ -95,8 +95,8 @@ def test_of_a_replica_of_which_too_few_are_heard_nothing_is_known() -> None:
     np.testing.assert_array_equal(np.isnan(common), of.replica == 7)
 
 
-def test_who_is_no_longer_late_is_not_named_by_an_old_sum() -> None:
-    """Evidence from a while ago, just below its bar, and one window that is late: the last minute was as usual."""
+def test_old_evidence_does_not_name_a_node_that_has_recovered() -> None:
+    """Old evidence just below its bar and one late window do not suffice after a normal minute."""
     of = roles(8, 24)
     job = Job(of, 6)
     job.windows(HISTORY)
@@ -113,8 +113,8 @@ def test_who_is_no_longer_late_is_not_named_by_an_old_sum() -> None:
 
 
 @pytest.mark.parametrize(("slow", "lasts", "seed"), [(0.10, 60, 10), (0.70, 20, 9), (1.50, 30, 9)])
-def test_what_is_usual_is_not_learnt_from_who_is_slow(slow: float, lasts: int, seed: int) -> None:
-    """Nor while it recovers, when it is faster than believed: else it is named again later, for nothing."""
+def test_the_baseline_is_not_learnt_from_a_slow_node(slow: float, lasts: int, seed: int) -> None:
+    """The baseline also stays unchanged during the recovery.  Otherwise a later window would name the node falsely."""
     of = roles(8, 24)
     job = Job(of, seed)
     job.windows(HISTORY)
@@ -131,8 +131,8 @@ def test_what_is_usual_is_not_learnt_from_who_is_slow(slow: float, lasts: int, s
 
 
 @pytest.mark.parametrize(("stages", "uneven"), [(4, 0.1), (5, 0.1), (8, 0.1), (8, 0.0), (16, 0.1)])
-def test_jitter_is_what_is_left_when_the_data_is_taken_off(stages: int, uneven: float) -> None:
-    """One of each replica is exactly as late as its median: a median over nodes says too little."""
+def test_the_jitter_estimate_excludes_uneven_data(stages: int, uneven: float) -> None:
+    """One node of each replica equals its median, so a median over nodes would underestimate the jitter."""
     of = roles(stages, 512 // stages)
     job = Job(of, 8, uneven=uneven)
     job.windows(2 * HISTORY)

@@ -58,7 +58,7 @@ def put_records(sink: InboxSink, reported: list[Observation], *, zero_s: float) 
 
 def post_records_of_other_ranks(monitor: Served, *, zero_s: float) -> None:
     poster = HttpPoster(monitor.url, path=PATH, headers={"Authorization": f"Bearer {SECRET}"}, timeout_s=PATIENCE_S)
-    reported = [observation for observation in HANGS.told() if observation.node != RANK]
+    reported = [observation for observation in HANGS.observations() if observation.node != RANK]
     for body in batches(reported, zero_s=zero_s, sent_s=time.time()):
         assert poster.post(body)[0] == 204
     poster.close()
@@ -98,7 +98,7 @@ def test_records_go_only_to_the_inbox_while_it_accepts_them(tmp_path: Path) -> N
 def test_a_rank_posts_to_the_monitor_until_its_recorder_is_back(tmp_path: Path, *, socket_file_remains: bool) -> None:
     path, zero_s = tmp_path / "inbox", time.time() - HANGS.end_s
     (tmp_path / "token").write_text(f"{SECRET}\n")
-    reported = [observation for observation in HANGS.told() if observation.rank == RANK]
+    reported = [observation for observation in HANGS.observations() if observation.rank == RANK]
     before, after = reported[:30], reported[30:]
     with served(JobConfig(name="hang", nodes=4), zero_s=zero_s, token=SECRET) as monitor:
         sink, fallback = sink_to(path, monitor.url, token_file=str(tmp_path / "token"))
