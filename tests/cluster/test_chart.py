@@ -203,7 +203,7 @@ def test_autoscaler_and_disruption_budget_are_accepted(helm: Helm, place: Place)
 
 
 def test_the_namespace_refuses_a_pod_with_more_privileges(helm3: Helm, place: Place) -> None:
-    """Without enforcement the tests above would pass for nothing."""
+    """Without enforcement the tests above would prove nothing."""
     with pytest.raises(HelmError):
         place.run(
             helm3, "install", CHART, "--values", SQLITE, "--set", "securityContext.allowPrivilegeEscalation=true",

@@ -53,8 +53,10 @@ def test_pods_fill_the_available_gpus_and_the_surplus_stays_pending(
         return Counter(pod.spec.node_name for pod in _running(core, kube_namespace))
 
     # Two nodes of 8 GPUs hold two pods of 4 each, the node of 4 holds one, and two of the seven wait.
-    wait_for(places, lambda seen: seen == {large[0]: 2, large[1]: 2, small: 1}, what="five pods running")
-    wait_for(lambda: _refusals(core, kube_namespace), lambda seen: len(seen) == 2, what="two refusals of the scheduler")
+    wait_for(places, lambda found: found == {large[0]: 2, large[1]: 2, small: 1}, what="five pods running")
+    wait_for(
+        lambda: _refusals(core, kube_namespace), lambda found: len(found) == 2, what="two refusals of the scheduler"
+    )
     assert all(f"Insufficient {GPU}" in message for message in _refusals(core, kube_namespace))
     labels = core.read_node(small).metadata.labels
     assert {labels[RACK_LABEL], labels[POWER_DOMAIN_LABEL], labels[ACCELERATOR_LABEL]} == {"r2", "pd-2", "NVIDIA-L40S"}
@@ -75,7 +77,7 @@ def test_freed_gpus_go_to_a_pending_pod(
     def names() -> list[str]:
         return [pod.metadata.labels["app"] for pod in _running(core, kube_namespace)]
 
-    wait_for(names, lambda seen: seen == ["second"], what="only the second pod running")
+    wait_for(names, lambda found: found == ["second"], what="only the second pod running")
 
 
 def test_a_field_owned_by_another_manager_is_refused_with_its_name(

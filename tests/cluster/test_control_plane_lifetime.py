@@ -1,4 +1,4 @@
-"""Tests that the control plane and the programs on it stay on loopback and end with the tests, however these end."""
+"""Tests that the control plane and the programs on it use only loopback and end with the tests."""
 
 import os
 import secrets
@@ -20,7 +20,7 @@ MARK = "FLEETWRIGHT_NESTED_RUN"
 PROGRAMS = {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "ray-operator", "kueue"}
 
 
-# What a nested run needs is asked for out here too: a machine that lacks it skips the test, and does not fail inside.
+# The outer test requests the same fixtures, so that a machine without them skips the test.
 @pytest.mark.usefixtures("kube_api", "kuberay", "kueue")
 def test_the_control_plane_listens_on_loopback_only_and_stops_when_the_run_is_killed(tmp_path: Path) -> None:
     up = tmp_path / "up"
@@ -38,7 +38,9 @@ def test_the_control_plane_listens_on_loopback_only_and_stops_when_the_run_is_ki
         addresses = listening_on(started)
 
         os.kill(run.pid, signal.SIGKILL)
-        wait_for(lambda: [pid for pid in started if is_running(pid)], lambda left: not left, what="end of it all")
+        wait_for(
+            lambda: [pid for pid in started if is_running(pid)], lambda left: not left, what="end of all processes"
+        )
 
     assert names == PROGRAMS
     assert addresses

@@ -23,35 +23,35 @@ READ, STATUS = ("GET", "/serve-{name}/.*"), "/api-[^/]+/v1/targets/{name}/status
 SCALE, FREEZE = ("POST", "/serve-{name}/.*"), ("GET", "/api-[^/]+/v1/freeze")
 RECALL, REPORT, TARGET = ("GET", STATUS), ("PUT", STATUS), ("GET", "/api-[^/]+/v1/targets/{name}")
 PLAN = ("GET", "/api-[^/]+/v1/plans/.*")
-# (the request at which it dies, which of its kind, whether it had taken effect by then)
+# (the request at which the controller is killed, its ordinal, whether the request had taken effect)
 POINTS = (
     (READ, 1, False),
     (RECALL, 1, False),
     (PLAN, 1, True),
     (TARGET, 1, True),
     (FREEZE, 1, True),
-    (REPORT, 1, False),  # written down before the first write
+    (REPORT, 1, False),  # the state is stored before the first write
     (REPORT, 1, True),
     (SCALE, 1, False),
     (SCALE, 1, True),
     (REPORT, 2, False),  # after the first write
     (READ, 2, True),
     (SCALE, 2, True),
-    (SCALE, 3, False),  # the first replica to be given up
+    (SCALE, 3, False),  # the first replica to stop
     (SCALE, 3, True),
-    (REPORT, 7, True),  # all is in place
+    (REPORT, 7, True),  # the plan is applied
 )
 
 
 def register(stage: Stage, name: str, serve: ServeDouble) -> str:
     """Register a target whose plan takes three writes; return the plan's id."""
 
-    async def answer(request: httpx.Request) -> httpx.Response:
+    async def respond(request: httpx.Request) -> httpx.Response:
         response = await serve.answer(request)
         serve.settle()
         return response
 
-    return stage.register(name, behind=answer, deployments={"B200": "on-B200", "L4": "on-L4"}, plan={"B200": 2})
+    return stage.register(name, behind=respond, deployments={"B200": "on-B200", "L4": "on-L4"}, plan={"B200": 2})
 
 
 def effective(serve: ServeDouble) -> list[tuple[str, int]]:
@@ -72,7 +72,7 @@ def test_the_next_controller_finishes_the_rollout_of_a_killed_one(stage: Stage) 
     calm = app(B200=0, L4=1)
     plan_id = register(stage, "calm", calm)
     undisturbed = stage.done("calm")
-    writes = effective(calm)  # on a slow machine a lease may end during a write, which is then made once more
+    writes = effective(calm)  # on a slow machine a lease may expire during a write, which is then repeated
     assert writes == [("on-B200", 1), ("on-B200", 2), ("on-L4", 0)]
 
     for number, ((method, path), nth, after) in enumerate(POINTS):
@@ -99,12 +99,12 @@ def test_the_next_controller_finishes_the_rollout_of_a_killed_one(stage: Stage) 
 def test_an_isolated_leader_abandons_its_write_within_its_lease_and_the_next_one_finishes(stage: Stage) -> None:
     """The write hangs and the connection to the API is closed: only the leader's own lease ends the write.
 
-    The leader gives the write up MARGIN before the last lease that the API granted can expire; the assertion allows
+    The leader abandons the write MARGIN before the last lease that the API granted can expire; the assertion allows
     half of MARGIN for the machine's delay.
     """
     lease_s = 8.0  # less than the time limit of a target's response
     first, leader = stage.start(lease_s=lease_s)
-    second, follower = stage.start(lease_s=15.0)  # a busy machine must not cost it the lease in a write
+    second, follower = stage.start(lease_s=15.0)  # a busy machine must not delay a write beyond the lease
     stage.open(first)
     wait_for(lambda: renewals(stage, first), what="leader")
     stage.open(second)
@@ -112,13 +112,13 @@ def test_an_isolated_leader_abandons_its_write_within_its_lease_and_the_next_one
     hold = stage.gate.hold(Hold("POST", "/serve-chat/.*", closes=first))
     register(stage, "chat", serve)
     hold.wait()
-    assert hold.given_up.wait(PATIENCE_S), "it writes on without a lease"
+    assert hold.given_up.wait(PATIENCE_S), "it writes without a lease"
     assert hold.given_up_s is not None
     assert hold.given_up_s - renewals(stage, first)[-1] <= lease_s * (1.0 - MARGIN / 2.0)
     stage.done("chat")
     assert serve.writes == [("on-B200", 1), ("on-B200", 2), ("on-L4", 0)]
     written_s = [each.came_s for each in stage.gate.passed if (each.method, each.path[:12]) == ("POST", "/serve-chat/")]
-    assert min(written_s) > hold.given_up_s, "two write at once"
+    assert min(written_s) > hold.given_up_s, "two controllers write at the same time"
     assert leader.running()
     assert writes_logged(leader) == []
     assert writes_logged(follower) == [1, 2, 0]

@@ -32,11 +32,11 @@ from tests.testbed.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.ray
 
-H100, L4 = "H100-SXM", "L4"  # as the catalogue names them
+H100, L4 = "H100-SXM", "L4"  # names of the catalogue
 DEPLOYMENTS = {H100: "on-h100", L4: "on-l4"}
-POOLS = {"on-h100": "H100", "on-l4": "L4"}  # as Ray labels them
+POOLS = {"on-h100": "H100", "on-l4": "L4"}  # labels of Ray
 FAST, SLOW = {H100: 2, L4: 0}, {H100: 0, L4: 1}
-# From the one to the other, and back: make before break, one replica a step.
+# From one plan to the other and back: start before stop, one replica per step.
 THERE = [("on-h100", 1), ("on-h100", 2), ("on-l4", 0)]
 BACK = [("on-l4", 1), ("on-h100", 1), ("on-h100", 0)]
 WAY = "api-actor"  # through the gate
@@ -44,17 +44,17 @@ LEASE_S = 4.0  # an observation of a busy Serve takes a second: a shorter lease 
 READ, SCALE = ("GET", "/serve-{name}/.*"), ("POST", "/serve-{name}/.*")
 REPORT = ("PUT", "/api-[^/]+/v1/targets/{name}/status")
 PLAN, FREEZE = ("GET", "/api-[^/]+/v1/plans/.*"), ("GET", "/api-[^/]+/v1/freeze")
-# (the request at which it dies, which of its kind, whether it had taken effect by then)
+# (the request at which the controller is killed, its ordinal, whether the request had taken effect)
 POINTS = (
     (PLAN, 1, True),
     (FREEZE, 1, True),
-    (REPORT, 1, False),  # written down before the first write
+    (REPORT, 1, False),  # the state is stored before the first write
     (SCALE, 1, False),
     (SCALE, 1, True),
     (REPORT, 2, False),  # after the first write
     (READ, 2, True),
     (SCALE, 2, True),
-    (SCALE, 3, False),  # the first replica to be given up
+    (SCALE, 3, False),  # the first replica to stop
     (SCALE, 3, True),
 )
 
@@ -67,8 +67,8 @@ class Serve:
     writes: list[tuple[str, int]] = field(default_factory=list)
 
     async def __call__(self, request: httpx.Request) -> httpx.Response:
-        if asked := re.fullmatch(r".*/deployments/([^/]+)/scale", request.url.path):
-            self.writes.append((asked[1], json.loads(request.content)["target_num_replicas"]))
+        if scaled := re.fullmatch(r".*/deployments/([^/]+)/scale", request.url.path):
+            self.writes.append((scaled[1], json.loads(request.content)["target_num_replicas"]))
         url = httpx.URL(self.url).copy_with(raw_path=request.url.raw_path)
         async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
             return await http.request(request.method, url, headers=request.headers, content=request.content)
@@ -121,21 +121,21 @@ def test_ray_restarts_a_killed_controller_actor_which_finishes_the_rollout(
     calm, _plan_id = registered("calm", FAST)
     undisturbed = in_place("calm", FAST)
     assert calm.effective(SLOW) == THERE
-    before, wanted = FAST, SLOW
+    before, target_plan = FAST, SLOW
     _one, alive = leader(conductor)
     for number, ((method, path), nth, after) in enumerate(POINTS):
         target, point = f"t{number}", f"{method} {path} {nth} {'after' if after else 'before'}"
         hold = stage.gate.hold(Hold(method, path.format(name=target), nth=nth, after=after))
-        serve, plan_id = registered(target, wanted)
+        serve, plan_id = registered(target, target_plan)
         hold.wait()
         os.kill(alive.pid, signal.SIGKILL)
         wait_for(partial(is_running, alive.pid), operator.not_, what="end of the actor's process")
         stage.gate.holds.clear()
 
-        status = in_place(target, wanted)
-        assert serve.effective(before) == (THERE if wanted is FAST else BACK), point
-        assert status.applied == wanted, point
-        if wanted is FAST:
+        status = in_place(target, target_plan)
+        assert serve.effective(before) == (THERE if target_plan is FAST else BACK), point
+        assert status.applied == target_plan, point
+        if target_plan is FAST:
             assert (status.planned, status.applied) == (undisturbed.planned, undisturbed.applied), point
         assert status.memory is not None
         assert status.memory.verified_plan_id == plan_id, point
@@ -145,4 +145,4 @@ def test_ray_restarts_a_killed_controller_actor_which_finishes_the_rollout(
         assert one.name == ControllerName(NAME, 1), point
         assert (alive.restarted, alive.pid != killed.pid) == (True, True), point
         assert stage.client.get_lease("controller").document.holder == alive.holder, point
-        before, wanted = wanted, before
+        before, target_plan = target_plan, before

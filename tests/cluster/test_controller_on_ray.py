@@ -74,7 +74,7 @@ def settings(server: Server, tmp_path: Path) -> ControllerActorSettings:
     return ControllerActorSettings(url=server.url, token_file=token_file, period_s=0.5, metrics_port=port, watch=watch)
 
 
-def watcher_on(conductor: Lifecycle, name: str) -> NodeReport | None:
+def node_report(conductor: Lifecycle, name: str) -> NodeReport | None:
     """Return the report of a node's actor; None without one."""
     reports = [one.report for one in conductor.listing() if one.report is not None]
     found = [each for report in reports for each in report.watchers if each.node_name == name and each.answers]
@@ -84,7 +84,7 @@ def watcher_on(conductor: Lifecycle, name: str) -> NodeReport | None:
 def test_the_controller_starts_once_and_restarts_when_its_process_is_killed(
     conductor: Lifecycle, settings: ControllerActorSettings, server: Server
 ) -> None:
-    settings = settings.model_copy(update={"lease_s": 6.0})  # which the one that is killed does not give back
+    settings = settings.model_copy(update={"lease_s": 6.0})  # the killed controller does not release its lease
     assert conductor.start(NAME, settings).changed
     one, first = leader(conductor, lambda report: report.rounds > 0)
     assert (one.name, one.node_name) == (ControllerName(NAME, 1), "head")
@@ -103,24 +103,26 @@ def test_each_node_has_a_node_actor_until_it_is_drained(
 ) -> None:
     conductor.start(NAME, settings)
     node_id = cluster.change_nodes([EXTRA])["extra"]
-    seen = wait_for(lambda: watcher_on(conductor, "extra"), lambda one: one and one.gpus, what="GPUs of the new node")
-    assert seen is not None
-    assert seen.gpus is not None
-    assert [gpu["name"] for gpu in seen.gpus["gpus"]] == ["L4", "L4"]
-    assert seen.gpus["act"] == "observe"
+    report_of_extra = wait_for(
+        lambda: node_report(conductor, "extra"), lambda one: one and one.gpus, what="GPUs of the new node"
+    )
+    assert report_of_extra is not None
+    assert report_of_extra.gpus is not None
+    assert [gpu["name"] for gpu in report_of_extra.gpus["gpus"]] == ["L4", "L4"]
+    assert report_of_extra.gpus["act"] == "observe"
 
     stopped_one(conductor, node_id)
 
     drain(cluster, node_id)
-    wait_for(lambda: watcher_nodes(joined), lambda nodes: node_id not in nodes, what="end of the watcher")
+    wait_for(lambda: nodes_with_actor(joined), lambda nodes: node_id not in nodes, what="end of the node actor")
     cluster.change_nodes([])
     wait_for(lambda: [node.name for node in joined.nodes()], lambda names: names == ["head"], what="end of the node")
-    killed = wait_for(lambda: watcher_on(conductor, "head"), what="word of the watcher of the head")
+    killed = wait_for(lambda: node_report(conductor, "head"), what="report of the node actor of the head")
     assert killed is not None
     assert killed.pid is not None
     os.kill(killed.pid, signal.SIGKILL)
     wait_for(
-        lambda: watcher_on(conductor, "head"), lambda one: one and one.pid != killed.pid, what="a watcher made anew"
+        lambda: node_report(conductor, "head"), lambda one: one and one.pid != killed.pid, what="a restarted node actor"
     )
 
 
@@ -132,7 +134,9 @@ def test_an_upgrade_hands_over_or_changes_nothing_and_a_stop_removes_all_actors(
 
     assert conductor.upgrade(NAME, {"observe_only": True}).name == ControllerName(NAME, 2)
     second, after = leader(conductor)
-    wait_for(lambda: counts_of(settings.metrics_port), lambda text: LEADING in text, what="metrics of the new one")
+    wait_for(
+        lambda: counts_of(settings.metrics_port), lambda text: LEADING in text, what="metrics of the new controller"
+    )
     assert ControllerActorSettings.model_validate(after.settings) == settings.model_copy(update={"observe_only": True})
 
     with pytest.raises(StartFailedError, match=r"controller\.g3 does not start: token file /nowhere: No such file"):
@@ -164,14 +168,16 @@ def stopped_one(conductor: Lifecycle, node_id: str) -> None:
     pid = ray.get(actor.pid.remote(), timeout=PATIENCE_S)
     os.kill(pid, signal.SIGSTOP)
     try:
-        told = wait_for(
-            lambda: watcher_on(conductor, "extra"), lambda one: one and one.stopped, what="word of the stopped worker"
+        report_of_node = wait_for(
+            lambda: node_report(conductor, "extra"),
+            lambda one: one and one.stopped,
+            what="report of the stopped worker",
         )
     finally:
         os.kill(pid, signal.SIGCONT)
         ray.kill(actor)
-    assert told is not None
-    assert [(worker.pid, worker.name) for worker in told.workers if worker.state == "T"] == [(pid, "Sleeper")]
+    assert report_of_node is not None
+    assert [(worker.pid, worker.name) for worker in report_of_node.workers if worker.state == "T"] == [(pid, "Sleeper")]
 
 
 class Sleeper:
@@ -182,12 +188,12 @@ class Sleeper:
 
 
 def drain(cluster: RayCluster, node_id: str) -> None:
-    ray_command = Path(sys.executable).with_name("ray")  # an environment that is not activated has it beside Python
+    ray_command = Path(sys.executable).with_name("ray")  # without an activated environment the program is beside Python
     argv: list[Any] = [ray_command, "drain-node", "--address", cluster.address, "--node-id", node_id]
     argv += ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "a test", "--deadline-remaining-seconds"]
     done = subprocess.run([*argv, "600"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def watcher_nodes(joined: Joined) -> set[str]:
+def nodes_with_actor(joined: Joined) -> set[str]:
     return {each.node_id for each in node_actors_among(joined.names())}

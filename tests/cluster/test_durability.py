@@ -14,7 +14,7 @@ from tests.testbed.server import Server, StartServer
 CLIENTS = 200
 WRITES_EACH = 3
 DOCUMENTS = 20
-QUESTION = PlanRequest.model_validate(
+PLAN_REQUEST = PlanRequest.model_validate(
     {
         "workloads": [
             {
@@ -103,7 +103,9 @@ def test_kill_9_loses_no_acknowledged_write(start_server: StartServer, database_
             assert sorted(created) == sorted(f"targets/{name}" for name in stored)
             assert set(planned.values()) <= {plan.id for plan in api.iter_plans()}
             for key, plan_id in planned.items():
-                assert api.create_plan(QUESTION, idempotency_key=key).id == plan_id, "done once, answered again"
+                assert api.create_plan(PLAN_REQUEST, idempotency_key=key).id == plan_id, (
+                    "executed once, same response again"
+                )
     assert len(acknowledged) > 30
     assert planned
 
@@ -131,7 +133,7 @@ async def _write_until_killed(
             for number in range(10_000):
                 key = f"p{round_number}-{number}"
                 try:
-                    planned[key] = (await api.create_plan(QUESTION, idempotency_key=key)).id
+                    planned[key] = (await api.create_plan(PLAN_REQUEST, idempotency_key=key)).id
                 except ConnectionFailedError:
                     return
 

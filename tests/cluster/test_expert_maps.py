@@ -83,13 +83,17 @@ async def harness(sqlite_service: RunningService) -> AsyncIterator[Harness]:
 
 async def rounds_until(harness: Harness, http: httpx.AsyncClient, phase: ExpertMapPhase) -> list[TargetStatus]:
     """Reconcile with a new controller per round; return every report."""
-    seen: list[TargetStatus] = []
+    statuses: list[TargetStatus] = []
     async with asyncio.timeout(PATIENCE_S):
-        while not seen or seen[-1].expert_maps.get(H100) is None or seen[-1].expert_maps[H100].phase is not phase:
+        while (
+            not statuses
+            or statuses[-1].expert_maps.get(H100) is None
+            or statuses[-1].expert_maps[H100].phase is not phase
+        ):
             await harness.round(harness.controller(http=http))
-            seen.append(await harness.status("chat"))
+            statuses.append(await harness.status("chat"))
             await asyncio.sleep(0.05)
-    return seen
+    return statuses
 
 
 def restarts(folder: Path) -> list[dict[str, Any]]:
@@ -132,5 +136,5 @@ async def test_a_map_is_rolled_out_to_four_replicas_under_load_and_invalid_maps_
     assert calls.faults == []
     details = (await http.get(f"{str(application.dashboard_url).rstrip('/')}{APPLICATIONS}")).json()
     entry = details["applications"]["chat"]["deployments"][ENGINES]
-    assert entry["deployment_config"]["user_config"]["clock"] == 3, "what is not ours is as it was"
+    assert entry["deployment_config"]["user_config"]["clock"] == 3, "other files are unchanged"
     assert len(entry["replicas"]) == REPLICAS

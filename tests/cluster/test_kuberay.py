@@ -25,7 +25,7 @@ from tests.testbed.waiting import PATIENCE_S, wait_for
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.usefixtures("kuberay")]
 
-H100, L4 = "H100-SXM", "L4"  # as the catalogue names them
+H100, L4 = "H100-SXM", "L4"  # names of the catalogue
 OLD, NEW = {H100: 3, L4: 0}, {H100: 1, L4: 2}
 
 
@@ -52,7 +52,7 @@ def test_a_ray_cluster_grows_from_three_to_six_workers_and_shrinks_again(
     resize(2)
     shrunk = _wait_for_workers(kube_client, kube_namespace, 2)
 
-    assert first < grown  # nothing that ran was replaced
+    assert first < grown  # no running worker was replaced
     assert shrunk < grown
 
 
@@ -64,7 +64,7 @@ def test_unschedulable_workers_leave_the_cluster_unready(
 
     status = wait_for(
         lambda: _status(kube_client, kube_namespace),
-        lambda seen: seen.get("readyWorkerReplicas") == 2,
+        lambda status: status.get("readyWorkerReplicas") == 2,
         what="two of three workers ready",
     )
 
@@ -117,12 +117,14 @@ async def test_the_controller_scales_worker_groups_until_another_manager_applies
 
     async with kubernetes_server(access) as kube:
         controller = harness.controller(actuators=Actuators(ray_cluster=ray_cluster_actuators(kube)))
-        for before, wanted in ((OLD, NEW), (NEW, OLD)):
-            await harness.change("llm", plan_id=await harness.plan(wanted))
-            seen = await _rounds_until(harness, controller, Phase.APPLIED)
-            assert seen[-1].applied == wanted
-            for gpu in wanted:
-                assert min(status.applied[gpu] for status in seen if status.applied) == min(before[gpu], wanted[gpu])
+        for before, planned in ((OLD, NEW), (NEW, OLD)):
+            await harness.change("llm", plan_id=await harness.plan(planned))
+            statuses = await _rounds_until(harness, controller, Phase.APPLIED)
+            assert statuses[-1].applied == planned
+            for gpu in planned:
+                assert min(status.applied[gpu] for status in statuses if status.applied) == min(
+                    before[gpu], planned[gpu]
+                )
         _wait_for_workers(kube_client, namespace, 3)
 
         with pytest.raises(ConflictError, match=r"conflict with \W+fleetwright\W+ using .*: \.spec\.workerGroupSpecs"):
@@ -137,13 +139,13 @@ async def test_the_controller_scales_worker_groups_until_another_manager_applies
 
 async def _rounds_until(harness: Harness, controller: Controller, phase: Phase) -> list[TargetStatus]:
     """Reconcile until the target is in a phase; return every report."""
-    seen: list[TargetStatus] = []
+    statuses: list[TargetStatus] = []
     async with asyncio.timeout(PATIENCE_S):
-        while not seen or seen[-1].phase is not phase:
+        while not statuses or statuses[-1].phase is not phase:
             await harness.round(controller)
-            seen.append(await harness.status("llm"))
+            statuses.append(await harness.status("llm"))
             await asyncio.sleep(0.05)
-    return seen
+    return statuses
 
 
 def _groups(api: client.ApiClient, namespace: str) -> list[dict[str, Any]]:

@@ -41,7 +41,7 @@ def test_two_of_three_jobs_are_admitted_and_run_on_the_nodes_of_the_queue(
 ) -> None:
     _submit(kube_api, kube_namespace, queue, ["a", "b", "c"])
 
-    admitted = wait_for(lambda: _running(kube_client, kube_namespace), lambda seen: len(seen) == 2, what="two jobs")
+    admitted = wait_for(lambda: _running(kube_client, kube_namespace), lambda jobs: len(jobs) == 2, what="two jobs")
 
     reasons = wait_for(lambda: _refusals(kube_client, kube_namespace), what="a reason for the third job to wait")
     assert len(reasons) == 1
@@ -55,7 +55,7 @@ def test_the_next_job_is_admitted_after_one_finishes(
     kube_api: KubeApi, kube_client: client.ApiClient, kube_namespace: str, queue: str
 ) -> None:
     _submit(kube_api, kube_namespace, queue, ["a", "b", "c"])
-    first = wait_for(lambda: _running(kube_client, kube_namespace), lambda seen: len(seen) == 2, what="two jobs")
+    first = wait_for(lambda: _running(kube_client, kube_namespace), lambda jobs: len(jobs) == 2, what="two jobs")
 
     finished = min(first)
     _complete(kube_client, kube_namespace, finished)
@@ -69,7 +69,7 @@ def test_the_next_job_is_admitted_after_one_is_deleted(
     kube_api: KubeApi, kube_client: client.ApiClient, kube_namespace: str, queue: str
 ) -> None:
     _submit(kube_api, kube_namespace, queue, ["a", "b", "c"])
-    first = wait_for(lambda: _running(kube_client, kube_namespace), lambda seen: len(seen) == 2, what="two jobs")
+    first = wait_for(lambda: _running(kube_client, kube_namespace), lambda jobs: len(jobs) == 2, what="two jobs")
 
     deleted = min(first)
     client.BatchV1Api(kube_client).delete_namespaced_job(deleted, kube_namespace, propagation_policy="Background")

@@ -10,7 +10,7 @@ import pytest
 from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
 from tests.testbed.server import ROOT
 
-INSTALL_S = 600.0  # the packages of the lock file, from whatever mirror there is
+INSTALL_S = 600.0  # the packages of the lock file, from any mirror
 
 
 @pytest.mark.timeout(INSTALL_S + 60)
@@ -31,8 +31,8 @@ def test_a_fresh_clone_serves_after_one_command(tmp_path: Path) -> None:
         run.wait_ready(lambda: answers_ok(f"{url}/readyz"), timeout_s=INSTALL_S)
         gpus = httpx.get(f"{url}/v1/gpus").json()["gpus"]
         run.wait_ready(lambda: "admin token" in run.log_tail(200))
-        said = run.log_tail(200)
+        output = run.log_tail(200)
     assert "H100-SXM" in {gpu["name"] for gpu in gpus}
-    assert f"curl {url}/v1/gpus" in said
+    assert f"curl {url}/v1/gpus" in output
     assert (clone / "var" / "fleetwright.db").exists()
     assert not list(home.glob("[!.]*")), "nothing is installed outside the checkout"

@@ -32,7 +32,7 @@ PLUGINS = ("tests.testbed.requirements", "tests.testbed.postgres")
 def test_each_test_gets_an_empty_database(turn: str, postgres_url: str) -> None:
     engine = sa.create_engine(postgres_url)
     with engine.begin() as connection:
-        connection.execute(sa.text("CREATE TABLE turns (name text)"))  # fails where another test has left its own
+        connection.execute(sa.text("CREATE TABLE turns (name text)"))  # fails if another test left its table
         connection.execute(sa.text("INSERT INTO turns VALUES (:name)"), {"name": turn})
         assert connection.execute(sa.text("SELECT name FROM turns")).scalars().all() == [turn]
     engine.dispose()
@@ -79,7 +79,7 @@ def test_a_server_that_cannot_start_reports_its_log(
 ) -> None:
     with running_postgres(postgres_programs, log_dir=tmp_path, fsync=False) as server:
         server.kill()
-        server.port = postgres.port  # which is taken
+        server.port = postgres.port  # a port in use
         with pytest.raises(ProcessError, match="could not bind IPv4 address"):
             server.start()
 

@@ -50,7 +50,7 @@ tests:
 def exporter() -> Iterator[str]:
     """Serve a page of metrics and return its address."""
     registry = CollectorRegistry()
-    Gauge("cap_watts", "What a row may draw", ["row"], registry=registry).labels(row="r1").set(5600)
+    Gauge("cap_watts", "Power cap of a row", ["row"], registry=registry).labels(row="r1").set(5600)
     server, thread = start_http_server(0, addr=LOOPBACK, registry=registry)
     yield f"{LOOPBACK}:{server.server_port}"
     server.shutdown()

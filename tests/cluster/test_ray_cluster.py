@@ -43,8 +43,8 @@ def driver(ray_cluster: RayCluster) -> Iterator[None]:
 
 
 def test_the_nodes_have_gpus_and_fleet_labels(ray_cluster: RayCluster) -> None:
-    answer = httpx.get(f"{ray_cluster.dashboard_url}/api/v0/nodes", params={"detail": "1"}, trust_env=False)
-    rows: dict[str, dict[str, Any]] = {row["node_id"]: row for row in answer.json()["data"]["result"]["result"]}
+    response = httpx.get(f"{ray_cluster.dashboard_url}/api/v0/nodes", params={"detail": "1"}, trust_env=False)
+    rows: dict[str, dict[str, Any]] = {row["node_id"]: row for row in response.json()["data"]["result"]["result"]}
     assert set(rows) == set(ray_cluster.node_ids.values())
     for node in GPU_NODES:
         row = rows[ray_cluster.node_ids[node.name]]
@@ -74,8 +74,8 @@ def test_the_cluster_listens_on_loopback_only(ray_cluster: RayCluster) -> None:
 @pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize("node", GPU_NODES, ids=lambda node: node.name)
 def test_a_driver_in_the_test_run_schedules_tasks_by_label(node: RayNode, ray_cluster: RayCluster) -> None:
-    wanted = {"ray.io/accelerator-type": node.accelerator, "fleetwright.io/rack": node.rack}
-    where = ray.remote(lambda: ray.get_runtime_context().get_node_id()).options(num_gpus=8, label_selector=wanted)
+    labels = {"ray.io/accelerator-type": node.accelerator, "fleetwright.io/rack": node.rack}
+    where = ray.remote(lambda: ray.get_runtime_context().get_node_id()).options(num_gpus=8, label_selector=labels)
     assert ray.get(where.remote(), timeout=120) == ray_cluster.node_ids[node.name]
 
 
@@ -85,14 +85,14 @@ def test_each_pool_of_the_application_runs_on_the_node_with_its_gpus(
     for pool in serve_app.pools:
         (replica,) = serve_app.wait_replicas(pool, 1)
         assert replica.node_id == ray_cluster.node_ids[pool]
-        answer = httpx.get(serve_app.url, params={"pool": pool}, trust_env=False, timeout=60).json()
-        assert answer == {"pool": pool, "replica_id": replica.replica_id, "node_id": replica.node_id}
+        response = httpx.get(serve_app.url, params={"pool": pool}, trust_env=False, timeout=60).json()
+        assert response == {"pool": pool, "replica_id": replica.replica_id, "node_id": replica.node_id}
 
 
 def test_the_application_refuses_an_unknown_pool(serve_app: ServeApp) -> None:
-    answer = httpx.get(serve_app.url, params={"pool": "b200"}, trust_env=False, timeout=60)
-    assert answer.status_code == 422
-    assert answer.json() == {"detail": "pool must be one of h100, a100, l4"}
+    response = httpx.get(serve_app.url, params={"pool": "b200"}, trust_env=False, timeout=60)
+    assert response.status_code == 422
+    assert response.json() == {"detail": "pool must be one of h100, a100, l4"}
 
 
 def test_an_external_scaler_sets_the_replicas_of_one_pool(serve_app: ServeApp, ray_cluster: RayCluster) -> None:
@@ -119,7 +119,7 @@ def test_no_process_or_file_survives_the_cluster(mark: str, tmp_path: Path) -> N
     with running_ray_cluster([], log_dir=tmp_path) as cluster:
         cluster.start_job(ENDLESS)
         groups = {os.getpgid(pid) for pid in running_with_variable(MARK, mark)}
-        assert len(groups) > 1  # what the job runs in leads groups of its own
+        assert len(groups) > 1  # the processes of the job lead their own groups
         assert cluster.temp_dir.exists()
     assert running_with_variable(MARK, mark) == []
     assert not cluster.temp_dir.exists()

@@ -23,9 +23,9 @@ from tests.testbed.waiting import PATIENCE_S, wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.anyio]
 
-H100, A100, L4 = "H100-SXM", "A100-80GB-SXM", "L4"  # as the catalogue names them
+H100, A100, L4 = "H100-SXM", "A100-80GB-SXM", "L4"  # names of the catalogue
 DEPLOYMENTS = {H100: "on-h100", A100: "on-a100", L4: "on-l4"}
-POOLS = {"on-h100": "H100", "on-a100": "A100", "on-l4": "L4"}  # as Ray labels the nodes that have them
+POOLS = {"on-h100": "H100", "on-a100": "A100", "on-l4": "L4"}  # node labels of Ray
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +58,16 @@ async def harness(sqlite_service: RunningService) -> AsyncIterator[Harness]:
         yield harness
 
 
-async def bring_about(actuator: Actuator, wanted: Replicas, *, max_step: int = 100) -> list[Observation]:
-    """Reconcile until the target is as wanted; return every observation."""
+async def bring_about(actuator: Actuator, target: Replicas, *, max_step: int = 100) -> list[Observation]:
+    """Reconcile until the target is reached; return every observation."""
     seen = []
     async with asyncio.timeout(PATIENCE_S):
         while True:
             observation = await actuator.observe()
             seen.append(observation)
-            if verify(wanted=wanted, observation=observation):
+            if verify(wanted=target, observation=observation):
                 return seen
-            for step in plan_changes(wanted=wanted, observation=observation, max_step=max_step):
+            for step in plan_changes(wanted=target, observation=observation, max_step=max_step):
                 await actuator.apply(step)
             await asyncio.sleep(0.05)
 
@@ -88,10 +88,10 @@ def counts(app: ServeApp) -> dict[str, int]:
 
 
 async def test_replica_counts_are_scaled_up_and_down_and_read_back(actuator: RayServeActuator, app: ServeApp) -> None:
-    for wanted in ({H100: 2, A100: 1, L4: 3}, {H100: 1, A100: 0, L4: 1}, {H100: 1, A100: 1, L4: 1}):
-        last = (await bring_about(actuator, wanted))[-1]
-        assert (last.running, last.requested, last.note) == (wanted, wanted, None)
-        assert counts(app) == {DEPLOYMENTS[gpu]: count for gpu, count in wanted.items()}
+    for target in ({H100: 2, A100: 1, L4: 3}, {H100: 1, A100: 0, L4: 1}, {H100: 1, A100: 1, L4: 1}):
+        last = (await bring_about(actuator, target))[-1]
+        assert (last.running, last.requested, last.note) == (target, target, None)
+        assert counts(app) == {DEPLOYMENTS[gpu]: count for gpu, count in target.items()}
 
 
 async def test_replicas_run_on_the_requested_gpus(
@@ -110,8 +110,8 @@ async def test_replicas_stop_only_after_new_ones_are_running(actuator: RayServeA
     ready = next(index for index, observation in enumerate(seen) if observation.running[H100] >= 3)
     assert all(observation.running[L4] == 4 for observation in seen[:ready])
     assert all(sum(observation.running.values()) >= sum(after.values()) for observation in seen)
-    asked = [sum(observation.requested.values()) for observation in seen]
-    assert max(abs(later - earlier) for earlier, later in pairwise(asked)) == 2
+    requested = [sum(observation.requested.values()) for observation in seen]
+    assert max(abs(later - earlier) for earlier, later in pairwise(requested)) == 2
 
 
 async def test_a_rollout_waits_for_missing_gpus_and_can_be_reverted(actuator: RayServeActuator) -> None:
@@ -150,8 +150,8 @@ async def test_an_application_without_external_scaler_is_scaled_by_its_declarati
     kept = {replica.replica_id for name in POOLS for replica in app.replicas(name)}
     with external_scaler_off(app) as declared:
         assert "external_scaler_enabled is off" in ((await actuator.observe()).note or "")
-        for wanted in ({H100: 2, A100: 1, L4: 2}, {H100: 1, A100: 1, L4: 1}):
-            assert (await bring_about(actuator, wanted))[-1].running == wanted
+        for target in ({H100: 2, A100: 1, L4: 2}, {H100: 1, A100: 1, L4: 1}):
+            assert (await bring_about(actuator, target))[-1].running == target
         assert kept & {replica.replica_id for replica in app.replicas("on-a100")}
         with pytest.raises(ActuationError, match="cannot be declared with 0 replicas; allowed: 1 or more"):
             await actuator.apply(Step(part=L4, replicas_before=1, replicas_after=0))

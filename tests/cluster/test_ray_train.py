@@ -23,14 +23,14 @@ from tests.testbed.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.ray
 
-NODE = "127.0.1.1=0"  # an address that nothing uses: the sockets of Ray's own daemons are none of the job's
+NODE = "127.0.1.1=0"  # an unused address: the sockets of Ray's daemons do not belong to the job
 RANKS = 2
 EVERY = ["barrier"] * BETWEEN_REPORTS + ["report"]
-STEPS_AGAIN = len(EVERY)  # collectives of the second life
+STEPS_AGAIN = len(EVERY)  # collectives after the restart
 
 
 @dataclass(frozen=True)
-class Watched:
+class MonitoredJob:
     """Names a recorder and a fault monitor, and their files."""
 
     folder: Path
@@ -48,7 +48,7 @@ class Watched:
 
 
 @contextmanager
-def watched(tmp_path: Path) -> Iterator[Watched]:
+def monitored_job(tmp_path: Path) -> Iterator[MonitoredJob]:
     (port,) = free_ports(1)
     job, folder, inbox = tmp_path / "job.yaml", tmp_path / "recording", tmp_path / "inbox"
     job.write_text(yaml.safe_dump({"name": "train", "nodes": 1, "ranks_per_node": RANKS}))
@@ -59,10 +59,10 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
     record: list[str | Path] = [sys.executable, "-m", "api.cli", "faults", "record", "--peers", NODE]
     record += ["--ranks-per-node", str(RANKS), "--inbox", inbox, "-o", folder, "--send", url]
     with ExitStack() as stack:
-        watcher = stack.enter_context(Process.start(watch, name="watcher", log_dir=tmp_path))
-        watcher.wait_ready(lambda: answers_ok(f"{url}/healthz"))
+        monitor = stack.enter_context(Process.start(watch, name="fault-monitor", log_dir=tmp_path))
+        monitor.wait_ready(lambda: answers_ok(f"{url}/healthz"))
         stack.enter_context(Process.start(record, name="recorder", log_dir=tmp_path)).wait_ready(inbox.exists)
-        yield Watched(folder, inbox, watcher.log_path)
+        yield MonitoredJob(folder, inbox, monitor.log_path)
 
 
 def started(job: TrainJob, log_dir: Path) -> Process:
@@ -81,30 +81,30 @@ def replayed(folder: Path) -> list[dict[str, Any]]:
 def test_an_absent_worker_is_reported_live_and_from_the_recording_and_a_restart_is_monitored(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
-    with watched(tmp_path) as seen:
+    with monitored_job(tmp_path) as monitored:
         job = TrainJob(
             address=ray_cluster.address,
             folder=str(tmp_path),
-            to=f"unix:{seen.inbox}",
+            to=f"unix:{monitored.inbox}",
             steps=5 * BETWEEN_REPORTS,
             stays_away=(1, 3 * BETWEEN_REPORTS + 5),
             ends=(0, 4 * BETWEEN_REPORTS + 5),
         )
         with started(job, tmp_path) as driver:
-            wait_for(lambda: seen.lines("hb", 1), what="heartbeat")
-            named = wait_for(seen.diagnoses, what="verdict")
+            wait_for(lambda: monitored.lines("hb", 1), what="heartbeat")
+            named = wait_for(monitored.diagnoses, what="diagnosis")
             job.go_on.touch()
             assert driver.popen.wait(timeout=PATIENCE_S) == 0, driver.log_path.read_text()
-    for diagnoses in (named, replayed(seen.folder)):
+    for diagnoses in (named, replayed(monitored.folder)):
         assert [diagnosis["class"] for diagnosis in diagnoses] == ["noncomm-hang"]
         assert "rank 1 has not called the operation that 1 ranks wait in" in diagnoses[0]["reason"]
     for rank in range(RANKS):
-        through = [line for line in seen.lines("coll", rank) if line["t1"] is not None]
+        through = [line for line in monitored.lines("coll", rank) if line["t1"] is not None]
         first, second = through[:-STEPS_AGAIN], through[-STEPS_AGAIN:]
         assert [line["op"] for line in first] == [*EVERY * 4, *["barrier"] * 5]
         assert [line["op"] for line in second] == EVERY  # from the checkpoint of the last report
         for life in (first, second):
             assert [line["seq"] for line in life] == list(range(1, len(life) + 1))
         assert [line["step"] for line in through if line["op"] == "report"] == [0, 1, 2, 3, 4]
-        last = seen.lines("hb", rank)[-1]
+        last = monitored.lines("hb", rank)[-1]
         assert (last["phase"], last["step"], last["done"]) == ("done", 5, STEPS_AGAIN)

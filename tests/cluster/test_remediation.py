@@ -37,7 +37,9 @@ def test_only_the_node_of_a_frozen_worker_is_quarantined_and_training_resumes_af
         with run.controller("--act"):
             cases = wait_for(run.cases, lambda cases: cases[0].case.stage is Stage.REPLACED, what="run on a spare")
             values = wait_for(
-                lambda: _values(run.controller_url), lambda values: values["runs_monitored"] == 1.0, what="its watch"
+                lambda: _values(run.controller_url),
+                lambda values: values["runs_monitored"] == 1.0,
+                what="its monitoring",
             )
             assert (httpx.get(f"{run.controller_url}/healthz").json(), values["is_leader"]) == ({"status": "ok"}, 1.0)
             assert 0.0 <= time.time() - values["last_reconcile_timestamp_seconds"] < PATIENCE_S

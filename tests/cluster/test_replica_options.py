@@ -63,7 +63,7 @@ async def test_two_replica_sizes_of_one_gpu_type_reach_their_planned_counts(
                     await harness.round(controller)
                     phase = (await harness.status("chat")).phase
                     await asyncio.sleep(0.05)
-            wanted = {f"{H100}/x1": 2, f"{H100}/x2": 3}
-            assert (await harness.status("chat")).applied == wanted
-            seen = await RayServeActuator(http, application).observe()
-            assert (seen.requested, seen.running) == (wanted, wanted)
+            planned = {f"{H100}/x1": 2, f"{H100}/x2": 3}
+            assert (await harness.status("chat")).applied == planned
+            observation = await RayServeActuator(http, application).observe()
+            assert (observation.requested, observation.running) == (planned, planned)

@@ -22,11 +22,11 @@ from tests.testbed.waiting import wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.prometheus]
 
-H100, L4 = "H100-SXM", "L4"  # as the catalogue names them
+H100, L4 = "H100-SXM", "L4"  # names of the catalogue
 DEPLOYMENTS = {H100: "on-h100", L4: "on-l4"}
-POOLS = {"on-h100": "H100", "on-l4": "L4"}  # as Ray labels them
+POOLS = {"on-h100": "H100", "on-l4": "L4"}  # labels of Ray
 GOOD, BAD = {H100: 1, L4: 0}, {H100: 0, L4: 1}
-LOOKS = 20  # of the controller, in which nothing may be written
+OBSERVATIONS = 20  # of the controller, during which it must write nothing
 ERROR_RATE = 'sum(increase(app_requests_total{status="500"}[5s])) / sum(increase(app_requests_total[5s]))'
 MAX_ERRORS = 0.1
 
@@ -82,7 +82,7 @@ def test_failed_prometheus_checks_roll_back_to_the_verified_plan_until_an_operat
         paths = [each.path for each in stage.gate.passed if each.method == "POST"]
         return [path.split("/")[-2] for path in paths if path.startswith("/serve-chat/")]
 
-    def looks() -> int:
+    def observations() -> int:
         return sum(each.path == "/serve-chat/api/serve/applications/" for each in stage.gate.passed)
 
     def verified(status: TargetStatus) -> bool:
@@ -95,24 +95,24 @@ def test_failed_prometheus_checks_roll_back_to_the_verified_plan_until_an_operat
     assert written() == []
 
     bad_id = follow(stage, BAD)
-    back = stage.wait("chat", lambda seen: seen.phase is Phase.ROLLED_BACK, what="way back")
+    back = stage.wait("chat", lambda report: report.phase is Phase.ROLLED_BACK, what="rollback")
     assert back.memory is not None
     assert back.memory.refused is not None
     assert (back.memory.verified_plan_id, back.memory.refused.plan_id) == (good_id, bad_id)
     assert back.memory.refused.reason.startswith(f"health worsened after plan {bad_id}: error rate is ")
     assert (back.plan_id, back.applied) == (good_id, GOOD)
     assert [len(chat.wait_replicas(DEPLOYMENTS[gpu], count)) for gpu, count in GOOD.items()] == [1, 0]
-    tried, seen = written(), looks()
-    assert tried[0] == "on-l4", "the other plan was never begun"
+    tried, before = written(), observations()
+    assert tried[0] == "on-l4", "the other plan was never started"
 
     wait_for(lambda: prometheus.query(f"{ERROR_RATE} == 0"), what="health as before")
-    wait_for(looks, lambda now: now >= seen + LOOKS, what="more rounds")
-    still = stage.wait("chat", lambda seen: seen.observed_at > back.observed_at, what="newer report")
-    assert (still.phase, written()) == (Phase.ROLLED_BACK, tried), "tried again, and nobody has said so"
+    wait_for(observations, lambda now: now >= before + OBSERVATIONS, what="more observations")
+    still = stage.wait("chat", lambda report: report.observed_at > back.observed_at, what="newer report")
+    assert (still.phase, written()) == (Phase.ROLLED_BACK, tried), "the plan was applied again without a request"
 
     assert still.digest is not None
     stage.client.approve_target("chat", ApprovalRequest(plan_id=bad_id, digest=still.digest))
-    wait_for(written, lambda now: now[len(tried) :][:1] == ["on-l4"], what="another try")
+    wait_for(written, lambda now: now[len(tried) :][:1] == ["on-l4"], what="another attempt")
 
 
 def follow(stage: Stage, plan: dict[str, int]) -> str:

@@ -63,14 +63,14 @@ class Served:
 
     def put(self, applications: Sequence[dict[str, Any]]) -> None:
         """Replace all applications of Serve."""
-        wanted = {
+        declaration = {
             "proxy_location": "HeadOnly",
             "http_options": {"host": LOOPBACK, "port": self.port},
             "applications": list(applications),
         }
         wait_for(
-            lambda: self.dashboard.put(APPLICATIONS, json=wanted),
-            lambda answer: answer.is_success,
+            lambda: self.dashboard.put(APPLICATIONS, json=declaration),
+            lambda response: response.is_success,
             what="acceptance by Ray Serve",
             interval_s=1.0,
         )
@@ -101,21 +101,23 @@ def served(ray_cluster: RayCluster) -> Iterator[Served]:
         found.declare(table("p0", EVEN))
         try:
             wait_for(found.status, lambda status: status["status"] == "RUNNING", what="running application")
-            seen: set[str | None] = set()
+            responded: set[str | None] = set()
             # The router updates the running engines once a second: at its start some may be missing.
-            wait_for(lambda: answered_by(found, seen), lambda routes: routes >= set(ENGINES), what="all routes")
+            wait_for(
+                lambda: responding_routes(found, responded), lambda routes: routes >= set(ENGINES), what="all routes"
+            )
             yield found
         finally:
             found.put([])
             wait_for(found.status, lambda status: status["status"] == "NOT_STARTED", what="end of the application")
 
 
-def answered_by(served: Served, seen: set[str | None]) -> set[str | None]:
+def responding_routes(served: Served, responded: set[str | None]) -> set[str | None]:
     """Send one more request; return all routes that have responded."""
-    asked = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
-    answer = httpx.post(f"{served.url}/v1/chat/completions", json=asked, timeout=PATIENCE_S, trust_env=False)
-    seen.add(answer.headers.get("x-fleetwright-route"))
-    return seen
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+    response = httpx.post(f"{served.url}/v1/chat/completions", json=body, timeout=PATIENCE_S, trust_env=False)
+    responded.add(response.headers.get("x-fleetwright-route"))
+    return responded
 
 
 @pytest.fixture
@@ -130,15 +132,15 @@ class Load:
 
     http: httpx.AsyncClient
     url: str
-    answers: list[httpx.Response] = field(default_factory=list)
+    responses: list[httpx.Response] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
     over: bool = False
 
     async def call(self, *, stream: bool = True, priority: str = "high", gate: str = "/") -> None:
-        asked = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3, "stream": stream}
+        body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3, "stream": stream}
         headers = {"x-token-ms": "2", "x-fleetwright-priority": priority, "x-until": gate}
         try:
-            self.answers.append(await self.http.post(f"{self.url}/v1/chat/completions", json=asked, headers=headers))
+            self.responses.append(await self.http.post(f"{self.url}/v1/chat/completions", json=body, headers=headers))
         except httpx.HTTPError as error:
             self.failures.append(error)
 
@@ -156,12 +158,12 @@ class Load:
         return found
 
     def by(self, version: str) -> list[httpx.Response]:
-        return [answer for answer in self.answers if answer.headers.get("x-fleetwright-plan") == version]
+        return [response for response in self.responses if response.headers.get("x-fleetwright-plan") == version]
 
 
 @asynccontextmanager
 async def load(http: httpx.AsyncClient, served: Served) -> AsyncIterator[Load]:
-    """Run some callers, each with one request at a time; at the end check that every response is whole."""
+    """Run some callers, each with one request at a time; at the end check that every response is complete."""
     found = Load(http, served.url)
     callers = [asyncio.create_task(found.keep_calling()) for _ in range(AT_ONCE)]
     try:
@@ -170,32 +172,32 @@ async def load(http: httpx.AsyncClient, served: Served) -> AsyncIterator[Load]:
         found.over = True
         await asyncio.gather(*callers)
     assert found.failures == []
-    assert {answer.status_code for answer in found.answers} == {200}
-    assert all(is_whole(answer) for answer in found.answers)
+    assert {response.status_code for response in found.responses} == {200}
+    assert all(is_whole(response) for response in found.responses)
 
 
-def is_whole(answer: httpx.Response) -> bool:
-    if answer.headers["content-type"] == "text/event-stream":
-        return answer.text.endswith("data: [DONE]\n\n") and answer.text.count("data: ") == 4
-    return bool(answer.json()["usage"]["completion_tokens"] == 3)
+def is_whole(response: httpx.Response) -> bool:
+    if response.headers["content-type"] == "text/event-stream":
+        return response.text.endswith("data: [DONE]\n\n") and response.text.count("data: ") == 4
+    return bool(response.json()["usage"]["completion_tokens"] == 3)
 
 
-def split(answers: Sequence[httpx.Response]) -> dict[str, float]:
-    counts = Counter(answer.headers["x-fleetwright-route"] for answer in answers)
-    return {name: counts[name] / len(answers) for name in ENGINES}
+def split(responses: Sequence[httpx.Response]) -> dict[str, float]:
+    counts = Counter(response.headers["x-fleetwright-route"] for response in responses)
+    return {name: counts[name] / len(responses) for name in ENGINES}
 
 
 async def test_a_response_is_streamed_token_by_token(http: httpx.AsyncClient, served: Served, tmp_path: Path) -> None:
-    asked = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "stream": True}
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "stream": True}
     gate = tmp_path / "gate"
     address, headers = f"{served.url}/v1/chat/completions", {"x-until": str(gate)}
-    async with http.stream("POST", address, json=asked, headers=headers) as answer:
-        coming = answer.aiter_raw()
+    async with http.stream("POST", address, json=body, headers=headers) as response:
+        coming = response.aiter_raw()
         parts = [await anext(coming)]
         assert parts[0].count(b"data:") == 1
         gate.touch()
         parts += [part async for part in coming]
-        assert answer.headers["content-type"] == "text/event-stream"
+        assert response.headers["content-type"] == "text/event-stream"
     events = b"".join(parts).decode().split("\n\n")[:-2]
     assert [json.loads(event.removeprefix("data: "))["choices"][0]["delta"]["content"] for event in events] == [
         f"t{at} " for at in range(5)
@@ -219,9 +221,9 @@ async def test_weights_change_under_load_and_the_split_follows_each_table(
             await asyncio.to_thread(served.declare, each)
             await found.at_least(200, version=each.version)
     for each in tables:
-        weights, answers = each.by_cell[0, 0], found.by(each.version)
-        off = {name: share - weights.get(name, 0.0) for name, share in split(answers).items()}
-        assert max(map(abs, off.values())) <= 0.02, (each.version, len(answers), off)
+        weights, responses = each.by_cell[0, 0], found.by(each.version)
+        off = {name: share - weights.get(name, 0.0) for name, share in split(responses).items()}
+        assert max(map(abs, off.values())) <= 0.02, (each.version, len(responses), off)
     assert served.status()["deployments"][SERVE_NAME]["replicas"][0]["replica_id"] == before
 
 
@@ -233,7 +235,7 @@ async def test_a_deployment_is_scaled_up_and_down_to_zero_under_load(http: httpx
         for replicas in (2, 0):
             await asyncio.to_thread(served.scale, "on-h100", replicas)
         async with asyncio.timeout(PATIENCE_S):
-            while len(found.answers) < 50 or split(found.answers[-50:])["on-h100"] > 0.0:
+            while len(found.responses) < 50 or split(found.responses[-50:])["on-h100"] > 0.0:
                 await asyncio.sleep(0.05)  # the router updates the running replicas every second
     await asyncio.to_thread(served.scale, "on-h100", 1)
 
@@ -255,29 +257,29 @@ async def test_overload_completes_all_high_priority_requests(
         ]
         async with asyncio.timeout(PATIENCE_S):
             while not [each for each in refused(found) if priority_of(each) == priority]:
-                await asyncio.sleep(0.05)  # until all others are in, none of which can end
+                await asyncio.sleep(0.05)  # until all other requests are queued, none of which can complete
     gate.touch()
     await asyncio.gather(*calls)
     assert found.failures == []
-    assert [priority_of(answer) for answer in refused(found)] == ["low", "high"]
-    served_in_order = sorted((answer for answer in found.answers if answer.status_code == 200), key=began_ns)
-    order = [priority_of(answer) for answer in served_in_order]
+    assert [priority_of(response) for response in refused(found)] == ["low", "high"]
+    served_in_order = sorted((response for response in found.responses if response.status_code == 200), key=began_ns)
+    order = [priority_of(response) for response in served_in_order]
     assert len(order) == 4 + 2 * MAX_WAITING
     mean = {name: sum(at for at, each in enumerate(order) if each == name) / order.count(name) for name in set(order)}
     assert mean["high"] + 5 < mean["low"]
     last_high = len(order) - 1 - order[::-1].index("high")
-    assert order[:last_high].count("low") > 4, "one start in eight is theirs"
+    assert order[:last_high].count("low") > 4, "one of eight starts is of low priority"
 
 
 def refused(found: Load) -> list[httpx.Response]:
-    return [answer for answer in found.answers if answer.status_code == 429]
+    return [response for response in found.responses if response.status_code == 429]
 
 
-def began_ns(answer: httpx.Response) -> int:
+def began_ns(response: httpx.Response) -> int:
     """Return when an engine began: a busy caller may read responses in another order."""
-    found: int = answer.json()["began_ns"]
+    found: int = response.json()["began_ns"]
     return found
 
 
-def priority_of(answer: httpx.Response) -> str:
-    return answer.request.headers["x-fleetwright-priority"]
+def priority_of(response: httpx.Response) -> str:
+    return response.request.headers["x-fleetwright-priority"]

@@ -28,9 +28,9 @@ from tests.testbed.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.ray, pytest.mark.anyio]
 
-H100, A100, L4 = "H100-SXM", "A100-80GB-SXM", "L4"  # as the catalogue names them
+H100, A100, L4 = "H100-SXM", "A100-80GB-SXM", "L4"  # names of the catalogue
 DEPLOYMENTS = {H100: "on-h100", A100: "on-a100", L4: "on-l4"}
-RATE_RPS = {H100: 3.0, A100: 2.0, L4: 1.0}  # of one replica, as the plans have it
+RATE_RPS = {H100: 3.0, A100: 2.0, L4: 1.0}  # of one replica, as in the plans
 FEW_FAST = {H100: 2, A100: 1, L4: 0}
 MANY_SLOW = {H100: 1, A100: 1, L4: 3}
 CAPACITY_RPS = 8.0  # of either
@@ -96,35 +96,35 @@ async def harness(sqlite_service: RunningService) -> AsyncIterator[Harness]:
 
 
 @asynccontextmanager
-async def watched(actuator: RayServeActuator) -> AsyncIterator[list[Observation]]:
+async def observed(actuator: RayServeActuator) -> AsyncIterator[list[Observation]]:
     """Record all observations during the block, and one at its end."""
-    seen: list[Observation] = []
+    observations: list[Observation] = []
 
     async def watch() -> None:
         while True:
-            seen.append(await actuator.observe())
+            observations.append(await actuator.observe())
             await asyncio.sleep(0.1)
 
     watching = asyncio.create_task(watch())
     try:
-        yield seen
+        yield observations
     finally:
         watching.cancel()
         await asyncio.wait({watching})
-    seen.append(await actuator.observe())
+    observations.append(await actuator.observe())
 
 
 async def carried_out(harness: Harness, http: httpx.AsyncClient, plan: Replicas) -> list[TargetStatus]:
     """Reconcile with a new controller until the plan is applied; return every report."""
     await harness.change("chat", plan_id=(await harness.api.create_plan(request_for(plan))).id)
-    seen: list[TargetStatus] = []
+    statuses: list[TargetStatus] = []
     controller = harness.controller(http=http)
     async with asyncio.timeout(PATIENCE_S):
-        while not seen or seen[-1].phase is not Phase.APPLIED:
+        while not statuses or statuses[-1].phase is not Phase.APPLIED:
             await harness.round(controller)
-            seen.append(await harness.status("chat"))
+            statuses.append(await harness.status("chat"))
             await asyncio.sleep(0.1)
-    return seen
+    return statuses
 
 
 async def test_a_plan_is_applied_and_rolled_back_under_load(
@@ -136,13 +136,13 @@ async def test_a_plan_is_applied_and_rolled_back_under_load(
     async with calling(ChatLoad(http=http, url=url_of(ray_cluster), tokens=TOKENS)) as calls:
         await calls.some_more()
         for old, new in ((MANY_SLOW, FEW_FAST), (FEW_FAST, MANY_SLOW)):
-            async with watched(actuator) as seen:
+            async with observed(actuator) as observations:
                 reports = await carried_out(harness, http, new)
                 await calls.some_more()
-            assert [each.running for each in seen if capacity_rps(each.running) < CAPACITY_RPS] == []
+            assert [each.running for each in observations if capacity_rps(each.running) < CAPACITY_RPS] == []
             both = {gpu: max(old[gpu], new[gpu]) for gpu in old}
-            assert both in [report.applied for report in reports], "the old ones stay until all new ones run"
-            assert (seen[-1].running, seen[-1].requested, reports[-1].applied) == (new, new, new)
+            assert both in [report.applied for report in reports], "old replicas run until all new ones are running"
+            assert (observations[-1].running, observations[-1].requested, reports[-1].applied) == (new, new, new)
     assert calls.faults == []
 
 
@@ -154,10 +154,10 @@ async def test_replicas_change_their_clock_under_load_without_a_restart(
     before = await actuator.observe()
     clocks: dict[str, float] = {}  # last reported clock by replica
 
-    def hear(answer: dict[str, Any]) -> None:
-        clocks[answer["twin"]["replica"]] = answer["twin"]["clock"]
+    def record_clock(document: dict[str, Any]) -> None:
+        clocks[document["twin"]["replica"]] = document["twin"]["clock"]
 
-    async with calling(ChatLoad(http=http, url=url_of(ray_cluster), tokens=TOKENS, hear=hear)) as calls:
+    async with calling(ChatLoad(http=http, url=url_of(ray_cluster), tokens=TOKENS, on_response=record_clock)) as calls:
         await calls.some_more()
         for deployment in DEPLOYMENTS.values():
             await actuator.apply(ConfigWrite(deployment=deployment, key="clock", value=0.7))
@@ -165,7 +165,7 @@ async def test_replicas_change_their_clock_under_load_without_a_restart(
         async with asyncio.timeout(PATIENCE_S):
             while list(clocks.values()) != [0.7] * replicas and not calls.faults:
                 await asyncio.sleep(0.1)
-                assert len(clocks) <= replicas, "a new replica answers: one was restarted"
+                assert len(clocks) <= replicas, "a new replica responds, so one was restarted"
         assert (await settled(actuator)).requested == before.requested
     assert calls.faults == []
 

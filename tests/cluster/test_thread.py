@@ -19,16 +19,16 @@ from tests.testbed.waiting import wait_for
 
 pytestmark = pytest.mark.ray
 DEPLOYMENTS = {"H100-SXM": "h100", "A100-80GB-SXM": "a100", "L4": "l4"}
-SEEN = {"as_of": "2026-11-01", "source": "made for this test"}
+PROVENANCE = {"as_of": "2026-11-01", "source": "made for this test"}
 
 
 def offer(gpu: str, price_usd_per_h: float, available: int) -> dict[str, Any]:
     name = f"test/{DEPLOYMENTS[gpu]}"
     place = {"provider": "test", "region": "r1", "market": "on-demand"}
-    return {"id": name, "gpu": gpu, "price_usd_per_h": price_usd_per_h, "available": available} | place | SEEN
+    return {"id": name, "gpu": gpu, "price_usd_per_h": price_usd_per_h, "available": available} | place | PROVENANCE
 
 
-def question(rate_rps: float) -> PlanRequest:
+def plan_request(rate_rps: float) -> PlanRequest:
     """Return a plan request; at 40 requests a second every GPU type is in the cheapest mix."""
     return PlanRequest.model_validate(
         {
@@ -87,8 +87,8 @@ def test_a_request_over_http_becomes_running_replicas_on_ray(
     )
     before = running(serve_app)
     with server.client() as api:
-        plan_id, planned = planned_by(api, question(rate_rps=40.0))
-        assert set(planned) == set(DEPLOYMENTS), f"the test wants every GPU type in the plan: {planned}"
+        plan_id, planned = planned_by(api, plan_request(rate_rps=40.0))
+        assert set(planned) == set(DEPLOYMENTS), f"the test needs every GPU type in the plan: {planned}"
         assert planned != before
         api.create_target("chat", TargetSpec(workload="chat", application=application, plan_id=plan_id))
 
@@ -97,16 +97,16 @@ def test_a_request_over_http_becomes_running_replicas_on_ray(
     assert observed is not None
     assert (observed.phase, observed.planned, running(serve_app)) == (Phase.OBSERVED, planned, before)
 
-    # Apply: make before break, verified by reading back.
+    # Apply: start before stop, verified by reading back.
     put(server, mode=Mode.APPLY)
     applied = status_when(server, Phase.APPLIED)
     assert running(serve_app) == planned == applied.applied
     assert metric(server, "fleetwright_target_replicas_planned") == planned
     assert metric(server, "fleetwright_target_replicas_applied") == planned
 
-    # Frozen: a new plan is held back, then carried out when thawed.
+    # Frozen: a new plan is held back, then applied after the freeze ends.
     with server.client() as api:
-        smaller_id, smaller = planned_by(api, question(rate_rps=5.0))
+        smaller_id, smaller = planned_by(api, plan_request(rate_rps=5.0))
         api.replace_freeze(api.get_freeze().document.model_copy(update={"frozen": True}), if_match="*")
     put(server, plan_id=smaller_id)
     status_when(server, Phase.FROZEN, smaller_id)

@@ -22,7 +22,7 @@ from tests.testbed.gpu_nodes import GpuNodes
 from tests.testbed.kube_api import KubeApi
 from tests.testbed.ray_cluster import GPU_NODES, HEAD, RayCluster
 
-LABELS = "pdu: [example.com/pdu, example.com/feed]\n"  # in place of those that name a PDU by default
+LABELS = "pdu: [example.com/pdu, example.com/feed]\n"  # instead of the default labels of a PDU
 
 
 def discover(*options: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:

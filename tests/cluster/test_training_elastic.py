@@ -67,7 +67,7 @@ def test_the_number_of_workers_follows_the_request_and_training_resumes_from_a_c
             wait_for(partial(_trains, actuator, MAX), what=f"{MAX} workers")
             for before, workers in ((MAX, 1), (1, 2)):
                 step = Step(part=GPU, replicas_before=before, replicas_after=workers)
-                wait_for(partial(_asks, actuator, step), what=f"a run that is asked for {workers} workers")
+                wait_for(partial(_request, actuator, step), what=f"request for {workers} workers")
                 wait_for(partial(_trains, actuator, workers), what=f"{workers} workers")
                 newest = lives()[-workers:]
                 assert sorted(life["rank"] for life in newest) == list(range(workers))
@@ -77,13 +77,13 @@ def test_the_number_of_workers_follows_the_request_and_training_resumes_from_a_c
 def _trains(actuator: RayTrainActuator, workers: int) -> bool:
     """Check that the run has the requested size and its group has reported a step, so that every rank completed one."""
     try:
-        as_asked = verify(wanted={GPU: workers}, observation=asyncio.run(actuator.observe()))
-        return as_asked and RunStatusReader().one_run("watched").attempt_step is not None
-    except UnreachableError:  # a busy machine: it is asked again, as by a controller's next round
+        as_requested = verify(wanted={GPU: workers}, observation=asyncio.run(actuator.observe()))
+        return as_requested and RunStatusReader().one_run("watched").attempt_step is not None
+    except UnreachableError:  # a busy machine: the next poll repeats the request, as a controller does
         return False
 
 
-def _asks(actuator: RayTrainActuator, step: Step) -> bool:
+def _request(actuator: RayTrainActuator, step: Step) -> bool:
     try:
         asyncio.run(actuator.apply(step))
     except UnreachableError:
@@ -98,7 +98,7 @@ async def _probed(cluster: RemediationCluster, ids: list[str]) -> str:
 
 def test_a_healthy_node_passes_a_probe_against_two_others(joined: RayCluster) -> None:
     ids = [joined.node_ids[name] for name in ("h100", "a100", "l4")]
-    said = asyncio.run(_probed(RemediationCluster(), ids))
-    assert "between good nodes" in said
+    result = asyncio.run(_probed(RemediationCluster(), ids))
+    assert "between good nodes" in result
     gone = asyncio.run(_probed(RemediationCluster(), ["f" * 56, *ids[1:]]))
     assert gone == "False the node has left the cluster"

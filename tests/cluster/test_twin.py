@@ -32,19 +32,19 @@ def test_the_demonstration_applies_every_plan_and_cleans_up(folder: Path) -> Non
         check_machine()
     mark = f"FLEETWRIGHT_DEMO_MARK={uuid4()}"
     options = ["--seconds", "1", "--time-scale", "2", "--format", "json"]
-    told = told_by([sys.executable, "-m", "api.cli", "demo", *options], folder, mark)
-    assert told["ok"] is True
-    planned = [act["planned"] for act in told["acts"]]
+    output = json_output([sys.executable, "-m", "api.cli", "demo", *options], folder, mark)
+    assert output["ok"] is True
+    planned = [act["planned"] for act in output["acts"]]
     assert planned == [{"A100-80GB-SXM": 1}, {"H100-SXM": 1, "L4": 3}, {"H100-SXM": 1}]
-    assert [act["applied"] for act in told["acts"]] == planned
-    assert [act["lost"] for act in told["acts"]] == [0, 0, 0]
-    assert [act["clocks"] for act in told["acts"]] == [{}, {}, {"H100-SXM": 0.7}]
-    assert all(act["requests"] > 0 and act["power_w"] > 0 for act in told["acts"])
-    assert list(folder.iterdir()) == [], "its scratch folders are gone"
+    assert [act["applied"] for act in output["acts"]] == planned
+    assert [act["lost"] for act in output["acts"]] == [0, 0, 0]
+    assert [act["clocks"] for act in output["acts"]] == [{}, {}, {"H100-SXM": 0.7}]
+    assert all(act["requests"] > 0 and act["power_w"] > 0 for act in output["acts"])
+    assert list(folder.iterdir()) == [], "the scratch folders are removed"
     assert processes_with(mark) == []
 
 
-def told_by(argv: list[str], folder: Path, mark: str) -> Any:
+def json_output(argv: list[str], folder: Path, mark: str) -> Any:
     """Return the command's stdout as JSON."""
     name, _, value = mark.partition("=")
     environment = os.environ | {"TMPDIR": str(folder), name: value}
@@ -54,7 +54,7 @@ def told_by(argv: list[str], folder: Path, mark: str) -> Any:
     try:
         stdout, stderr = process.communicate(timeout=4 * PATIENCE_S)
     except subprocess.TimeoutExpired:
-        process.terminate()  # it takes everything away then, too
+        process.terminate()  # SIGTERM also removes everything
         stdout, stderr = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, stderr[-3000:] + stdout
     return json.loads(stdout)
