@@ -1,4 +1,4 @@
-"""Tests the agent in the chart: off by default, then observing without rights, then acting as root."""
+"""Tests the agent in the chart: off by default, unprivileged in observe mode, root in act mode."""
 
 import json
 from itertools import pairwise
@@ -60,10 +60,10 @@ def test_the_agent_is_named_after_its_node(helm3: Helm) -> None:
 
 def test_in_observe_mode_the_agent_has_no_privileges_on_its_node(helm3: Helm) -> None:
     objects = render(helm3, *ON)
-    told, spec = container(agent(objects)), pod(objects)
-    assert "--observe" in told["args"]
-    assert "--act" not in told["args"]
-    assert told["securityContext"] == {
+    agent_container, spec = container(agent(objects)), pod(objects)
+    assert "--observe" in agent_container["args"]
+    assert "--act" not in agent_container["args"]
+    assert agent_container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
@@ -76,9 +76,10 @@ def test_in_observe_mode_the_agent_has_no_privileges_on_its_node(helm3: Helm) ->
 
 def test_in_act_mode_the_agent_is_root_and_its_state_outlives_the_pod(helm3: Helm) -> None:
     objects = render(helm3, *ACT)
-    told = container(agent(objects))
-    assert "--act" in told["args"]
-    assert (told["securityContext"]["privileged"], told["securityContext"]["runAsUser"]) == (True, 0)
+    agent_container = container(agent(objects))
+    assert "--act" in agent_container["args"]
+    context = agent_container["securityContext"]
+    assert (context["privileged"], context["runAsUser"]) == (True, 0)
     folder, _, _name = options(objects)["--state-file"].rpartition("/")
     assert mounted(objects, folder)["hostPath"] == {"path": "/var/lib/fleetwright", "type": "DirectoryOrCreate"}
     assert pod(objects)["terminationGracePeriodSeconds"] >= 30
@@ -93,12 +94,12 @@ def test_a_simulated_agent_is_never_privileged(helm3: Helm) -> None:
 
 def test_secrets_are_mounted_at_the_paths_of_the_arguments(helm3: Helm) -> None:
     objects = render(helm3, *ON, "--set", "agent.tls.existingSecret=agent-tls")
-    said = options(objects)
+    flags = options(objects)
     token, tls = (mounted(objects, f"/etc/fleetwright/{name}")["secret"] for name in ("token", "tls"))
     assert (token["secretName"], token["items"]) == ("agents", [{"key": "own", "path": "token"}])
-    assert said["--token-file"] == "/etc/fleetwright/token/token"
+    assert flags["--token-file"] == "/etc/fleetwright/token/token"
     assert tls["secretName"] == "agent-tls"
-    files = {said[name] for name in ("--tls-cert", "--tls-key", "--client-ca")}
+    files = {flags[name] for name in ("--tls-cert", "--tls-key", "--client-ca")}
     assert files == {f"/etc/fleetwright/tls/{name}" for name in ("tls.crt", "tls.key", "ca.crt")}
 
 

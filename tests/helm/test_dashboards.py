@@ -76,7 +76,7 @@ def test_panels_have_unique_ids_and_descriptions(dashboard: Dashboard) -> None:
 
 @dashboards
 def test_every_value_of_a_state_has_a_label(dashboard: Dashboard) -> None:
-    """The query numbers the states; the panel must name each number."""
+    """The query numbers the states; the panel must label each number."""
     timelines = [panel for row in dashboard.rows for panel in row.panels if panel.kind == "state-timeline"]
     assert timelines
     for panel in timelines:
@@ -102,11 +102,11 @@ def test_alerts_use_only_exported_metrics() -> None:
 
 def test_the_dashboards_show_every_exported_metric() -> None:
     queries = itertools.chain.from_iterable(dashboard.queries() for dashboard in command.DASHBOARDS)
-    asked = {match["metric"] for query in queries for match in SELECTOR.finditer(query.expr)}
+    queried = {match["metric"] for query in queries for match in SELECTOR.finditer(query.expr)}
     left_out = {
         name
         for name in _exported()
-        if not name.endswith(("_created", "_sum", "_count")) and name not in asked | _of_router()
+        if not name.endswith(("_created", "_sum", "_count")) and name not in queried | _of_router()
     }  # fmt: skip
     assert left_out == set()
 
@@ -117,7 +117,7 @@ def _assert_exported(expression: str) -> None:
     assert found, expression
     for match in found:
         assert match["metric"] in exported, expression
-        labels = set(MATCHER.findall(match["matchers"] or "")) - {"namespace"}  # Prometheus' own
+        labels = set(MATCHER.findall(match["matchers"] or "")) - {"namespace"}  # a metric of Prometheus itself
         assert labels <= exported[match["metric"]], expression
 
 

@@ -16,10 +16,10 @@ JOB = {"name": "llm-7b", "nodes": 4, "ranks_per_node": 8}
 ON = ["--set", "faultMonitor.enabled=true", "--set-json", f"faultMonitor.job={json.dumps(JOB)}"]
 NAMED = ["--set-json", 'faultMonitor.names=["gpu-[1-4]"]']
 REPORTING = [*NAMED, "--set", "faultMonitor.apiToken.existingSecret=api"]
-ASKING = ["--set", "faultMonitor.recorderToken.existingSecret=recorders"]
+WITH_TOKEN = ["--set", "faultMonitor.recorderToken.existingSecret=recorders"]
 
 
-def said(objects: list[Object], name: str) -> str:
+def config_file(objects: list[Object], name: str) -> str:
     text: str = one(objects, "ConfigMap", "-fault-monitor")["data"][name]
     return text
 
@@ -30,35 +30,35 @@ def arguments(objects: list[Object]) -> list[str]:
 
 
 def test_the_fault_monitor_is_off_by_default(helm3: Helm) -> None:
-    assert not [item for item in render(helm3) if "watcher" in item["metadata"]["name"]]
+    assert not [item for item in render(helm3) if "fault-monitor" in item["metadata"]["name"]]
 
 
 def test_the_files_match_the_values(helm3: Helm) -> None:
     objects = render(helm3, *ON, *REPORTING)
-    file = read_model(parse_document(said(objects, "job.json"), name="job.json"), JobConfig)
+    file = read_model(parse_document(config_file(objects, "job.json"), name="job.json"), JobConfig)
     assert (file.name, file.nodes, len(file.job().rank_node)) == ("llm-7b", 4, 32)
-    names = read_model(parse_document(said(objects, "names.json"), name="names.json"), NodeNames)
+    names = read_model(parse_document(config_file(objects, "names.json"), name="names.json"), NodeNames)
     assert names.of(file) == ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
 
 
-@pytest.mark.parametrize("more", [[], ASKING, REPORTING, [*ASKING, *REPORTING]])
+@pytest.mark.parametrize("more", [[], WITH_TOKEN, REPORTING, [*WITH_TOKEN, *REPORTING]])
 def test_the_command_line_accepts_every_argument_and_every_file_is_mounted(helm3: Helm, more: list[str]) -> None:
     objects = render(helm3, *ON, *more)
-    told = arguments(objects)
-    done = CliRunner().invoke(app, [*told, "--help"])
+    args = arguments(objects)
+    done = CliRunner().invoke(app, [*args, "--help"])
     assert done.exit_code == 0, done.output
     mounts = container(one(objects, "Deployment", "-fault-monitor"))["volumeMounts"]
     folders = {Path(mount["mountPath"]) for mount in mounts}
-    files = [Path(word) for word in told if word.startswith("/")]
+    files = [Path(argument) for argument in args if argument.startswith("/")]
     assert {path if path in folders else path.parent for path in files} <= folders
-    assert ("--token-file" in told) is (ASKING[0] in more and ASKING[1] in more)
-    assert ("--report" in told) is (REPORTING[-1] in more)
+    assert ("--token-file" in args) is (WITH_TOKEN[0] in more and WITH_TOKEN[1] in more)
+    assert ("--report" in args) is (REPORTING[-1] in more)
 
 
 def test_the_fault_monitor_reports_to_the_api_and_reaches_no_other_service(helm3: Helm) -> None:
     objects = render(helm3, *ON, *REPORTING)
-    told, api = arguments(objects), one(objects, "Service", "-api")
-    url = told[told.index("--report") + 1]
+    args, api = arguments(objects), one(objects, "Service", "-api")
+    url = args[args.index("--report") + 1]
     assert url == f"http://{api['metadata']['name']}:{api['spec']['ports'][0]['port']}"
 
     def ports(objects: list[Object]) -> set[int]:

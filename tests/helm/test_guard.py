@@ -64,12 +64,12 @@ def test_tokens_are_mounted_at_the_paths_of_the_file(helm3: Helm) -> None:
 
 def test_with_a_token_the_budget_is_fetched_from_the_api_of_the_release(helm3: Helm) -> None:
     objects = render(helm3, *ON, *FETCHING)
-    said = guard_file(objects).budgets_from
-    assert said is not None
+    budget_source = guard_file(objects).budgets_from
+    assert budget_source is not None
     api, mounts = one(objects, "Service", "-api"), container(one(objects, "Deployment", "-guard"))["volumeMounts"]
-    assert said.url == f"http://{api['metadata']['name']}:{api['spec']['ports'][0]['port']}"
-    assert said.token_file is not None
-    assert said.token_file.parent in {Path(mount["mountPath"]) for mount in mounts}
+    assert budget_source.url == f"http://{api['metadata']['name']}:{api['spec']['ports'][0]['port']}"
+    assert budget_source.token_file is not None
+    assert budget_source.token_file.parent in {Path(mount["mountPath"]) for mount in mounts}
     egress = one(objects, "NetworkPolicy", "-guard")["spec"]["egress"]
     assert {each["port"] for rule in egress for each in rule["ports"]} == {53, 8400, 9403}
     assert guard_file(render(helm3, *ON)).budgets_from is None

@@ -24,7 +24,7 @@ PINNED = re.compile(r"^\S+==[^\s;]+", re.MULTILINE)
 )
 @pytest.mark.parametrize("values", [[], ["--set", "controller.observeOnly=true"]], ids=["default", "observe-only"])
 def test_the_command_line_accepts_every_argument(helm3: Helm, profile: Path, name: str, values: list[str]) -> None:
-    """With `--help` behind them the arguments are parsed and unknown ones refused, but nothing runs."""
+    """A trailing `--help` makes the program parse the arguments and refuse unknown ones without running."""
     arguments = container(_workload(render(helm3, *values, profile=profile), name))["args"]
     done = CliRunner().invoke(app, [*arguments, "--help"])
     assert done.exit_code == 0, done.output
@@ -60,9 +60,9 @@ class TestImage:
         assert [path for path in paths if not path.exists()] == []
 
     def test_the_image_copies_every_package_of_the_project(self) -> None:
-        wanted = re.search(r"^packages = \[(.+)\]$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-        assert wanted is not None
-        for package in re.findall(r'"(\w+)"', wanted[1]):
+        declared = re.search(r"^packages = \[(.+)\]$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+        assert declared is not None
+        for package in re.findall(r'"(\w+)"', declared[1]):
             assert re.search(rf"^COPY {package} {package}/?$", DOCKERFILE.read_text(), re.MULTILINE), package
 
     def test_the_image_runs_as_the_user_of_the_chart(self, helm3: Helm) -> None:

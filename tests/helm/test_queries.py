@@ -39,9 +39,9 @@ from tests.testbed.server import Server, StartServer
 
 pytestmark = pytest.mark.prometheus
 
-# As Grafana would fill them in, where Prometheus sets no namespace.
+# The values that Grafana substitutes, if Prometheus sets no namespace.
 VARIABLES = {"$namespace": "", "$target": ".*", "$row": ".*", "$job": ".*", "$__rate_interval": "1m", "$__range": "1h"}
-WITHOUT_SAMPLES = {"Forecast coverage"}  # a wait of 40 s is too long
+WITHOUT_SAMPLES = {"Forecast coverage"}  # its first sample would take 40 s
 SCRAPED_EVERY = "2s"  # a scrape that takes longer makes every gauge of its process stale until the next one
 
 SLOWER = {"rating_w": 60_000.0, "period_s": 2.0}  # forecasts are 20 periods ahead: 40 s
@@ -89,7 +89,7 @@ def scraped(prometheus: Prometheus, start_server: StartServer, sqlite_url: str, 
 
 def test_every_query_returns_samples(scraped: Prometheus) -> None:
     empty = set()
-    for panel in (panel for board in DASHBOARDS for row in board.rows for panel in row.panels):
+    for panel in (panel for dashboard in DASHBOARDS for row in dashboard.rows for panel in row.panels):
         for query in panel.queries:
             if not scraped.query(_filled_in(query.expr)):
                 empty.add(panel.title)

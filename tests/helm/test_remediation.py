@@ -35,9 +35,9 @@ def commands(objects: list[Object], folder: Path) -> list[list[str]]:
         program.chmod(0o755)
     controller = one(objects, "Deployment", "-remediation")
     plain = {name: value for name, value in environment(controller).items() if isinstance(value, str)}
-    told = container(controller)
+    controller_container = container(controller)
     done = subprocess.run(
-        [*told["command"], *told["args"]],
+        [*controller_container["command"], *controller_container["args"]],
         capture_output=True,
         text=True,
         check=True,
@@ -69,11 +69,13 @@ def test_the_pod_joins_the_ray_cluster_before_the_controller_starts(
 
 def test_the_node_of_the_controller_is_no_spare_and_not_counted_in_budgets(helm3: Helm, tmp_path: Path) -> None:
     joins, _runs = commands(render(helm3, *ON), tmp_path)
-    (labels,) = (word.removeprefix("--labels=") for word in joins if word.startswith("--labels="))
-    said = dict(label.split("=") for label in labels.split(","))
-    nodes = RayNode(id="1", name="remediation", labels=said), RayNode(id="2", name="gpu-1")
+    (labels,) = (argument.removeprefix("--labels=") for argument in joins if argument.startswith("--labels="))
+    labels_of_node = dict(label.split("=") for label in labels.split(","))
+    nodes = RayNode(id="1", name="remediation", labels=labels_of_node), RayNode(id="2", name="gpu-1")
     evaluation = evaluation_of(ClusterSnapshot(nodes=nodes, runs=()), out=frozenset(), probed={})
-    members = {name: Member(seen.pool, seen.domains, absent=seen.absent) for name, seen in evaluation.members.items()}
+    members = {
+        name: Member(member.pool, member.domains, absent=member.absent) for name, member in evaluation.members.items()
+    }
     groups = Groups(members, out=frozenset())
     assert [groups.out[group] for group in groups_of(members["gpu-1"])] == [0]
     assert evaluation.spares == {members["gpu-1"].pool: 1}
@@ -105,7 +107,9 @@ def test_probes_and_monitor_use_the_metrics_port(helm3: Helm, tmp_path: Path) ->
     assert runs[runs.index("--metrics-host") + 1 :][:3] == ["::", "--metrics-port", str(port)]
     probes = [controller[f"{kind}Probe"] for kind in ("startup", "liveness", "readiness")]
     assert {(each["httpGet"]["path"], each["httpGet"]["port"]) for each in probes} == {("/healthz", name)}
-    assert probes[0]["periodSeconds"] * probes[0]["failureThreshold"] >= 120  # Ray starts, joins, and is joined
+    assert (
+        probes[0]["periodSeconds"] * probes[0]["failureThreshold"] >= 120
+    )  # Ray starts and joins the cluster, then the controller joins Ray
     monitor = one(objects, "PodMonitor", "-remediation")["spec"]
     labels = one(objects, "Deployment", "-remediation")["spec"]["template"]["metadata"]["labels"]
     assert monitor["selector"]["matchLabels"].items() <= labels.items()

@@ -13,10 +13,10 @@ def namespaces(objects: list[Object], kind: str) -> list[str]:
     return [item["metadata"]["namespace"] for item in objects if item["kind"] == kind]
 
 
-@pytest.mark.parametrize(("values", "wanted"), [(ON, [NAMESPACE]), (TWO, ["ml", "research"])])
-def test_the_controller_has_roles_in_the_listed_namespaces(helm3: Helm, values: list[str], wanted: list[str]) -> None:
+@pytest.mark.parametrize(("values", "expected"), [(ON, [NAMESPACE]), (TWO, ["ml", "research"])])
+def test_the_controller_has_roles_in_the_listed_namespaces(helm3: Helm, values: list[str], expected: list[str]) -> None:
     objects = render(helm3, *values)
-    assert namespaces(objects, "Role") == namespaces(objects, "RoleBinding") == wanted
+    assert namespaces(objects, "Role") == namespaces(objects, "RoleBinding") == expected
     account = one(objects, "ServiceAccount", "-controller")["metadata"]
     for binding in (item for item in objects if item["kind"] == "RoleBinding"):
         assert binding["subjects"] == [

@@ -62,8 +62,8 @@ class TestMonitoring:
         assert [controller_endpoint["port"]] == [port["name"] for port in container(controller)["ports"]]
 
     def test_monitors_have_the_labels_that_prometheus_selects(self, helm3: Helm) -> None:
-        watched = [item for item in render(helm3, profile=POSTGRES) if item["kind"] in MONITORING]
-        assert all(item["metadata"]["labels"]["release"] == "prometheus" for item in watched)
+        monitors = [item for item in render(helm3, profile=POSTGRES) if item["kind"] in MONITORING]
+        assert all(item["metadata"]["labels"]["release"] == "prometheus" for item in monitors)
 
     def test_the_rules_match_the_alerts_file(self, helm3: Helm) -> None:
         rule = one(render(helm3, profile=POSTGRES), "PrometheusRule")
@@ -82,9 +82,9 @@ class TestMonitoring:
 class TestReadinessTest:
     @pytest.mark.parametrize(("status", "passes"), [(200, True), (503, False)])
     def test_passes_when_the_api_is_ready(self, helm3: Helm, status: int, *, passes: bool) -> None:
-        with _answering(status) as (url, asked):
+        with _answering(status) as (url, paths):
             assert (_run(helm3, url) == 0) is passes
-        assert asked == ["/readyz"]
+        assert paths == ["/readyz"]
 
     def test_fails_without_a_response(self, helm3: Helm) -> None:
         with _answering(200) as (url, _):
@@ -123,11 +123,11 @@ def _run(helm: Helm, url: str) -> int:
 @contextmanager
 def _answering(status: int) -> Iterator[tuple[str, list[str]]]:
     """Serve one status for every GET, and record the requested paths."""
-    asked: list[str] = []
+    paths: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            paths.append(self.path)
             self.send_response(status)
             self.end_headers()
 
@@ -137,6 +137,6 @@ def _answering(status: int) -> Iterator[tuple[str, list[str]]]:
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}", asked
+            yield f"http://127.0.0.1:{server.server_port}", paths
         finally:
             server.shutdown()

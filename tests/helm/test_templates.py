@@ -10,8 +10,8 @@ from tests.helm.chart import CHART, NAMESPACE, POSTGRES, PROFILES, Object, given
 from tests.testbed.helm import Helm, HelmError
 
 KUBERNETES_VERSIONS = ["1.29", "1.33", "1.37"]  # the oldest allowed, the middle, the newest whose schemas are published
-PROMETHEUS_OPERATOR = "monitoring.coreos.com/v1"  # its kinds are not built in
-# A Secret of one's own, or a new token is drawn at every rendering.
+PROMETHEUS_OPERATOR = "monitoring.coreos.com/v1"  # kinds of custom resources
+# An existing Secret, because the chart generates a new token at every rendering.
 FIXED = ["--set", "auth.bootstrapToken.existingSecret=tokens"]
 
 profiles = pytest.mark.parametrize("profile", [None, *PROFILES], ids=lambda path: path.stem if path else "defaults")
@@ -117,7 +117,7 @@ def test_each_selector_matches_only_its_own_pods(helm3: Helm) -> None:
 
 
 def test_names_are_valid_and_within_63_characters(helm3: Helm) -> None:
-    longest = "r" * 53  # Helm's own limit
+    longest = "r" * 53  # the limit of Helm
     for item in _everything(helm3, release=longest):
         name = item["metadata"]["name"]
         assert len(name) <= 63

@@ -1,4 +1,4 @@
-"""Tests that values are described and used, and that wrong ones are refused with a reason."""
+"""Tests that values are described and used, and that invalid ones are refused with a reason."""
 
 import json
 import re
@@ -21,7 +21,7 @@ VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
 GUARD_FILE = {"row": "a", "settings": {"rating_w": 9000}, "agents": [{"name": "n", "url": "http://n.invalid"}]}
 JOB_FILE = {"name": "llm", "nodes": 2}
-# A Secret of one's own, or a new token is drawn at every rendering.
+# An existing Secret, because the chart generates a new token at every rendering.
 FIXED: Values = {"auth.bootstrapToken.existingSecret": "tokens"}
 # Values with which every other one has an effect.
 SQLITE: Values = {**FIXED, "commonLabels.team": "a"}
@@ -66,7 +66,7 @@ BASES = {
 PEERS = [{"podSelector": {"matchLabels": {"app": "other"}}}]
 EGRESS = [{"ports": [{"port": 1}]}]
 RESOURCES = {"requests": {"cpu": 1}, "limits": {"memory": "7Gi"}}
-# One other legal value for each value there is.
+# Another legal value for each existing value.
 CHANGES: Values = {
     "nameOverride": "other",
     "fullnameOverride": "other",
