@@ -1,4 +1,4 @@
-"""Provides a lab for the tests of this folder, or the reason why it cannot run.
+"""Provides a lab for the tests of this folder, or skips them with the reason.
 
 FLEETWRIGHT_LAB_PYTHON names an interpreter that has torch: the ranks then use PyTorch over gloo.  Without it they use
 the lab's own library over TCP.

@@ -40,7 +40,7 @@ def test_a_killed_run_leaves_no_process_and_the_next_run_removes_its_namespaces(
             children = started_by(process.pid)
         finally:
             process.kill()
-    assert len(children) >= 2 + RANKS  # the ranks' parent, one that spins, and the flood's two ends
+    assert len(children) >= 2 + RANKS  # the parent of the ranks, a busy loop, and both ends of the flood
     wait_for(lambda: not [pid for pid in children if is_there(pid)], what="end of all children", timeout_s=10.0)
     wait_for(lambda: not living(owner), what="end of all ranks", timeout_s=10.0)
     assert left(owner) != []

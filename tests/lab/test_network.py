@@ -107,16 +107,16 @@ def sent_mbit(network: Network, source: int, target: int) -> float:
 
 def taken_mbit(network: Network, node: int) -> float:
     start, start_s = received_bytes(network, node), time.monotonic()
-    time.sleep(STRETCH_S)  # what is measured is a rate
+    time.sleep(STRETCH_S)  # any duration: the result is a rate
     return 8e-6 * (received_bytes(network, node) - start) / (time.monotonic() - start_s)
 
 
 def received_bytes(network: Network, node: int) -> int:
-    said = subprocess.run(
+    lines = subprocess.run(
         ["ip", "-n", network.namespace(node), "-s", "link", "show", "e0"], capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    heading = next(at for at, line in enumerate(said) if line.strip().startswith("RX:"))
-    return int(said[heading + 1].split()[0])
+    heading = next(at for at, line in enumerate(lines) if line.strip().startswith("RX:"))
+    return int(lines[heading + 1].split()[0])
 
 
 DIAL = "import socket, sys; socket.create_connection((sys.argv[1], 29900), timeout=0.7)"

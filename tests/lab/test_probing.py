@@ -16,9 +16,9 @@ pytestmark = pytest.mark.lab
 NODES = 3
 RATE_MBIT = 80.0
 SIZE_BYTES = 48 << 10
-BURST_BYTES = 16 << 10  # what a shaper lets through at once
-LOOKS = 10
-LOOK_S = 0.05
+BURST_BYTES = 16 << 10  # the burst of the shaper
+POLLS = 10
+POLL_S = 0.05
 Edge = tuple[int, int]
 EDGES = {(node, other) for node in range(NODES) for other in range(NODES) if other != node}
 
@@ -38,7 +38,7 @@ def test_the_slow_edges_distinguish_sender_receiver_and_link(what: str, slow: se
     with running_network(nodes=NODES, rate_mbit=RATE_MBIT) as network, probing(network) as probers:
         before_s = least_delays(probers)
         slow_down(network, what)
-        least_delays(probers, looks=2)  # those that were on their way
+        least_delays(probers, polls=2)  # receive the probes in flight
         now_s = least_delays(probers)
     ratios = {edge: now_s[edge] / before_s[edge] for edge in EDGES}
     assert {edge for edge, ratio in ratios.items() if ratio > 1.4} == slow, ratios
@@ -60,7 +60,7 @@ def probing(network: Network) -> Iterator[Sequence[Prober]]:
     peers = Peers({network.address(node): node for node in range(NODES)})
     with ExitStack() as stack:
         made = [
-            Prober(node=node, peers=peers, size_bytes=SIZE_BYTES, every_s=2 * LOOK_S, namespace=network.path(node))
+            Prober(node=node, peers=peers, size_bytes=SIZE_BYTES, every_s=2 * POLL_S, namespace=network.path(node))
             for node in range(NODES)
         ]
         for prober in made:
@@ -68,14 +68,14 @@ def probing(network: Network) -> Iterator[Sequence[Prober]]:
         yield made
 
 
-def least_delays(probers: Sequence[Prober], *, looks: int = LOOKS) -> dict[Edge, float]:
+def least_delays(probers: Sequence[Prober], *, polls: int = POLLS) -> dict[Edge, float]:
     """Return the lowest delay of each direction over some samples."""
     found: dict[Edge, float] = {}
-    for _ in range(looks):
+    for _ in range(polls):
         for node, prober in enumerate(probers):
-            for seen in prober.poll(time.time()):
-                if isinstance(seen.values, Probe) and seen.peer is not None:
-                    delay_s = seen.values.received_s - seen.values.sent_s
-                    found[seen.peer, node] = min(delay_s, found.get((seen.peer, node), delay_s))
-        time.sleep(LOOK_S)  # trains are on their way meanwhile
+            for observation in prober.poll(time.time()):
+                if isinstance(observation.values, Probe) and observation.peer is not None:
+                    delay_s = observation.values.received_s - observation.values.sent_s
+                    found[observation.peer, node] = min(delay_s, found.get((observation.peer, node), delay_s))
+        time.sleep(POLL_S)  # trains are in flight meanwhile
     return found

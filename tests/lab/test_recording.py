@@ -35,7 +35,7 @@ def test_every_line_is_parsed_and_every_kind_is_present(recorded: tuple[Workload
     _, recording = recorded
     assert dict(recording.malformed) == {}
     assert recording.job.nodes == RANKS
-    kinds = Counter(type(seen.values) for seen in recording.observations)
+    kinds = Counter(type(observation.values) for observation in recording.observations)
     assert {SocketPoll, Socket, Heartbeat, Collective, PointToPoint, Probe, Process} <= set(kinds)
     assert kinds[SocketPoll] >= RANKS * 4 * DURATION_S / 2  # four times a second, and a busy host may be late
 
@@ -43,9 +43,9 @@ def test_every_line_is_parsed_and_every_kind_is_present(recorded: tuple[Workload
 def test_all_ranks_record_the_same_collectives(recorded: tuple[Workload, Recording]) -> None:
     _, recording = recorded
     ends: dict[int, list[tuple[int, str]]] = {rank: [] for rank in range(RANKS)}
-    for seen in recording.observations:
-        if isinstance(seen.values, Collective) and seen.rank is not None:
-            ends[seen.rank].append((seen.values.seq, seen.values.op))
+    for observation in recording.observations:
+        if isinstance(observation.values, Collective) and observation.rank is not None:
+            ends[observation.rank].append((observation.values.seq, observation.values.op))
     shortest = min(map(len, ends.values()))
     assert shortest > 10
     assert all(calls[:shortest] == ends[0][:shortest] for calls in ends.values())
@@ -55,14 +55,14 @@ def test_kernel_byte_counters_match_the_collectives(recorded: tuple[Workload, Re
     """Rank r-1 receives both halves of the ring all-reduce, a part of the all-to-all, and nothing of the ring pass."""
     workload, recording = recorded
     steps = max(
-        seen.values.step or 0
-        for seen in recording.observations
-        if isinstance(seen.values, PointToPoint) and seen.rank == 2  # of which all is through
+        observation.values.step or 0
+        for observation in recording.observations
+        if isinstance(observation.values, PointToPoint) and observation.rank == 2  # complete on both sides
     )
     acked = [
-        seen.values.acked_bytes
-        for seen in recording.observations
-        if isinstance(seen.values, Socket) and (seen.node, seen.peer) == (2, 1)
+        observation.values.acked_bytes
+        for observation in recording.observations
+        if isinstance(observation.values, Socket) and (observation.node, observation.peer) == (2, 1)
     ]
     per_step = 2 * workload.all_reduce_bytes * (RANKS - 1) / RANKS + workload.all_to_all_bytes
     # Each message has a header, and the last sample may be two steps away from the last record.
