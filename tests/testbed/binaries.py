@@ -1,8 +1,8 @@
 """Finds the programs of the test control plane in `KUBEBUILDER_ASSETS` or in the cache, else builds them once.
 
-A cache entry is one directory, `~/.cache/fleetwright/<module>/<version>-<fingerprint>`.  It is built beside its place
-and renamed, so it is complete or absent.  It stores the digest of each of its files, so a damaged entry is rebuilt, and
-an intact one needs no Go toolchain.  `KUBEBUILDER_ASSETS` may name a directory with any of the same files.
+A cache entry is one directory, `~/.cache/fleetwright/<module>/<version>-<fingerprint>`.  It is built under a
+temporary name and renamed, so it is complete or absent.  It stores the digest of each of its files, so a damaged entry
+is rebuilt, and an intact one needs no Go toolchain.  `KUBEBUILDER_ASSETS` may name a directory with any of these files.
 """
 
 import fcntl
@@ -80,16 +80,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Build the programs of the selected tests before the first of them starts, outside of its time limit."""
     if session.config.option.collectonly:
         return
-    wanted = {name for item in session.items if isinstance(item, pytest.Function) for name in item.fixturenames}
+    fixtures = {name for item in session.items if isinstance(item, pytest.Function) for name in item.fixturenames}
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     for tools in go_tools.ALL:
-        if wanted.isdisjoint(tools.fixtures):
+        if fixtures.isdisjoint(tools.fixtures):
             continue
         if reporter is not None and not place(tools, cache_root()).exists():
             reporter.write_line(
                 f"{tools.name} {tools.version} is not in {cache_root()}: building it, once, which takes minutes"
             )
-        with suppress(UnavailableError):  # the fixture reports the reason, as a skip or a failure of its tests
+        with suppress(UnavailableError):  # the fixture skips or fails its tests with the reason
             find(tools)
 
 

@@ -18,16 +18,18 @@ CALLERS = 6
 class ChatLoad:
     http: httpx.AsyncClient
     url: str
-    tokens: int  # of an answer
-    streams: tuple[bool, ...] = (True, False)  # in turn: as a stream, in one piece
+    tokens: int  # of a response
+    streams: tuple[bool, ...] = (True, False)  # alternating: streamed, not streamed
     headers: Mapping[str, str] = field(default_factory=dict)
-    hear: Callable[[dict[str, Any]], object] | None = None  # receives each whole response that is no stream
+    on_response: Callable[[dict[str, Any]], object] | None = (
+        None  # receives each complete response that is not streamed
+    )
     whole: int = 0
     faults: list[str] = field(default_factory=list)
     over: bool = False
 
     async def some_more(self) -> None:
-        """Wait until each caller has completed one more whole request, or one has failed."""
+        """Wait until each caller has completed one more request, or one has failed."""
         enough = self.whole + 2 * CALLERS
         async with asyncio.timeout(PATIENCE_S):
             while self.whole < enough and not self.faults:
@@ -49,24 +51,24 @@ class ChatLoad:
                 await asyncio.sleep(0.1)
 
     async def _call(self, *, stream: bool) -> None:
-        asked: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": self.tokens}
-        answer = await self.http.post(
-            f"{self.url}/v1/chat/completions", json=asked | {"stream": stream}, headers=self.headers
+        body: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": self.tokens}
+        response = await self.http.post(
+            f"{self.url}/v1/chat/completions", json=body | {"stream": stream}, headers=self.headers
         )
-        if answer.status_code != 200 or not is_whole(answer, tokens=self.tokens):
-            self.faults.append(f"{answer.status_code}: {answer.text[-300:]}")
+        if response.status_code != 200 or not is_whole(response, tokens=self.tokens):
+            self.faults.append(f"{response.status_code}: {response.text[-300:]}")
             return
         self.whole += 1
-        if self.hear is not None and not stream:
-            self.hear(answer.json())
+        if self.on_response is not None and not stream:
+            self.on_response(response.json())
 
 
-def is_whole(answer: httpx.Response, *, tokens: int) -> bool:
+def is_whole(response: httpx.Response, *, tokens: int) -> bool:
     """Check that the response has all its tokens and, if it is a stream, its end."""
-    if answer.headers["content-type"] == "text/event-stream":
-        events, words = answer.text.count("data: {"), answer.text.count('"delta"')
-        return events == words == tokens and answer.text.endswith("data: [DONE]\n\n")
-    return bool(answer.json()["usage"]["completion_tokens"] == tokens)
+    if response.headers["content-type"] == "text/event-stream":
+        events, deltas = response.text.count("data: {"), response.text.count('"delta"')
+        return events == deltas == tokens and response.text.endswith("data: [DONE]\n\n")
+    return bool(response.json()["usage"]["completion_tokens"] == tokens)
 
 
 @asynccontextmanager

@@ -23,9 +23,7 @@ COMPLETE: Final = "testbed.fleetwright/complete"
 ISSUER: Final = "https://kubernetes.default.svc"
 SERVICE_CIDR: Final = "10.96.0.0/16"
 NODE_LEASE_S: Final = 40
-KILL_AFTER_S: Final = (
-    0.5  # an API server drains for up to a minute while watches are open; all it holds is thrown away here
-)
+KILL_AFTER_S: Final = 0.5  # an API server drains open watches for up to a minute, but its data is discarded here
 
 Flags = Mapping[str, object]
 
@@ -84,7 +82,7 @@ def etcd_flags(ports: Ports, *, data_dir: Path) -> Flags:
         "listen-peer-urls": peers,
         "initial-advertise-peer-urls": peers,
         "initial-cluster": f"default={peers}",
-        "unsafe-no-fsync": "true",  # the data need not outlive the process
+        "unsafe-no-fsync": "true",  # the data is discarded with the process
         "log-level": "warn",
     }
 
@@ -112,7 +110,7 @@ def controller_manager_flags(ports: Ports, api: KubeApi, serving: KeyPair, token
         "use-service-account-credentials": "true",
         "service-account-private-key-file": tokens.key_path,
         "root-ca-file": api.authority.cert_path,
-        "kube-api-qps": 200,  # the defaults, 20 and 30, are for a control plane that others share
+        "kube-api-qps": 200,  # the defaults, 20 and 30, are meant for a shared control plane
         "kube-api-burst": 400,
     }
 

@@ -33,7 +33,7 @@ class Stage:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def start(self, *, lease_s: float = 1.0) -> tuple[str, Process]:
-        """Start a controller whose connection to the API is still closed, so that its start costs no time later."""
+        """Start a controller with a closed connection to the API, so that later tests do not wait for its start."""
         name = f"api-{next(self.numbers)}"
         options = ["--period-s", "0.1", "--lease-s", str(lease_s), "--metrics-port", "0"]
         options += ["--token-file", str(self.folder / "token")]
@@ -82,14 +82,16 @@ class Stage:
         return plan_id
 
     def done(self, name: str) -> TargetStatus:
-        """Wait for the report that the target is as planned."""
-        status = self.wait(name, lambda seen: seen.phase is Phase.APPLIED, what=f"{name} in place")
+        """Wait for the report that the plan is applied."""
+        status = self.wait(name, lambda reported: reported.phase is Phase.APPLIED, what=f"{name} applied")
         self.client.delete_target(name, if_match=self.client.get_target(name).etag)
         return status
 
-    def wait(self, name: str, wanted: Callable[[TargetStatus], bool], *, what: str) -> TargetStatus:
-        """Wait for the first report that satisfies `wanted`."""
-        status = wait_for(lambda: self._status(name), lambda seen: seen is not None and wanted(seen), what=what)
+    def wait(self, name: str, condition: Callable[[TargetStatus], bool], *, what: str) -> TargetStatus:
+        """Wait for the first report that satisfies `condition`."""
+        status = wait_for(
+            lambda: self._status(name), lambda reported: reported is not None and condition(reported), what=what
+        )
         assert status is not None
         return status
 

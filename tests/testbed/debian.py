@@ -48,13 +48,13 @@ def _fetch(package: str, also: Callable[[str], bool], *, partial: Path, cache: P
     except UnavailableError:
         if os.geteuid() != 0:
             raise
-        _run("apt-get", "update", cwd=partial)  # the lists were never fetched, or name what the mirror no longer has
+        _run("apt-get", "update", cwd=partial)  # the package lists are missing or outdated
         version = _download(package, also, into=partial)
     tree = partial / "tree"
     for archive in partial.glob("*.deb"):
         _run("dpkg-deb", "--extract", archive.name, tree.name, cwd=partial)
     entry = cache / version
-    if not entry.exists():  # another run may have been faster
+    if not entry.exists():  # another run may have created it first
         tree.rename(entry)
     return entry
 

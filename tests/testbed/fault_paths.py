@@ -1,4 +1,4 @@
-"""Provides a job on a small fabric in which the right cable of each connection is obvious."""
+"""Provides a job on a small fabric in which the correct cable of each connection is obvious."""
 
 from typing import Any
 

@@ -30,21 +30,21 @@ class Hold:
     path: str  # a regular expression over the whole path
     nth: int = 1
     after: bool = False
-    closes: str | None = None  # what is shut at the same moment
+    closes: str | None = None  # the connection to close at the same time
     reached: threading.Event = field(default_factory=threading.Event)
-    given_up: threading.Event = field(default_factory=threading.Event)  # the caller does not wait any more
+    given_up: threading.Event = field(default_factory=threading.Event)  # the caller closed the connection
     given_up_s: float | None = None  # by the steady clock
-    seen: int = 0
+    matches: int = 0
 
     def is_hit_by(self, method: str, path: str) -> bool:
         if method != self.method or re.fullmatch(self.path, path) is None:
             return False
-        self.seen += 1
-        return self.seen == self.nth
+        self.matches += 1
+        return self.matches == self.nth
 
     def wait(self) -> None:
         """Wait until the request is held."""
-        assert self.reached.wait(PATIENCE_S), f"no {self.method} {self.path} came, or only {self.seen}"
+        assert self.reached.wait(PATIENCE_S), f"no {self.method} {self.path} arrived, or only {self.matches}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Gate:
         if hold is not None and hold.closes is not None:
             self.behind.pop(hold.closes, None)
         if hold is not None and not hold.after:
-            await _never_answer(hold, receive)
+            await _never_respond(hold, receive)
             return
         query = scope["query_string"].decode()
         inner = httpx.URL(f"http://behind/{path}?{query}" if query else f"http://behind/{path}")
@@ -88,7 +88,7 @@ class Gate:
             name, httpx.Request(request.method, inner, headers=request.headers, content=request.content)
         )
         if hold is not None:
-            await _never_answer(hold, receive)
+            await _never_respond(hold, receive)
             return
         self.passed.append(
             Passed(came_s=came_s, method=request.method, path=scope["path"], status=response.status_code)
@@ -146,7 +146,7 @@ async def _request(scope: Mapping[str, Any], receive: Callable[[], Any]) -> http
     return httpx.Request(scope["method"], "http://gate/", headers=headers, content=body)
 
 
-async def _never_answer(hold: Hold, receive: Callable[[], Any]) -> None:
+async def _never_respond(hold: Hold, receive: Callable[[], Any]) -> None:
     hold.reached.set()
     while (await receive())["type"] != "http.disconnect":
         await asyncio.sleep(0)

@@ -19,7 +19,7 @@ from typing import Final
 from tests.testbed.requirements import UnavailableError
 
 MODULES: Final = Path(__file__).parent.parent / "controlplane"
-OLDEST_GO: Final = (1, 21)  # the first that fetches the newer toolchain a go.mod asks for
+OLDEST_GO: Final = (1, 21)  # the first version that downloads the toolchain that a go.mod requires
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +180,7 @@ def _require_go(*, cwd: Path) -> None:
 
 
 def _go(*arguments: str, cwd: Path) -> str:
-    # The machine's own choice of proxy and checksum database stays; what would change the build is set here.
+    # Settings that would change the build; the machine's proxy and checksum database stay.
     environment = (
         {"HOME": str(Path.home())} | os.environ | {"GOFLAGS": "-mod=readonly", "GOWORK": "off", "CGO_ENABLED": "0"}
     )

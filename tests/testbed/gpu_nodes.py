@@ -7,7 +7,7 @@ from tests.testbed.waiting import wait_for
 
 GPU: Final = "nvidia.com/gpu"
 POOL_LABEL: Final = "testbed.fleetwright/pool"
-ACCELERATOR_LABEL: Final = "nvidia.com/gpu.product"  # as NVIDIA's GPU feature discovery sets it
+ACCELERATOR_LABEL: Final = "nvidia.com/gpu.product"  # the label of NVIDIA's GPU feature discovery
 RACK_LABEL: Final = "cluster/rack"
 POWER_DOMAIN_LABEL: Final = "cluster/power-domain"
 

@@ -40,7 +40,7 @@ def main(scratch: Path, argv: list[str]) -> int:
     """Return the program's exit status, or 128 + SIGTERM where the guardian was terminated."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     libc = ctypes.CDLL(None, use_errno=True)
-    # Asked to end, rather than killed as launch.py wished, when the test run is gone: there is work left to do then.
+    # SIGTERM replaces the SIGKILL of launch.py at the end of the test run, because the guardian must clean up first.
     for option, value in ((PR_SET_PDEATHSIG, signal.SIGTERM), (PR_SET_CHILD_SUBREAPER, 1)):
         if libc.prctl(option, int(value), 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), f"prctl({option})")

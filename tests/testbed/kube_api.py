@@ -59,9 +59,9 @@ class KubeApi:
         """Return a kubeconfig with a new token of that service account, which has only its RBAC rights."""
         request = {"spec": {"audiences": [], "expirationSeconds": lifetime_s}}
         with self.connect() as api:
-            answer = client.CoreV1Api(api).create_namespaced_service_account_token(name, namespace, request)
+            issued = client.CoreV1Api(api).create_namespaced_service_account_token(name, namespace, request)
         path = self.work_dir / f"{namespace}-{name}-{secrets.token_hex(4)}.kubeconfig"
-        return self._write_kubeconfig(path, {"token": answer.status.token})
+        return self._write_kubeconfig(path, {"token": issued.status.token})
 
     def connect(self, kubeconfig_path: Path | None = None) -> client.ApiClient:
         """Open a client for use in `with`; without a kubeconfig it is the administrator's."""

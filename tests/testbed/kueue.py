@@ -62,7 +62,7 @@ def kueue_manager(api: KubeApi) -> Iterator[Kueue]:
         files["kueue"],
         f"--config={configuration}",
         f"--kubeconfig={api.certificate_kubeconfig('kueue', groups=[ADMINS])}",
-        "--feature-gates=VisibilityOnDemand=false",  # that one wants yet another certificate
+        "--feature-gates=VisibilityOnDemand=false",  # the visibility server needs another certificate
     ]
     with Process.start(argv, name="kueue", log_dir=api.log_dir, prefix=prefix) as process:
         process.wait_ready(partial(answers_ok, f"http://{LOOPBACK}:{health_port}/readyz"))

@@ -28,7 +28,7 @@ from tests.testbed.processes import LOOPBACK, Process, free_ports
 from tests.testbed.requirements import UnavailableError, skipping_where_unavailable
 from tests.testbed.waiting import wait_for
 
-PACKAGE: Final = "postgresql"  # depends on the server of the version that the Debian release has
+PACKAGE: Final = "postgresql"  # depends on the server package of the Debian release
 BIN_VARIABLE: Final = "FLEETWRIGHT_POSTGRES_BIN"
 DEBIAN_HOME: Final = Path("/usr/lib/postgresql")  # one directory per major version
 ACCOUNTS: Final = ("postgres", "nobody")
@@ -40,7 +40,7 @@ class PostgresPrograms:
     """Names the directory of the server's programs, and the account that runs them."""
 
     bin_dir: Path
-    account: pwd.struct_passwd | None = None  # None: that of the tests
+    account: pwd.struct_passwd | None = None  # None: the account of the tests
     tree: Path | None = None  # of the unpacked package, with libraries that the machine itself lacks
 
     def command(self, program: str, *arguments: str) -> list[str]:
@@ -102,14 +102,14 @@ class PostgresServer:
             "port": self.port,
             "unix_socket_directories": self.directory,
             "fsync": "on" if self.fsync else "off",
-            "jit": "off",  # its compiler is ten times the server, and only long queries gain by it
+            "jit": "off",  # the JIT compiler is ten times as large as the server, and only long queries benefit
             "log_timezone": "UTC",
             "timezone": "UTC",
         }
         arguments = [argument for name, value in settings.items() for argument in ("-c", f"{name}={value}")]
         argv = self.programs.command("postgres", "-D", str(self._data), *arguments)
         self._process = Process.start(argv, name="postgres", log_dir=self.log_dir, cwd=self.directory)
-        self._process.wait_ready(self._answers)
+        self._process.wait_ready(self._responds)
 
     def kill(self) -> None:
         """Kill the server as `kill -9` does, without a checkpoint or a notice to its clients; wait for its end."""
@@ -119,7 +119,7 @@ class PostgresServer:
         self._process.popen.kill()
         self._process.popen.wait()
         self._process = None
-        # They notice by themselves, and until then hold the shared memory that the next start needs.
+        # The backends end by themselves, and until then hold the shared memory that the next start needs.
         wait_for(
             lambda: [pid for pid in backends if is_running(pid)], lambda left: not left, what="end of the backends"
         )
@@ -133,7 +133,7 @@ class PostgresServer:
     def _data(self) -> Path:
         return self.directory / "data"
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         try:
             psycopg.connect(self.url(scheme="postgresql"), connect_timeout=5).close()
         except psycopg.OperationalError:
@@ -154,7 +154,7 @@ def find_programs(*, installed: Path = DEBIAN_HOME, cache: Path | None = None) -
         if _is_complete(bin_dir):
             return PostgresPrograms(bin_dir=bin_dir, account=account)
     cache = cache or cache_root() / PACKAGE
-    tree = debian.cached(cache) or debian.fetch(PACKAGE, cache=cache, also=_is_wanted)
+    tree = debian.cached(cache) or debian.fetch(PACKAGE, cache=cache, also=_is_needed)
     return PostgresPrograms(bin_dir=next(tree.glob("usr/lib/postgresql/*/bin")), account=account, tree=tree)
 
 
@@ -163,7 +163,7 @@ def running_postgres(programs: PostgresPrograms, *, log_dir: Path, fsync: bool) 
     """Start a server with new data; without `fsync` it is faster, and survives a kill but not a power cut."""
     directory = Path(
         tempfile.mkdtemp(prefix="fw-pg-")
-    )  # where its account can go, and short enough for a socket's path
+    )  # accessible for the account, and short enough for the path of a socket
     try:
         if account := programs.account:
             programs = programs.copied(directory / "package")
@@ -210,16 +210,14 @@ def _version(name: str) -> tuple[int, ...]:
     return tuple(int(part) for part in name.split(".") if part.isdigit())
 
 
-def _is_wanted(package: str) -> bool:
+def _is_needed(package: str) -> bool:
     is_server = re.fullmatch(r"postgresql-\d+", package) is not None
     return is_server or (package.startswith("lib") and not package.startswith("libllvm"))
 
 
 def _unprivileged_account() -> pwd.struct_passwd:
     if shutil.which("setpriv") is None:
-        raise UnavailableError(
-            "PostgreSQL does not run as root, and there is no setpriv on PATH to become someone else"
-        )
+        raise UnavailableError("PostgreSQL does not run as root, and there is no setpriv on PATH to change the account")
     for name in ACCOUNTS:
         try:
             return pwd.getpwnam(name)

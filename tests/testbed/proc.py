@@ -19,7 +19,7 @@ def descendants(pid: int) -> list[int]:
     """Return every process below `pid`, nearest first; includes zombies."""
     children: defaultdict[int, list[int]] = defaultdict(list)
     for path in PROC.glob("[0-9]*"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+        with suppress(FileNotFoundError, ProcessLookupError):  # the process ended meanwhile
             children[int(_fields_after_name(path)[1])].append(int(path.name))
     found = list(children[pid])
     for child in found:
@@ -68,9 +68,9 @@ def _open_files(pid: int) -> list[str]:
 
 
 def _address(text: str) -> IPAddress:
-    """Parse an address as the kernel prints it: words of 32 bits, each in the byte order of the machine."""
-    words = [int(text[start : start + 8], 16).to_bytes(4, sys.byteorder) for start in range(0, len(text), 8)]
-    address = ipaddress.ip_address(b"".join(words))
+    """Parse an address as the kernel prints it: integers of 32 bits, each in the byte order of the machine."""
+    integers = [int(text[start : start + 8], 16).to_bytes(4, sys.byteorder) for start in range(0, len(text), 8)]
+    address = ipaddress.ip_address(b"".join(integers))
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
 

@@ -92,7 +92,7 @@ class Process:
             except subprocess.TimeoutExpired:
                 self._signal_group(signal.SIGKILL)
                 self.popen.wait()
-            self._signal_group(signal.SIGKILL)  # whatever of its group has outlived it
+            self._signal_group(signal.SIGKILL)  # the rest of its group
         return self.popen.wait()
 
     def _checked(self, probe: Callable[[], object]) -> object:

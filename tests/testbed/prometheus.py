@@ -21,7 +21,7 @@ from tests.testbed.processes import LOOPBACK, Process, answers_ok, free_ports
 from tests.testbed.requirements import skipping_where_unavailable
 from tests.testbed.waiting import wait_for
 
-PACKAGE: Final = "prometheus"  # Debian's, which holds promtool too
+PACKAGE: Final = "prometheus"  # the Debian package, which contains promtool too
 
 
 class PrometheusError(RuntimeError):
@@ -47,17 +47,17 @@ class Prometheus:
     def configure(self, config: Mapping[str, Any]) -> None:
         """Replace the configuration; relative paths in it start at `config_path.parent`."""
         self.config_path.write_text(yaml.safe_dump(dict(config)))
-        answer = httpx.post(f"{self.url}/-/reload", trust_env=False)
-        if not answer.is_success:
-            raise PrometheusError(answer.text.strip())
+        response = httpx.post(f"{self.url}/-/reload", trust_env=False)
+        if not response.is_success:
+            raise PrometheusError(response.text.strip())
 
     def query(self, expression: str) -> list[Sample]:
         """Evaluate an instant query now; a scalar is one sample without labels."""
-        answer = httpx.get(f"{self.url}/api/v1/query", params={"query": expression}, trust_env=False).json()
-        if answer["status"] != "success":
-            raise PrometheusError(answer["error"])
-        result = answer["data"]["result"]
-        if answer["data"]["resultType"] == "scalar":
+        response = httpx.get(f"{self.url}/api/v1/query", params={"query": expression}, trust_env=False).json()
+        if response["status"] != "success":
+            raise PrometheusError(response["error"])
+        result = response["data"]["result"]
+        if response["data"]["resultType"] == "scalar":
             return [Sample(labels={}, value=float(result[1]))]
         return [Sample(labels=row["metric"], value=float(row["value"][1])) for row in result]
 

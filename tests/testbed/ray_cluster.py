@@ -26,15 +26,13 @@ from tests.testbed.waiting import PATIENCE_S, wait_for
 # For every process of the cluster, and for drivers in the test run itself.
 RAY_SETTINGS: Final = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_USAGE_STATS_REPORT_URL": "http://127.0.0.1:1/",  # where Ray would still report that reports are off: nowhere
+    "RAY_USAGE_STATS_REPORT_URL": "http://127.0.0.1:1/",  # unused: Ray reports even that reports are disabled
     # Lets Ray use loopback as this machine's address.  Otherwise Ray expects daemons at another address of the machine,
     # where they would serve everybody on the network without authentication.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
-BOOTSTRAP_CONFIG: Final = (
-    "ray_bootstrap_config.yaml"  # without it in the home directory Ray asks every cloud whether it runs there
-)
-START_S: Final = 2 * PATIENCE_S  # five daemons one after the other
+BOOTSTRAP_CONFIG: Final = "ray_bootstrap_config.yaml"  # without it at home Ray queries every cloud's metadata server
+START_S: Final = 2 * PATIENCE_S  # Ray starts five daemons one after the other
 STOP_S: Final = 30.0
 PLAN: Final = "plan.json"
 READY: Final = "ready.json"
@@ -89,8 +87,8 @@ class RayCluster:
     def start_job(self, entrypoint: str) -> None:
         """Submit a shell command as a Ray job and wait until it runs."""
         with httpx.Client(base_url=self.dashboard_url, timeout=PATIENCE_S, trust_env=False) as dashboard:
-            answer = dashboard.post("/api/jobs/", json={"entrypoint": entrypoint}).raise_for_status()
-            path = f"/api/jobs/{answer.json()['submission_id']}"
+            response = dashboard.post("/api/jobs/", json={"entrypoint": entrypoint}).raise_for_status()
+            path = f"/api/jobs/{response.json()['submission_id']}"
             wait_for(
                 lambda: dashboard.get(path).json()["status"], lambda status: status == "RUNNING", what="running job"
             )
@@ -102,9 +100,11 @@ class RayCluster:
         unfinished = plan.with_suffix(".part")
         unfinished.write_text(json.dumps([head, *(node.arguments() for node in gpu_nodes)]))
         unfinished.replace(plan)
-        wanted = {head["node_name"], *(node.name for node in gpu_nodes)}
+        names = {head["node_name"], *(node.name for node in gpu_nodes)}
         facts = wait_for(
-            lambda: json.loads(ready.read_text()), lambda facts: set(facts["node_ids"]) == wanted, what="those nodes"
+            lambda: json.loads(ready.read_text()),
+            lambda facts: set(facts["node_ids"]) == names,
+            what="the planned nodes",
         )
         node_ids: dict[str, str] = facts["node_ids"]
         return node_ids
@@ -142,7 +142,7 @@ def running_ray_cluster(
 def check_machine() -> None:
     """Raise the reason why a machine cannot run a Ray cluster."""
     if sys.platform != "linux":
-        raise UnavailableError(f"the test bed can hold its processes together on Linux only, not on {sys.platform}")
+        raise UnavailableError(f"the test bed can control its processes on Linux only, not on {sys.platform}")
     if importlib.util.find_spec("ray") is None:
         raise UnavailableError("the package ray[default,serve] is not installed")
 

@@ -34,13 +34,13 @@ def conducting(joined: RayCluster) -> Iterator[Lifecycle]:
 
 
 def leader(
-    conductor: Lifecycle, wanted: Callable[[ControllerReport], object] = bool
+    conductor: Lifecycle, condition: Callable[[ControllerReport], object] = bool
 ) -> tuple[Listed, ControllerReport]:
-    """Wait until the only controller leads and satisfies `wanted`."""
+    """Wait until the only controller is the leader and satisfies `condition`."""
 
     def leads(there: list[Listed]) -> object:
-        report = there[0].report if len(there) == 1 else None  # one that was ended may be listed for a moment
-        return report is not None and report.standing == LeaseRole.LEADER and wanted(report)
+        report = there[0].report if len(there) == 1 else None  # a stopped controller may still be listed for a moment
+        return report is not None and report.standing == LeaseRole.LEADER and condition(report)
 
     (one,) = wait_for(conductor.listing, leads, what="leading controller")
     assert one.report is not None

@@ -17,8 +17,8 @@ from ray.cluster_utils import Cluster
 from tests.testbed.processes import LOOPBACK
 from tests.testbed.waiting import PATIENCE_S
 
-OBJECT_STORE_BYTES: Final = 80 * 2**20  # a little above the least that Ray accepts
-LOOK_S: Final = 0.2  # at the plan
+OBJECT_STORE_BYTES: Final = 80 * 2**20  # slightly above the minimum of Ray
+POLL_S: Final = 0.2  # of the plan
 
 
 class Nodes:
@@ -30,10 +30,10 @@ class Nodes:
 
     def follow(self, plan: list[dict[str, Any]]) -> dict[str, Any]:
         """Run exactly the nodes of a plan; return the content of READY."""
-        wanted = {node["node_name"]: node for node in plan}
-        for name in self._running.keys() - wanted.keys():
+        planned = {node["node_name"]: node for node in plan}
+        for name in self._running.keys() - planned.keys():
             self._cluster.remove_node(self._running.pop(name))
-        for name, node in wanted.items():
+        for name, node in planned.items():
             if name not in self._running:
                 self._running[name] = self._added(node)
         self._cluster.wait_for_nodes(timeout=PATIENCE_S)
@@ -45,14 +45,14 @@ class Nodes:
 
     def _added(self, node: dict[str, Any]) -> Any:
         return self._cluster.add_node(
-            wait=False,  # for all of them together, with more patience
+            wait=False,  # for all nodes together, with a longer timeout
             node_ip_address=LOOPBACK,
             object_store_memory=OBJECT_STORE_BYTES,
             include_dashboard=not self._running,
             dashboard_host=LOOPBACK,
             dashboard_port=0,
             dashboard_agent_listen_port=0,
-            no_monitor=True,  # the autoscaler: nodes come and go by the plan only
+            no_monitor=True,  # the autoscaler: only the plan adds and removes nodes
             **node,
         )
 
@@ -61,12 +61,12 @@ def main(plan: Path, ready: Path) -> None:
     """Follow `plan`, and write `ready` after every change."""
     nodes, followed = Nodes(), ""
     while True:
-        if (said := plan.read_text()) != followed:
+        if (text := plan.read_text()) != followed:
             unfinished = ready.with_suffix(".part")
-            unfinished.write_text(json.dumps(nodes.follow(json.loads(said))))
+            unfinished.write_text(json.dumps(nodes.follow(json.loads(text))))
             unfinished.replace(ready)
-            followed = said
-        time.sleep(LOOK_S)
+            followed = text
+        time.sleep(POLL_S)
 
 
 if __name__ == "__main__":

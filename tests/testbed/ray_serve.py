@@ -126,13 +126,13 @@ def serve_app(ray_cluster: RayCluster) -> Iterator[ServeApp]:
 
 def _declare(dashboard: httpx.Client, applications: list[dict[str, Any]], *, port: int) -> None:
     """Replace all applications of Serve.  A loaded head returns 5xx for a while after its start."""
-    wanted = {
-        "proxy_location": "HeadOnly",  # the nodes share one address, so only one of them can have the port
+    declaration = {
+        "proxy_location": "HeadOnly",  # the nodes share one address, so only one of them can use the port
         "http_options": {"host": LOOPBACK, "port": port},
         "applications": applications,
     }
     wait_for(
-        lambda: dashboard.put(APPLICATIONS, json=wanted),
+        lambda: dashboard.put(APPLICATIONS, json=declaration),
         lambda response: response.is_success,
         what="acceptance by Ray Serve",
         interval_s=1.0,

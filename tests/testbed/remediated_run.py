@@ -74,12 +74,12 @@ class RemediatedRun:
     def wait_watched(self, controller: Process, *, attempt: int = 1) -> None:
         """Wait until an attempt of the run is monitored."""
 
-        def watched() -> bool:
+        def monitored() -> bool:
             assert controller.running(), controller.log_tail()
             lines = controller.log_path.read_text(errors="replace").splitlines()
             return any('"run_watched"' in line and f'"attempt": {attempt},' in line for line in lines)
 
-        wait_for(watched, what="monitored run")
+        wait_for(monitored, what="monitored run")
 
 
 @contextmanager

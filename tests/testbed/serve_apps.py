@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 LITTLE: Final[dict[str, Any]] = {"num_cpus": 0.1}
-QUICK: Final[dict[str, Any]] = {"graceful_shutdown_wait_loop_s": 0.1}  # how soon an idle replica that must go is gone
+QUICK: Final[dict[str, Any]] = {"graceful_shutdown_wait_loop_s": 0.1}  # the time until an idle replica stops
 
 
 class Pool:
@@ -40,9 +40,9 @@ class Ingress:
     def __init__(self, pools: dict[str, Any]) -> None:
         self._pools = pools
         self._registry = CollectorRegistry()
-        self._answered = Counter("app_requests", "Answered", ["status"], registry=self._registry)
+        self._requests = Counter("app_requests", "Answered", ["status"], registry=self._registry)
         for status in ("200", "500"):
-            self._answered.labels(status)  # none yet is none, and not unknown
+            self._requests.labels(status)  # export zero before the first request
 
     async def __call__(self, request: Request) -> Response:
         if request.url.path == "/metrics":
@@ -51,11 +51,11 @@ class Ingress:
         if name not in self._pools:
             return JSONResponse({"detail": f"pool must be one of {', '.join(self._pools)}"}, status_code=422)
         try:
-            answer = JSONResponse(await self._pools[name].remote())
+            response = JSONResponse(await self._pools[name].remote())
         except RuntimeError as error:
-            answer = JSONResponse({"detail": str(error)}, status_code=500)
-        self._answered.labels(str(answer.status_code)).inc()
-        return answer
+            response = JSONResponse({"detail": str(error)}, status_code=500)
+        self._requests.labels(str(response.status_code)).inc()
+        return response
 
 
 def build(args: dict[str, Any]) -> Any:

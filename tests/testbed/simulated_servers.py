@@ -29,7 +29,7 @@ class ActuatorFaults(Frozen):
     """What happens to a command, drawn for each command and server."""
 
     ignored_share: Share = 0.0  # accepted and never executed
-    refused_share: Share = 0.0  # answered with an error
+    refused_share: Share = 0.0  # refused with an error
     late_share: Share = 0.0
     late_s: Annotated[float, Field(ge=0, le=3600)] = 30.0  # beyond the declared delay
     brake_ignored_share: Share = 0.0

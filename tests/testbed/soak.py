@@ -1,4 +1,4 @@
-"""Says whether the tests run in their long form: `make soak` sets FLEETWRIGHT_SOAK=1."""
+"""Reports whether the tests run in their long form: `make soak` sets FLEETWRIGHT_SOAK=1."""
 
 import os
 from typing import Final

@@ -15,7 +15,7 @@ from tests.testbed.nested import run_pytest
 from tests.testbed.requirements import VARIABLE, UnavailableError, require_or_skip
 
 VERSION = "v1.2.3"
-ASKS_FOR_KUBE_API = "def test_it(kube_api): pass"
+USES_KUBE_API = "def test_it(kube_api): pass"
 PLUGINS = ("tests.testbed.requirements", "tests.testbed.binaries", "tests.testbed.kubernetes")
 
 
@@ -171,12 +171,12 @@ def test_another_pin_or_recipe_is_another_entry(tools: Tools, root: Path) -> Non
     before = binaries.place(tools, root)
     go_sum = tools.directory / "go.sum"
     go_sum.write_text("another checksum\n")
-    pinned_anew = binaries.place(tools, root)
+    repinned = binaries.place(tools, root)
     go_mod = tools.directory / "go.mod"
     go_mod.write_text(go_mod.read_text().replace(VERSION, "v1.3.0"))
     bumped = binaries.place(tools, root)
 
-    assert len({before, pinned_anew, bumped}) == 3
+    assert len({before, repinned, bumped}) == 3
     assert bumped.name.startswith("v1.3.0-")
 
 
@@ -229,7 +229,7 @@ def test_each_tools_module_pins_its_programs(tools: Tools) -> None:
 
 
 def test_without_a_toolchain_a_test_is_skipped_with_the_reason(tmp_path: Path) -> None:
-    result = run_pytest(ASKS_FOR_KUBE_API, folder=tmp_path, plugins=PLUGINS, environment=_bare_machine(tmp_path))
+    result = run_pytest(USES_KUBE_API, folder=tmp_path, plugins=PLUGINS, environment=_bare_machine(tmp_path))
 
     assert result.returncode == 0, result.stdout
     assert f"kubernetes {go_tools.KUBERNETES.version} is not in {tmp_path}/cache/fleetwright: building" in result.stdout
@@ -239,7 +239,7 @@ def test_without_a_toolchain_a_test_is_skipped_with_the_reason(tmp_path: Path) -
 
 def test_without_a_toolchain_a_required_part_fails_with_the_reason(tmp_path: Path) -> None:
     environment = _bare_machine(tmp_path) | {VARIABLE: "kubernetes"}
-    result = run_pytest(ASKS_FOR_KUBE_API, folder=tmp_path, plugins=PLUGINS, environment=environment)
+    result = run_pytest(USES_KUBE_API, folder=tmp_path, plugins=PLUGINS, environment=environment)
 
     assert result.returncode == 1
     assert f"kubernetes is required by {VARIABLE}, but control plane: there is no Go toolchain on PATH" in result.stdout

@@ -44,7 +44,7 @@ def test_a_package_is_unpacked_with_its_selected_dependencies(tmp_path: Path) ->
     assert (tree / "usr/share/greet/words").exists()
     assert not (tree / "usr/share/fonts").exists()
     assert debian.libraries(tree) == [tree / "usr/lib/x86_64-linux-gnu"]
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["1.2-3"]  # nothing half done is left beside it
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["1.2-3"]  # no incomplete entry is left beside it
 
 
 @pytest.mark.usefixtures("archive", "as_root")

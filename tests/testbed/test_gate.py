@@ -16,50 +16,50 @@ def gate() -> Iterator[Gate]:
         yield gate
 
 
-def echo(seen: list[str]) -> Answering:
-    async def answer(request: httpx.Request) -> httpx.Response:
-        seen.append(f"{request.method} {request.url.raw_path.decode()} {request.content.decode()}")
+def echo(received: list[str]) -> Answering:
+    async def respond(request: httpx.Request) -> httpx.Response:
+        received.append(f"{request.method} {request.url.raw_path.decode()} {request.content.decode()}")
         return httpx.Response(201, json={"said": "yes"}, headers={"ETag": '"1"'})
 
-    return answer
+    return respond
 
 
 def test_requests_are_forwarded_to_the_registered_service(gate: Gate) -> None:
-    seen: list[str] = []
-    gate.behind["a"] = echo(seen)
-    answer = asked(f"{gate.url}/a/x/y?b=c", "POST", content=b"body")
-    assert (answer.status_code, answer.json(), answer.headers["ETag"]) == (201, {"said": "yes"}, '"1"')
-    assert asked(f"{gate.url}/a/x/").status_code == 201
-    assert seen == ["POST /x/y?b=c body", "GET /x/ "]
-    assert asked(f"{gate.url}/b/x").status_code == 503
+    received: list[str] = []
+    gate.behind["a"] = echo(received)
+    response = send(f"{gate.url}/a/x/y?b=c", "POST", content=b"body")
+    assert (response.status_code, response.json(), response.headers["ETag"]) == (201, {"said": "yes"}, '"1"')
+    assert send(f"{gate.url}/a/x/").status_code == 201
+    assert received == ["POST /x/y?b=c body", "GET /x/ "]
+    assert send(f"{gate.url}/b/x").status_code == 503
     passed = [(each.method, each.path, each.status) for each in gate.passed]
     assert passed == [("POST", "/a/x/y", 201), ("GET", "/a/x/", 201), ("GET", "/b/x", 503)]
 
 
 @pytest.mark.parametrize("after", [False, True])
 def test_a_held_request_gets_no_response(gate: Gate, *, after: bool) -> None:
-    seen: list[str] = []
-    gate.behind["a"] = echo(seen)
+    received: list[str] = []
+    gate.behind["a"] = echo(received)
     hold = Hold("GET", "/a/.*", nth=2, after=after)
     gate.holds.append(hold)
-    assert asked(f"{gate.url}/a/1").is_success
-    lost = threading.Thread(target=ask_in_vain, args=(f"{gate.url}/a/2",))
+    assert send(f"{gate.url}/a/1").is_success
+    lost = threading.Thread(target=send_without_response, args=(f"{gate.url}/a/2",))
     lost.start()
     hold.wait()
-    assert len(seen) == 1 + after
+    assert len(received) == 1 + after
     lost.join()
     wait_for(hold.given_up.is_set, what="giving up")
     assert hold.given_up_s is not None
     assert hold.given_up_s > gate.passed[0].came_s
     assert [each.path for each in gate.passed] == ["/a/1"]
-    assert asked(f"{gate.url}/a/3").is_success
+    assert send(f"{gate.url}/a/3").is_success
 
 
-def asked(url: str, method: str = "GET", *, content: bytes | None = None) -> httpx.Response:
+def send(url: str, method: str = "GET", *, content: bytes | None = None) -> httpx.Response:
     """Send a request with a timeout for a busy machine."""
     return httpx.request(method, url, content=content, timeout=PATIENCE_S, trust_env=False)
 
 
-def ask_in_vain(url: str) -> None:
+def send_without_response(url: str) -> None:
     with pytest.raises(httpx.TimeoutException):
         httpx.get(url, timeout=httpx.Timeout(PATIENCE_S, read=1.0), trust_env=False)

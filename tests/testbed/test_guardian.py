@@ -59,10 +59,10 @@ def guarded(program: str, scratch: Path) -> list[str]:
 
 @pytest.fixture
 def guardian(mark: str, scratch: Path, tmp_path: Path) -> Iterator[Process]:
-    """Run a guardian whose program stays, after another process has escaped it."""
+    """Run a guardian whose program keeps running, after another process left its process group."""
     with Process.start(guarded(STAY, scratch), name="guarded", log_dir=tmp_path) as process:
         process.wait_ready((scratch / "escaped").exists)
-        assert len(running_with_variable(MARK, mark)) == 3  # guardian, program and what escaped it
+        assert len(running_with_variable(MARK, mark)) == 3  # guardian, program and the escaped process
         yield process
 
 

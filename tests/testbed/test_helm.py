@@ -58,8 +58,10 @@ def test_the_helm_environment_of_the_user_is_not_used(helm: Helm, monkeypatch: p
     monkeypatch.setenv("HELM_NAMESPACE", "production")
     monkeypatch.setenv("HELM_PLUGINS", "/opt/plugins")
 
-    seen = {name: value.strip('"') for name, _, value in (line.partition("=") for line in helm.run("env").splitlines())}
+    variables = {
+        name: value.strip('"') for name, _, value in (line.partition("=") for line in helm.run("env").splitlines())
+    }
 
-    assert seen["HELM_NAMESPACE"] == "default"
+    assert variables["HELM_NAMESPACE"] == "default"
     for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME", "HELM_PLUGINS"):
-        assert Path(seen[name]).is_relative_to(helm.home)
+        assert Path(variables[name]).is_relative_to(helm.home)

@@ -41,8 +41,8 @@ def test_a_process_that_ends_before_it_is_ready_is_reported_at_once_with_its_log
 
 def test_a_process_that_never_becomes_ready_is_reported_with_its_log(tmp_path: Path) -> None:
     with Process.start(["sh", "-c", "echo thinking; exec sleep 1000"], name="slow", log_dir=tmp_path) as slow:
-        wait_for(slow.log_tail, what="a first word")
-        with pytest.raises(ProcessError, match=r"no ready slow within 0.1 s; last seen: False\nthinking"):
+        wait_for(slow.log_tail, what="first output")
+        with pytest.raises(ProcessError, match=r"no ready slow within 0.1 s; last observed: False\nthinking"):
             slow.wait_ready(lambda: False, timeout_s=0.1)
 
 
@@ -60,7 +60,7 @@ def test_stop_sends_sigterm_first_and_is_idempotent(tmp_path: Path) -> None:
         name="polite",
         log_dir=tmp_path,
     )
-    wait_for(polite.log_tail, what="a first word")
+    wait_for(polite.log_tail, what="first output")
 
     assert polite.stop(grace_s=60.0) == 7
     assert polite.stop() == 7

@@ -15,8 +15,8 @@ NAMES = ("low", "high", "train")
 SLOW = Clocks(low_token=0.5, high_token=0.6, low_prompt=0.7, high_prompt=0.8, training=0.9)
 
 
-def made(seed: int = 0, **said: Any) -> SimulatedActuator:
-    faults = ActuatorFaults(**said)
+def made(seed: int = 0, **changes: Any) -> SimulatedActuator:
+    faults = ActuatorFaults(**changes)
     rng = np.random.default_rng(seed)
     return SimulatedActuator(
         NAMES, [Duty.LOW, Duty.HIGH, Duty.TRAINING], rng=rng, delay_s=1.0, brake_s=2.0, faults=faults
@@ -139,11 +139,11 @@ def test_arrays_and_named_states_agree() -> None:
     actuator.set_clocks(NAMES, SLOW)
     actuator.brake(["high"], on=True)
     actuator.advance(5.0)
-    said = actuator.servers()
+    states = actuator.servers()
     for at, each in enumerate(actuator.enforced().values()):
         expected = [each.token_clock, each.prompt_clock, float(each.braked), float(each.epoch)]
-        assert said.held[:, at].tolist() == expected
-        assert said.read_at_s[at] == each.read_at_s
+        assert states.held[:, at].tolist() == expected
+        assert states.read_at_s[at] == each.read_at_s
 
 
 def test_unknown_and_repeated_names_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Tests that waiting polls by the given clock until the observation is as wanted."""
+"""Tests that wait_for polls by the given clock until an observation matches."""
 
 import pytest
 
@@ -20,11 +20,11 @@ def test_the_first_matching_observation_is_returned_and_polling_stops() -> None:
     time = FakeTime()
     observations = iter([1, 2, 3, 4])
 
-    seen = wait_for(
+    found = wait_for(
         lambda: next(observations), lambda n: n == 3, what="three", interval_s=10, clock=time.clock, sleep=time.sleep
     )
 
-    assert seen == 3
+    assert found == 3
     assert next(observations) == 4
     assert time.now_s == 1020.0
 
@@ -37,7 +37,7 @@ def test_a_condition_that_already_holds_is_returned_without_a_wait() -> None:
 
 def test_a_timeout_names_the_last_observation() -> None:
     time = FakeTime()
-    with pytest.raises(TimeoutError, match=r"no third pod within 5 s; last seen: 1005.0"):
+    with pytest.raises(TimeoutError, match=r"no third pod within 5 s; last observed: 1005.0"):
         wait_for(
             time.clock,
             lambda _: False,

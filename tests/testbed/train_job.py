@@ -1,6 +1,6 @@
 """Runs a monitored job of Ray Train v2: `python -m tests.testbed.train_job FILE`, which holds `TrainJob` as JSON.
 
-It uses no torch: its workers wait for each other with Ray Train's barriers, and report a checkpoint every few steps.
+It uses no torch: its workers synchronise with Ray Train's barriers, and report a checkpoint every few steps.
 The job's faults are configured: a worker that stays away until a file appears, or that exits without a message in its
 first life.  With `healed` it also reports to the run's actor, has each worker on its own node, and writes a line for
 every life of a worker after its first step.
@@ -25,8 +25,8 @@ from fleetwright.ray_train.elastic import ResizableTrainer
 from fleetwright.ray_train.status_callback import RunStatusCallback
 
 STEP_S: Final = 0.05
-BETWEEN_REPORTS: Final = 10  # steps: a report waits until Ray's controller has asked for it
-LOOKS_S: Final = "0.1"  # between two questions of the controller, else 2
+BETWEEN_REPORTS: Final = 10  # steps: a report blocks until Ray's controller polls
+POLLS_S: Final = "0.1"  # between two polls of the controller; Ray's default is 2
 RESIZES_S: Final = 1.0
 STATE: Final = "state.json"
 
@@ -40,7 +40,7 @@ class TrainJob:
     to: str  # where workers report
     steps: int
     workers: int = 2
-    stays_away: tuple[int, int] | None = None  # rank and step; it goes on when the file `go-on` is there
+    stays_away: tuple[int, int] | None = None  # rank and step; the rank continues when the file `go-on` exists
     ends: tuple[int, int] | None = None  # rank and step
     healed: bool = False
     least_workers: int | None = None  # makes it elastic, up to `workers`
@@ -75,14 +75,14 @@ def train(config: dict[str, Any]) -> None:
         _go_wrong(job, rank, step)
         ray.train.collective.barrier()
         if job.healed and step == first:
-            _say_alive(job, rank, first)
+            _record_start(job, rank, first)
         if step % BETWEEN_REPORTS == BETWEEN_REPORTS - 1:
             _report(step)
 
 
 def main(job: TrainJob) -> int:
     """Run the job on the cluster; print the last reported step as JSON."""
-    os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = LOOKS_S
+    os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = POLLS_S
     ray.init(address=job.address, log_to_driver=False)
     watch = WatchWorkers(to=job.to)
     elastic = job.least_workers is not None
@@ -102,7 +102,7 @@ def main(job: TrainJob) -> int:
         ),
     )
     result = trainer.fit()
-    print(json.dumps({"metrics": result.metrics}))  # noqa: T201 - the answer
+    print(json.dumps({"metrics": result.metrics}))  # noqa: T201 - the output
     ray.shutdown()
     return 0
 
@@ -115,7 +115,7 @@ def _first_step() -> int:
         return int(json.loads((Path(folder) / STATE).read_text())["step"]) + 1
 
 
-def _say_alive(job: TrainJob, rank: int, first_step: int) -> None:
+def _record_start(job: TrainJob, rank: int, first_step: int) -> None:
     life = {
         "rank": rank,
         "pid": os.getpid(),
@@ -143,6 +143,6 @@ def _report(step: int) -> None:
 
 
 if __name__ == "__main__":
-    said = json.loads(Path(sys.argv[1]).read_text())
-    pairs = {name: tuple(said[name]) if said[name] else None for name in ("stays_away", "ends")}
-    sys.exit(main(TrainJob(**said | pairs)))
+    document = json.loads(Path(sys.argv[1]).read_text())
+    pairs = {name: tuple(document[name]) if document[name] else None for name in ("stays_away", "ends")}
+    sys.exit(main(TrainJob(**document | pairs)))

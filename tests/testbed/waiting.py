@@ -1,12 +1,10 @@
-"""Waits for a real part: polls until the observation is as wanted, and reports the last one at a timeout."""
+"""Polls a real part until an observation matches, and reports the last one at a timeout."""
 
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-PATIENCE_S: Final = (
-    120.0  # a loaded two-core machine starts things slowly; on an idle one nothing takes a tenth of this
-)
+PATIENCE_S: Final = 120.0  # a loaded two-core machine is slow; on an idle one no wait takes a tenth of this
 
 T = TypeVar("T")
 
@@ -21,12 +19,12 @@ def wait_for(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Return the first observation that is `wanted` (default: that is true); `TimeoutError` names the last one."""
+    """Return the first observation that is `wanted` (default: that is truthy); `TimeoutError` names the last one."""
     deadline_s = clock() + timeout_s
     while True:
-        seen = observe()
-        if wanted(seen):
-            return seen
+        observed = observe()
+        if wanted(observed):
+            return observed
         if clock() >= deadline_s:
-            raise TimeoutError(f"no {what} within {timeout_s:g} s; last seen: {seen!r}")
+            raise TimeoutError(f"no {what} within {timeout_s:g} s; last observed: {observed!r}")
         sleep(interval_s)

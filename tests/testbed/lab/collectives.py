@@ -1,6 +1,6 @@
 """Defines the collectives that a training step needs, and implements them over TCP.
 
-The ring all-reduce sends from r to r-1, as gloo's does: n-1 turns of adding, n-1 turns of forwarding (Patarasuk and
+The ring all-reduce sends from r to r-1, as gloo's does: n-1 steps of adding, n-1 steps of forwarding (Patarasuk and
 Yuan 2009, the bandwidth-optimal all-reduce); all-to-all runs all transfers at once.
 """
 

@@ -31,13 +31,13 @@ def tc(lines: Iterable[str], *, namespace: str | None = None) -> None:
 
 
 def namespaces() -> list[str]:
-    said = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
-    return [line.split()[0] for line in said.splitlines() if line.strip()]
+    output = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    return [line.split()[0] for line in output.splitlines() if line.strip()]
 
 
 def processes_in(namespace: str) -> list[int]:
-    said = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False).stdout
-    return [int(pid) for pid in said.split()]
+    output = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False).stdout
+    return [int(pid) for pid in output.split()]
 
 
 def _batch(tool: str, lines: Iterable[str], namespace: str | None) -> None:

@@ -21,7 +21,7 @@ class Experiment:
     busy: int = 0
     period_s: float = 0.25
     # A train of 64 KiB each quarter second takes one hundredth of a link of 200 Mbit/s.
-    probe_bytes: int | None = 64 << 10  # the recorders probe their neighbours with so many
+    probe_bytes: int | None = 64 << 10  # the recorders probe their neighbours with trains of this size
     probe_every_s: float = 2.0  # per peer: at most one train per sample to seven peers, so that no two overlap
 
     def job(self) -> Job:
@@ -44,7 +44,7 @@ class Experiment:
         }
 
     def truth(self, *, started_s: float, done: Mapping[Injection, float], loadavg: tuple[float, ...]) -> dict[str, Any]:
-        """Return the injected faults with their times, for judging."""
+        """Return the injected faults with their times, for evaluation."""
         outside = [{**asdict(what), "t_real": at_s} for what, at_s in done.items()]
         inside = [{**asdict(what), "kind": f"rank:{what.what}"} for what in self.workload.inner]
         events = [{key: value for key, value in event.items() if value is not None} for event in outside + inside]

@@ -1,4 +1,4 @@
-"""Generates foreign traffic: one process sends for some seconds as fast as TCP allows, another receives.
+"""Generates cross traffic: one process sends for some seconds as fast as TCP allows, another receives.
 
 flood.py take|send ADDRESS SECONDS
 """

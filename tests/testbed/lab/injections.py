@@ -80,7 +80,7 @@ def _kill(bench: Bench, what: Injection) -> None:
 
 
 def _flood(bench: Bench, what: Injection) -> None:
-    """Send foreign TCP traffic at the full rate of the link."""
+    """Send TCP cross traffic at the full rate of the link."""
     network, target = bench.network, _peer(what)
     address = network.address(target)
     for node, role in ((target, "take"), (what.node, "send")):

@@ -61,7 +61,7 @@ class _Steps:
         self._number += 1
 
     def _check(self) -> None:
-        """Check that every element is the sum over all ranks, so the bytes did travel."""
+        """Check that every element is the sum over all ranks, so all data was transferred."""
         ranks = self._workload.ranks
         if not (self._values == ranks * (ranks - 1) / 2).all():
             raise RuntimeError("the all-reduce is wrong")

@@ -20,7 +20,7 @@ CLASS_OF: Final[Mapping[Kind | Inside, FaultClass]] = {
     "hang": FaultClass.NONCOMM_HANG,
     "kill": FaultClass.CRASH,
     "delay": FaultClass.NONCOMM_SLOW,
-}  # what is not in here is no fault: foreign traffic, imbalance, a pause
+}  # all others are no faults: cross traffic, imbalance, a pause
 DIRECTION_OF: Final[Mapping[Kind | Inside, Direction]] = {
     "tx": Direction.TX,
     "rx": Direction.RX,
@@ -49,11 +49,11 @@ class Outcome:
     direction_right: bool
     detect_s: float | None
     wrong_isolations: int
-    wrong_verdicts: int  # of hardware, isolating or not
+    wrong_verdicts: int  # of hardware, with or without isolation
 
 
 def expected_of(experiment: Experiment) -> Expected | None:
-    """Return the fault that must be diagnosed; None: no diagnosis is right."""
+    """Return the fault that must be diagnosed; None: no diagnosis is correct."""
     for what in experiment.injections:
         if what.kind in CLASS_OF:
             return Expected(CLASS_OF[what.kind], what.node, what.peer, DIRECTION_OF.get(what.kind), what.at_s)
@@ -63,9 +63,9 @@ def expected_of(experiment: Experiment) -> Expected | None:
     return None
 
 
-def judge(expected: Expected | None, said: Sequence[Stamped], *, began_s: float | None = None) -> Outcome:
+def judge(expected: Expected | None, diagnoses: Sequence[Stamped], *, began_s: float | None = None) -> Outcome:
     """Compare the diagnoses with the fault.  `began_s` is its measured start, if any."""
-    hardware = [stamped for stamped in said if stamped.diagnosis.scope is not Scope.WORKLOAD]
+    hardware = [stamped for stamped in diagnoses if stamped.diagnosis.scope is not Scope.WORKLOAD]
     if expected is None:
         return Outcome(
             class_right=not hardware,

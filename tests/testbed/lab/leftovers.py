@@ -38,7 +38,7 @@ def remove_folders() -> None:
     """Remove the folders of killed runs."""
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}-*"):
         if is_left(path.name):
-            shutil.rmtree(path, ignore_errors=True)  # another run may be at it
+            shutil.rmtree(path, ignore_errors=True)  # another run may remove it too
 
 
 def _start_ticks(pid: int) -> str | None:

@@ -25,7 +25,7 @@ DIAL_S: Final = 0.05
 
 
 class BrokenMeshError(ConnectionError):
-    """A peer is gone."""
+    """A peer has closed its connection."""
 
 
 class Transfer:
@@ -54,12 +54,14 @@ class _Peer:
 
     connection: socket.socket
     header: bytearray = field(default_factory=bytearray)
-    left: memoryview | None = None  # of the buffer that data is arriving for
-    arriving: int = 0  # its tag
+    left: memoryview | None = None  # the rest of the buffer that is being received
+    arriving: int = 0  # the tag of that buffer
     outbox: deque[tuple[memoryview, Transfer | None]] = field(default_factory=deque)
     posted: dict[int, tuple[memoryview, Transfer]] = field(default_factory=dict)
-    waiting: dict[int, tuple[memoryview, Transfer]] = field(default_factory=dict)  # sends the peer has not asked for
-    asked: set[int] = field(default_factory=set)
+    waiting: dict[int, tuple[memoryview, Transfer]] = field(
+        default_factory=dict
+    )  # sends that the peer has not announced a buffer for
+    announced: set[int] = field(default_factory=set)
     sends: int = 0
     receives: int = 0
     lost: Exception | None = None
@@ -83,8 +85,8 @@ class Mesh:
         with self._lock:
             peer = self._there(rank)
             tag, peer.sends = peer.sends, peer.sends + 1
-            if tag in peer.asked:
-                peer.asked.remove(tag)
+            if tag in peer.announced:
+                peer.announced.remove(tag)
                 self._queue_data(peer, tag, data, transfer)
             else:
                 peer.waiting[tag] = (data, transfer)
@@ -155,9 +157,9 @@ class Mesh:
                     transfer.finish()
         except BlockingIOError:
             pass
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.outbox else 0)
-        if self._selector.get_key(peer.connection).events != wanted:
-            self._selector.modify(peer.connection, wanted, peer)
+        interests = selectors.EVENT_READ | (selectors.EVENT_WRITE if peer.outbox else 0)
+        if self._selector.get_key(peer.connection).events != interests:
+            self._selector.modify(peer.connection, interests, peer)
 
     def _read(self, peer: _Peer) -> None:
         try:
@@ -183,7 +185,7 @@ class Mesh:
                 raise BrokenMeshError(f"a buffer of {size} bytes for {len(data)}")
             self._queue_data(peer, tag, data, transfer)
         else:
-            peer.asked.add(tag)
+            peer.announced.add(tag)
 
     def _read_data(self, peer: _Peer, left: memoryview) -> None:
         count = peer.connection.recv_into(left[:READ_BYTES])

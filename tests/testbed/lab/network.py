@@ -106,7 +106,7 @@ def _make(network: Network) -> None:
         for node in range(network.nodes):
             shaping.shape_port(network.bridge, f"p{node}", network.rate_mbit)
     except commands.CommandError as error:
-        raise UnavailableError(f"links cannot be made or shaped here: {error}") from None
+        raise UnavailableError(f"links cannot be created or shaped here: {error}") from None
 
 
 def _cable(network: Network, node: int) -> list[str]:
@@ -143,7 +143,7 @@ def _remove(names: Iterator[str]) -> None:
         for pid in commands.processes_in(name):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        with suppress(commands.CommandError):  # another run was quicker
+        with suppress(commands.CommandError):  # another run removed it first
             commands.ip([f"netns del {name}"])
 
 

@@ -17,7 +17,7 @@ class RecordedLibrary:
         self._library, self._progress = library, Progress(rank)
         self._before, self._after = (rank - 1) % size, (rank + 1) % size
         self._queue = RecordQueue(
-            sink_from(to, rank=rank), beat=self._progress.beat, poll=self._tell_long, heartbeat_s=BEAT_S
+            sink_from(to, rank=rank), beat=self._progress.beat, poll=self._report_long, heartbeat_s=BEAT_S
         )
         self._queue.start()
 
@@ -25,11 +25,11 @@ class RecordedLibrary:
         self._progress.step = number
 
     def all_reduce(self, values: Floats) -> None:
-        with self._watched("all_reduce", values.nbytes):
+        with self._recorded("all_reduce", values.nbytes):
             self._library.all_reduce(values)
 
     def all_to_all(self, out: Bytes, into: Bytes) -> None:
-        with self._watched("all_to_all", out.nbytes):
+        with self._recorded("all_to_all", out.nbytes):
             self._library.all_to_all(out, into)
 
     def ring_pass(self, out: Bytes, into: Bytes) -> Passed:
@@ -44,7 +44,7 @@ class RecordedLibrary:
         return passed
 
     @contextmanager
-    def _watched(self, op: str, size_bytes: int) -> Iterator[None]:
+    def _recorded(self, op: str, size_bytes: int) -> Iterator[None]:
         begun = self._progress.begin(op, group="", size_bytes=size_bytes)
         with self._complaining():
             yield
@@ -62,7 +62,7 @@ class RecordedLibrary:
             self._queue.put("hb", lambda: beat)
             raise
 
-    def _tell_long(self) -> None:
+    def _report_long(self) -> None:
         for line in self._progress.long_under_way():
             self._put(line)
 

@@ -28,7 +28,7 @@ from tests.testbed.lab.workload import Plan
 from tests.testbed.waiting import wait_for
 
 ROOT: Final = Path(__file__).resolve().parents[3]
-BEFORE_S: Final = 1.5  # recording begins so long before the job steps
+BEFORE_S: Final = 1.5  # the recording begins this long before the first step
 CONGESTION_CONTROL: Final = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 AHEAD: Final = 10  # of nice(2)
 SPIN: Final = "while True: pass"
@@ -43,7 +43,7 @@ class Run:
     """Holds the results of an experiment."""
 
     truth: dict[str, Any]
-    done_s: Mapping[Injection, float]  # what was injected, and when after the start
+    done_s: Mapping[Injection, float]  # the injections and their times after the start
 
 
 def run_experiment(
@@ -84,7 +84,7 @@ def run_experiment(
             stack.callback(recorder.close)
         if watch is not None:
             watch.begin(folder=folder, started_s=started_s, job=experiment.job())
-        _say_go(notes, started_s)
+        _announce_start(notes, started_s)
         stack.enter_context(_ahead_of_the_ranks())
         done = _drive(experiment, bench, recorders, started_s, watch)
         truth = experiment.truth(started_s=started_s, done=done, loadavg=os.getloadavg())
@@ -98,7 +98,7 @@ def _drive(
     done: dict[Injection, float] = {}
     waiting = sorted(experiment.injections, key=lambda what: what.at_s)
     period_s = experiment.period_s
-    next_s, ends_s = _next_look_s(period_s), started_s + experiment.workload.duration_s
+    next_s, ends_s = _next_sample_s(period_s), started_s + experiment.workload.duration_s
     while time.time() < ends_s:
         if waiting and time.time() >= started_s + waiting[0].at_s:
             bench.inject(waiting[0])
@@ -108,13 +108,13 @@ def _drive(
                 recorder.poll()
             if watch is not None:
                 watch.turn()
-            next_s = _next_look_s(period_s)
+            next_s = _next_sample_s(period_s)
         due_s = min(next_s, started_s + waiting[0].at_s) if waiting else next_s
         time.sleep(max(0.0, due_s - time.time()))
     return done
 
 
-def _next_look_s(period_s: float) -> float:
+def _next_sample_s(period_s: float) -> float:
     """Return the time to the next whole period of the wall clock, at which all nodes sample, so that pairs compare."""
     return (floor(time.time() / period_s) + 1) * period_s
 
@@ -177,7 +177,7 @@ def _wait_until_ready(process: "subprocess.Popen[bytes]", notes: Path, count: in
         raise SessionError(f"{error}\n{log.read_text()[-4000:]}") from None
 
 
-def _say_go(notes: Path, started_s: float) -> None:
+def _announce_start(notes: Path, started_s: float) -> None:
     partial = notes / f"{job.GO}.partial"
     partial.write_text(repr(started_s))
     partial.rename(notes / job.GO)

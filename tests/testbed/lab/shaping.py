@@ -13,7 +13,7 @@ ROOT: Final = "1:1"
 FIRST: Final = 16  # class of destination 0
 OWN_MBIT: Final = 1.0
 QUEUE_PACKETS: Final = 64
-BURST: Final = "16k"  # below a message, so that a slow link shows on each
+BURST: Final = "16k"  # below a message, so that a slow link delays each one
 
 
 def shape_sender(namespace: str, device: str, targets: Mapping[int, str], rate_mbit: float) -> None:

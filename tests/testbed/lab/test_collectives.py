@@ -28,7 +28,7 @@ def on_all(size: int, use: Callable[[int, Library], object]) -> list[object]:
 
 
 def loopback(rank: int) -> str:
-    return f"127.77.{os.getpid() % 250 + 1}.{rank + 1}"  # every test process its own
+    return f"127.77.{os.getpid() % 250 + 1}.{rank + 1}"  # one range per test process
 
 
 @pytest.mark.parametrize(("size", "length"), [(2, 8), (3, 3), (4, 4097), (5, 262_144)])
@@ -69,7 +69,7 @@ def test_a_ring_pass_receives_from_the_previous_rank() -> None:
 
 
 def test_sends_keep_their_order_whenever_the_buffers_are_posted() -> None:
-    def talk(rank: int, mesh: Mesh) -> bytes:
+    def transfer_parts(rank: int, mesh: Mesh) -> bytes:
         if rank == 0:
             sends = [mesh.send(1, memoryview(bytes([part]) * 100_000)) for part in range(3)]
             for transfer in sends:
@@ -80,7 +80,7 @@ def test_sends_keep_their_order_whenever_the_buffers_are_posted() -> None:
             transfer.wait()
         return bytes(buffer[99_999] for buffer in buffers)
 
-    assert pair(talk) == [b"", b"\x00\x01\x02"]
+    assert pair(transfer_parts) == [b"", b"\x00\x01\x02"]
 
 
 def test_a_transfer_with_a_closed_peer_raises() -> None:
@@ -92,9 +92,9 @@ def test_a_transfer_with_a_closed_peer_raises() -> None:
             mesh.receive(0, memoryview(bytearray(8))).wait()
         with pytest.raises(BrokenMeshError):
             mesh.send(0, memoryview(b"too late"))
-        return b"told"
+        return b"raised"
 
-    assert pair(leave) == [b"", b"told"]
+    assert pair(leave) == [b"", b"raised"]
 
 
 def pair(use: Callable[[int, Mesh], bytes]) -> list[bytes]:

@@ -13,7 +13,7 @@ SLOW_TX = Injection(kind="tx", at_s=6.0, node=3, rate_mbit=100.0)
 CUT = Injection(kind="pair_cut", at_s=6.0, node=3, peer=2)
 
 
-def said(
+def diagnosed(
     fault: FaultClass,
     node: int | None,
     *,
@@ -33,7 +33,7 @@ def said(
         detected_s=at_s,
         isolate=isolate,
         confidence=0.9,
-        reason="said by a test",
+        reason="by a test",
     )
     return Stamped(diagnosis, at_s)
 
@@ -44,7 +44,7 @@ def experiment(*injections: Injection, inner: tuple[Inner, ...] = ()) -> Experim
 
 def test_the_detection_time_counts_from_the_start_of_the_fault() -> None:
     outcome = judge(
-        expected_of(experiment(SLOW_TX)), [said(FaultClass.COMM_SLOW, 3, direction=Direction.TX)], began_s=6.5
+        expected_of(experiment(SLOW_TX)), [diagnosed(FaultClass.COMM_SLOW, 3, direction=Direction.TX)], began_s=6.5
     )
     assert (outcome.class_right, outcome.place_right, outcome.direction_right) == (True, True, True)
     assert outcome.detect_s == pytest.approx(1.5)
@@ -53,12 +53,12 @@ def test_the_detection_time_counts_from_the_start_of_the_fault() -> None:
 
 def test_wrong_direction_wrong_class_and_wrong_node_are_distinguished() -> None:
     expected = expected_of(experiment(SLOW_TX))
-    backwards = judge(expected, [said(FaultClass.COMM_SLOW, 3, direction=Direction.RX)])
+    backwards = judge(expected, [diagnosed(FaultClass.COMM_SLOW, 3, direction=Direction.RX)])
     assert (backwards.class_right, backwards.place_right, backwards.direction_right) == (True, True, False)
-    other_class = judge(expected, [said(FaultClass.NONCOMM_SLOW, 3)])
+    other_class = judge(expected, [diagnosed(FaultClass.NONCOMM_SLOW, 3)])
     assert (other_class.class_right, other_class.place_right, other_class.detect_s) == (False, True, None)
     assert (other_class.wrong_isolations, other_class.wrong_verdicts) == (0, 1)
-    other_node = judge(expected, [said(FaultClass.COMM_SLOW, 1)])
+    other_node = judge(expected, [diagnosed(FaultClass.COMM_SLOW, 1)])
     assert (other_node.class_right, other_node.place_right) == (True, False)
     assert (other_node.wrong_isolations, other_node.wrong_verdicts) == (1, 1)
 
@@ -66,14 +66,17 @@ def test_wrong_direction_wrong_class_and_wrong_node_are_distinguished() -> None:
 def test_a_cut_link_may_be_named_from_either_end_but_isolates_no_node() -> None:
     expected = expected_of(experiment(CUT))
     link = {"scope": Scope.LINK, "isolate": False}
-    assert judge(expected, [said(FaultClass.COMM_HANG, 2, peer=3, **link)]).place_right  # type: ignore[arg-type]
-    blamed = judge(expected, [said(FaultClass.COMM_HANG, 3)])
+    assert judge(expected, [diagnosed(FaultClass.COMM_HANG, 2, peer=3, **link)]).place_right  # type: ignore[arg-type]
+    blamed = judge(expected, [diagnosed(FaultClass.COMM_HANG, 3)])
     assert not blamed.place_right
     assert blamed.wrong_isolations == 1
 
 
 def test_an_additional_wrong_diagnosis_is_counted() -> None:
-    diagnoses = [said(FaultClass.COMM_SLOW, 3, direction=Direction.TX), said(FaultClass.COMM_SLOW, 2, at_s=9.0)]
+    diagnoses = [
+        diagnosed(FaultClass.COMM_SLOW, 3, direction=Direction.TX),
+        diagnosed(FaultClass.COMM_SLOW, 2, at_s=9.0),
+    ]
     outcome = judge(expected_of(experiment(SLOW_TX)), diagnoses)
     assert outcome.place_right
     assert (outcome.wrong_isolations, outcome.wrong_verdicts) == (1, 1)
@@ -84,9 +87,9 @@ def test_without_a_network_fault_only_the_workload_may_be_named(what: str) -> No
     inner = Inner(what=what, at_s=1.0, ms=20.0)  # type: ignore[arg-type]
     flooded = experiment(Injection(kind="flood", at_s=2.0, node=0, peer=1), inner=(inner,))
     assert expected_of(flooded) is None
-    remark = said(FaultClass.COMM_SLOW, 0, scope=Scope.WORKLOAD, isolate=False)
+    remark = diagnosed(FaultClass.COMM_SLOW, 0, scope=Scope.WORKLOAD, isolate=False)
     assert judge(None, [remark]).class_right
-    accused = judge(None, [remark, said(FaultClass.COMM_SLOW, 1)])
+    accused = judge(None, [remark, diagnosed(FaultClass.COMM_SLOW, 1)])
     assert (accused.class_right, accused.wrong_isolations, accused.wrong_verdicts) == (False, 1, 1)
 
 

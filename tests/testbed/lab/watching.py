@@ -39,7 +39,7 @@ class Tail:
 
     def new(self) -> list[Observation]:
         """Return new observations in order of arrival."""
-        return sorted((seen for path in sorted(self._folder.iterdir()) for seen in self._of(path)), key=_known_s)
+        return sorted((line for path in sorted(self._folder.iterdir()) for line in self._of(path)), key=_known_s)
 
     def _of(self, path: Path) -> Iterator[Observation]:
         if path.name not in self._readers:
@@ -81,10 +81,10 @@ class LiveWatch:
 
     def turn(self) -> None:
         if self._detector is None or self._tail is None:
-            raise RuntimeError("the watch has not begun")
+            raise RuntimeError("the detector has not started")
         began_s = time.perf_counter()
-        for seen in self._tail.new():
-            self._detector.observe(seen)
+        for line in self._tail.new():
+            self._detector.observe(line)
         for diagnosis in self._detector.evaluate(time.time() - self._started_s):
             if all(not _same(diagnosis, stamped.diagnosis) for stamped in self.diagnoses):
                 self.diagnoses.append(Stamped(diagnosis, time.time() - self._started_s))

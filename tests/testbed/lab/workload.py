@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 Inside = Literal["delay", "hang", "imbalance", "pause"]
 LibraryName = Literal["own", "gloo"]
-PLAN = "plan.json"  # its name in a lab's folder of notes; no recording holds it
+PLAN = "plan.json"  # its name in the notes folder of a run; recordings do not contain it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +48,8 @@ class Plan:
     workload: Workload
     addresses: tuple[str, ...]
     namespaces: tuple[str, ...]
-    records: str  # the folder for what the ranks record
-    outlets: tuple[str, ...] = ()  # where each rank's own records go, if not into that folder
+    records: str  # the folder for the records of the ranks
+    outlets: tuple[str, ...] = ()  # the sink of each rank's records, if not that folder
 
     def sink(self, rank: int) -> str:
         """Return the sink option of `fleetwright.collectives`."""
@@ -60,12 +60,12 @@ class Plan:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        said = json.loads((folder / PLAN).read_text())
-        inner = tuple(Inner(**event) for event in said["workload"].pop("inner"))
+        document = json.loads((folder / PLAN).read_text())
+        inner = tuple(Inner(**event) for event in document["workload"].pop("inner"))
         return cls(
-            workload=Workload(**said["workload"], inner=inner),
-            addresses=tuple(said["addresses"]),
-            namespaces=tuple(said["namespaces"]),
-            records=said["records"],
-            outlets=tuple(said.get("outlets", ())),
+            workload=Workload(**document["workload"], inner=inner),
+            addresses=tuple(document["addresses"]),
+            namespaces=tuple(document["namespaces"]),
+            records=document["records"],
+            outlets=tuple(document.get("outlets", ())),
         )
