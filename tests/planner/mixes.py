@@ -12,7 +12,7 @@ from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class RoutedOption:
     """An option with its own route for the requests of one workload."""
 
     name: str
@@ -23,7 +23,9 @@ class Way:
     slots: int = 1
 
 
-def mix_of(loads: tuple[Load, ...], supplies: tuple[Supply, ...], ways: tuple[Way, ...], **more: Any) -> MixProblem:
+def mix_of(
+    loads: tuple[Load, ...], supplies: tuple[Supply, ...], ways: tuple[RoutedOption, ...], **more: Any
+) -> MixProblem:
     """A problem in which every option has its own route."""
     options = tuple(ReplicaOption(way.name, way.gpu, way.supply, way.slots) for way in ways)
     routes = tuple(Route(way.name, way.load, (Leg(o, way.max_rps),)) for o, way in enumerate(ways))
@@ -59,7 +61,7 @@ def mix_problems(draw: st.DrawFn, *, most_units: int | None) -> MixProblem:
         for f in range(draw(st.integers(1, 2)))
     )
     ways = tuple(
-        Way(
+        RoutedOption(
             name=f"o{w}{f}",
             gpu=f"gpu{f}",
             load=w,

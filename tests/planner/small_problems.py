@@ -11,7 +11,7 @@ from planner.explain.what_if import WhatIf
 from planner.problem import Change, Limit, LimitKind, Load, Loss, MixProblem, Supply
 from planner.solve.dispatch import solve_mix
 from planner.solve.solution import MixSolution
-from tests.planner.mixes import Way, mix_of, mix_problems
+from tests.planner.mixes import RoutedOption, mix_of, mix_problems
 
 LIMITS = Limits(time_limit_s=60)
 
@@ -47,9 +47,9 @@ def three_types(*, rate_rps: float = 30.0, stock: tuple[int | None, ...] = (None
             Supply("H100", 4.29, 1, stock[2]),
         ),
         ways=(
-            Way("L4", "L4", 0, 0, (2.4, 0.7, 1.1, 0.0)),
-            Way("A100", "A100", 0, 1, (13.0, 4.2, 6.5, 2.6)),
-            Way("H100", "H100", 0, 2, (26.0, 8.0, 14.0, 5.5)),
+            RoutedOption("L4", "L4", 0, 0, (2.4, 0.7, 1.1, 0.0)),
+            RoutedOption("A100", "A100", 0, 1, (13.0, 4.2, 6.5, 2.6)),
+            RoutedOption("H100", "H100", 0, 2, (26.0, 8.0, 14.0, 5.5)),
         ),
         **more,
     )

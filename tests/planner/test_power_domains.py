@@ -27,7 +27,7 @@ def test_feeds_become_power_domains_with_their_members() -> None:
     assert (alone.members, above.name, above.members) == (("chat/hot",), "pdu", ("chat/hot",))
 
 
-def test_a_feed_without_servers_has_the_limit_of_its_parents() -> None:
+def test_a_chain_of_feeds_without_servers_is_limited_by_its_lowest_budget() -> None:
     feeds = [
         Feed(name="ups", kind="ups", limit_w=9000.0),
         Feed(name="row", kind="row", parent="ups"),

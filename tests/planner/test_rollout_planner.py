@@ -12,7 +12,7 @@ from planner.horizon.feasibility import Serving
 from planner.problem import Limit, LimitKind, Load, MixProblem, Supply
 from planner.rollout_planner import Action, Pace, Rollout, plan_rollout
 from planner.solve.fixed_counts import route
-from tests.planner.mixes import Way, mix_of, mix_problems
+from tests.planner.mixes import RoutedOption, mix_of, mix_problems
 
 ROUTING_H, DRAIN_H = 0.02, 0.1
 
@@ -30,7 +30,7 @@ def replacement(*, stock: int | None, rate_rps: float = 4.0) -> MixProblem:
     return mix_of(
         loads=(Load("chat", (rate_rps,)),),
         supplies=(Supply("rack", 2.0, available=stock),),
-        ways=(Way("old", "L4", 0, 0, (1.0,)), Way("new", "L4", 0, 0, (2.0,))),
+        ways=(RoutedOption("old", "L4", 0, 0, (1.0,)), RoutedOption("new", "L4", 0, 0, (2.0,))),
     )
 
 
@@ -121,9 +121,9 @@ class TestWaves:
             loads=(Load("a", (4.0,)), Load("b", (1.0,))),
             supplies=(Supply("rack", 1.0, available=6),),
             ways=(
-                Way("spare", "L4", 1, 0, (1.0,)),
-                Way("old", "L4", 0, 0, (1.0,)),
-                Way("new", "L4", 0, 0, (4.0,)),
+                RoutedOption("spare", "L4", 1, 0, (1.0,)),
+                RoutedOption("old", "L4", 0, 0, (1.0,)),
+                RoutedOption("new", "L4", 0, 0, (4.0,)),
             ),
         )
         plan = moved(problem, (1, 4, 0), (2, 0, 1))

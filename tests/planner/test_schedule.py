@@ -123,7 +123,7 @@ class TestSeveralWorkloads:
 
 
 class TestInitialState:
-    def test_a_workload_without_running_replicas_is_noted_and_the_rest_is_planned(self) -> None:
+    def test_insufficient_running_replicas_are_noted_and_the_horizon_is_cyclic(self) -> None:
         request = two()
         enough = {"workload": "chat", "option": "large", "replicas": 4}
         plan = solved({**request, "current": [enough]})

@@ -12,7 +12,7 @@ from planner.horizon.feasibility import Serving
 from planner.problem import Change, Load, MixProblem, Supply
 from planner.solve.dispatch import solve_mix
 from planner.stability import Counts, Decision, Rates, StabilityPolicy, StabilityState, decide
-from tests.planner.mixes import Way, mix_of, mix_problems
+from tests.planner.mixes import RoutedOption, mix_of, mix_problems
 
 LIMITS = Limits(time_limit_s=20)
 
@@ -22,7 +22,7 @@ def fleet(*, available: int | None = None, change: Change | None = None) -> MixP
     return mix_of(
         loads=(Load("chat", (1.0,), utilisation=0.9),),
         supplies=(Supply("small", 1.0, available=available), Supply("large", 4.0, available=available)),
-        ways=(Way("small", "L4", 0, 0, (2.0,)), Way("large", "H100", 0, 1, (10.0,))),
+        ways=(RoutedOption("small", "L4", 0, 0, (2.0,)), RoutedOption("large", "H100", 0, 1, (10.0,))),
         change=change or Change(),
     )
 

@@ -24,7 +24,7 @@ from planner.explain.ideal_bound import (
 from planner.objectives import SERVED
 from planner.options.builder import candidates
 from planner.problem import Leg, Load, MixProblem, ReplicaOption, Route, Supply
-from tests.planner.mixes import Way, mix_of
+from tests.planner.mixes import RoutedOption, mix_of
 from tests.planner.requests import from_offers
 from tests.planner.small_problems import limited_problems, solved, three_types
 
@@ -65,7 +65,7 @@ class TestSizes:
         assert own[0].moved_bytes == pytest.approx(sum(part.moved_bytes for part in small) / 2)
         assert own[1] == request_work(MODEL, input_tokens=900, output_tokens=10)
 
-    def test_the_bound_uses_the_mean_rate_of_a_series_only_with_a_replay(self) -> None:
+    def test_the_bound_uses_the_mean_rate_only_where_a_replay_sizes_the_plan(self) -> None:
         demand = {"start": "2026-11-01T00:00:00Z", "step_s": 60, "rates_rps": [5, 15]}
         fields = from_offers(rate_rps=None, demand=demand)
         steady = works_of(PlanRequest.model_validate(fields))
@@ -114,8 +114,10 @@ class TestSchedulerBound:
             assert bound.above_scheduler is None or bound.above_scheduler >= 0
             assert "-" not in as_text(bound)
 
-    def test_a_utilisation_above_1_scales_the_scheduler_bound(self) -> None:
-        problem = mix_of((Load("w", (6.0,), utilisation=1.5),), (Supply("f", 1.0),), (Way("o", "A", 0, 0, (1.0,)),))
+    def test_a_utilisation_above_1_lowers_the_scheduler_bound(self) -> None:
+        problem = mix_of(
+            (Load("w", (6.0,), utilisation=1.5),), (Supply("f", 1.0),), (RoutedOption("o", "A", 0, 0, (1.0,)),)
+        )
         bound = bound_of(problem)
         assert (bound.plan_gpus, bound.scheduler.gpus, bound.above_scheduler) == (4, 4, 0.0)
 
@@ -138,7 +140,9 @@ class TestSchedulerBound:
         assert alone["H100"] == pytest.approx(12 / 26 + 3 / 8 + 9 / 14 + 6 / 5.5)
 
     def test_the_gpus_of_each_replica_are_counted(self) -> None:
-        problem = mix_of((Load("w", (4.0,)),), (Supply("f", 8.0, slots=8),), (Way("o", "A", 0, 0, (1.0,), slots=2),))
+        problem = mix_of(
+            (Load("w", (4.0,)),), (Supply("f", 8.0, slots=8),), (RoutedOption("o", "A", 0, 0, (1.0,), slots=2),)
+        )
         bound = find_ideal_bound(problem, hardware=[Hardware(1.0, 1.0, gpus=2)], work=[None])
         assert (bound.scheduler.gpus, bound.scheduler.cost_usd_per_h, bound.plan_gpus) == (8, 8.0, None)
 
@@ -146,7 +150,7 @@ class TestSchedulerBound:
         problem = mix_of(
             (Load("w", (4.0,)),),
             (Supply("p", 1.0), Supply("d", 2.0)),
-            (Way("p", "A", 0, 0, (4.0,)), Way("d", "B", 0, 1, (2.0,))),
+            (RoutedOption("p", "A", 0, 0, (4.0,)), RoutedOption("d", "B", 0, 1, (2.0,))),
         )
         split = replace(problem, routes=(Route("p + d", 0, (Leg(0, (4.0,)), Leg(1, (2.0,)))),))
         assert bound_of(split).scheduler.cost_usd_per_h == pytest.approx(1.0 + 2 * 2.0)
@@ -227,7 +231,7 @@ class TestSystemBound:
         problem = mix_of(
             (Load("w", (10.0,)),),
             (Supply("a", 1.0), Supply("b", 3.0)),
-            (Way("a", "A", 0, 0, (1.0,)), Way("b", "B", 0, 1, (1.0,))),
+            (RoutedOption("a", "A", 0, 0, (1.0,)), RoutedOption("b", "B", 0, 1, (1.0,))),
         )
         hardware = [Hardware(100.0, 10.0), Hardware(200.0, 50.0)]
         bound = find_ideal_bound(problem, hardware=hardware, work=[[Work(60.0, 10.0)]])
@@ -237,7 +241,7 @@ class TestSystemBound:
         assert bound.system.cost_usd_per_h == pytest.approx(max(600 / 100, 100 * 3 / 50))
 
     def test_a_plan_better_than_the_spec_sheets_has_no_system_bound(self) -> None:
-        problem = mix_of((Load("w", (10.0,)),), (Supply("a", 1.0),), (Way("a", "A", 0, 0, (10.0,)),))
+        problem = mix_of((Load("w", (10.0,)),), (Supply("a", 1.0),), (RoutedOption("a", "A", 0, 0, (10.0,)),))
         kept, beaten = (
             find_ideal_bound(problem, solved(problem), hardware=[Hardware(flops, 1.0)], work=[[Work(60.0, 0.0)]])
             for flops in (600.0, 100.0)

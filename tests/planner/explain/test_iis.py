@@ -13,7 +13,7 @@ from planner.explain.constraints import Kind, Requirement, requirements, without
 from planner.explain.iis import Conflict, LeastRelaxation, Proof, as_text, conflicts, smallest_hitting_set
 from planner.objectives import SERVED
 from planner.problem import Change, Limit, LimitKind, Load, Loss, MixProblem, Supply
-from tests.planner.mixes import Way, mix_of
+from tests.planner.mixes import RoutedOption, mix_of
 from tests.planner.small_problems import budget, limited_problems, power, solved, three_types, what_if
 
 
@@ -145,7 +145,7 @@ class TestKindsOfConflict:
     def test_min_replicas_and_budget_in_conflict(self) -> None:
         loads = (Load("w", (1.0,), min_replicas=5),)
         limit = Limit("budget", LimitKind.BUDGET, 8.0, units={0: 2.0})
-        problem = mix_of(loads, (Supply("f", 2.0),), (Way("o", "A", 0, 0, (9.0,)),), limits=(limit,))
+        problem = mix_of(loads, (Supply("f", 2.0),), (RoutedOption("o", "A", 0, 0, (9.0,)),), limits=(limit,))
         assert as_text(the(problem)) == (
             "the budget (8.00 $/h) and at least 5 replicas of w cannot both hold; any one of these changes would do: "
             "2.00 $/h more budget or 1 replica fewer required of w"
@@ -153,7 +153,9 @@ class TestKindsOfConflict:
 
     def test_demand_and_a_spot_limit_in_conflict(self) -> None:
         limit = Limit("spot", LimitKind.SPOT, 0.0, units={0: 1.0})
-        problem = mix_of((Load("w", (1.0,)),), (Supply("f", 2.0),), (Way("o", "A", 0, 0, (9.0,)),), limits=(limit,))
+        problem = mix_of(
+            (Load("w", (1.0,)),), (Supply("f", 2.0),), (RoutedOption("o", "A", 0, 0, (9.0,)),), limits=(limit,)
+        )
         conflict = the(problem)
         assert conflict.kinds == (Kind.DEMAND, Kind.SPOT)
         assert way(conflict, Kind.SPOT).easing == "100 % of all GPUs on the spot market"

@@ -9,7 +9,7 @@ from planner.explain.constraints import Kind, requirements
 from planner.explain.prices import Basis, Price, Prices, as_text, prices
 from planner.objectives import ENERGY
 from planner.problem import Change, Limit, LimitKind, Load, Loss, MixProblem, Supply
-from tests.planner.mixes import Way, mix_of
+from tests.planner.mixes import RoutedOption, mix_of
 from tests.planner.small_problems import cost, limited_problems, power, solved, three_types, what_if
 
 
@@ -83,7 +83,7 @@ class TestKinds:
 
     def test_the_price_of_a_quota_is_per_instance_size(self) -> None:
         eights = (Supply("box", 8.0, slots=8), Supply("single", 2.0))
-        ways = (Way("box", "A", 0, 0, (1.0,)), Way("single", "B", 0, 1, (1.0,)))
+        ways = (RoutedOption("box", "A", 0, 0, (1.0,)), RoutedOption("single", "B", 0, 1, (1.0,)))
         quota = Limit("a", LimitKind.QUOTA, 8.0, units={0: 8.0})
         problem = mix_of((Load("w", (16.0,)),), eights, ways, limits=(quota,))
         price = only(problem, Kind.QUOTA)
@@ -92,7 +92,7 @@ class TestKinds:
 
     def test_the_price_of_the_spot_share_is_per_percent(self) -> None:
         supplies = (Supply("spot", 1.0), Supply("firm", 2.0))
-        ways = (Way("spot", "A", 0, 0, (1.0,)), Way("firm", "A", 0, 1, (1.0,)))
+        ways = (RoutedOption("spot", "A", 0, 0, (1.0,)), RoutedOption("firm", "A", 0, 1, (1.0,)))
         for share, saved in ((0.49, 1.0), (0.5, 0.0)):
             limit = Limit("spot", LimitKind.SPOT, 0.0, units={0: 1 - share, 1: -share})
             problem = mix_of((Load("w", (2.0,)),), supplies, ways, limits=(limit,))
@@ -128,7 +128,7 @@ class TestKinds:
         assert price.saves == pytest.approx(extra)
         assert f"surviving the loss of any one node costs {extra:.2f} $/h" in as_text(priced(safe), safe)
 
-    def test_margins_have_prices(self) -> None:
+    def test_headroom_and_error_margins_have_prices(self) -> None:
         problem = three_types(stock=(None, None, None), rate_rps=60.0)
         loads = (replace(problem.loads[0], utilisation=0.7),)
         routes = tuple(

@@ -18,7 +18,7 @@ from planner.explain.what_if import avoiding
 from planner.problem import Change, Load, MixProblem, Supply
 from planner.solve.fixed_counts import at_counts
 from planner.solve.solution import MixSolution
-from tests.planner.mixes import Way, mix_of
+from tests.planner.mixes import RoutedOption, mix_of
 from tests.planner.requests import given as given_request
 from tests.planner.small_problems import budget, cost, limited_problems, solved, three_types, what_if
 
@@ -81,7 +81,7 @@ class TestRunnersUp:
 
     def test_options_of_one_gpu_type_are_distinguished_by_name(self) -> None:
         supplies = (Supply("a", 1.0), Supply("b", 1.1))
-        ways = (Way("tp1", "H100", 0, 0, (1.0,)), Way("tp2", "H100", 0, 1, (1.0,)))
+        ways = (RoutedOption("tp1", "H100", 0, 0, (1.0,)), RoutedOption("tp2", "H100", 0, 1, (1.0,)))
         (found,) = others(mix_of((Load("w", (1.0,)),), supplies, ways))
         assert (found.without, dict(found.replicas)) == (("tp1",), {"tp2": 1})
         assert found.worse_by == pytest.approx(0.1)

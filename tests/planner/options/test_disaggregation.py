@@ -157,7 +157,7 @@ class TestPlans:
     def test_disaggregation_is_off_by_default(self) -> None:
         assert {each.role for each in found(request_of(COMPUTE, BANDWIDTH, split_too=False))} == {"both"}
 
-    def test_two_types_share_the_work_in_the_ratio_of_prefill_to_decode(self) -> None:
+    def test_disaggregation_over_two_gpu_types_lowers_the_cost(self) -> None:
         sizes = {"input_tokens": [1000], "output_tokens": [1000], "share": [[1.0]]}
         _, solution = solution_of(request_of(COMPUTE, BANDWIDTH, buckets=sizes, rate_rps=40))
         problem, alone = solution_of(request_of(COMPUTE, BANDWIDTH, buckets=sizes, rate_rps=40, split_too=False))

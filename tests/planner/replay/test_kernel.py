@@ -143,7 +143,7 @@ class TestCosts:
 
 
 class TestLoadBalancing:
-    def test_power_of_two_keeps_loads_closer_than_random_choice(self) -> None:
+    def test_power_of_two_keeps_loads_close_to_round_robin(self) -> None:
         """With replicas that never finish, loads can only grow; two choices keep them close (Mitzenmacher 2001)."""
         sizes = [(number * 1e-6, 10, 1000) for number in range(3000)]
         engine = costs(max_sequences=400)
@@ -154,7 +154,7 @@ class TestLoadBalancing:
         assert loads[Balancing.MIN_REQUESTS] == pytest.approx(loads[Balancing.ROUND_ROBIN])
         assert loads[Balancing.POWER_OF_TWO] < 1.05 * loads[Balancing.ROUND_ROBIN]
 
-    def test_draws_depend_on_the_seed_only(self) -> None:
+    def test_draws_are_determined_by_the_seed(self) -> None:
         sizes = [(number * 0.001, 100 + 7 * (number % 13), 20) for number in range(200)]
         one, same, other = (
             run(sizes, pool(5), balancing=Balancing.POWER_OF_TWO, seed=seed).finish_s for seed in (1, 1, 2)

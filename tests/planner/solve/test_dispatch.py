@@ -15,7 +15,7 @@ from planner.problem import Limit, LimitKind, Load, MixProblem, Supply
 from planner.solve import ilp
 from planner.solve.dispatch import DECOMPOSED_LOADS, solve_mix
 from planner.solve.solution import MixSolution
-from tests.planner.mixes import Way, cheapest_by_trying, mix_of, mix_problems, reached_by
+from tests.planner.mixes import RoutedOption, cheapest_by_trying, mix_of, mix_problems, reached_by
 from tests.planner.small_problems import three_types
 
 LIMITS = Limits(time_limit_s=20)
@@ -32,8 +32,8 @@ def two_by_two(*, available: tuple[int | None, int | None] = (None, None), rate_
         loads=(Load("chat", tuple(rate_rps * share for share in (0.2, 0.1, 0.5, 0.2))),),
         supplies=(Supply("small", 1.0, available=available[0]), Supply("large", 4.0, available=available[1])),
         ways=(
-            Way("small", "L4", 0, 0, (2.0, 1.0, 5.0, 0.0)),
-            Way("large", "H100", 0, 1, (20.0, 20.0, 40.0, 20.0)),
+            RoutedOption("small", "L4", 0, 0, (2.0, 1.0, 5.0, 0.0)),
+            RoutedOption("large", "H100", 0, 1, (20.0, 20.0, 40.0, 20.0)),
         ),
     )
 
@@ -80,7 +80,7 @@ class TestCheapest:
 
     def test_a_fully_loaded_replica_with_rounding_error_counts_as_one(self) -> None:
         tenth = Load("w", (0.1, 0.2))  # 0.1 + 0.2 > 0.3 in binary floating point
-        problem = mix_of((tenth,), (Supply("f", 1.0),), (Way("o", "L4", 0, 0, (0.3, 0.3)),))
+        problem = mix_of((tenth,), (Supply("f", 1.0),), (RoutedOption("o", "L4", 0, 0, (0.3, 0.3)),))
         assert solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS).replicas == (1,)
 
     @given(
@@ -92,7 +92,7 @@ class TestCheapest:
         problem = mix_of(
             (Load("w", tuple(rates)),),
             (Supply("f0", 1.0), Supply("f1", 3.7)),
-            tuple(Way(f"o{f}", f"g{f}", 0, f, table) for f, table in enumerate(tables)),
+            tuple(RoutedOption(f"o{f}", f"g{f}", 0, f, table) for f, table in enumerate(tables)),
         )
         solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
         assert solution.status.has_mix
@@ -106,20 +106,24 @@ class TestCheapest:
 
 class TestSpare:
     def test_unneeded_free_units_are_not_hired(self) -> None:
-        problem = mix_of((Load("w", (3.0,)),), (Supply("owned", 0.0, available=50),), (Way("o", "L4", 0, 0, (1.0,)),))
+        problem = mix_of(
+            (Load("w", (3.0,)),), (Supply("owned", 0.0, available=50),), (RoutedOption("o", "L4", 0, 0, (1.0,)),)
+        )
         solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
         assert (solution.units, solution.replicas, solution.cost_usd_per_h) == ((3,), (3,), 0.0)
 
     def test_a_hired_instance_runs_only_the_replicas_it_needs(self) -> None:
-        problem = mix_of((Load("w", (3.0,)),), (Supply("node", 20.0, slots=8),), (Way("o", "H100", 0, 0, (1.0,)),))
+        problem = mix_of(
+            (Load("w", (3.0,)),), (Supply("node", 20.0, slots=8),), (RoutedOption("o", "H100", 0, 0, (1.0,)),)
+        )
         solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
         assert (solution.units, solution.replicas) == ((1,), (3,))
 
     def test_workloads_share_an_instance(self) -> None:
         loads = (Load("a", (2.0,)), Load("b", (1.0,)))
         options = (
-            Way("a/tp2", "H100", 0, 0, (1.0,), slots=2),
-            Way("b/tp4", "H100", 1, 0, (1.0,), slots=4),
+            RoutedOption("a/tp2", "H100", 0, 0, (1.0,), slots=2),
+            RoutedOption("b/tp4", "H100", 1, 0, (1.0,), slots=4),
         )
         problem = mix_of(loads, (Supply("node", 20.0, slots=8),), options)
         solution = solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS)
@@ -128,7 +132,7 @@ class TestSpare:
 
 class TestRouting:
     def test_equal_replicas_are_equally_busy(self) -> None:
-        options = tuple(Way(f"o{f}", "L4", 0, f, (1.0, 1.0)) for f in range(2))
+        options = tuple(RoutedOption(f"o{f}", "L4", 0, f, (1.0, 1.0)) for f in range(2))
         problem = mix_of((Load("w", (0.9, 0.6)),), tuple(Supply(f"f{f}", 1.0, available=1) for f in range(2)), options)
         assert solve_mix(problem, solver=Solver.HIGHS, limits=LIMITS).busy == pytest.approx((0.75, 0.75))
 
@@ -186,7 +190,7 @@ def many(*, loads: int) -> MixProblem:
     random = Random(loads)
     supplies = (Supply("small", 1.0, available=40 * loads), Supply("large", 3.5, available=2 * loads))
     ways = tuple(
-        Way(f"w{w}/f{f}", f"g{f}", w, f, tuple((1.0, 6.0)[f] * random.uniform(0.5, 1.5) for _ in range(3)))
+        RoutedOption(f"w{w}/f{f}", f"g{f}", w, f, tuple((1.0, 6.0)[f] * random.uniform(0.5, 1.5) for _ in range(3)))
         for w in range(loads)
         for f in range(2)
     )
@@ -234,7 +238,7 @@ def hard() -> MixProblem:
         loads=(Load("w", tuple(random.uniform(1, 30) for _ in size)),),
         supplies=tuple(Supply(f"f{o}", price) for o, price in enumerate(prices)),
         ways=tuple(
-            Way(f"o{o}", f"g{o}", 0, o, tuple(price * random.uniform(3, 12) / tokens for tokens in size))
+            RoutedOption(f"o{o}", f"g{o}", 0, o, tuple(price * random.uniform(3, 12) / tokens for tokens in size))
             for o, price in enumerate(prices)
         ),
     )

@@ -10,7 +10,7 @@ from fleet.solvers import Limits, Solver, SolveStatus
 from planner.problem import Limit, LimitKind, Load, Loss, MixProblem, Supply
 from planner.solve.dispatch import solve_mix
 from planner.solve.fixed_counts import keep_running, within_limits
-from tests.planner.mixes import Way, mix_of, mix_problems
+from tests.planner.mixes import RoutedOption, mix_of, mix_problems
 
 LIMITS = Limits(time_limit_s=20)
 
@@ -23,7 +23,7 @@ def holding(problem: MixProblem, *counts: int) -> MixProblem:
 def equal_pair(*, rate_rps: float = 3.0) -> MixProblem:
     """Two options that differ only in their names."""
     supplies = (Supply("f", 1.0, available=9), Supply("g", 1.0, available=9))
-    ways = (Way("o", "L4", 0, 0, (1.0,)), Way("p", "L4", 0, 1, (1.0,)))
+    ways = (RoutedOption("o", "L4", 0, 0, (1.0,)), RoutedOption("p", "L4", 0, 1, (1.0,)))
     return mix_of((Load("w", (rate_rps,)),), supplies, ways)
 
 

@@ -10,14 +10,14 @@ from planner.solve.dispatch import solve_mix
 from planner.solve.fixed_counts import pruned
 from planner.solve.solution import MixSolution
 from planner.validation.slo_validation import resolved_at_utilisation
-from tests.planner.mixes import Way, mix_of
+from tests.planner.mixes import RoutedOption, mix_of
 
 LIMITS = Limits(time_limit_s=10)
 
 
 def two_types(rate_rps: float = 4.0) -> MixProblem:
     supplies = (Supply("cheap", 1.0), Supply("dear", 3.0))
-    ways = (Way("cheap", "L4", 0, 0, (1.0,)), Way("dear", "H100", 0, 1, (4.0,)))
+    ways = (RoutedOption("cheap", "L4", 0, 0, (1.0,)), RoutedOption("dear", "H100", 0, 1, (4.0,)))
     return mix_of((Load("w", (rate_rps,)),), supplies, ways)
 
 
@@ -52,7 +52,7 @@ def test_a_mix_is_proven_at_the_utilisation_that_it_needs() -> None:
     assert mine.bound <= 2.0
 
 
-def test_a_cheaper_mix_at_that_utilisation_is_found() -> None:
+def test_an_expensive_replica_is_optimal_at_the_utilisation_that_it_needs() -> None:
     _, best, mine = resolved_at_utilisation(two_types(rate_rps=4.0), (0, 1), solve=solve)
     assert mine.cost_usd_per_h == 3.0
     assert best.cost_usd_per_h == 3.0

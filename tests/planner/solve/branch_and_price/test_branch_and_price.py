@@ -14,7 +14,7 @@ from planner.problem import Change, Leg, Limit, LimitKind, Load, Loss, MixProble
 from planner.solve.branch_and_price import decomposes, solve_decomposed
 from planner.solve.dispatch import solve_mix
 from planner.solve.solution import MixSolution
-from tests.planner.mixes import Way, cheapest_by_trying, mix_of, mix_problems
+from tests.planner.mixes import RoutedOption, cheapest_by_trying, mix_of, mix_problems
 from tests.planner.solve.branch_and_price.checks import broken_rows
 
 PATIENT = Limits(time_limit_s=60.0)
@@ -151,7 +151,7 @@ def test_the_same_problem_gets_the_same_solution(problem: MixProblem) -> None:
 
 def two_on_one_node() -> MixProblem:
     """Each workload fills half a node; together they need one node."""
-    ways = tuple(Way(f"w{w}", "H100-SXM", w, 0, (1.0,), 4) for w in range(2))
+    ways = tuple(RoutedOption(f"w{w}", "H100-SXM", w, 0, (1.0,), 4) for w in range(2))
     return mix_of((Load("a", (1.0,)), Load("b", (1.0,))), (Supply("node", 20.0, slots=8, available=1),), ways)
 
 
@@ -169,13 +169,13 @@ def test_missing_stock_is_proven_infeasible() -> None:
 
 
 def test_a_bucket_that_no_route_serves_is_infeasible() -> None:
-    ways = (Way("a", "L4", 0, 0, (0.0,)), Way("b", "L4", 1, 0, (1.0,)))
+    ways = (RoutedOption("a", "L4", 0, 0, (0.0,)), RoutedOption("b", "L4", 1, 0, (1.0,)))
     problem = mix_of((Load("a", (1.0,)), Load("b", (1.0,))), (Supply("s", 1.0),), ways)
     assert decomposed(problem).status is SolveStatus.INFEASIBLE
 
 
 def test_no_demand_costs_nothing() -> None:
-    ways = tuple(Way(f"w{w}", "L4", w, 0, (1.0,)) for w in range(2))
+    ways = tuple(RoutedOption(f"w{w}", "L4", w, 0, (1.0,)) for w in range(2))
     solution = decomposed(mix_of((Load("a", (0.0,)), Load("b", (0.0,))), (Supply("s", 1.0),), ways))
     assert (solution.status, solution.cost_usd_per_h, solution.replicas) == (SolveStatus.OPTIMAL, 0.0, (0, 0))
 

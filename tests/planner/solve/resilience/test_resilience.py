@@ -15,7 +15,7 @@ from planner.objectives import COST, COST_AND_SWITCHING, ENERGY, Objective
 from planner.problem import Leg, Limit, Load, Loss, MixProblem, ReplicaOption, Route, Supply
 from planner.solve.dispatch import solve_mix
 from planner.solve.fixed_counts import route, survives
-from tests.planner.mixes import Way, mix_of
+from tests.planner.mixes import RoutedOption, mix_of
 from tests.planner.small_problems import budget, power, three_types
 
 LIMITS = Limits(time_limit_s=20.0)
@@ -41,7 +41,7 @@ def fragile_problems(draw: st.DrawFn) -> MixProblem:
     )
     speeds = st.lists(st.sampled_from((0.0, 0.9, 1.5, 2.6, 4.0)), min_size=buckets, max_size=buckets)
     ways = tuple(
-        Way(f"o{f}/{slots}", f"g{f}", 0, f, tuple(draw(speeds)), slots)
+        RoutedOption(f"o{f}/{slots}", f"g{f}", 0, f, tuple(draw(speeds)), slots)
         for f, supply in enumerate(supplies)
         for slots in draw(st.sampled_from(((1,), (supply.slots,), tuple(sorted({1, supply.slots})))))
     )
@@ -181,7 +181,7 @@ def test_a_zone_loss_and_a_node_loss_are_not_simultaneous() -> None:
     problem = mix_of(
         (Load("w", (0.5,)),),
         (Supply("owned", 0.0, available=3), Supply("hired", 0.7, available=3)),
-        (Way("owned", "g0", 0, 0, (0.9,)), Way("hired", "g1", 0, 1, (0.9,))),
+        (RoutedOption("owned", "g0", 0, 0, (0.9,)), RoutedOption("hired", "g1", 0, 1, (0.9,))),
         own_nodes=True,
     )
     problem = replace(problem, losses=(*nodes_of(problem), Loss("zone 0", {0: None}), Loss("zone 1", {1: None})))
@@ -196,7 +196,8 @@ def wide(*, rate_rps: float, seed: int = 3) -> MixProblem:
         loads=(Load("w", tuple(rng.dirichlet(np.ones(60)) * rate_rps)),),
         supplies=tuple(Supply(f"f{o}", round(float(price), 2)) for o, price in enumerate(prices)),
         ways=tuple(
-            Way(f"o{o}", f"g{o}", 0, o, tuple(price * rng.uniform(3, 12, 60) / size)) for o, price in enumerate(prices)
+            RoutedOption(f"o{o}", f"g{o}", 0, o, tuple(price * rng.uniform(3, 12, 60) / size))
+            for o, price in enumerate(prices)
         ),
         own_nodes=True,
     )

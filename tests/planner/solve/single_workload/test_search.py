@@ -14,7 +14,7 @@ from planner.solve.dispatch import solve_mix
 from planner.solve.fixed_counts import route
 from planner.solve.single_workload.initial_solution import initial_mix
 from planner.solve.single_workload.table import presolved
-from tests.planner.mixes import Way, mix_of
+from tests.planner.mixes import RoutedOption, mix_of
 from tests.planner.solve.single_workload.tables import cheapest_by_trying, plain_problems
 
 LIMITS = Limits(time_limit_s=20)
@@ -32,7 +32,7 @@ def random_problem(*, seed: int, options: int = 12, buckets: int = 20, rate_rps:
     prices = np.round(generator.uniform(1, 9, options), 2)
     speed = generator.uniform(2, 20, buckets)
     ways = tuple(
-        Way(
+        RoutedOption(
             f"o{o}",
             "gpu",
             0,
