@@ -85,9 +85,7 @@ def test_every_problem_gets_a_placement_above_its_bound(fields: dict[str, Any]) 
 
 @settings(max_examples=15)
 @given(problems(), st.integers(0, 20), st.integers(0, 999))
-def test_replacing_respects_max_moves_and_never_raises_the_imbalance(
-    fields: dict[str, Any], moves: int, seed: int
-) -> None:
+def test_moves_respect_max_moves_and_never_raise_the_imbalance(fields: dict[str, Any], moves: int, seed: int) -> None:
     now = placed(PlacementProblem(**fields)).expert_of_slot
     later = skewed(len(fields["loads"].layers), fields["loads"].experts, seed)
     found = placed(PlacementProblem(**fields | {"loads": later}, current=now, max_moves=moves))
@@ -252,7 +250,7 @@ def test_under_the_nearest_rule_the_result_is_no_worse_than_the_balanced_plan() 
     assert found.imbalance.mean < alone.mean
 
 
-def test_evaluation_tokens_differ_from_planning_tokens() -> None:
+def test_modelled_traffic_is_measured_on_the_evaluation_tokens() -> None:
     loads = skewed(2, 32, 7)
     found = placed(
         PlacementProblem(loads=loads, layout=Layout.even(slots=40, gpus=8, nodes=2), groups=4, max_imbalance=1.1)

@@ -119,7 +119,7 @@ def test_other_models_are_never_worse_than_eplb(model: str, slots: int, gpus: in
 
 @pytest.mark.parametrize("name", ["decode_in2000out100", "prefill_in512", "prefill_in4096"])
 @pytest.mark.parametrize("speeds", [[0.5, 1.0] * 16, [0.5] * 16 + [1.0] * 16])
-def test_slow_gpus_receive_the_cold_copies(name: str, speeds: list[float]) -> None:
+def test_gpus_of_different_speed_are_balanced(name: str, speeds: list[float]) -> None:
     """Slow GPUs hold as many copies as fast ones, so they must hold the cold ones."""
     layout = Layout.even(slots=288, gpus=32, nodes=4, speeds=speeds)
     for case in (stand_in(name), named(name)):
@@ -128,7 +128,7 @@ def test_slow_gpus_receive_the_cold_copies(name: str, speeds: list[float]) -> No
         assert imbalance(placed, case.tokens, layout=layout).mean < 1.03
 
 
-def test_gpus_with_less_memory_hold_fewer_copies() -> None:
+def test_gpus_of_different_memory_are_balanced() -> None:
     tokens = stand_in("decode_in2000out100").tokens[:10]
     layout = Layout.of(node_of_gpu=[0] * 8 + [1] * 24, slots_of_gpu=[3] * 8 + [11] * 24)
     placed = balanced(tokens, layout=layout)
@@ -167,7 +167,7 @@ def test_more_effort_never_raises_the_imbalance() -> None:
 
 
 @pytest.mark.parametrize(("experts", "slots", "gpus"), [(4096, 8192, 2), (2048, 4096, 64), (600, 4096, 1024)])
-def test_the_largest_layers_terminate(experts: int, slots: int, gpus: int) -> None:
+def test_the_largest_layers_are_placed(experts: int, slots: int, gpus: int) -> None:
     """Loads of 1 to 3 have many equal placements: the search must still terminate."""
     tokens = np.random.default_rng(5).integers(1, 4, size=(1, experts)).astype(np.float64)
     layout = Layout.even(slots=slots, gpus=gpus, nodes=1)

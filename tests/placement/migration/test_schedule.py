@@ -95,7 +95,7 @@ def test_no_link_exceeds_its_share_of_bandwidth(seed: int, gpu_gb: float, node_g
     assert schedule.duration_s == clock_s
 
 
-def test_every_batch_of_a_small_migration_reduces_the_imbalance() -> None:
+def test_no_batch_of_a_small_migration_raises_the_imbalance() -> None:
     rng = np.random.default_rng(3)
     tokens = loads(rng, layers=6, experts=18)
     before = balanced(tokens, layout=LAYOUT)

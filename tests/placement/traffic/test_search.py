@@ -111,7 +111,7 @@ def test_experts_of_one_topic_are_placed_together(monkeypatch: pytest.MonkeyPatc
     assert remote_nodes(found, trace, layout=layout, rule=Dispatch.EQUAL)[0] == pytest.approx(3 / 4)
 
 
-def test_free_slots_are_used_for_copies_on_every_node() -> None:
+def test_free_slots_reduce_traffic_more_under_nearest_than_under_equal() -> None:
     case = instance(1, nodes=2, gpus_per_node=2, slots_per_gpu=5, experts=12, count=400)
     sent = {
         rule: remote_nodes(
