@@ -78,7 +78,7 @@ def replayed(folder: Path) -> list[dict[str, Any]]:
     return diagnoses
 
 
-def test_an_absent_worker_is_reported_live_and_from_the_recording_and_a_restart_is_monitored(
+def test_an_absent_worker_is_reported_live_and_on_replay_and_a_restart_is_monitored(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
     with monitored_job(tmp_path) as monitored:

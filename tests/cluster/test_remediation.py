@@ -23,7 +23,7 @@ from tests.testbed.waiting import PATIENCE_S, wait_for
 pytestmark = pytest.mark.ray
 
 
-def test_only_the_node_of_a_frozen_worker_is_quarantined_and_training_resumes_after_a_kill(
+def test_only_the_node_of_a_frozen_worker_is_quarantined_and_the_run_resumes_on_a_spare(
     tmp_path: Path,
 ) -> None:
     with remediated_run(tmp_path) as run:

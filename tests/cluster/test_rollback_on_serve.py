@@ -71,7 +71,7 @@ def call(url: str, pool: str, over: threading.Event) -> None:
                 continue
 
 
-def test_failed_prometheus_checks_roll_back_to_the_verified_plan_until_an_operator_overrides(
+def test_failed_health_checks_roll_back_until_an_operator_approves_the_plan(
     stage: Stage, chat: ServeApp, health: HealthProbe, prometheus: Prometheus, ray_cluster: RayCluster
 ) -> None:
     name, _controller = stage.start(lease_s=15.0)

@@ -240,7 +240,7 @@ async def test_a_deployment_is_scaled_up_and_down_to_zero_under_load(http: httpx
     await asyncio.to_thread(served.scale, "on-h100", 1)
 
 
-async def test_overload_completes_all_high_priority_requests(
+async def test_under_overload_high_priority_requests_start_earlier_and_low_ones_complete(
     http: httpx.AsyncClient, served: Served, tmp_path: Path
 ) -> None:
     """High-priority requests overtake at four places and two full queues; low-priority ones complete as well."""
