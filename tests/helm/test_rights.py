@@ -42,7 +42,7 @@ def test_releases_of_the_same_name_do_not_share_a_role(helm3: Helm) -> None:
     assert len(roles) == 2
 
 
-def test_only_the_controller_receives_the_kubernetes_option_and_a_token(helm3: Helm) -> None:
+def test_the_controller_has_the_kubernetes_option_and_only_its_pods_have_a_token(helm3: Helm) -> None:
     objects = render(helm3, *ON)
     assert "--kubernetes" in container(one(objects, "Deployment", "-controller"))["args"]
     mounted = {
