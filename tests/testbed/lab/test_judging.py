@@ -83,7 +83,7 @@ def test_an_additional_wrong_diagnosis_is_counted() -> None:
 
 
 @pytest.mark.parametrize("what", ["imbalance", "pause"])
-def test_without_a_network_fault_only_the_workload_may_be_named(what: str) -> None:
+def test_without_a_fault_only_the_workload_may_be_named(what: str) -> None:
     inner = Inner(what=what, at_s=1.0, ms=20.0)  # type: ignore[arg-type]
     flooded = experiment(Injection(kind="flood", at_s=2.0, node=0, peer=1), inner=(inner,))
     assert expected_of(flooded) is None
